@@ -12,8 +12,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// encode returns an ExportTraceServiceRequest of opentelemetry-proto in the wire format of protobuf. Field numbers are those of
-// opentelemetry/proto/trace/v1/trace.proto, common/v1/common.proto and resource/v1/resource.proto. All spans are of one tracer.
+// encode returns an ExportTraceServiceRequest of opentelemetry-proto in the wire format of protobuf. Field numbers are
+// those of opentelemetry/proto/trace/v1/trace.proto, common/v1/common.proto and resource/v1/resource.proto. All spans
+// belong to one tracer.
 func encode(spans []sdk.ReadOnlySpan) []byte {
 	if len(spans) == 0 {
 		return nil
@@ -96,7 +97,7 @@ func (m *message) status(s sdk.Status) {
 
 func nanos(t time.Time) uint64 { return uint64(max(0, t.UnixNano())) }
 
-// A message is a protobuf message while it is written, field by field. Zero values are left out, as proto3 has it.
+// A message is a protobuf message that is built field by field. Zero values are left out, as in proto3.
 type message []byte
 
 // The types of fields on the wire.
@@ -135,7 +136,7 @@ func (m *message) bytes(field uint64, v []byte) {
 	*m = append(binary.AppendUvarint(*m, uint64(len(v))), v...)
 }
 
-// text writes a string. Receivers refuse a whole batch for one that is not UTF-8.
+// text writes a string. It must be UTF-8, or receivers refuse the whole batch.
 func (m *message) text(field uint64, v string) {
 	if v != "" {
 		m.bytes(field, []byte(strings.ToValidUTF8(v, "\ufffd")))
@@ -151,7 +152,7 @@ func (m *message) attribute(field uint64, kv attribute.KeyValue) {
 	m.message(field, pair)
 }
 
-// anyValue is an AnyValue: one of its fields is set, whatever its value is.
+// anyValue is an AnyValue: exactly one field is set, even if its value is zero.
 func anyValue(v attribute.Value) message {
 	var m message
 	switch v.Type() {

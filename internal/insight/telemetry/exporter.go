@@ -57,7 +57,7 @@ func newExporter(to *endpoint) (*exporter, error) {
 	}}, nil
 }
 
-// ExportSpans implements sdktrace.SpanExporter. It keeps faults for the one warning at the end.
+// ExportSpans implements sdktrace.SpanExporter. It stores errors for the single warning at the end.
 func (x *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	ctx, cancel := context.WithTimeout(ctx, x.to.timeout)
 	defer cancel()
@@ -78,23 +78,24 @@ func (x *exporter) Shutdown(context.Context) error {
 	return nil
 }
 
-// delivered returns how many spans have arrived, and the latest fault.
+// delivered returns the number of spans that the collector accepted, and the latest error.
 func (x *exporter) delivered() (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.sent, x.last
 }
 
-// where is the address without what may be secret in it.
+// where is the address without parts that may be secret.
 func (x *exporter) where() string { return x.to.url.Scheme + "://" + x.to.url.Host }
 
-// Between two attempts to send a batch.
+// Pauses between two attempts to send a batch.
 const (
 	firstPause = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
 )
 
-// send posts a batch, again as long as the collector asks for patience. One that cannot be reached is not asked twice.
+// send posts a batch, and repeats this while the collector asks to retry later. It does not retry if the collector
+// cannot be reached.
 func (x *exporter) send(ctx context.Context, batch []byte) error {
 	if x.to.gzip {
 		var b bytes.Buffer
@@ -119,7 +120,7 @@ func (x *exporter) send(ctx context.Context, batch []byte) error {
 	}
 }
 
-// statusError is an answer other than success.
+// statusError is an HTTP response other than success.
 type statusError struct{ code int }
 
 func (e *statusError) Error() string {
@@ -152,7 +153,7 @@ func (x *exporter) post(ctx context.Context, batch []byte) (after time.Duration,
 		return 0, withoutURL(err)
 	}
 	defer res.Body.Close()
-	// Read, so that the connection can be used again; what it says is of no use here.
+	// The body is read only so that the connection can be used again.
 	if _, err := io.Copy(io.Discard, io.LimitReader(res.Body, 1<<20)); err != nil {
 		return 0, withoutURL(err)
 	}
@@ -165,7 +166,7 @@ func (x *exporter) post(ctx context.Context, batch []byte) (after time.Duration,
 	return after, &statusError{res.StatusCode}
 }
 
-// withoutURL takes the address out of an error: it may hold a password.
+// withoutURL removes the address from an error, since the address may hold a password.
 func withoutURL(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {

@@ -10,25 +10,26 @@ import (
 	"time"
 )
 
-// settings are what the OTEL_* variables ask for. Sampling, limits, the batches and the resource are read by the SDK.
+// settings are the values of OTEL_* variables. The SDK itself reads those of sampling, limits, batches and the
+// resource.
 type settings struct {
 	console, otlp bool
 	endpoint      endpoint
 }
 
-// endpoint is where spans are sent, and how.
+// endpoint is the address to which spans are sent, with the options of the requests.
 type endpoint struct {
 	url     *url.URL
 	headers http.Header
 	timeout time.Duration // of one batch, with all its retries
 	gzip    bool
-	// Files with certificates in PEM, "" for those of the system, and none of our own.
+	// Files with certificates in PEM, "" for the system's certificates and for no client certificate.
 	roots, certificate, key string
 }
 
 const defaultTimeout = 10 * time.Second
 
-// parse reads the environment. Nothing is asked for where neither an exporter nor an endpoint is named.
+// parse reads the environment. Spans are off if neither an exporter nor an endpoint is named.
 func parse(getenv func(string) string) (settings, error) {
 	var s settings
 	if strings.EqualFold(strings.TrimSpace(getenv("OTEL_SDK_DISABLED")), "true") {
@@ -58,7 +59,7 @@ func parse(getenv func(string) string) (settings, error) {
 	return s, s.endpoint.parse(getenv)
 }
 
-// parse reads the variables of the exporter; those for traces alone come before those for all signals.
+// parse reads the variables of the exporter; variables for traces override those for all signals.
 func (e *endpoint) parse(getenv func(string) string) error {
 	option := func(name string) (value, from string) {
 		from = "OTEL_EXPORTER_OTLP_TRACES_" + name
@@ -103,7 +104,7 @@ func (e *endpoint) parse(getenv func(string) string) error {
 	return nil
 }
 
-// parseURL reads the endpoint: that for traces is used as it is, the one for all signals is where v1/traces lies.
+// parseURL reads the endpoint: the one for traces is used unchanged, v1/traces is appended to the one for all signals.
 func (e *endpoint) parseURL(getenv func(string) string) error {
 	from := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 	text, signal := strings.TrimSpace(getenv(from)), ""
@@ -113,7 +114,7 @@ func (e *endpoint) parseURL(getenv func(string) string) error {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		// Not the text: it may hold a password.
+		// Without the text, which may hold a password.
 		return fmt.Errorf("%s is no address like http://localhost:4318", from)
 	}
 	if signal != "" {
@@ -136,7 +137,7 @@ func parseHeaders(text string) (http.Header, error) {
 		name = strings.TrimSpace(name)
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if !ok || name == "" || err != nil || !validHeader(name, value) {
-			return nil, fmt.Errorf("header %d is not like name=value", i+1) // not the text: it is likely a secret
+			return nil, fmt.Errorf("header %d is not like name=value", i+1) // without the text, likely a secret
 		}
 		h.Set(name, value)
 	}

@@ -1,11 +1,11 @@
 // Package telemetry makes OpenTelemetry spans of a run and its executions, from the events of the run as they are made, if the
 // standard OTEL_* variables ask for them (doc/design.md §14).
 //
-// A collector that is down or slow costs a run nothing: spans wait in a bounded queue, from which they are lost when it is full,
-// and at the end the rest has two seconds. What was lost is said once.
+// A collector that is down or slow does not slow a run down. Spans wait in a bounded queue, which drops them when it is
+// full, and at the end of the run the rest has two seconds. One warning reports the lost spans.
 //
-// Spans are made and sampled by the OpenTelemetry SDK. What sends them is here: the SDK's own OTLP exporters bring gRPC with them
-// also for HTTP, which doubles the size of the program and costs every command a millisecond or more.
+// Spans are made and sampled by the OpenTelemetry SDK. This package has its own exporter, because those of the SDK
+// include gRPC even for HTTP: it would double the size of the program and cost every command a millisecond or more.
 package telemetry
 
 import (
@@ -35,12 +35,12 @@ const flushWithin = 2 * time.Second
 // maxText bounds a text in an attribute.
 const maxText = 4 << 10
 
-// Options are what spans need of the process.
+// Options are the facts about the process that spans need.
 type Options struct {
 	Getenv  func(string) string
 	Version string       // of e3
 	Console io.Writer    // where the exporter "console" writes: not to standard output, which is for data
-	Warn    func(string) // is told what is wrong with the settings, and of spans that were lost
+	Warn    func(string) // is called about invalid settings and lost spans
 }
 
 // Spans turns the events of one run into spans. A nil *Spans makes none. Its methods are safe for concurrent use.
@@ -58,8 +58,8 @@ type Spans struct {
 	ended  int // spans that are to be sent
 }
 
-// New returns nil where the environment does not ask for spans. Settings that make no sense are warned of, and then there are none
-// either: a run does not fail for them.
+// New returns nil if the environment does not ask for spans. It warns about invalid settings and returns nil too, since
+// a run should not fail because of them.
 func New(o Options) *Spans {
 	set, err := parse(o.Getenv)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Spans) Event(e events.Event) {
 	case events.TaskStarted:
 		s.open[e.Execution] = s.begin(&e, d, e.Time)
 	case events.TaskCompleted, events.TaskFailed:
-		if d.Block != "" { // its attempt has ended when it was deferred, if there was any
+		if d.Block != "" { // if it had an attempt, that ended when it was deferred
 			s.note("task.rejected", &e, attribute.String("e3.task", text(e.Task)), attribute.String("e3.block", d.Block), attribute.String("e3.rejected_by", text(d.By)))
 			return
 		}
@@ -150,7 +150,7 @@ func (s *Spans) note(name string, e *events.Event, about ...attribute.KeyValue) 
 	}
 }
 
-// Names of attributes follow the semantic conventions for CI/CD and processes where there is one that fits.
+// Names of attributes follow the semantic conventions for CI/CD and processes where one fits.
 
 func (s *Spans) beginRun(e *events.Event, d *events.Data) {
 	name, _ := pkgref.Split(d.Package)
@@ -196,7 +196,7 @@ func (s *Spans) endRun(e *events.Event, d *events.Data) {
 	s.run = nil
 }
 
-// failure says how the first task of a run failed: its message is an exit code where that is all there is.
+// failure describes the failure of a task. A message that is only a number is an exit code.
 func failure(message string) string {
 	for _, c := range message {
 		if c < '0' || c > '9' {
@@ -228,7 +228,8 @@ func (s *Spans) begin(e *events.Event, d *events.Data, at time.Time) trace.Span 
 	return span
 }
 
-// endAttempt ends the span of an attempt. One without a begin could not start, or is another run's that was waited for.
+// endAttempt ends the span of an attempt. An attempt without a begin could not start, or belongs to another run whose
+// result was awaited.
 func (s *Spans) endAttempt(e *events.Event, d *events.Data) {
 	span, ok := s.open[e.Execution]
 	if delete(s.open, e.Execution); !ok || e.Execution == "" {
@@ -267,8 +268,8 @@ func (s *Spans) endAttempt(e *events.Event, d *events.Data) {
 	s.finish(span, e.Time)
 }
 
-// cachedTask makes a span without length for each of the first cached tasks. Many that are proven at once are an event of
-// the run's span, and a run that finds thousands of answers counts the others in its summary: they took no time.
+// cachedTask makes a span of no duration for each of the first cached tasks. The summary counts the rest. Many tasks
+// that are proven at once are one event of the run's span.
 func (s *Spans) cachedTask(e *events.Event, d *events.Data) {
 	if e.Task == "" {
 		s.note("task.cached", e, attribute.Int("e3.tasks", d.Tasks), attribute.String("e3.as", d.As))
@@ -301,7 +302,8 @@ func (s *Spans) abandon(at time.Time) {
 	}
 }
 
-// Close sends what waits, for at most two seconds. A run whose end was not told has failed by a fault of e3.
+// Close sends the spans that wait, for at most two seconds. A run without an end event is marked as failed by a fault
+// of e3.
 func (s *Spans) Close() {
 	if s == nil {
 		return
@@ -344,5 +346,5 @@ func because(err error) string {
 	return ": " + err.Error()
 }
 
-// text bounds what others have written.
+// text bounds the length of an untrusted text.
 func text(s string) string { return human.Truncate(s, maxText) }
