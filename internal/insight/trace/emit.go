@@ -155,14 +155,14 @@ func (t *timeline) self() string {
 	return "worker"
 }
 
-// A timedEvent is an event that is made when it is written, so that only one of many thousand is in memory.
+// A timedEvent makes its event only when it is written, so that one of many thousands is in memory at a time.
 type timedEvent struct {
 	at   int64
 	make func(n int) event
 	n    int
 }
 
-// emit writes all events: metadata, then the others in the order of time.
+// emit writes all events: first the metadata, then the rest in the order of time.
 func (t *timeline) emit(d *document) {
 	workers, lanes := t.workers()
 	t.names(d, workers, lanes)

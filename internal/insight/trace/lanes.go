@@ -7,7 +7,7 @@ import (
 
 // A laneSet packs spans of time into lanes. Spans come in the order of their beginnings.
 type laneSet struct {
-	busy busyLanes // by when they are free
+	busy busyLanes // by the time at which they become free
 	free freeLanes // the lowest first
 	n    int
 }
@@ -17,7 +17,7 @@ type busyLane struct {
 	lane  int
 }
 
-// take reserves the lowest lane that is free from one time until another.
+// take reserves the lowest lane that is free at from, until to.
 func (s *laneSet) take(from, to int64) int {
 	for len(s.busy) > 0 && s.busy[0].until <= from {
 		heap.Push(&s.free, heap.Pop(&s.busy).(busyLane).lane)

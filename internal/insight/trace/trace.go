@@ -1,12 +1,13 @@
 // Package trace writes the timeline of a run as JSON in the Trace Event Format, which ui.perfetto.dev and chrome://tracing show.
 //
-// The run is a process of its own with a slice from its start to its end, in which instants mark what took no time: cached tasks,
-// retries, skips, the cancellation. Each worker is a process, whose threads are lanes: an attempt is a slice in the first lane that
-// is free, so that slices of one lane never overlap. Arrows lead from what a task read to its first attempt. Counters show how
-// many commands ran and how many tasks waited for their turn.
+// The run is a process of its own with a slice from its start to its end, in which instants mark events without
+// duration: cached tasks, retries, skips, the cancellation. Each worker is a process, whose threads are lanes: an
+// attempt is a slice in the first lane that is free, so that slices of one lane never overlap. Arrows lead to a task's
+// first attempt from the attempts that made its inputs. Counters show how many commands ran and how many tasks waited
+// for their turn.
 //
-// The format asks for microseconds; events are kept to the millisecond. An attempt takes one microsecond at least, so that
-// arrows have something to begin and to end in.
+// The format needs microseconds; events have milliseconds. An attempt takes at least one microsecond, so that arrows
+// can begin and end within it.
 package trace
 
 import (
@@ -25,7 +26,7 @@ import (
 	"e3/internal/packages"
 )
 
-// Stores are what a timeline is read from. Nothing is written to them.
+// Stores holds the sources of a timeline. Nothing is written to them.
 type Stores struct {
 	Records    executions.Records
 	Executions *executions.Store
@@ -35,14 +36,14 @@ type Stores struct {
 // maxFlows bounds the arrows between tasks: each takes some 250 bytes, and viewers draw no more in reasonable time.
 const maxFlows = 50_000
 
-// Write writes the timeline of a run of a workspace, and returns how many attempts are in it. A run of which no events are here is
-// told from its record and its executions, as far as these say when they were.
+// Write writes the timeline of a run of a workspace, and returns how many attempts are in it. A run without events is
+// taken from its record and those of its executions that have times.
 func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *runview.Report) (attempts int, err error) {
 	t := &timeline{report: run, open: map[string]int{}, ready: map[string]time.Time{}}
 	for e, err := range events.Read(ctx, s.Records, ws, run.RunID) {
 		var damaged *events.DamagedError
 		if errors.As(err, &damaged) {
-			break // the report says so; what came before is shown
+			break // the report mentions it; show the events before
 		}
 		if err != nil {
 			return 0, err
@@ -76,7 +77,7 @@ type timeline struct {
 	instants []instant
 	waits    []step // counter of tasks that are ready
 	flows    []flow
-	uncut    int // arrows that there would be
+	uncut    int // number of arrows without the bound
 	order    []int
 }
 
@@ -147,7 +148,7 @@ func (t *timeline) add(e *events.Event) {
 	case events.TaskClaimed:
 		mark("claimed: "+e.Task, about("task", e.Task, "worker", e.Worker, "execution", e.Execution, "attempt", d.Attempt))
 	case events.TaskDeferred:
-		t.waitsNoMore(e.Task, e.Time) // for a person, not for its turn
+		t.waitsNoMore(e.Task, e.Time) // for approval, not for its turn
 		if e.Execution != "" {
 			t.ended(e, d)
 		}
@@ -175,10 +176,10 @@ func (t *timeline) add(e *events.Event) {
 	}
 }
 
-// maxDelay bounds what an event may say of a delay in milliseconds: some years.
+// maxDelay bounds the delay in an event, in milliseconds: some years.
 const maxDelay = time.Duration(1 << 37)
 
-// about is a set of arguments without those that say nothing.
+// about makes a set of arguments and leaves out empty ones.
 func about(pairs ...any) map[string]any {
 	m := map[string]any{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -197,7 +198,7 @@ func about(pairs ...any) map[string]any {
 	return m
 }
 
-// readied notes since when a task waits for its turn.
+// readied notes the time from which a task waits for its turn.
 func (t *timeline) readied(task string, at time.Time) {
 	t.waitsNoMore(task, at)
 	t.ready[task] = at
@@ -224,7 +225,8 @@ func (t *timeline) begin(e *events.Event, d *events.Data) {
 	t.attempts = append(t.attempts, a)
 }
 
-// ended takes in the end of an attempt. One without a begin could not start, or is another run's that was waited for.
+// ended adds the end of an attempt. An attempt without a begin could not start, or belongs to another run whose result
+// was awaited.
 func (t *timeline) ended(e *events.Event, d *events.Data) {
 	took := time.Duration(min(max(0, d.Duration), int64(maxDelay))) * time.Millisecond
 	i, ok := t.open[e.Execution]
@@ -241,7 +243,7 @@ func (t *timeline) ended(e *events.Event, d *events.Data) {
 	delete(t.open, e.Execution)
 	a := &t.attempts[i]
 	a.shared = d.Shared
-	// Its end was told a little later than it came.
+	// The event of an end is a little later than the end.
 	if a.end = e.Time; took > 0 && a.start.Add(took).Before(a.end) {
 		a.end = a.start.Add(took)
 	}
@@ -255,8 +257,8 @@ func (t *timeline) ended(e *events.Event, d *events.Data) {
 	}
 }
 
-// fromReport takes the attempts of a run without events from what its record and its executions say. Executions that answered it
-// and were made at another time are instants.
+// fromReport makes the attempts of a run without events from its record and its executions. Cached executions of an
+// earlier run are instants.
 func (t *timeline) fromReport() {
 	r := t.report
 	t.start, t.last = r.StartedAt, r.StartedAt
@@ -287,7 +289,7 @@ func (t *timeline) fromReport() {
 	}
 }
 
-// end closes what has not ended: it goes on until the latest known time.
+// end closes attempts that have not ended, at the latest known time.
 func (t *timeline) end() {
 	state := runview.TaskInterrupted
 	if t.report.Live {
@@ -331,7 +333,7 @@ func (t *timeline) cut(at time.Time) {
 	}
 }
 
-// runArgs say how the run ended.
+// runArgs describe the end of the run.
 func (t *timeline) runArgs() map[string]any {
 	r := t.report
 	args := about("run", r.RunID, "workspace", r.WorkspaceName, "package", r.PackageRef, "status", r.Status(), "failedTask", r.FailedTask,
@@ -342,7 +344,7 @@ func (t *timeline) runArgs() map[string]any {
 	return args
 }
 
-// write writes the document, an event a line.
+// write writes the document, one event per line.
 func (t *timeline) write(w io.Writer) error {
 	d := &document{w: bufio.NewWriterSize(w, 64<<10)}
 	d.text(`{"displayTimeUnit":"ms","otherData":`)
@@ -356,7 +358,7 @@ func (t *timeline) write(w io.Writer) error {
 	return d.w.Flush()
 }
 
-// about says of what the document is.
+// about describes the source of the document.
 func (t *timeline) about() map[string]any {
 	other := map[string]any{"run": t.report.RunID, "workspace": t.report.WorkspaceName, "clock": "UTC, microseconds since 1970"}
 	if t.uncut > len(t.flows) {
