@@ -12,12 +12,12 @@ import (
 )
 
 // A DirChecker checks directories beyond what the objects say by themselves: that no link leads out of the directory,
-// that files have the listed sizes, and that no more levels nest than can be written out. Each directory object is
+// that files have the listed sizes, and that directories nest no deeper than e3 can check out. Each directory object is
 // read once, and twice more where links that go up lead through it; no tree is held. Absent and unreadable parts are
 // not reported: following the references finds them.
 //
-// A directory is judged by itself: a link in it either stays below it, wherever it is, or climbs above it (climb).
-// Its parent continues the climb. A link that climbs out of the top directory leads outside.
+// A directory is judged by itself: a link in it either stays below it, wherever the directory is, or climbs above it
+// (climb). Its parent continues the climb. A link that climbs out of the top directory leads outside.
 type DirChecker struct {
 	// Size returns the size of an object in bytes, or objectstore.ErrNotFound.
 	Size func(ctx context.Context, h objectstore.Hash) (int64, error)
@@ -50,8 +50,8 @@ type dirFacts struct {
 	linked bool   // there are links in it or below
 }
 
-// steep reports whether a link goes up anywhere. Others need not be followed: they can only lead outside through a
-// link that does.
+// steep reports whether a link goes up anywhere. Links that do not need not be followed: they can only lead outside
+// through a link that does.
 func steep(target string) bool {
 	for name := range strings.SplitSeq(target, "/") {
 		if name == ".." {
@@ -161,7 +161,7 @@ func (f *dirFacts) add(below dirFacts) {
 	f.linked = f.linked || below.linked
 }
 
-// entries returns the directories in a directory that are not known yet, and whether there are links to follow.
+// entries returns the subdirectories that are not checked yet, and whether there are links to follow.
 func (c *DirChecker) entries(ctx context.Context, h objectstore.Hash, facts *dirFacts) (below []named, follow bool, err error) {
 	err = c.each(ctx, h, func(e *objectstore.TreeEntry) {
 		switch e.Kind {

@@ -8,8 +8,8 @@ import (
 	"e3/objectstore"
 )
 
-// linkEntry is an entry through which a link may lead elsewhere than its path says: a link, or a directory with links
-// below it.
+// linkEntry is an entry through which the path of a link can lead elsewhere: a link, or a directory with links below
+// it.
 type linkEntry struct {
 	name   string
 	target string // of a link
@@ -35,11 +35,11 @@ type linkCache struct {
 	effort  int64 // steps of links followed, and entries read for them
 }
 
-// Bounds of links, for hostile directories: no file system has such ones.
+// Bounds of links, for hostile directories; real ones stay far below.
 const (
 	maxLinks  = 1 << 19 // in one directory object, and in all lists that are held
 	maxEffort = 1 << 28 // of a check; some 20 s
-	maxHops   = 40      // links that one leads through, as Linux has it
+	maxHops   = 40      // links that one link leads through, as on Linux
 	maxPath   = 64 << 10
 )
 

@@ -14,8 +14,8 @@ import (
 type Options struct {
 	// Workers is how many objects are read at a time; 0 is a good number for the store.
 	Workers int
-	// Visit is called once for each object, before it is read, by several goroutines; twice for one that is met as
-	// different kinds. It returns the size of the object, or -1. An error makes the reference a Fault.
+	// Visit is called once for each object, before it is read, by several goroutines; twice for an object that is met
+	// as different kinds. It returns the size of the object, or -1. An error makes the reference a Fault.
 	Visit func(ctx context.Context, r Ref) (size int64, err error)
 	// Fault is called for each reference that cannot be followed and each record that cannot be read, one call at a
 	// time. An error ends the walk and is what Wait returns. Without Fault the first one ends the walk.
