@@ -23,7 +23,7 @@ import (
 // version is set by the linker for a release.
 var version = "dev"
 
-// app is what a command works with: streams, environment and clock.
+// app holds the process state that commands use: streams, environment and clock.
 type app struct {
 	render.Output
 	stdin io.Reader
@@ -43,7 +43,7 @@ func newApp() *app {
 	}
 }
 
-// open opens the repository that a location means.
+// open opens the repository at a location.
 func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
 	return a.openOver(ctx, location, repo.WithoutOverlay)
 }
@@ -170,7 +170,7 @@ func (a *app) version() string {
 	return version
 }
 
-// location is the repository of a command that was given none.
+// location is the default repository of a command, used if no argument names one.
 func (a *app) location() string {
 	if r := a.Getenv("E3_REPO"); r != "" {
 		return r
@@ -179,8 +179,8 @@ func (a *app) location() string {
 }
 
 // positional assigns a command's arguments. The repository comes first and may be left out. The arguments in names
-// follow, of which the last optional ones may be missing. If the count fits both readings, the first argument is the
-// repository if it looks like one.
+// follow, and as many as optional says may be missing at the end. If the count fits both readings, the first argument
+// is the repository if it looks like one.
 func (a *app) positional(cmd *cobra.Command, args []string, optional int, names ...string) (location string, rest []string, err error) {
 	required := len(names) - optional
 	switch {
@@ -227,7 +227,7 @@ func dataset(s string) (ws string, path workspace.DatasetPath, err error) {
 	return ws, path, nil
 }
 
-// checkName refuses what cannot be the name of a workspace.
+// checkName refuses a text that cannot be the name of a workspace.
 func checkName(what, name string) error {
 	if !notation.ValidName(name) {
 		return usagef("%q cannot be the name of a %s: letters, digits, _ and -, at most 64, not beginning with -", name, what)
@@ -235,7 +235,7 @@ func checkName(what, name string) error {
 	return nil
 }
 
-// shown is how advice names a repository: "." if that means the same one.
+// shown is the repository's location in advice: "." if that means the same one.
 func shown(location string, r *repo.Repo) string {
 	if root, err := repo.Find("."); err == nil && root == r.Root {
 		return "."

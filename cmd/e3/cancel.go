@@ -87,7 +87,7 @@ type cancelledJSON struct {
 	Run       string                 `json:"run,omitempty"`
 	By        string                 `json:"by,omitempty"`
 	Reason    string                 `json:"reason,omitempty"`
-	Closed    bool                   `json:"closed,omitempty"`    // it was interrupted, and is closed
+	Closed    bool                   `json:"closed,omitempty"`    // it had been interrupted, and is closed now
 	Withdrawn int                    `json:"withdrawn,omitempty"` // tasks that dead runs had queued
 }
 
@@ -137,7 +137,7 @@ func cancelText(ws string, c *workspace.Cancelled, by string) string {
 	return text
 }
 
-// cancelledRun says of a run that was cancelled by whom: " by ann@host: wrong input".
+// cancelledRun names the user who cancelled a run, and the reason: " by ann@host: wrong input".
 func cancelledRun(c *workspace.CancelledError) string {
 	if c == nil {
 		return ""

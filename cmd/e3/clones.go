@@ -12,8 +12,8 @@ import (
 	"e3/workspace"
 )
 
-// sayDeployed says what a person may not expect of a package file that was deployed: whose deployment it has replaced,
-// which workspace it has got instead of the one of its name, and that its name is another one now.
+// sayDeployed reports unexpected effects of deploying a package file: whose deployment it replaced, the workspace that
+// it went to if that is not the one of its name, and that its name has changed.
 func sayDeployed(a *app, location, ws string, built *workspace.Built) {
 	if e := built.Over; e != nil {
 		a.Notef("Workspace %s %s; from now on it follows yours", human.Line(ws), human.Line(e.String()))
@@ -26,7 +26,7 @@ func sayDeployed(a *app, location, ws string, built *workspace.Built) {
 	sayRenamed(a, location, ws, built.Link.File, built.Renamed, built.Package.Name)
 }
 
-// sayRenamed says that a package file has another name than when it was last deployed.
+// sayRenamed says that the name in a package file has changed since it was last deployed.
 func sayRenamed(a *app, location, ws, file, before, now string) {
 	if before == "" {
 		return
@@ -38,8 +38,8 @@ func sayRenamed(a *app, location, ws, file, before, now string) {
 	a.Notef("The package %s is called %s now; workspace %s goes on following its file%s", human.Line(before), human.Line(now), human.Line(ws), text)
 }
 
-// sayElsewhere says that what is run or planned is what was deployed, without a look at any package file, or at one
-// that was followed here before.
+// sayElsewhere says that a run or plan uses the deployed package and ignores package files, including one that the
+// workspace followed here before.
 func sayElsewhere(a *app, location, ws string, e *workspace.Elsewhere) {
 	switch {
 	case e == nil:
@@ -54,21 +54,21 @@ func sayElsewhere(a *app, location, ws string, e *workspace.Elsewhere) {
 	}
 }
 
-// unfollowed adds what to type to the error of a start in a clone that the workspace does not follow.
+// unfollowed adds a command to the error of a start in a clone that the workspace does not follow.
 func unfollowed(location string, err error) error {
 	var u *workspace.UnfollowedError
 	if !errors.As(err, &u) {
 		return err
 	}
 	file, at := human.Quoted(beside(u.Mine)), human.Quoted(location)
-	if u.Over.Gone { // it has no claim: the workspace would be taken by either command
+	if u.Over.Gone { // a removed clone has no claim: either command would take the workspace
 		return usagef("%w; let %s follow yours with: e3 start -f %s %s %s", err, u.Workspace, file, at, human.Quoted(u.Workspace))
 	}
 	return usagef("%w; run yours in a workspace of its own with: e3 start -f %s %s; let %s follow yours with: e3 start -f %s %s %s", err,
 		file, at, u.Workspace, file, at, human.Quoted(u.Workspace))
 }
 
-// sayWhereItStands warns that a workspace follows another folder than the clone in which the command was called.
+// sayWhereItStands warns if a workspace does not follow the clone in which the command was called but another folder.
 func sayWhereItStands(ctx context.Context, a *app, r *repo.Repo, ws string) {
 	if u, err := r.Workspaces.Deployer.Unfollowed(ctx, ws); err == nil && u != nil { // otherwise the command itself reports the fault
 		u.Mine = beside(u.Mine)

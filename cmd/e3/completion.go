@@ -13,8 +13,8 @@ import (
 	"e3/workspace"
 )
 
-// A completer finds what an argument may be in a repository; args are those after the repository. Where it fails there
-// is nothing to choose from.
+// A completer finds the possible values of an argument in a repository; args are the arguments after the repository. If
+// it fails, nothing is offered.
 type completer func(ctx context.Context, r *repo.Repo, args []string, word string) ([]cobra.Completion, error)
 
 // completion completes the arguments of a command. The repository comes first or is left out, so
@@ -131,7 +131,7 @@ func completeIn(a *app, named func(workspace.DatasetRow) string) cobra.Completio
 	})
 }
 
-// offeredRuns is how many runs are offered: the id of an older one has to be typed.
+// offeredRuns is the number of runs that are offered: the id of an older one has to be typed.
 const offeredRuns = 100
 
 // completeRuns makes a flag complete the ids of runs of the workspace that the arguments name, the latest first.

@@ -41,7 +41,7 @@ are beast2. "-" is standard input. The format of the input is recognised from it
 	return cmd
 }
 
-// maxConvert bounds what is read into memory.
+// maxConvert bounds the bytes that are read into memory.
 const maxConvert = 1 << 30
 
 func runConvert(a *app, path string, o *convertOptions) error {

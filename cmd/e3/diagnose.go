@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// diagnose does what E3_DEBUG and E3_PROFILE ask for. stop ends it and writes the profiles.
+// diagnose begins the diagnostics that E3_DEBUG and E3_PROFILE ask for. stop ends them and writes the profiles.
 func (a *app) diagnose() (stop func() error, err error) {
 	if topics := a.Getenv("E3_DEBUG"); topics != "" {
 		h, err := newTopicFilter(topics, a.Stderr)
@@ -26,7 +26,7 @@ func (a *app) diagnose() (stop func() error, err error) {
 	return profile(a.Getenv("E3_PROFILE"))
 }
 
-// debugTopics are what E3_DEBUG may name. A message has its topic as first attribute.
+// debugTopics are the topics that E3_DEBUG may name. A message has its topic as first attribute.
 var debugTopics = []string{"leases", "lookups", "requests"}
 
 // topicFilter passes on the messages of some topics. It is safe for concurrent use.
@@ -106,7 +106,7 @@ func profileTo(kind, file string) (stop func() error, err error) {
 		stop = func() error { trace.Stop(); return f.Close() }
 	default:
 		stop = func() error {
-			runtime.GC() // a heap profile is that of the last collection
+			runtime.GC() // a heap profile shows the state at the last collection
 			return errors.Join(pprof.WriteHeapProfile(f), f.Close())
 		}
 	}

@@ -129,7 +129,7 @@ func runDiff(ctx context.Context, a *app, location string, was, is compare.Side,
 	return err
 }
 
-// comparedFrom are the stores that a comparison reads.
+// comparedFrom returns the stores that a comparison reads.
 func comparedFrom(r *repo.Repo) compare.Stores {
 	return compare.Stores{
 		Records: r.Records, Objects: r.Objects, Executions: r.Executions,

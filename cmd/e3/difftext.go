@@ -22,7 +22,7 @@ type diffText struct {
 	all bool
 }
 
-// Limits on the differences shown of one place, unless all are requested.
+// Limits of the differences shown in one section, unless all are requested.
 const (
 	mostChanges = 20
 	mostFiles   = 10
@@ -66,7 +66,7 @@ func (t *diffText) side(mark, color string, s *compare.Seen) {
 	}
 }
 
-// mark is how a change is marked.
+// mark is the mark of a change: +, - or ~.
 func (t *diffText) mark(c compare.Change) string {
 	sign, color := "~", t.st.Yellow
 	switch c {
@@ -78,7 +78,7 @@ func (t *diffText) mark(c compare.Change) string {
 	return color + sign + t.st.EndOf(color)
 }
 
-// shown is how many of n are shown.
+// shown is the number of elements shown out of n.
 func (t *diffText) shown(n, most int) int {
 	if t.all {
 		return n
@@ -116,7 +116,7 @@ func (t *diffText) datasets(title string, list *compare.Datasets) {
 	t.more("  ", len(list.Changes)-n, "change")
 }
 
-// datasetText says how a dataset differs.
+// datasetText describes the difference of a dataset.
 func datasetText(c *compare.DatasetChange) string {
 	switch {
 	case c.Files != nil:
@@ -134,7 +134,7 @@ func datasetText(c *compare.DatasetChange) string {
 	return was + " → " + is
 }
 
-// contentText says what a dataset is: the value itself where it can be shown, else how large it is.
+// contentText describes a dataset: the value itself if it can be shown, else its size.
 func contentText(d *compare.Dataset, kind bool) string {
 	var parts []string
 	switch {
@@ -191,7 +191,7 @@ func (t *diffText) files(f *compare.Files) {
 	}
 }
 
-// fileText says how a file differs.
+// fileText describes the difference of a file.
 func fileText(c *compare.FileChange) string {
 	entry := func(f *compare.File) string {
 		switch {
@@ -241,7 +241,7 @@ func (t *diffText) tasks() {
 	t.more("  ", len(list.Changes)-n, "change")
 }
 
-// part shows a part of a declaration; of a text with many lines those that differ first.
+// part shows a changed part of a declaration; of a text with many lines, the first lines that differ.
 func (t *diffText) part(p *compare.Part) {
 	name := p.Part
 	if p.Name != "" {
@@ -313,7 +313,7 @@ func metricText(v json.RawMessage) string {
 	return term.Truncate(human.Line(string(v)), 40)
 }
 
-// deltaText is by how much a number has changed.
+// deltaText is the change of a number.
 func deltaText(m *compare.Metric) string {
 	if m.Delta == nil {
 		return ""
@@ -357,7 +357,7 @@ func ratioText(was, is int64) string {
 	return fmt.Sprintf("×%.2f", float64(is)/float64(was))
 }
 
-// summary counts what differs and what does not.
+// summary counts the elements that differ and those that do not.
 func (t *diffText) summary() string {
 	metrics := 0
 	for i := range t.d.Metrics {
@@ -380,7 +380,7 @@ func (t *diffText) summary() string {
 	return "Different: " + differ + "; the same: " + same
 }
 
-// numbers lists numbers of things: pairs of an int and a word.
+// numbers formats counts, given as pairs of an int and a word.
 func numbers(pairs ...any) string {
 	var parts []string
 	for i := 0; i < len(pairs); i += 2 {

@@ -56,7 +56,7 @@ type exitError struct{ code int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
-// exitCode is the one place where errors become exit codes.
+// exitCode maps an error to an exit code. No other code does.
 func exitCode(err error) int {
 	var (
 		exit     *exitError
@@ -144,7 +144,7 @@ func (a *app) report(err error) int {
 	return code
 }
 
-// hint says what to do, where the error itself does not.
+// hint says how to continue after an error that does not say so itself.
 func hint(err error) string {
 	var (
 		unknown *workspace.UnknownError
@@ -204,7 +204,7 @@ func hint(err error) string {
 	return ""
 }
 
-// itemsOf are the items of the matrix that a name is, which names no single task.
+// itemsOf returns the items of a matrix if the unknown task name is that of the matrix.
 func itemsOf(unknown *workspace.UnknownError) []string {
 	var items []string
 	for _, name := range unknown.Known {

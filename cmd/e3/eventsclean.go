@@ -66,7 +66,7 @@ The events of a workspace's current run, and of runs that have not ended, are ne
 	return cmd
 }
 
-// cleanedJSON is what was removed, for programs.
+// cleanedJSON reports removed events, for programs.
 type cleanedJSON struct {
 	DryRun bool             `json:"dryRun"`
 	Before *string          `json:"before"` // null: all are kept
@@ -146,7 +146,7 @@ func writeCleaned(w io.Writer, cleaned []events.CleanedRun, doc *cleanedJSON) {
 	t.Write(w, "  ")
 }
 
-// retention reads how long the events of a repository are kept; 0 is for ever.
+// retention returns a function that reads how long the repository keeps events; 0 means for ever.
 func retention(r *repo.Repo) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		s, err := settings.Get(ctx, r.Records)

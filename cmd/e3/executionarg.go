@@ -11,8 +11,8 @@ import (
 	"e3/internal/repo"
 )
 
-// executionArg is an argument that means an execution: <id>, or <workspace>.<task>@<id>, or <workspace>.<task>. Ids
-// may be cut short.
+// executionArg is an argument that names an execution: <id>, or <workspace>.<task>@<id>, or <workspace>.<task>. The
+// beginning of an id is sufficient.
 type executionArg struct {
 	ws, task string // "" where only an id is given
 	id       string // "" where none is given
@@ -69,7 +69,7 @@ func (arg executionArg) find(ctx context.Context, a *app, r *repo.Repo) (*execut
 	return nil, l.none(te)
 }
 
-// taskOf says whose execution it is, as far as that is recorded.
+// taskOf names the task of an execution, as far as it is recorded.
 func taskOf(e *executions.Execution) string {
 	if e.Detail == nil || e.Detail.Task == "" {
 		return "task " + prefix(e.Key.Task.String(), 12)

@@ -21,13 +21,14 @@ import (
 	"e3/workspace"
 )
 
-// outstanding is how many executions of a run are out at a time, for each queue and set of labels.
+// outstanding is the number of a run's executions that are queued or running at a time, for each queue and set of
+// labels.
 const outstanding = 1000
 
 // slurmQueue is the queue of tasks that are submitted to Slurm; other workers do not take from it.
 const slurmQueue = "slurm"
 
-// runsOptions say where the tasks of a run are executed.
+// runsOptions are the flags that choose where the tasks of a run are executed.
 type runsOptions struct {
 	executor string
 	queue    string
@@ -50,7 +51,7 @@ func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
 	completeQueues(a, cmd, "queue")
 }
 
-// saidRuns is the executor and queue that the command line and its environment choose.
+// saidRuns returns the executor and queue that the command line and the environment choose.
 func saidRuns(a *app, o *runsOptions) (settings.Runs, error) {
 	if o.workers && o.executor != "" && o.executor != settings.Workers {
 		return settings.Runs{}, usagef("--workers and --executor %s exclude each other", o.executor)
@@ -79,7 +80,7 @@ func saidRuns(a *app, o *runsOptions) (settings.Runs, error) {
 	return said, nil
 }
 
-// chooseExecutor makes what executes the tasks of a run. done ends it.
+// chooseExecutor makes the executor of a run's tasks. done releases it.
 func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws string, o *startOptions, s *workspace.StartOptions) (done func(), err error) {
 	said, err := saidRuns(a, &o.runs)
 	if err != nil {
@@ -134,7 +135,7 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	return done, nil
 }
 
-// sayUnattended prints the command that starts a worker, if no worker takes a task.
+// sayUnattended prints the command that starts a worker, for a task that no worker takes.
 func sayUnattended(a *app, location string, j *queue.Job) {
 	words := []string{"e3", "worker", human.Quoted(location)}
 	if j.Queue != queue.DefaultQueue {
@@ -153,7 +154,7 @@ func sayUnattended(a *app, location string, j *queue.Job) {
 	a.Notef("No worker takes %s; start one with: %s%s", of, strings.Join(words, " "), beside)
 }
 
-// demandsText is what a job asks of its worker beside cores.
+// demandsText lists a job's demands on its worker other than cores.
 func demandsText(j *queue.Job) string {
 	words := slices.Clone(j.Labels)
 	if j.Policy.Memory > 0 {
@@ -165,7 +166,8 @@ func demandsText(j *queue.Job) string {
 	return strings.Join(words, ", ")
 }
 
-// newSubmitter has Slurm start workers. These find the program and the repository where they are here.
+// newSubmitter makes a submitter that has Slurm start workers. On the nodes, the program and the repository must have
+// the same paths as here.
 func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions) (*slurm.Submitter, error) {
 	program, err := o.runs.slurmProgram, error(nil)
 	if program == "" {
@@ -176,7 +178,7 @@ func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions) (*
 	so := slurm.Options{
 		Program: program, Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Resources: map[string]string{},
 		Warn: func(text string) { a.Warnf("%s", text) },
-		// The worker's queue is its job's, and several on a node cannot serve one address.
+		// The queue is an argument of the worker, and several workers on a node cannot serve metrics at one address.
 		Env: slices.DeleteFunc(os.Environ(), func(v string) bool {
 			return strings.HasPrefix(v, "E3_QUEUE=") || strings.HasPrefix(v, "E3_METRICS_ADDR=")
 		}),

@@ -21,7 +21,7 @@ import (
 	"e3/workspace"
 )
 
-// results is what takes results out of a repository and into it.
+// results returns the repository as exports and imports use it.
 func results(a *app, r *repo.Repo) *exportimport.Repository {
 	return &exportimport.Repository{
 		Records: r.Records, Objects: r.Objects, Locks: r.Records, Workspaces: r.Workspaces, Executions: r.Executions,
@@ -93,7 +93,7 @@ func exportFlags(cmd *cobra.Command, o *exportimport.ExportOptions) {
 
 type exportFunc func(context.Context, *repo.Repo, *exportimport.Repository) (*exportimport.Exported, error)
 
-// exportZip does what is common to both exports. The options are completed before do is called.
+// exportZip is the common part of both exports. It completes the options before it calls do.
 func exportZip(ctx context.Context, a *app, location, file string, o *exportimport.ExportOptions, do exportFunc) error {
 	if file == "" {
 		return usagef("the name of the zip is empty")
@@ -127,7 +127,7 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 }
 
 // refuseSpecial refuses a destination that is neither a file nor a link: to rename a file onto a device, as /dev/null,
-// would remove the device for all processes.
+// would remove the device for every process.
 func refuseSpecial(dst string) error {
 	info, err := os.Lstat(dst)
 	switch {
@@ -141,7 +141,7 @@ func refuseSpecial(dst string) error {
 	return nil
 }
 
-// bytesShown shows on a terminal how many bytes of all are done. done takes the line away.
+// bytesShown shows the progress in bytes on a terminal. done removes the line.
 func bytesShown(a *app, doing string) (progress func(done, total int64), done func()) {
 	live := a.Live()
 	if live == nil {
@@ -151,7 +151,7 @@ func bytesShown(a *app, doing string) (progress func(done, total int64), done fu
 	live.Start(doing, a.Now())
 	var most atomic.Int64
 	return func(n, total int64) {
-		for { // several tell, in any order
+		for { // several goroutines report, in any order
 			was := most.Load()
 			if n <= was {
 				return
@@ -193,7 +193,7 @@ func packageOf(p workspace.PackageRef) packageJSON {
 	return packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}
 }
 
-// exportedText is what seed 003 shows.
+// exportedText prints an export in the form of seed 003.
 func exportedText(w io.Writer, e *exportimport.Exported) {
 	if e.Workspace == "" {
 		fmt.Fprintf(w, "Exported package %s\n", human.Line(e.Package.String()))

@@ -14,13 +14,13 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// lookAgain is how often a record is read where the store cannot watch it.
+// lookAgain is the interval of reading a record if the store cannot watch it.
 const lookAgain = 100 * time.Millisecond
 
 // errRunGone is the cause of a context whose run has no process any more.
 var errRunGone = errors.New("the run has no process any more")
 
-// follow prints the logs of a task's attempts as they grow, until the task has come to its end.
+// follow prints the logs of a task's attempts as they grow, until the task has ended.
 func (l *logs) follow(ctx context.Context, te *runview.TaskExecutions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -79,7 +79,7 @@ func (l *logs) settled(ctx context.Context) error {
 	return l.print(ctx, e)
 }
 
-// ended is how a follower ends that was stopped: by Ctrl-C without a word.
+// ended is the error of a follower that was stopped: none after Ctrl-C.
 func (l *logs) ended(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, errRunGone):
@@ -117,14 +117,14 @@ func (l *logs) followExecution(ctx context.Context, key executions.Key, id strin
 		if err == nil && c.err != nil && !errors.Is(c.err, fs.ErrClosed) {
 			err = c.err
 		}
-		if err == nil { // what came after the last look
+		if err == nil { // output after the last read
 			err = l.copy(ctx, out, e, c.stream, c.n)
 		}
 	}
 	return errors.Join(err, out.close())
 }
 
-// logCopy is a log on its way.
+// logCopy is the state of copying one log.
 type logCopy struct {
 	stream executions.Stream
 	in     io.ReadCloser
@@ -133,7 +133,7 @@ type logCopy struct {
 	err    error
 }
 
-// await reads an execution until it is as wanted. One that is not on record yet is waited for.
+// await reads an execution until wanted accepts it. It also waits for an execution that is not on record yet.
 func (l *logs) await(ctx context.Context, changed <-chan struct{}, key executions.Key, id string, wanted func(*executions.Execution) bool) (*executions.Execution, error) {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()

@@ -124,7 +124,7 @@ func retireImported(ctx context.Context, a *app, r *repo.Repo, dryRun bool) (int
 	return len(runs), err
 }
 
-// amountJSON counts objects in answers for programs.
+// amountJSON counts objects, for programs.
 type amountJSON struct {
 	Objects int64 `json:"objects"`
 	Bytes   int64 `json:"bytes"`

@@ -157,14 +157,14 @@ type rawJSON []byte
 // MarshalJSON implements json.Marshaler.
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
-// writeWhole has a dataset written beside its destination and moves it there when it is whole.
+// writeWhole lets write put a dataset beside its destination, and moves it there when it is complete.
 func writeWhole(a *app, r *repo.Repo, folder bool, o *getOptions, write func(aside string) error) error {
 	dst, err := filepath.Abs(o.out)
 	if err != nil {
 		return err
 	}
 	aside := filepath.Join(filepath.Dir(dst), "."+filepath.Base(dst)+"."+uuid.NewString()[:8]+".e3")
-	defer os.RemoveAll(aside) // what a failure leaves
+	defer os.RemoveAll(aside) // remains of a failure
 	if folder {
 		if err := refuseDir(r, dst, o.force); err != nil {
 			return err
@@ -186,7 +186,7 @@ func writeWhole(a *app, r *repo.Repo, folder bool, o *getOptions, write func(asi
 	return existsAlready(atomicfile.RenameExclusive(aside, dst), dst)
 }
 
-// checkout writes a dataset of ours. The bytes are checked on the way.
+// checkout writes a dataset of e3's own format, and checks the bytes meanwhile.
 func checkout(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objectstore.Hash, path string) error {
 	if d.Kind == record.LeafDir {
 		_, err := objectstore.CheckoutTree(ctx, r.Objects, h, path, objectstore.CheckoutOptions{})
@@ -221,7 +221,7 @@ func writeAside(path string, executable bool, write func(io.Writer) error) error
 	return errors.Join(write(f), f.Close())
 }
 
-// existsAlready says what to do about a destination that is there.
+// existsAlready adds advice to the error of a destination that exists.
 func existsAlready(err error, dst string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return usagef("%s exists already; --force replaces it", dst)
@@ -282,7 +282,7 @@ func refuseDir(r *repo.Repo, dst string, force bool) error {
 	return nil
 }
 
-// holdsFolder tells whether inside is dir or lies below it, whatever links lead there.
+// holdsFolder tells whether inside is dir or lies below it, after resolving links.
 func holdsFolder(dir, inside string) (bool, error) {
 	want, err := os.Stat(dir)
 	if err != nil {
@@ -303,9 +303,9 @@ func holdsFolder(dir, inside string) (bool, error) {
 	}
 }
 
-// moveDir puts a directory in its place. What was there is gone only once the new one is there.
+// moveDir moves a directory to its destination. It removes a previous one only once the new one is there.
 func moveDir(aside, dst string, force bool) error {
-	if err := os.Remove(dst); err == nil || errors.Is(err, fs.ErrNotExist) { // it was empty, or nothing
+	if err := os.Remove(dst); err == nil || errors.Is(err, fs.ErrNotExist) { // it was empty, or did not exist
 		return existsAlready(atomicfile.RenameExclusive(aside, dst), dst)
 	} else if !force {
 		return existsAlready(fs.ErrExist, dst)

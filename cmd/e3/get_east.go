@@ -15,7 +15,7 @@ import (
 	"e3/workspace"
 )
 
-// getEast prints or writes a dataset of a workspace of the reference.
+// getEast prints or writes a dataset of a workspace of the TypeScript reference.
 func getEast(ctx context.Context, a *app, r *repo.Repo, name string, d *workspace.Dataset, o *getOptions) error {
 	if d.Kind == record.LeafNode {
 		if o.out != "" {
@@ -66,12 +66,12 @@ func getEast(ctx context.Context, a *app, r *repo.Repo, name string, d *workspac
 type eastValue struct {
 	plain *value.Value // nil unless it is plain data
 	text  []byte       // of plain
-	data  []byte       // another East value
+	data  []byte       // an East value that is not plain
 	copy  func(io.Writer) error
-	fault error // why only copy is there, where a value was to be expected
+	fault error // why a dataset that should be a value can only be copied
 }
 
-// write writes what a file is to hold.
+// write writes the content of the destination file.
 func (v *eastValue) write(w io.Writer) error {
 	data := v.data
 	switch {
@@ -84,7 +84,7 @@ func (v *eastValue) write(w io.Writer) error {
 	return err
 }
 
-// readEast reads a dataset. What is no value, as the reference lets tasks leave any bytes, can only be copied.
+// readEast reads a dataset. Tasks of the reference may output any bytes; those that are no value can only be copied.
 func readEast(ctx context.Context, r *repo.Repo, d *workspace.Dataset) (*eastValue, error) {
 	if d.Hash == "" { // null, without an object
 		return newEastValue(beast2.Header(beast2.Null))
@@ -120,7 +120,7 @@ func newEastValue(data []byte) (*eastValue, error) {
 	if err != nil {
 		return nil, err
 	}
-	if text, err := valueText(plain); err == nil { // else it holds functions, or itself
+	if text, err := valueText(plain); err == nil { // an error means that it holds functions, or itself
 		v.plain, v.text = plain, text
 	}
 	return v, nil

@@ -26,7 +26,7 @@ type graphOptions struct {
 	inputs                    bool
 }
 
-// foldAbove is how many nodes a drawing has at most, unless it is asked for more.
+// foldAbove is the largest number of nodes of a drawing by default.
 const foldAbove = 200
 
 func newGraph(a *app) *cobra.Command {
@@ -73,7 +73,7 @@ enough, tasks of the same depth are folded too.`,
 	return cmd
 }
 
-// endings are formats by how the name of a file ends.
+// endings maps file extensions to formats.
 var endings = map[string]string{".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".svg": "svg"}
 
 func (o *graphOptions) check() error {
@@ -230,7 +230,8 @@ func lookOfStatus(st *workspace.Status) lookFunc {
 	}
 }
 
-// kept tells which tasks a filter names, with everything upstream; nil is all.
+// kept returns a function that reports whether a task is named by a filter or upstream of one that is; nil means all
+// tasks.
 func kept(pkg *record.Package, filter string) (func(task string) bool, error) {
 	if filter == "" {
 		return nil, nil

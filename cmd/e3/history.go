@@ -22,7 +22,7 @@ import (
 	"e3/workspace"
 )
 
-// screenful is how many entries are shown on a terminal unless --last says otherwise.
+// screenful is the number of entries that a terminal shows without --last.
 const screenful = 20
 
 type historyOptions struct {
@@ -34,7 +34,7 @@ type historyOptions struct {
 	last         int
 	deep, plot   bool
 
-	from, to time.Time // what since and until mean
+	from, to time.Time // the parsed since and until
 	plotSet  bool      // --plot was given
 }
 
@@ -166,14 +166,14 @@ func showHistory(ctx context.Context, a *app, location, name string, o *historyO
 	return runHistory(ctx, a, r, ws, o)
 }
 
-// matches tells whether something is asked for.
+// matches tells whether an entry passes the filters.
 func (o *historyOptions) matches(status string, bad bool, at time.Time, by string) bool {
 	return (o.from.IsZero() || !at.Before(o.from)) && (o.to.IsZero() || at.Before(o.to)) &&
 		(!o.failed || bad) && (len(o.status) == 0 || slices.Contains(o.status, status)) &&
 		(o.by == "" || events.MatchWorker(o.by, by))
 }
 
-// limit returns the latest that are asked for, and how many are left out.
+// limit returns the latest entries, as many as --last asks for, and the number of those left out.
 func limit[T any](list []T, last int) ([]T, int) {
 	if last == 0 || len(list) <= last {
 		return list, 0
@@ -189,7 +189,7 @@ func (o *historyOptions) draw(a *app, points []render.Point, single bool) bool {
 	return single && len(points) >= render.Fewest && a.ToTerminal()
 }
 
-// sayDamaged says which logs can not be read.
+// sayDamaged warns about event logs with damaged lines.
 func sayDamaged(a *app, faults []error) {
 	for _, err := range faults {
 		a.Notef("e3: %s; what that line said is missing here", human.Line(err.Error()))
@@ -254,7 +254,7 @@ func taskHistory(ctx context.Context, a *app, r *repo.Repo, ws, task string, o *
 	})
 }
 
-// wants tells whether an attempt is asked for.
+// wants reports whether an attempt passes the filters.
 func (o *historyOptions) wants(x *history.Attempt) bool {
 	if o.run != "" {
 		of := func(run string) bool { return strings.HasPrefix(run, strings.ToLower(o.run)) }
@@ -282,7 +282,7 @@ func findAttempts(ctx context.Context, r *repo.Repo, q history.Query) (*history.
 	if some() {
 		return found, nil
 	}
-	// Nothing is known of a task of that name, unless it is in a package and was not executed yet.
+	// The name is unknown, unless a package has the task and it was never executed.
 	packaged, err := r.Workspaces.Runs.AllTaskHashes(ctx, q.Workspace)
 	if err != nil {
 		return nil, err
@@ -315,7 +315,7 @@ func findAttempts(ctx context.Context, r *repo.Repo, q history.Query) (*history.
 	return nil, unknown
 }
 
-// taskPart is the history of a task to be shown.
+// taskPart is the part of a task's history that is shown.
 type taskPart struct {
 	name   string
 	all    []history.Attempt // that match
@@ -384,7 +384,7 @@ func attemptMemory(x *history.Attempt) string {
 	return human.Bytes(x.Execution.Detail.PeakRSS)
 }
 
-// attemptNotes are what an attempt's status alone does not say.
+// attemptNotes are details of an attempt beyond its status.
 func attemptNotes(a *app, x *history.Attempt) []string {
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -424,7 +424,7 @@ func attemptFault(a *app, x *history.Attempt) string {
 		return text
 	}
 	switch {
-	case x.Execution != nil || x.Err == nil || x.Status == runview.TaskRunning: // it goes on record once it has run for a moment
+	case x.Execution != nil || x.Err == nil || x.Status == runview.TaskRunning: // it gets a record only after a moment
 		return ""
 	case errors.Is(x.Err, executions.ErrNotFound):
 		return "its record is gone"
@@ -432,7 +432,7 @@ func attemptFault(a *app, x *history.Attempt) string {
 	return "its record cannot be read, see: e3 verify"
 }
 
-// attemptOf is an attempt for programs.
+// attemptOf converts an attempt for programs.
 func attemptOf(x *history.Attempt) executionJSON {
 	doc := executionJSON{
 		Execution: x.ExecutionID, Key: x.Key.String(), State: string(x.Status), StartedAt: render.JSONTime(x.At()), ExitCode: x.ExitCode,

@@ -79,7 +79,7 @@ func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *history
 	})
 }
 
-// wantsRun tells whether a run is asked for.
+// wantsRun reports whether a run passes the filters.
 func (o *historyOptions) wantsRun(r *runview.Report) bool {
 	bad := r.State != record.RunCompleted && !r.Live
 	return strings.HasPrefix(r.RunID, strings.ToLower(o.run)) && o.matches(r.Status(), bad, r.StartedAt, history.Who(r.Process))

@@ -132,7 +132,7 @@ func importZip(ctx context.Context, a *app, location, file string, o exportimpor
 	return a.Reply(importedDocument(file, res), func(w io.Writer) { importedText(w, res) })
 }
 
-// importAdvice says what to type where a name is taken.
+// importAdvice adds a command to the error of a name that is taken.
 func importAdvice(err error, location, file string) error {
 	var conflict *exportimport.ConflictError
 	var name *exportimport.NameError
@@ -175,7 +175,7 @@ type importedJSON struct {
 	Source       string         `json:"source"`
 	ExportedAt   *string        `json:"exportedAt"`
 	Trust        string         `json:"trust"`
-	TrustedAs    string         `json:"trustedAs,omitempty"` // what the signer's key is called here
+	TrustedAs    string         `json:"trustedAs,omitempty"` // the name of the signer's key here
 	Signer       *signerJSON    `json:"signer"`
 	Notes        []string       `json:"notes"`
 }
@@ -198,7 +198,7 @@ func importedDocument(file string, i *exportimport.Imported) importedJSON {
 
 var trustWords = map[settings.Trust]string{settings.Unsigned: "unsigned", settings.Unknown: "unknown", settings.Trusted: "trusted"}
 
-// importedText is what seed 003 shows, and more where not all was taken in.
+// importedText prints an import in the form of seed 003, with more lines if not everything was imported.
 func importedText(w io.Writer, i *exportimport.Imported) {
 	done := "Imported"
 	if i.DryRun {

@@ -9,7 +9,7 @@ import (
 	"e3/internal/human"
 )
 
-// stepJSON is a step on the way of something imported, for programs.
+// stepJSON is an export and import that something passed through, for programs.
 type stepJSON struct {
 	By         string      `json:"by"`
 	Repository string      `json:"repository"`
@@ -24,7 +24,7 @@ type stepJSON struct {
 type signerJSON struct {
 	Key      string `json:"key"`
 	Name     string `json:"name"`
-	Verified bool   `json:"verified"` // here; otherwise a later exporter says so
+	Verified bool   `json:"verified"` // verified here; else only a later exporter vouches for it
 }
 
 // stepsOf is nil for an execution made here.
@@ -46,11 +46,11 @@ func stepsOf(p *record.Provenance) []stepJSON {
 	return steps
 }
 
-// verified tells whether the signature of a step was seen to hold in this repository. Of the steps before the last
-// only the last exporter's word is known.
+// verified tells whether this repository verified the signature of a step. That holds only for the last step; the last
+// exporter vouches for the earlier ones.
 func verified(p *record.Provenance, step int) bool { return step == len(p.Steps)-1 }
 
-// whence tells the way of something imported, a line for each step, the latest first.
+// whence describes the steps of something imported, a line for each step, the latest first.
 func whence(p *record.Provenance, now time.Time) []string {
 	if len(p.Steps) == 0 {
 		return []string{"from a place that is not on record"}
@@ -61,7 +61,7 @@ func whence(p *record.Provenance, now time.Time) []string {
 		line := human.Ago(now, s.ImportedAt) + " from " + s.Source()
 		if s.Signer.Key != "" {
 			who := s.Signer.Key
-			if s.Signer.Name != "" { // quoted, so that where it ends is seen
+			if s.Signer.Name != "" { // quoted, so that its end is visible
 				who = fmt.Sprintf("%q, %s", s.Signer.Name, who)
 			}
 			signed := "signed by"
@@ -93,7 +93,7 @@ func rejectionOf(m *record.Rejection) *rejectionJSON {
 	return &rejectionJSON{By: m.By, At: render.JSONTime(m.At), Reason: m.Reason}
 }
 
-// rejectionText says it to people.
+// rejectionText describes a rejection in words.
 func rejectionText(m *record.Rejection, now time.Time) string {
 	text := fmt.Sprintf("rejected by %s %s", m.By, human.Ago(now, m.At))
 	if m.Reason != "" {

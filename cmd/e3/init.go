@@ -88,7 +88,7 @@ whose inode changes with each mount.`,
 	return cmd
 }
 
-// exclude refuses flags that ask for different things.
+// exclude refuses flags that contradict each other.
 func (o *initOptions) exclude() error {
 	var given []string
 	if o.objects != "" {
@@ -128,7 +128,7 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 	}
 	var made *repo.Created
 	if o.at != "" {
-		r, openErr := a.open(ctx, o.at) // a folder that refers to no repository is useless
+		r, openErr := a.open(ctx, o.at) // a reference to no repository would be useless
 		if openErr != nil {
 			return openErr
 		}
@@ -178,7 +178,7 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 	})
 }
 
-// takeOver makes objects in S3 those of the repository at a location.
+// takeOver makes the repository at a location the owner of its objects in S3.
 func takeOver(ctx context.Context, a *app, location string, anyName bool) error {
 	r, err := a.open(ctx, location)
 	if err != nil {

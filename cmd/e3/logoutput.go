@@ -66,7 +66,7 @@ func (o *logOutput) stream(s executions.Stream) io.Writer {
 	return &streamWriter{o, w}
 }
 
-// streamWriter takes turns with the others of its output.
+// streamWriter writes one stream; a lock separates it from the other stream of its output.
 type streamWriter struct {
 	o *logOutput
 	w io.Writer
@@ -100,15 +100,15 @@ func streamName(s executions.Stream) string {
 	return "stdout"
 }
 
-// lineJSON turns lines into objects: {"type":"log","stream":"stdout","text":"…"}. What is not UTF-8 is
-// in "base64" instead. "partial" marks a piece that no newline ends.
+// lineJSON turns lines into objects: {"type":"log","stream":"stdout","text":"…"}. A line that is not UTF-8 has "base64"
+// instead of "text". "partial" marks a piece without a newline at its end.
 type lineJSON struct {
 	a      *app
 	stream string
 	buf    []byte
 }
 
-// longestLine is where a line without end is cut.
+// longestLine is the length at which a line without a newline is split.
 const longestLine = 64 << 10
 
 func (l *lineJSON) Write(p []byte) (int, error) {

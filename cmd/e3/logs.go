@@ -77,7 +77,7 @@ For an imported execution, the first lines on standard error tell its origin; fo
 	return cmd
 }
 
-// streams are the logs that are asked for, in order.
+// streams are the requested logs, in order.
 func (o *logsOptions) streams() []executions.Stream {
 	switch {
 	case !o.stderr:
@@ -148,7 +148,7 @@ func (l *logs) chooser() *history.Chooser {
 	}
 }
 
-// choose finds the execution that the flags ask for.
+// choose finds the execution that the flags name.
 func (l *logs) choose(ctx context.Context, te *runview.TaskExecutions, o *logsOptions) (*executions.Execution, error) {
 	switch {
 	case o.execution != "":
@@ -187,7 +187,7 @@ func (l *logs) advised(err error) error {
 	return fmt.Errorf("%w; see: e3 run <repo> %s --run %s", err, l.ws, human.Short(absent.Run))
 }
 
-// none says why the task has no execution to show.
+// none is the error that says why the task has no execution to show.
 func (l *logs) none(te *runview.TaskExecutions) error {
 	why := "has not run yet"
 	switch t := te.Task; {
@@ -240,7 +240,7 @@ func (l *logs) list(ctx context.Context, te *runview.TaskExecutions) error {
 	return l.a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }
 
-// print writes the logs of an execution as they are now.
+// print writes the present logs of an execution.
 func (l *logs) print(ctx context.Context, e *executions.Execution) error {
 	out := newLogOutput(l.a, e)
 	for _, s := range l.streams {
@@ -281,8 +281,7 @@ func (l *logs) copy(ctx context.Context, out *logOutput, e *executions.Execution
 	return errors.Join(err, context.Cause(ctx))
 }
 
-// executionJSON is an execution for programs.
-// Fields: each is a key of the JSON answer.
+// executionJSON is an execution for programs. Fields: each is a key of the JSON output.
 type executionJSON struct {
 	Type        string  `json:"type,omitempty"`
 	Execution   string  `json:"execution"`
@@ -303,7 +302,7 @@ type executionJSON struct {
 	Reason   string         `json:"reason,omitempty"`
 	PeakRSS  int64          `json:"peakRss,omitempty"`  // bytes
 	Runs     []string       `json:"runs,omitempty"`     // of the workspace's runs that used it, the earliest first
-	Answered int            `json:"answered,omitempty"` // how many of them only found it in the cache
+	Answered int            `json:"answered,omitempty"` // number of these that found it in the cache
 	Pruned   *rejectionJSON `json:"pruned,omitempty"`
 	Fault    string         `json:"fault,omitempty"` // why its record is missing
 

@@ -52,7 +52,7 @@ created if it does not exist.`,
 	return cmd
 }
 
-// everyCommand visits a command and all that can be called below it.
+// everyCommand visits a command and all available commands below it.
 func everyCommand(cmd *cobra.Command, visit func(*cobra.Command) error) error {
 	if err := visit(cmd); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (p *roff) macro(name string, args ...string) {
 	p.WriteByte('\n')
 }
 
-// text writes paragraphs; lines that are indented stay as they are.
+// text writes paragraphs; indented lines are kept unchanged.
 func (p *roff) text(s string) {
 	for i, paragraph := range strings.Split(s, "\n\n") {
 		if i > 0 {
@@ -201,5 +201,5 @@ func (p *roff) related(cmd *cobra.Command) {
 	}
 }
 
-// escapeRoff protects what roff would take for its own; a hyphen is to be one.
+// escapeRoff escapes characters that roff would interpret, and keeps hyphens as hyphens.
 var escapeRoff = strings.NewReplacer(`\`, `\e`, `-`, `\-`, `…`, `\[u2026]`, `’`, `\(cq`, `→`, `\(->`).Replace

@@ -26,7 +26,7 @@ A package never changes, and a workspace deployed from it does not follow the fi
 	return cmd
 }
 
-// packageJSON is a package in answers for programs.
+// packageJSON is a package, for programs.
 type packageJSON struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`

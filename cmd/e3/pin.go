@@ -26,7 +26,7 @@ or not.`,
 	return cmd
 }
 
-// pinArgument is said of every command that takes one.
+// pinArgument is the help text of every command with such an argument.
 const pinArgument = `The execution is given by its id, or by the beginning of it, in the whole repository or among those of a task:
 <workspace>.<task>@<id>. <workspace>.<task> is the task's execution in the latest run.`
 
@@ -95,7 +95,7 @@ func onExecution(a *app, do func(context.Context, *repo.Repo, executionArg) erro
 	}
 }
 
-// pinned finds what the argument means, first of all among the pins: the execution may be gone.
+// pinned resolves the argument, first among the pins, since the pinned execution may be gone.
 func (arg executionArg) pinned(ctx context.Context, a *app, r *repo.Repo) (id, of string, err error) {
 	if arg.ws == "" {
 		var found []string
@@ -122,7 +122,7 @@ func (arg executionArg) pinned(ctx context.Context, a *app, r *repo.Repo) (id, o
 	return e.ExecutionID, " of " + taskOf(e), nil
 }
 
-// pinnedJSON is a pin that was put in or taken out, for programs.
+// pinnedJSON is a pin that was added or removed, for programs.
 type pinnedJSON struct {
 	Execution string `json:"execution"`
 	Pinned    bool   `json:"pinned"`

@@ -83,7 +83,7 @@ type planJSON struct {
 	Tasks       []planTaskJSON `json:"tasks"`
 }
 
-// expectedJSON is how long a run is expected to take.
+// expectedJSON is the expected duration of a run.
 type expectedJSON struct {
 	Least          int64    `json:"leastMs"`
 	Most           int64    `json:"mostMs"`
@@ -99,14 +99,14 @@ type planTaskJSON struct {
 	Execution string `json:"execution,omitempty"`
 	Key       string `json:"key,omitempty"`
 	Forced    bool   `json:"forced,omitempty"`
-	// NeedsApproval reports that the task must be approved before it runs.
+	// NeedsApproval means that the task must be approved before it runs.
 	NeedsApproval bool   `json:"needsApproval,omitempty"`
-	Cause         string `json:"cause,omitempty"` // in a word that never changes, as of e3 why
+	Cause         string `json:"cause,omitempty"` // a stable word, as in e3 why
 	Reason        string `json:"reason,omitempty"`
-	// For are the tasks that it waits for, or because of which it is stuck.
+	// For are the tasks that it waits for, or that make it stuck.
 	For      []string `json:"for,omitempty"`
 	Expected *int64   `json:"expectedMs,omitempty"`
-	Last     *int64   `json:"lastMs,omitempty"` // how long it took when it last ran here
+	Last     *int64   `json:"lastMs,omitempty"` // duration of its latest execution here
 }
 
 func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) error {
@@ -140,7 +140,7 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 	return nil
 }
 
-// planned plans what "start", or "start -f", would do.
+// planned makes the plan of "start", or of "start -f".
 func planned(ctx context.Context, a *app, r *repo.Repo, ws, file string, o workspace.PlanOptions) (*workspace.Plan, error) {
 	if file == "" {
 		return r.Workspaces.Planner.Plan(ctx, ws, o)
@@ -155,7 +155,7 @@ func planned(ctx context.Context, a *app, r *repo.Repo, ws, file string, o works
 	return r.Workspaces.Planner.PlanFile(ctx, ws, file, o)
 }
 
-// planRepo is a repository to plan in, and what is to be removed with it.
+// planRepo is a repository to plan in, with its temporary folder, if it has one.
 type planRepo struct {
 	*repo.Repo
 	dir string
@@ -169,8 +169,8 @@ func (r *planRepo) Close() error {
 	return err
 }
 
-// openToPlan opens the repository that a start would use. One that the start would make first is as good as an empty
-// one, so one in a temporary folder stands for it.
+// openToPlan opens the repository that a start would use. If the start would first create it, an empty repository in a
+// temporary folder takes its place.
 func openToPlan(ctx context.Context, a *app, location, file string) (*planRepo, error) {
 	r := &planRepo{}
 	var err error
@@ -196,14 +196,14 @@ func openToPlan(ctx context.Context, a *app, location, file string) (*planRepo, 
 	return r, err
 }
 
-// planRow is a task in a plan with why it is there.
+// planRow is a task in a plan with its reason.
 type planRow struct {
 	task   int32
 	cause  explain.Cause // of a task that runs and is not forced
 	reason string
 }
 
-// mostRows is how many tasks of a plan are listed unless all are asked for.
+// mostRows is the number of tasks of a plan that are listed by default.
 const mostRows = 50
 
 // planRows are the listed tasks: all, or the first of those that are not hits.
@@ -221,7 +221,7 @@ func planRows(p *workspace.Plan, some bool) []planRow {
 	return list
 }
 
-// explainPlan says why the tasks do what they do. Those that run have their cause from what is on record.
+// explainPlan adds the reason of each task's step. The cause of a task that runs comes from records.
 func explainPlan(ctx context.Context, a *app, r *repo.Repo, p *workspace.Plan, list []planRow) error {
 	x := explain.New(explain.Stores{
 		Stores: history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs}, Workspaces: r.Workspaces.View(), Objects: p.Objects,
@@ -376,7 +376,7 @@ func stops(t dataflow.TaskPlan) bool {
 	return t.Step == dataflow.StepStuck && t.Err != nil && !errors.As(t.Err, &lacking)
 }
 
-// planTime is how long a task took when it last ran; "?" if unknown.
+// planTime is the duration of a task's latest execution; "?" if unknown.
 func planTime(p *workspace.Plan, i int32) string {
 	if !p.Known[i] {
 		return "?"
@@ -384,7 +384,7 @@ func planTime(p *workspace.Plan, i int32) string {
 	return human.Duration(p.Forecast.Expected[i])
 }
 
-// planSummary counts.
+// planSummary counts the tasks by step.
 func planSummary(p *workspace.Plan) string {
 	if p.Runs+p.Waits+p.Stuck == 0 {
 		return fmt.Sprintf("Nothing to run: %s", human.Count(p.Hits, "hit"))

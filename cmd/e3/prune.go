@@ -64,7 +64,7 @@ uses them. They come with imports; otherwise only e3 package remove removes them
 	return cmd
 }
 
-// rules reads the flags. A rule of 0 would be none, so it is refused.
+// rules reads the flags. It refuses 0, which would mean no rule.
 func (o *pruneOptions) rules(cmd *cobra.Command) (gc.Rules, error) {
 	var r gc.Rules
 	var err error
@@ -157,8 +157,8 @@ func runPrune(ctx context.Context, a *app, location string, rules gc.Rules, o *p
 	return a.Reply(doc, func(w io.Writer) { writePruned(w, pruned, freed, o) })
 }
 
-// pruneCache prunes in a session of its own: it ends before the collection, so that this process is not among those
-// which may still be working on what it removed.
+// pruneCache prunes in its own session, which ends before the collection. Otherwise the collection would spare the
+// removed executions' objects as possibly in use by this process.
 func pruneCache(ctx context.Context, a *app, location string, rules gc.Rules, dryRun bool) (*gc.Pruned, error) {
 	r, err := a.open(ctx, location)
 	if err != nil {
@@ -170,7 +170,7 @@ func pruneCache(ctx context.Context, a *app, location string, rules gc.Rules, dr
 	}, gc.PruneOptions{Rules: rules, DryRun: dryRun, By: repo.UserAtHost(), Now: a.Now()})
 }
 
-// collectAfter removes what a prune has set free.
+// collectAfter removes the objects that a prune has set free.
 func collectAfter(ctx context.Context, a *app, location string) (*gc.Report, error) {
 	r, err := a.open(ctx, location)
 	if err != nil {
@@ -236,7 +236,7 @@ func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
 	}
 }
 
-// writeFreed says what became of the objects, or would.
+// writeFreed prints what happens to the objects, or would happen.
 func writeFreed(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions, free string) {
 	switch {
 	case p.Executions == 0 && len(p.Snapshots) == 0:
@@ -245,7 +245,7 @@ func writeFreed(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions, fr
 		if freed.Young.Objects > 0 {
 			fmt.Fprintf(w, "Kept %s (%s) that a running process may use; e3 gc removes them later\n", human.Bytes(freed.Young.Bytes), human.Count(freed.Young.Objects, "object"))
 		}
-	case o.dryRun && p.Executions == 0: // what packages alone hold is not measured
+	case o.dryRun && p.Executions == 0: // objects that only packages hold are not measured
 	case o.dryRun:
 		fmt.Fprintf(w, "%s %s (%s)\n", free, human.Bytes(p.Bytes), human.Count(p.Objects, "object"))
 	case p.Executions == 0:

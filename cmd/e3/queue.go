@@ -55,7 +55,7 @@ which other commands accept. For a task that runs, or ran, the worker follows th
 	}
 }
 
-// onQueue makes a command whose only argument is a queue, which may be left out: then it is about all.
+// onQueue makes a command whose only argument is a queue; without it, the command is about all queues.
 func onQueue(a *app, do func(ctx context.Context, location string, r *repo.Repo, names []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := mistyped(cmd, args); err != nil {
@@ -84,7 +84,7 @@ func onQueue(a *app, do func(ctx context.Context, location string, r *repo.Repo,
 	}
 }
 
-// commandsBelow are the words for the commands below one.
+// commandsBelow are the names and aliases of a command's subcommands.
 func commandsBelow(cmd *cobra.Command) []string {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -106,8 +106,7 @@ func mistyped(cmd *cobra.Command, args []string) error {
 	return noCommand(cmd, args[0], names)
 }
 
-// jobJSON is a job for programs.
-// Fields: each is a key of the JSON answer.
+// jobJSON is a job for programs. Fields: each is a key of the JSON output.
 type jobJSON struct {
 	ID          string             `json:"id"`
 	Queue       string             `json:"queue"`
@@ -117,13 +116,13 @@ type jobJSON struct {
 	Step        string             `json:"step,omitempty"`
 	Attempt     int64              `json:"attempt"`
 	Status      string             `json:"status"`
-	Orphaned    bool               `json:"orphaned,omitempty"` // it runs, and its worker was lost
+	Orphaned    bool               `json:"orphaned,omitempty"` // it was running, and its worker was lost
 	Priority    int64              `json:"priority"`
 	Labels      []string           `json:"labels,omitempty"`
 	CPU         float64            `json:"cpu,omitempty"`
 	Memory      int64              `json:"memory,omitempty"` // bytes
 	Resources   map[string]float64 `json:"resources,omitempty"`
-	Executions  int64              `json:"executions"` // begun for it: more than 1 where workers were lost
+	Executions  int64              `json:"executions"` // begun for it: more than 1 if workers were lost
 	MaxExecs    int64              `json:"maxExecutions"`
 	Worker      string             `json:"worker,omitempty"`
 	Execution   string             `json:"execution,omitempty"`
@@ -157,7 +156,7 @@ func jobOf(j *queue.Job) jobJSON {
 	return doc
 }
 
-// shortJob is the part of a job's id that tells jobs of one repository apart.
+// shortJob is a part of a job's id that distinguishes jobs of one repository.
 func shortJob(id string) string {
 	_, hash, ok := strings.Cut(id, ".")
 	if !ok {
@@ -179,8 +178,8 @@ type queueJSON struct {
 	Queue   string     `json:"queue"`
 	Ready   int        `json:"ready"`
 	Delayed int        `json:"delayed"`
-	Since   *string    `json:"since"`          // since when the job has waited that has waited longest of those that are ready
-	Over    []overJSON `json:"over,omitempty"` // runs that are over, for which jobs wait all the same
+	Since   *string    `json:"since"`          // begin of the longest wait of a ready job
+	Over    []overJSON `json:"over,omitempty"` // ended runs with jobs that still wait
 	Running []workJSON `json:"running"`
 	Failed  []jobJSON  `json:"failed"`
 	Faults  []string   `json:"faults,omitempty"` // records that cannot be read
@@ -193,16 +192,16 @@ type overJSON struct {
 	Waiting   int    `json:"waiting"`
 }
 
-// workJSON is a job that runs, and what is known of its worker.
+// workJSON is a running job with the state of its worker.
 type workJSON struct {
 	jobJSON
-	Lost    bool    `json:"lost"`              // its worker is
-	Unheard float64 `json:"unheard,omitempty"` // the worker was not heard of lately: within so many seconds it is known whether it lives
-	Heard   *string `json:"heard,omitempty"`   // when one on another host was last heard of, by its own clock
+	Lost    bool    `json:"lost"`              // the worker was lost
+	Unheard float64 `json:"unheard,omitempty"` // seconds until a silent worker counts as lost
+	Heard   *string `json:"heard,omitempty"`   // last sign of life of a worker on another host, by its own clock
 }
 
-// runsOver returns a function that reports whether a run is over: it has ended, or its process is known to be gone. It
-// looks once for each run.
+// runsOver returns a function that reports whether a run has ended, or its process is known to be gone. It checks each
+// run once.
 func runsOver(r *repo.Repo) func(context.Context, queue.RunJobs) (bool, error) {
 	known := map[[2]string]bool{}
 	return func(ctx context.Context, run queue.RunJobs) (bool, error) {
@@ -270,7 +269,7 @@ func queueOverview(ctx context.Context, a *app, location string, r *repo.Repo, n
 	})
 }
 
-// mostFailed is how many failures a person is shown.
+// mostFailed is the number of failures that the text form shows.
 const mostFailed = 10
 
 func writeOverview(a *app, w io.Writer, o *queue.Overview, over []overJSON, at string) {
@@ -307,7 +306,7 @@ func writeOverview(a *app, w io.Writer, o *queue.Overview, over []overJSON, at s
 	}
 }
 
-// workerState says whether the worker of a job is alive, where that is in question.
+// workerState says whether the worker of a job is alive, if that is in doubt.
 func workerState(w *queue.Work, now time.Time) string {
 	if w.Over || w.Job.Orphaned() {
 		return "orphaned; another worker takes over"
@@ -368,7 +367,7 @@ func queueList(ctx context.Context, a *app, r *repo.Repo, names []string) error 
 	})
 }
 
-// workerOf is the worker that has a job, or has lost it.
+// workerOf is the worker that has a job, or that had it before it was lost.
 func workerOf(j *queue.Job) string {
 	if j.Status != queue.Running {
 		return ""
@@ -376,7 +375,7 @@ func workerOf(j *queue.Job) string {
 	return cmp.Or(j.Worker, j.Maker)
 }
 
-// sayMalformed reports a record that is skipped, so that it does not hide the others.
+// sayMalformed reports a record that is skipped, so that it does not hide readable ones.
 func sayMalformed(a *app, err error) {
 	a.Warnf("%v; to see what can be done: e3 verify", err)
 }

@@ -19,17 +19,17 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// jobsArgument is said of every command that does something to jobs.
+// jobsArgument is the help text of every command that changes jobs.
 const jobsArgument = `A task is named <workspace>.<task>, a matrix for all its items, or by a pattern of * and ?. A workspace means all its tasks,
 the id of a run all that it has queued; a short id of "e3 queue list" means that task. --all means all tasks.`
 
-// jobsCommand is a command that does something to each of the jobs that its arguments mean.
+// jobsCommand is a command that changes each of the jobs that its arguments name.
 type jobsCommand struct {
-	dead  bool // of those that have failed; else of those that are not finished
+	dead  bool // it applies to failed jobs; else to unfinished ones
 	all   bool // --all
 	did   string
 	do    func(ctx context.Context, q *queue.Queue, j *queue.Job) (queue.Job, error)
-	after func(done []queue.Job) string // what is said once, nil: nothing
+	after func(done []queue.Job) string // text after all changes; nil: none
 }
 
 func (c *jobsCommand) flags(cmd *cobra.Command) {
@@ -116,12 +116,11 @@ func newQueueReprioritise(a *app) *cobra.Command {
 	return cmd
 }
 
-// jobArguments splits arguments into the repository, which may be left out, and the names of jobs, which are none with
-// --all.
+// jobArguments splits arguments into the repository, which may be left out, and the names of jobs; none with --all.
 func jobArguments(a *app, cmd *cobra.Command, args []string, all bool) (location string, names []string, err error) {
 	path := cmd.CommandPath()
 	switch {
-	case slices.Contains(args, ""): // of a script's variable that is not set
+	case slices.Contains(args, ""): // likely an unset variable of a script
 		return "", nil, usagef("<task> is empty")
 	case all && (len(args) > 1 || len(args) == 1 && !isLocation(args[0])):
 		return "", nil, usagef("--all and <task> exclude each other")
@@ -140,14 +139,14 @@ func jobArguments(a *app, cmd *cobra.Command, args []string, all bool) (location
 }
 
 const (
-	// mostChanged is how many changed jobs are listed.
+	// mostChanged is the number of changed jobs that are listed.
 	mostChanged = 20
-	// changedAtOnce is how many are changed at a time: a store that is far answers each after a while.
+	// changedAtOnce is the number of jobs that are changed at a time, since each takes a request to a remote store.
 	changedAtOnce = 16
 )
 
-// changeJobs does what a command does to each job that its arguments mean. A job that has meanwhile gone where that
-// cannot be done any more is told, and the exit code is 1 if it could be done to none.
+// changeJobs applies a command to each job that its arguments name. It reports jobs that have meanwhile reached a state
+// without this change; the exit code is 1 if no job could be changed.
 func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error {
 	location, names, err := jobArguments(a, cmd, args, c.all)
 	if err != nil {
@@ -185,8 +184,8 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 	return fault
 }
 
-// change changes several jobs at a time, and reports the outcomes in their order. missed are those that have gone on
-// meanwhile; after a fault no other is begun.
+// change changes several jobs at a time, and reports the outcomes in their order. missed are the jobs that can no
+// longer be changed. After another error, no further job is begun.
 func (c *jobsCommand) change(ctx context.Context, q *queue.Queue, jobs []queue.Job) (done []queue.Job, missed []error, fault error) {
 	now, errs := make([]*queue.Job, len(jobs)), make([]error, len(jobs))
 	var failed atomic.Bool
@@ -222,7 +221,7 @@ func (c *jobsCommand) change(ctx context.Context, q *queue.Queue, jobs []queue.J
 	return done, missed, fault
 }
 
-// gone tells whether a job is where a change is not possible any more.
+// gone tells whether an error means that a job can no longer be changed.
 func gone(err error) bool {
 	var moved *queue.TransitionError
 	return errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound)
@@ -241,7 +240,7 @@ func (c *jobsCommand) write(w io.Writer, done []queue.Job) {
 	}
 }
 
-// countedAsFailed tells that the tasks' runs do not use results of a retry.
+// countedAsFailed says that the tasks' runs will not use the results of a retry.
 func countedAsFailed(done []queue.Job) string {
 	run := "Run " + human.Short(done[0].Run) + " has"
 	for i := range done {
@@ -263,8 +262,8 @@ func stillRuns(j *queue.Job, dead bool) string {
 	return ": its worker stops it"
 }
 
-// chooseJobs finds the jobs that names mean, all without names: of those that have failed, or of those that are not
-// finished. at is the repository in advice.
+// chooseJobs finds the named jobs, or all if names is empty, among the failed jobs if dead is true, and else among the
+// unfinished ones. at is the repository in advice.
 func chooseJobs(ctx context.Context, r *repo.Repo, names []string, dead bool, at string) ([]queue.Job, error) {
 	known, err := r.Queue().Nameable(ctx, dead)
 	if err != nil {
@@ -285,7 +284,7 @@ func chooseJobs(ctx context.Context, r *repo.Repo, names []string, dead bool, at
 	return nil, errors.New("there is nothing queued")
 }
 
-// unknownJob says that a name means nothing, and what there is.
+// unknownJob is the error for a name that matches no job; it lists the known ones.
 func unknownJob(ctx context.Context, r *repo.Repo, name string, known []queue.Job, dead bool, at string) error {
 	e := &workspace.UnknownError{What: "queued task", Name: name, Known: tasksOf(known)}
 	are, none := "queued are", "nothing is queued"
@@ -298,7 +297,7 @@ func unknownJob(ctx context.Context, r *repo.Repo, name string, known []queue.Jo
 	switch {
 	case len(known) == 0:
 		return fmt.Errorf("%w: %s", e, none)
-	case notation.Nearest(name, slices.Values(e.Known)) != "": // which is said of every such error
+	case notation.Nearest(name, slices.Values(e.Known)) != "": // then the error already suggests a name
 		return e
 	}
 	return fmt.Errorf("%w; %s: %s", e, are, human.Few(e.Known))
@@ -314,8 +313,8 @@ func tasksOf(jobs []queue.Job) []string {
 	return slices.Compact(names)
 }
 
-// notFailed says what has become of jobs that a person takes for failed, "" if that is not known: those that are not
-// finished, and those of their workspace's latest run.
+// notFailed describes the state of jobs that the user takes for failed: unfinished ones, and those of their workspace's
+// latest run. It is "" if no state is known.
 func notFailed(ctx context.Context, r *repo.Repo, name, at string) string {
 	ws, _, _ := strings.Cut(name, ".")
 	latest := ""
@@ -342,7 +341,7 @@ func notFailed(ctx context.Context, r *repo.Repo, name, at string) string {
 	return ""
 }
 
-// completeJobs completes the tasks that are queued, or with dead those that have failed.
+// completeJobs completes the names of queued tasks, or with dead those of failed ones.
 func completeJobs(a *app, dead bool) cobra.CompletionFunc {
 	return completion(a, func(ctx context.Context, r *repo.Repo, args []string, _ string) ([]cobra.Completion, error) {
 		known, err := r.Queue().Nameable(ctx, dead)

@@ -19,15 +19,15 @@ import (
 	"e3/workspace"
 )
 
-// A repoSetting is one thing that a repository can be told.
+// A repoSetting is one setting of a repository.
 type repoSetting struct {
 	name  string
 	about string
-	get   func(*repo.Repo, *settings.Settings) any // for programs; its usual text is for people
+	get   func(*repo.Repo, *settings.Settings) any // for programs; its default format is the text form
 	set   func(*settings.Settings, string) error
-	// demand sets what is no part of the settings but of the repository's description; nil where set does.
+	// demand changes a setting that is stored in the repository's description; nil if set changes it.
 	demand func(context.Context, *repo.Repo, string) error
-	of     func(workspace string) repoSetting // the same of one workspace; nil where it is of all
+	of     func(workspace string) repoSetting // the same setting of one workspace; nil if it has none
 	ws     string                             // whose it is; "" where it is of all
 }
 
@@ -65,11 +65,10 @@ func repoSettings() []repoSetting {
 	}, executorSetting(""), queueSetting("")}
 }
 
-// byDefault takes back what was said of one workspace, or of all.
+// byDefault is the value that resets a setting of one workspace, or of all.
 const byDefault = "default"
 
-// executorSetting is what executes the tasks of a workspace, or, with "", of workspaces without a setting of their
-// own.
+// executorSetting is the executor of a workspace's tasks, or, if ws is "", of workspaces without their own setting.
 func executorSetting(ws string) repoSetting {
 	return repoSetting{
 		name:  "executor",
@@ -82,7 +81,7 @@ func executorSetting(ws string) repoSetting {
 	}
 }
 
-// queueSetting is where workers find tasks that name no queue.
+// queueSetting is the queue of tasks that name none.
 func queueSetting(ws string) repoSetting {
 	return repoSetting{
 		name:  "queue",
@@ -161,7 +160,7 @@ func settingNames(all []repoSetting) []string {
 	return names
 }
 
-// settingJSON is a setting in answers for programs.
+// settingJSON is a setting, for programs.
 type settingJSON struct {
 	Name  string `json:"name"`
 	Value any    `json:"value"`
@@ -231,7 +230,7 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 }
 
 // checkSettable refuses a setting of a workspace that is not here: it would apply to a later one of that name. Settings
-// of a workspace that was removed can be read and taken back.
+// of a removed workspace can be read and reset.
 func checkSettable(ctx context.Context, a *app, r *repo.Repo, one *repoSetting, value string) error {
 	names, err := r.Workspaces.List(ctx)
 	if err != nil || slices.Contains(names, one.ws) {
@@ -247,7 +246,7 @@ func checkSettable(ctx context.Context, a *app, r *repo.Repo, one *repoSetting, 
 	return &workspace.UnknownError{What: "workspace", Name: one.ws, Known: names}
 }
 
-// ofWorkspaces are the settings of which something is said for one workspace.
+// ofWorkspaces returns the settings that single workspaces have.
 func ofWorkspaces(s *settings.Settings) []repoSetting {
 	var list []repoSetting
 	for _, ws := range slices.Sorted(maps.Keys(s.Workspaces)) {

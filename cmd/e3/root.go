@@ -71,8 +71,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 	return oneOf("color", a.Color, "auto", "always", "never")
 }
 
-// family makes a command that only has commands below it say so when it is called without one of
-// them.
+// family makes a command with subcommands return an error when it is called without one.
 func family(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -93,7 +92,7 @@ func family(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noCommand says that there is no such command below one, and which of them might be meant.
+// noCommand is the error for an unknown subcommand; it suggests similar names.
 func noCommand(cmd *cobra.Command, word string, names []string) error {
 	err := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+word)
 	if guess := notation.Nearest(word, slices.Values(names)); guess != "" {
@@ -102,7 +101,7 @@ func noCommand(cmd *cobra.Command, word string, names []string) error {
 	return usagef("%s; see: %s --help", err, cmd.CommandPath())
 }
 
-// usage prints how a command is called.
+// usage prints the usage lines of a command.
 func usage(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
 	line := cmd.UseLine()

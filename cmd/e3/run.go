@@ -21,7 +21,7 @@ import (
 type runOptions struct {
 	run    string // the beginning of its id
 	report string // a file to write
-	trace  string // another one, - for standard output
+	trace  string // likewise; - for standard output
 	force  bool
 }
 
@@ -74,14 +74,13 @@ waiting time, and tasks that took no time.`,
 	return cmd
 }
 
-// runJSON is a run for programs.
-// Fields: each is a key of the JSON answer.
+// runJSON is a run for programs. Fields: each is a key of the JSON output.
 type runJSON struct {
 	Run            string         `json:"run"`
 	Workspace      string         `json:"workspace"`
 	Package        string         `json:"package"`
 	Status         string         `json:"status"`
-	Heard          *string        `json:"heard,omitempty"` // when the process of one that runs on another host was last heard of, by its own clock
+	Heard          *string        `json:"heard,omitempty"` // last sign of life from another host, by its clock
 	StartedAt      *string        `json:"startedAt"`
 	CompletedAt    *string        `json:"completedAt"`
 	FailedTask     string         `json:"failedTask,omitempty"`
@@ -95,7 +94,7 @@ type runJSON struct {
 	CancelledBy    string         `json:"cancelledBy,omitempty"`
 	CancelReason   string         `json:"cancelReason,omitempty"`
 	ImportedFrom   []stepJSON     `json:"importedFrom,omitempty"`
-	Unnamed        int64          `json:"unnamed,omitempty"` // tasks that were cached and that nothing names any more
+	Unnamed        int64          `json:"unnamed,omitempty"` // cached tasks whose names are no longer known
 	Damaged        string         `json:"damaged,omitempty"` // what is wrong with the events
 	Tasks          []taskJSON     `json:"tasks,omitempty"`
 }
@@ -111,13 +110,13 @@ type taskJSON struct {
 	Duration   int64   `json:"ms"`
 	Attempt    int64   `json:"attempt,omitempty"`
 	Worker     string  `json:"worker,omitempty"`
-	WaitsSince *string `json:"waitsSince,omitempty"` // of one that is deferred
+	WaitsSince *string `json:"waitsSince,omitempty"` // of a deferred task
 	ExitCode   int64   `json:"exitCode,omitempty"`
 	Reason     string  `json:"reason,omitempty"`
 	Message    string  `json:"message,omitempty"`
 	Because    string  `json:"because,omitempty"`
 
-	ImportedFrom *stepJSON      `json:"importedFrom,omitempty"` // the last step on the way of the execution
+	ImportedFrom *stepJSON      `json:"importedFrom,omitempty"` // the last step by which the execution came here
 	Rejected     *rejectionJSON `json:"rejected,omitempty"`
 }
 
@@ -238,7 +237,7 @@ func cancelledBy(r *runview.Report) string {
 	return "by " + r.By + ": " + r.Why
 }
 
-// runError is why a run failed that no task has failed.
+// runError is the reason why a run failed, if no task failed.
 func runError(r *runview.Report) string {
 	if r.State != record.RunFailed || r.FailedTask != "" || r.Crashed() {
 		return ""
@@ -267,7 +266,7 @@ func stateColor(st term.Style, s runview.TaskState) string {
 	return ""
 }
 
-// executionTime is how long a task's execution executionTime, "" if there is none or it is unknown.
+// executionTime is the duration of a task's execution, "" if there is none or it is unknown.
 func executionTime(t *runview.TaskReport) string {
 	switch {
 	case t.ExecutionID == "" || t.State == runview.TaskRetrying || t.State == runview.TaskInterrupted || t.State == runview.TaskClaimed:
@@ -278,7 +277,7 @@ func executionTime(t *runview.TaskReport) string {
 	return human.Duration(t.Duration)
 }
 
-// taskOrigin says where the execution of a task comes from, unless the run came from there too, and whether it was
+// taskOrigin names the origin of a task's execution, unless it is that of the run, and says whether the execution was
 // rejected.
 func taskOrigin(r *runview.Report, t *runview.TaskReport) string {
 	var notes []string
@@ -295,7 +294,7 @@ func taskOrigin(r *runview.Report, t *runview.TaskReport) string {
 	return strings.Join(notes, ", ")
 }
 
-// cameWith tells whether a run came here from those from whom an execution came: then to name them again says nothing.
+// cameWith tells whether a run was imported from the same exporter as an execution, which then need not be named again.
 func cameWith(r *runview.Report, s *record.Step) bool {
 	if r.Provenance == nil || len(r.Provenance.Steps) == 0 {
 		return false
@@ -303,7 +302,7 @@ func cameWith(r *runview.Report, s *record.Step) bool {
 	return r.Provenance.Steps[len(r.Provenance.Steps)-1].By == s.By
 }
 
-// taskNote says what the state alone does not.
+// taskNote adds details to the state of a task.
 func taskNote(t *runview.TaskReport) string {
 	switch t.State {
 	case runview.TaskFailed:

@@ -21,7 +21,7 @@ func writeReport(ctx context.Context, a *app, r *repo.Repo, run *runview.Report,
 	})
 }
 
-// writeDrawing writes a file that is there whole or not at all, and says so.
+// writeDrawing writes a file completely or not at all, and prints a message.
 func writeDrawing(a *app, r *repo.Repo, o *getOptions, write func(io.Writer) error) error {
 	err := writeWhole(a, r, false, o, func(aside string) error {
 		return writeAside(aside, false, func(f io.Writer) error {

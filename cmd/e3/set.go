@@ -55,7 +55,7 @@ takes any kind.`,
 	return cmd
 }
 
-// inputOf is the input that an argument names; in a workspace that cannot be changed none is.
+// inputOf is the input that an argument names; it is an error if the workspace cannot be changed.
 func inputOf(ctx context.Context, r *repo.Repo, arg, ws string, path workspace.DatasetPath) (string, error) {
 	if err := r.Workspaces.Datasets.Settable(ctx, ws); err != nil {
 		return "", err
@@ -102,7 +102,7 @@ func runSet(ctx context.Context, a *app, location, name, text string, o setOptio
 	return a.Reply(doc, func(w io.Writer) { fmt.Fprintf(w, "Set %s.%s\n", ws, input) })
 }
 
-// takeIn stores what an argument means for an input of its kind.
+// takeIn stores the value of an argument according to the kind of the input.
 func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.PackageInput, text string, o setOptions) (record.Leaf, error) {
 	path, isPath := strings.CutPrefix(text, "@")
 	if decl.Source == record.FromValue {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// environment is the annotation of a flag that names the variable it can be given by.
+// environment is the annotation of a flag that holds the name of its environment variable.
 const environment = "e3_environment"
 
 // fromEnvironment lets flags be given by E3_<NAME> as well. The command line wins.
@@ -30,7 +30,7 @@ func whyFlags(flags *pflag.FlagSet, why *string, name, other, at string) {
 	flags.StringVar(why, other, "", "the same as --"+name)
 }
 
-// flagsFromEnvironment gives the flags that are not on the command line what their variables say.
+// flagsFromEnvironment sets the flags that are not on the command line from their variables.
 func (a *app) flagsFromEnvironment(cmd *cobra.Command) error {
 	var fault error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -54,7 +54,7 @@ func fixedValues(cmd *cobra.Command, flag string, words ...string) {
 	completeFlag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// oneOf refuses all words but the given.
+// oneOf refuses a value that is not among the given words.
 func oneOf(flag, word string, words ...string) error {
 	if slices.Contains(words, word) {
 		return nil
@@ -63,7 +63,7 @@ func oneOf(flag, word string, words ...string) error {
 	return usagef("--%s is %s, not %q", flag, fmt.Sprintf("%s or %s", strings.Join(words[:last], ", "), words[last]), word)
 }
 
-// noArguments is for commands that take none.
+// noArguments refuses arguments; it is for commands that take none.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("%s takes no arguments, got %q", cmd.CommandPath(), args[0])

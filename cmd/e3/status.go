@@ -63,7 +63,7 @@ type busyJSON struct {
 	Operation string  `json:"operation"`
 	Holder    string  `json:"holder"`
 	Since     *string `json:"since"`
-	Heard     *string `json:"heard,omitempty"` // when a holder on another host was last heard of, by its own clock
+	Heard     *string `json:"heard,omitempty"` // last sign of life of a holder on another host, by its own clock
 }
 
 // busyOf is nil if no process holds the workspace.
@@ -74,8 +74,8 @@ func busyOf(b *workspace.BusyError) *busyJSON {
 	return &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: render.JSONTime(b.Since), Heard: render.JSONTime(b.Heard.At)}
 }
 
-// heardOf tells when a process on another host last renewed its session, by that host's clock, which may differ. "" is
-// of a process that is known to live.
+// heardOf says when a process on another host last renewed its session, by that host's clock, which may differ. It is
+// "" for a process that is known to live.
 func heardOf(h refstore.Heard, now time.Time) string {
 	if h.At.IsZero() {
 		return ""
@@ -88,7 +88,8 @@ func heardOf(h refstore.Heard, now time.Time) string {
 	return text
 }
 
-// unheard is heardOf a process that has missed a beat: it tells three times in a lease that it lives.
+// unheard is heardOf for a process that has missed a heartbeat; there are three in the duration of a lease. It is ""
+// for any other.
 func unheard(h refstore.Heard, now time.Time) string {
 	if now.Sub(h.At) <= h.Lease*2/3 {
 		return ""
@@ -96,7 +97,7 @@ func unheard(h refstore.Heard, now time.Time) string {
 	return heardOf(h, now)
 }
 
-// also adds to a text what may be nothing.
+// also separates an addition from a text; "" stays "".
 func also(text string) string {
 	if text == "" {
 		return ""
@@ -268,7 +269,7 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 	}
 	standing := "current"
 	if st.East {
-		standing = "there" // as they came
+		standing = "there" // unchanged since deployment
 	}
 	parts := []string{fmt.Sprintf("%d %s", current, standing)}
 	if current == outputs && outputs > 0 {

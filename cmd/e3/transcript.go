@@ -16,8 +16,8 @@ import (
 	"e3/internal/jobs/approval"
 )
 
-// A transcript prints what a run does, a line for each task, in the manner of seed 003.
-// Where it is written to a terminal, a live line below it counts all steps.
+// A transcript prints the progress of a run, a line for each task, in the form of seed 003. On a terminal, a live line
+// below it counts all steps.
 type transcript struct {
 	live *term.Live // nil without a terminal
 
@@ -28,7 +28,7 @@ type transcript struct {
 	failures []failure       // at most one for a task, in the order of their ends
 	waits    map[string]bool // tasks that wait for approval
 	style    term.Style
-	ask      func(task string) // says to people what to do about a task that waits for approval
+	ask      func(task string) // prints advice about a task that waits for approval
 }
 
 // failure is remembered for the report at the end.
@@ -111,7 +111,7 @@ func (t *transcript) event(e events.Event) {
 		t.failed(e, d)
 	case events.TaskRetryScheduled:
 		t.forget(e.Task)
-		t.done-- // it has not come to its end after all
+		t.done-- // it has not ended after all
 		t.progress()
 		more := ""
 		if d.Memory > 0 {
@@ -147,7 +147,7 @@ func (t *transcript) cached(e events.Event, d *events.Data) {
 	t.task("cached", t.style.Dim, e.Task, "")
 }
 
-// reopened takes back a task that had come to its end. One that had not waits again, which needs no line.
+// reopened undoes the end of a task. A task that had not ended waits again, which needs no line.
 func (t *transcript) reopened(e events.Event, d *events.Data) {
 	if e.Execution == "" {
 		return
@@ -157,7 +157,7 @@ func (t *transcript) reopened(e events.Event, d *events.Data) {
 	t.task("again", t.style.Yellow, e.Task, fmt.Sprintf(" (%s)", human.Line(d.Message)))
 }
 
-// say tells what to do about a task that waits for approval, above the live line.
+// say prints advice about a task that waits for approval, above the live line.
 func (t *transcript) say(task string) {
 	switch {
 	case t.ask == nil:
@@ -193,12 +193,12 @@ func (t *transcript) failed(e events.Event, d *events.Data) {
 	t.task(word, t.style.Red, e.Task, " ("+human.Line(note)+")")
 }
 
-// forget drops what is remembered of a task's failure.
+// forget removes the recorded failure of a task.
 func (t *transcript) forget(task string) {
 	t.failures = slices.DeleteFunc(t.failures, func(f failure) bool { return f.task == task })
 }
 
-// ended counts a task that has come to its end.
+// ended counts a task that has ended.
 func (t *transcript) ended(task string) {
 	t.done++
 	if t.live != nil {
@@ -213,7 +213,7 @@ func (t *transcript) progress() {
 	}
 }
 
-// close ends the live line and tells whether everything could be written.
+// close ends the live line and returns the first error of writing.
 func (t *transcript) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -224,7 +224,7 @@ func (t *transcript) close() error {
 	return t.buf.Flush()
 }
 
-// tail returns the last lines of a log's end.
+// tail returns the last n lines of data, the end of a log.
 func tail(data []byte, n int) []string {
 	data = bytes.TrimRight(data, "\n")
 	if len(data) == 0 {

@@ -11,7 +11,7 @@ import (
 // safeRepository is the one setting of a user.
 const safeRepository = "safe-repository"
 
-// userSettings shows or changes what holds for this user in all repositories.
+// userSettings shows or changes the settings of this user, which apply to all repositories.
 func userSettings(a *app, args []string, unset bool) error {
 	if len(args) > 0 && args[0] != safeRepository {
 		return usagef("there is no setting %q of a user; there is %s", args[0], safeRepository)

@@ -101,7 +101,7 @@ type verifyJSON struct {
 	Remaining  int         `json:"remaining"`
 	Notes      []string    `json:"notes"`
 	Rerun      []string    `json:"rerun"`  // tasks that run again at the next start
-	Inputs     []string    `json:"inputs"` // that are to be set or deployed again
+	Inputs     []string    `json:"inputs"` // that must be set or deployed again
 }
 
 type faultJSON struct {
@@ -146,7 +146,7 @@ func runVerify(ctx context.Context, a *app, location string, o verify.Options) e
 	return err
 }
 
-// checkRepository checks the repository and shows how far it has come.
+// checkRepository checks the repository and shows the progress.
 func checkRepository(ctx context.Context, a *app, r *repo.Repo, o verify.Options) (*verify.Report, error) {
 	if live := a.Live(); live != nil {
 		defer live.Close()

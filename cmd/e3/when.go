@@ -6,8 +6,8 @@ import (
 	"e3/internal/format/notation"
 )
 
-// parseMoment reads a point in time: a duration before now, or a date with or without a time, local unless it says
-// where. "" is none.
+// parseMoment reads a point in time: a duration before now, or a date with or without a time, in local time unless it
+// has a zone. "" gives the zero time.
 func parseMoment(a *app, flag, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

@@ -97,7 +97,8 @@ func approvalNote(ctx context.Context, r *repo.Repo, ws, task string) ([]string,
 	return nil, nil
 }
 
-// newExplainer explains what is in a repository; objects are its own, or read besides what a start would store.
+// newExplainer returns an explainer of a repository. objects is its object store, possibly extended by objects that a
+// start would store.
 func newExplainer(r *repo.Repo, objects explain.Objects) *explain.Explainer {
 	return explain.New(explain.Stores{
 		Stores:     history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs},
@@ -112,7 +113,7 @@ func queuedIn(q *queue.Queue) func(ctx context.Context, ws, run, task string) (*
 			switch {
 			case err != nil && ctx.Err() != nil:
 				return nil, err
-			case err != nil: // of another job: e3 verify tells of it
+			case err != nil: // of another job; e3 verify reports it
 			case j.Workspace == ws && j.Run == run && j.Task == task:
 				at := &explain.Wait{Queue: j.Queue, Labels: j.Labels, Memory: j.Policy.Memory}
 				if j.Status != queue.Queued && !j.Orphaned() {
@@ -125,7 +126,7 @@ func queuedIn(q *queue.Queue) func(ctx context.Context, ws, run, task string) (*
 	}
 }
 
-// whyPrinter writes an explanation for people. All of it comes from names, records and logs, so all of it is made
+// whyPrinter writes an explanation for people. Its texts come from names, records and logs, so it makes all of them
 // printable.
 type whyPrinter struct {
 	w     io.Writer
@@ -208,7 +209,7 @@ func (p *whyPrinter) ref(label string, r *explain.Ref) {
 	p.line(2, "", "%-11s %s", label, text)
 }
 
-// reason writes why a task ran, then what is upstream of it.
+// reason writes why a task ran, then the reasons upstream.
 func (p *whyPrinter) reason(r *explain.Reason, indent int) {
 	name := r.Task
 	if r.AsAbove {

@@ -94,7 +94,7 @@ Values that were set stay if the input keeps its name and kind.`,
 // isFile tells whether the argument of deploy is a path rather than the name of a package.
 func isFile(s string) bool {
 	if strings.HasPrefix(s, "@") {
-		return false // a scope; the file is ./@…
+		return false // the scope of a package name; a file would be ./@…
 	}
 	return strings.ContainsAny(s, `/\`) || slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(s)))
 }
@@ -172,7 +172,7 @@ func listWorkspaces(ctx context.Context, a *app, r *repo.Repo) error {
 		if errors.Is(err, workspace.ErrNotFound) {
 			continue // removed since
 		}
-		if errors.Is(err, refstore.ErrDamaged) { // the others are listed all the same
+		if errors.Is(err, refstore.ErrDamaged) { // list the rest
 			bad = errors.Join(bad, err)
 			continue
 		}
@@ -250,8 +250,7 @@ func removeRuns(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	})
 }
 
-// definition reads a package file, or standard input for "-", and says what its paths are
-// relative to.
+// definition reads a package file, or standard input for "-", and returns the folder that its paths are relative to.
 func (a *app) definition(file string) (def *manifest.Definition, base string, err error) {
 	if file != "-" {
 		def, err = manifest.ParseFile(file)
@@ -265,7 +264,7 @@ func (a *app) definition(file string) (def *manifest.Definition, base string, er
 	return def, ".", err
 }
 
-// missingFile makes a package file that is not there a mistake of the command line.
+// missingFile makes a missing package file an error of usage.
 func missingFile(err error) error {
 	var in *workspace.InputError
 	if errors.Is(err, os.ErrNotExist) && !errors.As(err, &in) {

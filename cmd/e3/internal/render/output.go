@@ -12,7 +12,7 @@ import (
 	"e3/internal/human"
 )
 
-// An Output is where a command prints its result, and in which form.
+// An Output prints the results of a command, in the form that its flags choose.
 type Output struct {
 	Stdout io.Writer // data
 	Stderr io.Writer // progress, warnings, errors
@@ -23,10 +23,10 @@ type Output struct {
 	Color string // --color: auto, always or never
 }
 
-// Notef writes to the person.
+// Notef writes a message for the user to standard error.
 func (o *Output) Notef(format string, args ...any) { fmt.Fprintf(o.Stderr, format+"\n", args...) }
 
-// Warnf writes a warning to the person. It is made printable: it may quote names and messages of others.
+// Warnf writes a warning for the user. It makes the text printable, since that may quote untrusted names and messages.
 func (o *Output) Warnf(format string, args ...any) {
 	o.Notef("warning: %s", human.Line(fmt.Sprintf(format, args...)))
 }
@@ -42,11 +42,11 @@ func (o *Output) Reply(document any, text func(w io.Writer)) error {
 	return err
 }
 
-// Document writes JSON, on one line unless it is to be indented.
+// Document writes JSON, on one line or indented.
 func (o *Output) Document(v any, indent bool) error {
 	out := o.Stdout
 	if o.ToTerminal() {
-		out = &term.SafeWriter{To: out} // JSON lets C1 control characters through
+		out = &term.SafeWriter{To: out} // JSON does not escape C1 control characters
 	}
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
@@ -56,7 +56,7 @@ func (o *Output) Document(v any, indent bool) error {
 	return enc.Encode(v)
 }
 
-// Raw writes bytes of others to standard output; a terminal is protected from them.
+// Raw writes untrusted bytes to standard output, through a filter if that is a terminal.
 func (o *Output) Raw(write func(io.Writer) error) error {
 	if !o.ToTerminal() {
 		return write(o.Stdout)
@@ -65,19 +65,18 @@ func (o *Output) Raw(write func(io.Writer) error) error {
 	return errors.Join(write(safe), safe.Close())
 }
 
-// Safe is standard output with a filter before it that a terminal needs.
+// Safe is standard output behind a filter that protects a terminal.
 func (o *Output) Safe() *term.SafeWriter {
 	return &term.SafeWriter{To: o.Stdout, Colors: o.Style() != term.Style{}}
 }
 
-// ToTerminal tells whether a person reads standard output as it is written.
+// ToTerminal tells whether standard output is a terminal.
 func (o *Output) ToTerminal() bool { return term.Of(o.Stdout) != nil }
 
-// Style is the colours for standard output.
+// Style returns the colours for standard output.
 func (o *Output) Style() term.Style { return term.StyleFor(o.Stdout, o.Color, o.Getenv) }
 
-// Live is a line on standard error that shows how far something has come; nil where that is no terminal that could
-// show it.
+// Live is a progress line on standard error; nil unless that is a terminal that can show it.
 func (o *Output) Live() *term.Live {
 	if !term.Smart(o.Stderr, o.Getenv) {
 		return nil
@@ -85,8 +84,7 @@ func (o *Output) Live() *term.Live {
 	return term.NewLive(term.Of(o.Stderr), o.Now)
 }
 
-// Headed is a table with a line above it for people, unless it stays empty: the reader of what is piped knows what was
-// asked for.
+// Headed is a table with a header line on a terminal, unless it stays empty. Piped output has no header.
 func (o *Output) Headed(right map[int]bool, cells ...string) *Table {
 	t := &Table{Right: right}
 	if o.ToTerminal() {
@@ -101,7 +99,7 @@ func (o *Output) Plot(what string, points []Point) *Plot {
 	return &Plot{what: what, points: points, width: term.Width(o.Stdout), ascii: term.ASCII(o.Getenv), style: o.Style()}
 }
 
-// JSONTime is a time in JSON, in the form that events have; null where there is none.
+// JSONTime is a time in JSON, in the form that events use; null for the zero time.
 func JSONTime(t time.Time) *string {
 	if t.IsZero() {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"e3/internal/human"
 )
 
-// Point is how long something took, for a plot and for programs.
+// Point is a duration in a plot.
 type Point struct {
 	At     time.Time
 	Took   time.Duration
@@ -31,11 +31,11 @@ type Plot struct {
 
 const (
 	plotRows  = 5
-	plotWidth = 120 // more makes nothing clearer
-	Fewest    = 3   // points that are worth a plot
+	plotWidth = 120 // a wider plot is no clearer
+	Fewest    = 3   // points below which a plot is not worth it
 )
 
-// blocks are the fillings of a cell, from nothing to all of it.
+// blocks are the characters that fill a cell in steps, from empty to full.
 func (p *Plot) blocks() []string {
 	if p.ascii {
 		return []string{" ", ".", ":", "#"}
@@ -43,7 +43,7 @@ func (p *Plot) blocks() []string {
 	return []string{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"}
 }
 
-// Write draws the plot and says in a line below what the durations are.
+// Write draws the plot and a line below with the range and the median.
 func (p *Plot) Write(w io.Writer) {
 	if len(p.points) == 0 {
 		return
@@ -77,7 +77,7 @@ func (p *Plot) Write(w io.Writer) {
 			if top > 0 {
 				eighths = int(math.Ceil(float64(q.Took) / float64(top) * float64(plotRows*full)))
 			}
-			eighths = max(eighths, 1) // that there was one is seen
+			eighths = max(eighths, 1) // each point is visible
 			fill := min(max(eighths-(plotRows-1-row)*full, 0), full)
 			cell := strings.Repeat(blocks[fill], wide)
 			if q.Bad && fill > 0 {
@@ -122,7 +122,8 @@ func (p *Plot) Write(w io.Writer) {
 	fmt.Fprintf(w, "%*s  %s\n", margin, "", notes)
 }
 
-// numbers are of the successes, of which there are so many; of all if there is none.
+// numbers returns the least, median and greatest duration of the successes and their number; of all points if there are
+// no successes.
 func (p *Plot) numbers() (low, mid, high time.Duration, of int) {
 	var took []time.Duration
 	for _, q := range p.points {
@@ -149,7 +150,7 @@ func median(sorted []time.Duration) time.Duration {
 	return sorted[n/2-1] + (sorted[n/2]-sorted[n/2-1])/2
 }
 
-// columns puts neighbours together where there are more points than columns: so many in each.
+// columns merges neighbouring points, each of them per column, if there are more points than columns.
 func (p *Plot) columns(most int) (list []Point, each int) {
 	each = (len(p.points) + most - 1) / most
 	for part := range slices.Chunk(p.points, each) {

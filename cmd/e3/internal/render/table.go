@@ -1,4 +1,4 @@
-// Package render gives answers their form: tables, plots, JSON.
+// Package render formats results: tables, plots, JSON.
 package render
 
 import (
@@ -14,7 +14,7 @@ import (
 type Table struct {
 	Rows  [][]string
 	Right map[int]bool // columns that are aligned to the right
-	heads int          // rows that are written only above others
+	heads int          // header rows, written only if rows follow
 }
 
 // Row adds a row; its cells are made printable.

@@ -11,12 +11,12 @@ import (
 	"e3/internal/human"
 )
 
-// A Live is the live line below a transcript on a terminal: how many of all steps are
-// done, what is running and since when. It redraws itself a few times a second.
+// A Live is the live line below a transcript on a terminal. It shows the number of done steps, the running tasks and
+// their times. It redraws itself a few times a second.
 //
-// The cursor waits at the beginning of the line, so that erasing from there to the end of the
-// screen takes all of the line away, also after a narrower window has folded it.
-// While it is drawn the terminal does not wrap, so that a character of an unexpected width costs no line.
+// The cursor waits at the beginning of the line, so that erasing from there to the end of the screen removes the whole
+// line, even after a narrower window has folded it. Wrapping is off while the line is drawn, so that a character of an
+// unexpected width cannot start another line.
 type Live struct {
 	w     io.Writer
 	width func() int
@@ -24,7 +24,7 @@ type Live struct {
 
 	mu          sync.Mutex
 	done, total int64
-	Unit        func(int64) string // shows a count; nil: as a number
+	Unit        func(int64) string // formats a count; nil: a plain number
 	running     []runningTask      // in the order of their start
 	waiting     int                // tasks that wait for approval
 	shown       bool
@@ -38,7 +38,7 @@ type runningTask struct {
 	since time.Time
 }
 
-// redraw is how often the running times move on.
+// redraw is the interval at which the running times are updated.
 const redraw = 200 * time.Millisecond
 
 const (
@@ -47,7 +47,7 @@ const (
 	wrapOn     = "\x1b[?7h"
 )
 
-// NewLive draws on a terminal, whose width is asked for every time.
+// NewLive draws on a terminal. It reads the width each time.
 func NewLive(f *os.File, now func() time.Time) *Live {
 	return newLive(f, func() int { return Width(f) }, now)
 }
@@ -85,7 +85,7 @@ func (d *Live) Start(name string, since time.Time) {
 	d.running = append(d.running, runningTask{name, since})
 }
 
-// End takes a running task away.
+// End removes a running task.
 func (d *Live) End(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,7 +101,7 @@ func (d *Live) Wait(n int) {
 	d.waiting += n
 }
 
-// Above has print write lines in the place of the live one, which moves down.
+// Above calls print to write lines above the live one, which moves down.
 func (d *Live) Above(print func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,7 +110,7 @@ func (d *Live) Above(print func()) {
 	d.draw()
 }
 
-// clear takes the line away; d.mu is held.
+// clear erases the line; d.mu is held.
 func (d *Live) clear() {
 	if d.shown {
 		fmt.Fprint(d.w, eraseBelow)
@@ -127,7 +127,7 @@ func (d *Live) draw() {
 	d.shown = true
 }
 
-// line fits the width: the count first, then as many running tasks as there is room for.
+// line is the text for a width: the count first, then as many running tasks as fit.
 func (d *Live) line(room int) string {
 	line := fmt.Sprintf("[%d/%d]", d.done, d.total)
 	if d.Unit != nil {
@@ -161,7 +161,7 @@ func (d *Live) line(room int) string {
 	return Truncate(line, max(room, 0))
 }
 
-// Close stops redrawing and takes the line away.
+// Close stops redrawing and erases the line.
 func (d *Live) Close() {
 	close(d.stop)
 	d.stopped.Wait()

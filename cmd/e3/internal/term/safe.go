@@ -5,10 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// A SafeWriter lets text through to a terminal and nothing that could harm it: of all
-// control sequences only colours (SGR) pass. Newlines, tabs and carriage returns stay; other
-// control characters, C1 included, and bytes that are no UTF-8 show as U+FFFD. Sequences may be
-// split over writes anywhere. Close resets the colours.
+// A SafeWriter passes text to a terminal without sequences that could harm it: of all control sequences only colours
+// (SGR) pass. Newlines, tabs and carriage returns stay; other control characters, C1 included, and invalid UTF-8 show
+// as U+FFFD. A sequence may be split over several writes. Close resets the colours.
 type SafeWriter struct {
 	To     io.Writer
 	Colors bool
@@ -38,7 +37,7 @@ const longestSGR = 64
 // replacement is shown in place of unprintable bytes.
 const replacement = "\uFFFD"
 
-// Write filters p. Like every writer it counts what it accepted, not what it passed on.
+// Write filters p. Like every writer it returns the number of bytes that it accepted, not of those that it passed on.
 func (s *SafeWriter) Write(p []byte) (int, error) {
 	s.out = s.out[:0]
 	for _, c := range p {
@@ -124,7 +123,7 @@ func (s *SafeWriter) text(c byte) {
 	}
 }
 
-// continuation collects a character of several bytes.
+// continuation adds a byte to a character of several bytes.
 func (s *SafeWriter) continuation(c byte) {
 	if c&0xc0 != 0x80 { // the character is cut off
 		s.state = safeText
@@ -144,7 +143,7 @@ func (s *SafeWriter) continuation(c byte) {
 	}
 }
 
-// escape decides what an ESC begins.
+// escape handles the byte after an ESC.
 func (s *SafeWriter) escape(c byte) {
 	switch {
 	case c == '[':

@@ -1,4 +1,4 @@
-// Package term knows terminals: what can be written to them, how wide they are, and what must not reach them.
+// Package term detects the abilities and the width of terminals, and filters text that must not reach them.
 package term
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/text/width"
 )
 
-// Of returns the terminal that w is, nil if it is none.
+// Of returns w as a terminal, nil if it is none.
 func Of(w io.Writer) *os.File {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return f
@@ -26,7 +26,7 @@ func Smart(w io.Writer, getenv func(string) string) bool {
 	return f != nil && getenv("TERM") != "dumb" && sequences(f)
 }
 
-// Width is the width of the terminal that w is; 80 where it is none or does not say.
+// Width is the width of the terminal w; 80 if w is none or its width is unknown.
 func Width(w io.Writer) int {
 	if f := Of(w); f != nil {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
@@ -36,8 +36,8 @@ func Width(w io.Writer) int {
 	return 80
 }
 
-// ASCII tells whether the screen, or the reader of what is piped, may show other characters wrongly: the locale says
-// so, or a terminal that is known to have few.
+// ASCII tells whether non-ASCII characters may be shown wrongly, on a screen or after a pipe: by the locale, or by a
+// terminal that is known to have few characters.
 func ASCII(getenv func(string) string) bool {
 	switch getenv("TERM") {
 	case "dumb", "linux", "vt100", "vt220":
@@ -48,10 +48,10 @@ func ASCII(getenv func(string) string) bool {
 			return !strings.Contains(v, "utf-8") && !strings.Contains(v, "utf8")
 		}
 	}
-	return runtime.GOOS != "windows" && runtime.GOOS != "darwin" // there it is the rule to have no locale, and UTF-8
+	return runtime.GOOS != "windows" && runtime.GOOS != "darwin" // where having no locale, and UTF-8, is usual
 }
 
-// Columns is how many columns of a terminal printable text takes.
+// Columns is the number of columns that printable text takes on a terminal.
 func Columns(s string) int {
 	n := 0
 	for _, r := range s {
@@ -90,7 +90,7 @@ func Truncate(s string, most int) string {
 	return s
 }
 
-// Style is the escape sequences of colours, all empty where there are none.
+// Style holds the escape sequences of colours, all empty if there are no colours.
 type Style struct{ Red, Green, Yellow, Dim, Bold, Reset string }
 
 func (s Style) EndOf(color string) string {
