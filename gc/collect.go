@@ -64,7 +64,7 @@ type Options struct {
 	Progress func(Progress)
 }
 
-// Progress is how far a collection has come.
+// Progress is the progress of a collection.
 type Progress struct {
 	Phase  Phase
 	Shards int // swept shards, of objectstore.Shards
@@ -169,7 +169,7 @@ type collection struct {
 	workers int // how many shards are swept at a time
 
 	cutoff time.Time     // spares objects that are not older by the grace; zero, in a dry run alone, spares none
-	oldest time.Time     // begin of the oldest other session, or now: that session may have found what was pruned since
+	oldest time.Time     // begin of the oldest other session, or now: it may use executions pruned since
 	behind time.Duration // how far this machine's clock may be behind the file system's
 	shared bool          // one clock dates sessions and tombstones on all machines
 	marked *reach.Set
@@ -201,9 +201,9 @@ func (c *collection) progress(p Progress) {
 	}
 }
 
-// mark finds what is needed. The order makes it safe beside other processes: the begins of their sessions; then the
-// references; then what was pruned since, which they may have found before; then what they protect; then what they
-// wrote before they ended a protection.
+// mark finds the needed objects. Its order makes it safe beside other processes. It reads (1) the begins of their
+// sessions; (2) the references; (3) tombstones since then, whose executions they may have found before; (4) the names
+// that they protect; (5) the records that they wrote before they ended a protection.
 func (c *collection) mark(ctx context.Context) error {
 	c.progress(Progress{Phase: Marking})
 	if err := c.began(ctx); err != nil {
@@ -212,7 +212,7 @@ func (c *collection) mark(ctx context.Context) error {
 	stores := reach.Stores{Records: c.Records, Objects: c.Objects, Executions: c.Executions}
 	w := reach.NewWalker(ctx, c.Objects, reach.Options{Fault: c.fault})
 	c.marked = w.Met()
-	// Each phase ends before the next begins: what it has read decides what may still be replaced.
+	// Each phase ends before the next begins: a later phase must see the changes made during an earlier one.
 	for _, enumerate := range []func() error{
 		func() error { return stores.References(ctx, w) },
 		func() error { return stores.Tombstones(ctx, c.prunedSince, w) },
@@ -223,8 +223,8 @@ func (c *collection) mark(ctx context.Context) error {
 			}
 			return reach.Protected(sessions, w)
 		},
-		// A process that has ended a protection has written what names the object. Packages move to workspaces, and
-		// may have left the register in between.
+		// A process ends a protection only after it has written a record that names the object. A package may have left
+		// the register after its deployment in a workspace, so workspaces are read again.
 		func() error { return stores.WorkspaceRoots(ctx, w) },
 	} {
 		err := enumerate()
@@ -239,11 +239,11 @@ func (c *collection) mark(ctx context.Context) error {
 }
 
 // Tombstones are dated by the pruning machine's clock, sessions by the file system's. clockSlack is how far another
-// machine's clock may be behind the latter. This machine's clock is compared with it; clockGrain allows for the file
-// system's rounding.
+// machine's clock may be behind the latter. This machine's clock is compared with the file system's; clockGrain allows
+// for the latter's rounding.
 //
-// If one clock that all machines ask dates both, it is read to the second, and may have several instances:
-// sharedSlack is by how much two readings may be in the wrong order, sharedGrain if no other session is live.
+// If one clock that all machines read dates both, it has a resolution of a second and may have several instances. Two
+// readings may be in the wrong order by sharedSlack, or by sharedGrain if no other session is live.
 const (
 	clockSlack  = time.Hour
 	clockGrain  = 20 * time.Millisecond
@@ -251,7 +251,7 @@ const (
 	sharedGrain = 2 * time.Second
 )
 
-// prunedSince is since when another session may have found what was pruned.
+// prunedSince is the earliest time of a tombstone whose execution another session may have found before.
 func (c *collection) prunedSince(by string) time.Time {
 	switch {
 	case c.shared && c.report.Sessions == 0:
@@ -291,7 +291,7 @@ func (c *collection) began(ctx context.Context) error {
 	}
 	c.cutoff = own
 	if own.IsZero() && c.report.Grace > 0 {
-		c.cutoff = c.oldest // as if a session began now
+		c.cutoff = c.oldest // as if another session began now
 	}
 	ours := c.DryRun // a dry run has no session
 	for _, s := range sessions {
@@ -340,7 +340,7 @@ func (c *collection) fault(f *reach.Fault) error {
 	case errors.As(f.Err, &unreadable):
 		switch f.Owner.Kind {
 		case reach.AnExecution, reach.ARun, reach.APin:
-			// It cannot answer a lookup, its snapshots may be missing, and no required object is behind it alone.
+			// Such an owner is never a hit, its snapshots may be missing, and no required object is behind it alone.
 		default:
 			return &UnsafeError{f}
 		}
@@ -366,8 +366,8 @@ func (c *collection) fault(f *reach.Fault) error {
 	return nil
 }
 
-// hides tells whether an object of a kind is the only one to name required objects. Datasets that were set cannot be
-// made again, while a directory that has lost a part is made again as a whole.
+// hides tells whether an object of a kind is the only one to name required objects. Input datasets cannot be made
+// again, while the task that made an incomplete directory makes it again as a whole.
 func hides(k reach.Kind) bool { return k == reach.Package || k == reach.Node }
 
 // sweep removes unmarked objects, shard by shard.
@@ -459,7 +459,7 @@ func (c *collection) walkShard(ctx context.Context, shard byte, r *sweptShard, a
 			if all {
 				c.live(r, e.Info)
 			}
-		case !all, c.young(e): // what is left after the sweep was spared
+		case !all, c.young(e): // unmarked objects after the sweep were spared
 			r.young.add(e.Size)
 		default:
 			r.collected.add(e.Size)

@@ -10,8 +10,8 @@ import (
 	"e3/objectstore"
 )
 
-// missing counts the missing objects that something refers to. Reading has found missing directories and records.
-// Files are checked here, and only if the sweep has seen fewer than there should be.
+// missing counts the missing objects that something refers to. The mark phase has already found missing directories and
+// records. This checks files, and only if the sweep saw fewer than were marked.
 func (c *collection) missing(ctx context.Context) error {
 	c.report.Missing = c.gone
 	files := c.marked.Of(reach.File)

@@ -43,7 +43,7 @@ type Pruned struct {
 	Tasks      []PrunedTask // tasks with removed executions, by name, including spared ones
 	Executions int64        // removed
 	Spared     int64        // chosen, but changed, pinned or pruned by another process meanwhile
-	Objects    int64        // that only the removed executions held
+	Objects    int64        // that were reachable only from the removed executions
 	Bytes      int64        // of these objects
 	Held       int64        // bytes that only the cache holds now; -1 without MaxSize
 	Protected  [numberOfShields]int64
@@ -58,8 +58,8 @@ type PrunedTask struct {
 }
 
 // Prune removes executions from the cache by the rules. It never removes one that runs, that the current run of a
-// workspace names, that would answer a start of a workspace or of a registered package with its defaults, or that is
-// pinned. If it cannot find out which these are, it prunes nothing. It removes the records; a collection removes the
+// workspace names, that would be a hit for a start of a workspace or of a registered package with its defaults, or that
+// is pinned. If it cannot find out which these are, it prunes nothing. It removes the records; a collection removes the
 // objects.
 //
 // It is safe beside any other use of the repository: a process that found an execution before its removal may publish
@@ -124,7 +124,7 @@ func (p *pruner) shield(id string, by Shield) {
 	}
 }
 
-// protect finds what must stay.
+// protect finds the executions that must stay.
 func (p *pruner) protect(ctx context.Context) error {
 	p.shields = map[uuid.UUID]Shield{}
 	for _, find := range []func(context.Context) error{p.pins, p.starts, p.runs} {
@@ -135,8 +135,8 @@ func (p *pruner) protect(ctx context.Context) error {
 	return nil
 }
 
-// snapshots removes packages that exports made of workspaces from the register, unless a workspace has them deployed.
-// One that is deployed meanwhile is kept by its workspace.
+// snapshots removes packages that exports made of workspaces from the register, unless a workspace has them deployed. A
+// package that is deployed meanwhile is kept by its workspace.
 func (p *pruner) snapshots(ctx context.Context) error {
 	packages, err := p.Workspaces.Packages.List(ctx)
 	if err != nil {
@@ -206,7 +206,7 @@ func (p *pruner) starts(ctx context.Context) error {
 	}
 	for _, ref := range packages {
 		if slices.Contains(p.report.Snapshots, ref) {
-			continue // without the dry run it would be gone
+			continue // a real run would have removed it
 		}
 		err := p.Workspaces.Planner.PackageHits(ctx, ref, found)
 		if err == nil {
@@ -214,7 +214,7 @@ func (p *pruner) starts(ctx context.Context) error {
 		}
 		if now, gone := p.Workspaces.Packages.Find(ctx, ref.Name, ref.Version); !errors.Is(gone, workspace.ErrNotFound) || now.Hash == ref.Hash {
 			return err
-		} // or else it was taken out of the register, and its objects collected
+		} // else it was removed from the register, and its objects collected
 	}
 	return nil
 }
@@ -289,7 +289,8 @@ func (p *pool) add(e *executions.Execution, shields map[uuid.UUID]Shield) error 
 	return nil
 }
 
-// facts are what the rules go by: when an execution was made or imported, and whether it can be an answer.
+// facts are the properties that rules use: the time when an execution was made or imported, and whether it can be a
+// hit.
 func facts(e *executions.Execution) (at int64, good bool, err error) {
 	made, err := executions.ParseID(e.ExecutionID)
 	if err != nil {
@@ -301,7 +302,7 @@ func facts(e *executions.Execution) (at int64, good bool, err error) {
 	return made.UnixMilli(), e.State == record.Success && !e.Rejected(), nil
 }
 
-// remove removes the records, several tasks at a time, each execution with the rule that chose it.
+// remove removes the chosen records, several tasks at a time. Each tombstone names the rule that chose the execution.
 func (p *pruner) remove(ctx context.Context) error {
 	goes := map[objectstore.Hash]*[numberOfRules][]int32{}
 	for i := range p.pool.list {
@@ -330,8 +331,8 @@ func (p *pruner) remove(ctx context.Context) error {
 	return g.Wait()
 }
 
-// batchSize is how many executions of a task are removed at a time. Until then each is held in memory, as large as
-// its record.
+// batchSize is the number of executions of a task that are removed at a time. A batch holds the complete records in
+// memory.
 const batchSize = 10_000
 
 func (p *pruner) removeSome(ctx context.Context, task objectstore.Hash, some []int32, reason string) error {
@@ -346,7 +347,7 @@ func (p *pruner) removeSome(ctx context.Context, task objectstore.Hash, some []i
 			return err
 		}
 		if at, good, err := facts(e); err != nil || at != c.at || good != c.good {
-			continue // it is not what the rules have seen
+			continue // it has changed since the rules chose it
 		}
 		victims = append(victims, e.Victim())
 	}

@@ -13,19 +13,19 @@ import (
 	"e3/executions"
 )
 
-// Rules say what is removed from the cache. They add up: an execution that one of them names goes, unless it is
-// protected.
+// Rules choose the executions that a prune removes. They add up: an execution that any rule names is removed, unless it
+// is protected.
 type Rules struct {
-	// OlderThan removes executions that were made, or imported, longer ago. 0: no such rule.
+	// OlderThan removes executions that were made, or imported, longer ago than this. 0: no such rule.
 	OlderThan time.Duration
 	// KeepLast keeps this many of the latest successes of each task, by its name. It removes older successes, and
 	// failures older than all of those. 0: no such rule.
 	KeepLast int64
-	// MaxSize removes the oldest executions until the objects that only the cache holds have at most so many bytes.
+	// MaxSize removes the oldest executions until the objects that only the cache holds have at most this many bytes.
 	// 0: no such rule.
 	MaxSize int64
 	// Snapshots removes packages from the register that exports made of workspaces and that no workspace here has
-	// deployed. They no longer protect executions then.
+	// deployed. These then protect no executions any more.
 	Snapshots bool
 }
 
@@ -51,12 +51,12 @@ const (
 	Unshielded Shield = iota
 	ByRunning         // it has not ended
 	ByRun             // the run of a workspace names it
-	ByStart           // it would answer a start of a workspace, or of a registered package
+	ByStart           // it would be a hit for a start of a workspace, or of a registered package
 	ByPin             // it is pinned
 	numberOfShields
 )
 
-// Count says what protects n executions: "3 that are pinned".
+// Count describes n protected executions: "3 that are pinned".
 func (s Shield) Count(n int64) string {
 	words := [...][2]string{
 		Unshielded: {"that nothing protects", "that nothing protects"},
@@ -100,7 +100,7 @@ const (
 	numberOfRules
 )
 
-// pool is the candidates with what many of them share.
+// pool holds the candidates, and the values that many of them share.
 type pool struct {
 	list   []candidate
 	keys   []executions.Key
@@ -135,7 +135,7 @@ func (p *pool) byAge(now time.Time, most time.Duration) {
 	}
 }
 
-// byNumber applies KeepLast. As in a lookup, ids decide which success is later. Protected executions count among
+// byNumber applies KeepLast. As in a lookup, the greater id is the later success. Protected executions count among
 // those kept.
 func (p *pool) byNumber(keep int64) {
 	order := make([]int32, len(p.list))
@@ -182,7 +182,7 @@ func (p *pool) oldestFirst() []int32 {
 }
 
 // bySize applies MaxSize. held is called with each execution, the latest first, and returns the bytes that it adds to
-// the cache. The execution that exceeds the size goes, and every older one.
+// the cache. The execution that exceeds the size is removed, and every older one.
 func (p *pool) bySize(most int64, held func(i int32) (int64, error)) error {
 	order := p.oldestFirst()
 	var size int64
@@ -212,7 +212,7 @@ func (r Rules) reason(by rule) string {
 	return becauseSize + fmt.Sprintf("%d bytes", r.MaxSize)
 }
 
-// days formats a duration as it is given to the rule: 30d, 12h.
+// days formats a duration in the form of the flag: 30d, 12h.
 func days(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d >= day && d%day == 0 {

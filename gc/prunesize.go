@@ -16,8 +16,9 @@ import (
 	"e3/objectstore"
 )
 
-// measure finds out what the cache holds: everything reachable from protected roots first, and then, the latest
-// first, what each execution adds. So a shared object counts once, for the latest execution that has it.
+// measure computes the size of the cache. It first marks everything reachable from protected roots. Then, from the
+// latest execution to the oldest, it counts the objects that each one adds. So a shared object counts once, for the
+// latest execution that has it.
 func (p *pruner) measure(ctx context.Context) error {
 	if p.MaxSize == 0 && !slices.ContainsFunc(p.pool.list, func(c candidate) bool { return c.rule != stays }) {
 		return nil
@@ -32,7 +33,7 @@ func (p *pruner) measure(ctx context.Context) error {
 	sizes := reach.NewSizes(p.Objects)
 	s.walk = reach.NewWalker(ctx, p.Objects, reach.Options{
 		Visit: func(ctx context.Context, r reach.Ref) (int64, error) { return -1, s.visit(ctx, sizes, r) },
-		// Missing or damaged objects are for verify to report. They take no room, and keep nothing.
+		// Missing or damaged objects are for verify to report. They have no size here, and lead to nothing.
 		Fault: func(f *reach.Fault) error {
 			if errors.Is(f.Err, errStore) {
 				return f.Err
@@ -52,7 +53,7 @@ func (p *pruner) measure(ctx context.Context) error {
 			return err
 		}
 	}
-	// Executions that stay come first, so that the rest is what only the removed ones hold.
+	// Executions that stay come first, so that the rest are the objects that only removed executions hold.
 	for _, goes := range []bool{false, true} {
 		for i := range p.pool.list {
 			c := &p.pool.list[i]
@@ -79,7 +80,7 @@ func (p *pruner) cut(s *sizer) error {
 		objects, more, err := s.hold(i)
 		if p.report.Held+more <= p.MaxSize {
 			p.report.Held += more
-		} else { // the first that goes; the others are measured below
+		} else { // the first to be removed; the older ones are measured below
 			p.report.Objects += objects
 			p.report.Bytes += more
 		}
@@ -137,7 +138,7 @@ func (s *sizer) Root(r reach.Root) error {
 // RecordFault implements reach.Sink.
 func (s *sizer) RecordFault(*reach.Fault) error { return nil }
 
-// hold follows what an execution names, and returns what was not counted before.
+// hold follows the references of an execution, and returns the objects and bytes that were not counted before.
 func (s *sizer) hold(i int32) (objects, bytes int64, err error) {
 	objects, bytes = s.objects.Load(), s.bytes.Load()
 	for at := s.pool.list[i].roots; at >= 0; at = s.kept[at].next {

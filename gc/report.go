@@ -26,15 +26,16 @@ type Report struct {
 	Live      Amount // reached
 	Collected Amount
 	Young     Amount // not reached, but spared: a session may be about to name them, or they are too new
-	// OldestSession is when the oldest session of another process began: objects put since then are young. Zero if
+	// OldestSession is the begin of the oldest session of another process; objects put since then are young. Zero if
 	// there is none.
 	OldestSession time.Time
-	// Grace is how much older than that, or than now, an object must be to be removed; 0 if the store needs none.
+	// Grace is the minimum age of a removable object, counted back from OldestSession, or from now; 0 if the store
+	// needs none.
 	Grace        time.Duration
 	Sessions     int // live ones of other processes
-	DeadSessions int // removed, with what they left
+	DeadSessions int // removed, with their remains
 	Leftovers    int // removed folders without a record, and other remains of crashes
-	ImportedRuns int // retired by the collection's caller before
+	ImportedRuns int // removed before by the caller of the collection
 
 	Missing int // missing objects that something refers to
 	// Warnings are references that could not be followed but do not prevent a collection, at most MaxWarnings;
