@@ -24,7 +24,7 @@ type need struct {
 	top       objectstore.Hash
 	key       executions.Key // of an execution
 	execution string
-	label     string // of an execution, for people
+	label     string // of an execution, for display
 	linked    string // the package file that the workspace follows, where the input is linked
 }
 
@@ -41,7 +41,7 @@ const (
 	needsSnapshot                     // a part of a run's snapshots; name says which
 )
 
-// concern has the needs of broken objects, by object.
+// concern maps each broken object to the things that need it.
 type concern map[objectstore.Hash][]need
 
 func (c *concern) add(h objectstore.Hash, n need) {
@@ -51,7 +51,7 @@ func (c *concern) add(h objectstore.Hash, n need) {
 	(*c)[h] = append((*c)[h], n)
 }
 
-// String describes it to people.
+// String describes the need in words.
 func (n *need) String() string {
 	path := ""
 	if n.path != "" {
@@ -84,7 +84,7 @@ func inside(part, whole string) string {
 	return part + " of " + whole
 }
 
-// advice says what to do.
+// advice says how the user can repair the need.
 func (n *need) advice() string {
 	switch n.kind {
 	case needsOutput, needsDataset:
@@ -179,7 +179,7 @@ func (t *tracer) isBroken(r reach.Ref) bool {
 func (t *tracer) marked(h objectstore.Hash) (map[string]bool, error) {
 	pkg, err := t.v.Workspaces.Packages.Load(t.ctx, h.String())
 	if err != nil {
-		return nil, t.ctx.Err() // it is the reference's, or unreadable
+		return nil, t.ctx.Err() // a package of the reference, or unreadable
 	}
 	names := map[string]bool{}
 	for i := range pkg.Inputs {
@@ -282,7 +282,7 @@ func (t *tracer) task(r reach.Root) error {
 	return err
 }
 
-// explain makes faults of the broken objects.
+// explain reports the broken objects as faults.
 func (v *verifier) explain(b *broken) {
 	for h, d := range b.objects {
 		v.object(h, d)

@@ -20,12 +20,12 @@ const (
 	Changed ChangeKind = "changed"
 )
 
-// A Change is an entry of an output that differs from before.
+// A Change is an entry of an output that differs between the two executions.
 type Change struct {
 	Kind ChangeKind
 	Path string // in the directory; "" for an output that is a file
-	// Was and Is describe the entry: "12 bytes", "executable, 12 bytes", "directory", "link to x". One of them is ""
-	// if the entry did not exist, or does not.
+	// Was and Is describe the entry: "12 bytes", "executable, 12 bytes", "directory", "link to x". Was is "" for an
+	// added entry, Is for a removed one.
 	Was, Is string
 }
 

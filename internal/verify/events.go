@@ -77,7 +77,7 @@ func (v *eventLogs) journal(ctx context.Context, ws string) error {
 // importedEvents are those that an imported run came with: last is the number of the last one.
 type importedEvents struct{ workspace, run, last string }
 
-// check looks for them. They stay as long as the run's record.
+// check looks for these events, which must exist as long as the run's record does.
 func (i *importedEvents) check(ctx context.Context, v *verifier) error {
 	last, err := events.Last(ctx, v.Records, i.workspace, i.run)
 	if err != nil || last != nil && strconv.FormatInt(last.Seq, 10) == i.last {
@@ -87,13 +87,13 @@ func (i *importedEvents) check(ctx context.Context, v *verifier) error {
 	if _, err := v.Records.Size(ctx, refstore.Key{Partition: "EVENTS/" + i.workspace, Sort: i.run}); errors.Is(err, refstore.ErrNotFound) {
 		lack = "are gone"
 	}
-	if _, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + i.workspace, Sort: i.run}); err == nil { // or it went with them
+	if _, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + i.workspace, Sort: i.run}); err == nil { // else it went with them
 		v.note("the events of run %s of workspace %s %s: import it again", i.run, i.workspace, lack)
 	}
 	return ctx.Err()
 }
 
-// badEvents reports what is wrong with the events of a run.
+// badEvents reports a fault of a run's events.
 func (v *eventLogs) badEvents(ws, run string, problem error, advice string, mend func(ctx context.Context, ws, run string) (string, error)) {
 	f := Fault{
 		Kind: BadEvents, Where: "events/" + ws + "/" + run + ".ndjson", Problem: problem.Error(),
@@ -119,8 +119,8 @@ func (v *eventLogs) mendEvents(ctx context.Context, ws, run string) (string, err
 	return fmt.Sprintf("events that are lost: %d; all others can be read again", lost), nil
 }
 
-// history checks the logs of the runs of a workspace, from the latest one back: each names the run before. Imported
-// runs are not part of this history. A log that "events clean" may have removed is not missed.
+// history checks the logs of the runs of a workspace, from the latest one backwards: each log names the run before.
+// Imported runs are not part of this history. A log that "events clean" may have removed is no fault.
 func (v *eventLogs) history(ctx context.Context, ws string) error {
 	s, err := v.Workspaces.State(ctx, ws)
 	if err != nil {
@@ -182,7 +182,7 @@ func (v *eventLogs) log(ctx context.Context, ws, run, next string, oldest time.T
 	return first.Data.After, true, err
 }
 
-// madeAgain is the remedy for a log whose run has a record.
+// madeAgain is the remedy for a missing log of a run with a record.
 var madeAgain = map[bool]string{true: ": the next start makes it from the run's record"}
 
 // noLog reports missing events.
@@ -191,7 +191,7 @@ func (v *eventLogs) noLog(ctx context.Context, ws, run, next string, oldest time
 		return nil
 	}
 	if s, err := v.Workspaces.State(ctx, ws); err != nil || next == "" && s.CurrentRunID != run {
-		return ctx.Err() // a run has just taken its place
+		return ctx.Err() // a run has just replaced it
 	}
 	v.note("the events of run %s of workspace %s are gone%s", run, ws, madeAgain[onRecord])
 	return nil

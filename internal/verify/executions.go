@@ -106,7 +106,7 @@ func (v *verifier) gone(ctx context.Context, k executions.Key, id string) bool {
 
 func executionPath(k executions.Key, id string) string { return "executions/" + k.String() + "/" + id }
 
-// describe names an execution for people.
+// describe names an execution in messages.
 func describe(e *executions.Execution) string {
 	if e.Detail != nil && e.Detail.Task != "" {
 		return "execution " + e.ExecutionID + " of " + e.Detail.Workspace + "." + e.Detail.Task
@@ -173,7 +173,7 @@ func (v *verifier) check(ctx context.Context, e *executions.Execution) error {
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil // pruned meanwhile
 	}
-	if errors.Is(err, refstore.ErrDamaged) { // all else was read before
+	if errors.Is(err, refstore.ErrDamaged) { // the other parts were read before
 		return &outputError{damage: err}
 	}
 	if err != nil {

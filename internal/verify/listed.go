@@ -11,8 +11,9 @@ import (
 	"e3/refstore"
 )
 
-// lists compare what is listed of executions and runs with what is there. Each index is written before its record and goes after it: so
-// what only one of them names was removed, or a process died between the two.
+// lists compares the indexes of executions and runs with their records. Each index entry is written before its record
+// and removed after it. So an entry without a record comes from a removal or from a process that died between the two
+// writes.
 type lists struct {
 	*verifier
 	index refstore.Index         // nil where records are listed by themselves
@@ -38,7 +39,7 @@ func (l *lists) saw(id string) {
 	l.seen[u] = struct{}{}
 }
 
-// executions compares those that are found by their ids with those that were listed by their keys.
+// executions compares the executions in the index by id with those that were listed by key.
 func (l *lists) executions(ctx context.Context) error {
 	if l.index == nil {
 		return nil
@@ -61,7 +62,7 @@ func (l *lists) executions(ctx context.Context) error {
 	if len(l.seen) == 0 {
 		return nil
 	}
-	// What is left is found by its key alone, or was removed meanwhile.
+	// The remaining ones are found only by their keys, or were removed meanwhile.
 	for k, err := range l.Curator.Keys(ctx) {
 		if err != nil {
 			return err
@@ -82,7 +83,7 @@ func (l *lists) executions(ctx context.Context) error {
 	return nil
 }
 
-// unseen looks at an execution that is found by its id and was not listed by its key.
+// unseen checks an execution that is found by its id and was not listed by its key.
 func (l *lists) unseen(ctx context.Context, key refstore.Key) error {
 	_, err := l.Records.Get(ctx, key)
 	if !errors.Is(err, refstore.ErrNotFound) {
@@ -102,20 +103,20 @@ func (l *lists) unseen(ctx context.Context, key refstore.Key) error {
 	if err := l.Records.Delete(ctx, key, refstore.Absent); !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
 		return err
 	}
-	if _, err := l.Records.Get(ctx, key); !errors.Is(err, refstore.ErrNotFound) { // it came late
+	if _, err := l.Records.Get(ctx, key); !errors.Is(err, refstore.ErrNotFound) { // it was added after the listing
 		return errors.Join(err, l.index.Put(ctx, key))
 	}
 	return nil
 }
 
-// entered checks that a record is listed, and found, by all that says that it is there.
+// entered checks that every index lists a record and that every way of reading it finds it.
 func (l *lists) entered(ctx context.Context, key refstore.Key) error {
 	entered, err := l.index.Has(ctx, key)
 	if err != nil || entered {
 		return err
 	}
 	if _, err := l.Records.Get(ctx, key); errors.Is(err, refstore.ErrNotFound) {
-		return nil // and so has it
+		return nil // and the record too
 	}
 	kind, where, _ := strings.Cut(key.Partition, "/")
 	f := Fault{
@@ -133,8 +134,8 @@ func (l *lists) entered(ctx context.Context, key refstore.Key) error {
 	return nil
 }
 
-// listedEvents checks that the events of workspaces are found where those of all are listed: in a table that has an
-// item for each.
+// listedEvents checks that the list of all workspaces with events, which a table keeps as one item each, has these
+// workspaces.
 func (v *eventLogs) listedEvents(ctx context.Context, workspaces []string) error {
 	var have []string // before the listing: a run that begins meanwhile is listed before it has events
 	for _, ws := range workspaces {

@@ -96,8 +96,8 @@ func (v *verifier) lookAgain(ctx context.Context, h objectstore.Hash) (damage, b
 	return damage{kind: UnreadableObject, problem: err.Error()}, true
 }
 
-// removeCorrupt removes a corrupt object, unless it has been replaced since. A writer that put it again meanwhile may
-// have refreshed the corrupt bytes, so its age does not save it.
+// removeCorrupt removes a corrupt object, unless it has been replaced since. A newer time stamp does not protect it,
+// since a writer that put it again may have refreshed the stamp of the corrupt bytes.
 func (v *verifier) removeCorrupt(ctx context.Context, h objectstore.Hash, seen time.Time) (bool, error) {
 	gone, err := v.Objects.DeleteBefore(ctx, h, seen.Add(1))
 	if gone || err != nil {

@@ -9,14 +9,14 @@ import (
 )
 
 // The record of a workspace's latest run names an execution for each settled task. Pruning spares these, so a missing
-// one was removed by hand, or by a repair: the run's claim has no support. Imported runs may name executions that
-// were never imported.
+// one was removed by hand, or by a repair, and nothing confirms the run's record. Imported runs may name executions
+// that were never imported.
 
 // promise is the place where a recorded execution is named.
 type promise struct{ workspace, run, task string }
 
-// expect finds out which executions the latest runs name. It comes before the executions are read, so that no new one
-// is missed.
+// expect collects the executions that the latest runs name. It runs before the executions are read, so that new
+// executions cannot count as missing.
 func (v *verifier) expect(ctx context.Context) error {
 	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
 		if errors.Is(err, refstore.ErrDamaged) {
@@ -27,7 +27,7 @@ func (v *verifier) expect(ctx context.Context) error {
 		}
 		s, err := record.DecodeWorkspaceState(rec.Value)
 		if err != nil || s == nil || s.CurrentRunID == "" {
-			continue // a fault of its own, or it names none
+			continue // a fault of its own, or no executions
 		}
 		_, run, err := v.ownRun(ctx, rec.Key.Sort, s.CurrentRunID)
 		if err != nil {

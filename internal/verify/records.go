@@ -65,7 +65,8 @@ func (v *verifier) records(ctx context.Context) error {
 	return v.state(ctx)
 }
 
-// format checks the descriptions of the repository: opening it found at least one of them whole.
+// format checks the copies of the repository's description, of which at least one is intact, since the repository was
+// opened.
 func (v *verifier) format(ctx context.Context) error {
 	if v.Format == nil {
 		return nil
@@ -106,7 +107,7 @@ type table struct {
 	where     func(sort string) string // in the repository
 	count     *int64
 	check     func(rec refstore.Record) error
-	beside    bool // it is about a field: an empty or damaged value is no fault here
+	beside    bool // the check is about a field: an empty or damaged value is no fault here
 	owner     func(sort string) string
 	advice    string
 	mend      func(ctx context.Context, rec refstore.Record) (remedy string, whole bool, err error) // nil: it cannot be repaired
@@ -244,7 +245,7 @@ func (v *verifier) table(ctx context.Context, t table) error {
 	return nil
 }
 
-// again checks a bad record once more; nil if it is not bad, or is gone.
+// again checks a bad record once more; nil if it is fine now, or is gone.
 func (v *verifier) again(ctx context.Context, key refstore.Key, fields []string, check func(refstore.Record) error) (refstore.Record, error, error) {
 	rec, err := v.Records.Get(ctx, key, fields...)
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -270,7 +271,7 @@ func (v *verifier) remove(remedy string) func(context.Context, refstore.Record) 
 	}
 }
 
-// replace writes a record again whose value is constant.
+// replace rewrites a record that has a constant value.
 func (v *verifier) replace(value []byte) func(context.Context, refstore.Record) (string, bool, error) {
 	return func(ctx context.Context, rec refstore.Record) (string, bool, error) {
 		_, err := v.Records.Put(ctx, refstore.Record{Key: rec.Key, Value: value, Version: rec.Version})
@@ -281,7 +282,7 @@ func (v *verifier) replace(value []byte) func(context.Context, refstore.Record) 
 	}
 }
 
-// workspaceNames are those of workspaces, and of runs and events whose workspace is not there.
+// workspaceNames are the names of workspaces, including removed ones that still have runs or events.
 func (v *verifier) workspaceNames(ctx context.Context) ([]string, error) {
 	var names []string
 	seen := map[string]bool{}
@@ -398,7 +399,7 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 	return v.lists.entered(ctx, one)
 }
 
-// state notes dead ends of a workspace, which a start mends.
+// state notes workspaces whose latest run has lost its record, which a start repairs.
 func (v *verifier) state(ctx context.Context) error {
 	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
 		if errors.Is(err, refstore.ErrDamaged) {

@@ -13,7 +13,7 @@ import (
 )
 
 // references follows every reference. Most repositories have no fault, so one walk reads each object once. Only if it
-// finds a fault, a second walk finds all owners that need the object, and what for.
+// finds a fault, a second walk finds all owners that need the object, and the way in which they need it.
 //
 // If an object was broken before the second walk read an owner, and is broken after it, it is a fault of that owner:
 // a collection removes an object only after its references have gone, and a new reference is written only after its
@@ -27,7 +27,7 @@ func (v *verifier) references(ctx context.Context) error {
 	if err := v.still(ctx, b); err != nil {
 		return err
 	}
-	for h, d := range v.corrupt { // its owners are told even if the walk did not read it
+	for h, d := range v.corrupt { // find its owners even if the walk did not read it
 		b.objects[h] = d
 	}
 	if len(b.objects) == 0 && len(b.malformed) == 0 {
@@ -63,7 +63,7 @@ func (v *verifier) broken(ctx context.Context) (*broken, error) {
 	_, copies := v.Objects.(interface{ Parallel() int }) // a remote store is read through copies, which prove nothing
 	sizes := reach.NewSizes(v.Objects)
 	dirs := reach.NewDirChecker(v.Objects, objectstore.MaxTreeBytes, sizes.Stat)
-	var mu sync.Mutex // of the damaged ones
+	var mu sync.Mutex // guards the damaged objects
 	damaged := map[objectstore.Hash]damage{}
 	dirs.Damaged = func(ctx context.Context, h objectstore.Hash) bool {
 		mu.Lock()
@@ -76,13 +76,13 @@ func (v *verifier) broken(ctx context.Context) (*broken, error) {
 	}
 	w := reach.NewWalker(ctx, v.Objects, reach.Options{
 		Visit: func(ctx context.Context, r reach.Ref) (int64, error) {
-			if r.Kind != reach.File && !copies { // others are read
+			if r.Kind != reach.File && !copies { // the walk reads objects of other kinds itself
 				return -1, nil
 			}
 			return sizes.Stat(ctx, r.Hash)
 		},
 		Fault: func(f *reach.Fault) error {
-			if !f.Record() { // those were checked
+			if !f.Record() { // records are checked elsewhere
 				b.add(f.Ref, f.Err)
 			}
 			return nil
@@ -136,7 +136,7 @@ func (v *verifier) still(ctx context.Context, b *broken) error {
 				delete(b.objects, h)
 				delete(v.corrupt, h)
 			}
-		case d.kind == CorruptObject: // it has been removed: its owners lack it
+		case d.kind == CorruptObject: // it has been removed, so its owners lack it now
 			b.objects[h] = damage{kind: MissingObject, problem: "it is not there"}
 			delete(v.corrupt, h)
 		}
@@ -144,13 +144,13 @@ func (v *verifier) still(ctx context.Context, b *broken) error {
 	return nil
 }
 
-// lostPart is a broken object, and its place below another.
+// lostPart is a broken object, with its path below the object that leads to it.
 type lostPart struct {
 	hash objectstore.Hash
 	path string
 }
 
-// maxParts bounds how many broken objects are reported for one above them.
+// maxParts bounds the broken objects that are reported for one object above them.
 const maxParts = 16
 
 // A tracer finds out for each owner which of the broken objects it reaches. It is a reach.Sink.
@@ -159,7 +159,7 @@ type tracer struct {
 	v      *verifier
 	broken *broken
 
-	mu      sync.Mutex // of all below, while a root is traced
+	mu      sync.Mutex // guards the fields below, while a root is traced
 	memo    map[reach.Ref][]lostPart
 	concern concern
 }
@@ -214,11 +214,10 @@ func (t *tracer) below(r reach.Ref, depth int) ([]lostPart, error) {
 	return lost, nil
 }
 
-// maxDepth bounds how deep references nest: no tree that can be written does so.
+// maxDepth bounds the nesting of references; valid trees nest less deeply.
 const maxDepth = 10_000
 
-// children are the references in an object that was just found whole. If it has become broken since, the next check
-// finds it.
+// children are the references in an object that was just found intact. If it has broken since, the next check finds it.
 func (t *tracer) children(r reach.Ref) ([]reach.Child, error) {
 	children, err := reach.Refs(t.ctx, t.v.Objects, r)
 	if err != nil && t.ctx.Err() == nil {

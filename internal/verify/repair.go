@@ -31,8 +31,8 @@ func (v *verifier) repair(ctx context.Context) error {
 	return v.reruns(ctx)
 }
 
-// mendObject removes a corrupt object, and retires what has lost a part: it rejects successes, and takes outputs off
-// workspaces. whole says that nothing needs the object any more.
+// mendObject removes a corrupt object, and retires its owners: it rejects successes, and removes outputs from
+// workspaces. whole reports that nothing needs the object any more.
 func (v *verifier) mendObject(ctx context.Context, h objectstore.Hash, d damage) (remedy string, whole bool, err error) {
 	var done []string
 	if d.kind == CorruptObject {
@@ -66,7 +66,7 @@ func (v *verifier) mendObject(ctx context.Context, h objectstore.Hash, d damage)
 				errs = append(errs, err)
 				continue
 			}
-			if text := "took the " + n.name + " off the record of run " + n.execution; !slices.Contains(done, text) { // its events name them too
+			if text := "took the " + n.name + " off the record of run " + n.execution; !slices.Contains(done, text) { // events still name it
 				done = append(done, text)
 			}
 		case needsTree, needsDeployed:
@@ -123,7 +123,7 @@ func (v *verifier) dropObject(ctx context.Context, h objectstore.Hash, d damage)
 	return err
 }
 
-// lostOutput records a task of a workspace whose output was taken off.
+// lostOutput records a task of a workspace whose output was removed.
 func (v *verifier) lostOutput(ws, task string) {
 	if v.outputs == nil {
 		v.outputs = map[string]map[string]bool{}
@@ -156,7 +156,7 @@ func (v *verifier) reruns(ctx context.Context) error {
 		}
 		rows, err := v.Workspaces.Datasets.Names(ctx, ws)
 		if err != nil {
-			continue // it must be deployed again first, and that fault says more
+			continue // it must be deployed again first, as that fault's advice says
 		}
 		for _, row := range rows {
 			if task := row.Name; row.Output && tasks[task] && !answered[task] {

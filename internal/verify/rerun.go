@@ -23,10 +23,10 @@ import (
 // Again is a task that was executed again.
 type Again struct {
 	Workspace, Task string
-	Was             *executions.Execution // the execution that the workspace's dataset comes from; nil if there is none
+	Was             *executions.Execution // the execution that made the workspace's dataset; nil if there is none
 	Is              executions.Result     // the new one; zero if nothing could be executed
 	Err             error                 // why nothing could be executed
-	// Changes are how the outputs differ, at most MaxChanges; More counts the others.
+	// Changes lists the differences of the outputs, at most MaxChanges; More counts the rest.
 	Changes []Change
 	More    int
 }
@@ -46,7 +46,7 @@ type Sized interface {
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 }
 
-// Refreshed is an object store with sizes whose objects can be kept from collections.
+// Refreshed is an object store with sizes whose objects can be protected from collections.
 type Refreshed interface {
 	Sized
 	objectstore.Refresher
@@ -60,9 +60,9 @@ type RerunStores struct {
 	Workspaces *workspace.Workspaces
 }
 
-// Rerun executes once more the tasks of a workspace that match a pattern of * and ?. Each is executed as for its
-// dataset's execution, on the inputs recorded there, whatever the workspace holds now. done is called for each as it
-// ends, one call at a time. No dataset changes, and an output that differs never becomes a hit.
+// Rerun executes once more the tasks of a workspace that match a pattern of * and ?. Each is executed like the
+// execution that made its dataset, on the inputs recorded there, whatever the workspace holds now. done is called for
+// each as it ends, one call at a time. No dataset changes, and a differing output never becomes a hit.
 func Rerun(ctx context.Context, s RerunStores, ws, pattern string, done func(*Again)) error {
 	state, err := s.Workspaces.State(ctx, ws)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r *rerun) origin(ctx context.Context, t *record.PackageTask, leaf record.L
 	return found, nil
 }
 
-// request is the request of an earlier execution. Its inputs, which may have no reference any more, are kept from
+// request is the request of an earlier execution. Its inputs, which may have no reference any more, are protected from
 // collections until release.
 func (r *rerun) request(ctx context.Context, t *record.PackageTask, e *executions.Execution) (*executions.Request, *record.Task, func(), error) {
 	load := func(ctx context.Context) (*record.Task, error) {
@@ -253,7 +253,7 @@ func (r *rerun) request(ctx context.Context, t *record.PackageTask, e *execution
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	// They may have no reference any more, and a collection under way may have listed protected names before.
+	// The inputs may have no reference any more, and a running collection may have read the protected names already.
 	for i, in := range spec.Inputs {
 		refresh := r.Objects.Refresh
 		if in.Kind == record.KindDir {

@@ -11,8 +11,9 @@ import (
 	"e3/refstore"
 )
 
-// The record of a run promises the nodes of its snapshots, though not their datasets: a collection keeps the nodes.
-// Only an imported run may lack them from the beginning, as its zip may. Nodes that only events name are noted.
+// A run's record requires the nodes of its snapshots, though not their datasets, and a collection keeps these nodes.
+// Only an imported run may lack them from the beginning, since its zip file may lack them. Missing nodes that only
+// events name give a note.
 
 // snapshot checks the nodes that a run's record or events name.
 func (t *tracer) snapshot(r reach.Root) error {
@@ -38,7 +39,7 @@ func (t *tracer) snapshot(r reach.Root) error {
 // ownRun reads the record of a run that was made here; nil if there is none or it is unreadable.
 func (v *verifier) ownRun(ctx context.Context, ws, id string) (refstore.Record, *record.Run, error) {
 	rec, err := v.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
-	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) { // that is a fault of its own
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) { // a fault of its own
 		return rec, nil, nil
 	}
 	if err != nil {
@@ -68,7 +69,7 @@ func (v *verifier) dropSnapshot(ctx context.Context, n need) error {
 		run.OutputSnapshot = ""
 	}
 	rec.Value = run.Encode()
-	if _, err := v.Records.Put(ctx, rec); err != nil && !errors.Is(err, refstore.ErrConflict) { // a run has just replaced it
+	if _, err := v.Records.Put(ctx, rec); err != nil && !errors.Is(err, refstore.ErrConflict) { // a run just replaced it
 		return fmt.Errorf("record of run %s: %w", n.execution, err)
 	}
 	return nil

@@ -19,7 +19,7 @@ import (
 // reads (record.Detail.Checked), and an object that it read is damaged, or was when a repair found it. An execution
 // that read the output of a doubtful one is doubtful too, unless another success vouches for that output.
 
-// suspect notes an object that an earlier repair has found damaged. That repair rejected its producer only.
+// suspect notes an object that an earlier repair found damaged. That repair rejected only the object's producer.
 func (v *verifier) suspect(e *executions.Execution) {
 	if e.Rejection == nil || e.Rejection.By != repairer {
 		return
@@ -81,7 +81,7 @@ type taint struct {
 	pending []objectstore.Hash // objects whose readers were not visited yet
 
 	readers  map[objectstore.Hash][]*reading         // executions that may be doubtful, by what they have read
-	makers   map[objectstore.Hash]int                // number of successes with an output that are not doubtful
+	makers   map[objectstore.Hash]int                // by output: number of successes that are not doubtful
 	holders  map[objectstore.Hash][]objectstore.Hash // directories that hold an object, as far as they were expanded
 	expanded map[objectstore.Hash]bool
 	shapes   map[objectstore.Hash]reach.TaskShape
@@ -108,7 +108,7 @@ func (t *taint) suspect(h objectstore.Hash, s suspicion) {
 	t.pending = append(t.pending, h)
 }
 
-// add adds an execution. If its rejection was taken back, a person has judged it.
+// add adds an execution. If its rejection was withdrawn, a user has judged it.
 func (t *taint) add(ctx context.Context, e *executions.Execution) error {
 	if e.State != record.Success || e.Rejected() {
 		return nil
@@ -219,7 +219,7 @@ func (t *taint) spreadOver(ctx context.Context, h objectstore.Hash, s suspicion)
 	return nil
 }
 
-// doubt reports an execution, and suspects its output unless another success has the same.
+// doubt reports an execution, and suspects its output unless another success has the same output.
 func (t *taint) doubt(ctx context.Context, r *reading, s suspicion) error {
 	r.doubtful = true
 	t.v.doubtfulFault(r, s)
@@ -239,8 +239,8 @@ func (t *taint) suspectOutput(ctx context.Context, r *reading) error {
 	return t.suspectBelow(ctx, reach.Ref{Kind: shape.Output, Hash: r.output}, suspicion{why: why})
 }
 
-// suspectBelow skips files of directories that other executions have made as well, and empty ones: their makers
-// cannot be told.
+// suspectBelow suspects the files of a directory. It skips empty files and files that other executions have made too,
+// since their maker is unknown.
 func (t *taint) suspectBelow(ctx context.Context, r reach.Ref, s suspicion) error {
 	if t.makers[r.Hash] > 0 || r.Hash == emptyObject {
 		return nil
@@ -273,7 +273,7 @@ func (v *verifier) doubtfulFault(r *reading, s suspicion) {
 	})
 }
 
-// rejectDoubtful rejects an execution, whose record stays, and takes its output off the workspaces that show it.
+// rejectDoubtful rejects an execution, whose record stays, and removes its output from the workspaces that show it.
 func (v *verifier) rejectDoubtful(ctx context.Context, e *executions.Execution, s suspicion) (remedy string, whole bool, err error) {
 	_, err = v.Curator.Reject(ctx, e.Key, e.ExecutionID, v.rejection("it may have read "+s.why))
 	if errors.Is(err, executions.ErrNotFound) {

@@ -1,6 +1,6 @@
 // Package verify checks a repository: every object against its name, every reference against its object, every record
-// against its type and its place. For each fault it says what it is, where, what needs it, and what to do; and it
-// mends faults that can be mended without guessing (doc/design.md, "Verifying").
+// against its type and its place. It describes each fault with its place, the things that need the broken part, and a
+// remedy. It repairs faults that need no guessing (doc/design.md, "Verifying").
 //
 // It may run at any time beside other processes, and blocks none. A suspected fault is checked again before it is
 // reported: an object may just have been collected together with its references, or a record replaced.
@@ -49,7 +49,8 @@ type Stores struct {
 	Curator    *executions.Curator
 	Workspaces *workspace.Workspaces
 	Now        func() time.Time
-	// Place says why the place of the objects is not this repository's, if they are not in its folder; else nil.
+	// Place is for objects outside the repository's folder: it returns an error if their place does not belong to this
+	// repository.
 	Place func(ctx context.Context) error
 	// Format returns the faults of the repository's descriptions. nil: not checked.
 	Format func(context.Context) ([]FormatFault, error)
@@ -59,7 +60,7 @@ type Stores struct {
 type FormatFault struct {
 	Where   string
 	Err     error
-	Missing bool // it is a copy that was never made, or has gone: a note
+	Missing bool // a copy that was never made, or is gone; only a note
 	Mend    func(context.Context) error
 }
 
@@ -93,7 +94,7 @@ func (s Sample) hasShard(first byte) bool {
 
 // Options adjust a check.
 type Options struct {
-	Sample Sample // which objects are hashed; everything else is checked whole
+	Sample Sample // the objects to hash; everything else is checked completely
 	Repair bool
 	// Progress, if it is not nil, is called from time to time, by one goroutine at a time.
 	Progress func(Progress)
@@ -111,7 +112,7 @@ const (
 	Repairing  Phase = "repairing"
 )
 
-// Progress is how far a check has come.
+// Progress is the progress of a check.
 type Progress struct {
 	Phase       Phase
 	Done, Total int // shards, while objects are hashed
@@ -146,7 +147,7 @@ func (r *Report) Remaining() int {
 	return n
 }
 
-// FaultKind is a kind of fault, for programs; String is for people.
+// FaultKind is a kind of fault, for programs; String is for display.
 type FaultKind string
 
 // The kinds of faults.
@@ -180,9 +181,9 @@ type Fault struct {
 	Where   string   // in the repository: objects/4f/…, executions/…
 	Problem string   // in words
 	For     []string // what needs it, in words: "output of prod.train", "package forecast@1.0.0"
-	More    int      // how many things beyond those in For need it
+	More    int      // number of further things that need it
 	Advice  string   // what to do, or ""
-	// Repaired says that the fault is gone; Remedy what was done, if anything.
+	// Repaired means that the fault is gone; Remedy describes the repair, if one was needed.
 	Repaired bool
 	Remedy   string
 
@@ -218,7 +219,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 	return v.finish(), nil
 }
 
-// place checks that only this repository stores objects at its place. Otherwise a start writes nothing.
+// place checks that the place of the objects belongs to this repository; a start refuses to write to another one's.
 func (v *verifier) place(ctx context.Context) error {
 	if v.Place == nil {
 		return nil
@@ -242,7 +243,7 @@ type verifier struct {
 	Options
 	corrupt map[objectstore.Hash]damage // objects that do not match their names, or cannot be read
 	concern concern
-	current map[string][]currentTask   // see currentTasks
+	current map[string][]currentTask   // the result of currentTasks
 	retired map[string]bool            // ids of executions that a repair has removed
 	outputs map[string]map[string]bool // workspace → tasks whose output a repair has taken off
 
@@ -253,7 +254,7 @@ type verifier struct {
 
 	mu       sync.Mutex // guards the report, suspects, and calls of Progress
 	report   *Report
-	suspects map[objectstore.Hash]time.Time // objects that were damaged, and until when
+	suspects map[objectstore.Hash]time.Time // objects that were damaged before, and the time of the latest rejection because of them
 }
 
 func (v *verifier) progress(p Progress) {
@@ -291,7 +292,7 @@ func (v *verifier) finish() *Report {
 	return r
 }
 
-// workers is how many things are read at a time.
+// workers is the number of concurrent reads.
 func (v *verifier) workers() int { return max(2*runtime.GOMAXPROCS(0), reach.Workers(v.Objects)) }
 
 // drain reads to the end.
@@ -316,7 +317,7 @@ func (r contextReader) Read(p []byte) (int, error) {
 // repairer is the name under which a repair changes records.
 const repairer = "e3 verify"
 
-// rejection is the mark of a success that has lost a part of its output.
+// rejection marks a success that has lost a part of its output.
 func (v *verifier) rejection(reason string) *record.Rejection {
 	return &record.Rejection{Rejected: true, By: repairer, At: v.Now(), Reason: reason}
 }
