@@ -14,9 +14,9 @@ import (
 // maxEast is the greatest size in bytes of a package object of the TypeScript e3.
 const maxEast = 64 << 20
 
-// A PartError says that a part of what a workspace's state names is lost: a node of its tree, or its package.
+// A PartError says that an object that a workspace's state names is lost: a node of its tree, or its package.
 type PartError struct {
-	Part string // in words
+	Part string // such as "workspace node"
 	Err  error
 }
 
@@ -24,7 +24,7 @@ func (e *PartError) Error() string { return e.Part + ": " + e.Err.Error() }
 
 func (e *PartError) Unwrap() error { return e.Err }
 
-// Part is err, which says of a part of a workspace that it cannot be read: a PartError if the part is lost.
+// Part wraps err, the error of reading a part of a workspace, in a PartError if the part is lost.
 func Part(part string, err error) error {
 	if lost, _ := objectstore.IsLost(err); lost {
 		return &PartError{Part: part, Err: err}
@@ -32,7 +32,7 @@ func Part(part string, err error) error {
 	return fmt.Errorf("%s: %w", part, err)
 }
 
-// Load reads a package object. One that is lost is a *PartError, one of the TypeScript e3 is record.ErrType.
+// Load reads a package object. A lost package is a *PartError; a package of the TypeScript e3 is record.ErrType.
 func (r *Registry) Load(ctx context.Context, hash string) (*record.Package, error) {
 	data, err := r.read(ctx, hash, record.MaxPackage)
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *Registry) read(ctx context.Context, hash string, most int64) ([]byte, e
 	return data, nil
 }
 
-// IsEast tells whether a package object was made by the TypeScript e3. One that is gone is not.
+// IsEast tells whether a package object was made by the TypeScript e3; false if it is gone.
 func (r *Registry) IsEast(ctx context.Context, hash string) (bool, error) {
 	h, err := objectstore.ParseHash(hash)
 	if err != nil {
@@ -83,8 +83,8 @@ func (r *Registry) IsEast(ctx context.Context, hash string) (bool, error) {
 	return eastref.IsPackage(head), nil
 }
 
-// Tasks returns the tasks of a package by name, whichever program made it: those of the TypeScript e3 have nothing but a name and an
-// object. nil says that the package is lost, or is none.
+// Tasks returns the tasks of a package by name, whichever program made it: tasks of the TypeScript e3 have only a name
+// and an object. nil means that the package is lost, or that the object is no package.
 func (r *Registry) Tasks(ctx context.Context, hash string) (map[string]*record.PackageTask, error) {
 	pkg, err := r.Load(ctx, hash)
 	if errors.Is(err, record.ErrType) {

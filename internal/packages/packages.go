@@ -14,11 +14,11 @@ import (
 
 // Conditions that callers branch on.
 var (
-	ErrExists      = errors.New("exists already")         // the name of a package stands for other content
+	ErrExists      = errors.New("exists already")         // the name of a package is taken by other content
 	ErrNotDeployed = errors.New("no package is deployed") // in a workspace
 )
 
-// Records are the store that the register is kept in.
+// Records is the store of the register.
 type Records interface {
 	refstore.Store
 	// PutSync is Put, durable when it returns.
@@ -44,7 +44,7 @@ type Ref struct {
 
 func (p Ref) String() string { return pkgref.Join(p.Name, p.Version) }
 
-// Key is where the register holds a package.
+// Key is the key of a package's record in the register.
 func Key(name, version string) refstore.Key {
 	return refstore.Key{Partition: "PACKAGE", Sort: pkgref.Key(name, version)}
 }
@@ -52,12 +52,12 @@ func Key(name, version string) refstore.Key {
 // Add enters a package under its name@version. Registering the same content again is
 // fine; other content under a name that exists is refused with ErrExists.
 func (r *Registry) Add(ctx context.Context, p Ref) error {
-	// What the register names must not be less durable than the register.
+	// An object that the register names must be durable before its record.
 	if err := r.Records.Sync(ctx); err != nil {
 		return err
 	}
 	_, err := r.Records.PutSync(ctx, refstore.Record{Key: Key(p.Name, p.Version), Value: []byte(p.Hash + "\n")})
-	if !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) { // in doubt: what is there tells
+	if !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) { // in doubt, read the record
 		return err
 	}
 	have, err := r.Find(ctx, p.Name, p.Version)
@@ -87,7 +87,8 @@ func (r *Registry) List(ctx context.Context) ([]Ref, error) {
 	return all, nil
 }
 
-// Remove takes a package out of the register: without a version, the only one of its name. Workspaces that have it deployed keep it.
+// Remove removes a package from the register: without a version, the only one of its name. Workspaces that have it
+// deployed keep it.
 func (r *Registry) Remove(ctx context.Context, name, version string) (Ref, error) {
 	p, err := r.only(ctx, name, version)
 	if err != nil {

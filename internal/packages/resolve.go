@@ -12,11 +12,11 @@ import (
 	"e3/objectstore"
 )
 
-// An AmbiguousError says that a name without a version does not say which package is meant.
+// An AmbiguousError says that a name without a version fits several packages.
 type AmbiguousError struct {
 	Name  string
 	Why   string
-	Known []string // name@version of those that it may mean
+	Known []string // name@version of the packages that fit
 }
 
 func (e *AmbiguousError) Error() string {
@@ -28,8 +28,8 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("package %s without a version is not clear: %s; name one: %s", e.Name, e.Why, strings.Join(known, ", "))
 }
 
-// Find looks a package up. A name without a version means a release of that name, the greatest by pkgref.Greatest; never what an export
-// has made of a workspace, which is named in full.
+// Find looks a package up. A name without a version means the greatest release of that name by pkgref.Greatest. A
+// package that an export made of a workspace is found only by its full name.
 func (r *Registry) Find(ctx context.Context, name, version string) (Ref, error) {
 	all, err := r.named(ctx, name, version)
 	if err != nil || version != "" {
@@ -64,7 +64,7 @@ func (r *Registry) Find(ctx context.Context, name, version string) (Ref, error) 
 	return Ref{}, ambiguous(name, "none is the greatest", releases)
 }
 
-// only looks up the package that is to go: without a version, the only one of its name.
+// only looks up the package to remove: without a version, the only one of its name.
 func (r *Registry) only(ctx context.Context, name, version string) (Ref, error) {
 	all, err := r.named(ctx, name, version)
 	if err == nil && len(all) > 1 {
@@ -73,7 +73,7 @@ func (r *Registry) only(ctx context.Context, name, version string) (Ref, error) 
 	return first(all), err
 }
 
-// named lists the packages of a name, and of a version unless that is "". There is one at least.
+// named lists the packages of a name, and of a version unless that is "". The list has at least one element.
 func (r *Registry) named(ctx context.Context, name, version string) ([]Ref, error) {
 	all, err := r.List(ctx)
 	if err != nil {
@@ -118,11 +118,12 @@ func ambiguous(name, why string, list []Ref) error {
 	return e
 }
 
-// maxVersion is the length of a version.
+// maxVersion is the greatest length of a version.
 const maxVersion = 64
 
-// SnapshotVersion is the version under which an export has a package that it has given other defaults: that of the package, "+", and the
-// beginning of the hash of its content. So the same datasets give the same version, from whichever of them one comes.
+// SnapshotVersion is the version of a package whose defaults an export has replaced by a workspace's datasets: the
+// version of the original package, "+", and the beginning of a hash of the content. The same datasets give the same
+// version, even if the export started from an earlier snapshot.
 func SnapshotVersion(pkg *record.Package) string {
 	bare := *pkg
 	if base, marked := pkgref.Mark(pkg.Version); strings.HasPrefix(marked, "+") {
@@ -132,8 +133,9 @@ func SnapshotVersion(pkg *record.Package) string {
 	return bare.Version[:min(len(bare.Version), maxVersion-len(suffix))] + suffix
 }
 
-// IsSnapshot tells whether a registered package is what an export has made of a workspace. Its version looks so, and its content agrees: a
-// release may have such a version too, as 1.0.0+1a2b3c4d. Where the content is gone, the look decides.
+// IsSnapshot reports whether an export made a registered package of a workspace. The form of its version must say so,
+// and its content must match, since a release may have a version such as 1.0.0+1a2b3c4d too. If the content is gone,
+// the form decides.
 func (r *Registry) IsSnapshot(ctx context.Context, p Ref) (bool, error) {
 	_, marked := pkgref.Mark(p.Version)
 	if marked == "" {
@@ -142,7 +144,7 @@ func (r *Registry) IsSnapshot(ctx context.Context, p Ref) (bool, error) {
 	pkg, err := r.Load(ctx, p.Hash)
 	switch {
 	case err == nil:
-		// The rest of a version that was cut is lost.
+		// A version that was shortened to the greatest length cannot be checked against the content.
 		return marked[0] == '+' && (len(p.Version) == maxVersion || SnapshotVersion(pkg) == p.Version), nil
 	case errors.Is(err, objectstore.ErrNotFound):
 		return true, nil
@@ -151,7 +153,7 @@ func (r *Registry) IsSnapshot(ctx context.Context, p Ref) (bool, error) {
 	}
 	east, err := r.LoadEast(ctx, p.Hash)
 	if errors.Is(err, record.ErrType) {
-		return true, nil // verify says what is wrong with it
+		return true, nil // e3 verify reports the fault
 	}
 	if err != nil {
 		return false, fmt.Errorf("package %s: %w", p, err)

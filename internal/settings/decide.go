@@ -7,23 +7,23 @@ import (
 	"e3/internal/format/signature"
 )
 
-// Why an export is not imported. A third reason is [signature.ErrBadSignature].
+// Reasons for not importing an export. A third one is [signature.ErrBadSignature].
 var (
 	ErrUnsigned  = errors.New("the export is not signed")
 	ErrUntrusted = errors.New("the key that signed the export is not trusted here")
 )
 
-// Trust is how far a signature counts.
+// Trust is the degree to which a signature counts.
 type Trust int
 
 // The results of [Settings.Decide].
 const (
 	Unsigned Trust = iota
-	Unknown        // the signature holds; its key is not trusted here
-	Trusted        // the signature holds, and its key is trusted here
+	Unknown        // the signature is valid; its key is not trusted here
+	Trusted        // the signature is valid, and its key is trusted here
 )
 
-// Verdict is what is known of an export's signer. All of it is safe to show.
+// Verdict holds the facts about an export's signer. All of it is safe to show.
 type Verdict struct {
 	Trust     Trust
 	Key       signature.PublicKey // zero if unsigned
@@ -31,7 +31,7 @@ type Verdict struct {
 	TrustedAs string              // the name of the key here; "" unless trusted
 }
 
-// String describes it to people.
+// String describes the verdict in words.
 func (v Verdict) String() string {
 	switch {
 	case v.Trust == Unsigned:
@@ -46,10 +46,10 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("signed under the name %q, with a key that is not trusted here: %s", v.Name, v.Key)
 }
 
-// Decide decides whether an export may be imported; no other code does. sig is the export's signature, nil if it has
-// none; manifest digests the list made while the export was read; require asks for a trusted signature even if the
-// repository does not. A signature that does not hold is always refused. For a refused export the verdict still says
-// what is known. ErrUnsigned, ErrUntrusted, signature.ErrBadSignature.
+// Decide decides whether an export may be imported; no other code makes this decision. sig is the export's signature,
+// nil if it has none; manifest is the digest of the list that was made while the export was read; require asks for a
+// trusted signature even if the repository does not. An invalid signature is always refused. The verdict is filled in
+// even for a refused export. Errors: ErrUnsigned, ErrUntrusted, signature.ErrBadSignature.
 func (s *Settings) Decide(sig *signature.Signature, manifest [32]byte, require bool) (Verdict, error) {
 	require = require || s.RequireSigned
 	if sig == nil {

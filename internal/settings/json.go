@@ -12,7 +12,7 @@ import (
 	"e3/internal/format/signature"
 )
 
-// A member is one entry of a JSON object. Unknown ones are kept as they are.
+// A member is one entry of a JSON object. Unknown members are kept unchanged.
 type member struct {
 	name  string
 	value json.RawMessage
@@ -137,7 +137,7 @@ func decodeKey(raw []byte) (TrustedKey, error) {
 		return TrustedKey{}, errors.New(`there is no "key"`)
 	}
 	k.AddedAt = k.AddedAt.UTC().Truncate(time.Second)
-	if year := k.AddedAt.Year(); year < 0 || year > 9999 { // elsewhere it had four digits
+	if year := k.AddedAt.Year(); year < 0 || year > 9999 { // in UTC it may leave the four digits
 		return TrustedKey{}, errors.New("addedAt: the year does not have four digits")
 	}
 	return k, nil
@@ -154,9 +154,9 @@ func into(m member, v any) error {
 	return nil
 }
 
-// members splits a JSON object. encoding/json would accept a name in any case, and of a repeated one the last.
+// members splits a JSON object. encoding/json would accept names in any case, and the last of several equal names.
 func members(data []byte) ([]member, error) {
-	var whole json.RawMessage // bounds the depth, also for Encode
+	var whole json.RawMessage // decoding it bounds the depth, also for Encode
 	if err := json.Unmarshal(data, &whole); err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func members(data []byte) ([]member, error) {
 			return nil, err
 		}
 		m := member{}
-		m.name, _ = t.(string) // no other token is possible here
+		m.name, _ = t.(string) // a key is always a string
 		if seen[m.name] {
 			return nil, fmt.Errorf("member %q is there twice", m.name)
 		}
@@ -185,8 +185,8 @@ func members(data []byte) ([]member, error) {
 	return list, nil
 }
 
-// Encode returns the bytes of the record: JSON that a person can read, a setting and a key a line. Only known members
-// are laid out: indenting unknown ones could multiply their size by their depth.
+// Encode returns the bytes of the record: indented JSON, with one setting or key per line. Only known members are laid
+// out: indenting unknown ones could multiply their size by their depth.
 func (s *Settings) Encode() []byte {
 	keys := []byte("[")
 	for i := range s.TrustedKeys {
@@ -237,7 +237,7 @@ func (r *Runs) members() (list []member) {
 
 func known(name string, v any) member { return member{name, text(v)} }
 
-// text encodes a value that always encodes.
+// text encodes a value; its types cannot fail to encode.
 func text(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -248,7 +248,7 @@ func text(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// object appends an object to b, with a line break and its indent before each member, or none.
+// object appends an object to b, with lineBreak, a line break and its indent, before each member; "" for one line.
 func object(b []byte, lineBreak string, lists ...[]member) []byte {
 	b = append(b, '{')
 	for i, m := range slices.Concat(lists...) {

@@ -13,7 +13,7 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// KeyVariable names the key file, if it is not the usual one.
+// KeyVariable is the environment variable with the path of the key file, if that is not the usual one.
 const KeyVariable = "E3_KEY"
 
 // ErrNoKey reports that the user has no key.
@@ -66,7 +66,7 @@ func LoadKey(path string) (*signature.Key, error) {
 	if info, err = f.Stat(); err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
-	if perm := info.Mode().Perm(); perm&0o077 != 0 && runtime.GOOS != "windows" { // where modes say nothing
+	if perm := info.Mode().Perm(); perm&0o077 != 0 && runtime.GOOS != "windows" { // where modes are meaningless
 		return nil, fmt.Errorf("read key: other users can read %s (mode %04o); if none has, restrict it with: chmod 600 %[1]s", path, perm)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, signature.MaxKeyFile+1))

@@ -16,14 +16,14 @@ import (
 	"e3/refstore"
 )
 
-// key is that of the record.
+// key is the key of the record.
 func key() refstore.Key { return refstore.Key{Partition: "SETTINGS", Sort: "repository"} }
 
 // Settings of a repository. The zero value is that of a new one.
 type Settings struct {
 	RequireSigned bool // only exports with a trusted signature are imported
 	TrustedKeys   []TrustedKey
-	// EventsRetention says how long the events of runs that have ended are kept: a duration like "90d", or "never" to remove
+	// EventsRetention is the time for which events of ended runs are kept: a duration like "90d", or "never" to remove
 	// none. "" is DefaultRetention.
 	EventsRetention string
 	// Runs says where the tasks of runs are executed, and Workspaces the same for single workspaces.
@@ -69,8 +69,8 @@ func (s *Settings) RunsOf(workspace string) Runs {
 	return Runs{Executor: cmp.Or(own.Executor, s.Runs.Executor, Local), Queue: cmp.Or(own.Queue, s.Runs.Queue)}
 }
 
-// Choose decides where the tasks of a workspace are executed: as was said at the start, else as the settings say. Damaged settings say
-// nothing; they are returned as a [DamagedError] with a choice that holds.
+// Choose decides where the tasks of a workspace are executed: said, the choice of the command line, wins over the
+// settings. If the settings are damaged, it returns a [DamagedError] together with a valid choice that ignores them.
 func Choose(ctx context.Context, store refstore.Store, workspace string, said Runs) (Runs, error) {
 	if said.Executor == Local || said.Executor == Slurm || said.Executor != "" && said.Queue != "" {
 		return said, nil
@@ -115,13 +115,13 @@ func (s *Settings) SetRuns(workspace string, change func(*Runs)) error {
 	return nil
 }
 
-// DefaultRetention is how long events are kept by default; Never, that they are kept for ever.
+// DefaultRetention is the default of EventsRetention; Never keeps events for ever.
 const (
 	DefaultRetention = "90d"
 	Never            = "never"
 )
 
-// ParseRetention reads how long events are kept; 0 is for ever.
+// ParseRetention parses an EventsRetention; the result 0 means for ever.
 func ParseRetention(text string) (time.Duration, error) {
 	if text == Never {
 		return 0, nil
@@ -136,7 +136,7 @@ func ParseRetention(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// KeepEvents returns how long events are kept; 0 is for ever.
+// KeepEvents returns the time for which events are kept; 0 means for ever.
 func (s *Settings) KeepEvents() time.Duration {
 	d, err := ParseRetention(cmp.Or(s.EventsRetention, DefaultRetention))
 	if err != nil {
@@ -145,9 +145,9 @@ func (s *Settings) KeepEvents() time.Duration {
 	return d
 }
 
-// TrustedKey is a key whose signatures count. No two of a repository have the same name or the same key.
+// TrustedKey is a key whose signatures count. Within a repository, names and keys are unique.
 type TrustedKey struct {
-	Name    string // its name here, whatever its owner says
+	Name    string // its name in this repository
 	Key     signature.PublicKey
 	AddedBy string // user@host
 	AddedAt time.Time
@@ -190,7 +190,8 @@ func (e *DamagedError) Error() string {
 func (e *DamagedError) Unwrap() error { return e.Err }
 
 // Update changes the settings of a repository. change may be called again after a conflict; its error ends the update
-// and is returned as it is. Everything that change leaves alone is kept, also members unknown to this e3.
+// and is returned unchanged. Everything that change does not touch is kept, including members unknown to this version
+// of e3.
 func Update(ctx context.Context, store refstore.Store, change func(*Settings) error) (*Settings, error) {
 	for {
 		s, version, err := read(ctx, store)
@@ -222,7 +223,7 @@ var (
 	ErrTrusted   = errors.New("the key is trusted already")
 )
 
-// CheckKeyName reports why a trusted key cannot have a name.
+// CheckKeyName returns an error if a name is not allowed for a trusted key.
 func CheckKeyName(name string) error {
 	if _, err := signature.ParsePublicKey(name); err == nil {
 		return errors.New("the name of a key cannot be a key") // Distrust accepts either
