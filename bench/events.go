@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// events measures the cost of events, against the same program without them, and a query over many.
+// events measures the cost of events, compared with the same program without events, and the time of a query over many.
 func (b *bench) events() error {
 	if b.wants("events, cold") || b.wants("events, unchanged") {
 		if err := b.eventCost(); err != nil {
@@ -75,7 +75,8 @@ func (b *bench) eventCost() error {
 	return nil
 }
 
-// eventQuery queries one task among a million events, of one run and of a thousand. The peer counts the lines.
+// eventQuery measures a query for one task among a million events, all of one run or of a thousand. The peer counts the
+// lines.
 func (b *bench) eventQuery() error {
 	const n = 1_000_000
 	for _, runs := range []int{1, 1000} {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A graph is generated work: the same commands for e3 and for ninja, which copy small files.
+// A graph is generated work: commands that copy small files, the same for e3 and for ninja.
 type graph struct {
 	shape   string // chain, wide or layered
 	tasks   int
@@ -211,7 +211,7 @@ func (b *bench) unchanged(g graph, dir string) error {
 	return nil
 }
 
-// plan measures a plan with nothing changed, and with everything forced.
+// plan measures e3 plan with nothing changed, and with every task forced.
 func (b *bench) plan(g graph, dir string) error {
 	for _, how := range []string{"unchanged", "forced"} {
 		var e3, peer []time.Duration

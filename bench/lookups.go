@@ -32,7 +32,8 @@ const (
 	lookupsAtATime   = 64 // as in shared repositories
 )
 
-// lookups compares looking up cached tasks with bare queries of the same keys, as many at a time, on the same server.
+// lookups compares lookups of cached tasks with bare queries of the same keys on the same server, with equal
+// concurrency.
 func (b *bench) lookups() (err error) {
 	dir := filepath.Join(b.dir, "lookups")
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -144,7 +145,7 @@ func succeeded(ctx context.Context, records refstore.Store, n int) ([]executions
 	return keys, g.Wait()
 }
 
-// presuming is an object store like that of a shared repository, where recorded outputs are not checked.
+// presuming is an object store like that of a shared repository, which assumes that recorded outputs exist.
 type presuming struct{ *objectstore.Dir }
 
 func (presuming) Presumes() bool { return true }
@@ -152,7 +153,7 @@ func (presuming) Presumes() bool { return true }
 // noBlobs serves records that are all small.
 type noBlobs struct{ dynamo.Blobs }
 
-// serveDynamoDB starts a server in its own process, and returns how many keys it can cope with.
+// serveDynamoDB starts a server in its own process, and returns the number of keys that it can handle.
 func serveDynamoDB(dir string) (name, url string, keys int, stop func(), err error) {
 	tb := &servers{dir: dir}
 	url, missing, err := tb.try(testserver.Dynalite)

@@ -142,7 +142,7 @@ func (b *bench) startup() error {
 	return nil
 }
 
-// have tells whether a peer is installed, and prints what is left out if not.
+// have reports whether a peer is installed. If it is not, have prints that its comparison is left out.
 func have(program string) bool {
 	_, err := exec.LookPath(program)
 	if err != nil {

@@ -51,7 +51,7 @@ func (b *bench) queue() error {
 	return nil
 }
 
-// noops writes a package file of tasks that do next to nothing, either chained or independent of each other.
+// noops writes a package file of trivial tasks, either chained or independent of each other.
 func noops(dir string, n int, chained bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (t *team) e3(args ...string) (time.Duration, error) {
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 }
 
-// hire starts a worker, and returns when it waits for tasks.
+// hire starts a worker, and returns once the worker waits for tasks.
 func (t *team) hire(cores int) error {
 	cmd := t.command("worker", t.where, "--concurrency", strconv.Itoa(cores))
 	out, err := cmd.StderrPipe()
@@ -148,7 +148,7 @@ func (t *team) start(args ...string) (took, processors time.Duration, err error)
 	return time.Since(began), processors, err
 }
 
-// queueLatency measures how long a ready task waits until one of two idle workers has claimed it.
+// queueLatency measures the time until one of two idle workers has claimed a ready task.
 func (b *bench) queueLatency() error {
 	const n = 300
 	var waits []time.Duration
@@ -206,8 +206,8 @@ func finishedJobs(dir string) (jobs []queue.Job, err error) {
 	return jobs, nil
 }
 
-// queueThroughput compares a cold run on two workers of this machine with one in a single process, with as many
-// commands at a time.
+// queueThroughput compares a cold run on two workers of this machine with one in a single process, with the same number
+// of commands at a time.
 func (b *bench) queueThroughput() error {
 	var took, used [2][]time.Duration // by workers, in-process
 	var starts, workers []time.Duration
@@ -338,7 +338,7 @@ func (b *bench) queueCalls() error {
 	return nil
 }
 
-// subject is the kind of record or object that a call was about, and for a queue's records which one.
+// subject is the kind of record or object of a call; for a queue's records it also names the record.
 func subject(c testserver.Call) string {
 	parts := strings.Split(c.Subject, "/")
 	switch {

@@ -13,8 +13,9 @@ import (
 	"e3/internal/testing/testserver"
 )
 
-// queueChain measures a step of a chain of tasks on DynamoDB and S3 servers whose answers take a millisecond longer: with
-// a worker, and in one process. Neither side is told of the other's work, so a step includes the wait for two looks.
+// queueChain measures a step of a chain of tasks on DynamoDB and S3 servers with a millisecond of added latency: with a
+// worker, and in one process. Run and worker are not notified of each other's work, so a step includes two polling
+// waits.
 func (b *bench) queueChain() error {
 	const steps, network = 40, time.Millisecond
 	tb := &servers{dir: b.dir}
@@ -42,7 +43,7 @@ func (b *bench) queueChain() error {
 		if err != nil {
 			return err
 		}
-		// The time of a start without a step is not a step's.
+		// The time of a start without tasks is subtracted.
 		nothing, err := os.ReadFile(filepath.Join(dir, "e3.yaml"))
 		if err == nil {
 			err = noops(dir, 1, true)

@@ -19,7 +19,7 @@ import (
 	"e3/objectstore/s3"
 )
 
-// shared measures a shared repository against the clients and servers that it is made of.
+// shared compares a shared repository with direct use of the clients and servers that it is built on.
 func (b *bench) shared() error {
 	if b.wants("upload") {
 		if err := b.uploads(); err != nil {
@@ -92,7 +92,7 @@ func (b *bench) uploads() (err error) {
 	var e3s, peers []time.Duration
 	for i := range b.rounds {
 		first, second := ours, peer
-		if i%2 == 1 { // pending disk writes slow down whichever is next
+		if i%2 == 1 { // alternate: pending disk writes slow down the second one
 			first, second = peer, ours
 		}
 		t, err := first()
@@ -151,7 +151,8 @@ type servers struct {
 	cleanups []func()
 }
 
-// try starts a server. missing says, and try prints, why it is not available here, so that another one must do.
+// try starts a server. If it is not available here, try prints the reason and returns it as missing, and the caller
+// starts another.
 func (s *servers) try(start func(testserver.TB) string) (url string, missing, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {

@@ -1,4 +1,5 @@
-// Package graph resolves the wires of a package's tasks: what reads what, and in which order. It runs nothing.
+// Package graph resolves the wires of a package's tasks: the dependencies between tasks, and an order for them. It runs
+// nothing.
 package graph
 
 import (
@@ -141,8 +142,8 @@ func (g *Graph) Dependencies(i int32) []int32 { return g.deps[i] }
 // Dependents returns the tasks that read i.
 func (g *Graph) Dependents(i int32) []int32 { return g.dependents[i] }
 
-// MarkDownstream marks what depends on the tasks of from, directly or not. It goes no further than tasks that are marked
-// already.
+// MarkDownstream marks the tasks that depend on those in from, directly or not. It does not pass through tasks that are
+// marked already.
 func (g *Graph) MarkDownstream(from []int32, marked []bool) {
 	stack := slices.Clone(from)
 	for len(stack) > 0 {
@@ -208,7 +209,7 @@ func (g *Graph) cycle() []string {
 	for done[at] {
 		at++
 	}
-	// Every remaining task waits for another remaining one, so the walk must come back.
+	// Every remaining task waits for another remaining one, so the walk must reach a task twice.
 	seen := make(map[int32]int)
 	var path []string
 	for {
@@ -226,7 +227,8 @@ func (g *Graph) cycle() []string {
 	}
 }
 
-// Select returns which tasks a filter names, and those with everything upstream of them. Patterns have the wildcards
+// Select returns the tasks that a filter names, and these together with everything upstream of them. Patterns have the
+// wildcards
 // * and ?.
 func (g *Graph) Select(pattern string) (named, selected []bool) {
 	named, selected = make([]bool, g.Len()), make([]bool, g.Len())

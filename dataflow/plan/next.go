@@ -9,7 +9,7 @@ import (
 	"e3/objectstore"
 )
 
-// Next is what the next start of a workspace would run on, without anything being stored.
+// Next holds the package and the inputs that the next start of a workspace would use. Nothing is stored for it.
 type Next struct {
 	Workspace   string
 	Package     *record.Package
@@ -17,10 +17,10 @@ type Next struct {
 	Inputs      record.Node
 	Outputs     record.Node // what the workspace holds now
 	File        string      // the package file that it follows, "" without one
-	Edited      bool        // the file says something else than what is deployed
-	Faults      []error     // why the package file or its inputs cannot be taken in
-	// Objects reads the objects of the repository, and those that the start would store before it looks anything up,
-	// as far as they fit in memory: task objects, values and directory objects do. Puts are kept in memory too.
+	Edited      bool        // the file differs from the deployed package
+	Faults      []error     // why the package file or its inputs cannot be deployed
+	// Objects reads the objects of the repository, and those that the start would store before its lookups, as far as
+	// they fit in memory: task objects, values and directory objects. Puts are kept in memory too.
 	Objects Objects
 	Planner Planner
 }
@@ -32,13 +32,13 @@ type Objects interface {
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 }
 
-// A Planner tells what that start would do. Nothing is executed and nothing is stored.
+// A Planner plans that start. It executes nothing and stores nothing.
 type Planner interface {
-	// Plan plans the tasks that a filter selects, as one core would run them. It uses what is deployed where the package
-	// file or its inputs cannot be taken in.
+	// Plan plans the tasks that a filter selects, as one core would run them. It uses the deployed package and inputs
+	// if the package file or its inputs cannot be read.
 	Plan(ctx context.Context, filter string) (*Plan, error)
 	// Keys finds the keys under which the tasks would be looked up: see dataflow.Keys.
 	Keys(ctx context.Context, g *graph.Graph, visit func(i int32, key *executions.Key) (*Produced, error)) error
-	// Reads returns the hash of everything that a task reads: see dataflow.Reads.
+	// Reads returns the hashes of all inputs of a task: see dataflow.Reads.
 	Reads(ctx context.Context, g *graph.Graph, i int32, made func(d int32) (Produced, bool)) ([]objectstore.Hash, bool, error)
 }

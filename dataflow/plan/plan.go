@@ -1,5 +1,5 @@
-// Package plan holds what the next start of a workspace would do: the words in which the dataflow tells it, and
-// explanations, comparisons and the terminal read it. It runs nothing and imports nothing that does.
+// Package plan has the types of a plan of the next start of a workspace. The dataflow makes plans; explanations,
+// comparisons and the terminal read them. The package runs nothing and imports nothing that does.
 package plan
 
 import (
@@ -11,13 +11,13 @@ import (
 	"e3/objectstore"
 )
 
-// Step is what a run would do with a task.
+// Step is the step that a run would take with a task.
 type Step uint8
 
 // The steps of a plan.
 const (
 	StepNone  Step = iota // the filter leaves it out
-	StepHit               // an earlier execution answers it
+	StepHit               // it has a cached result
 	StepRun               // it is executed, if its inputs succeed
 	StepWait              // its key depends on a task that must run: it may turn out to be a hit
 	StepStuck             // it cannot run, or an input cannot be made
@@ -37,25 +37,25 @@ func (s Step) String() string {
 	return "not selected"
 }
 
-// Task is what a run would do with one task, and why.
+// Task is the plan of one task, with the reason.
 type Task struct {
 	Step        Step
 	ExecutionID string // of a hit
-	Forced      bool   // it runs even if the answer is known
-	// Key is the lookup's key; nil if it is not known yet, or if the baseline answers without a lookup.
+	Forced      bool   // it runs even if it has a cached result
+	// Key is the lookup's key; nil if it is not known yet, or if the baseline has the result without a lookup.
 	Key    *executions.Key
 	Inputs []objectstore.Hash // the parts of Key, in declared order
-	Answer *executions.Answer // a lookup without a hit; nil if there was none
-	// Waits are the tasks directly upstream that have no answer yet, or that are stuck.
+	Answer *executions.Answer // of a lookup without a hit; nil if there was no such lookup
+	// Waits are the tasks directly upstream that have no result yet, or that are stuck.
 	Waits []int32
-	// Twin says that Waits is another task with the same key: whichever runs first answers both.
+	// Twin means that Waits is another task with the same key: the first of the two to run gives both their result.
 	Twin bool
 	// Err says why a stuck task cannot run, or why a waiting one could not if it had to. A LackingError fails that
 	// task; any other error ends the run.
 	Err error
 }
 
-// Plan is what a run would do.
+// Plan holds the steps of a run.
 type Plan struct {
 	Tasks                    []Task // by index of the graph
 	Hits, Runs, Waits, Stuck int
@@ -68,8 +68,8 @@ type Forecast struct {
 	Known    []bool          // by index of the graph: the task has a history
 	History  bool            // any task has a history; otherwise the times below mean nothing
 	Unknown  int             // number of tasks of the plan without history, including those that wait
-	// Least and Most are the times from start to end with the given cores, memory and resources, if every waiting
-	// task turns out to be a hit, and if all of them run.
+	// Least and Most are the durations with the given cores, memory and resources: Least if every waiting task turns
+	// out to be a hit, Most if all of them run.
 	Least, Most time.Duration
 	// Critical is the longest path through the tasks that run or wait. With any number of cores the run takes
 	// CriticalTime.
@@ -84,8 +84,8 @@ type Produced struct {
 }
 
 // A LackingError says that a task must run and cannot: an input that exports may leave out is known by its hash only.
-// Its content has stayed where the workspace was exported (design.md, "What goes"), or is lost; no record tells
-// which. Only this task fails, not the run: tasks that do not depend on it go on.
+// Its content has stayed where the workspace was exported (design.md, "What goes"), or is lost; no record says which.
+// Only this task fails, not the run: tasks that do not depend on it go on.
 type LackingError struct {
 	Workspace, Input string
 	Kind             record.LeafKind
