@@ -42,8 +42,8 @@ func (f *finder) attempts(ctx context.Context, ws string, run *record.Run) error
 	return nil
 }
 
-// answers finds the executions that would answer a start on the workspace's datasets, and those that made its
-// outputs. For a task with neither it adds a note with the reason.
+// answers finds the executions that a start on the workspace's datasets would use, and those that made its outputs. For
+// a task with neither it adds a note with the reason.
 func (f *finder) answers(ctx context.Context, s *snapshot) error {
 	graph, err := graph.New(s.pkg)
 	if err != nil {
@@ -62,7 +62,7 @@ func (f *finder) answers(ctx context.Context, s *snapshot) error {
 	return nil
 }
 
-// answering is the search for the answers of a package's tasks.
+// answering is the search for the results of a package's tasks.
 type answering struct {
 	*finder
 	graph  *dataflow.Graph
@@ -77,7 +77,7 @@ type answered struct {
 	why    string           // why there is no result
 }
 
-// look finds the answer of a task. No other goroutine uses its element meanwhile.
+// look finds the result of a task. No other goroutine uses the task's element meanwhile.
 func (a *answering) look(ctx context.Context, i int32, key *executions.Key) (*dataflow.Produced, error) {
 	t := &a.tasks[i]
 	if key == nil {
@@ -141,8 +141,8 @@ func (a *answering) missed(ctx context.Context, key executions.Key, answer *exec
 // product is an output of a task object.
 type product struct{ task, output objectstore.Hash }
 
-// makers finds the executions that made the workspace's outputs, if those are not the answers: inputs were set since,
-// another task of this name was deployed, or the answer was rejected.
+// makers finds the executions that made the workspace's outputs, for tasks whose output is not their present result:
+// inputs were set since, another task of this name was deployed, or the result was rejected.
 func (a *answering) makers(ctx context.Context, shown record.Node) error {
 	byTask := map[product]int32{}
 	byName := map[string]product{} // by the task's name: any task object may have made it
@@ -186,8 +186,8 @@ func (a *answering) makers(ctx context.Context, shown record.Node) error {
 	return a.former(ctx, byName)
 }
 
-// maker returns the latest execution of a task object that made an output, preferring one that is not rejected; nil
-// if there is none.
+// maker returns the latest execution of a task object that made an output, or nil. It prefers executions that are not
+// rejected.
 func (a *answering) maker(ctx context.Context, m product) (*executions.Execution, error) {
 	var best *executions.Execution
 	for inputs, err := range a.repo.Executions.Inputs(ctx, m.task) {
@@ -243,14 +243,14 @@ func (a *answering) former(ctx context.Context, wanted map[string]product) error
 		if e := best[name]; e != nil {
 			a.add(e)
 			t.found = true
-		} else if !t.found { // otherwise at least an answer to a start is exported
+		} else if !t.found { // otherwise at least a result for a start is exported
 			t.why = fmt.Sprintf("nothing on record has made its output %.8s; %s", m.output, t.why)
 		}
 	}
 	return nil
 }
 
-// tell notes the tasks without exported results, grouped by reason.
+// tell adds notes about the tasks without exported results, grouped by reason.
 func (a *answering) tell() {
 	byWhy := map[string][]string{}
 	for i := range a.tasks {

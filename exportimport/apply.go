@@ -23,7 +23,8 @@ import (
 
 // apply writes: objects first, and the records that refer to them once all of them are stored.
 func (m *importer) apply(ctx context.Context) error {
-	// What an import left that lost power must not be taken for whole: existing objects are recognized by their size.
+	// Objects of an import that lost power may be incomplete. They must go first, because existing objects are
+	// recognized by their size alone.
 	if err := m.repo.Workspaces.Sweep(ctx); err != nil {
 		return fmt.Errorf("clean up after dead processes: %w", err)
 	}
@@ -101,7 +102,7 @@ func (m *importer) executions(ctx context.Context) error {
 		})
 		return nil
 	})
-	if first := g.Wait(); first != nil { // err says only that the others have ended
+	if first := g.Wait(); first != nil { // err only says that the group was cancelled
 		return first
 	}
 	return err
@@ -116,7 +117,7 @@ func (m *importer) settle(in *incoming, out executions.Outcome, retired *record.
 	}
 }
 
-// retiredThere returns the rejection of an execution that is skipped, and not rejected here.
+// retiredThere returns the rejection, from the zip, of an execution that is skipped and not rejected here.
 func (m *importer) retiredThere(ctx context.Context, in *incoming, out executions.Outcome) (*record.Rejection, error) {
 	if out != executions.SkippedSuccess || in.Rejection == nil {
 		return nil, nil
@@ -132,11 +133,11 @@ func (m *importer) retiredThere(ctx context.Context, in *incoming, out execution
 	return there, err
 }
 
-// lockName is the lock of the import that writes the records of which there is one each.
+// lockName is the lock under which an import writes the records that exist once per run or workspace.
 const lockName = "import"
 
 func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
-	// Where locks are leases, repeated tries also find out that the holder is dead.
+	// If locks are leases, repeated tries also detect a dead holder.
 	nap, most := refstore.Pace(m.repo.Locks)
 	for ; ; nap = min(2*nap, most) {
 		lock, err := m.repo.Locks.TryLock(ctx, lockName, refstore.Exclusive, nil)
@@ -188,7 +189,7 @@ func (m *importer) importRun(ctx context.Context) error {
 	return err
 }
 
-// torn tells whether the record of a run cannot be read, as after a loss of power during an import.
+// torn reports whether the record of a run cannot be read, which happens after a loss of power during an import.
 func torn(run, steps []byte, imported bool) bool {
 	_, err := record.DecodeRun(run)
 	if err == nil && imported {
@@ -200,7 +201,7 @@ func torn(run, steps []byte, imported bool) bool {
 // eventsPiece is the part of the events that is held in memory.
 const eventsPiece = 256 << 10
 
-// importEvents makes the stream whole and seals it.
+// importEvents completes the stream of events and seals it.
 func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 	streams := m.repo.Records
 	info, err := streams.Size(ctx, key)
@@ -221,7 +222,7 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 		if ended && info.Size >= m.events.Size {
 			return streams.Seal(ctx, key)
 		}
-		// It is what was read, unless another import has presumed this one dead and taken over.
+		// The stream has the bytes that were read, unless another import has presumed this one dead and taken the lock.
 		if err := refstore.Confirm(ctx, m.repo.Locks); err != nil {
 			return err
 		}
@@ -254,7 +255,7 @@ func (m *importer) importEvents(ctx context.Context, key refstore.Key) error {
 	return streams.Seal(ctx, key)
 }
 
-// sameEvents tells whether the stream has the bytes of the zip's.
+// sameEvents reports whether the stream has the same bytes as the zip's events.
 func (m *importer) sameEvents(ctx context.Context, key refstore.Key) (same bool, err error) {
 	r, err := m.repo.Records.Open(ctx, key, 0)
 	if err != nil {

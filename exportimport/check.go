@@ -30,7 +30,7 @@ func (m *importer) check(ctx context.Context) error {
 		return err
 	}
 	if m.res.Verdict.Trust != settings.Unsigned {
-		m.sums.close() // whatever is read from here on must be what was signed
+		m.sums.close() // no entry may be read from here on that the signature has not covered
 	}
 	if m.pkg.Name == "" {
 		return refused("", "it holds no package, so it is no export of e3")
@@ -73,7 +73,7 @@ func drain(open func() (io.ReadCloser, int64, error)) error {
 	return errors.Join(err, r.Close())
 }
 
-// directory reads the names of the entries, and the records of which there is one each.
+// directory reads the names of the entries, and the records that a zip has only once.
 func (m *importer) directory(ctx context.Context) error {
 	var (
 		objects  objectstore.HashSet
@@ -144,8 +144,8 @@ type groups struct {
 	list []uint64
 }
 
-// add adds a file of an execution. If it begins another execution than the previous file's, it returns that one's
-// hash.
+// add adds a file of an execution. If the file belongs to another execution than the previous file, begins is true and
+// sum is the hash of the new execution.
 func (g *groups) add(n *entryName) (sum uint64, begins bool) {
 	execution := n.key.String() + "/" + n.id
 	if execution == g.last {
@@ -388,7 +388,7 @@ func (m *importer) vouch(ctx context.Context) error {
 		return err
 	}
 	lines := newLines()
-	if sig != nil || listed != nil { // otherwise the list has nothing to be compared with
+	if sig != nil || listed != nil { // otherwise no list is needed for a comparison
 		err := m.list(ctx, func(e *zipfile.Entry, content objectstore.Hash) error {
 			digest.Add(e.Name, content)
 			if !e.IsDir() && e.Name != sumsEntry {
@@ -446,8 +446,8 @@ func (m *importer) vouchers() (sig *signature.Signature, listed *zipfile.Entry, 
 	return sig, listed, nil
 }
 
-// list yields all entries but the signature with the SHA-256 of each. The hash of an object is its name: a mismatch
-// is found when it is stored, and nothing refers to it before.
+// list yields all entries but the signature with the SHA-256 of each. For an object that is its name: a mismatch is
+// found when the object is stored, before anything refers to it.
 func (m *importer) list(ctx context.Context, yield func(*zipfile.Entry, objectstore.Hash) error) error {
 	for e, err := range m.zip.Entries() {
 		if err == nil {

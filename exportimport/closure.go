@@ -137,7 +137,7 @@ type gatherer struct {
 	// damaged, if not nil, tells whether an object whose size differs from its directory entry is damaged, and so
 	// reported elsewhere.
 	damaged func(ctx context.Context, h objectstore.Hash) bool
-	// partial says that executions with an incomplete output are left out with a note, instead of refused.
+	// If partial is true, executions with an incomplete output are left out with a note, and are not an error.
 	partial bool
 
 	closure closure
@@ -208,8 +208,8 @@ func (g *gatherer) walk(ctx context.Context, o reach.Options) error {
 	return w.Wait()
 }
 
-// maxStructure bounds the objects that an import reads into memory: packages, tree nodes and directories. Other
-// objects can have any size. What no import would accept is not exported.
+// maxStructure bounds the objects that an import reads into memory: packages, tree nodes and directories. Other objects
+// can have any size. An export refuses objects that no import would accept.
 const maxStructure = 64 << 20
 
 // bounded refuses an object that is too large for an import.

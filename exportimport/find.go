@@ -186,7 +186,7 @@ func (f *finder) lookFor(ctx context.Context, id string, task objectstore.Hash, 
 	return nil, nil
 }
 
-// get reads an execution; nil if it does not exist, or cannot be read, which it notes.
+// get reads an execution. It returns nil if the execution does not exist or cannot be read, and notes the latter.
 func (f *finder) get(ctx context.Context, key executions.Key, id string) (*executions.Execution, error) {
 	e, err := f.repo.Executions.Get(ctx, key, id)
 	switch {

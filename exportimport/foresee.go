@@ -13,8 +13,8 @@ import (
 	"e3/workspace"
 )
 
-// foresee reports what an import would do, and refuses what an import would refuse: it does everything but the
-// writing.
+// foresee does everything that an import does except the writes, so it reports the same results and refuses the same
+// zips.
 func (m *importer) foresee(ctx context.Context) error {
 	if err := m.objects(ctx, m.foreseeObject); err != nil {
 		return err
@@ -43,8 +43,8 @@ func (m *importer) foresee(ctx context.Context) error {
 	})
 }
 
-// foreseen is the object store as the import would leave it. It stores and protects nothing. It takes 40 bytes for
-// each object.
+// foreseen is the object store as the import would leave it. It stores and protects nothing, and takes 40 bytes of
+// memory for each object.
 type foreseen struct {
 	Objects
 	m      *importer
@@ -69,7 +69,8 @@ func (m *importer) foreseen() (*foreseen, error) {
 	return f, err
 }
 
-// entry returns the entry of an object that an import would store: it is in the zip, and not here with the same size.
+// entry returns the entry of an object that an import would store, because the object is in the zip and not here with
+// the same size.
 func (f *foreseen) entry(ctx context.Context, h objectstore.Hash) (*objectEntry, error) {
 	i, found := slices.BinarySearchFunc(f.places, h, func(p place, h objectstore.Hash) int { return p.hash.Compare(h) })
 	if !found {

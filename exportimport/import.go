@@ -36,7 +36,7 @@ type ImportOptions struct {
 // Imported is what was imported, or would be.
 type Imported struct {
 	Package      workspace.PackageRef // as it is registered here
-	PackageAdded bool                 // it was not registered before; false also if a note says why it is not registered
+	PackageAdded bool                 // newly registered; false also if a note says why it is not registered
 	Workspace    string               // the new workspace; "" if none was requested
 	RunID        string               // "" if there is none
 	RunWorkspace string               // the workspace whose run it is
@@ -47,14 +47,14 @@ type Imported struct {
 	ObjectsAdded int                        // new here
 	Content      int64                      // bytes of all entries
 	From         string                     // user@host that exported; "" if the zip does not say
-	Source       string                     // From with the repository, or what is known instead
+	Source       string                     // From with the repository, or a substitute
 	Exported     time.Time                  // the time of the exported state; zero if the zip does not say
 	Verdict      settings.Verdict
 	Notes        []string
 	DryRun       bool
 }
 
-// Taken is how many executions were added or overwritten.
+// Taken is the number of executions that were added or overwritten.
 func (i *Imported) Taken() int {
 	return i.Outcomes[executions.Added] + i.Outcomes[executions.Overwritten]
 }
@@ -120,7 +120,7 @@ func format(err error) error {
 	return err
 }
 
-// mayRepeat tells which entries the reference writes more than once.
+// mayRepeat reports whether the reference may write an entry more than once.
 func mayRepeat(name string) bool {
 	n, err := parseName(name)
 	return err == nil && n.part == objectPart
@@ -188,7 +188,7 @@ func (m *importer) note(format string, args ...any) {
 	}
 }
 
-// more notes how many notes were left out.
+// more adds notes about the number of notes that were left out.
 func (m *importer) more() {
 	left := 0
 	for _, n := range m.noted {

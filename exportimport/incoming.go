@@ -50,7 +50,7 @@ func (m *importer) eachExecution(ctx context.Context, yield func(*incoming) erro
 		}
 		n, err := parseName(e.Name)
 		if err != nil || n.part != executionPart {
-			continue // check has noted it
+			continue // check has added a note
 		}
 		if n.key != key || n.id != id {
 			if err := end(); err != nil {
@@ -135,7 +135,7 @@ func (in *incoming) checkLogs() error {
 		open   func() (io.ReadCloser, int64, error)
 	}{{executions.Stdout, in.Stdout}, {executions.Stderr, in.Stderr}} {
 		if l.open == nil {
-			continue // absent, or empty
+			continue // absent or empty
 		}
 		r, _, err := l.open()
 		if err != nil {
@@ -192,7 +192,7 @@ func (in *incoming) taken() (*taken, error) {
 	return t, err
 }
 
-// errScattered is why an execution is refused whose files are not consecutive.
+// errScattered refuses an execution whose files are not consecutive.
 var errScattered = errors.New("the files of its execution do not follow each other")
 
 // entry is the entry name of the record.

@@ -14,7 +14,7 @@ import (
 )
 
 // closure checks that everything that the new records will refer to is here, and protects existing objects from
-// collections. objects is the repository's object store, or what it would be.
+// collections. objects is the repository's object store, or a foreseen one.
 func (m *importer) closure(ctx context.Context, objects Objects) error {
 	store := incomingObjects{objects}
 	s := &snapshot{workspace: m.stateOf, run: m.run, state: record.WorkspaceState{

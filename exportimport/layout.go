@@ -14,7 +14,7 @@ import (
 	"e3/objectstore"
 )
 
-// part is what an entry of a zip is. The constants have the order of the zip.
+// part is the kind of an entry of a zip. The constants have the order of the zip.
 type part int
 
 const (
@@ -46,7 +46,7 @@ const provenanceEntry = "provenance.beast2"
 // sumsEntry lists the entries of the zip, in the format of sha256sum.
 const sumsEntry = "SHA256SUMS"
 
-// Bounds of what is read into memory, in bytes (doc/format.md, "The zip").
+// Bounds of entries that are read into memory, in bytes (doc/format.md, "The zip").
 const (
 	maxRun        = 32 << 20 // some 500,000 tasks
 	maxSmall      = 1 << 20  // detail, rejection, package and workspace references

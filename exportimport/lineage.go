@@ -22,7 +22,7 @@ type origin struct {
 	runs   []descent
 }
 
-// descent says to which group an execution or run belongs.
+// descent is the group that an execution or run belongs to.
 type descent struct {
 	id    [16]byte
 	group int32
@@ -135,7 +135,7 @@ func (o *origin) lead(by string, at time.Time, v settings.Verdict) {
 func (o *origin) execution(id string) *record.Provenance { return o.provenance(o.execs, id) }
 func (o *origin) run(id string) *record.Provenance       { return o.provenance(o.runs, id) }
 
-// provenance is the record that is kept beside a result.
+// provenance returns the record that is kept beside a result.
 func (o *origin) provenance(list []descent, id string) *record.Provenance {
 	p := &record.Provenance{}
 	if u, err := uuid.Parse(id); err == nil {

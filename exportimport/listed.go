@@ -15,7 +15,7 @@ import (
 	"e3/objectstore"
 )
 
-// lines is a list of sums in any order, 8 bytes for each line: a hash with a secret seed.
+// lines is a list of sums in any order, 8 bytes for each line: a hash of the line with a secret seed.
 type lines struct {
 	seed maphash.Seed
 	list []uint64
@@ -104,7 +104,7 @@ func (m *importer) sumOf(ctx context.Context, sums *zipfile.Entry, rest []byte) 
 		return nil
 	})
 	if err != nil {
-		return "" // it was readable before; the caller reports the entry
+		return "" // it was readable before, so the zip has changed; the caller reports the entry
 	}
 	return found
 }

@@ -20,8 +20,8 @@ type objectEntry struct {
 	again bool // it has occurred before
 }
 
-// objects calls do for each object of the zip, several at a time, and counts the new ones. All bytes of the zip are
-// read: a damaged object is refused even if the right one is here already.
+// objects calls do for each object of the zip, several at a time, and counts the new ones. It reads all bytes of the
+// zip, so that a damaged object is refused even if the repository has an intact copy.
 func (m *importer) objects(ctx context.Context, do func(context.Context, *objectEntry) (isNew bool, err error)) error {
 	workers := m.opts.Workers
 	if workers <= 0 {
@@ -78,8 +78,8 @@ func (m *importer) eachObject(yield func(objectEntry) error) error {
 	return nil
 }
 
-// storeObject stores an object, which must hash to its name. One that is here with the same size is protected from
-// collections instead.
+// storeObject stores an object, which must hash to its name. An object that is here with the same size is only
+// protected from collections.
 func (m *importer) storeObject(ctx context.Context, o *objectEntry) (isNew bool, err error) {
 	there := o.again
 	if !there {
@@ -93,7 +93,7 @@ func (m *importer) storeObject(ctx context.Context, o *objectEntry) (isNew bool,
 	return true, m.readObject(o, func(r io.Reader) (objectstore.Info, error) { return m.repo.Objects.Put(ctx, r) })
 }
 
-// refresh protects an object that is here, and tells whether it is, with the same size as in the zip.
+// refresh reports whether an object is here with the same size as in the zip, and protects it if so.
 func (m *importer) refresh(ctx context.Context, o *objectEntry) (bool, error) {
 	size, err := m.repo.Objects.Stat(ctx, o.hash)
 	if errors.Is(err, objectstore.ErrNotFound) || err == nil && size != o.entry.Size {
@@ -140,7 +140,7 @@ func hashed(r io.Reader) (objectstore.Info, error) {
 	return objectstore.Info{Hash: h.Hash(), Size: n}, err
 }
 
-// advance reports how many bytes of objects are done.
+// advance adds to the bytes of objects that are done, and reports them.
 func (m *importer) advance(n int64) {
 	if sum := m.done.Add(n); m.opts.Progress != nil {
 		m.opts.Progress(sum, m.stored)

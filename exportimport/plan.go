@@ -12,7 +12,7 @@ import (
 	"e3/workspace"
 )
 
-// plan compares what is to be written with what is here. It writes nothing.
+// plan compares the zip with the repository and decides what to write. It writes nothing.
 func (m *importer) plan(ctx context.Context) error {
 	if err := m.agree(); err != nil {
 		return err
@@ -93,10 +93,10 @@ func (m *importer) planPackage(ctx context.Context) error {
 	return &ConflictError{Package: m.res.Package, Here: have.Hash}
 }
 
-// maxPackageMemory bounds what a decoded package takes in memory in addition to its bytes: some 200,000 tasks.
+// maxPackageMemory bounds the memory of a decoded package beyond its bytes: some 200,000 tasks.
 const maxPackageMemory = 80 << 20
 
-// renamed returns the package object with the name and version of --as; nil for one of the reference, which has
+// renamed returns the package object with the name and version of --as; nil for a package of the reference, which has
 // neither.
 func (m *importer) renamed(ctx context.Context) ([]byte, error) {
 	data, err := m.object(ctx, m.pkg.Hash)

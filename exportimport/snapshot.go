@@ -28,8 +28,8 @@ type snapshot struct {
 	notes     []string
 }
 
-// take reads a workspace, protects what it names, and reads it again. Until both reads agree, a collection may have
-// come between.
+// take reads a workspace, protects the objects that it names, and reads it again. It repeats this until both reads
+// agree, since a collection may have run in between.
 func (x *exporter) take(ctx context.Context, ws string) (s *snapshot, release func(), err error) {
 	if err := x.begin(ctx); err != nil {
 		return nil, nil, err
@@ -67,7 +67,7 @@ func (x *exporter) begin(ctx context.Context) error {
 	return err
 }
 
-// protect marks what a snapshot names as in use.
+// protect protects the objects that a snapshot names from collections.
 func (x *exporter) protect(ctx context.Context, s *snapshot) (release func(), err error) {
 	if x.unprotected {
 		return func() {}, nil
@@ -129,7 +129,7 @@ func (s *snapshot) roots() []string {
 	return names
 }
 
-// complete reads what the state names, and makes the exported package.
+// complete reads the objects that the state names, and makes the exported package.
 func (x *exporter) complete(ctx context.Context, s *snapshot) error {
 	fail := func(err error) error { return fmt.Errorf("workspace %s: %w", s.workspace, err) }
 	switch {
@@ -214,7 +214,7 @@ func withDefaults(pkg *record.Package, inputs record.Node) *record.Package {
 	for i := range changed.Inputs {
 		in := &changed.Inputs[i]
 		if in.Source == record.FromVariable {
-			continue // every start takes it from its own environment
+			continue // every start sets it from its own environment
 		}
 		if leaf, ok := inputs.Get(in.Name); ok && leaf != in.Default {
 			in.Default, same = leaf, false

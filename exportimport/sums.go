@@ -10,13 +10,13 @@ import (
 	"e3/internal/format/zipfile"
 )
 
-// errChanged reports a zip that was written to during the import: what was checked is not what is there.
+// errChanged reports a zip that was written to during the import, so that earlier checks are void.
 var errChanged = errors.New("the zip has changed while it was read")
 
-// sums makes sure that an entry is the same whenever it is read. The zip is read several times, and what is imported
-// must be what was checked, or found to be signed. It takes some 40 bytes for each entry. The seed is secret, so no
-// other content can be crafted for a sum. Objects need no sum: each time they must hash to their names. It is safe
-// for concurrent use.
+// sums makes sure that an entry is the same whenever it is read. The zip is read several times, and the imported bytes
+// must be those that were checked, and found to be signed. It takes some 40 bytes for each entry. The seed is secret,
+// so no other content can be crafted for a sum. Objects need no sum: each time they must hash to their names. It is
+// safe for concurrent use.
 type sums struct {
 	seed maphash.Seed
 
@@ -62,7 +62,7 @@ func (s *sums) hash(e *zipfile.Entry) *maphash.Hash {
 	return h
 }
 
-// reader sums an entry while it is read. If the entry has changed, the last Read returns that in place of io.EOF.
+// reader sums an entry while it is read. If the entry has changed, the last Read returns errChanged in place of io.EOF.
 func (s *sums) reader(e zipfile.Entry, r io.ReadCloser) io.ReadCloser {
 	if strings.HasPrefix(e.Name, "objects/") {
 		return r

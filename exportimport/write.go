@@ -44,7 +44,7 @@ type pendingEntry struct {
 	hash *objectstore.Hash // set once the writer has flushed
 }
 
-// pendingMost is how many entries wait before the writer is flushed.
+// pendingMost is the number of pending entries at which the writer is flushed.
 const pendingMost = 8192
 
 // A prunedError says that an execution was pruned during the export.
@@ -179,7 +179,7 @@ func (w *zipWriter) drain() error {
 	return nil
 }
 
-// checkLogs notes which logs of an execution are damaged, and returns its detail. Damaged logs are exported as they
+// checkLogs adds notes about damaged logs of an execution, and returns its detail. Damaged logs are exported as they
 // are, without the sums that contradict them, so that the zip can be imported.
 func (w *zipWriter) checkLogs(ctx context.Context, t *taken, rec refstore.Record) ([]byte, error) {
 	data, _ := rec.Field(fileDetail)
@@ -254,7 +254,7 @@ func (w *zipWriter) execution(ctx context.Context, t *taken) error {
 	if err := file(fileStatus, rec.Value); err != nil {
 		return err
 	}
-	// If the record is gone, a missing or short log is not the execution's log.
+	// If the record is gone, the execution was pruned, and a missing or short log is no damage.
 	there := func() error {
 		_, err := w.x.repo.Records.Get(ctx, rec.Key)
 		if errors.Is(err, refstore.ErrNotFound) {
@@ -331,7 +331,7 @@ type limited struct {
 	io.Closer
 }
 
-// provenance says who exports, and how results from elsewhere came here.
+// provenance makes the entry with the exporter, and with the steps of results that were imported here.
 func (w *zipWriter) provenance(list []*taken) *record.Export {
 	e := &record.Export{By: w.x.repo.User, Repository: w.x.repo.Location, Version: w.x.repo.Version}
 	if w.s.workspace != "" {
@@ -367,7 +367,7 @@ func (w *zipWriter) provenance(list []*taken) *record.Export {
 	return e
 }
 
-// sums adds the list of all entries. Its digest is the manifest's, which digests the same lines.
+// sums adds the list of all entries. Its digest is that of the manifest, which has the same lines.
 func (w *zipWriter) sums() error {
 	if err := w.drain(); err != nil {
 		return err
@@ -425,7 +425,7 @@ func (w *zipWriter) explain(ctx context.Context, list []*taken, err error) error
 	return &MissingError{What: what, Err: corrupt}
 }
 
-// counted counts what is read.
+// counted counts the bytes that are read.
 type counted struct {
 	w *zipWriter
 	io.ReadCloser
@@ -437,14 +437,15 @@ func (r counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// count adds to what was read, and reports it.
+// count adds to the bytes that were read, and reports the sum.
 func (w *zipWriter) count(n int) {
 	if done := w.done.Add(int64(n)); w.x.opts.Progress != nil && n > 0 {
 		w.x.opts.Progress(min(done, w.total), w.total)
 	}
 }
 
-// A hashingReader hashes and counts what is read. It calls end with the hash at the end, whose error replaces io.EOF.
+// A hashingReader hashes and counts the bytes that are read. At the end it calls end with the hash; an error of end
+// replaces io.EOF.
 type hashingReader struct {
 	w      *zipWriter
 	r      io.ReadCloser
