@@ -4,8 +4,8 @@ import (
 	"sort"
 )
 
-// freeValues bounds, together with freePerByte for every byte of the file, how many Nulls and
-// Structs a value holds: these take no bytes, so an Array of them could have any count.
+// freeValues plus freePerByte for every byte of the file bounds the number of Nulls and Structs in a value. These take
+// no bytes, so an Array of them could have any count.
 const (
 	freeValues  = 1 << 16
 	freePerByte = 4
@@ -17,7 +17,7 @@ func Decode(data []byte) (Type, Value, error) {
 	return t, v, err
 }
 
-// decode returns also the containers that occur more than once.
+// decode also returns the containers that occur more than once.
 func decode(data []byte) (Type, Value, map[Value]bool, error) {
 	in := NewReader(data, 0)
 	t := readHeader(in)
@@ -46,7 +46,7 @@ func decodeValue(in *Reader, t Type) (Value, map[Value]bool, error) {
 	return v, d.shared, nil
 }
 
-// A decoder reads one value. Faults stick in the Reader.
+// A decoder reads one value. The Reader keeps the first fault.
 type decoder struct {
 	in     *Reader
 	same   unifier
@@ -108,7 +108,7 @@ func (d *decoder) value(s *shape) Value {
 	return v
 }
 
-// charge pays for a value that takes no bytes.
+// charge counts a value that takes no bytes against the allowance.
 func (d *decoder) charge() {
 	if d.free--; d.free < 0 {
 		d.in.Failf(d.in.off, "too many values without bytes: at most %d and %d for each byte of the input",
@@ -116,8 +116,8 @@ func (d *decoder) charge() {
 	}
 }
 
-// room returns how many of n declared elements to allocate at once. Large counts share an allowance, so that nested
-// false counts cannot multiply.
+// room returns the number of elements to allocate at once, out of n declared ones. Large counts share an allowance, so
+// that nested false counts cannot multiply.
 func (d *decoder) room(n int) int {
 	const small = 8
 	if n <= small {
@@ -221,8 +221,9 @@ func (d *decoder) entries(m *Map, s *shape, at int) {
 	d.unique(s.kids[0], at, n, func(i int) Value { return m.Entries[i].Key })
 }
 
-// count reads how many elements follow, and returns how many to allocate at once. Elements that take no bytes are
-// bounded by charge. Its allowance is checked here too, so that a false count fails at the count.
+// count reads the number of elements that follow, and returns also the number to allocate at once. Elements that take
+// no bytes are bounded by charge. The allowance is checked here too, so that the error for a false count has the
+// count's offset.
 func (d *decoder) count(empty bool) (n, room int) {
 	if !empty {
 		n = d.in.Count(1)

@@ -38,7 +38,7 @@ type encoder struct {
 	free  int // Nulls and Structs written
 }
 
-// A mark tells where a container was written.
+// A mark is the place where a container was written.
 type mark struct {
 	off   int // content position
 	shape *shape
@@ -48,7 +48,7 @@ func (e *encoder) fail(format string, args ...any) error {
 	return &ValueError{e.path.String(), fmt.Sprintf(format, args...)}
 }
 
-// value fails with the Go type if v is not of the type that the shape is written from.
+// value writes v. If v does not have the Go type of the shape, the error names v's type.
 func (e *encoder) value(s *shape, v Value) error {
 	ok := false
 	switch s.kind {
@@ -170,7 +170,7 @@ func (e *encoder) variant(s *shape, c Case) error {
 	return nil
 }
 
-// container writes what comes before the content of v and reports whether the content follows.
+// container writes the marker or the backreference of v, and reports whether its content follows.
 func (e *encoder) container(s *shape, v Value) (inline bool, err error) {
 	m, seen := e.marks[v]
 	if !seen {
@@ -248,7 +248,8 @@ func (e *encoder) entries(s *shape, m *Map) error {
 	return e.unique(s.kids[0], len(m.Entries), func(i int) Value { return m.Entries[i].Key })
 }
 
-// unique runs after the keys were written. They are then known to be trees of the right type.
+// unique refuses repeated keys. It runs after the keys were written, which ensures that they are trees of the right
+// type.
 func (e *encoder) unique(key *shape, n int, keys func(int) Value) error {
 	if i, j, found := duplicate(key, n, keys); found {
 		return e.fail("keys %d and %d are the same", i, j)

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// FromJSON returns the beast2 file that a JSON notation describes. Dicts and sets keep the
-// order they are written in. Errors are *SyntaxError for what is not JSON and *ValueError,
-// with the JSON path, for what is not the notation.
+// FromJSON returns the beast2 file that a JSON notation describes. Dicts and sets keep the order they are written in.
+// Errors are *SyntaxError if data is not JSON, and *ValueError, with the JSON path, if the JSON does not follow the
+// notation.
 func FromJSON(data []byte) ([]byte, error) {
 	doc, err := parseJSON(data)
 	if err != nil {
@@ -149,7 +149,7 @@ func (r *jsonReader) integer(j *jsonValue) (Value, error) {
 	return n, nil
 }
 
-// float takes {"f":text}, {"bits":hex} or both, which must agree.
+// float accepts {"f":text}, {"bits":hex}, or both if they agree.
 func (r *jsonReader) float(j *jsonValue) (Value, error) {
 	names := []string{"f", "bits"}
 	if len(j.names) == 1 && (j.names[0] == "f" || j.names[0] == "bits") {
@@ -199,7 +199,7 @@ func parseFloatText(s string) (float64, bool) {
 	return f, err == nil
 }
 
-// parseFloatBits takes only the NaNs that a Reader takes.
+// parseFloatBits accepts only the NaNs that a Reader accepts.
 func parseFloatBits(s string) (float64, bool) {
 	bits, err := strconv.ParseUint(s, 16, 64)
 	f := math.Float64frombits(bits)

@@ -11,7 +11,7 @@ import (
 //go:embed ir_beta25.beast2
 var irHeader []byte
 
-// The cases of IR that a function's value must be.
+// The cases of IR that are allowed for the value of a function.
 const (
 	irAsyncFunction = 2
 	irFunction      = 13
@@ -32,7 +32,7 @@ var ir = sync.OnceValue(func() irType {
 	return irType{t, shapeOf(t)}
 })
 
-// irCase returns the case of IR that the value of a function of this kind is.
+// irCase returns the case of IR of the value of a function of this kind.
 func irCase(k Kind) int {
 	if k == KindAsyncFunction {
 		return irAsyncFunction

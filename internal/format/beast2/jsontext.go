@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxJSONDepth lets the notation of every value that Decode takes through: a level of
-// the value is at most four of JSON (a definition, its array, an entry, a variant).
+// maxJSONDepth is sufficient for every value that Decode accepts: a level of the value takes at most four levels of
+// JSON (a definition, its array, an entry, a variant).
 const maxJSONDepth = 4*maxDepth + 16
 
 // A jsonKind is the kind of a piece of JSON. Its zero value means no JSON.
@@ -66,7 +66,7 @@ func invalidOffset(data []byte) int {
 	return i
 }
 
-// A jsonParser stops at the first fault, after which it sees an empty rest.
+// A jsonParser stops at the first fault: it then treats the rest as empty.
 type jsonParser struct {
 	data  []byte
 	off   int
@@ -95,7 +95,7 @@ func (p *jsonParser) space() {
 	}
 }
 
-// accept takes c if it is next, and the white space after it.
+// accept reads c and the white space after it, if c is next.
 func (p *jsonParser) accept(c byte) bool {
 	if p.peek() != c {
 		return false
@@ -105,7 +105,7 @@ func (p *jsonParser) accept(c byte) bool {
 	return true
 }
 
-// value reads into v rather than returning it: JSON may nest deep, and frames should be small.
+// value reads into v and does not return it, since JSON may nest deeply and stack frames should be small.
 func (p *jsonParser) value(v *jsonValue) {
 	switch c := p.peek(); {
 	case c == '{':
@@ -151,7 +151,7 @@ func (p *jsonParser) unexpected(want string) {
 	}
 }
 
-// composite reads what follows the opening bracket up to the closing one.
+// composite reads the text after the opening bracket, including the closing one.
 func (p *jsonParser) composite(v *jsonValue, end byte) {
 	if p.depth++; p.depth > maxJSONDepth {
 		p.fail("JSON nests deeper than %d", maxJSONDepth)
@@ -216,7 +216,7 @@ func (p *jsonParser) number() string {
 	return string(p.data[start:p.off])
 }
 
-// digits takes one digit or more.
+// digits reads one digit or more.
 func (p *jsonParser) digits() {
 	start := p.off
 	for c := p.peek(); '0' <= c && c <= '9'; c = p.peek() {
@@ -255,7 +255,7 @@ func (p *jsonParser) string() string {
 	return ""
 }
 
-// escape appends what the escape sequence at the cursor stands for.
+// escape appends the character of the escape sequence at the cursor.
 func (p *jsonParser) escape(b []byte) []byte {
 	if b == nil {
 		b = []byte{} // tells string that there was an escape

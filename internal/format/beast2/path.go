@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A path is where in a value, or in the JSON of one, a walk is.
+// A path is the position of a walk within a value, or within its JSON.
 type path []step
 
 // A step is a name, or an index of 0 and up.

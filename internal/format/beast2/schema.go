@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// maxDepth bounds how deep composites nest, in a schema and in a value. Recursion over
-	// either then needs at most some 20 MB of stack. The reference crashes on less.
+	// maxDepth bounds the nesting of composites, in a schema and in a value. Recursion over either then needs at most
+	// some 20 MB of stack. The reference crashes on less.
 	maxDepth = 1 << 15
 
 	// freeTypes bounds the nodes of a schema with its backreferences expanded, unless
@@ -98,7 +98,7 @@ func (w *schemaWriter) list(n *node) {
 	}
 }
 
-// A schemaReader decodes a type. Faults stick in the Reader.
+// A schemaReader decodes a type. The Reader keeps the first fault.
 type schemaReader struct {
 	in    *Reader
 	depth int          // composites around the one being read
@@ -195,7 +195,7 @@ func (r *schemaReader) recursive() Type {
 	return t
 }
 
-// list reads a list or the backreference to one, and tells which.
+// list reads a list or the backreference to one; the result is true for a backreference.
 func (r *schemaReader) list(kind listKind) (*list, bool) {
 	at := r.in.off
 	if back := r.in.length("backreference"); r.in.err != nil {

@@ -1,7 +1,7 @@
 package beast2
 
-// A shape is a type made ready for walking values: backreferences are expanded, and each
-// Recursive is replaced by an edge to the shape it stands for. Shapes are immutable once made.
+// A shape is a type in a form for walks over values: backreferences are expanded, and each Recursive is replaced by an
+// edge to the shape it refers to. Shapes are immutable once made.
 type shape struct {
 	kind  Kind
 	empty bool     // values take no bytes
@@ -9,7 +9,7 @@ type shape struct {
 	kids  []*shape // element; key and value; fields; cases; none for functions
 }
 
-// shapeOf ties the recursion of t, which must be complete.
+// shapeOf makes the shape of t, which must be complete.
 func shapeOf(t Type) *shape {
 	c := shaper{}
 	return c.shape(t)
@@ -45,7 +45,7 @@ func (c *shaper) shape(t Type) *shape {
 			s.kids[i] = c.shape(f.Type)
 			empty = empty && s.kids[i].empty
 		}
-		// Set last: a struct that holds itself is not empty, its values have no end.
+		// Set last, so that a struct that contains itself is not empty: its values would be infinite.
 		s.empty = empty
 	}
 	c.around = c.around[:len(c.around)-1]
@@ -55,10 +55,9 @@ func (c *shaper) shape(t Type) *shape {
 // name returns the name of field or case i.
 func (s *shape) name(i int) string { return s.typ.n.list.fields[i].Name }
 
-// A unifier tells which shapes are the same type though written at different places, as
-// happens to the types that a package repeats. It remembers what it found equal, so all
-// questions together cost little more than one walk over the shapes. After a false answer
-// it must not be asked again.
+// A unifier finds out whether shapes from different places are the same type, since a package repeats types. It
+// remembers equal shapes, so that all comparisons together cost little more than one walk over the shapes. After a
+// result of false it must not be used again.
 type unifier map[*shape]*shape
 
 func (u unifier) find(s *shape) *shape {

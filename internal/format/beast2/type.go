@@ -81,7 +81,7 @@ const (
 type measure struct {
 	size   int // nodes, saturating at maxSize
 	height int // nested composites
-	reach  int // how many composites around it the type refers to
+	reach  int // number of enclosing composites that the type refers to
 }
 
 const maxSize = 1 << 30
@@ -128,8 +128,8 @@ type Field struct {
 // F returns the field or case name of type t.
 func F(name string, t Type) Field { return Field{name, t} }
 
-// The constructors below panic on a type that East forbids: a name twice, a name that is not
-// UTF-8, recursion through a key or a function's signature. Only code writes such types.
+// The constructors below panic on a type that East forbids: a repeated name, a name that is not UTF-8, recursion
+// through a key or a function's signature. Their arguments come from code, not from data.
 
 // Array returns Array<elem>.
 func Array(elem Type) Type { return must(newType(node{kind: KindArray, elem: elem})) }
@@ -149,7 +149,7 @@ func Struct(fields ...Field) Type {
 	return must(newType(node{kind: KindStruct, list: l}))
 }
 
-// Variant returns a Variant. Its cases are sorted by UTF-16, as the format wants them.
+// Variant returns a Variant. Its cases are sorted by UTF-16 code units, as the format requires.
 func Variant(cases ...Field) Type {
 	cases = slices.Clone(cases)
 	slices.SortFunc(cases, func(a, b Field) int { return CompareStrings(a.Name, b.Name) })

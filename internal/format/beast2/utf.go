@@ -2,9 +2,9 @@ package beast2
 
 import "unicode/utf8"
 
-// checkWTF8 returns the index of the first byte that no writer emits, or -1. It takes UTF-8
-// and, beyond it, unpaired low surrogates (U+DC00 to U+DFFF) in three bytes. High surrogates
-// are refused: writers drop them when unpaired, so a low one never follows a high one.
+// checkWTF8 returns the index of the first byte that no writer emits, or -1. It accepts UTF-8 and also unpaired low
+// surrogates (U+DC00 to U+DFFF) in three bytes. High surrogates are refused: writers drop them when unpaired, so a low
+// one never follows a high one.
 func checkWTF8(b []byte) int {
 	if utf8.Valid(b) {
 		return -1
@@ -27,9 +27,8 @@ func isLowSurrogate[S []byte | string](b S) bool {
 	return len(b) >= 3 && b[0] == 0xED && b[1] >= 0xB0 && b[1] <= 0xBF && b[2]&0xC0 == 0x80
 }
 
-// CompareStrings orders strings as East does, by UTF-16 code units. That differs from the
-// order of bytes only where a character above U+FFFF, two units from U+D800 up, meets one
-// from U+DC00 to U+FFFF.
+// CompareStrings orders strings as East does, by UTF-16 code units. That differs from the order of bytes only between a
+// character above U+FFFF (two units from U+D800 up) and one from U+DC00 to U+FFFF.
 func CompareStrings(a, b string) int {
 	n := min(len(a), len(b))
 	i := 0

@@ -24,8 +24,8 @@ import (
 //	Variant                  Case
 //	Function, AsyncFunction  Case, a value of the type IR
 //
-// Pointers are identity: a container that is found at two places, or inside itself, is
-// written once and referred to after that.
+// Pointers define identity: a container that occurs at two places, or inside itself, is written once, and later
+// occurrences refer to it.
 type Value any
 
 // A List is an Array or a Set. A Set keeps the order it was given.
@@ -57,7 +57,7 @@ type ValueError struct {
 
 func (e *ValueError) Error() string { return fmt.Sprintf("beast2: %s: %s", e.Path, e.Msg) }
 
-// compare takes a value of another type than the shape's for that type's zero.
+// compare treats a value that does not have the shape's Go type as the zero value of that type.
 func compare(s *shape, a, b Value) int {
 	switch s.kind {
 	case KindBoolean:

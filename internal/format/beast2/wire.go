@@ -63,13 +63,13 @@ func AppendFloat(b []byte, f float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, bits)
 }
 
-// AppendInline opens an Array, Set, Dict or Ref that is written in place: the marker
-// that says "not a backreference". A count follows for all but Ref.
+// AppendInline opens an Array, Set, Dict or Ref that is written in place: the marker that means "not a backreference".
+// A count follows, except for a Ref.
 func AppendInline(b []byte) []byte { return append(b, 0) }
 
-// A Reader takes wire values off the front of a byte string. The first fault sticks: every
-// later read returns a zero value, and Err tells what went wrong and where. Returned
-// blobs share the input's memory; strings are copies.
+// A Reader reads wire values from a byte string, one after the other. It keeps the first fault: every later read
+// returns a zero value, and Err returns the fault with its offset. Returned blobs share the input's memory; strings are
+// copies.
 type Reader struct {
 	data []byte
 	off  int
@@ -100,8 +100,7 @@ func (r *Reader) Failf(off int, format string, args ...any) {
 	}
 }
 
-// varint reads LEB128 and insists on the shortest form, so that what decodes
-// re-encodes to the same bytes.
+// varint reads LEB128 and refuses all but the shortest form, so that decoded bytes encode to the same bytes again.
 func (r *Reader) varint(what string) uint64 {
 	if r.err != nil {
 		return 0
@@ -245,7 +244,7 @@ func (r *Reader) Done() error {
 // surrogates pass, in three bytes: the reference writes them (formats: String).
 func invalidUTF8(b []byte) int { return checkWTF8(b) }
 
-// SkipString passes over a String after the same checks as String, without a copy.
+// SkipString skips a String after the same checks as String, without a copy.
 func (r *Reader) SkipString() {
 	at := r.off
 	if i := invalidUTF8(r.Blob()); i >= 0 {

@@ -3,8 +3,8 @@
 //
 // An object has no name of its own; its header identifies it. Packages and tasks are Structs of one type each. A tree
 // is a Struct with one field, a reference, for each of its children. Its type therefore has their number and names.
-// Where an object may also be a record of e3, ask the record package first: an object with one of e3's types is none
-// of the reference's.
+// Where an object may also be a record of e3, ask the record package first: an object with one of e3's types was not
+// written by the reference.
 //
 // Decoding is strict: bytes that the reference would not have written are an error, and an object of another type is
 // [record.ErrType]. Any input gives a result or an error, in memory bounded by its length.
@@ -35,8 +35,8 @@ type PackageTask struct {
 // Task is a TaskObject.
 type Task struct {
 	Command digest.Hash // an East function that makes the command line
-	Inputs  [][]string  // where in the tree its inputs are, name by name
-	Output  []string    // where its output goes
+	Inputs  [][]string  // paths of its inputs in the tree
+	Output  []string    // path of its output in the tree
 }
 
 // Kind is the kind of an entry in a tree. The values are the case tags on disk.
@@ -71,7 +71,7 @@ type Entry struct {
 	Hash digest.Hash // of a Tree or a Value
 }
 
-// schema is the type of an object and the bytes that open one, made on first use.
+// schema is the type of an object, and the bytes at the beginning of such objects, made on first use.
 type schema struct {
 	name   string
 	header func() []byte
@@ -85,7 +85,7 @@ func treePath() beast2.Type {
 	return beast2.Array(beast2.Variant(beast2.F("field", beast2.String)))
 }
 
-// eastType is the type of types. Its numbers count the constructors within it only.
+// eastType is the type of types. Its recursion numbers count only the constructors within it.
 func eastType() beast2.Type {
 	self, up2, up3 := beast2.Recursive(1), beast2.Recursive(2), beast2.Recursive(3)
 	signature := func() beast2.Type {

@@ -48,7 +48,7 @@ func ParsePath(text string) ([]string, error) {
 	}
 }
 
-// cutName takes the first name off a path.
+// cutName splits the first name off a path.
 func cutName(s string) (name, rest string, err error) {
 	if !strings.HasPrefix(s, "`") {
 		end := strings.IndexAny(s, ".`")

@@ -35,11 +35,11 @@ func newReader(data []byte, off int) *reader {
 	return &reader{Reader: beast2.NewReader(data, off), seen: map[int]shape{}}
 }
 
-// farthest is beyond every backreference in an object that fits into memory.
+// farthest is greater than every distance of a backreference in an object that fits into memory.
 const farthest = 1<<31 - 1
 
 // container reads the marker of a container. It returns the position of its content, and whether the content follows.
-// If it does not, it was read before.
+// If it does not follow, it was read before.
 func (r *reader) container(s shape) (at int, follows bool) {
 	marker := r.Offset()
 	back := r.Tag(farthest)
@@ -140,7 +140,7 @@ func (r *reader) eastType() {
 	}
 	switch beast2.Kind(r.Tag(int(beast2.KindVariant) + 1)) {
 	case beast2.KindArray, beast2.KindRef, beast2.KindSet:
-		if r.Err() == nil { // the first kind is also what a fault reads as
+		if r.Err() == nil { // after a fault every tag reads as the first kind
 			r.eastType()
 		}
 	case beast2.KindDict:
@@ -177,7 +177,7 @@ var refCases = [...]struct {
 }{{"null", beast2.KindNull}, {"tree", beast2.KindString}, {"unassigned", beast2.KindNull}, {"value", beast2.KindString}}
 
 // treeSchema reads the type of a tree after the tag of a Struct: the names of its children. A Struct with a field that
-// is no reference is of another type. In a schema backreferences count from its own containers.
+// is no reference is of another type. Backreferences in a schema refer to containers of the same schema.
 func (r *reader) treeSchema() ([]Entry, error) {
 	r.container(childList)
 	n := r.Count(3)

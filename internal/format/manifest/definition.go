@@ -15,7 +15,7 @@ type Definition struct {
 	Description string
 	Inputs      []Input     // in file order
 	Tasks       []Task      // in file order, the items of a matrix in the order of their dimensions
-	FanIns      [][]FanItem // what fan-ins collect, in the order of tasks; see Source
+	FanIns      [][]FanItem // the items of each fan-in, in the order of tasks; see Source
 }
 
 // Files lists the paths that the inputs link to, in file order: files, directories and glob patterns,
@@ -30,7 +30,7 @@ func (d *Definition) Files() []string {
 	return files
 }
 
-// Entry is the name of the entry that s takes of a task with several outputs, "" if it takes the whole output.
+// Entry is the name of the entry that s reads of a task with several outputs, "" if it reads the whole output.
 func (d *Definition) Entry(s Source) string {
 	if s.Entry < 0 {
 		return ""
@@ -60,7 +60,7 @@ type Input struct {
 	Path        string // of a file or directory; of a glob, its pattern; clean, relative, slash-separated
 	Value       any    // of ValueInput: see Value types below
 	Executable  *bool  // of a file: nil takes the mode from the file itself
-	NoExport    bool   // an export without data leaves its content out
+	NoExport    bool   // an export without data omits its content
 	Description string
 	Pos         Pos
 }
@@ -110,8 +110,8 @@ type Spec struct {
 	RunPos  Pos // of its command
 }
 
-// An Environment is the part of a task's environment beside its names and the base environment. Tasks with equal ones
-// share one.
+// An Environment is the part of a task's environment beyond its inputs' names and the base environment. Tasks with
+// equal environments share one.
 type Environment struct {
 	Set     []Binding // hashed
 	Pass    []string  // passed from the environment of the process that executes; not hashed
@@ -125,7 +125,7 @@ type Command struct {
 	Shell string
 }
 
-// A Kind is the shape in which data reaches or leaves a task.
+// A Kind is the form in which a task reads or writes data.
 type Kind uint8
 
 // The kinds of data.
@@ -174,7 +174,7 @@ const (
 	FromFanIn                   // a directory with the same output of each task in Definition.FanIns[Index]
 )
 
-// A Source is the far end of a wire. It holds indices, not names, because a package may have millions.
+// A Source is the source end of a wire. It holds indices, not names, because a package may have millions.
 type Source struct {
 	Kind  SourceKind
 	Index int32
@@ -219,13 +219,13 @@ type Retries struct {
 	Lost    int           // attempts after one whose worker was lost, beside Max; 0 when not given, -1: none
 }
 
-// Growth is how a demand grows from one attempt to the next.
+// Growth describes the growth of a demand from one attempt to the next.
 type Growth struct {
 	Factor float64 // more than 1; 0: it stays
 	Max    int64   // bytes; 0: no bound
 }
 
-// Resources are what a task claims while it runs.
+// Resources are the amounts that a task claims while it runs.
 type Resources struct {
 	CPU    float64 // cores; 0 when not given
 	Memory int64   // bytes; 0 when not given

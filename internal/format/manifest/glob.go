@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// A glob pattern is a slash-separated path in which "*" stands for any text without a slash, "?" for
-// one character, and "**", as a whole part, for any number of folders, none included; at the end it stands for
-// all files below. All else is literal, brackets, braces and backslashes too. A name that begins with a dot is
-// matched only by a part of the pattern that begins with a dot: no wildcard enters hidden folders. Nothing in
-// a folder named .e3 is ever matched.
+// A glob pattern is a slash-separated path in which "*" stands for any text without a slash, "?" for one character, and
+// "**", as a whole part, for any number of folders, including none; at the end it stands for all files below. All other
+// characters are literal, including brackets, braces and backslashes. A name that begins with a dot is matched only by
+// a part of the pattern that begins with a dot: no wildcard enters hidden folders. Nothing in a folder named .e3 is
+// ever matched.
 
 // CheckGlob returns the fault of a pattern that is clean and relative, nil if it has none.
 func CheckGlob(pattern string) error {
@@ -57,8 +57,8 @@ func MatchGlob(pattern, rel string) bool {
 	return globAccepts(p, at)
 }
 
-// Matching follows all positions in the pattern at once: the set of parts that the next part of the path may
-// match, in ascending order. The position len(parts) means that the pattern is used up.
+// Matching keeps the set of all possible positions in the pattern, in ascending order: the parts that may match the
+// next part of the path. The position len(parts) means that the pattern is used up.
 
 // globStart is the set before the first part of the path.
 func globStart(parts []string) []int { return globClose(parts, nil, 0) }
@@ -104,8 +104,9 @@ func globAccepts(parts []string, at []int) bool {
 	return len(at) > 0 && at[len(at)-1] == len(parts)
 }
 
-// matchPart matches one part of a path with * and ?. On a mismatch only the latest * takes one character more,
-// which is enough, since an earlier one could gain nothing that the latest cannot.
+// matchPart matches one part of a path with * and ?. On a mismatch only the latest * takes one more character. This is
+// sufficient: whatever the pattern could match after an earlier * took more, it can also match after the latest * takes
+// more.
 func matchPart(pattern, name string) bool {
 	star, retry := -1, 0
 	p, n := 0, 0

@@ -70,7 +70,7 @@ func (r *jsonReader) advance(offset int64) {
 func (r *jsonReader) token() (json.Token, *syntaxError) {
 	r.advance(r.dec.InputOffset())
 	tok, err := r.dec.Token()
-	// Errors have no reliable offset: they are reported where the token begins.
+	// Errors of the decoder have no reliable offset, so they are reported at the beginning of the token.
 	text := r.window.text
 	space := len(text) - len(bytes.TrimLeft(text, " \t\r\n,:"))
 	r.advance(r.window.start + int64(space))

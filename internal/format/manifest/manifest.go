@@ -73,9 +73,9 @@ type splitting struct {
 
 func usualSplitting() splitting { return splitting{threshold: 1 << 20, piece: 64 << 10} }
 
-// Parse reads the package file in data. The name appears in errors and in Definition.File; it is not opened.
-// Input that begins with "{" is JSON (or a YAML flow mapping, should it not be JSON); all else is YAML.
-// A faulty file gives an error of type Errors.
+// Parse reads the package file in data. The name appears in errors and in Definition.File; it is not opened. Input that
+// begins with "{" is read as JSON, or as a YAML flow mapping if it is not valid JSON; any other input is YAML. A faulty
+// file gives an error of type Errors.
 func Parse(name string, data []byte) (*Definition, error) {
 	return parse(name, section(data), usualSplitting())
 }
@@ -135,7 +135,7 @@ func parse(name string, file *io.SectionReader, split splitting) (*Definition, e
 }
 
 // read feeds the file into a decoder with the first reader that accepts it. A reader that fails midway leaves its
-// decoder half fed, so each starts with a fresh one.
+// decoder in an incomplete state, so each reader starts with a new one.
 func read(name string, file *io.SectionReader, look overview, split splitting) (*decoder, *syntaxError, error) {
 	if look.first == '{' {
 		d := newDecoder(name)

@@ -105,7 +105,7 @@ func stride(dims []dimension, dim int) int {
 	return s
 }
 
-// item is the number, in the dimension, of the item with the given number in the matrix.
+// item is the index within a dimension of the matrix item with the given number.
 func item(dims []dimension, dim, number int) int {
 	return number / stride(dims, dim) % len(dims[dim].items)
 }

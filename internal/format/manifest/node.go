@@ -42,8 +42,8 @@ func (k nodeKind) String() string {
 	return "something unreadable"
 }
 
-// A node is one value of a file, the same from YAML and from JSON. It is small because a file of many tasks
-// has millions.
+// A node is one value of a file, read from YAML or JSON. It is small, because a file of many tasks has millions of
+// them.
 type node struct {
 	kind nodeKind
 	pos  Pos
@@ -78,8 +78,8 @@ func formatFloat(f float64) string {
 	return s
 }
 
-// resolvePlain gives plain text its type by the core schema of YAML 1.2 and nothing beyond it: yes, no, on, off,
-// 1:30, 1_000 and dates are strings. The fault is a number that cannot be held exactly enough.
+// resolvePlain gives plain text its type by the core schema of YAML 1.2 alone: yes, no, on, off, 1:30, 1_000 and dates
+// are strings. fault describes a number that an int64 or float64 cannot represent well enough.
 func resolvePlain(s string) (n node, fault string) {
 	switch s {
 	case "", "~", "null", "Null", "NULL":
@@ -112,7 +112,8 @@ func resolvePlain(s string) (n node, fault string) {
 	return node{kind: stringNode, text: s}, ""
 }
 
-// intBase recognises the integers of the core schema. Only decimal ones have a sign, and a leading zero means nothing.
+// intBase recognises the integers of the core schema. Only decimal ones may have a sign, and leading zeros do not
+// change the base.
 func intBase(s string) (base int, digits string) {
 	if d, ok := strings.CutPrefix(s, "0x"); ok && d != "" && notation.Only(d, func(c byte) bool {
 		return notation.IsDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'

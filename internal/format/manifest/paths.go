@@ -12,8 +12,8 @@ const (
 	valuesDir     = ".e3-values" // where values that are not scalars are staged
 )
 
-// cleanPath returns the clean form of a path from the file, or its fault. The caller decides what a trailing slash
-// means.
+// cleanPath returns the clean form of a path from the file, or its fault. The caller decides the meaning of a trailing
+// slash.
 func cleanPath(s string) (clean, fault, hint string) {
 	switch {
 	case s == "":

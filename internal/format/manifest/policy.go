@@ -21,7 +21,7 @@ const (
 // policyPlaces are the positions of the keys that consistent compares.
 type policyPlaces struct{ suspend, onOOM Pos }
 
-// policy reads one of the keys that do not enter a task's key.
+// policy reads one of the settings that do not enter a task's cache key.
 func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces) {
 	where += ": " + key
 	switch key {

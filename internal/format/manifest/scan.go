@@ -19,7 +19,7 @@ type overview struct {
 	badPos    Pos
 }
 
-// scan reads through the file. The error is one of reading.
+// scan reads the whole file. Its errors are read errors.
 func scan(file io.ReaderAt) (overview, error) {
 	var o overview
 	pos := Pos{1, 1}
@@ -61,11 +61,11 @@ func scan(file io.ReaderAt) (overview, error) {
 // A lineScanner goes through the lines of a file.
 type lineScanner struct {
 	in    *bufio.Reader
-	text  []byte // the present line with its line feed, never empty; of a very long line the beginning
+	text  []byte // the current line with its line feed, never empty; only the beginning of a very long line
 	cut   bool   // text is only the beginning
 	start int64  // offset of the line
 	end   int64
-	line  int32 // lines before the present one
+	line  int32 // lines before the current one
 	begun bool
 	err   error // of reading
 }

@@ -6,7 +6,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// maxScript is the greatest length in bytes of a script that is parsed. Linux passes no longer argument to bash, and
+// maxScript is the greatest length in bytes of a script that is parsed. Linux allows no longer argument for bash, and
 // the bound keeps hostile nesting from exhausting the stack.
 const maxScript = 128 << 10
 
@@ -72,9 +72,9 @@ func unquoted(parser *syntax.Parser, script string) []use {
 	return uses
 }
 
-// plainlyQuoted reports whether all expansions of a script are in double quotes. It gives up, and returns false, at
-// any character that could change the meaning of a double quote. Most scripts need no parser then, which takes ten
-// times longer than this.
+// plainlyQuoted reports whether all expansions of a script are in double quotes. It gives up, and returns false, at any
+// character that could change the meaning of a double quote. Most scripts therefore need no parser, which is ten times
+// slower.
 func plainlyQuoted(script string) bool {
 	inside := false
 	for i := range len(script) {
@@ -101,7 +101,8 @@ func alternate(p *syntax.ParamExp) bool {
 	return p.Exp != nil && (p.Exp.Op == syntax.AlternateUnset || p.Exp.Op == syntax.AlternateUnsetOrNull)
 }
 
-// substitutes reports whether the result of p may be the word after its operator, and not only a part of the value.
+// substitutes reports whether the result of p may be the word after its operator, as opposed to a part of the
+// variable's value.
 func substitutes(p *syntax.ParamExp) bool {
 	switch p.Exp.Op {
 	case syntax.DefaultUnset, syntax.DefaultUnsetOrNull, syntax.AssignUnset, syntax.AssignUnsetOrNull:

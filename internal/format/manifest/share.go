@@ -25,7 +25,7 @@ func newSharer() *sharer {
 	}
 }
 
-// maxShared bounds each map. After so many distinct values, later ones are probably distinct too.
+// maxShared bounds each map. After this many distinct values, later ones are probably distinct too.
 const maxShared = 1 << 14
 
 // remember enters a new value.

@@ -10,16 +10,16 @@ import (
 )
 
 // A YAML tree takes some ten times the memory of its text. readPieces therefore parses a large file in pieces: each
-// top-level key by itself, and the mappings under the keys that stream a few hundred entries at a time. It returns
-// false if the file has an unusual form or a piece does not parse. The decoder may then be half fed and must be
-// dropped, and the file must be read whole.
+// top-level key by itself, and the sections inputs and tasks a few hundred entries at a time. It returns false if the
+// file has an unusual form or a piece does not parse. Then the decoder, which may be incomplete, must be dropped, and
+// the file must be read whole.
 //
-// The result equals that of reading the file whole. A piece begins at a line with exactly the indentation of its
-// mapping's first entry, where a key may start. If the text before that line parses by itself, nothing is open there:
-// an unfinished quoted scalar or flow collection does not parse, and block collections and scalars below the mapping's
-// entries end at such a line. An alias means the latest anchor before it. So either that anchor is in the same piece,
-// or the piece does not parse. Files with tabs in indentation, document markers, directives, or line breaks that only
-// the YAML library counts are read whole.
+// The result is the same as that of reading the file whole. A piece begins at a line with exactly the indentation of
+// its mapping's first entry, where a key may start. If the text before that line parses by itself, nothing is open
+// there: an unfinished quoted scalar or flow collection does not parse, and block collections and scalars below the
+// mapping's entries end at such a line. An alias means the latest anchor before it. So either that anchor is in the
+// same piece, or the piece does not parse. Files with tabs in indentation, document markers, directives, or line breaks
+// that only the YAML library counts are read whole.
 func readPieces(file *io.SectionReader, size int64, d *decoder) (bool, error) {
 	pieces, err := planPieces(file, size, d)
 	if err != nil || pieces == nil {
@@ -48,13 +48,13 @@ type piece struct {
 	start, end int64
 	line       int32 // lines before it
 	indent     int   // of entries; 0 for a top-level key
-	opens      *node // the key of the section, at its first entries
+	opens      *node // the key of the section, in its first piece
 }
 
 // planPieces finds the places to cut. It returns none if the file has an unusual form.
 func planPieces(file *io.SectionReader, size int64, d *decoder) ([]piece, error) {
 	var pieces []piece
-	var key *node // of the section whose first entry is not found yet
+	var key *node // key of a section whose first entry is still to come
 	var keyPiece piece
 	open := false // the last piece continues
 	lines := newLineScanner(file)

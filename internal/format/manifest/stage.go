@@ -21,7 +21,7 @@ func (d *decoder) collisions(b *base, plans []plan) {
 	globs := 0
 	for i := range plans {
 		p := &plans[i]
-		if p.input.Path == "" || p.target == b { // a task that waits for itself is reported as a cycle
+		if p.input.Path == "" || p.target == b { // a task that reads itself is reported as a cycle
 			continue
 		}
 		if p.glob != "" {

@@ -7,7 +7,7 @@ import (
 	"e3/internal/format/notation"
 )
 
-// A base is a task as the file has it, before its matrix is expanded.
+// A base is a task as the file declares it, before its matrix is expanded.
 type base struct {
 	spec *Spec
 	dims []dimension
@@ -139,8 +139,8 @@ func (d *decoder) inputs(where string, n *node) []wire {
 	return nil
 }
 
-// sourceText is the text of a source that waits for its resolution. A plain name that the file has declared already is
-// shared, and takes no memory of its own.
+// sourceText is the text of a source that waits for its resolution. For a plain name that is declared already, it
+// returns the declared string, to save memory.
 func (d *decoder) sourceText(s string) string {
 	if n, ok := d.names[s]; ok && n.index >= 0 {
 		if n.task {
@@ -316,7 +316,7 @@ const (
 )
 
 // distinctNames checks that every variable of the task's environment has one meaning, and that bash does not overwrite
-// one that a script is given.
+// a variable of a script.
 func (d *decoder) distinctNames(where string, b *base, refs []wire, env *Environment) {
 	total := len(refs) + len(b.spec.Outputs) + len(b.dims) + len(env.Set) + len(env.Pass) + len(env.Secrets) + len(env.Keyed)
 	meaning := make(map[string]string, total)

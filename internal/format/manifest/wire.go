@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// place gives a task without faults its range of Definition.Tasks. It resolves the task's references if all their
-// names are declared already. Most large files are in such an order, so that few references are kept.
+// place gives a task without faults its range of Definition.Tasks. It resolves the task's references if all their names
+// are declared already. Most large files declare names before their use, so that few references are kept.
 func (d *decoder) place(b base, refs []wire) {
 	b.first, b.count = len(d.def.Tasks), 1
 	for j := range b.dims {
@@ -84,7 +84,7 @@ func (d *decoder) connect(index int32, refs []wire) {
 		d.collisions(b, plans)
 	}
 	if len(d.report.errs) > 0 || len(plans) == 0 {
-		return // the Definition will not be returned, or there is nothing to fill in
+		return // the Definition will not be returned, or the task has no items
 	}
 	if !own {
 		inputs := make([]TaskInput, len(plans))
@@ -286,8 +286,8 @@ func (d *decoder) fanIn(p *plan, first int) int32 {
 	return index
 }
 
-// cycles reports tasks that wait for themselves. Checking the tasks before expansion suffices: each item of a task in
-// such a cycle waits for an item of the next task, so among finitely many items one must recur.
+// cycles reports tasks that wait for themselves. Checking the tasks before expansion suffices: each item of a task in a
+// cycle waits for an item of the next task, and since there are finitely many items, one must occur again.
 func (d *decoder) cycles() {
 	const (
 		unseen = iota
@@ -329,7 +329,7 @@ func (d *decoder) cycles() {
 	}
 }
 
-// cyclePath prints a cycle, leaving out the middle of a long one.
+// cyclePath prints a cycle, without the middle of a long one.
 func cyclePath(names []string) string {
 	const most = 12
 	names = append(names, names[0])

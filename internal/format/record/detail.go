@@ -62,11 +62,11 @@ type Detail struct {
 	Signal    string // that ended the command, "" if none did
 	Reason    string // why it was cancelled or retried, "" otherwise
 	Version   string // of e3
-	// Checked reports that e3 has checked the staged inputs against the names of their objects. It is stored as a
-	// suffix of the version, which an older e3 takes for a part of it.
+	// Checked means that e3 has checked the staged inputs against the names of their objects. It is stored as a suffix
+	// of the version; an older e3 reads the suffix as a part of the version.
 	Checked bool
-	// Logs are the sums of the logs at the end of the execution. They are stored as a suffix too, before that of
-	// Checked.
+	// Logs are the sums of the logs at the end of the execution. They too are stored as a suffix of the version, before
+	// that of Checked.
 	Logs Logs
 }
 

@@ -8,12 +8,12 @@ import (
 )
 
 // The handling of a task is the part of its policy for retries, approval and the choice of workers. Few packages have
-// any. So it is a field of its own, after all others, that names its tasks.
+// any, so it is a separate field at the end of the package, which names the tasks that have handling.
 
-// defaultLost is how often a command whose worker was lost is tried again if the policy does not say.
+// defaultLost is the default of LostAttempts.
 const defaultLost = 3
 
-// LostAttempts is how often a command whose worker was lost is tried again. These attempts do not count as Retries.
+// LostAttempts is the number of further attempts after the loss of a worker. They do not count as Retries.
 func (p *Policy) LostAttempts() int64 {
 	switch {
 	case p.Lost < 0 || len(p.RetryOn) > 0 && !slices.Contains(p.RetryOn, "lost"):
@@ -63,8 +63,8 @@ func (p *Package) appendHandling(b []byte, tasks int) []byte {
 	return b
 }
 
-// readHandling reads the handling of tasks: each a task of the package, in their order, and at least one unless none
-// may be.
+// readHandling reads the handling of tasks. Each must be a task of the package, they must be in the package's order,
+// and there must be at least one unless none is true.
 func readHandling(r *beast2.Reader, a *allowance, tasks []PackageTask, none bool) {
 	at := r.Offset()
 	r.Inline()
@@ -105,7 +105,7 @@ func readHandled(r *beast2.Reader, a *allowance, p *Policy) {
 	}
 }
 
-// readBetween reads a number; one outside of its range is refused.
+// readBetween reads a number, and refuses one outside of the range.
 func readBetween(r *beast2.Reader, what string, low, high int64) int64 {
 	at := r.Offset()
 	n := r.Integer()

@@ -27,7 +27,7 @@ type LinkInput struct {
 	Name     string
 	Source   InputSource
 	Location string // relative to the package file: path or pattern
-	Leaf     Leaf   // the dataset as it was taken in
+	Leaf     Leaf   // the dataset that was stored
 	Files    []LinkFile
 }
 
@@ -46,8 +46,8 @@ type FileStat struct {
 	ModTime    int64 // ns
 	ChangeTime int64 // ns
 	Inode      int64
-	// Seen is when the content was read, ns. A modification within the same step of the file system's clock would go
-	// unnoticed, so the times prove something only if they are older than Seen (host/stamp).
+	// Seen is the time at which the content was read, ns. A later change within the same tick of the file system's
+	// clock would not change the times, so these are evidence only if they are older than Seen (host/stamp).
 	Seen int64
 }
 
@@ -151,8 +151,8 @@ func DecodeLink(data []byte) (*Link, error) {
 	return l, linkSchema.done(r)
 }
 
-// Proof is the evidence that the answers of a completed run are valid: the repository's generation did not change
-// while it was made, and every object that it names was present.
+// Proof is the evidence that the results of a completed run are valid: the repository's generation did not change while
+// it was made, and every object that it names was present.
 type Proof struct {
 	RunID      string
 	Package    string // hash of the package object
@@ -200,7 +200,7 @@ func DecodeProof(data []byte) (*Proof, error) {
 	return p, proofSchema.done(r)
 }
 
-// Durations is how long tasks took when they last ran. The scheduler estimates with them.
+// Durations holds the latest duration of each task. The scheduler uses them for estimates.
 type Durations map[string]time.Duration
 
 var durationsSchema = newSchema("durations", func() beast2.Type { return beast2.Dict(beast2.String, beast2.Integer) })

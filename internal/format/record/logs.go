@@ -28,13 +28,13 @@ func (l *Logs) suffix() string {
 
 var logsSuffix = regexp.MustCompile(`\+logs\.(0|[1-9][0-9]{0,17})\.([0-9a-f]{8})\.(0|[1-9][0-9]{0,17})\.([0-9a-f]{8})$`)
 
-// cutLogs cuts the sums off a version.
+// cutLogs splits the sums off a version.
 func cutLogs(version string) (string, Logs) {
 	m := logsSuffix.FindStringSubmatchIndex(version)
 	if m == nil {
 		return version, Logs{}
 	}
-	sum := func(i int) LogSum { // of digits that the pattern has checked
+	sum := func(i int) LogSum { // parsing cannot fail: the pattern allows only digits
 		size, _ := strconv.ParseInt(version[m[i]:m[i+1]], 10, 64)
 		crc, _ := strconv.ParseUint(version[m[i+2]:m[i+3]], 16, 32)
 		return LogSum{size, uint32(crc)}

@@ -12,8 +12,8 @@ const (
 	signatureBytes = 64
 )
 
-// Signature is signature.beast2 beside an execution: the key that has signed it, and its signature. What is signed, and whether
-// the signature holds, is the matter of internal/format/signature.
+// Signature is signature.beast2 beside an execution: the key that has signed it, and its signature. Package
+// internal/format/signature defines the signed bytes and verifies signatures.
 type Signature struct {
 	Key   [signatureKey]byte
 	Bytes [signatureBytes]byte

@@ -7,7 +7,7 @@ import (
 )
 
 // Rejection is rejected.beast2 beside an execution: the execution was rejected, or its rejection was withdrawn. A
-// rejected success answers no key; its record, logs and output stay.
+// rejected success is never a hit; its record, logs and output stay.
 type Rejection struct {
 	Rejected bool // false: an earlier rejection was withdrawn
 	By       string
@@ -36,8 +36,8 @@ func DecodeRejection(data []byte) (*Rejection, error) {
 	return m, rejectionSchema.done(r)
 }
 
-// Tombstones are the remains of a task's pruned executions, in the order of their removal. They explain why a result
-// is missing. They also tell a collector which objects to spare for processes that found the result before.
+// Tombstones are the remains of a task's pruned executions, in the order of their removal. They explain why a result is
+// missing. They also name the objects that a collector must spare, for processes that found the result before.
 type Tombstones []Tombstone
 
 // Tombstone is one execution that was pruned.

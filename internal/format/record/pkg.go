@@ -28,7 +28,7 @@ type PackageInput struct {
 	Source     InputSource
 	Location   string // path or pattern relative to the package file; "" for a value
 	Executable bool   // file: staged with the executable bits
-	NoExport   bool   // its content stays here when an export is made without data
+	NoExport   bool   // an export without data omits its content
 	Default    Leaf
 }
 
@@ -48,7 +48,7 @@ const (
 type PackageTask struct {
 	Name   string
 	Task   string // hash of the task object
-	Output Kind   // of its dataset, so that a hit needs no look at the task object
+	Output Kind   // of its dataset, so that a hit need not read the task object
 	Wiring []Wire // one per input of the task object, in its order
 	Policy Policy
 }
@@ -97,13 +97,13 @@ type Policy struct {
 	OutputKinds []EnvVar      // entry name → metrics, plot or report
 }
 
-// MostPassed is how many later tasks may start before a task that waits for cores or memory, in a local run and on
-// each worker.
+// MostPassed is the number of later tasks that may overtake a task that waits for cores or memory, in a local run and
+// on each worker.
 const MostPassed = 32
 
-// Escalation is how a demand grows from one attempt to the next.
+// Escalation describes the growth of a demand from one attempt to the next.
 type Escalation struct {
-	Factor float64 // of the demand before; 0: it stays
+	Factor float64 // of the previous demand; 0: it stays
 	Max    int64   // bytes; 0: no bound
 }
 
@@ -133,9 +133,10 @@ func keyedSourceType() beast2.Type {
 // isVariable reports whether an input is an environment variable.
 func (in PackageInput) isVariable() bool { return in.Source == FromVariable }
 
-// A packageForm says which fields a package object has. Fields were added over time, and each form has those of the forms
-// before it. A package has the first form that holds all of it, so that its bytes, and its hash, stay when a form is added:
-// that is a constant at the end, its schema, a case in Package.form, and lines at the end of Encode and decodePackage.
+// A packageForm is the set of fields of a package object. Fields were added over time, and each form also has those of
+// the forms before it. A package is encoded in the first form that holds all of its data, so that its bytes and its
+// hash stay the same when a form is added. A new form takes a constant at the end, its schema, a case in Package.form,
+// and lines at the end of Encode and decodePackage.
 type packageForm int
 
 const (
@@ -162,7 +163,7 @@ var packageSchemas = [...]schema{
 	}),
 }
 
-// form returns the form of a package of which so many inputs are marked and so many tasks handled.
+// form returns the form of a package, given the number of marked inputs and of tasks with handling.
 func (p *Package) form(marked, handled int) packageForm {
 	switch {
 	case slices.ContainsFunc(p.Tasks, PackageTask.saysOnLost):
@@ -304,13 +305,13 @@ func appendPolicy(b []byte, p *Policy) []byte {
 // DecodePackage reads a package object. Packages of the reference give ErrType.
 func DecodePackage(data []byte) (*Package, error) { return decodePackage(data, nil) }
 
-// DecodePackageWithin is DecodePackage for an untrusted package. It refuses a package that would take more than so
-// many bytes of memory beside its texts: in memory, a package can take forty times its bytes.
+// DecodePackageWithin is DecodePackage for an untrusted package. It refuses a package that would take more than memory
+// bytes beside its texts: decoded, a package can take forty times its bytes.
 func DecodePackageWithin(data []byte, memory int64) (*Package, error) {
 	return decodePackage(data, &allowance{all: memory, left: memory})
 }
 
-// allowance is how much memory lists may take. A nil one is no bound.
+// allowance bounds the memory of lists. A nil allowance sets no bound.
 type allowance struct{ all, left int64 }
 
 // count reads the number of elements of a list. Each takes at least width bytes of the input, and size bytes of
@@ -380,7 +381,7 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 	return p, packageSchemas[form].done(r)
 }
 
-// readPackageInputs reads the inputs. In the form that was added for variables, at least one must be a variable.
+// readPackageInputs reads the inputs. In keyedForm, at least one must be a variable.
 func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []PackageInput {
 	at, sources := r.Offset(), 4
 	if form >= keyedForm {
@@ -421,7 +422,7 @@ func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []Packa
 	return list
 }
 
-// readMarks reads the marked inputs, in the order of the inputs. At least one must be marked, unless none may be.
+// readMarks reads the marked inputs, in the order of the inputs. At least one must be marked, unless none is true.
 func readMarks(r *beast2.Reader, a *allowance, inputs []PackageInput, none bool) {
 	at := r.Offset()
 	marked := a.strings(r)
@@ -479,7 +480,7 @@ func readPolicy(r *beast2.Reader, a *allowance) Policy {
 	p.Priority = r.Integer()
 	p.PassEnv, p.Secrets = a.strings(r), a.strings(r)
 	r.Inline()
-	for range a.count(r, 2, 2*unsafe.Sizeof(EnvVar{})) { // a slice that grows has up to twice the room
+	for range a.count(r, 2, 2*unsafe.Sizeof(EnvVar{})) { // a growing slice has up to twice the capacity
 		p.OutputKinds = append(p.OutputKinds, EnvVar{Name: r.String(), Value: r.String()})
 	}
 	if p.isZero() {

@@ -6,7 +6,7 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Provenance is provenance.beast2 beside an imported execution or run: its way from its origin, one step for each
+// Provenance is provenance.beast2 beside an imported execution or run: its path from its origin, one step for each
 // export and import, oldest first.
 type Provenance struct{ Steps []Step }
 
@@ -21,7 +21,7 @@ type Step struct {
 	ImportedAt time.Time
 }
 
-// Source is where the step began, in the words of ExecutionMetadata: user@host:location.
+// Source is the origin of the step in the form of ExecutionMetadata: user@host:location.
 func (s *Step) Source() string { return s.By + ":" + s.Repository }
 
 // Signer is the key that signed an export, with a valid signature.
@@ -77,7 +77,7 @@ func appendSteps(b []byte, steps []Step) []byte {
 const (
 	MaxSteps  = 1 << 10
 	MaxGroups = 1 << 16
-	// maxExportSteps is how many steps all groups of an export have together.
+	// maxExportSteps bounds the steps of all groups of an export together.
 	maxExportSteps = 1 << 18
 )
 
@@ -187,7 +187,7 @@ func DecodeExport(data []byte) (*Export, error) {
 	return e, exportSchema.done(r)
 }
 
-// readIDs reads a list of ids, which are UUIDs as text. They share their memory.
+// readIDs reads a list of ids, which are UUIDs as text. The strings share one block of memory.
 func readIDs(r *beast2.Reader, data []byte) []string {
 	const length = 36
 	r.Inline()

@@ -18,7 +18,7 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// Limits in bytes on objects that are read into memory whole.
+// Limits, in bytes, of objects that are read into memory completely.
 const (
 	MaxTask    = 16 << 20
 	MaxPackage = 1 << 30
@@ -66,7 +66,7 @@ func (s schema) done(r *beast2.Reader) error {
 	return nil
 }
 
-// Times are kept to the millisecond, in UTC: what a DateTime holds.
+// Times have the precision of a DateTime: milliseconds, in UTC.
 
 func appendTime(b []byte, t time.Time) []byte { return beast2.AppendInteger(b, t.UnixMilli()) }
 

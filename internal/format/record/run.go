@@ -54,7 +54,7 @@ type Run struct {
 	Summary        Summary
 }
 
-// TaskExecution names the execution that answers a task in a run.
+// TaskExecution names the execution of a task in a run.
 type TaskExecution struct {
 	Task        string
 	ExecutionID string
@@ -113,7 +113,7 @@ func (t RunTasks) AllCached() RunTasks {
 	return RunTasks{n: t.n, entries: string(b)}
 }
 
-// cutString takes one String off the front of checked bytes.
+// cutString splits one String off the front of checked bytes.
 func cutString(s string) (head, rest string) {
 	n, w := uvarint(s)
 	return s[w : w+n], s[w+n:]
@@ -201,8 +201,8 @@ func DecodeRun(data []byte) (*Run, error) {
 	return run, runSchema.done(r)
 }
 
-// readRunTasks checks the map and keeps its bytes. It trusts the writer that names are distinct: a set of 100,000
-// names would cost more than the rest of the read, and a repeated name is only shown twice.
+// readRunTasks checks the map and keeps its bytes. It does not check that names are distinct: a set of 100,000 names
+// would cost more than the rest of the read, and a repeated name would only be shown twice.
 func readRunTasks(r *beast2.Reader, data []byte) RunTasks {
 	r.Inline()
 	n := r.Count(3)

@@ -20,8 +20,8 @@ type Task struct {
 	Passed  Passed // variables of e3's own environment
 }
 
-// Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values are in
-// no key.
+// Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values enter no
+// key.
 type Passed struct {
 	Env     []string // passed if they are set
 	Secrets []string // must be set; masked in logs
@@ -30,7 +30,7 @@ type Passed struct {
 // None reports whether no variable is passed.
 func (p *Passed) None() bool { return len(p.Env) == 0 && len(p.Secrets) == 0 }
 
-// Names sorts names into the order in which they enter the key: their order in the declaration means nothing.
+// Names sorts names into the order in which they enter the key, because their order in the declaration is irrelevant.
 func Names(list []string) []string {
 	list = slices.Clone(list)
 	slices.SortFunc(list, beast2.CompareStrings)
@@ -109,10 +109,10 @@ func keyedKindType() beast2.Type {
 		beast2.F("file", beast2.Null), beast2.F("value", beast2.Null), beast2.F("variable", beast2.Null))
 }
 
-// A task to which variables are passed has one field more. All other tasks keep their hashes. An older e3 refuses the
-// longer form, because it would take tasks that differ only in those names for the same one. A task with variables
-// that are inputs has that field too, and one more kind of input. An older e3 refuses this form as well, because it
-// would set a variable that must be unset.
+// A task to which variables are passed has an additional field; all other tasks keep their hashes. An older e3 refuses
+// the longer form, since otherwise it would treat tasks that differ only in those names as the same one. A task with
+// variables as inputs has that field too, and an additional kind of input. An older e3 also refuses this form, since
+// otherwise it would set a variable that must be unset.
 var (
 	taskSchema        = newSchema("task", func() beast2.Type { return beast2.Struct(taskFields(kindType())...) })
 	passingTaskSchema = newSchema("task", func() beast2.Type {

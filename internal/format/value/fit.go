@@ -9,7 +9,7 @@ import (
 	"e3/internal/format/manifest"
 )
 
-// A KindError reports a plain value of another kind than the value that it is to replace.
+// A KindError reports a plain value whose kind differs from that of the value to replace.
 type KindError struct {
 	Where     string // of the part that differs: "" for the value itself, else as in ".grid[2]"
 	Want, Got string
@@ -22,11 +22,11 @@ func (e *KindError) Error() string {
 	return fmt.Sprintf("%s of its value is %s, and this is %s", e.Where, e.Want, e.Got)
 }
 
-// Fit returns v as a value of the kind that w has, or a *KindError. text is what a person wrote for v, "" if that was
-// JSON: for a string a number or a boolean is its text. Kinds are null, boolean, integer, float, string, list
-// and mapping. A whole number becomes a float where w has one, and the reverse, if the number stays the same. Elements
-// of a list must have the kind of w's elements, and values of a mapping the kind that w has under the same name. Names
-// may be added or missing. Some values fit any kind: null, the elements of an empty list, a list of several kinds, and
+// Fit returns v as a value of the kind that w has, or a *KindError. text is the user's text for v, "" if that was JSON:
+// where w is a string, a number or boolean v becomes this text. Kinds are null, boolean, integer, float, string, list
+// and mapping. An integer becomes a float if w is one, and the reverse, if the number stays the same. Elements of a
+// list must have the kind of w's elements, and values of a mapping the kind that w has under the same name. Names may
+// be added or missing. Some values fit any kind: null, the elements of an empty list, a list of several kinds, and
 // other types of the reference.
 func (w *Value) Fit(v any, text string) (any, error) {
 	if w.typ.Kind() == beast2.KindString && text != "" {
@@ -121,7 +121,7 @@ func kindOf(t beast2.Type) string {
 	return t.String()
 }
 
-// describe names the kind of a plain value, with the text of one that is short.
+// describe names the kind of a plain value, and quotes a short value.
 func describe(v any) string {
 	var kind string
 	switch v.(type) {

@@ -14,9 +14,8 @@ import (
 	"e3/internal/format/manifest"
 )
 
-// ParseJSON reads one JSON text as a plain value: members keep their order, a number
-// without fraction and exponent is an integer. Names that are repeated, text that is no
-// UTF-8 and numbers that fit neither an Integer nor a Float are refused.
+// ParseJSON reads one JSON text as a plain value: members keep their order, a number without fraction and exponent is
+// an integer. It refuses repeated names, invalid UTF-8, and numbers that fit neither an Integer nor a Float.
 func ParseJSON(data []byte) (any, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("JSON: the text is not UTF-8")

@@ -26,11 +26,11 @@ import (
 // MaxBytes bounds a value dataset that is read into memory.
 const MaxBytes = 256 << 20
 
-// maxDepth bounds how deep plain values nest. As East values they may nest twice as deep: a list of
-// several types holds variants.
+// maxDepth bounds the nesting of plain values. Their East values may nest twice as deep, since a list of several types
+// holds variants.
 const maxDepth = 1000
 
-// maxJSON bounds the text of a value: an East value may hold one part of it many times over.
+// maxJSON bounds the text of a value: an East value may contain the same part many times.
 const maxJSON = 4 * MaxBytes
 
 // Encode returns the beast2 file of a plain value.
@@ -124,8 +124,8 @@ func buildList(list []any, depth int) (beast2.Type, beast2.Value, error) {
 	return beast2.Array(sum), &beast2.List{Items: items}, nil
 }
 
-// caseName names a case after its type, with a mark that no identifier has. A type that is long
-// to spell is named by a digest: names within names would double with every level.
+// caseName names a case after its type, with a mark that no identifier has. A long type is named by a digest, because
+// names within names would double in length with every level.
 func caseName(t beast2.Type) string {
 	name := ":" + t.String()
 	if len(name) > 80 {
@@ -173,7 +173,7 @@ func (v *Value) Scalar() (string, bool) {
 	return "", false
 }
 
-// Text returns a string as it is; false of anything else.
+// Text returns the value if it is a string; else false.
 func (v *Value) Text() (string, bool) {
 	text, ok := v.val.(string)
 	return text, ok && v.typ.Kind() == beast2.KindString
@@ -202,8 +202,7 @@ type printer struct {
 	depth int
 }
 
-// value walks type and value together; around are the composites that a Recursive
-// counts.
+// value walks type and value together; around are the enclosing composites, which Recursive numbers refer to.
 func (p *printer) value(t beast2.Type, v beast2.Value, around []beast2.Type) error {
 	if p.depth > 2*maxDepth {
 		return fmt.Errorf("it is nested more than %d deep, or contains itself", 2*maxDepth)
@@ -264,7 +263,7 @@ func (p *printer) name(s string) {
 
 func (p *printer) float(f float64) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
-		p.b = append(p.b, "null"...) // JSON has no word for it
+		p.b = append(p.b, "null"...) // JSON has no such number
 		return
 	}
 	p.b = manifest.AppendJSON(p.b, f)

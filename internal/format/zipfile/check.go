@@ -14,8 +14,8 @@ import (
 // A span is the part of the archive that an entry occupies: its header and its content.
 type span struct{ start, end int64 }
 
-// check reads the directory and every local header. It keeps 16 bytes for each entry, and 8
-// for each that may not repeat.
+// check reads the directory and every local header. It needs 16 bytes of memory for each entry, and 8 more for each
+// entry whose name must be unique.
 func (z *Reader) check(ctx context.Context) error {
 	// The number of entries fits the directory's size and the limits.
 	spans := make([]span, 0, z.directory.entries)
@@ -70,7 +70,7 @@ func (z *Reader) checkSpans(spans []span) error {
 				return &FormatError{e.Name, fmt.Sprintf("it overlaps another entry at %d", before.start)}
 			}
 		}
-		return &FormatError{"", "its entries overlap"} // the directory has changed meanwhile
+		return &FormatError{"", "its entries overlap"} // the archive has changed meanwhile
 	}
 	return nil
 }
@@ -82,7 +82,7 @@ func (z *Reader) checkNames(ctx context.Context, seed maphash.Seed, hashes []uin
 		if hashes[i] != hashes[i-1] {
 			continue
 		}
-		// Names, or by a rare chance only their hashes, are the same.
+		// The names are equal, or, rarely, only their hashes.
 		seen := map[string]bool{}
 		for e, err := range z.Entries() {
 			if err != nil {

@@ -8,20 +8,20 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// level is deflate's. On logs and tables it is smaller than zip -1 and as fast as level 1;
-// it is a part of what is written.
+// level is the level of deflate. On logs and tables its output is smaller than that of zip -1, and it is as fast as
+// level 1. It must not change, because the bytes of archives depend on it.
 const level = 2
 
-// A unit is written at once. It is a batch of small entries, which share one block with their headers, or a single
+// A unit is written as one piece. It is a batch of small entries, which share one block with their headers, or a single
 // entry of many blocks.
 type unit struct {
 	sources []source
 	blocks  chan *block // in order, closed after the last
 	flushed chan struct{}
 
-	// The producer sets the first two before it sends the first block, and written before it
-	// closes blocks. Offsets in it count from the beginning of the unit, and the compressed
-	// size of an entry of many blocks is left to the writer.
+	// The producer sets headerLen and zip64 before it sends the first block, and written before it closes blocks.
+	// Offsets in it count from the beginning of the unit, and the compressed size of an entry of many blocks is left to
+	// the writer.
 	headerLen int64 // room to leave for the header; 0 for a batch, which has its headers
 	zip64     bool
 	written   []Entry
@@ -55,8 +55,8 @@ func (c *compressor) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// deflate appends content to dst: a whole stream, or a part that others follow, which ends at
-// a byte and refers to nothing before it.
+// deflate appends content to dst: a whole stream, or a part with further parts to come, which ends at a byte boundary
+// and refers to no earlier part.
 func (c *compressor) deflate(dst, content []byte, whole bool) ([]byte, error) {
 	if c.flate == nil {
 		var err error
@@ -142,11 +142,11 @@ func (c *compressor) appendEntry(out []byte, name string, content []byte, e *Ent
 		out = append(out[:body], content...)
 	}
 	e.CompressedSize = int64(len(out) - body)
-	appendLocal(out[:start], e, false) // over the first, which is as long
+	appendLocal(out[:start], e, false) // overwrites the first header, of equal length
 	return out, nil
 }
 
-// readAll reads a source of one block into buf, which has room for a byte more.
+// readAll reads a source of one block into buf, which has room for one more byte.
 func (s *source) readAll(buf []byte) ([]byte, error) {
 	r, err := s.open()
 	if err != nil {

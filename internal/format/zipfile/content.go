@@ -34,7 +34,7 @@ func (z *Reader) OpenEntry(e Entry) (io.ReadCloser, error) {
 
 // An inflater holds the buffers for reading a deflated entry. It is reused.
 type inflater struct {
-	in    *bufio.Reader // flate takes no more from it than belongs to its stream
+	in    *bufio.Reader // flate reads no byte beyond its stream
 	flate io.ReadCloser
 }
 

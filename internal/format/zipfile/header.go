@@ -29,8 +29,8 @@ const (
 const (
 	flagDescriptor = 1 << 3
 	flagUTF8       = 1 << 11
-	// flagsKnown are the bits that are allowed: these two, and how hard deflate tried. Others
-	// mean encryption, patches, or nothing yet.
+	// flagsKnown are the allowed bits: these two, and the effort of deflate. Other bits mean encryption or patches, or
+	// have no meaning yet.
 	flagsKnown = flagDescriptor | flagUTF8 | 1<<1 | 1<<2
 )
 
@@ -53,8 +53,8 @@ const (
 
 var le = binary.LittleEndian
 
-// zip64Slack is how much less than 4 GiB an announced size must be for the sizes to be
-// written in 32 bits: compressed blocks can be a little longer than their content.
+// zip64Slack is the margin below 4 GiB within which an announced size is not written in 32 bits, since compressed
+// blocks can be a little longer than their content.
 const zip64Slack = 16 << 20
 
 // localHeaderLen returns the length of the header that appendLocal makes.
@@ -247,8 +247,8 @@ func methodFault(flags, method uint16) string {
 	return ""
 }
 
-// modeFault refuses entries that are neither a regular file nor a directory, and entries that some programs take for a
-// file and others for a directory.
+// modeFault refuses entries that are neither a regular file nor a directory, and entries that some programs treat as a
+// file and others as a directory.
 func modeFault(e *Entry, madeBy uint16, attributes uint32) string {
 	const dosLabel, dosDirectory = 0x08, 0x10
 	const unix, darwin = 3, 19

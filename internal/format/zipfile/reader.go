@@ -38,9 +38,9 @@ type Reader struct {
 	inflaters sync.Pool // *inflater
 }
 
-// Open checks all of the archive of size bytes in r but the content: that it has exactly one directory; each entry and
-// its local header; that entries do not overlap; names and limits. A fault of the archive is a FormatError or a
-// LimitError. All other errors are those of r or ctx. Open does not close r.
+// Open checks all of an archive except the content; the archive is the first size bytes of r. It checks that there is
+// exactly one directory, each entry with its local header, that entries do not overlap, names, and limits. A fault of
+// the archive is a FormatError or a LimitError. All other errors are those of r or ctx. Open does not close r.
 func Open(ctx context.Context, r io.ReaderAt, size int64, l Limits) (*Reader, error) {
 	if l.Entries <= 0 {
 		l.Entries = DefaultEntries
@@ -120,7 +120,7 @@ func (z *Reader) Entries() iter.Seq2[Entry, error] {
 	}
 }
 
-// At returns the entry of Entries whose Position is given, for callers that come back to one of many.
+// At returns the entry with a given Position, for callers that return to one of many entries.
 func (z *Reader) At(position int64) (Entry, error) {
 	d := z.directory
 	if position < 0 || position >= d.size {

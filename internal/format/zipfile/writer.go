@@ -11,8 +11,9 @@ import (
 	"sync"
 )
 
-// blockSize is the number of bytes of content that are compressed on their own. Another size would make other
-// archives. Larger blocks hardly improve ratio and speed. Smaller blocks need less memory and more synchronization.
+// blockSize is the number of bytes of content that are compressed on their own. It must not change, because the bytes
+// of archives depend on it. Larger blocks would hardly improve ratio and speed. Smaller blocks would need less memory
+// and more synchronization.
 const blockSize = 512 << 10
 
 // batchEntries is the greatest number of small entries in one unit.
@@ -27,13 +28,13 @@ type Spool interface {
 
 // Options adjust a Writer. The zero value is usable. No option changes the bytes of the archive.
 type Options struct {
-	// Workers is how many blocks are compressed at a time; 0 means as many as there are
-	// cores, but no more than 8. Each needs about 4 MiB.
+	// Workers is the number of blocks that are compressed at a time; 0 means the number of cores, but at most 8. Each
+	// needs about 4 MiB.
 	Workers int
 }
 
-// A Writer makes an archive. Its bytes depend only on the entries, their order, and on whether the size of an entry of
-// a block or more was announced. The caller must make sure that names are unique.
+// A Writer makes an archive. Its bytes depend only on the entries, on their order, and on whether the size of each
+// entry of at least a block was announced. The caller must make sure that names are unique.
 //
 // One goroutine at a time may use a Writer. The first error stops it, and every later call returns that error.
 type Writer struct {
@@ -102,8 +103,8 @@ func NewWriter(ctx context.Context, out io.WriterAt, spool Spool, o Options) *Wr
 // Add appends an entry: a regular file of mode 0644. A goroutine of the Writer calls open later, reads the reader to
 // its end and closes it. Work in the reader, such as hashing, therefore runs in parallel with other entries. An error
 // of open, Read or Close stops the Writer. If size is not -1, the reader must yield exactly that many bytes. Announce
-// the size if it is known, because small entries are then read many at a time. Add blocks while enough work is under
-// way.
+// the size if it is known, because small entries are then read many at a time. Add blocks while the queue of work is
+// full.
 func (w *Writer) Add(name string, size int64, open func() (io.ReadCloser, error)) error {
 	if err := w.failed(); err != nil {
 		return err
@@ -239,7 +240,7 @@ func (w *Writer) stop() {
 // Size returns the length of the archive in bytes. It is known when Close has returned.
 func (w *Writer) Size() int64 { return w.offset }
 
-// Len returns how many entries were written. It is known when Close has returned.
+// Len returns the number of entries that were written. It is known when Close has returned.
 func (w *Writer) Len() int64 { return w.entries }
 
 // fail sets the Writer's error if it has none yet, and returns the Writer's error.
@@ -296,7 +297,7 @@ func (w *Writer) write(u *unit) error {
 				return w.failed()
 			}
 		}
-		if first { // then a producer has set headerLen
+		if first { // the producer has set headerLen by now
 			at += u.headerLen
 			first = false
 		}

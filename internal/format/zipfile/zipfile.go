@@ -81,8 +81,8 @@ func quote(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
-// CheckName returns a FormatError unless name is allowed in archives: relative, with slashes, and without any part
-// that could lead out of the target folder on some file system. The name of a directory ends in a slash.
+// CheckName returns a FormatError unless name is allowed in archives: relative, with slashes, and without any part that
+// could lead out of the target folder on any file system. The name of a directory ends in a slash.
 func CheckName(name string) error {
 	if reason := nameFault(name); reason != "" {
 		return &FormatError{name, reason}
