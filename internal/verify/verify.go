@@ -219,7 +219,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 	return v.finish(), nil
 }
 
-// place checks that the place of the objects belongs to this repository; a start refuses to write to another one's.
+// place checks that the place of the objects belongs to this repository. A start refuses to write to another one's.
 func (v *verifier) place(ctx context.Context) error {
 	if v.Place == nil {
 		return nil
@@ -254,7 +254,7 @@ type verifier struct {
 
 	mu       sync.Mutex // guards the report, suspects, and calls of Progress
 	report   *Report
-	suspects map[objectstore.Hash]time.Time // objects that were damaged before, and the time of the latest rejection because of them
+	suspects map[objectstore.Hash]time.Time // once damaged objects, with the latest rejection for them
 }
 
 func (v *verifier) progress(p Progress) {
