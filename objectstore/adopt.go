@@ -13,8 +13,8 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// Adopt stores the regular file at path, a task's output that is not needed any more, without copying it if it lies
-// on the store's file system. Afterwards the file may be gone or not; the caller removes its directory.
+// Adopt stores the regular file at path, a task's output that is not needed any more. If the file is on the store's
+// file system, it is not copied. The file may still exist afterwards; the caller removes its directory.
 //
 // A file becomes an object only if no process can write to it:
 //
@@ -28,13 +28,13 @@ import (
 //     lease must be held without waiters: an open for writing that began before the
 //     change of mode would otherwise go through when the lease ends.
 //
-// Whatever cannot be shown is answered by a copy: on other file systems and systems, for hard-linked files, for files
-// of other users and for those that a process left behind still writes. Then a change during the copy is a
-// *ChangedError. Should this process die between the link and the removal, the object keeps a second name, of the
-// same mode, until the caller's directory is removed.
+// If one of these conditions cannot be shown, Adopt copies the file: on other file systems and operating systems, and
+// for files that are hard-linked, belong to another user, or are still being written by a surviving process of the
+// task. A change during the copy is a *ChangedError. Should this process die between the link and the removal, the
+// object keeps a second name, of the same mode, until the caller's directory is removed.
 func (d *Dir) Adopt(ctx context.Context, path string) (Info, error) { return Adopt(ctx, d, path) }
 
-// An Adopter is a store that takes files over. See Dir.Adopt.
+// An Adopter is a store that can make files its own without a copy. See Dir.Adopt.
 type Adopter interface {
 	// AdoptFile stores f, which is open for reading. remove removes its name.
 	AdoptFile(ctx context.Context, f *os.File, remove func() error) (Info, error)
@@ -47,7 +47,7 @@ func Adopt(ctx context.Context, s Adopter, path string) (Info, error) {
 	}
 	f, err := os.OpenFile(path, openFlags, 0)
 	if err != nil {
-		// Links and sockets do not open.
+		// OpenFile fails for links and sockets.
 		if fi, statErr := os.Lstat(path); statErr == nil && !fi.Mode().IsRegular() {
 			err = &SpecialFileError{Path: path, Mode: fi.Mode()}
 		}
@@ -101,7 +101,8 @@ func (w *writer) adoptLeased(ctx context.Context, f *os.File, st stat, remove fu
 		return Kept{}, false, nil
 	}
 	if now := w.now(); st.mtime < w.began || st.mtime > now.Add(time.Second).UnixNano() {
-		// A task may give its output any time: a collector would take the object for old, or never for garbage.
+		// A task can set any time on its output, so that a collector would treat the object as old, or never as
+		// garbage.
 		if touchOpen(f, now) != nil {
 			return Kept{}, false, nil
 		}
@@ -130,8 +131,8 @@ func (w *writer) adoptLeased(ctx context.Context, f *os.File, st stat, remove fu
 			return Kept{Info: info, File: f, borrowed: true, hashed: now}, true, nil
 		}
 	}
-	// Another process has the file open. The lease still keeps its bytes as they were hashed: replace it by a copy
-	// before the lease ends.
+	// Another process has the file open. While the lease lasts, the bytes stay as they were hashed, so replace the
+	// object by a copy before it ends.
 	return Kept{Info: info}, true, w.copyOver(ctx, f, info)
 }
 

@@ -12,7 +12,7 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// A stat is what the store needs to know about a file.
+// A stat holds the attributes of a file that the store uses.
 type stat struct {
 	dev, ino     uint64
 	links        uint64
@@ -31,7 +31,7 @@ func (s stat) sameContent(t stat) bool {
 // asidePrefix begins the names of files and folders aside.
 const asidePrefix = "put-"
 
-// An aside is an object in the making: a file without an object name yet.
+// An aside is the file of an object that has no object name yet.
 type aside struct {
 	*os.File
 	named bool // it has a temporary name, to be removed
@@ -45,7 +45,7 @@ func (a aside) discard() {
 	}
 }
 
-// open returns the writer, after it began the caller's session and made a first file to learn how the file system
+// open returns the writer. It begins the caller's session, and makes a first file to find out how the file system
 // handles modes and times.
 func (d *Dir) open() (*writer, error) {
 	if w := d.writer.Load(); w != nil {
@@ -112,7 +112,7 @@ func (w *writer) create(dir string) (aside, error) {
 	return aside{f, true}, nil
 }
 
-// finish gives a, whose content is written, the mode and the time of an object. Its time is before the session's
+// finish gives a, whose content is written, the mode and the time of an object. The time is earlier than the session's
 // beginning only if the clock was set back.
 func (w *writer) finish(a aside) error {
 	if a.named || w.chmod {
@@ -130,8 +130,8 @@ func (w *writer) finish(a aside) error {
 	return touchOpen(a.File, w.now())
 }
 
-// publish gives a the name of its object and closes it. An existing, whole object is as good. After an error a is
-// removed.
+// publish gives a the name of its object and closes it. If the object exists and is intact, that counts as success.
+// After an error a is removed.
 func (w *writer) publish(ctx context.Context, a aside, info Info) error {
 	defer a.discard()
 	return w.name(ctx, a, info)
@@ -179,14 +179,14 @@ func (w *writer) link(ctx context.Context, a aside, info Info) error {
 			case found == unfit:
 				return w.replace(a, path)
 			}
-			// It was removed: try again.
+			// The existing object has been removed: try again.
 		default:
 			return err
 		}
 	}
 }
 
-// linkNew gives a a name that is free.
+// linkNew gives a the name path, if that is free.
 func linkNew(a aside, path string) error {
 	if !a.named {
 		return atomicfile.LinkOpen(a.File, path)
@@ -195,8 +195,8 @@ func linkNew(a aside, path string) error {
 	if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// Without hard links a rename must do. Should it replace another object after all, the bytes are the same, and
-	// under the lock no collector removes it for its age.
+	// Without hard links, rename the file. If that replaces an object after all, the bytes are the same, and under the
+	// lock no collector removes the new one because of the old one's age.
 	unlock, err := lockDir(filepath.Dir(path), false)
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func (w *writer) replace(a aside, path string) error {
 			return err
 		}
 	}
-	// A collector that found the old object too old must not remove the new one.
+	// Without the lock, a collector that found the old object old enough could remove the new one.
 	unlock, err := lockDir(filepath.Dir(path), false)
 	if err != nil {
 		return err

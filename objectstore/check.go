@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// Check compares bytes read with the name they were read under: other bytes are a *CorruptError. Every byte that
+// Check compares bytes with the name under which they were read: other bytes are a *CorruptError. Every byte that
 // leaves a store was checked by Check, or by its callers (doc/design.md, "Reading").
 func (i Info) Check(h Hash) error {
 	if i.Hash != h {
@@ -28,10 +28,10 @@ func CheckReader(ctx context.Context, h Hash, r io.Reader) error {
 // UnknownSize is the size of a stream of unknown length.
 const UnknownSize = -1
 
-// Checking is what a Store's Open returns: it yields the size bytes of r and hashes them. If they are not what h
-// names, the read of the last byte fails with a *CorruptError, and so does a read at an early end. The end of a
-// stream of UnknownSize is known only after its last byte: then the error takes the place of io.EOF. A reader closed
-// before its end has checked nothing. A reader that checks for h already is returned unchanged.
+// Checking returns a reader as Store.Open must: it yields the size bytes of r and hashes them. If they do not match h,
+// the read of the last byte fails with a *CorruptError, and so does a read at an early end. The end of a stream of
+// UnknownSize is known only after its last byte: then the error takes the place of io.EOF. A reader closed before its
+// end has checked nothing. If r already checks for h, it is returned unchanged.
 func Checking(h Hash, r io.ReadCloser, size int64) io.ReadCloser {
 	if c, ok := r.(*checking); ok && c.name == h {
 		return c
@@ -42,7 +42,7 @@ func Checking(h Hash, r io.ReadCloser, size int64) io.ReadCloser {
 type checking struct {
 	io.ReadCloser
 	name   Hash
-	size   int64 // UnknownSize, or how many bytes there are
+	size   int64 // number of bytes, or UnknownSize
 	n      int64 // hashed so far
 	hasher *Hasher
 	end    error // nil before the end; io.EOF if the bytes were right
@@ -92,8 +92,9 @@ func ReadStream(h Hash, r io.ReadCloser, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// CopyChecked is Copy for a writer whose output cannot be undone, such as a pipe: it reads and checks all bytes
-// before it writes the first one. Should they change after that, the *CorruptError of Copy comes too late for some.
+// CopyChecked is Copy for a writer whose output cannot be undone, such as a pipe: it reads and checks all bytes before
+// it writes the first one. If the object changes between the two reads, wrong bytes may be written before the
+// *CorruptError.
 func CopyChecked(ctx context.Context, w io.Writer, s Store, h Hash) (int64, error) {
 	r, err := s.Open(ctx, h)
 	if err != nil {

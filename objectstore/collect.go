@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Shards is how many parts the names are divided into, by their first byte.
+// Shards is the number of parts into which names are divided, by their first byte.
 const Shards = 256
 
 // An Entry is an object found by Walk. Time, by the file system's clock, is when it was put, or refreshed by a
@@ -24,7 +24,7 @@ type Entry struct {
 }
 
 // Walk yields every object in the order of the names, shard by shard. It skips files that are no objects, and objects
-// removed meanwhile. After an error, the walk goes on with the next shard if the caller does.
+// removed meanwhile. After an error, the walk continues with the next shard if the caller continues.
 func (d *Dir) Walk(ctx context.Context) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		for i := range Shards {
@@ -127,8 +127,8 @@ func (d *Dir) Delete(ctx context.Context, h Hash) error {
 }
 
 // DeleteBefore removes h if it was last put or refreshed before cutoff and reports whether it did. On systems with
-// flock this cannot cross a put that refreshes the object: either DeleteBefore sees the put, or the put sees the
-// object gone and writes it again. SweepShard does this for many.
+// flock there is no race with a put that refreshes the object: either DeleteBefore sees the new time, or the put finds
+// the object gone and writes it again. SweepShard does this for many.
 func (d *Dir) DeleteBefore(ctx context.Context, h Hash, cutoff time.Time) (bool, error) {
 	return d.delete(ctx, h, func(path string) (bool, error) {
 		st, err := lstat(path)
@@ -136,7 +136,7 @@ func (d *Dir) DeleteBefore(ctx context.Context, h Hash, cutoff time.Time) (bool,
 	})
 }
 
-// delete removes h if old, called under the lock, returns true.
+// delete removes h if old returns true. It calls old under the lock.
 func (d *Dir) delete(ctx context.Context, h Hash, old func(path string) (bool, error)) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -160,17 +160,17 @@ func (d *Dir) delete(ctx context.Context, h Hash, old func(path string) (bool, e
 	return yes, nil
 }
 
-// sweepHold bounds how long a sweep blocks the refreshers of one shard at a time, and sweepCheck is after how many
-// objects it checks the time.
+// sweepHold bounds the time for which a sweep blocks the refreshers of a shard, and sweepCheck is the number of objects
+// between two checks of that time.
 const (
 	sweepHold  = 2 * time.Millisecond
 	sweepCheck = 16
 )
 
-// SweepShard removes the objects of a shard that were last put or refreshed before cutoff, as DeleteBefore does,
-// unless keep wants them, and calls removed for each. It is much faster than DeleteBefore for each one. Several
-// shards may be swept at the same time; keep and removed are called by the caller's goroutine. An object that cannot
-// be removed does not end the sweep.
+// SweepShard removes the objects of a shard that were last put or refreshed before cutoff, as DeleteBefore does, except
+// those for which keep returns true, and calls removed for each. It is much faster than a DeleteBefore for each object.
+// Several shards may be swept at the same time; keep and removed are called by the caller's goroutine. The sweep
+// continues after an object that cannot be removed.
 func (d *Dir) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(Hash) bool, removed func(Entry)) error {
 	s, names, err := d.openShard(first)
 	if err != nil {
@@ -195,8 +195,8 @@ func (d *Dir) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep
 	return errors.Join(errs...)
 }
 
-// sweepSome sweeps under one hold of the shard's lock and returns how many names it has handled. An error concerns
-// the last of them.
+// sweepSome sweeps under one hold of the shard's lock and returns the number of names that it has handled. An error
+// concerns the last of these.
 func sweepSome(s *os.File, names []Hash, cutoff int64, removed func(Entry)) (int, error) {
 	unlock, err := lockDir(s.Name(), true)
 	if err != nil {

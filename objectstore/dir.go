@@ -23,21 +23,23 @@ import (
 // Options adjust a Dir. The zero value is usable.
 type Options struct {
 	// Session begins the caller's session, before the first put, or returns the one that began. dir is an existing
-	// directory on the same file system for files written aside. began is since when collectors know the session, by
-	// the file system's clock. An error fails that put; the next one asks again. The caller removes what a crash
-	// leaves in the directory. Without Session the store's own directory is used, and the first put is the beginning.
+	// directory on the same file system for files written aside. began is the time from which collectors know the
+	// session, by the file system's clock. If Session fails, so does the put; the next put calls it again. The caller
+	// removes files that a crash leaves in the directory. Without Session the store's own directory is used, and the
+	// first put is the beginning.
 	//
 	// Every object put or refreshed from then on gets a time not before that moment, so a collector that spares what
 	// is younger than the oldest live session keeps it.
 	Session func() (dir string, began time.Time, err error)
-	// Modes are the repository's. The zero value makes objects with mode 0444, and folders as the umask says.
+	// Modes are the modes of the repository. The zero value makes objects with mode 0444, and folders as the umask
+	// says.
 	Modes modes.Modes
 }
 
-// A Dir keeps objects as read-only files, <2 hex>/<62 hex> under one directory. An object appears under its name
-// whole or not at all: it is written without a name, or aside, and then linked to its name, which fails if the name
-// is taken. Dir syncs nothing: before a reference is written, its writer syncs the file system. After a loss of power
-// without that, an object may have lost its end; a put of the same bytes notices and replaces it.
+// A Dir keeps objects as read-only files, <2 hex>/<62 hex> under one directory. An object appears under its name whole
+// or not at all: it is written without a name, or aside, and then linked to its name, which fails if the name is taken.
+// Dir syncs nothing: before a reference is written, its writer syncs the file system. After a loss of power without
+// that, an object may have lost its end; a put of the same bytes detects and replaces it.
 type Dir struct {
 	path    string
 	modes   modes.Modes
@@ -53,7 +55,8 @@ type Dir struct {
 	grown atomic.Int64 // size of new objects since the last Trim
 }
 
-// A writer makes the objects of a Dir, and knows what the file system was found to do before the first one.
+// A writer makes the objects of a Dir. It holds properties of the file system that were determined before the first
+// put.
 type writer struct {
 	*Dir
 	scratch string

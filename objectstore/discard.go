@@ -46,11 +46,11 @@ func Check(ctx context.Context, s Store, h Hash) error {
 	return err
 }
 
-// unsteady is how often an object is read again that is put, or refreshed, meanwhile.
+// unsteady bounds the repeated reads of an object that is put, or refreshed, during a read.
 const unsteady = 5
 
-// Discard implements Discarder. It removes the very file that it read: if another process replaces or refreshes that
-// meanwhile, it is read anew.
+// Discard implements Discarder. It removes exactly the file that it read: if another process replaces or refreshes the
+// file meanwhile, Discard reads again.
 func (d *Dir) Discard(ctx context.Context, h Hash) (gone bool, err error) {
 	for range unsteady {
 		before, err := d.damaged(ctx, h)
@@ -88,8 +88,8 @@ func (d *Dir) damaged(ctx context.Context, h Hash) (*stat, error) {
 	return &st, nil
 }
 
-// Lost reports whether an object cannot be read from here, without changing anything: its bytes are read and
-// compared. Of an object in a remote store only its presence is checked.
+// Lost reports whether an object cannot be read from here, without changing anything: its bytes are read and compared.
+// In a remote store it only checks that the object is present.
 func Lost(ctx context.Context, s Store, h Hash) (bool, error) {
 	if l, ok := s.(interface {
 		Lacks(ctx context.Context, h Hash) (bool, error)

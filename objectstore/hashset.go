@@ -12,7 +12,7 @@ import (
 // be copied. All methods may be called concurrently.
 type HashSet struct {
 	once   sync.Once
-	seed   maphash.Seed // names in hostile records need not be hashes: an attacker may choose them
+	seed   maphash.Seed // an attacker may choose the names in hostile records
 	shards [Shards]hashShard
 }
 
@@ -106,7 +106,7 @@ func (t *hashShard) sorted() []Hash {
 	return list
 }
 
-// find returns the slot of h, or the free one where it belongs. There must be a free slot.
+// find returns the slot of h, or else the free slot for it. There must be a free slot.
 func (t *hashShard) find(seed maphash.Seed, h Hash) (int, bool) {
 	hi, _ := bits.Mul64(maphash.Bytes(seed, h[:]), uint64(len(t.slots)))
 	for i := int(hi); ; i++ {

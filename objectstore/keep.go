@@ -18,7 +18,7 @@ type Kept struct {
 	// Bytes, if it is not nil, is the content. It is set for small content that came from a stream.
 	Bytes []byte
 
-	// File, if it is not nil, is open for reading and holds the very bytes that were hashed, as long as it is open.
+	// File, if it is not nil, is open for reading and holds exactly the bytes that were hashed, as long as it is open.
 	// Without it, open the bytes by their name, and check them: the file may have changed since the put compared it.
 	File *os.File
 
@@ -33,7 +33,7 @@ func (k Kept) Close() {
 	}
 }
 
-// keep gives a the name of its object and keeps it open if a crash would then leave nothing behind.
+// keep gives a the name of its object. It keeps a open if a crash would then leave no other file.
 func (w *writer) keep(ctx context.Context, a aside, info Info) (Kept, error) {
 	if a.named {
 		return Kept{Info: info}, w.publish(ctx, a, info)
@@ -162,7 +162,7 @@ type steady struct {
 }
 
 // Steady returns a reader of f that fails with a *CorruptError once f does not hold the object h any more. The caller
-// checks that it does now.
+// must have checked that f holds it now.
 func Steady(h Hash, f *os.File) (io.ReaderAt, error) {
 	st, err := fstat(f)
 	if err != nil {

@@ -9,10 +9,9 @@ import (
 	"os"
 )
 
-// Materialize makes dst, which must not exist, a file with the bytes of h and the mode perm
-// as the umask leaves it. The file is the caller's: it shares extents with the object where
-// the file system can do that, and is a copy elsewhere, never a link. The bytes are checked
-// against h: others are a *CorruptError. After an error dst does not exist.
+// Materialize makes dst, which must not exist, a file with the bytes of h and the mode perm as the umask leaves it. The
+// caller may change the file: it is a copy, or shares extents with the object where the file system supports that, but
+// is never a link. The bytes are checked against h: other bytes are a *CorruptError. After an error dst does not exist.
 func (d *Dir) Materialize(ctx context.Context, h Hash, dst string, perm fs.FileMode) error {
 	_, err := d.materialize(ctx, h, perm, pathTarget(dst))
 	return err
@@ -38,7 +37,7 @@ func rootTarget(root *os.Root, name string) target {
 	}
 }
 
-// exact is the target, whose file has the mode that it is created with whatever the umask is.
+// exact returns the target with a create function that sets the exact mode, whatever the umask is.
 func (t target) exact() target {
 	create := t.create
 	t.create = func(perm fs.FileMode) (*os.File, error) {
@@ -120,8 +119,8 @@ func copySmall(h Hash, dst, src *os.File, size int64) (int64, error) {
 	return int64(n), err
 }
 
-// readObject fills b, which has the object's size, from f and checks it. A file that has lost its end since it was
-// measured is corrupt like any other.
+// readObject fills b, which has the object's size, from f and checks it. A file that is shorter than its measured size
+// counts as corrupt.
 func readObject(h Hash, f *os.File, b []byte) ([]byte, error) {
 	n, err := io.ReadFull(f, b)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
@@ -133,7 +132,7 @@ func readObject(h Hash, f *os.File, b []byte) ([]byte, error) {
 	return b[:n], nil
 }
 
-// copyLarge hashes what it copies.
+// copyLarge copies in chunks and hashes them meanwhile.
 func copyLarge(ctx context.Context, h Hash, dst, src *os.File, size int64) (int64, error) {
 	info, err := pump(ctx, io.NewSectionReader(src, 0, size), dst, nil)
 	if err != nil {
@@ -167,8 +166,8 @@ func (d *Dir) clone(ctx context.Context, h Hash, dst, src *os.File, st stat) (bo
 
 // A cacher is a store that keeps copies of its objects in a Dir.
 type cacher interface {
-	// Cached opens the copy of h in the Dir, after making it if need be. The file is nil if no copy can be made here,
-	// while the store has the object.
+	// Cached opens the copy of h in the Dir, and makes it first if there is none. The file is nil if no copy can be
+	// made here, while the store has the object.
 	Cached(ctx context.Context, h Hash) (*Dir, *os.File, error)
 	// Uncache removes a damaged copy: the next one is fetched.
 	Uncache(ctx context.Context, h Hash) error
@@ -193,8 +192,8 @@ func writeOut(ctx context.Context, s Store, h Hash, perm fs.FileMode, t target) 
 	return t.fill(perm, func(dst *os.File) (int64, error) { return Copy(ctx, dst, s, h) })
 }
 
-// copyOutCached writes the copy of h out, and a second one if the first is damaged, since a damaged copy says nothing
-// about the object. It returns false if no copy can be made.
+// copyOutCached writes the copy of h out, and fetches another copy if the first is damaged, since the object itself may
+// be intact. It returns false if no copy can be made.
 func copyOutCached(ctx context.Context, s cacher, h Hash, perm fs.FileMode, t target) (int64, bool, error) {
 	for attempt := 1; ; attempt++ {
 		d, src, err := s.Cached(ctx, h)

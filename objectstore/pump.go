@@ -24,8 +24,9 @@ var buffers = sync.Pool{New: func() any {
 func getBuffer() *[]byte  { return buffers.Get().(*[]byte) }
 func putBuffer(b *[]byte) { buffers.Put(b) }
 
-// pump copies r to w, or only reads it if w is nil, and hashes it meanwhile on another core: hashing costs as much as
-// reading and writing together. head, if it is not nil, is a full chunk that was read from r before; pump owns it.
+// pump copies r to w, or only reads it if w is nil, and hashes it meanwhile on another core: hashing takes as much time
+// as reading and writing together. head, if it is not nil, is a full chunk that was read from r before; pump takes
+// ownership of it.
 func pump(ctx context.Context, r io.Reader, w io.Writer, head *[]byte) (Info, error) {
 	type chunk struct {
 		buf *[]byte

@@ -87,7 +87,7 @@ func (d *Dir) putNamed(ctx context.Context, info Info, b []byte) error {
 	return w.publish(ctx, a, info)
 }
 
-// putStream stores head and then the bytes of r. It owns head, which may be nil.
+// putStream stores head and then the bytes of r. It takes ownership of head, which may be nil.
 func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Kept, error) {
 	w, err := d.open()
 	if err != nil {
@@ -107,13 +107,13 @@ func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Kept, e
 
 // FileOptions adjust PutFile.
 type FileOptions struct {
-	// Probe says that the bytes are probably stored already: a large file is hashed
-	// first and read again only if it has to be stored.
+	// Probe means that the bytes are probably stored already. Then a large file is first hashed, and read again only if
+	// it has to be stored.
 	Probe bool
 }
 
-// A ChangedError says that a file changed while it was read. No reference names what may have been stored; the caller
-// may try again.
+// A ChangedError says that a file changed while it was read. Bytes that may have been stored have no reference; the
+// caller may try again.
 type ChangedError struct{ Path string }
 
 func (e *ChangedError) Error() string {
@@ -165,8 +165,9 @@ type filePutter interface {
 	PutFile(ctx context.Context, f *os.File, o FileOptions) (Info, error)
 }
 
-// PutFile stores the content of f from its start, in the store's best way. It fails with *ChangedError if size, times
-// or identity of the file changed meanwhile, and with *SpecialFileError if it is no regular file.
+// PutFile stores the content of f from its start, by the most efficient method of the store. It fails with
+// *ChangedError if size, times or identity of the file changed meanwhile, and with *SpecialFileError if it is no
+// regular file.
 func PutFile(ctx context.Context, s Store, f *os.File, o FileOptions) (Info, error) {
 	if s, ok := s.(filePutter); ok {
 		return s.PutFile(ctx, f, o)

@@ -19,16 +19,16 @@ type presence int
 
 const (
 	absent  presence = iota
-	present          // it exists, and its time is such that it outlives every collection under way
+	present          // it exists, and is new enough to survive every running collection
 	unfit            // it exists, but has to be replaced
 )
 
-// anySize is the size of an object of which only the name is known.
+// anySize stands for the unknown size of an object.
 const anySize = -1
 
-// look checks whether an object exists with its size, and refreshes it: if it is older than the session, it gets the
-// present as its time. A younger one has been put, or refreshed, by this session or a concurrent one, and costs one
-// system call. look compares the size and not the bytes: a put does that next, see taken.
+// look checks whether an object exists with its size, and refreshes it: if it is older than the session, its time is
+// set to now. A younger object was put, or refreshed, by this session or a concurrent one, and costs one system call.
+// look compares the size but not the bytes; a put does that next, see taken.
 func (w *writer) look(path string, size int64) (presence, error) {
 	st, err := lstat(path)
 	switch {
@@ -58,14 +58,14 @@ func (w *writer) look(path string, size int64) (presence, error) {
 	}
 }
 
-// now is the file system's present, and never before the session's beginning, even if the clock is set back.
+// now is the current time of the file system's clock, but never before the session's beginning, even if the clock was
+// set back.
 func (w *writer) now() time.Time {
 	return time.Unix(0, max(w.began, time.Now().Add(w.skew).UnixNano()))
 }
 
-// Refresh does for h what a put of its bytes would: if the object exists, it is safe from any collection under way,
-// and may be named. It reports whether it exists. Before a new reference names an object without putting it, it must
-// be refreshed.
+// Refresh protects h from running collections, as a put of its bytes would, and reports whether it exists. A writer
+// must refresh an object before it writes a reference to an object that it has not put.
 func (d *Dir) Refresh(ctx context.Context, h Hash) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -84,7 +84,7 @@ func (d *Dir) Refresh(ctx context.Context, h Hash) (bool, error) {
 	return found == present, nil
 }
 
-// takeCopy replaces an object of another user by a copy, so that it can be dated.
+// takeCopy replaces an object of another user by a copy, so that its time can be set.
 func (w *writer) takeCopy(ctx context.Context, h Hash) (bool, error) {
 	f, err := w.OpenFile(h)
 	if errors.Is(err, ErrNotFound) {
@@ -126,7 +126,7 @@ type Refresher interface {
 }
 
 // RefreshTree refreshes the tree h with everything below it, each directory once. It reports whether all of it exists
-// and the directories are whole; if not, it may have stopped early.
+// and the directories are intact; if not, it may have stopped early.
 func RefreshTree(ctx context.Context, s Refresher, h Hash) (bool, error) {
 	return (&treeRefresh{store: s, seen: new(HashSet)}).dir(ctx, "", h, 0)
 }
@@ -143,7 +143,7 @@ func (r *treeRefresh) dir(ctx context.Context, rel string, h Hash, depth int) (b
 	if !r.seen.Add(h) {
 		return true, nil
 	}
-	// The directory first, so that it cannot go while its entries are looked up.
+	// The directory first, so that it cannot be removed while its entries are looked up.
 	if ok, err := r.store.Refresh(ctx, h); err != nil || !ok {
 		return false, err
 	}

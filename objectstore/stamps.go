@@ -8,7 +8,7 @@ import (
 	"e3/internal/host/stamp"
 )
 
-// maxStamps bounds how many files are remembered. Only large ones are: those that are cloned, and those put again.
+// maxStamps bounds the number of remembered files. Only large files are remembered, when they are cloned or put again.
 const maxStamps = 4096
 
 // stamps are the stats of files that were found to match their names. They last as long as this process: after a
@@ -35,7 +35,7 @@ func (s *stamps) add(h Hash, st stat) {
 	s.known[h] = st
 }
 
-// clock is the file system's present in nanoseconds since 1970, 0 before that is known.
+// clock is the current time of the file system's clock in nanoseconds since 1970, 0 before it is known.
 func (d *Dir) clock() int64 {
 	w := d.writer.Load()
 	if w == nil {
@@ -44,9 +44,9 @@ func (d *Dir) clock() int64 {
 	return time.Now().Add(w.skew).UnixNano()
 }
 
-// remember notes that the file of h matches its name. Its stat was st at the time seen, and it was read afterwards. A
-// file that has changed meanwhile is not remembered, nor one whose times were so young at seen that a change could
-// keep them, or are those of the content alone.
+// remember notes that the file of h matches its name. Its stat was st at the time seen, and it was read afterwards.
+// remember ignores a file that has changed meanwhile. It also ignores a file whose times were too young at seen, since
+// a change might not alter them, or whose status time is unknown.
 func (d *Dir) remember(h Hash, f *os.File, st stat, seen int64) {
 	if now, err := fstat(f); err == nil && now.sameContent(st) && st.ctime != 0 && stamp.Settled(seen, st.mtime, st.ctime) {
 		d.checked.add(h, st)

@@ -1,12 +1,12 @@
 // Package objectstore keeps immutable bytes under the SHA-256 of their content.
 //
 // [Store] is the interface of every backend, with three methods. [Dir] is the backend that keeps objects as files; it
-// adds what only a local disk can do: taking files over without copying, cloning them out, walking and deleting for
-// garbage collection. Trees of files are objects too, one per directory level: see [Tree], [PutTree] and
-// [CheckoutTree].
+// adds operations that only a local disk supports: adopting files without a copy, cloning objects to files, and walks
+// and deletions for garbage collection. Trees of files are objects too, one per directory level: see [Tree], [PutTree]
+// and [CheckoutTree].
 //
-// An object has no kind. The place of a reference says whether it names a file, a tree or a record; bytes are never
-// sniffed.
+// An object has no kind. The place of a reference says whether it names a file, a tree or a record; the kind is never
+// guessed from the bytes.
 package objectstore
 
 import (
@@ -17,13 +17,13 @@ import (
 	"io"
 )
 
-// Info names stored bytes and says how many there are.
+// Info is the name and the size of stored bytes.
 type Info struct {
 	Hash Hash
 	Size int64
 }
 
-// A Store keeps objects. All methods may be called concurrently, from several processes where the backend is shared.
+// A Store keeps objects. All methods may be called concurrently, and by several processes if they share the backend.
 type Store interface {
 	// Put stores the bytes of r until io.EOF, in constant memory. When r fails nothing is stored. Putting bytes that
 	// exist already succeeds and protects them from a collection that is under way.
@@ -33,24 +33,22 @@ type Store interface {
 	// absent object is ErrNotFound.
 	Open(ctx context.Context, h Hash) (io.ReadCloser, error)
 
-	// Missing returns those of hs that are absent, each once, in the order of their
-	// first appearance.
+	// Missing returns the hashes in hs that are absent, each once, in the order of their first appearance.
 	Missing(ctx context.Context, hs []Hash) ([]Hash, error)
 }
 
 // ErrNotFound says that no object has the name.
 var ErrNotFound = errors.New("object not found")
 
-// ErrUnanswered says that objects were removed, but that an earlier try got no answer: it may still arrive, and
-// remove an object that was put again since.
+// ErrUnanswered says that objects were removed, but that an earlier attempt got no answer: it may still take effect,
+// and remove an object that was put again since.
 var ErrUnanswered = errors.New("removed, but a try before was not answered and may still arrive")
 
-// ErrRefused says that some objects were not removed, and that no try to do so can still arrive, since each was
+// ErrRefused says that some objects were not removed, and that no attempt can still take effect, since each was
 // answered.
 var ErrRefused = errors.New("not removed")
 
-// ErrUnsent says that an object that was put here is gone from this machine, and was not sent to where it is kept: it
-// must be put again.
+// ErrUnsent says that an object is gone from this machine before it was sent to the shared store: it must be put again.
 var ErrUnsent = errors.New("it is neither here nor in the shared store")
 
 // A CorruptError says that the bytes kept under a name are not the bytes it names.
@@ -77,8 +75,8 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("object %s is larger than %d bytes", e.Hash, e.Limit)
 }
 
-// bytesPutter and bytesReader are implemented by stores that have a better way than the general one for an object in
-// memory.
+// bytesPutter and bytesReader are implemented by stores that handle an object in memory more efficiently than through
+// Put and Open.
 type bytesPutter interface {
 	PutBytes(ctx context.Context, b []byte) (Hash, error)
 }
@@ -96,8 +94,8 @@ func PutBytes(ctx context.Context, s Store, b []byte) (Hash, error) {
 	return info.Hash, err
 }
 
-// ReadAll returns the bytes of h after checking them against the name: other bytes are a
-// *CorruptError, more than limit of them a *TooLargeError.
+// ReadAll returns the bytes of h after checking them against the name: other bytes are a *CorruptError, more than limit
+// bytes are a *TooLargeError.
 func ReadAll(ctx context.Context, s Store, h Hash, limit int64) ([]byte, error) {
 	if s, ok := s.(bytesReader); ok {
 		return s.ReadAll(ctx, h, limit)
@@ -111,8 +109,7 @@ func ReadAll(ctx context.Context, s Store, h Hash, limit int64) ([]byte, error) 
 }
 
 // Copy writes the bytes of h to w and returns their number. Bytes that h does not name give a *CorruptError, but only
-// after some or all of them were written: the caller must be able to discard w's content. CopyChecked is for other
-// writers.
+// after some or all of them were written: the caller must be able to discard w's content. Use CopyChecked if it cannot.
 func Copy(ctx context.Context, w io.Writer, s Store, h Hash) (int64, error) {
 	r, err := s.Open(ctx, h)
 	if err != nil {

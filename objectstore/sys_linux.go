@@ -22,11 +22,11 @@ func touchOpen(f *os.File, mtime time.Time) error {
 	return nil
 }
 
-// lease takes a read lease on f. It returns false if a process has the file open for writing, or mapped so, and where
+// lease takes a read lease on f. It returns false if a process has the file open, or mapped, for writing, and where
 // leases are not available: on some file systems, and on other users' files. Closing f ends the lease.
 //
-// While it is held, the kernel delays an open for writing, for /proc/sys/fs/lease-break-time seconds at most, and
-// tells the holder by SIGIO, which the Go runtime ignores.
+// While it is held, the kernel delays an open for writing, for /proc/sys/fs/lease-break-time seconds at most, and sends
+// SIGIO to the holder, which the Go runtime ignores.
 func lease(f *os.File) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	return err == nil
@@ -38,13 +38,12 @@ func leaseHeld(f *os.File) bool {
 	return err == nil && kind == unix.F_RDLCK
 }
 
-// reflink makes dst share the extents of src, as far as the file system can.
+// reflink makes dst share the extents of src, if the file system supports that.
 func reflink(dst, src *os.File) error {
 	return retryEINTR(func() error { return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) })
 }
 
-// reflinkNever reports whether err says that the file system of dst can never reflink, not
-// only from this source.
+// reflinkNever reports whether err says that the file system of dst can never reflink, whatever the source is.
 func reflinkNever(err error) bool {
 	return err == unix.EOPNOTSUPP || err == unix.ENOTTY || err == unix.ENOSYS
 }

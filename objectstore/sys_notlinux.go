@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// These have no counterpart here. Files are written aside under a name, outputs of tasks are copied, and clones are
-// copies.
+// The functions below have no counterpart on this system. Files are written aside under a name, outputs of tasks are
+// copied, and clones are copies.
 
 func touchOpen(*os.File, time.Time) error { return errors.ErrUnsupported }
 

@@ -23,7 +23,7 @@ func fstat(f *os.File) (stat, error) {
 	return statOf(fi), nil
 }
 
-// statOf knows size and time only: a change that keeps both is not noticed here.
+// statOf has only size and time: a change that keeps both is not detected on this system.
 func statOf(fi os.FileInfo) stat {
 	return stat{
 		links: 1, size: fi.Size(), mtime: fi.ModTime().UnixNano(),

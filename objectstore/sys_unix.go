@@ -59,8 +59,8 @@ func removeIn(dir *os.File, name string) error {
 	return nil
 }
 
-// lockDir takes a lock on a directory, shared or alone, and returns its release. If directories cannot be locked
-// (some network file systems) it locks nothing: the race that it prevents is then possible for the microseconds
+// lockDir takes a lock on a directory, shared or alone, and returns its release. If directories cannot be locked (on
+// some network file systems) it locks nothing. The race that the lock prevents is then possible during the microseconds
 // between two system calls.
 func lockDir(path string, alone bool) (func(), error) {
 	var fd int
@@ -105,8 +105,8 @@ func retryEINTR(call func() error) error {
 	}
 }
 
-// O_NONBLOCK means nothing to regular files. With it the open of a name that turned into a pipe does not wait, and
-// package os leaves the descriptor's flags alone, which saves four system calls on every file.
+// O_NONBLOCK has no effect on regular files. With it, opening a name that has become a pipe does not block, and package
+// os does not change the descriptor's flags, which saves four system calls for every file.
 const (
 	openFlags   = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	createFlags = os.O_RDWR | os.O_CREATE | os.O_EXCL | unix.O_NONBLOCK

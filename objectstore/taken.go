@@ -9,16 +9,16 @@ import (
 	"os"
 )
 
-// stampedFrom is the size from which a checked file is remembered. A smaller one is compared each time: that costs
-// about as much as a lookup, and there may be very many.
+// stampedFrom is the size from which a checked file is remembered. A smaller file is compared each time: this costs
+// about as much as a lookup, and there may be too many to remember.
 const stampedFrom = 64 << 10
 
-// taken returns what a put finds under the name of its object: it is look, and then a read, because a put that
-// succeeds promises the bytes. Other bytes are unfit, and so is a file that cannot be read: the put has the right
-// ones. content, if it is not nil, is the object's content; otherwise the file is hashed.
+// taken returns the state of the file under the name of an object to put. It calls look and then compares the bytes,
+// because a successful put guarantees them. A file with other bytes, or one that cannot be read, is unfit: the put will
+// replace it. content, if it is not nil, is the object's content; otherwise the file is hashed.
 //
-// A file is dated before it is read. A collector that comes between spares it, and a file that replaces it was
-// written by a put.
+// The file's time is set before it is read. So a collector in between spares it, and a file that replaces it was
+// written by another put.
 func (w *writer) taken(ctx context.Context, info Info, content []byte) (presence, error) {
 	found, err := w.look(w.file(info.Hash), info.Size)
 	if found != present || err != nil {

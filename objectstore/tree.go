@@ -50,7 +50,7 @@ const treeHeader = beast2.Magic +
 const (
 	// MaxTreeBytes bounds one directory object: some two million entries.
 	MaxTreeBytes = 256 << 20
-	// MaxTreeDepth bounds how deep directories nest.
+	// MaxTreeDepth bounds the nesting of directories.
 	MaxTreeDepth = 256
 	// maxName bounds an entry's name, as every file system does.
 	maxName = 1 << 10
@@ -58,7 +58,7 @@ const (
 	maxTarget = 4095
 )
 
-// A TreeError says what in a directory breaks the rules of trees.
+// A TreeError reports an entry of a directory that violates the rules of trees.
 type TreeError struct {
 	Path string // within the tree; "." is its root
 	Msg  string
@@ -177,7 +177,7 @@ func appendHash(b []byte, h Hash) []byte {
 	return b
 }
 
-// Sort puts the entries in the order that EncodeTree asks for.
+// Sort puts the entries in the order that EncodeTree requires.
 func (t Tree) Sort() {
 	slices.SortFunc(t, func(a, b TreeEntry) int { return beast2.CompareStrings(a.Name, b.Name) })
 }
@@ -248,7 +248,7 @@ func decodeTree(data []byte, begin func(n int), visit func(*TreeEntry)) error {
 	return nil
 }
 
-// commonPrefix returns how many bytes data and want agree in from the start.
+// commonPrefix returns the length of the common prefix of data and want.
 func commonPrefix(data []byte, want string) int {
 	n := 0
 	for n < len(data) && n < len(want) && data[n] == want[n] {

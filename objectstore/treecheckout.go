@@ -16,9 +16,8 @@ import (
 
 // CheckoutOptions adjust CheckoutTree.
 type CheckoutOptions struct {
-	// MaxEntries bounds how many files, directories and links are made; 0 means ten
-	// million. A few small directory objects that name each other many times could
-	// otherwise fill any disk.
+	// MaxEntries bounds the number of files, directories and links that are made; 0 means ten million. A few small
+	// directory objects that name each other many times could otherwise fill any disk.
 	MaxEntries int64
 
 	// Merge accepts an existing file if it holds the same bytes and has the same executable bit: trees that overlap
@@ -26,11 +25,11 @@ type CheckoutOptions struct {
 	Merge bool
 
 	// Fixed gives directories and executables the mode 0755 and other files 0644, whatever the umask is. If the umask
-	// clears bits of these, Strips must be true: they are set again.
+	// clears bits of these, Strips must be true; the modes are then set explicitly.
 	Fixed, Strips bool
 
-	// Workers is how many files are written at a time; 0 means two for each core, or as many as a remote store asks
-	// for.
+	// Workers is the number of files that are written at a time; 0 means two for each core, or the number that a remote
+	// store asks for.
 	Workers int
 }
 
@@ -53,7 +52,7 @@ func (o *CheckoutOptions) perm(executable bool) fs.FileMode {
 //
 // A tree may be hostile. Nothing is written outside dst and no link is followed: names are checked when they are
 // decoded, everything is created below open directories, and links are made last, after each has been shown to stay
-// inside. After an error dst holds what was written until then.
+// inside. After an error dst keeps the files that were written before.
 func CheckoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOptions) (TreeStats, error) {
 	stats, err := checkoutTree(ctx, s, h, dst, o)
 	if err != nil {
@@ -119,7 +118,7 @@ type checkout struct {
 	entries int64
 }
 
-// outDir is a directory into which files are being written.
+// outDir is a directory that is being filled.
 type outDir struct {
 	root  *os.Root
 	rel   string
@@ -134,7 +133,7 @@ func (d *outDir) release() {
 	}
 }
 
-// walk writes the tree h below d, of which it is a user. It returns with files under way.
+// walk writes the tree h below d, and counts as a user of d. Files may still be in progress when it returns.
 func (c *checkout) walk(d *outDir, h Hash) error {
 	defer d.release()
 	if d.depth > MaxTreeDepth {
@@ -206,7 +205,7 @@ func (d *outDir) mkdir(name string) (*outDir, error) {
 	return sub, nil
 }
 
-// file writes one file and compares its size with what the tree says.
+// file writes one file and compares its size with that in the tree.
 func (c *checkout) file(d *outDir, e TreeEntry) error {
 	target := rootTarget(d.root, e.Name)
 	if c.o.Strips {
@@ -222,7 +221,7 @@ func (c *checkout) file(d *outDir, e TreeEntry) error {
 	return err
 }
 
-// holds reports whether the directory has the entry's file already.
+// holds reports whether the directory already has the entry's file.
 func (d *outDir) holds(ctx context.Context, e TreeEntry) bool {
 	fi, err := d.root.Lstat(e.Name)
 	if err != nil || !fi.Mode().IsRegular() || fi.Size() != e.Size || (fi.Mode()&0o111 != 0) != e.Executable {

@@ -12,12 +12,12 @@ import (
 // A TreeChange is an entry that differs between two directories: Was is nil for an added one, Is for a removed one. A
 // directory on one side only is one change, whatever its content.
 type TreeChange struct {
-	Path    string // slash-separated, from the top of the directories
+	Path    string // slash-separated, relative to the compared directories
 	Was, Is *TreeEntry
 }
 
 // DiffTrees yields the changes between two directory objects, level by level, in the order of the names. Equal parts
-// are not read. A level that cannot be read ends it with its error; an absent one wraps ErrNotFound.
+// are not read. An unreadable level ends the iteration with its error, which wraps ErrNotFound for an absent one.
 func DiffTrees(ctx context.Context, s Store, was, is Hash) iter.Seq2[TreeChange, error] {
 	return func(yield func(TreeChange, error) bool) {
 		d := treeDiffer{ctx: ctx, store: s, yield: yield}

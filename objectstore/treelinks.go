@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// links has the symbolic links of a whole tree by path, to find out where they lead.
+// links has the symbolic links of a whole tree by path, to check their destinations.
 type links map[string]string
 
-// maxHops is how many links Linux follows for one path; others follow fewer.
+// maxHops is the number of links that Linux follows for one path; other systems follow fewer.
 const maxHops = 40
 
 // check returns a *TreeError for a link that leads out of the tree or in circles. A link may lead through others, and
-// ".." is taken from where those lead. The final target need not exist.
+// ".." is relative to their destinations. The final target need not exist.
 func (l links) check() error {
 	var errs []error
 	for from, target := range l {

@@ -23,12 +23,12 @@ type TreeOptions struct {
 	// Filter says what to include. A refused directory is not entered.
 	Filter func(rel string, e fs.DirEntry) bool
 
-	// PruneEmpty leaves out directories that Filter, or this, leaves empty. Without it every included directory is
-	// kept.
+	// PruneEmpty leaves out directories that are empty after Filter and PruneEmpty. Without it every included directory
+	// is kept.
 	PruneEmpty bool
 
-	// Adopt moves the files into the store instead of copying them, if the store can do that as a *Dir does: the
-	// directory must not be needed any more. See Dir.Adopt.
+	// Adopt moves the files into the store instead of copying them, if the store can do that as a *Dir does: the caller
+	// must not need the directory any more. See Dir.Adopt.
 	Adopt bool
 
 	// Known returns the known content of a file, by its size and times, so that it need not be read. It vouches that
@@ -38,7 +38,8 @@ type TreeOptions struct {
 	// Record is called with the content of a file that was read. fi is from before it was read.
 	Record func(rel string, fi fs.FileInfo, info Info)
 
-	// Workers is how many files are read at a time; 0 means two for each core, or as many as a remote store asks for.
+	// Workers is the number of files that are read at a time; 0 means two for each core, or the number that a remote
+	// store asks for.
 	Workers int
 }
 
@@ -46,7 +47,7 @@ type TreeOptions struct {
 type TreeStats struct {
 	Files, Dirs, Links int64 // Dirs without the root
 	Bytes              int64 // of the files
-	Read               int64 // files that were read, as Known did not know them
+	Read               int64 // files that were read because Known did not have them
 }
 
 // PutTree stores the directory dir with everything in it and returns the name of its directory object. Files that
@@ -76,13 +77,13 @@ func PutTree(ctx context.Context, s Store, dir string, o TreeOptions) (Hash, Tre
 	}, nil
 }
 
-// A distant store answers late: Parallel is how many calls to make at a time.
+// A distant store has high latency: Parallel is the number of calls to make at a time.
 type distant interface {
 	Parallel() int
 }
 
-// workers returns how many files to handle at a time. More than there are cores, as some wait
-// for the disk.
+// workers returns the number of files to handle at a time. It is more than the number of cores, since some wait for the
+// disk.
 func workers(n int, s Store) int {
 	if n > 0 {
 		return n
@@ -121,7 +122,7 @@ type putDir struct {
 	hash    Hash
 }
 
-// walk handles everything below d. It returns after d's own entries are under way.
+// walk handles everything below d. It returns once work on d's own entries has begun.
 func (p *treePut) walk(d *putDir) (err error) {
 	d.pending.Store(1)
 	defer func() {
@@ -272,8 +273,8 @@ func (p *treePut) complete(e *TreeEntry, info Info, executable bool) {
 	p.bytes.Add(info.Size)
 }
 
-// done counts down the entries of d; err is why an entry failed, if it did. The last one closes d and stores it,
-// unless an entry failed, and counts down d's parent.
+// done counts down the entries of d; err is the error of the entry, if it failed. After the last entry it closes d,
+// stores it unless an entry failed, and counts down d's parent.
 func (p *treePut) done(d *putDir, err error) error {
 	ok := err == nil
 	for ; d != nil; d = d.parent {

@@ -22,10 +22,10 @@ func ReadTree(ctx context.Context, s Store, h Hash) (Tree, error) {
 	return t, nil
 }
 
-// WalkTree calls visit for every entry below the tree h, parents before their content, in order; rel is the path
-// within the tree. If visit returns fs.SkipDir for a directory it is not entered. A small tree can name one directory
-// very often, so a caller that needs each object once should skip directories already seen. fs.SkipAll ends the walk
-// without an error.
+// WalkTree calls visit for every entry below the tree h, parents before their content, in order; rel is the path within
+// the tree. If visit returns fs.SkipDir for a directory it is not entered. A small tree can name one directory very
+// many times, so a caller that needs each object once should skip directories that it has seen. fs.SkipAll ends the
+// walk without an error.
 func WalkTree(ctx context.Context, s Store, h Hash, visit func(rel string, e TreeEntry) error) error {
 	err := walkTree(ctx, s, h, "", 0, visit)
 	if errors.Is(err, fs.SkipAll) {

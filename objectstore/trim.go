@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// sizeFile holds what Trim knows of the folder, as text: the bytes that the objects occupy, and when they were
-	// counted, in seconds since 1970. Its name is no shard's.
+	// sizeFile holds Trim's knowledge of the folder, as text: the bytes that the objects occupy, and the time of the
+	// count in seconds since 1970. No shard has this name.
 	sizeFile = "size"
-	// recount is how long the count is only updated by what processes add.
+	// recount is the time after which the objects are counted again; until then processes only add to the count.
 	recount = 24 * time.Hour
-	// trimTo is how full Trim leaves an overfull folder, in tenths, so that trims are rare.
+	// trimTo is the part of the limit, in tenths, to which Trim reduces an overfull folder, so that trims are rare.
 	trimTo = 9
 	// block is the unit in which file systems allocate.
 	block = 4096
@@ -27,16 +27,16 @@ const (
 	abandoned = 24 * time.Hour
 )
 
-// occupied is the room of an object of size bytes.
+// occupied is the disk space of an object of size bytes.
 func occupied(size int64) int64 { return max(size+block-1, block) &^ (block - 1) }
 
-// Grown returns the room of the objects added here since the last Trim.
+// Grown returns the disk space of the objects added by this process since the last Trim.
 func (d *Dir) Grown() int64 { return d.grown.Load() }
 
-// Trim is for a Dir that is a cache: if its objects occupy more than limit bytes, it removes those used longest ago,
-// by their times, until a tenth of limit is free. Users of objects set their times. Trim keeps the total in a small
-// file; it counts the objects when the total is too large, when the file is missing, and once a day. One process
-// trims at a time; a concurrent call returns at once. It returns how many bytes it removed.
+// Trim is for a Dir that is a cache: if its objects occupy more than limit bytes, it removes those used longest ago, by
+// their times, until a tenth of limit is free. Users of objects set their times. Trim keeps the total in a small file;
+// it counts the objects when the total is too large, when the file is missing, and once a day. One process trims at a
+// time; a concurrent call returns at once. The result is the number of bytes removed.
 func (d *Dir) Trim(ctx context.Context, limit int64, now time.Time) (removed int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -93,7 +93,7 @@ func (d *Dir) writeSize(size int64, counted time.Time) error {
 	return os.WriteFile(path, fmt.Appendf(nil, "%d %d\n", size, counted.Unix()), d.modes.File())
 }
 
-// ages returns the room that objects take by the minute of their last use, and in all.
+// ages returns the disk space of objects by the minute of their last use, and the total.
 func (d *Dir) ages(ctx context.Context) (map[int64]int64, int64, error) {
 	ages := map[int64]int64{}
 	var size int64
@@ -109,8 +109,8 @@ func (d *Dir) ages(ctx context.Context) (map[int64]int64, int64, error) {
 
 func minute(t time.Time) int64 { return t.Unix() / 60 }
 
-// removeOldest removes objects that occupy at least need bytes, the oldest minutes first; of the last of these
-// minutes whole shards, and no more than needed.
+// removeOldest removes objects that occupy at least need bytes, the oldest minutes first. Of the last of these minutes
+// it removes whole shards, and only as many as needed.
 func (d *Dir) removeOldest(ctx context.Context, ages map[int64]int64, need int64) (removed int64, err error) {
 	var last, before int64
 	for _, last = range slices.Sorted(maps.Keys(ages)) {
@@ -142,7 +142,7 @@ func (d *Dir) removeOldest(ctx context.Context, ages map[int64]int64, need int64
 	return removed, nil
 }
 
-// removeAbandoned removes the files of killed puts, where files aside have names and lie here.
+// removeAbandoned removes the files of killed puts, if files aside have names and lie in the store's directory.
 func (d *Dir) removeAbandoned(now time.Time) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {

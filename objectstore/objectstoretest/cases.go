@@ -43,7 +43,7 @@ func Cases() []Case {
 	}
 }
 
-// sizes are around the edges at which implementations change their ways.
+// sizes are near the limits at which implementations change their method.
 var sizes = []int{0, 1, 31, 4096, 64 << 10, 512<<10 - 1, 512 << 10, 512<<10 + 1, 1 << 20, 3<<20 + 7}
 
 // random returns n bytes that depend on seed.
@@ -223,9 +223,9 @@ func concurrent(ctx context.Context, s objectstore.Store) error {
 	for worker := range 16 {
 		g.Go(func() error {
 			for i := range 40 {
-				seed, size := uint64(9000+i), 100*i // the same for all
+				seed, size := uint64(9000+i), 100*i // the same for all workers
 				if i%2 == 1 {
-					seed += uint64(worker) * 100 // of its own
+					seed += uint64(worker) * 100 // different for each worker
 				}
 				if i%20 == 7 {
 					size = 600 << 10

@@ -20,9 +20,9 @@ import (
 type Damage struct {
 	// Set stores b under the name h, right or wrong; nil removes the object.
 	Set func(h objectstore.Hash, b []byte) error
-	// Heals says that damaged objects can be restored: every reader has to return the right bytes.
+	// Heals means that the store can restore damaged objects, so every reader must return the right bytes.
 	Heals bool
-	// Get returns the bytes stored under a name, right or wrong; nil if readers show that well enough.
+	// Get returns the bytes stored under a name, right or wrong; nil if the result of readers is sufficient.
 	Get func(h objectstore.Hash) ([]byte, error)
 	// Scratch is an empty folder for files that readers write.
 	Scratch string

@@ -13,20 +13,20 @@ import (
 var ErrInjected = errors.New("injected fault")
 
 // Faulty wraps a store and fails one call of its methods, counted together from 1. A test runs its subject with Nth =
-// 1, 2, 3… until Fired says that there was no such call.
+// 1, 2, 3… until Fired returns false.
 type Faulty struct {
 	Store objectstore.Store
 
 	Nth  int64 // the call that fails; 0 for none
 	Err  error // its error; nil for ErrInjected
-	Late bool  // the call is carried out and its answer lost
+	Late bool  // the call is executed, but its result is lost
 
 	calls atomic.Int64
 }
 
 var _ objectstore.Store = (*Faulty)(nil)
 
-// Fired reports whether the call that was to fail has come.
+// Fired reports whether the call number Nth was made.
 func (f *Faulty) Fired() bool { return f.Nth > 0 && f.calls.Load() >= f.Nth }
 
 // Calls returns how many calls there were.
@@ -57,8 +57,7 @@ func (f *Faulty) Put(ctx context.Context, r io.Reader) (objectstore.Info, error)
 	return info, err
 }
 
-// Open is the store's Open, or the fault. A late fault is one of reading: it comes after
-// the first byte.
+// Open is the store's Open, or the fault. A late fault occurs during reading, after the first byte.
 func (f *Faulty) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
 	fault := f.fault()
 	if fault != nil && !f.Late {

@@ -12,9 +12,9 @@ import (
 	"e3/objectstore"
 )
 
-// RunPuts damages objects of s, each in one way, and puts the bytes again in every possible way: readers must get
-// them then. again, if it is not nil, returns the store for the second put: that of another process, which has seen
-// nothing yet.
+// RunPuts damages objects of s, each in one way, and puts the bytes again in every possible way. Readers must then get
+// the right bytes. again, if it is not nil, returns the store for the second put, which stands for another process with
+// no memory of the first.
 func (d Damage) RunPuts(ctx context.Context, s objectstore.Store, again func() objectstore.Store) error {
 	if again == nil {
 		again = func() objectstore.Store { return s }

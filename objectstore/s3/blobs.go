@@ -75,8 +75,8 @@ func (b *Bucket) OpenBlob(ctx context.Context, name string, offset int64) (io.Re
 	return r, nil
 }
 
-// DeleteBlob removes a blob. Removing an absent one succeeds. A try without an answer may still arrive later, so the
-// name should not be used again.
+// DeleteBlob removes a blob. Removing an absent one succeeds. An attempt without an answer may still take effect later,
+// so the name should not be used again.
 func (b *Bucket) DeleteBlob(ctx context.Context, name string) error {
 	key, err := b.blobKey(name)
 	if err != nil {

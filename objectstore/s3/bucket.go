@@ -1,7 +1,7 @@
 // Package s3 keeps objects, and blobs of other kinds, in a bucket of S3 or of a server with its API.
 //
 // An object lies at <prefix>/objects/<2 hex>/<62 hex> and is put on the condition that the key is free, so it appears
-// whole or not at all. Only Replace overwrites an object, with right bytes. Bytes read are not checked against the
+// completely or not at all. Only Replace overwrites an object, with right bytes. Bytes read are not checked against the
 // name: the caller does that while it stores them, see objectstore/cached. Blobs lie at <prefix>/<name>, under names
 // that the caller gives.
 //
@@ -42,14 +42,14 @@ type Options struct {
 	Prefix    string // of all keys, without slashes around it; may be empty
 	PathStyle bool   // the bucket is in the path of URLs, not in the host
 
-	// PartSize is how many bytes go in one request; larger objects are put and fetched in parts. At least 5 MiB for
-	// most servers. Default 16 MiB.
+	// PartSize is the number of bytes in one request; larger objects are put and fetched in parts. Most servers require
+	// at least 5 MiB. Default 16 MiB.
 	PartSize int64
 
-	// Concurrency is how many parts are transferred at a time, in all calls together. Default 8.
+	// Concurrency is the number of parts that are transferred at a time, in all calls together. Default 8.
 	Concurrency int
 
-	// Attempts is how often a request is made before it fails. Default 10.
+	// Attempts is the number of attempts of a request before it fails. Default 10.
 	Attempts int
 
 	// Backoff bounds the wait before the second attempt; the bound doubles with each, up to
@@ -57,24 +57,23 @@ type Options struct {
 	// Default 100 ms.
 	Backoff time.Duration
 
-	// Patience is how long a request may make no progress: no byte sent or received.
-	// Default 1 min.
+	// Patience is the longest time without progress of a request, in which no byte is sent or received. Default 1 min.
 	Patience time.Duration
 
 	// Permit, if it is not nil, decides whether a signed attempt to delete may be sent, given the date of its
-	// signature. A refused attempt fails with Permit's error. A process may be stopped at any point; if it was
-	// signed before, the server refuses a late request by its age.
+	// signature. A refused attempt fails with Permit's error. A process may be suspended at any point between
+	// permission and sending. The server refuses such a late request, because its signature is too old.
 	Permit func(ctx context.Context, signed time.Time) error
 
-	// Trying, if it is not nil, is called for an attempt that got no answer, once no attempt has got one for 2 s, by
-	// several goroutines at once. It must not block.
+	// Trying, if it is not nil, is called after an attempt without an answer, once all attempts of the last 2 s had
+	// none. Several goroutines may call it at once. It must not block.
 	Trying func(error)
 
 	// Dated is the name of a blob whose answers tell the time, for credentials that may use the prefix and not ask for
 	// the bucket. It need not exist. Default: the bucket is asked for.
 	Dated string
 
-	// PageSize is how many keys are listed, or deleted, in one request. Default, and most, 1000.
+	// PageSize is the number of keys that are listed, or deleted, in one request. Default and maximum 1000.
 	PageSize int
 }
 
@@ -92,8 +91,8 @@ const (
 type Bucket struct {
 	client *s3.Client
 	// deletes is the client for deletions and requests for the time. A client dates its signatures by the server's
-	// clock as seen in answers, and counts half the duration of a request as difference of the clocks: for an upload
-	// that may be minutes.
+	// clock, which it estimates from answers. The error is up to half the duration of the request, and that may be
+	// minutes for an upload.
 	deletes *s3.Client
 	o       Options
 	prefix  string        // of all keys: empty, or with a slash at its end
@@ -101,7 +100,7 @@ type Bucket struct {
 	bufs    sync.Pool     // of *[]byte, copyBuffer long
 }
 
-// copyBuffer is how many bytes are copied or hashed at a time.
+// copyBuffer is the number of bytes that are copied or hashed at a time.
 const copyBuffer = 256 << 10
 
 // Open returns the bucket. It makes no request and checks nothing: see Create and Options.Check.
@@ -124,7 +123,7 @@ func Open(o Options) *Bucket {
 		c.UsePathStyle = o.PathStyle
 		c.HTTPClient = httpClient
 		c.Retryer = retryer
-		// Each request that needs a checksum gets it as a header: many servers do not know the trailers that the SDK
+		// Each request that needs a checksum gets it as a header: many servers do not support the trailers that the SDK
 		// would use. Bytes read are checked by name.
 		c.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		c.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
@@ -181,8 +180,8 @@ func (o Options) Check() error {
 	return nil
 }
 
-// checkPath refuses paths that are not plain: servers that keep objects in files would normalize them, and lists
-// could not be read.
+// checkPath refuses paths that are not plain. Servers that keep objects in files would normalize them, so that their
+// keys in lists would differ.
 func checkPath(path string) error {
 	switch {
 	case !utf8.ValidString(path) || strings.ContainsFunc(path, unicode.IsControl):

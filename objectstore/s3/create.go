@@ -18,9 +18,9 @@ import (
 // ErrUnconditional says that a server ignores If-None-Match, so that objects could be overwritten.
 var ErrUnconditional = errors.New("the server overwrites what it was asked not to overwrite (If-None-Match: *)")
 
-// Create makes the bucket, if it does not exist and the credentials allow it. With a blob under "probes" it proves
-// that the server keeps data, honours conditions, and distinguishes absence from refusal; then it removes the blob.
-// created says whether this call made the bucket, as far as is known, even if the proof fails.
+// Create makes the bucket, if it does not exist and the credentials allow it. With a blob under "probes" it proves that
+// the server keeps data, honours conditions, and distinguishes absence from refusal; then it removes the blob. created
+// reports whether this call made the bucket, as far as is known, even if the proof fails.
 func (b *Bucket) Create(ctx context.Context) (created bool, err error) {
 	if err := b.o.Check(); err != nil {
 		return false, err
@@ -59,7 +59,7 @@ func (b *Bucket) credentials(ctx context.Context) error {
 
 func (b *Bucket) createBucket(ctx context.Context) (created bool, err error) {
 	in := &s3.CreateBucketInput{Bucket: &b.o.Bucket}
-	// The oldest region must not be named. Other servers than that of AWS may know no regions.
+	// The oldest region, us-east-1, must not be named. Servers other than AWS may have no regions.
 	if region := b.o.Config.Region; region != "" && region != "us-east-1" && b.o.Endpoint == "" {
 		in.CreateBucketConfiguration = &types.CreateBucketConfiguration{LocationConstraint: types.BucketLocationConstraint(region)}
 	}
@@ -68,7 +68,7 @@ func (b *Bucket) createBucket(ctx context.Context) (created bool, err error) {
 		return err == nil, nil // another call may have made it meanwhile
 	}
 	if taken := (*types.BucketAlreadyExists)(nil); errors.As(err, &taken) {
-		// Servers other than that of AWS say so of the caller's own bucket, too.
+		// Servers other than AWS return this error also for the caller's own bucket.
 		if _, headErr := b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket}); headErr == nil {
 			return false, nil
 		}
@@ -91,7 +91,7 @@ func (b *Bucket) probe(ctx context.Context) (err error) {
 	put := func() error {
 		return b.putSum(ctx, key, sum, bytes.NewReader(data), int64(len(data)), aws.String("*"))
 	}
-	if err := put(); err != nil && !precondition(err) { // a lost answer may lead to this
+	if err := put(); err != nil && !precondition(err) { // after a lost answer the retry is refused
 		return b.failed("put", key, err)
 	}
 	defer func() {

@@ -41,7 +41,7 @@ func (e *Error) Error() string {
 		s.WriteString("/" + e.Key)
 	}
 	s.WriteString(": ")
-	if e.Code == codeNoSuchBucket { // whatever the server calls it; to a HEAD it says nothing at all
+	if e.Code == codeNoSuchBucket { // the text for this code; the answer to a HEAD has no text
 		fmt.Fprintf(&s, "the bucket %s does not exist (%s)", e.Bucket, e.Code)
 		if e.Advice != "" {
 			s.WriteString("; " + e.Advice)
@@ -82,13 +82,13 @@ func message(err error) string {
 	} else if op := (*smithy.OperationError)(nil); errors.As(err, &op) {
 		err = op.Err
 	}
-	if sent := (*url.Error)(nil); errors.As(err, &sent) { // its URL says no more than the bucket and the key do
+	if sent := (*url.Error)(nil); errors.As(err, &sent) { // its URL only repeats bucket and key
 		err = sent.Err
 	}
 	return err.Error()
 }
 
-// printable is a text of the server that can be shown.
+// printable makes a text of the server printable.
 func printable(s string) string {
 	const most = 500
 	if len(s) > most {
@@ -207,7 +207,7 @@ func unsupported(err error) bool {
 	return s == http.StatusNotImplemented || s == http.StatusMethodNotAllowed
 }
 
-// advice says what to do about e.
+// advice says what the user can do about e.
 func advice(e *Error, region string) string {
 	switch e.Code {
 	case codeNoSuchBucket:
@@ -252,7 +252,7 @@ func advice(e *Error, region string) string {
 	return ""
 }
 
-// permissions are those needed for all requests to an existing bucket; doc/dynamodb.yaml has the same.
+// permissions are the ones needed for all requests to an existing bucket; doc/dynamodb.yaml lists the same.
 const permissions = "s3:ListBucket and s3:ListBucketMultipartUploads on the bucket, " +
 	"and s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload on its objects"
 

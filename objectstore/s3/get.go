@@ -83,7 +83,7 @@ func (b *Bucket) open(ctx context.Context, key string, off, end int64) (*reader,
 	return r, nil
 }
 
-// A reader yields a part of an object, over as many connections as it takes.
+// A reader yields a part of an object, over several connections if they break.
 type reader struct {
 	ctx  context.Context
 	b    *Bucket
@@ -98,7 +98,7 @@ type reader struct {
 	mark   int64 // see progress
 }
 
-// progress is how many bytes between breaks reset the count of breaks.
+// progress is the number of bytes between two breaks that resets the count of breaks.
 const progress = 64 << 10
 
 // connect asks for the bytes that are still missing.
@@ -129,7 +129,7 @@ func (r *reader) connect() error {
 	return nil
 }
 
-// answered compares an answer with the request, and learns size and tag from the first.
+// answered compares an answer with the request, and stores size and tag of the first answer.
 func (r *reader) answered(out *s3.GetObjectOutput, ranged bool) error {
 	if out.ContentLength == nil || *out.ContentLength < 0 {
 		return errors.New("the server does not say how many bytes there are")
@@ -212,7 +212,7 @@ func (r *reader) Read(p []byte) (int, error) {
 	}
 }
 
-// broke prepares for another connection, unless there were too many without progress.
+// broke prepares for another connection, or returns err after too many breaks without progress.
 func (r *reader) broke(err error) error {
 	r.Close()
 	r.body = nil

@@ -19,9 +19,8 @@ import (
 	"e3/objectstore"
 )
 
-// Stat looks h up. An absent object is objectstore.ErrNotFound. Entry.Hash is the hash that the server has of the
-// bytes, if it keeps one: not for objects put in parts, and other servers than that of AWS may not know. Otherwise it
-// is h.
+// Stat looks h up. An absent object is objectstore.ErrNotFound. Entry.Hash is the server's own hash of the bytes, if it
+// has one, and else h. There is none for objects that were put in parts, nor on some servers other than AWS.
 func (b *Bucket) Stat(ctx context.Context, h objectstore.Hash) (objectstore.Entry, error) {
 	s, err := b.stat(ctx, b.key(h))
 	if err != nil {
@@ -137,9 +136,9 @@ func listed(o types.Object, encoding types.EncodingType) (keyInfo, bool) {
 	return keyInfo{key: key, size: *o.Size, time: aws.ToTime(o.LastModified)}, true
 }
 
-// Delete removes objects, up to 1000 with a request. Removing an absent object succeeds. It goes on after an error;
-// the error has the first few. It wraps objectstore.ErrUnanswered if all were removed, but a try got no answer, and
-// objectstore.ErrRefused if some were not, and all tries got one.
+// Delete removes objects, up to 1000 with a request. Removing an absent object succeeds. It continues after an error;
+// the result has the first few errors. It wraps objectstore.ErrUnanswered if all objects were removed, but an attempt
+// got no answer. It wraps objectstore.ErrRefused if some were not removed, and all attempts got an answer.
 func (b *Bucket) Delete(ctx context.Context, hs []objectstore.Hash) error {
 	var failures []error
 	anyLate := false
@@ -170,8 +169,8 @@ func (b *Bucket) Delete(ctx context.Context, hs []objectstore.Hash) error {
 	return errors.Join(failures...)
 }
 
-// deleteKeys removes keys of objects with one request, and repeats those that the server had no time for. late says
-// that a try got no answer.
+// deleteKeys removes keys of objects with one request, and repeats this for keys that the server was too busy to
+// delete. late reports that an attempt got no answer.
 func (b *Bucket) deleteKeys(ctx context.Context, keys []string) (late bool, failures []error) {
 	for attempt := 1; len(keys) > 0; attempt++ {
 		in := &s3.DeleteObjectsInput{Bucket: &b.o.Bucket, Delete: &types.Delete{Quiet: aws.Bool(true)}}

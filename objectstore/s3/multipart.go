@@ -19,9 +19,9 @@ import (
 const (
 	// maxParts is S3's limit of parts.
 	maxParts = 10_000
-	// uploads is how often an upload is begun after conflicts.
+	// uploads bounds the number of times that an upload is begun after conflicts.
 	uploads = 3
-	// joining is how long a server may be quiet while it joins parts.
+	// joining is the longest time without an answer while the server joins parts.
 	joining = 15 * time.Minute
 	// aborting bounds the removal of an upload that failed.
 	aborting = 30 * time.Second
@@ -131,8 +131,8 @@ func (b *Bucket) uploadPart(ctx context.Context, key, id string, src *source, of
 	return nil
 }
 
-// complete joins the parts to an object, on a condition or in place of the existing one. It returns errConflict when
-// the upload has to be begun anew.
+// complete joins the parts to an object, on a condition or in place of the existing one. It returns errConflict if the
+// upload has to start again.
 func (b *Bucket) complete(ctx context.Context, key, id string, size int64, parts []types.CompletedPart, condition *string) (bool, error) {
 	_, err := b.client.CompleteMultipartUpload(patient(ctx, joining), &s3.CompleteMultipartUploadInput{
 		Bucket:          &b.o.Bucket,
@@ -169,7 +169,7 @@ func (b *Bucket) abort(ctx context.Context, key, id string) {
 }
 
 // RemoveUploads removes the parts of large objects whose upload began before a time, by the server's clock, and never
-// finished, as happens when a machine dies. It returns how many uploads it removed. A rule in the bucket
+// finished, for example because the machine died. It returns how many uploads it removed. A rule in the bucket
 // (AbortIncompleteMultipartUpload) does the same.
 func (b *Bucket) RemoveUploads(ctx context.Context, before time.Time) (int, error) {
 	removed := 0
@@ -203,7 +203,7 @@ func (b *Bucket) RemoveUploads(ctx context.Context, before time.Time) (int, erro
 func (b *Bucket) listUploads(ctx context.Context, in *s3.ListMultipartUploadsInput) (*s3.ListMultipartUploadsOutput, error) {
 	out, err := b.client.ListMultipartUploads(ctx, in)
 	if in.UploadIdMarker != nil && code(err) == "InvalidArgument" {
-		in.UploadIdMarker = nil // some servers go on after the key only
+		in.UploadIdMarker = nil // some servers support only the key as marker
 		out, err = b.client.ListMultipartUploads(ctx, in)
 	}
 	switch {

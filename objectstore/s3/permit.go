@@ -10,7 +10,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 )
 
-// guardDeletes makes a client ask permit each time before it sends a deletion.
+// guardDeletes makes a client call permit before it sends each attempt of a deletion.
 func guardDeletes(permit func(ctx context.Context, signed time.Time) error) func(*middleware.Stack) error {
 	ask := middleware.FinalizeMiddlewareFunc("Permit", func(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 		switch awsmiddleware.GetOperationName(ctx) {

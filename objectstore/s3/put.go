@@ -22,9 +22,9 @@ import (
 // Put stores the size bytes of r under h, unless they exist already, and reports whether it did. (It says false too
 // if it did and the first answer was lost.)
 //
-// The bytes must be what h names. An object of one part is checked by the server: other bytes are a
-// *objectstore.CorruptError. Of several parts the server can only check each, so the caller must have checked the
-// whole, and nothing may write to r meanwhile.
+// The bytes must match h. The server checks an object of one part: other bytes are a *objectstore.CorruptError. Of a
+// larger object it can only check each part, so the caller must have checked the whole, and nothing may write to r
+// meanwhile.
 func (b *Bucket) Put(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64) (created bool, err error) {
 	if size < 0 {
 		return false, fmt.Errorf("put object %s: its size cannot be %d", h, size)
@@ -40,8 +40,8 @@ func (b *Bucket) Put(ctx context.Context, h objectstore.Hash, r io.ReaderAt, siz
 	return created && err == nil, err
 }
 
-// Replace is Put in place of the existing object, which the caller has found to have other bytes. It does no harm if
-// another process has replaced that already, since the server, or the caller, has checked the bytes.
+// Replace is like Put, but replaces an existing object, which the caller has found to have wrong bytes. It is harmless
+// if another process has replaced the object already, since the new bytes are checked.
 func (b *Bucket) Replace(ctx context.Context, h objectstore.Hash, r io.ReaderAt, size int64) error {
 	if size < 0 {
 		return fmt.Errorf("replace object %s: its size cannot be %d", h, size)
@@ -84,12 +84,12 @@ func (b *Bucket) PutBytes(ctx context.Context, data []byte) (objectstore.Hash, e
 	return h, err
 }
 
-// mismatches is how often an object is sent again that arrived changed.
+// mismatches bounds the repeated sending of an object that arrived with other bytes.
 const mismatches = 3
 
-// putWhole puts an object with one request. After a broken connection it looks for the object before it sends it
-// again: the request may have taken effect, and a server that refuses it early may close the connection while data is
-// still being sent, so that its answer is never seen.
+// putWhole puts an object with one request. After a broken connection it looks for the object before it sends it again:
+// the request may have taken effect. Or the server refused it early and closed the connection during the upload, so
+// that the answer was lost.
 func (b *Bucket) putWhole(ctx context.Context, h objectstore.Hash, src *source) (bool, error) {
 	key := b.key(h)
 	for attempt := 1; ; attempt++ {
@@ -140,7 +140,7 @@ func (b *Bucket) putSum(ctx context.Context, key string, sum objectstore.Hash, b
 }
 
 // signedSum signs a request for a body of this SHA-256, so that every server that checks signatures checks the body.
-// The SDK would compute it, or, over TLS, leave the body unsigned.
+// The SDK would compute the sum again, or, over TLS, leave the body unsigned.
 func signedSum(sum objectstore.Hash) func(*s3.Options) {
 	return func(o *s3.Options) {
 		o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
@@ -152,7 +152,7 @@ func signedSum(sum objectstore.Hash) func(*s3.Options) {
 	}
 }
 
-// mismatch reports whether the server found other bytes than were announced.
+// mismatch reports whether the server received bytes that do not match the announced sum.
 func mismatch(err error) bool {
 	switch code(err) {
 	case "BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "InvalidDigest":

@@ -37,9 +37,9 @@ const (
 	codeInvalidRange = "InvalidRange"
 )
 
-// newRetryer returns the SDK's standard retryer with this package's pauses. It has no token bucket, which would fail
-// calls because others failed; backoff is enough. heard says that the server has answered before: then an unknown
-// host name is a passing failure, not a wrong address.
+// newRetryer returns the SDK's standard retryer with this package's pauses. It has no token bucket, which would fail a
+// call because of failures of other calls; backoff is sufficient. heard reports that the server has answered before: an
+// unknown host name then is a temporary failure, not a wrong address.
 func newRetryer(o Options, heard *atomic.Bool) aws.Retryer {
 	throttles := retry.IsErrorThrottles(retry.DefaultThrottles)
 	return retry.NewStandard(func(s *retry.StandardOptions) {
@@ -76,8 +76,8 @@ func broken(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.As(err, &stall)
 }
 
-// unanswered reports whether a request was sent and got no answer, so that it is unknown if, or when, it takes
-// effect. A failure or throttling is an answer, but not one of a gateway that got none itself.
+// unanswered reports whether a request was sent and got no answer, so that it may still take effect. A failure or
+// throttling is an answer, unless it comes from a gateway that got none itself.
 func unanswered(err error) bool {
 	send, op := (*smithyhttp.RequestSendError)(nil), (*net.OpError)(nil)
 	if errors.As(err, &send) {
@@ -92,7 +92,7 @@ func unanswered(err error) bool {
 	return broken(err)
 }
 
-// answered makes a request until it has an answer, and reports whether an earlier try got none.
+// answered repeats a request until it gets an answer. late reports that an earlier attempt got none.
 func (b *Bucket) answered(ctx context.Context, request func(...func(*s3.Options)) error) (late bool, err error) {
 	for attempt := 1; ; attempt++ {
 		err = request(sendOnce)
@@ -106,8 +106,8 @@ func (b *Bucket) answered(ctx context.Context, request func(...func(*s3.Options)
 	}
 }
 
-// head makes a HEAD request, and once more if it is refused. The answer has no body, so the SDK cannot know that the
-// server refused the date, but it has taken over the server's date for the next request.
+// head makes a HEAD request, and once more if it is refused. The answer has no body, so the SDK cannot see that the
+// server refused the date. But it has adopted the server's date for the next request.
 func head[T any](request func() (T, error)) (T, error) {
 	out, err := request()
 	if status(err) == http.StatusForbidden {
@@ -116,7 +116,7 @@ func head[T any](request func() (T, error)) (T, error) {
 	return out, err
 }
 
-// sendOnce is for a request that must not be repeated blindly if no answer came.
+// sendOnce is for a request that must not be repeated without a check if no answer came.
 func sendOnce(o *s3.Options) {
 	if r, ok := o.Retryer.(aws.RetryerV2); ok {
 		o.Retryer = once{r}
@@ -129,7 +129,7 @@ func (r once) IsErrorRetryable(err error) bool {
 	return !unanswered(err) && r.RetryerV2.IsErrorRetryable(err)
 }
 
-// jitter is the pause after so many attempts.
+// jitter is the pause after the given number of attempts.
 func jitter(base time.Duration, attempts int) time.Duration {
 	bound := base << min(max(attempts-1, 0), 20)
 	if bound <= 0 || bound > maxBackoff {
@@ -138,7 +138,7 @@ func jitter(base time.Duration, attempts int) time.Duration {
 	return rand.N(bound + 1)
 }
 
-// pause waits after so many attempts.
+// pause waits after the given number of attempts.
 func (b *Bucket) pause(ctx context.Context, attempts int) error {
 	if backoff.Wait(ctx, jitter(b.o.Backoff, attempts)) != nil {
 		return ctx.Err()

@@ -46,13 +46,13 @@ func newHTTPClient(o Options, heard *atomic.Bool) aws.HTTPClient {
 	return &watchedClient{client: client, patience: o.Patience, heard: heard, trying: o.Trying}
 }
 
-// onlyHTTP1 keeps parts from sharing a connection, and so its window and its fate.
+// onlyHTTP1 keeps parts from sharing a connection, and with it a flow-control window and failures.
 func onlyHTTP1(t *http.Transport) {
 	t.ForceAttemptHTTP2 = false
 	t.TLSNextProto = nil
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
-	if t.TLSClientConfig != nil { // an earlier use has set its protocols
+	if t.TLSClientConfig != nil { // it may allow HTTP/2 from an earlier use
 		t.TLSClientConfig = t.TLSClientConfig.Clone()
 		t.TLSClientConfig.NextProtos = nil
 	}
@@ -61,22 +61,22 @@ func onlyHTTP1(t *http.Transport) {
 // patienceKey is the context key of patient.
 type patienceKey struct{}
 
-// patient is a context whose requests may be quiet for d, for operations that take the server long.
+// patient returns a context whose requests may be without progress for d, for slow operations of the server.
 func patient(ctx context.Context, d time.Duration) context.Context {
 	return context.WithValue(ctx, patienceKey{}, d)
 }
 
-// A watchedClient cancels requests that make no progress. Time in which the caller does not read the answer does not
-// count.
+// A watchedClient cancels requests that make no progress. Time during which the caller does not read the answer is not
+// counted.
 type watchedClient struct {
 	client   aws.HTTPClient
 	patience time.Duration
 	heard    *atomic.Bool // an answer has come
 	trying   func(error)  // Options.Trying
-	silent   atomic.Int64 // when the first attempt since the last answer began, in Unix nanoseconds; 0: the last attempt got an answer
+	silent   atomic.Int64 // begin of the first attempt since the last answer, ns since 1970; 0: none
 }
 
-// quiet is how long to be without an answer before Options.Trying is called.
+// quiet is the time without an answer after which Options.Trying is called.
 const quiet = 2 * time.Second
 
 // unheard records an attempt that got no answer.
