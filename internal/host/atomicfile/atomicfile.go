@@ -1,9 +1,9 @@
-// Package atomicfile puts whole files in place: a file is written aside and renamed, so that a reader, or a crash,
-// finds the old file or the new one and nothing between.
+// Package atomicfile replaces whole files: a file is written aside and renamed, so that readers, even after a crash,
+// find either the old file or the new one.
 //
-// The file written aside must be on the same file system as its destination. A crash leaves it there, and the
-// folder's owner clears it. In folders that are never cleared, use [NewHidden], which leaves nothing as far as the
-// system can.
+// The file written aside must be on the same file system as its destination. A crash leaves it there, and the folder's
+// owner must remove it. In folders that are never cleaned, use [NewHidden], which leaves nothing where the system
+// allows that.
 package atomicfile
 
 import (
@@ -14,13 +14,13 @@ import (
 	"path/filepath"
 )
 
-// File is a file being written aside. It ends with exactly one successful [File.Replace] or [File.Create], or with
-// [File.Discard]. It is not safe for concurrent use.
+// File is a file that is being written aside. It ends with exactly one successful [File.Replace] or [File.Create], or
+// with [File.Discard]. It is not safe for concurrent use.
 type File struct {
 	*os.File
 	done bool
 
-	unnamed bool // without a name: nothing to rename or to remove
+	unnamed bool // it has no name to rename or to remove
 	name    string
 	perm    fs.FileMode // of the named file that replaces an unnamed one
 }
@@ -83,7 +83,7 @@ func move(from, to string, replace bool) error {
 	return RenameExclusive(from, to)
 }
 
-// Options say how a file is written. The zero value writes beside the destination, with mode 0644, without sync.
+// Options adjust WriteFile and CreateFile. The zero value writes beside the destination, with mode 0644, without sync.
 type Options struct {
 	Aside string      // folder to write in; "" is the destination's own
 	Perm  fs.FileMode // 0 is 0644
@@ -133,7 +133,8 @@ func (o Options) write(path string, data []byte, commit func(*File, string) erro
 	return nil
 }
 
-// SyncDir makes the names in a folder survive power loss: those made, renamed or removed there before the call.
+// SyncDir makes changes of a folder's entries survive power loss: all entries that were made, renamed or removed before
+// the call.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

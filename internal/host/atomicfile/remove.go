@@ -7,8 +7,7 @@ import (
 	"path/filepath"
 )
 
-// RemoveAll removes a tree even if its owner has removed their own permissions, as a command may do. A missing tree
-// is no error.
+// RemoveAll removes a tree even if a command has removed the owner's permissions in it. A missing tree is no error.
 func RemoveAll(path string) error {
 	err := os.RemoveAll(path)
 	if !errors.Is(err, fs.ErrPermission) {

@@ -22,12 +22,13 @@ func UnnamedUnsupported(err error) bool { return unnamedUnsupported(err) }
 // CanLinkOpen reports whether LinkOpen can work; on Linux it needs /proc.
 func CanLinkOpen() bool { return canLinkOpen() }
 
-// LinkOpen gives the very file that f has open the name path, whatever happened to its other names. If path exists,
-// the error matches [fs.ErrExist].
+// LinkOpen gives the open file f the name path, whatever happened to its other names. If path exists, the error matches
+// [fs.ErrExist].
 func LinkOpen(f *os.File, path string) error { return linkOpen(f, path) }
 
-// NewHidden begins a file in dir that is to get the given name there. Where possible it has no name until then, so
-// that a crash leaves nothing of it; elsewhere its name begins with "." and the given one. The umask applies to perm.
+// NewHidden begins a file in dir that will get the given name there. Where possible it has no name until then, so that
+// a crash leaves nothing of it; elsewhere it has a name that begins with "." and the given one. The umask applies to
+// perm.
 func NewHidden(dir, name string, perm fs.FileMode) (*File, error) {
 	if canLinkOpen() {
 		f, err := createUnnamed(dir, perm)
@@ -41,8 +42,8 @@ func NewHidden(dir, name string, perm fs.FileMode) (*File, error) {
 	return newHiddenNamed(dir, name, perm)
 }
 
-// NewScratch makes a file in dir without a final name, for use until it is discarded. Where an open file must have a
-// name, it has a hidden one, and a crash leaves it.
+// NewScratch makes a file in dir without a final name, for use until it is discarded. On systems where an open file
+// must have a name, it has a hidden one, and a crash leaves the file.
 func NewScratch(dir, name string) (*File, error) {
 	f, err := NewHidden(dir, name, 0o600)
 	if err == nil && !f.unnamed {
@@ -74,8 +75,8 @@ func eachHidden(dir, name string, do func(path string) error) error {
 	}
 }
 
-// link gives a file without a name the name path. To replace an existing file it takes a hidden name, between two
-// system calls.
+// link gives a file without a name the name path. To replace an existing file, it first gives the file a hidden name,
+// and then renames it.
 func (f *File) link(path string, replace bool) error {
 	err := linkOpen(f.File, path)
 	if err == nil || errors.Is(err, fs.ErrExist) && !replace {

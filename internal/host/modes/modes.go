@@ -17,7 +17,7 @@ import (
 type Access string
 
 const (
-	Umask   Access = ""        // as the umask allows; of repositories that do not say
+	Umask   Access = ""        // as the umask allows; for repositories without a setting
 	Private Access = "private" // the owner
 	Group   Access = "group"   // the folder's group
 	World   Access = "world"   // the folder's group; all users can read
@@ -26,10 +26,10 @@ const (
 // Known reports whether this program knows a.
 func (a Access) Known() bool { return a == Umask || a == Private || a.Shared() }
 
-// Shared reports whether other users are to write in the repository.
+// Shared reports whether other users may write in the repository.
 func (a Access) Shared() bool { return a == Group || a == World }
 
-// Modes are those of one repository. The zero value is Umask.
+// Modes are the modes of one repository. The zero value is Umask.
 type Modes struct {
 	access Access
 	root   string
@@ -67,11 +67,11 @@ func (m Modes) Folder() fs.FileMode {
 	return mode
 }
 
-// Exact reports whether the umask must not clear bits of the modes. For a private repository it may: no usual umask
-// clears bits of the owner.
+// Exact reports whether the modes must be set exactly, without regard to the umask. A private repository does not need
+// this, since no usual umask clears bits of the owner.
 func (m Modes) Exact() bool { return m.access.Shared() && runtime.GOOS != "windows" }
 
-// Fix gives a file that was made with perm that mode, whatever bits the umask has cleared.
+// Fix restores the bits of perm that the umask cleared when the file was made.
 func (m Modes) Fix(f *os.File, perm fs.FileMode) error {
 	if !m.Exact() {
 		return nil
@@ -84,12 +84,12 @@ func (m Modes) Mkdir(path string) error {
 	if !m.Exact() {
 		return os.Mkdir(path, m.Folder())
 	}
-	// The name is that of a dead session, so that a sweep removes what a crash leaves. If a sweep comes before the
-	// rename, the rename fails as if the folder above were missing, and the caller tries again.
+	// The name looks like that of a dead session, so that a sweep removes the folder after a crash. If a sweep comes
+	// before the rename, the rename fails as if the folder above were missing, and the caller tries again.
 	aside := filepath.Join(m.root, "tmp", fmt.Sprintf("session-folder-%d-%08x", os.Getpid(), rand.Uint32()))
 	err := os.Mkdir(aside, 0o700)
 	if errors.Is(err, fs.ErrNotExist) {
-		return m.mkdirThere(path) // it is tmp itself, or tmp was cleared by hand
+		return m.mkdirThere(path) // path is tmp itself, or tmp was removed by hand
 	}
 	if err == nil {
 		err = os.Chmod(aside, m.Folder())
@@ -108,7 +108,7 @@ func (m Modes) Mkdir(path string) error {
 	return m.mkdirThere(path) // this file system cannot rename exclusively
 }
 
-// mkdirThere makes a folder in place, and then gives it its mode.
+// mkdirThere makes a folder at its final path, and then sets its mode.
 func (m Modes) mkdirThere(path string) error {
 	if err := os.Mkdir(path, m.Folder().Perm()); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (m Modes) mkdirThere(path string) error {
 	return os.Chmod(path, m.Folder())
 }
 
-// MkdirAll makes a folder in the repository, or the repository's own, and missing ones above it.
+// MkdirAll makes a folder in the repository, or the repository's own folder, with missing folders above it.
 func (m Modes) MkdirAll(path string) error {
 	const tries = 20 // another process may remove empty folders meanwhile
 	var err error

@@ -1,4 +1,4 @@
-// Package process identifies processes: by pid, start time and boot, as pids are reused.
+// Package process identifies processes by pid, start time and boot, since a pid alone is reused.
 package process
 
 import (
@@ -6,8 +6,7 @@ import (
 	"sync"
 )
 
-// ID identifies one process for as long as records are kept: the pid alone is
-// reused.
+// ID identifies one process permanently, unlike a pid.
 type ID struct {
 	PID          int
 	StartTime    uint64 // in the system's own unit; on Linux clock ticks since boot
@@ -16,13 +15,13 @@ type ID struct {
 	Host         string // this machine, as far as it can be identified
 }
 
-// Host is what all processes have in common that see each other's pids.
+// Host identifies a set of processes that see each other's pids.
 type Host struct {
 	BootID, PIDNamespace, Name string
 }
 
-// LocalHost identifies this host as processes here see it. It is read once: only the name can change while this
-// process lives, and a changed name only makes processes unknown.
+// LocalHost identifies this host as processes here see it. It is read once: during the life of this process only the
+// host's name can change, and then recorded processes merely count as unknown.
 func LocalHost() Host { return localHost() }
 
 var localHost = sync.OnceValue(readLocalHost)
@@ -44,9 +43,8 @@ func (h Host) Identify(pid int, start uint64) ID {
 	return ID{PID: pid, StartTime: start, BootID: h.BootID, PIDNamespace: h.PIDNamespace, Host: h.Name}
 }
 
-// Alive reports whether the process runs. It is known only where it can be proven:
-// on the recorded host, since the recorded boot, in the recorded pid namespace. On
-// the recorded host after another boot the process is known to be dead. A zombie
+// Alive reports whether the process runs. known is true only if this can be proven: on the recorded host, in the
+// recorded boot and pid namespace. On the recorded host after another boot the process is known to be dead. A zombie
 // counts as dead.
 func Alive(p ID) (alive, known bool) { return aliveOn(LocalHost(), p) }
 

@@ -37,7 +37,7 @@ func running(pid int, start uint64) (alive, known bool) {
 	if err == nil {
 		return kinfoStart(info) == start && info.Proc.P_stat != zombie, true
 	}
-	// No such process gives an empty answer, which is an error of size.
+	// A missing process gives an empty result, which the library reports as an error of size.
 	if errors.Is(err, unix.EIO) || errors.Is(err, unix.ESRCH) {
 		return false, unix.Kill(pid, 0) == unix.ESRCH
 	}

@@ -20,9 +20,8 @@ func readLocalHost() Host {
 	// Kernels without namespaces have no such link, for any process.
 	h.PIDNamespace, _ = os.Readlink("/proc/self/ns/pid")
 	h.Name, _ = os.Hostname()
-	// Host names repeat ("localhost"), and mistaking another machine's process
-	// for a dead one of ours would be harmful. The machine id is confidential,
-	// so that only a digest of it is used.
+	// Host names are not unique ("localhost"), and a live process of another machine must not count as a dead one of
+	// this machine. The machine id is confidential, so only a digest of it is used.
 	for _, file := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
 		if id, err := os.ReadFile(file); err == nil && len(id) > 0 {
 			digest := sha256.Sum256(append([]byte("e3 host "), id...))
@@ -53,7 +52,7 @@ func running(pid int, start uint64) (alive, known bool) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return false, false
 	}
-	// /proc may hide the processes of other users; the kernel does not.
+	// /proc may hide the processes of other users; kill does not.
 	if unix.Kill(pid, 0) == unix.ESRCH {
 		return false, true
 	}

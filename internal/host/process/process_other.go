@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Boot id and start time are not read on this system, so that nothing about a
-// recorded process is ever known: liveness must come from its claim or lease.
+// Boot id and start time are not read on this system, so the state of a recorded process is always unknown, and only
+// its claim or lease shows whether it lives.
 
 func readLocalHost() Host {
 	name, _ := os.Hostname()
