@@ -70,7 +70,7 @@ type answering struct {
 	tasks  []answered // by index of the graph
 }
 
-// answered is what was found for a task.
+// answered is the result of the search for a task.
 type answered struct {
 	found  bool
 	output objectstore.Hash // of the execution that a start would use

@@ -64,8 +64,7 @@ func (r *Repository) exporter(o ExportOptions) *exporter {
 var ErrFileExists = errors.New("the file exists")
 
 // ExportWorkspace writes a workspace to a zip at path: its latest run that has ended, all executions of that run, and
-// the executions that answer the workspace's datasets, whichever run made them. The zip is written completely or not
-// at all.
+// the executions of its present results, whichever run made them. The zip is written completely or not at all.
 func (r *Repository) ExportWorkspace(ctx context.Context, ws, path string, o ExportOptions) (*Exported, error) {
 	x := r.exporter(o)
 	return x.to(ctx, path, func(ctx context.Context, out *os.File) (*Exported, error) {

@@ -91,7 +91,7 @@ func DecodeSignedProof(data []byte) (*SignedProof, error) {
 	return &SignedProof{s, *p}, nil
 }
 
-// DecodeAnyProof reads a proof, signed or not, whatever its signature says.
+// DecodeAnyProof reads a proof, signed or not, and does not check the signature.
 func DecodeAnyProof(data []byte) (*Proof, error) {
 	if signed, err := DecodeSignedProof(data); err == nil {
 		return &signed.Proof, nil
