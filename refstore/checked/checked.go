@@ -1,6 +1,6 @@
-// Package checked adds checksums to records, so that a damaged record is never taken for what was written: reading it
-// returns an error that wraps [refstore.ErrDamaged] and names the record (doc/design.md, "Sums"). It decorates any
-// record store. seal.go has the bytes; kind.go says where each kind of record has its sum.
+// Package checked adds checksums to records, so that damage is detected: reading a damaged record returns an error that
+// wraps [refstore.ErrDamaged] and names the record (doc/design.md, "Sums"). It decorates any record store. seal.go
+// defines the bytes; kind.go defines the place of the sum in each kind of record.
 package checked
 
 import (
@@ -22,7 +22,7 @@ type Backend interface {
 // Records are records with sums. Every writer to the backend must go through this package.
 type Records struct {
 	store Backend
-	// atomic says that value and fields are written together: no reader and no crash sees only some of them.
+	// atomic means that value and fields are written together: no reader sees only some of them, even after a crash.
 	atomic bool
 }
 
@@ -70,7 +70,7 @@ func (r *Records) get(ctx context.Context, key refstore.Key, fields []string) (r
 	}
 }
 
-// damaged returns what is whole of a record, and an error with the reason for the rest.
+// damaged returns the intact parts of a record, and an error with the reason why the rest is missing.
 func damaged(rec refstore.Record, why error) (refstore.Record, error) {
 	return rec, fmt.Errorf("record %q is %w: %w", rec.Key, refstore.ErrDamaged, why)
 }
@@ -87,7 +87,7 @@ func (r *Records) PutSync(ctx context.Context, rec refstore.Record) (refstore.Ve
 
 func (r *Records) put(ctx context.Context, rec refstore.Record, put func(context.Context, refstore.Record) (refstore.Version, error)) (refstore.Version, error) {
 	if rec.Validate() != nil {
-		return put(ctx, rec) // the read reports it
+		return put(ctx, rec) // the caller's read reports the damage
 	}
 	k := kindOf(rec.Key.Partition)
 	old, err := r.replaced(ctx, k, rec)
@@ -121,7 +121,7 @@ func (r *Records) replaced(ctx context.Context, k kind, rec refstore.Record) (*r
 	if errors.Is(err, refstore.ErrNotFound) || err == nil && old.Version != rec.Version {
 		return nil, fmt.Errorf("put %q: %w", rec.Key, refstore.ErrConflict)
 	}
-	if errors.Is(err, refstore.ErrDamaged) { // it is replaced
+	if errors.Is(err, refstore.ErrDamaged) { // a damaged record is replaced
 		return nil, nil
 	}
 	return &old, err

@@ -10,7 +10,7 @@ import (
 	"e3/refstore"
 )
 
-// kind says where the sums of a record are.
+// kind is the place of a record's sums.
 type kind int
 
 const (
@@ -20,7 +20,7 @@ const (
 	within             // the value has the reference's format: its sum is in the trailer of a field that is always present
 )
 
-// fieldDetail is the field of an execution that holds the sums of what is beside it.
+// fieldDetail is the field of an execution that holds the sums of the value and of other fields.
 const fieldDetail = "detail.beast2"
 
 func kindOf(partition string) kind {
@@ -36,7 +36,7 @@ func kindOf(partition string) kind {
 	return own
 }
 
-// witnessed reports whether the absence of a record in a partition is an answer: nothing is pinned, set, followed or
+// witnessed reports whether the absence of a record in a partition has a meaning: nothing is pinned, set, followed or
 // waiting. Such records have a witness beside them, so that a removed record differs from one that never existed.
 func witnessed(partition string) bool {
 	name, rest, _ := strings.Cut(partition, "/")
@@ -52,7 +52,7 @@ func witnessed(partition string) bool {
 	return false
 }
 
-// sealField is the field that has the seal.
+// sealField is the field that holds the seal.
 func (k kind) sealField() string {
 	if k == within {
 		return fieldDetail
@@ -68,12 +68,12 @@ func (k kind) foreign(field string) bool {
 	return k == plain || k == within && (field == "output" || k.unsummed(field))
 }
 
-// unsummed reports whether a field has no sum here: logs are streams where they are long.
+// unsummed reports whether a field has no sum: a log, since long logs are streams.
 func (k kind) unsummed(field string) bool {
 	return k == within && (field == "stdout.txt" || field == "stderr.txt")
 }
 
-// ask returns the fields needed to read and check the given ones. The seal comes last, as writers write it first.
+// ask returns the fields needed to read and check the given ones. The seal comes last, because writers write it first.
 func (k kind) ask(fields []string) []string {
 	if !k.sealed() {
 		return fields
@@ -82,8 +82,8 @@ func (k kind) ask(fields []string) []string {
 	return append(rest, k.sealField())
 }
 
-// open checks a record that was read with ask, and removes the trailers. The error says what is wrong; the undamaged
-// parts come with it.
+// open checks a record that was read with ask, and removes the trailers. An error describes the damage; the intact
+// parts are returned with it.
 func (k kind) open(rec refstore.Record, fields []string) (refstore.Record, error) {
 	if k == plain {
 		return rec, nil
@@ -219,7 +219,7 @@ func (k kind) renew(rec refstore.Record, old *refstore.Record) (seal, []byte) {
 		}
 		if err == nil && was != nil {
 			s.keep(*was, *old)
-			if len(old.Value) == 0 { // or a value cut to nothing would pass as the earlier one
+			if len(old.Value) == 0 { // otherwise a truncated value would pass as the earlier one
 				delete(s.sums, "")
 			}
 			if !given {
@@ -236,7 +236,7 @@ func (k kind) renew(rec refstore.Record, old *refstore.Record) (seal, []byte) {
 	return s, detail
 }
 
-// keep copies what an older seal says of fields, and those of its sums that match the bytes present.
+// keep copies the field names of an older seal, and those of its sums that match the existing bytes.
 func (s *seal) keep(was seal, old refstore.Record) {
 	for name := range was.has {
 		s.has[name] = true

@@ -17,9 +17,10 @@ import (
 //
 //	<content> "\ne3sum" {" " entry} " " <8 hex> "\n"
 //
-// The hex is the CRC-32C of key, field, content and entries. It finds every damage within four bytes, and all but one
-// in four thousand million of any other. It does not protect against intent: a process that can write records can
-// write sums. The key is part of it, so that the bytes of one record in the place of another count as damage.
+// The hex is the CRC-32C of key, field, content and entries. It detects every damage within four bytes, and all other
+// damage except for one case in four thousand million. It does not protect against attackers: a process that can write
+// records can write sums. The key is part of it, so that the bytes of one record in the place of another count as
+// damage.
 const tag = "\ne3sum"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -39,12 +40,12 @@ func sumOf(key refstore.Key, field string, parts ...[]byte) uint32 {
 
 // seal is the content of a trailer: the sums of bytes beside it in the same record.
 type seal struct {
-	// sums has the allowed sums of the value "" and of fields. Where a crash can come between two writes, two are
-	// allowed: of the old bytes and the new.
+	// sums has the allowed sums of the value "" and of fields. If a crash can occur between two writes, two sums are
+	// allowed: of the old bytes and of the new ones.
 	sums map[string][]uint32
 	// has lists the fields that exist and have a trailer of their own.
 	has map[string]bool
-	// bare says that the field with the trailer exists for the trailer only, and is not part of the record.
+	// bare means that the field with the trailer exists only for the trailer, and is not part of the record.
 	bare bool
 }
 
@@ -86,7 +87,7 @@ func enclose(key refstore.Key, field string, content []byte, s seal) []byte {
 	return append(append(append(out, ' '), digits(sumOf(key, field, content, entries))...), '\n')
 }
 
-// disclose removes the trailer. Its error says what is wrong.
+// disclose removes the trailer. Its error describes the damage.
 func disclose(key refstore.Key, field string, data []byte) (content []byte, s seal, err error) {
 	at := bytes.LastIndex(data, []byte(tag))
 	if at < 0 {

@@ -12,7 +12,7 @@ import (
 )
 
 // Where the value and fields of a record are written together, they are also removed together. There a witness is a
-// record of its own in the same partition, directly behind its record, so that a listing has both for one request. It
+// separate record in the same partition, directly behind its record, so that a listing reads both with one request. It
 // has no value, and no other name has its suffix.
 //
 // It is written after a new record, and removed before its record is deleted. So a witness alone means that its
@@ -50,7 +50,7 @@ func settled(err error) error {
 	return err
 }
 
-// dismiss removes the witness of a record, and returns false if there is none.
+// dismiss removes the witness of a record, and returns false if the record has none.
 func (r *Records) dismiss(ctx context.Context, key refstore.Key) (bool, error) {
 	w, err := r.store.Get(ctx, witnessOf(key))
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -76,7 +76,7 @@ func (r *Records) deleteApart(ctx context.Context, key refstore.Key, v refstore.
 	return r.store.Delete(ctx, key, v)
 }
 
-// missed reports whether a record that was not found has a witness; again says that the record now exists.
+// missed reports whether a record that was not found has a witness; again reports that the record exists now.
 func (r *Records) missed(ctx context.Context, key refstore.Key) (gone, again bool, err error) {
 	before, err := r.store.Get(ctx, witnessOf(key))
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -88,7 +88,7 @@ func (r *Records) missed(ctx context.Context, key refstore.Key) (gone, again boo
 	if _, err = r.store.Get(ctx, key); !errors.Is(err, refstore.ErrNotFound) {
 		return false, true, err
 	}
-	// If it had been deleted since the first read, so would the witness.
+	// A deletion since the first read would have removed the witness too.
 	after, err := r.store.Get(ctx, witnessOf(key))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return false, false, nil
@@ -96,11 +96,11 @@ func (r *Records) missed(ctx context.Context, key refstore.Key) (gone, again boo
 	return err == nil && after.Version == before.Version, after.Version != before.Version, err
 }
 
-// settings is the partition that every start reads, most often to find nothing. One listing answers that; a lookup
-// and one of the witness would be two requests.
+// settings is the partition that every start reads, usually without finding a record. A listing takes one request for
+// this, while lookups of the record and of its witness would take two.
 const settings = "SETTINGS"
 
-// getListed is get by a listing.
+// getListed reads a record like get, but by a listing.
 func (r *Records) getListed(ctx context.Context, key refstore.Key, fields []string) (refstore.Record, error) {
 	found, err := r.pair(ctx, refstore.Query{Partition: key.Partition, Prefix: key.Sort, Fields: fields})
 	if err != nil {
@@ -154,8 +154,8 @@ func (r *Records) listApart(ctx context.Context, q refstore.Query) iter.Seq2[ref
 	}
 }
 
-// pair lists what q asks for, in order. For a record that is gone it returns the key and an error, to be checked by
-// another read.
+// pair lists the records that q asks for, in order. For a record that seems to be gone it returns the key and an error,
+// to be checked by another read.
 func (r *Records) pair(ctx context.Context, q refstore.Query) ([]listed, error) {
 	k, all := kindOf(q.Partition), q
 	all.Limit, all.Fields = 0, k.ask(q.Fields)

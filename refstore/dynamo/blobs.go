@@ -15,9 +15,9 @@ import (
 	"e3/refstore"
 )
 
-// Blobs keeps data too large for an item, under relative names of the form "records/…" and "streams/…". A name is put
-// once and never changes. Absence is [refstore.ErrNotFound]; a blob is visible everywhere once it was put. Blobs
-// retries by itself what can be retried.
+// Blobs keeps data that is too large for an item, under relative names of the form "records/…" and "streams/…". A name
+// is put once and never changes. An absent blob is [refstore.ErrNotFound]; a blob is visible everywhere once it was
+// put. Implementations retry failed requests themselves.
 type Blobs interface {
 	PutBlob(ctx context.Context, name string, data []byte) error
 	// OpenBlob reads from offset on, which is not beyond the end.
@@ -53,7 +53,8 @@ const blobMagic = "e3 blob 1\n"
 // maxBlobHeader bounds the header of a blob: twice the limits of keys, and their lengths.
 const maxBlobHeader = len(blobMagic) + 2*binary.MaxVarintLen64 + 2*(2048+1024)
 
-// blobHeader names the item that a blob belongs to, so that a leftover blob can be judged.
+// blobHeader names the item that a blob belongs to, so that RemoveLeftovers can check whether the item still names the
+// blob.
 func blobHeader(k itemKey) []byte {
 	h := []byte(blobMagic)
 	for _, s := range []string{k.pk, k.sk} {
@@ -103,7 +104,7 @@ func (s *table) openBlob(ctx context.Context, name string, k itemKey, offset, si
 	}{io.LimitReader(r, size-offset), r}, nil
 }
 
-// errShort says that a blob ends before its size, as a connection that breaks does not.
+// errShort says that a blob is shorter than its size; a broken connection has another error.
 var errShort = errors.New("the blob is cut")
 
 // readBlob reads size bytes of data from an offset on.
@@ -113,7 +114,7 @@ func (s *table) readBlob(ctx context.Context, name string, k itemKey, size int64
 		return nil, err
 	}
 	defer r.Close()
-	// The item's size may be a lie: memory grows with the actual data.
+	// The size in the item may be wrong, so memory grows with the actual data.
 	var data bytes.Buffer
 	if n, err := io.Copy(&data, r); err != nil || n < size {
 		if err == nil {
@@ -140,7 +141,7 @@ func (s *table) readInto(ctx context.Context, into []byte, name string, k itemKe
 // cleanupTime bounds the deletion of unnamed blobs.
 const cleanupTime = 10 * time.Second
 
-// deleteBlobs deletes blobs that no item names any more. RemoveLeftovers takes those that it cannot delete.
+// deleteBlobs deletes blobs that no item names any more. RemoveLeftovers later deletes those that it cannot delete.
 func (s *table) deleteBlobs(ctx context.Context, names []string) {
 	if len(names) == 0 {
 		return

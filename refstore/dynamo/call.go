@@ -30,18 +30,18 @@ func newVersion() string {
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
-// fate says what a failed try of a request means.
+// fate is the meaning of a failed attempt of a request.
 type fate int
 
 const (
-	final   fate = iota // trying again would fail again
-	refused             // it did not happen, another try may
-	unknown             // it may have happened
-	skewed              // refused because of this machine's clock, which the SDK has corrected by the answer; a write asks Options.Permit anew
+	final   fate = iota // another attempt would fail too
+	refused             // it had no effect; another attempt may succeed
+	unknown             // it may have taken effect
+	skewed              // refused for a wrong clock, which the SDK has corrected; a write calls Options.Permit again
 )
 
-// judge classifies an error of a request that this process did not end itself. heard says that the server has
-// answered before: then an unknown host name is a passing failure, not a wrong address.
+// judge classifies the error of a request that this process did not cancel. heard reports that the server has answered
+// before: an unknown host name then is a temporary failure, not a wrong address.
 func judge(err error, heard bool) fate {
 	var api smithy.APIError
 	if errors.As(err, &api) {
@@ -79,14 +79,14 @@ func judge(err error, heard bool) fate {
 	return final
 }
 
-// quiet is how long a request is retried before Options.Trying is told.
+// quiet is the time for which a request is retried before Options.Trying is called.
 const quiet = 2 * time.Second
 
-// unheard is how long to try a server that never answered: a wrong address should show soon.
+// unheard is the patience with a server that never answered, so that a wrong address is reported soon.
 const unheard = 10 * time.Second
 
-// do makes a request until it succeeds or fails for good. doubt says that a try without an answer may have taken
-// effect, whatever the result. The error names the table.
+// do makes a request until it succeeds or fails for good. doubt reports that an attempt without an answer may have
+// taken effect, whatever the result is. The error names the table.
 func do[Out any](ctx context.Context, s *table, operation string, request func(context.Context) (Out, float64, error)) (out Out, doubt bool, err error) {
 	begin := time.Now()
 	limit := s.o.Backoff
@@ -209,7 +209,7 @@ func (e *requestError) Error() string {
 	}
 	var sent *url.Error
 	if errors.As(err, &sent) {
-		err = sent.Err // the table is named by failed
+		err = sent.Err // failed adds the table
 	}
 	return err.Error()
 }
@@ -242,7 +242,7 @@ func conditionFailed(err error) bool {
 	return errors.As(err, &failed)
 }
 
-// ask asks the server to report consumed capacity, if it is observed.
+// ask requests that the server reports consumed capacity, if there is an observer.
 func (s *table) ask() types.ReturnConsumedCapacity {
 	if s.o.Observe != nil {
 		return types.ReturnConsumedCapacityTotal
@@ -257,7 +257,7 @@ func units(c ...types.ConsumedCapacity) (sum float64) {
 	return sum
 }
 
-// one makes the capacity of an answer, which may be nil, a list.
+// one returns the capacity of an answer, which may be nil, as a list.
 func one(c *types.ConsumedCapacity) []types.ConsumedCapacity {
 	if c == nil {
 		return nil

@@ -11,11 +11,12 @@ import (
 	"e3/refstore"
 )
 
-// sweepers is how many items of a kind are checked at a time.
+// sweepers is the number of items of a kind that are checked at a time.
 const sweepers = 8
 
-// sweep checks the enumeration items of a partition key. An item that stands for nothing and has no date gets one. An
-// item is removed if its date is minDying before the beginning of every live session. left is how many items remain.
+// sweep checks the enumeration items of a partition key. An item without anything to enumerate gets a date if it has
+// none. An item is removed if its date is minDying before the beginning of every live session. left is the number of
+// items that remain.
 func (s *Store) sweep(ctx context.Context, pk string, before time.Time, nothing func(ctx context.Context, sk string) (bool, error), remove func(ctx context.Context, k itemKey, since int64) (bool, error)) (left int64, err error) {
 	var gone atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
@@ -55,8 +56,8 @@ func (s *Store) sweep(ctx context.Context, pk string, before time.Time, nothing 
 	return left - gone.Load(), err
 }
 
-// removeDead deletes enumeration items that have stood for nothing for long enough, and logs of executions without a
-// record. It takes a read for each item, and for each task.
+// removeDead deletes enumeration items that have had nothing to enumerate for long enough, and logs of executions
+// without a record. It takes a read for each item, and for each task.
 func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, err error) {
 	var count atomic.Int64
 	bury := func(ctx context.Context, k itemKey, since int64) (bool, error) {
@@ -66,7 +67,7 @@ func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, 
 		}
 		return gone, err
 	}
-	// The session that sends the logs writes the record, at the latest when the command has ended.
+	// The session that sends the logs also writes the record, no later than at the end of the command.
 	unrecorded := func(ctx context.Context, partition string) (bool, error) {
 		execution, ok := loggedBy(partition)
 		if !ok {

@@ -1,25 +1,25 @@
-// Package dynamo is a [refstore.Store] in a DynamoDB table, with streams and watches. It needs what every server of
-// that interface has: conditional writes of single items, consistent reads, queries of a partition. doc/format.md
-// describes the items.
+// Package dynamo is a [refstore.Store] in a DynamoDB table, with streams and watches. It needs only features of every
+// server with that interface: conditional writes of single items, consistent reads, queries of a partition.
+// doc/format.md describes the items.
 //
 // # Writing
 //
-// A record is one item, and so is the head of a stream. Every write of either is one conditional write, with a
-// version that the writer draws at random, so none recurs. An item also holds the version that it replaced. A write
-// whose answer was lost is retried; its condition then fails, and the item shows whether the first try succeeded: its
-// version, or the one that it replaced, is the one written. If there were two more writes since, the outcome cannot
-// be found out: the error says so, and is not ErrConflict. A try without an answer may also arrive late, after the
-// next has taken effect. Its condition fails then, unless it is a creation and the record has been deleted: then it
-// recreates the record. [Store.Create] reports when that can happen.
+// A record is one item, and so is the head of a stream. Every write of either is one conditional write, with a version
+// that the writer chooses at random, so no version recurs. An item also holds the version that it replaced. A write
+// whose answer was lost is retried. If the first attempt succeeded, the condition of the retry fails, and the item
+// shows the success: its version, or the one that it replaced, is the written one. After two more writes, the outcome
+// cannot be determined: the error says so, and is not ErrConflict. An attempt without an answer may also arrive late,
+// after the next one has taken effect. Then its condition fails, with one exception: a creation recreates the record if
+// it has been deleted. [Store.Create] reports if that can happen.
 //
-// Large data lies in a [Blobs], under names that are never reused. It is put before an item names it, and deleted
-// once no item does. [Store.RemoveLeftovers] removes what crashes leave there.
+// Large data is kept in a [Blobs], under names that are never reused. It is put before an item names it, and deleted
+// once no item does. [Store.RemoveLeftovers] removes blobs that crashes leave.
 //
 // # Faults
 //
 // After throttling, a server fault or a broken connection, a request is retried with exponential backoff and full
-// jitter, within the context and [Options.Patience]; after an unknown host name, only if the server has answered
-// under it before. The SDK's own retries are off: they do not tell whether a failed try may have happened.
+// jitter, within the context and [Options.Patience]; after an unknown host name, only if the server has answered under
+// it before. The SDK's own retries are off, because they do not report whether a failed attempt may have taken effect.
 package dynamo
 
 import (
@@ -43,7 +43,8 @@ import (
 // ErrNoTable reports that the table does not exist.
 var ErrNoTable = errors.New("the table does not exist")
 
-// Options say where a repository lies. The zero duration is the default given.
+// Options are the location of a repository and the parameters of its use. A zero duration means the default, which is
+// given behind it.
 type Options struct {
 	Config     aws.Config // region, credentials, HTTP client
 	Endpoint   string     // the server's URL; "" is AWS in the region of Config
@@ -51,28 +52,28 @@ type Options struct {
 	Repository string // a segment of every partition key: 1 to 64 of [A-Za-z0-9_.-], the first none of ".-"
 	Blobs      Blobs  // for data too large for an item
 
-	Attempt  time.Duration // how long one request may take; 10 s
-	Patience time.Duration // how long a request is retried; 2 min
-	Backoff  time.Duration // longest pause before the second try, doubled before each further one; 50 ms
-	Poll     time.Duration // how often a follower polls at first, an eighth of the longest interval later; 250 ms
-	Watch    time.Duration // how often a watch polls; 1 s
-	Pace     time.Duration // how often a stream that grows by lines is appended to, see StreamPace; 1 s
+	Attempt  time.Duration // timeout of one attempt; 10 s
+	Patience time.Duration // time for which a request is retried; 2 min
+	Backoff  time.Duration // longest pause before the second attempt, doubled before each further one; 50 ms
+	Poll     time.Duration // first interval at which a follower polls, an eighth of the longest one; 250 ms
+	Watch    time.Duration // interval at which a watch polls; 1 s
+	Pace     time.Duration // interval of appends to a stream that grows by lines, see StreamPace; 1 s
 
-	// Now dates dying items (see RemoveLeftovers), roughly: a day's error does no harm. nil is time.Now.
+	// Now dates dying items (see RemoveLeftovers). An error of less than a day is harmless. nil is time.Now.
 	Now func() time.Time
-	// Permit, which may be nil, decides whether a signed try of a write may be sent, by the partition of the
-	// records or streams and the date of the signature. A refused try fails with Permit's error, and is retried if
-	// the error is that of a retryable request.
+	// Permit, which may be nil, decides whether a signed attempt of a write may be sent, by the partition of the
+	// records or streams and the date of the signature. A refused attempt fails with Permit's error, and is retried if
+	// that error counts as retryable.
 	Permit func(ctx context.Context, partition string, signed time.Time) error
-	// Trying, which may be nil, is called when a try got no answer, or a server fault, and is retried, once the
-	// request has lasted 2 s. Several goroutines call it at once. It must not block.
+	// Trying, which may be nil, is called before a retry after a missing answer or a server fault, once the request has
+	// lasted 2 s. Several goroutines may call it at once. It must not block.
 	Trying func(error)
-	// Observe, which may be nil, is called after each request, failed ones included, with the capacity units that it
-	// took, by several goroutines at once. Servers report capacity only when asked, which this does.
+	// Observe, which may be nil, is called after each request, even a failed one, with the capacity units that it took.
+	// Several goroutines may call it at once. Only with Observe do requests ask the server to report capacity.
 	Observe func(operation string, units float64)
 }
 
-// maxBackoff is the longest pause between two tries.
+// maxBackoff is the longest pause between two attempts.
 const maxBackoff = 5 * time.Second
 
 // Store is one repository in a table. It is safe for concurrent use, by any number of processes.
@@ -114,8 +115,8 @@ func plain(name string) bool {
 	})
 }
 
-// Open returns a store. It makes no request: a table that does not exist is an [ErrNoTable] of the first call. An
-// ErrInvalid is about names.
+// Open returns a store. It makes no request: if the table does not exist, the first call returns [ErrNoTable]. Invalid
+// names are an ErrInvalid.
 func Open(o Options) (*Store, error) {
 	if err := checkTable(o.Table); err != nil {
 		return nil, err
@@ -162,7 +163,7 @@ func newClient(config aws.Config, endpoint string, more ...func(*dynamodb.Option
 		if endpoint != "" {
 			o.BaseEndpoint = aws.String(endpoint)
 		}
-		// As many connections stay open as callers make lookups at once.
+		// Keep as many connections open as callers make concurrent lookups.
 		switch c := config.HTTPClient.(type) {
 		case nil:
 			o.HTTPClient = manyConnections(awshttp.NewBuildableClient())

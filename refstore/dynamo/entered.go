@@ -15,31 +15,33 @@ import (
 	"e3/refstore"
 )
 
-// Enumeration items only say that there are others: TASKS, INPUTS and RUNS that a partition has records, PARTITION
-// that it has streams. They are put unconditionally before the first of these. A process remembers which it has put.
+// Enumeration items only show that other items exist: TASKS, INPUTS and RUNS show that a partition has records,
+// PARTITION that it has streams. An enumeration item is put unconditionally before the first of these. A process
+// remembers the ones that it has put.
 //
-// When its last record goes, an enumeration item is not deleted at once: a process that has put it may be about to
-// write a record. It gets a date of dying; putting it again removes the date. RemoveLeftovers deletes it once all
-// processes that lived at that date are gone, and it still stands for nothing. RemoveLeftovers also dates items that
-// stand for nothing and have no date: a crash came before the date, or before the record.
+// After the deletion of its last record, an enumeration item is not deleted at once, because a process that has put it
+// may be about to write a record. It gets a date of dying; another put of the item removes the date. RemoveLeftovers
+// deletes it once all processes that lived at that date are gone, if it still has nothing to enumerate. RemoveLeftovers
+// also dates items without a date that have nothing to enumerate: a crash came before the date, or before the record.
 //
-// A process may have put an item and be about to write the record when the item is dated. The item then keeps the
-// date, which does no harm: as long as that process lives, no item dated since it began is removed, and a process
-// that begins later puts the item again.
+// An item may be dated while a process that has put it is about to write the record. Then it keeps the date, which is
+// harmless: as long as that process lives, no item dated since its beginning is removed, and a process that begins
+// later puts the item again.
 
-// attrDying is when an item was first seen to stand for nothing, N: Unix milliseconds by some machine's clock.
+// attrDying is the time at which an item was first found to have nothing to enumerate, N: Unix milliseconds by some
+// machine's clock.
 const attrDying = "y"
 
-// minDying is how long a dying item stays at least: more than clocks differ.
+// minDying is the shortest time for which a dying item is kept. It must exceed the differences between clocks.
 const minDying = 24 * time.Hour
 
-// maxEntered bounds how many items a process remembers.
+// maxEntered bounds the number of items that a process remembers.
 const maxEntered = 1 << 16
 
 // enterVersion is the version of an enumeration item.
 const enterVersion = "0"
 
-// listingItems are the items that say that there is a record: those by which it is listed with others, and those by which it is found alone.
+// listingItems are the items that show that a record exists: above lists it among others, alone finds it by its id.
 func (s *table) listingItems(key refstore.Key) (above, alone []itemKey, err error) {
 	keys, err := standFor(key.Partition)
 	for _, key := range keys {
@@ -51,13 +53,13 @@ func (s *table) listingItems(key refstore.Key) (above, alone []itemKey, err erro
 	return above, alone, err
 }
 
-// partitionItem says that a partition has streams.
+// partitionItem is the item that shows that a partition has streams.
 func (s *table) partitionItem(partition string) itemKey {
 	kind, _, _ := strings.Cut(partition, "/")
 	return itemKey{s.pk(partitionPrefix, kind), partition}
 }
 
-// enter puts those items that this process has not put before, and with them others, which are put only once.
+// enter puts those of keys that this process has not put before, and together with them the items once.
 func (s *Store) enter(ctx context.Context, keys []itemKey, once ...itemKey) error {
 	var missing []itemKey
 	s.mu.Lock()
@@ -104,7 +106,7 @@ func (s *Store) forget(k itemKey) {
 	delete(s.entered, k)
 }
 
-// dying dates an item, if it exists and has no date.
+// dying gives an item a date, if it exists and has none.
 func (s *Store) dying(ctx context.Context, k itemKey) error {
 	s.forget(k)
 	_, _, err := s.table.updateItem(ctx, &dynamodb.UpdateItemInput{

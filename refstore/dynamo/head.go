@@ -16,13 +16,13 @@ import (
 
 // Attributes of a head, beside attrVersion and attrReplaced.
 const (
-	attrStream = "i" // S: drawn when the stream is created; a successor has another
+	attrStream = "i" // S: chosen at random when the stream is created; a later stream of this key has another
 	attrSize   = "n" // N: bytes
 	attrSealed = "x" // BOOL
-	attrCuts   = "g" // N: how often it was cut
+	attrCuts   = "g" // N: number of cuts
 	attrCutTo  = "c" // N: its size after the last cut
 	attrParts  = "p" // B: partSize bytes for each part
-	attrTail   = "t" // B: the bytes behind the last part
+	attrTail   = "t" // B: the bytes after the last part
 )
 
 // maxTail bounds the bytes in a head; more become a part.
@@ -31,7 +31,7 @@ const maxTail = 8 << 10
 // maxPart bounds a part: no append is longer, and no merge.
 const maxPart = 1 << 30
 
-// head is the item of a stream. One that is in use is not changed, nor are its slices.
+// head is the item of a stream. A head and its slices must not be changed once it is in use.
 type head struct {
 	version  string
 	replaced string
@@ -42,16 +42,16 @@ type head struct {
 	cutTo    int64
 	parts    []streamPart
 	tail     []byte
-	damage   error // why it is not what was written; size is then what its parts and its tail have
+	damage   error // the damage, if there is any; size is then that of its parts and its tail
 }
 
 // streamPart is a run of a stream's bytes that lies in a blob.
 type streamPart struct {
 	id   [16]byte
-	size int64 // how much of the blob counts: a cut shortens it
+	size int64 // number of bytes of the blob that count; a cut reduces it
 }
 
-// newPart draws a name for a part.
+// newPart chooses a random name for a part.
 func newPart(size int64) streamPart {
 	p := streamPart{size: size}
 	rand.Read(p.id[:]) // never fails
@@ -108,7 +108,7 @@ func number(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
-// decodeHead reads a head, whose writer is not trusted. In a damaged head, the parts and the tail that exist count.
+// decodeHead reads an untrusted head. Of a damaged head it keeps the parts and the tail that exist.
 func (s *table) decodeHead(k itemKey, item attributes) *head {
 	d := s.decode(k, item)
 	h := &head{
@@ -146,10 +146,10 @@ func (s *table) readHead(ctx context.Context, k itemKey) (*head, error) {
 	return s.decodeHead(k, item), nil
 }
 
-// shortLog reports whether a stream is also a field of an execution's record, with which short logs are written.
+// shortLog reports whether a stream may be a field of an execution's record, which is the form of short logs.
 func shortLog(sort string) bool { return sort == "stdout.txt" || sort == "stderr.txt" }
 
-// ShortLogs says that a log in a field of its execution's record is found as a stream.
+// ShortLogs reports that a log in a field of its execution's record can be read as a stream.
 func (s *Store) ShortLogs() bool { return true }
 
 // lookAt is readHead, and also finds streams that are fields of a record: the short logs of an execution.
@@ -173,6 +173,6 @@ func (s *Store) lookAt(ctx context.Context, key refstore.Key) (*head, error) {
 	if !ok {
 		return nil, nil
 	}
-	// It is written once, with the outcome, and so complete.
+	// The field is written once, with the outcome, so it is complete.
 	return &head{version: string(r.Version), stream: "field", size: int64(len(text)), sealed: true, tail: text}, nil
 }

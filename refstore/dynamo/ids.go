@@ -9,13 +9,13 @@ import (
 	"e3/refstore"
 )
 
-// Executions are found by their ids, in whatever partition, by id items: ID.EXECUTION/<repository>/<last digit of the
+// Executions are found by their ids, in any partition, through id items: ID.EXECUTION/<repository>/<last digit of the
 // id> · <id>/<task>/<inputs>. An id item is put before its record, with the enumeration items, and deleted after it.
 // After a crash an id item may have no record; readers of an id item read the record. The last digit of an id is
 // random: it spreads the items written at one time.
 const idPrefix = "ID."
 
-// idDigits are what ids end with.
+// idDigits are the possible last digits of ids.
 const idDigits = "0123456789abcdef"
 
 // idDigit returns the last digit of the id by which a record is found; ok is false for records that are not.
@@ -28,7 +28,8 @@ func idDigit(key refstore.Key) (digit string, ok bool) {
 }
 
 // FindExecutions yields the keys of the executions whose ids begin with prefix, which is in lower case. Some of the
-// records may be gone, or not exist yet. A whole id takes one request, a part of one takes one for each last digit.
+// records may be gone, or not exist yet. A complete id takes one request, a prefix one request for each possible last
+// digit.
 func (s *Store) FindExecutions(ctx context.Context, prefix string) iter.Seq2[refstore.Key, error] {
 	return func(yield func(refstore.Key, error) bool) {
 		if strings.Contains(prefix, "/") {
@@ -62,5 +63,5 @@ func executionOf(sk string) (key refstore.Key, ok bool) {
 
 const (
 	wholeID = 36 // the length of an id
-	idPage  = 16 // keys per request: a lookup of one also needs to know whether there is another
+	idPage  = 16 // keys per request; a lookup of one also checks whether there is a second one
 )

@@ -9,7 +9,7 @@ import (
 	"e3/refstore"
 )
 
-// index are the items that say that there are records.
+// index gives access to the items that show that records exist.
 type index struct{ s *Store }
 
 // Index implements [refstore.Indexed].

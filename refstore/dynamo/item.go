@@ -11,11 +11,11 @@ import (
 	"e3/refstore"
 )
 
-// Attributes of an item. Their names count as its size does.
+// Attributes of an item. Their names are short because they count towards the size of the item.
 const (
-	attrVersion  = "v"  // S: drawn by the writer
+	attrVersion  = "v"  // S: chosen by the writer
 	attrReplaced = "o"  // S: the version that this one replaced; absent in a new item
-	attrValue    = "d"  // B: the value; NULL: an empty value, which not every server takes as B; M: the blob that holds it
+	attrValue    = "d"  // B: the value; NULL: an empty value (not every server accepts an empty B); M: its blob
 	fieldPrefix  = "f:" // likewise, and the name of the field behind it
 )
 
@@ -26,11 +26,11 @@ const (
 	blobSum  = "h" // B: SHA-256
 )
 
-// maxItem is the size above which the parts of a record go to blobs, largest first, since a lookup reads all of an
+// maxItem is the size above which parts of a record are moved to blobs, largest first, since a lookup reads the whole
 // item.
 const maxItem = 32 << 10
 
-// keptInline is the size up to which a part stays in the item, whatever the item's size: a blob's name is as long.
+// keptInline is the size up to which a part always stays in the item, because the name of a blob would be as long.
 const keptInline = 128
 
 // part is the value or a field of a record: bytes, or the blob that holds them.
@@ -61,7 +61,7 @@ func (p *part) attribute() types.AttributeValue {
 	}}
 }
 
-// size is about how much the part adds to its item.
+// size estimates the part's contribution to the size of its item.
 func (p *part) size() int {
 	if p.blob == nil {
 		return len(p.name) + len(p.data)
@@ -78,8 +78,8 @@ func recordParts(r refstore.Record) []part {
 	return parts
 }
 
-// spill turns the largest parts into blobs until the item of k has at most limit bytes, or nothing large is left. It
-// returns those parts' data by blob name.
+// spill turns the largest parts into blobs until the item of k has at most limit bytes, or no large part is left. It
+// returns the data of these parts by blob name.
 func spill(k itemKey, parts []part, version string, limit int) map[string][]byte {
 	size := len(partitionKey) + len(k.pk) + len(sortKey) + len(k.sk) + 2*(1+len(version))
 	for i := range parts {
@@ -108,7 +108,7 @@ func spill(k itemKey, parts []part, version string, limit int) map[string][]byte
 	return out
 }
 
-// A badItemError says that this program does not write such an item.
+// A badItemError reports an item that this program cannot have written.
 type badItemError struct {
 	table string
 	key   itemKey
@@ -242,7 +242,7 @@ func safeBlobName(name string) bool {
 	return true
 }
 
-// blobsOf returns the blobs that an item of a record, or some of its attributes, name.
+// blobsOf returns the names of the blobs in an item of a record, or in some of its attributes.
 func (s *table) blobsOf(k itemKey, item attributes) (names []string, err error) {
 	d := s.decode(k, item)
 	for attr := range item {

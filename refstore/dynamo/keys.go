@@ -25,7 +25,7 @@ func (k itemKey) attributes() map[string]types.AttributeValue {
 	}
 }
 
-// Prefixes of the kind in partition keys that hold no records. A kind has no dot.
+// Prefixes of the kind in partition keys for items other than records. A kind has no dot.
 const (
 	streamPrefix    = "STREAM."    // heads of streams
 	partitionPrefix = "PARTITION." // partitions that hold streams
@@ -82,8 +82,8 @@ func enumerates(partition string) bool {
 	return kind == kindTasks || kind == kindInputs || kind == kindRuns
 }
 
-// standFor returns the keys of the enumeration records for a partition. ErrInvalid for a partition of executions or
-// runs that could not be found again.
+// standFor returns the keys of the enumeration records for a partition. It returns ErrInvalid for a partition of
+// executions or runs that could not be found again.
 func standFor(partition string) ([]refstore.Key, error) {
 	kind, rest, _ := strings.Cut(partition, "/")
 	switch segments := strings.Split(rest, "/"); kind {

@@ -12,10 +12,10 @@ import (
 	"e3/refstore"
 )
 
-// RemoveLeftovers removes what crashes and lost answers have left: blobs older than before that no item names, and
-// enumeration items whose records were deleted long ago. It returns how many it removed. before is not after the
-// beginning of any live session, so nothing that a process is about to name is removed. It may run at any time; it
-// reads each item with blobs once.
+// RemoveLeftovers removes the remains of crashes and lost answers: blobs older than before that no item names, and
+// enumeration items whose records were deleted long ago. It returns the number of removed things. before must not be
+// later than the beginning of any live session, so that nothing is removed that a process is about to name. It may run
+// at any time; it reads each item with blobs once.
 func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (removed int, err error) {
 	for _, kind := range []string{recordBlobs, streamBlobs} {
 		n, err := s.removeBlobs(ctx, kind, before)
@@ -28,7 +28,8 @@ func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (removed 
 	return removed + n, err
 }
 
-// removeBlobs checks a kind of blobs, an item's at a time: they share a folder, so a list has them together.
+// removeBlobs checks a kind of blobs. It handles the blobs of one item at a time: they share a folder, so they are
+// consecutive in a list.
 func (s *Store) removeBlobs(ctx context.Context, kind string, before time.Time) (removed int, err error) {
 	folder, names := "", []string(nil)
 	var bad error // about items that cannot be read: their blobs stay, the others are checked
@@ -48,7 +49,8 @@ func (s *Store) removeBlobs(ctx context.Context, kind string, before time.Time) 
 		if !blob.Modified.Before(before) {
 			continue
 		}
-		// Names may come in any order, and a folder may have many: asking twice costs one more read.
+		// Names may come in any order, and a folder may have many. If a folder is checked twice, that only costs one
+		// more read.
 		if dir := path.Dir(blob.Name) + "/"; dir != folder || len(names) == 1000 {
 			if err := end(); err != nil {
 				return removed, err
@@ -86,7 +88,7 @@ func (s *Store) removeUnnamed(ctx context.Context, kind, folder string, names []
 	return removed, nil
 }
 
-// owner reads from a blob which item its folder belongs to; ok is false if that is not an item of this repository.
+// owner reads the key of a folder's item from one of its blobs; ok is false if it is not an item of this repository.
 func (s *table) owner(ctx context.Context, kind, folder, name string) (k itemKey, ok bool, err error) {
 	r, err := s.o.Blobs.OpenBlob(ctx, name, 0)
 	if errors.Is(err, refstore.ErrNotFound) {

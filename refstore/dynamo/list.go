@@ -16,8 +16,8 @@ import (
 	"e3/refstore"
 )
 
-// pages are how many items a query without a limit asks for at first and then; 0 is as many as fit on a page, 1 MB.
-// Most readers stop after the newest record, and unread items would cost as much.
+// pages are the numbers of items that a query without a limit asks for, page after page; 0 means as many as fit in a
+// page of 1 MB. Most readers stop after the newest record, and unread items would cost as much.
 var pages = [...]int{4, 64, 0}
 
 // maxSortKey is the server's limit of a sort key, in bytes.
@@ -35,7 +35,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			expression, names = "", nil
 		}
 		n := 0
-		// A record may turn out to be gone, so the limit is counted here.
+		// A listed record may be gone, so the limit counts the records that are found.
 		for item, err := range s.table.query(ctx, s.table.pk("", q.Partition), q, expression, names) {
 			var r refstore.Record
 			if err == nil {
@@ -69,8 +69,8 @@ type found struct {
 // query yields the items of a partition as q asks, with the attributes of the projection and the sort key. The limit
 // is only a hint. An error ends the iteration.
 //
-// Each page begins behind the last sort key seen. A start key would do the same, but servers differ over a start key
-// whose item is gone.
+// Each page begins after the last sort key seen. A start key would have the same effect, but servers differ in their
+// treatment of a start key whose item is gone.
 func (s *table) query(ctx context.Context, pk string, q refstore.Query, projection string, names map[string]string) iter.Seq2[found, error] {
 	if projection != "" {
 		projection = ", " + projection
@@ -150,8 +150,8 @@ func beyondPrefix(sk string, q refstore.Query) bool {
 }
 
 // between returns the condition on sort keys that have a prefix and lie behind after, in the direction of travel, or
-// false if there are none. The condition may let some more through, since bytes that are not UTF-8, which no key has,
-// are cut.
+// false if there can be no such key. The condition may admit more keys, since it omits bytes that are not UTF-8, which
+// no key has.
 func between(prefix, after string, descending bool) (condition string, values attributes, some bool) {
 	values = attributes{}
 	if len(prefix) > maxSortKey {
@@ -164,7 +164,7 @@ func between(prefix, after string, descending bool) (condition string, values at
 	default: // before all of them
 		after = ""
 	}
-	// A sort key without the prefix ends the query, so one bound is enough.
+	// The first sort key without the prefix ends the query, so one bound is sufficient.
 	bound := validPrefix(after)
 	switch {
 	case bound != "" && !descending:

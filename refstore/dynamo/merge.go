@@ -12,24 +12,24 @@ import (
 	"e3/refstore"
 )
 
-// The parts of a stream are merged, so that its head, which each append rewrites, stays small: it names maxParts, or
-// the stream's size divided by partShare bytes, if that is more.
+// The parts of a stream are merged, so that its head, which each append rewrites, stays small. It names at most
+// maxParts parts, or one for each partShare bytes of the stream, if that is more.
 const (
 	maxParts  = 64
 	partShare = 16 << 20
-	// maxMerged bounds a merged part. It is three times partShare: so among too many parts, two neighbours are always
-	// small enough.
+	// maxMerged bounds a merged part. It is three times partShare, so that among too many parts there are always two
+	// adjacent ones that are small enough.
 	maxMerged = 48 << 20
 	// mergeMemory bounds all merges at a time.
 	mergeMemory = 64 << 20
-	// maxTable is how many parts an item has room for: 24 bytes each of its 400 KB. Together they have 250 GiB at
-	// least.
+	// maxTable is the number of parts that fit in an item of 400 KB, with 24 bytes each. Together these parts hold at
+	// least 250 GiB.
 	maxTable = 16000
-	// mergeReads is how many parts are read at a time.
+	// mergeReads is the number of parts that are read at a time.
 	mergeReads = 8
 )
 
-// mayHave is the largest number of parts that is not too many.
+// mayHave is the largest allowed number of parts of a stream.
 func mayHave(bytes int64) int {
 	return int(min(max(maxParts, bytes/partShare), maxTable))
 }
@@ -47,7 +47,7 @@ func (s *Store) merge(ctx context.Context, k itemKey, c *change) error {
 	run := parts[first:end]
 	p, err := s.putMerged(ctx, k, run)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return nil // the head is old, as its write will show; or the part is lost, and no reason not to append
+		return nil // the head is out of date, and its write will fail; or a part is lost: append without a merge
 	}
 	if err != nil {
 		return err
@@ -58,11 +58,11 @@ func (s *Store) merge(ctx context.Context, k itemKey, c *change) error {
 	return nil
 }
 
-// toMerge returns the best run of at least two parts with at most maxMerged bytes together, an empty one if there is
-// none. The best run has the largest entropy: log2(n) for n parts of one size. The entropy is the number of
-// doublings, on average over the bytes, by which the part of a byte grows. Each byte has log2(maxMerged/maxTail) < 13
-// doublings: so the bytes rewritten are at most 13 times those appended, divided by the least entropy of any best
-// run. TestMergeCost holds that entropy above 1, and finds it to be far better.
+// toMerge returns the best run of at least two parts with at most maxMerged bytes together, or an empty run if there is
+// none. The best run is the one with the largest entropy, which is log2(n) for n parts of equal size. The entropy is
+// the number of doublings, on average over the bytes, by which the part of a byte grows. Each byte has
+// log2(maxMerged/maxTail) < 13 doublings: so the bytes rewritten are at most 13 times those appended, divided by the
+// least entropy of any best run. TestMergeCost holds that entropy above 1, and finds it to be far better.
 func toMerge(parts []streamPart) (first, end int) {
 	best := 0.0
 	for i := range parts {

@@ -35,8 +35,8 @@ func (s *Store) Open(ctx context.Context, key refstore.Key, offset int64) (io.Re
 	return &reader{ctx: ctx, store: s, key: key, head: h, offset: offset, end: h.size, damage: h.damage}, nil
 }
 
-// reader reads what a stream held when it was opened: the parts, one after another, and then the tail. Of a damaged one it reads what is
-// there, with zeros in the place of what is not, and has the damage in the place of the end.
+// reader reads the content that a stream had when it was opened: the parts, one after another, and then the tail. In a
+// damaged stream it reads zeros for missing bytes, and returns the damage instead of io.EOF at the end.
 type reader struct {
 	ctx    context.Context
 	store  *Store
@@ -90,12 +90,12 @@ func (r *reader) Read(p []byte) (int, error) {
 	}
 }
 
-// open opens the part that holds the offset. If the part is gone, open takes the stream's current head: the bytes are
-// in another part by now.
+// open opens the part that holds the offset. If the part is gone, open reads the stream's current head, in which the
+// bytes are in another part by now.
 func (r *reader) open() error {
 	k := r.store.table.streamKey(r.key)
 	start, i := int64(0), 0
-	for r.offset >= start+r.head.parts[i].size { // below inParts, so there is one
+	for r.offset >= start+r.head.parts[i].size { // the offset is below inParts, so there is such a part
 		start += r.head.parts[i].size
 		i++
 	}
@@ -115,15 +115,15 @@ func (r *reader) open() error {
 	case now == nil || now.stream != r.head.stream:
 		return fmt.Errorf("it was removed: %w", refstore.ErrNotFound)
 	case now.version == r.head.version:
-		r.fill(min(start+p.size, r.end)-r.offset, fmt.Errorf("a part of it is missing: %v", err)) // no ErrNotFound: the stream is there
+		r.fill(min(start+p.size, r.end)-r.offset, fmt.Errorf("a part of it is missing: %v", err)) // hides ErrNotFound
 		return nil
 	}
-	r.end = min(r.end, now.size) // it may have been cut
+	r.end = min(r.end, now.size) // the stream may have been cut
 	r.head, r.damage = now, now.damage
 	return nil
 }
 
-// fill has zeros read in the place of bytes that are lost.
+// fill makes the reader yield zeros in place of n lost bytes.
 func (r *reader) fill(n int64, why error) {
 	r.part, r.remaining = io.NopCloser(zeros{}), n
 	r.damage = fmt.Errorf("the stream is %w: %w", refstore.ErrDamaged, why)
@@ -145,8 +145,8 @@ func (r *reader) Close() error {
 	return err
 }
 
-// Follow implements [refstore.Streams]. It polls the head after Options.Poll, and less and less often while nothing
-// changes.
+// Follow implements [refstore.Streams]. It polls the head at intervals that begin with Options.Poll and grow while
+// nothing changes.
 func (s *Store) Follow(ctx context.Context, key refstore.Key, offset int64) (io.ReadCloser, error) {
 	if err := checkOffset(ctx, key, offset); err != nil {
 		return nil, err
@@ -165,8 +165,8 @@ type follower struct {
 	pause  time.Duration
 
 	mu   sync.Mutex // held by Read
-	head *head      // the last one seen; nil until the stream exists
-	now  *reader    // of the bytes of head that were not read yet; nil at its end
+	head *head      // the latest head; nil until the stream exists
+	now  *reader    // reads the unread bytes of head; nil at its end
 }
 
 func (f *follower) Read(p []byte) (int, error) {
@@ -201,7 +201,7 @@ func (f *follower) Read(p []byte) (int, error) {
 	}
 }
 
-// cause returns the reason why the follower ended, if there is one, rather than err.
+// cause returns the reason why the follower ended, if there is one, else err.
 func (f *follower) cause(err error) error {
 	if err != nil && f.ctx.Err() != nil {
 		return context.Cause(f.ctx)
@@ -209,7 +209,7 @@ func (f *follower) cause(err error) error {
 	return err
 }
 
-// look reads the head and reports whether there is more to read.
+// look reads the head and reports whether there are unread bytes.
 func (f *follower) look() (news bool, err error) {
 	h, err := f.store.lookAt(f.ctx, f.key)
 	if err != nil {
@@ -236,14 +236,14 @@ func (f *follower) look() (news bool, err error) {
 	return true, nil
 }
 
-// untouched reports whether the first offset bytes are surely the same in two heads of a stream.
+// untouched reports whether the first offset bytes are certainly the same in two heads of a stream.
 func untouched(before, now *head, offset int64) bool {
 	return now.cuts == before.cuts || now.cuts == before.cuts+1 && now.cutTo >= offset
 }
 
 func (f *follower) Close() error {
 	f.close(fs.ErrClosed)
-	f.mu.Lock() // a Read that waits has ended
+	f.mu.Lock() // so a waiting Read has ended
 	defer f.mu.Unlock()
 	if f.now == nil {
 		return nil

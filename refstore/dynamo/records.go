@@ -22,7 +22,7 @@ func projection(fields []string) (expression string, names map[string]string) {
 	expression = attrVersion + ", " + attrValue
 	seen := make(map[string]bool, len(fields))
 	for _, f := range fields {
-		if f == "" || len(f) > refstore.MaxField || !utf8.ValidString(f) || seen[f] { // no record has such a field, or it is asked for twice
+		if f == "" || len(f) > refstore.MaxField || !utf8.ValidString(f) || seen[f] { // impossible or repeated
 			continue
 		}
 		seen[f] = true
@@ -48,8 +48,8 @@ func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 	return r, err
 }
 
-// get reads a record. It reads its item if item is nil, and again if a blob that the item names is gone: the record
-// was written or deleted meanwhile.
+// get reads a record from its item. It reads the item first if item is nil. It reads the item again if a blob that the
+// item names is gone, since the record was written or deleted meanwhile.
 func (s *Store) get(ctx context.Context, key refstore.Key, fields []string, item attributes) (refstore.Record, error) {
 	k := s.table.recordKey(key)
 	expression, names := projection(fields)
@@ -84,8 +84,8 @@ func (d *decoder) missing(err error) error {
 	return d.err
 }
 
-// load makes a record of an item. With an ErrNotFound, about a blob, and a badItemError comes the
-// item's version.
+// load makes a record of an item. With an ErrNotFound, about a blob, or a badItemError it also returns the item's
+// version.
 func (s *Store) load(ctx context.Context, key refstore.Key, k itemKey, fields []string, item attributes) (refstore.Record, error) {
 	d := s.table.decode(k, item)
 	r := refstore.Record{Key: key, Version: refstore.Version(d.version())}
@@ -137,9 +137,9 @@ func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, e
 	return v, err
 }
 
-// Create is Put of a record that must not exist. late says that a try without an answer may still arrive: if the
-// record has been deleted by then, it comes back, with its version. (A late try of any other write finds another
-// version, and does nothing.)
+// Create is Put of a record that must not exist. late reports that an attempt without an answer may still arrive: if
+// the record has been deleted by then, it is created again, with its version. (A late attempt of any other write finds
+// another version, and has no effect.)
 func (s *Store) Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
 	err = check(ctx, r.Validate())
 	if err == nil && enumerates(r.Key.Partition) && (r.Version != refstore.Absent || len(r.Value) > 0 || len(r.Fields) > 0) {
@@ -164,8 +164,8 @@ func (s *Store) Create(ctx context.Context, r refstore.Record) (v refstore.Versi
 	return v, late, nil
 }
 
-// put writes a record. The size of fields already in its item is not known: if the item gets too large, more goes to
-// blobs.
+// put writes a record. The size of fields already in its item is not known: if the item gets too large, put moves more
+// parts to blobs.
 func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version, doubt bool, err error) {
 	k := s.table.recordKey(r.Key)
 	for _, limit := range []int{maxItem, 1 << 10} {
@@ -186,7 +186,7 @@ func (s *Store) put(ctx context.Context, r refstore.Record) (v refstore.Version,
 			s.table.deleteBlobs(ctx, replaced)
 			return refstore.Version(version), doubt, nil
 		}
-		// A refused creation may be delivered once more after the record was deleted: then the record names these
+		// A refused creation may be delivered again after the deletion of the record: then the new record names these
 		// blobs.
 		if created := r.Version == refstore.Absent && errors.Is(err, refstore.ErrConflict); !doubt && !created {
 			s.table.deleteBlobs(ctx, names)
@@ -207,9 +207,9 @@ func tooLarge(err error) bool {
 	return errors.As(err, &answer) && answer.ErrorCode() == "ValidationException" && strings.Contains(answer.ErrorMessage(), "maximum allowed size")
 }
 
-// write writes parts as the given version of a record, in place of another version. It returns the blobs that the
-// item no longer names. doubt says that the outcome of a try is unknown: it may still arrive and, with an error, may
-// have taken effect.
+// write writes parts as the given version of a record, in place of another version. It returns the blobs that the item
+// no longer names. doubt reports that the outcome of an attempt is unknown: it may still arrive, and, if there is an
+// error, may have taken effect.
 func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, replaces string) (replaced []string, doubt bool, err error) {
 	if replaces == string(refstore.Absent) {
 		item := k.attributes()
@@ -236,7 +236,7 @@ func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, rep
 		}
 		var old attributes
 		if old, doubt, err = s.table.updateItem(ctx, in); err == nil {
-			replaced, _ = s.table.blobsOf(k, old) // an unreadable item is replaced
+			replaced, _ = s.table.blobsOf(k, old) // the blobs of an unreadable item are unknown
 		}
 	}
 	if conditionFailed(err) {
@@ -245,10 +245,10 @@ func (s *Store) write(ctx context.Context, k itemKey, parts []part, version, rep
 	return replaced, doubt, err
 }
 
-// refused finds out whether a write of version in place of another took effect although its condition did not hold:
-// nil if it did, ErrConflict if not. This is possible even if each try was answered: a proxy that retries by itself
-// delivers the write twice, and passes on the second answer. doubt says that a try had no answer, and afterwards
-// whether the write may have taken effect, or still may.
+// refused finds out whether a write of version in place of another took effect, after its condition failed. The error
+// is nil if it did, ErrConflict if not. This is possible even if each attempt was answered: a proxy that retries by
+// itself delivers the write twice, and returns the second answer. The argument doubt reports that an attempt had no
+// answer. The result bool reports that the write may have taken effect, or still may.
 func (s *Store) refused(ctx context.Context, k itemKey, version, replaces string, doubt bool) (bool, error) {
 	err := s.settle(ctx, k, version, replaces)
 	switch {
@@ -256,14 +256,14 @@ func (s *Store) refused(ctx context.Context, k itemKey, version, replaces string
 		return doubt, nil
 	case errors.Is(err, refstore.ErrConflict):
 		return false, err
-	case errors.Is(err, refstore.ErrInDoubt) && !doubt: // others have written since, as a conflict says
+	case errors.Is(err, refstore.ErrInDoubt) && !doubt: // there were other writes since, so it is a conflict
 		return false, refstore.ErrConflict
 	}
 	return true, err
 }
 
-// settle finds out the outcome of a write of version in place of another, one try of which may have taken effect: nil
-// if it did, ErrConflict if not.
+// settle finds out the outcome of a write of version in place of another, of which an attempt may have taken effect:
+// nil if it did, ErrConflict if not.
 func (s *Store) settle(ctx context.Context, k itemKey, version, replaces string) error {
 	item, err := s.table.getItem(ctx, k, attrVersion+", "+attrReplaced, nil)
 	if err != nil {
@@ -284,8 +284,8 @@ func (s *Store) settle(ctx context.Context, k itemKey, version, replaces string)
 	return refstore.ErrInDoubt
 }
 
-// Delete implements [refstore.Store]. If the answer was lost, and a retry finds nothing, it counts as done. The logs
-// of an execution are deleted with its record.
+// Delete implements [refstore.Store]. If an answer was lost, and the retry finds no record, that counts as success. The
+// logs of an execution are deleted with its record.
 func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version) error {
 	if err := check(ctx, key.Validate()); err != nil {
 		return err
@@ -305,8 +305,8 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	if deleted != nil && !errors.Is(deleted, refstore.ErrNotFound) {
 		return fmt.Errorf("delete %q: %w", key, deleted)
 	}
-	// A missing record may have been deleted by this very request, delivered twice; what lay beside it is deleted in
-	// any case.
+	// A missing record may have been deleted by this request itself, if it was delivered twice; so its logs and blobs
+	// are deleted in any case.
 	err := finish()
 	if _, alone, _ := s.table.listingItems(key); err == nil && len(alone) > 0 {
 		_, _, err = s.table.deleteItem(ctx, alone[0], "attribute_exists("+partitionKey+")", nil)
@@ -328,11 +328,11 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 
 func (s *Store) delete(ctx context.Context, k itemKey, v refstore.Version) error {
 	if v == refstore.Absent {
-		v = "-" // no record's
+		v = "-" // no record has this version
 	}
 	old, doubt, err := s.table.deleteItem(ctx, k, attrVersion+" = :v", attributes{":v": &types.AttributeValueMemberS{Value: string(v)}})
 	if err == nil {
-		names, _ := s.table.blobsOf(k, old) // an unreadable item is gone
+		names, _ := s.table.blobsOf(k, old) // the blobs of an unreadable item become leftovers
 		s.table.deleteBlobs(ctx, names)
 		return nil
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// A process may be stopped at any point, also between its last check of the clock and the moment at which a request
-// leaves it. So a write asks [Options.Permit] with each try, after it was signed: if the signature dates from a
-// time of consent, the server refuses a late request by its age. Permit gets the date, since a try that is signed
-// by a corrected clock is never too old.
+// A process may be suspended at any point, even between its last check of the clock and the sending of a request. So
+// each attempt of a write calls [Options.Permit] after it was signed. If the signature dates from a time with
+// permission, the server refuses a late request, because the signature is too old. Permit gets the date, because a
+// signature by a corrected clock may be dated differently from this machine's clock.
 
-// writes is the context key of the partition that is written to.
+// writes is the context key of the partition of a write.
 type writes struct{}
 
 // writing marks the requests of a context as writes to an item.
@@ -30,7 +30,7 @@ func (s *table) writing(ctx context.Context, item attributes) context.Context {
 	return context.WithValue(ctx, writes{}, partition)
 }
 
-// guarded makes a client ask before it sends a write.
+// guarded makes a client call standing before it sends each attempt of a write.
 func guarded(standing func(ctx context.Context, partition string, signed time.Time) error) func(*dynamodb.Options) {
 	if standing == nil {
 		return func(*dynamodb.Options) {}

@@ -14,13 +14,14 @@ import (
 	"e3/refstore"
 )
 
-// StreamPace is how long to gather data between appends: each append is a request, which rewrites the stream's tail.
+// StreamPace is the time for which callers should gather data between appends, since each append is a request that
+// rewrites the stream's tail.
 func (s *Store) StreamPace() time.Duration { return s.table.o.Pace }
 
 // change is a new head, and the parts that it adds and drops.
 type change struct {
-	next    *head        // nil: nothing to do
-	added   []streamPart // put for next; deleted if next does not become the head
+	next    *head        // nil: no change
+	added   []streamPart // blobs that were put for next; deleted if next does not become the head
 	dropped []streamPart // not in next any more; deleted once next is the head
 }
 
@@ -45,7 +46,7 @@ func (s *Store) remember(key refstore.Key, h *head) {
 }
 
 // change replaces the head of a stream by the result of f; nil means that the stream does not exist. The first head
-// given to f may be out of date. The result only takes effect if there were no other writes since. create says that
+// given to f may be out of date. The result only takes effect if there was no other write since. create reports that
 // the stream probably does not exist.
 func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f func(h *head) (change, error)) error {
 	k := s.table.streamKey(key)
@@ -84,7 +85,7 @@ func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f fun
 		if err != nil && doubt {
 			return err
 		}
-		if h != nil || err != nil { // a refused creation may be delivered once more, as for a record
+		if h != nil || err != nil { // a refused creation may be delivered again, as for a record
 			s.table.deleteBlobs(ctx, blobNames(k, c.added))
 		}
 		if err != nil {
@@ -96,8 +97,8 @@ func (s *Store) change(ctx context.Context, key refstore.Key, create bool, f fun
 	}
 }
 
-// writeHead writes next in place of h, which may be nil. Without an error won says whether it did; with one, doubt
-// says that it may have.
+// writeHead writes next in place of h, which may be nil. won reports whether it did. With an error, doubt reports that
+// the write may have taken effect.
 func (s *Store) writeHead(ctx context.Context, key refstore.Key, h, next *head) (won, doubt bool, err error) {
 	k := s.table.streamKey(key)
 	next.version = newVersion()
@@ -154,7 +155,7 @@ func (s *Store) Append(ctx context.Context, key refstore.Key, offset int64, data
 	return nil
 }
 
-// flush makes the tail of a head a part.
+// flush converts the tail of a head to a part.
 func (s *Store) flush(ctx context.Context, k itemKey, next head) (change, error) {
 	c := change{next: &next}
 	p, err := s.putPart(ctx, k, next.tail)
@@ -210,7 +211,7 @@ func (s *Store) Cut(ctx context.Context, key refstore.Key, size int64) error {
 			return change{}, fmt.Errorf("it has %d bytes: %w", h.size, refstore.ErrConflict)
 		case size == h.size && h.damage == nil:
 			return change{}, nil
-		case h.version == "": // there is no telling whether it was written meanwhile
+		case h.version == "": // it may have been written meanwhile
 			return change{}, h.damage
 		}
 		next := *h
@@ -281,7 +282,7 @@ func (s *Store) remove(ctx context.Context, k itemKey) error {
 		if h == nil {
 			return refstore.ErrNotFound
 		}
-		// A new stream under the same key is not meant.
+		// Do not delete a new stream under the same key.
 		old, doubt, err := s.table.deleteItem(ctx, k, attrStream+" = :i", attributes{":i": &types.AttributeValueMemberS{Value: h.stream}})
 		switch {
 		case conditionFailed(err) && doubt: // the stream is gone, by this deletion or another
@@ -292,7 +293,7 @@ func (s *Store) remove(ctx context.Context, k itemKey) error {
 		case err != nil:
 			return err
 		}
-		h = s.table.decodeHead(k, old) // it may have been appended to
+		h = s.table.decodeHead(k, old) // it may have grown
 		s.table.deleteBlobs(ctx, blobNames(k, h.parts))
 		return nil
 	}
@@ -321,7 +322,7 @@ func (s *Store) ListStreams(ctx context.Context, q refstore.Query) iter.Seq2[ref
 	}
 }
 
-// ListPartitions implements [refstore.Streams]. It holds the names of all partitions of the kind.
+// ListPartitions implements [refstore.Streams]. It holds the names of all partitions of the kind in memory.
 func (s *Store) ListPartitions(ctx context.Context, kind string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if err := check(ctx, refstore.Query{Partition: kind}.Validate()); err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// Identity tells a table from others of its name. A field is empty if the server does not say.
+// Identity distinguishes tables of the same name. A field is empty if the server does not report it.
 type Identity struct {
 	ARN string // unique among all accounts and regions; servers other than AWS may use one for all tables
-	ID  string // drawn when it was created
+	ID  string // chosen by the server at its creation
 }
 
 func identity(d *types.TableDescription) Identity {
@@ -26,16 +26,16 @@ func identity(d *types.TableDescription) Identity {
 type Table struct {
 	Created bool // by this call
 	Identity
-	// Recoverable says whether the table can be restored to a point in time; nil if that cannot be found out. Without
-	// it a deletion by mistake is final.
+	// Recoverable reports whether the table can be restored to a point in time; nil if that is unknown. Otherwise an
+	// accidental deletion is final.
 	Recoverable *bool
 }
 
 // CreateTable creates the table that o names, paid by request, and waits until it can be used. An existing table is
-// left as it is, and must have the right keys. Repository and Blobs of o do not matter: any number of repositories
-// share a table.
+// left as it is, and must have the right keys. It ignores Repository and Blobs of o: any number of repositories share a
+// table.
 //
-// The table has no time-to-live: records end by being deleted.
+// The table has no time-to-live: records exist until they are deleted.
 func CreateTable(ctx context.Context, o Options) (Table, error) {
 	if err := checkTable(o.Table); err != nil {
 		return Table{}, err
@@ -46,7 +46,7 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 	s := &table{client: newClient(o.Config, o.Endpoint), o: o}
 	var t Table
 	d, err := s.describe(ctx)
-	made := false // by this call or another: it exists, or will
+	made := false // by this call or another, so the table exists, or will
 	if errors.Is(err, ErrNoTable) {
 		if t.Created, err = s.createTable(ctx); err == nil {
 			made = true
@@ -73,8 +73,8 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 	return t, err
 }
 
-// creating reports whether an answer of describe concerns a table that is still being created. The server may not
-// know yet of a table that was just made.
+// creating reports whether an answer of describe concerns a table that is still being created. If made is true, the
+// server may not yet list the table.
 func creating(d *types.TableDescription, err error, made bool) bool {
 	if err != nil {
 		return made && errors.Is(err, ErrNoTable)
@@ -101,7 +101,7 @@ func (s *table) describe(ctx context.Context) (*types.TableDescription, error) {
 	return d, err
 }
 
-// Identity asks which table this is.
+// Identity returns the identity of the store's table.
 func (s *Store) Identity(ctx context.Context) (Identity, error) {
 	d, err := s.table.describe(ctx)
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *table) createTable(ctx context.Context) (bool, error) {
 	return err == nil, err
 }
 
-// checkSchema reports why a table cannot hold repositories.
+// checkSchema returns an error if a table cannot hold repositories.
 func checkSchema(table string, d *types.TableDescription) error {
 	// Not every server reports the type of a key.
 	kind := map[string]types.ScalarAttributeType{partitionKey: types.ScalarAttributeTypeS, sortKey: types.ScalarAttributeTypeS}
@@ -151,7 +151,7 @@ func checkSchema(table string, d *types.TableDescription) error {
 	return nil
 }
 
-// recoverable asks once: servers other than AWS may not know the request.
+// recoverable makes the request without retries, since servers other than AWS may not support it.
 func (s *table) recoverable(ctx context.Context) *bool {
 	ctx, cancel := context.WithTimeout(ctx, s.o.Attempt)
 	defer cancel()

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// watched is how many of a partition's greatest sort keys a watch checks each time: where names grow, new ones
-	// are among them.
+	// watched is the number of a partition's greatest sort keys that a watch checks each time. If names grow with time,
+	// new ones are among them.
 	watched = 16
-	// watchAll is after how many checks a watch reads all of a larger partition.
+	// watchAll is the number of checks after which a watch reads all of a larger partition.
 	watchAll = 30
 )
 
@@ -78,7 +78,7 @@ func (s *Store) watch(ctx context.Context, partition, prefix string) (<-chan str
 	return c, nil
 }
 
-// state sums up the keys and versions of a partition, or of its n greatest keys, and reports whether there are more.
+// state hashes the keys and versions of a partition, or of its n greatest keys, and reports whether there are more.
 func (s *Store) state(ctx context.Context, pk string, n int) (sum [sha256.Size]byte, more bool, err error) {
 	h := sha256.New()
 	seen := 0

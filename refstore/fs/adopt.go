@@ -10,9 +10,9 @@ import (
 	"e3/refstore"
 )
 
-// AdoptStream makes the file at path, on the repository's file system, the stream of key. It renames, so that open
-// writers go on writing to the stream. ErrConflict if the stream exists. If a kill left the file with both names, the
-// first is removed.
+// AdoptStream makes the file at path, on the repository's file system, the stream of key. It renames the file, so that
+// processes that have it open continue to write to the stream. It returns ErrConflict if the stream exists. If an
+// earlier call was killed and left the file with both names, it removes path.
 func (s *Store) AdoptStream(ctx context.Context, key refstore.Key, path string) error {
 	dst, err := s.checkStream(ctx, key, 0)
 	if err == nil {

@@ -7,15 +7,15 @@ import (
 )
 
 // maxName is the length, in bytes, beyond which an escaped segment is cut into several path components. File systems
-// take 255, and suffixes are added.
+// allow 255, and suffixes are added.
 const maxName = 200
 
 const hexDigits = "0123456789ABCDEF"
 
 // escape turns one segment of a key into a relative path; different segments give different paths. Most segments are
 // returned as they are. Bytes that are unsafe in a file name on some system become "%" and two hexadecimal digits; the
-// empty segment becomes "%". A segment that is too long becomes several components, of which all but the last end in
-// a bare "%". "~" never appears, so that names of other files can be made with it.
+// empty segment becomes "%". A segment that is too long becomes several components, of which all but the last end in a
+// bare "%". "~" never occurs in the result, so that names of other files can contain it.
 func escape(segment string) string {
 	if plain(segment) {
 		return segment
@@ -23,7 +23,7 @@ func escape(segment string) string {
 	return chunk(escapeBytes(segment))
 }
 
-// plain says whether a segment needs no escaping.
+// plain reports whether a segment needs no escaping.
 func plain(s string) bool {
 	if s == "" || len(s) > maxName || s[0] == '.' {
 		return false
@@ -123,5 +123,5 @@ func unescape(path string) (segment string, ok bool) {
 	return segment, escape(segment) == path
 }
 
-// continues says whether a name is that of a folder in which an escaped segment goes on.
+// continues reports whether a name is that of a folder in which an escaped segment continues.
 func continues(name string) bool { return len(name) > 1 && name[len(name)-1] == '%' }

@@ -88,7 +88,7 @@ func (f *follower) take(p []byte) (int, error) {
 		}
 		f.file = file
 	}
-	// Stat before read: a stream that was sealed then has no more than what is read now.
+	// Stat before the read: if the stream was already sealed then, the read gets all the rest.
 	info, err := f.file.Stat()
 	if err != nil {
 		return 0, err
@@ -113,7 +113,7 @@ func (f *follower) take(p []byte) (int, error) {
 	return 0, nil
 }
 
-// subscribe reports whether it has just subscribed.
+// subscribe begins file notification if possible, and reports whether it has just done so.
 func (f *follower) subscribe() bool {
 	if f.store.notify == nil || f.cancel != nil {
 		return false

@@ -3,36 +3,35 @@
 //
 // # Files
 //
-// layout.go maps keys to paths; nothing else knows them. The value of a record and each of its side fields are files
-// of their own, with the caller's bytes and nothing else in them. A segment of a key that would be unsafe as a file
-// name is escaped, so no key names anything outside the repository. The last component of a path is never followed
-// when it is a symbolic link; folders that are links are followed, as they were put there on purpose.
+// layout.go alone maps keys to paths. The value of a record and each of its side fields are separate files, which hold
+// the caller's bytes and nothing else. A segment of a key that would be unsafe as a file name is escaped, so no key
+// names anything outside the repository. The last component of a path is never followed when it is a symbolic link;
+// folders that are links are followed, since a user must have put them there on purpose.
 //
 // # Writing
 //
-// Every file is written aside, in the session's folder under tmp/, and renamed into place. A crash leaves the old
-// state or the new one, and files under tmp/ which [Store.Sweep] removes. Two windows of a few microseconds are
-// wider: a record with fields that is updated has new fields before it has its new value (as [refstore.Store]
-// allows); and side fields of a record that is one plain file lie in a folder "<file>~", which a crash within
-// creation or deletion may leave without its record. Readers ignore that folder, and the next creation of the record
-// removes it.
+// Every file is written aside, in the session's folder under tmp/, and renamed into place. A crash leaves the old state
+// or the new one, and files under tmp/ that [Store.Sweep] removes. There are two exceptions, for a few microseconds
+// each: a record with fields that is updated has new fields before it has its new value (as [refstore.Store] allows);
+// and side fields of a record that is one plain file lie in a folder "<file>~", which a crash within creation or
+// deletion may leave without its record. Readers ignore that folder, and the next creation of the record removes it.
 //
-// An EXECUTION record is a folder, built aside and renamed: its creation is atomic over value and fields, takes no
-// lock and syncs nothing, as it is the hot path of a cold run. Creation of other records takes no lock either, unless
+// An EXECUTION record is a folder, built aside and renamed: its creation is atomic over value and fields, takes no lock
+// and syncs nothing, because it is the hot path of a cold run. Creation of other records takes no lock either, unless
 // they have side fields. Updates and deletions hold a lock on one of 256 lock files, chosen by the key.
 //
 // # Versions
 //
-// A version is the value file's modification time in nanoseconds, inode number and size. An update sets a time
-// greater than the one it replaces, checked as the file system stored it; so versions never recur while a record
-// lives, whatever the clock does and however coarse the stored times are. A deletion first raises the floor of its
-// lock file to the deleted time, and a creation takes a time above the floor; so they do not recur over deletion and
-// re-creation either. As creation takes no lock, a creation that has read the floor while a deletion of the same key
-// is under way may take a time below the new floor; for a version to recur then, the clock must have been set back in
-// between, and time, inode and size must all be those of an earlier version.
+// A version is the value file's modification time in nanoseconds, inode number and size. An update sets a time greater
+// than the one it replaces, and checks the time that the file system has stored. So versions never recur while a record
+// exists, whatever the clock does and however coarse the stored times are. A deletion first raises the floor of its
+// lock file to the deleted time, and a creation takes a time above the floor; so versions do not recur after deletion
+// and re-creation either. As creation takes no lock, a creation that has read the floor while a deletion of the same
+// key is under way may take a time below the new floor; for a version to recur then, the clock must have been set back
+// in between, and time, inode and size must all be those of an earlier version.
 //
 // On a network file system, versions are compared by an open file, and a name that is not found is looked up again
-// (network.go), since the client caches attributes and missing names.
+// (network.go), since the client caches attributes and the absence of names.
 //
 // # Durability
 //
@@ -54,7 +53,7 @@ import (
 	"e3/refstore"
 )
 
-// Options tune a store. The zero value is right for all but tests.
+// Options tune a store. The zero value is sufficient except in tests.
 type Options struct {
 	// Now gives modification times to records. nil is time.Now.
 	Now func() time.Time
@@ -63,8 +62,9 @@ type Options struct {
 	Poll time.Duration
 	// NoNotify turns file notification off.
 	NoNotify bool
-	// Boot identifies this start of the machine and mount of the file system: unsynced writes under another Boot may
-	// be lost. "" or nil: not known. Where machines share the folder, it begins with the machine's name and a space.
+	// Boot identifies the current boot of the machine and mount of the file system: unsynced writes under another Boot
+	// may be lost. "" or nil means unknown. If machines share the folder, it begins with the machine's name and a
+	// space.
 	Boot func() string
 	// Mend, which may be nil, is called by Sweep when it finds a session that began under another Boot: unsynced
 	// writes since that time may be torn. The session is removed once Mend has succeeded.
@@ -72,7 +72,7 @@ type Options struct {
 	// DeadSession, which may be nil, is called by Sweep with the folder of a dead session before its removal. If it fails,
 	// the session stays for the next Sweep.
 	DeadSession func(ctx context.Context, dir string) error
-	// Modes are the modes of new files and folders. The zero value goes by the umask.
+	// Modes are the modes of new files and folders. With the zero value the umask decides.
 	Modes modes.Modes
 }
 
@@ -90,11 +90,12 @@ type Store struct {
 
 	mu      sync.Mutex
 	session *session  // begun by the first write
-	since   time.Time // when the session began that vanished before this one, if one did
+	since   time.Time // beginning of this process's earlier session, if that one's folder vanished
 	closed  bool
 }
 
-// files are the files below the folder of a store: where each lies, and how it is made, found and read.
+// files gives access to the files below the folder of a store: it maps names to paths, and makes, finds and reads
+// files.
 type files struct {
 	root  string // absolute
 	modes modes.Modes
@@ -143,7 +144,7 @@ func Open(dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close removes the session's folder and releases all claims. Locks that were taken stay until they are unlocked.
+// Close removes the session's folder and releases all claims. Other locks stay held until they are unlocked.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +184,7 @@ func (s *files) path(names ...string) string {
 	return p
 }
 
-// mkdirs makes a folder below the root and what is missing above it, but not the root.
+// mkdirs makes a folder below the root, and missing folders above it except the root.
 func (s *files) mkdirs(dir string) error {
 	err := s.mkdir(dir)
 	if errors.Is(err, iofs.ErrNotExist) && len(dir) > len(s.root) {

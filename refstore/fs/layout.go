@@ -38,20 +38,20 @@ import (
 // The suffix .rec tells the record INDEX/a · b from the partition INDEX/a/b. Logs other than stdout.txt and stderr.txt
 // lie in the folder log~ of the execution. Logs go when the execution's record is deleted.
 //
-// A record that is a folder is entered, listed and deleted, once it is empty; it has no value and one version. The folder
-// is also there once an execution in it is.
+// A record that is a folder can be entered, listed and, once it is empty, deleted; it has no value and one version. The
+// folder also exists once there is an execution in it.
 //
-// Beside these, locks/records/ holds the lock files of records, locks/named/ the locks, locks/claims the claims, and
+// In addition, locks/records/ holds the lock files of records, locks/named/ the locks, locks/claims the claims, and
 // tmp/ the sessions.
 
 const (
 	executionValue = "status.beast2"
-	executionSums  = "detail.beast2" // a side field that has the sums of what lies beside it, if anything has
+	executionSums  = "detail.beast2" // the side field with the sums of the files beside it, if there are sums
 	otherLogs      = "log~"
 	recordSuffix   = ".rec"
 )
 
-// shape is how a partition keeps its records.
+// shape is the form in which a partition keeps its records.
 type shape int
 
 const (
@@ -124,7 +124,7 @@ func (s *files) place(partition string) (place, error) {
 		var segment string
 		segment, rest, some = strings.Cut(rest, "/")
 		name := escape(segment)
-		if tree && strings.HasSuffix(name, recordSuffix) { // would look like a record's file
+		if tree && strings.HasSuffix(name, recordSuffix) { // it would look like a record's file
 			name = strings.TrimSuffix(name, recordSuffix) + "%2E" + recordSuffix[1:]
 		}
 		p.dir += string(filepath.Separator) + name
@@ -210,7 +210,8 @@ type streamPlace struct {
 	rest   string
 }
 
-// streamKind looks a kind up in the table of streams: the folder of its partitions, and how many segments follow the kind.
+// streamKind looks a kind up in the table of streams. It returns the folder of the kind's partitions, and the number of
+// segments after the kind.
 func (s *files) streamKind(kind string) (dir string, segments int, err error) {
 	switch kind {
 	case "EVENTS":

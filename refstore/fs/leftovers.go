@@ -13,11 +13,11 @@ import (
 	"e3/refstore"
 )
 
-// RemoveLeftovers removes what crashes have left that is no record: folders of executions with logs and no value,
-// folders of side fields without a record, and empty folders of tasks and inputs. It returns how many folders it
-// removed. Whatever changed at before or later stays. before is not after the beginning of any live session, so
-// nothing that a session still fills is removed. If the file system's clock was set back behind the beginning of this
-// process's session, ages are unknown, and all stays. Folders of other users that this one may not remove stay as
+// RemoveLeftovers removes remains of crashes that are no records: folders of executions with logs and no value, folders
+// of side fields without a record, and empty folders of tasks and inputs. It returns the number of removed folders.
+// Folders that changed at before or later stay. before must not be later than the beginning of any live session, so
+// that no folder is removed that a session still fills. If the file system's clock was set back behind the beginning of
+// this process's session, ages are unknown, and all stays. Folders of other users that this one may not remove stay as
 // well. It may run at any time.
 func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (folders int, err error) {
 	_, began, err := s.Session()
@@ -45,7 +45,7 @@ func (s *Store) present() (now time.Time, err error) {
 		if _, err := s.files.createFile(path, []byte{0}, false); err != nil {
 			return err
 		}
-		defer os.Remove(path) // at the latest, it goes with the session
+		defer os.Remove(path) // otherwise it is removed with the session
 		info, err := os.Lstat(path)
 		if err == nil {
 			now = info.ModTime()
@@ -71,7 +71,7 @@ func (l *leftovers) old(path string) (bool, error) {
 	return err == nil && info.ModTime().Before(l.before), err
 }
 
-// each calls f for the segments that a folder holds folders of, with their paths.
+// each calls f for the segments of keys that have a folder in dir, with the folders' paths.
 func (l *leftovers) each(dir string, f func(segment, path string) error) error {
 	return walk(dir, "", func(rel string, e entry) error {
 		if err := l.ctx.Err(); err != nil {
@@ -112,8 +112,8 @@ func mayStay(err error) error {
 	return err
 }
 
-// emptied calls f on a folder, and removes the folder if it is empty then, and was old before: f may have changed it.
-// A writer that finds the folder gone makes it again.
+// emptied calls f on a folder, and then removes the folder if it is empty and was old before the call, since f may have
+// changed its time. A writer that finds the folder gone makes it again.
 func (l *leftovers) emptied(dir string, f func() error) error {
 	old, err := l.old(dir)
 	if err == nil {
@@ -140,10 +140,10 @@ func (l *leftovers) rmdir(dir string) error {
 
 // execution removes the folder of an execution without a value, if all in it is old.
 //
-// While the shard's lock is held, the folder cannot become a record: a writer finds either all of it or, once the
-// last file is gone, a free name. Logs are written without that lock, so the locks of logs are taken: an appender
-// that waited for one sees that the file has lost its name and makes another. A new log meanwhile keeps the folder in
-// place.
+// While the shard's lock is held, the folder cannot become a record: a writer finds either all of it or, once the last
+// file is gone, a free name. Logs are written without that lock, so the locks of logs are taken: an appender that
+// waited for one finds that the file has lost its name and makes another. If a new log is made meanwhile, the folder is
+// not empty and stays.
 func (l *leftovers) execution(key refstore.Key, path string) error {
 	sh, err := l.store.lockShard(l.ctx, key)
 	if err != nil {
@@ -239,7 +239,7 @@ func (l *leftovers) tree(partition, dir string) error {
 	return l.each(dir, func(segment, path string) error {
 		sub := partition + "/" + segment
 		if err := (refstore.Query{Partition: sub}).Validate(); err != nil {
-			return nil // no partition's
+			return nil // it is not a partition's folder
 		}
 		return l.tree(sub, path)
 	})
@@ -257,7 +257,7 @@ func (l *leftovers) partition(partition string) error {
 	return l.each(p.dir, func(segment, path string) error { return l.fieldFolders(p, partition, path, segment+"/") })
 }
 
-// fieldFolders does this in one folder of files.
+// fieldFolders does the work of partition for one folder of files.
 func (l *leftovers) fieldFolders(p place, partition, dir, before string) error {
 	return walk(dir, "", func(rel string, e entry) error {
 		if err := l.ctx.Err(); err != nil {

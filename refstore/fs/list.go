@@ -25,7 +25,7 @@ const (
 	isOther entryKind = iota
 	isFile
 	isDir
-	isUnknown // the file system does not say
+	isUnknown // the file system does not report the kind
 )
 
 // List implements [refstore.Store].
@@ -54,7 +54,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 				fail(err)
 				return
 			}
-			path, _ := p.path(sort) // it was found
+			path, _ := p.path(sort) // it was found, so it has a path
 			sl := slot{place: p, key: refstore.Key{Partition: q.Partition, Sort: sort}, path: path}
 			r, err := s.list(sl, q)
 			if errors.Is(err, iofs.ErrNotExist) || errors.Is(err, errNotRegular) {
@@ -76,7 +76,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 	}
 }
 
-// list reads as much of a record as q asks for.
+// list reads the parts of a record that q asks for.
 func (s *Store) list(sl slot, q refstore.Query) (refstore.Record, error) {
 	if !q.KeysOnly {
 		return s.record(sl, q.Fields)
@@ -89,7 +89,7 @@ func (s *Store) list(sl slot, q refstore.Query) (refstore.Record, error) {
 }
 
 // sorts returns the sort keys for which there is a file or folder in the partition. Names that this package does not
-// make are passed over.
+// make are skipped.
 func (p place) sorts() ([]string, error) {
 	var sorts []string
 	add := func(dir, before, want string, kind entryKind) error {
@@ -134,7 +134,8 @@ func (p place) sorts() ([]string, error) {
 	return sorts, err
 }
 
-// walk calls f for the entries of a folder, and of the folders in which long names go on. The path is relative to dir.
+// walk calls f for the entries of a folder, and of the folders in which long names continue. The path is relative to
+// dir.
 func walk(dir, below string, f func(path string, e entry) error) error {
 	entries, err := readDir(filepath.Join(dir, below))
 	if err != nil {

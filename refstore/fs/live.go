@@ -24,8 +24,8 @@ func (s *Store) SessionBegan(ctx context.Context) (time.Time, error) {
 	return began, err
 }
 
-// Protect implements [refstore.Sessions]. The names are on record when it returns. Nothing is synced, since
-// protection ends with the machine.
+// Protect implements [refstore.Sessions]. The names are visible to other processes when it returns. Nothing is synced,
+// since protection ends when the machine stops.
 func (s *Store) Protect(ctx context.Context, names []string) (release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func removeIfThere(path string) error {
 	return err
 }
 
-// readOnly wraps an error that says that this process may not write with the sentinel.
+// readOnly adds the sentinel to an error that says that this process may not write.
 func readOnly(err error) error {
 	if !errors.Is(err, refstore.ErrReadOnly) && (errors.Is(err, iofs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
 		return fmt.Errorf("%w: %w", refstore.ErrReadOnly, err)
@@ -71,9 +71,9 @@ func readOnly(err error) error {
 	return err
 }
 
-// LiveSessions implements [refstore.Sessions]. A session whose lock file this process may not open counts as live; a
-// process of its owner can tell. Its protected names must be readable, though: without them, nothing can be called
-// garbage.
+// LiveSessions implements [refstore.Sessions]. A session whose lock file this process may not open counts as live; only
+// its owner can find out more. Its protected names must be readable, though, because without them no object is known to
+// be garbage.
 func (s *Store) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error) {
 	var list []refstore.SessionInfo
 	err := s.eachSession(func(name string, info iofs.FileInfo) error {
@@ -125,8 +125,8 @@ func (s *Store) eachSession(f func(name string, lock iofs.FileInfo) error) error
 	return nil
 }
 
-// lives reports whether a session's lock is held. If the lock is free, this takes it, shared, for an instant: a
-// beginning session then picks another name, and a sweep skips this one.
+// lives reports whether a session's lock is held. If the lock is free, lives takes it, shared, for an instant. A
+// session that is just beginning then picks another name, and a sweep skips this one.
 func (s *Store) lives(name string) (bool, error) {
 	lock, err := openStream(s.files.path("tmp", name+lockSuffix), os.O_RDONLY)
 	switch {
@@ -165,7 +165,7 @@ func (s *Store) protected(name string) ([]string, error) {
 			return nil, err
 		}
 		for line := range strings.Lines(string(data)) {
-			// A line without an end is still being written: its writer checks its names afterwards.
+			// A line without a newline is still being written, and its writer then checks the line's names by itself.
 			if line, whole := strings.CutSuffix(line, "\n"); whole {
 				names = append(names, line)
 			}

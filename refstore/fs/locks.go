@@ -15,10 +15,10 @@ import (
 	"e3/refstore"
 )
 
-// maxHolder bounds what is read of a lock file.
+// maxHolder bounds the bytes that are read of a lock file.
 const maxHolder = 64 << 10
 
-// lockPath is the file of a lock. Lock files are never removed: the lock is on the file, not on its name.
+// lockPath is the file of a lock. Lock files are never removed: the lock belongs to the file, not to its name.
 func (s *files) lockPath(name string) (string, error) {
 	if name == "" || len(name) > refstore.MaxSort {
 		return "", fmt.Errorf("lock %.100q: %w: a name has 1 to %d bytes", name, refstore.ErrInvalid, refstore.MaxSort)
@@ -83,8 +83,8 @@ func (l *namedLock) Unlock() error {
 // Previous returns nil: a kernel's lock is never taken over.
 func (l *namedLock) Previous() []byte { return nil }
 
-// writeHolder never shortens the text before it is written, so that a reader sees one text, the other or, where they
-// differ in length, both. The length is set last.
+// writeHolder writes the text first and sets the length last. So a reader sees the old text, the new one, or, if they
+// differ in length, the new one with the rest of the old one.
 func writeHolder(f *os.File, text []byte) error {
 	if _, err := f.WriteAt(text, 0); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (s *Store) Holder(ctx context.Context, name string) ([]byte, bool, error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("lock %q: %w", name, err)
 	}
-	if !held { // the text of a dead holder means nothing
+	if !held { // the text of a dead holder is void
 		return nil, false, nil
 	}
 	text, err := readHolder(f)
@@ -127,7 +127,8 @@ func (s *Store) Holder(ctx context.Context, name string) ([]byte, bool, error) {
 	return text, true, nil
 }
 
-// claimTable holds the claims of this store. Claims of one open file do not exclude each other, so the table does.
+// claimTable holds the claims of this store. The kernel does not exclude two claims through one open file from each
+// other, so the table does.
 type claimTable struct {
 	path string
 	mu   sync.Mutex
@@ -135,9 +136,9 @@ type claimTable struct {
 	claimFiles
 }
 
-// claimOffset maps a key to the 63 bits that name its claim: two keys share one with the odds of a random collision.
+// claimOffset maps a key to the 63 bits that name its claim: two keys have the same number only by a random collision.
 func claimOffset(key [32]byte) int64 {
-	return min(int64(binary.BigEndian.Uint64(key[:])>>1), math.MaxInt64-1) // the byte after it must have a number too
+	return min(int64(binary.BigEndian.Uint64(key[:])>>1), math.MaxInt64-1) // the byte after it must have an offset too
 }
 
 // TryClaim implements [refstore.Locker].

@@ -10,8 +10,8 @@ import (
 	"e3/refstore"
 )
 
-// Named locks and claims are locks of open file descriptions: like flock they end with the open file, so with the
-// process, and unlike it they can be asked for and have ranges. A named lock covers its whole file.
+// Named locks and claims are locks of open file descriptions. Like flock they end with the open file, and so with the
+// process; unlike flock they can be queried and have ranges. A named lock covers its whole file.
 
 func lockFile(f *os.File, mode refstore.Mode) error {
 	typ := int16(unix.F_WRLCK)

@@ -21,7 +21,7 @@ func lockHeld(f *os.File) (bool, error) {
 	return false, err // closing the file releases it
 }
 
-// claimFiles has one lock file a claim.
+// claimFiles has one lock file for each claim.
 type claimFiles struct {
 	files  map[int64]*os.File
 	closed bool

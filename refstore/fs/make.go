@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// New files and folders have the repository's modes (modes.Modes). A file is written aside, so it has its mode before
-// its name. Streams, locks and folders need their mode from the start as well, since other users of the repository
-// open them.
+// New files and folders have the repository's modes (modes.Modes). Files that are written aside have their mode before
+// they get their name. Streams, locks and folders must have their mode from the start too, since other users of the
+// repository open them.
 
 func (s *files) createFile(path string, data []byte, durable bool) (stamp, error) {
 	return createFile(path, data, s.modes, durable)
@@ -19,7 +19,7 @@ func (s *files) mkdir(path string) error { return s.modes.Mkdir(path) }
 // openStream opens the existing file of a stream or lock.
 func openStream(path string, flags int) (*os.File, error) { return openFile(path, flags, 0) }
 
-// makeStream opens the file of a stream or lock, and makes it if the flags say so.
+// makeStream opens the file of a stream or lock, and makes it if the flags include O_CREAT.
 func (s *files) makeStream(path string, flags int) (*os.File, error) {
 	if !s.modes.Exact() {
 		return openFile(path, flags, s.modes.File())

@@ -12,7 +12,7 @@ import (
 // are based on an open file, and a name that is not found is looked up once more after the folder above it was
 // opened. On a local file system, one call is enough.
 
-// looks are the kernel calls whose answers may be cached, and the one that refreshes the cache. Tests replace them.
+// looks are the kernel calls whose results may be cached, and the one that refreshes the cache. Tests replace them.
 type looks struct {
 	network bool
 	stat    func(path string) (stamp, error) // does not open the file
@@ -29,7 +29,7 @@ func looksAt(root *os.File) looks {
 	}}
 }
 
-// again calls look, and calls it once more if it found nothing at path though there may be something.
+// again calls look, and calls it once more if it found nothing at path and the absence may be cached.
 func (s *files) again(path string, look func() error) error {
 	err := look()
 	if s.looks.network && errors.Is(err, iofs.ErrNotExist) && s.refresh(filepath.Dir(path)) {
@@ -38,7 +38,7 @@ func (s *files) again(path string, look func() error) error {
 	return err
 }
 
-// refresh makes the client ask for the content of a folder, and returns whether the folder exists.
+// refresh makes the client read the content of a folder from the server, and returns whether the folder exists.
 func (s *files) refresh(dir string) bool {
 	err := s.looks.enter(dir)
 	if errors.Is(err, iofs.ErrNotExist) && len(dir) > len(s.root) && s.refresh(filepath.Dir(dir)) {
@@ -60,7 +60,7 @@ func (s *files) stat(path string) (st stamp, err error) {
 	return st, err
 }
 
-// exists returns an error unless there is something at path; it may have been removed since.
+// exists returns an error if there is nothing at path. The result may be out of date at once.
 func (s *files) exists(path string) error {
 	return s.again(path, func() error {
 		_, err := os.Lstat(path)

@@ -4,5 +4,6 @@ package fs
 
 import "os"
 
-// onNetwork is not known here. On a local file system, true costs two more system calls for an update.
+// onNetwork returns true, since the kind is not known here. On a local file system, this costs two more system calls
+// for each update.
 func onNetwork(*os.File) bool { return true }

@@ -13,8 +13,8 @@ import (
 	"e3/refstore"
 )
 
-// notifier shares one file notification instance, of which a user has few, among all waiters. It begins with the
-// first subscription. It only speeds waiters up: they poll as well.
+// notifier shares one file notification instance among all waiters, because the number of instances per user is small.
+// It begins with the first subscription. It only speeds waiters up, since they also poll.
 type notifier struct {
 	mu      sync.Mutex
 	watcher *fsnotify.Watcher
@@ -45,7 +45,8 @@ func (n *notifier) subscribe(dir, name string, wake chan<- struct{}) (cancel fun
 		n.subs = make(map[string]map[*subscription]struct{})
 		go n.run(w)
 	}
-	// Each time: adding a folder twice does nothing, but one that was removed and made again must be added again.
+	// Add the folder each time: a second Add does nothing, but a folder that was removed and made again must be added
+	// again.
 	if err := n.watcher.Add(dir); err != nil {
 		return nil
 	}
@@ -121,9 +122,9 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// Watch implements [refstore.Watcher]. Changes made on this host wake at once where file notification works. Others
-// show in the folder's modification time. For two seconds after a change, each poll wakes, because a coarse time may
-// hide a second change.
+// Watch implements [refstore.Watcher]. Changes made on this host wake at once where file notification works. Polls
+// detect other changes by the folder's modification time. For two seconds after a change, each poll wakes, because a
+// coarse time may hide a second change.
 func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
 	err := refstore.Query{Partition: partition}.Validate()
 	var p place
@@ -139,7 +140,8 @@ func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, e
 	return s.watchFolder(ctx, p.dir, false), nil
 }
 
-// watchFolder wakes by notification, and when it polls: always, or where the folder's time has changed.
+// watchFolder wakes by notification, and after polls: after each one if always is true, else if the folder's time has
+// changed.
 func (s *Store) watchFolder(ctx context.Context, dir string, always bool) <-chan struct{} {
 	w := &folderWatch{store: s, dir: dir, always: always, out: make(chan struct{}, 1)}
 	w.subscribe()
@@ -189,7 +191,7 @@ func (w *folderWatch) run(ctx context.Context) {
 	}
 }
 
-// folderTime returns when a folder last changed; the zero time if there is none.
+// folderTime returns the time of a folder's last change; zero if the folder does not exist.
 func folderTime(dir string) time.Time {
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readDir returns the entries of a folder in no order; none if it does not exist.
+// readDir returns the entries of a folder in no particular order; none if it does not exist.
 //
 // An entry that exists throughout the call must be found, even while other entries come, go and are renamed over. One
-// getdents call sees the folder at one moment, but between two calls some file systems let an entry that is replaced
-// slip from the part to be read into the part already read. So a folder that needs several calls is read twice, and
-// an entry that either pass saw counts; the caller opens it and finds out whether it is there.
+// getdents call sees the folder at one moment. Between two calls, however, some file systems move a replaced entry from
+// the unread part to the part that was already read. So a folder that needs several calls is read twice, and the result
+// has the entries of both passes. The caller opens an entry to find out whether it still exists.
 func readDir(dir string) ([]entry, error) {
 	fd, err := open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	if errors.Is(err, unix.ENOENT) {
@@ -73,7 +73,7 @@ func getdents(fd int, buf []byte, entries []entry) ([]entry, int, error) {
 			}
 			b = b[size:]
 		}
-		if calls == 0 && n > len(buf)-maxDirent && len(buf) < 256<<10 { // it was full
+		if calls == 0 && n > len(buf)-maxDirent && len(buf) < 256<<10 { // the buffer was full
 			buf = make([]byte, 256<<10)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// readDir returns the entries of a folder in no order; none if it does not exist. Folders are read twice, and an entry
-// that either pass saw counts: one that is replaced meanwhile may escape a single pass.
+// readDir returns the entries of a folder in no particular order; none if it does not exist. It reads the folder twice
+// and returns the entries of both passes, because a single pass may miss an entry that is replaced meanwhile.
 func readDir(dir string) ([]entry, error) {
 	var entries []entry
 	seen := make(map[string]bool)

@@ -123,8 +123,8 @@ type writer struct {
 	store   *Store
 	slot    slot
 	record  refstore.Record
-	sum     []byte // for a record that is a file: its sum or witness, to be written beside it; nil: none
-	witness bool   // sum is one
+	sum     []byte // the sum or witness to write beside a record that is a file; nil: none
+	witness bool   // sum is a witness
 	durable bool
 }
 
@@ -184,11 +184,11 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 	return st.version(), nil
 }
 
-// errFolderGone says that a leftover folder was in the record's way and has been removed.
+// errFolderGone says that a leftover folder had the record's name, and has been removed.
 var errFolderGone = errors.New("the folder of the record has gone")
 
 // fillDir moves the files of a folder built aside into the record's folder, which exists: logs were written before the
-// record. The value goes last and decides. Nothing has changed if it returns errFolderGone.
+// record. The value is moved last, which creates the record. If it returns errFolderGone, nothing has changed.
 func (w *writer) fillDir(ctx context.Context, folder string) error {
 	value := w.slot.value()
 	if _, err := os.Lstat(value); err == nil {
@@ -198,7 +198,7 @@ func (w *writer) fillDir(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	defer sh.Close() // only deletions write to it, and check
+	defer sh.Close() // only deletions write to it, and check errors
 	if _, err := os.Lstat(value); err == nil {
 		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, value)
 	}
@@ -223,9 +223,9 @@ func (w *writer) fillDir(ctx context.Context, folder string) error {
 	return os.RemoveAll(folder)
 }
 
-// createFile writes the value aside and renames it to where nothing may be.
+// createFile writes the value aside and renames it to a path that must be free.
 func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
-	// If the record exists, report it without writing anything. Nothing else relies on this check.
+	// If the record exists, return early, without a write. This is an optimization only.
 	if _, err := os.Lstat(w.slot.path); err == nil {
 		return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
 	}
@@ -235,7 +235,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 		if err != nil {
 			return refstore.Absent, err
 		}
-		defer sh.Close() // only deletions write to it, and check
+		defer sh.Close() // only deletions write to it, and check errors
 	}
 	if fields {
 		if err := w.replaceFields(); err != nil {
@@ -250,7 +250,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 		return w.discardOn(err, path)
 	})
 	if err == nil {
-		if err = w.putSum(); err != nil { // a full disk: without its sum the record was not made
+		if err = w.putSum(); err != nil { // for example a full disk: a record without its sum must not exist
 			err = errors.Join(err, w.slot.removeFile())
 		}
 	}
@@ -264,7 +264,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 // replaceFields puts the folder of side fields in place before its record is created. It replaces leftovers of a
 // crash. It needs the shard's lock.
 func (w *writer) replaceFields() error {
-	if _, err := os.Lstat(w.slot.path); err == nil { // another creator held the lock before
+	if _, err := os.Lstat(w.slot.path); err == nil { // another process has created it before
 		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
 	}
 	if err := w.store.removeDir(w.slot.fields()); err != nil && !errors.Is(err, iofs.ErrNotExist) {
@@ -294,7 +294,7 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 	if err != nil {
 		return refstore.Absent, err
 	}
-	defer sh.Close() // only deletions write to it, and check
+	defer sh.Close() // only deletions write to it, and check errors
 	old, err := w.store.expect(w.slot, w.record.Version)
 	if errors.Is(err, iofs.ErrNotExist) {
 		err = fmt.Errorf("%w: %w", refstore.ErrConflict, err)
@@ -318,7 +318,7 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 			return refstore.Absent, err
 		}
 	}
-	if w.durable && len(w.record.Fields) > 0 { // they must be durable before the value that may be read with them
+	if w.durable && len(w.record.Fields) > 0 { // fields must be durable before the value with which they are read
 		if err := w.store.files.syncDirs(w.slot.field(w.record.Fields[0].Name)); err != nil {
 			return refstore.Absent, err
 		}
@@ -447,7 +447,7 @@ func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
 	return errors.Join(err, sh.Close())
 }
 
-// removeDir removes a folder atomically, as others see it, and then its content.
+// removeDir first renames a folder away, so that it disappears atomically, and then removes its content.
 func (s *Store) removeDir(dir string) error {
 	if err := s.files.exists(dir); err != nil {
 		return err

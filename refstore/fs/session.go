@@ -17,12 +17,12 @@ import (
 	"e3/refstore"
 )
 
-// session is this store's folder under tmp/ and the lock that shows that its process lives.
+// session is this store's folder under tmp/, and the lock whose hold shows that its process lives.
 //
 // The lock file tmp/<name>.lock is made and locked before the folder tmp/<name> exists, and removed after it. So a
-// folder without a lock file, or with an unlocked one, belongs to a dead session. The lock file holds Options.Boot.
-// Its time, set under the lock and never changed afterwards, is when the session began. Files in the folder whose
-// names begin with protectPrefix hold what the session protects, a name a line.
+// folder without a lock file, or with an unlocked one, belongs to a dead session. The lock file holds Options.Boot. Its
+// modification time, set under the lock and never changed afterwards, is the beginning of the session. Files in the
+// folder whose names begin with protectPrefix list the names that the session protects, one per line.
 type session struct {
 	dir   string
 	lock  *os.File
@@ -50,15 +50,15 @@ func (t *session) end() error {
 	return errors.Join(atomicfile.RemoveAll(t.dir), os.Remove(t.lock.Name()), t.lock.Close())
 }
 
-// SessionDir returns the folder for temporary files of this store, and makes it if need be. It lies on the
-// repository's file system. It is removed by [Store.Close], or by a [Store.Sweep] of another process once this one is
-// dead. Names that consist of digits only, or of "protect-" and digits, are the store's own.
+// SessionDir returns the folder for temporary files of this store, and makes it if necessary. It is on the repository's
+// file system. It is removed by [Store.Close], or by a [Store.Sweep] of another process once this one is dead. Names
+// that consist of digits only, or of "protect-" and digits, are the store's own.
 func (s *Store) SessionDir() (string, error) {
 	dir, _, err := s.Session()
 	return dir, err
 }
 
-// Session is [Store.SessionDir], and returns when the session began, by the file system's clock.
+// Session is like [Store.SessionDir], and also returns the beginning of the session, by the file system's clock.
 func (s *Store) Session() (dir string, began time.Time, err error) {
 	t, err := s.begin()
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) Session() (dir string, began time.Time, err error) {
 	return t.dir, t.began, nil
 }
 
-// SessionLock returns the open file whose lock shows that the session lives, and begins the session if need be. A
+// SessionLock returns the open file whose lock shows that the session lives, and begins the session if necessary. A
 // child process that inherits the file keeps the session's folder from being swept after this process has died. The
 // store closes the file.
 func (s *Store) SessionLock() (*os.File, error) {
@@ -87,7 +87,7 @@ func (s *Store) KeepSession() {
 	}
 }
 
-// begin returns the session, and makes it if need be.
+// begin returns the session, and makes it if necessary.
 func (s *Store) begin() (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *Store) begin() (*session, error) {
 	return s.session, nil
 }
 
-// newSession begins a session. If it replaces another, since is when that one began; otherwise zero.
+// newSession begins a session. If it replaces another, since is the beginning of that one; otherwise zero.
 func (s *Store) newSession(since time.Time) (*session, error) {
 	for {
 		name := fmt.Sprintf("%s%d-%08x", sessionPrefix, os.Getpid(), rand.Uint32())
@@ -120,7 +120,7 @@ func (s *Store) newSession(since time.Time) (*session, error) {
 		if err != nil {
 			return nil, err
 		}
-		// A sweep or a listing of live sessions may come between: then its lock is taken, or the file is gone.
+		// A sweep or a listing of live sessions may interfere: then the lock is held, or the file is gone.
 		err = flock(lock, refstore.Exclusive, false)
 		if err == nil && !samePath(lock) {
 			err = errLocked
@@ -135,16 +135,18 @@ func (s *Store) newSession(since time.Time) (*session, error) {
 		if err == nil {
 			return &session{dir: dir, lock: lock, began: began}, nil
 		}
-		// No other process uses this name; a leftover file would look like a session that ended with the machine.
+		// No other process uses this name. A leftover file would look like a session that ended with a crash of the
+		// machine.
 		if err := errors.Join(err, lock.Close(), removeIfThere(lock.Name())); !errors.Is(err, errLocked) {
 			return nil, err
 		}
 	}
 }
 
-// dateSession writes the boot into a held lock file, which sets its time to the file system's present, and returns
-// that time. This comes after the lock: a collector that does not see this session has begun before it. A session
-// that replaces another takes the earlier date, since objects stored under the other are as young as they were.
+// dateSession writes the boot into a held lock file, which sets the file's time to the file system's current time, and
+// returns that time. It is called after locking: so a collector that does not see this session began before it. A
+// session that replaces another keeps that one's date, because objects stored under the earlier session still need its
+// protection.
 func (s *Store) dateSession(lock *os.File, since time.Time) (time.Time, error) {
 	boot := s.boot()
 	_, err := lock.WriteString(boot)
@@ -158,8 +160,8 @@ func (s *Store) dateSession(lock *os.File, since time.Time) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	// If the clock was set back, an older collector would take objects of this session for older than itself. So a
-	// session never begins before one that lives.
+	// If the clock was set back, a running collector would treat objects of this session as older than itself. So a
+	// session never begins before another live one.
 	began := info.ModTime()
 	latest := began
 	err = s.eachSession(func(name string, info iofs.FileInfo) error {
@@ -199,7 +201,7 @@ func (s *Store) renew(old *session) error {
 	return nil
 }
 
-// aside runs write with a new path in the session.
+// aside calls write with a new path in the session's folder.
 func (s *Store) aside(write func(path string) error) error {
 	for again := true; ; again = false {
 		t, err := s.begin()
@@ -243,7 +245,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	for name := range names {
 		d, err := findDead(filepath.Join(tmp, name), s.boot())
 		if errors.Is(err, iofs.ErrPermission) {
-			continue // another user's: left to that user
+			continue // another user's session
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sweep: %w", err))
@@ -272,7 +274,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		}
 		switch {
 		case errors.Is(err, iofs.ErrPermission):
-			if d.lock != nil && !lost.IsZero() { // its folder stays, but is mended
+			if d.lock != nil && !lost.IsZero() { // its folder stays, but Mend has been called
 				_ = writeHolder(d.lock, []byte(s.boot()))
 			}
 		case err != nil:
@@ -304,8 +306,8 @@ func findDead(dir, now string) (*deadSession, error) {
 	d := &deadSession{dir: dir, lock: lock}
 	err = flock(lock, refstore.Exclusive, false)
 	if errors.Is(err, errLocked) && mended(lock, now) {
-		// The session began under another boot, so the lock's holder is a sweeper that mends the loss of power. Wait
-		// for it before reading anything.
+		// The session began under another boot, so the lock's holder is a sweeper that repairs the effects of a power
+		// loss. Wait for it before reading anything.
 		err = flock(lock, refstore.Exclusive, true)
 	}
 	if err == nil && !samePath(lock) { // another sweeper removed it
@@ -325,13 +327,13 @@ func findDead(dir, now string) (*deadSession, error) {
 }
 
 // mended reports whether a locked session belongs to another boot of this machine, so that its lock is held by a
-// sweeper. A session of another machine that shares the folder is at work.
+// sweeper. A held lock of another machine's session means that the session lives.
 func mended(lock *os.File, now string) bool {
 	boot, err := readHolder(lock)
 	return err == nil && len(boot) > 0 && string(boot) != now && machineOf(string(boot)) == machineOf(now)
 }
 
-// machineOf is the machine of a boot, "" if it does not say.
+// machineOf is the machine in a boot identifier, "" if it has none.
 func machineOf(boot string) string {
 	machine, _, ok := strings.Cut(boot, " ")
 	if !ok {
@@ -353,7 +355,7 @@ func (d *deadSession) read() error {
 func (d *deadSession) remove() error {
 	err := atomicfile.RemoveAll(d.dir)
 	if d.lock != nil && err == nil {
-		err = removeIfThere(d.lock.Name()) // a session that was about to begin removes its name
+		err = removeIfThere(d.lock.Name()) // a session that is about to begin would remove the name itself
 	}
 	return err
 }

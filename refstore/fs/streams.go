@@ -172,7 +172,7 @@ func (s *Store) ListPartitions(ctx context.Context, kind string) iter.Seq2[strin
 	}
 }
 
-// below calls f for the partitions in a folder, so many segments below it, until f wants no more.
+// below calls f for the partitions that are segments levels below a folder, until f returns false.
 func below(ctx context.Context, dir, partition string, segments int, f func(partition string) bool) (more bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -196,7 +196,7 @@ func below(ctx context.Context, dir, partition string, segments int, f func(part
 }
 
 // WatchStreams implements [refstore.Streams]. Changes made on this host wake at once where file notification works.
-// As an append does not change the folder, each poll wakes.
+// Each poll wakes, because an append does not change the folder's time.
 func (s *Store) WatchStreams(ctx context.Context, partition string) (<-chan struct{}, error) {
 	err := refstore.Query{Partition: partition}.Validate()
 	var p streamPlace
@@ -237,7 +237,7 @@ func (s *Store) checkStream(ctx context.Context, key refstore.Key, offset int64)
 
 func sealed(info iofs.FileInfo) bool { return info.Mode().Perm()&0o222 == 0 }
 
-// change runs f on a stream's file, with its size, under its lock. It makes the file if create says so.
+// change runs f on a stream's file, with its size, under its lock. It makes the file if create is true.
 func (s *Store) change(ctx context.Context, path string, create bool, f func(file *os.File, size int64) error) error {
 	for {
 		file, err := s.files.openThere(path, os.O_RDWR)

@@ -10,13 +10,13 @@ import (
 	"e3/refstore"
 )
 
-// The sum of a record that is a file lies in a file beside it, which is written in place and never synced: a sum that
-// a crash has torn is ignored, as its own checksum shows. A record with its sum in its value has a witness there
-// instead. The file comes after a new value, and is removed before its record is deleted. So if it is alone, the
+// The sum of a record that is a file is in a file beside it, which is written in place and never synced. A sum that was
+// torn by a crash is detected by its own checksum, and ignored. A record with its sum in its value has a witness there
+// instead. The file is written after a new value, and removed before its record is deleted. So if it exists alone, the
 // record's file was removed by other means.
 const sumSuffix = "~sum"
 
-// takeSum takes the sum, or the witness, out of the fields to be written.
+// takeSum removes the sum, or the witness, from the fields to write.
 func (w *writer) takeSum() {
 	if w.slot.shape != fileShape {
 		return
@@ -40,17 +40,17 @@ func (w *writer) putSum() error {
 	}
 	_, err = f.WriteAt(w.sum, 0)
 	if info, e := f.Stat(); err == nil && (e != nil || info.Size() != int64(len(w.sum))) {
-		err = errors.Join(e, f.Truncate(int64(len(w.sum)))) // most have the size of the one before
+		err = errors.Join(e, f.Truncate(int64(len(w.sum)))) // usually the size is unchanged
 	}
 	if err == nil && w.record.Version != refstore.Absent && w.durable && !w.witness {
-		err = f.Sync() // or the value could survive a loss of power, and its sum not
+		err = f.Sync() // otherwise the value could survive a loss of power without its sum
 	}
 	return errors.Join(err, f.Close())
 }
 
-// sumBefore writes the sum before a value is replaced. The sum of an empty value is removed instead: a file cut to
-// nothing must not pass as the earlier value. So is the sum of a value whose successor need not survive a loss of
-// power, since an older sum must not lie beside it. A witness fits every value and stays.
+// sumBefore writes the sum before a value is replaced. In two cases it removes the sum instead: if the old value is
+// empty, since a truncated file must not pass as that value; and if the new value need not survive a loss of power,
+// since no old sum may remain beside it. A witness fits every value and stays.
 func (w *writer) sumBefore(old stamp) error {
 	if w.witness {
 		return nil
@@ -106,7 +106,7 @@ func (s *Store) gone(sl slot) bool {
 	if _, err := os.Lstat(file); err != nil {
 		return false
 	}
-	if sl.shape == dirShape { // they may be about to become a record (fillDir)
+	if sl.shape == dirShape { // they may soon be a record (fillDir)
 		if sh, err := s.lockShard(context.Background(), sl.key); err == nil {
 			defer sh.Close() // nothing was written
 		}
@@ -134,7 +134,7 @@ func (s *Store) removeGone(ctx context.Context, sl slot) error {
 	return nil
 }
 
-// withSums adds the sort keys of records of which only the sums are there, to those found from an index on.
+// withSums adds the sort keys of records of which only the sums exist to sorts, from index from on.
 func withSums(sorts []string, from int, sums []string) []string {
 	if len(sums) == 0 {
 		return sorts

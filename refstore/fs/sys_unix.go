@@ -15,8 +15,8 @@ import (
 	"e3/refstore"
 )
 
-// The calls below bypass package os, which registers each file with the poller. Files do not need that, and it costs
-// time at three files an execution.
+// The calls below bypass package os, which registers each file with the poller. Regular files do not need that, and it
+// takes time, with three files for each execution.
 
 func createFile(path string, data []byte, m modes.Modes, durable bool) (st stamp, err error) {
 	fd, err := openWith(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(m.File()))
@@ -88,7 +88,7 @@ func statFile(path string) (stamp, error) {
 	return regular(&st, path)
 }
 
-// statOpen is statFile, asked of the open file.
+// statOpen is statFile by an open file.
 func statOpen(path string) (stamp, error) {
 	fd, err := open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
@@ -132,7 +132,7 @@ func openError(path string, err error) error {
 	return &iofs.PathError{Op: "open", Path: path, Err: err}
 }
 
-// openFile opens the file of a stream or lock, which is not made anew unless flags say so.
+// openFile opens the file of a stream or lock, and makes it only if flags include O_CREAT.
 func openFile(path string, flags int, perm iofs.FileMode) (*os.File, error) {
 	fd, err := openWith(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, uint32(perm))
 	if err != nil {
@@ -155,7 +155,7 @@ func openDir(path string) (*os.File, error) {
 // rename replaces a file, or an empty folder by a folder.
 func rename(from, to string) error {
 	if err := unix.Rename(from, to); err != nil {
-		if errors.Is(err, unix.ENOTEMPTY) { // as some systems say EEXIST for the same
+		if errors.Is(err, unix.ENOTEMPTY) { // some systems return EEXIST instead
 			err = unix.EEXIST
 		}
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}

@@ -64,7 +64,7 @@ func statFile(path string) (stamp, error) {
 	return stampOf(info, path)
 }
 
-// statOpen is statFile, asked of the open file.
+// statOpen is statFile by an open file.
 func statOpen(path string) (stamp, error) {
 	f, err := openStream(path, os.O_RDONLY)
 	if err != nil {
@@ -78,7 +78,7 @@ func statOpen(path string) (stamp, error) {
 	return stampOf(info, path)
 }
 
-// stampOf leaves the inode out: the time alone tells versions apart here.
+// stampOf leaves the inode out: on Windows the time alone distinguishes versions.
 func stampOf(info iofs.FileInfo, path string) (stamp, error) {
 	if !info.Mode().IsRegular() {
 		return stamp{}, &iofs.PathError{Op: "open", Path: path, Err: errNotRegular}
@@ -123,7 +123,7 @@ func flock(f *os.File, mode refstore.Mode, wait bool) error {
 	if !wait {
 		flags |= windows.LOCKFILE_FAIL_IMMEDIATELY
 	}
-	// Locks are mandatory here: this one lies far beyond the content, which stays readable.
+	// Locks are mandatory on Windows, so this one covers a byte far beyond the content, which stays readable.
 	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{OffsetHigh: 1 << 30})
 	switch {
 	case errors.Is(err, windows.ERROR_LOCK_VIOLATION), errors.Is(err, windows.ERROR_IO_PENDING):

@@ -15,7 +15,8 @@ import (
 	"e3/refstore"
 )
 
-// maxFile bounds a value that is read into memory. No writer comes near it; a larger file was not written here.
+// maxFile bounds a value that is read into memory. e3 writes no value of this size, so a larger file has another
+// origin.
 const maxFile = 1 << 30
 
 var (
@@ -43,8 +44,8 @@ func (st stamp) version() refstore.Version {
 // virtualVersion is the version of a record that is just a folder.
 const virtualVersion refstore.Version = "folder"
 
-// raise gives a file that only this process knows a modification time above floor, as the file system stores it: some
-// keep only microseconds, seconds or even pairs of them.
+// raise gives a file that only this process uses a modification time above floor, even after rounding by the file
+// system: some keep only microseconds, seconds or even pairs of seconds.
 func (s *Store) raise(path string, floor int64) (stamp, error) {
 	next := max(s.now().UnixNano(), floor+1)
 	for _, step := range []time.Duration{0, time.Microsecond, time.Millisecond, time.Second, 2 * time.Second} {
@@ -89,7 +90,7 @@ func (s *Store) lockShard(ctx context.Context, key refstore.Key) (shard, error) 
 	return shard{f}, nil
 }
 
-// waitLock locks f. If it fails, f is closed, at once or when a late lock is released.
+// waitLock locks f. If it fails, f is closed, either at once or after a late lock was released.
 func waitLock(ctx context.Context, f *os.File) error {
 	err := flock(f, refstore.Exclusive, false)
 	if err == nil {
@@ -115,7 +116,7 @@ func waitLock(ctx context.Context, f *os.File) error {
 	}
 }
 
-// floor reads a shard's floor. It needs no lock. A missing or empty file is no floor.
+// floor reads a shard's floor. It needs no lock. A missing or empty file means that there is no floor.
 func (s *Store) floor(key refstore.Key) (int64, error) {
 	data, _, err := s.files.read(s.shardPath(key))
 	if err != nil {
@@ -141,8 +142,8 @@ func (s *Store) raiseFloor(sh shard, key refstore.Key, mtime int64) error {
 	return err
 }
 
-// touch makes the partition's folder look changed to watchers, where a write changed something deeper. It is a hint,
-// so failures are ignored.
+// touch changes the time of the partition's folder, for watchers, after a write that changed only a deeper folder. It
+// is a hint, so failures are ignored.
 func (s *Store) touch(sl slot) {
 	if filepath.Dir(sl.value()) != sl.dir {
 		now := s.now()
