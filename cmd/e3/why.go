@@ -76,12 +76,12 @@ func runWhy(ctx context.Context, a *app, location string, arg executionArg) erro
 	})
 }
 
-// approvalNote says what stands about a task for which no run waits now: it waits for approval, or was decided about.
+// approvalNote describes the request for approval of a task for which no run waits now: pending, or its decision.
 func approvalNote(ctx context.Context, r *repo.Repo, ws, task string) ([]string, error) {
 	b, err := r.Workspaces.Approvals.Latest(ctx, ws, task)
 	switch {
 	case err != nil && (errors.Is(err, human.ErrNotFound) || errors.Is(err, approval.ErrMalformed)) || b == nil:
-		return nil, nil // of a run that came from elsewhere; e3 verify tells of what cannot be read
+		return nil, nil // an imported run has none; e3 verify reports unreadable ones
 	case err != nil:
 		return nil, err
 	}
