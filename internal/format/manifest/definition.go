@@ -211,7 +211,7 @@ const (
 	Kill
 )
 
-// Retries is how often a failed task is tried again.
+// Retries bounds the further attempts of a failed task.
 type Retries struct {
 	Max     int           // attempts after the first
 	Backoff time.Duration // wait before the first retry

@@ -42,7 +42,7 @@ type Attempt struct {
 	Runs []string
 	// MadeBy is the run that made it, possibly of another workspace; "" if unknown.
 	MadeBy string
-	Ended  Ending // as an event tells it
+	Ended  Ending // as reported by an event
 	// Refused is the rejection of an attempt that waited for approval; nil: it was not rejected.
 	Refused *Refusal
 

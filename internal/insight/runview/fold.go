@@ -72,7 +72,7 @@ type FoldedTask struct {
 	TaskReport
 	own      bool   // among those that were announced: not proven
 	shared   bool   // proven by an event about many tasks, and decided again since
-	Ended    string // the execution that ended last and is on record, or that answers it
+	Ended    string // the recorded execution that ended last, or the cached one
 	Adopted  bool   // another worker goes on with its execution
 	failedBy int64  // the number of the event by which it failed last
 }
