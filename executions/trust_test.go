@@ -300,6 +300,42 @@ func TestUnknownDemand(t *testing.T) {
 	}
 }
 
+// An import keeps a signature, whatever its key, and refuses one that is not of its execution.
+func TestImportedSignature(t *testing.T) {
+	l := newLab(t)
+	ci, dev := newKey(t, "ci"), newKey(t, "dev")
+	req := l.request(script("echo x >out"))
+	id, err := executions.NewID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Truncate(time.Millisecond)
+	c := assertion{key: keyOf(req), size: 2, status: record.Status{
+		State: record.Success, ExecutionID: id, OutputHash: l.put(t, "x\n").String(), StartedAt: at, CompletedAt: at,
+	}}
+	incoming := func(size int64) *executions.Incoming {
+		return &executions.Incoming{
+			Key: c.key, Status: &c.status, Detail: (&record.Detail{Worker: "ann@lab", BytesOut: size}).Encode(), Signature: c.signature,
+			Provenance: &record.Provenance{Steps: []record.Step{{By: "ann@lab", Repository: "there", ImportedBy: "bob@here", ImportedAt: at}}},
+		}
+	}
+	c.signBy(ci)
+	if _, err := l.Import(t.Context(), incoming(3)); !errors.Is(err, executions.ErrMalformed) || !errors.Is(err, signature.ErrBadSignature) {
+		t.Fatalf("an import of another size: %v", err)
+	}
+	if out, err := l.Import(t.Context(), incoming(2)); err != nil || out != executions.Added {
+		t.Fatalf("got %v, %v", out, err)
+	}
+	for _, test := range []struct {
+		demands executions.Demands
+		counts  bool
+	}{{nil, true}, {demanding(ci), true}, {demanding(dev), false}} {
+		if a, err := l.Requiring(test.demands).Lookup(t.Context(), c.key); err != nil || (a.Hit != nil) != test.counts {
+			t.Errorf("got %+v, %v, want a hit: %t", a, err, test.counts)
+		}
+	}
+}
+
 func BenchmarkLookupSigned(b *testing.B) {
 	key := newKey(b, "ci")
 	records, objects := mem.New(), &memory{}
