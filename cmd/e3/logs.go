@@ -12,6 +12,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
+	"e3/internal/format/signature"
 	"e3/internal/human"
 	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
@@ -308,6 +309,7 @@ type executionJSON struct {
 
 	Rejected     *rejectionJSON `json:"rejected,omitempty"`
 	ImportedFrom []stepJSON     `json:"importedFrom,omitempty"`
+	SignedBy     string         `json:"signedBy,omitempty"` // the public key whose signature the execution has
 }
 
 func executionOf(e *executions.Execution) executionJSON {
@@ -318,6 +320,9 @@ func executionOf(e *executions.Execution) executionJSON {
 	}
 	if d := e.Detail; d != nil {
 		doc.Attempt, doc.Run, doc.Worker = d.Attempt, d.RunID, d.Worker
+	}
+	if s := e.Signature; s != nil && e.CheckSignature() == nil {
+		doc.SignedBy = signature.PublicKey(s.Key).String()
 	}
 	return doc
 }
