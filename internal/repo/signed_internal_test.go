@@ -1,0 +1,28 @@
+package repo
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// The demand for signatures has a layout of its own, which an older program refuses; without the demand the layout is the usual one again.
+func TestDemandOnRecord(t *testing.T) {
+	f := &format{SignedExecutions: true}
+	text, err := f.encode()
+	if err != nil || !strings.Contains(string(text), `"version":5,"signedExecutions":true,"sum":"`) {
+		t.Fatalf("got %s, %v", text, err)
+	}
+	back, err := decodeFormat(text, "here")
+	if err != nil || !back.SignedExecutions || !back.summed() {
+		t.Fatalf("it is read as %+v, %v", back, err)
+	}
+	// Without its sum it is damaged: cutting the demand out of it does not lift it unnoticed.
+	if _, err := decodeFormat([]byte(`{"e3":"repository","version":5}`), "here"); !errors.Is(err, errFormatDamaged) {
+		t.Errorf("a description without its sum: %v", err)
+	}
+	back.SignedExecutions = false
+	if text, err = back.encode(); err != nil || !strings.Contains(string(text), `"version":4,"sum":"`) {
+		t.Errorf("without the demand it is %s, %v", text, err)
+	}
+}
