@@ -35,6 +35,7 @@ type changing struct {
 	location string
 	env      []string
 	machines int
+	busy     time.Duration // CPU time of the programs that were run
 
 	mu       sync.Mutex
 	requests int
@@ -98,12 +99,15 @@ func (b *bench) change() (err error) {
 		if err := step.do(); err != nil {
 			return err
 		}
-		c.requests = 0
+		c.mu.Lock()
+		c.requests, c.busy = 0, 0
+		c.mu.Unlock()
 		began := time.Now()
 		if err := c.run(append([]string{"start"}, step.args...)...); err != nil {
 			return err
 		}
-		row(fmt.Sprintf("%s, %d at 20 ms", step.what, n), time.Since(began), 0, 0, fmt.Sprintf("%s; %d requests", name, c.requests))
+		row(fmt.Sprintf("%s, %d at 20 ms", step.what, n), time.Since(began), 0, 0,
+			fmt.Sprintf("%s; %d requests, %s of CPU time", name, c.requests, show(c.busy)))
 	}
 	return nil
 }
@@ -173,6 +177,7 @@ func (c *changing) run(args ...string) error {
 	if err != nil {
 		return fmt.Errorf("e3 %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
+	c.busy += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	return nil
 }
 
