@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 
+	"e3/executions"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/internal/testing/suite"
@@ -401,6 +402,21 @@ func (c *costs) cached(n int) string {
 	return ws
 }
 
+// unproven is cached where no proof stands, of no workspace.
+func (c *costs) unproven(n int) string {
+	c.t.Helper()
+	ws := c.cached(n)
+	r := c.open(c.location)
+	end, err := executions.NewGeneration(r.Records, r.Records).Begin(c.t.Context())
+	if err == nil {
+		end()
+	}
+	if err := errors.Join(err, r.Close()); err != nil {
+		c.t.Fatal(err)
+	}
+	return ws
+}
+
 func (c *costs) cachedFile(n int) string { return fmt.Sprintf("cached%d.yaml", n) }
 
 // of runs a command in a workspace that is proven.
@@ -423,7 +439,11 @@ var pricedCommands = []pricedCommand{
 		c.machine()
 		return c.outside(func() counts { return c.must("start", "@", ws) })
 	}},
-	{"… all cached, but nothing proven", func(c *costs, n int) counts { return c.must("start", "@", c.cached(n)) }},
+	{"… all cached, and proven in another workspace only", func(c *costs, n int) counts {
+		c.proven(n)
+		return c.must("start", "@", c.cached(n))
+	}},
+	{"… all cached, but nothing proven", func(c *costs, n int) counts { return c.must("start", "@", c.unproven(n)) }},
 	{"… one of n tasks edited", func(c *costs, n int) counts {
 		ws := c.name()
 		file, text := ws+".yaml", c.read(c.cachedFile(n))
@@ -436,7 +456,7 @@ var pricedCommands = []pricedCommand{
 		return c.must("start", "@", ws)
 	}},
 	{"`e3 plan`", of("plan", "@", "WS")},
-	{"… nothing proven", func(c *costs, n int) counts { return c.must("plan", "@", c.cached(n)) }},
+	{"… nothing proven", func(c *costs, n int) counts { return c.must("plan", "@", c.unproven(n)) }},
 	{"`e3 status`", of("status", "@", "WS")},
 	{"`e3 list` of the datasets", of("list", "@", "WS")},
 	{"`e3 run`", of("run", "@", "WS")},
