@@ -25,12 +25,20 @@ type Gathering interface {
 	Send(ctx context.Context, held func(objectstore.Hash) bool) error
 }
 
+// A Gatherer is an object store in which a put costs a request.
+type Gatherer interface {
+	Objects
+	// Gather begins a Gathering.
+	Gather() Gathering
+}
+
 // gathering returns a deployer whose objects are gathered; nil where puts cost no request.
 func (w *Deployer) gathering() (*Deployer, Gathering) {
-	if w.states.Gather == nil || w.states.Sessions == nil {
+	far, ok := w.states.Objects.(Gatherer)
+	if !ok || w.states.Sessions == nil {
 		return nil, nil
 	}
-	g := w.states.Gather()
+	g := far.Gather()
 	return assemble(w.states.withObjects(g)).Deployer, g
 }
 

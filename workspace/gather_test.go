@@ -27,10 +27,18 @@ func (g *gathered) Send(_ context.Context, held func(objectstore.Hash) bool) err
 	return g.send(held)
 }
 
+// gatherer begins gatherings.
+type gatherer struct {
+	*farObjects
+	send func(held func(objectstore.Hash) bool) error
+}
+
+func (g *gatherer) Gather() workspace.Gathering { return &gathered{g.farObjects, g.send} }
+
 // gathers are the workspaces of an office whose deployments gather what they put.
 func (o *office) gathers(send func(held func(objectstore.Hash) bool) error) *workspace.Workspaces {
 	stores := o.ws.Stores
-	stores.Gather = func() workspace.Gathering { return &gathered{o.s.objects, send} }
+	stores.Objects = &gatherer{o.s.objects, send}
 	return workspace.New(stores)
 }
 

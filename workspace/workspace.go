@@ -87,8 +87,6 @@ type Stores struct {
 	Derived Local
 	// Lookups is how many tasks are looked up at a time. 0 is for records on this machine: as many as it has processors for.
 	Lookups int
-	// Gather begins a Gathering in Objects; nil where a put costs no request.
-	Gather func() Gathering
 	// Waiting is called, once a lock, with the time after which it is known whether the holder is alive. It may be nil.
 	Waiting func(*BusyError, time.Duration)
 	// Sessions make known which objects a run works from. nil: no garbage is collected.

@@ -171,8 +171,8 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		withdraw = nil
 	}
 	r.Workspaces = workspace.New(workspace.Stores{
-		Records: s.records, Locks: s.records, Objects: s.objects, Local: s.local, Derived: s.derived, Lookups: s.lookups,
-		Gather: gather(s.objects), Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
+		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
+		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
 		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts,
@@ -180,13 +180,18 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	return r, nil
 }
 
-// gather returns what begins a batch of puts in objects, nil where each put is one of this machine.
-func gather(objects Objects) func() workspace.Gathering {
-	far, ok := objects.(*cached.Store)
-	if !ok {
-		return nil
+// farObjects are those of which each put is a request.
+type farObjects struct{ *cached.Store }
+
+// Gather implements workspace.Gatherer.
+func (o farObjects) Gather() workspace.Gathering { return o.Batch() }
+
+// gathered are the objects as workspaces see them.
+func gathered(objects Objects) workspace.Objects {
+	if far, ok := objects.(*cached.Store); ok {
+		return farObjects{far}
 	}
-	return func() workspace.Gathering { return far.Batch() }
+	return objects
 }
 
 // connect opens the stores of a location.
