@@ -33,25 +33,22 @@ var blockEvents = map[approval.Status]events.Type{
 	approval.Pending: events.BlockWithdrawn, approval.Closed: events.BlockClosed,
 }
 
+// Next implements approval.Journal.
+func (j journal) Next(ctx context.Context, ws string) (int64, error) {
+	last, err := events.JournalEnd(ctx, j.states.Records, ws)
+	return last + 1, err
+}
+
 // Tell implements approval.Journal. An event and the change that it tells of have the block, the type and the time in common.
-func (j journal) Tell(ctx context.Context, b *approval.Block, again bool) error {
+func (j journal) Tell(ctx context.Context, b *approval.Block, from int64) error {
 	e := events.Event{Type: blockEvents[b.Status], Time: b.At, Task: b.Task, Execution: b.Execution, Data: &events.Data{
 		Run: b.Run, Key: b.Key, Block: b.ID, BlockType: string(b.Type), Step: b.Step, By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano)}}
-	if again {
-		for old, err := range events.ReadJournal(ctx, j.states.Records, b.Workspace, 0) {
-			if damaged := (*events.JournalError)(nil); errors.As(err, &damaged) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if d := old.Data; old.Type == e.Type && d != nil && d.Block == b.ID && d.At == e.Data.At {
-				return nil
-			}
-		}
+	same := func(old *events.Event) bool {
+		d := old.Data
+		return old.Type == e.Type && d != nil && d.Block == b.ID && d.At == e.Data.At
 	}
-	if _, err := events.AppendJournal(ctx, j.states.Records, b.Workspace, j.states.Now, e); err != nil {
-		return err
+	if err := events.AppendJournalOnce(ctx, j.states.Records, b.Workspace, j.states.Now, from-1, e, same); err != nil {
+		return fmt.Errorf("journal of workspace %s: %w", b.Workspace, err)
 	}
 	return j.states.Records.Sync(ctx)
 }

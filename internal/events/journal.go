@@ -87,6 +87,11 @@ func appendJournal(ctx context.Context, streams refstore.Streams, workspace stri
 	if err != nil {
 		return err
 	}
+	return end.append(ctx, streams, workspace, now, list)
+}
+
+// append appends events at this end of a journal. It fails with ErrConflict if that is the end no more.
+func (end end) append(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list []Event) (err error) {
 	at := now().UTC().Truncate(time.Millisecond)
 	var lines []byte
 	if end.torn {

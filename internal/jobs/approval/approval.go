@@ -63,7 +63,7 @@ type Block struct {
 	Note      string
 	Acted     time.Time // when a run acted on the decision; zero: none has
 
-	untold bool // the last change of the status may not be in the journal
+	untold int64 // the number from which on the journal may tell of the last change of the status; 0: it does
 }
 
 // Resume is the step that follows the approval of a block.
@@ -122,9 +122,11 @@ func (e *ResolvedError) Error() string {
 
 // A Journal keeps the changes of blocks for readers of the workspace's history.
 type Journal interface {
-	// Tell records the last change of a block, durably. again says that it may be there already; then it is recorded
-	// only if it is not.
-	Tell(ctx context.Context, b *Block, again bool) error
+	// Next returns a number of the journal of a workspace: what is told later has this number or a greater one, at least 1.
+	Next(ctx context.Context, ws string) (int64, error)
+	// Tell records the last change of a block, durably, unless the journal tells of it from a number on. Of several
+	// processes that tell of one change, one does.
+	Tell(ctx context.Context, b *Block, from int64) error
 }
 
 // Blocks are the blocks of a repository. They are safe for concurrent use, by any number of processes.
@@ -167,7 +169,9 @@ func New(records refstore.Store, o Options) *Blocks {
 // mute is no journal.
 type mute struct{}
 
-func (mute) Tell(context.Context, *Block, bool) error { return nil }
+func (mute) Next(context.Context, string) (int64, error) { return 1, nil }
+
+func (mute) Tell(context.Context, *Block, int64) error { return nil }
 
 // Find returns the block of a task on a content. ErrNotFound.
 func (b *Blocks) Find(ctx context.Context, ws, task, key string) (Block, error) {

@@ -67,7 +67,7 @@ func (b *Blocks) ask(ctx context.Context, q *Question, id string) (Block, error)
 				return found, err
 			}
 			continue
-		case !none && (old.untold || old.Status != Closed && old.Acted.IsZero()): // it is told before its record goes
+		case !none && (old.untold > 0 || old.Status != Closed && old.Acted.IsZero()): // it is told before its record goes
 			_, _, err := b.close(ctx, &old, version, becauseForced)
 			if err != nil {
 				return Block{}, err
@@ -91,10 +91,10 @@ func (q *Question) next(old *Block, none bool) (want *Block, same bool) {
 	switch {
 	case none || q.Fresh || old.Status == Closed || old.Type == Review && !q.Review && old.Status != Approved:
 		switch {
-		case q.Review && (q.Suspended == "" || !q.Fresh):
-			want.Type, want.Latest = Review, q.Latest
-		case q.Suspended != "":
+		case q.Suspended != "": // where it needs a review, that was given before the command ran
 			want.Type, want.Execution = Suspend, q.Suspended
+		case q.Review:
+			want.Type, want.Latest = Review, q.Latest
 		default:
 			return nil, false
 		}
@@ -109,7 +109,7 @@ func (q *Question) next(old *Block, none bool) (want *Block, same bool) {
 // take makes an existing block that of a run: a decision is acted on, and a pending block is waited for. False if
 // another process changed it first.
 func (b *Blocks) take(ctx context.Context, block *Block, version refstore.Version, run string) (Block, bool, error) {
-	known := block.Run >= run && !block.untold && block.decided() == !block.Acted.IsZero()
+	known := block.Run >= run && block.untold == 0 && block.decided() == !block.Acted.IsZero()
 	block.Run = max(block.Run, run)
 	switch {
 	case known:
@@ -126,11 +126,11 @@ func (b *Blocks) take(ctx context.Context, block *Block, version refstore.Versio
 
 // act marks a decision as acted on, once it is in the journal. False if another process changed the block first.
 func (b *Blocks) act(ctx context.Context, block *Block, version refstore.Version) (Block, bool, error) {
-	if block.untold {
-		if err := b.journal.Tell(ctx, block, true); err != nil {
+	if block.untold > 0 {
+		if err := b.journal.Tell(ctx, block, block.untold); err != nil {
 			return Block{}, false, err
 		}
-		block.untold = false
+		block.untold = 0
 	}
 	if block.Acted.IsZero() {
 		block.Acted = b.clock()
@@ -141,17 +141,17 @@ func (b *Blocks) act(ctx context.Context, block *Block, version refstore.Version
 
 // tell tells of a change that may not have been told. False if another process changed the block first.
 func (b *Blocks) tell(ctx context.Context, block *Block, version refstore.Version) (refstore.Version, bool, error) {
-	if err := b.journal.Tell(ctx, block, true); err != nil {
+	if err := b.journal.Tell(ctx, block, block.untold); err != nil {
 		return "", false, err
 	}
-	block.untold = false
+	block.untold = 0
 	return b.put(ctx, block, version)
 }
 
 // close closes a block for which no run waits any more. An untold change is told before. False if another process
 // changed the block first.
 func (b *Blocks) close(ctx context.Context, block *Block, version refstore.Version, why string) (refstore.Version, bool, error) {
-	if block.untold {
+	if block.untold > 0 {
 		var ok bool
 		var err error
 		if version, ok, err = b.tell(ctx, block, version); err != nil || !ok {
@@ -172,18 +172,24 @@ func (b *Blocks) change(ctx context.Context, block *Block, version refstore.Vers
 	if !at.After(block.At) { // the time tells the changes of a block apart, whatever the clocks of those who decide
 		at = block.At.Add(time.Millisecond)
 	}
-	block.At, block.untold = at, block.Key != ""
+	from, err := b.journal.Next(ctx, block.Workspace)
+	if err != nil {
+		return "", false, err
+	}
+	if block.At = at; block.Key != "" {
+		block.untold = from
+	}
 	version, ok, err := b.put(ctx, block, version)
 	if err != nil || !ok {
 		return "", false, err
 	}
-	if err := b.journal.Tell(ctx, block, false); err != nil {
+	if err := b.journal.Tell(ctx, block, from); err != nil {
 		return "", false, err
 	}
-	if !block.untold {
+	if block.untold == 0 {
 		return version, true, nil
 	}
-	block.untold = false
+	block.untold = 0
 	next, ok, err := b.put(ctx, block, version)
 	if err == nil && ok {
 		version = next

@@ -77,10 +77,17 @@ func (m *mortal) Delete(ctx context.Context, key refstore.Key, version refstore.
 	return err
 }
 
-func (m *mortal) Tell(ctx context.Context, b *approval.Block, again bool) (err error) {
+func (m *mortal) Next(ctx context.Context, ws string) (int64, error) {
+	if _, heard := m.step(); !heard {
+		return 0, errDied
+	}
+	return m.journal.Next(ctx, ws)
+}
+
+func (m *mortal) Tell(ctx context.Context, b *approval.Block, from int64) (err error) {
 	takes, heard := m.step()
 	if takes {
-		err = m.journal.Tell(ctx, b, again)
+		err = m.journal.Tell(ctx, b, from)
 	}
 	if !heard {
 		return errDied

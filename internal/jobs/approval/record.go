@@ -86,7 +86,7 @@ type blockRecord struct {
 	By        string     `json:"by,omitempty"`
 	Note      string     `json:"note,omitempty"`
 	Acted     *time.Time `json:"acted,omitempty"`
-	Untold    bool       `json:"untold,omitempty"`
+	Untold    int64      `json:"untold,omitempty"`
 }
 
 // Bounds of a record, in bytes.
@@ -121,9 +121,11 @@ func (b *Block) validate() error {
 		return fmt.Errorf("status %.40q", b.Status)
 	case b.Status != Pending && b.At.IsZero(), old && b.Status == Pending && !b.At.IsZero():
 		return errors.New("it is decided when it is said at what time")
+	case b.untold < 0:
+		return fmt.Errorf("it is untold since %d", b.untold)
 	case !b.Acted.IsZero() && !b.decided():
 		return errors.New("a run has acted on a decision that there is not")
-	case old && (b.Latest != "" || b.untold || !b.Acted.IsZero()):
+	case old && (b.Latest != "" || b.untold != 0 || !b.Acted.IsZero()):
 		return errors.New("it has no key")
 	}
 	for _, text := range []string{b.Key, b.Run, b.Step, b.Execution, b.Latest} {

@@ -51,7 +51,7 @@ func TestDecode(t *testing.T) {
 		"pending":            {present, ""},
 		"withdrawn":          {strings.Replace(present, `"created"`, `"at":"2026-01-02T03:04:06Z","by":"a@b","created"`, 1), ""},
 		"acted on":           {strings.Replace(present, `"pending"`, `"approved","at":"2026-01-02T03:04:06Z","acted":"2026-01-02T03:04:07Z"`, 1), ""},
-		"untold":             {strings.Replace(present, `"pending"`, `"approved","at":"2026-01-02T03:04:06Z","untold":true`, 1), ""},
+		"untold":             {strings.Replace(present, `"pending"`, `"approved","at":"2026-01-02T03:04:06Z","untold":7`, 1), ""},
 		"acted on too early": {strings.Replace(present, `"created"`, `"acted":"2026-01-02T03:04:07Z","created"`, 1), "that there is not"},
 		"another content":    {strings.Replace(present, `"key":"a`, `"key":"b`, 1), "its key"},
 		"no key":             {strings.Replace(present, `"key"`, `"step"`, 1), "its key"},
