@@ -108,7 +108,19 @@ func (w *Approvals) deferred(ctx context.Context, state *State, ws string, r *ru
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(b approval.Block) bool { return b.Status != approval.Pending }), nil
+	slices.SortStableFunc(all, func(x, y approval.Block) int { return strings.Compare(x.Task, y.Task) })
+	var waiting []approval.Block
+	for len(all) > 0 {
+		n := slices.IndexFunc(all, func(b approval.Block) bool { return b.Task != all[0].Task })
+		if n < 0 {
+			n = len(all)
+		}
+		if b := present(all[:n]); b.Status == approval.Pending {
+			waiting = append(waiting, *b)
+		}
+		all = all[n:]
+	}
+	return waiting, nil
 }
 
 // all returns the blocks of a workspace, or of one of its tasks, that are of what is deployed; those of an older e3 only if their
@@ -191,19 +203,17 @@ type Decision struct {
 // Resolve decides about a task that waits for approval, whether a run is at work or not. Errors are an *UnknownError, a
 // *NotWaitingError, and a *approval.ResolvedError where it was decided otherwise.
 func (w *Approvals) Resolve(ctx context.Context, ws, task string, res approval.Resolution) (Decision, error) {
-	waits := func(b *approval.Block) bool { return b.Status == approval.Pending }
-	return w.decide(ctx, ws, task, waits, func(b *approval.Block) (approval.Block, bool, error) { return w.blocks.Resolve(ctx, b, res) })
+	return w.decide(ctx, ws, task, func(b *approval.Block) (approval.Block, bool, error) { return w.blocks.Resolve(ctx, b, res) })
 }
 
-// Withdraw takes back the latest decision about a task: an approval that no run has acted on, or a rejection, as res says. Errors
+// Withdraw takes back the decision about a task: an approval that no run has acted on, or a rejection, as res says. Errors
 // are as of Resolve.
 func (w *Approvals) Withdraw(ctx context.Context, ws, task string, res approval.Resolution) (Decision, error) {
-	any := func(*approval.Block) bool { return true }
-	return w.decide(ctx, ws, task, any, func(b *approval.Block) (approval.Block, bool, error) { return w.blocks.Withdraw(ctx, b, res) })
+	return w.decide(ctx, ws, task, func(b *approval.Block) (approval.Block, bool, error) { return w.blocks.Withdraw(ctx, b, res) })
 }
 
-// decide changes the block of a task that has changed last, of those that are preferred if there are any.
-func (w *Approvals) decide(ctx context.Context, ws, task string, prefers func(*approval.Block) bool, change func(*approval.Block) (approval.Block, bool, error)) (Decision, error) {
+// decide changes the present block of a task.
+func (w *Approvals) decide(ctx context.Context, ws, task string, change func(*approval.Block) (approval.Block, bool, error)) (Decision, error) {
 	state, r, err := w.stand(ctx, ws)
 	if err != nil {
 		return Decision{}, err
@@ -212,7 +222,7 @@ func (w *Approvals) decide(ctx context.Context, ws, task string, prefers func(*a
 	if err != nil {
 		return Decision{}, err
 	}
-	b := latest(all, prefers)
+	b := present(all)
 	if b == nil {
 		return Decision{}, w.notWaiting(ctx, ws, task, state, r)
 	}
@@ -225,29 +235,35 @@ func (w *Approvals) decide(ctx context.Context, ws, task string, prefers func(*a
 	return d, err
 }
 
-// latest returns the block that has changed last, of those that are preferred if there are any; nil without blocks.
-func latest(all []approval.Block, prefers func(*approval.Block) bool) *approval.Block {
+// present returns the block of a task that the latest run has asked about, since the others are about other inputs; nil without
+// blocks. Of two it prefers one that waits, then the one that has changed last.
+func present(all []approval.Block) *approval.Block {
 	var found *approval.Block
 	for i := range all {
 		b := &all[i]
-		switch {
-		case found == nil, prefers(b) && !prefers(found):
+		switch waits := b.Status == approval.Pending; {
+		case found == nil, b.Run > found.Run:
 			found = b
-		case prefers(b) == prefers(found) && changedAt(b).After(changedAt(found)):
+		case b.Run < found.Run:
+		case waits != (found.Status == approval.Pending):
+			if waits {
+				found = b
+			}
+		case changedAt(b).After(changedAt(found)):
 			found = b
 		}
 	}
 	return found
 }
 
-// Latest returns the block of a task that has changed last, of what is deployed; nil if there is none.
-func (w *Approvals) Latest(ctx context.Context, ws, task string) (*approval.Block, error) {
+// Present returns the block of a task that the latest run has asked about; nil if there is none.
+func (w *Approvals) Present(ctx context.Context, ws, task string) (*approval.Block, error) {
 	state, r, err := w.stand(ctx, ws)
 	if err != nil {
 		return nil, err
 	}
 	all, err := w.all(ctx, state, ws, task, r)
-	return latest(all, func(*approval.Block) bool { return true }), err
+	return present(all), err
 }
 
 // changedAt is when a block was made or has changed last.

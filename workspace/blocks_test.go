@@ -324,7 +324,7 @@ func TestDecidedAboutOtherContent(t *testing.T) {
 		t.Errorf("the run is %v", res.Run.State)
 	}
 	p.wantWaiting()
-	p.wantJournal("release closed the task or its inputs have changed", "release approved ann@desk", "release closed the task has an answer, or is not there any more")
+	p.wantJournal("release closed the task or its inputs have changed", "release approved ann@desk", "release closed the task or its inputs have changed")
 }
 
 // With --force a person is asked again.

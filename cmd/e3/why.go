@@ -78,7 +78,7 @@ func runWhy(ctx context.Context, a *app, location string, arg executionArg) erro
 
 // approvalNote describes the request for approval of a task for which no run waits now: pending, or its decision.
 func approvalNote(ctx context.Context, r *repo.Repo, ws, task string) ([]string, error) {
-	b, err := r.Workspaces.Approvals.Latest(ctx, ws, task)
+	b, err := r.Workspaces.Approvals.Present(ctx, ws, task)
 	switch {
 	case err != nil && (errors.Is(err, human.ErrNotFound) || errors.Is(err, approval.ErrMalformed)) || b == nil:
 		return nil, nil // an imported run has none; e3 verify reports unreadable ones

@@ -111,17 +111,20 @@ func (q *Question) next(old *Block, none bool) (want *Block, same bool) {
 func (b *Blocks) take(ctx context.Context, block *Block, version refstore.Version, run string) (Block, bool, error) {
 	known := block.Run >= run && block.untold == 0 && block.decided() == !block.Acted.IsZero()
 	block.Run = max(block.Run, run)
-	switch {
-	case known:
+	if known {
 		return *block, true, b.closeOthers(ctx, block)
-	case block.decided():
-		return b.act(ctx, block, version)
 	}
-	_, ok, err := b.put(ctx, block, version)
+	found, ok, err := *block, false, error(nil)
+	if block.decided() {
+		found, ok, err = b.act(ctx, block, version)
+	} else {
+		_, ok, err = b.put(ctx, block, version)
+		found = *block
+	}
 	if err != nil || !ok {
 		return Block{}, false, err
 	}
-	return *block, true, b.closeOthers(ctx, block)
+	return found, true, b.closeOthers(ctx, &found)
 }
 
 // act marks a decision as acted on, once it is in the journal. False if another process changed the block first.

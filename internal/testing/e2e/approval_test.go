@@ -199,13 +199,10 @@ func (s *approvals) decide(args ...string) {
 	}
 }
 
-// settle approves all that is asked, until a start has nothing left to ask. Each question is answered once.
+// settle approves all that is asked, and takes back what was rejected, until a start has nothing left to ask.
 func (s *approvals) settle(start []string) {
 	s.t.Helper()
-	for _, task := range []string{"ask", "hold", "both"} {
-		s.decide("reject", "w."+task, "--undo")
-	}
-	for range 6 {
+	for range 10 {
 		r := s.m.e3(append(slices.Clone(start), "--no-wait")...)
 		for deadline := time.Now().Add(patience); r.code == 11 && time.Now().Before(deadline); {
 			r = s.m.e3(append(slices.Clone(start), "--no-wait")...)
@@ -216,10 +213,15 @@ func (s *approvals) settle(start []string) {
 			a := strings.TrimSpace(s.m.calmly("get", "w.a").stdout)
 			s.m.hasText("w.after", a+"\n"+a+"\n"+a+"\n")
 			return
-		case 3:
+		case 1, 3:
 			for _, e := range r.events(s.t) {
-				if e.Type == events.TaskDeferred {
+				switch {
+				case e.Type == events.TaskDeferred:
 					s.decide("approve", "w."+e.Task)
+				case e.Type == events.TaskFailed && e.Data.Reason != events.ReasonRejected:
+					s.t.Fatalf("a start in peace: exit code %d\n%s", r.code, r.text())
+				case e.Type == events.TaskFailed:
+					s.decide("reject", "w."+e.Task, "--undo")
 				}
 			}
 		default:
