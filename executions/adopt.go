@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -36,13 +37,16 @@ func (a *attempt) handover() ([]byte, error) {
 	return json.Marshal(h)
 }
 
-func readHandover(state []byte, key Key, id string) (*handover, error) {
+// readHandover returns what was left with a command, which must be of this execution, or of another one of the key if it
+// resumes that.
+func readHandover(state []byte, key Key, id string, resumes bool) (*handover, error) {
 	var h handover
 	if err := json.Unmarshal(state, &h); err != nil {
 		return nil, err
 	}
+	_, bad := ParseID(h.Execution)
 	switch {
-	case h.Execution != id:
+	case resumes && (bad != nil || h.Execution == id), !resumes && h.Execution != id:
 		return nil, fmt.Errorf("it is execution %.40q", h.Execution)
 	case h.Key != key.String():
 		return nil, fmt.Errorf("it is of key %.140q", h.Key)
@@ -88,11 +92,14 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 			o.Release()
 		}
 	}()
-	h, err := readHandover(o.State, key, id)
+	h, err := readHandover(o.State, key, id, req.Job.Resumes)
 	if err != nil {
 		return Result{}, fmt.Errorf("adopt execution %s: what its supervisor kept is not what was left with it: %w", id, err)
 	}
 	a.checked, a.startedAt = h.Checked, time.UnixMilli(h.Started)
+	if req.Job.Resumes {
+		a.begun = h.Execution
+	}
 	there, err := a.reopen(h)
 	if err != nil {
 		return Result{}, err
@@ -122,6 +129,11 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 		req.Started(id, a.startedAt)
 	}
 	end, runErr := a.await(lasting, o)
+	if a.begun != "" && !errors.Is(runErr, runner.ErrLeft) {
+		if err := a.takeBegunLogs(ctx); err != nil {
+			return Result{}, fmt.Errorf("adopt execution %s: the logs of %s: %w", id, a.begun, err)
+		}
+	}
 	defer func() {
 		if !a.isLeft(ctx, err) { // the rest lies in the scratch of a dead process, which the sweep removes
 			_ = atomicfile.RemoveAll(a.box.root)
@@ -139,6 +151,30 @@ func (a *attempt) reopen(h *handover) (there bool, err error) {
 		a.box.logs.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), h.Stderr)
 	}
 	return there, err
+}
+
+// takeBegunLogs copies the logs that were moved to the record of the execution under which the command was begun.
+func (a *attempt) takeBegunLogs(ctx context.Context) error {
+	files := [2]**os.File{&a.box.logs.stdout, &a.box.logs.stderr}
+	for i, l := range a.logs() {
+		if l.file != nil {
+			continue
+		}
+		there, err := a.x.OpenLog(ctx, a.key, a.begun, l.stream, 0)
+		if err != nil {
+			return err
+		}
+		defer there.Close()
+		f, err := os.OpenFile(filepath.Join(a.box.root, string(l.stream)), os.O_CREATE|os.O_TRUNC|os.O_RDWR, a.x.opts.Modes.File())
+		if err != nil {
+			return err
+		}
+		*files[i] = f
+		if _, err := io.Copy(f, there); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // foreign tells whether a sandbox is one of another process of this host: it exists, and its scratch lies beside this

@@ -160,6 +160,7 @@ type attempt struct {
 	claim     refstore.Lock
 	pump      *logPump  // nil if the store adopts the log files
 	adopted   bool      // it was begun by a process that has died
+	begun     string    // the execution under which it was begun, if that was given up since
 	abandoned *leftover // what its note says, if it is closed for a dead process; else nil
 	checked   bool      // its inputs were checked when they were staged
 }
@@ -352,7 +353,7 @@ func (a *attempt) detail(res runner.Result) *record.Detail {
 	return &record.Detail{
 		Attempt: a.req.Attempt, Worker: a.x.opts.Worker, RunID: a.req.RunID, Workspace: a.req.Workspace, Task: a.req.Name,
 		UserCPU: res.UserCPU, SystemCPU: res.SystemCPU, PeakRSS: res.PeakRSS, BytesIn: a.req.InputBytes,
-		Signal: signalName(res.Signal), Version: a.x.opts.Version, Checked: a.checked,
+		Signal: signalName(res.Signal), Version: a.x.opts.Version, Checked: a.checked, Begun: a.begun,
 	}
 }
 

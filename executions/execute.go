@@ -143,6 +143,9 @@ type Job struct {
 	Ref      string // "<queue>/<job>", kept with the record of a command that lives long
 	Identity string // of this attempt at the job; the supervisor of a dead worker knows the command by it
 	Host     string // of the run's process; "" if that is this one
+	// Resumes says, for Adopt, that the command was begun under an earlier execution, which was given up since: its end
+	// is recorded under this one, which names that one.
+	Resumes bool
 	// FailureGrace delays judging a failed command: a scheduler that stops this process signals all processes of a
 	// job, and the signal may reach the command before ctx ends.
 	FailureGrace time.Duration

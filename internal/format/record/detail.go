@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"e3/internal/format/beast2"
 )
 
@@ -65,6 +67,9 @@ type Detail struct {
 	// Checked means that e3 has checked the staged inputs against the names of their objects. It is stored as a suffix
 	// of the version; an older e3 reads the suffix as a part of the version.
 	Checked bool
+	// Begun is the execution under which the command was begun, if that was given up before the command ended: this one
+	// has its end. It is stored as a suffix of the version, before that of Logs.
+	Begun string
 	// Logs are the sums of the logs at the end of the execution. They too are stored as a suffix of the version, before
 	// that of Checked.
 	Logs Logs
@@ -72,6 +77,15 @@ type Detail struct {
 
 // checkedSuffix ends the version of an e3 that checks what commands read.
 const checkedSuffix = "+checked"
+
+// begunSuffix precedes Detail.Begun.
+const begunSuffix = "+begun."
+
+// isID tells whether a text has the form of an execution's id.
+func isID(text string) bool {
+	id, err := uuid.Parse(text)
+	return err == nil && id.String() == text
+}
 
 var detailSchema = newSchema("execution detail", func() beast2.Type {
 	str, integer := beast2.String, beast2.Integer
@@ -91,7 +105,11 @@ func (d *Detail) Encode() []byte {
 	for _, n := range []int64{d.UserCPU.Microseconds(), d.SystemCPU.Microseconds(), d.PeakRSS, d.BytesIn, d.BytesOut} {
 		b = beast2.AppendInteger(b, n)
 	}
-	version := d.Version + d.Logs.suffix()
+	version := d.Version
+	if d.Begun != "" {
+		version += begunSuffix + d.Begun
+	}
+	version += d.Logs.suffix()
 	if d.Checked {
 		version += checkedSuffix
 	}
@@ -124,5 +142,8 @@ func DecodeDetail(data []byte) (*Detail, error) {
 	}
 	d.Version, d.Checked = strings.CutSuffix(d.Version, checkedSuffix)
 	d.Version, d.Logs = cutLogs(d.Version)
+	if i := strings.LastIndex(d.Version, begunSuffix); i >= 0 && isID(d.Version[i+len(begunSuffix):]) {
+		d.Version, d.Begun = d.Version[:i], d.Version[i+len(begunSuffix):]
+	}
 	return d, detailSchema.done(r)
 }

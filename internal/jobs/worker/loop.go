@@ -251,11 +251,11 @@ const maxSought = 1 << 12
 // already, or was not looked for yet. In the latter case the job is added to left.
 func (l *loop) isLeft(j *queue.Job, left orphans) bool {
 	w := l.w
-	if !j.Orphaned() {
-		return false
-	}
 	if own := identity(j); slices.ContainsFunc(w.orphans, func(o *runner.Orphan) bool { return o.Identity == own }) {
 		return true
+	}
+	if !j.Orphaned() {
+		return false
 	}
 	name := fmt.Sprintf("%s#%d", j.Ref(), j.Token)
 	if j.MakerHost != w.o.Host || w.sought[name] {
@@ -420,11 +420,12 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 		return unneeded, nil
 	case err != nil:
 		return undecided, err
-	case lease == nil && job.Status == queue.Running && job.Attempts == attempt: // its worker is not known to be gone yet
-		return undecided, nil
+	case lease == nil && job.Attempts == attempt && (job.Status == queue.Running || job.Status == queue.Queued):
+		return undecided, nil // its worker is not known to be gone yet; or it was given up, and waits
 	case lease == nil:
 		return unneeded, nil
-	case !lease.Adopted() || lease.Job().Attempts != attempt: // given up elsewhere; it is claimed like any other job
+	case !lease.Adopted() && lease.Job().Attempts == attempt+1: // given up elsewhere, and not begun again
+	case !lease.Adopted() || lease.Job().Attempts != attempt: // begun elsewhere since; it is claimed like any other job
 		if err := w.insist(l.held, lease.Release); err != nil {
 			l.fault(err)
 		}

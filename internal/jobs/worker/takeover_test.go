@@ -139,6 +139,50 @@ func TestEndIsKept(t *testing.T) {
 	}
 }
 
+// A command whose execution was given up elsewhere, and that no worker has begun again, is not run again: its end is
+// recorded under the next execution, which names the first one.
+func TestGivenUpMeanwhile(t *testing.T) {
+	for _, ends := range []string{"before", "after"} {
+		r := newRig(t)
+		l, kill := r.victim()
+		first := r.until(l.Job, func(j *queue.Job) bool { return !j.Started.IsZero() }).Execution
+		kill()
+		if ends == "before" {
+			r.letGo(l)
+		}
+		r.orphaned(l.Job)
+		lease, err := r.Queue().Only(t.Context(), l.Queue, l.ID, queue.Want{Worker: "elsewhere", Host: "elsewhere", NewExecution: executions.NewIDAfter})
+		for ; err == nil && lease == nil; <-time.After(5 * time.Millisecond) { // it is reserved for its host for a moment
+			lease, err = r.Queue().Only(t.Context(), l.Queue, l.ID, queue.Want{Worker: "elsewhere", Host: "elsewhere", NewExecution: executions.NewIDAfter})
+		}
+		r.must(err)
+		task, err := objectstore.ParseHash(l.TaskHash)
+		r.must(err)
+		key := executions.NewKey(task, nil)
+		curator := executions.NewCurator(r.Executions, r.Records, time.Now)
+		_, err = curator.Settle(t.Context(), key, nil, first, executions.ReasonLost, "its worker was lost")
+		r.must(err)
+		_, err = lease.Again(t.Context(), "its worker was lost", 100*time.Millisecond)
+		r.must(err)
+		w := r.work(0, worker.Options{})
+		r.waitFor("the command is adopted", func() bool { return w.count(worker.JobAdopted, "left") > 0 })
+		r.letGo(l)
+		j := r.ended(l.Job)
+		begun, err := os.ReadFile(filepath.Join(l.dir, "begun"))
+		r.must(err)
+		if j.Status != queue.Succeeded || strings.Count(string(begun), "\n") != 1 || j.Outcome.ExecutionID == first {
+			t.Errorf("the job is %s by %s, begun by %q; want a success of one command under another execution than %s", j.Status, j.Outcome.ExecutionID, begun, first)
+		}
+		e, err := r.Executions.Get(t.Context(), key, j.Outcome.ExecutionID)
+		if err != nil || e.State != record.Success || e.Detail == nil || e.Detail.Begun != first {
+			t.Errorf("on record is %+v, %v; want a success that names %s", e, err, first)
+		}
+		if e, err := r.Executions.Get(t.Context(), key, first); err != nil || e.State != record.Error {
+			t.Errorf("the first execution is %+v, %v; want that it stays given up", e, err)
+		}
+	}
+}
+
 // orphaned waits until a job is not locked.
 func (r *rig) orphaned(j queue.Job) {
 	r.Helper()

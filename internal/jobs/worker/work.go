@@ -46,6 +46,10 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 			return
 		}
 		w.report(Event{Type: JobAdopted, Job: h.job, Message: h.before()})
+	} else if o != nil { // its execution was given up meanwhile, so this one gets the end
+		req.Job.Resumes = true
+		w.metrics.adoptions.Inc()
+		w.report(Event{Type: JobAdopted, Job: h.job, Message: h.before()})
 	} else {
 		w.metrics.attempts.Inc()
 		w.metrics.wait.Update(max(h.job.Claimed.Sub(h.lease.WaitingSince()).Seconds(), 0))
@@ -68,10 +72,11 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 
 // before names the job's previous worker.
 func (h *holding) before() string {
-	if h.job.Maker != "" {
-		return h.job.Maker
+	maker := h.job.Maker
+	if n := len(h.job.Lost); n > 0 && !h.lease.Adopted() { // the maker is this worker
+		maker = h.job.Lost[n-1].Worker
 	}
-	return "its worker"
+	return cmp.Or(maker, "its worker")
 }
 
 // stoppedTogether bounds how much later than its command a stopped worker gets the signal.
