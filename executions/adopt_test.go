@@ -316,7 +316,10 @@ func TestAdopt(t *testing.T) {
 				}
 				output := got.res.Output
 				took := got.res.Duration
-				got.res.Output, got.res.Duration = objectstore.Hash{}, 0
+				if got.res.EndedAt.IsZero() {
+					t.Error("it does not say when it ended")
+				}
+				got.res.Output, got.res.Duration, got.res.EndedAt = objectstore.Hash{}, 0, time.Time{}
 				want := test.want
 				want.ExecutionID = e.order.ID
 				if got.res != want || began != e.order.ID || took <= 0 {
@@ -395,7 +398,8 @@ func TestAdoptIsSettledMeanwhile(t *testing.T) {
 	}
 }
 
-// A process that has lost the job stops the command and records nothing; one that is told to stop records that.
+// A process that has lost its lease records nothing, and leaves the sandbox to the next one; one that is told to stop
+// records that.
 func TestAdoptStopped(t *testing.T) {
 	for _, cause := range []error{fmt.Errorf("not renewed: %w", refstore.ErrLost), errors.New("drained")} {
 		t.Run(cause.Error(), func(t *testing.T) {
@@ -414,6 +418,7 @@ func TestAdoptStopped(t *testing.T) {
 				if !errors.Is(o.err, refstore.ErrLost) || x.State != record.Running {
 					t.Errorf("got %+v, %v; on record is %v", o.res, o.err, x.State)
 				}
+				return
 			} else if o.err != nil || o.res.Reason != executions.ReasonCancelled || x.State != record.Error {
 				t.Errorf("got %+v, %v; on record is %v", o.res, o.err, x.State)
 			}

@@ -564,6 +564,7 @@ func TestSettle(t *testing.T) {
 			if test.want.Duration == 0 {
 				got.Duration = 0
 			}
+			got.EndedAt = time.Time{}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("it stands (-want +got):\n%s", diff)
 			}

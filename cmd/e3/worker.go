@@ -42,8 +42,8 @@ those of the process that started the run; a task fails if one of its secrets is
 repository can make a worker run any command.
 
 Ctrl-C, or TERM, ends the worker once its tasks have ended. A second one stops the tasks too, and another worker runs them
-again. If a worker is killed, a new worker on the same machine continues its commands if it starts within a lease; otherwise
-they are stopped and run again elsewhere.
+again. If a worker is killed, or cannot reach the repository, its commands go on (on_lost of a task). A new worker on the same
+machine continues them, within a day, unless a worker of another machine has begun them again.
 
 A worker runs as many tasks at a time as fit into its cores, its memory and its resources (cpu, memory and resources of a
 task). A task with more cpu than the worker has gets all cores. Tasks that need more memory, more of a resource, or labels
