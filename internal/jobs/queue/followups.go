@@ -46,7 +46,7 @@ const (
 	entryWait = 20 * time.Millisecond
 	// removalWait is the least time that a finished job stays among the others: the run reads its end there, which
 	// saves it a read.
-	removalWait = 150 * time.Millisecond
+	removalWait = 300 * time.Millisecond
 	// gatherWait is how long an entry waits that makes a job claimable, if others were written just before.
 	gatherWait = 4 * time.Millisecond
 	// maxFollowUp is the largest value that is written with others.
