@@ -164,3 +164,51 @@ func TestCrowdLooksSeldom(t *testing.T) {
 		beside.Wait()
 	})
 }
+
+// TestManyHoldersAreListedSeldom: a process lists many holders now and then, and finds a dead one nevertheless.
+func TestManyHoldersAreListedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const holders = 200
+		w := worldOn(t, mem.New())
+		front, worker := w.on("front"), w.onStore("back", w.store, queue.Options{Polled: true})
+		var gone *peer
+		for n := range holders {
+			front.enqueue(t, job(n))
+			gone = w.on("elsewhere")
+			gone.claim(t)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var beside sync.WaitGroup
+		beside.Go(func() { _ = worker.Tend(ctx, []string{queue.DefaultQueue}, func(err error) { t.Error(err) }) })
+		time.Sleep(time.Minute)
+		if n := worker.wire.counted()["list holders"]; n > 20 {
+			t.Errorf("listed %d holders %d times in a minute, want some 12 to 15 times", holders, n)
+		}
+		// Each holder is watched by a few others, here only by one.
+		for n := 0; len(w.orphans(t)) == 0; n++ {
+			if n == 0 {
+				for _, p := range w.peers {
+					if p != front && p != worker {
+						w.kill(p)
+					}
+				}
+			}
+			if n > 60 {
+				t.Fatal("none of the dead workers was found in five minutes")
+			}
+			time.Sleep(5 * time.Second)
+		}
+		cancel()
+		beside.Wait()
+	})
+}
+
+// orphans returns the jobs without a worker.
+func (w *world) orphans(t *testing.T) (ids []string) {
+	for id, j := range w.all(t) {
+		if j.Orphaned() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}

@@ -137,7 +137,7 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 	return &Queue{
 		records: r, held: h, index: x,
 		Reader: &Reader{records: r, held: h, index: x},
-		Keeper: &Keeper{records: r, held: h, index: x, turns: make(map[refstore.Key]sighting)},
+		Keeper: &Keeper{records: r, held: h, index: x, turns: make(map[refstore.Key]sighting), rosters: make(map[string]roster)},
 	}
 }
 

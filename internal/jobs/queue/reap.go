@@ -32,14 +32,9 @@ func (k *Keeper) reap(ctx context.Context, queue string) error {
 	if err != nil {
 		return err
 	}
-	var holders []string
-	for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, "holders"), KeysOnly: true}) {
-		if err != nil {
-			return err
-		}
-		if r.Key.Sort != own {
-			holders = append(holders, r.Key.Sort)
-		}
+	holders, err := k.holders(ctx, queue)
+	if err != nil {
+		return err
 	}
 	k.index.crowded(queue, len(holders))
 	var errs []error
@@ -55,10 +50,46 @@ func (k *Keeper) reap(ctx context.Context, queue string) error {
 	return errors.Join(errs...)
 }
 
+// roster are the holders of a queue as they were last listed.
+type roster struct {
+	holders []string
+	at      time.Time
+}
+
+// A process lists many holders the less often, since each of them lists them all: with 1,000, each 20 s. In between it
+// watches those that it knows.
+const (
+	fewHolders = 100
+	rosterPace = 20 * time.Millisecond // for each holder
+)
+
+// holders returns the sessions that have, or had, jobs in a queue.
+func (k *Keeper) holders(ctx context.Context, queue string) ([]string, error) {
+	now := k.o.Now()
+	k.mu.Lock()
+	known := k.rosters[queue]
+	k.mu.Unlock()
+	if n := len(known.holders); n > fewHolders && now.Sub(known.at) < time.Duration(n)*rosterPace {
+		return known.holders, nil
+	}
+	var holders []string
+	for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, "holders"), KeysOnly: true}) {
+		if err != nil {
+			return nil, err
+		}
+		holders = append(holders, r.Key.Sort)
+	}
+	k.mu.Lock()
+	k.rosters[queue] = roster{holders, now}
+	k.mu.Unlock()
+	return holders, nil
+}
+
 // ward chooses the holders that a process watches: those that follow it in a ring, so that each is watched by as many
 // others. If all of these die together, those before them find the first ones dead and remove them, and so come to
 // watch the next.
 func ward(own string, holders []string) []string {
+	holders = slices.DeleteFunc(slices.Clone(holders), func(session string) bool { return session == own })
 	if len(holders) <= watched {
 		return holders
 	}

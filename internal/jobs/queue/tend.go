@@ -18,8 +18,9 @@ type Keeper struct {
 	held  *held
 	index *index
 
-	mu    sync.Mutex
-	turns map[refstore.Key]sighting
+	mu      sync.Mutex
+	turns   map[refstore.Key]sighting
+	rosters map[string]roster // by queue
 }
 
 // Tend runs maintenance until ctx ends or the session is lost (refstore.ErrLost). It makes orphans of the jobs of

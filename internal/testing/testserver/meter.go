@@ -1,0 +1,239 @@
+package testserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Meter forwards requests to a DynamoDB server and counts what AWS would count: capacity units by partition key. A
+// unit is 4 KiB read, half as much where a read need not be consistent, or 1 KiB written; each item, or page of a
+// query, counts as one at least. With [Meter.Limit] it refuses what a partition key may not take.
+type Meter struct {
+	front  *httptest.Server
+	target string
+	client *http.Client
+
+	mu        sync.Mutex
+	sizes     map[[2]string]int // of items, by their keys
+	used      map[string]Units
+	limit     Units // in a second, by partition key; zero: none
+	buckets   map[string]bucket
+	throttled int
+}
+
+// Units are capacity units.
+type Units struct{ Reads, Writes float64 }
+
+// bucket is what a partition key may take at once: a second's worth.
+type bucket struct {
+	left Units
+	at   time.Time
+}
+
+// NewMeter starts a Meter before the server at target. It ends with the test.
+func NewMeter(tb TB, target string) *Meter {
+	m := &Meter{
+		target: target, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DisableCompression: true}},
+		sizes: map[[2]string]int{}, used: map[string]Units{}, buckets: map[string]bucket{},
+	}
+	m.front = httptest.NewServer(m)
+	tb.Cleanup(m.front.Close)
+	return m
+}
+
+// URL is where the meter listens.
+func (m *Meter) URL() string { return m.front.URL }
+
+// Limit has requests refused, as AWS does, that a partition key may not take in a second.
+func (m *Meter) Limit(each Units) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = each
+}
+
+// Used returns the units by partition key, and how many requests were refused, and begins anew.
+func (m *Meter) Used() (used map[string]Units, throttled int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	used, throttled = maps.Clone(m.used), m.throttled
+	clear(m.used)
+	m.throttled = 0
+	return used, throttled
+}
+
+// meteredItem is an item or a key.
+type meteredItem map[string]json.RawMessage
+
+func (i meteredItem) text(name string) string {
+	var v struct{ S string }
+	_ = json.Unmarshal(i[name], &v)
+	return v.S
+}
+
+func (i meteredItem) key() [2]string { return [2]string{i.text("PK"), i.text("SK")} }
+
+// size is about what AWS takes for it: names and values.
+func (i meteredItem) size() (n int) {
+	for name, value := range i {
+		n += len(name)
+		var v struct {
+			S, N string
+			B    []byte
+		}
+		_ = json.Unmarshal(value, &v)
+		n += max(len(v.S)+len(v.N)+len(v.B), 1)
+	}
+	return n
+}
+
+func (m *Meter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBuffered))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
+	if !m.admit(op, body) {
+		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"a partition key takes no more"}`)
+		return
+	}
+	out, err := http.NewRequestWithContext(r.Context(), r.Method, m.target+r.URL.Path, bytes.NewReader(body))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	out.Header, out.Host = r.Header.Clone(), r.Host
+	resp, err := m.client.Do(out)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxBuffered))
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	m.count(op, body, answer, resp.StatusCode == http.StatusOK)
+	maps.Copy(w.Header(), resp.Header)
+	w.WriteHeader(resp.StatusCode)
+	_, _ = w.Write(answer)
+}
+
+// meteredRequest is what the meter reads of requests.
+type meteredRequest struct {
+	Item, Key                 meteredItem
+	ExpressionAttributeValues meteredItem
+	ConsistentRead            bool
+	RequestItems              map[string][]struct {
+		PutRequest    *struct{ Item meteredItem }
+		DeleteRequest *struct{ Key meteredItem }
+	}
+}
+
+func kibs(size, unit int) float64 { return max(math.Ceil(float64(size)/float64(unit<<10)), 1) }
+
+// admit tells whether the partition key of a request is not exhausted. What a request takes is known after it, so a
+// bucket may get below nothing.
+func (m *Meter) admit(op string, body []byte) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.limit == (Units{}) {
+		return true
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) != nil {
+		return true
+	}
+	pk := partitionOf(fields)
+	b, now := m.buckets[pk], time.Now()
+	if b.at.IsZero() {
+		b.left = m.limit
+	} else {
+		passed := now.Sub(b.at).Seconds()
+		b.left.Reads = min(b.left.Reads+passed*m.limit.Reads, m.limit.Reads)
+		b.left.Writes = min(b.left.Writes+passed*m.limit.Writes, m.limit.Writes)
+	}
+	b.at = now
+	m.buckets[pk] = b
+	left := b.left.Writes
+	if op == "GetItem" || op == "Query" {
+		left = b.left.Reads
+	}
+	if left <= 0 {
+		m.throttled++
+	}
+	return left > 0
+}
+
+// count counts what a request has taken.
+func (m *Meter) count(op string, body, answer []byte, ok bool) {
+	var in meteredRequest
+	if json.Unmarshal(body, &in) != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	take := func(pk string, u Units) {
+		used := m.used[pk]
+		m.used[pk] = Units{used.Reads + u.Reads, used.Writes + u.Writes}
+		if b, known := m.buckets[pk]; known {
+			b.left.Reads -= u.Reads
+			b.left.Writes -= u.Writes
+			m.buckets[pk] = b
+		}
+	}
+	put := func(key [2]string, size int) {
+		take(key[0], Units{Writes: max(kibs(size, 1), kibs(m.sizes[key], 1))})
+		if ok {
+			m.sizes[key] = size
+		}
+	}
+	remove := func(key [2]string) {
+		take(key[0], Units{Writes: kibs(m.sizes[key], 1)})
+		if ok {
+			delete(m.sizes, key)
+		}
+	}
+	share := 0.5
+	if in.ConsistentRead {
+		share = 1
+	}
+	switch op {
+	case "PutItem":
+		put(in.Item.key(), in.Item.size())
+	case "UpdateItem": // the store's updates set all but the key
+		put(in.Key.key(), in.Key.size()+in.ExpressionAttributeValues.size())
+	case "DeleteItem":
+		remove(in.Key.key())
+	case "BatchWriteItem":
+		for _, requests := range in.RequestItems {
+			for _, r := range requests {
+				if r.PutRequest != nil {
+					put(r.PutRequest.Item.key(), r.PutRequest.Item.size())
+				} else if r.DeleteRequest != nil {
+					remove(r.DeleteRequest.Key.key())
+				}
+			}
+		}
+	case "GetItem":
+		take(in.Key.key()[0], Units{Reads: share * kibs(m.sizes[in.Key.key()], 4)})
+	case "Query":
+		var fields map[string]json.RawMessage
+		var out struct{ Items []meteredItem }
+		if json.Unmarshal(body, &fields) != nil || json.Unmarshal(answer, &out) != nil {
+			return
+		}
+		pk, size := partitionOf(fields), 0
+		for _, item := range out.Items {
+			size += m.sizes[[2]string{pk, item.text("SK")}]
+		}
+		take(pk, Units{Reads: share * kibs(size, 4)})
+	}
+}
