@@ -45,17 +45,7 @@ func newApp() *app {
 
 // open opens the repository at a location.
 func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
-	return a.openOver(ctx, location, repo.WithoutOverlay)
-}
-
-// openToRead opens a repository for a command that only reads: with what this machine has made of its own, if its
-// latest start could not write there.
-func (a *app) openToRead(ctx context.Context, location string) (*repo.Repo, error) {
-	return a.openOver(ctx, location, repo.SeeOverlay)
-}
-
-func (a *app) openOver(ctx context.Context, location string, mode repo.OverlayMode) (*repo.Repo, error) {
-	r, err := a.openFor(ctx, location, repo.Options{Overlay: mode})
+	r, err := a.openFor(ctx, location, repo.Options{})
 	if err == nil {
 		a.watchLease(ctx, r)
 	}
@@ -66,8 +56,8 @@ func (a *app) openOver(ctx context.Context, location string, mode repo.OverlayMo
 const outlast = 24 * time.Hour
 
 // openOutlasting is open for a command that waits for a store that does not answer, because what it runs goes on meanwhile.
-func (a *app) openOutlasting(ctx context.Context, location string, mode repo.OverlayMode) (*repo.Repo, error) {
-	r, err := a.openFor(ctx, location, repo.Options{Outlast: outlast, Overlay: mode})
+func (a *app) openOutlasting(ctx context.Context, location string) (*repo.Repo, error) {
+	r, err := a.openFor(ctx, location, repo.Options{Outlast: outlast})
 	if err != nil {
 		return nil, err
 	}
@@ -90,43 +80,12 @@ func suspensionText(s refstore.Suspension) string {
 	return fmt.Sprintf("The lease was not renewed for %s. Waiting for the store; tasks go on", took)
 }
 
-// openToStart opens a repository for a start. Without the right to write, or if it is not to be used, what the start
-// makes is kept in an overlay on this machine, and it says so.
-func (a *app) openToStart(ctx context.Context, location string, readOnly bool) (*repo.Repo, error) {
-	why := "it is not to be written (--read-only)"
-	if !readOnly {
-		r, err := a.openOutlasting(ctx, location, repo.WithoutOverlay)
-		if err != nil {
-			return nil, err
-		}
-		err = r.Writable(ctx)
-		if err == nil {
-			if folder, dropped := r.DropOverlay(); dropped {
-				a.Notef("You may write to %s now: what earlier starts have kept in %s is not used any more", human.Line(shown(location, r)), folder)
-			}
-			return r, nil
-		}
-		why = "you may not write there"
-		if d, ok := repo.Denied(err); ok {
-			why += fmt.Sprintf(" (%s is missing)", d.Right)
-		}
-		if err := r.Close(); err != nil {
-			return nil, err
-		}
-	}
-	r, err := a.openOutlasting(ctx, location, repo.KeepOverlay)
-	if err == nil {
-		a.Notef("Reading from %s, as %s. What runs is kept on this machine alone, in %s", human.Line(shown(location, r)), why, r.Overlay())
-	}
-	return r, err
-}
-
-// openFor opens a repository for a command that handles the loss of its lease itself, with the lease, the
-// patience and the overlay of o.
+// openFor opens a repository for a command that handles the loss of its lease itself, with the lease and the patience
+// of o.
 func (a *app) openFor(ctx context.Context, location string, o repo.Options) (*repo.Repo, error) {
 	from, _ := os.Getwd() // a folder that was removed belongs to no clone
 	r, err := repo.Open(ctx, location, repo.Options{
-		Version: a.version(), Now: a.Now, Getenv: a.Getenv, Lease: o.Lease, Outlast: o.Outlast, From: from, Overlay: o.Overlay,
+		Version: a.version(), Now: a.Now, Getenv: a.Getenv, Lease: o.Lease, Outlast: o.Outlast, From: from,
 		Warn: func(err error) { a.Warnf("%v", err) },
 		Waiting: func(e *workspace.BusyError, most time.Duration) {
 			a.Notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), human.Line(e.Holder))

@@ -43,7 +43,6 @@ type startOptions struct {
 	durability string
 	progress   string
 	grace      time.Duration
-	readOnly   bool
 	runs       runsOptions
 }
 
@@ -56,10 +55,7 @@ func newStart(a *app) *cobra.Command {
 
 A workspace that was deployed from a package file follows it: each start picks up edits of the file and
 of its inputs. With -f, start first makes the workspace, and the repository if there is none; the
-workspace has the package's name unless you give another.
-
-If you may not write to the repository, or with --read-only, start takes what is cached there and keeps
-what it runs on this machine alone. Later starts find it, and so do commands that read.`,
+workspace has the package's name unless you give another.`,
 		Example: `  e3 start . prod
   e3 start -f e3.yaml
   e3 start . prod --filter 'train*' --force
@@ -79,7 +75,6 @@ what it runs on this machine alone. Later starts find it, and so do commands tha
 	o.runs.flags(cmd, a)
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
-	f.BoolVar(&o.readOnly, "read-only", false, "write nothing to the repository: what runs is kept on this machine, as where you may not write")
 	f.BoolVar(&o.failFast, "fail-fast", false, "start no more tasks after the first failure")
 	f.BoolVar(&o.noWait, "no-wait", false, "end, with exit code 3, when all that is left waits for approval; the next start goes on")
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
@@ -208,7 +203,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	} else if location == "" {
 		location = a.location()
 	}
-	r, err := a.openToStart(ctx, location, o.readOnly)
+	r, err := a.openOutlasting(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -247,7 +242,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		sayUntrusted(ctx, a, r, "what was made just now answers no later start")
 	}
 	var ended *exitError
-	if (err == nil || errors.As(err, &ended)) && r.Overlay() == "" {
+	if err == nil || errors.As(err, &ended) {
 		retireEvents(ctx, a, r)
 	}
 	return err

@@ -37,12 +37,6 @@ locks.`,
 	}
 }
 
-// overlayJSON is what this machine keeps of its own over a repository to which it may not write.
-type overlayJSON struct {
-	Folder     string `json:"folder"`
-	Executions int    `json:"executions"` // that are on this machine alone
-}
-
 // statusJSON is a workspace's status for programs.
 type statusJSON struct {
 	Workspace  string       `json:"workspace"`
@@ -106,7 +100,7 @@ func also(text string) string {
 }
 
 func runStatus(ctx context.Context, a *app, location, ws string) error {
-	r, err := a.openToRead(ctx, location)
+	r, err := a.open(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -119,16 +113,8 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 	}
 	doc := struct {
 		Repository string       `json:"repository"`
-		Overlay    *overlayJSON `json:"overlay,omitempty"`
 		Workspaces []statusJSON `json:"workspaces"`
-	}{r.Root, nil, []statusJSON{}}
-	if folder := r.Overlay(); folder != "" {
-		n, err := r.OverlaySize(ctx)
-		if err != nil {
-			return err
-		}
-		doc.Overlay = &overlayJSON{folder, n}
-	}
+	}{r.Root, []statusJSON{}}
 	var all []*workspace.Status
 	for _, name := range names {
 		st, err := r.Workspaces.Planner.Status(ctx, name)
@@ -145,9 +131,6 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 		doc.Workspaces = append(doc.Workspaces, statusOf(st))
 	}
 	return a.Reply(doc, func(w io.Writer) {
-		if o := doc.Overlay; o != nil {
-			fmt.Fprintf(w, "Read-only here: %s on this machine alone, in %s\n\n", human.Count(o.Executions, "execution"), o.Folder)
-		}
 		if len(all) == 0 {
 			fmt.Fprintln(w, "There are no workspaces yet; make one with: e3 start -f e3.yaml")
 		}
