@@ -7,12 +7,14 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
+	"e3/executions"
 	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/repo"
@@ -45,19 +47,126 @@ func newApp() *app {
 
 // open opens the repository at a location.
 func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
-	r, err := a.openFor(ctx, location, repo.Options{})
+	return a.openWith(ctx, location, repo.Options{})
+}
+
+// openToRead opens a repository for a command that only reads: with what this machine has made of its own, if its
+// latest start could not write there. E3_OFFLINE asks no repository.
+func (a *app) openToRead(ctx context.Context, location string) (*repo.Repo, error) {
+	if offline, err := strconv.ParseBool(a.Getenv(offlineVariable)); err == nil && offline {
+		return a.openOffline(ctx, location, repo.SeeOverlay)
+	}
+	return a.openWith(ctx, location, repo.Options{Overlay: repo.SeeOverlay})
+}
+
+// offlineVariable is the variable of start's --offline, which commands that read heed too.
+const offlineVariable = "E3_OFFLINE"
+
+// openWith opens a repository and ends the command when its lease is lost.
+func (a *app) openWith(ctx context.Context, location string, o repo.Options) (*repo.Repo, error) {
+	r, err := a.openFor(ctx, location, o)
 	if err == nil {
 		a.watchLease(ctx, r)
 	}
 	return r, err
 }
 
+// openOffline opens what this machine knows of a repository, and says so.
+func (a *app) openOffline(ctx context.Context, location string, mode repo.OverlayMode) (*repo.Repo, error) {
+	r, err := a.openFor(ctx, location, repo.Options{Overlay: mode, Offline: true})
+	if err != nil {
+		return nil, err
+	}
+	at, _ := r.Offline()
+	a.Notef("Offline: %s as this machine last saw it at %s", human.Line(shown(location, r)), human.Stamp(at))
+	return r, nil
+}
+
+// openToStart opens a repository for a start. Without the right to write, or if it is not to be used, what the start
+// makes is kept in an overlay on this machine, and it says so. What was made offline before is sent.
+func (a *app) openToStart(ctx context.Context, location string, readOnly, offline bool) (*repo.Repo, error) {
+	if offline {
+		r, err := a.openOffline(ctx, location, repo.KeepOverlay)
+		if err == nil {
+			a.Notef("What runs is kept on this machine, in %s; the next start that is online sends it", r.Overlay())
+		}
+		return r, err
+	}
+	why := "it is not to be written (--read-only)"
+	if !readOnly {
+		r, err := a.openOutlasting(ctx, location, repo.Options{Remember: true})
+		if err != nil {
+			return nil, err
+		}
+		err = r.Writable(ctx)
+		if err == nil {
+			return r, a.leaveOverlay(ctx, location, r)
+		}
+		why = "you may not write there"
+		if d, ok := repo.Denied(err); ok {
+			why += fmt.Sprintf(" (%s is missing)", d.Right)
+		}
+		if err := r.Close(); err != nil {
+			return nil, err
+		}
+	}
+	r, err := a.openOutlasting(ctx, location, repo.Options{Overlay: repo.KeepOverlay, Remember: true})
+	if err == nil {
+		a.Notef("Reading from %s, as %s. What runs is kept on this machine alone, in %s", human.Line(shown(location, r)), why, r.Overlay())
+	}
+	return r, err
+}
+
+// leaveOverlay sends what this machine has made offline, and ends the use of its overlay, as the repository can be
+// written. What cannot be sent stays for the next start.
+func (a *app) leaveOverlay(ctx context.Context, location string, r *repo.Repo) error {
+	if r.Unsent() {
+		if err := a.sendOffline(ctx, location, r); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			a.Warnf("what was made offline is not sent: %v", err)
+			return nil
+		}
+		r.DropOverlay()
+		return nil
+	}
+	if folder, dropped := r.DropOverlay(); dropped {
+		a.Notef("You may write to %s now: what earlier starts have kept in %s is not used any more", human.Line(shown(location, r)), folder)
+	}
+	return nil
+}
+
+// sendOffline sends the executions that this machine has made offline, as an import.
+func (a *app) sendOffline(ctx context.Context, location string, r *repo.Repo) error {
+	over, err := a.openFor(ctx, location, repo.Options{Overlay: repo.SeeOverlay})
+	if err != nil {
+		return err
+	}
+	defer over.Close()
+	from := results(a, over)
+	from.Location += " (offline)"
+	res, err := results(a, r).Receive(ctx, from, over.OverlayExecutions(ctx))
+	if err != nil {
+		return err
+	}
+	sent := res.Outcomes[executions.Added] + res.Outcomes[executions.Overwritten]
+	text := "Sent " + human.Count(sent, "execution") + " that this machine has made offline"
+	if n := len(res.Gone); n > 0 {
+		text += fmt.Sprintf("; not sent are %s of which an object is gone: %s", human.Count(n, "execution"), human.Few(res.Gone))
+	}
+	a.Notef("%s", text)
+	return nil
+}
+
 // outlast is for how long a command that runs tasks waits for a store that does not answer.
 const outlast = 24 * time.Hour
 
-// openOutlasting is open for a command that waits for a store that does not answer, because what it runs goes on meanwhile.
-func (a *app) openOutlasting(ctx context.Context, location string) (*repo.Repo, error) {
-	r, err := a.openFor(ctx, location, repo.Options{Outlast: outlast})
+// openOutlasting is openWith for a command that waits for a store that does not answer, because what it runs goes on
+// meanwhile.
+func (a *app) openOutlasting(ctx context.Context, location string, o repo.Options) (*repo.Repo, error) {
+	o.Outlast = outlast
+	r, err := a.openFor(ctx, location, o)
 	if err != nil {
 		return nil, err
 	}
@@ -80,17 +189,15 @@ func suspensionText(s refstore.Suspension) string {
 	return fmt.Sprintf("The lease was not renewed for %s. Waiting for the store; tasks go on", took)
 }
 
-// openFor opens a repository for a command that handles the loss of its lease itself, with the lease and the patience
-// of o.
+// openFor opens a repository for a command that handles the loss of its lease itself, with the choices of o.
 func (a *app) openFor(ctx context.Context, location string, o repo.Options) (*repo.Repo, error) {
-	from, _ := os.Getwd() // a folder that was removed belongs to no clone
-	r, err := repo.Open(ctx, location, repo.Options{
-		Version: a.version(), Now: a.Now, Getenv: a.Getenv, Lease: o.Lease, Outlast: o.Outlast, From: from,
-		Warn: func(err error) { a.Warnf("%v", err) },
-		Waiting: func(e *workspace.BusyError, most time.Duration) {
-			a.Notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), human.Line(e.Holder))
-		},
-	})
+	o.From, _ = os.Getwd() // a folder that was removed belongs to no clone
+	o.Version, o.Now, o.Getenv = a.version(), a.Now, a.Getenv
+	o.Warn = func(err error) { a.Warnf("%v", err) }
+	o.Waiting = func(e *workspace.BusyError, most time.Duration) {
+		a.Notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), human.Line(e.Holder))
+	}
+	r, err := repo.Open(ctx, location, o)
 	if other := a.Getenv("E3_REPO"); location == "." && other != "" && other != "." && errors.Is(err, repo.ErrNoRepository) {
 		err = fmt.Errorf("%w; the . on the command line overrides E3_REPO, which is %s; to use that, leave the . out", err, other)
 	}

@@ -28,7 +28,7 @@ func completion(a *app, find completer) cobra.CompletionFunc {
 		} else if len(args) == 0 && strings.ContainsAny(word, `/\~.`) && !strings.Contains(strings.TrimLeft(word, "./~"), ".") {
 			directive = cobra.ShellCompDirectiveFilterDirs
 		}
-		r, err := a.open(cmd.Context(), location)
+		r, err := a.openToRead(cmd.Context(), location)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		}

@@ -106,7 +106,7 @@ func sideOf(s *compare.Seen) sideJSON {
 }
 
 func runDiff(ctx context.Context, a *app, location string, was, is compare.Side, o *diffOptions) error {
-	r, err := a.open(ctx, location)
+	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}

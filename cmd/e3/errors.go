@@ -109,7 +109,7 @@ func exitCode(err error) int {
 // denied reports whether the repository refused a request for want of a right.
 func denied(err error) bool {
 	_, yes := repo.Denied(err)
-	return yes || errors.Is(err, refstore.ErrReadOnly)
+	return yes
 }
 
 // report prints the error and returns the exit code.

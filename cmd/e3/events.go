@@ -188,7 +188,7 @@ func eventType(name string) (events.Type, error) {
 }
 
 func runEvents(ctx context.Context, a *app, location string, f events.Filter, o *eventsOptions) error {
-	r, err := a.open(ctx, location)
+	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}

@@ -94,6 +94,12 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	case err != nil:
 		return nil, err
 	}
+	if r.Overlay() != "" {
+		if said.Executor != "" && said.Executor != settings.Local {
+			return nil, usagef("%s need the right to write to the repository: their results go there", said.Executor)
+		}
+		runs.Executor = settings.Local // no worker sees what is kept on this machine
+	}
 	e := repo.ExecutorOptions{Grace: o.grace, Full: s.Durability == workspace.Full}
 	var ends []func() error
 	done = func() {

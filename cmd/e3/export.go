@@ -101,7 +101,7 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 	if err := refuseSpecial(file); err != nil {
 		return err
 	}
-	r, err := a.open(ctx, location)
+	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}

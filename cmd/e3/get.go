@@ -65,7 +65,7 @@ func runGet(ctx context.Context, a *app, location, name string, o *getOptions) e
 	if err != nil {
 		return err
 	}
-	r, err := a.open(ctx, location)
+	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}

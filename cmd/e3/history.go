@@ -155,7 +155,7 @@ func showHistory(ctx context.Context, a *app, location, name string, o *historyO
 		}
 		task = path.Task()
 	}
-	r, err := a.open(ctx, location)
+	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ on disk.`,
 			if err != nil {
 				return err
 			}
-			r, err := a.open(cmd.Context(), location)
+			r, err := a.openToRead(cmd.Context(), location)
 			if err != nil {
 				return err
 			}

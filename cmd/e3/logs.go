@@ -97,7 +97,7 @@ func runLogs(ctx context.Context, a *app, location, name string, o *logsOptions)
 	if path.Entry != "" {
 		return usagef("%q is not <workspace>.<task>", name)
 	}
-	r, err := a.open(ctx, location)
+	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}

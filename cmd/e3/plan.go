@@ -188,7 +188,7 @@ func openToPlan(ctx context.Context, a *app, location, file string) (*planRepo, 
 		location = a.location()
 	}
 	if err == nil {
-		r.Repo, err = a.open(ctx, location)
+		r.Repo, err = a.openToRead(ctx, location)
 	}
 	if err != nil && r.dir != "" {
 		err = errors.Join(err, os.RemoveAll(r.dir))

@@ -29,6 +29,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/repo"
+	"e3/objectstore"
 	"e3/workspace"
 )
 
@@ -43,6 +44,8 @@ type startOptions struct {
 	durability string
 	progress   string
 	grace      time.Duration
+	readOnly   bool
+	offline    bool
 	runs       runsOptions
 }
 
@@ -55,7 +58,13 @@ func newStart(a *app) *cobra.Command {
 
 A workspace that was deployed from a package file follows it: each start picks up edits of the file and
 of its inputs. With -f, start first makes the workspace, and the repository if there is none; the
-workspace has the package's name unless you give another.`,
+workspace has the package's name unless you give another.
+
+If you may not write to the repository, or with --read-only, start takes what is cached there and keeps
+what it runs on this machine alone. Later starts find it, and so do commands that read.
+
+With --offline it asks no shared repository, but what this machine has seen of it. What it runs is sent
+with the next start that is online, as an import. Commands that read do so if E3_OFFLINE is true.`,
 		Example: `  e3 start . prod
   e3 start -f e3.yaml
   e3 start . prod --filter 'train*' --force
@@ -75,13 +84,15 @@ workspace has the package's name unless you give another.`,
 	o.runs.flags(cmd, a)
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
+	f.BoolVar(&o.readOnly, "read-only", false, "write nothing to the repository: what runs is kept on this machine, as where you may not write")
+	f.BoolVar(&o.offline, "offline", false, "ask no shared repository: work from what this machine knows of it, and send what runs with the next start online")
 	f.BoolVar(&o.failFast, "fail-fast", false, "start no more tasks after the first failure")
 	f.BoolVar(&o.noWait, "no-wait", false, "end, with exit code 3, when all that is left waits for approval; the next start goes on")
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
-	fromEnvironment(f, "fail-fast", "no-wait", "publish", "durability", "progress", "grace")
+	fromEnvironment(f, "offline", "fail-fast", "no-wait", "publish", "durability", "progress", "grace")
 	fixedValues(cmd, "publish", "always", "final", "none")
 	fixedValues(cmd, "durability", "batch", "full", "none")
 	fixedValues(cmd, "progress", "auto", "tty", "plain", "json", "none")
@@ -203,14 +214,14 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	} else if location == "" {
 		location = a.location()
 	}
-	r, err := a.openOutlasting(ctx, location)
+	r, err := a.openToStart(ctx, location, o.readOnly, o.offline)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
 	if o.file != "" {
 		if ws, err = deployShort(ctx, a, r, ws, o.file); err != nil {
-			return err
+			return unknownOffline(r, err)
 		}
 	}
 	done, err := chooseExecutor(ctx, a, r, shown(location, r), ws, o, &settings)
@@ -237,15 +248,25 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	} else {
 		err = startText(ctx, a, r, shown(location, r), ws, settings, o.progress)
 	}
-	err = unfollowed(shown(location, r), err)
+	err = unfollowed(shown(location, r), unknownOffline(r, err))
 	if made.Load() {
 		sayUntrusted(ctx, a, r, "what was made just now answers no later start")
 	}
 	var ended *exitError
-	if err == nil || errors.As(err, &ended) {
+	if (err == nil || errors.As(err, &ended)) && r.Overlay() == "" {
 		retireEvents(ctx, a, r)
 	}
 	return err
+}
+
+// unknownOffline says of a missing object that this machine has no copy, while the repository is not asked: nothing is
+// lost there.
+func unknownOffline(r *repo.Repo, err error) error {
+	if _, offline := r.Offline(); !offline || !errors.Is(err, objectstore.ErrNotFound) {
+		return err
+	}
+	what, _, _ := strings.Cut(err.Error(), "; ") // what follows is advice for a loss
+	return fmt.Errorf("%w: this machine has no copy of all that this needs, as it never fetched it: %s", repo.ErrNotKnown, what)
 }
 
 // repositoryFor finds the repository of a package file: the one named, the one above the

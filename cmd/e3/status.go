@@ -37,6 +37,16 @@ locks.`,
 	}
 }
 
+// overlayJSON is what this machine keeps of its own over a repository to which it may not write.
+type overlayJSON struct {
+	Folder     string `json:"folder"`
+	Executions int    `json:"executions"` // that are on this machine alone
+	// Unsent says that they were made offline, and are sent by the next start online.
+	Unsent bool `json:"unsent,omitempty"`
+	// Offline is when this machine last saw the repository, if that was not asked.
+	Offline *string `json:"offline,omitempty"`
+}
+
 // statusJSON is a workspace's status for programs.
 type statusJSON struct {
 	Workspace  string       `json:"workspace"`
@@ -100,7 +110,7 @@ func also(text string) string {
 }
 
 func runStatus(ctx context.Context, a *app, location, ws string) error {
-	r, err := a.open(ctx, location)
+	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}
@@ -113,8 +123,19 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 	}
 	doc := struct {
 		Repository string       `json:"repository"`
+		Overlay    *overlayJSON `json:"overlay,omitempty"`
 		Workspaces []statusJSON `json:"workspaces"`
-	}{r.Root, []statusJSON{}}
+	}{r.Root, nil, []statusJSON{}}
+	if folder := r.Overlay(); folder != "" {
+		n, err := r.OverlaySize(ctx)
+		if err != nil {
+			return err
+		}
+		doc.Overlay = &overlayJSON{Folder: folder, Executions: n, Unsent: r.Unsent()}
+		if at, ok := r.Offline(); ok {
+			doc.Overlay.Offline = render.JSONTime(at)
+		}
+	}
 	var all []*workspace.Status
 	for _, name := range names {
 		st, err := r.Workspaces.Planner.Status(ctx, name)
@@ -131,6 +152,13 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 		doc.Workspaces = append(doc.Workspaces, statusOf(st))
 	}
 	return a.Reply(doc, func(w io.Writer) {
+		if o := doc.Overlay; o != nil {
+			why := "Read-only here: %s on this machine alone, in %s\n\n"
+			if o.Unsent {
+				why = "Not sent yet: %s made offline, in %s\n\n"
+			}
+			fmt.Fprintf(w, why, human.Count(o.Executions, "execution"), o.Folder)
+		}
 		if len(all) == 0 {
 			fmt.Fprintln(w, "There are no workspaces yet; make one with: e3 start -f e3.yaml")
 		}

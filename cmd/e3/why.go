@@ -53,7 +53,7 @@ The package file and the inputs are read as by a start; nothing is written. The 
 }
 
 func runWhy(ctx context.Context, a *app, location string, arg executionArg) error {
-	r, err := a.open(ctx, location)
+	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}

@@ -52,6 +52,13 @@ type Options struct {
 	// Outlast is for how long stores that do not answer are waited for, and a lease may be suspended: for a process that
 	// runs commands. 0: as long as is usual for the store, and a lease that cannot be renewed is lost.
 	Outlast time.Duration
+	// Overlay says whether what this machine has made of its own is seen, and where writes go.
+	Overlay OverlayMode
+	// Remember has this machine remember what is read of a shared repository, for Offline.
+	Remember bool
+	// Offline takes what this machine knows in place of a shared repository, which is not asked. Overlay is not
+	// WithoutOverlay then.
+	Offline bool
 	// Waiting is called with how long it may take until it is known whether the holder of a workspace lives; nil:
 	// ignored.
 	Waiting func(*workspace.BusyError, time.Duration)
@@ -106,6 +113,8 @@ type Repo struct {
 	runner  atomic.Pointer[runner.Supervisor]
 	makes   atomic.Pointer[executions.Executor] // of this process; nil if it makes no executions
 	left    atomic.Bool                         // commands of this process may run on in its folder
+	overlay string                              // the folder of this machine's overlay, if it has one; "" if there can be none
+	offline *offlineBase                        // nil: the repository is asked
 	closers []func() error                      // in the order of opening
 }
 
@@ -122,6 +131,8 @@ type stores struct {
 	lookups int             // how many tasks are looked up at a time; 0: as many as this machine can
 	plain   *members        // set if nothing else is held by leases, and records.Sweep does not know them; else nil
 	far     bool            // other users may be on other machines
+
+	overlaid bool // what is written stays on this machine
 }
 
 // here is a store of this machine with a folder of this process.
@@ -142,6 +153,9 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r := &Repo{Location: location, opts: opts, user: sync.OnceValue(UserAtHost)}
 	r.signing.key = sync.OnceValues(r.findKey)
 	s, err := r.connect(ctx, location)
+	if err == nil {
+		s, err = r.overlaid(s)
+	}
 	if err != nil {
 		return nil, errors.Join(err, r.closeStores())
 	}
@@ -156,13 +170,17 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	}
 	r.queue = queue.New(s.records, at, q)
 	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand)
+	withdraw := func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
+		return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)
+	}
+	if s.overlaid { // jobs of the repository are not this machine's
+		withdraw = nil
+	}
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
 		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Demands: r.Demand, Signer: r.Signer,
-		Withdraw: func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
-			return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)
-		},
+		Withdraw: withdraw,
 		Attempts: r.attempts,
 	})
 	return r, nil
@@ -196,6 +214,8 @@ func (r *Repo) connect(ctx context.Context, location string) (*stores, error) {
 		switch {
 		case err != nil:
 			return nil, err
+		case f.Location == "" && r.opts.Offline:
+			return nil, offlineOnly(root)
 		case f.Location == "":
 			r.Root = root
 			return r.openFolder(ctx, root, f)
@@ -207,6 +227,9 @@ func (r *Repo) connect(ctx context.Context, location string) (*stores, error) {
 		return nil, fmt.Errorf("%s%w", from, err)
 	}
 	r.Root = l.String()
+	if r.opts.Offline {
+		return r.openOffline(l)
+	}
 	return r.openShared(ctx, l)
 }
 

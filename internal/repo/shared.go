@@ -126,7 +126,9 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 		summed := &summedShared{checked.New(shared, true), sharedBelow{shared}}
 		s.records, s.derived, s.local = summed, summed, checked.New(links, false)
 	}
-	s.objects, err = r.cached(dir, bucket, guard{leases, r.place}, l.settle)
+	if s.objects, err = r.cached(dir, bucket, guard{leases, r.place}, l.settle); err == nil && r.opts.Remember {
+		err = r.remember(s, l, here, copies)
+	}
 	return s, err
 }
 

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"e3/internal/repo"
 )
 
 // TestReadOnlyArchives has a repository that cannot be written: what only looks works, an export too; what would write says
@@ -63,6 +65,27 @@ func TestReadOnlyArchives(t *testing.T) {
 			t.Errorf("after an import of what a reader exported, %v ran", ran)
 		}
 	}
+	starts := func(t *testing.T, p *project, name string) {
+		t.Helper()
+		cache := filepath.Join(out, name+"-cache")
+		if err := os.Mkdir(cache, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(cache, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		p.env = append(p.env, repo.CacheDirVariable+"="+cache)
+		hit := p.exits(0, "start", ".", "read", "--json")
+		if ran := hit.ran(t); len(ran) > 0 || !strings.Contains(hit.stderr, "you may not write there") {
+			t.Errorf("a reader's start ran %v\n%s", ran, hit.text())
+		}
+		if ran := p.exits(0, "start", ".", "read", "--force", "--json").ran(t); len(ran) != 1 {
+			t.Errorf("a reader's forced start ran %v", ran)
+		}
+		if r := p.exits(0, "status", "."); !strings.Contains(r.stdout, "1 execution on this machine alone, in "+cache) {
+			t.Errorf("status:\n%s", r.text())
+		}
+	}
 	refused := func(t *testing.T, p *project, zip, want string) {
 		t.Helper()
 		for _, args := range [][]string{
@@ -70,7 +93,7 @@ func TestReadOnlyArchives(t *testing.T) {
 			{"settings", ".", "require-signed", "true"}, {"reject", ".", "read.one@0"}, {"verify", ".", "--rerun", "read.one"},
 		} {
 			r := p.e3(args...)
-			if r.code != 1 || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "cannot be written") {
+			if r.code != 1 || !strings.Contains(r.stderr, want) || !strings.Contains(r.stderr, "cannot be written") && !strings.Contains(r.stderr, "may not read or write") {
 				t.Errorf("%v: exit code %d, want 1 and %q\n%s", args, r.code, want, r.text())
 			}
 		}
@@ -80,6 +103,7 @@ func TestReadOnlyArchives(t *testing.T) {
 		p := v.project("project", files)
 		p.start(0)
 		v.remount("ro")
+		starts(t, p, "mount")
 		looks(t, p, "mount")
 		refused(t, p, filepath.Join(out, "mount.zip"), "read-only file system")
 		v.remount("rw")
@@ -92,6 +116,7 @@ func TestReadOnlyArchives(t *testing.T) {
 		p.start(0)
 		before := contents(t, p.repository())
 		p.uid = nobody // the project stays root's
+		starts(t, p, "user")
 		looks(t, p, "user")
 		p.uid = nobody
 		refused(t, p, filepath.Join(out, "user.zip"), "permission denied")

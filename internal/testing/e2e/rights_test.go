@@ -237,6 +237,32 @@ func (r *rights) interruptUpload() {
 	}
 }
 
+// readerStarts starts as a reader: on hits of the repository, and on misses that stay on this machine.
+func (r *rights) readerStarts() {
+	r.t.Helper()
+	start := func(want string) {
+		r.t.Helper()
+		r.take()
+		res := r.must(0, "start @ dev --filter first")
+		if !strings.Contains(res.stdout, want) || !strings.Contains(res.stderr, "you may not write there (dynamodb:PutItem is missing)") {
+			r.t.Fatalf("a reader's start, want %q:\n%s", want, res.text())
+		}
+		if _, denied := r.take(); len(denied) != 1 {
+			r.t.Errorf("a reader's start was denied %v", denied)
+		}
+	}
+	start("1 cached, 0 executed")
+	r.write("a.txt", "three\n")
+	start("0 cached, 1 executed")
+	start("1 cached, 0 executed")
+	r.may("status @ dev", "logs @ dev.first", "why @ dev.first", "run @ dev", "events @ dev")
+	if res := r.must(0, "get @ dev.first"); res.stdout != "three\n" {
+		r.t.Errorf("a reader gets %q of its own", res.stdout)
+	}
+	r.must(2, "start @ dev --workers")
+	r.write("a.txt", "two\n")
+}
+
 // TestRights runs the commands of each role under the policies of doc/rights, which name one repository of two in a
 // table and a bucket. Every command does what it is for, and is denied what is not its role's; no policy grants
 // anything that no command uses, or anything of the other repository.
@@ -286,6 +312,7 @@ func TestRights(t *testing.T) {
 	r.mayNot("writer", "set @ dev.n 5", "workspace create @ w4", "workspace deploy @ dev e3.yaml", "workspace import @ ws.zip w4",
 		"worker @ --idle 1s", "pin add @ dev.loud")
 	r.mayNot("reader", "list @2", "workspace export @2 team other2.zip")
+	r.readerStarts()
 
 	r.under(writer)
 	r.mayNot("administrator", "settings @ events-retention 1d", "prune @ --keep-last 1", "gc @")

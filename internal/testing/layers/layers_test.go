@@ -40,7 +40,7 @@ cmd/e3/internal/render:        cmd/e3/internal/term internal/human
 cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
-internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease
+internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
                                internal/events internal/format/notation internal/format/signature internal/host/modes internal/host/runner internal/host/process internal/format/record internal/host/atomicfile internal/settings
 
 internal/verify:               internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
@@ -81,9 +81,12 @@ internal/format/record:        internal/format/beast2
 
 objectstore/cached:            objectstore
 objectstore/s3:                objectstore internal/backoff
+objectstore/overlay:           objectstore
 objectstore/objectstoretest:   objectstore
 objectstore:                   internal/format/beast2 internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp
 refstore/checked:              refstore
+refstore/overlay:              refstore
+refstore/known:                refstore
 refstore/fs:                   refstore internal/host/modes internal/host/atomicfile
 refstore/dynamo:               refstore
 refstore/mem:                  refstore

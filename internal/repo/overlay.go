@@ -1,0 +1,264 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/internal/host/modes"
+	"e3/objectstore"
+	objoverlay "e3/objectstore/overlay"
+	"e3/refstore"
+	"e3/refstore/checked"
+	reffs "e3/refstore/fs"
+	"e3/refstore/lease"
+	"e3/refstore/overlay"
+)
+
+// An OverlayMode says whether a repository is opened with what this machine has made of its own, for want of the right
+// to write there (doc/design.md, §15, "Overlays").
+type OverlayMode int
+
+// The modes.
+const (
+	WithoutOverlay OverlayMode = iota
+	SeeOverlay                 // with the overlay, if this machine has one in use
+	KeepOverlay                // with the overlay, which is made if need be: everything written stays in it
+)
+
+// overlayInUse is the file in an overlay's folder that says that commands which read take it into account.
+const overlayInUse = "in-use"
+
+// Overlay is the folder in which this machine keeps what is written here; "" if it is written to the repository.
+func (r *Repo) Overlay() string {
+	if r.stores.overlaid {
+		return r.overlay
+	}
+	return ""
+}
+
+// Writable begins this process's session, and returns a refstore.ErrReadOnly if this process may not write. It asks
+// for nothing that a start would not ask for.
+func (r *Repo) Writable(ctx context.Context) error {
+	_, err := r.Records.SessionBegan(ctx)
+	if errors.Is(err, refstore.ErrReadOnly) {
+		return err
+	}
+	return nil // any other failure is told by the first write
+}
+
+// DropOverlay ends the use of this machine's overlay by commands that read, and reports whether there was one in use.
+// Its files stay: executions that were made in it may be wanted.
+func (r *Repo) DropOverlay() (folder string, dropped bool) {
+	err := os.Remove(filepath.Join(r.overlay, overlayInUse))
+	return r.overlay, err == nil
+}
+
+// overlayFolder is the folder of this machine's overlay of a repository, which need not exist.
+func (r *Repo) overlayFolder(s *stores) (string, error) {
+	if l, ok := s.here.(*localStore); ok {
+		return filepath.Join(l.path, "overlay"), nil
+	}
+	dir := r.opts.Getenv(CacheDirVariable)
+	if dir == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("no folder for what this machine keeps: %w; set %s", err, CacheDirVariable)
+		}
+		dir = filepath.Join(user, "e3")
+	}
+	name := objectstore.Sum([]byte("e3 overlay\x00" + realPath(r.Root) + "\x00" + folderNumber(r.Root))).String()[:32]
+	return filepath.Abs(filepath.Join(dir, name, "overlay"))
+}
+
+// overlaid puts this machine's overlay over the stores of a repository, if the mode says so.
+func (r *Repo) overlaid(s *stores) (*stores, error) {
+	var err error
+	if r.overlay, err = r.overlayFolder(s); err != nil {
+		if r.opts.Overlay == KeepOverlay {
+			return nil, err
+		}
+		return s, nil
+	}
+	mark := filepath.Join(r.overlay, overlayInUse)
+	switch r.opts.Overlay {
+	case WithoutOverlay:
+		return s, nil
+	case SeeOverlay:
+		if r.offline != nil { // there is nothing else to open
+			if err := os.MkdirAll(r.overlay, 0o700); err != nil {
+				return nil, err
+			}
+			break
+		}
+		if _, err := os.Lstat(mark); err != nil {
+			return s, nil
+		}
+	case KeepOverlay:
+		err := os.MkdirAll(r.overlay, 0o700)
+		if err == nil {
+			err = r.markOverlay(mark)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("keep on this machine what is made: %w; %s names another folder", err, CacheDirVariable)
+		}
+	}
+	if err := checkOwned(r.overlay); err != nil {
+		return nil, err
+	}
+	return r.openOverlay(s)
+}
+
+// openOverlay opens the overlay's stores.
+func (r *Repo) openOverlay(s *stores) (*stores, error) {
+	m := modes.Of(modes.Private, r.overlay)
+	files, err := reffs.Open(r.overlay, reffs.Options{
+		Now: r.opts.Now, Modes: m, Boot: sync.OnceValue(func() string { return boot(r.overlay) }), DeadSession: r.closeLeft,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.onClose(files.Close)
+	dir, err := objectstore.OpenDir(filepath.Join(r.overlay, "objects"), objectstore.Options{Session: files.Session, Modes: m})
+	if err != nil {
+		return nil, err
+	}
+	local := &summedFolder{checked.New(files, false), folderBelow{files}}
+	var base overlay.Base = s.records
+	var objects objoverlay.Base = s.objects
+	if r.offline != nil {
+		base, objects = r.offline.records, r.offline.objects
+	}
+	records := &overlaidRecords{overlay.New(base, local), local}
+	over := &stores{
+		records: records, objects: objoverlay.New(objects, dir), local: s.local, here: files, folder: s.folder,
+		modes: m, lookups: s.lookups, far: s.far, overlaid: true,
+	}
+	if far, ok := objects.(interface{ Parallel() int }); ok {
+		over.objects = objoverlay.NewFar(objects, dir, far.Parallel())
+	}
+	if f, ok := base.(finder); ok {
+		over.records = &overlaidShared{records, f}
+	}
+	if s.derived == nil { // the links are in the repository too
+		over.local = over.records
+	} else {
+		over.derived = over.records
+	}
+	over.plain = newMembers(func() *lease.Leases { return r.leases(local, nil, 0, 0) })
+	over.leases = over.plain.leases()
+	r.onClose(over.plain.Close)
+	return over, nil
+}
+
+// overlaidRecords are records that are read from a repository and written to this machine.
+type overlaidRecords struct {
+	*overlay.Store
+	local *summedFolder
+}
+
+var _ Records = (*overlaidRecords)(nil)
+
+// Sync makes what was written here durable.
+func (o *overlaidRecords) Sync(ctx context.Context) error { return o.local.Sync(ctx) }
+
+// Sweep removes the remains of dead processes of this machine.
+func (o *overlaidRecords) Sweep(ctx context.Context) (int, error) { return o.local.Sweep(ctx) }
+
+// RemoveLeftovers removes data of this machine that no record names.
+func (o *overlaidRecords) RemoveLeftovers(ctx context.Context, before time.Time) (int, error) {
+	return o.local.RemoveLeftovers(ctx, before)
+}
+
+func (o *overlaidRecords) own() *summedFolder { return o.local }
+
+// AdoptStream makes a file a stream here.
+func (o *overlaidRecords) AdoptStream(ctx context.Context, key refstore.Key, path string) error {
+	return o.local.AdoptStream(ctx, key, path)
+}
+
+// finder finds executions by their ids.
+type finder interface {
+	FindExecutions(ctx context.Context, prefix string) iter.Seq2[refstore.Key, error]
+}
+
+// overlaidShared are overlaidRecords over a store that finds executions.
+type overlaidShared struct {
+	*overlaidRecords
+	shared finder
+}
+
+// FindExecutions yields the keys of executions of this machine and of the repository.
+func (o *overlaidShared) FindExecutions(ctx context.Context, prefix string) iter.Seq2[refstore.Key, error] {
+	return func(yield func(refstore.Key, error) bool) {
+		for key, err := range o.local.executions(ctx) {
+			if (err != nil || strings.HasPrefix(key.Sort, prefix)) && !yield(key, err) {
+				return
+			}
+		}
+		for key, err := range o.shared.FindExecutions(ctx, prefix) {
+			if !yield(key, err) {
+				return
+			}
+		}
+	}
+}
+
+// executions yields the keys of all executions in a folder.
+func (s *summedFolder) executions(ctx context.Context) iter.Seq2[refstore.Key, error] {
+	return func(yield func(refstore.Key, error) bool) {
+		list := func(partition string, each func(sort string) bool) bool {
+			for rec, err := range s.List(ctx, refstore.Query{Partition: partition, KeysOnly: true}) {
+				switch {
+				case err != nil:
+					yield(refstore.Key{}, err)
+					return false
+				case !each(rec.Key.Sort):
+					return false
+				}
+			}
+			return true
+		}
+		list("TASKS", func(task string) bool {
+			return list("INPUTS/"+task, func(inputs string) bool {
+				partition := "EXECUTION/" + task + "/" + inputs
+				return list(partition, func(id string) bool {
+					return yield(refstore.Key{Partition: partition, Sort: id}, nil)
+				})
+			})
+		})
+	}
+}
+
+// OverlayExecutions yields the keys of the executions that are on this machine; of those that were sent since, too.
+func (r *Repo) OverlayExecutions(ctx context.Context) iter.Seq2[refstore.Key, error] {
+	if o, ok := r.Records.(interface{ own() *summedFolder }); ok {
+		return o.own().executions(ctx)
+	}
+	return func(func(refstore.Key, error) bool) {}
+}
+
+// OverlaySize counts the executions that are on this machine alone; 0 without an overlay.
+func (r *Repo) OverlaySize(ctx context.Context) (n int, err error) {
+	for key, err := range r.OverlayExecutions(ctx) {
+		if err != nil {
+			return 0, err
+		}
+		sent, err := r.Records.(interface {
+			InBase(ctx context.Context, key refstore.Key) (bool, error)
+		}).InBase(ctx, key)
+		if err != nil {
+			return 0, err
+		}
+		if !sent {
+			n++
+		}
+	}
+	return n, nil
+}
