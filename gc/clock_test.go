@@ -13,8 +13,9 @@ import (
 	"e3/objectstore"
 )
 
-// setBack begins a process at a moment that lies ahead of the file system's clock, as if that had been set back since. A test cannot
-// set the clock: another session lends its beginning, and no session begins before one that lives.
+// setBack begins a process at a time ahead of the file system's clock, as if the clock had been set back since. A test
+// cannot set the clock, so it uses the rule that no session begins before another live one: it starts a session with
+// that time first.
 func (h *house) setBack(by time.Duration) *house {
 	h.Helper()
 	other := h.visitor()
@@ -36,7 +37,8 @@ func (h *house) setBack(by time.Duration) *house {
 	return worker
 }
 
-// A clock is set back while a process is at work, by a minute or by years: what that has stored, refreshed or found stays until it is done.
+// A clock is set back while a process works, by a minute or by years: objects that the process has stored, refreshed or
+// found stay until it ends.
 func TestCollectWhateverTheClock(t *testing.T) {
 	for _, by := range []time.Duration{time.Minute, time.Hour, 30 * 24 * time.Hour, 10 * 365 * 24 * time.Hour} {
 		t.Run(fmt.Sprint(by), func(t *testing.T) {
@@ -72,7 +74,7 @@ func TestCollectWhateverTheClock(t *testing.T) {
 				t.Fatal("the old object is not there")
 			}
 
-			// What the worker has found is pruned by another process, which began later.
+			// Another process, which began later, prunes an execution that the worker has found.
 			pruner := h.visitor()
 			curator := executions.NewCurator(pruner.Executions, pruner.Records, time.Now)
 			for e, err := range pruner.Executions.All(ctx) {
@@ -103,7 +105,8 @@ func TestCollectWhateverTheClock(t *testing.T) {
 	}
 }
 
-// Clearing tmp/ by hand removes the session of a process, which then begins another: what it takes for young is no younger than that.
+// A user who clears tmp/ removes the session of a process, which then begins another one. The new session still
+// protects the objects of the first.
 func TestCollectAfterTmpWasCleared(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	worker := h.visitor()
@@ -112,7 +115,7 @@ func TestCollectAfterTmpWasCleared(t *testing.T) {
 	h.again()
 	h.must(os.RemoveAll(filepath.Join(h.root, "tmp")))
 	h.must(os.Mkdir(filepath.Join(h.root, "tmp"), 0o755))
-	_, err := worker.Records.Protect(t.Context(), []string{"file " + objectstore.Sum(nil).String()}) // which needs a session
+	_, err := worker.Records.Protect(t.Context(), []string{"file " + objectstore.Sum(nil).String()}) // this needs a session
 	h.must(err)
 	if there, err := worker.Objects.Refresh(t.Context(), hash); err != nil || !there {
 		t.Fatalf("refresh: %v, %v", there, err)

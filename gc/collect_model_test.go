@@ -17,8 +17,8 @@ import (
 	"e3/workspace"
 )
 
-// TestCollectAgainstModel makes repositories of random packages, workspaces, runs and removals, and compares what a
-// collection leaves of them with what a simple search finds to be needed.
+// TestCollectAgainstModel makes repositories of random packages, workspaces, runs and removals, and compares the
+// objects that a collection leaves with those that a simple search finds to be needed.
 func TestCollectAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "house")
@@ -44,7 +44,7 @@ func TestCollectAgainstModel(t *testing.T) {
 			}
 			h.deploy(ws(), lines...)
 		}
-		// What asks for a workspace or package that is not there does nothing.
+		// Operations on a missing workspace or package do nothing.
 		tolerate := func(err error) {
 			if !errors.Is(err, workspace.ErrNotFound) && !errors.Is(err, workspace.ErrNotDeployed) && !errors.Is(err, workspace.ErrExists) {
 				h.must(err)
@@ -97,7 +97,7 @@ func TestCollectAgainstModel(t *testing.T) {
 	})
 }
 
-// removeExecution takes the record of an execution away.
+// removeExecution removes the record of an execution.
 func (h *house) removeExecution(which int) {
 	h.Helper()
 	for e, err := range h.Executions.All(h.Context()) {

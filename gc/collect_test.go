@@ -24,7 +24,7 @@ import (
 	"e3/workspace"
 )
 
-// tester is what a house needs of a test; rapid's have it too.
+// tester is the part of testing.TB that a house uses; rapid.T has it too.
 type tester interface {
 	Helper()
 	Context() context.Context
@@ -32,8 +32,8 @@ type tester interface {
 	Fatal(args ...any)
 }
 
-// A house is a repository with a project beside it. Each visit is a process of its own to the repository: what one has
-// stored is young until it is over.
+// A house is a repository with a project beside it. Each visit acts as a separate process for the repository: its
+// objects are young until the visit ends.
 type house struct {
 	tester
 	root string // of the repository
@@ -115,7 +115,7 @@ func (h *house) has(hash objectstore.Hash) bool {
 	return len(missing) == 0
 }
 
-// objects are the sizes of all objects.
+// objects returns the sizes of all objects.
 func (h *house) objects() map[objectstore.Hash]int64 {
 	h.Helper()
 	all := map[objectstore.Hash]int64{}
@@ -133,7 +133,7 @@ func (h *house) write(name, text string) {
 	h.must(os.WriteFile(path, []byte(text), 0o644))
 }
 
-// deploy deploys a package file in a workspace, which is made if need be.
+// deploy deploys a package file in a workspace, and makes the workspace if necessary.
 func (h *house) deploy(ws string, lines ...string) {
 	h.Helper()
 	h.write("e3.yaml", "e3: 1\nname: p\n"+strings.Join(lines, "\n")+"\n")
@@ -151,7 +151,7 @@ func (h *house) start(ws string) *workspace.RunResult {
 	return res
 }
 
-// options are those of a start in this visit.
+// options returns the options of a start in this visit.
 func (h *house) options() workspace.StartOptions {
 	if h.executor == nil {
 		h.executor = executions.NewExecutor(h.Executions, h.Objects, h.Records, commands{}, executions.Options{
@@ -209,7 +209,7 @@ func TestCollectKeepsWhatIsNeeded(t *testing.T) {
 	}
 	// Executions of old inputs stay, with the directory objects of these inputs but without their content.
 	h.project("two")
-	h.deploy("w", lines...) // or else the package would hold them
+	h.deploy("w", lines...) // otherwise the package would hold the inputs
 	h.start("w")
 	h.again()
 	old, oldDeep := objectstore.Sum([]byte("first")), objectstore.Sum([]byte("b of first"))
@@ -303,7 +303,8 @@ func TestCollectKeepsWhatIsProtected(t *testing.T) {
 	}
 }
 
-// No live process can have found what was pruned before it began. That another machine's clock says so proves nothing.
+// No live process can have found an execution that was pruned before the process began. The time of another machine's
+// clock is no evidence for that.
 func TestCollectWhatWasPrunedBefore(t *testing.T) {
 	for by, want := range map[string]int64{"you@here": 0, "me@there": 5} {
 		h := newHouse(t, t.TempDir())
@@ -330,7 +331,7 @@ func TestCollectWhatWasPrunedBefore(t *testing.T) {
 	}
 }
 
-// A process that was live when an execution was pruned may have found it before, and be about to name its output.
+// A process that was live when an execution was pruned may have found it before, and may still name its output.
 func TestCollectKeepsWhatWasJustPruned(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	h.project("x")
@@ -369,8 +370,8 @@ func (h *house) forgetEvents(ws string) {
 	}
 }
 
-// What a run read and left stays as long as its events: the nodes, not the datasets. It may be gone already, and events may say
-// anything.
+// The nodes of a run's inputs and outputs stay as long as its events; the datasets do not. The nodes may be gone
+// already, and events may hold anything.
 func TestCollectKeepsWhatEventsName(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	lines := []string{inputs, `tasks:`, `  one: {in: [file], out: o, run: make o one}`}
@@ -421,7 +422,7 @@ func TestCollectKeepsWhatEventsName(t *testing.T) {
 	}
 }
 
-// A reference whose target is unknown keeps everything.
+// If the target of a reference is unknown, the collection removes nothing.
 func TestCollectRefusesWhatIsUnsafe(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -568,7 +569,7 @@ func TestCollectCutOff(t *testing.T) {
 	}
 }
 
-// check compares the objects with the model: all that is needed is there.
+// check fails if an object is missing that the model needs.
 func (h *house) check() {
 	h.Helper()
 	all := h.objects()
@@ -588,7 +589,7 @@ func TestCollectLeftovers(t *testing.T) {
 	}
 }
 
-// Sets, deploys and runs go on while garbage is collected all the time: nothing that is needed goes.
+// During sets, deployments and runs, garbage is collected all the time: no needed object is removed.
 func TestCollectBesideOthers(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	h.project("x")
@@ -601,7 +602,7 @@ func TestCollectBesideOthers(t *testing.T) {
 	}
 	done := make(chan struct{})
 	var workers, collector sync.WaitGroup
-	// Each visit sets what the visit before it has set two rounds ago, so that objects are collected and put again.
+	// Each visit sets the values of two rounds before, so that objects are collected and put again.
 	for _, ws := range []string{"a", "b"} {
 		workers.Go(func() {
 			for i := range rounds {
@@ -657,7 +658,7 @@ func TestCollectBesideOthers(t *testing.T) {
 	t.Logf("%d objects were collected meanwhile", collected)
 }
 
-// change sets, unsets or runs a workspace, and reads what it has set.
+// change sets, unsets or runs a workspace, and reads the value that it has set.
 func (h *house) change(ws string, i int) error {
 	ctx := h.Context()
 	leaf, err := h.Workspaces.Datasets.PutValue(ctx, []any{int64(i % 3), ws})
@@ -691,7 +692,7 @@ func (h *house) change(ws string, i int) error {
 	return err
 }
 
-// model is what is needed, found in the simplest way: every record, every object, again and again.
+// model finds the needed objects in the simplest way: it reads every record and every object, again and again.
 func (h *house) model() map[objectstore.Hash]bool {
 	h.Helper()
 	need := map[objectstore.Hash]bool{}
@@ -810,7 +811,7 @@ func (h *house) model() map[objectstore.Hash]bool {
 	return need
 }
 
-// snapshot adds the nodes that are there.
+// snapshot adds the existing nodes of a snapshot.
 func (h *house) snapshot(s string, need map[objectstore.Hash]bool) {
 	parsed, err := objectstore.ParseHash(s)
 	h.must(err)

@@ -16,8 +16,8 @@ import (
 	"e3/refstore"
 )
 
-// Of the imported runs of a workspace the latest 20 stay, the one that its state names, and those that came not long ago; what the others
-// held goes with the collection that follows.
+// Of a workspace's imported runs, the latest 20 stay, the one that its state names, and recent imports. The next
+// collection removes the objects of the rest.
 func TestImportedRunsRetire(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	now := time.Now()

@@ -21,13 +21,13 @@ import (
 	"e3/workspace"
 )
 
-// A turn lets one of two sides work at a time. Each call of a store by a side is a step; before the steps with given numbers the
-// turn passes to the other side.
+// A turn lets only one of two sides run at a time. Each store call of a side is a step; before the steps with given
+// numbers the turn passes to the other side.
 type turn struct {
 	mu   sync.Mutex
 	idle *sync.Cond
 	now  int     // the side whose turn it is
-	over [2]bool // the side has come to its end
+	over [2]bool // the side has ended
 }
 
 func newTurn() *turn {
@@ -58,7 +58,7 @@ func (t *turn) end(side int) {
 	t.idle.Broadcast()
 }
 
-// errKilled is what every call returns once a side was killed.
+// errKilled is the error of every call after a side was killed.
 var errKilled = errors.New("killed")
 
 // A side counts the steps of a process, or of several one after the other.
@@ -68,7 +68,7 @@ type side struct {
 	switches map[int]bool // before these steps the turn passes
 	kill     int          // from this step on no call has an effect; 0: never
 
-	mu    sync.Mutex // held during pass, so that what else the side has under way waits
+	mu    sync.Mutex // held during pass, so that concurrent calls of the side wait
 	steps int
 }
 
@@ -86,7 +86,7 @@ func (s *side) step() error {
 	return nil
 }
 
-// stepped are records whose calls are steps of a side.
+// stepped is a record store whose calls are steps of a side.
 type stepped struct {
 	gc.Records
 	workspace.Local
@@ -123,7 +123,7 @@ func (s *stepped) Delete(ctx context.Context, key refstore.Key, v refstore.Versi
 	return s.Records.Delete(ctx, key, v)
 }
 
-// List has a step before the list and before each of its records is used: what was listed may be gone then.
+// List has a step before the list and before each of its records is used: a listed record may be gone then.
 func (s *stepped) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
 	return func(yield func(refstore.Record, error) bool) {
 		if err := s.step(); err != nil {
@@ -189,7 +189,7 @@ func (s *stepped) Protect(ctx context.Context, names []string) (func(), error) {
 	return func() { _ = s.step(); release() }, err
 }
 
-// steppedObjects are objects whose calls that write are steps of a side.
+// steppedObjects is an object store whose writing calls are steps of a side.
 type steppedObjects struct {
 	workspace.Objects
 	*side
@@ -209,7 +209,7 @@ func (s *steppedObjects) Refresh(ctx context.Context, h objectstore.Hash) (bool,
 	return s.Objects.Refresh(ctx, h)
 }
 
-// sweptObjects are objects where the first sweep is a step.
+// sweptObjects is an object store where the first sweep is a step.
 type sweptObjects struct {
 	gc.Objects
 	first sync.Once
@@ -234,7 +234,7 @@ func (h *house) guest(s *side) (g *house, leave func()) {
 	return g, leave
 }
 
-// An act is what a process does; what it returns may be errKilled.
+// An act is the work of a process; its error may be errKilled.
 type act struct {
 	name string
 	do   func(g *house) error
@@ -267,7 +267,7 @@ func (h *house) tryStart(ws string) error {
 	return err
 }
 
-// promised fails unless every node is there that a record or an event of a run names.
+// promised fails if a node is missing that a record or an event of a run names.
 func (h *house) promised() {
 	h.Helper()
 	var nodes func(who, hash string)
@@ -308,7 +308,7 @@ func (h *house) promised() {
 	}
 }
 
-// interleave has a script done by processes beside a collection, and returns how many steps each side has made.
+// interleave executes a script by processes beside a collection, and returns the number of steps of each side.
 func interleave(h *house, collector, others *side, script []int, together bool) {
 	h.Helper()
 	t := newTurn()
@@ -351,7 +351,7 @@ func interleave(h *house, collector, others *side, script []int, together bool) 
 	h.must(err)
 }
 
-// furnished is a repository in which a workspace has been run and changed since, by processes that are gone.
+// furnished makes a repository in which ended processes have run a workspace and changed it since.
 func furnished(t tester, dir string) *house {
 	h := newHouse(t, dir)
 	h.project("x")
@@ -362,8 +362,9 @@ func furnished(t tester, dir string) *house {
 	return h
 }
 
-// A run that ends while a collection is under way, and whose workspace is changed then, keeps what its record and events name:
-// the collection may have read the runs before and the workspace after. So it is at each step of the collection.
+// A run ends during a collection, and then its workspace is changed. The nodes that the run's record and events name
+// must stay, although the collection may have read the runs before the end and the workspace after the change. This is
+// tried at each step of the collection.
 func TestCollectKeepsWhatARunTakesOver(t *testing.T) {
 	for _, script := range [][]int{{0, 1}, {1, 0, 2}} {
 		for at := 1; ; at++ {
@@ -383,7 +384,7 @@ func TestCollectKeepsWhatARunTakesOver(t *testing.T) {
 	}
 }
 
-// interleavings is how many TestCollectInterleaved tries; E3_GC_INTERLEAVINGS says another number.
+// interleavings is the number of cases of TestCollectInterleaved; E3_GC_INTERLEAVINGS overrides it.
 func interleavings(t *testing.T) int {
 	n := 40
 	if s := os.Getenv("E3_GC_INTERLEAVINGS"); s != "" {
@@ -395,8 +396,8 @@ func interleavings(t *testing.T) int {
 	return n
 }
 
-// Processes that start, set, unset and clean up, and may be killed at any call, and a collection beside them take turns at random
-// calls of their stores: whatever a workspace, a run's record or an event names is there afterwards.
+// Processes that start, set, unset and clean up, and may be killed at any call, alternate with a collection at random
+// store calls. Afterwards every object exists that a workspace, a run's record or an event names.
 func TestCollectInterleaved(t *testing.T) {
 	left := interleavings(t)
 	dir := t.TempDir()

@@ -10,7 +10,7 @@ import (
 	"e3/objectstore"
 )
 
-// What a job needs stays until it is finished, whatever became of its run.
+// The objects that a job needs stay until it is finished, whatever happened to its run.
 func TestCollectKeepsWhatJobsNeed(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	ctx := t.Context()

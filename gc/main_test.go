@@ -9,7 +9,7 @@ import (
 	"e3/internal/testing/testserver"
 )
 
-// The credentials of the servers for tests are in the environment, as those of others are.
+// The credentials of the test servers are in the environment, like those of real servers.
 func TestMain(m *testing.M) {
 	for _, v := range testserver.Env() {
 		name, value, _ := strings.Cut(v, "=")

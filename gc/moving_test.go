@@ -15,8 +15,8 @@ import (
 	"e3/workspace"
 )
 
-// paused are records that tell a collection's steps: of the first list of a partition, and of the second look at the
-// sessions, with which it asks for what they protect.
+// paused is a record store with hooks at steps of a collection: before the first listing of a partition, and before the
+// second listing of sessions, which reads the protected names.
 type paused struct {
 	gc.Records
 	listing    map[string]func() // before a partition is listed for the first time
@@ -39,7 +39,7 @@ func (p *paused) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, erro
 	return p.Records.LiveSessions(ctx)
 }
 
-// visitor is another process at work in the repository.
+// visitor begins another process in the repository.
 func (h *house) visitor() *house {
 	h.Helper()
 	r, err := repo.Open(context.Background(), h.root, repo.Options{Version: "test"})
@@ -58,13 +58,13 @@ func (h *house) register(lines ...string) workspace.PackageRef {
 	return ref
 }
 
-// A task is run for the first time, and then deployed over, after the collection has looked at the executions and
-// before it looks at the workspaces: the record of the execution names the task all the same.
+// After the collection has read the executions and before it reads the workspaces, a task is run for the first time and
+// its package is then replaced. The task object must stay, because the record of the execution names it.
 func TestCollectBesideAFirstRun(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	ref := h.register("tasks:", "  one: {out: o, run: make o one}")
 	h.must(h.Workspaces.Create(t.Context(), "w"))
-	h.must(h.Workspaces.Deployer.Deploy(t.Context(), "w", ref)) // not the file: a start would store the task again
+	h.must(h.Workspaces.Deployer.Deploy(t.Context(), "w", ref)) // not the file, since a start would store the task again
 	_, err := h.Workspaces.Packages.Remove(t.Context(), ref.Name, ref.Version)
 	h.must(err)
 	h.again()
@@ -80,7 +80,7 @@ func TestCollectBesideAFirstRun(t *testing.T) {
 	h.check()
 }
 
-// A package moves from the register to a workspace while a collection is between the two.
+// A package moves from the register to a workspace between the collection's reads of the two.
 func TestCollectBesideAMove(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	h.project("x")
@@ -123,7 +123,7 @@ func TestCollectBesideAMove(t *testing.T) {
 	h.check()
 }
 
-// naming calls before before the state of a workspace is written.
+// naming calls the function before each write of a workspace's state.
 type naming struct {
 	workspace.Records
 	before func()

@@ -42,7 +42,7 @@ func (h *house) prune(o gc.PruneOptions) *gc.Pruned {
 	return pruned
 }
 
-// executed are the executions on record by id.
+// executed returns the recorded executions by id.
 func (h *house) executed() map[string]*executions.Execution {
 	h.Helper()
 	all := map[string]*executions.Execution{}
@@ -53,7 +53,7 @@ func (h *house) executed() map[string]*executions.Execution {
 	return all
 }
 
-// standings tell of every dataset of every workspace whether the next start would look at it again.
+// standings returns the freshness of every dataset of every workspace: whether the next start would check it again.
 func (h *house) standings() map[string]dataflow.Freshness {
 	h.Helper()
 	names, err := h.Workspaces.List(h.Context())
@@ -69,7 +69,7 @@ func (h *house) standings() map[string]dataflow.Freshness {
 	return all
 }
 
-// needed are the executions that the latest runs of all workspaces name, and the pinned.
+// needed returns the executions that the latest runs of all workspaces name, and the pinned ones.
 func (h *house) needed() map[string]bool {
 	h.Helper()
 	names, err := h.Workspaces.List(h.Context())
@@ -92,8 +92,8 @@ func (h *house) needed() map[string]bool {
 	return needed
 }
 
-// TestPruneAgainstModel works in random repositories and prunes them by random rules: what is needed stays, what is
-// beyond the rules goes, and says so ever after.
+// TestPruneAgainstModel prunes random repositories by random rules: needed executions stay, those that a rule names are
+// removed and leave tombstones.
 func TestPruneAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "house")
@@ -159,7 +159,7 @@ func TestPruneAgainstModel(t *testing.T) {
 					if e != nil {
 						made, err := executions.ParseID(e.ExecutionID)
 						h.must(err)
-						o.Now = made.Add(time.Hour) // what is older than this one
+						o.Now = made.Add(time.Hour) // prune what is older than this one
 					}
 				}
 				o.DryRun = true
@@ -202,7 +202,7 @@ func TestPruneAgainstModel(t *testing.T) {
 				}
 			},
 		}
-		// A few steps each: what is written is synced, which takes its time.
+		// Only a few steps each, since every write is synced, which is slow.
 		for range rapid.IntRange(1, 6).Draw(rt, "steps") {
 			for _, name := range []string{"edit", "deploy", "start", "build", "pin", "reject"} {
 				if rapid.IntRange(0, 2).Draw(rt, name) == 0 {
@@ -215,7 +215,7 @@ func TestPruneAgainstModel(t *testing.T) {
 	})
 }
 
-// hit tells whether a start of a workspace, or of a package, would be answered by an execution.
+// hit reports whether an execution would be a hit for a start of a workspace or of a package.
 func (h *house) hit(id string) bool {
 	h.Helper()
 	found := make(chan bool, 1)
@@ -248,7 +248,7 @@ func draw(rt *rapid.T, all map[string]*executions.Execution) *executions.Executi
 	return all[rapid.SampledFrom(slices.Sorted(maps.Keys(all))).Draw(rt, "execution")]
 }
 
-// series makes a workspace with so many executions of one task, of which only the last is needed.
+// series makes a workspace with n executions of one task, of which only the last is needed.
 func (h *house) series(n int) {
 	h.Helper()
 	for i := range n {
@@ -264,7 +264,7 @@ func TestPruneReport(t *testing.T) {
 	all := slices.Sorted(maps.Keys(h.executed()))
 	_, err := h.curator().Pin(t.Context(), h.executed()[all[1]].Key, all[1], "me", "for the paper")
 	h.must(err)
-	// The task object, and what a start needs, are small and belong to others; each output has 100 bytes.
+	// The task object and the objects that a start needs are small and do not count; each output has 100 bytes.
 	pruned := h.prune(gc.PruneOptions{Rules: gc.Rules{MaxSize: 250}})
 	if pruned.Total != 5 || pruned.Executions != 1 || pruned.Held != 200 || pruned.Objects != 1 || pruned.Bytes != 100 {
 		t.Errorf("got %+v, want one of 5 pruned, 200 bytes held, 100 free", pruned)
@@ -285,7 +285,7 @@ func TestPruneReport(t *testing.T) {
 	h.check()
 }
 
-// What was imported counts from when it came here.
+// The age of an imported execution counts from its import.
 func TestPruneCountsFromTheImport(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	now := time.Now()
@@ -310,7 +310,7 @@ func TestPruneCountsFromTheImport(t *testing.T) {
 	}
 }
 
-// A failure that an import has replaced by a success, after the rules were applied, is another execution.
+// If an import replaces a failure by a success after the rules were applied, the prune spares it.
 func TestPruneBesideAnImport(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	now := time.Now()
@@ -347,7 +347,7 @@ func TestPruneBesideAnImport(t *testing.T) {
 	}
 }
 
-// relisted tells before a partition is listed for the second time.
+// relisted calls a function before a partition is listed for the second time.
 type relisted struct {
 	executions.Records
 	partition string
@@ -396,7 +396,7 @@ func TestPruneBesideAStart(t *testing.T) {
 	}
 }
 
-// Where it cannot be found out what is needed, nothing goes.
+// If the needed executions are unknown, nothing is removed.
 func TestPruneRefusesToGuess(t *testing.T) {
 	for name, damage := range map[string]func(*house, *workspace.State){
 		"package":   func(h *house, s *workspace.State) { h.remove(s.PackageHash) },

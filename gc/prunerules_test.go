@@ -20,10 +20,11 @@ type modelled struct {
 	group     string
 	good      bool
 	protected bool
-	blobs     []int // what it holds; blob n has n+1 bytes
+	blobs     []int // its objects; blob n has n+1 bytes
 }
 
-// TestRulesAgainstModel compares what the rules take out with what their words say, for random executions.
+// TestRulesAgainstModel compares the executions that the rules remove with a literal model of the rules, for random
+// executions.
 func TestRulesAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		all := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) modelled {
@@ -59,7 +60,7 @@ func indices(n int) []int {
 
 const modelNow = 20 // ms
 
-// apply has the rules applied to a pool, and returns the ids that go.
+// apply applies the rules to a pool, and returns the ids to remove.
 func apply(all []modelled, rules Rules) []int {
 	p := &pool{}
 	held := map[int]bool{}
@@ -102,7 +103,7 @@ func apply(all []modelled, rules Rules) []int {
 	return goes
 }
 
-// model takes the rules at their words.
+// model applies the rules literally.
 func model(all []modelled, rules Rules) []int {
 	gone := map[int]bool{}
 	for i := range all {
@@ -111,7 +112,7 @@ func model(all []modelled, rules Rules) []int {
 			gone[m.id] = true
 		}
 		if rules.KeepLast > 0 {
-			// Of those of its task: successes that are later, and whether one that is kept is later.
+			// Among executions of the same task: the number of later successes, and whether a kept one is later.
 			var later int64
 			oldestKept := -1
 			var successes []int
@@ -194,7 +195,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// Places tell apart what has the same id under another key, and the same key with another id.
+// Places distinguish equal ids under different keys, and different ids under the same key.
 func TestPlaces(t *testing.T) {
 	seen := map[place]string{}
 	for i := range 4 {

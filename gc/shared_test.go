@@ -38,8 +38,8 @@ type team struct {
 // gcLease is long enough for a busy machine to renew, most of the time, and short enough to wait for.
 const gcLease = 5 * time.Second
 
-// newTeam makes the repository; the test runs beside others, as it waits most of the time. Objects that are older than what is sent takes
-// to settle may be collected.
+// newTeam makes the repository; the test runs beside others, as it waits most of the time. Objects may be collected
+// once they are older than settle, the time within which late requests arrive.
 func newTeam(t *testing.T, lease, settle time.Duration) *team {
 	t.Parallel()
 	m := &team{T: t, records: testserver.NewProxy(t, testserver.Minidyn(t)), objects: testserver.NewProxy(t, testserver.GoFakeS3(t))}
@@ -82,7 +82,7 @@ func (m *team) on(dir string, f func(h *house)) {
 	}
 }
 
-// lost tells whether a visit was taken for dead, as happens on a busy machine.
+// lost reports whether a visit lost its lease, which happens on a busy machine.
 func lost(h *house) bool {
 	select {
 	case <-h.Records.(refstore.Leased).Lost():
@@ -92,7 +92,7 @@ func lost(h *house) bool {
 	}
 }
 
-// sound demands that nothing needed is missing, as seen by a process without copies.
+// sound fails if a needed object is missing, by the view of a process with an empty cache.
 func (m *team) sound() {
 	m.Helper()
 	m.on(m.TempDir(), func(h *house) {
@@ -108,7 +108,8 @@ func (m *team) sound() {
 	})
 }
 
-// clean collects until only needed objects are left, which takes a moment: what was just stored, or pruned, is spared.
+// clean collects until only needed objects are left. This takes a moment, since recently stored objects, and those of
+// recently pruned executions, are spared.
 func (m *team) clean() {
 	m.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -141,14 +142,15 @@ type member struct {
 	random *rand.Rand
 }
 
-// expected tells whether concurrent processes may cause an error.
+// expected reports whether an error can be the effect of concurrent processes.
 func expected(err error) bool {
 	var busy *workspace.BusyError
 	return err == nil || errors.As(err, &busy) || errors.Is(err, workspace.ErrNotFound) || errors.Is(err, workspace.ErrExists) || errors.Is(err, workspace.ErrNotDeployed) ||
 		errors.Is(err, executions.ErrNotFound) && !errors.Is(err, objectstore.ErrNotFound)
 }
 
-// act does something. What it stores was stored before, by others, and may just be collected.
+// act performs a random operation. Other members have stored the same objects before, which may be collected at this
+// moment.
 func (b *member) act(ctx context.Context) error {
 	ws := []string{"a", "b"}[b.random.IntN(2)]
 	word := strconv.Itoa(b.random.IntN(3))
@@ -224,7 +226,7 @@ func (b *member) act(ctx context.Context) error {
 	}
 }
 
-// file writes the package file and what it names.
+// file writes the package file and the files that it names.
 func (b *member) file(word string) error {
 	var errs []error
 	for name, text := range map[string]string{
@@ -241,9 +243,9 @@ tasks:
 	return errors.Join(errs...)
 }
 
-// TestSharedModel has members of a team do this and that, on machines of their own, while garbage is collected all the time, over a
-// good line and a bad one: what anything names is there, whenever one looks; what nothing names is gone in the end. On a good line
-// they go on until something was collected beside them, for as many rounds as a busy machine takes.
+// TestSharedModel lets members of a team perform random operations, each on its own machine, while garbage is collected
+// all the time, over a good connection and a bad one. Every object that something names exists at all times; unnamed
+// objects are gone in the end. On a good connection they continue until something was collected meanwhile.
 func TestSharedModel(t *testing.T) {
 	for _, bad := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bad line %v", bad), func(t *testing.T) {
@@ -340,14 +342,15 @@ func TestSharedModel(t *testing.T) {
 			m.clean()
 			m.sound()
 			t.Logf("%d objects were collected meanwhile, %d leases lost", collected.Load(), leases.Load())
-			if collected.Load() == 0 && !bad { // on a bad line a collection need not get through
+			if collected.Load() == 0 && !bad { // on a bad connection a collection may fail
 				t.Error("nothing was collected while others were at work")
 			}
 		})
 	}
 }
 
-// TestSharedCutOff: a collection that is cut off, at whatever request, is finished by the next, and nothing is lost.
+// TestSharedCutOff: a collection that is interrupted at any request is completed by the next one, and no object is
+// lost.
 func TestSharedCutOff(t *testing.T) {
 	suite.Thorough(t)
 	m := newTeam(t, gcLease, time.Second)
@@ -360,7 +363,7 @@ func TestSharedCutOff(t *testing.T) {
 			h.put(fmt.Sprint("garbage ", i))
 		}
 	})
-	<-time.After(2500 * time.Millisecond)             // they are not young any more; times are in whole seconds
+	<-time.After(2500 * time.Millisecond)             // until the objects are no longer young; times are in whole seconds
 	for _, at := range []int{0, 1, 2, 40, 150, 250} { // calls of Progress
 		m.on(dir, func(h *house) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -382,7 +385,8 @@ func TestSharedCutOff(t *testing.T) {
 	m.sound()
 }
 
-// TestSharedYoung: what was stored just now is young, for a dry run as well; a copy here proves nothing when garbage is looked for.
+// TestSharedYoung: an object that was just stored is young, for a dry run too; a cached copy is no evidence when
+// garbage is collected.
 func TestSharedYoung(t *testing.T) {
 	m := newTeam(t, gcLease, time.Minute)
 	dir := t.TempDir()
@@ -407,7 +411,7 @@ func TestSharedYoung(t *testing.T) {
 	})
 }
 
-// TestSharedRequests holds what a collection asks of the servers: lists for the objects, nothing for each of them.
+// TestSharedRequests bounds the requests of a collection: lists of objects, but no request for each object.
 func TestSharedRequests(t *testing.T) {
 	suite.Thorough(t)
 	m := newTeam(t, time.Minute, time.Second)
@@ -443,7 +447,7 @@ func TestSharedRequests(t *testing.T) {
 		records, objects := m.records.Calls(), m.objects.Calls()
 		t.Logf("%d objects in %v; records: %v, objects: %v", n, took.Round(time.Millisecond), records, objects)
 		lists := objectstore.Shards + 8 // blobs and uploads
-		// GetObject: whose they are
+		// GetObject reads the owner of the objects
 		for op, most := range map[string]int{"ListObjects": lists, "DeleteObjects": objectstore.Shards, "HeadObject": 0, "GetObject": 1} {
 			if objects[op] > most {
 				t.Errorf("%d requests %s, want at most %d", objects[op], op, most)
@@ -453,13 +457,14 @@ func TestSharedRequests(t *testing.T) {
 		for _, n := range records {
 			sum += n
 		}
-		if most := 3*objectstore.Shards + 2*objectstore.Shards; sum > most { // a list of the condemned for each shard, and claims
+		if most := 3*objectstore.Shards + 2*objectstore.Shards; sum > most { // per shard: a list of what to remove, and claims
 			t.Errorf("%d requests about records, want at most %d", sum, most)
 		}
 	})
 }
 
-// TestSharedTombstones: what was pruned while a process was live is kept for it, whatever the clocks of the machines say.
+// TestSharedTombstones: the objects of an execution that was pruned while a process was live are kept for that process,
+// whatever the machines' clocks show.
 func TestSharedTombstones(t *testing.T) {
 	for _, off := range []time.Duration{0, -3 * time.Hour, 3 * time.Hour} {
 		t.Run(off.String(), func(t *testing.T) {
@@ -505,8 +510,8 @@ func TestSharedTombstones(t *testing.T) {
 	}
 }
 
-// TestSharedLateDelete: a deletion that takes effect after its sender has given up does no harm: a put of that name waits until it has come
-// no more, and looks then.
+// TestSharedLateDelete: a deletion that takes effect after its sender has given up is harmless. A put of that name
+// waits until the deletion can no longer arrive, and then checks whether the object exists.
 func TestSharedLateDelete(t *testing.T) {
 	suite.Thorough(t)
 	m := newTeam(t, gcLease, time.Second)
@@ -526,7 +531,7 @@ func TestSharedLateDelete(t *testing.T) {
 	hung := make(chan struct{})
 	m.objects.Faults(1, testserver.Rule{Op: "DeleteObjects", Times: 1, Fault: testserver.Hang})
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // it is cut off as soon as it waits for the answer
+	go func() { // cancelled as soon as it waits for the answer
 		for m.objects.Struck()[testserver.Hang] == 0 {
 			<-time.After(time.Millisecond)
 		}

@@ -85,7 +85,7 @@ func TestGraphRefuses(t *testing.T) {
 	}
 }
 
-// A cycle is named from task to task, and only the tasks on it.
+// The error for a cycle names the tasks on it in order, and no other tasks.
 func TestCycle(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -114,8 +114,7 @@ func TestCycle(t *testing.T) {
 	}
 }
 
-// Whatever is wired: a graph is refused exactly if following what is read comes back, and the
-// error names such a way.
+// For random wirings: a graph is refused exactly if a task depends on itself, and the error names such a cycle.
 func TestCycleProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(t, "tasks")
@@ -185,7 +184,7 @@ func TestLargeFanIn(t *testing.T) {
 		return best
 	}
 	small, large := took(build(2_000)), took(build(32_000))
-	// 16 times as many: 256 times as long if each wire were compared with all others.
+	// 16 times as many wires would take 256 times as long if each wire were compared with every other one.
 	if large > 100*small+150*time.Millisecond { // a busy machine may stop for a while
 		t.Errorf("2,000 wires take %v, 32,000 take %v", small, large)
 	}
@@ -206,7 +205,7 @@ func TestMatch(t *testing.T) {
 		{"train*", "train", true},
 		{"*[4]", "train[4]", true},
 		{"train[*]", "train[depth=4,lr=0.1]", true},
-		{"train[4]", "train4", false}, // brackets stand for themselves
+		{"train[4]", "train4", false}, // brackets are literal
 		{"train[?]", "train[4]", true},
 		{"train[?]", "train[44]", false},
 		{"?", "é", true},

@@ -93,7 +93,7 @@ func TestDamagedRegister(t *testing.T) {
 	}
 }
 
-// What a name means does not depend on what exports have left in the register.
+// The meaning of a name does not depend on packages that exports have added to the register.
 func TestSnapshotsAreNotMeant(t *testing.T) {
 	r := newRepo(t)
 	register := r.Workspaces.Packages

@@ -18,7 +18,7 @@ import (
 	"e3/objectstore/objectstoretest"
 )
 
-// sized is a store that tells sizes and counts what is read.
+// sized is a store with sizes that counts reads.
 type sized struct {
 	objectstoretest.Mem
 	reads atomic.Int64
@@ -76,8 +76,8 @@ func below(name string, h objectstore.Hash) objectstore.TreeEntry {
 	return objectstore.TreeEntry{Name: name, Kind: objectstore.KindDir, Hash: h}
 }
 
-// A directory is in order exactly where it can be written out, or where only its links lead in circles: each is tried as a directory by
-// itself, and most are in others several times.
+// A directory is valid exactly if it can be checked out, or if its only fault is links that lead in circles. Each
+// directory is tried by itself, and most occur several times in other directories.
 func TestDirCheckerAgreesWithCheckout(t *testing.T) {
 	base := t.TempDir()
 	n, bad := 0, 0
@@ -113,7 +113,7 @@ func TestDirCheckerAgreesWithCheckout(t *testing.T) {
 			}
 			dirs = append(dirs, s.tree(t, entries...))
 		}
-		c := s.checker() // of all of them, in this order: what it remembers must not matter
+		c := s.checker() // one checker for all of them, since its memory must not change results
 		for _, top := range dirs {
 			n++
 			dst := filepath.Join(base, fmt.Sprint(n))
@@ -172,8 +172,8 @@ func TestDirCheckerSays(t *testing.T) {
 	}
 }
 
-// A few objects stand for more paths than there are atoms, and links lead through all of them: each object is read once, and twice more
-// where links lead through it.
+// A few objects make an astronomical number of paths, and links lead through all of them: each object is read once, and
+// twice more if links lead through it.
 func TestDirCheckerIsQuick(t *testing.T) {
 	var s sized
 	top := s.tree(t, link("up", "../../../a/b"), link("l", "../b"))

@@ -12,7 +12,7 @@ import (
 	"e3/refstore"
 )
 
-// members is one session that lives.
+// members has one live session.
 type members struct{}
 
 func (members) Session(context.Context) (string, error) {
@@ -67,7 +67,7 @@ func TestReferencesOfJobs(t *testing.T) {
 	)
 }
 
-// What a job that cannot be read needs is not known.
+// The objects that an unreadable job needs are unknown.
 func TestMalformedJob(t *testing.T) {
 	r := newRig(t)
 	j := r.job(hash(9), "b")

@@ -125,7 +125,7 @@ func TestRefsOfWhatIsNotThere(t *testing.T) {
 	read := []reach.Kind{reach.Dir, reach.Dirs, reach.Node, reach.Nodes, reach.Task, reach.Package}
 	text := put(t, &s, []byte("neither this nor that"))
 	s.Set(hash(9), []byte("other bytes"))
-	// Of a file only the beginning is read, whatever the rest is.
+	// Only the beginning of a file is read, whatever the rest is.
 	if _, err := reach.Refs(t.Context(), &s, reach.Ref{Kind: reach.FileOrDir, Hash: hash(9)}); err != nil {
 		t.Errorf("file-or-dir, a corrupt file: got %v, want no error", err)
 	}
@@ -208,8 +208,8 @@ func reference(t testing.TB, path string) (*objectstoretest.Mem, objectstore.Has
 	return s, pkg
 }
 
-// TestReference follows the packages in exports of the reference. All their objects are reached: what the reference
-// finds by looking for 64 digits is found by knowing its objects.
+// TestReference follows the packages in exports of the reference. All their objects are reached. The reference finds
+// them by a search for 64 digits; reach finds them by their types.
 func TestReference(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.zip")
 	if err != nil || len(paths) == 0 {

@@ -69,7 +69,7 @@ func (r *rig) execution(task objectstore.Hash, state record.State, output string
 	return id
 }
 
-// sink gathers what is enumerated as text.
+// sink collects the enumerated roots as text.
 type sink struct {
 	mu     sync.Mutex
 	roots  []string
@@ -138,7 +138,7 @@ func TestReferencesOfRecords(t *testing.T) {
 	}
 }
 
-// The first and the last event of a run name snapshots; whatever else is in its stream names nothing.
+// The first and the last event of a run name snapshots; other events of its stream name no roots.
 func TestReferencesOfEvents(t *testing.T) {
 	r := newRig(t)
 	const id = "018f3b4c-9a2d-7def-8abc-12345678901"
@@ -165,7 +165,7 @@ func TestReferencesOfEvents(t *testing.T) {
 	}
 	r.write("DATAFLOW/prod", id+"1", (&record.Run{RunID: id + "1", InputSnapshot: hash(1).String()}).Encode())
 	log("prod", id+"1", started, middle, end(4))
-	log("prod", id+"2", started, middle) // it goes on, or has died
+	log("prod", id+"2", started, middle) // it still runs, or has died
 	log("prod", id+"3", events.Event{Type: events.RunStarted}, events.Event{Type: events.RunCompleted})
 	log("prod", id+"4", events.Event{Type: events.RunStarted, Data: &events.Data{Inputs: "../x"}}, end(5))
 	raw("prod", id+"5", "")
@@ -245,7 +245,7 @@ func TestReferencesOfExecutions(t *testing.T) {
 	expect("none", r.execution(names["none"], record.Success, hash(10).String()), "output file-or-dir "+hash(10).String())
 	expect("east", r.execution(names["east"], record.Success, hash(11).String(), hash(8)), "output file "+hash(11).String())
 
-	// Records that cannot be read name their task by where they are.
+	// The key of an unreadable record still names its task.
 	bad := r.execution(names["dir"], record.Success, "no hash")
 	torn, err := executions.NewID()
 	if err != nil {
@@ -302,7 +302,7 @@ func TestTombstonesAndProtected(t *testing.T) {
 	r.write("TOMBSTONE", h.String(), record.Tombstones{stone(1, noon.Add(-time.Second)), stone(2, noon), stone(3, noon.Add(time.Hour)), failure}.Encode())
 	r.write("TOMBSTONE", hash(9).String(), record.Tombstones{stone(5, noon.Add(-time.Hour))}.Encode())
 	var got sink
-	// A moment within the millisecond to which tombstones are kept.
+	// A time within the same millisecond, which is the resolution of tombstones.
 	if err := r.stores().Tombstones(t.Context(), func(string) time.Time { return noon.Add(700 * time.Microsecond) }, &got); err != nil {
 		t.Fatal(err)
 	}

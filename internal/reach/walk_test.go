@@ -15,7 +15,7 @@ import (
 	"e3/objectstore/objectstoretest"
 )
 
-// walk follows roots and returns what was met, and the faults as text in order.
+// walk follows roots and returns the objects met, and the faults as text in order.
 func walk(t *testing.T, s objectstore.Store, roots ...reach.Root) (*reach.Set, []string) {
 	t.Helper()
 	var faults []string
@@ -105,7 +105,7 @@ func TestWalkVisitsOnce(t *testing.T) {
 	}
 }
 
-// Directories may be deeper than any that this program makes, in objects that came from elsewhere.
+// Foreign directory objects may nest deeper than any that e3 makes.
 func TestWalkDeep(t *testing.T) {
 	var s objectstoretest.Mem
 	h := dir(t, &s, nil)

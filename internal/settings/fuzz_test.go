@@ -8,7 +8,7 @@ import (
 	"e3/internal/settings"
 )
 
-// The seeds are in testdata/fuzz. What decodes encodes to a form that stays as it is.
+// The seeds are in testdata/fuzz. Decoded settings encode to a stable form.
 func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := settings.Decode(data)

@@ -21,7 +21,7 @@ import (
 
 var recordKey = refstore.Key{Partition: "SETTINGS", Sort: "repository"}
 
-// public is a public key made of a letter; no signature holds for it.
+// public is a public key made of a letter; no signature is valid for it.
 func public(letter string) signature.PublicKey {
 	return signature.PublicKey([]byte(strings.Repeat(letter, 32)))
 }
@@ -102,7 +102,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// What a newer e3 keeps in the record stays there.
+// Members that a newer e3 has written to the record are kept.
 func TestUpdateKeepsWhatIsUnknown(t *testing.T) {
 	store := mem.New()
 	put(t, store, `{"retention":{"days":30,"html":"<&>"},"trustedKeys":[{"key":"`+public("a").String()+`","name":"ann","scope":["x",1.50]}],"RequireSigned":7,"zeta":null}`)
@@ -125,7 +125,7 @@ func TestUpdateKeepsWhatIsUnknown(t *testing.T) {
 	}
 }
 
-// Of many that change the settings at once none is lost.
+// No concurrent change of the settings is lost.
 func TestUpdateConcurrently(t *testing.T) {
 	store := mem.New()
 	const writers = 16
@@ -235,7 +235,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// The deepest JSON that decodes comes back, and is not blown up.
+// The deepest JSON that decodes is encoded unchanged, without growth by indentation.
 func TestDeepUnknownMember(t *testing.T) {
 	text := `{"x":` + strings.Repeat("[", 9999) + strings.Repeat("]", 9999) + `}`
 	s, err := settings.Decode([]byte(text))
@@ -319,7 +319,7 @@ func TestVerdictIsSaid(t *testing.T) {
 	}
 }
 
-// A name that is made for a key says how its fingerprint begins, and is free.
+// A name that is made for a key has the beginning of its fingerprint, and is free.
 func TestNameFor(t *testing.T) {
 	s := &settings.Settings{}
 	k := public("a")
@@ -426,7 +426,7 @@ func TestSetRunsRefuses(t *testing.T) {
 	}
 }
 
-// What is said at a start wins over the settings, part by part; damaged settings say nothing.
+// The choice of a start wins over the settings, part by part; damaged settings are ignored.
 func TestChoose(t *testing.T) {
 	store := mem.New()
 	put(t, store, `{"executor":"workers","queue":"all","workspaces":{"prod":{"executor":"slurm"}}}`)

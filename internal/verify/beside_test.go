@@ -21,7 +21,7 @@ import (
 	"e3/workspace"
 )
 
-// watched are objects that tell when one of them is about to be looked at.
+// watched is an object store that calls a function before an object is checked.
 type watched struct {
 	*objectstore.Dir
 	stat   func(objectstore.Hash)
@@ -44,7 +44,7 @@ func (w watched) Verify(ctx context.Context, h objectstore.Hash) error {
 	return w.Dir.Verify(ctx, h)
 }
 
-// An object that goes together with what named it, while it is looked for, is no fault.
+// An object that is removed together with its references, during the check, is no fault.
 func TestWhatGoesMeanwhile(t *testing.T) {
 	s := newSite(t)
 	for _, content := range []string{"old", "new"} {
@@ -66,7 +66,7 @@ func TestWhatGoesMeanwhile(t *testing.T) {
 		if h != old {
 			return
 		}
-		once.Do(func() { // a prune and a collection come by
+		once.Do(func() { // a prune and a collection run meanwhile
 			_, err := s.curator().Prune(t.Context(), gone.Key.Task, []executions.Victim{gone.Victim()}, "me", "")
 			s.must(err)
 			s.must(s.Objects.Delete(t.Context(), old))
@@ -82,7 +82,7 @@ func TestWhatGoesMeanwhile(t *testing.T) {
 	}
 }
 
-// An object that is put again while it is looked at is no fault.
+// An object that is put again during its check is no fault.
 func TestWhatIsPutMeanwhile(t *testing.T) {
 	s := furnished(t)
 	output, err := objectstore.ParseHash(s.leaf("w", "one").Hash)
@@ -94,7 +94,7 @@ func TestWhatIsPutMeanwhile(t *testing.T) {
 		if h == output {
 			once.Do(func() {
 				err = s.Objects.Verify(t.Context(), h)
-				_, put := s.Objects.PutBytes(t.Context(), []byte("one")) // it sees that the size is wrong
+				_, put := s.Objects.PutBytes(t.Context(), []byte("one")) // the put detects the wrong size
 				s.must(put)
 			})
 		}
@@ -107,7 +107,7 @@ func TestWhatIsPutMeanwhile(t *testing.T) {
 	}
 }
 
-// What a rejected success has lost, or what an import came without, is not a fault.
+// Lost parts of a rejected success, and parts that an import lacked, are no faults.
 func TestWhatMayBeMissing(t *testing.T) {
 	s := newSite(t)
 	s.write("data.txt", "data")
@@ -126,7 +126,7 @@ func TestWhatMayBeMissing(t *testing.T) {
 	}
 }
 
-// Nor are the nodes that only events name: they may be gone, or be anything. That is noted.
+// Missing or malformed nodes that only events name are no faults either, only notes.
 func TestWhatEventsNameMayBeMissing(t *testing.T) {
 	s := newSite(t)
 	s.write("data.txt", "data")
@@ -184,7 +184,7 @@ func TestBesideEverything(t *testing.T) {
 		}
 		return errors.Join(do(r), r.Close())
 	}
-	busy := func(err error) error { // two collections at a time
+	busy := func(err error) error { // two concurrent collections
 		var other *gc.BusyError
 		if errors.As(err, &other) {
 			return nil

@@ -14,8 +14,8 @@ import (
 	"e3/workspace"
 )
 
-// Whatever is done to a file of a record, one after the other: a repair mends it, or says how; after it a start works, and nothing is at
-// fault. E3_TEST_DAMAGES is how many, E3_TEST_SEED what they are.
+// Record files are damaged one after the other: a repair mends each, or gives advice. Afterwards a start works, and
+// there are no faults. E3_TEST_DAMAGES is the number of cases, E3_TEST_SEED their seed.
 func TestRandomDamage(t *testing.T) {
 	n, seed := 30, rand.Uint64()
 	for name, set := range map[string]func(uint64){"E3_TEST_DAMAGES": func(v uint64) { n = int(v) }, "E3_TEST_SEED": func(v uint64) { seed = v }} {
@@ -30,7 +30,7 @@ func TestRandomDamage(t *testing.T) {
 	t.Logf("E3_TEST_SEED=%d E3_TEST_DAMAGES=%d", seed, n)
 	rng := rand.New(rand.NewPCG(seed, 2))
 	s := furnished(t)
-	s.lasting = workspace.Batch // or what a run replaces has no sum
+	s.lasting = workspace.Batch // otherwise records that a run replaces have no sum
 	s.start("w")
 	told := 0
 	for i := range n {
@@ -50,7 +50,7 @@ func TestRandomDamage(t *testing.T) {
 		if strings.HasPrefix(where, "/settings/") {
 			if r.Remaining() > 0 { // to be mended by hand
 				s.must(os.Remove(file))
-				s.verify(verify.Options{Repair: true}) // which says that they are lost
+				s.verify(verify.Options{Repair: true}) // it reports the lost ones
 			}
 		} else if r.Remaining() > 0 {
 			t.Fatalf("damage %d, %s %s: after the repair got\n%swant no faults", i, where, what, list(r))
@@ -59,7 +59,7 @@ func TestRandomDamage(t *testing.T) {
 		if r := s.verify(verify.Options{}); len(r.Faults) > 0 {
 			t.Fatalf("damage %d, %s %s: found\n%safter the repair and a start got\n%swant no faults", i, where, what, before, list(r))
 		}
-		if i%10 == 9 { // links and packages that were lost
+		if i%10 == 9 { // restores lost links and packages
 			s.redeploy("w")
 			s.start("w")
 		}

@@ -61,7 +61,7 @@ func (s *site) write(name, text string) {
 	s.must(os.WriteFile(path, []byte(text), 0o644))
 }
 
-// deploy deploys e3.yaml, with the given lines, in a workspace that is made if need be.
+// deploy deploys e3.yaml, with the given lines, in a workspace, which it makes if necessary.
 func (s *site) deploy(ws string, lines ...string) {
 	s.Helper()
 	s.write("e3.yaml", "e3: 1\nname: p\nversion: 1\n"+strings.Join(lines, "\n")+"\n")
@@ -101,7 +101,7 @@ func (s *site) verify(o verify.Options) *verify.Report {
 	return report
 }
 
-// leaf is what a workspace has under a name.
+// leaf is the leaf of a workspace under a name.
 func (s *site) leaf(ws, name string) record.Leaf {
 	s.Helper()
 	rows, err := s.Workspaces.Datasets.Names(s.Context(), ws)
@@ -115,7 +115,7 @@ func (s *site) leaf(ws, name string) record.Leaf {
 	return record.Leaf{}
 }
 
-// entry is the hash of what lies at a path of a directory.
+// entry is the hash of the entry at a path of a directory.
 func (s *site) entry(dir, path string) string {
 	s.Helper()
 	h, err := objectstore.ParseHash(dir)
@@ -146,7 +146,7 @@ func objectFile(hash string) string { return "objects/" + hash[:2] + "/" + hash[
 // path is a file in the repository.
 func (s *site) path(name string) string { return filepath.Join(s.root, filepath.FromSlash(name)) }
 
-// tear overwrites a file of the repository; another text of the same length is as bad.
+// tear overwrites a file of the repository; the text may even have the same length.
 func (s *site) tear(name, text string) {
 	s.Helper()
 	_, err := os.Lstat(s.path(name))
@@ -161,7 +161,7 @@ func (s *site) remove(name string) {
 }
 
 // commands understands "fail", "make <output> <text>", where an output that ends with a slash becomes a directory, and
-// "vary <output>", whose output is another one each time.
+// "vary <output>", whose output differs each time.
 type commands struct{}
 
 func (commands) Run(_ context.Context, spec runner.Spec) (runner.Result, error) {

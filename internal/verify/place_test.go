@@ -9,7 +9,8 @@ import (
 	"e3/internal/verify"
 )
 
-// TestPlace: a place in S3 that is not this repository's, or does not say so any more, is a fault. Nothing takes it without being told to.
+// TestPlace: a place in S3 that belongs to another repository, or has lost its owner mark, is a fault. Only an explicit
+// command takes such a place.
 func TestPlace(t *testing.T) {
 	s := newSite(t)
 	stores := s.stores()

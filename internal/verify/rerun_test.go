@@ -92,7 +92,7 @@ func TestRerunWithoutInputs(t *testing.T) {
 	}
 }
 
-// pausedSweep are objects whose sweep waits.
+// pausedSweep is an object store whose sweep waits.
 type pausedSweep struct {
 	*objectstore.Dir
 	wait func()
@@ -103,7 +103,7 @@ func (p pausedSweep) SweepShard(ctx context.Context, first byte, cutoff time.Tim
 	return p.Dir.SweepShard(ctx, first, cutoff, keep, removed)
 }
 
-// pausedStaging are objects that tell before an input is staged.
+// pausedStaging is an object store that calls a function before an input is staged.
 type pausedStaging struct {
 	*objectstore.Dir
 	before func()
@@ -114,7 +114,7 @@ func (p pausedStaging) Materialize(ctx context.Context, h objectstore.Hash, dst 
 	return p.Dir.Materialize(ctx, h, dst, perm)
 }
 
-// A collection that knows already what it will remove takes no input of what is executed again.
+// A collection that has already chosen the objects to remove does not remove inputs of a rerun.
 func TestRerunBesideACollection(t *testing.T) {
 	s := newSite(t)
 	for _, content := range []string{"data", "other data"} {
@@ -173,7 +173,7 @@ func TestRerunOfNothing(t *testing.T) {
 	}
 }
 
-// An output that another version of the task has made is not compared with what this one makes.
+// The output of another version of the task is not compared with that of the present version.
 func TestRerunOfAnOlderOutput(t *testing.T) {
 	s := newSite(t)
 	s.write("data.txt", "data")

@@ -25,7 +25,7 @@ func chain(t *testing.T) *site {
 	return s
 }
 
-// unchecked makes executions look as those that an e3 has recorded which did not check reads.
+// unchecked makes executions look like those of an e3 that did not check reads.
 func (s *site) unchecked(tasks ...string) {
 	s.Helper()
 	for _, task := range tasks {
@@ -106,12 +106,12 @@ func TestDoubtful(t *testing.T) {
 	}
 }
 
-// An e3 that did not look for doubtful executions has repaired the repository: what had read the object by then is found
-// by the mark of its producer. A person's word that one is right stands.
+// An older e3 has repaired the repository without a search for doubtful executions. The executions that had read the
+// object are found through the rejection of its producer. A user's decision that an execution is right is kept.
 func TestDoubtfulAfterRepair(t *testing.T) {
 	s := chain(t)
 	s.tear(objectFile(s.leaf("w", "first").Hash), "spoiled")
-	s.verify(verify.Options{Repair: true}) // reads were checked: only the producer goes
+	s.verify(verify.Options{Repair: true}) // reads were checked, so only the producer is rejected
 	if e := s.execution("first"); !e.Rejected() {
 		t.Fatal("the producer was not rejected")
 	}

@@ -60,18 +60,18 @@ func TestNoFaults(t *testing.T) {
 	}
 }
 
-// damage is one way to spoil a repository, and what is to come of it.
+// damage is one way to damage a repository, with the expected result.
 type damage struct {
 	name string
-	do   func(s *site) (where string) // the file that the fault is of
+	do   func(s *site) (where string) // the file with the fault
 	kind verify.FaultKind
-	// concerns are who needs it, in part.
+	// concerns are some of the things that need it.
 	concerns []string
 	remains  bool     // a repair cannot mend it
 	rerun    []string // after a repair
 	inputs   []string
-	mend     func(s *site) // what a person does before the next start
-	left     bool          // even then it remains
+	mend     func(s *site) // the user's actions before the next start
+	left     bool          // it remains even then
 }
 
 func damages() []damage {
@@ -163,7 +163,7 @@ func damages() []damage {
 			s.tear(objectFile(h.String()), "torn")
 			return objectFile(h.String())
 		}, kind: verify.CorruptObject},
-		{name: "malformed directory", do: outputIs("two", func(*site) []byte { return []byte("no directory") }), // an execution names as a directory what is none
+		{name: "malformed directory", do: outputIs("two", func(*site) []byte { return []byte("no directory") }), // named as a directory
 			kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
 		{name: "link out of a directory", do: outputIs("two", func(s *site) []byte {
 			return s.tree(objectstore.TreeEntry{Name: "l", Kind: objectstore.KindLink, Target: "../x"})
@@ -250,8 +250,8 @@ func damages() []damage {
 	}
 }
 
-// Every kind of file is damaged by hand: the fault is found, and nothing else; a repair mends what can be mended; what it
-// says a person must do, and a start, mend the rest.
+// Every kind of file is damaged by hand. Only this fault is found, a repair mends it if possible, and otherwise the
+// advised action and a start do.
 func TestDamage(t *testing.T) {
 	for _, tt := range damages() {
 		t.Run(tt.name, func(t *testing.T) {
@@ -305,7 +305,8 @@ func list(r *verify.Report) string {
 	return b.String()
 }
 
-// The nodes that only the record of a run names are missed, and noted once the record does not name them any more.
+// Missing nodes that only the record of a run names are a fault, and only a note once the record does not name them any
+// more.
 func TestSnapshotThatOnlyARunHas(t *testing.T) {
 	s := furnished(t)
 	run, err := s.Workspaces.Runs.Run(s.Context(), "w", "")
@@ -336,7 +337,7 @@ func hashOf(t *testing.T, s string) objectstore.Hash {
 	return h
 }
 
-// An execution that the latest run names, and that was removed by hand, is told of.
+// An execution that the latest run names and that was removed by hand is reported.
 func TestExecutionThatOnlyARunNames(t *testing.T) {
 	s := furnished(t)
 	if r := s.verify(verify.Options{}); len(r.Notes) > 0 {
@@ -357,7 +358,7 @@ func (s *site) tree(entries ...objectstore.TreeEntry) []byte {
 	return data
 }
 
-// outputIs gives an execution another output.
+// outputIs replaces the output of an execution.
 func outputIs(task string, content func(*site) []byte) func(*site) string {
 	return func(s *site) string {
 		h, err := s.Objects.PutBytes(s.Context(), content(s))

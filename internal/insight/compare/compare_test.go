@@ -23,7 +23,7 @@ tasks:
   score:  {in: [a], out: {metrics: {file: m.json, kind: metrics}, log: l}, run: "join $a m.json; join $a l"}
 `
 
-// The sides are what stands before and after an edit: of each row the first run is prod@-1, the second prod@.
+// The sides are the states before and after an edit: in each row the first run is prod@-1, the second prod@.
 func TestCompare(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -245,7 +245,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// What is no longer here is said in its place.
+// The result says which parts are no longer here.
 func TestCompareGone(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -318,7 +318,7 @@ func TestDurations(t *testing.T) {
 	p.write("a.txt", "1")
 	define := func(first, second string) {
 		p.define("inputs: {a: {file: a.txt}}\ntasks:\n  first: {in: [a], out: f, run: \"wait " + first + "; join $a f\"}\n" +
-			// One after the other: all share the clock.
+			// The tasks run one after the other, since they share the clock.
 			"  second: {in: [a, first], out: s, run: \"wait " + second + "; join $a s\"}\n  third: {in: [a, second], out: o, run: \"join $a o\"}\n")
 	}
 	define("10s", "5s")

@@ -80,7 +80,7 @@ func show(v *float64) any {
 	return *v
 }
 
-// Whatever a metrics file holds, the answer is an error or values that can be compared.
+// Whatever a metrics file holds, the result is an error or values that can be compared.
 func FuzzFlatten(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		was, err := flatten(a)

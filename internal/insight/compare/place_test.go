@@ -49,7 +49,8 @@ func newPlace(t testing.TB) *place {
 	return p
 }
 
-// tempDir is a folder in memory, where there is one: nothing here depends on a disk, and deploying waits for it.
+// tempDir is a folder in memory, if there is one: no test here depends on a disk, and deployments are faster without
+// syncs.
 func tempDir(t testing.TB) string {
 	dir, err := os.MkdirTemp("/dev/shm", "e3-compare-*")
 	if err != nil {
@@ -208,7 +209,7 @@ func (p *place) compare(a, b string) *compare.Difference {
 	return d
 }
 
-// brief says what differs, a line each.
+// brief lists the differences, one per line.
 func brief(d *compare.Difference) []string {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }

@@ -13,8 +13,7 @@ import (
 	"e3/internal/insight/compare"
 )
 
-// Whatever was edited between runs, a side does not differ from itself, and the comparison the other way round says the same
-// from the other side.
+// Whatever was edited between runs, a side does not differ from itself, and swapped sides give the mirrored difference.
 func TestCompareProperties(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := newPlace(t)
@@ -65,7 +64,7 @@ func TestCompareProperties(t *testing.T) {
 				if _, err := json.Marshal(d); err != nil {
 					rt.Fatal(err)
 				}
-				// Shares of another whole do not mirror.
+				// Percentages have another base after a swap.
 				numbers := cmpopts.IgnoreFields(compare.Metric{}, "Percent")
 				ratios := cmpopts.IgnoreFields(compare.Duration{}, "Ratio")
 				sides := cmpopts.IgnoreFields(compare.Difference{}, "A", "B")
@@ -77,7 +76,7 @@ func TestCompareProperties(t *testing.T) {
 	})
 }
 
-// mirror is a difference seen from the other side.
+// mirror is the difference with swapped sides.
 func mirror(d *compare.Difference) *compare.Difference {
 	m := &compare.Difference{Tasks: compare.Tasks{Same: d.Tasks.Same, Unknown: d.Tasks.Unknown}}
 	turn := func(c compare.Change) compare.Change {

@@ -24,7 +24,7 @@ var allStatuses = []diagram.Status{
 	"interrupted", diagram.Hit, diagram.Run, diagram.Waits, diagram.Current, diagram.Stale, diagram.Missing, "of the future",
 }
 
-// hostile are names that mean something in one of the languages.
+// hostile are names with a special meaning in one of the languages.
 var hostile = []string{
 	`a"]; x[`, `<script>document.title="pwned"</script>`, "two\nlines", "%% comment", `%%{init: {"theme":"dark"}}%%`, "end", `back\slash\N`,
 	`q"uote`, "&lt;b&gt; &amp;", "日本語のタスク", "a\x00b\x07c\x1b[31m", "\xff\xfe", "\u202eevil", strings.Repeat("W", 128), "", " ", "`md`",
@@ -53,7 +53,7 @@ func render(t testing.TB, write func(io.Writer) error) string {
 	return b.String()
 }
 
-// drawGraph draws a random graph, mostly without cycles.
+// drawGraph generates a random graph, mostly without cycles.
 func drawGraph(t *rapid.T, most int) *diagram.Graph {
 	n := rapid.IntRange(0, most).Draw(t, "nodes")
 	g := &diagram.Graph{Nodes: make([]diagram.Node, n)}
@@ -128,7 +128,7 @@ func checkLayout(t interface{ Fatalf(string, ...any) }, g *diagram.Graph, boxes 
 	}
 }
 
-// Bends stay clear of boxes, so that no edge runs through a node that it passes by.
+// Bends keep a distance from boxes, so that no edge runs through a node.
 func TestLongEdgesKeepClear(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := drawGraph(t, 40)
@@ -252,7 +252,7 @@ func TestSVGIsWellFormed(t *testing.T) {
 	}
 }
 
-// A line of Mermaid is one of these, and a label holds nothing but what Mermaid says it may.
+// The forms of a line of Mermaid; a label has only the characters that Graph.Mermaid documents.
 var mermaidLine = regexp.MustCompile(`^(flowchart LR|  n\d+(\["` + mermaidLabel + `"\]|\(\["` + mermaidLabel + `"\]\)):::[a-z]+|  n\d+ --> n\d+|  classDef [a-z]+ fill:#[0-9a-f]{6},stroke:#[0-9a-f]{6},color:#[0-9a-f]{6})$`)
 
 const mermaidLabel = `(?:[\p{L}\p{Nd} _\-.,/=\[\]·×…]|#\d+;|<br/>)+`
@@ -297,8 +297,8 @@ func TestGraphvizReadsDOT(t *testing.T) {
 	}
 }
 
-// parseDOT reads the part of the language that is written here: nodes with attributes, edges, quoted strings with their escapes and
-// entities. It returns the labels of nodes.
+// parseDOT reads the part of the language that Graph.DOT writes: nodes with attributes, edges, quoted strings with
+// their escapes and entities. It returns the labels of nodes.
 func parseDOT(text string) (labels map[string]string, edges int, err error) {
 	tokens, err := dotTokens(text)
 	if err != nil {

@@ -3,7 +3,7 @@ package diagram
 // Box is where a node is drawn.
 type Box struct{ X, Y, W, H float64 }
 
-// Boxes lays the graph out and returns the boxes of its nodes, and the ways of its edges.
+// Boxes lays the graph out and returns the boxes of its nodes, and the paths of its edges.
 func (g *Graph) Boxes() (boxes []Box, ways [][][2]float64) {
 	sizes := make([]size, len(g.Nodes))
 	for i := range g.Nodes {

@@ -21,7 +21,7 @@ import (
 	"e3/workspace"
 )
 
-// A scene is what happened, and what is to be said about it.
+// A scene is a history with the expected explanation.
 type scene struct {
 	name    string
 	yaml    string                // below "tasks:"
@@ -29,7 +29,7 @@ type scene struct {
 	bare    bool                  // there is no first start
 	target  string                // <workspace>.<task>
 	which   func(h *house) string // "@<execution>" of it; nil: how it stands
-	there   func(h *house) *house // where the question is asked; nil: here
+	there   func(h *house) *house // the repository in which why is called; nil: h
 	state   explain.State
 	kind    explain.Kind
 	of      string // the task of the root; "": that of the target
@@ -303,7 +303,7 @@ var scenes = []scene{
   b: {in: [two], out: b.txt, run: 'cat "$two" > "$out"'}
   cat: {in: [a, b], out: c.txt, run: 'cat "$a" "$b" > "$out"'}
 `, bare: true, target: "w.cat", state: explain.Waits, kind: explain.NeverRan, of: "one", says: []string{"w.cat waits for one"}},
-	{name: "gone back, then changed", yaml: two, do: func(h *house) { // the nearest is what was gone back to, not what was tried between
+	{name: "gone back, then changed", yaml: two, do: func(h *house) { // the nearest success is the state gone back to, not the one tried in between
 		h.write("data.txt", "1\n2\nlonger\n")
 		h.start("w")
 		h.write("data.txt", "1\n2\n")
@@ -319,7 +319,7 @@ var scenes = []scene{
 		h.write("data.txt", "other")
 		h.start("w")
 	}, target: "w.both", state: explain.Current, kind: explain.Input, of: "raw", subject: "file", also: roots(1)},
-	{name: "the same made anew later", yaml: entries, do: func(h *house) { // what made multi.b again has not caused what read it before
+	{name: "the same made anew later", yaml: entries, do: func(h *house) { // a later remake of multi.b is not the cause for its earlier readers
 		h.write("data.txt", "other")
 		h.start("w")
 		h.edit("echo a > ", "echo c > ")
@@ -441,7 +441,7 @@ func roots(n int) func(*house, *explain.Explanation) {
 	}
 }
 
-// prune takes the latest execution of a task of w out, as three days ago: time has moved on since.
+// prune removes the latest execution of a task of w, as if this had happened three days ago.
 func (h *house) prune(task string) {
 	h.Helper()
 	e := h.latest("w", task)
@@ -451,7 +451,7 @@ func (h *house) prune(task string) {
 	h.ahead = 3*24*time.Hour + time.Minute
 }
 
-// doubt voids the proof that nothing has changed, as files that are changed by hand do not.
+// doubt removes the proof that nothing has changed. Changes of files by hand would not do this.
 func (h *house) doubt() {
 	h.Helper()
 	end, err := h.curator().Begin(h.Context())
@@ -459,7 +459,7 @@ func (h *house) doubt() {
 	end()
 }
 
-// id makes an id as at another time.
+// id makes an id with another time.
 func (h *house) id(ahead time.Duration) string {
 	h.Helper()
 	u, err := uuid.NewV7()
@@ -490,7 +490,7 @@ func (h *house) record(e *executions.Execution, id string, adjust func(*record.S
 	h.made = id
 }
 
-// sent takes workspace w to a repository that has nothing.
+// sent exports workspace w and imports it into an empty repository.
 func (h *house) sent(o exportimport.ImportOptions) *house {
 	h.Helper()
 	dir := filepath.Join(h.dir, "there")
@@ -500,7 +500,7 @@ func (h *house) sent(o exportimport.ImportOptions) *house {
 	return to
 }
 
-// sentLatest is sent without what ran before the latest run.
+// sentLatest is sent without the executions before the latest run.
 func (h *house) sentLatest() *house {
 	h.Helper()
 	dir := filepath.Join(h.dir, "there")

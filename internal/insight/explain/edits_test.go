@@ -49,7 +49,7 @@ func (h *house) furnish() {
 	h.write("tool.sh", "echo tool")
 }
 
-// anEdit is a change of a project, and the root cause that it is for a task.
+// anEdit is a change of a project, with the expected root cause for a task.
 type anEdit struct {
 	name    string
 	do      func(h *house)
@@ -124,7 +124,7 @@ var edits = []anEdit{
 	{name: "input two tasks up", do: func(h *house) { h.write("data.txt", "1\n2\n4\n") }, task: "report", kind: explain.Input, of: "raw", subject: "file", says: "input file changed", waits: true},
 }
 
-// Each edit is the root cause of what would run, and, once it has run, of what ran.
+// Each edit is the root cause of the tasks that would run, and, after a start, of those that ran.
 func TestEdits(t *testing.T) {
 	for _, tt := range edits {
 		t.Run(tt.name, func(t *testing.T) {
@@ -139,7 +139,7 @@ func TestEdits(t *testing.T) {
 				state = explain.Waits
 			}
 			before := h.why("w." + tt.task)
-			if tt.kind != explain.ItemAdded { // what waits for a new item has that as its root
+			if tt.kind != explain.ItemAdded { // a task that waits for a new item has the item as its root
 				tt.check(h, before, state)
 			}
 			h.start("w")

@@ -27,7 +27,7 @@ func whole(t *testing.T, w *explain.Explanation) {
 	}
 }
 
-// Many ways lead from the change to the task: each execution is told once.
+// Many paths lead from the change to the task: each execution is explained once.
 func TestManyWays(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	defer h.Close()
@@ -58,7 +58,7 @@ func TestManyWays(t *testing.T) {
 	}
 }
 
-// Records, events and objects of others may say anything.
+// Foreign records, events and objects may hold anything.
 func TestHostile(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	defer h.Close()
@@ -87,7 +87,7 @@ func TestHostile(t *testing.T) {
 		}
 	}
 
-	// Executions whose records name inputs that are none, or too few; the output of one is the input of the other.
+	// Executions whose records name invalid or too few inputs; the output of one is the input of the other.
 	for i, inputs := range [][]string{nil, {"nonsense"}, {e.OutputHash, e.OutputHash}, {e.OutputHash}} {
 		h.record(e, h.id(0), func(s *record.Status) { s.InputHashes = inputs })
 		for _, target := range []string{"w.clean", "w.clean@" + h.made} {
@@ -137,7 +137,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// files lists the repository, but for what sessions leave.
+// files lists the repository without files of sessions.
 func (h *house) files() string {
 	h.Helper()
 	var b strings.Builder

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tester is what a house needs of a test; rapid's have it too.
+// tester is the part of testing.TB that a house uses; rapid.T has it too.
 type tester interface {
 	Helper()
 	Context() context.Context
@@ -145,7 +145,7 @@ func (h *house) why(target string) *explain.Explanation {
 	return w
 }
 
-// latest is the latest execution of a task, whatever became of it.
+// latest is the latest execution of a task, whatever its outcome is.
 func (h *house) latest(ws, task string) *executions.Execution {
 	h.Helper()
 	list, err := history.Attempts(h.Context(), history.Stores{Records: h.Records, Executions: h.Executions, Runs: h.Workspaces.Runs}, ws, task)
@@ -171,7 +171,7 @@ func (h *house) archive() *exportimport.Repository {
 	}
 }
 
-// send takes a workspace with its history to another house.
+// send exports a workspace with its history and imports it into another house.
 func (h *house) send(to *house, ws string, o exportimport.ImportOptions) {
 	h.Helper()
 	h.sendWith(to, ws, exportimport.ExportOptions{AllHistory: true}, o)
@@ -191,7 +191,7 @@ func (h *house) sendWith(to *house, ws string, e exportimport.ExportOptions, o e
 	h.must(err)
 }
 
-// file is where a record, or an object, lies in the repository.
+// file is the path of a record or an object in the repository.
 func (h *house) file(parts ...string) string {
 	return filepath.Join(append([]string{h.Root}, parts...)...)
 }
@@ -206,7 +206,7 @@ func (h *house) removeObject(hash string) {
 	h.must(os.Remove(h.file("objects", hash[:2], hash[2:])))
 }
 
-// lines are events of w as a stream has them.
+// lines encodes events of w as in a stream.
 func (h *house) lines(list ...events.Event) []byte {
 	h.Helper()
 	var data []byte

@@ -9,7 +9,7 @@ import (
 	"e3/internal/insight/explain"
 )
 
-// A reason is what is to be said of a task whose key has changed.
+// A reason is the expected explanation for a task whose key has changed.
 type reason struct {
 	kind          explain.Kind
 	subject, path string // path: one of several, with | between them; "": not looked at
@@ -17,14 +17,14 @@ type reason struct {
 	more          bool // one change shows as several differences
 }
 
-// A change of one thing. It returns what is to be said of each task, by the index of its declaration, whose key it changes; false where
-// there is nothing of the kind that it changes.
+// A change of one thing. It returns the expected reasons of the tasks whose keys it changes, by the index of their
+// declarations; false if the project has nothing of the kind that it changes.
 type change struct {
 	name string
 	do   func(d *declaration, r *rand.Rand) (map[int]reason, bool)
 }
 
-// ofTask is a change of one task, drawn among those that have what it changes.
+// ofTask is a change of a random task among those to which the change applies.
 func ofTask(name string, do func(t *declaredTask, r *rand.Rand) (reason, bool)) change {
 	return change{name, func(d *declaration, r *rand.Rand) (map[int]reason, bool) {
 		for _, i := range r.Perm(len(d.tasks)) {
@@ -38,7 +38,7 @@ func ofTask(name string, do func(t *declaredTask, r *rand.Rand) (reason, bool)) 
 	}}
 }
 
-// ofOutputs is ofTask for a task whose output nothing reads: how that is declared is how others find it.
+// ofOutputs is ofTask for a task whose output nothing reads, because readers depend on the declaration of the output.
 func ofOutputs(name string, do func(t *declaredTask) bool) change {
 	return change{name, func(d *declaration, r *rand.Rand) (map[int]reason, bool) {
 		for _, i := range r.Perm(len(d.tasks)) {
@@ -55,7 +55,8 @@ func ofOutputs(name string, do func(t *declaredTask) bool) change {
 	}}
 }
 
-// ofInput is a change of an input, or of what it is linked to. The subject of the reason is the input, or the task's name for it.
+// ofInput is a change of an input, or of the files that it links to. The subject of the reason is the input, or the
+// task's name for it.
 func ofInput(name, input string, why reason, do func(d *declaration, in *declaredInput)) change {
 	return change{name, func(d *declaration, r *rand.Rand) (map[int]reason, bool) {
 		whys := map[int]reason{}
@@ -112,7 +113,7 @@ func renamed(from, to string) func(d *declaration, in *declaredInput) {
 	}
 }
 
-// without takes one of a list of names away.
+// without removes one of a list of names.
 func without(list *[]string, name string) bool {
 	i := slices.Index(*list, name)
 	if i >= 0 {
@@ -125,7 +126,7 @@ func variable(name, says string) reason {
 	return reason{kind: explain.Environment, subject: name, says: "environment variable " + name + " " + says}
 }
 
-// deciding are changes of what decides a result, each of one thing.
+// deciding are the changes that affect results, each of one thing.
 var deciding = slices.Concat(decidingTask, decidingWiring, decidingOutputs, decidingInputs)
 
 var decidingTask = []change{
@@ -337,7 +338,7 @@ var decidingInputs = []change{
 	ofVariable("unset keyed variable set empty", "UNSET", `unset to ""`, func(env map[string]string) { env["UNSET"] = "" }),
 }
 
-// neutral is a change that decides nothing.
+// neutral is a change that affects no result.
 func neutral(name string, do func(d *declaration, r *rand.Rand)) change {
 	return change{name, func(d *declaration, r *rand.Rand) (map[int]reason, bool) {
 		do(d, r)
@@ -345,12 +346,12 @@ func neutral(name string, do func(d *declaration, r *rand.Rand)) change {
 	}}
 }
 
-// policy sets a key of a task that is about how it is run.
+// policy sets a key of a task's policy.
 func policy(key, value string) change {
 	return neutral(key, func(d *declaration, r *rand.Rand) { d.tasks[r.IntN(len(d.tasks))].policy[key] = value })
 }
 
-// neutrals are changes of what decides no result.
+// neutrals are the changes that affect no result.
 var neutrals = []change{
 	neutral("comments", func(d *declaration, r *rand.Rand) { d.comments = true }),
 	neutral("order", func(d *declaration, r *rand.Rand) { d.order = 1 + r.Uint64N(1<<40) }),
@@ -384,7 +385,8 @@ var neutrals = []change{
 	neutral("secret unset", func(d *declaration, r *rand.Rand) { delete(d.env, "TOKEN") }),
 }
 
-// rename gives a task or an input of the package another name, by which others read it; their own names for it stay.
+// rename gives a task or an input of the package another name, by which other tasks refer to it; their own names for it
+// stay.
 func (d *declaration) rename(name *string) {
 	was := *name
 	*name = "renamed"

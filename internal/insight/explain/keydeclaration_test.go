@@ -14,8 +14,8 @@ import (
 	"e3/internal/host/runner"
 )
 
-// A declaration is a drawn project: a package file, what lies beside it, and the environment in which it is started. Each part can be
-// changed by itself.
+// A declaration is a random project: a package file, the files beside it, and the environment of starts. Each part can
+// be changed separately.
 type declaration struct {
 	version, description string
 	inputs               []declaredInput
@@ -25,13 +25,13 @@ type declaration struct {
 	folders              []string          // empty ones
 	env                  map[string]string
 	comments             bool
-	order                uint64 // of what may come in any order; 0: as drawn
+	order                uint64 // seed for parts that may come in any order; 0: as generated
 }
 
 type declaredFile struct {
 	text       string
 	executable bool
-	written    int // how often it was written again as it is
+	written    int // number of rewrites without a change
 }
 
 type declaredInput struct {
@@ -77,7 +77,7 @@ func (d *declaration) clone() *declaration {
 	return &c
 }
 
-// drawDeclaration draws some inputs of every kind, and tasks that read some of them and of each other.
+// drawDeclaration generates some inputs of every kind, and tasks that read some of these and of each other's outputs.
 func drawDeclaration(r *rand.Rand) *declaration {
 	d := &declaration{
 		files: map[string]declaredFile{
@@ -287,7 +287,8 @@ func (t *declaredTask) names() []string {
 	return list
 }
 
-// put makes the project what is declared; was, which may be nil, is there already. What did not change is left alone.
+// put writes the project to disk; was, which may be nil, is the declaration that is there already. It does not touch
+// unchanged files.
 func (d *declaration) put(h *house, was *declaration) {
 	h.Helper()
 	if was == nil {
@@ -320,7 +321,7 @@ func (d *declaration) put(h *house, was *declaration) {
 	h.write("e3.yaml", d.yaml())
 }
 
-// A maker stands for every command: it leaves the same in each output, so that what reads it sees no change.
+// A maker replaces every command: it writes the same bytes to each output, so that readers see no change.
 type maker struct{}
 
 // Run implements executions.Runner.

@@ -26,10 +26,10 @@ func keySetting(t *testing.T, name string, value int64) int64 {
 	return value
 }
 
-// The key holds what decides the result, and nothing else: of a drawn project one thing is changed. Where it decides a result, the keys of
-// the tasks concerned are others, no other task's is, and the reason that is given is this very thing, before the tasks run and
-// afterwards. Where it decides none, nothing runs. With the change taken back, everything hits. Each change is tried in turn;
-// E3_KEY_CHECKS says how many are, and E3_KEY_SEED with which one to begin.
+// The key holds exactly what decides the result. Of a random project one thing is changed. If it decides a result, the
+// keys of the affected tasks change, those of other tasks do not, and the explanation names this change, both before
+// and after the tasks run. If it decides none, nothing runs. After the change is undone, every task hits. Each change
+// is tried in turn; E3_KEY_CHECKS is the number of trials, and E3_KEY_SEED the first one.
 func TestKeys(t *testing.T) {
 	all := slices.Concat(deciding, neutrals)
 	checks := int64(len(all))
@@ -112,7 +112,7 @@ func (k *keyCheck) faultf(format string, args ...any) {
 	k.Errorf("%s: %s\nrepeat it with: E3_KEY_SEED=%d E3_KEY_CHECKS=1\n%s", k.c.name, fmt.Sprintf(format, args...), k.seed, yaml)
 }
 
-// put makes the project, and the environment, what is declared.
+// put writes the declared project and environment.
 func (k *keyCheck) put(d, was *declaration) {
 	k.Helper()
 	d.put(k.house, was)
@@ -126,7 +126,7 @@ func (k *keyCheck) put(d, was *declaration) {
 	}
 }
 
-// run starts the workspace, where so many tasks are to be executed; -1: whatever is.
+// run starts the workspace and expects this number of executed tasks; -1: any number.
 func (k *keyCheck) run(want int64) {
 	k.Helper()
 	s := k.start("w").Run.Summary
@@ -135,7 +135,7 @@ func (k *keyCheck) run(want int64) {
 	}
 }
 
-// keys are those of the tasks, which have all been answered.
+// keys returns the keys of the tasks, which must all have results.
 func (k *keyCheck) keys() [][]executions.Key {
 	k.Helper()
 	p, err := k.Workspaces.Planner.Plan(k.Context(), "w", workspace.PlanOptions{Concurrency: 1})
@@ -155,7 +155,8 @@ func (k *keyCheck) keys() [][]executions.Key {
 	return all
 }
 
-// foreseen checks what is said before anything has run: that what is changed would run, for this reason, and that all hits if nothing is.
+// foreseen checks the explanations before anything has run: changed tasks would run for the expected reason, and
+// without changes every task hits.
 func (k *keyCheck) foreseen(d *declaration, whys map[int]reason) {
 	k.Helper()
 	if len(d.tasks) > len(k.names) || d.tasks[len(d.tasks)-1].name == "last" {
@@ -178,7 +179,7 @@ func (k *keyCheck) foreseen(d *declaration, whys map[int]reason) {
 	}
 }
 
-// below says whether something that a task reads, directly or not, is changed.
+// below reports whether a task reads, directly or not, the output of a changed task.
 func (d *declaration) below(i int, whys map[int]reason) bool {
 	return slices.ContainsFunc(d.tasks[i].in, func(w declaredWire) bool {
 		head, _, _ := strings.Cut(w.source, ".")
@@ -191,7 +192,7 @@ func (d *declaration) below(i int, whys map[int]reason) bool {
 	})
 }
 
-// ran starts what has changed, and checks which keys are others and what is said of those.
+// ran starts the changed project, and checks which keys have changed and how these are explained.
 func (k *keyCheck) ran(keys [][]executions.Key, whys map[int]reason) {
 	k.Helper()
 	k.run(-1)
@@ -210,7 +211,7 @@ func (k *keyCheck) ran(keys [][]executions.Key, whys map[int]reason) {
 	}
 }
 
-// check compares what is said of a task with the reason.
+// check compares the explanation of a task with the expected reason.
 func (k *keyCheck) check(w *explain.Explanation, want reason) {
 	k.Helper()
 	got := w.Root

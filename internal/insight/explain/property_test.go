@@ -42,7 +42,8 @@ func drawPackage(t *rapid.T) *drawn {
 	return p
 }
 
-// write writes the project. What a task makes says all that it was made of, so that every change shows downstream.
+// write writes the project. The output of a task contains everything that it was made of, so that every change is
+// visible downstream.
 func (p *drawn) write(h *house) {
 	h.Helper()
 	var b strings.Builder
@@ -88,13 +89,13 @@ func (p *drawn) reaches(task, file int) []int {
 	return list
 }
 
-// One edit of a package is the one root of everything that runs because of it.
+// One edit of a package is the only root of all tasks that run because of it.
 func TestSingleEdits(t *testing.T) {
 	dir := t.TempDir()
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		if n++; testing.Short() && n > 10 || n > 40 {
-			return // a repository for each takes its time
+			return // each case needs a repository, which is slow
 		}
 		at, err := os.MkdirTemp(dir, "")
 		if err != nil {
@@ -148,7 +149,7 @@ func TestSingleEdits(t *testing.T) {
 	})
 }
 
-// misses checks that the short answer of what runs first is the same.
+// misses checks that Miss gives the same cause for the tasks that run first.
 func (h *house) misses(p *drawn, task, file int, kind explain.Kind) {
 	h.Helper()
 	next, err := h.Workspaces.Planner.Next(h.Context(), "w")

@@ -57,7 +57,7 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// What only events tell of is told as they do.
+// Attempts that only events describe are reported by the events.
 func TestRecordsThatAreGone(t *testing.T) {
 	overArchives(t, func(t *testing.T, a *archive) {
 		k := key("c", "x")
@@ -103,7 +103,7 @@ func TestPruned(t *testing.T) {
 	})
 }
 
-// A record that cannot be read is told apart from one that is gone.
+// An unreadable record is distinguished from a missing one.
 func TestMalformed(t *testing.T) {
 	overArchives(t, func(t *testing.T, a *archive) {
 		k := key("c", "x")
@@ -137,7 +137,8 @@ func TestRejectedAndImported(t *testing.T) {
 	})
 }
 
-// Others may have the same key: under another name or in another workspace. Theirs are not ours, unless they answered us.
+// Tasks of another name or workspace may have the same key. Their executions do not belong to the task's history,
+// unless the task used their results.
 func TestSameKeyElsewhere(t *testing.T) {
 	overArchives(t, func(t *testing.T, a *archive) {
 		k := key("c", "x")
@@ -152,7 +153,7 @@ func TestSameKeyElsewhere(t *testing.T) {
 	})
 }
 
-// Two runs wait for one failure: it belongs to the one that made it.
+// Two runs wait for one failure, which belongs to the run that made it.
 func TestSharedFailure(t *testing.T) {
 	overArchives(t, func(t *testing.T, a *archive) {
 		k := key("c", "x")
@@ -166,7 +167,7 @@ func TestSharedFailure(t *testing.T) {
 	})
 }
 
-// Events are gone, or never came: the details of executions tell.
+// Events are gone or never existed: the details of executions name the task.
 func TestDeep(t *testing.T) {
 	overArchives(t, func(t *testing.T, a *archive) {
 		old, new := key("old", "x"), key("new", "x")
@@ -180,7 +181,7 @@ func TestDeep(t *testing.T) {
 	})
 }
 
-// A log that is damaged tells what lies before the damage.
+// A damaged log is read up to the damage.
 func TestDamagedLog(t *testing.T) {
 	overArchives(t, func(t *testing.T, a *archive) {
 		k := key("c", "x")
@@ -213,7 +214,7 @@ func TestNotStarted(t *testing.T) {
 	})
 }
 
-// Several tasks are found by one look, each with its own.
+// One query finds several tasks, each with its own attempts.
 func TestSeveralTasks(t *testing.T) {
 	overArchives(t, func(t *testing.T, a *archive) {
 		k := key("c", "x")
@@ -231,7 +232,7 @@ func TestSeveralTasks(t *testing.T) {
 	})
 }
 
-// What hostile events say makes nothing but odd attempts.
+// Hostile events cause odd attempts and nothing worse.
 func TestHostileEvents(t *testing.T) {
 	overArchives(t, func(t *testing.T, a *archive) {
 		a.log("prod", 50,

@@ -20,10 +20,10 @@ import (
 	"e3/workspace"
 )
 
-// now is when all tests look.
+// now is the current time in all tests.
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// memory is a store in memory with what a workspace's has besides.
+// memory is a store in memory with the further methods of a workspace's store.
 type memory struct{ *mem.Store }
 
 func (m memory) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
@@ -84,21 +84,21 @@ func (a *archive) must(err error) {
 	}
 }
 
-// id is the id of a run or an execution that was made so many minutes ago.
+// id is the id of a run or an execution that was made this many minutes ago.
 func id(minutes int) string {
 	ms := uint64(now.Add(-time.Duration(minutes) * time.Minute).UnixMilli())
 	return fmt.Sprintf("%08x-%04x-7000-8000-%012x", ms>>16, ms&0xffff, minutes)
 }
 
-// at is when that was.
+// at is the time of that id.
 func at(minutes int) time.Time { return now.Add(-time.Duration(minutes) * time.Minute) }
 
-// key is that of a command on an input.
+// key is the key of a command on an input.
 func key(command, input string) executions.Key {
 	return executions.NewKey(objectstore.Sum([]byte(command)), []objectstore.Hash{objectstore.Sum([]byte(input))})
 }
 
-// log writes the events of a run that began so many minutes ago.
+// log writes the events of a run that began this many minutes ago.
 func (a *archive) log(ws string, minutes int, list ...events.Event) {
 	a.Helper()
 	l := events.Create(a.Records, ws, id(minutes), func() time.Time { return at(minutes) })
@@ -117,7 +117,7 @@ func (a *archive) append(ws string, minutes int, text string) {
 	a.must(a.Records.Append(a.Context(), k, info.Size, []byte(text)))
 }
 
-// An attempt as it was made, and as it is recorded.
+// An attempt and its record.
 type made struct {
 	id       int // minutes ago
 	key      executions.Key
@@ -146,7 +146,7 @@ func (a *archive) execution(m made) {
 	a.record(m.key, m.id, s.Encode(), append([]refstore.Field{{Name: "detail.beast2", Value: d.Encode()}}, m.fields...)...)
 }
 
-// record puts the record of an execution where it lies.
+// record writes the record of an execution to the store.
 func (a *archive) record(k executions.Key, minutes int, value []byte, fields ...refstore.Field) {
 	a.Helper()
 	_, err := a.Records.Put(a.Context(), refstore.Record{

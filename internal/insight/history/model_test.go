@@ -26,7 +26,7 @@ import (
 	"e3/workspace"
 )
 
-// tester is what a workshop needs of a test; rapid's have it too.
+// tester is the part of testing.TB that a workshop uses; rapid.T has it too.
 type tester interface {
 	Helper()
 	Context() context.Context
@@ -103,7 +103,7 @@ func (w *workshop) start(ws string, change ...func(*workspace.StartOptions)) *re
 	return res.Run
 }
 
-// A model knows what was executed, by whom, and for whom it was the answer.
+// A model records the executions, the runs that made them, and the runs that used their results.
 type model struct {
 	execs map[string]*known // by id
 }
@@ -113,10 +113,10 @@ type known struct {
 	status        runview.TaskState
 	key           executions.Key
 	gone          bool
-	runs          map[[2]string][]string // by workspace and task the runs that it was part of and whose events are here
+	runs          map[[2]string][]string // by workspace and task: its runs whose events are here
 }
 
-// ran takes in a run that has ended.
+// ran adds an ended run.
 func (m *model) ran(w *workshop, ws string, run *record.Run) {
 	for e, err := range w.Executions.All(w.Context()) {
 		w.must(err)
@@ -143,7 +143,7 @@ func (k *known) partOf(ws, task, run string) {
 	}
 }
 
-// forget takes back what the events of a run told.
+// forget removes the facts that only the events of a run held.
 func (m *model) forget(run string) {
 	for _, k := range m.execs {
 		for name, runs := range k.runs {
@@ -178,7 +178,7 @@ func attemptLines(list []history.Attempt) []string {
 	return lines
 }
 
-// TestAgainstModel makes random runs, prunes, and removes events, and compares what history tells with what was done.
+// TestAgainstModel makes random runs, prunes, and removes events, and compares the history with the model.
 func TestAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "shop")
@@ -272,7 +272,7 @@ func TestAgainstModel(t *testing.T) {
 	})
 }
 
-// compare checks the attempts of a task, which were found by a deep look at all, and by a look at it alone.
+// compare checks the attempts of a task from a deep query of all tasks, and from a query of this task alone.
 func (w *workshop) compare(m *model, ws, task string, deep []history.Attempt) {
 	w.Helper()
 	want := m.lines(ws, task)
@@ -289,7 +289,8 @@ func (w *workshop) compare(m *model, ws, task string, deep []history.Attempt) {
 			w.Errorf("%s.%s: of execution %s, gone %v, it says %v", ws, task, x.ExecutionID, k.gone, x.Err)
 		}
 	}
-	// What only executions tell is missing without a deep look, if their command is no longer known; the rest is the same.
+	// Without a deep query, attempts that only executions hold are missing if their command is no longer known; the
+	// rest is the same.
 	list, err := history.Attempts(w.Context(), w.stores(), ws, task)
 	w.must(err)
 	got := attemptLines(list)
@@ -306,8 +307,8 @@ func (w *workshop) compare(m *model, ws, task string, deep []history.Attempt) {
 	}
 }
 
-// TestProven has more tasks than get events of their own when nothing has changed: one event stands for them all, and history
-// names its run all the same.
+// TestProven has more tasks than get their own events when nothing has changed. One event stands for all of them, and
+// the history still names its run.
 func TestProven(t *testing.T) {
 	w := newWorkshop(t, t.TempDir())
 	t.Cleanup(func() { w.must(w.Repo.Close()) })
@@ -352,7 +353,7 @@ func TestProven(t *testing.T) {
 	if bulk := w.bulk("a"); bulk < 4 {
 		t.Errorf("%d runs have an event for many tasks, want 4 at least", bulk)
 	}
-	// The first run tells what answered the second; without it the others still do.
+	// The events of the first run name the executions of the second; without them, those of later runs still do.
 	for _, run := range runs[:2] {
 		w.must(w.Records.Remove(t.Context(), refstore.Key{Partition: "EVENTS/a", Sort: run.RunID}))
 		m.forget(run.RunID)

@@ -20,7 +20,7 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// A browser is a headless Chromium, or one that is like it.
+// A browser is a headless Chromium or a derivative.
 type browser struct {
 	t       testing.TB
 	program string
@@ -37,7 +37,7 @@ func newBrowser(t testing.TB) *browser {
 	return nil
 }
 
-// open opens a page and returns what the browser writes to standard output, and what it says besides.
+// open opens a page and returns what the browser writes to standard output, and to standard error.
 func (b *browser) open(page string, flags ...string) (stdout, stderr string) {
 	b.t.Helper()
 	home := b.t.TempDir()
@@ -58,10 +58,11 @@ func (b *browser) open(page string, flags ...string) (stdout, stderr string) {
 	return out.String(), log.String()
 }
 
-// offline lets no name of a host be looked up.
+// offline makes every lookup of a host name fail.
 const offline = "--host-resolver-rules=MAP * ~NOTFOUND"
 
-// dom opens a page and returns it as it is once its script has run. Of what its policy held back the browser tells.
+// dom opens a page and returns it as it is once its script has run. refused has the browser's messages about blocked
+// content.
 func (b *browser) dom(page string, flags ...string) (dom string, refused []string) {
 	b.t.Helper()
 	dom, log := b.open(page, append(flags, "--dump-dom")...)
@@ -105,7 +106,7 @@ func savePage(t testing.TB, text string) string {
 	return path
 }
 
-// title is the title of a page as the browser has it.
+// title is the title of a page in the browser.
 func title(t testing.TB, dom string) string {
 	t.Helper()
 	return between(t, dom, "<title>", "</title>")
@@ -155,7 +156,7 @@ func TestBrowserWithoutScript(t *testing.T) {
 
 func TestBrowserRunsNothingOfOthers(t *testing.T) {
 	b := newBrowser(t)
-	// That the mark works is seen on a page that does what others want.
+	// A page without escaping shows that the mark works.
 	dom, _ := b.dom(savePage(t, "<title>calm</title>"+hostileWords[0]), offline)
 	if got := title(t, dom); got != "pwned" {
 		t.Fatalf("a script that runs sets no mark: title %q", got)
@@ -164,7 +165,7 @@ func TestBrowserRunsNothingOfOthers(t *testing.T) {
 	if got, want := title(t, dom), "prod: run 0194fdc2-fa2f-7cc0, failed"; got != want {
 		t.Errorf("title %q, want %q", got, want)
 	}
-	// Elements of others that are not text: a sandboxed frame has them as an attribute.
+	// Untrusted elements that are not text occur only in the attribute of a sandboxed frame.
 	dom = regexp.MustCompile(` srcdoc="[^"]*"`).ReplaceAllString(dom, "")
 	if found := regexp.MustCompile(`<[a-z]+\b[^>]*\son[a-z]+=`).FindAllString(dom, -1); len(found) > 0 {
 		t.Errorf("elements with handlers: %q", found)
@@ -177,7 +178,7 @@ func TestBrowserRunsNothingOfOthers(t *testing.T) {
 	}
 }
 
-// The colours that documents in the page have where they are shown, and where their scripts run.
+// The colours of documents in the page when they are shown, and when their scripts run.
 var (
 	shown  = color.RGBA{0x12, 0xab, 0x34, 0xff}
 	ran    = color.RGBA{0xfe, 0x01, 0xdc, 0xff}
@@ -185,7 +186,7 @@ var (
 	asHTML = func(c color.RGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }
 )
 
-// documentsRun has a report and plots that want to reach out to a host.
+// documentsRun is a run with a report and plots that try to contact a host.
 func documentsRun(t testing.TB, host string) *archive {
 	at := "http://" + host
 	a := newArchive(t)
@@ -209,7 +210,7 @@ func documentsRun(t testing.TB, host string) *archive {
 	return a
 }
 
-// listen counts the connections that a port of this machine sees.
+// listen counts the connections to a port of this machine.
 func listen(t testing.TB) (host string, seen *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -234,14 +235,14 @@ func listen(t testing.TB) (host string, seen *atomic.Int64) {
 func TestBrowserAsksNothingOfTheNetwork(t *testing.T) {
 	b := newBrowser(t)
 	host, seen := listen(t)
-	// That a request is seen shows a page without a policy.
+	// A page without a policy shows that requests are counted.
 	b.dom(savePage(t, `<img src="http://`+host+`/">`))
 	if seen.Load() == 0 {
 		t.Fatal("the listener sees no request of a page that makes one")
 	}
 	seen.Store(0)
 	page := savePage(t, documentsRun(t, host).page())
-	counts := b.colours(page) // a viewer has all of it loaded
+	counts := b.colours(page) // loads everything, as a viewer does
 	if n := seen.Load(); n > 0 {
 		t.Errorf("the page made %d connections, want none", n)
 	}

@@ -23,7 +23,7 @@ import (
 
 var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// memory is a store in memory with what a workspace's has besides.
+// memory is a store in memory with the further methods of a workspace's store.
 type memory struct{ *mem.Store }
 
 func (m memory) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
@@ -63,7 +63,7 @@ func newArchive(t testing.TB) *archive {
 	return a
 }
 
-// A made is a task of the run as a test wants it.
+// A made describes a task of the run for a test.
 type made struct {
 	name           string
 	state          runview.TaskState

@@ -23,7 +23,7 @@ import (
 // pixel is a picture of one pixel.
 var pixel, _ = base64.StdEncoding.DecodeString("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==")
 
-// between returns what stands in a page between two marks.
+// between returns the part of a page between two marks.
 func between(t testing.TB, page, from, to string) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(page, from)
@@ -82,7 +82,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The policy names the style and the script by what they are: a browser refuses them otherwise.
+// The policy names the style and the script by their hashes; a browser refuses any others.
 func TestPolicy(t *testing.T) {
 	page := smallRun(t).page()
 	policy := html.UnescapeString(between(t, page, `http-equiv="Content-Security-Policy" content="`, `"`))
@@ -103,7 +103,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// hostileWords are what others may call things, or print.
+// hostileWords are untrusted names and outputs.
 var hostileWords = []string{
 	`<script>document.title="pwned"</script>`, `"><img src=x onerror="document.title='pwned'">`, `</pre></script><script>document.title="pwned"</script>`,
 	`</style><script>document.title="pwned"</script>`, "{{.Title}}", "a\x00b\x1b]0;pwned\x07c", "\xff\xfe\xc3", "\u202epwned\u2066", "]]><!--", "javascript:document.title='pwned'",
@@ -298,7 +298,7 @@ func TestHarmless(t *testing.T) {
 	}
 }
 
-// What is missing, or cannot be shown, is said.
+// The page says what is missing or cannot be shown.
 func TestWhatIsMissing(t *testing.T) {
 	a := newArchive(t)
 	a.add(made{name: "gone", state: runview.TaskSuccess, gone: true, outputs: []output{{"", "m.json", "metrics", `{"a": 1}`}}})
@@ -320,7 +320,7 @@ func TestWhatIsMissing(t *testing.T) {
 	}
 }
 
-// A run may be all that is left: no package, no events, no executions.
+// The run's record may be all that is left: no package, no events, no executions.
 func TestBareRun(t *testing.T) {
 	a := newArchive(t)
 	a.run.State, a.run.CompletedAt, a.run.Live = record.RunRunning, time.Time{}, true

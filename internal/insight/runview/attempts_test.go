@@ -8,7 +8,7 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// After which event nothing follows of a task that may be tried again once.
+// Tests which event is the last one of a task with one retry.
 func TestAttempts(t *testing.T) {
 	failed := func(attempt int64, reason executions.Reason) events.Event {
 		return events.Event{Type: events.TaskFailed, Data: &events.Data{Attempt: attempt, Reason: string(reason)}}

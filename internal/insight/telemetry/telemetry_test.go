@@ -42,7 +42,7 @@ func begin(t *testing.T, env map[string]string) *session {
 	return s
 }
 
-// emit has an event happen 10 ms after the one before.
+// emit adds an event 10 ms after the previous one.
 func (s *session) emit(e events.Event) {
 	s.now = s.now.Add(10 * time.Millisecond)
 	e.Time, e.Run, e.Workspace = s.now, "018f3b4c-9a01-7000-8000-000000000000", "prod"
@@ -191,7 +191,7 @@ func TestManyCached(t *testing.T) {
 	}
 }
 
-// A run that does not come to its end, by a fault of the stores, ends with the process.
+// A run without an end event, because of a fault of the stores, ends with the process.
 func TestUnfinished(t *testing.T) {
 	r := newReceiver(t)
 	s := begin(t, map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": r.URL})
@@ -272,7 +272,8 @@ func TestBusyCollector(t *testing.T) {
 	}
 }
 
-// A collector that takes connections and never answers has two seconds, and the run is not held up before.
+// A collector that accepts connections and never answers gets two seconds at the end, and does not delay the run
+// before.
 func TestHangingCollector(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -325,7 +326,7 @@ func TestAbsentCollector(t *testing.T) {
 	}
 }
 
-// A collector behind TLS is known by the certificate that is named, and by no other.
+// A collector behind TLS must have the named certificate.
 func TestCertificate(t *testing.T) {
 	r := &receiver{t: t}
 	r.Server = httptest.NewUnstartedServer(r)
@@ -354,7 +355,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// All that can be wrong with the settings is said, and costs no run.
+// Every invalid setting gives a warning, and fails no run.
 func TestSettings(t *testing.T) {
 	const endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	for _, tt := range []struct {
@@ -401,7 +402,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// Whatever events tell, what is sent can be read.
+// Whatever events hold, the sent spans can be decoded.
 func TestHostileText(t *testing.T) {
 	r := newReceiver(t)
 	s := begin(t, map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": r.URL})

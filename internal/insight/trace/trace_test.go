@@ -70,7 +70,7 @@ type fataler interface {
 
 type lane struct{ pid, tid int }
 
-// check holds the document to the rules of the format and of this package.
+// check checks the document against the rules of the format and of this package.
 func (d *document) check(t fataler) {
 	if d.DisplayTimeUnit != "ms" {
 		t.Errorf("displayTimeUnit is %q", d.DisplayTimeUnit)
@@ -373,7 +373,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("processes are %v", slices.Sorted(maps.Keys(workers)))
 	}
 
-	// Again: what was answered took no time, and what failed runs again.
+	// Second run: cached tasks take no time, and failed ones run again.
 	second := p.start(project)
 	d = p.trace(second)
 	if got := d.attempts(); !slices.Equal(got, []string{"bad[1]/1/failed", "c/1/failed"}) {
@@ -390,13 +390,13 @@ func TestWrite(t *testing.T) {
 	}
 	p.trace("") // the run that is shown
 
-	// The first run, told by its events alone, of which the package is gone.
+	// The first run, from its events alone: its package is gone.
 	if d := p.trace(first); len(d.attempts()) != 8 {
 		t.Errorf("attempts of the first run are now %q", d.attempts())
 	}
 }
 
-// A run without events is told from what its report says.
+// The timeline of a run without events is made from its report.
 func TestWriteWithoutEvents(t *testing.T) {
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	report := &runview.Report{
@@ -431,7 +431,7 @@ func write(t fataler, s *mem.Store, report *runview.Report) *document {
 	return d
 }
 
-// The end of a crashed run was written much later by another process: it lasted until its last sign of life.
+// Another process writes the end of a crashed run much later: the run lasted until its last sign of life.
 func TestWriteCrashed(t *testing.T) {
 	s := mem.New()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
