@@ -20,38 +20,38 @@ import (
 	"e3/internal/testing/testserver"
 )
 
-// A backend is a kind of repository that the scripts are played on.
+// A backend is a kind of repository for which the scripts are run.
 type backend struct {
 	name string
-	t    testing.TB // its servers end with it
-	// locate tells where a repository of a script is, by its name, "" for the script's own.
+	t    testing.TB // its servers stop at its end
+	// locate returns the place of a script's repository, by its name; "" is the script's own.
 	locate func(s *stage, name string) place
 }
 
-// A stage is where one script is played.
+// A stage is the environment of one script.
 type stage struct {
 	script       string
 	work         string
 	dynamodb, s3 string       // endpoints; "" where there is none
-	ahead        atomic.Int64 // nanoseconds that the clock of s3 is ahead
+	ahead        atomic.Int64 // nanoseconds by which the clock of S3 is ahead
 }
 
-// stageKey is the key of a script's stage among its values.
+// stageKey is the key under which a script's values hold its stage.
 type stageKey struct{}
 
-// A place is where a script's repository is.
+// A place is the location of a script's repository.
 type place struct {
 	location string   // the argument that commands take
 	init     []string // the arguments of e3 init
 	shown    string   // the location in advice
-	root     string   // what the repository calls itself
-	objects  string   // the URL of the objects where they are not in files
+	root     string   // the repository's own name
+	objects  string   // URL of the objects if they are not in files
 }
 
-// allBackends are the repositories of doc/design.md §15, by the conditions that scripts have for them.
+// allBackends are the kinds of repositories of doc/design.md §15, by the conditions of scripts.
 var allBackends = []string{"folder", "shared", "objects"}
 
-// backends returns those that E3_TEST_BACKENDS names, or else all; with -short only folders.
+// backends returns the backends in E3_TEST_BACKENDS, or else all; with -short only folders.
 func backends(t *testing.T) []*backend {
 	names := allBackends
 	if list := os.Getenv("E3_TEST_BACKENDS"); list != "" {
@@ -93,11 +93,12 @@ func folderWithBucket(s *stage, name string) place {
 	return p
 }
 
-// shared is a repository in DynamoDB and S3. Each script has servers of its own, because minidyn answers one request
-// at a time, and those of a script have a table for themselves, because it goes over the whole table for each query.
+// shared is a repository in DynamoDB and S3. Each script has its own servers, because minidyn handles one request at a
+// time. Each repository of a script has its own table, because minidyn scans the whole table for each query.
 func shared(s *stage, name string) place {
 	path := "e3-" + s.script + "/" + cmp.Or(name, "main")
-	// The lease is long: many scripts run at a time, and a process that has ended on this machine is known to have.
+	// The lease is long, because many scripts run at a time. The end of a process on this machine is detected without
+	// the lease.
 	query := url.Values{"endpoint": {s.dynamodb}, "region": {testserver.Region}, "lease": {"2m"}}
 	p := place{root: "dynamodb://" + path, objects: s.s3 + "/e3-shared/" + path + "/objects"}
 	p.location = p.root + "?" + query.Encode()
@@ -108,8 +109,7 @@ func shared(s *stage, name string) place {
 	return p
 }
 
-// setup gives a script its surroundings: the variables of its repository, and which that is for commands that name
-// none.
+// setup prepares the environment of a script: the variables of its repository, and the default repository of commands.
 func (b *backend) setup(env *testscript.Env) error {
 	s := &stage{work: env.WorkDir, script: strings.TrimPrefix(filepath.Base(env.WorkDir), "script-")}
 	env.Values[stageKey{}] = s
@@ -135,14 +135,14 @@ func (b *backend) setup(env *testscript.Env) error {
 	return nil
 }
 
-// describe sets the variables by which scripts mean a repository; all but the first are regular expressions.
+// describe sets the variables by which scripts refer to a repository; all but the first are regular expressions.
 func (p place) describe(set func(name, value string), location, shown, root string) {
 	set(location, p.location)
 	set(shown, regexp.QuoteMeta(p.shown))
 	set(root, regexp.QuoteMeta(p.root))
 }
 
-// newRepo is the command newrepo: e3 init, with what the backend needs.
+// newRepo is the command newrepo: e3 init, with the arguments that the backend needs.
 func (b *backend) newRepo(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) > 1 {
 		ts.Fatalf("usage: newrepo [name]")
@@ -158,7 +158,7 @@ func (b *backend) newRepo(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// elapse is the command of this name.
+// elapse is the command elapse.
 func elapse(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: elapse <duration>")
@@ -168,7 +168,7 @@ func elapse(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Value(stageKey{}).(*stage).ahead.Add(int64(d))
 }
 
-// is answers the conditions of scripts.
+// is evaluates the conditions of scripts.
 func (b *backend) is(condition string) (bool, error) {
 	if condition == "root" {
 		return os.Geteuid() == 0, nil

@@ -17,12 +17,12 @@ import (
 	"e3/internal/testing/testserver"
 )
 
-// TestHarm damages a repository with a rich history anywhere, case by case, and holds it to the rule of doc/design.md
-// §13, "Verifying": either every command still gives right answers, or the fault is told, and after "verify --repair"
-// a start works.
+// TestHarm damages a repository with a rich history at random places, case by case, and checks the rule of
+// doc/design.md §13, "Verifying": either every command still prints the right results, or the fault is reported, and
+// after "verify --repair" a start works.
 //
-// E3_HARM is how many cases of each kind are played, E3_HARM_SEED the seed, E3_HARM_KINDS the kinds, E3_HARM_ONLY a
-// pattern for the names of what is damaged. A failure names the case: E3_HARM_CASE plays that one.
+// E3_HARM is the number of cases of each kind, E3_HARM_SEED the seed, E3_HARM_KINDS the kinds, E3_HARM_ONLY a pattern
+// for the names of targets. A failure names the case, which E3_HARM_CASE runs alone.
 func TestHarm(t *testing.T) {
 	setServerEnv(t)
 	kinds := allBackends
@@ -44,8 +44,8 @@ func setServerEnv(t *testing.T) {
 	}
 }
 
-// unsummed is what has no sum or witness yet, so that damage in it may pass unseen: in tables, and what this machine
-// keeps of shared repositories. E3_HARM_ALL=1 has it fail too.
+// unsummed matches targets without a sum or witness, in which damage may not be detected: in tables, and local state of
+// shared repositories. With E3_HARM_ALL=1 such damage fails the test too.
 var unsummed = regexp.MustCompile(`^[A-Z.]+/| · |^\.(state|cache)/`)
 
 func harmNumber(t *testing.T, name string, otherwise uint64) uint64 {
@@ -108,13 +108,13 @@ func playHarm(t *testing.T, kind string) {
 	t.Logf("%s: %d cases of %d classes, seed %d, %v: %v", kind, last-first, len(names), seed, time.Since(began).Round(time.Second), tally)
 }
 
-// A verdict is what became of a case.
+// A verdict is the result of a case.
 type verdict string
 
 const (
 	noHarm      verdict = "right answers throughout"
 	toldAtOnce  verdict = "told by the command"
-	toldByCheck verdict = "told by verify alone" // a fact was printed that is another; no bytes
+	toldByCheck verdict = "told by verify alone" // a wrong fact was printed; no wrong bytes
 	wrongAnswer verdict = "WRONG: another answer, and no fault was told"
 	untold      verdict = "UNTOLD: a command failed, and verify found nothing"
 	stuck       verdict = "STUCK: no start after verify --repair"
@@ -124,11 +124,11 @@ const (
 
 func (v verdict) bad() bool { return v != noHarm && v != toldAtOnce && v != toldByCheck }
 
-// A question is a command and where it leaves what it delivers.
+// A question is a command with the place of its output.
 type question struct {
 	args    []string
 	deliver string // a file or folder
-	bytes   bool   // what stdout says are bytes
+	bytes   bool   // stdout holds the bytes of a dataset
 }
 
 // harmQuestions are asked of each damaged repository. None changes it.
@@ -150,7 +150,7 @@ func harmQuestions(at, work string) []question {
 	return append(list, question{args: []string{"get", at, "demo.pages", "-o", out, "--force"}, deliver: out})
 }
 
-// newHarmStage makes a repository and asks everything once.
+// newHarmStage makes a repository and runs every question once.
 func newHarmStage(t *testing.T, kind string) *harmStage {
 	work := t.TempDir()
 	s := &harmStage{t: t, work: work, now: time.Now}
@@ -163,7 +163,7 @@ func newHarmStage(t *testing.T, kind string) *harmStage {
 		s.right = append(s.right, s.ask(q))
 	}
 	s.repo.save(t)
-	for i, q := range s.questions { // they agree with themselves, and change nothing
+	for i, q := range s.questions { // answers must be stable, and questions change nothing
 		if got := s.ask(q); got != s.right[i] {
 			t.Fatalf("%v answers %+v, then %+v", q.args, s.right[i], got)
 		}
@@ -171,10 +171,10 @@ func newHarmStage(t *testing.T, kind string) *harmStage {
 	return s
 }
 
-// varying is what is another each time, or derived from what may go: durations.
+// varying matches texts that differ each time, or depend on data that may be lost: durations.
 var varying = regexp.MustCompile(`[0-9.]+ ?(ms|µs)\b|,"(lastMs":[0-9]+|key":"[0-9a-f/]+")|"expected":(null|\{[^}]*\})`)
 
-// ask asks a question.
+// ask runs a question.
 func (s *harmStage) ask(q question) answer {
 	if q.deliver != "" {
 		_ = os.RemoveAll(q.deliver)
@@ -192,7 +192,7 @@ func (s *harmStage) ask(q question) answer {
 	return a
 }
 
-// zipContent tells of an export by what is the same for the same state.
+// zipContent summarizes the parts of an export that depend only on the state.
 func zipContent(path string) string {
 	z, err := zip.OpenReader(path)
 	if err != nil {
@@ -215,7 +215,7 @@ func zipContent(path string) string {
 	return b.String()
 }
 
-// A judgement is what became of a case, and what was said.
+// A judgement is the result of a case, with the output of commands.
 type judgement struct {
 	verdict
 	told []string
@@ -225,11 +225,11 @@ func (j *judgement) say(format string, args ...any) {
 	j.told = append(j.told, fmt.Sprintf(format, args...))
 }
 
-// judge asks everything of a damaged repository, and has it repaired.
+// judge runs every question in a damaged repository, and repairs it.
 func (s *harmStage) judge(r *rand.Rand) judgement {
 	j := judgement{verdict: noHarm}
 	var f findings
-	if r.IntN(2) == 0 { // after a start there is something else to ask
+	if r.IntN(2) == 0 { // try a start before the repair, too
 		s.started(&j, &f)
 	} else {
 		s.asked(&j, &f)
@@ -251,11 +251,11 @@ func (s *harmStage) judge(r *rand.Rand) judgement {
 	return j
 }
 
-// findings are what the questions have found: a silent answer that is another, one with other bytes, a command that
-// failed, a fault told.
+// findings are the results of the questions: a wrong answer without a warning, one with wrong bytes, a failed command,
+// a reported fault.
 type findings struct{ silent, bytes, failed, told bool }
 
-// asked asks everything.
+// asked runs every question.
 func (s *harmStage) asked(j *judgement, f *findings) {
 	for i, q := range s.questions {
 		got, right := s.ask(q), s.right[i]
@@ -279,7 +279,7 @@ func (s *harmStage) asked(j *judgement, f *findings) {
 	}
 }
 
-// started starts a damaged repository: what it then delivers must be right, or an error.
+// started starts a damaged repository: its outputs must then be right, or errors.
 func (s *harmStage) started(j *judgement, f *findings) {
 	a := s.e3("start", s.repo.location(), "demo")
 	if a.code != 0 {
@@ -305,10 +305,10 @@ func (s *harmStage) repaired(j *judgement) {
 	at := s.repo.location()
 	fix := s.e3("verify", at, "--repair")
 	j.say("repair: %d %s", fix.code, cmpText(fix.out+fix.err))
-	if strings.Contains(fix.out, "init --take-over") { // it says so
+	if strings.Contains(fix.out, "init --take-over") { // verify advises this
 		j.say("take over: %d", s.e3("init", "--take-over", at).code)
 	}
-	if strings.Contains(fix.out, "To be set or deployed again: demo.data") { // and how
+	if strings.Contains(fix.out, "To be set or deployed again: demo.data") { // verify advises this too
 		j.say("deploy: %d", s.e3("workspace", "deploy", at, "demo", filepath.Join(s.work, "e3.yaml")).code)
 	}
 	a := s.e3("start", at, "demo")
@@ -316,7 +316,7 @@ func (s *harmStage) repaired(j *judgement) {
 		j.say("start: %d %s", a.code, cmpText(a.out+a.err))
 		a = s.e3("start", "-f", filepath.Join(s.work, "e3.yaml"), at, "demo")
 		j.say("start -f: %d %s", a.code, cmpText(a.out+a.err))
-		b := s.e3("set", at, "demo.rate", "0.75") // what it said is lost
+		b := s.e3("set", at, "demo.rate", "0.75") // the input that verify named as lost
 		j.say("set: %d %s", b.code, cmpText(b.out+b.err))
 		a = s.e3("start", at, "demo")
 	}
@@ -342,7 +342,7 @@ func (s *harmStage) repaired(j *judgement) {
 		}
 	}
 	again := s.e3("verify", at, "--repair")
-	if again.code != 0 && !j.bad() && !strings.Contains(again.out, "\n  advice ") { // that says what a person has to do
+	if again.code != 0 && !j.bad() && !strings.Contains(again.out, "\n  advice ") { // it has advice for the user
 		j.verdict = lingering
 		j.say("verify again: %d %s", again.code, cmpText(again.out+again.err))
 	}
@@ -350,7 +350,7 @@ func (s *harmStage) repaired(j *judgement) {
 
 var faultWords = regexp.MustCompile(`(?i)damage|corrupt|missing|gone|lost|not be read|unreadable|malformed|not there|broken|no record|fault|not found|is no |rejected`)
 
-// tells tells whether an answer says that something is wrong.
+// tells reports whether an answer reports a fault.
 func tells(got, right answer) bool {
 	if got.code != right.code && got.code != 0 {
 		return strings.TrimSpace(got.err) != ""
@@ -358,7 +358,7 @@ func tells(got, right answer) bool {
 	return faultWords.MatchString(news(got, right))
 }
 
-// news are the lines that only one of two answers has.
+// news returns the lines that only one of two answers has.
 func news(got, right answer) string {
 	var b strings.Builder
 	for line := range strings.Lines(got.out + got.err) {
@@ -392,7 +392,7 @@ func differ(got, right answer) string {
 	return fmt.Sprintf("exit code %d, not %d", got.code, right.code)
 }
 
-// around is the part of a line where it differs from another.
+// around is the part of a line around its difference from another.
 func around(x, y string) string {
 	i := 0
 	for i < len(x) && i < len(y) && x[i] == y[i] {

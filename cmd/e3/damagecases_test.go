@@ -8,8 +8,8 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// TestHarmedItems plays cases of damage to a shared repository that once passed unseen, or that no repair mended: each
-// is reported.
+// TestHarmedItems runs cases of damage to a shared repository that were once not detected, or not repaired: each must
+// be reported.
 func TestHarmedItems(t *testing.T) {
 	suite.Thorough(t)
 	setServerEnv(t)
@@ -23,7 +23,7 @@ func TestHarmedItems(t *testing.T) {
 		return g.write(data)
 	}
 	for _, tt := range []struct {
-		name string // of the target: how it begins, and how it ends
+		name string // beginning and end of the target's name
 		end  string
 		harm func(target) error
 	}{
@@ -69,7 +69,7 @@ func TestHarmedItems(t *testing.T) {
 	}
 }
 
-// asking has judge ask everything before a start.
+// asking is a source of random numbers with which judge runs every question before a start.
 func asking() *rand.Rand {
 	for seed := uint64(0); ; seed++ {
 		if rand.New(rand.NewPCG(seed, 0)).IntN(2) != 0 {

@@ -55,15 +55,15 @@ tasks:
 `,
 }
 
-// An answer is what a command has said.
+// An answer is the output of a command.
 type answer struct {
 	code        int
 	out, err    string
-	bytes       string // of what it has delivered
+	bytes       string // of its output
 	interrupted bool
 }
 
-// A harmStage is where the cases of one kind of repository are played.
+// A harmStage is the environment of the cases of one kind of repository.
 type harmStage struct {
 	t    testing.TB
 	work string
@@ -75,7 +75,7 @@ type harmStage struct {
 	right     []answer
 }
 
-// lockedBuffer is what several goroutines of a command write to.
+// lockedBuffer is a buffer for concurrent writes.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -93,7 +93,7 @@ func (b *lockedBuffer) String() string {
 	return b.Buffer.String()
 }
 
-// e3 calls the program in this process.
+// e3 runs the program in this process.
 func (s *harmStage) e3(args ...string) (a answer) {
 	var out, errs lockedBuffer
 	app := &app{
@@ -112,7 +112,7 @@ func (s *harmStage) e3(args ...string) (a answer) {
 	return a
 }
 
-// must is e3, which ends with the code.
+// must is e3 with an expected exit code.
 func (s *harmStage) must(code int, args ...string) answer {
 	s.t.Helper()
 	a := s.e3(args...)
@@ -132,7 +132,7 @@ func (s *harmStage) write(files map[string]string) {
 	}
 }
 
-// history makes a repository with everything that can be damaged in it.
+// history fills a repository with every kind of data that can be damaged.
 func (s *harmStage) history() {
 	t := s.t
 	t.Helper()
@@ -159,7 +159,7 @@ func (s *harmStage) history() {
 	s.must(0, "verify", at)
 }
 
-// imported brings in what another repository has made.
+// imported imports results of another repository.
 func (s *harmStage) imported(at string) {
 	s.t.Helper()
 	there := filepath.Join(s.work, "there")
@@ -175,7 +175,7 @@ tasks:
 	s.must(0, "workspace", "import", at, zip)
 }
 
-// queued has a worker execute something.
+// queued executes a task by a worker.
 func (s *harmStage) queued(at string) {
 	s.t.Helper()
 	done := make(chan answer, 1)
@@ -201,7 +201,7 @@ func firstOf(t testing.TB, text string) string {
 	return ""
 }
 
-// tree tells of a file or folder by its content.
+// tree summarizes the content of a file or folder.
 func tree(path string) string {
 	var list []string
 	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
@@ -219,8 +219,8 @@ func tree(path string) string {
 	return strings.Join(list, "\n")
 }
 
-// A saved copy of folders: content, modes and times. The folders themselves stay, as a repository knows them by their
-// number.
+// A saved copy of folders: content, modes and times. The folders themselves are not replaced, since a repository
+// identifies them by inode number.
 type savedFolders struct {
 	roots []string
 	files map[string]savedFile
@@ -291,7 +291,7 @@ func (s *savedFolders) restore(t testing.TB) {
 	}
 }
 
-// unchanged tells whether nothing has touched a file: its content is compared.
+// unchanged reports whether a file is unchanged, by its content.
 func (s *savedFolders) unchanged(path string, f savedFile) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !os.SameFile(info, f.info) || info.Mode() != f.info.Mode() || !info.ModTime().Equal(f.info.ModTime()) {
@@ -301,7 +301,7 @@ func (s *savedFolders) unchanged(path string, f savedFile) bool {
 	return err == nil && bytes.Equal(data, f.data)
 }
 
-// clear makes a folder that has nothing in it but what was saved.
+// clear removes everything from a folder that was not saved.
 func (s *savedFolders) clear(path string) error {
 	entries, err := os.ReadDir(path)
 	if err != nil {

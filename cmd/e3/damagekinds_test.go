@@ -18,30 +18,30 @@ import (
 	"e3/internal/testing/testserver"
 )
 
-// harmed is a repository that is damaged and put back.
+// harmed is a repository that is damaged and restored.
 type harmed interface {
 	location() string
 	init() []string
 	save(testing.TB)
 	restore(testing.TB)
-	targets() []target // what can be damaged, as it was saved
+	targets() []target // everything that can be damaged, in its saved state
 }
 
 // A target is a file, an object in S3, or an attribute of an item.
 type target struct {
 	name  string
-	class string // what is of one class is damaged as often as what is of another
+	class string // each class is damaged equally often
 	data  []byte
-	// write gives it another content; remove removes it, of an attribute the item. seal takes the write bits off a
-	// file.
+	// write replaces the content; remove removes the target, or for an attribute its item. seal removes the write bits
+	// of a file.
 	write  func(data []byte) error
 	remove func() error
 	seal   func() error
-	number bool // it has digits only
-	least  int  // it has at least so many bytes
+	number bool // it must have only digits
+	least  int  // minimum number of bytes
 }
 
-// harm damages a target and says how.
+// harm damages a target and describes the damage.
 func (g *target) harm(r *rand.Rand) (string, error) {
 	kind := r.IntN(20)
 	switch {
@@ -100,12 +100,12 @@ func (f *harmedFolders) targets() []target {
 	return list
 }
 
-// rewrite gives a file another content. Its time may be as before, as damage by a disk leaves it.
+// rewrite replaces the content of a file. The file may keep its time, as after damage by a disk.
 func rewrite(path string, data []byte, info fs.FileInfo) error {
 	return errors.Join(os.Chmod(path, 0o644), os.WriteFile(path, data, 0o644), os.Chmod(path, info.Mode().Perm()), os.Chtimes(path, info.ModTime(), info.ModTime()))
 }
 
-// fileClass tells files of one sort by their path.
+// fileClass is the class of a file by its path.
 func fileClass(rel string) string {
 	parts := strings.Split(rel, "/")
 	switch parts[0] {
@@ -199,7 +199,7 @@ func (d *harmedTables) targets() []target {
 	return list
 }
 
-// attribute is an attribute of an item as a target: of the keys nothing can be changed.
+// attribute makes a target of an attribute of an item; key attributes cannot be changed.
 func (d *harmedTables) attribute(table string, item testserver.Item, name, kind string, value any) (target, bool) {
 	pk := fmt.Sprint(item["PK"]["S"])
 	class, _, _ := strings.Cut(pk, "/")
@@ -209,7 +209,7 @@ func (d *harmedTables) attribute(table string, item testserver.Item, name, kind 
 	}
 	text, ok := value.(string)
 	if !ok || name == "PK" || name == "SK" {
-		return g, name == "v" // an item without a value can be removed by it
+		return g, name == "v" // for an item without a value, this target is its removal
 	}
 	g.data, g.number, g.least = []byte(text), kind == "N", 1
 	encode := func(data []byte) string { return string(data) }
@@ -225,7 +225,7 @@ func (d *harmedTables) attribute(table string, item testserver.Item, name, kind 
 	return g, true
 }
 
-// harmedKinds are the three kinds of repositories.
+// harmedKind makes a repository of one of the three kinds.
 func harmedKind(t *testing.T, kind, work string) (harmed, map[string]string) {
 	env := map[string]string{"USER": "tester", "HOME": work, "E3_CACHE_DIR": filepath.Join(work, ".cache"), "E3_STATE_DIR": filepath.Join(work, ".state")}
 	folders := harmedFolders{at: work, roots: []string{filepath.Join(work, ".e3")}}

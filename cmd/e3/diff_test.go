@@ -9,7 +9,7 @@ import (
 	"e3/internal/insight/compare"
 )
 
-// The document of a diff is read by a program as it is meant.
+// A program can decode the JSON document of a diff.
 func TestDiffDocument(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the tasks are scripts for bash: run this on a Unix system")
@@ -50,7 +50,7 @@ func TestSides(t *testing.T) {
 	}
 }
 
-// What others have named cannot move the cursor.
+// Untrusted names cannot move the cursor.
 func TestDiffTextHostile(t *testing.T) {
 	const evil = "\x1b[2J\u202e"
 	d := &compare.Difference{

@@ -17,13 +17,13 @@ import (
 	"e3/internal/verify"
 )
 
-// A console plays command lines in this process.
+// A console runs command lines in this process.
 type console struct {
 	t   *testing.T
 	env map[string]string
 }
 
-// play runs e3, and returns its exit code and what it wrote.
+// play runs e3, and returns its exit code and output.
 func (c *console) play(args ...string) (code int, stdout, stderr string) {
 	c.t.Helper()
 	var out, errs bytes.Buffer
@@ -35,7 +35,7 @@ func (c *console) play(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// document runs e3 with --json, decodes the one document that it answers with, and looks at its form.
+// document runs e3 with --json, decodes the one document that it prints, and checks its form.
 func document[T any](c *console, want int, args ...string) T {
 	c.t.Helper()
 	code, stdout, stderr := c.play(append(args, "--json")...)
@@ -68,7 +68,7 @@ var (
 	isNumber  = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
 )
 
-// form demands of a document what every program counts on: names in camelCase, numbers as numbers, times in UTC.
+// form checks the conventions of a document: names in camelCase, numbers as numbers, times in UTC.
 func (c *console) form(where string, v any) {
 	c.t.Helper()
 	switch v := v.(type) {
@@ -117,7 +117,7 @@ func documentsProject(t *testing.T) *console {
 	return c
 }
 
-// must runs e3 and expects it to end well.
+// must runs e3 and expects success.
 func (c *console) must(args ...string) {
 	c.t.Helper()
 	if code, stdout, stderr := c.play(args...); code != 0 {
@@ -125,8 +125,7 @@ func (c *console) must(args ...string) {
 	}
 }
 
-// Every document of the commands that take results elsewhere and keep the house clean is read by a program as it is
-// meant.
+// A program can decode every JSON document of the commands for export, import and maintenance.
 func TestDocuments(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the tasks are scripts for bash: run this on a Unix system")
@@ -230,7 +229,7 @@ func TestDocuments(t *testing.T) {
 	check(v.Remaining == 0 && len(v.Faults) == 1 && v.Faults[0].Repaired && v.Faults[0].Remedy != "" && len(v.Rerun) > 0, v)
 }
 
-// faultDocument is how a command that has failed ends.
+// faultDocument is the last document of a failed command.
 type faultDocument struct {
 	Type     string `json:"type"`
 	Message  string `json:"message"`

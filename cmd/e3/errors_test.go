@@ -9,7 +9,7 @@ import (
 	"e3/internal/settings"
 )
 
-// What may not come in is told from other failures by the exit code.
+// A refused import has its own exit code.
 func TestExitCodeOfTrust(t *testing.T) {
 	for _, err := range []error{settings.ErrUnsigned, settings.ErrUntrusted, signature.ErrBadSignature} {
 		if got := exitCode(fmt.Errorf("import x.zip: %w", err)); got != exitIntegrity {

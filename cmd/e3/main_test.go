@@ -18,15 +18,15 @@ import (
 
 func TestMain(m *testing.M) {
 	runner.Main() // in the process that runs the tasks, this never returns
-	// Scripts wait for processes most of the time, under -race above all for their last second.
+	// Scripts mostly wait for processes, and under -race for their last second.
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
 	testscript.Main(m, map[string]func(){"e3": main, "tamper": tamper})
 }
 
-// TestScripts plays the sessions in testdata/script on each backend (E3_TEST_BACKENDS). Beside the usual commands of
-// testscript they have
+// TestScripts runs the scripts in testdata/script on each backend (E3_TEST_BACKENDS). In addition to the usual commands
+// of testscript they have
 //
 //	newrepo                     e3 init, of the script's repository: $REPO
 //	newrepo <name>              e3 init, of another one: $name
@@ -36,9 +36,9 @@ func TestMain(m *testing.M) {
 //	lines <n> <pattern>         so many lines of stdout match
 //	exec tamper …               damages a repository
 //
-// and the conditions root, of who plays them, and folder, shared and objects, of which one holds. A repository is the
-// folder . or <name>, or shared and then E3_REPO too; patterns write $SHOWN or $name_shown where advice has its
-// location, and $PLACE or $name_place where it says what it is. $REFERENCE is the folder of the zips that the
+// and the conditions root (the user is root) and folder, shared and objects, of which exactly one is true. A repository
+// is the folder . or <name>, or a shared one, which E3_REPO then names. In patterns, $SHOWN or $name_shown stands for
+// its location in advice, and $PLACE or $name_place for its own name. $REFERENCE is the folder of the zips that the
 // TypeScript e3 has written.
 func TestScripts(t *testing.T) {
 	for _, b := range backends(t) {
@@ -59,7 +59,7 @@ func playScripts(t *testing.T, b *backend) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("USER", "tester")
 			env.Setenv("REFERENCE", zips)
-			// Under -race a process sleeps for a second when it exits, unless told otherwise.
+			// Under -race a process by default sleeps for a second when it exits.
 			env.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 			for _, name := range []string{"NO_COLOR", "FORCE_COLOR"} {
 				env.Setenv(name, "")
@@ -75,7 +75,7 @@ func playScripts(t *testing.T, b *backend) {
 	})
 }
 
-// TestEveryCommandHasAScript keeps new commands from being forgotten.
+// TestEveryCommandHasAScript fails if a command has no script.
 func TestEveryCommandHasAScript(t *testing.T) {
 	files, err := filepath.Glob("testdata/script/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -37,7 +37,7 @@ func TestPlanDocument(t *testing.T) {
 	}
 }
 
-// What a plan prints is safe and fits what it counts.
+// The text of a plan is safe for terminals and agrees with its counts.
 func TestWritePlan(t *testing.T) {
 	pkg := &record.Package{Name: "p\x1b[2J", Version: "1"}
 	for _, name := range []string{"a\x1b[31m", "b", "c"} {

@@ -7,7 +7,7 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// TestStillRuns: a person is told that a worker hears of a change only where there is one.
+// TestStillRuns: the text mentions the worker only if there is one.
 func TestStillRuns(t *testing.T) {
 	for name, tt := range map[string]struct {
 		job  queue.Job
@@ -26,7 +26,7 @@ func TestStillRuns(t *testing.T) {
 	}
 }
 
-// TestQueueReasons: a queue does not know executions, and has words of theirs.
+// TestQueueReasons: package queue does not import executions, so its reasons must be the same words.
 func TestQueueReasons(t *testing.T) {
 	for got, want := range map[string]executions.Reason{
 		queue.ReasonSuspended: executions.ReasonSuspended, queue.ReasonLost: executions.ReasonLost, queue.ReasonCancelled: executions.ReasonCancelled,

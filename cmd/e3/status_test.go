@@ -8,7 +8,7 @@ import (
 	"e3/refstore"
 )
 
-// TestHeardOf: status says of a process on another host what the clocks show, whatever they show, and never a time in
+// TestHeardOf: whatever the clocks show, the status of a process on another host is well-formed and never has a time in
 // the future.
 func TestHeardOf(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)

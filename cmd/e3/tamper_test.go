@@ -17,7 +17,7 @@ import (
 	"e3/refstore"
 )
 
-// tamper is a program for scripts that does to a repository what e3 never would, whatever the repository is made of:
+// tamper is a program for scripts that makes changes to a repository, of any kind, that e3 never makes:
 //
 //	tamper <repo> record get|rm <partition> <sort>          a record's value on stdout; remove it
 //	tamper <repo> record put <partition> <sort> <file>      write the value of a record
@@ -76,7 +76,7 @@ func runTamper(ctx context.Context, args []string) error {
 	return fmt.Errorf("unknown: %s", what)
 }
 
-// uncheck takes the mark off the executions of a task which says that their reads were checked.
+// uncheck removes the mark from the executions of a task that says that their reads were checked.
 func uncheck(ctx context.Context, r *repo.Repo, task string) error {
 	for e, err := range r.Executions.All(ctx) {
 		if err != nil {
@@ -141,7 +141,7 @@ func tamperStream(ctx context.Context, streams refstore.Streams, do string, key 
 	return fmt.Errorf("unknown: stream %s", do)
 }
 
-// replaceObject gives an object another content. Copies of it in other places are removed.
+// replaceObject replaces the content of an object. Copies of it in other places are removed.
 func replaceObject(hash string, data []byte) error {
 	if url := os.Getenv("OBJECTS"); url != "" {
 		if err := removeObject(hash); err != nil {
@@ -166,10 +166,10 @@ func removeObject(hash string) error {
 	})
 }
 
-// objectPath is where below a folder or URL an object is.
+// objectPath is the path of an object below a folder or URL.
 func objectPath(below, hash string) string { return below + "/" + hash[:2] + "/" + hash[2:] }
 
-// onFiles does something to each file below the script's folder that holds an object.
+// onFiles calls do for each file below the script's folder that holds the object.
 func onFiles(hash string, do func(path string) error) error {
 	if _, err := objectstore.ParseHash(hash); err != nil {
 		return err
@@ -188,7 +188,7 @@ func onFiles(hash string, do func(path string) error) error {
 	return err
 }
 
-// request asks the S3 server of a test, which wants no signature.
+// request sends a request to the S3 server of a test, which needs no signature.
 func request(method, url string, body []byte) error {
 	req, err := http.NewRequest(method, url, bytes.NewReader(body))
 	if err != nil {

@@ -23,7 +23,7 @@ func retry(task string, attempt int64) events.Event {
 	return events.Event{Type: events.TaskRetryScheduled, Task: task, Data: &events.Data{Attempt: attempt}}
 }
 
-// Whatever the order, one failure for each task that failed in the end is left, its last.
+// Whatever the order, exactly one failure remains for each task that failed in the end: its last one.
 func TestTranscriptFailures(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -57,7 +57,7 @@ func TestTranscriptFailures(t *testing.T) {
 	}
 }
 
-// The counts include every step once, however often it is tried.
+// The counts include every step once, however many attempts it has.
 func TestTranscriptCounts(t *testing.T) {
 	tr := newTranscript(&strings.Builder{}, nil, term.Style{})
 	for _, step := range []struct {
@@ -81,7 +81,7 @@ func TestTranscriptCounts(t *testing.T) {
 	}
 }
 
-// A task that waits for approval is printed once, with the command to type, and no more once it is decided.
+// A task that waits for approval is printed once, with the command to type, and not again once it is decided.
 func TestTranscriptApproval(t *testing.T) {
 	var out strings.Builder
 	tr := newTranscript(&out, nil, term.Style{})

@@ -10,7 +10,7 @@ import (
 	"e3/internal/jobs/worker"
 )
 
-// How a task has ended, in the words of its worker.
+// Tests the worker's text for each end of a task.
 func TestWorkerText(t *testing.T) {
 	for want, e := range map[string]worker.Event{
 		"w.a  succeeded in 1.5s":                               {Result: executions.Result{State: record.Success}},

@@ -9,7 +9,7 @@ import (
 	"e3/cmd/e3/internal/term"
 )
 
-// points are one a day, in milliseconds; what is below 0 did not succeed.
+// points makes one point per day, in milliseconds; negative ones are failures.
 func points(ms ...int64) []Point {
 	list := make([]Point, len(ms))
 	for i, n := range ms {
@@ -79,7 +79,7 @@ func TestPlot(t *testing.T) {
 	}
 }
 
-// However many there are and however narrow the screen, it is not wider.
+// A plot is never wider than the screen, for any number of points.
 func TestPlotFits(t *testing.T) {
 	many := make([]int64, 1000)
 	for i := range many {
@@ -104,7 +104,7 @@ func TestPlotFits(t *testing.T) {
 	}
 }
 
-// Records of others may say anything.
+// Foreign records may hold anything.
 func TestPlotHostile(t *testing.T) {
 	p := Plot{what: "run", width: 80, points: []Point{{Took: math.MaxInt64}, {Took: 1}, {Took: math.MaxInt64, At: time.Unix(1<<40, 0)}}}
 	var b strings.Builder

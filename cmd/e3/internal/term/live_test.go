@@ -44,7 +44,7 @@ func TestDisplayLine(t *testing.T) {
 	}
 }
 
-// A line never takes more than its room, whatever the width and the names.
+// A line is never wider than the terminal, whatever the width and the names are.
 func TestDisplayLineFits(t *testing.T) {
 	d := &Live{done: 3, total: 10000, now: func() time.Time { return noon }}
 	for _, name := range []string{"a", "日本語", "ünï çödé", strings.Repeat("x", 200), "e\u0301", "👍🏽"} {
@@ -75,7 +75,7 @@ func TestDisplayWaiting(t *testing.T) {
 	}
 }
 
-// What is drawn is taken away again, and what is printed meanwhile stays.
+// The live line is erased at the end, and lines that were printed meanwhile stay.
 func TestDisplayLeavesNothing(t *testing.T) {
 	var screen bytes.Buffer
 	d := newLive(&screen, func() int { return 40 }, func() time.Time { return noon })
@@ -96,7 +96,7 @@ func TestDisplayLeavesNothing(t *testing.T) {
 	}
 }
 
-// shows is what a terminal makes of the few sequences that the display uses.
+// shows simulates a terminal for the few sequences that the display uses.
 func shows(s string) string {
 	var done strings.Builder
 	line, at := "", 0

@@ -69,7 +69,7 @@ func TestSafeWriter(t *testing.T) {
 	}
 }
 
-// harmless tells whether a terminal would do nothing but print and colour.
+// harmless reports whether a text makes a terminal only print and colour.
 func harmless(s string) bool {
 	for s != "" {
 		if s[0] == 0x1b {
