@@ -20,7 +20,7 @@ import (
 	"e3/workspace"
 )
 
-// What a zip holds, in its order.
+// Tests the entries of a zip and their order.
 func TestLayout(t *testing.T) {
 	s := newSite(t, "ann@alpha")
 	s.pipeline("prod")
@@ -72,7 +72,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// A set input makes another package, whose version says so; and the same again on the other side.
+// A set input makes another package with a marked version; the other side exports the same package again.
 func TestDefaults(t *testing.T) {
 	a := newSite(t, "ann@alpha")
 	a.pipeline("prod")
@@ -101,7 +101,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// The executions are those of the run, whatever the inputs are now and however they are found.
+// The zip has the executions of the run, whatever the present inputs are and however the executions are found.
 func TestExecutionsOfTheRun(t *testing.T) {
 	s := newSite(t, "ann@alpha")
 	s.pipeline("prod")
@@ -128,7 +128,7 @@ func TestExecutionsOfTheRun(t *testing.T) {
 	if got := ids(zip); !slices.Equal(got, want) {
 		t.Errorf("after a set: %v, want %v", got, want)
 	}
-	// Without the node of its inputs there are no keys: they are searched.
+	// Without the node of the run's inputs there are no keys, so the executions are searched for.
 	h, err := objectstore.ParseHash(first.InputSnapshot)
 	s.must(err)
 	s.must(s.repo.Objects.Delete(s.ctx, h))
@@ -177,7 +177,7 @@ func TestFailedRun(t *testing.T) {
 	sameBut(t, zip, second, "provenance.beast2")
 }
 
-// Content that is marked stays where it is; its hash goes, so that hits stay hits.
+// Marked content is not exported, but its hash is, so that hits stay hits.
 func TestNoData(t *testing.T) {
 	a := newSite(t, "ann@alpha")
 	a.pipeline("prod")
@@ -201,7 +201,7 @@ func TestNoData(t *testing.T) {
 	}
 	c := newSite(t, "cid@gamma")
 	c.importZip(zip, exportimport.ImportOptions{NewWorkspace: true})
-	// Where it is missing it can be left out only.
+	// If the content is missing, only an export without data is possible.
 	plain, exported := c.export("prod", exportimport.ExportOptions{})
 	if len(exported.Notes) != 1 {
 		t.Errorf("notes of an export without the content: %q", exported.Notes)
@@ -209,7 +209,7 @@ func TestNoData(t *testing.T) {
 	sameBut(t, zip, plain, "provenance.beast2")
 }
 
-// What is missing or damaged is named, and nothing is left beside the file.
+// The error names the missing or damaged part, and no temporary file is left.
 func TestDamaged(t *testing.T) {
 	object := func(s *site, h string) string {
 		return filepath.Join(filepath.Join(s.repo.Root, "objects"), h[:2], h[2:])
@@ -275,7 +275,7 @@ func TestOutputGone(t *testing.T) {
 	s.must(err)
 	s.must(s.repo.Objects.Delete(s.ctx, made.Hash))
 	zip, exported := s.export("prod", exportimport.ExportOptions{AllHistory: true})
-	// What first has made is the same object: both go.
+	// The output of first is the same object, so both executions are left out.
 	if exported.Executions != 4 || len(exported.Notes) != 2 {
 		t.Errorf("exported %+v", exported)
 	}
@@ -285,7 +285,7 @@ func TestOutputGone(t *testing.T) {
 	sameBut(t, zip, second, "provenance.beast2")
 }
 
-// A file that exists is kept, unless it is to be replaced.
+// An existing file is kept, unless Replace is set.
 func TestFileExists(t *testing.T) {
 	s := newSite(t, "ann@alpha")
 	s.pipeline("prod")
@@ -337,7 +337,7 @@ func TestSameBytes(t *testing.T) {
 	}
 }
 
-// While a workspace is being run its latest run that has ended is exported, with a note.
+// During a run of the workspace, its latest ended run is exported, with a note.
 func TestExportWhileRunning(t *testing.T) {
 	s := newSite(t, "ann@alpha")
 	s.pipeline("prod")

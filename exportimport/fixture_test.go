@@ -25,7 +25,7 @@ import (
 	"e3/workspace"
 )
 
-// failer is a *testing.T, or what rapid has in its place.
+// failer is the part of *testing.T that rapid.T also has.
 type failer interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -40,7 +40,7 @@ type site struct {
 	repo     *repo.Repo
 	executor *executions.Executor
 	results  *exportimport.Repository
-	now      time.Time    // what its clock shows, if it is not zero
+	now      time.Time    // time of its clock, if not zero
 	ran      atomic.Int64 // commands
 	during   func()       // is called when a command runs
 }
@@ -246,8 +246,7 @@ func entries(t failer, path string) (names []string, content map[string]string) 
 	return names, content
 }
 
-// sameBut compares two zips byte by byte, as far as their last entries let it: entries with the names are left out, and with them the list
-// of sums.
+// sameBut compares two zips except for the named entries and the list of sums.
 func sameBut(t failer, a, b string, but ...string) {
 	t.Helper()
 	if len(but) > 0 {
@@ -267,7 +266,7 @@ func sameBut(t failer, a, b string, but ...string) {
 			t.Errorf("entry %s differs", name)
 		}
 	}
-	// What comes before the first of the entries that differ is the same on disk.
+	// The bytes before the first differing entry are the same.
 	first := slices.IndexFunc(namesA, func(n string) bool { return slices.Contains(but, n) })
 	if first < 0 {
 		first = len(namesA)

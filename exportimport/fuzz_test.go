@@ -13,16 +13,16 @@ import (
 	"e3/objectstore"
 )
 
-// sampleZip is a small export of a workspace that was run. What the fuzzers find refers to its bytes.
+// sampleZip is a small export of a workspace that was run. The findings of fuzzers refer to its bytes.
 const sampleZip = "testdata/hostile/sample.zip"
 
-// Bounds of what an import of a fuzzer's input may take.
+// Bounds of the resources of an import of a fuzzer's input.
 const (
 	maxFuzzTime  = 20 * time.Second
 	maxFuzzAlloc = 1 << 30 // bytes in all, whether they were given back or not
 )
 
-// fuzzTarget is a repository for a fuzzer, which goes on from one input to the next as long as nothing gets in.
+// fuzzTarget makes a repository for a fuzzer, which is reused for the next input as long as no import succeeds.
 func fuzzTarget(f *testing.F) func(t *testing.T, data []byte) {
 	g := newTarget(f)
 	return func(t *testing.T, data []byte) {
@@ -53,7 +53,7 @@ func sampleOnDisk(t testing.TB) []file {
 	return unpack(t, sampleZip)
 }
 
-// FuzzImport imports any bytes: they are refused as a whole, or what they leave is whole.
+// FuzzImport imports any bytes: they are refused completely, or the repository has no faults afterwards.
 func FuzzImport(f *testing.F) {
 	whole, err := os.ReadFile(sampleZip)
 	if err != nil {
@@ -63,8 +63,8 @@ func FuzzImport(f *testing.F) {
 	f.Fuzz(fuzzTarget(f))
 }
 
-// FuzzEntries imports the sample with one thing changed in it: bytes of an entry, or of its name. Sizes and checksums are
-// right, and, if links is set, what refers to a changed object follows it.
+// FuzzEntries imports the sample with one thing changed in it: bytes of an entry, or of its name. Sizes and checksums
+// are right, and, if links is set, references to a changed object are updated.
 func FuzzEntries(f *testing.F) {
 	files := sampleOnDisk(f)
 	for i, e := range files {
@@ -93,7 +93,7 @@ func FuzzEntries(f *testing.F) {
 	})
 }
 
-// The corpora are there: a fuzzer without one tests nothing.
+// The corpora must exist, since a fuzzer without one tests nothing.
 func TestFuzzCorpora(t *testing.T) {
 	for _, name := range []string{"FuzzImport", "FuzzEntries"} {
 		list, err := filepath.Glob(filepath.Join("testdata/fuzz", name, "*"))

@@ -15,10 +15,10 @@ import (
 	"e3/objectstore"
 )
 
-// otherID is the id of nothing.
+// otherID is an id that nothing has.
 const otherID = "01a1fb7b-91d6-7b50-a8fb-f5f218c62fbe"
 
-// Names that lead elsewhere, or might.
+// Names that lead, or may lead, out of the target folder.
 var hostileNames = map[string]struct{ name, want string }{
 	"up":                       {"../evil", `has the segment ".."`},
 	"far up":                   {strings.Repeat("../", 40) + "tmp/evil", `has the segment ".."`},
@@ -87,7 +87,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// hostileContainer is what is wrong with the zip as such. internal/format/zipfile knows more of them; these show that an import stops there.
+// hostileContainers are zips with faults of the format. The tests of internal/format/zipfile have more; these show that
+// an import refuses them.
 var hostileContainers = map[string]struct {
 	change func(t *testing.T, z *rawZip)
 	want   string
@@ -216,7 +217,7 @@ func TestHostileContainers(t *testing.T) {
 			}
 		})
 	}
-	// What only looks odd.
+	// Odd but valid zips.
 	z := rawZipOf(good)
 	for _, p := range z.parts {
 		p.descriptor = true
@@ -230,12 +231,12 @@ func TestHostileContainers(t *testing.T) {
 	}
 }
 
-// hostileContents is what zips that are sound as such can hold. want "" is a zip that is harmless.
+// hostileContents are hostile contents of well-formed zips. want "" means that the zip is harmless.
 var hostileContents = map[string]struct {
 	change func(b *bundle)
 	want   string
 }{
-	// Records that lead elsewhere.
+	// Records with names that lead out of the repository.
 	"run with a path as id":       {func(b *bundle) { b.raw(func() { b.run.RunID = "../../../evil" }) }, "it is the record of run"},
 	"run of a path":               {func(b *bundle) { b.raw(func() { b.run.WorkspaceName = "../evil" }) }, "it is a run of workspace"},
 	"run that names paths":        {func(b *bundle) { b.executed("first", "../../evil") }, "is not a UUIDv7"},
@@ -286,7 +287,7 @@ var hostileContents = map[string]struct {
 	}, `there is a file "output" beside it`},
 	"object under another name": {func(b *bundle) { b.objects[objectstore.Sum([]byte("in no other case"))] = "y" }, "is corrupt"},
 	"object of a wrong tree": {func(b *bundle) {
-		// A tree that holds itself can only be had under a name that is not its hash.
+		// A tree can contain itself only under a name that is not its hash.
 		self := objectstore.Hash{1, 2, 3}
 		data, _ := objectstore.EncodeTree(objectstore.Tree{{Name: "self", Kind: objectstore.KindDir, Hash: self}})
 		b.objects[self] = string(data)
@@ -413,7 +414,7 @@ var hostileContents = map[string]struct {
 		b.output("second", h)
 	}, ""},
 
-	// What is only odd.
+	// Odd but harmless contents.
 	"zip in a zip": {func(b *bundle) {
 		b.output("first", b.put(zipped(b.t, []file{{"../evil", "x"}, {"a", string(make([]byte, 1<<20))}})))
 	}, ""},

@@ -21,7 +21,7 @@ import (
 	"e3/objectstore"
 )
 
-// A zip that was cut off anywhere is refused.
+// A zip that was truncated anywhere is refused.
 func TestCutOff(t *testing.T) {
 	data := rawZipOf(sampleFiles(t, exportimport.ExportOptions{})).bytes()
 	cuts := map[int]bool{0: true, 1: true}
@@ -45,7 +45,7 @@ func TestCutOff(t *testing.T) {
 		if _, err := g.try(data[:n], exportimport.ImportOptions{NewWorkspace: true}); !errors.Is(err, exportimport.ErrIntegrity) {
 			t.Errorf("cut off after %d of %d bytes: got %v", n, len(data), err)
 		}
-		// The same with the end put on again, so that a part is missing.
+		// The same with the end appended again, so that only a part in the middle is missing.
 		end := bytes.LastIndex(data, []byte("PK\x05\x06"))
 		if n > 0 && n < end-1 {
 			hole := append(bytes.Clone(data[:n]), data[n+1:]...)
@@ -56,7 +56,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// imported are the files of a repository's state that say what was imported.
+// imported returns the files of a repository's state that an import writes.
 func (s *site) imported() map[string]string {
 	s.t.Helper()
 	all := map[string]string{}
@@ -69,7 +69,7 @@ func (s *site) imported() map[string]string {
 	return all
 }
 
-// importedFrom is what a sound zip leaves.
+// importedFrom returns these files after the import of a valid zip.
 func importedFrom(t testing.TB, data []byte, o exportimport.ImportOptions) map[string]string {
 	t.Helper()
 	g := cleanTarget(t)
@@ -79,7 +79,7 @@ func importedFrom(t testing.TB, data []byte, o exportimport.ImportOptions) map[s
 	return g.s.imported()
 }
 
-// An export of which some bit is another is refused, or it makes no difference.
+// An export with a flipped bit is refused, or has the same effect as the original.
 func TestFlippedBits(t *testing.T) {
 	data := rawZipOf(sampleFiles(t, exportimport.ExportOptions{})).bytes()
 	o := exportimport.ImportOptions{NewWorkspace: true, File: "x.zip"}
@@ -111,7 +111,7 @@ func TestFlippedBits(t *testing.T) {
 	t.Logf("%d of %d were accepted", accepted, flips)
 }
 
-// A shifty zip is one of two, by how often it was read.
+// A shifty zip changes from one content to another after some reads.
 type shifty struct {
 	first, second []byte
 	after         int64
@@ -133,7 +133,7 @@ func (z *shifty) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// storedZip is a zip without compression, so that what changes in an entry moves nothing.
+// storedZip is a zip without compression, so that a change in an entry moves no other bytes.
 func storedZip(files []file) []byte {
 	z := &rawZip{}
 	for _, f := range files {
@@ -142,8 +142,8 @@ func storedZip(files []file) []byte {
 	return z.bytes()
 }
 
-// A zip that is another one all of a sudden is never mixed with what it was: it is refused, or it is one of the two. What is
-// left of it when it is refused late is whole.
+// A zip that changes during the import is never mixed with the earlier one: it is refused, or imported as one of the
+// two. After a late refusal the repository has no faults.
 func TestZipThatChanges(t *testing.T) {
 	files := unlisted(sampleFiles(t, exportimport.ExportOptions{}))
 	data := storedZip(files)
@@ -204,7 +204,7 @@ func TestZipThatChanges(t *testing.T) {
 			if testing.Short() {
 				steps = 6
 			}
-			var allowed []map[string]string // that of the other, where it is sound
+			var allowed []map[string]string // the state after an import of the other zip, if that is valid
 			g.renew()
 			if _, err := g.try(other, o); err == nil {
 				allowed = append(allowed, g.s.imported())
@@ -227,7 +227,7 @@ func TestZipThatChanges(t *testing.T) {
 						t.Errorf("another after %d of %d reads: refused (%v), and %s has got in, but not as it was", after, all, err, name)
 					}
 				}
-				// It can be done again.
+				// The import can be repeated.
 				if _, err := g.read(bytes.NewReader(data), int64(len(data)), o); err != nil {
 					t.Errorf("another after %d of %d reads, and repeated: %v", after, all, err)
 				} else if got := g.s.imported(); !maps.Equal(got, want) {
@@ -238,7 +238,7 @@ func TestZipThatChanges(t *testing.T) {
 	}
 }
 
-// A signature is of one zip, and cannot be made without the key.
+// A signature is valid for one zip only, and cannot be made without the key.
 func TestHostileSignatures(t *testing.T) {
 	key, err := signature.Generate("Ann")
 	if err != nil {
@@ -337,7 +337,7 @@ func TestHostileSignatures(t *testing.T) {
 	}
 }
 
-// Objects that say that they are the reference's, and hold something else.
+// Objects with a header of the reference and other content.
 func TestHostileReferenceObjects(t *testing.T) {
 	zips := []string{"golden-1.0.0.package-export.zip", "run1-all-executed.zip", "run2-failed-forced.zip"}
 	if testing.Short() {
@@ -359,7 +359,7 @@ func TestHostileReferenceObjects(t *testing.T) {
 				"cut off": f.content[:len(f.content)/2], "longer": f.content + "\x00", "many": f.content[:min(len(f.content), 200)] + manyEntries,
 				"deep": f.content[:min(len(f.content), 40)] + strings.Repeat("\x00\x01", 100_000), "back": f.content[:min(len(f.content), 200)] + strings.Repeat("\x01", 1000),
 			} {
-				// Everything that names the object names the new one.
+				// All references to the object are changed to the new one.
 				swapped := slices.Clone(files)
 				swapped[i].content = content
 				if isObject {
@@ -378,7 +378,8 @@ func TestHostileReferenceObjects(t *testing.T) {
 	}
 }
 
-// renameObjects replaces hashes in the names and the content of files. Objects whose content changes so are renamed in turn.
+// renameObjects replaces hashes in the names and the content of files. Objects whose content changes thereby are
+// renamed in turn.
 func renameObjects(files []file, renamed map[string]string) []file {
 	for len(renamed) > 0 {
 		next := map[string]string{}
@@ -401,7 +402,7 @@ func renameObjects(files []file, renamed map[string]string) []file {
 	return files
 }
 
-// Text in provenance can be anything; it is kept, and no more.
+// Provenance can hold any text, which is kept without other effects.
 func TestHostileProvenance(t *testing.T) {
 	b := unbundle(t, sampleFiles(t, exportimport.ExportOptions{}))
 	b.export.By, b.export.Repository = "\x1b]0;evil\a", "../../../\x00\n"
@@ -417,12 +418,12 @@ func TestHostileProvenance(t *testing.T) {
 	if res.From != b.export.By {
 		t.Errorf("it comes from %q, want %q", res.From, b.export.By)
 	}
-	// It goes on as it came.
+	// The next export has it unchanged.
 	path, _ := g.s.export("prod", exportimport.ExportOptions{})
 	newSite(t, "cid@gamma").importZip(path, exportimport.ImportOptions{NewWorkspace: true})
 }
 
-// Many entries of one sort do not make for many notes.
+// Many entries of one kind cause few notes.
 func TestManyNotes(t *testing.T) {
 	b := unbundle(t, sampleFiles(t, exportimport.ExportOptions{}))
 	for i := range 200 {

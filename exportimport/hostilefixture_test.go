@@ -31,8 +31,8 @@ import (
 // A target is a repository that hostile zips are imported into. It has a workspace of its own, so that there is something
 // to damage.
 type target struct {
-	t      testing.TB // that fails
-	home   testing.TB // that has made it
+	t      testing.TB // the test that fails
+	home   testing.TB // the test that made the target
 	user   bool       // it was used before
 	root   string     // a folder that holds the repository and files beside it
 	s      *site
@@ -48,7 +48,7 @@ func newTarget(t testing.TB) *target {
 	return g
 }
 
-// cleanTarget is a repository with nothing in it and a clock that stands still, so that what two imports make can be compared.
+// cleanTarget makes an empty repository with a constant clock, so that the results of two imports can be compared.
 func cleanTarget(t testing.TB) *target {
 	t.Helper()
 	g := &target{t: t, home: t}
@@ -64,7 +64,7 @@ func (g *target) remove() {
 	}
 }
 
-// in lets a part of the test fail instead of all of it, until it ends.
+// in makes a subtest fail instead of the whole test, until the subtest ends.
 func (g *target) in(t *testing.T) {
 	g.t, g.s.t = t, t
 	t.Cleanup(func() { g.t, g.s.t = g.home, g.home })
@@ -92,7 +92,7 @@ func (g *target) renew() {
 	g.before, g.beside = g.s.state(), g.outside()
 }
 
-// state is every file of a repository with its content, but for objects, locks and what this machine remembers.
+// state returns every file of a repository with its content, except objects, locks and this machine's caches.
 func (s *site) state() map[string]string {
 	s.t.Helper()
 	all := map[string]string{}
@@ -104,7 +104,7 @@ func (s *site) state() map[string]string {
 	return all
 }
 
-// outside is every file near the repository that is not in it.
+// outside returns every file near the repository that is not in it.
 func (g *target) outside() map[string]string {
 	g.t.Helper()
 	all := map[string]string{}
@@ -128,8 +128,8 @@ func (g *target) outside() map[string]string {
 	return all
 }
 
-// try imports bytes and holds what must be so of every import: one that is refused has changed nothing that a reader can
-// see and says why, one that is accepted leaves a repository that is whole, and neither touches anything else.
+// try imports bytes and checks the rules of every import: a refused one has changed nothing visible and gives a reason,
+// an accepted one leaves a repository without faults, and neither changes any other file.
 func (g *target) try(data []byte, o exportimport.ImportOptions) (*exportimport.Imported, error) {
 	g.t.Helper()
 	res, err := g.read(bytes.NewReader(data), int64(len(data)), o)
@@ -146,7 +146,7 @@ func (g *target) try(data []byte, o exportimport.ImportOptions) (*exportimport.I
 	return nil, err
 }
 
-// read is try for a zip that may change: nothing is said of what a refusal leaves but that it is whole.
+// read is try for a zip that may change: after a refusal it only checks that the repository has no faults.
 func (g *target) read(zip io.ReaderAt, size int64, o exportimport.ImportOptions) (*exportimport.Imported, error) {
 	g.t.Helper()
 	if o.File == "" {
@@ -157,7 +157,7 @@ func (g *target) read(zip io.ReaderAt, size int64, o exportimport.ImportOptions)
 		g.t.Errorf("outside of the repository there is another state: %s", changes(g.beside, near))
 	}
 	if err != nil {
-		if text := err.Error(); len(text) > 3000 || strings.ContainsAny(text, "\x00\x1b\r") { // the program lets no others through
+		if text := err.Error(); len(text) > 3000 || strings.ContainsAny(text, "\x00\x1b\r") { // the program prints no other characters
 			g.t.Errorf("the error has %d bytes, or means harm to a terminal: %.300q", len(text), text)
 		}
 		return nil, err
@@ -168,7 +168,7 @@ func (g *target) read(zip io.ReaderAt, size int64, o exportimport.ImportOptions)
 	return res, nil
 }
 
-// whole demands that the repository has no fault.
+// whole fails the test if the repository has a fault.
 func (g *target) whole() {
 	g.t.Helper()
 	r := g.s.repo
@@ -182,7 +182,7 @@ func (g *target) whole() {
 	}
 }
 
-// told tells whether an error says that the zip is at fault, or that it does not fit in here.
+// told reports whether an error blames the zip or its signature, or a conflict with the repository.
 func told(err error) bool {
 	var conflict *exportimport.ConflictError
 	var name *exportimport.NameError
@@ -194,7 +194,7 @@ func told(err error) bool {
 	return errors.As(err, &conflict) || errors.As(err, &name)
 }
 
-// changes says where two states differ.
+// changes describes the differences between two states.
 func changes(before, after map[string]string) string {
 	var list []string
 	for name, text := range after {
@@ -237,8 +237,8 @@ func zipped(t testing.TB, files []file) []byte {
 	return b.Bytes()
 }
 
-// quick has an archive deflate with one compressor of the quickest kind: with the race detector most of the time went into making a new one
-// for each entry.
+// quick has an archive deflate with one compressor of the quickest kind: with the race detector, a new one for each
+// entry took most of the time.
 func quick(w *zip.Writer) {
 	var one *flate.Writer
 	w.RegisterCompressor(zip.Deflate, func(out io.Writer) (_ io.WriteCloser, err error) {
@@ -251,7 +251,7 @@ func quick(w *zip.Writer) {
 	})
 }
 
-// A bundle is an export taken apart. What refers to its parts by their hashes follows when it is put together again.
+// A bundle is a decomposed export. References to its parts by hash are updated when it is composed again.
 type bundle struct {
 	t       testing.TB
 	objects map[objectstore.Hash]string
@@ -265,7 +265,7 @@ type bundle struct {
 	export  *record.Export
 	extra   []file
 
-	// What stands in the place of what would be encoded, and what is done then.
+	// Replacements for encoded parts, and changes after the encoding.
 	pkgObject string
 	root      string
 	patches   []func([]file) []file
@@ -279,7 +279,7 @@ type exec struct {
 	stdout, stderr string
 }
 
-// unbundle takes the files of an export apart.
+// unbundle decomposes the files of an export.
 func unbundle(t testing.TB, files []file) *bundle {
 	t.Helper()
 	b := &bundle{t: t, objects: map[objectstore.Hash]string{}}
@@ -352,7 +352,7 @@ func (b *bundle) put(data []byte) objectstore.Hash {
 	return h
 }
 
-// tree adds a directory object, whatever is in it.
+// tree adds a directory object without checks.
 func (b *bundle) tree(entries ...objectstore.TreeEntry) objectstore.Hash {
 	b.t.Helper()
 	data, err := objectstore.EncodeTree(entries)
@@ -375,7 +375,7 @@ func (b *bundle) byName(task string) *exec {
 	return nil
 }
 
-// output makes an object the output of a task, wherever it is told of.
+// output makes an object the output of a task, in every record that names it.
 func (b *bundle) output(task string, h objectstore.Hash) {
 	b.t.Helper()
 	b.byName(task).status.OutputHash = h.String()
@@ -384,7 +384,7 @@ func (b *bundle) output(task string, h objectstore.Hash) {
 	b.tasks = b.tasks.Set(task, leaf)
 }
 
-// files puts the export together.
+// files composes the export.
 func (b *bundle) files() []file {
 	b.t.Helper()
 	pkg := b.pkg.Encode()
@@ -442,7 +442,7 @@ func (b *bundle) files() []file {
 
 var le = binary.LittleEndian
 
-// A zipPart is an entry of a zip that is made by hand: all that can be lied about.
+// A zipPart is an entry of a hand-made zip, with every field that can be forged.
 type zipPart struct {
 	name        string // in the directory
 	localName   string // in its header
@@ -457,10 +457,10 @@ type zipPart struct {
 	extra       []byte // in the directory
 	attributes  uint32
 	descriptor  bool
-	offset      func(offsets []uint32) uint32 // nil: where it is
+	offset      func(offsets []uint32) uint32 // nil: the real offset
 }
 
-// rawPart makes an honest entry, deflated.
+// rawPart makes a correct deflated entry.
 func rawPart(f file) *zipPart {
 	var b bytes.Buffer
 	w, err := flate.NewWriter(&b, 9)
@@ -471,7 +471,7 @@ func rawPart(f file) *zipPart {
 		err = w.Close()
 	}
 	if err != nil {
-		panic(err) // a buffer takes everything
+		panic(err) // writes to a buffer cannot fail
 	}
 	return storedPart(f.name, 8, b.Bytes(), []byte(f.content))
 }
@@ -481,7 +481,7 @@ func storedPart(name string, method uint16, data, content []byte) *zipPart {
 		compressed: uint32(len(data)), localSize: uint32(len(content)), data: data, attributes: 0o100644 << 16}
 }
 
-// rawZip is a zip that is made by hand.
+// rawZip is a hand-made zip.
 type rawZip struct {
 	parts []*zipPart
 	end   func(end []byte, offset, size uint32) []byte // changes the end record
@@ -575,7 +575,7 @@ func sampleFiles(t testing.TB, o exportimport.ExportOptions) []file {
 	return unpack(t, path)
 }
 
-// patch changes the files once they are put together.
+// patch changes the files after they were composed.
 func (b *bundle) patch(change func([]file) []file) { b.patches = append(b.patches, change) }
 
 // raw makes a change while the entries keep the names that they had without it.
@@ -628,14 +628,14 @@ func (b *bundle) executed(task, id string) {
 	b.run.Tasks = record.NewRunTasks(slices.Values(list))
 }
 
-// manyEntries is a count that no memory holds.
+// manyEntries is a count that exceeds any memory.
 const manyEntries = "\x00\xff\xff\xff\xff\xff\xff\xff\x7f"
 
 // treeHeader begins a directory object, nodeHeader a node.
 func treeHeader() string {
 	data, err := objectstore.EncodeTree(nil)
 	if err != nil {
-		panic(err) // nothing is wrong with no entries
+		panic(err) // an empty directory is valid
 	}
 	return string(data[:len(data)-2])
 }
@@ -666,7 +666,7 @@ func (b *bundle) rawTree(names ...string) objectstore.Hash {
 	return b.put(data)
 }
 
-// rawLink adds a directory object with a link that leads anywhere.
+// rawLink adds a directory object with any link.
 func (b *bundle) rawLink(to string) objectstore.Hash {
 	b.t.Helper()
 	placeholder := strings.Repeat("x", len(to))

@@ -22,7 +22,7 @@ import (
 	"e3/workspace"
 )
 
-// A file of a zip that is made by hand.
+// A file of a hand-made zip.
 type file struct{ name, content string }
 
 // unpack returns the files of a zip.
@@ -74,7 +74,7 @@ func unlisted(files []file) []file {
 	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return f.name == "SHA256SUMS" })
 }
 
-// visible lists everything in a repository but its objects, its locks and what this machine remembers.
+// visible lists everything in a repository except objects, locks and this machine's caches.
 func (s *site) visible() []string {
 	s.t.Helper()
 	var list []string
@@ -90,7 +90,7 @@ func (s *site) visible() []string {
 	return list
 }
 
-// Every zip that is not in order is refused as a whole, with a reason.
+// Every invalid zip is refused completely, with a reason.
 func TestRefused(t *testing.T) {
 	path, exported := sample(t, exportimport.ExportOptions{})
 	good := unlisted(unpack(t, path))
@@ -250,7 +250,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// absentOutput makes an execution name an output that is nowhere.
+// absentOutput makes an execution name an output that does not exist.
 func absentOutput(t *testing.T, files []file) []file {
 	t.Helper()
 	absent := strings.Repeat("2", 64)
@@ -274,7 +274,7 @@ func absentOutput(t *testing.T, files []file) []file {
 	return files
 }
 
-// What this e3 does not know is passed over, and said.
+// Unknown entries are skipped, with a note.
 func TestUnknownEntries(t *testing.T) {
 	path, _ := sample(t, exportimport.ExportOptions{})
 	files := append(unlisted(unpack(t, path)), file{"future/thing", "x"}, file{"README", "y"})
@@ -291,7 +291,7 @@ func TestUnknownEntries(t *testing.T) {
 	}
 }
 
-// Objects that are here with other bytes than their size says are stored anew.
+// Existing objects of a wrong size are stored again.
 func TestMendsObjects(t *testing.T) {
 	path, _ := sample(t, exportimport.ExportOptions{})
 	s := newSite(t, "bob@beta")
@@ -333,7 +333,7 @@ func TestNameConflicts(t *testing.T) {
 		t.Errorf("the workspace has %+v, %v", st, err)
 	}
 
-	// A workspace: one that is empty is filled, any other is kept.
+	// An empty workspace is filled, any other is kept.
 	s.must(s.repo.Workspaces.Create(s.ctx, "empty"))
 	s.importZip(path, exportimport.ImportOptions{NewWorkspace: true, Workspace: "empty"})
 	if run := s.start("empty"); run.Summary.Cached != 3 {
@@ -348,7 +348,7 @@ func TestNameConflicts(t *testing.T) {
 	}
 }
 
-// A run comes with its events, whole and sealed; the run of a workspace with another name is its own.
+// A run is imported with its events, complete and sealed. A workspace of another name gets its own run.
 func TestRunAndEvents(t *testing.T) {
 	path, exported := sample(t, exportimport.ExportOptions{})
 	_, content := entries(t, path)
@@ -379,7 +379,7 @@ func TestRunAndEvents(t *testing.T) {
 	if p, _ := rec.Field("provenance.beast2"); err != nil || p == nil {
 		t.Errorf("the run has no provenance: %v", err)
 	}
-	// What an import that was cut off has left is made good.
+	// The remains of an interrupted import are completed.
 	s.must(s.repo.Records.Remove(s.ctx, key))
 	s.must(s.repo.Records.Append(s.ctx, key, 0, []byte(want[:len(want)/2])))
 	s.importZip(path, exportimport.ImportOptions{NewWorkspace: true, Workspace: "copy"})
@@ -391,7 +391,7 @@ func TestRunAndEvents(t *testing.T) {
 	newSite(t, "cid@gamma").importZip(out, exportimport.ImportOptions{NewWorkspace: true})
 }
 
-// Results that return to their origin change nothing there, and each repository has recorded the way.
+// Results that return to their origin change nothing there, and each repository has recorded their steps.
 func TestThereAndBack(t *testing.T) {
 	a, b := newSite(t, "ann@alpha"), newSite(t, "bob@beta")
 	a.pipeline("prod")

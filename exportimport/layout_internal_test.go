@@ -8,7 +8,7 @@ import (
 	"e3/objectstore"
 )
 
-// A name that is understood is written as it was read, but for the suffix of the reference's objects.
+// A parsed name is written unchanged, except for the suffix of the reference's objects.
 func FuzzParseName(f *testing.F) {
 	hash := strings.Repeat("0123456789abcdef", 4)
 	id := "01a1fb7b-91d6-7b50-a8fb-f5f218c62fbe"
@@ -35,7 +35,7 @@ func FuzzParseName(f *testing.F) {
 	})
 }
 
-// The version of a package with other defaults is a function of its content, and fits.
+// The version of a package with other defaults is a function of its content, and not too long.
 func TestWithDefaults(t *testing.T) {
 	leaf := func(text string) record.Leaf {
 		return record.Leaf{Kind: record.LeafValue, Hash: objectstore.Sum([]byte(text)).String()}

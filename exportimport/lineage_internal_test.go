@@ -7,7 +7,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// What a zip says of earlier signers is shown beside results, so it must be what a signer can be.
+// Earlier signers in a zip are shown beside results, so they must be valid.
 func TestOriginRefusesSigners(t *testing.T) {
 	const key = "e3pub1smKsUGDqKOS-QF3LlxXdNSkLLfZg8tSMtWZeGFeNLQg"
 	for _, tt := range []struct {

@@ -19,7 +19,7 @@ import (
 	"e3/workspace"
 )
 
-// history is a package, what was done with it, and what the other side has already.
+// history is a package with a sequence of operations, and the executions that the other side has already.
 type history struct {
 	pkg     string
 	steps   []func(*site)
@@ -41,7 +41,7 @@ var histories = rapid.Custom(func(t *rapid.T) *history {
 		fmt.Fprintf(&b, "  i%d: {file: i%d.txt, export: %v}\n", i, i, rapid.IntRange(0, 3).Draw(t, "export") > 0)
 	}
 	b.WriteString("  d: {dir: folder}\ntasks:\n")
-	var whole []string // what can be read: name of a task, or of a task's entry
+	var whole []string // possible sources: name of a task, or of a task's entry
 	for i := range rapid.IntRange(1, 5).Draw(t, "tasks") {
 		in := fmt.Sprintf("x0: i%d", rapid.IntRange(0, inputs-1).Draw(t, "input"))
 		read := "$x0."
@@ -89,7 +89,7 @@ var histories = rapid.Custom(func(t *rapid.T) *history {
 	return h
 })
 
-// play makes the history on a site.
+// play executes the history on a site.
 func (h *history) play(s *site) {
 	for i := range 3 {
 		s.write(fmt.Sprintf("i%d.txt", i), fmt.Sprint("input ", i))
@@ -102,7 +102,7 @@ func (h *history) play(s *site) {
 	}
 }
 
-// local is what the other side has of an execution before the import.
+// local is the state of an execution on the other side before the import.
 type local int
 
 const (
@@ -127,7 +127,7 @@ func collides(incoming record.State, here local) executions.Outcome {
 	return executions.SkippedFailure
 }
 
-// plant puts an execution on record as it might be on the other side.
+// plant records an execution in a given state.
 func (s *site) plant(e *executions.Execution, l local) {
 	s.t.Helper()
 	if l == localNone {
@@ -198,7 +198,7 @@ func TestModel(t *testing.T) {
 		}
 		b.checkImported(a, sent, here)
 
-		// Again: nothing changes.
+		// A second import changes nothing.
 		before := b.all()
 		if again := b.importZip(zip, exportimport.ImportOptions{NewWorkspace: wholeWorkspace}); again.Taken() != 0 || again.ObjectsAdded != 0 || again.RunAdded {
 			t.Errorf("imported again: %+v", again)
@@ -222,7 +222,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// quickDir makes a folder where a sync costs nothing, if there is such a place: an import syncs, and here are hundreds.
+// quickDir makes a folder in memory, if possible, because imports sync and this test makes hundreds.
 func quickDir(t failer) string {
 	for _, parent := range []string{"/dev/shm", ""} {
 		if dir, err := os.MkdirTemp(parent, "e3-exportimport-"); err == nil {
@@ -233,7 +233,7 @@ func quickDir(t failer) string {
 	return ""
 }
 
-// checkImported compares what is on record with the table.
+// checkImported compares the records with the table.
 func (s *site) checkImported(from *site, sent map[string]*executions.Execution, here map[string]local) {
 	s.t.Helper()
 	found := map[string]*executions.Execution{}

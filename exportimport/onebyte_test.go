@@ -30,7 +30,7 @@ func number(t testing.TB, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// chance draws by E3_TEST_SEED, or by a seed that it tells.
+// chance returns a source of random numbers seeded by E3_TEST_SEED, or by a random seed that it logs.
 func chance(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := number(t, "E3_TEST_SEED", rand.Uint64())
@@ -44,7 +44,7 @@ func otherByte(rnd *rand.Rand, f *file) {
 	f.content = f.content[:at] + string(f.content[at]^byte(1+rnd.IntN(255))) + f.content[at+1:]
 }
 
-// refusedBy imports a zip and does a dry run of that; both must refuse it. It tells whether they did.
+// refusedBy imports a zip and does a dry run of that; both must refuse it. It returns whether they did.
 func (g *target) refusedBy(data []byte, o exportimport.ImportOptions) bool {
 	g.t.Helper()
 	dry := o
@@ -60,8 +60,8 @@ func (g *target) refusedBy(data []byte, o exportimport.ImportOptions) bool {
 	return err != nil
 }
 
-// Any byte of an entry that is another one is found, in unsigned zips too, also where the checksums of the zip were made
-// after the damage and where all that is right is here already. E3_TEST_BYTES says how many are tried.
+// Any changed byte of an entry is detected, even in unsigned zips, even if the checksums of the zip were made after the
+// change, and even if the repository has all the right data already. E3_TEST_BYTES is the number of trials.
 func TestAnyByteOfAnEntry(t *testing.T) {
 	files := sampleFiles(t, exportimport.ExportOptions{AllHistory: true})
 	rnd := chance(t)
@@ -93,8 +93,8 @@ func TestAnyByteOfAnEntry(t *testing.T) {
 	t.Logf("%d of %d were accepted", accepted, 2*count)
 }
 
-// The list of sums is of the whole zip: what it does not list, lists without its being there, or lists twice, is refused. Packed
-// again in another order, or with folders, the zip is the same.
+// The list of sums covers the whole zip: unlisted, missing and repeated entries are refused. Another order of entries
+// and additional folders are accepted.
 func TestListOfSums(t *testing.T) {
 	files := sampleFiles(t, exportimport.ExportOptions{})
 	at := slices.IndexFunc(files, func(f file) bool { return f.name == "SHA256SUMS" })
@@ -150,7 +150,7 @@ func objectName(content string) string {
 	return h[:2] + "/" + h[2:]
 }
 
-// resummed makes the list of sums anew, so that only what contradicts is found.
+// resummed makes the list of sums again, so that only contradictions can be detected.
 func resummed(files []file) []file {
 	files = unlisted(files)
 	var sums []byte
@@ -160,7 +160,7 @@ func resummed(files []file) []file {
 	return append(files, file{"SHA256SUMS", string(sums)})
 }
 
-// runsOf makes exports of runs of several sorts.
+// runsOf makes exports of runs of several kinds.
 func runsOf(t *testing.T) map[string][]file {
 	t.Helper()
 	all := map[string][]file{}
@@ -179,8 +179,8 @@ func runsOf(t *testing.T) map[string][]file {
 	return all
 }
 
-// No byte of the record of a run can be another, unless that makes no difference: it contradicts the run's events, its executions, or itself,
-// also where the list of sums was made after the change. E3_TEST_RUNS says how many are tried of each run.
+// A changed byte of a run's record is detected even if the list of sums was made after the change, because the record
+// then contradicts the run's events, its executions, or itself. E3_TEST_RUNS is the number of trials for each run.
 func TestAnyByteOfARun(t *testing.T) {
 	rnd := chance(t)
 	count := number(t, "E3_TEST_RUNS", 60)
@@ -200,7 +200,7 @@ func TestAnyByteOfARun(t *testing.T) {
 			otherByte(rnd, &changed[at])
 			is, err := record.DecodeRun([]byte(changed[at].content))
 			if err != nil && rnd.IntN(10) > 0 {
-				continue // one of the wrong form is refused; some of them are tried
+				continue // malformed records are refused anyway; try only some of them
 			}
 			if tried++; g.refusedBy(zipped(t, resummed(changed)), exportimport.ImportOptions{NewWorkspace: true}) {
 				continue

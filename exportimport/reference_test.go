@@ -11,7 +11,7 @@ import (
 	"e3/workspace"
 )
 
-// Zips of the reference come in: package, run and executions with their logs, and the datasets of the workspace.
+// Zips of the reference are imported: package, run and executions with their logs, and the datasets of the workspace.
 func TestReferenceZips(t *testing.T) {
 	files, err := filepath.Glob("testdata/reference/*.zip")
 	if err != nil || len(files) != 4 {
@@ -57,7 +57,7 @@ func TestReferenceZips(t *testing.T) {
 			if err != nil || run.State != w.state || run.WorkspaceName != "golden" {
 				t.Errorf("the run is %+v, %v", run, err)
 			}
-			// It goes on: what comes out again is the same but for what differs by design.
+			// The next export is the same except for parts that differ by design.
 			out, exported := s.export("golden", exportimport.ExportOptions{})
 			if exported.Executions != w.executions {
 				t.Errorf("exported again: %+v", exported)

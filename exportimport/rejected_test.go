@@ -9,7 +9,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// A rejection does not change what stands here already, but it is told of, on both sides.
+// An imported rejection does not change an execution that exists here, but both sides get a note.
 func TestRejectionIsToldOf(t *testing.T) {
 	here, there := newSite(t, "ann@alpha"), newSite(t, "bob@beta")
 	here.pipeline("prod")

@@ -10,8 +10,8 @@ import (
 	"e3/internal/format/record"
 )
 
-// A workspace that is imported into an empty repository starts with hits only, and its export is the same but for
-// who made it.
+// A workspace that is imported into an empty repository starts with hits only, and its export is the same except for
+// the exporter.
 func TestRoundTrip(t *testing.T) {
 	a := newSite(t, "ann@alpha")
 	a.pipeline("prod")
@@ -50,7 +50,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Error("the log of the first task has not come along")
 	}
 
-	// Once more: everything is there.
+	// A second import adds nothing.
 	res = b.importZip(first, exportimport.ImportOptions{})
 	if res.Taken() != 0 || res.Outcomes[executions.SkippedSuccess] != 3 || res.ObjectsAdded != 0 || res.PackageAdded {
 		t.Errorf("imported again: %+v", res)

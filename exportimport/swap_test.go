@@ -13,7 +13,7 @@ import (
 	"e3/internal/settings"
 )
 
-// A swapped zip is another one for some of its reads, and then what it was.
+// A swapped zip has other content during some of its reads, and then the original content again.
 type swapped struct {
 	data, other []byte
 	from, to    int64
@@ -32,8 +32,8 @@ func (z *swapped) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// What comes in where signatures are required is what was signed, also if the file is another one while it is not looked
-// at by the check of the signature.
+// If signatures are required, only signed content is imported, even if the file has other content outside of the
+// signature check.
 func TestNothingUnsignedSlipsIn(t *testing.T) {
 	key, err := signature.Generate("Ann")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"e3/refstore"
 )
 
-// A run record, or what is beside it, that a loss of power has torn is made whole by the next import; one that can be read is
-// left alone.
+// A run record, or a file beside it, that a loss of power has torn is repaired by the next import; a readable one is
+// not changed.
 func TestTornRun(t *testing.T) {
 	a := newSite(t, "ann@alpha")
 	a.pipeline("prod")
@@ -29,7 +29,7 @@ func TestTornRun(t *testing.T) {
 	root := filepath.Join(b.dir, ".e3", "dataflows", "prod")
 	whole := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || strings.HasSuffix(path, "~sum") { // a sum that is torn says nothing
+		if err != nil || d.IsDir() || strings.HasSuffix(path, "~sum") { // a torn sum is ignored
 			return err
 		}
 		data, err := os.ReadFile(path)
@@ -60,7 +60,7 @@ func TestTornRun(t *testing.T) {
 	}
 }
 
-// Events and logs that a loss of power has torn are made whole by the next import, whatever of their size has stayed.
+// Events and logs that a loss of power has torn are repaired by the next import, whatever size they have.
 func TestTornStreams(t *testing.T) {
 	a := newSite(t, "ann@alpha")
 	a.pipeline("prod")
@@ -111,7 +111,7 @@ func TestTornStreams(t *testing.T) {
 	}
 }
 
-// fullDisk is a store of records in which no execution can be written.
+// fullDisk is a record store that fails every write of an execution.
 type fullDisk struct{ executions.Records }
 
 func (f *fullDisk) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
@@ -121,7 +121,7 @@ func (f *fullDisk) Put(ctx context.Context, r refstore.Record) (refstore.Version
 	return refstore.Absent, &fs.PathError{Op: "write", Path: r.Key.Sort, Err: syscall.ENOSPC}
 }
 
-// What ended the other parts of an import is what it fails with, not that they were ended.
+// An import returns the first failure, not the cancellation of its other parts.
 func TestImportSaysWhatFailed(t *testing.T) {
 	a := newSite(t, "ann@alpha")
 	a.pipeline("prod")

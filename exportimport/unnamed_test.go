@@ -11,7 +11,7 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// While an export is written, nothing of it can be seen where that can be, so that a kill leaves nothing.
+// Where the system supports it, an export has no name while it is written, so that a kill leaves nothing.
 func TestExportIsNotSeen(t *testing.T) {
 	s := newSite(t, "ann@alpha")
 	s.pipeline("prod")

@@ -19,7 +19,7 @@ import (
 	"e3/workspace"
 )
 
-// chain is three tasks of which each reads the one before, and one that stands alone.
+// chain is three tasks, each of which reads the one before, and an independent task.
 const chain = `e3: 1
 name: chain
 inputs:
@@ -36,7 +36,7 @@ func (s *site) chain(ws string) {
 	s.deploy(ws, chain)
 }
 
-// answering is what would answer a start of a workspace: execution by task.
+// answering returns the executions that a start of a workspace would use, by task.
 func (s *site) answering(ws string) map[string]string {
 	s.t.Helper()
 	var mu sync.Mutex
@@ -50,7 +50,7 @@ func (s *site) answering(ws string) map[string]string {
 	return found
 }
 
-// sent are the executions in a zip, by id.
+// sent returns the executions in a zip, by id.
 func sent(t failer, path string) map[string]*record.Status {
 	t.Helper()
 	_, content := entries(t, path)
@@ -77,7 +77,7 @@ func TestExportIsWhole(t *testing.T) {
 		do   func(s *site)
 		runs int64    // commands that a start elsewhere runs
 		want int      // executions in the zip
-		note []string // what the notes say, in order
+		note []string // parts of the notes, in order
 	}{
 		"after a filtered start": {do: func(s *site) { s.start("w"); s.start("w", filtered("first")) }, want: 3},
 		"never but filtered": {do: func(s *site) { s.start("w", filtered("second")); s.start("w", filtered("first")) }, runs: 1, want: 2,
@@ -169,7 +169,8 @@ func TestFailedAttemptsTravel(t *testing.T) {
 	}
 }
 
-// After any history what would answer a start here answers it there, and what the workspace shows has its execution or a note.
+// After any history, the executions that a start here would use are hits there too, and every output of the workspace
+// has its execution or a note.
 func TestWholeModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := histories.Draw(t, "history")
@@ -226,7 +227,7 @@ func TestWholeModel(t *testing.T) {
 	})
 }
 
-// pruneTask takes all executions of a task off the record.
+// pruneTask removes all executions of a task.
 func (s *site) pruneTask(name string) {
 	for _, e := range s.all() {
 		if e.Detail.Task == name {

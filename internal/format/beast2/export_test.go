@@ -49,7 +49,7 @@ func DecodeAs(data []byte, want Type) (Value, error) {
 	return v, err
 }
 
-// IR returns the type of East's intermediate representation, of which the values of functions are.
+// IR returns the type of East's intermediate representation, which is the type of the values of functions.
 func IR() Type { return ir().typ }
 
 // Compare orders two values of type t as East orders keys.

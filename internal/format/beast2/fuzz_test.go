@@ -9,9 +9,9 @@ import (
 	"e3/internal/format/beast2"
 )
 
-// The seeds are in testdata/fuzz: small vectors and what was found.
+// The seeds are in testdata/fuzz: small vectors and earlier findings.
 
-// What decodes goes back to the same bytes, by Encode and by JSON; the rest is a SyntaxError.
+// Decoded values encode to the same bytes, by Encode and by JSON; other input is a SyntaxError.
 func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if _, _, err := beast2.Decode(data); err == nil {
@@ -22,7 +22,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// What FromJSON takes is a file that decodes.
+// The result of FromJSON can be decoded.
 func FuzzFromJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		data, err := beast2.FromJSON(doc)
@@ -38,7 +38,7 @@ func FuzzFromJSON(f *testing.F) {
 	})
 }
 
-// The first input says what to read from the second: what a Reader takes, the Append functions write.
+// The first input selects the reads from the second: the Append functions write what a Reader has read.
 func FuzzReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, program, data []byte) {
 		r := beast2.NewReader(data, 0)
@@ -66,7 +66,7 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// readOne reads one thing and, if that went well, appends it to b.
+// readOne reads one value and, on success, appends it to b.
 func readOne(r *beast2.Reader, op byte, b []byte) []byte {
 	var next []byte
 	switch op {

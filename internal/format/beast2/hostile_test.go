@@ -17,7 +17,7 @@ func file(parts ...[]byte) []byte {
 
 func varint(n uint64) []byte { return beast2.AppendVarint(nil, n) }
 
-// doublingSchema is a schema whose field lists refer to the one before twice, depth times over.
+// doublingSchema is a schema of the given depth in which each field list refers to the previous one twice.
 func doublingSchema(depth int) []byte {
 	// Struct [a: Struct [a: ... , b: backreference], b: backreference]
 	var open, shut []byte
@@ -74,7 +74,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A schema with shared lists that does not explode keeps them.
+// A schema with shared lists keeps them if their expansion stays small.
 func TestSchemaAliases(t *testing.T) {
 	for name, data := range map[string][]byte{
 		"doubling a little":  file(doublingSchema(6)),
@@ -90,7 +90,7 @@ func TestSchemaAliases(t *testing.T) {
 	}
 }
 
-// Whatever a small file claims, decoding it takes little memory.
+// Whatever a small file claims, its decoding takes little memory.
 func TestMemoryIsBounded(t *testing.T) {
 	wide := []byte{0x0F, 0}
 	wide = append(wide, varint(5001)...)
@@ -126,7 +126,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// The deepest value that Decode takes also goes through Encode and JSON.
+// Encode and JSON also handle the deepest value that Decode accepts.
 func TestDepthLimit(t *testing.T) {
 	typ := beast2.Ref(beast2.Option(beast2.Recursive(2)))
 	nest := func(levels int) beast2.Value {

@@ -79,7 +79,7 @@ func TestFromJSONErrors(t *testing.T) {
 	}
 }
 
-// What people may write but ToJSON does not.
+// Forms that are allowed in input but not written by ToJSON.
 func TestFromJSONLenient(t *testing.T) {
 	tests := map[string]struct{ doc, like string }{
 		"order and space": {

@@ -129,7 +129,7 @@ func TestEncodeErrors(t *testing.T) {
 	}
 }
 
-// The same type at two places is one type: packages share paths and type values so.
+// Equal types at two places are one type; packages share paths and type values this way.
 func TestAliasAcrossEqualTypes(t *testing.T) {
 	path := func() beast2.Type { return beast2.Array(beast2.Variant(beast2.F("field", beast2.String))) }
 	typ := beast2.Struct(beast2.F("inputs", beast2.Array(path())), beast2.F("output", path()))
@@ -148,7 +148,7 @@ func TestAliasAcrossEqualTypes(t *testing.T) {
 		t.Error("the shared list came back as several")
 	}
 
-	// One turn of the recursion written out is still the same type.
+	// A recursion with one level expanded is still the same type.
 	once := beast2.Array(beast2.Recursive(1))
 	typ = beast2.Struct(beast2.F("a", once), beast2.F("b", beast2.Array(once)))
 	empty := &beast2.List{}

@@ -67,7 +67,7 @@ func vectors(t testing.TB) []vector {
 	return vs
 }
 
-// keptByUs are the vectors where the reference's decoder loses what the file holds.
+// keptByUs are the vectors of which the reference's decoder loses data.
 var keptByUs = map[string]string{
 	"set/floats": "the reference makes -0 and 0 one key, though its order tells them apart",
 }
@@ -111,7 +111,7 @@ func parse(t *testing.T, data []byte) any {
 	return v
 }
 
-// roundTrip takes a file that decodes through Encode, JSON and the header.
+// roundTrip checks a valid file with Encode, JSON and the header.
 func roundTrip(t testing.TB, data []byte) {
 	t.Helper()
 	typ, value, err := beast2.Decode(data)
@@ -144,7 +144,7 @@ func roundTrip(t testing.TB, data []byte) {
 	}
 }
 
-// stricter are the files that the reference takes and we refuse.
+// stricter are the files that the reference accepts and this package refuses.
 var stricter = map[string]string{
 	"header/type-tag-nonminimal(accepted)":                             "padded varint: would encode to other bytes",
 	"header/variant-cases-unsorted(accepted by decodeBeast2)":          "writers sort cases, and key order relies on it",
@@ -167,7 +167,7 @@ var stricter = map[string]string{
 	"string/truncated-sequence-reads-past-end(accepted)":               "no writer emits it",
 }
 
-// accepted are the files of invalid.json that Decode takes as the reference does.
+// accepted are the files of invalid.json that Decode and the reference accept.
 var accepted = map[string]string{
 	"header/type-mismatch":             "valid by itself; DecodeAs refuses it",
 	"header/type-mismatch-field-order": "valid by itself; DecodeAs refuses it",

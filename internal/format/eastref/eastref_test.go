@@ -121,7 +121,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// objects are those in the export of a run, by their hash.
+// objects returns the objects in the export of a run, by hash.
 func objects(t testing.TB) map[digest.Hash][]byte {
 	t.Helper()
 	z, err := zip.OpenReader(reference + "golden.zip")
@@ -147,7 +147,7 @@ func objects(t testing.TB) map[digest.Hash][]byte {
 	return found
 }
 
-// The package of the export leads to everything in it, by one way.
+// Every object of the export is reachable from its package, by exactly one path.
 func TestGoldenPackage(t *testing.T) {
 	all := objects(t)
 	left := maps.Clone(all)

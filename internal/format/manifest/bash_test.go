@@ -11,7 +11,7 @@ import (
 	"e3/internal/format/manifest"
 )
 
-// askBash returns what a script, a function in it and a program that it calls find in a variable.
+// askBash returns the values of a variable in a script, in a function of it and in a program that it calls.
 func askBash(t *testing.T, bash, name, value string) string {
 	t.Helper()
 	script := fmt.Sprintf(`show() { printf '%%s|' "${%[1]s-UNSET}"; }
@@ -26,8 +26,8 @@ printf '%%s|' "${%[1]s-UNSET}"; true; printf '%%s|' "${%[1]s-UNSET}"; show; prin
 	return string(out)
 }
 
-// Every name that a script does not find as it was given is known, so that a package file cannot have it: the task
-// would run on another value than its key says.
+// BashSets knows every variable whose value does not reach a script unchanged. A package file must not use such a name,
+// because the task would run with another value than the one in its key.
 func TestBashSetsWhatDoesNotArrive(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -62,7 +62,7 @@ func TestBashSetsWhatDoesNotArrive(t *testing.T) {
 	}
 }
 
-// A script cannot have bash's own names, of whatever sort; a command without a shell can.
+// A script cannot use bash's own names for anything; a command without a shell can.
 func TestBashNamesInScripts(t *testing.T) {
 	for _, test := range []struct{ keys, name string }{
 		{"in: {_: a}", "_"},

@@ -55,8 +55,8 @@ func largeJSON(n int) []byte {
 	return b.Bytes()
 }
 
-// BenchmarkParse reports, beside the time, the greatest heap seen while parsing, above what the input itself takes,
-// and what the Definition keeps.
+// BenchmarkParse reports the time, the greatest heap during parsing beyond the input itself, and the memory of the
+// Definition.
 func BenchmarkParse(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		for _, format := range []struct {

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "rewrite the golden error texts under te
 // parserOnly begins a file whose fault the schema cannot express.
 const parserOnly = "# parser-only\n"
 
-// corpus reads the files that match a pattern, of which there must be some.
+// corpus reads the files that match a pattern; it fails if there are none.
 func corpus(t *testing.T, pattern string) map[string][]byte {
 	t.Helper()
 	names, err := filepath.Glob(pattern)
@@ -58,7 +58,7 @@ func untyped(t *testing.T, data []byte) any {
 	return plain(v)
 }
 
-// plain turns the library's YAML 1.1 leftovers, which are none of JSON's types, into strings.
+// plain converts values of YAML 1.1 types that JSON lacks to strings.
 func plain(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -136,8 +136,8 @@ func TestInvalidCorpus(t *testing.T) {
 	}
 }
 
-// Each fault of a file that the schema can see must be one for the schema by itself: a file with several
-// would hide that the schema misses some.
+// Each fault that the schema can express is tested alone, because a file with several faults would hide that the schema
+// misses some.
 func TestSchemaSeesEveryEntry(t *testing.T) {
 	s := schema(t)
 	for name, data := range corpus(t, "testdata/invalid/*.yaml") {

@@ -2,12 +2,12 @@ package manifest
 
 import "strings"
 
-// ParseSplit is Parse with YAML files above the threshold read in pieces of at least so many bytes.
+// ParseSplit is Parse with YAML files above the threshold read in pieces of at least this many bytes.
 func ParseSplit(name string, data []byte, threshold, piece int64) (*Definition, error) {
 	return parse(name, section(data), splitting{threshold, piece})
 }
 
-// SplitsCleanly says whether data would be read in pieces, and in how many, without falling back.
+// SplitsCleanly reports whether data would be read in pieces without a fallback, and their number.
 func SplitsCleanly(data []byte, piece int64) (pieces int, ok bool) {
 	d := newDecoder("test")
 	plan, err := planPieces(section(data), piece, d)

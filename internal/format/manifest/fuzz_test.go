@@ -10,8 +10,8 @@ import (
 	"e3/internal/format/manifest"
 )
 
-// FuzzParse holds that no input makes Parse panic, that reading in pieces gives what reading whole gives, that it
-// is deterministic, and that every index of an accepted Definition is good.
+// FuzzParse checks that Parse never panics and is deterministic, that reading in pieces gives the same result as
+// reading whole, and that every index of an accepted Definition is valid.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/valid/*", "testdata/invalid/*.yaml"} {
 		names, err := filepath.Glob(pattern)

@@ -50,7 +50,7 @@ func TestMatchGlob(t *testing.T) {
 	}
 }
 
-// TestMatchGlobAgainstDoublestar compares with another implementation on the patterns whose meaning is the same.
+// TestMatchGlobAgainstDoublestar compares with another implementation for patterns with the same meaning in both.
 func TestMatchGlobAgainstDoublestar(t *testing.T) {
 	part := rapid.SampledFrom([]string{"a", "b", "ab", "aab", "ba"})
 	pattern := rapid.SampledFrom([]string{"a", "b", "*", "a*", "*b", "?", "?b", "a*b*", "**"})
@@ -58,7 +58,7 @@ func TestMatchGlobAgainstDoublestar(t *testing.T) {
 		p := strings.Join(rapid.SliceOfN(pattern, 1, 5).Draw(t, "pattern"), "/")
 		name := strings.Join(rapid.SliceOfN(part, 1, 6).Draw(t, "name"), "/")
 		want := doublestar.MatchUnvalidated(p, name)
-		// There "a/**" matches "a" itself, which is no file below a.
+		// In doublestar "a/**" also matches "a" itself, which is no file below a.
 		if strings.HasSuffix(p, "/**") {
 			want = want && doublestar.MatchUnvalidated(p+"/*", name)
 		}
@@ -89,7 +89,7 @@ func (w *watchedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return w.MapFS.ReadDir(name)
 }
 
-// A walk that asks GlobEnters and MatchGlob finds what matches, and reads no folder in which nothing can.
+// A walk with GlobEnters and MatchGlob finds all matches, and reads no folder that cannot contain any.
 func TestGlobEnters(t *testing.T) {
 	files := fstest.MapFS{}
 	for _, name := range []string{

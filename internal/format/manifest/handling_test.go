@@ -10,7 +10,7 @@ import (
 	"e3/internal/format/manifest"
 )
 
-// How tasks are handled comes in as it is written.
+// The handling of tasks is parsed as written.
 func TestHandling(t *testing.T) {
 	got := map[string]*manifest.Policy{}
 	d := parseFile(t, "policy.yaml")

@@ -269,7 +269,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// The generators of the benchmark write the same package both ways.
+// The generators of the benchmark write the same package as YAML and as JSON.
 func TestYAMLAndJSONAgree(t *testing.T) {
 	fromYAML, err := manifest.Parse("f", largeYAML(300))
 	if err != nil {

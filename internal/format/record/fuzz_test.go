@@ -32,7 +32,7 @@ func FuzzDecodeTombstones(f *testing.F)          { fuzzCodec(f, "tombstones") }
 func FuzzDecodePin(f *testing.F)                 { fuzzCodec(f, "pin") }
 func FuzzDecodeCancellation(f *testing.F)        { fuzzCodec(f, "cancellation") }
 
-// What decodes encodes to the same bytes; the rest is an error that says why.
+// Decoded records encode to the same bytes; other input gives an error with a reason.
 func fuzzCodec(f *testing.F, name string) {
 	for _, c := range codecs {
 		if c.name == name {
@@ -48,7 +48,7 @@ func fuzzCodec(f *testing.F, name string) {
 	}
 }
 
-// Durations are a map: what is decoded stands, the order and repeats of names do not.
+// Durations are a map: values survive an encoding, but not the order and repetitions of names.
 func FuzzDecodeDurations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := record.DecodeDurations(data)

@@ -11,8 +11,8 @@ import (
 	"e3/internal/format/record"
 )
 
-// Generators of valid records. What a record cannot say apart from "nothing" (an empty
-// option, a zero time) is left out.
+// Generators of valid records. Values that a record cannot distinguish from absence (an empty option, a zero time) are
+// left out.
 
 var (
 	texts   = rapid.StringN(0, 12, -1)

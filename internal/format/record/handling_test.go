@@ -12,7 +12,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// full is the handling of a task that uses all of it.
+// full is a policy with every field of handling.
 func full() record.Policy {
 	return record.Policy{
 		RetryOn: []string{"timeout", "75"}, Lost: -1, OOM: record.Escalation{Factor: 2, Max: 64 << 30}, Approve: true, Suspend: 76,
@@ -32,7 +32,7 @@ func handledPackage(names string, handled func(name string) bool) *record.Packag
 	return p
 }
 
-// Handling adds a field; a package without any has the bytes that it had before there was such a thing.
+// Handling adds a field; a package without handling keeps the bytes that it had before the field existed.
 func TestPackageHandling(t *testing.T) {
 	plain := &record.Package{Name: "p", Tasks: []record.PackageTask{{Name: "t", Task: strings.Repeat("0", 64), Policy: record.Policy{Retries: 2, Memory: 1 << 30}}}}
 	const known = "36de6f02ceb7a971fcac3cdc22d7e6d8d0742e3cc2d5eeb2e84cf211f23ca52f"
@@ -57,7 +57,7 @@ func TestPackageHandling(t *testing.T) {
 	}
 }
 
-// Each part of the handling is enough for it to be kept.
+// A policy with only one part of handling is kept too.
 func TestEachHandlingIsKept(t *testing.T) {
 	for name, p := range map[string]record.Policy{
 		"on": {RetryOn: []string{"oom"}}, "lost": {Lost: 5}, "never lost": {Lost: -1}, "factor": {OOM: record.Escalation{Factor: 1.5}},

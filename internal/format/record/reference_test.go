@@ -30,8 +30,8 @@ func recoder[T interface{ Encode() []byte }](decode func([]byte) (T, error)) rec
 	}
 }
 
-// shared are the records that the reference has too, by its names for them, with a
-// record that shows what we put in front of a value.
+// shared are the records that the reference has too, by its names for them, with a record that shows the header of our
+// encoding.
 var shared = map[string]struct {
 	sample interface{ Encode() []byte }
 	recode recode

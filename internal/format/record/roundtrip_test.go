@@ -20,7 +20,7 @@ import (
 
 var sameRecord = []cmp.Option{cmpopts.EquateEmpty(), cmp.AllowUnexported(record.RunTasks{})}
 
-// codec is one record type with its way there and back.
+// codec is one record type with its encoder and decoder.
 type codec struct {
 	name   string
 	check  func(*testing.T)
@@ -111,7 +111,7 @@ func wantFault(t *rapid.T, err error, size int) {
 	}
 }
 
-// Each record is told from all others by its header.
+// Each type of record is distinguished from all others by its header.
 func TestDecodeOtherType(t *testing.T) {
 	samples := map[string][]byte{
 		"status":          (&record.Status{State: record.Failed}).Encode(),
@@ -164,7 +164,7 @@ func TestNotDeployedIsEmpty(t *testing.T) {
 	}
 }
 
-// Bytes that would come back differently, or say what no record may, are refused.
+// Bytes that would encode differently, or hold forbidden values, are refused.
 func TestDecodeRefuses(t *testing.T) {
 	replace := func(data []byte, old, new string) []byte {
 		if bytes.Count(data, []byte(old)) != 1 {
@@ -252,7 +252,7 @@ var (
 	decodeDetail   = errOnly(record.DecodeDetail)
 )
 
-// A mark adds a field; a package without marks has the bytes that it had before there were any.
+// A mark adds a field; a package without marks keeps the bytes that it had before the field existed.
 func TestPackageMarks(t *testing.T) {
 	with := func(marked bool) []byte {
 		return (&record.Package{Name: "p", Inputs: []record.PackageInput{
@@ -277,7 +277,7 @@ func TestPackageMarks(t *testing.T) {
 	}
 }
 
-// A demand that is no amount would upset every sum that it enters.
+// An invalid amount would spoil every sum that it enters.
 func TestDecodeRefusesAmounts(t *testing.T) {
 	nan := func(b []byte) []byte {
 		return bytes.ReplaceAll(b, []byte("\xcd\xcc\xcc\xcc\xcc\xcc\xf4\x3f"), []byte("\x00\x00\x00\x00\x00\x00\xf8\xff"))

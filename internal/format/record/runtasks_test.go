@@ -66,7 +66,7 @@ func TestRunTasksStop(t *testing.T) {
 	}
 }
 
-// A map of many tasks costs its bytes, not an allocation for each.
+// A map of many tasks takes its bytes of memory, without an allocation for each task.
 func TestRunTasksAllocations(t *testing.T) {
 	run := &record.Run{Tasks: record.NewRunTasks(manyTasks(10_000))}
 	data := run.Encode()

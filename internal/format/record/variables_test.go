@@ -34,8 +34,8 @@ func keyedPackage() *record.Package {
 	}
 }
 
-// Variables give tasks and packages a form of their own, whatever else these have; all others keep the bytes that they
-// had before there was such a thing.
+// Tasks and packages with variables have a separate form, whatever else they have; all others keep the bytes that they
+// had before.
 func TestVariables(t *testing.T) {
 	task, pkg := keyedTask(), keyedPackage()
 	task.Inputs, pkg.Inputs = task.Inputs[:1], pkg.Inputs[:1]
@@ -81,7 +81,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// An e3 from before there were variables knows tasks and packages by types that these do not have.
+// An older e3 without variables refuses these tasks and packages, because their types differ.
 func TestVariablesAreRefusedByOlder(t *testing.T) {
 	typeOf := func(data []byte) string {
 		got, _, err := beast2.Decode(data)
@@ -105,7 +105,7 @@ func TestVariablesAreRefusedByOlder(t *testing.T) {
 	}
 }
 
-// Each task and package has one form only.
+// Each task and package has exactly one valid form.
 func TestDecodeRefusesVariables(t *testing.T) {
 	task, pkg := keyedTask().Encode(), keyedPackage().Encode()
 	valued := keyedPackage()

@@ -11,7 +11,7 @@ import (
 
 // The seeds are in testdata/fuzz.
 
-// What decodes has one form only; the rest is a bad signature. Neither panics, nor does the check.
+// A signature has exactly one valid form; other input is a bad signature. Neither decoding nor verification panics.
 func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := signature.Decode(data)

@@ -9,7 +9,7 @@ import (
 	"e3/internal/format/signature"
 )
 
-// A key gets into messages by accident only as its public half.
+// A key that is printed by accident shows only its public half.
 func TestKeyDoesNotPrintItself(t *testing.T) {
 	k := testKey(t, "Ann")
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {

@@ -199,7 +199,7 @@ func TestManifestIsThatOfSha256sum(t *testing.T) {
 	}
 }
 
-// Lists that differ have other digests, whatever is in the names.
+// Different lists have different digests, whatever the names contain.
 func TestManifestTellsListsApart(t *testing.T) {
 	one := digest("1")
 	forged := "a\n" + hex.EncodeToString(one[:]) + "  b"

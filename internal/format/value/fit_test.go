@@ -76,7 +76,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// What fits has the kind of what it replaces; a value fits itself and stays the same.
+// A fitted value has the kind of the value that it replaces; a value fits itself unchanged.
 func TestFitKeepsKinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		was, is := plain(2).Draw(t, "was"), plain(2).Draw(t, "is")

@@ -11,7 +11,7 @@ import (
 	"e3/internal/format/value"
 )
 
-// file is the beast2 file of a value that no package file can say.
+// file is the beast2 file of a value that no package file can express.
 func file(t *testing.T, typ beast2.Type, v beast2.Value) []byte {
 	t.Helper()
 	data, err := beast2.Encode(typ, v)
@@ -96,7 +96,7 @@ func TestCyclicValue(t *testing.T) {
 	}
 }
 
-// A list of itself in a list nests deeper than any stack, without containing itself.
+// Deeply nested lists, deeper than any stack, without cycles.
 func TestDeepValue(t *testing.T) {
 	typ := beast2.Array(beast2.Recursive(1))
 	v := &beast2.List{}
@@ -141,7 +141,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// What decodes has a JSON text, which is JSON, or an error.
+// A decoded value has a valid JSON text, or gives an error.
 func FuzzJSON(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		v, err := value.Decode(data)

@@ -47,7 +47,7 @@ func TestParseJSONRefuses(t *testing.T) {
 	}
 }
 
-// What is parsed can be stored, and is shown as the same JSON.
+// Parsed values can be encoded, and have the same JSON afterwards.
 func FuzzParseJSON(f *testing.F) {
 	for _, s := range []string{"null", `[1,2.5,"x",{"a":[]}]`, `{"b":1,"a":-0.0}`, "[[],[1],[\"\"]]", "1e400", `{"a":1,"a":2}`} {
 		f.Add([]byte(s))
@@ -62,7 +62,7 @@ func FuzzParseJSON(f *testing.F) {
 		}
 		encoded, err := value.Encode(v)
 		if err != nil {
-			return // an East type has bounds that JSON has not
+			return // East types have limits that JSON lacks
 		}
 		decoded, err := value.Decode(encoded)
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"e3/internal/format/value"
 )
 
-// plain draws any plain value that nests up to depth.
+// plain generates plain values that nest up to depth.
 func plain(depth int) *rapid.Generator[any] {
 	scalar := rapid.OneOf(
 		rapid.Just[any](nil),
@@ -37,7 +37,7 @@ func plain(depth int) *rapid.Generator[any] {
 	}))
 }
 
-// What a plain value is shown as is what the package file's own JSON would say.
+// The JSON of a plain value is the same as that of package manifest.
 func TestPlainRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := plain(4).Draw(t, "value")
@@ -88,8 +88,7 @@ func TestScalar(t *testing.T) {
 	}
 }
 
-// A scalar's text is what the package file's scalar would be: the two must not part, as one
-// is hashed and the other staged.
+// A scalar's text must be the same as that of package manifest, because one is hashed and the other is staged.
 func TestScalarAgreesWithManifest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := plain(0).Draw(t, "value")
@@ -177,7 +176,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// As deep as a plain value may be encoded, it can be shown, and costs a few milliseconds.
+// The deepest plain value that can be encoded can also be shown, within a few milliseconds.
 func TestDepth(t *testing.T) {
 	for name, wrap := range map[string]func(any) any{
 		"list":         func(v any) any { return []any{v} },

@@ -2,7 +2,7 @@ package zipfile
 
 const BlockSize = blockSize
 
-// A Compressor is what compresses the blocks of one core, one after the other.
+// A Compressor compresses the blocks of one core, one after the other.
 type Compressor struct{ c compressor }
 
 // Deflate appends the deflated content to dst.

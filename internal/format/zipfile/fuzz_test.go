@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the corpus of the fuzz target")
 
-// whole archives that are sound, of different making.
+// soundArchives are valid archives from different writers.
 func soundArchives(t testing.TB) map[string][]byte {
 	var std bytes.Buffer
 	w := zip.NewWriter(&std)
@@ -45,7 +45,7 @@ func soundArchives(t testing.TB) map[string][]byte {
 	}
 }
 
-// committed are the hostile cases whose bytes are in the repository, beside the sound ones.
+// committed are the hostile cases whose bytes are in the repository, in addition to the valid archives.
 var committed = []string{
 	"cut in the directory", "two ends", "an end within a comment", "something before", "more entries declared", "many entries declared",
 	"zip64 end elsewhere", "two counts", "size of exabytes", "offset of exabytes", "two zip64", "local zip64 lies", "up", "symlink", "duplicate",
@@ -53,7 +53,7 @@ var committed = []string{
 	"compressed data cut off", "something behind compressed data", "directory with content",
 }
 
-// The committed corpus is what the code makes. "go test -update" writes it.
+// The committed corpus must equal the one that the code makes. "go test -update" writes it.
 func TestCorpus(t *testing.T) {
 	dir := filepath.Join("testdata", "fuzz", "FuzzReader")
 	want := soundArchives(t)
@@ -85,9 +85,8 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// FuzzReader reads anything. Nothing panics, nothing yields more than it declares, every
-// error says what is wrong with the archive, and what is accepted means the same to the
-// standard library.
+// FuzzReader reads any bytes. The Reader must not panic or yield more than an entry declares, every error must describe
+// a fault of the archive, and the standard library must read the same from an accepted archive.
 func FuzzReader(f *testing.F) {
 	for _, c := range hostileCases() {
 		f.Add(c.data)
@@ -95,8 +94,8 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(checkAny)
 }
 
-// FuzzPatched changes single bytes of a sound archive, so that more of it stays sound than
-// if bytes move: data has three for each change, where and what.
+// FuzzPatched changes single bytes of a valid archive, so that the rest stays valid: data has three bytes for each
+// change, the place and the value.
 func FuzzPatched(f *testing.F) {
 	wide := two()
 	wide.end64 = true
@@ -129,7 +128,7 @@ func FuzzPatched(f *testing.F) {
 	})
 }
 
-// checkAny reads what may or may not be an archive.
+// checkAny reads bytes that may be no archive.
 func checkAny(t *testing.T, data []byte) {
 	limits := zipfile.Limits{Entries: 1000, EntrySize: 4 << 20, TotalSize: 8 << 20, MayRepeat: func(name string) bool { return name < "b" }}
 	z, err := open(data, limits)
@@ -150,7 +149,7 @@ func checkAny(t *testing.T, data []byte) {
 			t.Fatalf("after Open: %v", err)
 		}
 		var other *zip.File
-		if std != nil { // it may refuse what we do not, but not understand it otherwise
+		if std != nil { // it may refuse more, but must not read it differently
 			other = std.File[i]
 		}
 		compareEntry(t, z, e, other)
@@ -201,7 +200,7 @@ func compareEntry(t *testing.T, z *zipfile.Reader, e zipfile.Entry, std *zip.Fil
 	}
 }
 
-// FuzzRoundTrip writes anything and reads it back.
+// FuzzRoundTrip writes any entries and reads them back.
 func FuzzRoundTrip(f *testing.F) {
 	f.Add("a", "b/c", []byte("content"), uint16(1), uint8(1))
 	f.Add("a", "ü", text(1000), uint16(1500), uint8(3))

@@ -14,7 +14,7 @@ import (
 
 var le = binary.LittleEndian
 
-// header is what the local and the central header of an entry have in common.
+// header has the common fields of the local and the central header of an entry.
 type header struct {
 	sig              uint32
 	flags, method    uint16
@@ -53,13 +53,13 @@ func (h *header) append(b []byte, central *part) []byte {
 	return b
 }
 
-// part is an entry of a hand-made archive, with everything that can be lied about.
+// part is an entry of a hand-made archive, with every field that can be forged.
 type part struct {
 	local, central header
 	data           []byte
 	madeBy, disk   uint16
 	attributes     uint32
-	offset         uint32 // filled before lies are told
+	offset         uint32 // set before the forgeries
 	comment        string
 }
 
@@ -89,14 +89,14 @@ func (p *part) rename(name string) { p.both(func(h *header) { h.name = name }) }
 // forged is a hand-made archive.
 type forged struct {
 	parts []*part
-	// lie is called when the offsets are known, before the headers are written.
+	// lie forges fields. It is called when the offsets are known, before the headers are written.
 	lie func(*forged)
 
 	prefix, gap []byte // before the entries, before the directory
 	end64       bool
 	// end is called with the end records (all of them) before they are appended.
 	end func(b []byte) []byte
-	// done is called with the whole.
+	// done is called with the complete archive.
 	done func(b []byte) []byte
 }
 
@@ -106,7 +106,7 @@ func (f *forged) bytes() []byte {
 		p.offset = uint32(len(b))
 		b = append(p.local.append(b, nil), p.data...)
 	}
-	if f.lie != nil { // lengths must stay
+	if f.lie != nil { // it must not change lengths
 		f.lie(f)
 		b = bytes.Clone(f.prefix)
 		for _, p := range f.parts {
@@ -174,14 +174,14 @@ func two() *forged {
 	}}
 }
 
-// forge makes an archive of two entries with one thing wrong.
+// forge makes an archive of two entries with one fault.
 func forge(wrong func(f *forged)) []byte {
 	f := two()
 	wrong(f)
 	return f.bytes()
 }
 
-// A hostileCase is an archive that must be refused, and what the error must say.
+// A hostileCase is an archive that must be refused, and a part of the error.
 type hostileCase struct {
 	name string
 	data []byte
@@ -310,7 +310,7 @@ func hostileCases() []hostileCase {
 		{"longest", named(strings.Repeat("a", 65535)), "its name has 65535 bytes"},
 		{"duplicate", named("a"), "there is more than one entry of this name"},
 
-		// What entries are.
+		// Kinds of entries.
 		{"encrypted", b(func(p *part) { p.both(func(h *header) { h.flags = 1 }) }), "it is encrypted"},
 		{"strongly encrypted", b(func(p *part) { p.both(func(h *header) { h.flags = 1 << 6 }) }), "it is encrypted"},
 		{"masked", b(func(p *part) { p.both(func(h *header) { h.flags = 1 << 13 }) }), "it is encrypted"},
@@ -426,8 +426,8 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// Every prefix of an archive, and every archive with one byte changed, is refused or yields
-// what it says.
+// Every prefix of an archive, and every archive with one byte changed, is refused or yields the declared sizes and
+// sums.
 func TestDamagedArchives(t *testing.T) {
 	f := two()
 	f.end64 = true

@@ -17,7 +17,7 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// repeated is a file of which one run of equal blocks takes no memory.
+// repeated is a file in which a run of equal blocks takes no memory.
 type repeated struct {
 	mu         sync.Mutex
 	block      []byte
@@ -130,7 +130,7 @@ func TestZip64(t *testing.T) {
 		t.Errorf("got sizes %v, want %v", sizes, want)
 	}
 
-	// The standard library understands the same.
+	// The standard library reads the same.
 	std, err := zip.NewReader(out, w.Size())
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ import (
 	"e3/internal/format/zipfile"
 )
 
-// refused tells errors about the archive from others.
+// refused reports whether an error is about the archive.
 func refused(err error) bool {
 	var format *zipfile.FormatError
 	var limit *zipfile.LimitError
@@ -189,7 +189,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// broken fails to read from a position on.
+// broken is a file whose reads fail from a position on.
 type broken struct {
 	io.ReaderAt
 	from int64
@@ -203,7 +203,7 @@ func (b broken) ReadAt(p []byte, off int64) (int, error) {
 	return b.ReaderAt.ReadAt(p, off)
 }
 
-// An archive that cannot be read is not one that is refused.
+// A read error is distinguished from a refused archive.
 func TestErrorsOfTheFile(t *testing.T) {
 	bad := errors.New("the cable was pulled")
 	data := archive(t, zipfile.Options{}, sampleFiles()...)
@@ -241,7 +241,7 @@ func TestErrorsOfTheFile(t *testing.T) {
 	}
 }
 
-// What is wrong at the end of an entry cannot be missed by a reader of exactly its size.
+// A reader of exactly the entry's size also gets the error of a bad end.
 func TestBadEndIsHeldBack(t *testing.T) {
 	for _, method := range []uint16{zipfile.Stored, zipfile.Deflated} {
 		f := two()

@@ -55,7 +55,7 @@ func TestStandardLibraryReadsIt(t *testing.T) {
 	compare(t, got, files)
 }
 
-// Programs that exist read it too, and zip64 where many entries or an unknown size need it.
+// Other programs can read the archives, including zip64 for many entries or an unknown size.
 func TestProgramsReadIt(t *testing.T) {
 	files := sampleFiles()
 	var many []file
@@ -88,7 +88,7 @@ func TestBytesDoNotDependOnWorkers(t *testing.T) {
 	want := archive(t, zipfile.Options{Workers: 1}, files...)
 	for workers := 2; workers <= 8; workers++ {
 		if raceEnabled && workers%3 != 2 {
-			continue // what it looks for shows with few
+			continue // the property shows with few entries too
 		}
 		if got := archive(t, zipfile.Options{Workers: workers}, files...); !bytes.Equal(got, want) {
 			t.Errorf("with %d workers: other bytes (%d, with one worker %d)", workers, len(got), len(want))
@@ -96,8 +96,8 @@ func TestBytesDoNotDependOnWorkers(t *testing.T) {
 	}
 }
 
-// The bytes may change with this package or with the library that deflates, but not
-// unnoticed: exports of one state by one version of e3 are the same anywhere.
+// This test detects changes of the bytes by this package or the deflate library, because exports of one state by one
+// version of e3 must be the same everywhere.
 func TestBytesAreKnown(t *testing.T) {
 	got := fmt.Sprintf("%x", sha256.Sum256(archive(t, zipfile.Options{}, sampleFiles()...)))
 	const want = "97522988cae3f2ccb65335bff059dbf47e14526b638f44701f06d3379dfe5a69"
@@ -106,10 +106,9 @@ func TestBytesAreKnown(t *testing.T) {
 	}
 }
 
-// What a compressor did before does not show, not even when its position in what it has seen
-// wraps around, after 2 GiB.
+// Output does not depend on earlier blocks, even when the compressor's position wraps around after 2 GiB.
 func TestCompressorsForget(t *testing.T) {
-	large := noise(4 << 20) // which takes little time
+	large := noise(4 << 20) // fast to compress
 	contents := [][]byte{text(20_000), large}
 	var want [][]byte
 	for _, content := range contents {
@@ -224,7 +223,7 @@ func TestErrorsOfReaders(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for i := range 1000 { // others, so that the error meets a queue
+				for i := range 1000 { // more entries, so that the queue is full at the error
 					if err := w.AddBytes(fmt.Sprint(i), text(1000*(i%7))); err != nil {
 						break
 					}
@@ -244,7 +243,7 @@ func TestErrorsOfReaders(t *testing.T) {
 	}
 }
 
-// full is a disk that is full, or another writer that fails.
+// full is a writer that fails, like a full disk.
 type full struct{ err error }
 
 func (f full) WriteAt([]byte, int64) (int, error) { return 0, f.err }
@@ -301,7 +300,7 @@ func TestCancel(t *testing.T) {
 			}
 			why := errors.New("the user had enough")
 			go func() {
-				time.Sleep(time.Second) // of the bubble: when all others wait
+				time.Sleep(time.Second) // bubble time: until all goroutines wait
 				cancel(why)
 				pw.Close()
 			}()
@@ -331,7 +330,7 @@ func TestAbort(t *testing.T) {
 	})
 }
 
-// After Flush, what was added has been read: its hash is known, and can go into the next entry.
+// After Flush, all added entries have been read, so their hashes can be used in the next entry.
 func TestFlush(t *testing.T) {
 	out, spool := &memory{}, &memory{}
 	w := zipfile.NewWriter(t.Context(), out, spool, zipfile.Options{})
@@ -372,7 +371,7 @@ func TestEmptyArchive(t *testing.T) {
 	}
 }
 
-// sink swallows an archive.
+// sink discards an archive.
 type sink struct{}
 
 func (sink) WriteAt(p []byte, _ int64) (int, error) { return len(p), nil }

@@ -10,7 +10,7 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// What is written early is what is written: over several of its steps, with corrections in what was handed over already.
+// The file has the written bytes, after several steps and with changes in parts whose write-back has begun.
 func TestEarly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	f, err := os.Create(path)

@@ -1,4 +1,4 @@
 package atomicfile
 
-// NewHiddenNamed is NewHidden where there are no files without a name.
+// NewHiddenNamed is NewHidden on a system without unnamed files.
 var NewHiddenNamed = newHiddenNamed

@@ -15,7 +15,7 @@ import (
 
 type newHidden func(dir, name string, perm fs.FileMode) (*atomicfile.File, error)
 
-// hidden runs a test with files that have no name, where this system has such, and with ones that have a hidden name.
+// hidden runs a test with unnamed files, if this system has them, and with files of hidden names.
 func hidden(t *testing.T, test func(t *testing.T, begin newHidden)) {
 	t.Run("as this system can", func(t *testing.T) { test(t, atomicfile.NewHidden) })
 	t.Run("with a hidden name", func(t *testing.T) { test(t, atomicfile.NewHiddenNamed) })
@@ -93,7 +93,7 @@ func TestNewHiddenFails(t *testing.T) {
 	})
 }
 
-// A name that is too long for what a hidden one adds, and cut in the middle of a character, makes no difference.
+// Long names work too, although the hidden name must shorten them, even within a character.
 func TestNewHiddenLongName(t *testing.T) {
 	hidden(t, func(t *testing.T, begin newHidden) {
 		dir := t.TempDir()

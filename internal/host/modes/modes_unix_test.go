@@ -16,7 +16,7 @@ import (
 	"e3/internal/host/modes"
 )
 
-// under runs f under a umask, which is the process's: these tests run one after another.
+// under runs f with a umask. The umask belongs to the process, so these tests cannot run in parallel.
 func under(t *testing.T, umask int, f func()) {
 	t.Helper()
 	before := syscall.Umask(umask)
@@ -24,7 +24,7 @@ func under(t *testing.T, umask int, f func()) {
 	f()
 }
 
-// repository makes what the modes of a repository need of it.
+// repository makes the parts of a repository that package modes uses.
 func repository(t *testing.T, a modes.Access) (string, modes.Modes) {
 	t.Helper()
 	root := t.TempDir()
@@ -45,7 +45,7 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 	}
 }
 
-// Whatever the umask is, what is made has the modes of its repository; one that says nothing goes by the umask.
+// Whatever the umask is, new files have the modes of their repository; without such modes the umask decides.
 func TestModes(t *testing.T) {
 	setgid := fs.FileMode(0)
 	if runtime.GOOS == "linux" {

@@ -55,7 +55,7 @@ func TestSelf(t *testing.T) {
 		t.Errorf("an earlier process of this pid: alive = %v, known = %v; want false, true", alive, known)
 	}
 	gone := self
-	gone.PID = 1<<22 + 1 // more than any system gives out
+	gone.PID = 1<<22 + 1 // greater than any pid
 	if alive, known := Alive(gone); alive || !known {
 		t.Errorf("a pid that is not taken: alive = %v, known = %v; want false, true", alive, known)
 	}

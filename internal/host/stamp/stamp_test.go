@@ -9,8 +9,8 @@ import (
 	"e3/internal/host/stamp"
 )
 
-// TestSettledOnCoarseFileSystems has a file written at random moments on file systems whose times have steps of any length: two
-// contents never look alike by a stamp that is settled.
+// TestSettledOnCoarseFileSystems simulates writes of a file at random times, on file systems with steps of any length:
+// two contents never have the same settled stamp.
 func TestSettledOnCoarseFileSystems(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		step := rapid.SampledFrom([]time.Duration{
@@ -32,7 +32,7 @@ func TestSettledOnCoarseFileSystems(t *testing.T) {
 			case 0, 1:
 				content++
 				modified, changed = written(), written()
-			case 2: // an editor that keeps the time of the content, as far as the status shows it
+			case 2: // an editor that keeps the modification time
 				if knowsChanges {
 					content++
 					changed = written()
