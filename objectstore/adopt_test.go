@@ -12,8 +12,7 @@ import (
 	"e3/objectstore"
 )
 
-// adopted puts the file at path by Adopt, checks the object and reports whether it is the
-// very file.
+// adopted puts the file at path by Adopt, checks the object and reports whether it is the same file.
 func adopted(t *testing.T, d *objectstore.Dir, path string) (objectstore.Hash, bool) {
 	t.Helper()
 	before, err := os.Lstat(path)

@@ -59,7 +59,7 @@ func BenchmarkAdoptSmall(b *testing.B) {
 	buf := make([]byte, 4096)
 	os.Mkdir(filepath.Join(base, "out"), 0o777)
 	path := func(n int) string { return filepath.Join(base, "out", fmt.Sprint(n)) }
-	// The files are made in batches aside from the clock.
+	// The files are made in batches, outside of the measured time.
 	const batch = 1000
 	n := 0
 	for b.Loop() {
@@ -187,8 +187,8 @@ func BenchmarkCheckoutTree20000(b *testing.B) {
 	}
 }
 
-// BenchmarkSweep removes garbage by SweepShard on all cores, one object after the other by
-// DeleteBefore, and as find does it, without a look at each.
+// BenchmarkSweep removes garbage by SweepShard on all cores, one object after the other by DeleteBefore, and like find
+// -delete, without a check of each object.
 func BenchmarkSweep(b *testing.B) {
 	const objects = 20_000
 	cutoff := time.Now().Add(time.Hour)

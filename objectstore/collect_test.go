@@ -29,7 +29,7 @@ func openSession(base string) (*fs.Store, *objectstore.Dir, error) {
 	return records, d, err
 }
 
-// collect removes every object that no live session can have been promised, and returns how many it were.
+// collect removes every object that no live session can rely on, and returns their number.
 func collect(ctx context.Context, base string) (int, error) {
 	records, d, err := openSession(base)
 	if err != nil {
@@ -50,7 +50,7 @@ func collect(ctx context.Context, base string) (int, error) {
 		}
 	}
 	n := 0
-	if cutoff.UnixNano()%2 == 0 { // one way or the other
+	if cutoff.UnixNano()%2 == 0 { // use both methods at random
 		for e, err := range d.Walk(ctx) {
 			if err != nil {
 				return n, err
@@ -80,7 +80,7 @@ func collect(ctx context.Context, base string) (int, error) {
 	return n, g.Wait()
 }
 
-// poolSize is how many different objects sessions use: few, so that they meet.
+// poolSize is the number of different objects that sessions use. It is small, so that sessions share objects.
 const poolSize = 400
 
 // poolObject is one of the objects: some are trees of others, one is large.
@@ -103,8 +103,7 @@ func poolObject(i int) ([]byte, error) {
 	return objectstore.EncodeTree(t)
 }
 
-// sessions runs sessions one after the other. Each puts and refreshes, and what it was promised must be there until
-// its end.
+// sessions runs sessions one after the other. Each puts and refreshes objects, which must then exist until its end.
 func sessions(ctx context.Context, base string, seed uint64, n int) error {
 	r := rand.New(rand.NewPCG(seed, 1))
 	for range n {
@@ -173,7 +172,7 @@ func session(ctx context.Context, base string, r *rand.Rand) (err error) {
 	return nil
 }
 
-// TestCollectorsBesideSessions has collectors at work in a tight loop beside sessions, in this process and in others.
+// TestCollectorsBesideSessions runs collectors in a tight loop beside sessions, in several processes.
 func TestCollectorsBesideSessions(t *testing.T) {
 	base := t.TempDir()
 	collector := runChild(t, "collect for ever", base)
@@ -225,7 +224,7 @@ func TestCollectorsBesideSessions(t *testing.T) {
 	if collector.Wait(); collector.ProcessState.ExitCode() >= 0 {
 		t.Errorf("the other collector has ended: %v", collector.ProcessState)
 	}
-	// The tick of the clock in which the last session ended must pass.
+	// Wait for the end of the clock tick in which the last session ended.
 	for deadline := time.Now().Add(time.Minute); ; {
 		if _, err := collect(t.Context(), base); err != nil {
 			t.Fatal(err)

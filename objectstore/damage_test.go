@@ -34,7 +34,7 @@ func setFile(d *objectstore.Dir) func(objectstore.Hash, []byte) error {
 	}
 }
 
-// damageable are stores with a way to damage them.
+// damageable returns stores with a function that damages them.
 func damageable(t *testing.T) map[string]func() (objectstore.Store, func(objectstore.Hash, []byte) error) {
 	return map[string]func() (objectstore.Store, func(objectstore.Hash, []byte) error){
 		"dir": func() (objectstore.Store, func(objectstore.Hash, []byte) error) {
@@ -74,7 +74,7 @@ func damageable(t *testing.T) map[string]func() (objectstore.Store, func(objects
 	}
 }
 
-// Whatever becomes of an object's file, no reader hands out other bytes than its name says.
+// Whatever happens to an object's file, no reader returns bytes that do not match the name.
 func TestDamage(t *testing.T) {
 	seed, count := objectstoretest.DamageSeed(), objectstoretest.DamageCount(15)
 	t.Logf("seed %d, %d objects", seed, count)
@@ -89,7 +89,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Whatever becomes of an object's file, a put that succeeds leaves the right bytes.
+// Whatever happens to an object's file, a successful put leaves the right bytes.
 func TestPutOverDamage(t *testing.T) {
 	seed, count := objectstoretest.DamageSeed(), objectstoretest.DamageCount(15)
 	t.Logf("seed %d, %d objects", seed, count)
@@ -104,8 +104,8 @@ func TestPutOverDamage(t *testing.T) {
 	}
 }
 
-// A file that was checked is cloned without being read again, until it changes: in place, with its size and the time of its content
-// kept, at any moment.
+// A checked file is cloned without another read until it changes, even if the change is in place and keeps size and
+// modification time.
 func TestChangeAfterCheck(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs the time of a file's status (ctime): run it on Linux")
@@ -122,7 +122,7 @@ func TestChangeAfterCheck(t *testing.T) {
 	for i := range objectstoretest.DamageCount(10) {
 		b := bytes.Repeat([]byte{byte(i), byte(r.Uint32())}, objectstore.ChunkSize)
 		h := put(t, d, b)
-		if i%2 == 0 { // else it changes as soon as it was checked
+		if i%2 == 0 { // otherwise it changes directly after the check
 			for n, deadline := 0, time.Now().Add(20*time.Second); !d.Knows(h); n++ {
 				if err := out(n, h); err != nil {
 					t.Fatal(err)
@@ -151,7 +151,7 @@ func TestChangeAfterCheck(t *testing.T) {
 	}
 }
 
-// What is sent on while its file changes fails, however the change looks; a new date alone is none.
+// Sending a file fails if its content changes meanwhile, whatever the stat shows; a new time alone is no change.
 func TestSentWhileChanged(t *testing.T) {
 	d := newDir(t)
 	for name, change := range map[string]func(path string) error{
@@ -180,8 +180,9 @@ func TestSentWhileChanged(t *testing.T) {
 	}
 }
 
-// Many put the same bytes over a damaged object, from several sessions, while others read it, discard it and collect what is old. No reader
-// gets wrong bytes, no put fails, and what was put last can be read; a right object never becomes a wrong one.
+// Several sessions put the same bytes over a damaged object, while other goroutines read it, discard it and collect old
+// objects. No reader gets wrong bytes, no put fails, the last put can be read, and an intact object never becomes
+// damaged.
 func TestManyPutOverDamage(t *testing.T) {
 	base := t.TempDir()
 	open := func() *objectstore.Dir {
@@ -239,7 +240,7 @@ func TestManyPutOverDamage(t *testing.T) {
 	}
 }
 
-// A large object that was compared is not read again until its file changes, however it is changed and dated.
+// A large object that was compared is not read again until its file changes, whatever the change and its time are.
 func TestPutComparesOnce(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs the time of a file's status (ctime): run it on Linux")

@@ -126,7 +126,7 @@ func TestDeleteBefore(t *testing.T) {
 	}
 }
 
-// An object that lost its end with the power is made whole by the next put.
+// The next put repairs an object that lost its end with the power.
 func TestPutReplacesTruncated(t *testing.T) {
 	for name, named := range map[string]bool{"unnamed": false, "named": true} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestUmask(t *testing.T) {
 	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
 		t.Skip("needs a system with umask")
 	}
-	// The umask is the process's: another process it is.
+	// The umask belongs to the process, so use another process.
 	base := t.TempDir()
 	runChild(t, "put", base, "E3_UMASK=077").Wait()
 	d := newDirIn(t, base)

@@ -8,7 +8,7 @@ import (
 	"e3/objectstore"
 )
 
-// What is damaged goes, so that a put of the same size stores right bytes; what is right stays.
+// Damaged objects are removed, so that a put of the same size stores the right bytes; intact ones stay.
 func TestDiscard(t *testing.T) {
 	dir := t.TempDir()
 	d, err := objectstore.OpenDir(dir, objectstore.Options{})

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// What tests see of the internals.
+// Internals for tests.
 
 const (
 	TreeHeader = treeHeader
@@ -26,7 +26,7 @@ func (d *Dir) FakeReflink() {
 	}
 }
 
-// Knows tells whether the file of h, as it is, was checked.
+// Knows reports whether the file of h was checked in its present state.
 func (d *Dir) Knows(h Hash) bool {
 	st, err := lstat(d.file(h))
 	return err == nil && d.checked.has(h, st)

@@ -80,7 +80,7 @@ func TestHashSetOfSeveral(t *testing.T) {
 	var s objectstore.HashSet
 	var added atomic.Int64
 	var wg sync.WaitGroup
-	for range 4 { // all of them add the same
+	for range 4 { // all goroutines add the same hashes
 		wg.Go(func() {
 			for i := range n {
 				if s.Add(numbered(i)) {
@@ -98,7 +98,7 @@ func TestHashSetOfSeveral(t *testing.T) {
 	}
 }
 
-// Names chosen to collide, all in one shard and alike, are found as fast.
+// Lookups of names that were chosen to collide, similar and in one shard, are not slower.
 func TestHashSetOfChosenNames(t *testing.T) {
 	var s objectstore.HashSet
 	for i := range 200_000 {

@@ -48,7 +48,8 @@ func waitForWaiter(t *testing.T, d *objectstore.Dir, h objectstore.Hash) {
 	t.Fatal("nobody waits for the shard's lock")
 }
 
-// TestRefreshDuringRemoval has an object removed while a refresher waits: it must not be told that it is there.
+// TestRefreshDuringRemoval removes an object while a refresher waits: the refresher must not report that the object
+// exists.
 func TestRefreshDuringRemoval(t *testing.T) {
 	base := t.TempDir()
 	for name, refresh := range map[string]func(d *objectstore.Dir, h objectstore.Hash) (there bool){
@@ -84,7 +85,7 @@ func TestRefreshDuringRemoval(t *testing.T) {
 	}
 }
 
-// TestRemovalDuringRefresh has an object refreshed while those who would remove it wait: it must stay.
+// TestRemovalDuringRefresh refreshes an object while removers wait: it must stay.
 func TestRemovalDuringRefresh(t *testing.T) {
 	cutoff := time.Now()
 	for name, remove := range map[string]func(d *objectstore.Dir, h objectstore.Hash) error{

@@ -43,7 +43,7 @@ func runChild(t *testing.T, role, base string, env ...string) *exec.Cmd {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// It is at work once it says so.
+		// The child prints a line when it has begun.
 		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestKillDuringPut(t *testing.T) {
 				}
 				c.Wait()
 			}
-			// With names in the scratch directory orphans are to be expected there.
+			// If files aside have names, orphans in the scratch directory are expected.
 			os.RemoveAll(filepath.Join(base, "scratch"))
 			if n := checkAll(t, newDirIn(t, base)); n < 20 {
 				t.Errorf("got %d objects, want what 8 children stored", n)

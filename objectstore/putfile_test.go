@@ -13,8 +13,8 @@ import (
 	"e3/objectstore/objectstoretest"
 )
 
-// hookContext calls hook at the n-th question whether it is done: the store asks before
-// each chunk of a transfer, so that a test can do something in the middle of one.
+// hookContext calls hook at the n-th call of Err. The store calls Err before each chunk of a transfer, so a test can
+// act in the middle of one.
 type hookContext struct {
 	context.Context
 	n    int
@@ -60,7 +60,7 @@ func TestPutFile(t *testing.T) {
 					path := filepath.Join(t.TempDir(), "in")
 					b := writeFile(t, path, 5, size)
 					f := openFile(t, path)
-					f.Seek(int64(size/2), 0) // where it stands does not matter
+					f.Seek(int64(size/2), 0) // the position must not matter
 					want := objectstore.Info{Hash: objectstore.Sum(b), Size: int64(size)}
 					for range 2 {
 						got, err := objectstore.PutFile(t.Context(), s, f, objectstore.FileOptions{Probe: probe})
@@ -138,7 +138,7 @@ func TestPutFileThatChanges(t *testing.T) {
 				if !errors.As(err, &changed) || changed.Path != path {
 					t.Errorf("probe %v: got %v, want *ChangedError for %s", probe, err, path)
 				}
-				checkAll(t, d) // whatever is there has its right name
+				checkAll(t, d) // every stored object has its right name
 			}
 		})
 	}

@@ -46,7 +46,7 @@ func TestRefreshWhatIsThere(t *testing.T) {
 	began := time.Now().Add(-time.Hour).Truncate(time.Second)
 	for name, test := range map[string]struct {
 		age  time.Duration // before the session
-		kept bool          // the time stays as it is
+		kept bool          // the time does not change
 	}{
 		"a moment older":      {age: time.Nanosecond},
 		"old":                 {age: 1000 * time.Hour},
@@ -95,7 +95,7 @@ func TestRefreshWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestNothingIsOlderThanItsSession has a session whose beginning lies ahead: the clock was set back since.
+// TestNothingIsOlderThanItsSession has a session that began in the future, because the clock was set back since.
 func TestNothingIsOlderThanItsSession(t *testing.T) {
 	ahead := time.Now().Add(time.Hour).Truncate(time.Second)
 	for _, named := range []bool{false, true} {
@@ -177,7 +177,7 @@ func TestRefreshOfWhatIsNoObject(t *testing.T) {
 func TestRefreshTree(t *testing.T) {
 	base := t.TempDir()
 	src := filepath.Join(base, "src")
-	for i := range 200 { // enough for several at a time
+	for i := range 200 { // enough files for concurrency
 		path := filepath.Join(src, "many", fmt.Sprint(i))
 		if i < 3 {
 			path = filepath.Join(src, "a", "b", fmt.Sprint(i))
@@ -231,7 +231,7 @@ func TestRefreshTree(t *testing.T) {
 	}
 }
 
-// A small tree can name one directory very often: each is looked at once.
+// A small tree can name one directory very many times: each is refreshed once.
 func TestRefreshTreeOfManyPaths(t *testing.T) {
 	d := sessionDir(t, t.TempDir(), time.Now())
 	h := put(t, d, encode(t, nil))

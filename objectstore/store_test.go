@@ -73,7 +73,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// checkAll verifies every object, its mode, and that nothing else lies in the store.
+// checkAll verifies every object and its mode, and that the store has no other files.
 func checkAll(t testing.TB, d *objectstore.Dir) int {
 	t.Helper()
 	n := 0

@@ -16,7 +16,7 @@ import (
 	"e3/objectstore"
 )
 
-// leased skips the test unless files of dir's file system can be taken over.
+// leased skips the test unless files of dir's file system can be adopted without a copy.
 func leased(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.CreateTemp(dir, "probe")
@@ -98,8 +98,8 @@ func TestAdoptWithWritableMapping(t *testing.T) {
 	}
 }
 
-// A writer that comes while the file is being hashed must wait for the lease; when it gets
-// through, the file must not be the object.
+// A process that opens the file for writing while it is hashed must wait for the lease; afterwards the file must not be
+// the object.
 func TestAdoptWithLateWriter(t *testing.T) {
 	base := t.TempDir()
 	leased(t, base)
@@ -137,7 +137,7 @@ func TestAdoptWithLateWriter(t *testing.T) {
 	checkAll(t, d)
 }
 
-// Another file at the same path must not get the name of the one that was hashed.
+// Another file at the same path must not get the name of the hashed file.
 func TestAdoptOfReplacedPath(t *testing.T) {
 	base := t.TempDir()
 	leased(t, base)
@@ -159,7 +159,7 @@ func TestAdoptOfReplacedPath(t *testing.T) {
 	}
 }
 
-// A name given to the file while it is hashed makes the object a copy.
+// If the file gets another name while it is hashed, the object is a copy.
 func TestAdoptOfFileLinkedMeanwhile(t *testing.T) {
 	base := t.TempDir()
 	leased(t, base)
@@ -203,7 +203,7 @@ func TestAdoptFromOtherFileSystem(t *testing.T) {
 	}
 }
 
-// mount mounts a file system for the length of the test.
+// mount mounts a file system for the duration of the test.
 func mount(t *testing.T, dir, kind, options string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -384,8 +384,8 @@ func TestTreeSpecialFiles(t *testing.T) {
 	}
 }
 
-// What has a name aside is closed before it gets its object's: where data is sent no later than with the close (NFS), it is there before
-// another process can see the name, and what cannot be sent is the put's error.
+// A named file aside is closed before it gets its object's name. On NFS, data is sent at the latest on close. So the
+// data is on the server before another process can see the name, and a failed send is an error of the put.
 func TestClosedBeforeNamed(t *testing.T) {
 	for name, store := range map[string]func(d *objectstore.Dir, b []byte) error{
 		"PutBytes": func(d *objectstore.Dir, b []byte) error { _, err := d.PutBytes(t.Context(), b); return err },

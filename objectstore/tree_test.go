@@ -193,7 +193,7 @@ func TestDecodeTreeRefuses(t *testing.T) {
 	}
 }
 
-// genName draws names that are hard on escaping and on order.
+// genName generates names that test escaping and order.
 var genName = rapid.OneOf(
 	rapid.StringMatching(`[a-c ]{1,3}`),
 	rapid.StringMatching(`[-\n"'\\*?é中\x{FF5E}\x{E000}\x{1F600}]{1,4}`),

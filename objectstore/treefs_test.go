@@ -51,7 +51,7 @@ func (l layout) write(t testing.TB, dir string) {
 	}
 }
 
-// readLayout is the reverse; of directories it has those that are empty.
+// readLayout is the reverse; it lists only empty directories.
 func readLayout(t testing.TB, dir string) layout {
 	t.Helper()
 	l := layout{}
@@ -363,7 +363,7 @@ func TestCheckoutMerges(t *testing.T) {
 	h, _ := putTree(t, s, src, objectstore.TreeOptions{})
 	for name, c := range map[string]struct {
 		there layout
-		bad   string // in the way
+		bad   string // conflicts with the tree
 	}{
 		"nothing in the way":       {layout{"d/old": "old", "other": "x"}, ""},
 		"a file":                   {layout{"f": "mine"}, "f"},
@@ -471,7 +471,7 @@ func TestTreeDeep(t *testing.T) {
 	}
 }
 
-// What is put and checked out is what was there, and puts to the same object again.
+// A directory that is put and checked out is unchanged, and a put of the result gives the same object.
 func TestTreeDiskRoundTrip(t *testing.T) {
 	d := newDir(t)
 	base := t.TempDir()

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTrimBusy: where another process trims, nothing is done and nothing forgotten.
+// TestTrimBusy: if another process trims, Trim does nothing and keeps its count of new objects.
 func TestTrimBusy(t *testing.T) {
 	d := openDir(t)
 	hs := fillAged(t, d, 10, 10, time.Now().Add(-time.Hour))

@@ -17,7 +17,7 @@ import (
 
 const sizeFile = "size"
 
-// fillAged puts n objects of size bytes, each used a minute after the one before, and returns them from the oldest on.
+// fillAged puts n objects of size bytes, each used a minute after the one before, and returns them, the oldest first.
 func fillAged(t *testing.T, d *objectstore.Dir, n, size int, first time.Time) []objectstore.Hash {
 	t.Helper()
 	var hs []objectstore.Hash
@@ -66,10 +66,10 @@ func TestTrim(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		limit int64 // of 100 objects that occupy 8 KiB each
-		first int   // that stays
+		first int   // first object that stays
 	}{
 		{"all fit", 800 * kib, 0},
-		{"one too many", 799 * kib, 11}, // 10 % are made free
+		{"one too many", 799 * kib, 11}, // a tenth is freed
 		{"half", 400 * kib, 55},
 		{"none fits", 1, 100},
 	} {
@@ -102,7 +102,8 @@ func openDir(t *testing.T) *objectstore.Dir {
 	return d
 }
 
-// TestTrimOneMinute: of objects that were all used in one minute no more go than it takes, give or take a shard.
+// TestTrimOneMinute: of objects that were all used in one minute only as many are removed as necessary, rounded up to
+// whole shards.
 func TestTrimOneMinute(t *testing.T) {
 	now := time.Now()
 	d := openDir(t)
@@ -122,7 +123,7 @@ func TestTrimOneMinute(t *testing.T) {
 	}
 }
 
-// TestTrimCounts: the objects are looked at only when there is reason to.
+// TestTrimCounts: the objects are counted only when necessary.
 func TestTrimCounts(t *testing.T) {
 	ctx := t.Context()
 	now := time.Now()
@@ -148,7 +149,7 @@ func TestTrimCounts(t *testing.T) {
 	}
 	hs := fillAged(t, d, 10, 100, now.Add(-time.Hour))
 	trim(now, 40960)
-	// What goes without a word is not noticed, and what comes is.
+	// Removals by other means are not noticed, additions are.
 	if err := os.Remove(objectPath(d, hs[0])); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +157,7 @@ func TestTrimCounts(t *testing.T) {
 	if _, err := d.PutBytes(ctx, []byte("more")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.PutBytes(ctx, []byte("more")); err != nil { // is there
+	if _, err := d.PutBytes(ctx, []byte("more")); err != nil { // exists already
 		t.Fatal(err)
 	}
 	trim(now.Add(23*time.Hour), 45056)
@@ -192,7 +193,7 @@ func TestTrimCounts(t *testing.T) {
 	}
 }
 
-// TestTrimAbandoned: what a put that was killed has left goes, and what is under way does not.
+// TestTrimAbandoned: the files of a killed put are removed, those of a running put are not.
 func TestTrimAbandoned(t *testing.T) {
 	now := time.Now()
 	d := openDir(t)
@@ -232,7 +233,7 @@ func TestTrimCancelled(t *testing.T) {
 	}
 }
 
-// TestInsert: only what is the object gets its name, and what is in its place with another size goes.
+// TestInsert: only the right bytes get the object's name, and an existing file of another size is replaced.
 func TestInsert(t *testing.T) {
 	ctx := t.Context()
 	d := openDir(t)

@@ -89,7 +89,7 @@ func TestBlobs(t *testing.T) {
 				}
 				got = append(got, blob.Name)
 			}
-			slices.Sort(got) // servers over files may have an order of their own
+			slices.Sort(got) // servers that keep files may list in another order
 			if want := slices.Sorted(slices.Values(tt.want)); !slices.Equal(got, want) {
 				t.Errorf("ListBlobs %q: got %q, want %q", tt.prefix, got, want)
 			}
@@ -128,7 +128,7 @@ func TestCreateBlob(t *testing.T) {
 }
 
 func TestBlobNames(t *testing.T) {
-	// Nothing listens there: a name must be refused before a request is made.
+	// No server listens there, so the name must be refused before a request.
 	b := s3.Open(options("http://127.0.0.1:1"))
 	for _, name := range []string{
 		"", ".", "..", "/a", "a/", "a//b", "a/../b", "../b", "a/.", "objects", "objects/a", "a\x00", "a\nb", "a\xff", strings.Repeat("a", 513),

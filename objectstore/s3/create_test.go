@@ -100,7 +100,7 @@ func TestCreateRefuses(t *testing.T) {
 }
 
 func TestWrongSecret(t *testing.T) {
-	o := servers["versitygw"](t) // gofakes3 takes any
+	o := servers["versitygw"](t) // gofakes3 accepts any
 	o.Config.Credentials = credentials.NewStaticCredentialsProvider(testserver.AccessKey, "wrong", "")
 	err := s3.Open(o).PutBlob(t.Context(), "a", nil)
 	failure := (*s3.Error)(nil)
@@ -131,7 +131,7 @@ func TestNoCredentials(t *testing.T) {
 	}
 }
 
-// TestCreateTogether has several make one bucket at a time: the server says to all but one that it is taken.
+// TestCreateTogether creates one bucket from several goroutines: all but one get the answer that it is taken.
 func TestCreateTogether(t *testing.T) {
 	o := options(testserver.GoFakeS3(t))
 	o.Bucket = testserver.Name()

@@ -12,8 +12,8 @@ import (
 	"e3/objectstore/s3"
 )
 
-// Credentials that may list one prefix only are told of an absent key that it is forbidden. A list tells the two apart,
-// and the time is told by a blob below the prefix.
+// With credentials for one prefix only, an absent key is reported as forbidden. A list distinguishes the two, and a
+// blob below the prefix gives the time.
 func TestOnePrefix(t *testing.T) {
 	ctx := t.Context()
 	proxy := testserver.NewProxy(t, testserver.GoFakeS3(t))

@@ -2,7 +2,7 @@ package s3
 
 import "e3/objectstore"
 
-// What fuzz tests and properties look at.
+// Internals for fuzz tests and properties.
 var (
 	ParseContentRange = parseContentRange
 	ParseKey          = parseKey
@@ -13,8 +13,8 @@ var (
 
 const MaxBackoff = maxBackoff
 
-// Key is where an object lies.
+// Key is the key of an object.
 func (b *Bucket) Key(h objectstore.Hash) string { return b.key(h) }
 
-// SizeOfParts is that of the parts that an object of size bytes is put in.
+// SizeOfParts is the size of the parts of an object of size bytes.
 func (b *Bucket) SizeOfParts(size int64) int64 { return b.partSize(size) }

@@ -33,7 +33,7 @@ func faulty(t *testing.T) (s3.Options, *testserver.Proxy) {
 	return o, proxy
 }
 
-// plain is a client of the SDK for what a Bucket does not tell.
+// plain is a client of the SDK, for checks that a Bucket does not offer.
 func plain(o s3.Options) *awss3.Client {
 	return awss3.NewFromConfig(o.Config, func(c *awss3.Options) {
 		c.BaseEndpoint, c.UsePathStyle = &o.Endpoint, true
@@ -44,7 +44,7 @@ func unfinished(t *testing.T, o s3.Options) int {
 	t.Helper()
 	out, err := plain(o).ListMultipartUploads(t.Context(), &awss3.ListMultipartUploadsInput{Bucket: &o.Bucket})
 	if api := smithy.APIError(nil); errors.As(err, &api) && api.ErrorCode() == "NoSuchUpload" {
-		return 0 // so gofakes3 says if there never was one
+		return 0 // gofakes3's answer if there never was one
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestFaults(t *testing.T) {
 				}
 			}
 			proxy.Faults(1)
-			// What is begun and not known of is found later.
+			// Uploads that were begun and lost are found later.
 			if _, err := b.RemoveUploads(t.Context(), time.Now().Add(time.Hour)); err != nil {
 				t.Error(err)
 			}
@@ -289,7 +289,7 @@ func TestStalls(t *testing.T) {
 	gate := testserver.GoFakeS3(t)
 	data := random(1_000_000, 1)
 	h := objectstore.Sum(data)
-	// Each of these answers as far as it says, and then not at all.
+	// Each of these answers up to some point, and then stalls.
 	silence := func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
@@ -343,7 +343,7 @@ func TestStalls(t *testing.T) {
 	}
 }
 
-// A server that takes connections and reads nothing stops a body in the middle.
+// A server that accepts connections and reads nothing stalls the sending of a body.
 func TestUploadStalls(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -367,7 +367,7 @@ func TestUploadStalls(t *testing.T) {
 	}
 }
 
-// A slow reader is not mistaken for a slow server.
+// A slow reader does not count as a slow server.
 func TestSlowReaderIsNoStall(t *testing.T) {
 	o := options(testserver.GoFakeS3(t))
 	o.Patience = 200 * time.Millisecond
@@ -479,7 +479,7 @@ func TestWeather(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			o, proxy := faulty(t)
-			o.Attempts = 20 // with a third of all failing, ten are not quite enough for ever
+			o.Attempts = 20 // with a third of all requests failing, ten attempts sometimes are too few
 			proxy.Faults(seed, testserver.Weather(rand.New(rand.NewPCG(seed, 1)), 0.3, 20*time.Millisecond)...)
 			everything(t, s3.Open(o))
 		})

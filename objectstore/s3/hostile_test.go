@@ -15,7 +15,7 @@ import (
 	"e3/objectstore/s3"
 )
 
-// answers returns a bucket of a server that says always the same.
+// answers returns a bucket of a server that always gives the same answer.
 func answers(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) *s3.Bucket {
 	t.Helper()
 	o := options("")
@@ -27,7 +27,7 @@ func answers(t *testing.T, answer func(w http.ResponseWriter, r *http.Request)) 
 	return s3.Open(o)
 }
 
-// ranged answers a request with n bytes, and says that they are that part of the object.
+// ranged answers a request with n bytes, and declares them as the given part of the object.
 func ranged(part string, n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Range", part)
@@ -54,7 +54,7 @@ func TestHostileReads(t *testing.T) {
 			w.Header().Set("Content-Range", "bytes 5-14/2000")
 			w.WriteHeader(http.StatusPartialContent)
 			w.Write(make([]byte, 10))
-			// To the request without a range it is as if all came, of 10 bytes.
+			// For the request without a range, the answer looks like all of an object of 10 bytes.
 		}},
 		{"a range that is too short", ranged("bytes 0-9/2000", 10)},
 		{"a range that is none", ranged("bytes 0-9/*", 10)},
@@ -85,7 +85,7 @@ func TestHostileReads(t *testing.T) {
 	}
 }
 
-// What grows while it is read is not what its name says.
+// An object that grows during a read does not match its name.
 func TestChangedWhileRead(t *testing.T) {
 	o := options(testserver.GoFakeS3(t))
 	b := create(t, o)
@@ -111,7 +111,7 @@ func TestChangedWhileRead(t *testing.T) {
 	}
 }
 
-// A server that knows no ranges can be read, but not from where a connection broke.
+// A server without ranges can be read, but a broken connection cannot be resumed.
 func TestNoRanges(t *testing.T) {
 	o := options(testserver.GoFakeS3(t))
 	o.PartSize = 100_000
@@ -137,7 +137,7 @@ func TestNoRanges(t *testing.T) {
 	}
 }
 
-// A fullDisk takes nothing.
+// A fullDisk fails every write.
 type fullDisk struct{}
 
 var errFull = errors.New("no space left")

@@ -169,7 +169,7 @@ func TestDeleteOneByOne(t *testing.T) {
 	}
 }
 
-// A deletion that was sent and not answered may still arrive, whatever became of later tries.
+// A deletion without an answer may still take effect, whatever the results of later attempts are.
 func TestDeleteUnanswered(t *testing.T) {
 	for _, way := range []string{"DeleteObjects", "DeleteObject"} {
 		for _, row := range []struct {
@@ -202,7 +202,7 @@ func TestDeleteUnanswered(t *testing.T) {
 					t.Errorf("%d requests, want 2", n)
 				}
 				absent(t, b, h)
-				if row.fault == testserver.Hang { // this is what may happen
+				if row.fault == testserver.Hang { // the deletion takes effect late
 					put(t, b, []byte("data"))
 					proxy.Release()
 					gone := func() bool { _, err := b.Stat(t.Context(), h); return errors.Is(err, objectstore.ErrNotFound) }
@@ -239,7 +239,7 @@ func TestDeleteRefused(t *testing.T) {
 	}
 }
 
-// Where no try succeeds, the error is that of the last, and nothing is said to be removed.
+// If no attempt succeeds, the error is that of the last one, and no key is reported as removed.
 func TestDeleteNeverAnswered(t *testing.T) {
 	o, proxy := faulty(t)
 	o.Attempts = 3
@@ -252,7 +252,7 @@ func TestDeleteNeverAnswered(t *testing.T) {
 	if n := proxy.Calls()["DeleteObjects"]; n != 3 {
 		t.Errorf("%d requests, want 3", n)
 	}
-	// What was never sent needs no answer.
+	// A request that was never sent needs no answer.
 	o.Endpoint = "http://127.0.0.1:1"
 	if err := s3.Open(o).Delete(t.Context(), []objectstore.Hash{h}); err == nil || errors.Is(err, objectstore.ErrUnanswered) {
 		t.Errorf("Delete where nobody listens: got %v, want an error", err)

@@ -18,12 +18,12 @@ import (
 	"e3/objectstore/s3"
 )
 
-// servers are what the tests run over. $E3_TEST_S3_ENDPOINT is another, with the credentials and the
-// region of the SDK's usual chain, and $E3_TEST_S3_BUCKET a bucket there, if it cannot make one.
+// servers are the servers for the tests. $E3_TEST_S3_ENDPOINT adds one, with the credentials and the region of the
+// SDK's usual chain, and $E3_TEST_S3_BUCKET names a bucket there, if the tests cannot make one.
 var servers = map[string]func(testing.TB) s3.Options{
 	"gofakes3": func(tb testing.TB) s3.Options {
 		o := options(testserver.GoFakeS3(tb))
-		o.PartSize = 200_000 // it takes parts of any size
+		o.PartSize = 200_000 // it accepts parts of any size
 		return o
 	},
 	"versitygw": func(tb testing.TB) s3.Options {
@@ -47,10 +47,10 @@ var servers = map[string]func(testing.TB) s3.Options{
 	},
 }
 
-// partSize is the least that most servers take.
+// partSize is the smallest size of parts that most servers accept.
 const partSize = 5 << 20
 
-// options are for quick failures and several parts.
+// options returns options for quick failures and several parts.
 func options(endpoint string) s3.Options {
 	return s3.Options{
 		Config:    testserver.Config(),
@@ -64,7 +64,7 @@ func options(endpoint string) s3.Options {
 	}
 }
 
-// each runs a test over every server, with a bucket that is there.
+// each runs a test for every server, with an existing bucket.
 func each(t *testing.T, f func(t *testing.T, o s3.Options)) {
 	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -94,7 +94,7 @@ func random(size int, seed uint64) []byte {
 	return data
 }
 
-// A memory takes what is fetched.
+// A memory receives fetched bytes.
 type memory struct {
 	mu   sync.Mutex
 	data []byte
@@ -127,7 +127,7 @@ func open(ctx context.Context, b *s3.Bucket, h objectstore.Hash) ([]byte, error)
 	return io.ReadAll(r)
 }
 
-// check reads an object in both ways.
+// check reads an object by Open and by Fetch.
 func check(t *testing.T, b *s3.Bucket, h objectstore.Hash, want []byte) {
 	t.Helper()
 	got, err := open(t.Context(), b, h)

@@ -18,7 +18,7 @@ import (
 	"e3/objectstore/s3"
 )
 
-// A process that has lost its lease deletes nothing more, even where an attempt was made before; its other requests go on.
+// A process that has lost its lease sends no further deletion, not even a retry; its other requests continue.
 func TestPermit(t *testing.T) {
 	each(t, func(t *testing.T, o s3.Options) {
 		lost := errors.New("lost")
@@ -52,8 +52,8 @@ func TestPermit(t *testing.T) {
 	})
 }
 
-// answered are options of a bucket whose requests f answers with a status and an error's code, in a bubble of testing/synctest. The
-// server's clock is ahead by what late points to.
+// answered returns options of a bucket whose requests f answers with a status and an error's code, in a bubble of
+// testing/synctest. The server's clock is ahead by *late.
 func answered(late *time.Duration, f func(r *http.Request) (status int, code string, err error)) s3.Options {
 	o := options("http://s3.test")
 	o.Patience = time.Minute
@@ -82,10 +82,10 @@ func dated(t *testing.T, r *http.Request) time.Time {
 	return date
 }
 
-// TestSignedAnew: a deletion that the server has refused as too old is sent again under a date that Permit is told.
+// TestSignedAnew: a deletion that the server has refused as too old is sent again with a date that Permit gets.
 func TestSignedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var late time.Duration // is the machine's clock, since it was suspended
+		var late time.Duration // by which the machine's clock is late, after a suspension
 		deleted := 0
 		o := answered(&late, func(r *http.Request) (int, string, error) {
 			if time.Now().Add(late).Sub(dated(t, r)) > 15*time.Minute {
@@ -117,7 +117,7 @@ func TestSignedAnew(t *testing.T) {
 	})
 }
 
-// TestWrongClock: the first that a machine asks may be a HEAD, whose refusal does not say that its clock is wrong.
+// TestWrongClock: the first request of a machine may be a HEAD, whose refusal does not mention a wrong clock.
 func TestWrongClock(t *testing.T) {
 	for _, late := range []time.Duration{2 * time.Hour, -2 * time.Hour} {
 		for what, ask := range map[string]func(context.Context, *s3.Bucket) error{
@@ -150,14 +150,15 @@ func TestWrongClock(t *testing.T) {
 	}
 }
 
-// TestDateAfterSlowUpload: what an upload takes says nothing about the clocks. A deletion that was dated ahead would be taken for longer than others wait.
+// TestDateAfterSlowUpload: the duration of an upload must not affect the estimated clock. A deletion dated ahead would
+// be accepted for longer than other processes wait.
 func TestDateAfterSlowUpload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead time.Duration
 		o := answered(new(time.Duration), func(r *http.Request) (int, string, error) {
 			ahead = time.Until(dated(t, r))
 			switch r.Method {
-			case http.MethodPut: // over a slow line
+			case http.MethodPut: // over a slow connection
 				for b := make([]byte, 1); ; time.Sleep(30 * time.Second) {
 					if _, err := r.Body.Read(b); err != nil {
 						return http.StatusOK, "", nil
@@ -181,7 +182,7 @@ func TestDateAfterSlowUpload(t *testing.T) {
 // TestUnknownName: an unknown host name ends a request at once, unless its server has answered before.
 func TestUnknownName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tries, unknown := 0, 0 // for so many requests
+		tries, unknown := 0, 0 // number of requests with this fault
 		b := s3.Open(answered(new(time.Duration), func(*http.Request) (int, string, error) {
 			if tries++; tries <= unknown {
 				return 0, "", &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "s3.test", IsNotFound: true}}

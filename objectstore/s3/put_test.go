@@ -50,8 +50,8 @@ func TestPutBytes(t *testing.T) {
 	})
 }
 
-// What has the name of an object and is something else is told by its hash, where the server keeps that, and replaced; what is right may
-// be replaced too.
+// Wrong content under an object's name is detected by the server's hash, if it keeps one, and replaced; right content
+// may be replaced too.
 func TestReplace(t *testing.T) {
 	each(t, func(t *testing.T, o s3.Options) {
 		b := s3.Open(o)
@@ -75,7 +75,7 @@ func TestReplace(t *testing.T) {
 			if e.Hash != h && e.Hash != objectstore.Sum(other) {
 				t.Errorf("%d bytes: the server says that it holds %s", size, e.Hash)
 			}
-			if e.Hash == h && size <= o.PartSize && !strings.HasSuffix(t.Name(), "/gofakes3") { // which keeps no sums
+			if e.Hash == h && size <= o.PartSize && !strings.HasSuffix(t.Name(), "/gofakes3") { // this server keeps none
 				t.Errorf("%d bytes: the server does not say that it holds something else", size)
 			}
 			for range 2 {
@@ -85,7 +85,7 @@ func TestReplace(t *testing.T) {
 				if got, err := open(t.Context(), b, h); err != nil || !bytes.Equal(got, data) {
 					t.Errorf("%d bytes, replaced: got %d, %v", size, len(got), err)
 				}
-				// gofakes3 keeps the sum of what was there before it was put in parts.
+				// After a multipart upload, gofakes3 keeps the sum of the previous object.
 				e, err := b.Stat(t.Context(), h)
 				if err != nil || e.Size != size || e.Hash != h && e.Hash != objectstore.Sum(other) {
 					t.Errorf("%d bytes, replaced: got %+v, %v", size, e, err)
@@ -117,7 +117,7 @@ func TestPutRace(t *testing.T) {
 					n++
 				}
 			}
-			// gofakes3 takes no notice of conditions on multipart uploads.
+			// gofakes3 ignores conditions on multipart uploads.
 			loose := size > o.PartSize && strings.HasSuffix(t.Name(), "/gofakes3")
 			if n != 1 && !(loose && n > 0) {
 				t.Errorf("%d of 16 putters created the object of %d bytes, want 1", n, size)
@@ -128,7 +128,7 @@ func TestPutRace(t *testing.T) {
 }
 
 func TestPutWrongBytes(t *testing.T) {
-	o := servers["versitygw"](t) // gofakes3 does not look at checksums
+	o := servers["versitygw"](t) // gofakes3 does not check checksums
 	b := create(t, o)
 	h := objectstore.Sum([]byte("right"))
 	_, err := b.Put(t.Context(), h, bytes.NewReader([]byte("wrong")), 5)

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// tamper starts a server that answers as answer does, and where it says false, as the server at
-// target does with what answer has left of the request.
+// tamper starts a server that calls answer for each request. If answer returns false, it forwards the request, with the
+// unread rest of its body, to the server at target.
 func tamper(t *testing.T, target string, answer func(w http.ResponseWriter, r *http.Request) bool) string {
 	t.Helper()
 	return tamperBoth(t, target, answer, nil)
 }
 
-// tamperBoth can change what the server answers too.
+// tamperBoth can change the target's answers too.
 func tamperBoth(t *testing.T, target string, answer func(w http.ResponseWriter, r *http.Request) bool, change func(*http.Response) error) string {
 	t.Helper()
 	to, err := url.Parse(target)

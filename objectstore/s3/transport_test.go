@@ -23,8 +23,7 @@ import (
 	"e3/objectstore/s3"
 )
 
-// Over TLS too, a body is signed by its SHA-256 and sent as it is: without trailers, which many
-// servers do not know.
+// Over TLS too, a body is signed by its SHA-256 and sent without trailers, which many servers do not support.
 func TestBodiesAreSigned(t *testing.T) {
 	gate := testserver.GoFakeS3(t)
 	to, err := url.Parse(gate)
@@ -78,7 +77,7 @@ func TestBodiesAreSigned(t *testing.T) {
 	}
 }
 
-// A client of the caller's own is used as it is.
+// The caller's own client is used unchanged.
 func TestOwnClient(t *testing.T) {
 	o := options(testserver.GoFakeS3(t))
 	requests := 0

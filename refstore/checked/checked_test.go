@@ -16,7 +16,7 @@ import (
 	"e3/refstore/refstoretest"
 )
 
-// In memory, as in DynamoDB, value and fields are written together, and what is written is durable.
+// In memory, as in DynamoDB, value and fields are written together, and writes are durable.
 type durable struct{ *mem.Store }
 
 func (d durable) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {

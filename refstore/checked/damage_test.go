@@ -19,7 +19,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// damages is how many damages a test does, and the seed of what they are: E3_TEST_DAMAGES, E3_TEST_SEED.
+// damages returns the number of damages of a test and their source of random numbers: E3_TEST_DAMAGES, E3_TEST_SEED.
 func damages(t *testing.T) (int, *rand.Rand) {
 	t.Helper()
 	n, seed := 3000, rand.Uint64()
@@ -40,7 +40,7 @@ func damages(t *testing.T) (int, *rand.Rand) {
 
 var hash = strings.Repeat("0123456789abcdef", 4)
 
-// samples are records of each kind, some with what an update adds.
+// samples are records of each kind, some with fields that an update adds.
 func samples() []refstore.Record {
 	execution := "EXECUTION/" + hash + "/" + hash
 	rec := func(partition, sort, value string, fields ...string) refstore.Record {
@@ -69,7 +69,7 @@ func samples() []refstore.Record {
 
 var allFields = []string{"output", "detail.beast2", "rejected.beast2", "job", "deployment.beast2", "provenance.beast2"}
 
-// fill creates the samples, and changes some of them once more.
+// fill creates the samples, and updates some of them.
 func fill(t *testing.T, s *checked.Records) map[refstore.Key]refstore.Record {
 	t.Helper()
 	for _, r := range samples() {
@@ -104,7 +104,7 @@ func same(a, b refstore.Record) bool {
 	})
 }
 
-// check reads every record in every way, and returns how many are damaged. What is read otherwise is as it was.
+// check reads every record in every way, and returns the number of damaged ones. All others must be unchanged.
 func check(ctx context.Context, s refstore.Store, whole map[refstore.Key]refstore.Record, mayLack func(refstore.Key) bool) (int, error) {
 	bad := map[refstore.Key]bool{}
 	seen := map[refstore.Key]bool{}
@@ -165,7 +165,7 @@ func TestDamagedFiles(t *testing.T) {
 		}
 		what, lack := "removed", none
 		if kind := rng.IntN(20); kind == 0 {
-			lack = derived // nothing lies beside it that would tell
+			lack = derived // there is no sum or witness to detect it
 			err = os.Remove(file)
 		} else {
 			var worse []byte
@@ -193,12 +193,12 @@ func TestDamagedFiles(t *testing.T) {
 	t.Logf("%d damages, %d told, no other value", n, told)
 }
 
-// derived tells of records that are made again where they are missed, or that a run makes again.
+// derived reports whether a missing record is made again, by its reader or by a run.
 func derived(key refstore.Key) bool {
 	return slices.Contains([]string{"INDEX/proofs", "INDEX/state", "QUEUE/q/jobs"}, key.Partition)
 }
 
-// damage returns other bytes than data, and says what was done to them.
+// damage returns a damaged copy of data with a description of the damage.
 func damage(rng *rand.Rand, kind int, data []byte) (string, []byte) {
 	worse := bytes.Clone(data)
 	switch {
@@ -231,7 +231,7 @@ func filesOf(t *testing.T, dir string) []string {
 	return files
 }
 
-// TestDamagedAttributes changes a value or a field of a record below the sums, as it would lie in a table.
+// TestDamagedAttributes changes a value or a field of a record below the sums, as in a table.
 func TestDamagedAttributes(t *testing.T) {
 	n, rng := damages(t)
 	below := durable{mem.New()}
@@ -270,7 +270,8 @@ func TestDamagedAttributes(t *testing.T) {
 	t.Logf("%d damages, %d told, no other value", n, told)
 }
 
-// TestRemovedItems removes a record below the sums, as an item is removed from a table. Of what others do meanwhile nothing is told.
+// TestRemovedItems removes a record below the sums, as an item is removed from a table. Concurrent changes by other
+// processes are not reported as damage.
 func TestRemovedItems(t *testing.T) {
 	below := durable{mem.New()}
 	s := checked.New(below, true)

@@ -17,12 +17,12 @@ import (
 	"e3/refstore/dynamo"
 )
 
-// client is an HTTP client whose answers a test gives.
+// client is an HTTP client with answers of a test.
 type client func(*http.Request) (*http.Response, error)
 
 func (c client) Do(r *http.Request) (*http.Response, error) { return c(r) }
 
-// reply is an answer of DynamoDB as of a date.
+// reply is an answer of DynamoDB with the given date.
 func reply(status int, body string, date time.Time) *http.Response {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
@@ -32,7 +32,7 @@ func reply(status int, body string, date time.Time) *http.Response {
 	return w.Result()
 }
 
-// answered are options of a store whose requests f answers, by operation, in a bubble of testing/synctest.
+// answered returns options of a store whose requests f answers, by operation, in a bubble of testing/synctest.
 func answered(f func(op string, r *http.Request) (*http.Response, error)) dynamo.Options {
 	o := dynamo.Options{Config: testserver.Config(), Endpoint: "http://dynamodb.test", Table: "table", Repository: "repository", Blobs: newBlobs()}
 	o.Config.HTTPClient = client(func(r *http.Request) (*http.Response, error) {
@@ -42,14 +42,14 @@ func answered(f func(op string, r *http.Request) (*http.Response, error)) dynamo
 	return o
 }
 
-// TestSignedAnew: a write that the server has refused as too old is sent again under a date that Permit is told,
-// whichever request has learned that it is so late.
+// TestSignedAnew: a write that the server has refused as too old is sent again with a date that Permit gets, whichever
+// request has shown the right time.
 func TestSignedAnew(t *testing.T) {
 	record := refstore.Record{Key: refstore.Key{Partition: "WORKSPACE", Sort: "a"}}
 	for _, first := range []string{"the write", "a read"} {
 		t.Run(first+" is told", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var late time.Duration // by how much the machine's clock is, since it was suspended
+				var late time.Duration // by which the machine's clock is late, after a suspension
 				taken := 0
 				o := answered(func(op string, r *http.Request) (*http.Response, error) {
 					now := time.Now().Add(late)
@@ -89,12 +89,13 @@ func TestSignedAnew(t *testing.T) {
 	}
 }
 
-// TestCreateTableThatIsNotKnownYet: a table that was made just now is still being created when DescribeTable does not know it.
+// TestCreateTableThatIsNotKnownYet: a table that was just made counts as being created while DescribeTable does not
+// find it.
 func TestCreateTableThatIsNotKnownYet(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		another bool // makes the table in the same moment
-		unknown int  // how often it is not known
+		another bool // another process makes the table at the same time
+		unknown int  // number of answers that do not know it
 		want    string
 	}{
 		{name: "once", unknown: 1},
@@ -140,7 +141,7 @@ func TestCreateTableThatIsNotKnownYet(t *testing.T) {
 // TestUnknownName: an unknown host name ends a request at once, unless its server has answered before.
 func TestUnknownName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unknown := 0 // for so many requests
+		unknown := 0 // number of requests with this fault
 		o := answered(func(string, *http.Request) (*http.Response, error) {
 			if unknown--; unknown >= 0 {
 				return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "dynamodb.test", IsNotFound: true}}

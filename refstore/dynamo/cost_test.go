@@ -28,7 +28,7 @@ func (m *meter) observe(operation string, units float64) {
 	m.units += units
 }
 
-// take returns what was counted since the last time, as text.
+// take returns the counts since the last call, as text.
 func (m *meter) take() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,8 +41,8 @@ func (m *meter) take() string {
 	return strings.Join(list, ", ")
 }
 
-// TestCosts holds what each call costs, in requests and in capacity units. Of what finds nothing or fails on its condition the
-// server says that it takes none; AWS charges half a unit and one.
+// TestCosts checks the cost of each call, in requests and in capacity units. For reads that find nothing and writes
+// whose condition fails, the test server reports no units; AWS charges half a unit and one unit.
 func TestCosts(t *testing.T) {
 	o := dynalite(t).options(t)
 	var m meter
@@ -135,7 +135,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestListPages holds how a large partition is read: little at first, and then as much as the server gives.
+// TestListPages checks the sizes of pages when a large partition is read: small at first, and then as large as the
+// server allows.
 func TestListPages(t *testing.T) {
 	o := dynalite(t).options(t)
 	var m meter

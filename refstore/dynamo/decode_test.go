@@ -43,7 +43,7 @@ func attribute(v any) types.AttributeValue {
 	return &types.AttributeValueMemberNULL{Value: true}
 }
 
-// FuzzItems decodes arbitrary items: what comes out is whole, or an error names the item.
+// FuzzItems decodes arbitrary items: the result is complete, or an error names the item.
 func FuzzItems(f *testing.F) {
 	part := strings.Repeat("i", 16) + strings.Repeat(`\u0000`, 7)
 	for _, seed := range []string{
@@ -94,7 +94,7 @@ func FuzzItems(f *testing.F) {
 	})
 }
 
-// withoutBlobs leaves out what load would read from elsewhere.
+// withoutBlobs leaves out the parts that load would read from blobs.
 func withoutBlobs(item attributes) attributes {
 	out := attributes{}
 	for name, a := range item {
@@ -118,7 +118,7 @@ func FuzzBlobHeader(f *testing.F) {
 	})
 }
 
-// TestBetween compares the condition of queries with what queries mean, over a server's answer that is made up.
+// TestBetween compares the condition of queries with the meaning of queries, on invented answers of a server.
 func TestBetween(t *testing.T) {
 	names := rapid.SampledFrom([]string{"", "a", "ab", "abc", "b", "é", "\xc3", "a\xff", "a\U0010ffff", "\x00", strings.Repeat("a", 1100)})
 	rapid.Check(t, func(t *rapid.T) {

@@ -90,14 +90,14 @@ func (b *blobs) names() []string {
 	return slices.Sorted(maps.Keys(b.data))
 }
 
-// A server is a DynamoDB and how to get at it.
+// A server is a DynamoDB with the way to reach it.
 type server struct {
 	config   aws.Config
 	endpoint func(t testing.TB) string
 	table    string // the one table for everything; "": each store has its own
 }
 
-// minidyn starts a server for each store: it cannot make a table while it does something else.
+// minidyn starts a server for each store: it cannot make a table during other requests.
 func minidyn() server {
 	return server{config: testserver.Config(), endpoint: func(t testing.TB) string { return testserver.Minidyn(t) }}
 }
@@ -107,7 +107,7 @@ func dynalite(t testing.TB) server {
 	return server{config: testserver.Config(), endpoint: func(testing.TB) string { return endpoint }}
 }
 
-// onServers runs a test over two kinds of servers, and whichever the environment names.
+// onServers runs a test for two kinds of servers, and for the one that the environment names.
 func onServers(t *testing.T, f func(t *testing.T, s server)) {
 	t.Run("minidyn", func(t *testing.T) { f(t, minidyn()) })
 	t.Run("dynalite", func(t *testing.T) { f(t, dynalite(t)) })
@@ -125,7 +125,7 @@ func onServers(t *testing.T, f func(t *testing.T, s server)) {
 	}
 }
 
-// options are those of a new repository on the server, in a new table or in the one that there is.
+// options returns the options of a new repository on the server, in a new table or in the existing one.
 func (s server) options(t testing.TB) dynamo.Options {
 	t.Helper()
 	o := dynamo.Options{
@@ -167,7 +167,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// withSums is the store with sums over it.
+// withSums is the store behind checksums.
 type withSums struct {
 	*checked.Records
 	beneath

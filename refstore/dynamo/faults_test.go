@@ -77,8 +77,8 @@ func (s faultyServers) table(t *testing.T, ctx context.Context) string {
 	return name
 }
 
-// client returns a store of one of several processes, whose lines to the servers are as bad as chance has it.
-// tries counts the requests that put items. Of patient clients hardly one gets no answer at last.
+// client returns a store of one of several processes, with randomly bad connections to the servers. tries counts the
+// requests that put items. The requests of a patient client almost always get an answer in the end.
 func (s faultyServers) client(t *testing.T, random *rand.Rand, table string, patient bool, tries *atomic.Int64) (*dynamo.Store, []*testserver.Proxy) {
 	t.Helper()
 	proxies := []*testserver.Proxy{testserver.NewProxy(t, s.tables), testserver.NewProxy(t, s.objects)}
@@ -116,7 +116,7 @@ func (s faultyServers) open(t *testing.T, table, tables, objects string, attempt
 	return store
 }
 
-// disturb cuts proxies off, lets them come back, and releases what hangs, until ctx ends.
+// disturb interrupts proxies, restores them, and releases hanging requests, until ctx ends.
 func disturb(ctx context.Context, random *rand.Rand, patient bool, proxies []*testserver.Proxy) {
 	for {
 		select {
@@ -145,7 +145,8 @@ func disturb(ctx context.Context, random *rand.Rand, patient bool, proxies []*te
 
 const clients = 4
 
-// concurrently runs clients on bad lines until they are done, and returns their table. Each has its own source of chance.
+// concurrently runs clients on bad connections until they are done, and returns their table. Each has its own source of
+// random numbers.
 func concurrently(t *testing.T, ctx context.Context, servers faultyServers, random *rand.Rand, patient bool, work func(ctx context.Context, client int, random *rand.Rand, s *dynamo.Store, tries *atomic.Int64)) (table string) {
 	table = servers.table(t, ctx)
 	var all []*testserver.Proxy
@@ -166,7 +167,7 @@ func concurrently(t *testing.T, ctx context.Context, servers faultyServers, rand
 	return table
 }
 
-// result is what became of a write.
+// result is the outcome of a write.
 type result string
 
 const (
@@ -188,17 +189,17 @@ func resultOf(err error) result {
 	return doubtful
 }
 
-// What is done with a record. Each value that is put has a number that nothing else has; "" is no record.
+// Operations on a record. Each value that is put has a unique number; "" is no record.
 type (
 	getRecord    struct{ key string }
 	putRecord    struct{ key, replaces, value string }
 	deleteRecord struct{ key, value string }
-	// recreateRecord is a creation of which one try has taken effect and another arrives, when the record has been deleted. Its
-	// output is the number of further tries.
+	// recreateRecord is a late attempt of a creation that has already taken effect: it arrives after the deletion of
+	// the record. Its output is the number of further attempts.
 	recreateRecord struct{ key, value string }
 )
 
-// registers is the model of a record: one that changes by compare-and-swap.
+// registers is the model of a record, a register with compare-and-swap.
 var registers = porcupine.Model{
 	Init: func() any { return "" },
 	Step: func(state, input, output any) (bool, any) {
@@ -227,7 +228,7 @@ var registers = porcupine.Model{
 			fits := state == in.value
 			switch output {
 			case done:
-				// A delete whose answer got lost counts as done where the record is gone.
+				// A delete whose answer was lost counts as successful if the record is gone.
 				return fits || state == "", ""
 			case conflict:
 				return !fits && state != "", state
@@ -244,7 +245,7 @@ var registers = porcupine.Model{
 	},
 }
 
-// versions holds that a version tells the values of a key apart.
+// versions checks that each version of a key belongs to one value.
 type versions struct {
 	mu   sync.Mutex
 	seen map[string]string
@@ -260,13 +261,13 @@ func (v *versions) note(t *testing.T, key string, version refstore.Version, valu
 	v.seen[name] = value
 }
 
-// number is the beginning of a value; the rest is of random length, often beyond what an item takes.
+// number is the beginning of a value; the rest has a random length, often too long for an item.
 func number(value []byte) string {
 	text, _, _ := strings.Cut(string(value), " ")
 	return text
 }
 
-// overServers runs schedules over both DynamoDB servers, fewer over the slow one.
+// overServers runs schedules on both DynamoDB servers, fewer on the slow one.
 func overServers(t *testing.T, run func(t *testing.T, ctx context.Context, servers faultyServers, random *rand.Rand, h *linear.History)) {
 	for _, server := range []struct {
 		name  string
@@ -317,11 +318,11 @@ var registerNames = []string{"0", "1"}
 
 func register(name string) refstore.Key { return refstore.Key{Partition: "REGISTER", Sort: name} }
 
-// resolved leaves out what changes nothing, among it writes with an unknown answer that have not happened, and bounds those that
-// have by the first who saw them. A value that is nowhere seen, and was not there at the end, was never there: nobody could replace
-// or remove it.
+// resolved leaves out operations without an effect, including writes of unknown outcome that did not happen, and bounds
+// the end of those that did by the first read of their value. A value that was never read, and did not exist at the
+// end, was never written: no client knew its version to replace or remove it.
 func resolved(ops []porcupine.Operation) []porcupine.Operation {
-	seen := map[string]int64{} // key and value, and when at the latest it was there
+	seen := map[string]int64{} // by key and value: the latest time at which it must have existed
 	for _, op := range ops {
 		if in, ok := op.Input.(getRecord); ok && op.Output != doubtful {
 			name := in.key + " " + op.Output.(string)
@@ -330,8 +331,8 @@ func resolved(ops []porcupine.Operation) []porcupine.Operation {
 			}
 		}
 	}
-	// What is there is at some time replaced or deleted by who knows its version, or there at the end: so often may a value have
-	// come, and by then.
+	// Each occurrence of a value is either replaced or deleted by a client that knows its version, or exists at the
+	// end. This bounds the number of its creations, and their times.
 	ends, created := map[string][]int64{}, map[string]bool{} // key and value
 	ended := func(key, value string, op porcupine.Operation) {
 		if op.Output == done || op.Output == doubtful {
@@ -361,7 +362,7 @@ func resolved(ops []porcupine.Operation) []porcupine.Operation {
 				continue
 			}
 		case recreateRecord:
-			// The creation itself has had one of them, unless it had no answer.
+			// The creation itself accounts for one of them, unless it had no answer.
 			times := ends[in.key+" value "+in.value]
 			most := len(times)
 			if created[in.key+" value "+in.value] {
@@ -462,7 +463,7 @@ func useRecords(t *testing.T, ctx context.Context, client int, random *rand.Rand
 	}
 }
 
-// What is done with a stream. Contents are told by the numbers of what was appended.
+// Operations on a stream. A content is described by the numbers of the appended pieces.
 type (
 	readStream   struct{}
 	sizeStream   struct{}
@@ -473,7 +474,7 @@ type (
 	cutStream struct{ Size int64 }
 )
 
-// content shows itself without what fills it up.
+// content prints without the filling bytes.
 type content string
 
 var filling = regexp.MustCompile("x+")
@@ -482,7 +483,7 @@ func (c content) String() string {
 	return filling.ReplaceAllStringFunc(string(c), func(run string) string { return fmt.Sprintf("x%d", len(run)) })
 }
 
-// stream is the model of one that is always there.
+// stream is the model of a stream that always exists.
 var stream = porcupine.Model{
 	Init: func() any { return content("") },
 	Step: func(state, input, output any) (bool, any) {
@@ -521,7 +522,8 @@ var stream = porcupine.Model{
 
 func TestStreamsUnderFaults(t *testing.T) {
 	overServers(t, func(t *testing.T, ctx context.Context, servers faultyServers, random *rand.Rand, h *linear.History) {
-		// A reader beside cuts and appends may see some of both. Without reads, too many unknown answers could mean too much.
+		// A read during cuts and appends may see some of both. But without reads, unknown outcomes would leave too many
+		// possibilities.
 		cuts := random.IntN(2) == 0
 		table := concurrently(t, ctx, servers, random, cuts, func(ctx context.Context, client int, random *rand.Rand, s *dynamo.Store, _ *atomic.Int64) {
 			useStream(ctx, client, random, s, h, cuts)
@@ -539,8 +541,8 @@ func TestStreamsUnderFaults(t *testing.T) {
 	})
 }
 
-// appended leaves out appends with an unknown answer that have not happened, and bounds those that have by the first who saw them.
-// Nothing is ever cut, and at the end a reader has read all.
+// appended leaves out appends of unknown outcome that did not happen, and bounds the end of those that did by the first
+// read of their data. It assumes that nothing is cut, and that a client reads everything at the end.
 func appended(ops []porcupine.Operation) []porcupine.Operation {
 	var left []porcupine.Operation
 	for _, op := range ops {

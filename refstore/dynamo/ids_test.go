@@ -77,7 +77,7 @@ func TestFindExecutions(t *testing.T) {
 	})
 }
 
-// TestPermit: a process that was lost sends no write more, also where it has tried before; reads go on.
+// TestPermit: a process that has lost its lease sends no further write, not even a retry; reads continue.
 func TestPermit(t *testing.T) {
 	onServers(t, func(t *testing.T, server server) {
 		o := server.options(t)

@@ -20,7 +20,7 @@ func TestBlobLeftovers(t *testing.T) {
 		put(t, s, refstore.Record{Key: execution, Value: make([]byte, 50<<10)})
 		pieces(t, s, events, nil, 3, 10<<10)
 		used := b.names()
-		// What crashes leave: in the folders of what is there, and of what is gone.
+		// Remains of crashes, in the folders of existing and of deleted records.
 		gone := execution
 		gone.Sort = "gone"
 		goneStream := refstore.Key{Partition: "EVENTS/w", Sort: "gone"}
@@ -65,7 +65,7 @@ func TestBlobLeftovers(t *testing.T) {
 	})
 }
 
-// TestDeadEnumerations removes what says that there are executions where there are none any more, and only then.
+// TestDeadEnumerations: enumeration items are removed once they have no executions any more, and only then.
 func TestDeadEnumerations(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
 		o := srv.options(t)
@@ -102,7 +102,7 @@ func TestDeadEnumerations(t *testing.T) {
 		remove("a", a)
 		sweep(time.Hour)
 		want("soon after", task, []string{"a", "b"})
-		// Another process puts one, which remembers nothing of it.
+		// Another process, which has not put the item before, puts a record.
 		a = put(t, other, refstore.Record{Key: inputs("a")})
 		sweep(25 * time.Hour)
 		want("when there is one again", task, []string{"a", "b"})
@@ -119,7 +119,7 @@ func TestDeadEnumerations(t *testing.T) {
 	})
 }
 
-// TestDyingLogs goes on with the deletion of an execution that was cut off after the record went.
+// TestDyingLogs continues the deletion of an execution that was interrupted after the deletion of the record.
 func TestDyingLogs(t *testing.T) {
 	o := minidyn().options(t)
 	o.Patience = 50 * time.Millisecond
@@ -141,7 +141,7 @@ func TestDyingLogs(t *testing.T) {
 	if _, err := s.Size(t.Context(), log); err != nil {
 		t.Errorf("soon after: %v", err)
 	}
-	// The logs, and what says that there are executions.
+	// The logs, and the enumeration item.
 	if n, err := s.RemoveLeftovers(t.Context(), time.Now().Add(25*time.Hour)); n != 2 || err != nil {
 		t.Errorf("a day after: removed %d, %v, want 2", n, err)
 	}
@@ -153,7 +153,8 @@ func TestDyingLogs(t *testing.T) {
 	}
 }
 
-// daily returns a function that removes leftovers some time later, when all that lived before has gone, and says how much went.
+// daily returns a function that removes leftovers some time later, after the end of all earlier sessions, and returns
+// their number.
 func daily(t *testing.T, o *dynamo.Options) (sweep func(s *dynamo.Store, after time.Duration) (int, error)) {
 	now := time.Now()
 	o.Now = func() time.Time { return now }
@@ -202,7 +203,7 @@ func TestLogsWithoutRecord(t *testing.T) {
 	})
 }
 
-// TestUndatedEnumerations removes what says that there are executions, or runs, where a crash came before its date.
+// TestUndatedEnumerations: enumeration items of executions or runs that a crash left without a date are removed.
 func TestUndatedEnumerations(t *testing.T) {
 	o := minidyn().options(t)
 	o.Patience = 50 * time.Millisecond

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestMergeCost holds what a long stream's parts cost, whatever it is made of: there are few, and bytes are seldom written again.
+// TestMergeCost checks the cost of a long stream's parts, for any sizes of appends: there are few parts, and bytes are
+// seldom rewritten.
 func TestMergeCost(t *testing.T) {
 	const kib, mib, gib = 1 << 10, 1 << 20, 1 << 30
 	each := func(sizes ...int64) iter.Seq[int64] {
@@ -17,7 +18,7 @@ func TestMergeCost(t *testing.T) {
 			}
 		}
 	}
-	between := func(least, most float64) iter.Seq[int64] { // as many of each magnitude
+	between := func(least, most float64) iter.Seq[int64] { // evenly distributed over magnitudes
 		random := rand.New(rand.NewPCG(1, 0))
 		return func(yield func(int64) bool) {
 			for yield(int64(least * math.Pow(most/least, random.Float64()))) {

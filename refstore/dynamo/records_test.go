@@ -122,7 +122,7 @@ func TestLargeRecords(t *testing.T) {
 		if _, err := s.Put(t.Context(), refstore.Record{Key: execution, Value: big}); !errors.Is(err, refstore.ErrConflict) {
 			t.Errorf("create what exists: got error %v, want %v", err, refstore.ErrConflict)
 		}
-		want("after a conflict", 3) // it may be delivered once more
+		want("after a conflict", 3) // the request may be delivered again
 		if n, err := s.RemoveLeftovers(t.Context(), time.Now().Add(time.Hour)); n != 1 || err != nil {
 			t.Errorf("%d leftovers went, %v; want 1", n, err)
 		}
@@ -191,7 +191,7 @@ func TestDamagedBlobs(t *testing.T) {
 	}
 }
 
-// TestReadWhileOverwriting reads a large record that is being overwritten: its blobs go under the reader's hands.
+// TestReadWhileOverwriting reads a large record that is being overwritten: its blobs are deleted during the read.
 func TestReadWhileOverwriting(t *testing.T) {
 	s := open(t, minidyn().options(t))
 	big := func(c byte) []byte { return bytes.Repeat([]byte{c}, 40<<10) }
@@ -298,7 +298,7 @@ func TestLogsGoWithTheirExecution(t *testing.T) {
 	})
 }
 
-// TestHostileItems reads items that this program has not written.
+// TestHostileItems reads items that this program cannot have written.
 func TestHostileItems(t *testing.T) {
 	o := minidyn().options(t)
 	s := open(t, o)

@@ -22,7 +22,7 @@ func behind(t *testing.T, o dynamo.Options) (*dynamo.Store, *testserver.Proxy) {
 	return open(t, o), p
 }
 
-// TestLostAnswers loses the answer of a write that took effect: the next try finds out.
+// TestLostAnswers loses the answer of a write that took effect: the next attempt detects the success.
 func TestLostAnswers(t *testing.T) {
 	for _, fault := range []testserver.Fault{testserver.DropAfter, testserver.DropWithin} {
 		t.Run(fault.String(), func(t *testing.T) {
@@ -75,7 +75,7 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestLateCreation has the first try of a creation arrive once the record has been deleted: its creator was told that
+// TestLateCreation delays the first attempt of a creation until the record has been deleted: Create has reported that
 // this may happen.
 func TestLateCreation(t *testing.T) {
 	o := minidyn().options(t)
@@ -106,18 +106,18 @@ func TestLateCreation(t *testing.T) {
 		if !errors.Is(err, refstore.ErrNotFound) {
 			t.Fatalf("got %+v, %v", got, err)
 		}
-		time.Sleep(time.Millisecond) // the proxy has no way to tell
+		time.Sleep(time.Millisecond) // the proxy has no notification for this
 	}
 }
 
-// TestLostConflict loses the answer of a write, and others write before it is tried again.
+// TestLostConflict loses the answer of a write, and other processes write before the retry.
 func TestLostConflict(t *testing.T) {
 	o := minidyn().options(t)
 	other := open(t, o)
 	for _, c := range []struct {
 		name   string
 		fault  testserver.Fault
-		others int // how many writes of others come in between
+		others int // number of other writes in between
 		want   error
 	}{
 		{"it happened, and one write since", testserver.DropAfter, 1, nil},
@@ -128,7 +128,7 @@ func TestLostConflict(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			key := refstore.Key{Partition: "INDEX/a", Sort: c.name}
 			v := put(t, other, refstore.Record{Key: key})
-			// The first try meets the fault, the second waits until others have written.
+			// The first attempt meets the fault, the second waits until the other writes are done.
 			o := o
 			o.Attempt, o.Patience = time.Minute, 5*time.Minute // the server may be busy
 			s, p := behind(t, o)
@@ -164,7 +164,7 @@ func TestLostConflict(t *testing.T) {
 
 var errUnclear = errors.New("unclear")
 
-// TestTriedAgain lets requests fail a few times in ways in which nothing happens, or nothing is known.
+// TestTriedAgain lets requests fail a few times, either without effect or with an unknown effect.
 func TestTriedAgain(t *testing.T) {
 	for _, fault := range []testserver.Fault{testserver.Throttle, testserver.Fail, testserver.DropBefore} {
 		t.Run(fault.String(), func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
-// TestSlowAnswers has an answer come later than a request may take.
+// TestSlowAnswers delays an answer beyond the timeout of an attempt.
 func TestSlowAnswers(t *testing.T) {
 	o := minidyn().options(t)
 	o.Attempt = 100 * time.Millisecond
@@ -240,8 +240,8 @@ func TestNoTable(t *testing.T) {
 	})
 }
 
-// TestDelivered has each write delivered twice, and the answer to the second try come: what took effect counts as done, and
-// nothing that it names is removed. The record and the stream are so large that both have parts in blobs.
+// TestDeliveredTwice delivers each write twice, and returns the second answer: a write that took effect counts as
+// successful, and no blob that it names is removed. Record and stream are so large that both have parts in blobs.
 func TestDeliveredTwice(t *testing.T) {
 	o := minidyn().options(t)
 	s, p := behind(t, o)
@@ -249,7 +249,7 @@ func TestDeliveredTwice(t *testing.T) {
 	ctx := t.Context()
 	twice := func(op string) { p.Faults(1, testserver.Rule{Op: op, Fault: testserver.Double, Times: 1}) }
 	r := refstore.Record{Key: refstore.Key{Partition: "DATAFLOW/w", Sort: "a"}}
-	put(t, s, refstore.Record{Key: refstore.Key{Partition: "DATAFLOW/w", Sort: "b"}}) // so that what stands for both is there
+	put(t, s, refstore.Record{Key: refstore.Key{Partition: "DATAFLOW/w", Sort: "b"}}) // so that their enumeration items exist
 	check := func(what string) {
 		t.Helper()
 		for _, reader := range []*dynamo.Store{s, other} {
@@ -308,8 +308,9 @@ func TestDeliveredTwice(t *testing.T) {
 	}
 }
 
-// TestDoubledConformance runs the conformance suite where one request of ten is delivered twice. Deletions are delivered once: of one
-// that finds nothing it cannot be told whose it was. Nor can it of a write that two others have followed: that is what the counter is about.
+// TestDoubledConformance runs the conformance suite with one request of ten delivered twice. Deletions are delivered
+// once, because the outcome of a deletion that finds no record is ambiguous. A write followed by two others is
+// ambiguous too, which concerns the counter case.
 func TestDoubledConformance(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -63,7 +63,7 @@ func TestLongStream(t *testing.T) {
 				t.Errorf("from %d: got %d bytes, other than the %d that were written", offset, len(got), len(want))
 			}
 		}
-		// Within the tail, within parts, at a joint, to nothing.
+		// Cuts within the tail, within parts, between two parts, and to size 0.
 		for _, size := range []int{len(data) - 1, len(data) - 20000, len(data) / 2, 10 << 10, 10, 0} {
 			if err := s.Cut(t.Context(), events, int64(size)); err != nil {
 				t.Fatal(err)
@@ -127,8 +127,8 @@ func TestFullStream(t *testing.T) {
 	}
 }
 
-// TestDamagedStream damages the head of a stream, or a part of it. What is left can be read, the damage is told at the end, and a cut makes
-// the stream a whole one.
+// TestDamagedStream damages the head of a stream, or a part of it. The rest can be read, the damage is reported at the
+// end, and a cut repairs the stream.
 func TestDamagedStream(t *testing.T) {
 	type item = map[string]types.AttributeValue
 	size := func(n string) func(item, *blobs, string) {
@@ -138,7 +138,7 @@ func TestDamagedStream(t *testing.T) {
 		name string
 		harm func(head item, b *blobs, second string)
 		left int    // bytes
-		lost [2]int // what of them reads as zeros
+		lost [2]int // range that reads as zeros
 	}{
 		{name: "another size", left: 26_000, harm: size("99")},
 		{name: "a size that is none", left: 26_000, harm: size("-1")},
@@ -173,7 +173,7 @@ func TestDamagedStream(t *testing.T) {
 			if _, err := client.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: &o.Table, Item: got.Item}); err != nil {
 				t.Fatal(err)
 			}
-			s = open(t, o) // the one that has written knows the head
+			s = open(t, o) // the writing store remembers the head
 			want := bytes.Clone(data[:tt.left])
 			clear(want[tt.lost[0]:tt.lost[1]])
 			r, err := s.Open(t.Context(), events, 0)
@@ -200,7 +200,7 @@ func TestDamagedStream(t *testing.T) {
 	}
 }
 
-// TestReadWhileMerging reads on in a stream whose parts are merged under the reader's hands.
+// TestReadWhileMerging reads a stream whose parts are merged during the read.
 func TestReadWhileMerging(t *testing.T) {
 	s := open(t, minidyn().options(t))
 	data := pieces(t, s, events, nil, 60, 10<<10)
@@ -252,7 +252,7 @@ func TestRemoveWithoutAnswer(t *testing.T) {
 	}
 }
 
-// TestTwoAppenders appends by turns from two processes, each of which remembers a head that is old.
+// TestTwoAppenders appends by turns from two processes, each of which remembers an outdated head.
 func TestTwoAppenders(t *testing.T) {
 	o := minidyn().options(t)
 	stores := []*dynamo.Store{open(t, o), open(t, o)}
@@ -278,7 +278,7 @@ func TestTwoAppenders(t *testing.T) {
 	}
 }
 
-// TestFollowCuts follows a stream that is cut behind the follower's back and has grown again since.
+// TestFollowCuts follows a stream that is cut and grows again between two polls.
 func TestFollowCuts(t *testing.T) {
 	s := open(t, minidyn().options(t))
 	want := func(r io.Reader, text string) {
@@ -301,7 +301,7 @@ func TestFollowCuts(t *testing.T) {
 	if err := errors.Join(s.Append(t.Context(), events, 7, []byte(" tor")), s.Cut(t.Context(), events, 7), s.Append(t.Context(), events, 7, []byte(" three"))); err != nil {
 		t.Fatal(err)
 	}
-	want(r, " three") // what was read is still there
+	want(r, " three") // the bytes read before still exist
 	if err := errors.Join(s.Cut(t.Context(), events, 3), s.Append(t.Context(), events, 3, []byte(" 2 and much more"))); err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +371,7 @@ func TestStreamModel(t *testing.T) {
 					rt.Fatal(err)
 				}
 				want, exists = nil, false
-				if _, err := stores[0].RemoveLeftovers(t.Context(), time.Now().Add(time.Hour)); err != nil { // of creations that were refused
+				if _, err := stores[0].RemoveLeftovers(t.Context(), time.Now().Add(time.Hour)); err != nil { // of refused creations
 					rt.Fatal(err)
 				}
 				if left := o.Blobs.(*blobs).names(); len(left) > 0 {

@@ -9,10 +9,10 @@ import (
 // Flock locks a file as writers of streams do.
 func Flock(f *os.File) error { return flock(f, refstore.Exclusive, false) }
 
-// OnNetwork has a store take its file system for one on a network, or not.
+// OnNetwork makes a store treat its file system as a network file system, or as a local one.
 func (s *Store) OnNetwork(yes bool) { s.files.looks.network = yes }
 
-// Remember has a store's kernel remember what each file was like when it was first looked at without being opened.
+// Remember simulates a kernel that caches the attributes of each file from its first stat without an open.
 func (s *Store) Remember() {
 	look, seen := s.files.looks.stat, make(map[string]stamp)
 	s.files.looks.stat = func(path string) (stamp, error) {
@@ -27,7 +27,7 @@ func (s *Store) Remember() {
 	}
 }
 
-// BeforeEnter has f called before a folder is opened for what may have come into it.
+// BeforeEnter sets a function that is called before a folder is opened to refresh the cache.
 func (s *Store) BeforeEnter(f func(dir string)) {
 	enter := s.files.looks.enter
 	s.files.looks.enter = func(dir string) error {

@@ -98,7 +98,7 @@ func TestLayout(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	want["tmp/"] = "" // and no lock files: nothing here took a lock
+	want["tmp/"] = "" // and no lock files: no operation here took a lock
 	got := tree(t, dir)
 	for path, content := range want {
 		if c, ok := got[path]; !ok || c != content {
@@ -153,7 +153,7 @@ func TestFolderRecords(t *testing.T) {
 
 // TestVersionsUnderABadClock deletes and creates while the clock stands still or goes back.
 func TestVersionsUnderABadClock(t *testing.T) {
-	start := time.Now().Add(time.Hour) // ahead of the file system's clock, which then always seems set back
+	start := time.Now().Add(time.Hour) // ahead of the file system's clock, which then always seems to be set back
 	for name, step := range map[string]time.Duration{"still": 0, "back": -time.Minute, "forward": time.Nanosecond} {
 		t.Run(name, func(t *testing.T) {
 			now := start
@@ -230,7 +230,7 @@ func TestSealedFileIsReadOnly(t *testing.T) {
 	}
 }
 
-// TestPlanted puts things that are no regular files in the place of records.
+// TestPlanted puts files that are not regular in the place of records.
 func TestPlanted(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(outside, []byte("secret"), 0o644); err != nil {
@@ -305,7 +305,7 @@ func TestForeignFilesAreNoRecords(t *testing.T) {
 	}
 }
 
-// TestStrayFields is about the side fields that a crash leaves without their record.
+// TestStrayFields tests side fields that a crash leaves without their record.
 func TestStrayFields(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, fs.Options{})

@@ -25,7 +25,7 @@ func plant(t *testing.T, dir, rel string, at time.Time) string {
 	return path
 }
 
-// age gives path, and the folders above it, a time.
+// age sets the time of path and of the folders above it.
 func age(t *testing.T, dir, path string, at time.Time) {
 	t.Helper()
 	for ; len(path) > len(dir); path = filepath.Dir(path) {
@@ -41,7 +41,7 @@ func TestRemoveLeftovers(t *testing.T) {
 		name  string
 		plant []string // relative to the root, old
 		young []string
-		gone  int // folders that go; with none, everything stays
+		gone  int // folders that are removed; with 0, everything stays
 	}{
 		{name: "nothing"},
 		{name: "logs of an execution", plant: []string{"executions/t/i/e/stdout.txt", "executions/t/i/e/log~/a", "executions/t/i/e/log~/b%/c"}, gone: 3},
@@ -65,7 +65,7 @@ func TestRemoveLeftovers(t *testing.T) {
 			for _, rel := range test.plant {
 				plant(t, dir, rel, cutoff.Add(-time.Hour))
 			}
-			for _, rel := range test.plant { // a later one has changed folders of an earlier one
+			for _, rel := range test.plant { // since a later write has changed folders of an earlier one
 				age(t, dir, filepath.Join(dir, filepath.FromSlash(rel)), cutoff.Add(-time.Hour))
 			}
 			for _, rel := range test.young {
@@ -144,7 +144,7 @@ func flocked(t *testing.T, path string) (unlock func()) {
 	return func() { f.Close() }
 }
 
-// TestRemoveLeftoversBesideWriters takes everything for old: whatever it removes, no record is lost or refused.
+// TestRemoveLeftoversBesideWriters treats everything as old: whatever it removes, no record is lost or refused.
 func TestRemoveLeftoversBesideWriters(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, fs.Options{})

@@ -61,7 +61,7 @@ func TestSessionsOfOthers(t *testing.T) {
 	if _, err := one.Protect(t.Context(), []string{"node b"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := one.Close(); err != nil { // what is not released ends with the session
+	if err := one.Close(); err != nil { // unreleased protection ends with the session
 		t.Error(err)
 	}
 	if live, err := two.LiveSessions(t.Context()); err != nil || len(live) != 1 || !live[0].Began.Equal(second) {
@@ -72,7 +72,7 @@ func TestSessionsOfOthers(t *testing.T) {
 	}
 }
 
-// TestSessionTime holds a session's beginning to the file system's clock.
+// TestSessionTime checks that a session's beginning is by the file system's clock.
 func TestSessionTime(t *testing.T) {
 	dir := t.TempDir()
 	for _, boot := range []string{"", "boot"} {
@@ -85,7 +85,7 @@ func TestSessionTime(t *testing.T) {
 	}
 }
 
-// stamped returns the file system's present.
+// stamped returns the current time of the file system's clock.
 func stamped(t *testing.T, dir string) time.Time {
 	t.Helper()
 	f, err := os.CreateTemp(dir, "stamp")
@@ -153,7 +153,7 @@ func TestKilledSessionIsNotLive(t *testing.T) {
 	}
 }
 
-// TestUnreadableSession is about a session of another user.
+// TestUnreadableSession tests a session of another user.
 func TestUnreadableSession(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("file modes do not bind root: run the tests as another user")
@@ -179,7 +179,7 @@ func TestUnreadableSession(t *testing.T) {
 	}
 }
 
-// TestTornProtection is what a reader sees while another writes.
+// TestTornProtection tests reads of protected names during a write.
 func TestTornProtection(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, fs.Options{})
@@ -212,7 +212,7 @@ func TestProtectAfterTmpRemovedByHand(t *testing.T) {
 	}
 }
 
-// A machine that shares the folder is at work: its sessions are not waited for, and stay.
+// Live sessions of another machine that shares the folder stay, and Sweep does not wait for them.
 func TestSweepBesideAnotherMachine(t *testing.T) {
 	dir := t.TempDir()
 	boot := func(text string) fs.Options { return fs.Options{Boot: func() string { return text }} }

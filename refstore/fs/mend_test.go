@@ -11,8 +11,8 @@ import (
 	"e3/refstore/fs"
 )
 
-// TestSweepMends has sessions of this and of another start of the machine: only for the others
-// there is something to mend, and they stay until that was done.
+// TestSweepMends has sessions of this and of another boot of the machine. Mend is called only for the latter, and they
+// stay until it has succeeded.
 func TestSweepMends(t *testing.T) {
 	dir := t.TempDir()
 	began := time.Now().Add(-time.Minute).Truncate(time.Second)
@@ -49,7 +49,7 @@ func TestSweepMends(t *testing.T) {
 	}
 	leave("session-1-00000002", "now", began.Add(-time.Hour))
 	leave("session-1-00000003", "before", began)
-	leave("session-1-00000004", "", began.Add(time.Second)) // what it said was lost too
+	leave("session-1-00000004", "", began.Add(time.Second)) // its boot was lost too
 	fault = errors.New("cannot")
 	if n, err := s.Sweep(t.Context()); n != 0 || !errors.Is(err, fault) {
 		t.Errorf("a fault in mending: swept %d, %v", n, err)

@@ -13,10 +13,10 @@ import (
 	"e3/refstore/refstoretest"
 )
 
-// These tests stand for a file system on a network, which is not to be had here: a kernel that remembers what files were like and
-// which names were free, until it has to open something.
+// These tests simulate a network file system by a kernel that caches attributes and missing names until it has to open
+// a file or folder.
 
-// TestConformanceOnNetwork: looking again changes nothing for who is alone.
+// TestConformanceOnNetwork: repeated lookups change no result for a single machine.
 func TestConformanceOnNetwork(t *testing.T) {
 	for _, c := range refstoretest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -37,8 +37,8 @@ func TestConformanceOnNetwork(t *testing.T) {
 	}
 }
 
-// TestSwapOfWhatIsRemembered: a machine whose kernel remembers the value that its caller read swaps it, or deletes it, only if
-// it was not replaced meanwhile.
+// TestSwapOfWhatIsRemembered: a swap or deletion with cached attributes succeeds only if another machine has not
+// replaced the value meanwhile.
 func TestSwapOfWhatIsRemembered(t *testing.T) {
 	for _, key := range []refstore.Key{job("a"), {Partition: "EXECUTION/t/i", Sort: "a"}} {
 		dir := t.TempDir()
@@ -46,9 +46,9 @@ func TestSwapOfWhatIsRemembered(t *testing.T) {
 		here.OnNetwork(true)
 		here.Remember()
 		first := put(t, there, refstore.Record{Key: key, Value: []byte("1")})
-		for range here.List(t.Context(), refstore.Query{Partition: key.Partition, KeysOnly: true}) { // which looks at it
+		for range here.List(t.Context(), refstore.Query{Partition: key.Partition, KeysOnly: true}) { // fills the cache
 		}
-		if err := here.Delete(t.Context(), key, "another"); !errors.Is(err, refstore.ErrConflict) { // as does this
+		if err := here.Delete(t.Context(), key, "another"); !errors.Is(err, refstore.ErrConflict) { // fills it too
 			t.Fatal(err)
 		}
 		second := put(t, there, refstore.Record{Key: key, Value: []byte("2"), Version: first})
@@ -66,8 +66,8 @@ func TestSwapOfWhatIsRemembered(t *testing.T) {
 	}
 }
 
-// TestFreeNameThatIsRemembered: what another machine has made where the kernel remembers that there is nothing is found once the
-// folders above it are opened, from the first that is there.
+// TestFreeNameThatIsRemembered: a file that another machine has made under a name cached as missing is found after the
+// folders above it are opened, from the first existing one down.
 func TestFreeNameThatIsRemembered(t *testing.T) {
 	record := refstore.Record{Key: job("a"), Value: []byte("1"), Fields: []refstore.Field{{Name: "f", Value: []byte("2")}}}
 	stream := refstore.Key{Partition: "EVENTS/w", Sort: "run"}
@@ -149,7 +149,7 @@ func TestFreeNameThatIsRemembered(t *testing.T) {
 				here.OnNetwork(network)
 				made := false
 				here.BeforeEnter(func(entered string) {
-					if !made && entered == dir { // as far as it is there
+					if !made && entered == dir { // as far as it exists
 						made = true
 						c.make(t, there)
 					}
@@ -172,7 +172,8 @@ func appended(t *testing.T, s *fs.Store, key refstore.Key) {
 	}
 }
 
-// TestFieldsOfACrash: side fields that a machine has left whose creation was cut off are not those of a record made elsewhere.
+// TestFieldsOfACrash: side fields that an interrupted creation has left do not become those of a record that another
+// machine makes.
 func TestFieldsOfACrash(t *testing.T) {
 	dir := t.TempDir()
 	here := open(t, dir, fs.Options{})

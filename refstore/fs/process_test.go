@@ -23,7 +23,7 @@ import (
 	"e3/refstore/refstoretest"
 )
 
-// The test binary runs itself as another process when this is set; helpers says what as.
+// The test binary runs itself as another process when this is set; helpers lists the roles.
 const helperEnv = "E3_TEST_FS_HELPER"
 
 var helpers = map[string]func(ctx context.Context, s *fs.Store, dir string) error{
@@ -113,7 +113,7 @@ func countUnderClaim(ctx context.Context, s *fs.Store, dir string) error {
 	return nil
 }
 
-// hold takes a lock, a claim and a session, says so and waits to be killed.
+// hold takes a lock, a claim and a session, prints a line and waits to be killed.
 func hold(ctx context.Context, s *fs.Store, _ string) error {
 	if _, err := s.TryLock(ctx, "run", refstore.Exclusive, []byte("the helper")); err != nil {
 		return err
@@ -129,12 +129,12 @@ func hold(ctx context.Context, s *fs.Store, _ string) error {
 		return err
 	}
 	fmt.Println(dir)
-	for { // not select {}, which the runtime may take for a deadlock
+	for { // not select {}, which the runtime may report as a deadlock
 		time.Sleep(time.Hour)
 	}
 }
 
-// putForever writes records of all sorts until it is killed.
+// putForever writes records of all kinds until it is killed.
 func putForever(ctx context.Context, s *fs.Store, _ string) error {
 	value := make([]byte, 64<<10)
 	for i := 0; ; i++ {
@@ -164,7 +164,7 @@ func putForever(ctx context.Context, s *fs.Store, _ string) error {
 	}
 }
 
-// protect protects two names, says when its session began and waits to be killed.
+// protect protects two names, prints the beginning of its session and waits to be killed.
 func protect(ctx context.Context, s *fs.Store, _ string) error {
 	if _, err := s.Protect(ctx, []string{"node a", "package b"}); err != nil {
 		return err
@@ -179,7 +179,7 @@ func protect(ctx context.Context, s *fs.Store, _ string) error {
 	}
 }
 
-// makeLeftovers writes logs and then their records, and records with side fields, beside those who clean up.
+// makeLeftovers writes logs and then their records, and records with side fields, while other processes clean up.
 func makeLeftovers(ctx context.Context, s *fs.Store, _ string) error {
 	for i := range 150 {
 		partition, id := fmt.Sprintf("t%d/i", i%3), fmt.Sprintf("%d-%d", os.Getpid(), i)
@@ -208,7 +208,7 @@ func makeLeftovers(ctx context.Context, s *fs.Store, _ string) error {
 	return nil
 }
 
-// halfWrite appends without an end.
+// halfWrite appends endlessly.
 func halfWrite(ctx context.Context, s *fs.Store, _ string) error {
 	data := make([]byte, 1<<20)
 	for offset := int64(0); ; offset += int64(len(data)) {
@@ -239,7 +239,7 @@ func helper(t *testing.T, name, dir string) *exec.Cmd {
 	return cmd
 }
 
-// killable starts a helper, waits for that many lines, and returns the last and how to kill it.
+// killable starts a helper, waits for that many lines, and returns the last one and a function that kills the helper.
 func killable(t *testing.T, name, dir string, lines int) (line string, kill func()) {
 	t.Helper()
 	cmd := helper(t, name, dir)
@@ -390,7 +390,7 @@ func TestKillAmidPuts(t *testing.T) {
 		if left := names(t, filepath.Join(dir, "tmp")); len(left) > 0 {
 			t.Errorf("tmp/ holds %q after sweep, want nothing", left)
 		}
-		// What is outside tmp/ is whole: executions with value and field, jobs of full length.
+		// Files outside tmp/ are complete: executions with value and field, jobs of full length.
 		err := filepath.WalkDir(dir, func(path string, e iofs.DirEntry, err error) error {
 			if err != nil || e.IsDir() {
 				return err
@@ -446,7 +446,7 @@ func wantSize(t *testing.T, path string, want int64) {
 	}
 }
 
-// names lists a folder; one that does not exist has nothing in it.
+// names lists a folder; a missing folder counts as empty.
 func names(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -10,7 +10,7 @@ import (
 	"e3/refstore/fs"
 )
 
-// A record that cannot have its sum is not made.
+// A record whose sum cannot be written is not made.
 func TestCreateWithoutSum(t *testing.T) {
 	dir := t.TempDir()
 	s, err := fs.Open(dir, fs.Options{})
