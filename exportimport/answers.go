@@ -277,7 +277,7 @@ func some(what string, names []string) string {
 	}
 }
 
-// has tells whether an execution was found before.
+// has reports whether an execution was found before.
 func (f *finder) has(key executions.Key, id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -121,7 +121,7 @@ func (m *importer) directory(ctx context.Context) error {
 	return m.scattered(&groups)
 }
 
-// mostAhead bounds how far the clock that made an id may be ahead of this one.
+// mostAhead bounds the lead of the clock that made an id over this machine's clock.
 const mostAhead = 24 * time.Hour
 
 // notAhead refuses an id from the far future: every result until then would count as older, and e3 takes the latest.
@@ -160,7 +160,7 @@ func (g *groups) add(n *entryName) (sum uint64, begins bool) {
 // scattered refuses executions whose files are not consecutive. Other entries may lie between them.
 func (m *importer) scattered(g *groups) error {
 	slices.Sort(g.list)
-	const enough = 64                     // so many different ones do not collide by chance
+	const enough = 64                     // this many different ones do not collide by chance
 	twice := map[uint64]map[string]bool{} // by hash: the executions that have it
 	for i := 1; i < len(g.list) && len(twice) < enough; i++ {
 		if g.list[i] == g.list[i-1] {

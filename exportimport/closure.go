@@ -134,7 +134,7 @@ type gatherer struct {
 	present func(ctx context.Context, r reach.Ref) (int64, error)
 	// size returns the size of an object, or objectstore.ErrNotFound.
 	size func(ctx context.Context, h objectstore.Hash) (int64, error)
-	// damaged, if not nil, tells whether an object whose size differs from its directory entry is damaged, and so
+	// damaged, if not nil, reports whether an object whose size differs from its directory entry is damaged, and so
 	// reported elsewhere.
 	damaged func(ctx context.Context, h objectstore.Hash) bool
 	// If partial is true, executions with an incomplete output are left out with a note, and are not an error.
@@ -255,7 +255,7 @@ func (g *gatherer) fault(f *reach.Fault) error {
 	return &MissingError{What: describe(f), Err: f.Err}
 }
 
-// unusable tells whether an object is missing, damaged, or malformed.
+// unusable reports whether an object is missing, damaged, or malformed.
 func unusable(err error) bool {
 	var corrupt *objectstore.CorruptError
 	var malformed *reach.MalformedError

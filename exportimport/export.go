@@ -124,7 +124,7 @@ func (x *exporter) to(ctx context.Context, path string, write func(context.Conte
 	return res, nil
 }
 
-// tries is how often an export restarts because executions were pruned during it.
+// tries bounds the restarts of an export because executions were pruned during it.
 const tries = 3
 
 func (x *exporter) workspace(ctx context.Context, ws string, out *os.File) (*Exported, error) {

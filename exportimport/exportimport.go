@@ -37,7 +37,7 @@ type Objects interface {
 	objectstore.Store
 	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
-	// Refresh protects an object that is about to be named without being put, and tells whether it exists.
+	// Refresh protects an object that is about to be named without being put, and reports whether it exists.
 	Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
 }
 

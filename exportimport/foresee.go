@@ -121,7 +121,7 @@ func (f *foreseen) Stat(ctx context.Context, h objectstore.Hash) (int64, error) 
 	return f.Objects.Stat(ctx, h)
 }
 
-// Refresh tells whether an object would exist.
+// Refresh reports whether an object would exist.
 func (f *foreseen) Refresh(ctx context.Context, h objectstore.Hash) (bool, error) {
 	_, err := f.Stat(ctx, h)
 	if errors.Is(err, objectstore.ErrNotFound) {

@@ -106,7 +106,7 @@ func TestListOfSums(t *testing.T) {
 	g := newTarget(t)
 	for what, c := range map[string]struct {
 		change func([]file) []file
-		want   string // "" if it is taken in
+		want   string // "" if it is imported
 	}{
 		"as it is":          {func(f []file) []file { return f }, ""},
 		"another order":     {func(f []file) []file { f[0], f[1], f[at] = f[at], f[0], f[1]; return f }, ""},

@@ -47,7 +47,7 @@ func (t *tasks) get(ctx context.Context, h objectstore.Hash) (reach.TaskShape, e
 	return shape, nil
 }
 
-// whole returns the executions whose output is complete, and notes the others.
+// whole returns the executions whose output is complete, and adds notes about the rest.
 func (x *exporter) whole(ctx context.Context, s *snapshot, list []*taken) ([]*taken, error) {
 	c := completeness{objects: x.objects, known: map[reach.Ref]bool{}}
 	var kept []*taken

@@ -25,7 +25,7 @@ type Records interface {
 	executions.Records
 	refstore.Sessions
 	refstore.Locker
-	// Sweep removes the sessions of dead processes and returns how many there were.
+	// Sweep removes the sessions of dead processes and returns their number.
 	Sweep(ctx context.Context) (int, error)
 	// RemoveLeftovers removes folders of executions that hold no record and are older than before.
 	RemoveLeftovers(ctx context.Context, before time.Time) (int, error)
@@ -42,8 +42,8 @@ type Objects interface {
 
 // far is a remote object store, where each call is a request.
 type far interface {
-	// Grace is how much older than a cut-off an object must be for SweepShard to remove it. While SweepShard calls
-	// keep for an object, Stat of that object costs nothing.
+	// Grace is the margin by which an object must be older than a cut-off for SweepShard to remove it. While SweepShard
+	// calls keep for an object, Stat of that object costs nothing.
 	Grace() time.Duration
 }
 
@@ -106,10 +106,10 @@ func Collect(ctx context.Context, s Stores, o Options) (*Report, error) {
 	return report, err
 }
 
-// dryTries is how often a dry run repeats before it reports that something is missing.
+// dryTries is the number of dry runs after which a missing object is reported.
 const dryTries = 3
 
-// odd tells whether a collection has found something missing.
+// odd reports whether a collection has found something missing.
 func odd(r *Report, err error) bool {
 	var unsafe *UnsafeError
 	return errors.As(err, &unsafe) || err == nil && (r.Missing > 0 || len(r.Warnings) > 0)
@@ -166,11 +166,11 @@ type collection struct {
 	Options
 	report  *Report
 	far     far // the objects, if they are remote; else nil
-	workers int // how many shards are swept at a time
+	workers int // shards that are swept at a time
 
 	cutoff time.Time     // spares objects that are not older by the grace; zero, in a dry run alone, spares none
 	oldest time.Time     // begin of the oldest other session, or now: it may use executions pruned since
-	behind time.Duration // how far this machine's clock may be behind the file system's
+	behind time.Duration // bound on the lag of this machine's clock behind the file system's
 	shared bool          // one clock dates sessions and tombstones on all machines
 	marked *reach.Set
 	gone   int // objects that were missing when they were read
@@ -238,8 +238,8 @@ func (c *collection) mark(ctx context.Context) error {
 	return nil
 }
 
-// Tombstones are dated by the pruning machine's clock, sessions by the file system's. clockSlack is how far another
-// machine's clock may be behind the latter. This machine's clock is compared with the file system's; clockGrain allows
+// Tombstones are dated by the pruning machine's clock, sessions by the file system's. clockSlack bounds the lag of
+// another machine's clock behind the latter. This machine's clock is compared with the file system's; clockGrain allows
 // for the latter's rounding.
 //
 // If one clock that all machines read dates both, it has a resolution of a second and may have several instances. Two
@@ -327,7 +327,7 @@ func (c *collection) now(ctx context.Context) (time.Time, error) {
 	return now, nil
 }
 
-// young tells whether an object that nothing reaches is spared.
+// young reports whether an object that nothing reaches is spared.
 func (c *collection) young(e objectstore.Entry) bool {
 	return !c.cutoff.IsZero() && !e.Time.Before(c.cutoff.Add(-c.report.Grace))
 }
@@ -366,7 +366,7 @@ func (c *collection) fault(f *reach.Fault) error {
 	return nil
 }
 
-// hides tells whether an object of a kind is the only one to name required objects. Input datasets cannot be made
+// hides reports whether an object of a kind is the only one to name required objects. Input datasets cannot be made
 // again, while the task that made an incomplete directory makes it again as a whole.
 func hides(k reach.Kind) bool { return k == reach.Package || k == reach.Node }
 

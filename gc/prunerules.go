@@ -29,7 +29,7 @@ type Rules struct {
 	Snapshots bool
 }
 
-// ofExecutions tells whether there is a rule for executions.
+// ofExecutions reports whether there is a rule for executions.
 func (r *Rules) ofExecutions() bool { return r.OlderThan > 0 || r.KeepLast > 0 || r.MaxSize > 0 }
 
 // Validate returns an error for rules that make no sense.
@@ -122,7 +122,7 @@ func (p *pool) group(name string) int32 {
 	return g
 }
 
-// free tells whether a rule may still remove a candidate.
+// free reports whether a rule may still remove a candidate.
 func (c *candidate) free() bool { return c.shield == Unshielded && c.rule == stays }
 
 // byAge applies OlderThan.

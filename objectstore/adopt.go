@@ -21,12 +21,12 @@ import (
 //   - A read lease is taken before the first byte is read. The kernel grants it only if
 //     the file is not open for writing anywhere, which covers writable mappings too, in this
 //     process and all others. While it is held, an open for writing waits.
-//   - The file must have one name, and that is taken from it: the object is linked from the
-//     open descriptor, so that it is the very file that was hashed whatever path names by
-//     now, then path is removed and the count of names is checked again.
+//   - The file must have exactly one name, which Adopt removes. It first links the object from
+//     the open descriptor, so that the object is the hashed file whatever path names by now,
+//     then removes path, and checks the number of names again.
 //   - The mode becomes that of objects, without a write bit, before the lease ends. Before the link and after the removal the
-//     lease must be held without waiters: an open for writing that began before the
-//     change of mode would otherwise go through when the lease ends.
+//     lease must be held without waiters: otherwise an open for writing that began before
+//     the change of mode would succeed when the lease ends.
 //
 // If one of these conditions cannot be shown, Adopt copies the file: on other file systems and operating systems, and
 // for files that are hard-linked, belong to another user, or are still being written by a surviving process of the
@@ -64,17 +64,17 @@ func (d *Dir) AdoptFile(ctx context.Context, f *os.File, remove func() error) (I
 	return k.Info, err
 }
 
-// takings is the context key of what OnTaking sets.
+// takings is the context key of the function that OnTaking sets.
 type takings struct{}
 
-// OnTaking returns a context in which Adopt, and PutTree with Adopt, call taking before they change or move a file: path is
-// its name as it was opened, and info its content. An error of taking ends the call. With what taking has noted, a caller
-// can undo an adoption that was cut off. It may be called from several goroutines.
+// OnTaking returns a context in which Adopt, and PutTree with Adopt, call taking before they change or move a file:
+// path is its name as it was opened, and info its content. An error of taking ends the call. With the arguments of
+// taking, a caller can undo an adoption that was interrupted. It may be called from several goroutines.
 func OnTaking(ctx context.Context, taking func(path string, info Info, mode fs.FileMode) error) context.Context {
 	return context.WithValue(ctx, takings{}, taking)
 }
 
-// take calls what OnTaking has set.
+// take calls the function that OnTaking has set.
 func take(ctx context.Context, f *os.File, info Info) error {
 	taking, ok := ctx.Value(takings{}).(func(string, Info, fs.FileMode) error)
 	if !ok {

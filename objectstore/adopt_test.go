@@ -99,7 +99,7 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 }
 
-// What OnTaking is told suffices to put everything back.
+// The arguments of OnTaking suffice to undo everything.
 func TestOnTaking(t *testing.T) {
 	base := t.TempDir()
 	d := newDirIn(t, base)

@@ -177,7 +177,7 @@ func (a *app) openOutlasting(ctx context.Context, location string, o repo.Option
 	return r, nil
 }
 
-// suspensionText tells the person that the lease is suspended, or goes on.
+// suspensionText is the message that the lease is suspended, or continues.
 func suspensionText(s refstore.Suspension) string {
 	took := human.Duration(s.For.Round(time.Second))
 	switch {

@@ -14,7 +14,8 @@ import (
 	"e3/workspace"
 )
 
-// cancelPatience is how long a run may take to stop before a message names the process that still holds the workspace.
+// cancelPatience is the time that a run may take to stop before a message names the process that still holds the
+// workspace.
 const cancelPatience = 8 * time.Second
 
 type cancelOptions struct {

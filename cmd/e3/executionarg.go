@@ -37,7 +37,7 @@ func parseExecution(s string) (executionArg, error) {
 	return arg, nil
 }
 
-// isID tells whether s may be an execution's id, or the beginning of one.
+// isID reports whether s may be an execution's id, or the beginning of one.
 func isID(s string) bool {
 	return s != "" && len(s) <= 36 && strings.Trim(s, "0123456789abcdefABCDEF-") == ""
 }

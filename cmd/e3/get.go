@@ -282,7 +282,7 @@ func refuseDir(r *repo.Repo, dst string, force bool) error {
 	return nil
 }
 
-// holdsFolder tells whether inside is dir or lies below it, after resolving links.
+// holdsFolder reports whether inside is dir or lies below it, after resolving links.
 func holdsFolder(dir, inside string) (bool, error) {
 	want, err := os.Stat(dir)
 	if err != nil {

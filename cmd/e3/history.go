@@ -166,7 +166,7 @@ func showHistory(ctx context.Context, a *app, location, name string, o *historyO
 	return runHistory(ctx, a, r, ws, o)
 }
 
-// matches tells whether an entry passes the filters.
+// matches reports whether an entry passes the filters.
 func (o *historyOptions) matches(status string, bad bool, at time.Time, by string) bool {
 	return (o.from.IsZero() || !at.Before(o.from)) && (o.to.IsZero() || at.Before(o.to)) &&
 		(!o.failed || bad) && (len(o.status) == 0 || slices.Contains(o.status, status)) &&
@@ -181,7 +181,7 @@ func limit[T any](list []T, last int) ([]T, int) {
 	return list[:last], len(list) - last
 }
 
-// draw tells whether durations are to be drawn.
+// draw reports whether durations are to be drawn.
 func (o *historyOptions) draw(a *app, points []render.Point, single bool) bool {
 	if o.plotSet {
 		return o.plot && len(points) > 0

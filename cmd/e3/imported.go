@@ -46,8 +46,8 @@ func stepsOf(p *record.Provenance) []stepJSON {
 	return steps
 }
 
-// verified tells whether this repository verified the signature of a step. That holds only for the last step; the last
-// exporter vouches for the earlier ones.
+// verified reports whether this repository verified the signature of a step. That holds only for the last step; the
+// last exporter vouches for the earlier ones.
 func verified(p *record.Provenance, step int) bool { return step == len(p.Steps)-1 }
 
 // whence describes the steps of something imported, a line for each step, the latest first.

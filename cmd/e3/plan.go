@@ -369,7 +369,7 @@ func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bo
 	}
 }
 
-// stops tells whether a task cannot run for a reason that ends the whole run, as opposed to one that lacks its own
+// stops reports whether a task cannot run for a reason that ends the whole run, as opposed to one that lacks its own
 // input.
 func stops(t dataflow.TaskPlan) bool {
 	var lacking *dataflow.LackingError

@@ -221,7 +221,7 @@ func (c *jobsCommand) change(ctx context.Context, q *queue.Queue, jobs []queue.J
 	return done, missed, fault
 }
 
-// gone tells whether an error means that a job can no longer be changed.
+// gone reports whether an error means that a job can no longer be changed.
 func gone(err error) bool {
 	var moved *queue.TransitionError
 	return errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound)

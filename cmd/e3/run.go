@@ -294,7 +294,8 @@ func taskOrigin(r *runview.Report, t *runview.TaskReport) string {
 	return strings.Join(notes, ", ")
 }
 
-// cameWith tells whether a run was imported from the same exporter as an execution, which then need not be named again.
+// cameWith reports whether a run was imported from the same exporter as an execution, which then need not be named
+// again.
 func cameWith(r *runview.Report, s *record.Step) bool {
 	if r.Provenance == nil || len(r.Provenance.Steps) == 0 {
 		return false

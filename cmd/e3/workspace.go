@@ -91,7 +91,7 @@ Values that were set stay if the input keeps its name and kind.`,
 	}
 }
 
-// isFile tells whether the argument of deploy is a path rather than the name of a package.
+// isFile reports whether the argument of deploy is a path rather than the name of a package.
 func isFile(s string) bool {
 	if strings.HasPrefix(s, "@") {
 		return false // the scope of a package name; a file would be ./@…

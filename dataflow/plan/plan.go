@@ -64,7 +64,7 @@ type Plan struct {
 
 // Forecast is the expected duration of a plan, from the last durations of its tasks.
 type Forecast struct {
-	Expected []time.Duration // by index of the graph; without history the average of the others
+	Expected []time.Duration // by index of the graph; without history, the average of tasks with one
 	Known    []bool          // by index of the graph: the task has a history
 	History  bool            // any task has a history; otherwise the times below mean nothing
 	Unknown  int             // number of tasks of the plan without history, including those that wait

@@ -62,7 +62,7 @@ func (r *Registry) read(ctx context.Context, hash string, most int64) ([]byte, e
 	return data, nil
 }
 
-// IsEast tells whether a package object was made by the TypeScript e3; false if it is gone.
+// IsEast reports whether a package object was made by the TypeScript e3; false if it is gone.
 func (r *Registry) IsEast(ctx context.Context, hash string) (bool, error) {
 	h, err := objectstore.ParseHash(hash)
 	if err != nil {

@@ -31,7 +31,7 @@ func (s *Stores) JobRoots(ctx context.Context, sink Sink) error {
 	return nil
 }
 
-// maxShapes bounds how many tasks are remembered.
+// maxShapes bounds the number of remembered tasks.
 const maxShapes = 1 << 12
 
 func (s *Stores) jobRoots(ctx context.Context, j *queue.Job, shapes map[objectstore.Hash]TaskShape, sink Sink) error {

@@ -22,7 +22,7 @@ import (
 	"e3/objectstore"
 )
 
-// A Kind says how the object of a reference is read, and how far it is followed.
+// A Kind defines the way in which the object of a reference is read and followed.
 type Kind uint8
 
 // The kinds of references.

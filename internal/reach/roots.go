@@ -26,7 +26,7 @@ type Stores struct {
 	Records    executions.Records
 	Objects    objectstore.Store
 	Executions Executions
-	Workers    int // how many tasks, and keys of tasks, are read at a time; 0 is a good number for the store
+	Workers    int // tasks, and keys of tasks, that are read at a time; 0: a number that suits the store
 }
 
 // A Sink takes roots, from several goroutines at a time. An error from it ends the enumeration and is returned.

@@ -18,7 +18,7 @@ type SizedStore interface {
 
 // Sizes returns the sizes of a store's objects to a caller that needs most of them. If each lookup is a request, and
 // the store can list its objects, each shard is listed once, at a thousandth of the cost. It is safe for concurrent
-// use, and remembers the first answer.
+// use, and remembers the first result.
 type Sizes struct {
 	store  SizedStore
 	lister interface {

@@ -12,7 +12,7 @@ import (
 
 // Options adjust a Walker. The zero value is usable.
 type Options struct {
-	// Workers is how many objects are read at a time; 0 is a good number for the store.
+	// Workers is the number of objects that are read at a time; 0 means a number that suits the store.
 	Workers int
 	// Visit is called once for each object, before it is read, by several goroutines; twice for an object that is met
 	// as different kinds. It returns the size of the object, or -1. An error makes the reference a Fault.
@@ -61,7 +61,7 @@ type trail struct {
 // backlog is the length of the queue from which adding a root reads objects, too.
 const backlog = 4096
 
-// Workers is how many things of a repository with such a store to read at a time: one for each processor, and more if
+// Workers returns the number of concurrent reads in a repository with such a store: one for each processor, and more if
 // a read is a request.
 func Workers(objects objectstore.Store) int {
 	n := runtime.GOMAXPROCS(0)
@@ -176,7 +176,7 @@ func (w *Walker) fail(err error) {
 	w.pending = nil
 }
 
-// behind reports whether the queue is so long that adding a root must read objects.
+// behind reports whether the queue is long enough that a new root must wait and read objects.
 func (w *Walker) behind() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -29,7 +29,7 @@ var _ objectstore.Store = (*Faulty)(nil)
 // Fired reports whether the call number Nth was made.
 func (f *Faulty) Fired() bool { return f.Nth > 0 && f.calls.Load() >= f.Nth }
 
-// Calls returns how many calls there were.
+// Calls returns the number of calls so far.
 func (f *Faulty) Calls() int64 { return f.calls.Load() }
 
 // fault returns the error for this call, or nil.

@@ -169,7 +169,7 @@ func (b *Bucket) abort(ctx context.Context, key, id string) {
 }
 
 // RemoveUploads removes the parts of large objects whose upload began before a time, by the server's clock, and never
-// finished, for example because the machine died. It returns how many uploads it removed. A rule in the bucket
+// finished, for example because the machine died. It returns the number of removed uploads. A rule in the bucket
 // (AbortIncompleteMultipartUpload) does the same.
 func (b *Bucket) RemoveUploads(ctx context.Context, before time.Time) (int, error) {
 	removed := 0

@@ -21,7 +21,7 @@ import (
 
 const (
 	maxBackoff = 10 * time.Second
-	// throttled is how many times longer the pauses are when the server is throttling.
+	// throttled is the factor by which pauses are longer when the server is throttling.
 	throttled = 5
 )
 

@@ -73,7 +73,7 @@ func blobNames(k itemKey, parts []streamPart) []string {
 	return names
 }
 
-// inParts is how many bytes are in parts.
+// inParts is the number of bytes in parts.
 func (h *head) inParts() int64 { return h.size - int64(len(h.tail)) }
 
 func (h *head) item(k itemKey) attributes {

@@ -32,7 +32,7 @@ func (s *Store) RemoveLeftovers(ctx context.Context, before time.Time) (removed 
 // consecutive in a list.
 func (s *Store) removeBlobs(ctx context.Context, kind string, before time.Time) (removed int, err error) {
 	folder, names := "", []string(nil)
-	var bad error // about items that cannot be read: their blobs stay, the others are checked
+	var bad error // about items that cannot be read: their blobs stay, and other items are checked
 	end := func() error {
 		n, err := s.removeUnnamed(ctx, kind, folder, names)
 		removed += n

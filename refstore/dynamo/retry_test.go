@@ -139,7 +139,7 @@ func TestLostConflict(t *testing.T) {
 				done <- err
 			}()
 			for p.Calls()["UpdateItem"] < 2 {
-				time.Sleep(time.Millisecond) // the proxy has no other way to tell
+				time.Sleep(time.Millisecond) // the proxy sends no signal
 			}
 			for range c.others {
 				r, err := other.Get(t.Context(), key)

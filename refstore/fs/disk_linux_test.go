@@ -145,7 +145,7 @@ func readOnly(t *testing.T, dir string, v refstore.Version, want error) {
 	}
 }
 
-// TestReadOnlyFolders tests missing permissions; it cannot run as root, who always has them.
+// TestReadOnlyFolders tests missing permissions; it cannot run as root, which always has them.
 func TestReadOnlyFolders(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("file modes do not bind root: run the tests as another user; TestReadOnlyFileSystem covers root")

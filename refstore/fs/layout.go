@@ -35,8 +35,8 @@ import (
 //
 // The sum of a record that is a file, refstore.SumField, or its witness, refstore.WitnessField, is the file "<file>~sum".
 //
-// The suffix .rec tells the record INDEX/a · b from the partition INDEX/a/b. Logs other than stdout.txt and stderr.txt
-// lie in the folder log~ of the execution. Logs go when the execution's record is deleted.
+// The suffix .rec distinguishes the record INDEX/a · b from the partition INDEX/a/b. Logs other than stdout.txt and
+// stderr.txt lie in the folder log~ of the execution. Logs go when the execution's record is deleted.
 //
 // A record that is a folder can be entered, listed and, once it is empty, deleted; it has no value and one version. The
 // folder also exists once there is an execution in it.

@@ -54,8 +54,8 @@ func readSignature(r *beast2.Reader) (s Signature) {
 	return s
 }
 
-// SignedProof is the record of a Proof where executions must be signed. The signature is that of a process that has found the answers,
-// and says what they are; the rest is as the latest run has left it.
+// SignedProof is the record of a Proof where executions must be signed. The signature is that of a process that has
+// found the results, and covers them; the remaining fields come from the latest run.
 type SignedProof struct {
 	Signature Signature
 	Proof     Proof

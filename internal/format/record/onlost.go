@@ -3,7 +3,7 @@ package record
 import "e3/internal/format/beast2"
 
 // OnLost is what happens to a command when the lease of its process is over, because the store does not answer or the
-// process stands still or is gone. Few packages say it, so it is a field of its own, like the handling.
+// process stands still or is gone. Few packages set it, so it is a separate field, like the handling.
 type OnLost int64
 
 // The values of on_lost.

@@ -112,7 +112,7 @@ func join(a, b string) string {
 	return min(a, b) + "; " + max(a, b) // independent of the order of sides
 }
 
-// sameLeaf tells whether two leaves have the same content; sizes follow from the hashes.
+// sameLeaf reports whether two leaves have the same content; sizes follow from the hashes.
 func sameLeaf(a, b record.Leaf) bool {
 	return a.Kind == b.Kind && a.Hash == b.Hash && a.Executable == b.Executable
 }

@@ -272,5 +272,5 @@ func number(text json.RawMessage) (float64, bool) {
 	return f, err == nil
 }
 
-// whole tells whether a number is written without a fraction or an exponent.
+// whole reports whether a number is written without a fraction or an exponent.
 func whole(text json.RawMessage) bool { return !bytes.ContainsAny(text, ".eE") }

@@ -88,7 +88,7 @@ type Cause struct {
 // String describes the cause in one line. A caller that prints it on a terminal makes the names in it safe.
 func (c Cause) String() string { return c.Text }
 
-// about tells whether two causes are the same thing.
+// about reports whether two causes are the same thing.
 func (c *Cause) about(d *Cause) bool {
 	if c.Kind != d.Kind || c.Workspace != d.Workspace || c.Subject != d.Subject || c.Path != d.Path {
 		return false

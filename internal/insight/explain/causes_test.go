@@ -28,7 +28,7 @@ type scene struct {
 	do      func(h *house)        // after the first start
 	bare    bool                  // there is no first start
 	target  string                // <workspace>.<task>
-	which   func(h *house) string // "@<execution>" of it; nil: how it stands
+	which   func(h *house) string // "@<execution>" of it; nil: its present state
 	there   func(h *house) *house // the repository in which why is called; nil: h
 	state   explain.State
 	kind    explain.Kind

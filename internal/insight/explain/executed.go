@@ -446,8 +446,8 @@ func answeredLast(a *history.Attempt, before string) string {
 	return last
 }
 
-// weigh measures how far apart two definitions are by the number of differing parts. A mere change of order weighs
-// least; a part that cannot be compared weighs more than any number of comparable parts.
+// weigh measures the distance of two definitions by the number of differing parts. A mere change of order weighs least;
+// a part that cannot be compared weighs more than any number of comparable parts.
 func weigh(list []Difference) int {
 	n := 0
 	for i := range list {

@@ -11,7 +11,7 @@ import (
 	"e3/internal/insight/history"
 )
 
-// tailBytes is how much of the end of a log is read.
+// tailBytes is the number of bytes that are read at the end of a log.
 const tailBytes = 8 << 10
 
 // failure describes how an attempt ended, with the end of its log and whether its key ever had a success.

@@ -43,7 +43,7 @@ func (w *Explanation) because() string {
 	return text
 }
 
-// same tells whether a cause is the asked-for task's own, under whatever name it ran.
+// same reports whether a cause belongs to the explained task itself, under whatever name it ran.
 func (w *Explanation) same(c *Cause) bool {
 	r := w.Reason
 	for r != nil && r.Before != nil {

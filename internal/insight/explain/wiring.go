@@ -55,7 +55,7 @@ func (x *evidence) run(ws, id string) (*runFacts, error) {
 	return f, nil
 }
 
-// forced tells whether a run was asked to run a task anew.
+// forced reports whether a run was asked to run a task anew.
 func (f *runFacts) forced(task string) bool {
 	return f.force && (f.filter == "" || events.Match(f.filter, task))
 }

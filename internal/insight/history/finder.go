@@ -39,7 +39,7 @@ type taskFinder struct {
 	name    string
 	byID    map[string]*Attempt
 	lost    []*Attempt                // failures without an execution
-	answers map[string]string         // by run that names the task the execution that answers it in the end, "" where none does
+	answers map[string]string         // by run with events of the task: its final execution, "" if it has none
 	hashes  map[objectstore.Hash]bool // that it has, or had
 }
 
@@ -308,7 +308,7 @@ func (at *Attempt) recorded(e *executions.Execution) {
 			at.MadeBy = d.RunID
 		}
 	}
-	// The execution's record does not say who cancelled it, and why; the run's record does.
+	// The execution's record lacks the user who cancelled it and the reason; the run's record has both.
 	if at.Reason == string(executions.ReasonCancelled) && strings.HasPrefix(said, at.Message) {
 		at.Message = said
 	}

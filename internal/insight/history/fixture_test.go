@@ -154,7 +154,7 @@ func (a *archive) record(k executions.Key, minutes int, value []byte, fields ...
 	})
 	a.must(err)
 	if _, ok := a.records.(memory); !ok {
-		return // folders tell
+		return // the folders are the records
 	}
 	for _, key := range []refstore.Key{{Partition: "TASKS", Sort: k.Task.String()}, {Partition: "INPUTS/" + k.Task.String(), Sort: k.Inputs.String()}} {
 		if _, err := a.Records.Put(a.Context(), refstore.Record{Key: key}); !errors.Is(err, refstore.ErrConflict) {
@@ -210,7 +210,7 @@ func (a *archive) find(task string, change ...func(*history.Query)) []history.At
 
 func deep(q *history.Query) { q.Deep = true }
 
-// line shows an attempt: id, status, runs, who made it, and what is wrong with its record.
+// line formats an attempt: id, status, runs, the run that made it, and the fault of its record.
 func line(x *history.Attempt) string {
 	minutes := func(id string) string {
 		t, err := executions.ParseID(id)

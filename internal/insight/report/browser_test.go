@@ -74,7 +74,7 @@ func (b *browser) dom(page string, flags ...string) (dom string, refused []strin
 	return dom, refused
 }
 
-// colours opens a page and counts how many pixels of the colours that are asked for it shows.
+// colours opens a page and counts its pixels in each of the test's colours.
 func (b *browser) colours(page string, flags ...string) map[color.RGBA]int {
 	b.t.Helper()
 	shot := filepath.Join(b.t.TempDir(), "page.png")

@@ -109,7 +109,7 @@ func (b *builder) logs(rows []row) (*logs, error) {
 	return l, nil
 }
 
-// bad tells whether a task's state makes its log worth reading.
+// bad reports whether a task's state makes its log worth reading.
 func bad(s runview.TaskState) bool {
 	return s == runview.TaskFailed || s == runview.TaskError || s == runview.TaskInterrupted || s == runview.TaskRetrying
 }

@@ -39,7 +39,7 @@ func (f *Fold) End() *events.Event { return f.end }
 // Alive is the time of the last event of the run's own process.
 func (f *Fold) Alive() time.Time { return f.alive }
 
-// Named is how many tasks the events have named.
+// Named is the number of tasks that the events have named.
 func (f *Fold) Named() int { return len(f.tasks) }
 
 // Find returns a task, nil if no event names it. It is valid until the next event that names another task.
@@ -61,7 +61,7 @@ func (f *Fold) All() iter.Seq[*FoldedTask] {
 	}
 }
 
-// Counted tells whether an event has counted tasks that it does not name.
+// Counted reports whether an event has counted tasks that it does not name.
 func (f *Fold) Counted() bool { return f.created > 0 || f.proven > 0 }
 
 // Bulk reports whether an event stands for many cached tasks without naming them: see Runs.Expand.

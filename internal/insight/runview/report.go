@@ -21,7 +21,7 @@ type Report struct {
 	Process    *events.Process    // that ran it; nil if unknown; set by Report and List
 	By         string             // user@host that cancelled it; set by Report and List
 	Why        string             // the reason for the cancellation, or the signal; set by Report and List
-	Filter     string             // what it was asked for, "" is all; as Report and List tell
+	Filter     string             // selected tasks, "" for all; set by Report and List
 	// PackageHash is the hash of the run's package object, by its first event; set by Report and List.
 	PackageHash string
 	// Live means that the run's process is active. A run that is recorded as running and is not live was interrupted:
@@ -62,7 +62,7 @@ type TaskReport struct {
 	Task        string
 	State       TaskState
 	ExecutionID string // "" where nothing was executed
-	Key         string // of the execution; "" where only a look at the executions tells
+	Key         string // of the execution; "" if only the executions have it
 	StartedAt   time.Time
 	Duration    time.Duration // of the execution, even of an earlier run; of a running one, until now
 	Attempt     int64         // 0 where nothing was executed in this run

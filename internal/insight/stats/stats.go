@@ -193,7 +193,7 @@ func (f *folder) begin(e *events.Event) {
 	}
 }
 
-// selected tells whether a run is asked for that began with an event.
+// selected reports whether a run is asked for that began with an event.
 func (f *folder) selected(e *events.Event) bool {
 	return (f.o.Workspace == "" || f.o.Workspace == e.Workspace) && !e.Time.Before(f.o.Since) && (f.o.Until.IsZero() || e.Time.Before(f.o.Until))
 }

@@ -29,7 +29,7 @@ import (
 	"e3/internal/pkgref"
 )
 
-// flushWithin is how long the end of a run waits for a collector.
+// flushWithin bounds the wait for a collector at the end of a run.
 const flushWithin = 2 * time.Second
 
 // maxText bounds a text in an attribute.

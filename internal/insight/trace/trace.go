@@ -36,7 +36,7 @@ type Stores struct {
 // maxFlows bounds the arrows between tasks: each takes some 250 bytes, and viewers draw no more in reasonable time.
 const maxFlows = 50_000
 
-// Write writes the timeline of a run of a workspace, and returns how many attempts are in it. A run without events is
+// Write writes the timeline of a run of a workspace, and returns the number of attempts in it. A run without events is
 // taken from its record and those of its executions that have times.
 func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *runview.Report) (attempts int, err error) {
 	t := &timeline{report: run, open: map[string]int{}, ready: map[string]time.Time{}}

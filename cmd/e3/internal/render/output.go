@@ -70,7 +70,7 @@ func (o *Output) Safe() *term.SafeWriter {
 	return &term.SafeWriter{To: o.Stdout, Colors: o.Style() != term.Style{}}
 }
 
-// ToTerminal tells whether standard output is a terminal.
+// ToTerminal reports whether standard output is a terminal.
 func (o *Output) ToTerminal() bool { return term.Of(o.Stdout) != nil }
 
 // Style returns the colours for standard output.

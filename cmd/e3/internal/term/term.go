@@ -20,7 +20,7 @@ func Of(w io.Writer) *os.File {
 	return nil
 }
 
-// Smart tells whether control sequences can be written to w.
+// Smart reports whether control sequences can be written to w.
 func Smart(w io.Writer, getenv func(string) string) bool {
 	f := Of(w)
 	return f != nil && getenv("TERM") != "dumb" && sequences(f)
@@ -36,7 +36,7 @@ func Width(w io.Writer) int {
 	return 80
 }
 
-// ASCII tells whether non-ASCII characters may be shown wrongly, on a screen or after a pipe: by the locale, or by a
+// ASCII reports whether non-ASCII characters may be shown wrongly, on a screen or after a pipe: by the locale, or by a
 // terminal that is known to have few characters.
 func ASCII(getenv func(string) string) bool {
 	switch getenv("TERM") {
