@@ -30,7 +30,7 @@ func (m *importer) check(ctx context.Context) error {
 		return err
 	}
 	if m.res.Verdict.Trust != settings.Unsigned {
-		m.sums.close() // no entry may be read from here on that the signature has not covered
+		m.sums.close() // from here on, reading an entry that was not in the signed list is an error
 	}
 	if m.pkg.Name == "" {
 		return refused("", "it holds no package, so it is no export of e3")

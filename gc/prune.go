@@ -57,13 +57,12 @@ type PrunedTask struct {
 	N    int64
 }
 
-// Prune removes executions from the cache by the rules. It never removes one that runs, that the current run of a
-// workspace names, that would be a hit for a start of a workspace or of a registered package with its defaults, or that
-// is pinned. If it cannot find out which these are, it prunes nothing. It removes the records; a collection removes the
-// objects.
+// Prune removes executions from the cache by the rules. It never removes a protected execution (see Shield): one that
+// runs, is pinned, is named by the current run of a workspace, or would be a hit for a start. If it cannot find the
+// protected executions, it prunes nothing. It removes the records; a collection removes the objects.
 //
-// It is safe beside any other use of the repository: a process that found an execution before its removal may publish
-// its output, which the tombstone keeps until then.
+// It is safe beside any other use of the repository. A process that found an execution before its removal may still
+// publish the output: a collection keeps the objects of tombstones for processes that were live at the removal.
 func Prune(ctx context.Context, s PruneStores, o PruneOptions) (*Pruned, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -135,8 +134,8 @@ func (p *pruner) protect(ctx context.Context) error {
 	return nil
 }
 
-// snapshots removes packages that exports made of workspaces from the register, unless a workspace has them deployed. A
-// package that is deployed meanwhile is kept by its workspace.
+// snapshots removes from the register the packages that exports made of workspaces, unless a workspace has deployed
+// them. A package that is deployed meanwhile is kept by its workspace.
 func (p *pruner) snapshots(ctx context.Context) error {
 	packages, err := p.Workspaces.Packages.List(ctx)
 	if err != nil {

@@ -24,8 +24,8 @@ type Rules struct {
 	// MaxSize removes the oldest executions until the objects that only the cache holds have at most this many bytes.
 	// 0: no such rule.
 	MaxSize int64
-	// Snapshots removes packages from the register that exports made of workspaces and that no workspace here has
-	// deployed. These then protect no executions any more.
+	// Snapshots also prunes the register: it removes the packages that exports made of workspaces, unless a workspace
+	// here has deployed them. Such packages then protect no executions any more.
 	Snapshots bool
 }
 
@@ -43,7 +43,7 @@ func (r *Rules) Validate() error {
 	return nil
 }
 
-// A Shield is what protects an execution from being pruned.
+// A Shield is a reason that protects an execution from being pruned.
 type Shield uint8
 
 // The shields, strongest first.

@@ -12,8 +12,8 @@ import (
 	"e3/workspace"
 )
 
-// sayDeployed reports unexpected effects of deploying a package file: whose deployment it replaced, the workspace that
-// it went to if that is not the one of its name, and that its name has changed.
+// sayDeployed reports unexpected effects of deploying a package file: a replaced deployment of another machine, a
+// workspace of another name than the file's, and a changed name.
 func sayDeployed(a *app, location, ws string, built *workspace.Built) {
 	if e := built.Over; e != nil {
 		a.Notef("Workspace %s %s; from now on it follows yours", human.Line(ws), human.Line(e.String()))

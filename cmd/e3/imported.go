@@ -9,7 +9,7 @@ import (
 	"e3/internal/human"
 )
 
-// stepJSON is an export and import that something passed through, for programs.
+// stepJSON is one export and import in the history of a run or an execution, for programs.
 type stepJSON struct {
 	By         string      `json:"by"`
 	Repository string      `json:"repository"`

@@ -12,7 +12,7 @@ import (
 // JobRoots enumerates the objects that unfinished jobs need: the task object, and the inputs with their content. Any
 // of them may be missing: then the job fails. The job's run may be gone.
 func (s *Stores) JobRoots(ctx context.Context, sink Sink) error {
-	shapes := map[objectstore.Hash]TaskShape{} // runs have many jobs of few tasks, or few jobs
+	shapes := map[objectstore.Hash]TaskShape{} // so that many jobs of one task read its object once
 	q := queue.New(s.Records, nil, queue.Options{Now: time.Now})
 	for j, err := range q.Unfinished(ctx) {
 		if errors.Is(err, queue.ErrMalformed) {

@@ -15,9 +15,9 @@ import (
 // references follows every reference. Most repositories have no fault, so one walk reads each object once. Only if it
 // finds a fault, a second walk finds all owners that need the object, and the way in which they need it.
 //
-// If an object was broken before the second walk read an owner, and is broken after it, it is a fault of that owner:
-// a collection removes an object only after its references have gone, and a new reference is written only after its
-// object was put.
+// If an object is broken both before and after the second walk reads an owner, it is a fault of that owner. For a
+// collection removes an object only after its references are gone, and a new reference is written only after its object
+// was put.
 func (v *verifier) references(ctx context.Context) error {
 	v.progress(Progress{Phase: Following})
 	b, err := v.broken(ctx)

@@ -174,8 +174,8 @@ func (r *rerun) task(ctx context.Context, t *record.PackageTask, leaf record.Lea
 	return a, d.file(was, a.Is.Output)
 }
 
-// origin finds the execution that a dataset comes from: the task's in the latest run, or else the latest success of
-// the task with that output. nil: there is none.
+// origin finds the execution that made a dataset: the execution of the task in the latest run, or else the latest
+// success of the task with that output; nil if there is none.
 func (r *rerun) origin(ctx context.Context, t *record.PackageTask, leaf record.Leaf) (*executions.Execution, error) {
 	fits := func(e *executions.Execution) bool { return e.State == record.Success && e.OutputHash == leaf.Hash }
 	var found *executions.Execution

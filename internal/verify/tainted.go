@@ -15,9 +15,9 @@ import (
 	"e3/refstore"
 )
 
-// An execution is doubtful if its command may have read wrong bytes: it was made here by an e3 that did not check
-// reads (record.Detail.Checked), and an object that it read is damaged, or was when a repair found it. An execution
-// that read the output of a doubtful one is doubtful too, unless another success vouches for that output.
+// An execution is doubtful if its command may have read wrong bytes. That is so if an e3 that did not check reads made
+// it here (record.Detail.Checked), and if an object that it read is damaged, or was damaged before a repair. An
+// execution that read the output of a doubtful one is doubtful too, unless another success vouches for that output.
 
 // suspect notes an object that an earlier repair found damaged. That repair rejected only the object's producer.
 func (v *verifier) suspect(e *executions.Execution) {

@@ -12,8 +12,8 @@ import (
 // ErrInjected is the default error of Faulty.
 var ErrInjected = errors.New("injected fault")
 
-// Faulty wraps a store and fails one call of its methods, counted together from 1. A test runs its subject with Nth =
-// 1, 2, 3… until Fired returns false.
+// Faulty wraps a store and fails one call. Calls of all methods are counted together, from 1. A test runs its subject
+// with Nth = 1, 2, 3… until Fired returns false.
 type Faulty struct {
 	Store objectstore.Store
 

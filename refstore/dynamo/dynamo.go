@@ -18,8 +18,9 @@
 // # Faults
 //
 // After throttling, a server fault or a broken connection, a request is retried with exponential backoff and full
-// jitter, within the context and [Options.Patience]; after an unknown host name, only if the server has answered under
-// it before. The SDK's own retries are off, because they do not report whether a failed attempt may have taken effect.
+// jitter, within the context and [Options.Patience]. After an unknown host name it is retried only if the server has
+// answered under that name before. The SDK's own retries are off, because they do not report whether a failed attempt
+// may have taken effect.
 package dynamo
 
 import (

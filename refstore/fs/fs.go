@@ -12,9 +12,9 @@
 //
 // Every file is written aside, in the session's folder under tmp/, and renamed into place. A crash leaves the old state
 // or the new one, and files under tmp/ that [Store.Sweep] removes. There are two exceptions, for a few microseconds
-// each: a record with fields that is updated has new fields before it has its new value (as [refstore.Store] allows);
-// and side fields of a record that is one plain file lie in a folder "<file>~", which a crash within creation or
-// deletion may leave without its record. Readers ignore that folder, and the next creation of the record removes it.
+// each. An update of a record with fields writes new fields before the new value (as [refstore.Store] allows). And the
+// side fields of a record that is one plain file are in a folder "<file>~", which a crash during creation or deletion
+// may leave without its record. Readers ignore that folder, and the next creation of the record removes it.
 //
 // An EXECUTION record is a folder, built aside and renamed: its creation is atomic over value and fields, takes no lock
 // and syncs nothing, because it is the hot path of a cold run. Creation of other records takes no lock either, unless
@@ -26,9 +26,9 @@
 // than the one it replaces, and checks the time that the file system has stored. So versions never recur while a record
 // exists, whatever the clock does and however coarse the stored times are. A deletion first raises the floor of its
 // lock file to the deleted time, and a creation takes a time above the floor; so versions do not recur after deletion
-// and re-creation either. As creation takes no lock, a creation that has read the floor while a deletion of the same
-// key is under way may take a time below the new floor; for a version to recur then, the clock must have been set back
-// in between, and time, inode and size must all be those of an earlier version.
+// and re-creation either. One gap remains, because creation takes no lock: a creation that reads the floor during a
+// deletion of the same key may take a time below the new floor. A version can then recur only if the clock was set back
+// in between, and if time, inode and size are all those of an earlier version.
 //
 // On a network file system, versions are compared by an open file, and a name that is not found is looked up again
 // (network.go), since the client caches attributes and the absence of names.

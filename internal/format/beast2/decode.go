@@ -181,7 +181,7 @@ func (d *decoder) container(s *shape) Value {
 	}
 }
 
-// enter notes a container before its content is read, which may refer to it.
+// enter notes a container. It is called before its content is read, since the content may refer to the container.
 func (d *decoder) enter(v Value, s *shape) {
 	d.seen = append(d.seen, seenContainer{d.in.off, v, s})
 }

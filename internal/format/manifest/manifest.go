@@ -18,10 +18,10 @@
 //	train[depth=4,lr=*]       some of the items, likewise
 //	features[region]          the item with the same value as this item of the task's own dimension "region"
 //
-// Brackets and entry combine: train[*].metrics. With several dimensions each must be selected, by
-// "dimension=value" or by the bare name of a dimension that both tasks have; a lone "*" selects all items.
-// A value in brackets that names one of the task's own dimensions always means the task's own item, so a
-// word that is both such a dimension and an item of the target is refused as ambiguous.
+// Brackets and entry combine: train[*].metrics. With several dimensions each must be selected, by "dimension=value" or
+// by the bare name of a dimension that both tasks have; a lone "*" selects all items. A value in brackets that names
+// one of the task's own dimensions always means the task's own item. If the word is also an item of the target, it is
+// refused as ambiguous.
 //
 // # Staging
 //

@@ -6,13 +6,14 @@ import (
 	"slices"
 )
 
-// The layout is that of Sugiyama: depths by the longest path, long edges cut into segments between neighbouring depths,
-// an order within each depth that crosses few edges, then coordinates that keep the order and hardly lengthen edges.
-// Depth runs from left to right, because labels are wide and low.
+// The layout is that of Sugiyama, in four steps. Depths are those of the longest paths. Long edges are cut into
+// segments between neighbouring depths. Within each depth, an order with few crossings is found. Then coordinates are
+// chosen that keep this order and hardly lengthen edges. Depth runs from left to right, because labels are wide and
+// low.
 //
-// The implementation is e3's own. github.com/nikolaydubina/go-graph-layout v0.2.0 was tried: it takes exponential time
-// to find the depths (26 diamonds in a row: 14 s), its order within a depth differs from run to run and is logged to
-// standard error, its coordinates ignore the nodes' sizes, and it also needs a numerical library.
+// The implementation is e3's own. github.com/nikolaydubina/go-graph-layout v0.2.0 was tried. It takes exponential time
+// to find the depths (26 diamonds in a row: 14 s). Its order within a depth differs from run to run, and is logged to
+// standard error. Its coordinates ignore the nodes' sizes. It also needs a numerical library.
 
 // maxBends bounds the bends of long edges. If there would be more, the longest edges are drawn straight.
 const maxBends = 20_000

@@ -29,9 +29,9 @@ func ignoreNoRun(err error) error {
 	return err
 }
 
-// elsewhere finds a success to compare with for a task that has none of its own: the same task object under another
-// name or in another workspace, a task of the same name in another workspace, or one that the package had and that ran
-// the same command.
+// elsewhere finds a success to compare with, for a task without a success. It looks for the same task object under
+// another name or in another workspace, a task of the same name in another workspace, or a former task of the package
+// with the same command.
 func (x *explaining) elsewhere(s *side, most int) (*side, string, error) {
 	list, err := x.sameObject(s)
 	if err != nil {

@@ -311,7 +311,8 @@ func (x *explaining) makers(ws, task, entry string, content objectstore.Hash) ([
 }
 
 // makerBefore is the maker of the content that was read before, to be compared with made. If several executions left
-// that content, it is the one nearest to made, since further differences of the rest did not change the content.
+// that content, it is the one with the fewest differences from made. Further differences of the others are irrelevant,
+// because they did not change the content.
 func (x *explaining) makerBefore(was, is *side, task, entry string, content objectstore.Hash, made *history.Attempt) (*history.Attempt, error) {
 	best, err := x.maker(was, task, entry, content)
 	if best == nil || err != nil {
