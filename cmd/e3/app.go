@@ -159,7 +159,7 @@ func (a *app) sendOffline(ctx context.Context, location string, r *repo.Repo) er
 	return nil
 }
 
-// outlast is for how long a command that runs tasks waits for a store that does not answer.
+// outlast bounds the time for which a command that runs tasks waits for a store that does not answer.
 const outlast = 24 * time.Hour
 
 // openOutlasting is openWith for a command that waits for a store that does not answer, because what it runs goes on

@@ -20,7 +20,7 @@ import (
 // put. Implementations retry failed requests themselves.
 type Blobs interface {
 	PutBlob(ctx context.Context, name string, data []byte) error
-	// OpenBlob reads from offset on, which is not beyond the end.
+	// OpenBlob reads from offset on. offset is at most the size of the blob.
 	OpenBlob(ctx context.Context, name string, offset int64) (io.ReadCloser, error)
 	// DeleteBlob succeeds if there is no such blob.
 	DeleteBlob(ctx context.Context, name string) error

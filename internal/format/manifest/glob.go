@@ -104,9 +104,8 @@ func globAccepts(parts []string, at []int) bool {
 	return len(at) > 0 && at[len(at)-1] == len(parts)
 }
 
-// matchPart matches one part of a path with * and ?. On a mismatch only the latest * takes one more character. This is
-// sufficient: whatever the pattern could match after an earlier * took more, it can also match after the latest * takes
-// more.
+// matchPart matches one part of a path with * and ?. On a mismatch only the latest * takes one more character. Earlier
+// ones need no retry: a longer match of theirs only leaves less of the name for the latest one.
 func matchPart(pattern, name string) bool {
 	star, retry := -1, 0
 	p, n := 0, 0

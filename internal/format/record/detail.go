@@ -81,7 +81,7 @@ const checkedSuffix = "+checked"
 // begunSuffix precedes Detail.Begun.
 const begunSuffix = "+begun."
 
-// isID tells whether a text has the form of an execution's id.
+// isID reports whether a text has the form of an execution's id.
 func isID(text string) bool {
 	id, err := uuid.Parse(text)
 	return err == nil && id.String() == text
