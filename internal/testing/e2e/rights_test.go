@@ -333,7 +333,7 @@ func TestRights(t *testing.T) {
 	for _, role := range []string{"reader", "writer", "administrator"} {
 		p := rightsPolicy(t, "team", role)
 		for _, part := range p.Parts() {
-			if !r.used[part] {
+			if !r.used[part] && part != "RemoveRecords BLOCK/team/*" { // blocks of an older e3 are removed there
 				t.Errorf("%s.json grants what no command uses: %s", role, part)
 			}
 		}
