@@ -7,6 +7,7 @@ import (
 	"io"
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -178,6 +179,9 @@ func (m *importer) importRun(ctx context.Context) error {
 		if err := m.importEvents(ctx, eventsKey(run.WorkspaceName, run.RunID)); err != nil {
 			return err
 		}
+		if err := m.recordRun(ctx, run.WorkspaceName, run.RunID); err != nil {
+			return err
+		}
 		if m.events.last > 0 {
 			fields = append(fields, refstore.Field{Name: workspace.FieldEvents, Value: fmt.Appendln(nil, m.events.last)})
 		}
@@ -186,6 +190,17 @@ func (m *importer) importRun(ctx context.Context) error {
 		return nil
 	}
 	_, err = m.repo.Records.Put(ctx, refstore.Record{Key: key, Value: run.Encode(), Version: here.Version, Fields: fields})
+	return err
+}
+
+// recordRun has the journal of the workspace tell of the run, whose events are whole, once.
+func (m *importer) recordRun(ctx context.Context, ws, run string) error {
+	at, err := events.Recorded(ctx, m.repo.Records, ws)
+	if err != nil || at[run] > 0 {
+		return err
+	}
+	_, err = events.AppendJournal(ctx, m.repo.Records, ws, func() time.Time { return m.now }, events.Event{
+		Type: events.RunRecorded, Data: &events.Data{Run: run, Reason: events.ReasonImported}})
 	return err
 }
 

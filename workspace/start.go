@@ -157,6 +157,7 @@ type run struct {
 	version refstore.Version // of rec, as this run has put it
 	closed
 	log    *events.Log
+	place  int64 // of the run in the journal
 	began  time.Time
 	inputs string // hash of the inputs node
 	tasks  string // hash of the tasks node at the beginning
@@ -265,7 +266,10 @@ func (r *run) begin(ctx context.Context, inputs string, proof *provenRun) error 
 	}
 	r.log = events.Create(r.w.states.Records, r.ws, id, r.w.states.Now)
 	if r.o.OnEvent != nil {
-		r.log.Tell(r.o.OnEvent)
+		r.log.Tell(func(e events.Event) {
+			e.Cursor = events.Cursor{Journal: r.place, Run: e.Run, Seq: e.Seq}.String()
+			r.o.OnEvent(e)
+		})
 	}
 	context.AfterFunc(r.lock.lasting, func() { r.log.Stop(context.Cause(r.lock.lasting)) })
 	r.id.Store(&id)
@@ -282,6 +286,12 @@ func (r *run) remember(p *provenRun) {
 }
 
 func (r *run) emit(e events.Event) { r.log.Emit(e) }
+
+// recorded has the journal tell of the run, before it has events.
+func (r *run) recorded(ctx context.Context) (err error) {
+	r.place, err = events.RecordRun(ctx, r.w.states.Records, r.ws, r.rec.RunID, r.w.states.Now)
+	return err
+}
 
 func (r *run) emitStarted() {
 	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
@@ -306,6 +316,9 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 	}
 	ctx = r.lock.lasting // nothing is left to be called off, and a run that is on record comes to its end
 	if err := r.write(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.recorded(ctx); err != nil {
 		return nil, err
 	}
 	r.emitStarted() // now that the run is on record, which readers of its events look for
@@ -384,8 +397,11 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	if err := r.put(ctx, r.w.states.Records.Put); err != nil {
 		return nil, err
 	}
-	r.emitStarted()
 	// A run that is on record comes to its end below, even when it is cancelled now.
+	if err := r.recorded(r.lock.lasting); err != nil {
+		return nil, err
+	}
+	r.emitStarted()
 	if r.old, err = r.w.cleaner.deleteRuns(r.lock.lasting, r.ws, r.old, r.state.CurrentRunID); err != nil {
 		return nil, err
 	}

@@ -22,11 +22,12 @@ import (
 )
 
 type eventsOptions struct {
-	run, task, worker, execution, since, until string
-	types                                      []string
-	failed, follow, ndjson                     bool
-	last                                       int
-	from                                       int64
+	run, task, worker, execution, since, until, after string
+	types                                             []string
+	failed, follow, ndjson                            bool
+	last                                              int
+	from                                              int64
+	cursor                                            events.Cursor // after
 }
 
 func newEvents(a *app) *cobra.Command {
@@ -34,14 +35,15 @@ func newEvents(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events [repo] [workspace[.task]]",
 		Short: "Show what has happened, or what happens",
-		Long: `Show the events of all runs, of the runs of a workspace (also of a removed one), or of a task. Runs are shown in the order
-in which they began. Times are local.
+		Long: `Show the events of all runs, of the runs of a workspace (also of a removed one), or of a task. Runs of a workspace are shown in
+the order in which they were recorded, those of several in that in which they began. Times are local.
 
 A task is given by its name or by a pattern of * and ?. The exact name also finds events that cover many tasks proven to be
 unchanged, unless the run has events of its own for the task.
 
 -f shows events as they happen: of the latest run, or of all since --since, and of each later run, until Ctrl-C; with --run, until
-that run ends. With --json the output is one document {"events": […]}; with --ndjson or -f each line is an event, as "e3 start
+that run ends. With --after it goes on behind an event that was printed: over all runs, in the order in which they were recorded,
+without loss or repeats. With --json the output is one document {"events": […]}; with --ndjson or -f each line is an event, as "e3 start
 --json" writes it.
 
 Events are kept for as long as the setting events-retention says; "e3 events clean" removes them earlier.`,
@@ -76,6 +78,7 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
 	f.IntVarP(&o.last, "last", "n", 0, "only so many, the last ones; 0 is all")
 	f.BoolVarP(&o.follow, "follow", "f", false, "show events as they happen")
 	f.Int64Var(&o.from, "from", 0, "with --run or -f: from this number of the run on")
+	f.StringVar(&o.after, "after", "", "what was recorded after the event with this cursor, which --json, --ndjson and e3 start --json print")
 	f.BoolVar(&o.ndjson, "ndjson", false, "one JSON object a line")
 	types := make([]string, 0, len(events.Types()))
 	for _, t := range events.Types() {
@@ -119,7 +122,7 @@ func eventWorkspaces(ctx context.Context, r *repo.Repo) ([]string, error) {
 // eventFilter turns the arguments and flags into what they mean.
 func eventFilter(a *app, cmd *cobra.Command, name string, o *eventsOptions) (f events.Filter, err error) {
 	flags := cmd.Flags()
-	for _, name := range []string{"run", "task", "worker", "execution", "since", "until"} {
+	for _, name := range []string{"run", "task", "worker", "execution", "since", "until", "after"} {
 		if flags.Changed(name) && flags.Lookup(name).Value.String() == "" {
 			return f, usagef("--%s must not be empty", name)
 		}
@@ -127,7 +130,7 @@ func eventFilter(a *app, cmd *cobra.Command, name string, o *eventsOptions) (f e
 	ws, task, ofTask := strings.Cut(name, ".")
 	f = events.Filter{
 		Workspace: ws, Run: strings.ToLower(o.run), Task: o.task, Worker: o.worker, Execution: strings.ToLower(o.execution),
-		Failed: o.failed, Last: o.last, FromSeq: o.from,
+		Failed: o.failed, Last: o.last, FromSeq: o.from, Cursors: true,
 	}
 	if ofTask {
 		if flags.Changed("task") {
@@ -164,6 +167,19 @@ func eventFilter(a *app, cmd *cobra.Command, name string, o *eventsOptions) (f e
 		return f, usagef("--from counts from 1")
 	case flags.Changed("from") && o.run == "" && !o.follow:
 		return f, usagef("--from is a number in a run: it needs --run, or -f")
+	}
+	if o.after != "" {
+		if ws == "" {
+			return f, usagef("--after is a place in the events of one workspace: name it")
+		}
+		if o.cursor, err = events.ParseCursor(o.after); err != nil {
+			return f, usagef("--after: %v", err)
+		}
+		for _, other := range []string{"run", "from", "last"} {
+			if err := alternatives(cmd, "after", other); err != nil {
+				return f, err
+			}
+		}
 	}
 	return f, alternatives(cmd, "follow", "until")
 }
@@ -206,13 +222,16 @@ func runEvents(ctx context.Context, a *app, location string, f events.Filter, o 
 	}
 	f.HasTask = hasTask(r, f.Task)
 	if o.follow {
-		return followEvents(ctx, a, r, f, out)
+		return followEvents(ctx, a, r, f, o, out)
+	}
+	list := events.Query(ctx, r.Records, f)
+	if o.after != "" {
+		list = events.ReadRecorded(ctx, r.Records, f, events.RecordedOptions{After: o.cursor})
 	}
 	var fault error
-	for e, err := range events.Query(ctx, r.Records, f) {
-		var damage *events.DamagedError
+	for e, err := range list {
 		switch {
-		case errors.As(err, &damage):
+		case errors.As(err, new(*events.DamagedError)), errors.As(err, new(*events.JournalError)):
 			out.damaged = append(out.damaged, err.Error())
 		case err != nil:
 			fault = errors.Join(fault, err)
@@ -310,16 +329,20 @@ func missingTask(ctx context.Context, r *repo.Repo, f *events.Filter) string {
 }
 
 // followEvents prints events as they come.
-func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, out *eventOutput) error {
+func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o *eventsOptions, out *eventOutput) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	gone := make(chan struct{})
 	if f.Run != "" {
 		go r.Workspaces.WatchRun(ctx, f.Workspace, f.Run, func() { close(gone) })
 	}
-	o := events.FollowOptions{Latest: f.Run == "" && f.Since.IsZero(), Until: gone}
+	latest := f.Run == "" && f.Since.IsZero()
+	list := events.WithCursors(ctx, r.Records, events.FollowAll(ctx, r.Records, f, events.FollowOptions{Latest: latest, Until: gone}))
+	if f.Workspace != "" && f.Run == "" && f.FromSeq == 0 && f.Last == 0 {
+		list = events.ReadRecorded(ctx, r.Records, f, events.RecordedOptions{After: o.cursor, Latest: latest && o.after == "", Follow: true})
+	}
 	var fault error
-	for e, err := range events.FollowAll(ctx, r.Records, f, o) {
+	for e, err := range list {
 		var damage *events.DamagedError
 		switch {
 		case errors.As(err, &damage):
@@ -328,6 +351,9 @@ func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, ou
 				rest = "the run has ended; what follows it in its events is shown without -f"
 			}
 			a.Notef("e3: %s; %s", human.Line(err.Error()), rest)
+			continue
+		case errors.As(err, new(*events.JournalError)):
+			a.Notef("e3: %s; see: e3 verify", human.Line(err.Error()))
 			continue
 		case err == nil:
 			err = out.event(&e)

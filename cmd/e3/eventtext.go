@@ -76,7 +76,7 @@ func eventColor(st term.Style, t events.Type) string {
 		return st.Red
 	case events.TaskCompleted, events.RunCompleted:
 		return st.Green
-	case events.TaskRetryScheduled, events.TaskReopened, events.TaskDeferred, events.RunCancelled, events.RunStalled:
+	case events.TaskRetryScheduled, events.TaskReopened, events.TaskDeferred, events.RunCancelled, events.RunStalled, events.TaskOrphaned:
 		return st.Yellow
 	case events.TaskClaimed, events.TaskResumed, events.TaskCached, events.TaskCreated, events.TaskMarkedReady, events.TaskSkipped, events.TaskAbandoned:
 		return st.Dim
@@ -123,6 +123,14 @@ func eventWords(e *events.Event) string {
 		return attempt + "claimed" + byWorker(e)
 	case events.TaskStarted:
 		return attempt + "started" + byWorker(e)
+	case events.TaskOrphaned:
+		return attempt + "its worker is lost: the lease has expired" + byWorker(e)
+	case events.TaskAdopted:
+		return attempt + "goes on" + byWorker(e)
+	case events.RunRecorded:
+		return strings.TrimSpace("run recorded: " + d.Run + " " + d.Reason)
+	case events.JournalMended:
+		return "the journal was damaged; what is lost is replaced"
 	case events.TaskDeferred:
 		if d.BlockType == string(approval.Suspend) {
 			return attempt + "suspended itself: waits for approval" + took

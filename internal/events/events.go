@@ -54,11 +54,15 @@ type Event struct {
 	Execution string    `json:"execution,omitempty"`
 	Worker    string    `json:"worker,omitempty"`
 	Data      *Data     `json:"data,omitempty"`
+
+	// Cursor is the text of the place behind the event, where a reader knows it. It is printed, and not in a log.
+	Cursor string `json:"-"`
 }
 
 // Reasons that decide how an event is understood.
 const (
 	ReasonCrashed  = "crashed"  // emitted by the process that closed the run after its own had died
+	ReasonImported = "imported" // the run was recorded elsewhere, and its events are here as a whole
 	ReasonRejected = "rejected" // a person rejected the task
 )
 
@@ -165,6 +169,9 @@ func Append(b []byte, e *Event) ([]byte, error) {
 			return nil, err
 		}
 		b = append(append(b, `,"data":`...), data...)
+	}
+	if e.Cursor != "" {
+		b = appendText(append(b, `,"cursor":`...), e.Cursor)
 	}
 	return append(b, "}\n"...), nil
 }

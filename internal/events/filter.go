@@ -29,6 +29,8 @@ type Filter struct {
 	FromSeq      int64 // not events with lower numbers
 	Last         int   // only so many, the last ones; 0: all
 
+	Cursors bool // events get their cursors; of [Query] only
+
 	// HasTask reports whether the package with this hash has the task, if that is known. It may be nil.
 	HasTask func(ctx context.Context, packageHash string) (has, known bool)
 }
@@ -36,8 +38,9 @@ type Filter struct {
 // Types are all types that this program writes, in the order in which they may come.
 func Types() []Type {
 	return []Type{
-		RunStarted, TaskCreated, TaskMarkedReady, TaskCached, TaskStarted, TaskCompleted, TaskFailed, TaskRetryScheduled, TaskReopened, TaskSkipped,
-		TaskAbandoned, RunCompleted, RunFailed, RunCancelled, BlockApproved, BlockRejected, BlockWithdrawn, BlockClosed,
+		RunRecorded, RunStarted, TaskCreated, TaskMarkedReady, TaskCached, TaskDeferred, TaskResumed, TaskClaimed, TaskStarted, TaskOrphaned, TaskAdopted,
+		TaskCompleted, TaskFailed, TaskRetryScheduled, TaskReopened, TaskSkipped, TaskAbandoned, RunStalled, RunResumed, RunCompleted, RunFailed,
+		RunCancelled, BlockApproved, BlockRejected, BlockWithdrawn, BlockClosed, JournalMended,
 	}
 }
 

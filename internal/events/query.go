@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,8 @@ func Runs(ctx context.Context, streams refstore.Streams, workspace string) ([]Ru
 	return runs, nil
 }
 
-// Query yields the selected events, run by run in the order of their ids, each run's in order. It scans the logs
+// Query yields the selected events, run by run, each run's in order, and behind it those of the journal that came after it was recorded.
+// Runs of one workspace are in the order in which they were recorded, those of several in that of their ids. It scans the logs
 // without parsing lines that cannot match. So each line is read by itself, whatever its number, and damage in skipped
 // lines is not noticed. The first noticed damage of each run is yielded as a [*DamagedError], and reading goes on
 // after it. Other errors concern one run too, but for those of listing and of ctx, which end the iteration. Memory
@@ -67,13 +69,35 @@ func Query(ctx context.Context, streams refstore.Streams, f Filter) iter.Seq2[Ev
 			yield(Event{}, err)
 			return
 		}
-		q := &query{streams: streams, f: &f, names: naming{streams: streams, f: &f}}
-		runs = slices.DeleteFunc(runs, func(r RunRef) bool { return !strings.HasPrefix(r.Run, f.Run) || f.beganTooLate(r.Run) })
-		if f.Last > 0 {
-			q.last(ctx, runs, yield)
+		j, err := journaled(ctx, streams, &f)
+		if err != nil {
+			yield(Event{}, err)
 			return
 		}
-		for fd := range q.all(ctx, runs) {
+		if f.Workspace != "" { // of several workspaces there is no such order
+			slices.SortStableFunc(runs, func(a, b RunRef) int { return cmp.Compare(j.at[a], j.at[b]) })
+		}
+		q := &query{streams: streams, f: &f, names: naming{streams: streams, f: &f}}
+		runs = slices.DeleteFunc(runs, func(r RunRef) bool { return !strings.HasPrefix(r.Run, f.Run) || f.beganTooLate(r.Run) })
+		j.place(runs)
+		if f.Cursors {
+			yield = j.withCursors(ctx, streams, yield)
+		}
+		for _, err := range j.damaged {
+			if !yield(Event{}, err) {
+				return
+			}
+		}
+		if f.Last > 0 {
+			j.last(ctx, q, runs, yield)
+			return
+		}
+		for _, e := range j.head {
+			if !yield(e, nil) {
+				return
+			}
+		}
+		for fd := range q.all(ctx, runs, j.of) {
 			if fd.bulk {
 				if has, err := q.names.standsFor(ctx, fd.match); err != nil || !has {
 					if err != nil && !yield(Event{}, err) {
@@ -114,7 +138,8 @@ const (
 )
 
 // all scans the runs, several at a time, and yields the results in the order of the runs.
-func (q *query) all(ctx context.Context, runs []RunRef) iter.Seq[found] {
+// After the results of a run come those of the journal that were recorded after it began.
+func (q *query) all(ctx context.Context, runs []RunRef, journal map[RunRef][]Event) iter.Seq[found] {
 	return func(yield func(found) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		var scans sync.WaitGroup
@@ -151,6 +176,7 @@ func (q *query) all(ctx context.Context, runs []RunRef) iter.Seq[found] {
 				})
 			}
 		})
+		next := 0
 		for out := range order {
 			for batch := range out {
 				for _, fd := range batch {
@@ -159,6 +185,12 @@ func (q *query) all(ctx context.Context, runs []RunRef) iter.Seq[found] {
 					}
 				}
 			}
+			for _, e := range journal[runs[next]] {
+				if !yield(found{match: match{Event: e}}) {
+					return
+				}
+			}
+			next++
 		}
 	}
 }

@@ -1,0 +1,208 @@
+package events_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"pgregory.net/rapid"
+
+	"e3/internal/events"
+	"e3/refstore/mem"
+)
+
+// A history is what happens in a workspace: runs one after the other, events of the journal, and imports.
+type history struct {
+	tb    interface{ Fatal(...any) }
+	s     *mem.Store
+	log   *events.Log // of the run at work
+	runs  int
+	wrote []string // what readers must see, once each
+}
+
+func (h *history) must(err error) {
+	if err != nil {
+		h.tb.Fatal(err)
+	}
+}
+
+func (h *history) run() string {
+	h.runs++
+	return fmt.Sprintf("0194fdc2-fa2f-7cc0-81d3-%012d", h.runs)
+}
+
+func (h *history) emit(log *events.Log, run string, typ events.Type) {
+	e := log.Emit(events.Event{Type: typ, Task: "t"})
+	h.must(log.Flush())
+	h.wrote = append(h.wrote, fmt.Sprint(run, " ", e.Seq))
+}
+
+// steps are what may happen next.
+func (h *history) step(kind int, first bool) {
+	switch {
+	case kind == 0 && h.log != nil: // the run ends
+		h.emit(h.log, h.run0(), events.RunCompleted)
+		h.must(h.log.Close())
+		h.log = nil
+	case kind <= 1 && h.log == nil: // another begins; an older e3 does not record it
+		run := h.run()
+		if !first {
+			_, err := events.RecordRun(context.Background(), h.s, ws, run, fixed)
+			h.must(err)
+		}
+		h.log = events.Create(h.s, ws, run, fixed)
+		h.emit(h.log, run, events.RunStarted)
+	case kind == 2 && !first:
+		list, err := events.AppendJournal(context.Background(), h.s, ws, fixed, events.Event{Type: "approved", Task: "t"})
+		h.must(err)
+		h.wrote = append(h.wrote, fmt.Sprint("journal ", list[0].Seq))
+	case kind == 3 && !first:
+		id := fmt.Sprintf("0094fdc2-fa2f-7cc0-81d3-%012d", len(h.wrote)) // before all others
+		log := events.Create(h.s, ws, id, fixed)
+		h.emit(log, id, events.RunStarted)
+		h.emit(log, id, events.RunCompleted)
+		h.must(log.Close())
+		_, err := events.AppendJournal(context.Background(), h.s, ws, fixed, events.Event{Type: events.RunRecorded, Data: &events.Data{Run: id, Reason: events.ReasonImported}})
+		h.must(err)
+	case h.log != nil:
+		h.emit(h.log, h.run0(), events.TaskStarted)
+	}
+}
+
+func (h *history) run0() string { return fmt.Sprintf("0194fdc2-fa2f-7cc0-81d3-%012d", h.runs) }
+
+func nameOf(e *events.Event) string {
+	if e.Run == "" {
+		return fmt.Sprint("journal ", e.Seq)
+	}
+	return fmt.Sprint(e.Run, " ", e.Seq)
+}
+
+// A reader that stops anywhere, and goes on from the cursor of the last event that it was told, sees each event once, whatever
+// is recorded meanwhile.
+func TestCursor(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := &history{tb: t, s: mem.New()}
+		for range rapid.IntRange(0, 8).Draw(t, "before the journal") {
+			h.step(rapid.IntRange(0, 5).Draw(t, "kind"), true)
+		}
+		if h.log != nil { // older starts do not overlap with newer ones
+			h.step(0, true)
+		}
+		var seen []string
+		at := events.Cursor{}
+		for range rapid.IntRange(1, 30).Draw(t, "rounds") {
+			for range rapid.IntRange(0, 4).Draw(t, "steps") {
+				h.step(rapid.IntRange(0, 5).Draw(t, "kind"), false)
+			}
+			most := rapid.IntRange(0, 6).Draw(t, "reads")
+			for e, err := range events.ReadRecorded(context.Background(), h.s, events.Filter{Workspace: ws}, events.RecordedOptions{After: at}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if most--; most < 0 {
+					break
+				}
+				seen = append(seen, nameOf(&e))
+				if at, err = events.ParseCursor(e.Cursor); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for e, err := range events.ReadRecorded(context.Background(), h.s, events.Filter{Workspace: ws}, events.RecordedOptions{After: at}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen = append(seen, nameOf(&e))
+		}
+		// An import beside a run at work is told again to a reader that stopped within it.
+		seen = slices.DeleteFunc(seen, func(s string) bool { return strings.HasPrefix(s, "0094") })
+		want := slices.DeleteFunc(slices.Clone(h.wrote), func(s string) bool { return strings.HasPrefix(s, "0094") })
+		slices.Sort(seen)
+		slices.Sort(want)
+		if !slices.Equal(seen, want) {
+			t.Fatalf("seen are\n%q\nwant\n%q", seen, want)
+		}
+	})
+}
+
+// What is imported is not skipped, though its id is older, and comes when it was recorded, also to a query.
+func TestCursorOfImport(t *testing.T) {
+	h := &history{tb: t, s: mem.New()}
+	for _, kind := range []int{1, 0, 3, 2, 1, 4, 3, 0} {
+		h.step(kind, false)
+	}
+	for name, list := range map[string]func() []string{
+		"reader": func() (list []string) {
+			for e, err := range events.ReadRecorded(t.Context(), h.s, events.Filter{Workspace: ws}, events.RecordedOptions{}) {
+				h.must(err)
+				list = append(list, nameOf(&e))
+			}
+			return list
+		},
+		"query": func() (list []string) {
+			for e, err := range events.Query(t.Context(), h.s, events.Filter{Workspace: ws, Cursors: true}) {
+				h.must(err)
+				at, err := events.ParseCursor(e.Cursor)
+				h.must(err)
+				for next, err := range events.ReadRecorded(t.Context(), h.s, events.Filter{Workspace: ws}, events.RecordedOptions{After: at}) {
+					h.must(err)
+					if nameOf(&next) == nameOf(&e) {
+						t.Errorf("%s comes again after its cursor %s", nameOf(&e), e.Cursor)
+					}
+				}
+				list = append(list, nameOf(&e))
+			}
+			return list
+		},
+	} {
+		got := list()
+		if slices.Sort(got); len(got) != len(h.wrote) {
+			t.Errorf("%s: got %q, want %q", name, got, h.wrote)
+		}
+	}
+}
+
+func TestFollowCursor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &history{tb: t, s: mem.New()}
+		ctx, cancel := context.WithCancel(t.Context())
+		var seen []string
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for e, err := range events.ReadRecorded(ctx, h.s, events.Filter{Workspace: ws}, events.RecordedOptions{Latest: true, Follow: true}) {
+				if err != nil {
+					t.Error(err)
+				}
+				seen = append(seen, nameOf(&e))
+			}
+		}()
+		for _, kind := range []int{1, 4, 2, 0, 2, 1, 4, 3, 4, 0, 1} {
+			h.step(kind, false)
+			synctest.Wait()
+		}
+		cancel()
+		<-done
+		if !slices.Equal(seen, h.wrote) {
+			t.Errorf("seen are\n%q\nwant\n%q", seen, h.wrote)
+		}
+	})
+}
+
+func TestParseCursor(t *testing.T) {
+	for _, c := range []events.Cursor{{}, {Journal: 7}, {Journal: 7, Run: runID, Seq: 3}, {Run: runID}} {
+		if got, err := events.ParseCursor(c.String()); err != nil || got != c {
+			t.Errorf("%s is read as %+v, %v", c, got, err)
+		}
+	}
+	for _, text := range []string{"", "c1", "c1.", "c1.x", "c1.-1", "c1.01", "c1.1.2", "c1.1.2.", "c1.1.x.r", "c1.1.-1.r", "c1.1.1.a b", "c2.1", "1.1", "c1.1.+2.r"} {
+		if _, err := events.ParseCursor(text); !errors.Is(err, events.ErrCursor) {
+			t.Errorf("%q: got %v, want ErrCursor", text, err)
+		}
+	}
+}
