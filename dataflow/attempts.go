@@ -157,14 +157,14 @@ func (s *scheduler) claimed(c *completion, id, worker string, at time.Time) {
 }
 
 // orphaned is called when the lease of the task's worker has expired. Its command may go on.
-func (s *scheduler) orphaned(c *completion, id string, at time.Time) {
+func orphaned(s *scheduler, c *completion, id string, at time.Time) {
 	if id == c.execution && (c.begun || c.claimed) {
 		s.emit(events.Event{Type: events.TaskOrphaned, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
 	}
 }
 
 // adopted is called when another worker goes on with the task's command.
-func (s *scheduler) adopted(c *completion, id, worker string, at time.Time) {
+func adopted(s *scheduler, c *completion, id, worker string, at time.Time) {
 	if id == c.execution && (c.begun || c.claimed) {
 		c.worker = worker
 		s.emit(events.Event{Type: events.TaskAdopted, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})

@@ -229,7 +229,7 @@ func (s *scheduler) skip(i, because int32) {
 	if t := s.retrying[i]; t != nil && t.Stop() {
 		delete(s.retrying, i)
 	}
-	s.notAgain(*last)
+	notAgain(s, *last)
 	s.failed(i, last.Data.Message)
 }
 

@@ -395,7 +395,7 @@ func (s *scheduler) cancels(err error) bool {
 }
 
 // notAgain tells that a task has failed for good whose next attempt was scheduled. The failure of its last execution is told already.
-func (s *scheduler) notAgain(last events.Event) {
+func notAgain(s *scheduler, last events.Event) {
 	last.Execution, last.Time = "", time.Time{}
 	s.emit(last)
 }
@@ -458,7 +458,7 @@ func (s *scheduler) stop() {
 func (s *scheduler) abandon() {
 	for i := range s.results {
 		if last := s.states[i].tried; last != nil && s.results[i].State == Pending {
-			s.notAgain(*last)
+			notAgain(s, *last)
 			s.failed(int32(i), notRetried)
 		}
 	}

@@ -98,7 +98,8 @@ func findShell(path string) string {
 	return "bash"
 }
 
-// Request asks for the result of a task on given inputs.
+// Request asks for the result of a task on given inputs. Fields: what is asked, and what the caller
+// wants to be told on the way.
 type Request struct {
 	Task       objectstore.Hash
 	Load       func(context.Context) (*record.Task, error) // reads the task object; only called if the command must run
