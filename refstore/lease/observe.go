@@ -133,11 +133,15 @@ func (w *watcher) note(id string, v *view) {
 // undisturbed is since when this process has been able to renew its own session in time. What it saw of others before
 // proves nothing: they may have been as late for the same reason.
 func (w *watcher) undisturbed(now time.Duration) time.Duration {
-	if renewed := time.Duration(w.renewed.Load()); renewed != 0 && now-renewed > w.o.TTL/2 {
+	if renewed := time.Duration(w.renewed.Load()); renewed != 0 && now-renewed > w.tardy() {
 		return now
 	}
 	return time.Duration(w.disturbed.Load())
 }
+
+// tardy is how old a renewal of this process is when an outage that delays it may make others seem dead: they renew each
+// third of a lease.
+func (w *watcher) tardy() time.Duration { return w.o.TTL / 3 * 2 }
 
 // local adds what this machine's kernel knows of the session's process.
 func (w *watcher) local(v view) view {

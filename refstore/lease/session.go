@@ -328,7 +328,7 @@ func (s *session) put(ctx context.Context, rec sessionRecord) error {
 
 // succeeded notes a renewal that was sent at that time.
 func (s *session) succeeded(v refstore.Version, sent time.Duration) {
-	if before := time.Duration(s.sent.Load()); before != 0 && sent-before > s.l.o.TTL/2 {
+	if before := time.Duration(s.sent.Load()); before != 0 && sent-before > s.l.tardy() {
 		s.l.disturbed.Store(int64(s.l.o.Elapsed()))
 	}
 	s.l.watcher.renewed.Store(int64(sent))
