@@ -212,7 +212,7 @@ func TestEventFields(t *testing.T) {
 	for _, typ := range []reflect.Type{reflect.TypeFor[events.Event](), reflect.TypeFor[events.Data](), reflect.TypeFor[events.Process](), reflect.TypeFor[events.Summary]()} {
 		for i := range typ.NumField() {
 			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
-			if !strings.Contains(section, "`"+name+"`") {
+			if name != "-" && !strings.Contains(section, "`"+name+"`") {
 				t.Errorf("the field %s of %s is not in format.md", name, typ)
 			}
 		}

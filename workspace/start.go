@@ -141,6 +141,8 @@ func (w *Runner) Start(ctx context.Context, ws string, o StartOptions) (*RunResu
 }
 
 // run is a run of a workspace while it is being made. It holds the dataflow lock.
+//
+// Fields: the steps from the beginning to the last event share what the steps before have found.
 type run struct {
 	w       *Runner
 	ws      string

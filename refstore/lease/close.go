@@ -12,7 +12,7 @@ import (
 // Close releases all holds and ends the session, within a few seconds. A hold that it cannot release in that time is
 // free once the lease has run out. Later calls fail.
 func (l *Leases) Close() error {
-	ctx, cancel := l.detached(context.Background())
+	ctx, cancel := l.o.detached(context.Background())
 	defer cancel()
 	l.mu.Lock()
 	was, collect := l.closed, l.collect

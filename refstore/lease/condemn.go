@@ -120,7 +120,7 @@ func (c *collection) condemn(ctx context.Context, shard byte, names [][32]byte) 
 		free, err = c.free(ctx, names)
 	}
 	if err != nil { // nothing was deleted yet
-		ctx, cancel := c.l.detached(ctx)
+		ctx, cancel := c.l.o.detached(ctx)
 		defer cancel()
 		return nil, nil, errors.Join(err, remove(ctx))
 	}

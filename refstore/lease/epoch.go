@@ -282,7 +282,7 @@ func (c *collection) answered(ctx context.Context, r refstore.Record) (bool, err
 // end lowers the epoch and removes what it kept. If deletions may still arrive, the epoch stays in force until they
 // have settled, so that sessions go on asking for the lists.
 func (c *collection) end() {
-	ctx, cancel := c.l.detached(context.Background())
+	ctx, cancel := c.l.o.detached(context.Background())
 	defer cancel()
 	c.mu.Lock()
 	unanswered := maps.Clone(c.lists)

@@ -101,9 +101,7 @@ type Leases struct {
 	joining chan struct{} // holds a token while a collection is joined or left by Condemn
 	session atomic.Pointer[session]
 	nonces  atomic.Uint64
-	failure atomic.Pointer[error] // error of the last renewal; nil if it succeeded
-
-	suspension suspension
+	suspension
 
 	mu      sync.Mutex
 	lostErr error
@@ -174,12 +172,12 @@ func New(store refstore.Store, o Options) *Leases {
 }
 
 // Limit is how long this process may rely on the last renewal of its session, from when it was sent.
-func (l *Leases) Limit() time.Duration { return l.limit() }
+func (l *Leases) Limit() time.Duration { return l.o.limit() }
 
-func (l *Leases) limit() time.Duration { return l.o.TTL / 5 * 4 }
+func (o *Options) limit() time.Duration { return o.TTL / 5 * 4 }
 
 // patience bounds calls in the background, and those that must not hang.
-func (l *Leases) patience() time.Duration { return min(l.o.TTL/3, 5*time.Second) }
+func (o *Options) patience() time.Duration { return min(o.TTL/3, 5*time.Second) }
 
 // Pace implements [refstore.Leased].
 func (l *Leases) Pace() (first, most time.Duration) {
@@ -196,8 +194,8 @@ func (l *Leases) Held() error {
 		return err
 	}
 	if s := l.session.Load(); s != nil {
-		if late := l.o.Elapsed() - s.renewed(); late > l.limit() {
-			if l.suspend(late) {
+		if late := l.o.Elapsed() - s.renewed(); late > l.o.limit() {
+			if l.suspend(s.renewed(), late, l.o.limit()) {
 				return fmt.Errorf("session of %s: %w: it was last renewed %v ago", l.own.words(), refstore.ErrSuspended, late.Round(time.Millisecond))
 			}
 			l.lose(fmt.Sprintf("it was last renewed %v ago", late.Round(time.Millisecond)))
@@ -320,8 +318,8 @@ func readOnly(err error) error {
 }
 
 // detached is a bounded context for work that must be done even if the caller's context has ended.
-func (l *Leases) detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), l.patience())
+func (o *Options) detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), o.patience())
 }
 
 // SessionNow implements [refstore.SessionClock].

@@ -45,7 +45,7 @@ func (h *held) Unlock() error {
 		return nil // the end of the session, on record or due, frees it
 	}
 	s := h.l.session.Load()
-	ctx, cancel := h.l.detached(context.Background())
+	ctx, cancel := h.l.o.detached(context.Background())
 	defer cancel()
 	var err error
 	if h.sole {

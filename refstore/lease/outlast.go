@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"e3/refstore"
@@ -17,6 +18,8 @@ import (
 // process's holds has marked that record before. So if it succeeds, nothing was taken, and the session goes on as if
 // it had been renewed in time. If it finds a mark, the session is lost.
 type suspension struct {
+	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
+
 	mu      sync.Mutex
 	outlast time.Duration // how long a session may be suspended; 0: not at all
 	on      bool
@@ -38,8 +41,7 @@ func (l *Leases) Outlast(most time.Duration) {
 }
 
 // OnSuspension implements [refstore.Outlasting].
-func (l *Leases) OnSuspension(tell func(refstore.Suspension)) (stop func()) {
-	p := &l.suspension
+func (p *suspension) OnSuspension(tell func(refstore.Suspension)) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	id := p.next
@@ -57,25 +59,24 @@ func (l *Leases) OnSuspension(tell func(refstore.Suspension)) (stop func()) {
 	}
 }
 
-// suspend notes that the session was not renewed for so long, and returns whether it may outlast that.
-func (l *Leases) suspend(late time.Duration) bool {
-	p := &l.suspension
+// suspend notes that the session was last renewed at that time, late ago, and reports whether it may outlast that. limit is how
+// late a renewal may be without a suspension.
+func (p *suspension) suspend(renewed, late, limit time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if late > l.limit()+p.outlast {
+	if late > limit+p.outlast {
 		return false
 	}
 	if !p.on {
-		p.on, p.since, p.over = true, l.o.Elapsed()-late, make(chan struct{})
+		p.on, p.since, p.over = true, renewed, make(chan struct{})
 		slog.Debug("suspended", "topic", "leases", "after", late)
-		p.announce(refstore.Suspension{For: late, Err: l.unrenewed()})
+		p.announce(refstore.Suspension{For: late, Err: p.unrenewed()})
 	}
 	return true
 }
 
 // resume ends a suspension after a renewal that was sent at that time.
-func (l *Leases) resume(sent time.Duration) {
-	p := &l.suspension
+func (p *suspension) resume(sent time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.on {
@@ -114,8 +115,8 @@ func (p *suspension) announce(s refstore.Suspension) {
 }
 
 // unrenewed is the failure of the last renewal, if it failed.
-func (l *Leases) unrenewed() error {
-	if failure := l.failure.Load(); failure != nil {
+func (p *suspension) unrenewed() error {
+	if failure := p.failure.Load(); failure != nil {
 		return *failure
 	}
 	return nil

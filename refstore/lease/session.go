@@ -95,7 +95,7 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 		s.end()
 		openSessions.Delete(s.id)
 		// If the record arrives late, it is never renewed.
-		ctx, cancel := l.detached(ctx)
+		ctx, cancel := l.o.detached(ctx)
 		defer cancel()
 		if r, getErr := l.store.Get(ctx, sessionKey(s.id)); getErr == nil {
 			err = errors.Join(err, l.store.Delete(ctx, r.Key, r.Version))
@@ -147,7 +147,7 @@ func (s *session) renewLoop() {
 		// Do not wait for a lost request: its connection backs off for longer than the network was away.
 		patience := s.l.o.TTL / 4
 		if s.l.Held() == nil {
-			patience = min(s.renewed()+s.l.limit()-s.l.o.Elapsed(), patience)
+			patience = min(s.renewed()+s.l.o.limit()-s.l.o.Elapsed(), patience)
 		} else if s.l.final() != nil {
 			return
 		}
