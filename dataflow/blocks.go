@@ -245,6 +245,10 @@ func (s *scheduler) blockDecided(m decidedBlock) {
 		return
 	}
 	h := &s.states[i].history
+	if h.step == b.Resume() && h.cleared == b.Key { // the approval holds for this attempt too, and its events are in the log
+		s.push(i)
+		return
+	}
 	h.step, h.cleared = b.Resume(), b.Key
 	s.emit(events.Event{Type: events.TaskResumed, Task: s.g.Name(i), Data: &events.Data{
 		Block: b.ID, Step: b.Resume(), By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano), Attempt: s.states[i].attempts + 1}})
