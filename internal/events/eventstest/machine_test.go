@@ -141,7 +141,7 @@ func TestMachineRefuses(t *testing.T) {
 		{"another execution suspends itself", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I x=1\ntask.deferred a x=2 block=b", `execution "2"`},
 		{"deferred by nothing", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a", "names no block"},
 		{"resumed by another block", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a block=b\ntask.resumed a block=c", `block "c" is approved`},
-		{"resumed without waiting", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.resumed a block=c", `"a" is ready`},
+		{"resumed without waiting", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I x=1\ntask.resumed a block=c", `"a" is running`},
 		{"started while it waits", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a block=b\ntask.started a attempt=I", `"a" is deferred`},
 		{"the attempt that has suspended itself again", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I x=1\ntask.deferred a x=1 block=b\ntask.resumed a block=b\ntask.started a attempt=I x=2", "attempt 2 is due"},
 		{"an end with one that waits for somebody", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a block=b\nrun.failed", `deferred still, as "a"`},
