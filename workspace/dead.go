@@ -137,7 +137,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err != nil {
 		return current, err
 	}
-	c := &closing{w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, late: map[string]bool{}, alive: f.Alive()}
+	c := &closing{w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, late: map[string]bool{}}
 	if log.Empty() {
 		c.emit(events.Event{Type: events.RunStarted, Data: started(run)})
 	}
@@ -270,7 +270,6 @@ type closing struct {
 	told    map[string]bool // executions whose end was in the log
 	late    map[string]bool // executions that go on
 	waiting int64           // tasks that wait for another attempt, or whose execution goes on
-	alive   time.Time       // the last sign of life of the run, or of an execution of it
 }
 
 func (c *closing) emit(e events.Event) {
@@ -410,9 +409,6 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 			c.emit(events.Event{Type: events.TaskStarted, Time: at, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: crashed(t.Key, t.Attempt)})
 		}
 	}
-	if e.Time.After(c.alive) {
-		c.alive = e.Time
-	}
 	c.emit(e)
 	return nil
 }
@@ -472,8 +468,11 @@ func outcome(end *events.Event, e *executions.Execution) {
 	end.Data.Message, end.Data.ExitCode = e.Message, e.ExitCode
 }
 
-// abandon tells of the tasks that had no turn, or no other.
+// abandon tells of the tasks that had no turn, or no other, unless the log says that already.
 func (c *closing) abandon() {
+	if c.f.Abandons() {
+		return
+	}
 	if n := c.f.Waiting() + c.waiting; n > 0 {
 		c.emit(events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: int(n), Reason: events.ReasonCrashed}})
 	}
@@ -509,7 +508,7 @@ func (c *closing) rebuilt(ws, id string, old *record.Run) *record.Run {
 	if run.StartedAt.IsZero() {
 		run.StartedAt, _ = executions.ParseID(id)
 	}
-	run.CompletedAt = c.alive
+	run.CompletedAt = c.f.Alive()
 	if run.CompletedAt.Before(run.StartedAt) {
 		run.CompletedAt = run.StartedAt
 	}

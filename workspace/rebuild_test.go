@@ -140,7 +140,8 @@ func (c *crashSite) check(run *record.Run, n int) {
 		if err != nil {
 			c.p.t.Fatal(err)
 		}
-		if int(e.Seq) == n {
+		ends := e.Type == events.TaskCompleted || e.Type == events.TaskFailed && e.Data.ExitCode != 0
+		if (int(e.Seq) <= n || ends) && e.Time.After(alive) {
 			alive = e.Time
 		}
 		if e.Type == events.RunFailed && (e.Data.Reason != "crashed" || *e.Data.Summary != events.Summary(run.Summary)) {

@@ -36,7 +36,7 @@ func (f *Fold) Started() *events.Event { return f.started }
 // End is the event that ended the run, nil where none is known.
 func (f *Fold) End() *events.Event { return f.end }
 
-// Alive is the time of the last event of the run's own process.
+// Alive is the time of the last sign of life: an event of the run's own process, or the end of a command of it.
 func (f *Fold) Alive() time.Time { return f.alive }
 
 // Named is the number of tasks that the events have named.
@@ -95,7 +95,7 @@ func (f *Fold) Add(e *events.Event) {
 	if d == nil {
 		d = &events.Data{}
 	}
-	if d.Reason != events.ReasonCrashed {
+	if ofRun := d.Reason != events.ReasonCrashed; (ofRun || ended(e, d)) && e.Time.After(f.alive) {
 		f.alive = e.Time
 	}
 	tasks := min(max(int64(d.Tasks), 0), maxTasks)
@@ -243,6 +243,15 @@ func (f *Fold) Waiting() int64 {
 		}
 	}
 	return max(n, 0)
+}
+
+// Abandons reports whether the log says which tasks have no other turn, because the run ends.
+func (f *Fold) Abandons() bool { return f.gone > 0 }
+
+// ended reports whether an event says when a command ended by itself, also if the process that closes a dead run has written
+// it. An execution that was closed as dead ended before it was found.
+func ended(e *events.Event, d *events.Data) bool {
+	return e.Type == events.TaskCompleted || e.Type == events.TaskFailed && d.ExitCode != 0
 }
 
 // State is the state of the run.
