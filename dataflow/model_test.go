@@ -258,7 +258,8 @@ func TestSchedulerModel(t *testing.T) {
 	walked := map[eventstest.Edge]int{}
 	untrodden := func() (edges []eventstest.Edge) {
 		for _, e := range eventstest.Diagram() {
-			if walked[e] == 0 && e.From != eventstest.Unnamed && !e.Closing() { // nothing is proven here, and no run dies
+			before := e.From == eventstest.Ready && e.Type == events.TaskResumed
+			if walked[e] == 0 && e.From != eventstest.Unnamed && !e.Closing() && !before { // nothing is proven or approved before, and no run dies
 				edges = append(edges, e)
 			}
 		}
