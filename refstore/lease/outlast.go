@@ -55,7 +55,7 @@ func (p *suspension) OnSuspension(tell func(refstore.Suspension)) (stop func()) 
 		delete(p.tell, id)
 		p.mu.Unlock()
 		p.telling.Lock() // no call is under way when stop returns
-		p.telling.Unlock()
+		defer p.telling.Unlock()
 	}
 }
 

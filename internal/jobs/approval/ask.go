@@ -114,7 +114,9 @@ func (b *Blocks) take(ctx context.Context, block *Block, version refstore.Versio
 	if known {
 		return *block, true, b.closeOthers(ctx, block)
 	}
-	found, ok, err := *block, false, error(nil)
+	var found Block
+	var ok bool
+	var err error
 	if block.decided() {
 		found, ok, err = b.act(ctx, block, version)
 	} else {

@@ -235,7 +235,7 @@ func TestReadOnly(t *testing.T) {
 		p := newProject(t, files)
 		p.must("init", "--shared=world")
 		p.start(0)
-		p.uid = nobody // the project stays root's
+		p.uid = nobody                                                             // the project stays root's
 		p.env = append(p.env, "E3_CACHE_DIR="+filepath.Join(t.TempDir(), "cache")) // root's
 		starts(t, p, 1, "keep on this machine what is made: mkdir")
 		p.uid = 0
