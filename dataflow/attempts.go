@@ -134,7 +134,7 @@ func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration, 
 }
 
 // Executor.Do calls the methods below, one call at a time. So nothing else touches the completion before it comes
-// back. What happened on another machine is told late: its event has the time when it happened, zero for now.
+// back. An event of another machine comes late: it has the time when it happened; zero means now.
 
 // started is called when the command of an execution is about to start.
 func (s *scheduler) started(c *completion, id string, at time.Time) {

@@ -290,7 +290,7 @@ func (s *scheduler) dropBlocks() {
 }
 
 // closeBlocks ends the wait for decisions, and closes what waited for earlier runs about other inputs of tasks that are
-// settled now. What waits goes on to wait. A process that has lost the run's lease must not write.
+// settled now. Blocks of tasks that wait stay. A process that has lost the run's lease must not write.
 func (s *scheduler) closeBlocks() error {
 	s.dropBlocks()
 	s.deferral.watcher.Wait()

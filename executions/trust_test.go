@@ -242,7 +242,7 @@ func TestWaiterTakesNothingUntrusted(t *testing.T) {
 	}
 }
 
-// What a worker has made counts for a run whose own results count only if the worker's key is trusted.
+// A worker's result counts for a run with a trusted key only if the worker's key is trusted too.
 func TestWorkersMustBeTrusted(t *testing.T) {
 	trusted, other := newKey(t, "ci"), newKey(t, "dev")
 	for _, test := range []struct {

@@ -83,7 +83,7 @@ func (a *app) openOffline(ctx context.Context, location string, mode repo.Overla
 }
 
 // openToStart opens a repository for a start. Without the right to write, or if it is not to be used, what the start
-// makes is kept in an overlay on this machine, and it says so. What was made offline before is sent.
+// makes is kept in an overlay on this machine, and it says so. The results of earlier offline starts are sent.
 func (a *app) openToStart(ctx context.Context, location string, readOnly, offline bool) (*repo.Repo, error) {
 	if offline {
 		r, err := a.openOffline(ctx, location, repo.KeepOverlay)
@@ -118,7 +118,7 @@ func (a *app) openToStart(ctx context.Context, location string, readOnly, offlin
 }
 
 // leaveOverlay sends what this machine has made offline, and ends the use of its overlay, as the repository can be
-// written. What cannot be sent stays for the next start.
+// written. Results that cannot be sent stay for the next start.
 func (a *app) leaveOverlay(ctx context.Context, location string, r *repo.Repo) error {
 	if r.Unsent() {
 		if err := a.sendOffline(ctx, location, r); err != nil {

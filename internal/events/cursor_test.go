@@ -130,7 +130,7 @@ func TestCursor(t *testing.T) {
 	})
 }
 
-// What is imported is not skipped, though its id is older, and comes when it was recorded, also to a query.
+// An imported run is not skipped, though its id is older. It comes when it was recorded, also to a query.
 func TestCursorOfImport(t *testing.T) {
 	h := &history{tb: t, s: mem.New()}
 	for _, kind := range []int{1, 0, 3, 2, 1, 4, 3, 0} {

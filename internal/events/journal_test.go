@@ -188,7 +188,7 @@ func (s *tearing) Append(ctx context.Context, key refstore.Key, offset int64, da
 	return errDied
 }
 
-// A damaged stream takes no events: they are in the next one. What is readable is read, and the damage is told once.
+// A damaged stream takes no events: they are in the next one. Its readable lines are read, and the damage is reported once.
 func TestJournalDamaged(t *testing.T) {
 	for name, harm := range map[string]func(data []byte) []byte{
 		"in the middle": func(data []byte) []byte { data[len(data)/2] ^= 1; return data },

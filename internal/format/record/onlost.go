@@ -13,7 +13,7 @@ const (
 	OnLostKill
 )
 
-// KeepsOnLost reports whether the command goes on when the lease is over. What a person has to decide about must not go
+// KeepsOnLost reports whether the command goes on when the lease is over. A command that a person decides about must not go
 // on unseen unless the package says so.
 func (p *Policy) KeepsOnLost() bool {
 	switch p.OnLost {
