@@ -47,7 +47,7 @@ func TestAppendJournalOnce(t *testing.T) {
 		t.Errorf("the journal ends with %d, %v, want %d", last, err, want)
 	}
 
-	// What is told before the number that is given does not count, and a journal that was removed begins anew.
+	// Events before the given number do not count, and a journal that was removed begins anew.
 	e := events.Event{Type: events.BlockApproved, Task: "t0"}
 	same := func(old *events.Event) bool { return old.Type == e.Type && old.Task == e.Task }
 	for _, after := range []int64{last, last + 5} {

@@ -10,7 +10,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// What tasks say of a lost lease adds a field; a package without it has the bytes that it had before.
+// The policy for a lost lease adds a field; a package without it has the bytes that it had before.
 func TestPackageOnLost(t *testing.T) {
 	p := handledPackage("a b c", func(name string) bool { return name == "b" })
 	if bytes.Contains(p.Encode(), []byte("onLost")) {

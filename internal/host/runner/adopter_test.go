@@ -73,7 +73,7 @@ func TestAdoptersRace(t *testing.T) {
 	}
 }
 
-// What a dead adopter has adopted can be adopted again, also with an end that it knew.
+// A command of a dead adopter can be adopted again, also with an end that it knew.
 func TestAdopterKilled(t *testing.T) {
 	running, ended := t.TempDir(), t.TempDir()
 	sockets, supervisor := orphaned(t,

@@ -100,7 +100,7 @@ func TestLastingBesideStopped(t *testing.T) {
 	}
 }
 
-// What nobody adopts ends when what is retained has had its time, or when no adopter could find it any more.
+// A command without an adopter ends when what is retained has had its time, or when no adopter could find it any more.
 func TestForsaken(t *testing.T) {
 	t.Run("over", func(t *testing.T) {
 		worker, sockets, _, members := left(t, 300*time.Millisecond, 700*time.Millisecond)

@@ -233,7 +233,7 @@ func (b *Blocks) list(ctx context.Context, partition, prefix string) iter.Seq2[r
 	return b.records.List(ctx, refstore.Query{Partition: partition, Prefix: prefix})
 }
 
-// read decodes a record. What cannot be read has the workspace and the task of its key.
+// read decodes a record. A damaged one has the workspace and the task of its key.
 func read(rec refstore.Record) (Block, error) {
 	found, err := Decode(rec)
 	if err != nil {
