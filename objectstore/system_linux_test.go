@@ -186,11 +186,7 @@ func TestAdoptOfFileLinkedMeanwhile(t *testing.T) {
 
 func TestAdoptFromOtherFileSystem(t *testing.T) {
 	d := newDir(t)
-	other, err := os.MkdirTemp("/dev/shm", "e3-test-")
-	if err != nil {
-		t.Skipf("needs a second file system, at /dev/shm: %v", err)
-	}
-	t.Cleanup(func() { os.RemoveAll(other) })
+	other := onOtherFileSystem(t)
 	for _, size := range []int{10, 3 << 20} {
 		path := filepath.Join(other, "out")
 		writeFile(t, path, 1, size)
@@ -201,6 +197,35 @@ func TestAdoptFromOtherFileSystem(t *testing.T) {
 		}
 		os.Remove(dst)
 	}
+}
+
+// onOtherFileSystem makes a folder on another file system than that of t.TempDir: in memory, or beside the tests.
+func onOtherFileSystem(t *testing.T) string {
+	t.Helper()
+	device := func(path string) uint64 {
+		var st unix.Stat_t
+		if unix.Stat(path, &st) != nil {
+			return 0
+		}
+		return st.Dev
+	}
+	here := device(t.TempDir())
+	for _, parent := range []string{"/dev/shm", "/var/tmp", "."} {
+		if there := device(parent); there == here || there == 0 {
+			continue
+		}
+		dir, err := os.MkdirTemp(parent, ".e3-test-")
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		if dir, err = filepath.Abs(dir); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	t.Skip("needs a second file system that can be written: /dev/shm, /var/tmp or the folder of the tests")
+	return ""
 }
 
 // mount mounts a file system for the duration of the test.
