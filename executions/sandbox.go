@@ -60,8 +60,12 @@ type sandboxNote struct {
 	text    []byte // the latest note, kept to reuse its memory
 }
 
-// maxUsed bounds the sandboxes that wait for a check of the processes in them: each has three files open.
-const maxUsed = 64
+// Bounds of the sandboxes that wait for a check of the processes in them. A scan of all processes costs as much as
+// some twenty sandboxes; each of these has three files open.
+const (
+	minUsed = 16
+	maxUsed = 64
+)
 
 // sandboxes is a pool. All of them lie in a directory that belongs to this process and is swept after its death.
 //
@@ -84,7 +88,7 @@ type sandboxes struct {
 func (p *sandboxes) acquire() (*sandbox, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.free) == 0 && len(p.used) > 0 && (p.looking <= p.making || len(p.used) >= maxUsed) {
+	if len(p.free) == 0 && (len(p.used) >= minUsed && p.looking <= p.making || len(p.used) >= maxUsed) {
 		p.look()
 	}
 	if n := len(p.free); n > 0 {

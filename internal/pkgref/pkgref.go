@@ -4,7 +4,6 @@ package pkgref
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -43,13 +42,14 @@ func OfKey(key string) string {
 	return Join(name, version)
 }
 
-// mark is the end of a version that an export has given to a workspace's package: ours adds build metadata, the reference a pre-release.
-var mark = regexp.MustCompile(`[+-][0-9a-f]{8}$`)
-
-// Mark takes the mark of an export off a version: "+" or "-" and 8 hex digits. Other versions may look so: whether it is one the package tells.
-func Mark(version string) (base, marked string) {
-	marked = mark.FindString(version)
-	return strings.TrimSuffix(version, marked), marked
+// Mark takes the mark of an export off a version: "+" of ours or "-" of the reference, and 8 hex digits. Other versions
+// may look so; whether it is one the package tells.
+func Mark(version string) (base, mark string) {
+	at := len(version) - len("+01234567")
+	if at < 0 || version[at] != '+' && version[at] != '-' || strings.Trim(version[at+1:], "0123456789abcdef") != "" {
+		return version, ""
+	}
+	return version[:at], version[at:]
 }
 
 // Greatest returns the greatest of these versions by Semantic Versioning 2.0.0, in which build metadata counts for nothing. Releases come

@@ -2,8 +2,8 @@ package record
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
+	"strings"
 )
 
 // Logs are the sums of an execution's logs, taken when it ended.
@@ -26,18 +26,24 @@ func (l *Logs) suffix() string {
 	return fmt.Sprintf("+logs.%d.%08x.%d.%08x", l.Stdout.Size, l.Stdout.Sum, l.Stderr.Size, l.Stderr.Sum)
 }
 
-var logsSuffix = regexp.MustCompile(`\+logs\.(0|[1-9][0-9]{0,17})\.([0-9a-f]{8})\.(0|[1-9][0-9]{0,17})\.([0-9a-f]{8})$`)
-
-// cutLogs splits the sums off a version.
+// cutLogs splits the sums off a version. What suffix would not write is a part of the version.
 func cutLogs(version string) (string, Logs) {
-	m := logsSuffix.FindStringSubmatchIndex(version)
-	if m == nil {
+	at := strings.LastIndex(version, "+logs.")
+	if at < 0 {
 		return version, Logs{}
 	}
-	sum := func(i int) LogSum { // parsing cannot fail: the pattern allows only digits
-		size, _ := strconv.ParseInt(version[m[i]:m[i+1]], 10, 64)
-		crc, _ := strconv.ParseUint(version[m[i+2]:m[i+3]], 16, 32)
-		return LogSum{size, uint32(crc)}
+	fields := strings.Split(version[at+len("+logs."):], ".")
+	if len(fields) != 4 {
+		return version, Logs{}
 	}
-	return version[:m[0]], Logs{Known: true, Stdout: sum(2), Stderr: sum(6)}
+	sum := func(size, sum string) LogSum { // a field that cannot be parsed is written differently
+		n, _ := strconv.ParseInt(size, 10, 64)
+		crc, _ := strconv.ParseUint(sum, 16, 32)
+		return LogSum{n, uint32(crc)}
+	}
+	logs := Logs{Known: true, Stdout: sum(fields[0], fields[1]), Stderr: sum(fields[2], fields[3])}
+	if logs.Stdout.Size < 0 || logs.Stderr.Size < 0 || logs.suffix() != version[at:] {
+		return version, Logs{}
+	}
+	return version[:at], logs
 }
