@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // store is the measured process: it stores one file or folder in an empty store.
@@ -24,7 +25,7 @@ func store(path string) error {
 		return err
 	}
 	if info.IsDir() {
-		_, _, err = objectstore.PutTree(ctx, dir, path, objectstore.TreeOptions{})
+		_, _, err = tree.Put(ctx, dir, path, tree.PutOptions{})
 		return err
 	}
 	f, err := os.Open(path)

@@ -7,6 +7,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // contents checks that the inputs that a task is about to read exist, if exports may leave them out. All other inputs
@@ -62,8 +63,8 @@ func (r *reader) content(name string) error {
 		return flush()
 	}
 	look = look[:0]
-	err = objectstore.WalkTree(r.ctx, r.objects, h, func(_ string, e objectstore.TreeEntry) error {
-		if e.Kind != objectstore.KindFile {
+	err = tree.Walk(r.ctx, r.objects, h, func(_ string, e tree.Entry) error {
+		if e.Kind != tree.KindFile {
 			return nil
 		}
 		const batch = 1024

@@ -17,6 +17,7 @@ import (
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
+	"e3/objectstore/tree"
 )
 
 // flow returns a package of tasks that read the input x and each other.
@@ -334,12 +335,12 @@ func (w *world) compute(req *executions.Request, key executions.Key) (objectstor
 		text := fmt.Appendf(nil, "content %d", n%3)
 		return put(text), int64(len(text))
 	}
-	var tree objectstore.Tree
+	var entries tree.Entries
 	for k, name := range []string{"a", "b"} {
 		text := fmt.Appendf(nil, "entry %d", (n>>(k+1))%2)
-		tree = append(tree, objectstore.TreeEntry{Name: name, Kind: objectstore.KindFile, Hash: put(text), Size: int64(len(text)), Executable: n%2 == 1})
+		entries = append(entries, tree.Entry{Name: name, Kind: tree.KindFile, Hash: put(text), Size: int64(len(text)), Executable: n%2 == 1})
 	}
-	data, err := objectstore.EncodeTree(tree)
+	data, err := tree.Encode(entries)
 	if err != nil {
 		panic(err)
 	}

@@ -12,14 +12,15 @@ import (
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
+	"e3/objectstore/tree"
 )
 
 // The keys are those that a run asks for, and finding them stores nothing.
 func TestKeys(t *testing.T) {
 	objects := &objectstoretest.Mem{}
-	several := putTree(t, objects, objectstore.Tree{
-		{Name: "metrics", Kind: objectstore.KindFile, Hash: objectstore.Sum([]byte("metrics")), Size: 7},
-		{Name: "model", Kind: objectstore.KindFile, Hash: objectstore.Sum([]byte("model")), Size: 100, Executable: true},
+	several := putTree(t, objects, tree.Entries{
+		{Name: "metrics", Kind: tree.KindFile, Hash: objectstore.Sum([]byte("metrics")), Size: 7},
+		{Name: "model", Kind: tree.KindFile, Hash: objectstore.Sum([]byte("model")), Size: 100, Executable: true},
 	})
 	outputs := map[string]executions.Result{
 		"file": {Output: objectstore.Sum([]byte("file")), Size: 4}, "several": {Output: several, Size: 300},

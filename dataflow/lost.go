@@ -9,6 +9,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // losses is what a task could not read.
@@ -115,7 +116,7 @@ func producers(g *Graph, i int32) []int32 {
 
 // lostOutput returns the lost objects of a settled task's output.
 func (r *reader) lostOutput(ctx context.Context, d int32, look func(context.Context, objectstore.Hash) (bool, error)) ([]objectstore.Hash, error) {
-	lost, err := objectstore.FindLost(ctx, r.objects, r.results[d].Output, r.g.Package.Tasks[d].Output == record.KindDir, look)
+	lost, err := tree.FindLost(ctx, r.objects, r.results[d].Output, r.g.Package.Tasks[d].Output == record.KindDir, look)
 	if err != nil {
 		return nil, fmt.Errorf("output of %s: %w", r.g.Name(d), err)
 	}
@@ -126,7 +127,7 @@ func (r *reader) lostOutput(ctx context.Context, d int32, look func(context.Cont
 func (r *reader) lostInputs(ctx context.Context, i int32, look func(context.Context, objectstore.Hash) (bool, error)) ([]*LostInputError, error) {
 	var list []*LostInputError
 	find := func(e LostInputError, h objectstore.Hash) error {
-		lost, err := objectstore.FindLost(ctx, r.objects, h, e.Input != "" && e.Kind == record.LeafDir, look)
+		lost, err := tree.FindLost(ctx, r.objects, h, e.Input != "" && e.Kind == record.LeafDir, look)
 		if err == nil && len(lost) > 0 {
 			e.Object = lost[0]
 			list = append(list, &e)

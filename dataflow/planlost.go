@@ -8,6 +8,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // planLosses are the tasks of a plan with lost outputs, as found by checking the inputs of tasks that would run. The
@@ -135,7 +136,7 @@ func (p *planner) lostPart(ctx context.Context, task, entry string) (bool, error
 	if err != nil {
 		return objectstore.IsLost(err)
 	}
-	lost, err := objectstore.FindLost(ctx, p.objects, e.Hash, e.Kind == objectstore.KindDir, p.look)
+	lost, err := tree.FindLost(ctx, p.objects, e.Hash, e.Kind == tree.KindDir, p.look)
 	if err != nil {
 		return false, fmt.Errorf("output of %s: %w", task, err)
 	}

@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
+	"e3/objectstore/tree"
 )
 
 // asked runs a graph whose tasks leave what outputs say, and returns what was asked for each.
@@ -41,9 +42,9 @@ func put(t *testing.T, objects *objectstoretest.Mem, b []byte) objectstore.Hash 
 	return h
 }
 
-func putTree(t *testing.T, objects *objectstoretest.Mem, tree objectstore.Tree) objectstore.Hash {
+func putTree(t *testing.T, objects *objectstoretest.Mem, entries tree.Entries) objectstore.Hash {
 	t.Helper()
-	data, err := objectstore.EncodeTree(tree)
+	data, err := tree.Encode(entries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +55,9 @@ func putTree(t *testing.T, objects *objectstoretest.Mem, tree objectstore.Tree) 
 func TestWhatIsRead(t *testing.T) {
 	objects := &objectstoretest.Mem{}
 	model, metrics := objectstore.Sum([]byte("model")), objectstore.Sum([]byte("metrics"))
-	several := putTree(t, objects, objectstore.Tree{
-		{Name: "metrics", Kind: objectstore.KindFile, Hash: metrics, Size: 7},
-		{Name: "model", Kind: objectstore.KindFile, Hash: model, Size: 100, Executable: true},
+	several := putTree(t, objects, tree.Entries{
+		{Name: "metrics", Kind: tree.KindFile, Hash: metrics, Size: 7},
+		{Name: "model", Kind: tree.KindFile, Hash: model, Size: 100, Executable: true},
 	})
 	file, tool := objectstore.Sum([]byte("file")), objectstore.Sum([]byte("tool"))
 	outputs := map[string]executions.Result{
@@ -88,12 +89,12 @@ func TestWhatIsRead(t *testing.T) {
 		reader.Policy == nil || reader.Policy.Priority != 3 {
 		t.Errorf("the request is %+v", reader)
 	}
-	want := objectstore.Tree{
-		{Name: "4", Kind: objectstore.KindFile, Hash: metrics, Size: 7},
-		{Name: "8", Kind: objectstore.KindFile, Hash: model, Size: 100, Executable: true},
-		{Name: "all", Kind: objectstore.KindDir, Hash: several},
-		{Name: "tool", Kind: objectstore.KindFile, Hash: tool, Size: 5, Executable: true},
-		{Name: "z", Kind: objectstore.KindFile, Hash: file, Size: 4},
+	want := tree.Entries{
+		{Name: "4", Kind: tree.KindFile, Hash: metrics, Size: 7},
+		{Name: "8", Kind: tree.KindFile, Hash: model, Size: 100, Executable: true},
+		{Name: "all", Kind: tree.KindDir, Hash: several},
+		{Name: "tool", Kind: tree.KindFile, Hash: tool, Size: 5, Executable: true},
+		{Name: "z", Kind: tree.KindFile, Hash: file, Size: 4},
 	}
 	if absent, err := objects.Missing(t.Context(), requests["gatherer"].Inputs); err != nil || len(absent) != 2 {
 		t.Errorf("before it is known that the gatherer runs, %v of its inputs are absent, %v; want both", absent, err)
@@ -101,14 +102,14 @@ func TestWhatIsRead(t *testing.T) {
 	if _, err := requests["gatherer"].Load(t.Context()); !errors.Is(err, objectstore.ErrNotFound) { // there are no tasks here
 		t.Fatal(err)
 	}
-	gathered, err := objectstore.ReadTree(t.Context(), objects, requests["gatherer"].Inputs[0])
+	gathered, err := tree.Read(t.Context(), objects, requests["gatherer"].Inputs[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(gathered, want) {
 		t.Errorf("the fan-in is %+v, want %+v", gathered, want)
 	}
-	if empty, err := objectstore.ReadTree(t.Context(), objects, requests["gatherer"].Inputs[1]); err != nil || len(empty) > 0 {
+	if empty, err := tree.Read(t.Context(), objects, requests["gatherer"].Inputs[1]); err != nil || len(empty) > 0 {
 		t.Errorf("a fan-in of nothing is %v, %v", empty, err)
 	}
 }
@@ -116,7 +117,7 @@ func TestWhatIsRead(t *testing.T) {
 // What cannot be read is a fault that says what and where, before anything runs on it.
 func TestWhatCannotBeRead(t *testing.T) {
 	objects := &objectstoretest.Mem{}
-	dir := putTree(t, objects, objectstore.Tree{{Name: "model", Kind: objectstore.KindFile}})
+	dir := putTree(t, objects, tree.Entries{{Name: "model", Kind: tree.KindFile}})
 	gone := objectstore.Sum([]byte("gone"))
 	for _, test := range []struct {
 		name   string

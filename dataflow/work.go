@@ -8,6 +8,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // work answers one task. It runs beside the scheduler and reads only results that were settled before the launch.
@@ -97,7 +98,7 @@ func (r *reader) resolve(i int32) ([]objectstore.Hash, int64, error) {
 	var size int64
 	for j := range wires {
 		w := &wires[j]
-		var e objectstore.TreeEntry
+		var e tree.Entry
 		var err error
 		switch w.Kind {
 		case record.WireInput:
@@ -116,23 +117,23 @@ func (r *reader) resolve(i int32) ([]objectstore.Hash, int64, error) {
 	return hashes, size, nil
 }
 
-func (r *reader) input(name string) (objectstore.TreeEntry, error) {
+func (r *reader) input(name string) (tree.Entry, error) {
 	leaf, ok := r.opts.Inputs.Get(name)
 	if !ok || leaf.Kind == record.LeafUnassigned {
-		return objectstore.TreeEntry{}, fmt.Errorf("input %s has no value; set it with: e3 set <repo> %s.%s <value>", name, r.opts.Workspace, name)
+		return tree.Entry{}, fmt.Errorf("input %s has no value; set it with: e3 set <repo> %s.%s <value>", name, r.opts.Workspace, name)
 	}
 	h, err := objectstore.ParseHash(leaf.Hash)
-	return objectstore.TreeEntry{Hash: h, Size: leaf.Size}, err
+	return tree.Entry{Hash: h, Size: leaf.Size}, err
 }
 
 // output is a producer's dataset, or one entry of it. Only what is read enters the key.
-func (r *reader) output(task, entry string) (objectstore.TreeEntry, error) {
+func (r *reader) output(task, entry string) (tree.Entry, error) {
 	d, _ := r.g.Find(task) // graph.New has checked the name
 	made := &r.results[d]
-	e := objectstore.TreeEntry{Kind: objectstore.KindFile, Hash: made.Output, Size: made.Size}
+	e := tree.Entry{Kind: tree.KindFile, Hash: made.Output, Size: made.Size}
 	switch r.g.Package.Tasks[d].Output {
 	case record.KindDir:
-		e.Kind = objectstore.KindDir
+		e.Kind = tree.KindDir
 	case record.KindExecutable:
 		e.Executable = true
 	}
@@ -142,23 +143,23 @@ func (r *reader) output(task, entry string) (objectstore.TreeEntry, error) {
 	return r.entry(task, made.Output, entry)
 }
 
-func (r *reader) entry(task string, dir objectstore.Hash, name string) (objectstore.TreeEntry, error) {
-	tree, err := r.tree(dir)
+func (r *reader) entry(task string, dir objectstore.Hash, name string) (tree.Entry, error) {
+	entries, err := r.tree(dir)
 	if err != nil {
-		return objectstore.TreeEntry{}, fmt.Errorf("output of %s: %w", task, err)
+		return tree.Entry{}, fmt.Errorf("output of %s: %w", task, err)
 	}
-	e, ok := tree.Find(name)
+	e, ok := entries.Find(name)
 	if !ok {
-		return objectstore.TreeEntry{}, fmt.Errorf("output of %s has no entry %q", task, name)
+		return tree.Entry{}, fmt.Errorf("output of %s has no entry %q", task, name)
 	}
 	return e, nil
 }
 
-func (r *reader) tree(h objectstore.Hash) (objectstore.Tree, error) {
+func (r *reader) tree(h objectstore.Hash) (tree.Entries, error) {
 	if t, ok := r.trees.Load(h); ok {
-		return t.(objectstore.Tree), nil
+		return t.(tree.Entries), nil
 	}
-	t, err := objectstore.ReadTree(r.ctx, r.objects, h)
+	t, err := tree.Read(r.ctx, r.objects, h)
 	if err != nil {
 		return nil, err
 	}
@@ -181,17 +182,17 @@ func (r *reader) gather(i int32) error {
 
 // fanIn stores the directory that gathers one entry from each of many tasks.
 func (r *reader) fanIn(into objectstore.Store, items []record.FanItem) (objectstore.Hash, error) {
-	tree := make(objectstore.Tree, len(items))
+	entries := make(tree.Entries, len(items))
 	for k, it := range items {
 		e, err := r.output(it.Task, it.Entry)
 		if err != nil {
 			return objectstore.Hash{}, err
 		}
 		e.Name = it.Label
-		tree[k] = e
+		entries[k] = e
 	}
-	tree.Sort()
-	data, err := objectstore.EncodeTree(tree)
+	entries.Sort()
+	data, err := tree.Encode(entries)
 	if err != nil {
 		return objectstore.Hash{}, err
 	}

@@ -20,7 +20,7 @@ import (
 	"e3/internal/format/beast2"
 	"e3/internal/format/record"
 	"e3/internal/repo"
-	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 var update = flag.Bool("update", false, "rewrite the schemas in format.md")
@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "rewrite the schemas in format.md")
 // samples has one file of every record and object that has a type of its own, by the name
 // that format.md gives it. Their values do not matter.
 func samples(t *testing.T) map[string][]byte {
-	tree, err := objectstore.EncodeTree(nil)
+	directory, err := tree.Encode(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func samples(t *testing.T) map[string][]byte {
 		"Task":              (&record.Task{}).Encode(),
 		"TaskKeyed":         (&record.Task{Inputs: []record.Input{{Kind: record.KindVariable}}}).Encode(),
 		"Node":              record.Node{}.Encode(),
-		"Directory":         tree,
+		"Directory":         directory,
 		"Link":              (&record.Link{}).Encode(),
 		"LinkAt":            (&record.Link{Home: "/"}).Encode(),
 		"Proof":             (&record.Proof{}).Encode(),

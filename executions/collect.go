@@ -11,6 +11,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // An OutputError says that a command ended well but did not produce a declared output.
@@ -39,16 +40,16 @@ func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
 		e, err := a.collectEntry(ctx, out.Entries[0])
 		return objectstore.Info{Hash: e.Hash, Size: e.Size}, err
 	}
-	tree := make(objectstore.Tree, 0, len(out.Entries))
+	entries := make(tree.Entries, 0, len(out.Entries))
 	for _, entry := range out.Entries {
 		e, err := a.collectEntry(ctx, entry)
 		if err != nil {
 			return objectstore.Info{}, err
 		}
-		tree = append(tree, e)
+		entries = append(entries, e)
 	}
-	tree.Sort()
-	data, err := objectstore.EncodeTree(tree)
+	entries.Sort()
+	data, err := tree.Encode(entries)
 	if err != nil {
 		return objectstore.Info{}, fmt.Errorf("store outputs: %w", err)
 	}
@@ -56,8 +57,8 @@ func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
 	return objectstore.Info{Hash: h, Size: int64(len(data))}, err
 }
 
-func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (objectstore.TreeEntry, error) {
-	entry := objectstore.TreeEntry{Name: out.Name, Kind: objectstore.KindFile, Executable: out.Kind == record.KindExecutable}
+func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (tree.Entry, error) {
+	entry := tree.Entry{Name: out.Name, Kind: tree.KindFile, Executable: out.Kind == record.KindExecutable}
 	path := filepath.Join(a.box.work, filepath.FromSlash(out.Path))
 	info, err := a.lstat(out.Path)
 	bad := &OutputError{Name: out.Name, Path: out.Path, Want: out.Kind.String()}
@@ -72,8 +73,8 @@ func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (obj
 		return entry, bad
 	}
 	if out.Kind == record.KindDir {
-		entry.Kind = objectstore.KindDir
-		h, _, err := objectstore.PutTree(ctx, a.x.objects, path, objectstore.TreeOptions{Adopt: true})
+		entry.Kind = tree.KindDir
+		h, _, err := tree.Put(ctx, a.x.objects, path, tree.PutOptions{Adopt: true})
 		if err != nil {
 			return entry, a.storeError(bad, err)
 		}
@@ -94,13 +95,13 @@ func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (obj
 
 // storeError completes bad if the command's files are to blame for err. Any other error is a fault of the store.
 func (a *attempt) storeError(bad *OutputError, err error) error {
-	var tree *objectstore.TreeError
+	var malformed *tree.Error
 	var special *objectstore.SpecialFileError
 	var changed *objectstore.ChangedError
 	var path *fs.PathError
 	switch {
-	case errors.As(err, &tree):
-		bad.Got = tree.Error()
+	case errors.As(err, &malformed):
+		bad.Got = malformed.Error()
 	case errors.As(err, &special):
 		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), a.rel(special.Path))
 	case errors.As(err, &changed):

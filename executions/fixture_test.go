@@ -15,6 +15,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/host/runner"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 	reffs "e3/refstore/fs"
 )
@@ -179,13 +180,13 @@ func (l *lab) content(t *testing.T, h objectstore.Hash) string {
 	return string(data)
 }
 
-func (l *lab) tree(t *testing.T, h objectstore.Hash) objectstore.Tree {
+func (l *lab) tree(t *testing.T, h objectstore.Hash) tree.Entries {
 	t.Helper()
-	tree, err := objectstore.ReadTree(t.Context(), l.objects, h)
+	entries, err := tree.Read(t.Context(), l.objects, h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tree
+	return entries
 }
 
 // all returns the executions on record, latest first.

@@ -9,6 +9,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 )
 
@@ -149,14 +150,14 @@ func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execut
 	if err != nil {
 		return nil // a lookup takes it for a miss
 	}
-	err = objectstore.WalkTree(ctx, s.objects, top, func(_ string, entry objectstore.TreeEntry) error {
-		if entry.Kind != objectstore.KindFile {
+	err = tree.Walk(ctx, s.objects, top, func(_ string, entry tree.Entry) error {
+		if entry.Kind != tree.KindFile {
 			return nil
 		}
 		_, err := s.objects.Stat(ctx, entry.Hash)
 		return err
 	})
-	var malformed *objectstore.TreeError
+	var malformed *tree.Error
 	if gone(err) || errors.As(err, &malformed) {
 		err = objects.Delete(ctx, top)
 		if errors.Is(err, objectstore.ErrNotFound) {

@@ -9,6 +9,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 func single(path string, k record.Kind) record.Output {
@@ -142,12 +143,12 @@ func show(t *testing.T, l *lab, h objectstore.Hash) string {
 	var b strings.Builder
 	for _, e := range l.tree(t, h) {
 		switch e.Kind {
-		case objectstore.KindDir:
+		case tree.KindDir:
 			fmt.Fprintf(&b, "%s/\n", e.Name)
 			for line := range strings.Lines(show(t, l, e.Hash)) {
 				fmt.Fprintf(&b, "%s/%s", e.Name, line)
 			}
-		case objectstore.KindLink:
+		case tree.KindLink:
 			fmt.Fprintf(&b, "%s → %s\n", e.Name, e.Target)
 		default:
 			mode := "f"

@@ -14,6 +14,7 @@ import (
 	"e3/internal/format/value"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
+	"e3/objectstore/tree"
 )
 
 // No command starts, and nothing is on record, on an input that is not what its name says. The error names the object for
@@ -69,15 +70,15 @@ func (l *lab) damageable(t *testing.T, r *rand.Rand, content []byte) (record.Kin
 		return record.KindValue, h, []objectstore.Hash{h}
 	case 1:
 		file := l.put(t, string(content))
-		tree := func(e objectstore.TreeEntry) objectstore.Hash {
-			data, err := objectstore.EncodeTree(objectstore.Tree{e})
+		store := func(e tree.Entry) objectstore.Hash {
+			data, err := tree.Encode(tree.Entries{e})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return l.put(t, string(data))
 		}
-		sub := tree(objectstore.TreeEntry{Name: "f", Kind: objectstore.KindFile, Hash: file, Size: int64(len(content))})
-		top := tree(objectstore.TreeEntry{Name: "sub", Kind: objectstore.KindDir, Hash: sub})
+		sub := store(tree.Entry{Name: "f", Kind: tree.KindFile, Hash: file, Size: int64(len(content))})
+		top := store(tree.Entry{Name: "sub", Kind: tree.KindDir, Hash: sub})
 		return record.KindDir, top, []objectstore.Hash{file, sub, top}
 	case 2:
 		h := l.put(t, string(content))

@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // stage puts the declared inputs, and nothing else, into the sandbox, and returns the environment of the command.
@@ -188,7 +189,7 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 		if err := a.box.mkdir(rel); err != nil {
 			return "", err
 		}
-		_, err := objectstore.CheckoutTree(ctx, a.x.objects, h, path, objectstore.CheckoutOptions{Merge: true, Fixed: true, Strips: a.box.strips})
+		_, err := tree.Checkout(ctx, a.x.objects, h, path, tree.CheckoutOptions{Merge: true, Fixed: true, Strips: a.box.strips})
 		return in.Path, err
 	}
 	if err := a.box.file(rel); err != nil {

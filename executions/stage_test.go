@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // list prints every path below the working directory with its type and mode.
@@ -50,7 +51,7 @@ func putTree(t *testing.T, l *lab, files map[string]string) objectstore.Hash {
 			t.Fatal(err)
 		}
 	}
-	h, _, err := objectstore.PutTree(t.Context(), l.objects, dir, objectstore.TreeOptions{})
+	h, _, err := tree.Put(t.Context(), l.objects, dir, tree.PutOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

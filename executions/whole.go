@@ -8,6 +8,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // A lostError says which object of an output is missing.
@@ -72,21 +73,21 @@ func (s *Store) wholeTree(ctx context.Context, h objectstore.Hash, depth int, se
 		return nil
 	}
 	seen[h] = true
-	tree, err := objectstore.ReadTree(ctx, s.objects, h)
-	var malformed *objectstore.TreeError
+	entries, err := tree.Read(ctx, s.objects, h)
+	var malformed *tree.Error
 	switch {
 	case gone(err), errors.As(err, &malformed):
 		return &lostError{h, depth == 0}
 	case err != nil:
 		return err
-	case depth > objectstore.MaxTreeDepth:
+	case depth > tree.MaxDepth:
 		return &lostError{h, false}
 	}
-	for i := range tree {
-		switch entry := &tree[i]; entry.Kind {
-		case objectstore.KindDir:
+	for i := range entries {
+		switch entry := &entries[i]; entry.Kind {
+		case tree.KindDir:
 			err = s.wholeTree(ctx, entry.Hash, depth+1, seen)
-		case objectstore.KindFile:
+		case tree.KindFile:
 			var size int64
 			size, err = s.objects.Stat(ctx, entry.Hash)
 			if errors.Is(err, objectstore.ErrNotFound) || err == nil && size != entry.Size {

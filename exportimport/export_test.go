@@ -17,6 +17,7 @@ import (
 	"e3/exportimport"
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/workspace"
 )
 
@@ -271,7 +272,7 @@ func TestOutputGone(t *testing.T) {
 	}
 	h, err := objectstore.ParseHash(gone.OutputHash)
 	s.must(err)
-	made, err := objectstore.Lookup(s.ctx, s.repo.Objects, h, "made/below/one")
+	made, err := tree.Lookup(s.ctx, s.repo.Objects, h, "made/below/one")
 	s.must(err)
 	s.must(s.repo.Objects.Delete(s.ctx, made.Hash))
 	zip, exported := s.export("prod", exportimport.ExportOptions{AllHistory: true})

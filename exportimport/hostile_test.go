@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // otherID is an id that nothing has.
@@ -289,7 +290,7 @@ var hostileContents = map[string]struct {
 	"object of a wrong tree": {func(b *bundle) {
 		// A tree can contain itself only under a name that is not its hash.
 		self := objectstore.Hash{1, 2, 3}
-		data, _ := objectstore.EncodeTree(objectstore.Tree{{Name: "self", Kind: objectstore.KindDir, Hash: self}})
+		data, _ := tree.Encode(tree.Entries{{Name: "self", Kind: tree.KindDir, Hash: self}})
 		b.objects[self] = string(data)
 		b.output("second", self)
 	}, "is corrupt"},
@@ -330,23 +331,23 @@ var hostileContents = map[string]struct {
 	"missing output":              {func(b *bundle) { b.byName("first").status.OutputHash = strings.Repeat("1", 64) }, "not found"},
 	"output that is no directory": {func(b *bundle) { b.output("second", b.put([]byte("no dir"))) }, "cannot be read"},
 	"missing part of an output": {func(b *bundle) {
-		b.output("second", b.tree(objectstore.TreeEntry{Name: "x", Kind: objectstore.KindFile, Hash: objectstore.Hash{1}}))
+		b.output("second", b.tree(tree.Entry{Name: "x", Kind: tree.KindFile, Hash: objectstore.Hash{1}}))
 	}, "not found"},
 	"missing folder of an output": {func(b *bundle) {
-		b.output("second", b.tree(objectstore.TreeEntry{Name: "x", Kind: objectstore.KindDir, Hash: objectstore.Hash{1}}))
+		b.output("second", b.tree(tree.Entry{Name: "x", Kind: tree.KindDir, Hash: objectstore.Hash{1}}))
 	}, "not found"},
 	"file with another size": {func(b *bundle) {
-		b.output("second", b.tree(objectstore.TreeEntry{Name: "x", Kind: objectstore.KindFile, Hash: b.put([]byte("x")), Size: 2}))
+		b.output("second", b.tree(tree.Entry{Name: "x", Kind: tree.KindFile, Hash: b.put([]byte("x")), Size: 2}))
 	}, `"x": the size is said to be 2, and the file has 1 bytes`},
 	"link that climbs by another": {func(b *bundle) {
-		b.output("second", b.tree(objectstore.TreeEntry{Name: "a", Kind: objectstore.KindLink, Target: "."},
-			objectstore.TreeEntry{Name: "b", Kind: objectstore.KindLink, Target: "a/../c"}))
+		b.output("second", b.tree(tree.Entry{Name: "a", Kind: tree.KindLink, Target: "."},
+			tree.Entry{Name: "b", Kind: tree.KindLink, Target: "a/../c"}))
 	}, `"b": the link points to "a/../c", outside the directory`},
 	"link in circles": {func(b *bundle) {
-		b.output("second", b.tree(objectstore.TreeEntry{Name: "a", Kind: objectstore.KindLink, Target: "a/../a"}))
+		b.output("second", b.tree(tree.Entry{Name: "a", Kind: tree.KindLink, Target: "a/../a"}))
 	}, "too many links"},
 	"folder that is a file": {func(b *bundle) {
-		b.output("second", b.tree(objectstore.TreeEntry{Name: "x", Kind: objectstore.KindDir, Hash: b.put([]byte("x"))}))
+		b.output("second", b.tree(tree.Entry{Name: "x", Kind: tree.KindDir, Hash: b.put([]byte("x"))}))
 	}, "cannot be read"},
 	"tree of a workspace that is none": {func(b *bundle) { b.root = "no tree" }, "the tree of workspace prod"},
 	"tree without tasks": {func(b *bundle) {
@@ -395,21 +396,21 @@ var hostileContents = map[string]struct {
 	"deep directory": {func(b *bundle) {
 		h := b.tree()
 		for range 5000 {
-			h = b.tree(objectstore.TreeEntry{Name: "d", Kind: objectstore.KindDir, Hash: h})
+			h = b.tree(tree.Entry{Name: "d", Kind: tree.KindDir, Hash: h})
 		}
 		b.output("second", h)
 	}, "directories nest deeper than 256 levels"},
 	"deep directory without an end": {func(b *bundle) {
 		h := objectstore.Hash{1}
 		for range 5000 {
-			h = b.tree(objectstore.TreeEntry{Name: strings.Repeat("d", 200), Kind: objectstore.KindDir, Hash: h})
+			h = b.tree(tree.Entry{Name: strings.Repeat("d", 200), Kind: tree.KindDir, Hash: h})
 		}
 		b.output("second", h)
 	}, "not found"},
 	"directory of 2^60 files": {func(b *bundle) {
-		h := b.tree(objectstore.TreeEntry{Name: "f", Kind: objectstore.KindFile, Hash: b.put([]byte("x")), Size: 1})
+		h := b.tree(tree.Entry{Name: "f", Kind: tree.KindFile, Hash: b.put([]byte("x")), Size: 1})
 		for range 60 {
-			h = b.tree(objectstore.TreeEntry{Name: "a", Kind: objectstore.KindDir, Hash: h}, objectstore.TreeEntry{Name: "b", Kind: objectstore.KindDir, Hash: h})
+			h = b.tree(tree.Entry{Name: "a", Kind: tree.KindDir, Hash: h}, tree.Entry{Name: "b", Kind: tree.KindDir, Hash: h})
 		}
 		b.output("second", h)
 	}, ""},

@@ -25,6 +25,7 @@ import (
 	"e3/internal/settings"
 	"e3/internal/verify"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/workspace"
 )
 
@@ -353,9 +354,9 @@ func (b *bundle) put(data []byte) objectstore.Hash {
 }
 
 // tree adds a directory object without checks.
-func (b *bundle) tree(entries ...objectstore.TreeEntry) objectstore.Hash {
+func (b *bundle) tree(entries ...tree.Entry) objectstore.Hash {
 	b.t.Helper()
-	data, err := objectstore.EncodeTree(entries)
+	data, err := tree.Encode(entries)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -633,7 +634,7 @@ const manyEntries = "\x00\xff\xff\xff\xff\xff\xff\xff\x7f"
 
 // treeHeader begins a directory object, nodeHeader a node.
 func treeHeader() string {
-	data, err := objectstore.EncodeTree(nil)
+	data, err := tree.Encode(nil)
 	if err != nil {
 		panic(err) // an empty directory is valid
 	}
@@ -654,7 +655,7 @@ func packageHeader(p *record.Package) string {
 // rawTree adds a directory object of files with any names in any order.
 func (b *bundle) rawTree(names ...string) objectstore.Hash {
 	b.t.Helper()
-	data, err := objectstore.EncodeTree(objectstore.Tree{{Name: "p", Kind: objectstore.KindFile, Hash: b.put([]byte("evil")), Size: 4}})
+	data, err := tree.Encode(tree.Entries{{Name: "p", Kind: tree.KindFile, Hash: b.put([]byte("evil")), Size: 4}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -670,7 +671,7 @@ func (b *bundle) rawTree(names ...string) objectstore.Hash {
 func (b *bundle) rawLink(to string) objectstore.Hash {
 	b.t.Helper()
 	placeholder := strings.Repeat("x", len(to))
-	data, err := objectstore.EncodeTree(objectstore.Tree{{Name: "l", Kind: objectstore.KindLink, Target: placeholder}})
+	data, err := tree.Encode(tree.Entries{{Name: "l", Kind: tree.KindLink, Target: placeholder}})
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/reach"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // tasks reads each task object once.
@@ -86,8 +87,8 @@ func (c *completeness) check(ctx context.Context, r reach.Ref, depth int) (bool,
 	if ok, known := c.known[r]; known {
 		return ok, nil
 	}
-	if depth > objectstore.MaxTreeDepth {
-		return false, fmt.Errorf("object %s: directories nest deeper than %d levels", r.Hash, objectstore.MaxTreeDepth)
+	if depth > tree.MaxDepth {
+		return false, fmt.Errorf("object %s: directories nest deeper than %d levels", r.Hash, tree.MaxDepth)
 	}
 	_, err := c.objects.Stat(ctx, r.Hash)
 	var children []reach.Child

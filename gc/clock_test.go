@@ -11,6 +11,7 @@ import (
 	"e3/executions"
 	"e3/gc"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // setBack begins a process at a time ahead of the file system's clock, as if the clock had been set back since. A test
@@ -65,8 +66,8 @@ func TestCollectWhateverTheClock(t *testing.T) {
 			info, err = worker.Objects.Adopt(ctx, filepath.Join(h.dir, "adopted"))
 			keep(info.Hash, err)
 			h.write("tree/deep/file", "in a tree")
-			tree, _, err := objectstore.PutTree(ctx, worker.Objects, filepath.Join(h.dir, "tree"), objectstore.TreeOptions{})
-			keep(tree, err)
+			dir, _, err := tree.Put(ctx, worker.Objects, filepath.Join(h.dir, "tree"), tree.PutOptions{})
+			keep(dir, err)
 			keep(objectstore.Sum([]byte("in a tree")), nil)
 			there, err := worker.Objects.Refresh(ctx, old)
 			keep(old, err)

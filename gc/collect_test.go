@@ -20,6 +20,7 @@ import (
 	"e3/internal/host/runner"
 	"e3/internal/repo"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -277,7 +278,7 @@ func TestCollectSparesTheYoung(t *testing.T) {
 func TestCollectKeepsWhatIsProtected(t *testing.T) {
 	h := newHouse(t, t.TempDir())
 	file := h.put("protected")
-	data, err := objectstore.EncodeTree(objectstore.Tree{{Name: "f", Kind: objectstore.KindFile, Hash: file, Size: 9}})
+	data, err := tree.Encode(tree.Entries{{Name: "f", Kind: tree.KindFile, Hash: file, Size: 9}})
 	h.must(err)
 	dir := h.put(string(data))
 	h.again()
@@ -704,17 +705,17 @@ func (h *house) model() map[objectstore.Hash]bool {
 	}
 	var dir func(top objectstore.Hash, files bool)
 	dir = func(top objectstore.Hash, files bool) {
-		tree, err := objectstore.ReadTree(ctx, h.Objects, top)
+		entries, err := tree.Read(ctx, h.Objects, top)
 		if !files && errors.Is(err, objectstore.ErrNotFound) {
 			return
 		}
 		h.must(err)
 		need[top] = true
-		for _, e := range tree {
+		for _, e := range entries {
 			switch {
-			case e.Kind == objectstore.KindDir:
+			case e.Kind == tree.KindDir:
 				dir(e.Hash, files)
-			case e.Kind == objectstore.KindFile && files:
+			case e.Kind == tree.KindFile && files:
 				need[e.Hash] = true
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // The objects that a job needs stay until it is finished, whatever happened to its run.
@@ -21,7 +22,7 @@ func TestCollectKeepsWhatJobsNeed(t *testing.T) {
 		return hash
 	}
 	file, stray := put([]byte("content")), put([]byte("nobody's"))
-	listing, err := objectstore.EncodeTree(objectstore.Tree{{Name: "f", Kind: objectstore.KindFile, Hash: file, Size: 7}})
+	listing, err := tree.Encode(tree.Entries{{Name: "f", Kind: tree.KindFile, Hash: file, Size: 7}})
 	h.must(err)
 	dir := put(listing)
 	task := put((&record.Task{

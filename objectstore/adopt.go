@@ -67,7 +67,7 @@ func (d *Dir) AdoptFile(ctx context.Context, f *os.File, remove func() error) (I
 // takings is the context key of the function that OnTaking sets.
 type takings struct{}
 
-// OnTaking returns a context in which Adopt, and PutTree with Adopt, call taking before they change or move a file:
+// OnTaking returns a context in which Adopt, and tree.Put with Adopt, call taking before they change or move a file:
 // path is its name as it was opened, and info its content. An error of taking ends the call. With the arguments of
 // taking, a caller can undo an adoption that was interrupted. It may be called from several goroutines.
 func OnTaking(ctx context.Context, taking func(path string, info Info, mode fs.FileMode) error) context.Context {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // adopted puts the file at path by Adopt, checks the object and reports whether it is the same file.
@@ -125,7 +126,7 @@ func TestOnTaking(t *testing.T) {
 		}
 		return nil
 	})
-	if _, _, err := objectstore.PutTree(ctx, d, dir, objectstore.TreeOptions{Adopt: true}); err != nil {
+	if _, _, err := tree.Put(ctx, d, dir, tree.PutOptions{Adopt: true}); err != nil {
 		t.Fatal(err)
 	}
 	for path, mode := range got {

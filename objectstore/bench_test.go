@@ -131,62 +131,6 @@ func BenchmarkHashFile256M(b *testing.B) {
 	})
 }
 
-func makeFiles(b *testing.B, dir string, files int) {
-	buf := make([]byte, 4096)
-	for i := range files {
-		sub := filepath.Join(dir, fmt.Sprint(i/200))
-		if i%200 == 0 {
-			if err := os.MkdirAll(sub, 0o777); err != nil {
-				b.Fatal(err)
-			}
-		}
-		fill(buf, i)
-		if err := os.WriteFile(filepath.Join(sub, fmt.Sprint(i)), buf, 0o644); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkPutTree20000(b *testing.B) {
-	for _, mode := range []string{"new", "present", "adopt"} {
-		b.Run(mode, func(b *testing.B) {
-			base := b.TempDir()
-			src := filepath.Join(base, "src")
-			makeFiles(b, src, 20_000)
-			n := 0
-			d := newDirIn(b, filepath.Join(base, "present"))
-			putTree(b, d, src, objectstore.TreeOptions{})
-			for b.Loop() {
-				n++
-				if mode != "present" {
-					d = newDirIn(b, filepath.Join(base, fmt.Sprint(n)))
-				}
-				if n > 1 && mode == "adopt" {
-					b.StopTimer()
-					makeFiles(b, src, 20_000)
-					b.StartTimer()
-				}
-				putTree(b, d, src, objectstore.TreeOptions{Adopt: mode == "adopt"})
-			}
-		})
-	}
-}
-
-func BenchmarkCheckoutTree20000(b *testing.B) {
-	base := b.TempDir()
-	src := filepath.Join(base, "src")
-	makeFiles(b, src, 20_000)
-	d := newDirIn(b, base)
-	h, _ := putTree(b, d, src, objectstore.TreeOptions{})
-	n := 0
-	for b.Loop() {
-		n++
-		if _, err := objectstore.CheckoutTree(b.Context(), d, h, filepath.Join(base, fmt.Sprint(n)), objectstore.CheckoutOptions{}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 // BenchmarkSweep removes garbage by SweepShard on all cores, one object after the other by DeleteBefore, and like find
 // -delete, without a check of each object.
 func BenchmarkSweep(b *testing.B) {

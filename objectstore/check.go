@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 )
 
 // Check compares bytes with the name under which they were read: other bytes are a *CorruptError. Every byte that
@@ -106,4 +107,18 @@ func CopyChecked(ctx context.Context, w io.Writer, s Store, h Hash) (int64, erro
 		return 0, fmt.Errorf("read object %s: %w", h, err)
 	}
 	return Copy(ctx, w, s, h)
+}
+
+// Holds reports whether the regular file at path holds the bytes of h.
+func Holds(ctx context.Context, path string, h Hash) bool {
+	fi, err := os.Lstat(path)
+	if err != nil || !fi.Mode().IsRegular() {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return CheckReader(ctx, h, f) == nil
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore/fs"
 )
 
@@ -91,16 +92,16 @@ func poolObject(i int) ([]byte, error) {
 	if i%4 != 3 {
 		return fmt.Appendf(nil, "object %d", i), nil
 	}
-	var t objectstore.Tree
+	var t tree.Entries
 	for k := i - 3; k < i; k++ {
 		b, err := poolObject(k)
 		if err != nil {
 			return nil, err
 		}
-		t = append(t, objectstore.TreeEntry{Name: fmt.Sprint(k), Kind: objectstore.KindFile, Hash: objectstore.Sum(b), Size: int64(len(b))})
+		t = append(t, tree.Entry{Name: fmt.Sprint(k), Kind: tree.KindFile, Hash: objectstore.Sum(b), Size: int64(len(b))})
 	}
 	t.Sort()
-	return objectstore.EncodeTree(t)
+	return tree.Encode(t)
 }
 
 // sessions runs sessions one after the other. Each puts and refreshes objects, which must then exist until its end.
@@ -145,7 +146,7 @@ func session(ctx context.Context, base string, r *rand.Rand) (err error) {
 			}
 		case 3:
 			if i%4 == 3 {
-				if ok, err = objectstore.RefreshTree(ctx, d, h); ok {
+				if ok, err = tree.Refresh(ctx, d, h); ok {
 					for k := i - 3; k < i; k++ {
 						b, _ := poolObject(k)
 						promised.Add(objectstore.Sum(b))

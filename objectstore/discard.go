@@ -1,14 +1,10 @@
 package objectstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"sync"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // A Discarder is a store from which damaged objects can be removed. See Discard.
@@ -97,88 +93,4 @@ func Lost(ctx context.Context, s Store, h Hash) (bool, error) {
 		return l.Lacks(ctx, h)
 	}
 	return IsLost(Check(ctx, s, h))
-}
-
-// FindLost returns the lost objects of a file, or of a directory with everything below it. look decides for each:
-// Discard or Lost. Below a directory object that is lost itself, nothing is known.
-func FindLost(ctx context.Context, s Store, h Hash, dir bool, look func(context.Context, Hash) (bool, error)) ([]Hash, error) {
-	f := &finder{store: s, look: look, seen: new(HashSet)}
-	f.group, f.ctx = errgroup.WithContext(ctx)
-	f.group.SetLimit(workers(0, s))
-	var err error
-	if dir {
-		err = f.dir(h, 0)
-	} else {
-		f.file(h)
-	}
-	if waitErr := f.group.Wait(); err == nil || errors.Is(err, context.Canceled) {
-		err = cmp.Or(waitErr, err)
-	}
-	return f.lost, err
-}
-
-// finder is one FindLost.
-type finder struct {
-	ctx   context.Context
-	store Store
-	look  func(context.Context, Hash) (bool, error)
-	group *errgroup.Group
-	seen  *HashSet
-
-	mu   sync.Mutex
-	lost []Hash
-}
-
-func (f *finder) add(h Hash) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.lost = append(f.lost, h)
-}
-
-func (f *finder) file(h Hash) {
-	if !f.seen.Add(h) {
-		return
-	}
-	f.group.Go(func() error {
-		lost, err := f.look(f.ctx, h)
-		if err == nil && lost {
-			f.add(h)
-		}
-		return err
-	})
-}
-
-func (f *finder) dir(h Hash, depth int) error {
-	if depth > MaxTreeDepth {
-		return tooDeep("")
-	}
-	if !f.seen.Add(h) {
-		return nil
-	}
-	lost, err := f.look(f.ctx, h)
-	if err != nil {
-		return err
-	}
-	var t Tree
-	if !lost {
-		t, err = ReadTree(f.ctx, f.store, h)
-		if lost, err = IsLost(err); err != nil {
-			return err
-		}
-	}
-	if lost {
-		f.add(h)
-		return nil
-	}
-	for i := range t {
-		switch t[i].Kind {
-		case KindFile:
-			f.file(t[i].Hash)
-		case KindDir:
-			if err := f.dir(t[i].Hash, depth+1); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -7,10 +7,7 @@ import (
 
 // Internals for tests.
 
-const (
-	TreeHeader = treeHeader
-	ChunkSize  = chunkSize
-)
+const ChunkSize = chunkSize
 
 // ForceNamed makes d behave as on a file system without unnamed files.
 func (d *Dir) ForceNamed() { d.named.Store(true) }

@@ -30,29 +30,6 @@ func pathTarget(path string) target {
 	}
 }
 
-func rootTarget(root *os.Root, name string) target {
-	return target{
-		create: func(perm fs.FileMode) (*os.File, error) { return root.OpenFile(name, createFlags, perm) },
-		remove: func() error { return root.Remove(name) },
-	}
-}
-
-// exact returns the target with a create function that sets the exact mode, whatever the umask is.
-func (t target) exact() target {
-	create := t.create
-	t.create = func(perm fs.FileMode) (*os.File, error) {
-		f, err := create(perm)
-		if err != nil {
-			return nil, err
-		}
-		if err := f.Chmod(perm); err != nil {
-			return nil, errors.Join(err, f.Close(), t.remove())
-		}
-		return f, nil
-	}
-	return t
-}
-
 // fill creates the target and calls write for it; if that fails, the target is removed.
 func (t target) fill(perm fs.FileMode, write func(*os.File) (int64, error)) (int64, error) {
 	f, err := t.create(perm)
@@ -177,6 +154,14 @@ type cacher interface {
 func Materialize(ctx context.Context, s Store, h Hash, dst string, perm fs.FileMode) error {
 	_, err := writeOut(ctx, s, h, perm, pathTarget(dst))
 	return err
+}
+
+// MaterializeIn is Materialize for the file name of an open directory, and returns the size. It writes nothing outside root.
+func MaterializeIn(ctx context.Context, s Store, h Hash, root *os.Root, name string, perm fs.FileMode) (int64, error) {
+	return writeOut(ctx, s, h, perm, target{
+		create: func(perm fs.FileMode) (*os.File, error) { return root.OpenFile(name, createFlags, perm) },
+		remove: func() error { return root.Remove(name) },
+	})
 }
 
 // writeOut is materialize for any store.

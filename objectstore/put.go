@@ -161,6 +161,21 @@ func OpenFile(path string) (*os.File, error) {
 	return f, nil
 }
 
+// OpenFileIn opens a regular file of root for reading and returns its permissions. It follows no symbolic link, and waits for
+// no pipe's writer.
+func OpenFileIn(root *os.Root, name string) (*os.File, fs.FileMode, error) {
+	f, err := root.OpenFile(name, openFlags, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	st, err := regular(f)
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, st.perm, nil
+}
+
 type filePutter interface {
 	PutFile(ctx context.Context, f *os.File, o FileOptions) (Info, error)
 }

@@ -7,11 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // presence is what a put finds under the name of its object.
@@ -123,89 +119,4 @@ type Refresher interface {
 	Store
 	// Refresh protects h, as Dir.Refresh, and reports whether it exists.
 	Refresh(ctx context.Context, h Hash) (bool, error)
-}
-
-// RefreshTree refreshes the tree h with everything below it, each directory once. It reports whether all of it exists
-// and the directories are intact; if not, it may have stopped early.
-func RefreshTree(ctx context.Context, s Refresher, h Hash) (bool, error) {
-	return (&treeRefresh{store: s, seen: new(HashSet)}).dir(ctx, "", h, 0)
-}
-
-type treeRefresh struct {
-	store Refresher
-	seen  *HashSet
-}
-
-func (r *treeRefresh) dir(ctx context.Context, rel string, h Hash, depth int) (bool, error) {
-	if depth > MaxTreeDepth {
-		return false, tooDeep(rel)
-	}
-	if !r.seen.Add(h) {
-		return true, nil
-	}
-	// The directory first, so that it cannot be removed while its entries are looked up.
-	if ok, err := r.store.Refresh(ctx, h); err != nil || !ok {
-		return false, err
-	}
-	t, err := ReadTree(ctx, r.store, h)
-	var corrupt *CorruptError
-	if errors.Is(err, ErrNotFound) || errors.As(err, &corrupt) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	var files []Hash
-	for i := range t {
-		if t[i].Kind == KindFile {
-			files = append(files, t[i].Hash)
-		}
-	}
-	if ok, err := r.files(ctx, files); err != nil || !ok {
-		return false, err
-	}
-	for i := range t {
-		if t[i].Kind != KindDir {
-			continue
-		}
-		if ok, err := r.dir(ctx, rel+"/"+t[i].Name, t[i].Hash, depth+1); err != nil || !ok {
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-// files refreshes files, on all cores if there are many.
-func (r *treeRefresh) files(ctx context.Context, hs []Hash) (bool, error) {
-	chunk, limit := 64, runtime.GOMAXPROCS(0) // large enough to make hand-over cheap
-	if s, ok := r.store.(distant); ok {
-		chunk, limit = 1, s.Parallel()
-	}
-	var gone atomic.Bool
-	some := func(hs []Hash) error {
-		for _, h := range hs {
-			if gone.Load() {
-				return nil
-			}
-			ok, err := r.store.Refresh(ctx, h)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				gone.Store(true)
-			}
-		}
-		return nil
-	}
-	if len(hs) <= chunk {
-		err := some(hs)
-		return !gone.Load(), err
-	}
-	var g errgroup.Group
-	g.SetLimit(limit)
-	for from := 0; from < len(hs); from += chunk {
-		g.Go(func() error { return some(hs[from:min(from+chunk, len(hs))]) })
-	}
-	err := g.Wait()
-	return !gone.Load(), err
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // sessionDir opens the store in base for a session that began at a given time.
@@ -128,7 +129,9 @@ func TestNothingIsOlderThanItsSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		writeFile(t, filepath.Join(sub, "f"), 20, 10)
-		putTree(t, d, sub, objectstore.TreeOptions{Adopt: true})
+		if _, _, err := tree.Put(t.Context(), d, sub, tree.PutOptions{Adopt: true}); err != nil {
+			t.Fatal(err)
+		}
 		n := 0
 		for e, err := range d.Walk(t.Context()) {
 			if err != nil || e.Time.Before(ahead) {
@@ -171,84 +174,6 @@ func TestRefreshOfWhatIsNoObject(t *testing.T) {
 	cancel()
 	if _, err := d.Refresh(ctx, absent); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: got %v", err)
-	}
-}
-
-func TestRefreshTree(t *testing.T) {
-	base := t.TempDir()
-	src := filepath.Join(base, "src")
-	for i := range 200 { // enough files for concurrency
-		path := filepath.Join(src, "many", fmt.Sprint(i))
-		if i < 3 {
-			path = filepath.Join(src, "a", "b", fmt.Sprint(i))
-		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-			t.Fatal(err)
-		}
-		writeFile(t, path, byte(i), 10)
-	}
-	began := time.Now().Add(-time.Hour)
-	h, _ := putTree(t, sessionDir(t, base, began), src, objectstore.TreeOptions{})
-	old := began.Add(-time.Hour)
-	var all []objectstore.Hash
-	d := sessionDir(t, base, began)
-	for e, err := range d.Walk(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, e.Hash)
-		setTime(t, d.File(e.Hash), old)
-	}
-	extra := put(t, d, []byte("not of the tree"))
-	setTime(t, d.File(extra), old)
-	if ok, err := objectstore.RefreshTree(t.Context(), d, h); err != nil || !ok {
-		t.Fatalf("got %v, %v, want that all is there", ok, err)
-	}
-	for _, h := range all {
-		if got := timeOf(t, d.File(h)); got.Before(began) {
-			t.Errorf("object %s has the time %v, want it refreshed", h, got)
-		}
-	}
-	if got := timeOf(t, d.File(extra)); !got.Equal(old) {
-		t.Errorf("an object that is not in the tree has the time %v, want it left at %v", got, old)
-	}
-	for _, gone := range all {
-		data, err := os.ReadFile(d.File(gone))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Delete(t.Context(), gone); err != nil {
-			t.Fatal(err)
-		}
-		if ok, err := objectstore.RefreshTree(t.Context(), d, h); err != nil || ok {
-			t.Errorf("without %s: got %v, %v, want false", gone, ok, err)
-		}
-		put(t, d, data)
-	}
-	spoil(t, d, h, nil)
-	if ok, err := objectstore.RefreshTree(t.Context(), d, h); err != nil || ok {
-		t.Errorf("with a torn directory: got %v, %v, want false", ok, err)
-	}
-}
-
-// A small tree can name one directory very many times: each is refreshed once.
-func TestRefreshTreeOfManyPaths(t *testing.T) {
-	d := sessionDir(t, t.TempDir(), time.Now())
-	h := put(t, d, encode(t, nil))
-	for range 60 {
-		h = put(t, d, encode(t, objectstore.Tree{
-			{Name: "a", Kind: objectstore.KindDir, Hash: h}, {Name: "b", Kind: objectstore.KindDir, Hash: h},
-		}))
-	}
-	if ok, err := objectstore.RefreshTree(t.Context(), d, h); err != nil || !ok {
-		t.Errorf("got %v, %v, want true", ok, err)
-	}
-	for range objectstore.MaxTreeDepth {
-		h = put(t, d, encode(t, objectstore.Tree{{Name: "a", Kind: objectstore.KindDir, Hash: h}}))
-	}
-	var malformed *objectstore.TreeError
-	if _, err := objectstore.RefreshTree(t.Context(), d, h); !errors.As(err, &malformed) {
-		t.Errorf("too deep: got %v, want a *TreeError", err)
 	}
 }
 

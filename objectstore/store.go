@@ -2,8 +2,8 @@
 //
 // [Store] is the interface of every backend, with three methods. [Dir] is the backend that keeps objects as files; it
 // adds operations that only a local disk supports: adopting files without a copy, cloning objects to files, and walks
-// and deletions for garbage collection. Trees of files are objects too, one per directory level: see [Tree], [PutTree]
-// and [CheckoutTree].
+// and deletions for garbage collection. Directories of files are objects too, one per
+// level: see package tree.
 //
 // An object has no kind. The place of a reference says whether it names a file, a tree or a record; the kind is never
 // guessed from the bytes.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // leased skips the test unless files of dir's file system can be adopted without a copy.
@@ -264,8 +265,8 @@ func TestFullDisk(t *testing.T) {
 				return err
 			},
 			"Adopt": func() error { _, err := d.Adopt(t.Context(), src); return err },
-			"PutTree": func() error {
-				_, _, err := objectstore.PutTree(t.Context(), d, filepath.Dir(src), objectstore.TreeOptions{})
+			"tree.Put": func() error {
+				_, _, err := tree.Put(t.Context(), d, filepath.Dir(src), tree.PutOptions{})
 				return err
 			},
 		}
@@ -391,9 +392,9 @@ func TestTreeSpecialFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	var special *objectstore.SpecialFileError
-	_, _, err := objectstore.PutTree(t.Context(), d, dir, objectstore.TreeOptions{})
+	_, _, err := tree.Put(t.Context(), d, dir, tree.PutOptions{})
 	if !errors.As(err, &special) || special.Path != path || !strings.Contains(err.Error(), "named pipe") {
-		t.Errorf("PutTree: got %v, want *SpecialFileError for the pipe %s", err, path)
+		t.Errorf("tree.Put: got %v, want *SpecialFileError for the pipe %s", err, path)
 	}
 	if _, err := d.Adopt(t.Context(), path); !errors.As(err, &special) {
 		t.Errorf("Adopt: got %v, want *SpecialFileError", err)
@@ -403,9 +404,9 @@ func TestTreeSpecialFiles(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "sub", bad), nil, 0o600); err != nil {
 		t.Skipf("needs a file system that takes any bytes as a name: %v", err)
 	}
-	var rule *objectstore.TreeError
-	if _, _, err := objectstore.PutTree(t.Context(), d, dir, objectstore.TreeOptions{}); !errors.As(err, &rule) || rule.Path != "sub/"+bad {
-		t.Errorf("PutTree of a name that is not UTF-8: got %v, want *TreeError", err)
+	var rule *tree.Error
+	if _, _, err := tree.Put(t.Context(), d, dir, tree.PutOptions{}); !errors.As(err, &rule) || rule.Path != "sub/"+bad {
+		t.Errorf("tree.Put of a name that is not UTF-8: got %v, want *tree.Error", err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 	"e3/refstore/lease"
 	"e3/refstore/mem"
@@ -230,12 +231,12 @@ func newSite(t *testing.T, tasks int) *site {
 	if _, err := dir.PutBytes(ctx, []byte("o")); err != nil {
 		t.Fatal(err)
 	}
-	fanIn := make(objectstore.Tree, tasks)
+	fanIn := make(tree.Entries, tasks)
 	for i := range fanIn {
-		fanIn[i] = objectstore.TreeEntry{Name: n[i], Kind: objectstore.KindFile, Hash: output, Size: 1}
+		fanIn[i] = tree.Entry{Name: n[i], Kind: tree.KindFile, Hash: output, Size: 1}
 	}
 	fanIn.Sort()
-	gathered, err := objectstore.EncodeTree(fanIn)
+	gathered, err := tree.Encode(fanIn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/objectstore"
+	dirtree "e3/objectstore/tree"
 	"e3/refstore"
 )
 
@@ -171,7 +172,7 @@ func (w *Datasets) descend(ctx context.Context, d *Dataset) error {
 	if err != nil {
 		return err
 	}
-	e, err := objectstore.Lookup(ctx, w.states.Objects, h, p.Entry)
+	e, err := dirtree.Lookup(ctx, w.states.Objects, h, p.Entry)
 	if errors.Is(err, fs.ErrNotExist) {
 		return w.noEntry(ctx, h, p)
 	}
@@ -179,9 +180,9 @@ func (w *Datasets) descend(ctx context.Context, d *Dataset) error {
 		return fmt.Errorf("%s of workspace %s: %w", p.Name, d.Workspace, err)
 	}
 	switch e.Kind {
-	case objectstore.KindDir:
+	case dirtree.KindDir:
 		d.Leaf = record.Leaf{Kind: record.LeafDir, Hash: e.Hash.String()}
-	case objectstore.KindFile:
+	case dirtree.KindFile:
 		d.Leaf = record.Leaf{Kind: record.LeafFile, Hash: e.Hash.String(), Size: e.Size, Executable: e.Executable}
 	default:
 		return fmt.Errorf("%s in %s of workspace %s is a symbolic link to %q; ask for that", p.Entry, p.Name, d.Workspace, e.Target)
@@ -194,17 +195,17 @@ func (w *Datasets) noEntry(ctx context.Context, root objectstore.Hash, p Dataset
 	unknown := &UnknownError{What: "entry of " + p.Name, Name: p.Entry}
 	dir := ""
 	for part := range strings.SplitSeq(p.Entry, "/") {
-		at := objectstore.TreeEntry{Kind: objectstore.KindDir, Hash: root}
+		at := dirtree.Entry{Kind: dirtree.KindDir, Hash: root}
 		if dir != "" {
 			var err error
-			if at, err = objectstore.Lookup(ctx, w.states.Objects, root, dir); err != nil {
+			if at, err = dirtree.Lookup(ctx, w.states.Objects, root, dir); err != nil {
 				return unknown
 			}
 		}
-		if at.Kind != objectstore.KindDir {
+		if at.Kind != dirtree.KindDir {
 			return unknown
 		}
-		t, err := objectstore.ReadTree(ctx, w.states.Objects, at.Hash)
+		t, err := dirtree.Read(ctx, w.states.Objects, at.Hash)
 		if err != nil {
 			return err
 		}
@@ -328,7 +329,7 @@ func (w *Datasets) PutPath(ctx context.Context, source record.InputSource, path 
 	if source == record.FromFile {
 		return w.putFile(ctx, path)
 	}
-	h, _, err := objectstore.PutTree(ctx, w.states.Objects, path, objectstore.TreeOptions{Filter: notRepository})
+	h, _, err := dirtree.Put(ctx, w.states.Objects, path, dirtree.PutOptions{Filter: notRepository})
 	return record.Leaf{Kind: record.LeafDir, Hash: h.String()}, err
 }
 

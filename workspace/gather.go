@@ -10,6 +10,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/parallel"
 	"e3/objectstore"
+	dirtree "e3/objectstore/tree"
 	"e3/refstore"
 )
 
@@ -209,7 +210,7 @@ func (n *namedObjects) trees(ctx context.Context, linked []record.LinkInput) err
 			pairs = append(pairs, treePair{was, is})
 		}
 	}
-	for depth := 0; len(pairs) > 0 && depth <= objectstore.MaxTreeDepth; depth++ {
+	for depth := 0; len(pairs) > 0 && depth <= dirtree.MaxDepth; depth++ {
 		below := make([][]treePair, len(pairs))
 		err := parallel.AtMost(ctx, n.states.Lookups, len(pairs), func(ctx context.Context, i int) (err error) {
 			below[i], err = n.pair(ctx, pairs[i])
@@ -231,26 +232,26 @@ func (n *namedObjects) pair(ctx context.Context, p treePair) (below []treePair, 
 	if p.was == p.is {
 		return nil, n.whole(ctx, p.is)
 	}
-	was, err := objectstore.ReadTree(ctx, n.gathered, p.was)
+	was, err := dirtree.Read(ctx, n.gathered, p.was)
 	if err != nil {
 		return nil, err
 	}
-	is, err := objectstore.ReadTree(ctx, n.gathered, p.is)
+	is, err := dirtree.Read(ctx, n.gathered, p.is)
 	if err != nil {
 		return nil, err
 	}
 	dirs := map[string]objectstore.Hash{}
 	for i := range is {
-		if is[i].Kind == objectstore.KindDir {
+		if is[i].Kind == dirtree.KindDir {
 			dirs[is[i].Name] = is[i].Hash
 		}
 	}
 	for i := range was {
-		if was[i].Kind == objectstore.KindLink {
+		if was[i].Kind == dirtree.KindLink {
 			continue
 		}
 		n.names.Add(was[i].Hash)
-		if now, ok := dirs[was[i].Name]; ok && was[i].Kind == objectstore.KindDir {
+		if now, ok := dirs[was[i].Name]; ok && was[i].Kind == dirtree.KindDir {
 			below = append(below, treePair{was[i].Hash, now})
 		}
 	}
@@ -260,12 +261,12 @@ func (n *namedObjects) pair(ctx context.Context, p treePair) (below []treePair, 
 // whole adds all of a directory that a root names.
 func (n *namedObjects) whole(ctx context.Context, dir objectstore.Hash) error {
 	var seen objectstore.HashSet
-	return objectstore.WalkTree(ctx, n.gathered, dir, func(_ string, e objectstore.TreeEntry) error {
-		if e.Kind == objectstore.KindLink {
+	return dirtree.Walk(ctx, n.gathered, dir, func(_ string, e dirtree.Entry) error {
+		if e.Kind == dirtree.KindLink {
 			return nil
 		}
 		n.names.Add(e.Hash)
-		if e.Kind == objectstore.KindDir && !seen.Add(e.Hash) {
+		if e.Kind == dirtree.KindDir && !seen.Add(e.Hash) {
 			return fs.SkipDir
 		}
 		return nil

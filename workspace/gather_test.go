@@ -14,6 +14,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/workspace"
 )
 
@@ -195,9 +196,9 @@ func TestHeldTrees(t *testing.T) {
 				}
 				writeFile(t, path, fmt.Sprintf("%d %d", round, content))
 			}
-			leaf, _, err = objectstore.PutTree(ctx, s.objects, root, objectstore.TreeOptions{})
+			leaf, _, err = tree.Put(ctx, s.objects, root, tree.PutOptions{})
 			if err == nil {
-				err = objectstore.WalkTree(ctx, s.objects, leaf, func(rel string, e objectstore.TreeEntry) error {
+				err = tree.Walk(ctx, s.objects, leaf, func(rel string, e tree.Entry) error {
 					has[rel] = e.Hash
 					return nil
 				})

@@ -17,6 +17,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/workspace"
 )
 
@@ -43,9 +44,9 @@ func (d *draft) spoilAny(t *rapid.T, names []string) {
 			t.Fatal(err)
 		}
 		hashes = append(hashes, top)
-		if tree, err := objectstore.ReadTree(p.ctx, p.repo.Objects, top); err == nil {
-			for i := range tree {
-				hashes = append(hashes, tree[i].Hash)
+		if entries, err := tree.Read(p.ctx, p.repo.Objects, top); err == nil {
+			for i := range entries {
+				hashes = append(hashes, entries[i].Hash)
 			}
 		}
 	}

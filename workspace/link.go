@@ -19,6 +19,7 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/objectstore"
+	dirtree "e3/objectstore/tree"
 	"e3/refstore"
 )
 
@@ -326,7 +327,7 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 		known[in.Files[i].Path] = &in.Files[i]
 	}
 	location := in.Location
-	opts := objectstore.TreeOptions{Filter: notRepository}
+	opts := dirtree.PutOptions{Filter: notRepository}
 	if in.Source == record.FromGlob {
 		location = manifest.GlobPrefix(in.Location)
 		opts.PruneEmpty = true
@@ -363,7 +364,7 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 			s.touched.Store(true)
 			keep(rel, info, stat, stored.Hash)
 		}
-		h, _, err := objectstore.PutTree(ctx, s.states.Objects, path, opts)
+		h, _, err := dirtree.Put(ctx, s.states.Objects, path, opts)
 		if err == nil {
 			slices.SortFunc(files, func(a, b record.LinkFile) int { return strings.Compare(a.Path, b.Path) })
 			in.Files = files

@@ -24,6 +24,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -627,9 +628,9 @@ func (d *draft) whole(h objectstore.Hash) bool {
 // parts are the objects that an output is made of, as far as they can be read.
 func (d *draft) parts(top objectstore.Hash) []objectstore.Hash {
 	parts := []objectstore.Hash{top}
-	if tree, err := objectstore.ReadTree(d.p.ctx, d.p.repo.Objects, top); err == nil {
-		for i := range tree {
-			parts = append(parts, d.parts(tree[i].Hash)...)
+	if entries, err := tree.Read(d.p.ctx, d.p.repo.Objects, top); err == nil {
+		for i := range entries {
+			parts = append(parts, d.parts(entries[i].Hash)...)
 		}
 	}
 	return parts

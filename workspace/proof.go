@@ -16,6 +16,7 @@ import (
 	"e3/internal/insight/runview"
 	"e3/internal/parallel"
 	"e3/objectstore"
+	dirtree "e3/objectstore/tree"
 	"e3/refstore"
 )
 
@@ -235,8 +236,8 @@ func (w *proofs) partsThere(ctx context.Context, outputs record.Node, doubtful *
 		if err != nil || outputs[i].Kind != record.LeafDir || gone.Load() {
 			return err
 		}
-		lost, err := objectstore.FindLost(ctx, w.states.Objects, h, true, look)
-		var malformed *objectstore.TreeError
+		lost, err := dirtree.FindLost(ctx, w.states.Objects, h, true, look)
+		var malformed *dirtree.Error
 		if len(lost) > 0 || errors.As(err, &malformed) {
 			gone.Store(true)
 			return nil

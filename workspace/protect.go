@@ -10,6 +10,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/parallel"
 	"e3/objectstore"
+	dirtree "e3/objectstore/tree"
 	"e3/refstore"
 )
 
@@ -203,7 +204,7 @@ func (w *States) refresh(ctx context.Context, leaf record.Leaf) (bool, error) {
 		return false, err
 	}
 	if leaf.Kind == record.LeafDir {
-		return objectstore.RefreshTree(ctx, w.Objects, h)
+		return dirtree.Refresh(ctx, w.Objects, h)
 	}
 	return w.Objects.Refresh(ctx, h)
 }

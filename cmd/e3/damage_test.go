@@ -181,7 +181,7 @@ func (s *harmStage) ask(q question) answer {
 	}
 	a := s.e3(q.args...)
 	if q.deliver != "" {
-		a.bytes = tree(q.deliver)
+		a.bytes = contents(q.deliver)
 		if strings.HasSuffix(q.deliver, ".zip") {
 			a.bytes = zipContent(q.deliver)
 		}

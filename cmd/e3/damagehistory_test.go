@@ -201,8 +201,8 @@ func firstOf(t testing.TB, text string) string {
 	return ""
 }
 
-// tree summarizes the content of a file or folder.
-func tree(path string) string {
+// contents summarizes the content of a file or folder.
+func contents(path string) string {
 	var list []string
 	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

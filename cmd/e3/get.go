@@ -18,6 +18,7 @@ import (
 	"e3/internal/host/atomicfile"
 	"e3/internal/repo"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/workspace"
 )
 
@@ -189,7 +190,7 @@ func writeWhole(a *app, r *repo.Repo, folder bool, o *getOptions, write func(asi
 // checkout writes a dataset of e3's own format, and checks the bytes meanwhile.
 func checkout(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objectstore.Hash, path string) error {
 	if d.Kind == record.LeafDir {
-		_, err := objectstore.CheckoutTree(ctx, r.Objects, h, path, objectstore.CheckoutOptions{})
+		_, err := tree.Checkout(ctx, r.Objects, h, path, tree.CheckoutOptions{})
 		return err
 	}
 	return writeAside(path, d.Executable, func(f io.Writer) error {

@@ -13,6 +13,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/workspace"
 )
 
@@ -196,19 +197,19 @@ func describe(ctx context.Context, a *app, r *repo.Repo, name string, d *workspa
 	if err != nil {
 		return err
 	}
-	tree, err := objectstore.ReadTree(ctx, r.Objects, h)
+	entries, err := tree.Read(ctx, r.Objects, h)
 	if err != nil {
 		return fmt.Errorf("dataset %s: %w", name, err)
 	}
-	doc.Entries = make([]entryJSON, len(tree))
-	for i := range tree {
-		e := &tree[i]
+	doc.Entries = make([]entryJSON, len(entries))
+	for i := range entries {
+		e := &entries[i]
 		item := entryJSON{Name: e.Name, Target: e.Target, Executable: e.Executable}
 		switch e.Kind {
-		case objectstore.KindDir:
+		case tree.KindDir:
 			item.Kind, item.Hash = "directory", e.Hash.String()
 			t.Row(e.Name+"/", item.Kind, "", prefix(item.Hash, 12))
-		case objectstore.KindFile:
+		case tree.KindFile:
 			item.Kind, item.Hash, item.Size = "file", e.Hash.String(), &e.Size
 			kind := item.Kind
 			if e.Executable {

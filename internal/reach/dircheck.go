@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // A DirChecker checks directories beyond what the objects say by themselves: that no link leads out of the directory,
@@ -75,7 +76,7 @@ const (
 	maxClimbs = 1 << 21
 )
 
-// Check checks a directory as the top of a tree. A fault of it is an *objectstore.TreeError; any other error is the store's.
+// Check checks a directory as the top of a tree. A fault of it is an *tree.Error; any other error is the store's.
 func (c *DirChecker) Check(ctx context.Context, h objectstore.Hash) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,7 +90,7 @@ func (c *DirChecker) Check(ctx context.Context, h objectstore.Hash) error {
 }
 
 func treeFault(at, format string, args ...any) error {
-	return &objectstore.TreeError{Path: short(at), Msg: fmt.Sprintf(format, args...)}
+	return &tree.Error{Path: short(at), Msg: fmt.Sprintf(format, args...)}
 }
 
 // short cuts a path for a message: a hostile one may be very long.
@@ -112,7 +113,7 @@ func (c *DirChecker) visit(ctx context.Context, h objectstore.Hash, rel string, 
 	if facts, known := c.known[h]; known {
 		return facts, nil
 	}
-	if depth > objectstore.MaxTreeDepth {
+	if depth > tree.MaxDepth {
 		return dirFacts{}, tooDeep(rel)
 	}
 	var facts dirFacts
@@ -133,7 +134,7 @@ func (c *DirChecker) visit(ctx context.Context, h objectstore.Hash, rel string, 
 		facts.add(child)
 		follow = follow || len(c.climbs[d.hash]) > 0
 	}
-	if facts.height > objectstore.MaxTreeDepth { // below a directory checked before
+	if facts.height > tree.MaxDepth { // below a directory checked before
 		return facts, tooDeep(rel)
 	}
 	if follow {
@@ -146,7 +147,7 @@ func (c *DirChecker) visit(ctx context.Context, h objectstore.Hash, rel string, 
 }
 
 func tooDeep(rel string) error {
-	return treeFault(orTop(rel), "directories nest deeper than %d levels", objectstore.MaxTreeDepth)
+	return treeFault(orTop(rel), "directories nest deeper than %d levels", tree.MaxDepth)
 }
 
 func orTop(rel string) string {
@@ -163,11 +164,11 @@ func (f *dirFacts) add(below dirFacts) {
 
 // entries returns the subdirectories that are not checked yet, and whether there are links to follow.
 func (c *DirChecker) entries(ctx context.Context, h objectstore.Hash, facts *dirFacts) (below []named, follow bool, err error) {
-	err = c.each(ctx, h, func(e *objectstore.TreeEntry) {
+	err = c.each(ctx, h, func(e *tree.Entry) {
 		switch e.Kind {
-		case objectstore.KindLink:
+		case tree.KindLink:
 			facts.linked, follow = true, follow || steep(e.Target)
-		case objectstore.KindDir:
+		case tree.KindDir:
 			if child, known := c.known[e.Hash]; known {
 				facts.add(child)
 				follow = follow || len(c.climbs[e.Hash]) > 0
@@ -180,7 +181,7 @@ func (c *DirChecker) entries(ctx context.Context, h objectstore.Hash, facts *dir
 }
 
 // each yields the entries of a directory that can be read.
-func (c *DirChecker) each(ctx context.Context, h objectstore.Hash, visit func(*objectstore.TreeEntry)) error {
+func (c *DirChecker) each(ctx context.Context, h objectstore.Hash, visit func(*tree.Entry)) error {
 	data, err := objectstore.ReadAll(ctx, c.objects, h, c.limit)
 	if damaged(err) || errors.Is(err, objectstore.ErrNotFound) {
 		return nil
@@ -188,7 +189,7 @@ func (c *DirChecker) each(ctx context.Context, h objectstore.Hash, visit func(*o
 	if err != nil {
 		return err
 	}
-	_ = objectstore.EachEntry(data, visit) // decoding errors are reported elsewhere
+	_ = tree.EachEntry(data, visit) // decoding errors are reported elsewhere
 	return ctx.Err()
 }
 

@@ -16,6 +16,7 @@ import (
 	"e3/internal/reach"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
+	"e3/objectstore/tree"
 )
 
 // sized is a store with sizes that counts reads.
@@ -35,15 +36,15 @@ func (s *sized) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([
 }
 
 func (s *sized) checker() *reach.DirChecker {
-	return reach.NewDirChecker(s, objectstore.MaxTreeBytes, s.Stat)
+	return reach.NewDirChecker(s, tree.MaxBytes, s.Stat)
 }
 
 // tree stores a directory object.
-func (s *sized) tree(t failer, entries ...objectstore.TreeEntry) objectstore.Hash {
+func (s *sized) tree(t failer, entries ...tree.Entry) objectstore.Hash {
 	t.Helper()
-	tree := objectstore.Tree(entries)
-	tree.Sort()
-	data, err := objectstore.EncodeTree(tree)
+	sorted := tree.Entries(entries)
+	sorted.Sort()
+	data, err := tree.Encode(sorted)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
@@ -68,12 +69,12 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-func link(name, target string) objectstore.TreeEntry {
-	return objectstore.TreeEntry{Name: name, Kind: objectstore.KindLink, Target: target}
+func link(name, target string) tree.Entry {
+	return tree.Entry{Name: name, Kind: tree.KindLink, Target: target}
 }
 
-func below(name string, h objectstore.Hash) objectstore.TreeEntry {
-	return objectstore.TreeEntry{Name: name, Kind: objectstore.KindDir, Hash: h}
+func below(name string, h objectstore.Hash) tree.Entry {
+	return tree.Entry{Name: name, Kind: tree.KindDir, Hash: h}
 }
 
 // A directory is valid exactly if it can be checked out, or if its only fault is links that lead in circles. Each
@@ -92,7 +93,7 @@ func TestDirCheckerAgreesWithCheckout(t *testing.T) {
 		names := rapid.SampledFrom([]string{"a", "b", "c", "d"})
 		parts := rapid.SampledFrom([]string{"..", "..", ".", "a", "b", "c", "d", ""})
 		for range rapid.IntRange(1, 8).Draw(t, "directories") {
-			var entries []objectstore.TreeEntry
+			var entries []tree.Entry
 			for _, name := range rapid.SliceOfNDistinct(names, 0, 4, rapid.ID[string]).Draw(t, "names") {
 				switch rapid.IntRange(0, 4).Draw(t, "kind") {
 				case 0:
@@ -100,7 +101,7 @@ func TestDirCheckerAgreesWithCheckout(t *testing.T) {
 					if rapid.IntRange(0, 60).Draw(t, "wrong size") == 0 {
 						size++
 					}
-					entries = append(entries, objectstore.TreeEntry{Name: name, Kind: objectstore.KindFile, Hash: file, Size: size})
+					entries = append(entries, tree.Entry{Name: name, Kind: tree.KindFile, Hash: file, Size: size})
 				case 1, 2:
 					to := strings.TrimLeft(strings.Join(rapid.SliceOfN(parts, 1, 4).Draw(t, "target"), "/"), "/")
 					if to == "" {
@@ -117,15 +118,15 @@ func TestDirCheckerAgreesWithCheckout(t *testing.T) {
 		for _, top := range dirs {
 			n++
 			dst := filepath.Join(base, fmt.Sprint(n))
-			_, want := objectstore.CheckoutTree(context.Background(), &s, top, dst, objectstore.CheckoutOptions{})
+			_, want := tree.Checkout(context.Background(), &s, top, dst, tree.CheckoutOptions{})
 			os.RemoveAll(dst)
 			got := s.check(c, top)
 			if want != nil {
 				bad++
 			}
-			var tree *objectstore.TreeError
+			var malformed *tree.Error
 			circle := got == nil && want != nil && strings.Contains(want.Error(), "too many links")
-			if (got == nil) != (want == nil) && !circle || got != nil && !errors.As(got, &tree) {
+			if (got == nil) != (want == nil) && !circle || got != nil && !errors.As(got, &malformed) {
 				t.Errorf("directory %s: the check says %v, writing it out %v", top, got, want)
 			}
 		}
@@ -140,7 +141,7 @@ func TestDirCheckerSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	deep := s.tree(t)
-	for range objectstore.MaxTreeDepth {
+	for range tree.MaxDepth {
 		deep = s.tree(t, below("d", deep))
 	}
 	out := s.tree(t, link("l", "../x"))
@@ -153,7 +154,7 @@ func TestDirCheckerSays(t *testing.T) {
 		"twice outside":     {s.tree(t, below("d", s.tree(t, link("l", "../../x")))), `directory entry "d/l": the link points to "../../x", outside`},
 		"through a link":    {s.tree(t, link("here", "."), link("l", "here/../x")), `directory entry "l": the link points to "here/../x", outside`},
 		"in a circle":       {s.tree(t, link("a", "b/.."), link("b", "a")), "which leads through too many links"},
-		"size":              {s.tree(t, below("d", s.tree(t, objectstore.TreeEntry{Name: "f", Kind: objectstore.KindFile, Hash: file, Size: 5}))), `directory entry "f": the size is said to be 5, and the file has 4 bytes`},
+		"size":              {s.tree(t, below("d", s.tree(t, tree.Entry{Name: "f", Kind: tree.KindFile, Hash: file, Size: 5}))), `directory entry "f": the size is said to be 5, and the file has 4 bytes`},
 		"as deep as can be": {deep, ""},
 		"deeper":            {s.tree(t, below("d", deep)), "directories nest deeper than 256 levels"},
 		"absent":            {objectstore.Hash{1}, "not found"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // linkEntry is an entry through which the path of a link can lead elsewhere: a link, or a directory with links below
@@ -64,12 +65,12 @@ func (c *DirChecker) linksOf(ctx context.Context, h objectstore.Hash) (*linkList
 
 // readLinks reads the list of a directory.
 func (c *DirChecker) readLinks(ctx context.Context, h objectstore.Hash) (*linkList, error) {
-	through := func(e *objectstore.TreeEntry) bool {
-		return e.Kind == objectstore.KindLink || e.Kind == objectstore.KindDir && c.known[e.Hash].linked
+	through := func(e *tree.Entry) bool {
+		return e.Kind == tree.KindLink || e.Kind == tree.KindDir && c.known[e.Hash].linked
 	}
 	list := &linkList{}
 	n := 0
-	err := c.each(ctx, h, func(e *objectstore.TreeEntry) {
+	err := c.each(ctx, h, func(e *tree.Entry) {
 		c.index.effort++
 		if through(e) {
 			n++
@@ -82,7 +83,7 @@ func (c *DirChecker) readLinks(ctx context.Context, h objectstore.Hash) (*linkLi
 		return list, err
 	}
 	list.entries = make([]linkEntry, 0, n)
-	err = c.each(ctx, h, func(e *objectstore.TreeEntry) {
+	err = c.each(ctx, h, func(e *tree.Entry) {
 		if through(e) && len(list.entries) < n {
 			list.entries = append(list.entries, linkEntry{name: strings.Clone(e.Name), target: strings.Clone(e.Target), dir: e.Hash})
 		}

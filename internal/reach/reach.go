@@ -20,6 +20,7 @@ import (
 	"e3/internal/format/eastref"
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // A Kind defines the way in which the object of a reference is read and followed.
@@ -84,8 +85,8 @@ type MalformedError struct {
 }
 
 func (e *MalformedError) Error() string {
-	var tree *objectstore.TreeError
-	if errors.As(e.Err, &tree) {
+	var malformed *tree.Error
+	if errors.As(e.Err, &malformed) {
 		return fmt.Sprintf("%s %s is not in order: %v", e.Ref.Kind.words(), e.Ref.Hash, e.Err)
 	}
 	return fmt.Sprintf("%s %s cannot be read: %v", e.Ref.Kind.words(), e.Ref.Hash, e.Err)
@@ -149,7 +150,7 @@ func each(ctx context.Context, s objectstore.Store, r Ref, yield func(Child)) er
 
 // beginsLikeDir reads the first bytes of an object, which may be a file of any size.
 func beginsLikeDir(ctx context.Context, s objectstore.Store, h objectstore.Hash) (bool, error) {
-	empty, err := objectstore.EncodeTree(nil)
+	empty, err := tree.Encode(nil)
 	if err != nil {
 		return false, err
 	}
@@ -179,7 +180,7 @@ func limit(k Kind) int64 {
 	case Node, Nodes:
 		return record.MaxNode
 	}
-	return objectstore.MaxTreeBytes
+	return tree.MaxBytes
 }
 
 func eachInDir(data []byte, k Kind, yield func(Child)) error {
@@ -187,11 +188,11 @@ func eachInDir(data []byte, k Kind, yield func(Child)) error {
 	if k == Dirs {
 		below = Dirs
 	}
-	return objectstore.EachEntry(data, func(e *objectstore.TreeEntry) {
+	return tree.EachEntry(data, func(e *tree.Entry) {
 		switch {
-		case e.Kind == objectstore.KindDir:
+		case e.Kind == tree.KindDir:
 			yield(Child{Ref{below, e.Hash}, e.Name, -1})
-		case e.Kind == objectstore.KindFile && k != Dirs:
+		case e.Kind == tree.KindFile && k != Dirs:
 			yield(Child{Ref{File, e.Hash}, e.Name, e.Size})
 		}
 	})

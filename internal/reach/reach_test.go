@@ -17,6 +17,7 @@ import (
 	"e3/internal/reach"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
+	"e3/objectstore/tree"
 )
 
 // put stores an object.
@@ -30,18 +31,18 @@ func put(t testing.TB, s objectstore.Store, data []byte) objectstore.Hash {
 }
 
 // dir stores a directory object; the names of directories end with a slash.
-func dir(t testing.TB, s objectstore.Store, entries map[string]objectstore.Hash) objectstore.Hash {
+func dir(t testing.TB, s objectstore.Store, content map[string]objectstore.Hash) objectstore.Hash {
 	t.Helper()
-	var tree objectstore.Tree
-	for name, h := range entries {
-		e := objectstore.TreeEntry{Name: strings.TrimSuffix(name, "/"), Kind: objectstore.KindFile, Hash: h}
+	var entries tree.Entries
+	for name, h := range content {
+		e := tree.Entry{Name: strings.TrimSuffix(name, "/"), Kind: tree.KindFile, Hash: h}
 		if strings.HasSuffix(name, "/") {
-			e.Kind = objectstore.KindDir
+			e.Kind = tree.KindDir
 		}
-		tree = append(tree, e)
+		entries = append(entries, e)
 	}
-	tree.Sort()
-	data, err := objectstore.EncodeTree(tree)
+	entries.Sort()
+	data, err := tree.Encode(entries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,10 +63,10 @@ func task(kind record.Kind, inputs ...record.Kind) *record.Task {
 
 func TestRefs(t *testing.T) {
 	var s objectstoretest.Mem
-	tree, err := objectstore.EncodeTree(objectstore.Tree{
-		{Name: "bin", Kind: objectstore.KindDir, Hash: hash(1)},
-		{Name: "link", Kind: objectstore.KindLink, Target: "bin"},
-		{Name: "read.me", Kind: objectstore.KindFile, Hash: hash(2), Size: 7},
+	directory, err := tree.Encode(tree.Entries{
+		{Name: "bin", Kind: tree.KindDir, Hash: hash(1)},
+		{Name: "link", Kind: tree.KindLink, Target: "bin"},
+		{Name: "read.me", Kind: tree.KindFile, Hash: hash(2), Size: 7},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -93,10 +94,10 @@ func TestRefs(t *testing.T) {
 		data []byte
 		want []string
 	}{
-		{"file", reach.File, tree, nil},
-		{"dir", reach.Dir, tree, []string{"bin: dir 1", "read.me: file 2"}},
-		{"dirs", reach.Dirs, tree, []string{"bin: dirs 1"}},
-		{"output that is a directory", reach.FileOrDir, tree, []string{"bin: dir 1", "read.me: file 2"}},
+		{"file", reach.File, directory, nil},
+		{"dir", reach.Dir, directory, []string{"bin: dir 1", "read.me: file 2"}},
+		{"dirs", reach.Dirs, directory, []string{"bin: dirs 1"}},
+		{"output that is a directory", reach.FileOrDir, directory, []string{"bin: dir 1", "read.me: file 2"}},
 		{"output that is a file", reach.FileOrDir, []byte("text"), nil},
 		{"node", reach.Node, node.Encode(), []string{"dir: dir 1", "file: file 2", "node: node 3", "value: file 4"}},
 		{"nodes", reach.Nodes, node.Encode(), []string{"node: nodes 3"}},
@@ -129,8 +130,8 @@ func TestRefsOfWhatIsNotThere(t *testing.T) {
 	if _, err := reach.Refs(t.Context(), &s, reach.Ref{Kind: reach.FileOrDir, Hash: hash(9)}); err != nil {
 		t.Errorf("file-or-dir, a corrupt file: got %v, want no error", err)
 	}
-	tree := dir(t, &s, nil)
-	data, err := objectstore.ReadAll(t.Context(), &s, tree, 1<<10)
+	empty := dir(t, &s, nil)
+	data, err := objectstore.ReadAll(t.Context(), &s, empty, 1<<10)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // Options adjust a Walker. The zero value is usable.
@@ -124,8 +125,8 @@ func (w *Walker) Wait() error {
 			break
 		}
 		err := w.opts.Dirs.Check(w.ctx, it.ref.Hash)
-		var tree *objectstore.TreeError
-		if errors.As(err, &tree) {
+		var malformed *tree.Error
+		if errors.As(err, &malformed) {
 			err = &MalformedError{Ref: it.ref, Err: err}
 		}
 		if err != nil {
@@ -284,8 +285,8 @@ func (w *Walker) listed(dir item, c *Child, size int64) {
 	if err == nil {
 		err = dirs.file(w.ctx, c, size)
 	}
-	var tree *objectstore.TreeError
-	if errors.As(err, &tree) {
+	var malformed *tree.Error
+	if errors.As(err, &malformed) {
 		err = &MalformedError{Ref: dir.ref, Err: err}
 	}
 	if err != nil {

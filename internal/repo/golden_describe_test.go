@@ -21,6 +21,7 @@ import (
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/workspace"
 )
 
@@ -253,18 +254,18 @@ func describeEast(t *testing.T, r *repo.Repo, ws string, data map[string]string)
 
 func describeTree(t *testing.T, r *repo.Repo, hash, prefix string, data map[string]string) {
 	t.Helper()
-	tree, err := objectstore.DecodeTree(readHash(t, r, hash))
+	entries, err := tree.Decode(readHash(t, r, hash))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(tree) == 0 {
+	if len(entries) == 0 {
 		data[prefix] = "empty directory"
 	}
-	for _, e := range tree {
+	for _, e := range entries {
 		switch e.Kind {
-		case objectstore.KindDir:
+		case tree.KindDir:
 			describeTree(t, r, e.Hash.String(), prefix+e.Name+"/", data)
-		case objectstore.KindLink:
+		case tree.KindLink:
 			data[prefix+e.Name] = "link to " + e.Target
 		default:
 			data[prefix+e.Name] = fmt.Sprintf("file executable=%v %q", e.Executable, readHash(t, r, e.Hash.String()))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // MaxChanges bounds Again.Changes.
@@ -66,11 +67,11 @@ func sized(n int64) string {
 }
 
 // shown describes an entry.
-func shown(e *objectstore.TreeEntry) string {
+func shown(e *tree.Entry) string {
 	switch e.Kind {
-	case objectstore.KindDir:
+	case tree.KindDir:
 		return "directory"
-	case objectstore.KindLink:
+	case tree.KindLink:
 		return "link to " + e.Target
 	}
 	if e.Executable {
@@ -81,7 +82,7 @@ func shown(e *objectstore.TreeEntry) string {
 
 // trees compares two directories entry by entry.
 func (d *differ) trees(was, is objectstore.Hash) error {
-	for c, err := range objectstore.DiffTrees(d.ctx, d.objects, was, is) {
+	for c, err := range tree.Diff(d.ctx, d.objects, was, is) {
 		switch {
 		case err != nil:
 			return err

@@ -16,6 +16,7 @@ import (
 	"e3/internal/repo"
 	"e3/internal/verify"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/workspace"
 )
 
@@ -120,7 +121,7 @@ func (s *site) entry(dir, path string) string {
 	s.Helper()
 	h, err := objectstore.ParseHash(dir)
 	s.must(err)
-	e, err := objectstore.Lookup(s.Context(), s.Objects, h, path)
+	e, err := tree.Lookup(s.Context(), s.Objects, h, path)
 	s.must(err)
 	return e.Hash.String()
 }

@@ -10,6 +10,7 @@ import (
 
 	"e3/internal/reach"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // references follows every reference. Most repositories have no fault, so one walk reads each object once. Only if it
@@ -62,7 +63,7 @@ func (v *verifier) broken(ctx context.Context) (*broken, error) {
 	b := &broken{objects: map[objectstore.Hash]damage{}, malformed: map[reach.Ref]string{}}
 	_, copies := v.Objects.(interface{ Parallel() int }) // a remote store is read through copies, which prove nothing
 	sizes := reach.NewSizes(v.Objects)
-	dirs := reach.NewDirChecker(v.Objects, objectstore.MaxTreeBytes, sizes.Stat)
+	dirs := reach.NewDirChecker(v.Objects, tree.MaxBytes, sizes.Stat)
 	var mu sync.Mutex // guards the damaged objects
 	damaged := map[objectstore.Hash]damage{}
 	dirs.Damaged = func(ctx context.Context, h objectstore.Hash) bool {

@@ -16,6 +16,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/reach"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -258,7 +259,7 @@ func (r *rerun) request(ctx context.Context, t *record.PackageTask, e *execution
 		refresh := r.Objects.Refresh
 		if in.Kind == record.KindDir {
 			refresh = func(ctx context.Context, h objectstore.Hash) (bool, error) {
-				return objectstore.RefreshTree(ctx, r.Objects, h)
+				return tree.Refresh(ctx, r.Objects, h)
 			}
 		}
 		there, err := refresh(ctx, req.Inputs[i])

@@ -14,6 +14,7 @@ import (
 	"e3/internal/settings"
 	"e3/internal/verify"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -99,7 +100,7 @@ func damages() []damage {
 		return st
 	}
 	pkg := func(s *site) string { return objectFile(state(s).PackageHash) }
-	tree := func(s *site) string { return objectFile(state(s).RootHash) }
+	root := func(s *site) string { return objectFile(state(s).RootHash) }
 	task := func(s *site) string { return objectFile(s.execution("one").Key.Task.String()) }
 	snapshot := func(s *site) string {
 		run, err := s.Workspaces.Runs.Run(s.Context(), "w", "")
@@ -152,7 +153,7 @@ func damages() []damage {
 			mend: func(s *site) { s.redeploy("w") }},
 		{name: "corrupt package", do: corrupt(pkg), kind: verify.CorruptObject, concerns: []string{"the package of workspace w", "package p@1"}, remains: true,
 			mend: func(s *site) { s.redeploy("w") }},
-		{name: "corrupt tree", do: corrupt(tree), kind: verify.CorruptObject, concerns: []string{"tree of workspace w"}},
+		{name: "corrupt tree", do: corrupt(root), kind: verify.CorruptObject, concerns: []string{"tree of workspace w"}},
 		{name: "missing task", do: missing(task), kind: verify.MissingObject, concerns: []string{"task one of the package of workspace w", "task one of package p@1"}, remains: true,
 			mend: func(s *site) { s.redeploy("w") }},
 		{name: "corrupt snapshot", do: corrupt(snapshot), kind: verify.CorruptObject, concerns: []string{"inputs of run "}},
@@ -166,12 +167,12 @@ func damages() []damage {
 		{name: "malformed directory", do: outputIs("two", func(*site) []byte { return []byte("no directory") }), // named as a directory
 			kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
 		{name: "link out of a directory", do: outputIs("two", func(s *site) []byte {
-			return s.tree(objectstore.TreeEntry{Name: "l", Kind: objectstore.KindLink, Target: "../x"})
+			return s.tree(tree.Entry{Name: "l", Kind: tree.KindLink, Target: "../x"})
 		}), kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
 		{name: "size in a directory", do: outputIs("two", func(s *site) []byte {
 			h, err := s.Objects.PutBytes(s.Context(), []byte("text"))
 			s.must(err)
-			return s.tree(objectstore.TreeEntry{Name: "f", Kind: objectstore.KindFile, Hash: h, Size: 5})
+			return s.tree(tree.Entry{Name: "f", Kind: tree.KindFile, Hash: h, Size: 5})
 		}), kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
 
 		{name: "torn status", do: torn(status, folder(status)), kind: verify.BadRecord, concerns: []string{"execution "}, rerun: []string{"w.one"}},
@@ -352,8 +353,8 @@ func TestExecutionThatOnlyARunNames(t *testing.T) {
 }
 
 // tree is a directory object.
-func (s *site) tree(entries ...objectstore.TreeEntry) []byte {
-	data, err := objectstore.EncodeTree(entries)
+func (s *site) tree(entries ...tree.Entry) []byte {
+	data, err := tree.Encode(entries)
 	s.must(err)
 	return data
 }

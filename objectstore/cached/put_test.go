@@ -18,6 +18,7 @@ import (
 
 	"e3/objectstore"
 	"e3/objectstore/cached"
+	"e3/objectstore/tree"
 )
 
 func TestOpenNeeds(t *testing.T) {
@@ -505,7 +506,7 @@ func TestTrees(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h, _, err := objectstore.PutTree(ctx, s, dir, objectstore.TreeOptions{Adopt: true})
+	h, _, err := tree.Put(ctx, s, dir, tree.PutOptions{Adopt: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -515,7 +516,7 @@ func TestTrees(t *testing.T) {
 	// Another machine.
 	other := open(t, far, newPact(), nil)
 	out := filepath.Join(t.TempDir(), "out")
-	if _, err := objectstore.CheckoutTree(ctx, other, h, out, objectstore.CheckoutOptions{}); err != nil {
+	if _, err := tree.Checkout(ctx, other, h, out, tree.CheckoutOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, content := range want {
@@ -524,13 +525,13 @@ func TestTrees(t *testing.T) {
 		}
 	}
 	far.took()
-	if ok, err := objectstore.RefreshTree(ctx, other, h); err != nil || !ok {
+	if ok, err := tree.Refresh(ctx, other, h); err != nil || !ok {
 		t.Errorf("refresh the tree: got %v, %v", ok, err)
 	}
 	if calls := far.took(); len(calls) != 44 {
 		t.Errorf("to refresh 44 objects took %d requests", len(calls))
 	}
-	if ok, err := objectstore.RefreshTree(ctx, other, h); err != nil || !ok {
+	if ok, err := tree.Refresh(ctx, other, h); err != nil || !ok {
 		t.Errorf("refresh the tree: got %v, %v", ok, err)
 	}
 	expectCalls(t, far)

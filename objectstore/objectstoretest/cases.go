@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // A Case is one promise of objectstore.Store.
@@ -296,18 +297,18 @@ func trees(ctx context.Context, s objectstore.Store) error {
 	if err != nil {
 		return err
 	}
-	want := objectstore.TreeEntry{Name: "f", Kind: objectstore.KindFile, Hash: file, Size: 7}
+	want := tree.Entry{Name: "f", Kind: tree.KindFile, Hash: file, Size: 7}
 	h := objectstore.Hash{}
-	for _, t := range []objectstore.Tree{
+	for _, t := range []tree.Entries{
 		{want},
-		{{Name: "empty", Kind: objectstore.KindLink, Target: "sub"}, {Name: "sub", Kind: objectstore.KindDir}},
+		{{Name: "empty", Kind: tree.KindLink, Target: "sub"}, {Name: "sub", Kind: tree.KindDir}},
 	} {
 		for i := range t {
-			if t[i].Kind == objectstore.KindDir {
+			if t[i].Kind == tree.KindDir {
 				t[i].Hash = h
 			}
 		}
-		b, err := objectstore.EncodeTree(t)
+		b, err := tree.Encode(t)
 		if err != nil {
 			return err
 		}
@@ -315,7 +316,7 @@ func trees(ctx context.Context, s objectstore.Store) error {
 			return err
 		}
 	}
-	got, err := objectstore.Lookup(ctx, s, h, "sub/f")
+	got, err := tree.Lookup(ctx, s, h, "sub/f")
 	if err != nil || got != want {
 		return fmt.Errorf("lookup: got %+v, %v, want %+v", got, err, want)
 	}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // Damage checks that no reader of a store returns wrong bytes without an error after objects were damaged behind its
@@ -49,17 +50,17 @@ func (d Damage) one(ctx context.Context, s objectstore.Store, r *rand.Rand) erro
 	if err != nil {
 		return err
 	}
-	tree, err := objectstore.EncodeTree(objectstore.Tree{{Name: "f", Kind: objectstore.KindFile, Hash: file, Size: int64(len(b))}})
+	encoded, err := tree.Encode(tree.Entries{{Name: "f", Kind: tree.KindFile, Hash: file, Size: int64(len(b))}})
 	if err != nil {
 		return err
 	}
-	dir, err := objectstore.PutBytes(ctx, s, tree)
+	dir, err := objectstore.PutBytes(ctx, s, encoded)
 	if err != nil {
 		return err
 	}
 	victim, content := file, b
 	if r.IntN(4) == 0 {
-		victim, content = dir, tree
+		victim, content = dir, encoded
 	}
 	for name, read := range readers(d.Scratch, file, b, dir) {
 		what, bad := Spoil(r, content)
@@ -186,11 +187,11 @@ func readers(scratch string, file objectstore.Hash, b []byte, dir objectstore.Ha
 		},
 		"check out": func(ctx context.Context, s objectstore.Store) error {
 			defer os.RemoveAll(out)
-			_, err := objectstore.CheckoutTree(ctx, s, dir, out, objectstore.CheckoutOptions{})
+			_, err := tree.Checkout(ctx, s, dir, out, tree.CheckoutOptions{})
 			return written(filepath.Join(out, "f"), err)
 		},
 		"look up": func(ctx context.Context, s objectstore.Store) error {
-			e, err := objectstore.Lookup(ctx, s, dir, "f")
+			e, err := tree.Lookup(ctx, s, dir, "f")
 			if err == nil && e.Hash != file {
 				return fmt.Errorf("%w: %+v", errWrong, e)
 			}

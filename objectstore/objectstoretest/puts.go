@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // RunPuts damages objects of s, each in one way, and puts the bytes again in every possible way. Readers must then get
@@ -112,11 +113,11 @@ func putters(scratch string) map[string]putter {
 				if err := os.Rename(f.Name(), filepath.Join(dir, "f")); err != nil {
 					return objectstore.Info{}, err
 				}
-				h, _, err := objectstore.PutTree(ctx, s, dir, objectstore.TreeOptions{})
+				h, _, err := tree.Put(ctx, s, dir, tree.PutOptions{})
 				if err != nil {
 					return objectstore.Info{}, err
 				}
-				e, err := objectstore.Lookup(ctx, s, h, "f")
+				e, err := tree.Lookup(ctx, s, h, "f")
 				return objectstore.Info{Hash: e.Hash, Size: e.Size}, err
 			})
 		},

@@ -7,6 +7,7 @@ import (
 	"path"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // maxWalk is the number of directory entries after which a walk gives up. Without it, a few objects that name each
@@ -24,7 +25,7 @@ func (c *comparison) files(was, is string) (*Files, error) {
 		return nil, err
 	}
 	f := &differ{c: c, out: &Files{Changes: []FileChange{}}}
-	for change, err := range objectstore.DiffTrees(c.ctx, c.objects, a, b) {
+	for change, err := range tree.Diff(c.ctx, c.objects, a, b) {
 		if err == nil {
 			err = f.change(change)
 		}
@@ -51,7 +52,7 @@ var errEnough = errors.New("enough")
 // fault records why a walk ended early. It returns errors that do not come from the directories.
 func (f *differ) fault(err error) error {
 	var corrupt *objectstore.CorruptError
-	var bad *objectstore.TreeError
+	var bad *tree.Error
 	switch {
 	case f.c.ctx.Err() != nil:
 		return context.Cause(f.c.ctx)
@@ -69,9 +70,9 @@ func (f *differ) fault(err error) error {
 
 // change adds a change; of a directory that only one side has, it adds the entries. Where one side has a file and the
 // other a directory, the file comes first, so that the order does not depend on the order of the sides.
-func (f *differ) change(t objectstore.TreeChange) error {
-	wasDir := t.Was != nil && t.Was.Kind == objectstore.KindDir
-	isDir := t.Is != nil && t.Is.Kind == objectstore.KindDir
+func (f *differ) change(t tree.Change) error {
+	wasDir := t.Was != nil && t.Was.Kind == tree.KindDir
+	isDir := t.Is != nil && t.Is.Kind == tree.KindDir
 	if !wasDir && !isDir {
 		return f.add(t.Path, t.Was, t.Is)
 	}
@@ -85,8 +86,8 @@ func (f *differ) change(t objectstore.TreeChange) error {
 			return err
 		}
 	}
-	for _, e := range []*objectstore.TreeEntry{t.Was, t.Is} {
-		if e == nil || e.Kind != objectstore.KindDir {
+	for _, e := range []*tree.Entry{t.Was, t.Is} {
+		if e == nil || e.Kind != tree.KindDir {
 			continue
 		}
 		if err := f.into(t.Path, e, e == t.Was); err != nil {
@@ -97,17 +98,17 @@ func (f *differ) change(t objectstore.TreeChange) error {
 }
 
 // into adds all entries of a directory that only one side has.
-func (f *differ) into(at string, dir *objectstore.TreeEntry, was bool) error {
-	side := func(rel string, e *objectstore.TreeEntry) error {
+func (f *differ) into(at string, dir *tree.Entry, was bool) error {
+	side := func(rel string, e *tree.Entry) error {
 		if was {
 			return f.add(rel, e, nil)
 		}
 		return f.add(rel, nil, e)
 	}
 	empty := true
-	err := objectstore.WalkTree(f.c.ctx, f.c.objects, dir.Hash, func(rel string, e objectstore.TreeEntry) error {
+	err := tree.Walk(f.c.ctx, f.c.objects, dir.Hash, func(rel string, e tree.Entry) error {
 		empty = false
-		if e.Kind == objectstore.KindDir {
+		if e.Kind == tree.KindDir {
 			return f.step()
 		}
 		return side(path.Join(at, rel), &e)
@@ -126,7 +127,7 @@ func (f *differ) step() error {
 }
 
 // add counts a change, and keeps it while there is room.
-func (f *differ) add(at string, was, is *objectstore.TreeEntry) error {
+func (f *differ) add(at string, was, is *tree.Entry) error {
 	if err := f.step(); err != nil {
 		return err
 	}
@@ -155,14 +156,14 @@ func (f *differ) add(at string, was, is *objectstore.TreeEntry) error {
 	return nil
 }
 
-func fileOf(e *objectstore.TreeEntry) *File {
+func fileOf(e *tree.Entry) *File {
 	if e == nil {
 		return nil
 	}
 	switch e.Kind {
-	case objectstore.KindDir:
+	case tree.KindDir:
 		return &File{Kind: "directory"}
-	case objectstore.KindLink:
+	case tree.KindLink:
 		return &File{Kind: "link", Target: e.Target}
 	}
 	return &File{Kind: "file", Size: e.Size, Executable: e.Executable}
@@ -172,11 +173,11 @@ func fileOf(e *objectstore.TreeEntry) *File {
 // are too many entries.
 func (c *comparison) weigh(h objectstore.Hash) (files, size int64, complete bool, err error) {
 	steps := 0
-	err = objectstore.WalkTree(c.ctx, c.objects, h, func(_ string, e objectstore.TreeEntry) error {
+	err = tree.Walk(c.ctx, c.objects, h, func(_ string, e tree.Entry) error {
 		if steps++; steps > maxWalk {
 			return errEnough
 		}
-		if e.Kind == objectstore.KindFile {
+		if e.Kind == tree.KindFile {
 			files++
 			size += e.Size
 		}

@@ -15,6 +15,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // Bounds on a metrics file that is read into memory.
@@ -123,7 +124,7 @@ func (c *comparison) metricsFile(l record.Leaf, entry string) (data []byte, lost
 		return nil, "", err
 	}
 	if l.Kind == record.LeafDir {
-		e, err := objectstore.Lookup(c.ctx, c.objects, h, entry)
+		e, err := tree.Lookup(c.ctx, c.objects, h, entry)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, "", nil
@@ -131,7 +132,7 @@ func (c *comparison) metricsFile(l record.Leaf, entry string) (data []byte, lost
 			return nil, "an output is no longer here", nil
 		case err != nil:
 			return nil, "", err
-		case e.Kind != objectstore.KindFile:
+		case e.Kind != tree.KindFile:
 			return nil, "the metrics are no file", nil
 		}
 		h = e.Hash

@@ -14,6 +14,7 @@ import (
 	"e3/internal/format/value"
 	"e3/internal/human"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // maxValue bounds the bytes of a value that are read, maxValueChanges the changed parts that are listed.
@@ -70,7 +71,7 @@ func (x *evidence) objects() Objects {
 
 func (x *evidence) dirChange(was, is objectstore.Hash) (*Change, error) {
 	c := &Change{}
-	for d, err := range objectstore.DiffTrees(x.ctx, x.objects(), was, is) {
+	for d, err := range tree.Diff(x.ctx, x.objects(), was, is) {
 		if err != nil {
 			if x.ctx.Err() != nil {
 				return nil, context.Cause(x.ctx)
@@ -91,22 +92,22 @@ func (x *evidence) dirChange(was, is objectstore.Hash) (*Change, error) {
 	return c, nil
 }
 
-func fileChange(d *objectstore.TreeChange) FileChange {
+func fileChange(d *tree.Change) FileChange {
 	f := FileChange{Path: d.Path}
 	switch {
 	case d.Was == nil:
-		f.How, f.IsSize, f.IsDir = "added", d.Is.Size, d.Is.Kind == objectstore.KindDir
+		f.How, f.IsSize, f.IsDir = "added", d.Is.Size, d.Is.Kind == tree.KindDir
 		return f
 	case d.Is == nil:
-		f.How, f.WasSize, f.IsDir = "removed", d.Was.Size, d.Was.Kind == objectstore.KindDir
+		f.How, f.WasSize, f.IsDir = "removed", d.Was.Size, d.Was.Kind == tree.KindDir
 		return f
 	}
 	f.How, f.WasSize, f.IsSize = "changed", d.Was.Size, d.Is.Size
 	a, b := d.Was, d.Is
 	switch {
 	case a.Kind != b.Kind:
-		f.How = [...]string{objectstore.KindDir: "a directory", objectstore.KindFile: "a file", objectstore.KindLink: "a link"}[b.Kind] + " now"
-	case a.Kind == objectstore.KindFile && a.Hash == b.Hash && a.Executable != b.Executable:
+		f.How = [...]string{tree.KindDir: "a directory", tree.KindFile: "a file", tree.KindLink: "a link"}[b.Kind] + " now"
+	case a.Kind == tree.KindFile && a.Hash == b.Hash && a.Executable != b.Executable:
 		f.How = map[bool]string{true: "executable now", false: "not executable any more"}[b.Executable]
 	}
 	return f

@@ -19,6 +19,7 @@ import (
 	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // Bounds of an explanation.
@@ -76,7 +77,7 @@ type Explainer struct {
 	graphs   map[string]*graph.Graph         // by package hash; nil: gone
 	runs     map[[2]string]*runFacts         // by workspace and run
 	tasks    map[objectstore.Hash]*record.Task
-	trees    map[objectstore.Hash]objectstore.Tree
+	trees    map[objectstore.Hash]tree.Entries
 }
 
 // New returns an Explainer.
@@ -84,7 +85,7 @@ func New(s Stores) *Explainer {
 	return &Explainer{
 		Stores: s, now: s.Runs.Now,
 		attempts: map[[2]string][]history.Attempt{}, graphs: map[string]*graph.Graph{}, runs: map[[2]string]*runFacts{},
-		tasks: map[objectstore.Hash]*record.Task{}, trees: map[objectstore.Hash]objectstore.Tree{},
+		tasks: map[objectstore.Hash]*record.Task{}, trees: map[objectstore.Hash]tree.Entries{},
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // differ fills in a reason with the differences between two sides, and follows those that were made upstream.
@@ -194,7 +195,7 @@ func (x *evidence) items(d *Difference) ([]Item, error) {
 		byLabel[d.wire.Items[i].Label] = &d.wire.Items[i]
 	}
 	var items []Item
-	add := func(e *objectstore.TreeEntry, how string) *Item {
+	add := func(e *tree.Entry, how string) *Item {
 		it := Item{Label: e.Name, How: how, wire: byLabel[e.Name]}
 		if it.wire != nil {
 			it.Task = it.wire.Task

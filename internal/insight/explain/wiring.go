@@ -13,6 +13,7 @@ import (
 	"e3/internal/insight/history"
 	"e3/internal/pkgref"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // runFacts holds the facts of a run's first event.
@@ -163,14 +164,14 @@ func (x *evidence) object(h objectstore.Hash) (*record.Task, error) {
 }
 
 // tree reads a directory object, nil if it is gone or malformed.
-func (x *evidence) tree(h objectstore.Hash) (objectstore.Tree, error) {
+func (x *evidence) tree(h objectstore.Hash) (tree.Entries, error) {
 	x.mu.Lock()
 	t, ok := x.trees[h]
 	x.mu.Unlock()
 	if ok {
 		return t, nil
 	}
-	t, err := objectstore.ReadTree(x.ctx, x.objects(), h)
+	t, err := tree.Read(x.ctx, x.objects(), h)
 	if x.ctx.Err() != nil {
 		return nil, context.Cause(x.ctx)
 	}

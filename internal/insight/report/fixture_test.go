@@ -16,6 +16,7 @@ import (
 	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 	"e3/refstore/mem"
 	"e3/workspace"
@@ -90,12 +91,12 @@ func (a *archive) object(data []byte) objectstore.Hash {
 
 func (a *archive) tree(list []output) objectstore.Hash {
 	a.t.Helper()
-	var t objectstore.Tree
+	var t tree.Entries
 	for _, o := range list {
-		t = append(t, objectstore.TreeEntry{Name: o.name, Kind: objectstore.KindFile, Hash: a.object([]byte(o.content)), Size: int64(len(o.content))})
+		t = append(t, tree.Entry{Name: o.name, Kind: tree.KindFile, Hash: a.object([]byte(o.content)), Size: int64(len(o.content))})
 	}
 	t.Sort()
-	data, err := objectstore.EncodeTree(t)
+	data, err := tree.Encode(t)
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // Bounds of outputs in a page.
@@ -174,12 +175,12 @@ func (o *outputs) entry(name string, task *record.Task, output objectstore.Hash,
 	at := file{task: name, name: path.Base(declared.Path), hash: output, size: -1}
 	isDir := declared.Kind == record.KindDir
 	if task.Output.Multi {
-		found, err := objectstore.Lookup(o.b.ctx, store, output, entry)
+		found, err := tree.Lookup(o.b.ctx, store, output, entry)
 		if err != nil {
 			return err
 		}
-		at.name, at.hash, at.size, isDir = entryName(entry, at.name), found.Hash, found.Size, found.Kind == objectstore.KindDir
-		if found.Kind == objectstore.KindLink {
+		at.name, at.hash, at.size, isDir = entryName(entry, at.name), found.Hash, found.Size, found.Kind == tree.KindDir
+		if found.Kind == tree.KindLink {
 			return fmt.Errorf("output %s is a link", entry)
 		}
 	}
@@ -187,8 +188,8 @@ func (o *outputs) entry(name string, task *record.Task, output objectstore.Hash,
 		return o.show(at, kind)
 	}
 	n := 0
-	return objectstore.WalkTree(o.b.ctx, store, at.hash, func(rel string, e objectstore.TreeEntry) error {
-		if e.Kind != objectstore.KindFile {
+	return tree.Walk(o.b.ctx, store, at.hash, func(rel string, e tree.Entry) error {
+		if e.Kind != tree.KindFile {
 			return nil
 		}
 		if n++; n > maxFiles {

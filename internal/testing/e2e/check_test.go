@@ -30,6 +30,7 @@ import (
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 )
 
@@ -244,15 +245,15 @@ func (c *checker) tree(where, hash string) {
 		if data == nil {
 			return
 		}
-		tree, err := objectstore.DecodeTree(data)
+		entries, err := tree.Decode(data)
 		if err != nil {
 			c.fault("%s: %v", where, err)
 		}
-		for _, e := range tree {
+		for _, e := range entries {
 			switch at := where + "/" + e.Name; e.Kind {
-			case objectstore.KindDir:
+			case tree.KindDir:
 				c.tree(at, e.Hash.String())
-			case objectstore.KindFile:
+			case tree.KindFile:
 				c.object(at, e.Hash.String())
 			}
 		}
@@ -265,12 +266,12 @@ func (c *checker) dirs(where, hash string) {
 	if data == nil {
 		return
 	}
-	tree, err := objectstore.DecodeTree(data)
+	entries, err := tree.Decode(data)
 	if err != nil {
 		c.fault("%s: %v", where, err)
 	}
-	for _, e := range tree {
-		if e.Kind == objectstore.KindDir {
+	for _, e := range entries {
+		if e.Kind == tree.KindDir {
 			c.dirs(where+"/"+e.Name, e.Hash.String())
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/testing/suite"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // An evil is a forged export of a workspace "evil": a package with one input and one task that has run on it.
@@ -125,9 +126,9 @@ func (v *evil) agree() {
 }
 
 // tree adds a directory object and returns it as a dataset.
-func (v *evil) tree(entries ...objectstore.TreeEntry) record.Leaf {
+func (v *evil) tree(entries ...tree.Entry) record.Leaf {
 	v.z.t.Helper()
-	data, err := objectstore.EncodeTree(entries)
+	data, err := tree.Encode(entries)
 	v.z.must(err)
 	return record.Leaf{Kind: record.LeafDir, Hash: v.z.bytes(data)}
 }
@@ -187,17 +188,17 @@ var refusals = []struct {
 		v.z.add("executions/"+strings.Repeat("1", 64)+"/"+executions.InputsHash(nil).String()+"/"+idOf(7)+"/status.beast2", failure(idOf(7)))
 	}, 12, "not found"},
 	{"climbing-link", func(v *evil) {
-		v.dir(v.tree(objectstore.TreeEntry{Name: "l", Kind: objectstore.KindLink, Target: "../../../../../../../../etc"}))
+		v.dir(v.tree(tree.Entry{Name: "l", Kind: tree.KindLink, Target: "../../../../../../../../etc"}))
 		v.write()
 	}, 12, "outside the directory"},
 	{"another-size", func(v *evil) {
-		v.dir(v.tree(objectstore.TreeEntry{Name: "f", Kind: objectstore.KindFile, Hash: hash(v.z.t, v.input.Hash), Size: 1 << 60}))
+		v.dir(v.tree(tree.Entry{Name: "f", Kind: tree.KindFile, Hash: hash(v.z.t, v.input.Hash), Size: 1 << 60}))
 		v.write()
 	}, 12, "the size is said to be"},
 	{"deep", func(v *evil) {
 		leaf := v.tree()
 		for range million(v.z.t) / 50 {
-			leaf = v.tree(objectstore.TreeEntry{Name: "d", Kind: objectstore.KindDir, Hash: hash(v.z.t, leaf.Hash)})
+			leaf = v.tree(tree.Entry{Name: "d", Kind: tree.KindDir, Hash: hash(v.z.t, leaf.Hash)})
 		}
 		v.dir(leaf)
 		v.write()
@@ -205,7 +206,7 @@ var refusals = []struct {
 	{"deep-and-torn", func(v *evil) {
 		h := objectstore.Hash{1}
 		for range 20_000 {
-			leaf := v.tree(objectstore.TreeEntry{Name: strings.Repeat("d", 100), Kind: objectstore.KindDir, Hash: h})
+			leaf := v.tree(tree.Entry{Name: strings.Repeat("d", 100), Kind: tree.KindDir, Hash: h})
 			h = hash(v.z.t, leaf.Hash)
 		}
 		v.dir(record.Leaf{Kind: record.LeafDir, Hash: h.String()})
@@ -312,10 +313,10 @@ var accepted = []struct {
 		}
 	}},
 	{"directory-of-all", func(v *evil) {
-		leaf := v.tree(objectstore.TreeEntry{Name: "f", Kind: objectstore.KindFile, Hash: hash(v.z.t, v.input.Hash), Size: 6})
+		leaf := v.tree(tree.Entry{Name: "f", Kind: tree.KindFile, Hash: hash(v.z.t, v.input.Hash), Size: 6})
 		for range 60 {
 			h := hash(v.z.t, leaf.Hash)
-			leaf = v.tree(objectstore.TreeEntry{Name: "a", Kind: objectstore.KindDir, Hash: h}, objectstore.TreeEntry{Name: "b", Kind: objectstore.KindDir, Hash: h})
+			leaf = v.tree(tree.Entry{Name: "a", Kind: tree.KindDir, Hash: h}, tree.Entry{Name: "b", Kind: tree.KindDir, Hash: h})
 		}
 		v.dir(leaf)
 	}, nil},

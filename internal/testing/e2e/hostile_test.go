@@ -18,7 +18,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
-	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 func hashOf(text string) string {
@@ -75,12 +75,12 @@ func holds(want string) func(*testing.T, *project, *executions.Execution) {
 func names(want ...string) func(*testing.T, *project, *executions.Execution) {
 	return func(t *testing.T, p *project, e *executions.Execution) {
 		t.Helper()
-		tree, err := objectstore.DecodeTree([]byte(p.object(e.OutputHash)))
+		entries, err := tree.Decode([]byte(p.object(e.OutputHash)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, entry := range tree {
+		for _, entry := range entries {
 			got = append(got, entry.Name)
 		}
 		slices.Sort(got)

@@ -24,7 +24,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/testing/suite"
-	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // Bounds of an import of a hostile zip.
@@ -325,33 +325,33 @@ var bombs = []struct {
 		z.holding(record.LeafNode, z.object(listOf(head[:len(head)-2], 11_000_000, named(byte(record.LeafUnassigned)))))
 	}, 0, ""},
 	{"links", func(z *forge) {
-		head, err := objectstore.EncodeTree(nil)
+		head, err := tree.Encode(nil)
 		z.must(err)
-		z.holding(record.LeafDir, z.object(listOf(head[:len(head)-2], 8_300_000, named(byte(objectstore.KindLink), 1, 'x'))))
+		z.holding(record.LeafDir, z.object(listOf(head[:len(head)-2], 8_300_000, named(byte(tree.KindLink), 1, 'x'))))
 	}, 0, ""},
 	{"more-links", func(z *forge) {
-		head, err := objectstore.EncodeTree(nil)
+		head, err := tree.Encode(nil)
 		z.must(err)
-		z.holding(record.LeafDir, z.object(listOf(head[:len(head)-2], 10_000_000, named(byte(objectstore.KindLink), 1, 'x'))))
+		z.holding(record.LeafDir, z.object(listOf(head[:len(head)-2], 10_000_000, named(byte(tree.KindLink), 1, 'x'))))
 	}, 12, "larger than 67108864"},
 	{"links-up", func(z *forge) {
-		head, err := objectstore.EncodeTree(nil)
+		head, err := tree.Encode(nil)
 		z.must(err)
-		z.holding(record.LeafDir, z.object(listOf(head[:len(head)-2], 500_000, named(byte(objectstore.KindLink), 4, '.', '/', '.', '.'))))
+		z.holding(record.LeafDir, z.object(listOf(head[:len(head)-2], 500_000, named(byte(tree.KindLink), 4, '.', '/', '.', '.'))))
 	}, 12, "outside the directory"},
 	{"more-links-up", func(z *forge) {
-		head, err := objectstore.EncodeTree(nil)
+		head, err := tree.Encode(nil)
 		z.must(err)
-		z.holding(record.LeafDir, z.object(listOf(head[:len(head)-2], 5_000_000, named(byte(objectstore.KindLink), 4, '.', '/', '.', '.'))))
+		z.holding(record.LeafDir, z.object(listOf(head[:len(head)-2], 5_000_000, named(byte(tree.KindLink), 4, '.', '/', '.', '.'))))
 	}, 12, "has more than 524288 links"},
 	{"files", func(z *forge) {
-		head, err := objectstore.EncodeTree(nil)
+		head, err := tree.Encode(nil)
 		z.must(err)
-		piece := append(append([]byte{byte(objectstore.KindFile), 64}, z.bytes([]byte("x"))...), 2, 0)
+		piece := append(append([]byte{byte(tree.KindFile), 64}, z.bytes([]byte("x"))...), 2, 0)
 		z.holding(record.LeafDir, z.object(listOf(head[:len(head)-2], 900_000, named(piece...))))
 	}, 0, ""},
 	{"zero-links", func(z *forge) {
-		head, err := objectstore.EncodeTree(nil)
+		head, err := tree.Encode(nil)
 		z.must(err)
 		z.holding(record.LeafDir, z.object(listOf(head[:len(head)-2], 12<<20, same(0, 0, 0, 0, 0))))
 	}, 12, "directory object"},

@@ -23,7 +23,7 @@ const module = "e3"
 // without a package, is a violation. "(test)" marks a package that only tests may import.
 const table = `
 # What looks at the program from outside.
-bench:                         executions internal/jobs/queue internal/repo objectstore objectstore/s3 refstore refstore/fs refstore/dynamo internal/format/record internal/testing/testserver
+bench:                         executions internal/jobs/queue internal/repo objectstore objectstore/tree objectstore/s3 refstore refstore/fs refstore/dynamo internal/format/record internal/testing/testserver
 internal/testing/e2e:
 internal/release:
 internal/testing/testserver:
@@ -31,7 +31,7 @@ internal/testing/linear:       (test)
 internal/events/eventstest:    internal/events (test)
 internal/testing/suite:        (test)
 
-cmd/e3:                        internal/insight/runview dataflow/graph exportimport internal/verify gc workspace dataflow executions objectstore refstore internal/repo internal/host/runner internal/events internal/pkgref
+cmd/e3:                        internal/insight/runview dataflow/graph exportimport internal/verify gc workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
@@ -43,26 +43,26 @@ cmd/e3/internal/term:          internal/human
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
                                internal/events internal/format/notation internal/format/signature internal/host/modes internal/host/runner internal/host/process internal/format/record internal/host/atomicfile internal/settings
 
-internal/verify:               internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
+internal/verify:               internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
-exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
+exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore objectstore/tree refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human internal/backoff
-internal/insight/explain:      internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
-internal/insight/compare:      internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore internal/format/record internal/format/value internal/human internal/parallel
-workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/human internal/packages internal/parallel internal/backoff
-internal/insight/report:       internal/insight/runview internal/insight/diagram executions objectstore internal/events internal/format/record internal/human
+internal/insight/explain:      internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
+internal/insight/compare:      internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/parallel
+workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/human internal/packages internal/parallel internal/backoff
+internal/insight/report:       internal/insight/runview internal/insight/diagram executions objectstore objectstore/tree internal/events internal/format/record internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
 internal/insight/diagram:      internal/insight/runview internal/human
 internal/insight/runview:      dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
-dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore refstore internal/events internal/format/record
+dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record
 dataflow/plan:                 dataflow/graph executions objectstore internal/format/record
 internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record
 internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes internal/backoff
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record
-internal/reach:                executions objectstore refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
+internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore refstore internal/format/record internal/format/signature internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
+executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/signature internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human
@@ -82,8 +82,9 @@ internal/format/record:        internal/format/beast2
 objectstore/cached:            objectstore
 objectstore/s3:                objectstore internal/backoff
 objectstore/overlay:           objectstore
-objectstore/objectstoretest:   objectstore
-objectstore:                   internal/format/beast2 internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp
+objectstore/objectstoretest:   objectstore objectstore/tree
+objectstore/tree:              objectstore internal/format/beast2 internal/format/digest
+objectstore:                   internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp
 refstore/checked:              refstore
 refstore/overlay:              refstore
 refstore/known:                refstore

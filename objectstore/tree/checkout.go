@@ -1,10 +1,9 @@
-package objectstore
+package tree
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -12,9 +11,11 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
+
+	"e3/objectstore"
 )
 
-// CheckoutOptions adjust CheckoutTree.
+// CheckoutOptions adjust Checkout.
 type CheckoutOptions struct {
 	// MaxEntries bounds the number of files, directories and links that are made; 0 means ten million. A few small
 	// directory objects that name each other many times could otherwise fill any disk.
@@ -45,23 +46,23 @@ func (o *CheckoutOptions) perm(executable bool) fs.FileMode {
 	return perm
 }
 
-// CheckoutTree writes the tree h into the directory dst, which is made if it does not exist. Existing files stay:
+// Checkout writes the tree h into the directory dst, which is made if it does not exist. Existing files stay:
 // directories are merged, and any other conflict is an error that wraps fs.ErrExist and names the path. Files are the
-// caller's own, as Dir.Materialize makes them; modes are 0777 for directories and executables and 0666 for other
+// caller's own, as objectstore.Materialize makes them; modes are 0777 for directories and executables and 0666 for other
 // files, less the umask, unless they are Fixed.
 //
 // A tree may be hostile. Nothing is written outside dst and no link is followed: names are checked when they are
 // decoded, everything is created below open directories, and links are made last, after each has been shown to stay
 // inside. After an error dst keeps the files that were written before.
-func CheckoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOptions) (TreeStats, error) {
-	stats, err := checkoutTree(ctx, s, h, dst, o)
+func Checkout(ctx context.Context, s objectstore.Store, h objectstore.Hash, dst string, o CheckoutOptions) (Stats, error) {
+	stats, err := checkout(ctx, s, h, dst, o)
 	if err != nil {
-		return TreeStats{}, fmt.Errorf("check out directory object %s to %s: %w", h, dst, err)
+		return Stats{}, fmt.Errorf("check out directory object %s to %s: %w", h, dst, err)
 	}
 	return stats, nil
 }
 
-func checkoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOptions) (TreeStats, error) {
+func checkout(ctx context.Context, s objectstore.Store, h objectstore.Hash, dst string, o CheckoutOptions) (Stats, error) {
 	if o.MaxEntries == 0 {
 		o.MaxEntries = 10_000_000
 	}
@@ -70,16 +71,16 @@ func checkoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOp
 		made = os.Chmod(dst, o.perm(true))
 	}
 	if made != nil && !errors.Is(made, fs.ErrExist) {
-		return TreeStats{}, made
+		return Stats{}, made
 	}
 	root, err := os.OpenRoot(dst)
 	if err != nil {
-		return TreeStats{}, err
+		return Stats{}, err
 	}
 	top := &outDir{root: root, o: &o}
 	g, groupCtx := errgroup.WithContext(ctx)
 	g.SetLimit(workers(o.Workers, s))
-	c := &checkout{ctx: groupCtx, store: s, o: o, group: g, links: links{}}
+	c := &checkouter{ctx: groupCtx, store: s, o: o, group: g, links: links{}}
 	top.users.Store(2) // the walk, and the making of links
 	defer top.release()
 	walkErr := c.walk(top, h)
@@ -88,33 +89,33 @@ func checkoutTree(ctx context.Context, s Store, h Hash, dst string, o CheckoutOp
 		err = errors.Join(walkErr, err) // otherwise the walk stopped because of a worker's error
 	}
 	if err != nil {
-		return TreeStats{}, err
+		return Stats{}, err
 	}
 	if err := c.links.check(); err != nil {
-		return TreeStats{}, err
+		return Stats{}, err
 	}
 	for rel, target := range c.links {
 		if err := ctx.Err(); err != nil {
-			return TreeStats{}, err
+			return Stats{}, err
 		}
 		if err := root.Symlink(filepath.FromSlash(target), filepath.FromSlash(rel)); err != nil {
-			return TreeStats{}, fmt.Errorf("%s: %w", rel, err)
+			return Stats{}, fmt.Errorf("%s: %w", rel, err)
 		}
 	}
 	c.stats.Links = int64(len(c.links))
 	return c.stats, nil
 }
 
-// checkout is one CheckoutTree. One goroutine walks, makes directories and collects the links;
+// checkouter is one Checkout. One goroutine walks, makes directories and collects the links;
 // workers write the files.
-type checkout struct {
+type checkouter struct {
 	ctx   context.Context
-	store Store
+	store objectstore.Store
 	o     CheckoutOptions
 	group *errgroup.Group
 
 	links   links
-	stats   TreeStats
+	stats   Stats
 	entries int64
 }
 
@@ -134,17 +135,17 @@ func (d *outDir) release() {
 }
 
 // walk writes the tree h below d, and counts as a user of d. Files may still be in progress when it returns.
-func (c *checkout) walk(d *outDir, h Hash) error {
+func (c *checkouter) walk(d *outDir, h objectstore.Hash) error {
 	defer d.release()
-	if d.depth > MaxTreeDepth {
+	if d.depth > MaxDepth {
 		return tooDeep(d.rel)
 	}
-	t, err := ReadTree(c.ctx, c.store, h)
+	t, err := Read(c.ctx, c.store, h)
 	if err != nil {
 		return fmt.Errorf("directory %q: %w", orRoot(d.rel), err)
 	}
 	if c.entries += int64(len(t)); c.entries > c.o.MaxEntries {
-		return &TreeError{Path: orRoot(d.rel), Msg: fmt.Sprintf("there are more than %d entries", c.o.MaxEntries)}
+		return &Error{Path: orRoot(d.rel), Msg: fmt.Sprintf("there are more than %d entries", c.o.MaxEntries)}
 	}
 	for _, e := range t {
 		if err := c.ctx.Err(); err != nil {
@@ -152,7 +153,7 @@ func (c *checkout) walk(d *outDir, h Hash) error {
 		}
 		rel := path.Join(d.rel, e.Name)
 		if !filepath.IsLocal(e.Name) || filepath.Base(e.Name) != e.Name {
-			return &TreeError{Path: rel, Msg: "this system cannot have such a name"}
+			return &Error{Path: rel, Msg: "this system cannot have such a name"}
 		}
 		switch e.Kind {
 		case KindDir:
@@ -206,23 +207,29 @@ func (d *outDir) mkdir(name string) (*outDir, error) {
 }
 
 // file writes one file and compares its size with that in the tree.
-func (c *checkout) file(d *outDir, e TreeEntry) error {
-	target := rootTarget(d.root, e.Name)
-	if c.o.Strips {
-		target = target.exact()
-	}
-	n, err := writeOut(c.ctx, c.store, e.Hash, c.o.perm(e.Executable), target)
+func (c *checkouter) file(d *outDir, e Entry) error {
+	perm := c.o.perm(e.Executable)
+	n, err := objectstore.MaterializeIn(c.ctx, c.store, e.Hash, d.root, e.Name, perm)
 	if c.o.Merge && errors.Is(err, fs.ErrExist) && d.holds(c.ctx, e) {
 		return nil
 	}
-	if err == nil && n != e.Size {
-		err = errors.Join(&CorruptError{Want: e.Hash, Size: n}, target.remove())
+	if err != nil {
+		return err
 	}
-	return err
+	if c.o.Strips {
+		err = d.root.Chmod(e.Name, perm)
+	}
+	if err == nil && n != e.Size {
+		err = &objectstore.CorruptError{Want: e.Hash, Size: n}
+	}
+	if err != nil {
+		return errors.Join(err, d.root.Remove(e.Name))
+	}
+	return nil
 }
 
 // holds reports whether the directory already has the entry's file.
-func (d *outDir) holds(ctx context.Context, e TreeEntry) bool {
+func (d *outDir) holds(ctx context.Context, e Entry) bool {
 	fi, err := d.root.Lstat(e.Name)
 	if err != nil || !fi.Mode().IsRegular() || fi.Size() != e.Size || (fi.Mode()&0o111 != 0) != e.Executable {
 		return false
@@ -232,25 +239,5 @@ func (d *outDir) holds(ctx context.Context, e TreeEntry) bool {
 		return false
 	}
 	defer f.Close()
-	return holds(ctx, f, e.Hash)
-}
-
-// Holds reports whether the regular file at path holds the bytes of h.
-func Holds(ctx context.Context, path string, h Hash) bool {
-	fi, err := os.Lstat(path)
-	if err != nil || !fi.Mode().IsRegular() {
-		return false
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return holds(ctx, f, h)
-}
-
-func holds(ctx context.Context, f *os.File, h Hash) bool {
-	hasher := NewHasher()
-	_, err := io.Copy(hasher, contextReader{ctx, f})
-	return err == nil && hasher.Hash() == h
+	return objectstore.CheckReader(ctx, e.Hash, f) == nil
 }

@@ -1,4 +1,4 @@
-package objectstore_test
+package tree_test
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
+	"e3/objectstore/tree"
 )
 
 // A layout describes a directory: a path that ends in "/" is a directory, content that starts
@@ -89,9 +90,9 @@ func readLayout(t testing.TB, dir string) layout {
 	return l
 }
 
-func putTree(t testing.TB, s objectstore.Store, dir string, o objectstore.TreeOptions) (objectstore.Hash, objectstore.TreeStats) {
+func putTree(t testing.TB, s objectstore.Store, dir string, o tree.PutOptions) (objectstore.Hash, tree.Stats) {
 	t.Helper()
-	h, stats, err := objectstore.PutTree(t.Context(), s, dir, o)
+	h, stats, err := tree.Put(t.Context(), s, dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,25 +117,25 @@ var example = layout{
 	"through":            "->todir/../b.txt",
 }
 
-func TestTreeOnDisk(t *testing.T) {
+func TestOnDisk(t *testing.T) {
 	for name, s := range map[string]objectstore.Store{"dir": newDir(t), "mem": new(objectstoretest.Mem)} {
 		for _, adopt := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, adopt %v", name, adopt), func(t *testing.T) {
 				src, dst := t.TempDir(), filepath.Join(t.TempDir(), "new")
 				example.write(t, src)
-				want, _ := putTree(t, new(objectstoretest.Mem), src, objectstore.TreeOptions{})
-				h, stats := putTree(t, s, src, objectstore.TreeOptions{Adopt: adopt})
+				want, _ := putTree(t, new(objectstoretest.Mem), src, tree.PutOptions{})
+				h, stats := putTree(t, s, src, tree.PutOptions{Adopt: adopt})
 				if h != want {
 					t.Errorf("got %s, want %s as from any other store", h, want)
 				}
-				out, err := objectstore.CheckoutTree(t.Context(), s, h, dst, objectstore.CheckoutOptions{})
+				out, err := tree.Checkout(t.Context(), s, h, dst, tree.CheckoutOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(example, readLayout(t, dst)); diff != "" {
 					t.Errorf("checked out (-want +got):\n%s", diff)
 				}
-				counts := objectstore.TreeStats{Files: 8, Dirs: 5, Links: 6, Bytes: 28}
+				counts := tree.Stats{Files: 8, Dirs: 5, Links: 6, Bytes: 28}
 				if out != counts {
 					t.Errorf("checkout: got %+v, want %+v", out, counts)
 				}
@@ -149,14 +150,14 @@ func TestTreeOnDisk(t *testing.T) {
 	}
 }
 
-func TestTreeWalkAndLookup(t *testing.T) {
+func TestWalkAndLookup(t *testing.T) {
 	s := new(objectstoretest.Mem)
 	src := t.TempDir()
 	example.write(t, src)
-	h, _ := putTree(t, s, src, objectstore.TreeOptions{})
-	seen := map[string]objectstore.TreeEntry{}
-	err := objectstore.WalkTree(t.Context(), s, h, func(rel string, e objectstore.TreeEntry) error {
-		if dir := path.Dir(rel); dir != "." && seen[dir].Kind != objectstore.KindDir {
+	h, _ := putTree(t, s, src, tree.PutOptions{})
+	seen := map[string]tree.Entry{}
+	err := tree.Walk(t.Context(), s, h, func(rel string, e tree.Entry) error {
+		if dir := path.Dir(rel); dir != "." && seen[dir].Kind != tree.KindDir {
 			t.Errorf("%q comes before its directory", rel)
 		}
 		seen[rel] = e
@@ -172,33 +173,33 @@ func TestTreeWalkAndLookup(t *testing.T) {
 		t.Errorf("got %d entries, want 16 without those below sub/deep", len(seen))
 	}
 	for rel, want := range seen {
-		if got, err := objectstore.Lookup(t.Context(), s, h, rel); err != nil || got != want {
+		if got, err := tree.Lookup(t.Context(), s, h, rel); err != nil || got != want {
 			t.Errorf("Lookup(%q) = %+v, %v, want %+v", rel, got, err, want)
 		}
 	}
-	if e, err := objectstore.Lookup(t.Context(), s, h, "."); err != nil || e.Hash != h || e.Kind != objectstore.KindDir {
+	if e, err := tree.Lookup(t.Context(), s, h, "."); err != nil || e.Hash != h || e.Kind != tree.KindDir {
 		t.Errorf("Lookup(.) = %+v, %v", e, err)
 	}
 	for rel, want := range map[string]error{
 		"absent": fs.ErrNotExist, "sub/absent": fs.ErrNotExist, "a.txt/x": fs.ErrNotExist, "todir/er": fs.ErrNotExist,
 		"": fs.ErrInvalid, "/a.txt": fs.ErrInvalid, "sub/../a.txt": fs.ErrInvalid, "sub/": fs.ErrInvalid,
 	} {
-		if _, err := objectstore.Lookup(t.Context(), s, h, rel); !errors.Is(err, want) {
+		if _, err := tree.Lookup(t.Context(), s, h, rel); !errors.Is(err, want) {
 			t.Errorf("Lookup(%q): got %v, want %v", rel, err, want)
 		}
 	}
 	n := 0
-	err = objectstore.WalkTree(t.Context(), s, h, func(string, objectstore.TreeEntry) error { n++; return fs.SkipAll })
+	err = tree.Walk(t.Context(), s, h, func(string, tree.Entry) error { n++; return fs.SkipAll })
 	if err != nil || n != 1 {
 		t.Errorf("SkipAll: %d visits, %v", n, err)
 	}
 	s.Delete(seen["sub"].Hash)
-	if _, err := objectstore.Lookup(t.Context(), s, h, "sub/b.txt"); !errors.Is(err, objectstore.ErrNotFound) {
+	if _, err := tree.Lookup(t.Context(), s, h, "sub/b.txt"); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("without the directory object: got %v, want ErrNotFound", err)
 	}
 }
 
-func TestTreeFilter(t *testing.T) {
+func TestFilter(t *testing.T) {
 	s := new(objectstoretest.Mem)
 	src := t.TempDir()
 	example.write(t, src)
@@ -207,9 +208,9 @@ func TestTreeFilter(t *testing.T) {
 		true:  {"sub/b.txt": "b"},
 		false: {"sub/b.txt": "b", "sub/hollow/": "", "sub/deep/er/": "", "with space/": ""},
 	} {
-		h, _ := putTree(t, s, src, objectstore.TreeOptions{Filter: onlyB, PruneEmpty: prune})
+		h, _ := putTree(t, s, src, tree.PutOptions{Filter: onlyB, PruneEmpty: prune})
 		dst := t.TempDir()
-		if _, err := objectstore.CheckoutTree(t.Context(), s, h, dst, objectstore.CheckoutOptions{}); err != nil {
+		if _, err := tree.Checkout(t.Context(), s, h, dst, tree.CheckoutOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, readLayout(t, dst)); diff != "" {
@@ -217,19 +218,19 @@ func TestTreeFilter(t *testing.T) {
 		}
 	}
 	nothing := func(string, fs.DirEntry) bool { return false }
-	h, stats := putTree(t, s, src, objectstore.TreeOptions{Filter: nothing, PruneEmpty: true})
-	if h != objectstore.Sum(encode(t, nil)) || stats != (objectstore.TreeStats{}) {
+	h, stats := putTree(t, s, src, tree.PutOptions{Filter: nothing, PruneEmpty: true})
+	if h != objectstore.Sum(encode(t, nil)) || stats != (tree.Stats{}) {
 		t.Errorf("nothing taken: got %s, %+v, want the empty tree", h, stats)
 	}
 }
 
-func TestTreeKnownFiles(t *testing.T) {
+func TestKnownFiles(t *testing.T) {
 	s := new(objectstoretest.Mem)
 	src := t.TempDir()
 	example.write(t, src)
 	var mu sync.Mutex
 	cache := map[string]objectstore.Info{}
-	o := objectstore.TreeOptions{
+	o := tree.PutOptions{
 		Known: func(rel string, fi fs.FileInfo) (objectstore.Info, bool) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -256,7 +257,7 @@ func TestTreeKnownFiles(t *testing.T) {
 	}
 }
 
-func TestTreeLinks(t *testing.T) {
+func TestLinks(t *testing.T) {
 	for name, c := range map[string]struct {
 		tree layout
 		bad  string // the path that the error names; "" for none
@@ -279,25 +280,25 @@ func TestTreeLinks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			src := t.TempDir()
 			c.tree.write(t, src)
-			h, _, err := objectstore.PutTree(t.Context(), newDir(t), src, objectstore.TreeOptions{})
+			h, _, err := tree.Put(t.Context(), newDir(t), src, tree.PutOptions{})
 			if c.bad == "" {
 				if err != nil {
 					t.Errorf("got %v, want no error", err)
 				}
 				return
 			}
-			var rule *objectstore.TreeError
+			var rule *tree.Error
 			if !errors.As(err, &rule) || rule.Path != c.bad || !h.IsZero() {
-				t.Errorf("got %s, %v, want *TreeError for %s", h, err, c.bad)
+				t.Errorf("got %s, %v, want *tree.Error for %s", h, err, c.bad)
 			}
 		})
 	}
 }
 
-// hostile stores trees that PutTree would never store; values are entries or trees.
-func hostile(t testing.TB, s objectstore.Store, tree objectstore.Tree) objectstore.Hash {
+// hostile stores trees that Put would never store; values are entries or trees.
+func hostile(t testing.TB, s objectstore.Store, entries tree.Entries) objectstore.Hash {
 	t.Helper()
-	h, err := objectstore.PutBytes(t.Context(), s, raw(tree))
+	h, err := objectstore.PutBytes(t.Context(), s, raw(entries))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,36 +311,36 @@ func TestCheckoutHostile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	payload := objectstore.TreeEntry{Name: "p", Kind: objectstore.KindFile, Hash: file, Size: 7}
-	inside := hostile(t, s, objectstore.Tree{payload})
-	link := func(name, target string) objectstore.TreeEntry {
-		return objectstore.TreeEntry{Name: name, Kind: objectstore.KindLink, Target: target}
+	payload := tree.Entry{Name: "p", Kind: tree.KindFile, Hash: file, Size: 7}
+	inside := hostile(t, s, tree.Entries{payload})
+	link := func(name, target string) tree.Entry {
+		return tree.Entry{Name: name, Kind: tree.KindLink, Target: target}
 	}
 	deep := inside
-	for range objectstore.MaxTreeDepth + 1 {
-		deep = hostile(t, s, objectstore.Tree{{Name: "d", Kind: objectstore.KindDir, Hash: deep}})
+	for range tree.MaxDepth + 1 {
+		deep = hostile(t, s, tree.Entries{{Name: "d", Kind: tree.KindDir, Hash: deep}})
 	}
 	bomb := inside
 	for range 30 {
-		bomb = hostile(t, s, objectstore.Tree{{Name: "a", Kind: objectstore.KindDir, Hash: bomb}, {Name: "b", Kind: objectstore.KindDir, Hash: bomb}})
+		bomb = hostile(t, s, tree.Entries{{Name: "a", Kind: tree.KindDir, Hash: bomb}, {Name: "b", Kind: tree.KindDir, Hash: bomb}})
 	}
 	up := payload
 	up.Name = "../p"
 	for name, h := range map[string]objectstore.Hash{
-		"name with dots":      hostile(t, s, objectstore.Tree{up}),
-		"link outside":        hostile(t, s, objectstore.Tree{link("l", "../x")}),
-		"absolute link":       hostile(t, s, objectstore.Tree{link("l", "/tmp")}),
-		"link and directory":  hostile(t, s, objectstore.Tree{{Name: "d", Kind: objectstore.KindDir, Hash: inside}, link("d", "..")}),
+		"name with dots":      hostile(t, s, tree.Entries{up}),
+		"link outside":        hostile(t, s, tree.Entries{link("l", "../x")}),
+		"absolute link":       hostile(t, s, tree.Entries{link("l", "/tmp")}),
+		"link and directory":  hostile(t, s, tree.Entries{{Name: "d", Kind: tree.KindDir, Hash: inside}, link("d", "..")}),
 		"too deep":            deep,
 		"bomb":                bomb,
-		"wrong size":          hostile(t, s, objectstore.Tree{{Name: "p", Kind: objectstore.KindFile, Hash: file, Size: 8}}),
-		"absent file":         hostile(t, s, objectstore.Tree{{Name: "p", Kind: objectstore.KindFile, Size: 8}}),
-		"file as a directory": hostile(t, s, objectstore.Tree{{Name: "p", Kind: objectstore.KindDir, Hash: file}}),
+		"wrong size":          hostile(t, s, tree.Entries{{Name: "p", Kind: tree.KindFile, Hash: file, Size: 8}}),
+		"absent file":         hostile(t, s, tree.Entries{{Name: "p", Kind: tree.KindFile, Size: 8}}),
+		"file as a directory": hostile(t, s, tree.Entries{{Name: "p", Kind: tree.KindDir, Hash: file}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()
 			dst := filepath.Join(base, "dst")
-			_, err := objectstore.CheckoutTree(t.Context(), s, h, dst, objectstore.CheckoutOptions{MaxEntries: 1000})
+			_, err := tree.Checkout(t.Context(), s, h, dst, tree.CheckoutOptions{MaxEntries: 1000})
 			if err == nil {
 				t.Error("got no error")
 			}
@@ -360,7 +361,7 @@ func TestCheckoutMerges(t *testing.T) {
 	s := new(objectstoretest.Mem)
 	src := t.TempDir()
 	layout{"d/new": "new", "f": "f", "l": "->f"}.write(t, src)
-	h, _ := putTree(t, s, src, objectstore.TreeOptions{})
+	h, _ := putTree(t, s, src, tree.PutOptions{})
 	for name, c := range map[string]struct {
 		there layout
 		bad   string // conflicts with the tree
@@ -380,7 +381,7 @@ func TestCheckoutMerges(t *testing.T) {
 			dst := filepath.Join(base, "dst")
 			layout{"out/keep": "kept"}.write(t, base)
 			c.there.write(t, dst)
-			_, err := objectstore.CheckoutTree(t.Context(), s, h, dst, objectstore.CheckoutOptions{})
+			_, err := tree.Checkout(t.Context(), s, h, dst, tree.CheckoutOptions{})
 			got := readLayout(t, dst)
 			if c.bad == "" {
 				want := layout{"d/new": "new", "f": "f", "l": "->f"}
@@ -406,14 +407,14 @@ func TestCheckoutMerges(t *testing.T) {
 }
 
 // Every fault of the store is reported, and without it the result is right.
-func TestTreeFaults(t *testing.T) {
+func TestFaults(t *testing.T) {
 	src := t.TempDir()
 	example.write(t, src)
 	mem := new(objectstoretest.Mem)
-	h, _ := putTree(t, mem, src, objectstore.TreeOptions{})
+	h, _ := putTree(t, mem, src, tree.PutOptions{})
 	for n := int64(1); ; n++ {
 		f := &objectstoretest.Faulty{Store: new(objectstoretest.Mem), Nth: n, Late: n%2 == 0}
-		_, _, err := objectstore.PutTree(t.Context(), f, src, objectstore.TreeOptions{})
+		_, _, err := tree.Put(t.Context(), f, src, tree.PutOptions{})
 		if !f.Fired() {
 			if err != nil {
 				t.Error(err)
@@ -421,12 +422,12 @@ func TestTreeFaults(t *testing.T) {
 			break
 		}
 		if !errors.Is(err, objectstoretest.ErrInjected) {
-			t.Errorf("PutTree, fault %d: got %v", n, err)
+			t.Errorf("Put, fault %d: got %v", n, err)
 		}
 	}
 	for n := int64(1); ; n++ {
 		f := &objectstoretest.Faulty{Store: mem, Nth: n, Late: n%2 == 0}
-		_, err := objectstore.CheckoutTree(t.Context(), f, h, filepath.Join(t.TempDir(), "dst"), objectstore.CheckoutOptions{})
+		_, err := tree.Checkout(t.Context(), f, h, filepath.Join(t.TempDir(), "dst"), tree.CheckoutOptions{})
 		if !f.Fired() {
 			if err != nil {
 				t.Error(err)
@@ -434,45 +435,45 @@ func TestTreeFaults(t *testing.T) {
 			break
 		}
 		if !errors.Is(err, objectstoretest.ErrInjected) {
-			t.Errorf("CheckoutTree, fault %d: got %v", n, err)
+			t.Errorf("Checkout, fault %d: got %v", n, err)
 		}
 	}
 }
 
-func TestTreeCancelled(t *testing.T) {
+func TestCancelled(t *testing.T) {
 	src := t.TempDir()
 	example.write(t, src)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	d := newDir(t)
-	if _, _, err := objectstore.PutTree(ctx, d, src, objectstore.TreeOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("PutTree: got %v, want context.Canceled", err)
+	if _, _, err := tree.Put(ctx, d, src, tree.PutOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Put: got %v, want context.Canceled", err)
 	}
-	h, _ := putTree(t, d, src, objectstore.TreeOptions{})
-	if _, err := objectstore.CheckoutTree(ctx, d, h, filepath.Join(t.TempDir(), "dst"), objectstore.CheckoutOptions{}); !errors.Is(err, context.Canceled) {
-		t.Errorf("CheckoutTree: got %v, want context.Canceled", err)
+	h, _ := putTree(t, d, src, tree.PutOptions{})
+	if _, err := tree.Checkout(ctx, d, h, filepath.Join(t.TempDir(), "dst"), tree.CheckoutOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Checkout: got %v, want context.Canceled", err)
 	}
 }
 
-func TestTreeDeep(t *testing.T) {
-	for depth, ok := range map[int]bool{objectstore.MaxTreeDepth: true, objectstore.MaxTreeDepth + 1: false} {
+func TestDeep(t *testing.T) {
+	for depth, ok := range map[int]bool{tree.MaxDepth: true, tree.MaxDepth + 1: false} {
 		src, dst := t.TempDir(), t.TempDir()
 		layout{strings.Repeat("d/", depth): ""}.write(t, src)
 		d := newDir(t)
-		h, _, err := objectstore.PutTree(t.Context(), d, src, objectstore.TreeOptions{})
+		h, _, err := tree.Put(t.Context(), d, src, tree.PutOptions{})
 		if (err == nil) != ok {
-			t.Errorf("PutTree of depth %d: got %v", depth, err)
+			t.Errorf("Put of depth %d: got %v", depth, err)
 		}
 		if ok {
-			if _, err := objectstore.CheckoutTree(t.Context(), d, h, dst, objectstore.CheckoutOptions{}); err != nil {
-				t.Errorf("CheckoutTree of depth %d: %v", depth, err)
+			if _, err := tree.Checkout(t.Context(), d, h, dst, tree.CheckoutOptions{}); err != nil {
+				t.Errorf("Checkout of depth %d: %v", depth, err)
 			}
 		}
 	}
 }
 
 // A directory that is put and checked out is unchanged, and a put of the result gives the same object.
-func TestTreeDiskRoundTrip(t *testing.T) {
+func TestDiskRoundTrip(t *testing.T) {
 	d := newDir(t)
 	base := t.TempDir()
 	n := 0
@@ -507,14 +508,14 @@ func TestTreeDiskRoundTrip(t *testing.T) {
 			want[rel] = content
 		}
 		want.write(t, src)
-		h, _ := putTree(t, d, src, objectstore.TreeOptions{Workers: rapid.IntRange(0, 3).Draw(rt, "workers")})
-		if _, err := objectstore.CheckoutTree(t.Context(), d, h, dst, objectstore.CheckoutOptions{}); err != nil {
+		h, _ := putTree(t, d, src, tree.PutOptions{Workers: rapid.IntRange(0, 3).Draw(rt, "workers")})
+		if _, err := tree.Checkout(t.Context(), d, h, dst, tree.CheckoutOptions{}); err != nil {
 			rt.Fatal(err)
 		}
 		if diff := cmp.Diff(want, readLayout(t, dst)); diff != "" {
 			rt.Errorf("(-want +got):\n%s", diff)
 		}
-		if again, _ := putTree(t, d, dst, objectstore.TreeOptions{Adopt: true}); again != h {
+		if again, _ := putTree(t, d, dst, tree.PutOptions{Adopt: true}); again != h {
 			rt.Errorf("put again: got %s, want %s", again, h)
 		}
 	})

@@ -1,4 +1,4 @@
-package objectstore_test
+package tree_test
 
 import (
 	"context"
@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
-func storeTree(t *testing.T, s objectstore.Store, tree objectstore.Tree) objectstore.Hash {
+func store(t *testing.T, s objectstore.Store, entries tree.Entries) objectstore.Hash {
 	t.Helper()
-	tree.Sort()
-	data, err := objectstore.EncodeTree(tree)
+	entries.Sort()
+	data, err := tree.Encode(entries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,21 +24,21 @@ func storeTree(t *testing.T, s objectstore.Store, tree objectstore.Tree) objects
 	return h
 }
 
-func TestDiffTrees(t *testing.T) {
+func TestDiff(t *testing.T) {
 	s, err := objectstore.OpenDir(t.TempDir(), objectstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := func(name, content string) objectstore.TreeEntry {
-		return objectstore.TreeEntry{Name: name, Kind: objectstore.KindFile, Hash: objectstore.Sum([]byte(content)), Size: int64(len(content))}
+	file := func(name, content string) tree.Entry {
+		return tree.Entry{Name: name, Kind: tree.KindFile, Hash: objectstore.Sum([]byte(content)), Size: int64(len(content))}
 	}
-	dir := func(name string, entries ...objectstore.TreeEntry) objectstore.TreeEntry {
-		return objectstore.TreeEntry{Name: name, Kind: objectstore.KindDir, Hash: storeTree(t, s, entries)}
+	dir := func(name string, entries ...tree.Entry) tree.Entry {
+		return tree.Entry{Name: name, Kind: tree.KindDir, Hash: store(t, s, entries)}
 	}
 	was := dir("", file("gone", "x"), file("same", "x"), dir("d", dir("deep", file("f", "1"), file("g", "1"))), dir("lost", file("f", "1")), dir("turns", file("f", "1"))).Hash
 	is := dir("", file("new", "x"), file("same", "x"), dir("d", dir("deep", file("f", "2"), file("g", "1"))), file("turns", "1")).Hash
 	var got []string
-	for c, err := range objectstore.DiffTrees(t.Context(), s, was, is) {
+	for c, err := range tree.Diff(t.Context(), s, was, is) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,16 +53,16 @@ func TestDiffTrees(t *testing.T) {
 	if want := []string{"~d/deep/f", "-gone", "-lost", "+new", "~turns"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	for range objectstore.DiffTrees(t.Context(), s, was, was) {
+	for range tree.Diff(t.Context(), s, was, was) {
 		t.Error("a directory differs from itself")
 	}
 	n := 0
-	for range objectstore.DiffTrees(t.Context(), s, was, is) {
+	for range tree.Diff(t.Context(), s, was, is) {
 		n++
 		break
 	}
 	absent := objectstore.Sum([]byte("absent"))
-	for _, err := range objectstore.DiffTrees(context.Background(), s, was, absent) {
+	for _, err := range tree.Diff(context.Background(), s, was, absent) {
 		if n++; !errors.Is(err, objectstore.ErrNotFound) {
 			t.Errorf("a directory that is gone: got %v, want ErrNotFound", err)
 		}

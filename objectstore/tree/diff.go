@@ -1,4 +1,4 @@
-package objectstore
+package tree
 
 import (
 	"context"
@@ -7,22 +7,23 @@ import (
 	"path"
 
 	"e3/internal/format/beast2"
+	"e3/objectstore"
 )
 
-// A TreeChange is an entry that differs between two directories: Was is nil for an added one, Is for a removed one. A
+// A Change is an entry that differs between two directories: Was is nil for an added one, Is for a removed one. A
 // directory on one side only is one change, whatever its content.
-type TreeChange struct {
+type Change struct {
 	Path    string // slash-separated, relative to the compared directories
-	Was, Is *TreeEntry
+	Was, Is *Entry
 }
 
-// DiffTrees yields the changes between two directory objects, level by level, in the order of the names. Equal parts
+// Diff yields the changes between two directory objects, level by level, in the order of the names. Equal parts
 // are not read. An unreadable level ends the iteration with its error, which wraps ErrNotFound for an absent one.
-func DiffTrees(ctx context.Context, s Store, was, is Hash) iter.Seq2[TreeChange, error] {
-	return func(yield func(TreeChange, error) bool) {
-		d := treeDiffer{ctx: ctx, store: s, yield: yield}
+func Diff(ctx context.Context, s objectstore.Store, was, is objectstore.Hash) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		d := differ{ctx: ctx, store: s, yield: yield}
 		if err := d.trees("", was, is); err != nil && !errors.Is(err, errEnough) {
-			yield(TreeChange{}, err)
+			yield(Change{}, err)
 		}
 	}
 }
@@ -30,26 +31,26 @@ func DiffTrees(ctx context.Context, s Store, was, is Hash) iter.Seq2[TreeChange,
 // errEnough ends a walk whose caller stops early.
 var errEnough = errors.New("enough")
 
-type treeDiffer struct {
+type differ struct {
 	ctx   context.Context
-	store Store
-	yield func(TreeChange, error) bool
+	store objectstore.Store
+	yield func(Change, error) bool
 }
 
-func (d *treeDiffer) trees(rel string, was, is Hash) error {
+func (d *differ) trees(rel string, was, is objectstore.Hash) error {
 	if was == is {
 		return nil
 	}
-	old, err := ReadTree(d.ctx, d.store, was)
+	old, err := Read(d.ctx, d.store, was)
 	if err != nil {
 		return err
 	}
-	now, err := ReadTree(d.ctx, d.store, is)
+	now, err := Read(d.ctx, d.store, is)
 	if err != nil {
 		return err
 	}
 	for len(old) > 0 || len(now) > 0 {
-		var a, b *TreeEntry
+		var a, b *Entry
 		switch {
 		case len(now) == 0 || len(old) > 0 && beast2.CompareStrings(old[0].Name, now[0].Name) < 0:
 			a, old = &old[0], old[1:]
@@ -66,8 +67,8 @@ func (d *treeDiffer) trees(rel string, was, is Hash) error {
 }
 
 // entry compares an entry, of which one side may be missing.
-func (d *treeDiffer) entry(rel string, a, b *TreeEntry) error {
-	c := TreeChange{Was: a, Is: b}
+func (d *differ) entry(rel string, a, b *Entry) error {
+	c := Change{Was: a, Is: b}
 	switch {
 	case a == nil:
 		c.Path = path.Join(rel, b.Name)

@@ -1,4 +1,4 @@
-package objectstore_test
+package tree_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"e3/objectstore"
+	"e3/objectstore/tree"
 )
 
 // A directory becomes one object per level; any entry of it can be found and written out.
@@ -25,13 +26,13 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	tree, stats, err := objectstore.PutTree(ctx, store, src, objectstore.TreeOptions{})
+	dir, stats, err := tree.Put(ctx, store, src, tree.PutOptions{})
 	if err != nil {
 		panic(err)
 	}
 	fmt.Printf("%d file, %d bytes\n", stats.Files, stats.Bytes)
 
-	entry, err := objectstore.Lookup(ctx, store, tree, "data/sales.csv")
+	entry, err := tree.Lookup(ctx, store, dir, "data/sales.csv")
 	if err != nil {
 		panic(err)
 	}

@@ -1,4 +1,4 @@
-package objectstore
+package tree
 
 import (
 	"context"
@@ -7,38 +7,40 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+
+	"e3/objectstore"
 )
 
-// ReadTree returns the directory object h.
-func ReadTree(ctx context.Context, s Store, h Hash) (Tree, error) {
-	b, err := ReadAll(ctx, s, h, MaxTreeBytes)
+// Read returns the directory object h.
+func Read(ctx context.Context, s objectstore.Store, h objectstore.Hash) (Entries, error) {
+	b, err := objectstore.ReadAll(ctx, s, h, MaxBytes)
 	if err != nil {
 		return nil, err
 	}
-	t, err := DecodeTree(b)
+	t, err := Decode(b)
 	if err != nil {
 		return nil, fmt.Errorf("object %s: %w", h, err)
 	}
 	return t, nil
 }
 
-// WalkTree calls visit for every entry below the tree h, parents before their content, in order; rel is the path within
+// Walk calls visit for every entry below the tree h, parents before their content, in order; rel is the path within
 // the tree. If visit returns fs.SkipDir for a directory it is not entered. A small tree can name one directory very
 // many times, so a caller that needs each object once should skip directories that it has seen. fs.SkipAll ends the
 // walk without an error.
-func WalkTree(ctx context.Context, s Store, h Hash, visit func(rel string, e TreeEntry) error) error {
-	err := walkTree(ctx, s, h, "", 0, visit)
+func Walk(ctx context.Context, s objectstore.Store, h objectstore.Hash, visit func(rel string, e Entry) error) error {
+	err := walk(ctx, s, h, "", 0, visit)
 	if errors.Is(err, fs.SkipAll) {
 		return nil
 	}
 	return err
 }
 
-func walkTree(ctx context.Context, s Store, h Hash, rel string, depth int, visit func(string, TreeEntry) error) error {
-	if depth > MaxTreeDepth {
+func walk(ctx context.Context, s objectstore.Store, h objectstore.Hash, rel string, depth int, visit func(string, Entry) error) error {
+	if depth > MaxDepth {
 		return tooDeep(rel)
 	}
-	t, err := ReadTree(ctx, s, h)
+	t, err := Read(ctx, s, h)
 	if err != nil {
 		return fmt.Errorf("directory %q: %w", orRoot(rel), err)
 	}
@@ -51,7 +53,7 @@ func walkTree(ctx context.Context, s Store, h Hash, rel string, depth int, visit
 			return err
 		}
 		if e.Kind == KindDir {
-			if err := walkTree(ctx, s, e.Hash, at, depth+1, visit); err != nil {
+			if err := walk(ctx, s, e.Hash, at, depth+1, visit); err != nil {
 				return err
 			}
 		}
@@ -60,7 +62,7 @@ func walkTree(ctx context.Context, s Store, h Hash, rel string, depth int, visit
 }
 
 func tooDeep(rel string) error {
-	return &TreeError{Path: rel, Msg: fmt.Sprintf("directories nest deeper than %d levels", MaxTreeDepth)}
+	return &Error{Path: rel, Msg: fmt.Sprintf("directories nest deeper than %d levels", MaxDepth)}
 }
 
 // orRoot returns rel, or "." for the root.
@@ -74,24 +76,24 @@ func orRoot(rel string) string {
 // Lookup returns the entry at rel, a path with slashes as fs.ValidPath has them, in the tree h. "." is the tree
 // itself, as a directory without a name. Links are entries and are not followed. An absent path, or one below an
 // entry that is no directory, is fs.ErrNotExist; ErrNotFound says that a directory object is missing from the store.
-func Lookup(ctx context.Context, s Store, h Hash, rel string) (TreeEntry, error) {
+func Lookup(ctx context.Context, s objectstore.Store, h objectstore.Hash, rel string) (Entry, error) {
 	if !fs.ValidPath(rel) {
-		return TreeEntry{}, &fs.PathError{Op: "lookup", Path: rel, Err: fs.ErrInvalid}
+		return Entry{}, &fs.PathError{Op: "lookup", Path: rel, Err: fs.ErrInvalid}
 	}
-	e := TreeEntry{Kind: KindDir, Hash: h}
+	e := Entry{Kind: KindDir, Hash: h}
 	for rest := rel; rest != "." && rest != ""; {
 		var name string
 		name, rest, _ = strings.Cut(rest, "/")
 		if e.Kind != KindDir {
-			return TreeEntry{}, &fs.PathError{Op: "lookup", Path: rel, Err: fs.ErrNotExist}
+			return Entry{}, &fs.PathError{Op: "lookup", Path: rel, Err: fs.ErrNotExist}
 		}
-		t, err := ReadTree(ctx, s, e.Hash)
+		t, err := Read(ctx, s, e.Hash)
 		if err != nil {
-			return TreeEntry{}, fmt.Errorf("lookup %s: %w", rel, err)
+			return Entry{}, fmt.Errorf("lookup %s: %w", rel, err)
 		}
 		found, ok := t.Find(name)
 		if !ok {
-			return TreeEntry{}, &fs.PathError{Op: "lookup", Path: rel, Err: fs.ErrNotExist}
+			return Entry{}, &fs.PathError{Op: "lookup", Path: rel, Err: fs.ErrNotExist}
 		}
 		e = found
 	}

@@ -1,4 +1,4 @@
-package objectstore
+package tree
 
 import (
 	"context"
@@ -15,11 +15,12 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/internal/format/beast2"
+	"e3/objectstore"
 )
 
-// TreeOptions adjust PutTree. The functions are called from several goroutines; rel is the
+// PutOptions adjust Put. The functions are called from several goroutines; rel is the
 // path within the tree, with slashes.
-type TreeOptions struct {
+type PutOptions struct {
 	// Filter says what to include. A refused directory is not entered.
 	Filter func(rel string, e fs.DirEntry) bool
 
@@ -33,35 +34,35 @@ type TreeOptions struct {
 
 	// Known returns the known content of a file, by its size and times, so that it need not be read. It vouches that
 	// the object is in the store.
-	Known func(rel string, fi fs.FileInfo) (Info, bool)
+	Known func(rel string, fi fs.FileInfo) (objectstore.Info, bool)
 
 	// Record is called with the content of a file that was read. fi is from before it was read.
-	Record func(rel string, fi fs.FileInfo, info Info)
+	Record func(rel string, fi fs.FileInfo, info objectstore.Info)
 
 	// Workers is the number of files that are read at a time; 0 means two for each core, or the number that a remote
 	// store asks for.
 	Workers int
 }
 
-// TreeStats counts what a tree holds.
-type TreeStats struct {
+// Stats counts what a tree holds.
+type Stats struct {
 	Files, Dirs, Links int64 // Dirs without the root
 	Bytes              int64 // of the files
 	Read               int64 // files that were read because Known did not have them
 }
 
-// PutTree stores the directory dir with everything in it and returns the name of its directory object. Files that
+// Put stores the directory dir with everything in it and returns the name of its directory object. Files that
 // change meanwhile are a *ChangedError; sockets, pipes and devices a *SpecialFileError; names that are not UTF-8 and
-// links that lead outside a *TreeError. Links are stored as they are and never followed.
-func PutTree(ctx context.Context, s Store, dir string, o TreeOptions) (Hash, TreeStats, error) {
+// links that lead outside an *Error. Links are stored as they are and never followed.
+func Put(ctx context.Context, s objectstore.Store, dir string, o PutOptions) (objectstore.Hash, Stats, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return Hash{}, TreeStats{}, fmt.Errorf("store directory: %w", err)
+		return objectstore.Hash{}, Stats{}, fmt.Errorf("store directory: %w", err)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(workers(o.Workers, s))
-	p := &treePut{ctx: ctx, store: s, o: o, group: g, links: links{}}
-	p.adopter, _ = s.(Adopter)
+	p := &putter{ctx: ctx, store: s, o: o, group: g, links: links{}}
+	p.adopter, _ = s.(objectstore.Adopter)
 	top := &putDir{root: root}
 	walkErr := p.walk(top)
 	err = g.Wait()
@@ -69,9 +70,9 @@ func PutTree(ctx context.Context, s Store, dir string, o TreeOptions) (Hash, Tre
 		err = errors.Join(walkErr, err) // otherwise the walk stopped because of a worker's error
 	}
 	if err != nil {
-		return Hash{}, TreeStats{}, fmt.Errorf("store directory %s: %w", dir, err)
+		return objectstore.Hash{}, Stats{}, fmt.Errorf("store directory %s: %w", dir, err)
 	}
-	return top.hash, TreeStats{
+	return top.hash, Stats{
 		Files: p.files.Load(), Dirs: p.dirs.Load(), Links: int64(len(p.links)),
 		Bytes: p.bytes.Load(), Read: p.read.Load(),
 	}, nil
@@ -84,7 +85,7 @@ type distant interface {
 
 // workers returns the number of files to handle at a time. It is more than the number of cores, since some wait for the
 // disk.
-func workers(n int, s Store) int {
+func workers(n int, s objectstore.Store) int {
 	if n > 0 {
 		return n
 	}
@@ -94,15 +95,15 @@ func workers(n int, s Store) int {
 	return 2 * runtime.GOMAXPROCS(0)
 }
 
-// treePut is one PutTree. One goroutine walks and collects the links; workers store the files; the last finished
+// putter is one Put. One goroutine walks and collects the links; workers store the files; the last finished
 // entry of a directory stores the directory.
-type treePut struct {
+type putter struct {
 	ctx   context.Context
-	store Store
-	o     TreeOptions
+	store objectstore.Store
+	o     PutOptions
 	group *errgroup.Group
 
-	adopter Adopter // the store, if it is one
+	adopter objectstore.Adopter // the store, if it is one
 
 	links links
 
@@ -116,14 +117,14 @@ type putDir struct {
 	depth   int
 	parent  *putDir
 	index   int // in the parent's entries
-	entries Tree
+	entries Entries
 	pending atomic.Int64 // entries to come, and one while the walk is in it
 	failed  atomic.Bool
-	hash    Hash
+	hash    objectstore.Hash
 }
 
 // walk handles everything below d. It returns once work on d's own entries has begun.
-func (p *treePut) walk(d *putDir) (err error) {
+func (p *putter) walk(d *putDir) (err error) {
 	d.pending.Store(1)
 	defer func() {
 		if err == nil && d.parent == nil {
@@ -131,14 +132,14 @@ func (p *treePut) walk(d *putDir) (err error) {
 		}
 		err = p.done(d, err)
 	}()
-	if d.depth > MaxTreeDepth {
+	if d.depth > MaxDepth {
 		return tooDeep(d.rel)
 	}
 	list, err := p.list(d)
 	if err != nil {
 		return err
 	}
-	d.entries = make(Tree, len(list))
+	d.entries = make(Entries, len(list))
 	for i, e := range list {
 		if err := p.ctx.Err(); err != nil {
 			return err
@@ -153,13 +154,13 @@ func (p *treePut) walk(d *putDir) (err error) {
 // named puts the path of an entry of d into an error. A listed entry that is gone is a change.
 func (d *putDir) named(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return &ChangedError{Path: filepath.Join(d.root.Name(), name)}
+		return &objectstore.ChangedError{Path: filepath.Join(d.root.Name(), name)}
 	}
 	return fmt.Errorf("%s: %w", path.Join(d.rel, name), err)
 }
 
 // list returns the wanted entries of d, in tree order.
-func (p *treePut) list(d *putDir) ([]fs.DirEntry, error) {
+func (p *putter) list(d *putDir) ([]fs.DirEntry, error) {
 	f, err := d.root.Open(".")
 	if err != nil {
 		return nil, d.named(".", err)
@@ -179,9 +180,9 @@ func (p *treePut) list(d *putDir) ([]fs.DirEntry, error) {
 }
 
 // entry starts on the i-th entry of d.
-func (p *treePut) entry(d *putDir, i int, name string, kind fs.FileMode) error {
+func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 	if msg := checkName(name); msg != "" {
-		return &TreeError{Path: path.Join(d.rel, name), Msg: msg}
+		return &Error{Path: path.Join(d.rel, name), Msg: msg}
 	}
 	e := &d.entries[i]
 	e.Name = name
@@ -211,15 +212,15 @@ func (p *treePut) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 		rel := path.Join(d.rel, name)
 		p.links[rel] = e.Target
 		if msg := checkTarget(e.Target); msg != "" {
-			return &TreeError{Path: rel, Msg: msg}
+			return &Error{Path: rel, Msg: msg}
 		}
 		return nil
 	}
-	return &SpecialFileError{Path: filepath.Join(d.root.Name(), name), Mode: kind}
+	return &objectstore.SpecialFileError{Path: filepath.Join(d.root.Name(), name), Mode: kind}
 }
 
 // file stores one file and completes its entry.
-func (p *treePut) file(d *putDir, e *TreeEntry) error {
+func (p *putter) file(d *putDir, e *Entry) error {
 	if err := p.ctx.Err(); err != nil {
 		return err
 	}
@@ -238,20 +239,16 @@ func (p *treePut) file(d *putDir, e *TreeEntry) error {
 			return nil
 		}
 	}
-	f, err := d.root.OpenFile(e.Name, openFlags, 0)
+	f, perm, err := objectstore.OpenFileIn(d.root, e.Name)
 	if err != nil {
 		return d.named(e.Name, err)
 	}
 	defer f.Close()
-	st, err := regular(f)
-	if err != nil {
-		return err
-	}
-	var info Info
+	var info objectstore.Info
 	if p.o.Adopt && p.adopter != nil {
 		info, err = p.adopter.AdoptFile(p.ctx, f, func() error { return d.root.Remove(e.Name) })
 	} else {
-		info, err = PutFile(p.ctx, p.store, f, FileOptions{})
+		info, err = objectstore.PutFile(p.ctx, p.store, f, objectstore.FileOptions{})
 	}
 	if err != nil {
 		return err
@@ -260,14 +257,14 @@ func (p *treePut) file(d *putDir, e *TreeEntry) error {
 	if p.o.Record != nil {
 		p.o.Record(rel, fi, info)
 	}
-	p.complete(e, info, executable(st.perm))
+	p.complete(e, info, executable(perm))
 	return nil
 }
 
 // executable is the part of a mode that trees keep: whether the owner may execute.
 func executable(mode fs.FileMode) bool { return mode&0o100 != 0 }
 
-func (p *treePut) complete(e *TreeEntry, info Info, executable bool) {
+func (p *putter) complete(e *Entry, info objectstore.Info, executable bool) {
 	e.Hash, e.Size, e.Executable = info.Hash, info.Size, executable
 	p.files.Add(1)
 	p.bytes.Add(info.Size)
@@ -275,7 +272,7 @@ func (p *treePut) complete(e *TreeEntry, info Info, executable bool) {
 
 // done counts down the entries of d; err is the error of the entry, if it failed. After the last entry it closes d,
 // stores it unless an entry failed, and counts down d's parent.
-func (p *treePut) done(d *putDir, err error) error {
+func (p *putter) done(d *putDir, err error) error {
 	ok := err == nil
 	for ; d != nil; d = d.parent {
 		if !ok {
@@ -294,24 +291,24 @@ func (p *treePut) done(d *putDir, err error) error {
 }
 
 // finish stores d, whose entries are all complete.
-func (p *treePut) finish(d *putDir) error {
+func (p *putter) finish(d *putDir) error {
 	t := d.entries
 	if p.o.PruneEmpty {
-		t = slices.DeleteFunc(t, func(e TreeEntry) bool { return e.Name == "" })
+		t = slices.DeleteFunc(t, func(e Entry) bool { return e.Name == "" })
 		if len(t) == 0 && d.parent != nil {
-			d.parent.entries[d.index] = TreeEntry{} // the parent deletes it
+			d.parent.entries[d.index] = Entry{} // the parent deletes it
 			return nil
 		}
 	}
-	b, err := EncodeTree(t)
+	b, err := Encode(t)
 	if err != nil {
-		var bad *TreeError
+		var bad *Error
 		if errors.As(err, &bad) {
 			bad.Path = path.Join(d.rel, bad.Path)
 		}
 		return err
 	}
-	d.hash, err = PutBytes(p.ctx, p.store, b)
+	d.hash, err = objectstore.PutBytes(p.ctx, p.store, b)
 	if err == nil && d.parent != nil {
 		p.dirs.Add(1)
 		d.parent.entries[d.index].Hash = d.hash

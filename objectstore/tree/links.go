@@ -1,4 +1,4 @@
-package objectstore
+package tree
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ type links map[string]string
 // maxHops is the number of links that Linux follows for one path; other systems follow fewer.
 const maxHops = 40
 
-// check returns a *TreeError for a link that leads out of the tree or in circles. A link may lead through others, and
+// check returns an *Error for a link that leads out of the tree or in circles. A link may lead through others, and
 // ".." is relative to their destinations. The final target need not exist.
 func (l links) check() error {
 	var errs []error
@@ -41,7 +41,7 @@ func (l links) checkOne(from, target string) error {
 			continue
 		case "..":
 			if at == "." {
-				return &TreeError{Path: from, Msg: fmt.Sprintf("the link points to %q, outside the directory", target)}
+				return &Error{Path: from, Msg: fmt.Sprintf("the link points to %q, outside the directory", target)}
 			}
 			at = path.Dir(at)
 			continue
@@ -53,7 +53,7 @@ func (l links) checkOne(from, target string) error {
 			continue
 		}
 		if hops++; hops > maxHops || len(rest)+len(via) > maxHops*maxTarget {
-			return &TreeError{Path: from, Msg: fmt.Sprintf("the link points to %q, which leads through too many links", target)}
+			return &Error{Path: from, Msg: fmt.Sprintf("the link points to %q, which leads through too many links", target)}
 		}
 		rest = via + "/" + rest
 	}

@@ -1,4 +1,7 @@
-package objectstore
+// Package tree keeps directories of files in an objectstore.Store: each level of a directory is an object of its own, a
+// directory object, that names the files and the directories in it. [Put] stores a directory, [Checkout] writes one out, and
+// [Walk], [Lookup] and [Diff] read it. doc/format.md has the bytes.
+package tree
 
 import (
 	"fmt"
@@ -8,39 +11,40 @@ import (
 
 	"e3/internal/format/beast2"
 	"e3/internal/format/digest"
+	"e3/objectstore"
 )
 
-// A Tree is one level of a directory: its entries in beast2 key order (beast2.CompareStrings). It is stored as a
-// directory object; its subdirectories are objects of their own, and an empty directory is an object without entries.
-type Tree []TreeEntry
+// Entries are one level of a directory, in beast2 key order (beast2.CompareStrings). They are stored as a directory
+// object; subdirectories are objects of their own, and an empty directory is an object without entries.
+type Entries []Entry
 
-// EntryKind says what a TreeEntry is. The values are the case tags of the directory object.
-type EntryKind uint8
+// Kind says what an Entry is. The values are the case tags of the directory object.
+type Kind uint8
 
 const (
-	KindDir  EntryKind = iota // a directory: Hash names its Tree
-	KindFile                  // a file: Hash, Size, Executable
-	KindLink                  // a symbolic link: Target
+	KindDir  Kind = iota // a directory: Hash names its directory object
+	KindFile             // a file: Hash, Size, Executable
+	KindLink             // a symbolic link: Target
 	kinds
 )
 
-// A TreeEntry is one name in a Tree.
-type TreeEntry struct {
+// A Entry is one name in a directory.
+type Entry struct {
 	Name       string
-	Kind       EntryKind
-	Hash       Hash   // of a file's bytes or a directory's Tree
-	Size       int64  // of a file
-	Executable bool   // of a file
-	Target     string // of a link: relative, with slashes
+	Kind       Kind
+	Hash       objectstore.Hash // of a file's bytes or a directory object
+	Size       int64            // of a file
+	Executable bool             // of a file
+	Target     string           // of a link: relative, with slashes
 }
 
-// treeHeader opens every directory object: the magic and the schema of
+// header opens every directory object: the magic and the schema of
 //
 //	Dict<String, Variant{dir: String, file: Struct{hash: String, size: Integer, executable: Boolean}, link: String}>
 //
 // by the type tags Dict 5, String 14, Variant 16, Struct 15, Integer 8, Boolean 3. A list of
 // fields or cases is a marker 0, a count, then names with types.
-const treeHeader = beast2.Magic +
+const header = beast2.Magic +
 	"\x05\x0e" +
 	"\x10\x00\x03" +
 	"\x03dir\x0e" +
@@ -48,37 +52,37 @@ const treeHeader = beast2.Magic +
 	"\x04link\x0e"
 
 const (
-	// MaxTreeBytes bounds one directory object: some two million entries.
-	MaxTreeBytes = 256 << 20
-	// MaxTreeDepth bounds the nesting of directories.
-	MaxTreeDepth = 256
+	// MaxBytes bounds one directory object: some two million entries.
+	MaxBytes = 256 << 20
+	// MaxDepth bounds the nesting of directories.
+	MaxDepth = 256
 	// maxName bounds an entry's name, as every file system does.
 	maxName = 1 << 10
 	// maxTarget bounds a link's target, as PATH_MAX does.
 	maxTarget = 4095
 )
 
-// A TreeError reports an entry of a directory that violates the rules of trees.
-type TreeError struct {
+// An Error reports an entry of a directory that violates the rules of trees.
+type Error struct {
 	Path string // within the tree; "." is its root
 	Msg  string
 }
 
-func (e *TreeError) Error() string { return fmt.Sprintf("directory entry %q: %s", e.Path, e.Msg) }
+func (e *Error) Error() string { return fmt.Sprintf("directory entry %q: %s", e.Path, e.Msg) }
 
 // Find returns the entry called name.
-func (t Tree) Find(name string) (TreeEntry, bool) {
-	i, ok := slices.BinarySearchFunc(t, name, func(e TreeEntry, name string) int {
+func (t Entries) Find(name string) (Entry, bool) {
+	i, ok := slices.BinarySearchFunc(t, name, func(e Entry, name string) int {
 		return beast2.CompareStrings(e.Name, name)
 	})
 	if !ok {
-		return TreeEntry{}, false
+		return Entry{}, false
 	}
 	return t[i], true
 }
 
 // check returns what is wrong with an entry by itself, or "".
-func (e *TreeEntry) check() string {
+func (e *Entry) check() string {
 	if msg := checkName(e.Name); msg != "" {
 		return msg
 	}
@@ -132,15 +136,15 @@ func checkTarget(target string) string {
 	return ""
 }
 
-// EncodeTree returns the directory object of t, whose entries must be valid and in order;
+// Encode returns the directory object of t, whose entries must be valid and in order;
 // Sort puts them in order.
-func EncodeTree(t Tree) ([]byte, error) {
-	size := len(treeHeader) + 12
+func Encode(t Entries) ([]byte, error) {
+	size := len(header) + 12
 	for i := range t {
 		size += len(t[i].Name) + len(t[i].Target) + digest.TextLen + 16
 	}
 	b := make([]byte, 0, size)
-	b = append(b, treeHeader...)
+	b = append(b, header...)
 	b = beast2.AppendInline(b)
 	b = beast2.AppendVarint(b, uint64(len(t)))
 	for i := range t {
@@ -150,7 +154,7 @@ func EncodeTree(t Tree) ([]byte, error) {
 			msg = fmt.Sprintf("the name does not come after %q", t[i-1].Name)
 		}
 		if msg != "" {
-			return nil, &TreeError{Path: e.Name, Msg: msg}
+			return nil, &Error{Path: e.Name, Msg: msg}
 		}
 		b = beast2.AppendString(b, e.Name)
 		b = beast2.AppendVarint(b, uint64(e.Kind))
@@ -165,51 +169,51 @@ func EncodeTree(t Tree) ([]byte, error) {
 			b = beast2.AppendString(b, e.Target)
 		}
 	}
-	if len(b) > MaxTreeBytes {
-		return nil, &TreeError{Path: ".", Msg: fmt.Sprintf("%d entries are too many for one directory", len(t))}
+	if len(b) > MaxBytes {
+		return nil, &Error{Path: ".", Msg: fmt.Sprintf("%d entries are too many for one directory", len(t))}
 	}
 	return b, nil
 }
 
-func appendHash(b []byte, h Hash) []byte {
+func appendHash(b []byte, h objectstore.Hash) []byte {
 	b = beast2.AppendVarint(b, digest.TextLen)
 	b, _ = h.AppendText(b)
 	return b
 }
 
-// Sort puts the entries in the order that EncodeTree requires.
-func (t Tree) Sort() {
-	slices.SortFunc(t, func(a, b TreeEntry) int { return beast2.CompareStrings(a.Name, b.Name) })
+// Sort puts the entries in the order that Encode requires.
+func (t Entries) Sort() {
+	slices.SortFunc(t, func(a, b Entry) int { return beast2.CompareStrings(a.Name, b.Name) })
 }
 
-// DecodeTree reads a directory object. It accepts exactly what EncodeTree returns; anything else is an error that
+// Decode reads a directory object. It accepts exactly what Encode returns; anything else is an error that
 // wraps a *beast2.SyntaxError with the offset. It does not check that links stay inside a tree of several levels;
-// code that follows them does, such as CheckoutTree.
-func DecodeTree(data []byte) (Tree, error) {
-	var t Tree
-	err := decodeTree(data, func(n int) { t = make(Tree, 0, n) }, func(e *TreeEntry) { t = append(t, *e) })
+// code that follows them does, such as Checkout.
+func Decode(data []byte) (Entries, error) {
+	var t Entries
+	err := decode(data, func(n int) { t = make(Entries, 0, n) }, func(e *Entry) { t = append(t, *e) })
 	if err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-// EachEntry is DecodeTree without a Tree in memory: a directory may have millions of entries. Before an error, it has
+// EachEntry is Decode without Entries in memory: a directory may have millions of entries. Before an error, it has
 // called visit for the entries before the error's offset.
-func EachEntry(data []byte, visit func(*TreeEntry)) error {
-	return decodeTree(data, func(int) {}, visit)
+func EachEntry(data []byte, visit func(*Entry)) error {
+	return decode(data, func(int) {}, visit)
 }
 
-// decodeTree calls begin with the number of entries and then visit for each one.
-func decodeTree(data []byte, begin func(n int), visit func(*TreeEntry)) error {
-	if len(data) > MaxTreeBytes {
-		return fmt.Errorf("decode directory object: %d bytes are more than %d", len(data), MaxTreeBytes)
+// decode calls begin with the number of entries and then visit for each one.
+func decode(data []byte, begin func(n int), visit func(*Entry)) error {
+	if len(data) > MaxBytes {
+		return fmt.Errorf("decode directory object: %d bytes are more than %d", len(data), MaxBytes)
 	}
 	r := beast2.NewReader(data, 0)
-	if !strings.HasPrefix(string(data[:min(len(data), len(treeHeader))]), treeHeader) {
-		r.Failf(commonPrefix(data, treeHeader), "not a directory object: the header differs")
+	if !strings.HasPrefix(string(data[:min(len(data), len(header))]), header) {
+		r.Failf(commonPrefix(data, header), "not a directory object: the header differs")
 	} else {
-		r = beast2.NewReader(data, len(treeHeader))
+		r = beast2.NewReader(data, len(header))
 	}
 	r.Inline()
 	// The shortest entry is a link: a name and a target of one byte each.
@@ -218,7 +222,7 @@ func decodeTree(data []byte, begin func(n int), visit func(*TreeEntry)) error {
 	last := ""
 	for i := range n {
 		at := r.Offset()
-		e := TreeEntry{Name: r.String(), Kind: EntryKind(r.Tag(int(kinds)))}
+		e := Entry{Name: r.String(), Kind: Kind(r.Tag(int(kinds)))}
 		switch e.Kind {
 		case KindDir:
 			e.Hash = readHash(r)
@@ -257,13 +261,13 @@ func commonPrefix(data []byte, want string) int {
 	return n
 }
 
-func readHash(r *beast2.Reader) Hash {
+func readHash(r *beast2.Reader) objectstore.Hash {
 	at := r.Offset()
 	text := r.String()
 	if r.Err() != nil {
-		return Hash{}
+		return objectstore.Hash{}
 	}
-	h, err := ParseHash(text)
+	h, err := objectstore.ParseHash(text)
 	if err != nil {
 		r.Failf(at, "%s", err)
 	}
