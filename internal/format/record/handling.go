@@ -36,42 +36,38 @@ func handlingField() beast2.Field {
 		beast2.F("approve", beast2.Boolean), beast2.F("suspend", integer), beast2.F("queue", str), beast2.F("labels", beast2.Array(str)))))
 }
 
-// handled counts the tasks with handling.
-func (p *Package) handled() int {
+// anyTask reports whether a condition holds for the policy of a task.
+func anyTask(tasks []PackageTask, holds func(*Policy) bool) bool {
+	for i := range tasks {
+		if holds(&tasks[i].Policy) {
+			return true
+		}
+	}
+	return false
+}
+
+// appendTasks appends a field that few tasks set: their names, each with what set appends.
+func appendTasks(b []byte, tasks []PackageTask, sets func(*Policy) bool, set func([]byte, *Policy) []byte) []byte {
 	n := 0
-	for i := range p.Tasks {
-		if p.Tasks[i].Policy.isHandled() {
+	for i := range tasks {
+		if sets(&tasks[i].Policy) {
 			n++
 		}
 	}
-	return n
-}
-
-func (p *Package) appendHandling(b []byte, tasks int) []byte {
-	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(tasks))
-	for i := range p.Tasks {
-		q := &p.Tasks[i].Policy
-		if !q.isHandled() {
-			continue
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(n))
+	for i := range tasks {
+		if t := &tasks[i]; sets(&t.Policy) {
+			b = set(beast2.AppendString(b, t.Name), &t.Policy)
 		}
-		b = appendStrings(beast2.AppendString(b, p.Tasks[i].Name), q.RetryOn)
-		b = beast2.AppendInteger(b, q.Lost)
-		b = beast2.AppendInteger(beast2.AppendFloat(b, q.OOM.Factor), q.OOM.Max)
-		b = beast2.AppendInteger(beast2.AppendBoolean(b, q.Approve), q.Suspend)
-		b = appendStrings(beast2.AppendString(b, q.Queue), q.Labels)
 	}
 	return b
 }
 
-// readHandling reads the handling of tasks. Each must be a task of the package, they must be in the package's order,
-// and there must be at least one unless none is true.
-func readHandling(r *beast2.Reader, a *allowance, tasks []PackageTask, none bool) {
-	at := r.Offset()
+// readTasks reads a field of appendTasks, of which each task has at least size bytes, and returns how many tasks set it. They
+// must be tasks of the package, in its order.
+func readTasks(r *beast2.Reader, field string, size int, tasks []PackageTask, set func(*Policy)) int {
 	r.Inline()
-	n := r.Count(18)
-	if n == 0 && !none {
-		r.Failf(at, "no task is handled")
-	}
+	n := r.Count(size)
 	next := 0
 	for range n {
 		at := r.Offset()
@@ -80,13 +76,32 @@ func readHandling(r *beast2.Reader, a *allowance, tasks []PackageTask, none bool
 			next++
 		}
 		if next == len(tasks) {
-			r.Failf(at, "handling of %q: there is no such task, or the tasks are in another order", name)
-			return
+			r.Failf(at, "%s of %q: there is no such task, or the tasks are in another order", field, name)
+		} else {
+			set(&tasks[next].Policy)
+			next++
 		}
-		if readHandled(r, a, &tasks[next].Policy); r.Err() != nil {
-			return
+		if r.Err() != nil {
+			break
 		}
-		next++
+	}
+	return n
+}
+
+func (p *Package) appendHandling(b []byte) []byte {
+	return appendTasks(b, p.Tasks, (*Policy).isHandled, func(b []byte, q *Policy) []byte {
+		b = beast2.AppendInteger(appendStrings(b, q.RetryOn), q.Lost)
+		b = beast2.AppendInteger(beast2.AppendFloat(b, q.OOM.Factor), q.OOM.Max)
+		b = beast2.AppendInteger(beast2.AppendBoolean(b, q.Approve), q.Suspend)
+		return appendStrings(beast2.AppendString(b, q.Queue), q.Labels)
+	})
+}
+
+// readHandling reads the handling of tasks: of at least one, unless none is true.
+func readHandling(r *beast2.Reader, a *allowance, tasks []PackageTask, none bool) {
+	at := r.Offset()
+	if n := readTasks(r, "handling", 18, tasks, func(q *Policy) { readHandled(r, a, q) }); n == 0 && !none {
+		r.Failf(at, "no task is handled")
 	}
 }
 

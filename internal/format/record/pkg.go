@@ -163,14 +163,14 @@ var packageSchemas = [...]schema{
 	}),
 }
 
-// form returns the form of a package, given the number of marked inputs and of tasks with handling.
-func (p *Package) form(marked, handled int) packageForm {
+// form returns the form of a package, given the number of marked inputs.
+func (p *Package) form(marked int) packageForm {
 	switch {
-	case slices.ContainsFunc(p.Tasks, PackageTask.saysOnLost):
+	case anyTask(p.Tasks, (*Policy).saysOnLost):
 		return onLostForm
 	case slices.ContainsFunc(p.Inputs, PackageInput.isVariable):
 		return keyedForm
-	case handled > 0:
+	case anyTask(p.Tasks, (*Policy).isHandled):
 		return handledForm
 	case marked > 0:
 		return markedForm
@@ -227,8 +227,7 @@ func (p *Package) Encode() []byte {
 			marked = append(marked, p.Inputs[i].Name)
 		}
 	}
-	handled := p.handled()
-	form := p.form(len(marked), handled)
+	form := p.form(len(marked))
 	b := packageSchemas[form].begin(256 + 160*len(p.Inputs) + 160*len(p.Tasks))
 	b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, p.Name), p.Version), p.Description)
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Inputs)))
@@ -255,7 +254,7 @@ func (p *Package) Encode() []byte {
 		b = appendStrings(b, marked)
 	}
 	if form >= handledForm {
-		b = p.appendHandling(b, handled)
+		b = p.appendHandling(b)
 	}
 	if form >= onLostForm {
 		b = p.appendOnLost(b)
