@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"e3/internal/backoff"
 	"e3/internal/format/record"
 	"e3/refstore"
 )
@@ -52,10 +53,8 @@ func (w *States) busyNow(ctx context.Context, ws string, holder []byte) *BusyErr
 		if len(holder) > 0 {
 			break
 		}
-		select {
-		case <-ctx.Done():
-			return busy(ws, holder)
-		case <-time.After(5 * time.Millisecond):
+		if backoff.Wait(ctx, 5*time.Millisecond) != nil {
+			break
 		}
 		text, held, err := w.Locks.Holder(ctx, lockName(ws))
 		if err != nil || !held {

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"e3/internal/backoff"
 	"e3/internal/human"
 	"e3/refstore"
 )
@@ -62,7 +62,7 @@ func AppendJournal(ctx context.Context, streams refstore.Streams, workspace stri
 	if !recording || len(list) == 0 {
 		return list, nil
 	}
-	for try := 0; ; try++ {
+	for try := 1; ; try++ {
 		err := appendJournal(ctx, streams, workspace, now, list)
 		if err == nil {
 			return list, nil
@@ -71,12 +71,8 @@ func AppendJournal(ctx context.Context, streams refstore.Streams, workspace stri
 			return nil, fmt.Errorf("journal of workspace %s: %w", workspace, err)
 		}
 		// Another process was first. Each round one of them succeeds.
-		wait := time.NewTimer(rand.N(min(time.Millisecond<<min(try, 8), 200*time.Millisecond)) + 1)
-		select {
-		case <-ctx.Done():
-			wait.Stop()
-			return nil, fmt.Errorf("journal of workspace %s: %w", workspace, context.Cause(ctx))
-		case <-wait.C:
+		if err := backoff.Wait(ctx, backoff.Pause(time.Millisecond, 200*time.Millisecond, try)); err != nil {
+			return nil, fmt.Errorf("journal of workspace %s: %w", workspace, err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"e3/internal/backoff"
 	"e3/objectstore"
 )
 
@@ -142,12 +143,8 @@ func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) (late b
 	patient, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
-		t := time.NewTimer(settleTime)
-		defer t.Stop()
-		select {
-		case <-t.C:
+		if backoff.Wait(patient, settleTime) == nil {
 			cancel()
-		case <-patient.Done():
 		}
 	})
 	defer stop()

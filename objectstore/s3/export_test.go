@@ -8,10 +8,7 @@ var (
 	ParseKey          = parseKey
 	CheckBlobName     = checkBlobName
 	Printable         = printable
-	Jitter            = jitter
 )
-
-const MaxBackoff = maxBackoff
 
 // Key is the key of an object.
 func (b *Bucket) Key(h objectstore.Hash) string { return b.key(h) }

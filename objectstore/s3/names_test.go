@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -63,17 +62,6 @@ func TestSizeOfParts(t *testing.T) {
 		part := b.SizeOfParts(size)
 		if n := (size + part - 1) / part; n > 10_000 || part < 16<<20 {
 			t.Errorf("%d bytes in %d parts of %d; want at most 10000 of at least 16 MiB", size, n, part)
-		}
-	})
-}
-
-func TestJitter(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		base := time.Duration(rapid.Int64Range(1, int64(time.Minute)).Draw(t, "base"))
-		attempts := rapid.IntRange(0, 1000).Draw(t, "attempts")
-		d := s3.Jitter(base, attempts)
-		if d < 0 || d > s3.MaxBackoff || attempts < 10 && d > base<<max(attempts-1, 0) {
-			t.Errorf("after %d attempts with %v: got %v", attempts, base, d)
 		}
 	})
 }

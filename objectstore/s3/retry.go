@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -50,7 +49,7 @@ func newRetryer(o Options, heard *atomic.Bool) aws.Retryer {
 			if throttles.IsErrorThrottle(err) == aws.TrueTernary {
 				base *= throttled
 			}
-			return jitter(base, attempt), nil
+			return backoff.Pause(base, maxBackoff, attempt), nil
 		})
 		unknown := retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
 			if dns := (*net.DNSError)(nil); errors.As(err, &dns) && dns.IsNotFound && heard.Load() {
@@ -129,18 +128,9 @@ func (r once) IsErrorRetryable(err error) bool {
 	return !unanswered(err) && r.RetryerV2.IsErrorRetryable(err)
 }
 
-// jitter is the pause after the given number of attempts.
-func jitter(base time.Duration, attempts int) time.Duration {
-	bound := base << min(max(attempts-1, 0), 20)
-	if bound <= 0 || bound > maxBackoff {
-		bound = maxBackoff
-	}
-	return rand.N(bound + 1)
-}
-
 // pause waits after the given number of attempts.
 func (b *Bucket) pause(ctx context.Context, attempts int) error {
-	if backoff.Wait(ctx, jitter(b.o.Backoff, attempts)) != nil {
+	if backoff.Wait(ctx, backoff.Pause(b.o.Backoff, maxBackoff, attempts)) != nil {
 		return ctx.Err()
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	mathrand "math/rand/v2"
 	"net"
 	"net/url"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"e3/internal/backoff"
 	"e3/refstore"
 )
 
@@ -89,7 +89,6 @@ const unheard = 10 * time.Second
 // taken effect, whatever the result is. The error names the table.
 func do[Out any](ctx context.Context, s *table, operation string, request func(context.Context) (Out, float64, error)) (out Out, doubt bool, err error) {
 	begin := time.Now()
-	limit := s.o.Backoff
 	corrected := false
 	var before error // error of the last try
 	for try := 1; ; try++ {
@@ -142,8 +141,7 @@ func do[Out any](ctx context.Context, s *table, operation string, request func(c
 			}
 			return out, doubt, err
 		}
-		pause := time.Duration(mathrand.Int64N(int64(limit) + 1))
-		limit = min(2*limit, maxBackoff)
+		pause := backoff.Pause(s.o.Backoff, maxBackoff, try)
 		if why == skewed {
 			corrected, pause = true, 0
 		}
@@ -158,7 +156,7 @@ func do[Out any](ctx context.Context, s *table, operation string, request func(c
 			s.o.Trying(s.failed(operation, err))
 		}
 		before = err
-		wait(ctx, pause)
+		_ = backoff.Wait(ctx, pause) // the loop begins with a look at ctx
 	}
 }
 
@@ -224,16 +222,6 @@ func (s *table) failed(operation string, err error) error {
 		return fmt.Errorf("table %s: %w (%s)", s.o.Table, ErrNoTable, none.ErrorMessage())
 	}
 	return fmt.Errorf("table %s: %s: %w", s.o.Table, operation, err)
-}
-
-// wait returns after a pause or when ctx ends.
-func wait(ctx context.Context, pause time.Duration) {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // conditionFailed reports whether a write was refused because its condition did not hold.
@@ -350,8 +338,8 @@ func (s *table) writeItems(ctx context.Context, left []types.WriteRequest) error
 	} else {
 		first = left[0].DeleteRequest.Key
 	}
-	limit := s.o.Backoff
-	for begin := time.Now(); ; {
+	begin := time.Now()
+	for try := 1; ; try++ {
 		out, _, err := do(s.writing(ctx, first), s, "BatchWriteItem", func(ctx context.Context) (*dynamodb.BatchWriteItemOutput, float64, error) {
 			out, err := s.client.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{
 				RequestItems: map[string][]types.WriteRequest{s.o.Table: left}, ReturnConsumedCapacity: s.ask(),
@@ -370,7 +358,6 @@ func (s *table) writeItems(ctx context.Context, left []types.WriteRequest) error
 		if time.Since(begin) > s.o.Patience {
 			return s.failed("BatchWriteItem", fmt.Errorf("gave up after %v: the server leaves items unwritten", s.o.Patience))
 		}
-		wait(ctx, time.Duration(mathrand.Int64N(int64(limit)+1)))
-		limit = min(2*limit, maxBackoff)
+		_ = backoff.Wait(ctx, backoff.Pause(s.o.Backoff, maxBackoff, try)) // the next request fails if ctx has ended
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"e3/internal/backoff"
 	"e3/refstore"
 )
 
@@ -195,7 +196,7 @@ func (f *follower) Read(p []byte) (int, error) {
 			return 0, f.cause(err)
 		}
 		if !news {
-			wait(f.ctx, f.pause)
+			_ = backoff.Wait(f.ctx, f.pause) // look fails if it has ended
 			f.pause = min(f.pause*3/2, f.store.table.o.Poll*8)
 		}
 	}

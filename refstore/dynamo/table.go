@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"e3/internal/backoff"
 )
 
 // Identity distinguishes tables of the same name. A field is empty if the server does not report it.
@@ -57,7 +59,7 @@ func CreateTable(ctx context.Context, o Options) (Table, error) {
 		if time.Since(begin) > o.Patience {
 			return t, fmt.Errorf("table %s is still being created after %v: try again later", o.Table, o.Patience)
 		}
-		wait(ctx, min(time.Second, o.Patience/20))
+		_ = backoff.Wait(ctx, min(time.Second, o.Patience/20))
 		d, err = s.describe(ctx)
 	}
 	if err == nil && !usable(d.TableStatus) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/backoff"
 	"e3/internal/jobs/queue"
 	"e3/refstore"
 )
@@ -172,14 +173,7 @@ func (r *run) deliver() {
 
 // sleep returns false if the dispatcher ends meanwhile.
 func (d *Dispatcher) sleep(pause time.Duration) bool {
-	t := time.NewTimer(pause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-d.ctx.Done():
-		return false
-	}
+	return backoff.Wait(d.ctx, pause) == nil
 }
 
 // unattended tells the person, once, if no worker takes jobs like this one. There is no list of workers: a worker is

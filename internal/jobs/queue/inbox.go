@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"e3/internal/backoff"
 	"e3/refstore"
 )
 
@@ -176,7 +177,7 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 	case <-t.C:
 		look = b.lookAll
 	}
-	if rest := b.until.Sub(b.q.o.Now()); rest > 0 && !pause(ctx, rest) {
+	if rest := b.until.Sub(b.q.o.Now()); rest > 0 && backoff.Wait(ctx, rest) != nil {
 		return nil
 	}
 	return look

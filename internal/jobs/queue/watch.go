@@ -6,19 +6,9 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
-)
 
-// pause waits, and returns false if ctx ends before.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
+	"e3/internal/backoff"
+)
 
 func signal(c chan<- struct{}) {
 	select {
@@ -81,7 +71,7 @@ func (q *Queue) watch(ctx context.Context, queue string, ready, delayed <-chan s
 			return
 		}
 		// A pause follows each listing.
-		if rest := q.index.rest(queue); rest > 0 && !pause(ctx, rest) {
+		if rest := q.index.rest(queue); rest > 0 && backoff.Wait(ctx, rest) != nil {
 			return
 		}
 		q.index.wakeWaiter(queue, changed)

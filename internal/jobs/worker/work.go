@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/backoff"
 	"e3/internal/format/record"
 	"e3/internal/host/runner"
 	"e3/internal/jobs/dispatch"
@@ -296,12 +297,8 @@ func (w *Worker) insist(ctx context.Context, do func(context.Context) error) err
 			told = true
 			w.report(Event{Type: Fault, Message: err.Error()})
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
+		if err := backoff.Wait(ctx, pause); err != nil {
+			return err
 		}
 	}
 }

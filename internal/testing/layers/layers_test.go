@@ -57,21 +57,21 @@ internal/insight/diagram:      internal/insight/runview internal/human
 internal/insight/runview:      dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record
 dataflow/plan:                 dataflow/graph executions objectstore internal/format/record
-internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record
+internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record internal/backoff
 internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes internal/backoff
-internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record
+internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
 executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/signature internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
 
 refstore/lease:                refstore internal/host/process internal/human
-internal/jobs/queue:           refstore internal/events internal/format/record internal/human
+internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/backoff
 internal/jobs/approval:        refstore internal/format/record
 internal/insight/stats:        internal/events refstore
 internal/insight/telemetry:    internal/events internal/human internal/pkgref internal/backoff
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
-internal/events:               refstore internal/human
+internal/events:               refstore internal/human internal/backoff
 internal/settings:             refstore internal/format/notation internal/format/signature internal/host/atomicfile
 internal/format/value:         internal/format/manifest internal/format/beast2
 internal/format/manifest:      internal/format/notation
@@ -79,7 +79,7 @@ internal/host/runner:          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
 internal/format/record:        internal/format/beast2
 
-objectstore/cached:            objectstore
+objectstore/cached:            objectstore internal/backoff
 objectstore/s3:                objectstore internal/backoff
 objectstore/overlay:           objectstore
 objectstore/objectstoretest:   objectstore objectstore/tree
@@ -89,7 +89,7 @@ refstore/checked:              refstore
 refstore/overlay:              refstore
 refstore/known:                refstore
 refstore/fs:                   refstore internal/host/modes internal/host/atomicfile
-refstore/dynamo:               refstore
+refstore/dynamo:               refstore internal/backoff
 refstore/mem:                  refstore
 refstore/refstoretest:         refstore
 refstore/internal/modeltest:   refstore (test)
