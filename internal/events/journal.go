@@ -215,20 +215,6 @@ func parseJournal(line []byte) (*Event, error) {
 	return e, err
 }
 
-func readBytes(ctx context.Context, streams refstore.Streams, key refstore.Key, from, to int64) ([]byte, error) {
-	r, err := streams.Open(ctx, key, from)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close() // nothing was written
-	data := make([]byte, to-from)
-	n, err := io.ReadFull(r, data)
-	if err == io.EOF || err == io.ErrUnexpectedEOF || errors.Is(err, refstore.ErrDamaged) {
-		err = nil
-	}
-	return data[:n], err
-}
-
 // A JournalError is a part of a journal that is not what was written.
 type JournalError struct {
 	Workspace string
@@ -304,24 +290,15 @@ func (r *journalReader) stream(ctx context.Context, first int64, yield func(Even
 	if r.off == 0 {
 		seq = first - 1
 	}
-	in, err := r.streams.Open(ctx, journalKey(r.workspace, first), r.off)
+	l, err := openLines(ctx, r.streams, journalKey(r.workspace, first), r.off, nil)
 	if errors.Is(err, refstore.ErrNotFound) { // retention has removed it
 		return true, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer func() { in.Close() }() // nothing was written
-	l := newLines(in, nil, r.off)
-	l.again = func(off int64) (io.Reader, error) {
-		again, err := r.streams.Open(ctx, journalKey(r.workspace, first), off)
-		if err != nil {
-			return nil, err
-		}
-		in.Close()
-		in = again
-		return in, nil
-	}
+	defer l.Close()
+	l.mayBeCut = true
 	for {
 		line, end, err := l.next(nil)
 		switch {

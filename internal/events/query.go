@@ -323,18 +323,12 @@ func (p *plan) keeps(line []byte) bool {
 	return true
 }
 
-// openLines are the lines of an open stream.
-type openLines struct {
-	*lines
-	io.Closer
-}
-
-func (src source) lines(ctx context.Context, offset int64, buf []byte) (openLines, error) {
-	r, err := src.streams.Open(ctx, src.key(), offset)
+func (src source) lines(ctx context.Context, offset int64, buf []byte) (*lines, error) {
+	in, err := openLines(ctx, src.streams, src.key(), offset, buf)
 	if err != nil {
-		return openLines{}, src.fault(err)
+		return nil, src.fault(err)
 	}
-	return openLines{newLines(r, buf, offset), r}, nil
+	return in, nil
 }
 
 // last yields the last selected events. It reads the ends of the logs, from the last run back, and further from the

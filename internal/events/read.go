@@ -70,21 +70,12 @@ func (src source) damage(end int64, err error) *DamagedError {
 // the iteration, a *DamagedError, or another error, which wraps refstore.ErrNotFound if there is no stream. buf may
 // be nil. A torn line may be cut and replaced at any time.
 func (src source) read(ctx context.Context, p *position, buf []byte, yield func(e *Event, line []byte) bool) error {
-	r, err := src.streams.Open(ctx, src.key(), p.off)
+	in, err := src.lines(ctx, p.off, buf)
 	if err != nil {
-		return src.fault(err)
+		return err
 	}
-	defer func() { r.Close() }() // nothing was written
-	in := newLines(r, buf, p.off)
-	in.again = func(off int64) (io.Reader, error) {
-		again, err := src.streams.Open(ctx, src.key(), off)
-		if err != nil {
-			return nil, err
-		}
-		r.Close()
-		r = again
-		return r, nil
-	}
+	defer in.Close()
+	in.mayBeCut = true
 	for {
 		line, end, err := in.next(nil)
 		switch {
@@ -204,16 +195,20 @@ func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
 	}
 }
 
-// bytes reads a stream between two offsets.
 func (src source) bytes(ctx context.Context, from, to int64) ([]byte, error) {
-	r, err := src.streams.Open(ctx, src.key(), from)
+	return readBytes(ctx, src.streams, src.key(), from, to)
+}
+
+// readBytes reads a stream between two offsets, as far as it goes: it may have been cut meanwhile, or be damaged.
+func readBytes(ctx context.Context, streams refstore.Streams, key refstore.Key, from, to int64) ([]byte, error) {
+	r, err := streams.Open(ctx, key, from)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close() // nothing was written
 	data := make([]byte, to-from)
 	n, err := io.ReadFull(r, data)
-	if err == io.EOF || err == io.ErrUnexpectedEOF || errors.Is(err, refstore.ErrDamaged) { // it was cut meanwhile, or is read as far as it goes
+	if err == io.EOF || err == io.ErrUnexpectedEOF || errors.Is(err, refstore.ErrDamaged) {
 		err = nil
 	}
 	return data[:n], err

@@ -2,10 +2,13 @@ package events
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"e3/refstore"
 )
 
 // maxLine bounds a line, as imports do. A longer one is damage: no log can make a reader hold more.
@@ -18,23 +21,33 @@ var errLongLine = errors.New("the line has more than 1 MiB")
 
 // lines cuts a stream into whole lines. Bytes after the last newline are a torn tail, and no line.
 type lines struct {
-	r    io.Reader
+	r    io.ReadCloser
+	open func(off int64) (io.ReadCloser, error)
 	buf  []byte
 	part []byte // of buf: not consumed yet
 	off  int64  // of part in the stream
 	eof  bool
-	// again, if not nil, reopens the stream: a partial line is then read once more with the rest, so that no line
-	// joins bytes from before a cut and after it.
-	again func(off int64) (io.Reader, error)
+	// mayBeCut opens the stream again where a chunk ends with a part of a line, and reads that once more with the rest, so
+	// that no line joins bytes from before a cut and after it.
+	mayBeCut bool
 }
 
-// newLines reads r, which begins at the offset, with a buffer that the caller may use again afterwards.
-func newLines(r io.Reader, buf []byte, off int64) *lines {
+// openLines opens a stream at an offset. It reads with buf, which the caller may use again afterwards; it may be nil.
+func openLines(ctx context.Context, streams refstore.Streams, key refstore.Key, off int64, buf []byte) (*lines, error) {
+	l := &lines{off: off, open: func(off int64) (io.ReadCloser, error) { return streams.Open(ctx, key, off) }}
+	var err error
+	if l.r, err = l.open(off); err != nil {
+		return nil, err
+	}
 	if cap(buf) == 0 {
 		buf = make([]byte, chunk)
 	}
-	return &lines{r: r, buf: buf[:cap(buf)], off: off}
+	l.buf = buf[:cap(buf)]
+	return l, nil
 }
+
+// Close closes the stream. An error would mean nothing, as it was only read.
+func (l *lines) Close() { l.r.Close() }
 
 // next returns the next line that the sieve keeps, with its newline, and where it ends in the stream. The line is
 // valid until the next call. io.EOF after the last one; errLongLine for a line that is too long.
@@ -74,11 +87,12 @@ func (l *lines) fill() error {
 		l.buf = append(l.buf, make([]byte, min(len(l.buf), maxLine-n))...)
 	}
 	had := 0
-	if l.again != nil && n > 0 {
-		r, err := l.again(l.off)
+	if l.mayBeCut && n > 0 {
+		r, err := l.open(l.off)
 		if err != nil {
 			return err
 		}
+		l.r.Close()
 		l.r, had, n = r, n, 0
 	}
 	before := max(n, had)
