@@ -262,6 +262,22 @@ func (a *app) positional(cmd *cobra.Command, args []string, optional int, names 
 	return args[0], pad(args[1:], len(names)), nil
 }
 
+// onRepository makes a command of what is to be done with an open repository and the arguments beside it, all required.
+func onRepository(a *app, do func(ctx context.Context, r *repo.Repo, args []string) error, names ...string) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		location, rest, err := a.positional(cmd, args, 0, names...)
+		if err != nil {
+			return err
+		}
+		r, err := a.open(cmd.Context(), location)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return do(cmd.Context(), r, rest)
+	}
+}
+
 // isLocation reports whether an argument means a repository rather than a name in one.
 func isLocation(arg string) bool {
 	if repo.IsURL(arg) {

@@ -210,23 +210,14 @@ func newKeyDistrust(a *app) *cobra.Command {
 		Use:   "distrust [repo] <name or public key>",
 		Short: "Stop trusting a key's signatures in a repository",
 		Long:  `Take a key off the list of those that a repository trusts. What was imported with its signature stays and keeps it.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<name or public key>")
-			if err != nil {
-				return err
-			}
-			return keyDistrust(cmd.Context(), a, location, rest[0])
-		},
+		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, args []string) error {
+			return keyDistrust(ctx, a, r, args[0])
+		}, "<name or public key>"),
 		ValidArgsFunction: completeTrusted(a),
 	}
 }
 
-func keyDistrust(ctx context.Context, a *app, location, nameOrKey string) error {
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
+func keyDistrust(ctx context.Context, a *app, r *repo.Repo, nameOrKey string) error {
 	var k settings.TrustedKey
 	s, err := r.UpdateKeys(ctx, func(s *settings.Settings) error {
 		var found bool
@@ -288,17 +279,8 @@ func newKeyList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [repo]",
 		Short: "List the keys that a repository trusts",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args, 0)
-			if err != nil {
-				return err
-			}
-			r, err := a.open(cmd.Context(), location)
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			s, err := settings.Get(cmd.Context(), r.Records)
+		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
+			s, err := settings.Get(ctx, r.Records)
 			if err != nil {
 				return err
 			}
@@ -311,7 +293,7 @@ func newKeyList(a *app) *cobra.Command {
 				t.Row(k.Name, k.Key.String(), "by "+k.AddedBy, human.Stamp(k.AddedAt))
 			}
 			return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
-		},
+		}),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/pkgref"
+	"e3/internal/repo"
 	"e3/workspace"
 )
 
@@ -116,17 +117,8 @@ func newPackageList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [repo]",
 		Short: "List the registered packages",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args, 0)
-			if err != nil {
-				return err
-			}
-			r, err := a.open(cmd.Context(), location)
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			all, err := r.Workspaces.Packages.List(cmd.Context())
+		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
+			all, err := r.Workspaces.Packages.List(ctx)
 			if err != nil {
 				return err
 			}
@@ -136,7 +128,7 @@ func newPackageList(a *app) *cobra.Command {
 			t := &render.Table{}
 			for i, p := range all {
 				doc.Packages[i] = packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}
-				east, err := r.Workspaces.Packages.IsEast(cmd.Context(), p.Hash)
+				east, err := r.Workspaces.Packages.IsEast(ctx, p.Hash)
 				if err != nil {
 					return fmt.Errorf("package %s: %w", p, err)
 				}
@@ -147,7 +139,7 @@ func newPackageList(a *app) *cobra.Command {
 				t.Row(p.String(), prefix(p.Hash, 12), note)
 			}
 			return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
-		},
+		}),
 	}
 }
 
@@ -157,28 +149,15 @@ func newPackageRemove(a *app) *cobra.Command {
 		Short: "Remove a package from the register",
 		Long: `Remove a package from the register. Workspaces that have it deployed keep it. The version may be left out if only one
 is registered.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<name[@version]>")
+		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, args []string) error {
+			name, version := pkgref.Split(args[0])
+			p, err := r.Workspaces.Packages.Remove(ctx, name, version)
 			if err != nil {
 				return err
 			}
-			return packageRemove(cmd.Context(), a, location, rest[0])
-		},
+			return a.Reply(packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}, func(w io.Writer) {
+				fmt.Fprintf(w, "Removed %s\n", p)
+			})
+		}, "<name[@version]>"),
 	}
-}
-
-func packageRemove(ctx context.Context, a *app, location, ref string) error {
-	r, err := a.open(ctx, location)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	name, version := pkgref.Split(ref)
-	p, err := r.Workspaces.Packages.Remove(ctx, name, version)
-	if err != nil {
-		return err
-	}
-	return a.Reply(packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}, func(w io.Writer) {
-		fmt.Fprintf(w, "Removed %s\n", p)
-	})
 }

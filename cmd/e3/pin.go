@@ -143,18 +143,9 @@ func newPinList(a *app) *cobra.Command {
 		Use:               "list [repo]",
 		Short:             "List what is pinned",
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args, 0)
-			if err != nil {
-				return err
-			}
-			r, err := a.open(cmd.Context(), location)
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			return listPins(cmd.Context(), a, r)
-		},
+		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
+			return listPins(ctx, a, r)
+		}),
 	}
 }
 

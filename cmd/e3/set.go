@@ -16,7 +16,6 @@ import (
 	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/objectstore"
-	"e3/workspace"
 )
 
 func newSet(a *app) *cobra.Command {
@@ -55,34 +54,35 @@ takes any kind.`,
 	return cmd
 }
 
-// inputOf is the input that an argument names; it is an error if the workspace cannot be changed.
-func inputOf(ctx context.Context, r *repo.Repo, arg, ws string, path workspace.DatasetPath) (string, error) {
-	if err := r.Workspaces.Datasets.Settable(ctx, ws); err != nil {
-		return "", err
+// openInput opens a repository to set the input that an argument names; it is an error if the workspace cannot be changed.
+func openInput(ctx context.Context, a *app, location, arg string) (r *repo.Repo, ws, input string, err error) {
+	ws, path, err := dataset(arg)
+	if err != nil {
+		return nil, "", "", err
 	}
-	if path.Entry != "" {
-		return "", usagef("%q is not <workspace>.<input>: an input is set as a whole", arg)
+	if r, err = a.open(ctx, location); err != nil {
+		return nil, "", "", err
 	}
-	return path.Name, nil
+	err = r.Workspaces.Datasets.Settable(ctx, ws)
+	if err == nil && path.Entry != "" {
+		err = usagef("%q is not <workspace>.<input>: an input is set as a whole", arg)
+	}
+	if err != nil {
+		r.Close()
+		return nil, "", "", err
+	}
+	return r, ws, path.Name, nil
 }
 
 // setOptions are the flags of set.
 type setOptions struct{ asJSON, changeKind bool }
 
 func runSet(ctx context.Context, a *app, location, name, text string, o setOptions) error {
-	ws, path, err := dataset(name)
-	if err != nil {
-		return err
-	}
-	r, err := a.open(ctx, location)
+	r, ws, input, err := openInput(ctx, a, location, name)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	input, err := inputOf(ctx, r, name, ws, path)
-	if err != nil {
-		return err
-	}
 	decl, err := r.Workspaces.Datasets.Input(ctx, ws, input)
 	if err != nil {
 		return err
@@ -190,19 +190,11 @@ func newUnset(a *app) *cobra.Command {
 }
 
 func runUnset(ctx context.Context, a *app, location, name string) error {
-	ws, path, err := dataset(name)
-	if err != nil {
-		return err
-	}
-	r, err := a.open(ctx, location)
+	r, ws, input, err := openInput(ctx, a, location, name)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	input, err := inputOf(ctx, r, name, ws, path)
-	if err != nil {
-		return err
-	}
 	changed, err := r.Workspaces.Datasets.Unset(ctx, ws, input)
 	if err != nil {
 		return err

@@ -52,18 +52,9 @@ func newWorkspaceCreate(a *app) *cobra.Command {
 
 // onWorkspace makes a command whose only argument is a workspace.
 func onWorkspace(a *app, do func(context.Context, *repo.Repo, string) error) func(*cobra.Command, []string) error {
-	return func(cmd *cobra.Command, args []string) error {
-		location, rest, err := a.positional(cmd, args, 0, "<workspace>")
-		if err != nil {
-			return err
-		}
-		r, err := a.open(cmd.Context(), location)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		return do(cmd.Context(), r, rest[0])
-	}
+	return onRepository(a, func(ctx context.Context, r *repo.Repo, args []string) error {
+		return do(ctx, r, args[0])
+	}, "<workspace>")
 }
 
 func newWorkspaceDeploy(a *app) *cobra.Command {
@@ -76,18 +67,9 @@ Values that were set stay if the input keeps its name and kind.`,
 		Example: `  e3 workspace deploy . prod forecast@1.0.0
   e3 workspace deploy . dev ./e3.yaml`,
 		ValidArgsFunction: completeDeploy(a),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>", "<package or file>")
-			if err != nil {
-				return err
-			}
-			r, err := a.open(cmd.Context(), location)
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			return runDeploy(cmd.Context(), a, r, rest[0], rest[1])
-		},
+		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, args []string) error {
+			return runDeploy(ctx, a, r, args[0], args[1])
+		}, "<workspace>", "<package or file>"),
 	}
 }
 
@@ -142,18 +124,9 @@ func newWorkspaceList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list [repo]",
 		Short: "List the workspaces",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			location, _, err := a.positional(cmd, args, 0)
-			if err != nil {
-				return err
-			}
-			r, err := a.open(cmd.Context(), location)
-			if err != nil {
-				return err
-			}
-			defer r.Close()
-			return listWorkspaces(cmd.Context(), a, r)
-		},
+		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
+			return listWorkspaces(ctx, a, r)
+		}),
 	}
 }
 
