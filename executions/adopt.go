@@ -16,8 +16,8 @@ import (
 	"e3/refstore"
 )
 
-// handover is what a supervisor keeps of an execution for the process that finishes it if the first one dies
-// (runner.Spec.State). It stays on its machine.
+// handover is what a supervisor keeps (runner.Spec.State) for the process that finishes an execution after the death of
+// the first one. It stays on its machine.
 type handover struct {
 	Execution string `json:"execution"`
 	Key       string `json:"key"`
@@ -37,8 +37,7 @@ func (a *attempt) handover() ([]byte, error) {
 	return json.Marshal(h)
 }
 
-// readHandover returns what was left with a command, which must be of this execution, or of another one of the key if it
-// resumes that.
+// readHandover decodes a supervisor's state. It must name this execution or, if resumes, another one of the key.
 func readHandover(state []byte, key Key, id string, resumes bool) (*handover, error) {
 	var h handover
 	if err := json.Unmarshal(state, &h); err != nil {
@@ -56,18 +55,18 @@ func readHandover(state []byte, key Key, id string, resumes bool) (*handover, er
 	return &h, nil
 }
 
-// Adopt finishes an execution that another process of this host began under this id (Make) and left when it died. Its
-// command still runs, or has ended without a record. Adopt waits for the end and records it; logs go on where they
-// are. If the execution is on record as ended, that is the answer, and its command is stopped.
+// Adopt finishes an execution that a dead process of this host began under this id (Make). Its command still runs, or
+// has ended without a record. Adopt waits for the end and records it; the logs continue. If the execution is on record
+// as ended, Adopt stops the command and returns the recorded result.
 //
-// If other processes have settled the execution meanwhile (Settle), the error wraps refstore.ErrLost and nothing of
-// it counts. When Adopt returns, the command has ended and its supervisor is released. ctx is as for Make.
+// If another process has settled the execution meanwhile (Settle), the error wraps refstore.ErrLost and only the
+// settled result counts. When Adopt returns, the command has ended and its supervisor is released. ctx is as for Make.
 func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner.Orphan) (Result, error) {
 	bound, stop := x.bound(ctx)
 	defer stop()
 	end, err := x.beginForced(bound, req)
 	if err != nil {
-		if x.lost(bound) == nil {
+		if x.leaseLoss(bound) == nil {
 			o.Release()
 		}
 		return Result{}, err
@@ -81,7 +80,7 @@ func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner
 func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id string, o *runner.Orphan) (_ Result, err error) {
 	a := &attempt{x: x, key: key, req: req, id: id, adopted: true}
 	defer func() { err = a.maskError(err) }()
-	stop := func() { // a command whose end does not count still writes
+	stop := func() { // the command still writes, although its end does not count
 		stopped, cancel := context.WithCancel(context.Background())
 		cancel()
 		_, _ = o.Wait(stopped)
@@ -94,7 +93,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	}()
 	h, err := readHandover(o.State, key, id, req.Job.Resumes)
 	if err != nil {
-		return Result{}, fmt.Errorf("adopt execution %s: what its supervisor kept is not what was left with it: %w", id, err)
+		return Result{}, fmt.Errorf("adopt execution %s: the state that its supervisor kept does not fit: %w", id, err)
 	}
 	a.checked, a.startedAt = h.Checked, time.UnixMilli(h.Started)
 	if req.Job.Resumes {
@@ -114,10 +113,10 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	gone := ""
 	if !there {
 		gone = fmt.Sprintf("the process that began it is gone, and so is its sandbox %s", a.box.root)
-	} else if err := a.putBack(ctx); errors.Is(err, errTaken) {
+	} else if err := a.putBack(ctx); errors.Is(err, errNotRestorable) {
 		gone = err.Error()
 	} else if err != nil {
-		return Result{}, fmt.Errorf("adopt execution %s: put back what was taken: %w", id, err)
+		return Result{}, fmt.Errorf("adopt execution %s: put back moved outputs: %w", id, err)
 	}
 	if gone != "" {
 		stop()
@@ -135,7 +134,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 		}
 	}
 	defer func() {
-		if !a.isLeft(ctx, err) { // the rest lies in the scratch of a dead process, which the sweep removes
+		if !a.isLeft(ctx, err) { // the sweep removes the rest of the dead process's scratch folder
 			_ = atomicfile.RemoveAll(a.box.root)
 		}
 	}()
@@ -177,8 +176,8 @@ func (a *attempt) takeBegunLogs(ctx context.Context) error {
 	return nil
 }
 
-// foreign tells whether a sandbox is one of another process of this host: it exists, and its scratch lies beside this
-// process's own.
+// foreign tells whether a sandbox belongs to another process of this host: it exists, and its scratch folder lies
+// beside this process's.
 func (p *sandboxes) foreign(box *sandbox) (bool, error) {
 	own, err := p.scratch()
 	if err != nil {
@@ -199,8 +198,8 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// openNumbered opens a log file by name if it has this inode number. It returns nil if the file was adopted by the
-// store, or if the command, which can reach its name, has removed or replaced it.
+// openNumbered opens a log file by name if it has this inode number. It returns nil if the store has adopted the file,
+// or if the command has removed or replaced it.
 func openNumbered(path string, number uint64) *os.File {
 	there, err := os.Lstat(path)
 	if err != nil || !there.Mode().IsRegular() || fileNumber(there) != number {
@@ -217,7 +216,7 @@ func openNumbered(path string, number uint64) *os.File {
 	return f
 }
 
-// resume reads how far the execution has come; done if it has ended. An announced one stays announced.
+// resume reads the execution's record; done if it has ended. An announced execution stays announced.
 func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error) {
 	if a.spec, err = a.req.Load(ctx); err != nil {
 		return Result{}, false, err

@@ -21,22 +21,22 @@ import (
 	reffs "e3/refstore/fs"
 )
 
-// An order is what a worker of these tests is told to do, as another process.
+// An order tells a worker of these tests, another process, what to do.
 type order struct {
 	ID       string        // of the execution
 	Sockets  string        // where supervisors are found
 	Announce time.Duration // Options.Announce
-	Copied   bool          // logs are copied, as to a store that is not here
+	Copied   bool          // logs are copied, as to a remote store
 	Policy   *record.Policy
 	For      time.Duration // runner.Outlive.For; 0: a minute
-	Adopt    bool          // what another has left, instead of making it
+	Adopt    bool          // the execution of a dead worker, instead of making it
 }
 
 const orderFile = "order.json"
 
 func (o *order) identity() string { return "job/" + o.ID }
 
-// copied is a store that cannot take log files over.
+// copied is a store that cannot adopt log files.
 type copied struct{ executions.Records }
 
 // openWorker opens the repository in dir for a worker whose commands outlive it.
@@ -77,7 +77,7 @@ func (l *lab) order(o *order, task *record.Task) *executions.Request {
 	return req
 }
 
-// work carries out the order in dir.
+// work executes the order in dir.
 func work(dir string) error {
 	var o order
 	text, err := os.ReadFile(filepath.Join(dir, orderFile))
@@ -111,33 +111,33 @@ func work(dir string) error {
 			}
 		}
 	}
-	return err // also after success: the parent has killed this process before, or reads the error
+	return err // also after success, unless the parent has killed this process before
 }
 
-// An estate is what a worker has left.
-type estate struct {
+// An adoption is a worker process that is to be killed, and the lab that adopts its command.
+type adoption struct {
 	*lab  // a new worker of this host
 	order *order
 	task  *record.Task
 	req   *executions.Request
-	dir   string // of the files by which the command and the test speak
+	dir   string // of the files by which the command and the test communicate
 	cmd   *exec.Cmd
-	said  strings.Builder // by the worker, read once it has ended
+	said  strings.Builder // by the worker; read once it has ended
 }
 
-// begin has a worker, which is another process, make an execution of a script. In it $F is the folder of the estate.
-func beginWork(t *testing.T, o *order, text string) *estate {
+// beginWork starts a worker process that executes a script. In the script $F is the folder of the adoption.
+func beginWork(t *testing.T, o *order, text string) *adoption {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("commands outlive their worker on Linux only: run this there")
 	}
 	var err error
-	if o.Sockets, err = os.MkdirTemp("", "e3"); err != nil { // short, as names of sockets must be
+	if o.Sockets, err = os.MkdirTemp("", "e3"); err != nil { // names of sockets must be short
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(o.Sockets) })
 	o.ID = newID(t)
-	e := &estate{order: o, dir: t.TempDir()}
+	e := &adoption{order: o, dir: t.TempDir()}
 	task := script(text)
 	task.Env = []record.EnvVar{{Name: "F", Value: e.dir}}
 	if e.lab, err = openWorker(t.TempDir(), &order{Sockets: o.Sockets, Announce: 20 * time.Millisecond, Copied: o.Copied}); err != nil {
@@ -155,8 +155,8 @@ func beginWork(t *testing.T, o *order, text string) *estate {
 	return e
 }
 
-// send starts a worker that carries out the order.
-func (e *estate) send(t *testing.T) {
+// send starts a worker that executes the order.
+func (e *adoption) send(t *testing.T) {
 	t.Helper()
 	text, err := json.Marshal(e.order)
 	if err != nil {
@@ -172,8 +172,8 @@ func (e *estate) send(t *testing.T) {
 	}
 }
 
-// kill ends the worker as a power cut of it alone would.
-func (e *estate) kill(t *testing.T) {
+// kill ends the worker with SIGKILL.
+func (e *adoption) kill(t *testing.T) {
 	t.Helper()
 	if err := e.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -183,8 +183,8 @@ func (e *estate) kill(t *testing.T) {
 	}
 }
 
-// orphan returns the command that was left.
-func (e *estate) orphan(t *testing.T) *runner.Orphan {
+// orphan returns the command of the dead worker.
+func (e *adoption) orphan(t *testing.T) *runner.Orphan {
 	t.Helper()
 	var orphans []*runner.Orphan
 	await(t, "the orphan", func() bool {
@@ -200,7 +200,7 @@ func (e *estate) orphan(t *testing.T) *runner.Orphan {
 	return orphans[0]
 }
 
-func (e *estate) adopt(ctx context.Context, o *runner.Orphan) chan outcome {
+func (e *adoption) adopt(ctx context.Context, o *runner.Orphan) chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
 		res, err := e.Adopt(ctx, e.req, e.order.ID, o)
@@ -209,10 +209,10 @@ func (e *estate) adopt(ctx context.Context, o *runner.Orphan) chan outcome {
 	return done
 }
 
-func (e *estate) file(name string) string { return filepath.Join(e.dir, name) }
+func (e *adoption) file(name string) string { return filepath.Join(e.dir, name) }
 
-// running waits until the execution is on record as running and has printed so much.
-func (e *estate) running(t *testing.T, printed string) {
+// running waits until the execution is on record as running and its log is printed.
+func (e *adoption) running(t *testing.T, printed string) {
 	t.Helper()
 	await(t, "the running record, with its log", func() bool {
 		x, err := e.Get(t.Context(), keyOf(e.req), e.order.ID)
@@ -221,15 +221,15 @@ func (e *estate) running(t *testing.T, printed string) {
 }
 
 // cleaned checks that no sandbox of dead workers is left.
-func (e *estate) cleaned(t *testing.T) {
+func (e *adoption) cleaned(t *testing.T) {
 	t.Helper()
 	if left, err := filepath.Glob(filepath.Join(e.lab.dir, "tmp", "session-*", "w*")); err != nil || len(left) > 0 {
 		t.Errorf("sandboxes are left: %v, %v", left, err)
 	}
 }
 
-// gone waits for the end of a process that the command has named in a file.
-func (e *estate) gone(t *testing.T, file string) {
+// gone waits for the end of the process whose id the command wrote to a file.
+func (e *adoption) gone(t *testing.T, file string) {
 	t.Helper()
 	var pid int64
 	text, err := os.ReadFile(e.file(file))
@@ -244,7 +244,8 @@ func (e *estate) gone(t *testing.T, file string) {
 
 const untilGo = `echo begun; echo $$ > $F/pid; touch $F/begun; until test -e $F/go; do sleep 0.01; done; `
 
-// A new worker finishes what a killed one has left, as that one would have: whatever was on record, and however the command ends.
+// A new worker finishes the execution of a killed one with the same result, whether or not it was on record, and
+// however the command ends.
 func TestAdopt(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	for _, copies := range []bool{false, true} {
@@ -345,7 +346,7 @@ func TestAdopt(t *testing.T) {
 }
 
 // isRunning waits until the execution is on record as running for its job.
-func (e *estate) isRunning(t *testing.T) {
+func (e *adoption) isRunning(t *testing.T) {
 	t.Helper()
 	await(t, "the running record", func() bool {
 		job, running, err := e.Job(t.Context(), keyOf(e.req), e.order.ID)
@@ -353,23 +354,23 @@ func (e *estate) isRunning(t *testing.T) {
 	})
 }
 
-// What is on record as ended is the answer, and its command is stopped.
+// If an execution is on record as ended, that record is the answer, and its command is stopped.
 func TestAdoptSettled(t *testing.T) {
 	e := beginWork(t, &order{Announce: time.Millisecond}, untilGo+"echo made > out")
 	e.running(t, "begun\n")
 	e.kill(t)
-	stands, err := e.Settle(t.Context(), keyOf(e.req), nil, e.order.ID, executions.ReasonLost, "the worker is gone")
+	settled, err := e.Settle(t.Context(), keyOf(e.req), nil, e.order.ID, executions.ReasonLost, "the worker is gone")
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := <-e.adopt(t.Context(), e.orphan(t))
-	if o.err != nil || o.res != stands || stands.Reason != executions.ReasonLost {
-		t.Errorf("got %+v, %v, want %+v", o.res, o.err, stands)
+	if o.err != nil || o.res != settled || settled.Reason != executions.ReasonLost {
+		t.Errorf("got %+v, %v, want %+v", o.res, o.err, settled)
 	}
 	e.gone(t, "pid")
 }
 
-// A process that settles an execution while another adopts it has the last word.
+// If an execution is settled while another process adopts it, the settled result counts.
 func TestAdoptIsSettledMeanwhile(t *testing.T) {
 	for _, announced := range []time.Duration{time.Millisecond, time.Hour} {
 		t.Run(fmt.Sprint("announced after ", announced), func(t *testing.T) {
@@ -398,8 +399,8 @@ func TestAdoptIsSettledMeanwhile(t *testing.T) {
 	}
 }
 
-// A process that has lost its lease records nothing, and leaves the sandbox to the next one; one that is told to stop
-// records that.
+// A process that has lost its lease records nothing and leaves the sandbox to the next one. A cancelled process records
+// the cancellation.
 func TestAdoptStopped(t *testing.T) {
 	for _, cause := range []error{fmt.Errorf("not renewed: %w", refstore.ErrLost), errors.New("drained")} {
 		t.Run(cause.Error(), func(t *testing.T) {
@@ -427,7 +428,7 @@ func TestAdoptStopped(t *testing.T) {
 	}
 }
 
-// A command whose sandbox is gone can come to nothing.
+// A command whose sandbox is gone is stopped and recorded as lost.
 func TestAdoptWithoutSandbox(t *testing.T) {
 	for _, announced := range []time.Duration{time.Millisecond, time.Hour} {
 		t.Run(fmt.Sprint("announced after ", announced), func(t *testing.T) {
@@ -453,7 +454,7 @@ func TestAdoptWithoutSandbox(t *testing.T) {
 	}
 }
 
-// A worker has died while it stored what a command had made: what is left in the sandbox is not all there was.
+// A worker of an older e3 died while it stored outputs: its mark tells that the sandbox is incomplete.
 func TestAdoptHalfStored(t *testing.T) {
 	e := beginWork(t, &order{Announce: time.Millisecond}, untilGo+"echo made > out")
 	e.running(t, "begun\n")
@@ -472,8 +473,8 @@ func TestAdoptHalfStored(t *testing.T) {
 	e.gone(t, "pid")
 }
 
-// A worker has died while it moved outputs out of the sandbox: what its journal names is put back, and the execution is
-// finished. Without the object that is impossible.
+// A worker died while it moved outputs out of the sandbox. The files that its journal names are put back, and the
+// execution is finished. Without their objects that is impossible.
 func TestAdoptHalfTaken(t *testing.T) {
 	for _, there := range []bool{true, false} {
 		e := beginWork(t, &order{Announce: time.Millisecond}, untilGo+"echo made > out; touch $F/ended")
@@ -511,22 +512,22 @@ func TestAdoptHalfTaken(t *testing.T) {
 	}
 }
 
-// What a supervisor kept is looked at before it is believed.
+// The state that a supervisor kept is validated.
 func TestAdoptAnother(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		state func(t *testing.T, e *estate, state string) string
+		state func(t *testing.T, e *adoption, state string) string
 		want  string // in the message of an error, or of the execution's
 	}{
-		{"no state", func(*testing.T, *estate, string) string { return "" }, "what its supervisor kept"},
-		{"of another execution", func(t *testing.T, e *estate, s string) string { return strings.ReplaceAll(s, e.order.ID, newID(t)) }, "it is execution"},
-		{"of another key", func(_ *testing.T, e *estate, s string) string {
+		{"no state", func(*testing.T, *adoption, string) string { return "" }, "its supervisor kept"},
+		{"of another execution", func(t *testing.T, e *adoption, s string) string { return strings.ReplaceAll(s, e.order.ID, newID(t)) }, "it is execution"},
+		{"of another key", func(_ *testing.T, e *adoption, s string) string {
 			return strings.ReplaceAll(s, keyOf(e.req).String(), "../..")
 		}, "it is of key"},
-		{"in a place with dots", func(_ *testing.T, e *estate, s string) string {
+		{"sandbox path with dots", func(_ *testing.T, e *adoption, s string) string {
 			return strings.ReplaceAll(s, e.lab.dir, e.lab.dir+"/tmp/..")
 		}, "its sandbox is"},
-		{"in a place of others", func(t *testing.T, e *estate, s string) string {
+		{"sandbox in a foreign folder", func(t *testing.T, e *adoption, s string) string {
 			dir := t.TempDir()
 			if err := os.MkdirAll(filepath.Join(dir, "tmp/session/w1/work"), 0o755); err != nil {
 				t.Fatal(err)
@@ -563,7 +564,7 @@ func TestAdoptAnother(t *testing.T) {
 	}
 }
 
-// A worker that adopts, and is killed in turn, leaves the command to the next.
+// If the adopting worker is killed too, the next worker adopts the command.
 func TestAdoptedTwice(t *testing.T) {
 	for _, copies := range []bool{false, true} {
 		t.Run(fmt.Sprint("logs copied ", copies), func(t *testing.T) {
@@ -588,7 +589,7 @@ func TestAdoptedTwice(t *testing.T) {
 	}
 }
 
-// What is on record is not kept for others: its identity and its sandbox can be used again.
+// The supervisor releases a recorded execution: its identity and its sandbox can be used again.
 func TestMadeIsReleased(t *testing.T) {
 	o := &order{Announce: 20 * time.Millisecond}
 	var err error
@@ -612,7 +613,7 @@ func TestMadeIsReleased(t *testing.T) {
 	}
 }
 
-// A request for the key of a running job waits for the job, through the death of its worker and the adoption.
+// A request for the key of a running job waits for the job through its worker's death and the adoption.
 func TestWaitsThroughAnAdoption(t *testing.T) {
 	e := beginWork(t, &order{Announce: time.Millisecond}, untilGo+"echo made > out")
 	e.running(t, "begun\n")
@@ -630,8 +631,8 @@ func TestWaitsThroughAnAdoption(t *testing.T) {
 	}()
 	e.kill(t)
 	q.wait(t)
-	if buried, err := asks.CloseIfDead(t.Context(), keyOf(e.req), e.order.ID); buried || err != nil {
-		t.Errorf("buried: %v, %v", buried, err)
+	if closed, err := asks.CloseIfDead(t.Context(), keyOf(e.req), e.order.ID); closed || err != nil {
+		t.Errorf("closed: %v, %v", closed, err)
 	}
 	adopted := e.adopt(t.Context(), e.orphan(t))
 	touch(t, e.file("go"))

@@ -38,8 +38,8 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[Key, error] {
 // ahead is how many answers are buffered of each list that is read ahead of the caller.
 const ahead = 16
 
-// inOrder yields each's results for the first of in, then for the second, and so on, while up to n are read at a
-// time. An error of in comes in its place and is the last. All goroutines have ended when it returns.
+// inOrder yields the results of each for every element of in, in order, while up to n elements are read at a time. An
+// error of in comes in its place and is the last. All goroutines have ended when it returns.
 func inOrder[In, Out any](ctx context.Context, n int, in iter.Seq2[In, error], each func(context.Context, In) iter.Seq2[Out, error]) iter.Seq2[Out, error] {
 	if n <= 1 {
 		return oneByOne(ctx, in, each)

@@ -75,7 +75,7 @@ func TestInOrder(t *testing.T) {
 			t.Errorf("%d at a time: got %d values, faults %v, want %d in order and %v", n, len(got), faults, len(want), []error{odd, broken})
 		}
 		if int(most.Load()) > n+1 {
-			t.Errorf("%d were read at a time, want at most %d and the one that is waited for", most.Load(), n)
+			t.Errorf("%d were read at a time, want at most %d and the one that the caller waits for", most.Load(), n)
 		}
 		for range inOrder(t.Context(), n, numbers(100, nil), each) {
 			break

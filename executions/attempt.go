@@ -30,14 +30,14 @@ func (x *Executor) execute(ctx context.Context, key Key, req *Request, id string
 
 // withLeaseLoss adds the loss of the lease to an error that a store returned because of it.
 func (x *Executor) withLeaseLoss(ctx context.Context, err error) error {
-	if lost := x.lost(ctx); lost != nil && err != nil && !errors.Is(err, refstore.ErrLost) {
+	if lost := x.leaseLoss(ctx); lost != nil && err != nil && !errors.Is(err, refstore.ErrLost) {
 		return fmt.Errorf("%w: %w", lost, err)
 	}
 	return err
 }
 
-// keepTask protects the object of a task that is about to run, and puts it again if only this machine still has it: the record will name
-// it, and outlives the request.
+// keepTask protects the object of a task that is about to run, because the record will name it. If only this machine
+// still has the object, it is put again.
 func (x *Executor) keepTask(ctx context.Context, task objectstore.Hash) error {
 	there, err := x.objects.Refresh(ctx, task)
 	if err != nil || there {
@@ -53,8 +53,8 @@ func (x *Executor) keepTask(ctx context.Context, task objectstore.Hash) error {
 	return nil
 }
 
-// attempt stages the inputs, runs the command, collects the outputs and records the end. ctx ends with the lease. A
-// command that may outlive this process runs under lasting, which does not: the caller leaves it to its supervisor.
+// attempt stages the inputs, runs the command, collects the outputs and records the end. ctx ends with the lease;
+// lasting does not. A command that may outlive this process runs under lasting, and is left to its supervisor.
 func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, id string) (_ Result, err error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, context.Cause(ctx)
@@ -106,7 +106,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	if errors.Is(runErr, runner.ErrLeft) {
 		return Result{}, fmt.Errorf("execution %s goes on without this process: %w", id, runErr)
 	}
-	if lost := x.lost(ctx); lost != nil {
+	if lost := x.leaseLoss(ctx); lost != nil {
 		return Result{}, fmt.Errorf("the end of execution %s is not on record: %w", id, lost)
 	}
 	// The command has ended. Its end is recorded even if the run is being cancelled, unless the lease is lost.
@@ -133,8 +133,8 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 // errNotRun is wrapped if no command has run, so that there is nothing to record.
 var errNotRun = errors.New("the command was not started")
 
-// recordFault records a command that has run, but whose end a fault of e3 hides. If recording fails too, the note of
-// the begun command stays, and the next start records it.
+// recordFault records an error for a command whose real end is hidden by a fault of e3. If recording fails too, the
+// note of the begun command stays, and the next start records it.
 func (a *attempt) recordFault(ctx context.Context, res runner.Result, fault error) {
 	if errors.Is(fault, refstore.ErrLost) {
 		return // the process that fenced this one records it
@@ -159,9 +159,9 @@ type attempt struct {
 	version   refstore.Version
 	claim     refstore.Lock
 	pump      *logPump  // nil if the store adopts the log files
-	adopted   bool      // it was begun by a process that has died
-	begun     string    // the execution under which it was begun, if that was given up since
-	abandoned *leftover // what its note says, if it is closed for a dead process; else nil
+	adopted   bool      // a dead process began it
+	begun     string    // the earlier execution under which its command was begun, since given up; else ""
+	abandoned *leftover // from its note, if it is closed for a dead process; else nil
 	checked   bool      // its inputs were checked when they were staged
 }
 
@@ -198,7 +198,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if err := a.note(); err != nil {
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 	}
-	if a.req.Started != nil { // from here on a kill of any process leaves it on record
+	if a.req.Started != nil { // from here on the execution gets a record, whichever process is killed
 		a.req.Started(a.id, a.startedAt)
 	}
 	if err := a.unset(); err != nil {
@@ -213,22 +213,22 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		return runner.Result{}, announceErr
 	}
 	if err == nil && a.req.Job.FailureGrace > 0 && !res.Success() && !res.TimedOut && !res.OOM {
-		told := time.NewTimer(a.req.Job.FailureGrace)
-		defer told.Stop()
+		grace := time.NewTimer(a.req.Job.FailureGrace)
+		defer grace.Stop()
 		select {
 		case <-ctx.Done():
 			res.Cancelled = true
-		case <-told.C:
+		case <-grace.C:
 		}
 	}
 	return res, err
 }
 
-// errOnLost is the cause of the end of a command that does not outlast a lease.
+// errOnLost ends a command whose policy does not let it outlast a lease. Its text is recorded.
 var errOnLost = errors.New("the store did not answer for as long as a lease lasts, and the policy of the task has its command end then")
 
-// killOnLost cancels a command of this process with errOnLost when the lease is suspended, if the policy says so. The
-// supervisor of a worker does that itself.
+// killOnLost cancels a command with errOnLost when the lease is suspended, if the policy says so. For a job the
+// supervisor does that.
 func (a *attempt) killOnLost(cancel context.CancelCauseFunc) (stop func()) {
 	o, ok := a.x.lessee.(refstore.Outlasting)
 	if !ok || a.req.keeps() || a.req.Job.Identity != "" {
@@ -244,10 +244,10 @@ func (a *attempt) killOnLost(cancel context.CancelCauseFunc) (stop func()) {
 // keeper is a runner that keeps the end of a command with an identity until Release.
 type keeper interface{ Release(identity string) }
 
-// isLeft tells whether the command, or its end, is left to the supervisor after an error: this process has lost its
-// lease, or has left already.
+// isLeft tells whether the supervisor keeps the command, or its end, after an error: this process has lost its lease or
+// left the command.
 func (a *attempt) isLeft(ctx context.Context, err error) bool {
-	return err != nil && a.req.Job.Identity != "" && (errors.Is(err, runner.ErrLeft) || a.x.lost(ctx) != nil)
+	return err != nil && a.req.Job.Identity != "" && (errors.Is(err, runner.ErrLeft) || a.x.leaseLoss(ctx) != nil)
 }
 
 func (a *attempt) releaseCommand() {
@@ -276,8 +276,8 @@ func (a *attempt) announce(ctx context.Context, p process.ID) error {
 }
 
 // hold takes the execution's claim, which shows that it is alive. The claim of an adopted execution may still be held
-// by a process that checks it, or by its first process, asleep and presumed dead. Then the job alone shows that it is
-// alive.
+// by a process that checks it, or by its first process, which is asleep and presumed dead. Then only the job shows that
+// the execution is alive.
 func (a *attempt) hold(ctx context.Context) error {
 	claim, err := a.x.claims.TryClaim(ctx, executionClaim(a.id), nil)
 	if a.adopted && errors.Is(err, refstore.ErrClaimed) {
@@ -305,7 +305,7 @@ func (a *attempt) takeLogs(ctx context.Context) error {
 	return nil
 }
 
-// log is a file that a command writes to. file is nil if an adopted execution has none any more.
+// log is a file that a command writes to. file is nil if an adopted execution has lost it.
 type log struct {
 	stream Stream
 	file   *os.File
@@ -328,7 +328,7 @@ func (a *attempt) fields() []refstore.Field {
 // job over, a conflict means that this process was presumed dead.
 func (a *attempt) recordError(err error) error {
 	if (a.x.leased != nil || a.req.Job.Ref != "") && errors.Is(err, refstore.ErrConflict) {
-		return fmt.Errorf("execution %s was given up by another process, and what it did does not count: %w: %w", a.id, refstore.ErrLost, err)
+		return fmt.Errorf("execution %s was given up by another process, so its result does not count: %w: %w", a.id, refstore.ErrLost, err)
 	}
 	return fmt.Errorf("record execution %s: %w", a.id, err)
 }
@@ -357,7 +357,7 @@ func (a *attempt) detail(res runner.Result) *record.Detail {
 	}
 }
 
-// verdict is the state that the end of a command leads to.
+// verdict is the recorded meaning of a command's end.
 type verdict struct {
 	state   record.State
 	output  objectstore.Info
@@ -410,8 +410,8 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 	return verdict{state: record.Success, output: info, err: err}
 }
 
-// finish writes the record. For a short execution with little output that is one directory, made aside and renamed
-// into place. For an announced one it is a compare-and-swap.
+// finish writes the record. A short execution with small logs is written at once with them. An announced one is
+// replaced by a compare-and-swap.
 func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Result, error) {
 	v.message = a.mask(v.message)
 	status := a.status(v.state)
@@ -426,7 +426,7 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	if err != nil {
 		return Result{}, err
 	}
-	detail.Logs = a.logsOf(ctx, logs)
+	detail.Logs = a.logSums(ctx, logs)
 	fields := append(logs, refstore.Field{Name: fieldDetail, Value: detail.Encode()})
 	status.OutputHash = v.outputHash()
 	if key := a.x.opts.Key; key != nil {
@@ -444,7 +444,7 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	}
 	// A lost lease fences the record only if another process has taken the claim. If none has, a collection may have
 	// removed the outputs as garbage of a dead session.
-	if lost := a.x.lost(ctx); lost != nil {
+	if lost := a.x.leaseLoss(ctx); lost != nil {
 		return Result{}, fmt.Errorf("execution %s has ended, and its end is not on record: %w", a.id, lost)
 	}
 	put, err := a.durably(ctx)
@@ -472,9 +472,8 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	}, nil
 }
 
-// durably returns how to put the record. A run on another host relies on the record once it is there and cannot make
-// it durable, so for such a run everything before the record is synced first, and the record is synced by name. For a
-// run on this host it is a plain put, which the run makes durable.
+// durably returns how to put the record. A run on this host makes a plain put durable itself. A run on another host
+// relies on the record and cannot sync it, so earlier writes are synced first, and the record as it is put.
 func (a *attempt) durably(ctx context.Context) (func(context.Context, refstore.Record) (refstore.Version, error), error) {
 	if a.x.opts.Sync == nil || a.req.Job.Host == "" || a.req.Job.Host == a.x.opts.Host {
 		return a.x.records.Put, nil
@@ -496,7 +495,7 @@ func (a *attempt) keepLogs(ctx context.Context, res runner.Result) ([]refstore.F
 		_, files := a.x.records.(streamAdopter)
 		switch {
 		case err != nil || fields != nil:
-		case files: // a folder without a record is a leftover, so the record comes first
+		case files: // a folder without a record would be swept, so the record comes first
 			return nil, a.announce(ctx, process.ID{PID: res.PID})
 		default:
 			err = a.startPump(ctx)
@@ -577,5 +576,5 @@ func signalName(s syscall.Signal) string {
 	return fmt.Sprintf("%d (%v)", int(s), s)
 }
 
-// marker is the environment entry by which stray children of an execution are known.
+// marker is the environment entry by which stray children of an execution are recognized.
 func marker(id string) string { return "E3_EXECUTION=" + id }

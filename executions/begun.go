@@ -17,9 +17,9 @@ import (
 	"e3/refstore"
 )
 
-// A note says which command has begun in a sandbox. It lies in a file beside the sandbox that outlives the process.
-// It is written before the command starts, and erased once the end is on record: one write each, no sync. A note that
-// a dead process has left means an execution without a final record (doc/running.md, "Notes of begun commands").
+// A note says which command has begun in a sandbox, in a file of the sandbox that outlives the process. It is written
+// before the command starts, and erased once the end is on record: one write each, no sync. The note of a dead process
+// means an execution without a final record (doc/running.md, "Notes of begun commands").
 
 const (
 	noteFile  = "begun" // in a sandbox's root
@@ -32,7 +32,7 @@ var noteSums = crc32.MakeTable(crc32.Castagnoli)
 // noteHeader is the magic, the length of what follows the header, and its sum.
 const noteHeader = len(noteMagic) + 4 + 4
 
-// note is the content of such a file: the record that the execution would have if its first process had announced it.
+// note is the content of such a file: the record that announcing the execution would have written.
 type note struct {
 	key            Key
 	id             string
@@ -61,8 +61,8 @@ func (n *note) encode(b []byte) []byte {
 	return b
 }
 
-// decodeNote returns nil unless b begins with a whole note. An erased note is none, nor is one whose write was cut
-// off, before its command could start.
+// decodeNote returns nil unless b begins with a whole note. A note may be erased, or its write cut off before the
+// command could start.
 func decodeNote(b []byte) *note {
 	if len(b) < noteHeader || string(b[:len(noteMagic)]) != noteMagic {
 		return nil
@@ -97,7 +97,7 @@ func decodeNote(b []byte) *note {
 	return &n
 }
 
-// note writes down that the command is about to start.
+// note records in the sandbox that the command is about to start.
 func (a *attempt) note() error {
 	status := a.status(record.Running)
 	status.PID = int64(os.Getpid())
@@ -114,7 +114,7 @@ func (a *attempt) note() error {
 }
 
 // eraseNote erases the note once the end is on record, or if the command did not start. If that fails, the next start
-// looks at the note and finds the record.
+// reads the note and finds the record.
 func (a *attempt) eraseNote() {
 	if !a.box.note.written {
 		return
@@ -127,11 +127,11 @@ func (a *attempt) eraseNote() {
 // Unfinished tells whether this process has begun executions whose end it could not record.
 func (x *Executor) Unfinished() bool { return x.sandboxes.unfinished.Load() }
 
-// CloseLeft records the executions that a dead process has left under way. dir was its scratch folder, and belongs to
-// this process alone now. An execution without a record becomes an error, with what its command printed. One that is
-// on record as running is closed (CloseIfDead). A Left record tells the process that closes the execution's run. Surviving
-// processes of the commands are killed first.
-func (x *Executor) CloseLeft(ctx context.Context, dir string) error {
+// CloseBegun records the ends of executions that a dead process had begun. dir was its scratch folder, and now belongs
+// to this process alone. Surviving processes of the commands are killed first. An execution without a record becomes an
+// error, with its command's output so far. One that is on record as running is closed (CloseIfDead). A Begun record
+// tells the process that closes the execution's run.
+func (x *Executor) CloseBegun(ctx context.Context, dir string) error {
 	files, err := filepath.Glob(filepath.Join(dir, "w*", noteFile))
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (x *Executor) CloseLeft(ctx context.Context, dir string) error {
 	for _, file := range files {
 		a, err := x.readNote(file)
 		if err != nil {
-			return fmt.Errorf("close what a dead process has begun: %w", err)
+			return fmt.Errorf("close executions that a dead process had begun: %w", err)
 		}
 		if a != nil {
 			left, markers = append(left, a), append(markers, marker(a.id))
@@ -152,8 +152,8 @@ func (x *Executor) CloseLeft(ctx context.Context, dir string) error {
 	}
 	runner.KillMarked(markers)
 	for _, a := range left {
-		if err := a.closeLeft(ctx); err != nil {
-			return fmt.Errorf("close execution %s, which a dead process has begun: %w", a.id, err)
+		if err := a.closeBegun(ctx); err != nil {
+			return fmt.Errorf("close execution %s, which a dead process had begun: %w", a.id, err)
 		}
 	}
 	return nil
@@ -198,15 +198,15 @@ func (x *Executor) readNote(file string) (*attempt, error) {
 	}, nil
 }
 
-// leftover is what the note says of an attempt that a dead process has begun.
+// leftover is an attempt of a dead process, as its note describes it.
 type leftover struct {
 	status *record.Status
 	detail *record.Detail
 	note   *note
 }
 
-// closeLeft closes an attempt of a dead process.
-func (a *attempt) closeLeft(ctx context.Context) error {
+// closeBegun closes an attempt of a dead process.
+func (a *attempt) closeBegun(ctx context.Context) error {
 	if err := a.putBegun(ctx); err != nil {
 		return err
 	}
@@ -249,8 +249,8 @@ func (a *attempt) openLogs() {
 	a.box.logs.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), a.abandoned.note.stderr)
 }
 
-// saveLogs puts beside a record what the dead process had not put there of the logs. Another process that does the same
-// is no fault.
+// saveLogs completes the logs of a record from the dead process's files. A conflict means that another process does the
+// same.
 func (a *attempt) saveLogs(ctx context.Context) error {
 	a.openLogs()
 	defer a.box.closeLogs()
@@ -265,8 +265,8 @@ func (a *attempt) saveLogs(ctx context.Context) error {
 	return err
 }
 
-// A Begun is an execution that a dead process had begun for a run. It is kept for the process that closes the run,
-// whose events may lack it.
+// A Begun is an execution that a dead process had begun for a run. It is kept until the run is closed, because the
+// run's events may lack it.
 type Begun struct {
 	ExecutionID string `json:"-"`
 	Task        string `json:"task"`
@@ -276,7 +276,7 @@ type Begun struct {
 
 func begunPartition(ws, run string) string { return "INDEX/left/" + ws + "/" + run }
 
-// putBegun writes a Left. An execution for a job needs none, because its run follows the job.
+// putBegun writes a Begun record. An execution for a job needs none, because its run follows the job.
 func (a *attempt) putBegun(ctx context.Context) error {
 	if a.req.RunID == "" || a.req.Workspace == "" || a.req.Job.Ref != "" {
 		return nil
@@ -300,7 +300,7 @@ func (s *Store) BegunFor(ctx context.Context, ws, run string) ([]Begun, error) {
 			continue // only a hint is lost
 		}
 		if err != nil {
-			return nil, fmt.Errorf("what was begun for run %s: %w", run, err)
+			return nil, fmt.Errorf("executions begun for run %s: %w", run, err)
 		}
 		l := Begun{ExecutionID: rec.Key.Sort}
 		if json.Unmarshal(rec.Value, &l) == nil && l.Task != "" {
@@ -317,7 +317,7 @@ func (s *Store) DropBegun(ctx context.Context, ws, run string) error {
 			err = s.records.Delete(ctx, rec.Key, rec.Version)
 		}
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
-			return fmt.Errorf("forget what was begun for run %s: %w", run, err)
+			return fmt.Errorf("forget executions begun for run %s: %w", run, err)
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	reffs "e3/refstore/fs"
 )
 
-// hurry answers the task in dir, and announces nothing.
+// hurry executes the task in dir without announcing it.
 func hurry(dir string) error {
 	l, err := openLab(dir, func(o *executions.Options) { o.Announce = time.Hour })
 	if err != nil {
@@ -30,10 +30,10 @@ func hurry(dir string) error {
 	return err
 }
 
-// sweep closes and removes what dead processes have left in the lab's repository, as a start does.
+// sweep closes executions of dead processes and removes their files, as a start does.
 func (l *lab) sweep(t *testing.T) {
 	t.Helper()
-	s, err := reffs.Open(l.dir, reffs.Options{DeadSession: l.CloseLeft})
+	s, err := reffs.Open(l.dir, reffs.Options{DeadSession: l.CloseBegun})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,9 +43,10 @@ func (l *lab) sweep(t *testing.T) {
 	}
 }
 
-// A command that is killed with its process before it was announced is on record after the next sweep, with what it had printed.
+// A command that is killed with its process before it was announced is on record after the next sweep, with its output
+// so far.
 func TestKilledBeforeAnnouncement(t *testing.T) {
-	for _, size := range []int{0, 6, 100_000} { // none, one in the record, one beside it
+	for _, size := range []int{0, 6, 100_000} { // of the log: none, in the record, beside it
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			l := newLab(t)
 			flag := filepath.Join(t.TempDir(), "flag")
@@ -91,7 +92,7 @@ func TestKilledBeforeAnnouncement(t *testing.T) {
 	}
 }
 
-// halting is a store whose process dies when the second log of an execution is to be kept.
+// halting is a store whose process dies when it adopts the second log of an execution.
 type halting struct {
 	*reffs.Store
 	kept *int
@@ -104,7 +105,7 @@ func (s halting) AdoptStream(ctx context.Context, key refstore.Key, path string)
 	return s.Store.AdoptStream(ctx, key, path)
 }
 
-// doAnnounced answers the task in dir, announces it soon, and copies no log while it runs.
+// doAnnounced executes the task in dir, announces it soon, and copies no log while it runs.
 func doAnnounced(dir string, wrap func(*reffs.Store) executions.Records) error {
 	l, err := openLab(dir, nil)
 	if err != nil {
@@ -114,12 +115,12 @@ func doAnnounced(dir string, wrap func(*reffs.Store) executions.Records) error {
 	if err != nil {
 		return err
 	}
-	_, err = l.over(wrap(l.records)).Do(context.Background(), l.request(task))
+	_, err = l.executorOn(wrap(l.records)).Do(context.Background(), l.request(task))
 	return err
 }
 
-// over is an executor of the lab's on records in another wrapping.
-func (l *lab) over(records executions.Records) *executions.Executor {
+// executorOn returns an executor of the lab on wrapped records.
+func (l *lab) executorOn(records executions.Records) *executions.Executor {
 	return executions.NewExecutor(executions.NewStore(records, l.objects), l.objects, l.records, l.sup, executions.Options{
 		Path: os.Getenv("PATH"), Scratch: l.records.SessionDir, Now: time.Now, Announce: 50 * time.Millisecond, LogEvery: time.Hour,
 		Getenv: func(string) (string, bool) { return "", false },
@@ -134,7 +135,7 @@ func keepNothing(dir string) error {
 	return doAnnounced(dir, func(s *reffs.Store) executions.Records { return copied{s} })
 }
 
-// A process that dies after it has announced a command, and before it has kept both logs, leaves them to the next sweep.
+// If a process dies after it has announced a command, but before it has kept both logs, the next sweep keeps them.
 func TestKilledBeforeLogsAreKept(t *testing.T) {
 	for _, test := range []struct {
 		helper string
@@ -159,7 +160,7 @@ func TestKilledBeforeLogsAreKept(t *testing.T) {
 				}
 			}
 			cmd.Wait() // "signal: killed", or "exit status 3"
-			s, err := reffs.Open(l.dir, reffs.Options{DeadSession: l.over(test.wrap(l.records)).CloseLeft})
+			s, err := reffs.Open(l.dir, reffs.Options{DeadSession: l.executorOn(test.wrap(l.records)).CloseBegun})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,7 +183,7 @@ func TestKilledBeforeLogsAreKept(t *testing.T) {
 	}
 }
 
-// An execution that has ended on record leaves nothing to close.
+// After an execution whose end is on record there is nothing to close.
 func TestNothingLeft(t *testing.T) {
 	l := newLab(t)
 	req := l.request(script("echo printed; echo x > out"))
@@ -191,7 +192,7 @@ func TestNothingLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.CloseLeft(t.Context(), dir); err != nil {
+	if err := l.CloseBegun(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := l.BegunFor(t.Context(), "ws", "run"); err != nil || len(left) != 0 || l.Unfinished() {
@@ -199,8 +200,7 @@ func TestNothingLeft(t *testing.T) {
 	}
 }
 
-// A store that takes nothing once a command has run keeps its execution from no record but the first: the process's end, or the next
-// start, writes it.
+// If the store refuses the record of a command's end, its note stays and the next start writes the record.
 func TestFaultKeepsTheNote(t *testing.T) {
 	l := newLab(t)
 	fault := errors.New("disk full")
@@ -213,14 +213,14 @@ func TestFaultKeepsTheNote(t *testing.T) {
 		t.Fatalf("got %+v, %v, want the fault", res, err)
 	}
 	if !x.Unfinished() {
-		t.Fatal("nothing is left to be told")
+		t.Fatal("the executor has nothing unfinished")
 	}
 	full.fault = nil
 	dir, err := l.records.SessionDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.CloseLeft(t.Context(), dir); err != nil {
+	if err := x.CloseBegun(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	all := l.all(t, keyOf(req))
@@ -232,7 +232,7 @@ func TestFaultKeepsTheNote(t *testing.T) {
 	}
 }
 
-// fullRecords take no record of an execution while they have a fault.
+// fullRecords refuse records of executions while they have a fault.
 type fullRecords struct {
 	*reffs.Store
 	fault error

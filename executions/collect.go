@@ -14,7 +14,7 @@ import (
 	"e3/objectstore/tree"
 )
 
-// An OutputError says that a command ended well but did not produce a declared output.
+// An OutputError says that a command exited with 0 but did not produce a declared output.
 type OutputError struct {
 	Name string // of the output
 	Path string
@@ -30,7 +30,7 @@ func (e *OutputError) Error() string {
 // directory with an entry for each of several.
 func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
 	out := a.spec.Output
-	if a.req.Job.Identity != "" { // another process may have to finish this
+	if a.req.Job.Identity != "" { // another process may have to finish the execution
 		var err error
 		if ctx, err = a.box.keepJournal(ctx); err != nil {
 			return objectstore.Info{}, fmt.Errorf("store outputs: %w", err)
@@ -119,7 +119,7 @@ func (a *attempt) owns(path string) bool {
 	return !filepath.IsAbs(path) || strings.HasPrefix(path, a.box.work)
 }
 
-// rel returns a path as the command knew it.
+// rel returns a path relative to the command's directory.
 func (a *attempt) rel(path string) string {
 	if rel, err := filepath.Rel(a.box.work, path); err == nil && filepath.IsLocal(rel) {
 		return filepath.ToSlash(rel)

@@ -13,8 +13,8 @@ import (
 	"e3/refstore"
 )
 
-// A Curator makes the changes to the records that no command makes: it closes executions of dead processes, imports,
-// rejects, pins and prunes. It is safe for concurrent use, by any number of processes on one repository.
+// A Curator changes records without running commands: it closes executions of dead processes, imports, rejects, pins
+// and prunes. It is safe for concurrent use, by any number of processes on one repository.
 //
 // While it imports, prunes or pins an execution it holds that execution's claim, like the process of a running
 // execution.
@@ -43,9 +43,9 @@ var errAlive = errors.New("it is running")
 
 // hold takes the claim of an execution, waiting for another curator. It returns errAlive if the execution runs.
 func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, error) {
-	glances := 4 // a process that only checks whether it is alive holds the claim for an instant
+	tries := 4 // a process that only checks whether the execution is alive holds the claim for an instant
 	if c.leased != nil {
-		glances = 2 // the next try is a fifth of a second away
+		tries = 2 // the next try is a fifth of a second away
 	}
 	pause := newPolling(c.claims)
 	for try := 1; ; try++ {
@@ -53,7 +53,7 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 		if !errors.Is(err, refstore.ErrClaimed) {
 			return lock, err
 		}
-		if try >= glances {
+		if try >= tries {
 			here, err := c.look(ctx, k, id)
 			if err != nil {
 				return nil, err
@@ -81,7 +81,7 @@ func (c *Curator) await(ctx context.Context, try func() (refstore.Lock, error)) 
 	}
 }
 
-// polling is the pace of polling for a lock or claim: neither a kernel lock nor a lease notifies its waiters. The
+// polling is the pace of retries for a lock or claim, since neither a kernel lock nor a lease notifies its waiters. The
 // pause doubles each time, up to a bound. Where each poll is a request the pause is random, so that waiters for the
 // same claim do not collide.
 type polling struct {
@@ -95,7 +95,7 @@ func newPolling(l refstore.Locker) polling {
 	return polling{pause: max(first, 1), most: max(most, 1), jitter: leased}
 }
 
-// wait returns the cause if the context ends.
+// wait pauses. It returns the cause if the context ends.
 func (b *polling) wait(ctx context.Context) error {
 	pause := b.pause
 	if b.jitter {
@@ -105,8 +105,8 @@ func (b *polling) wait(ctx context.Context) error {
 	return backoff.Wait(ctx, pause)
 }
 
-// Alive tells whether a running execution is being worked on: its process holds the execution's claim while it lives,
-// and its job keeps it alive beyond that (Store.WithJobs).
+// Alive tells whether a running execution is alive: its process holds its claim, or an unfinished job names it
+// (Store.WithJobs).
 func (c *Curator) Alive(ctx context.Context, k Key, id string) (bool, error) {
 	lock, err := c.claims.TryClaim(ctx, executionClaim(id), nil)
 	if errors.Is(err, refstore.ErrClaimed) {
@@ -126,9 +126,8 @@ func (c *Curator) Alive(ctx context.Context, k Key, id string) (bool, error) {
 	return c.atWork(ctx, job, id)
 }
 
-// CloseIfDead closes a running execution as an error if its process is gone and its job, if it has one, has ended or makes
-// it anew. Its logs stay (seed 003, "Crash Handling"). It returns false if the execution is still alive, or has ended
-// meanwhile.
+// CloseIfDead closes a running execution as an error if its process is gone and no unfinished job names it. Its logs
+// stay (seed 003, "Crash Handling"). It returns false if the execution is still alive, or has ended meanwhile.
 func (c *Curator) CloseIfDead(ctx context.Context, key Key, id string) (bool, error) {
 	lock, err := c.claims.TryClaim(ctx, executionClaim(id), nil)
 	if errors.Is(err, refstore.ErrClaimed) {
@@ -138,11 +137,11 @@ func (c *Curator) CloseIfDead(ctx context.Context, key Key, id string) (bool, er
 		return false, err
 	}
 	defer lock.Unlock()
-	buried, err := c.closeStale(ctx, key, id)
+	closed, err := c.closeStale(ctx, key, id)
 	if errors.Is(err, errAlive) {
 		err = nil
 	}
-	return buried, err
+	return closed, err
 }
 
 // closeStale is CloseIfDead for a caller that holds the execution's claim. It returns errAlive if a job keeps the execution
@@ -176,11 +175,11 @@ func (c *Curator) closeStale(ctx context.Context, key Key, id string) (bool, err
 	return true, nil
 }
 
-// staleText ends the message of a record that was closed because the process of its command was gone. The reference
-// writes the same.
+// staleText ends the message of a record whose process was gone. The reference writes the same.
 const staleText = "no longer running (stale execution)"
 
-// Stale tells by the message of an execution's record whether its process had died. Records have no other field for that.
+// Stale tells by the message of an execution's record whether its process had died. Records have no other field for
+// that.
 func Stale(message string) bool { return strings.HasSuffix(message, staleText) }
 
 // stale is the final status of a running execution whose process is gone.

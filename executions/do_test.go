@@ -146,7 +146,7 @@ func TestOutputGoneRunsAgain(t *testing.T) {
 	}
 }
 
-// A key whose inputs, command, environment, version or paths differ is another key.
+// Tasks that differ in inputs, command, environment, version or paths have different keys.
 func TestKeyCoversTheTask(t *testing.T) {
 	l := newLab(t)
 	in := []record.Input{{Name: "in", Path: "in", Kind: record.KindFile}}
@@ -230,7 +230,7 @@ func TestStartFaultsAreErrors(t *testing.T) {
 	}
 }
 
-// Where a turn is refused nothing has run and nothing is recorded.
+// If Admit refuses, nothing runs and nothing is recorded.
 func TestNotAdmitted(t *testing.T) {
 	l := newLab(t)
 	refused := errors.New("refused")
@@ -241,7 +241,7 @@ func TestNotAdmitted(t *testing.T) {
 		t.Errorf("got %+v, %v, want the refusal", res, err)
 	}
 	if exists(marker) || len(l.all(t, keyOf(req))) > 0 {
-		t.Error("it ran all the same")
+		t.Error("the command ran")
 	}
 	var turns, well, failed int
 	admit := func(context.Context) (func(bool), error) {
@@ -256,18 +256,18 @@ func TestNotAdmitted(t *testing.T) {
 	}
 	req.Admit = admit
 	l.do(t, req)
-	l.do(t, req) // a hit needs no turn
+	l.do(t, req) // a hit needs no admission
 	for _, text := range []string{"exit 3", "kill -KILL $$"} {
 		bad := l.request(script(text))
 		bad.Admit = admit
 		l.do(t, bad)
 	}
 	if turns != 3 || well != 1 || failed != 2 {
-		t.Errorf("%d turns were taken, %d ended well and %d not; want 3, 1 and 2", turns, well, failed)
+		t.Errorf("%d admissions, %d successes and %d failures; want 3, 1 and 2", turns, well, failed)
 	}
 }
 
-// Durable when reported, where that is asked for.
+// With Options.Sync a result is durable when it is returned.
 func TestSync(t *testing.T) {
 	syncs := 0
 	var fault error

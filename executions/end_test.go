@@ -13,7 +13,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// How a command may end, other than well.
+// The ways in which a command may fail.
 func TestEnds(t *testing.T) {
 	l := newLab(t)
 	argv := func(argv ...string) *record.Task {
@@ -68,7 +68,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// What a cancelled command had printed is kept, what it had made is not.
+// The log of a cancelled command is kept; its outputs are not.
 func TestCancel(t *testing.T) {
 	l := newLab(t)
 	ready := filepath.Join(t.TempDir(), "ready")
@@ -109,7 +109,7 @@ func TestCancelledBefore(t *testing.T) {
 	}
 }
 
-// A short log comes with the record, a long one beside it; both read the same.
+// A short log is stored in the record, a long one beside it; both read the same.
 func TestLogs(t *testing.T) {
 	l := newLab(t, func(o *executions.Options) { o.Announce = time.Hour }) // however slow the machine is
 	for _, size := range []int{0, 1, 64 << 10, 64<<10 + 1, 300_000} {
@@ -136,7 +136,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// What a fault leaves in the logs does not turn up in the next task's.
+// After a fault, the log of one command does not appear in the next one's.
 func TestLogsAfterFault(t *testing.T) {
 	l := newLab(t)
 	broken := &brokenObjects{Dir: l.objects, fault: errors.New("disk full")}
@@ -159,7 +159,7 @@ func TestLogsAfterFault(t *testing.T) {
 	}
 }
 
-// Values of secrets are masked in both logs; outputs are the task's own.
+// Values of secrets are masked in both logs, but not in outputs.
 func TestSecrets(t *testing.T) {
 	l := newLab(t)
 	l.env["TOKEN"], l.env["EMPTY"] = "s3cr3t-token", ""

@@ -14,8 +14,7 @@ import (
 	"e3/objectstore"
 )
 
-// environment runs env and returns its entries, sorted, with what differs from run to run
-// replaced by its name.
+// environment runs env and returns its entries, sorted. Values that differ from run to run are replaced by a word.
 func environment(t *testing.T, l *lab, req *executions.Request) []string {
 	t.Helper()
 	var id string
@@ -92,7 +91,7 @@ func TestEnvironment(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			task := printEnv()
-			task.Version = test.name // so that none is another's hit
+			task.Version = test.name // so that each has a key of its own
 			var inputs []objectstore.Hash
 			if test.change != nil {
 				inputs = test.change(task)
@@ -106,8 +105,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Without a secret that it declares a command does not start: what it made would answer processes that have the secret. What is passed
-// on is optional, a secret that is empty is set, and what is known needs none.
+// A command does not start without a secret that it declares, because its result would answer processes that have the
+// secret. Variables in pass_env are optional, an empty secret counts as set, and a hit needs no secret.
 func TestSecretNotSet(t *testing.T) {
 	l := newLab(t, func(o *executions.Options) { o.Worker = "me@host" })
 	mark := filepath.Join(t.TempDir(), "ran")
@@ -154,7 +153,7 @@ func TestSecretNotSet(t *testing.T) {
 				}
 			}
 			if started != 2 {
-				t.Errorf("heard of %d starts, want 2", started)
+				t.Errorf("Started was called %d times, want 2", started)
 			}
 			a, err := l.Lookup(t.Context(), keyOf(req))
 			if err != nil || (a.Hit != nil) != (test.message == "") {
@@ -172,8 +171,8 @@ func TestSecretNotSet(t *testing.T) {
 	})
 }
 
-// A declaration takes the place of what every command gets: a name never comes twice, as
-// programs differ in which of two they believe.
+// A declared variable replaces the default of its name. No name appears twice, because programs differ in which
+// duplicate they use.
 func TestEnvironmentOverrides(t *testing.T) {
 	l := newLab(t, func(o *executions.Options) { o.Path = "/usr/bin:/bin" })
 	l.env["TZ"], l.env["LANG"], l.env["E3_EXECUTION"] = "Europe/Berlin", "de_DE.UTF-8", "another's"
@@ -190,7 +189,7 @@ func TestEnvironmentOverrides(t *testing.T) {
 	}
 }
 
-// Nothing of one task is there for the next: not in its directory, its HOME or its TMPDIR.
+// A task finds nothing of an earlier one in its directory, its HOME or its TMPDIR.
 func TestSandboxIsClean(t *testing.T) {
 	l := newLab(t)
 	const look = `find . "$HOME" "$TMPDIR" -mindepth 1; stat -c '%a %F' . "$HOME" "$TMPDIR"; `
@@ -209,7 +208,7 @@ func TestSandboxIsClean(t *testing.T) {
 		`echo x > "$HOME/a"; touch -d 2001-01-01 "$HOME/a" "$HOME"`,
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
-			for round := range 3 { // the first of them finds a new sandbox, or one that was made new
+			for round := range 3 { // the first finds a new or renewed sandbox
 				task := script(look + dirty + "; echo x > out")
 				task.Version = fmt.Sprint(i, round)
 				if got := l.run(t, task); got != clean {
@@ -223,8 +222,8 @@ func TestSandboxIsClean(t *testing.T) {
 	}
 }
 
-// A file in HOME shows however soon after the directory's making it was written: the
-// kernel's stamps may not tell the two apart.
+// A file in HOME is found even if it was written in the same tick of the kernel's clock in which the directory was
+// made.
 func TestSandboxIsCleanAtOnce(t *testing.T) {
 	l := newLab(t)
 	for i := range 60 {
@@ -238,7 +237,7 @@ func TestSandboxIsCleanAtOnce(t *testing.T) {
 	}
 }
 
-// Cleaning up never follows a link that a command has put in place of a folder of its own.
+// Cleaning up never follows a link that a command has put in place of a staged folder.
 func TestSandboxLinks(t *testing.T) {
 	l := newLab(t)
 	outside := t.TempDir()

@@ -12,18 +12,18 @@ import (
 	"e3/executions"
 )
 
-// A den is a folder in which the commands of a test leave their process ids.
-type den struct {
+// A pidDir is a folder in which the commands of a test write their process ids.
+type pidDir struct {
 	t   *testing.T
 	l   *lab
 	dir string
 	n   int
 }
 
-func newDen(t *testing.T) *den { return &den{t: t, l: newLab(t), dir: t.TempDir()} }
+func newPidDir(t *testing.T) *pidDir { return &pidDir{t: t, l: newLab(t), dir: t.TempDir()} }
 
-// run executes a script that says where it runs, and returns that.
-func (d *den) run(text string) (room string) {
+// run executes a script and returns its working directory.
+func (d *pidDir) run(text string) (room string) {
 	d.t.Helper()
 	d.n++
 	at := filepath.Join(d.dir, "at"+strconv.Itoa(d.n))
@@ -31,7 +31,7 @@ func (d *den) run(text string) (room string) {
 	return strings.TrimSpace(d.read(at))
 }
 
-func (d *den) read(path string) string {
+func (d *pidDir) read(path string) string {
 	d.t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func (d *den) read(path string) string {
 }
 
 // pid reads a number that a command has written.
-func (d *den) pid(name string) int64 {
+func (d *pidDir) pid(name string) int64 {
 	d.t.Helper()
 	n, err := strconv.ParseInt(strings.TrimSpace(d.read(filepath.Join(d.dir, name))), 10, 64)
 	if err != nil {
@@ -50,21 +50,21 @@ func (d *den) pid(name string) int64 {
 	return n
 }
 
-// alive tells whether a process is there and no zombie.
+// alive tells whether a process exists and is no zombie.
 func alive(pid int64) bool {
 	return exists(fmt.Sprintf("/proc/%d/stat", pid)) && !zombie(pid)
 }
 
-// escapee is a script that leaves a process with a session of its own and an empty environment, which writes its number to the file pid and
-// would go on for ever; begin is what it does first.
-func (d *den) escapee(begin string) string {
+// escapee is a script that starts a process with its own session and an empty environment. The process runs begin,
+// writes its id to the file pid, and never ends.
+func (d *pidDir) escapee(begin string) string {
 	file := filepath.Join(d.dir, "pid")
 	return fmt.Sprintf(`setsid env -i /bin/bash -c '%s; exec >/dev/null 2>&1; echo $$ > %s.new; mv %s.new %s; while :; do echo bad >> out; /bin/sleep 0.001; done' & until test -e %s; do sleep 0.001; done`,
 		begin, file, file, file, file)
 }
 
-// hold has a command run until release is called.
-func (d *den) hold() (release func()) {
+// hold runs a command until release is called.
+func (d *pidDir) hold() (release func()) {
 	d.t.Helper()
 	began, flag := filepath.Join(d.dir, "holds"), filepath.Join(d.dir, "flag")
 	done := make(chan executions.Result, 1)
@@ -83,29 +83,30 @@ func (d *den) hold() (release func()) {
 	}
 }
 
-// A process that a command leaves behind is dead when the command's outputs are looked at, whatever it has dropped.
+// A process that a command leaves behind is killed before the outputs are collected, whatever traces it has dropped.
 func TestEscapeeDies(t *testing.T) {
-	d := newDen(t)
+	d := newPidDir(t)
 	d.run(d.escapee("cd /"))
 	if pid := d.pid("pid"); alive(pid) {
-		t.Errorf("process %d lives on", pid)
+		t.Errorf("process %d is still alive", pid)
 	}
 }
 
-// So it is while other commands run, if anything of it is in the command's folder: what is another's lives.
+// While other commands run, only a process that uses the ended command's folder is killed.
 func TestEscapeeDiesBesideOthers(t *testing.T) {
-	d := newDen(t)
+	d := newPidDir(t)
 	release := d.hold()
 	defer release()
 	d.run(d.escapee(":"))
 	if pid := d.pid("pid"); alive(pid) {
-		t.Errorf("process %d lives on", pid)
+		t.Errorf("process %d is still alive", pid)
 	}
 }
 
-// One that cannot be told from what a running command has started lives on, but not where others run; it dies when none is left that it could be of.
+// A process that may belong to a running command lives on, but its sandbox is not reused. It is killed once no running
+// command remains that may own it.
 func TestEscapeeIsAlone(t *testing.T) {
-	d := newDen(t)
+	d := newPidDir(t)
 	release := d.hold()
 	room := d.run(d.escapee("exec 3>&- <&-; cd /"))
 	pid := d.pid("pid")
@@ -117,15 +118,15 @@ func TestEscapeeIsAlone(t *testing.T) {
 	release()
 	d.run(": last")
 	if alive(pid) {
-		t.Errorf("process %d lives on", pid)
+		t.Errorf("process %d is still alive", pid)
 	}
 }
 
-// A foreign process in a sandbox is left alone, and so is the sandbox; no other command runs there.
+// A foreign process in a sandbox is not killed, and no other command runs in that sandbox.
 func TestVisitor(t *testing.T) {
 	for _, where := range []string{"works there", "has its folder open", "works in its home"} {
 		t.Run(where, func(t *testing.T) {
-			d := newDen(t)
+			d := newPidDir(t)
 			flag, at := filepath.Join(d.dir, "go"), filepath.Join(d.dir, "room")
 			req := d.l.request(script(fmt.Sprintf(`echo "$PWD" > %s.new; mv %s.new %s; until test -e %s; do sleep 0.01; done; echo x > out`, at, at, at, flag)))
 			done := make(chan error, 1)

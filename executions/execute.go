@@ -16,14 +16,14 @@ import (
 	"e3/refstore"
 )
 
-// LocalObjects is an object store with a side on this machine, where tasks run.
+// LocalObjects is an object store that takes files from this machine, where tasks run, and writes files there.
 type LocalObjects interface {
 	Objects
 	// Adopt stores the file at path, and takes it away from there if that is safe.
 	Adopt(ctx context.Context, path string) (objectstore.Info, error)
 	// Materialize writes a copy of an object. A writer to the copy cannot reach the store.
 	Materialize(ctx context.Context, h objectstore.Hash, dst string, perm FileMode) error
-	// Refresh protects an object from collections under way, as a put of it would, and reports whether it is there.
+	// Refresh protects an object from running collections, as a put would, and reports whether it exists.
 	Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
 }
 
@@ -35,10 +35,10 @@ type Runner interface {
 // Options configure an Executor.
 type Options struct {
 	Worker   string                      // user@host, for the record
-	Host     string                      // of this process, as Request.Host names that of the run
+	Host     string                      // of this process; Job.Host is the run's
 	Version  string                      // of e3, for the record
 	Key      *signature.Key              // signs what is made here; nil: it is not signed
-	Path     string                      // PATH of the tasks
+	Path     string                      // PATH of the commands
 	Getenv   func(string) (string, bool) // source of pass_env and secrets
 	Scratch  func() (string, error)      // a directory of this process on the object store's filesystem
 	Modes    modes.Modes                 // of the logs, which move into the repository
@@ -46,9 +46,8 @@ type Options struct {
 	Announce time.Duration               // a command that lives longer is recorded as running; default 200 ms
 	LogEvery time.Duration               // interval of copying a growing log that cannot be adopted as a file; default 1 s
 	Now      func() time.Time
-	// Sync makes everything written so far durable; nil if the run does that. An execution for a job of a run on
-	// another host is made durable before it is on record, because that run cannot do it. One for this host is made
-	// durable by its run.
+	// Sync makes everything written so far durable; nil if the run does that. It is called before the record of an
+	// execution for a run on another host, because that run cannot sync this host's writes.
 	Sync func(context.Context) error
 	// Remote makes executions elsewhere. nil: commands run here.
 	Remote Remote
@@ -56,8 +55,8 @@ type Options struct {
 	Working Working
 }
 
-// An Executor answers keys: from the record if it can, else by running the command. It is safe for concurrent use, by
-// any number of processes on one repository.
+// An Executor answers requests: from a record if possible, else by running the command. It is safe for concurrent use,
+// by any number of processes on one repository.
 type Executor struct {
 	*Curator
 	objects   LocalObjects
@@ -65,7 +64,7 @@ type Executor struct {
 	sandboxes sandboxes
 	shell     func() string
 	opts      Options
-	unfenced  sync.Map // of *keyClaim by claim, see claimKey
+	unfenced  sync.Map // *keyClaim by claim id: kept because fencing failed (claimKey)
 }
 
 // NewExecutor returns an executor over the same records and objects as store.
@@ -86,8 +85,8 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 	}
 }
 
-// findShell returns the full path of the bash of a search path: with a bare name, bash itself would search the path
-// at each start. Without a bash it returns the bare name, whose error says so.
+// findShell returns the full path of the first bash in a search path: given a bare name, bash searches the path itself
+// at each start. If there is none it returns the bare name, and starting it reports that.
 func findShell(path string) string {
 	for _, dir := range filepath.SplitList(path) {
 		file := filepath.Join(dir, "bash")
@@ -98,8 +97,7 @@ func findShell(path string) string {
 	return "bash"
 }
 
-// Request asks for the result of a task on given inputs. Fields: what is asked, and what the caller
-// wants to be told on the way.
+// Request asks for the result of a task on given inputs. Fields: what is asked, and callbacks that report progress.
 type Request struct {
 	Task       objectstore.Hash
 	Load       func(context.Context) (*record.Task, error) // reads the task object; only called if the command must run
@@ -110,45 +108,44 @@ type Request struct {
 	RunID      string // for the record, as are the next two
 	Workspace  string
 	Name       string
-	Step       string  // of the task: "", or "resume:<block>" once a person has approved it; its command finds it in E3_STEP
+	Step       string  // E3_STEP of the command: "", or "resume:<block>" once a person has approved
 	Force      bool    // run even if the answer is known, without waiting for other processes
-	Looked     *Answer // an earlier lookup of the key without a hit, to save one; it must not precede an attempt of the caller's. nil: none
-	Without    string  // an execution of the key whose output is lost: neither it nor an earlier one is an answer. "": none
+	Looked     *Answer // an earlier miss of the key, to save a lookup; it must follow the caller's attempts. nil: none
+	Without    string  // an execution of the key whose output is lost: it and earlier ones are no answers. "": none
 	// Admit, if set, is called before the command starts, and its release when the command has ended. Staging and
 	// recording need no admission. Its error ends the attempt without a record.
 	Admit func(context.Context) (release func(failed bool), err error)
-	// Started receives the execution's id and its beginning when the command is about to start, or, where it is made
-	// elsewhere, once that is known.
+	// Started receives the execution's id and start time: before the command starts here, or once its start elsewhere
+	// is known.
 	Started func(executionID string, at time.Time)
 
-	Job Job // of a queue, that this is made for
+	Job Job // the job of a queue that the request serves
 
-	// The two below tell the caller what workers do, where Remote makes a job of the request.
+	// The next four report what workers do, if Remote submits the request as a job.
 
-	// Claimed is called when it is known that a worker has taken the job, with the execution that it makes.
+	// Claimed reports that a worker has claimed the job and makes this execution.
 	Claimed func(executionID, worker string, at time.Time)
-	// Lost is called when it is known that a worker's execution is given up, with the earliest time of another attempt.
+	// Lost reports that a worker's execution was given up; another attempt begins at again or later.
 	Lost func(executionID, message string, at, again time.Time)
-	// Orphaned is called when it is known that the lease of the worker on an execution has expired.
+	// Orphaned reports that the lease of an execution's worker has expired.
 	Orphaned func(executionID string, at time.Time)
-	// Adopted is called when it is known that another worker goes on with an execution.
+	// Adopted reports that another worker continues an execution.
 	Adopted func(executionID, worker string, at time.Time)
 
 	After string // the greatest known id under the key; a worker's execution gets a greater one
 
-	against *Hit // a success with another output than this hit's is rejected as it is recorded
+	against *Hit // of Rerun: a success with another output is recorded as rejected
 }
 
-// A Job is what a request that is made for a job of a queue says of it. The zero value is no job.
+// A Job identifies the job of a queue that a request serves. The zero value is no job.
 type Job struct {
 	Ref      string // "<queue>/<job>", kept with the record of a command that lives long
-	Identity string // of this attempt at the job; the supervisor of a dead worker knows the command by it
+	Identity string // of this attempt at the job; names the command to the supervisor, also after the worker's death
 	Host     string // of the run's process; "" if that is this one
-	// Resumes says, for Adopt, that the command was begun under an earlier execution, which was given up since: its end
-	// is recorded under this one, which names that one.
+	// Resumes, for Adopt: the command was begun under an earlier execution, since given up. Its end is recorded under
+	// the new execution, which names the earlier one.
 	Resumes bool
-	// FailureGrace delays judging a failed command: a scheduler that stops this process signals all processes of a
-	// job, and the signal may reach the command before ctx ends.
+	// FailureGrace delays judging a failed command, since a scheduler's SIGTERM may reach it before ctx ends.
 	FailureGrace time.Duration
 }
 
@@ -162,8 +159,8 @@ type Result struct {
 	Message     string // of an Error
 	ExitCode    int64  // of a Failed
 	Reason      Reason
-	Duration    time.Duration // of the execution, whenever it was
-	EndedAt     time.Time     // of the execution, by the clock of the machine that made it; zero: not known
+	Duration    time.Duration // of the execution, also of a cached one
+	EndedAt     time.Time     // by the clock of the machine that made the execution; zero: unknown
 }
 
 // Reason tells errors apart for callers that branch on them.
@@ -179,19 +176,19 @@ const (
 	ReasonOutput    Reason = "output"
 	ReasonOOM       Reason = "oom"       // ended by the kernel because memory was used up
 	ReasonLost      Reason = "lost"      // with the worker that ran it
-	ReasonSuspended Reason = "suspended" // not an error but a failure: the command asks a person (record.Policy.Suspend)
+	ReasonSuspended Reason = "suspended" // a failure, not an error: the command asks for approval (record.Policy.Suspend)
 	ReasonInput     Reason = "input"     // an object that it reads is gone or damaged: the command did not start
 )
 
 // Do answers the request. A command that fails is a result, not an error. An error means that the stores or this
 // machine are at fault, and that nothing was recorded.
 //
-// Of several callers with one key, in any process, one executes. The others wait for it: a success is a hit, and a
-// failure counts as their own attempt. An execution that already runs for a job of a queue is waited for too, even if
+// If several callers, in any process, ask for one key, one of them executes. The others wait: a success is a hit, and a
+// failure counts as their own attempt. Do also waits for an execution that already runs for a job of a queue, even if
 // its run is gone.
 //
 // If claims are leases and this process has lost its own, the error wraps refstore.ErrLost. Another process may then
-// be executing the key, and has fenced what was begun here, so that it cannot become an answer.
+// execute the key. It has fenced the execution that was begun here, which therefore cannot become an answer.
 //
 // Requests to the stores: a hit needs one list of the key's executions. A command that ends at once needs a list, the
 // claim, a list, the record, a list of keys, and the end of the claim. One that lives longer than Options.Announce
@@ -234,7 +231,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	}
 	defer func() { claim.lock.Unlock() }()
 	for {
-		// Another process may have answered between the look and the claim.
+		// Another process may have answered between the lookup and the claim.
 		now, err := x.Lookup(ctx, key)
 		if err != nil {
 			return Result{}, err
@@ -261,7 +258,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 			}
 			defer end()
 		}
-		if now.greatest >= claim.id { // made since, by a clock that is ahead: claim a greater id
+		if now.greatest >= claim.id { // a newer execution, by a clock that is ahead: claim a greater id
 			claim.lock.Unlock()
 			next, again, err := x.claimKey(ctx, key, req.Inputs, now.greatest)
 			if err != nil {
@@ -283,7 +280,7 @@ func (req *Request) failedElsewhere(s *record.Status) Result {
 	}
 }
 
-// failure returns the reason of a failure: an exit code can ask to be resumed later.
+// failure returns the reason of a failed command: one exit code suspends the task.
 func (req *Request) failure(code int64) Reason {
 	if req.Policy != nil && req.Policy.Suspend != 0 && code == req.Policy.Suspend {
 		return ReasonSuspended
@@ -291,12 +288,12 @@ func (req *Request) failure(code int64) Reason {
 	return ReasonNone
 }
 
-// keeps tells whether the command goes on when the lease of its process is over.
+// keeps tells whether the command continues after its process has lost its lease.
 func (req *Request) keeps() bool { return req.Policy == nil || req.Policy.KeepsOnLost() }
 
-// Rerun executes a request whose answer is known again, beside that answer, without waiting for other processes. A
-// success with another output is recorded as rejected from the start, so that the answer stays valid. One with the
-// same output is a success like any other. The caller compares Result.Output.
+// Rerun executes a request although its answer is known, without waiting for other processes. A success with another
+// output is recorded as rejected, so that the known answer stays valid. A success with the same output is an ordinary
+// one. The caller compares Result.Output.
 func (x *Executor) Rerun(ctx context.Context, req *Request, against *Hit) (Result, error) {
 	again := *req
 	again.Force, again.against = true, against

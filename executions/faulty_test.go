@@ -6,7 +6,7 @@ import (
 	"e3/objectstore"
 )
 
-// brokenObjects is a store that cannot take outputs in while it has a fault.
+// brokenObjects is a store that refuses outputs while it has a fault.
 type brokenObjects struct {
 	*objectstore.Dir
 	fault error

@@ -12,9 +12,9 @@ import (
 )
 
 // Where claims are leases, a holder may wake up after its lease has expired and write the record of its execution. So
-// the claim on a key names the execution that its holder makes. A process that takes the claim over makes that
-// execution an error, and the late record conflicts. The taker may die before it has done so. So a claim that was
-// never released names the executions of all its holders, one to a line, and each taker fences all of them.
+// the claim on a key names the execution that its holder makes. A process that takes the claim over records that
+// execution as an error, and the late record conflicts. This process may die first. So a claim that was never released
+// names the executions of all its holders, one per line, and each new holder fences all of them.
 
 // keyClaim is the claim on a key, with the id of the execution that is made under it.
 type keyClaim struct {
@@ -27,9 +27,9 @@ type released struct{ refstore.Lock }
 
 func (released) Unlock() error { return nil }
 
-// claimKey takes the claim on a key for a new execution, waiting for the holder. The new id is greater than after.
-// The claim does not name an execution that is made elsewhere: of it, this process only waits for the job. When
-// claimKey returns, no execution that a dead holder began can become a success.
+// claimKey takes the claim on a key for a new execution, waiting for the holder. The new id is greater than after. The
+// claim does not name an execution that is made elsewhere, because this process only waits for its job. When claimKey
+// returns, no execution that a dead holder began can become a success.
 func (x *Executor) claimKey(ctx context.Context, key Key, inputs []objectstore.Hash, after string) (f *keyClaim, waited bool, err error) {
 	claim := key.claim()
 	_, waited, err = x.await(ctx, func() (refstore.Lock, error) {
@@ -59,8 +59,8 @@ func (x *Executor) claimKey(ctx context.Context, key Key, inputs []objectstore.H
 		return f, waited, nil
 	}
 	if err := x.fence(ctx, key, inputs, previous); err != nil {
-		// A release would forget the ids in the claim. It is kept for the next request in this process. When the
-		// process ends, it passes to other processes unchanged.
+		// Releasing the claim would lose the ids in it. So it is kept for the next request in this process; when the
+		// process ends, other processes find it unchanged.
 		x.unfenced.Store(claim, f)
 		return nil, waited, fmt.Errorf("take over from a process that lost its lease: %w", err)
 	}
@@ -87,8 +87,7 @@ type ending struct {
 	message string
 }
 
-// giveUp makes an execution an error unless it has ended. how is nil if all that is known is that its process is
-// gone.
+// giveUp records an execution as an error unless it has ended. how is nil if only the loss of its process is known.
 func (c *Curator) giveUp(ctx context.Context, key Key, inputs []objectstore.Hash, id string, how *ending) error {
 	var ask []string
 	if how != nil {
@@ -104,7 +103,7 @@ func (c *Curator) giveUp(ctx context.Context, key Key, inputs []objectstore.Hash
 				State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now,
 				Message: "Process lost its lease and is taken for " + staleText,
 			}, nil)
-		case errors.Is(err, refstore.ErrDamaged): // nothing of it is kept
+		case errors.Is(err, refstore.ErrDamaged): // the new record keeps nothing of it
 			now := c.now()
 			put.Version, put.Fields = rec.Version, []refstore.Field{{Name: fieldDetail, Value: (&record.Detail{}).Encode()}}
 			put.Value = (&record.Status{
@@ -158,22 +157,23 @@ func (c *Curator) bound(ctx context.Context) (context.Context, func()) {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	if lost := c.lost(ctx); lost != nil { // at once, without waiting for the goroutine
+	if lost := c.leaseLoss(ctx); lost != nil { // at once, without waiting for the goroutine
 		cancel(lost)
 		return ctx, func() {}
 	}
 	go func() {
 		select {
 		case <-c.lessee.Lost():
-			cancel(c.lost(context.Background()))
+			cancel(c.leaseLoss(context.Background()))
 		case <-ctx.Done():
 		}
 	}()
 	return ctx, func() { cancel(nil) }
 }
 
-// lost returns the loss of this process's lease, as far as the process knows without a request; nil if it is held.
-func (c *Curator) lost(ctx context.Context) error {
+// leaseLoss returns the loss of this process's lease, as far as it is known without a request; nil if the lease is
+// held.
+func (c *Curator) leaseLoss(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, refstore.ErrLost) {
 		return cause
 	}

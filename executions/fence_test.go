@@ -15,7 +15,7 @@ import (
 	"e3/refstore"
 )
 
-// outcome is what came of a call of Do.
+// outcome is the result of a call of Do.
 type outcome struct {
 	res executions.Result
 	err error
@@ -30,7 +30,8 @@ func (m *machine) begin(ctx context.Context, req *executions.Request) chan outco
 	return done
 }
 
-// answers checks that a machine that was held up past its lease has the answer that is on record, or has none and says why.
+// answers checks that a machine that was held up past its lease returns the recorded answer or an error about its
+// lease.
 func (o outcome) answers(t *testing.T, answer string) {
 	t.Helper()
 	switch {
@@ -43,7 +44,7 @@ func (o outcome) answers(t *testing.T, answer string) {
 	}
 }
 
-// lives are how commands live, and what is told to a machine when it wakes up.
+// lives are kinds of commands, combined with what a machine learns when it wakes up.
 var lives = []struct {
 	name string
 	as   func(commands) commands
@@ -55,8 +56,8 @@ var lives = []struct {
 	{"announced, told", announced, true},
 }
 
-// Wherever a machine is held up past its lease, and whatever it does when it wakes up: one success is on record, and every request
-// while it slept got it.
+// A machine may be held up past its lease at any call. When it resumes, exactly one success is on record, and every
+// request in the meantime got it.
 func TestPausedHolder(t *testing.T) {
 	for _, life := range lives {
 		for _, after := range []bool{false, true} {
@@ -72,7 +73,7 @@ func TestPausedHolder(t *testing.T) {
 					var first outcome
 					select {
 					case first = <-done:
-						close(one.gate.stopped) // it came to its end before
+						close(one.gate.stopped) // it ended before that call
 					case <-one.gate.stopped:
 					}
 					if calls = one.gate.list(); first.res.ExecutionID != "" || len(calls) < n {
@@ -109,8 +110,8 @@ func TestPausedHolder(t *testing.T) {
 	}
 }
 
-// A process that takes over and dies in turn, wherever that is, leaves the duty to the next: neither the first nor the second, in whatever
-// order they wake up, becomes an answer beside the third's.
+// A process that takes over may die too, at any call; then the third fences both. Neither the first nor the second
+// becomes an answer beside the third's, in whatever order they wake up.
 func TestTakenOverTwice(t *testing.T) {
 	for _, life := range lives {
 		t.Run(life.name, func(t *testing.T) {
@@ -181,7 +182,7 @@ func callsOf(t *testing.T, as func(commands) commands) []string {
 	return m.gate.list()
 }
 
-// A claim may name anything: a text that is no id is skipped, and an execution that has ended stays as it is.
+// A claim may contain any text: lines that are no ids are skipped, and an execution that has ended stays as it is.
 func TestClaimNamesAnything(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
@@ -224,7 +225,7 @@ func TestClaimNamesAnything(t *testing.T) {
 		}
 		states[e.ExecutionID] = e.State
 		if e.ExecutionID == absent && (e.Message == "" || e.CompletedAt.IsZero() || len(e.InputHashes) != len(req.Inputs)) {
-			t.Errorf("what never was on record is now %+v", e.Status)
+			t.Errorf("the execution without a record is now %+v", e.Status)
 		}
 	}
 	want := map[string]record.State{failed: record.Failed, running: record.Error, absent: record.Error, res.ExecutionID: record.Success}
@@ -256,7 +257,7 @@ func (f *faultyOnce) Put(ctx context.Context, r refstore.Record) (refstore.Versi
 	return f.gatedRecords.Put(ctx, r)
 }
 
-// A taker that cannot write keeps the claim: what it did not see to is not forgotten, by it or by others.
+// A process that cannot fence keeps the claim, so that neither it nor others forget the executions to fence.
 func TestFenceFails(t *testing.T) {
 	for _, next := range []string{"itself", "another"} {
 		t.Run(next, func(t *testing.T) {
@@ -296,7 +297,7 @@ func TestFenceFails(t *testing.T) {
 	}
 }
 
-// A machine that learns that its lease is lost stops its command and records nothing; others close what is on record as running.
+// A machine that learns that its lease is lost stops its command and records nothing. Others close its running record.
 func TestLeaseIsLostWhileItRuns(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -349,7 +350,7 @@ func TestLeaseIsLostWhileItRuns(t *testing.T) {
 	}
 }
 
-// A command whose record cannot be made is stopped.
+// A command is stopped if its running record cannot be written.
 func TestAnnounceFails(t *testing.T) {
 	s := newSite(t)
 	command := announced(func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
@@ -397,7 +398,8 @@ func TestSingleFlightAmongMachines(t *testing.T) {
 	}
 }
 
-// A batch whose lease was lost while it was open changes the generation again: proofs may have been made meanwhile.
+// A batch whose lease was lost while it was open changes the generation again, because proofs may have been made
+// meanwhile.
 func TestGenerationOfLostBatch(t *testing.T) {
 	s := newSite(t)
 	one, two := s.leases.join(), s.leases.join()

@@ -20,8 +20,7 @@ import (
 	reffs "e3/refstore/fs"
 )
 
-// The test binary runs itself as another process of the repository when this is set:
-// "<helper> <folder>".
+// If this is set to "<helper> <folder>", the test binary runs as another process of the repository.
 const helperEnv = "E3_TEST_EXECUTIONS_HELPER"
 
 func TestMain(m *testing.M) {
@@ -53,11 +52,11 @@ type lab struct {
 	dir     string
 	records *reffs.Store
 	objects *objectstore.Dir
-	env     map[string]string // where pass_env and secrets come from
+	env     map[string]string // source of pass_env and secrets
 	sup     *runner.Supervisor
 }
 
-// openLab opens the repository in dir. change may adjust the options, and what takes outputs in.
+// openLab opens the repository in dir. change may adjust the options.
 func openLab(dir string, change func(*executions.Options)) (*lab, error) {
 	records, err := reffs.Open(dir, reffs.Options{})
 	if err != nil {
@@ -101,7 +100,7 @@ func newLab(t *testing.T, changes ...func(*executions.Options)) *lab {
 	return l
 }
 
-// script is a task with one output, the file out, which the script makes.
+// script is a task whose script makes its only output, the file out.
 func script(text string) *record.Task {
 	return &record.Task{Shell: text, Output: record.Output{Entries: []record.OutputEntry{{Name: "out", Path: "out", Kind: record.KindFile}}}}
 }
@@ -126,7 +125,7 @@ func (l *lab) request(task *record.Task, inputs ...objectstore.Hash) *executions
 
 func keyOf(req *executions.Request) executions.Key { return executions.NewKey(req.Task, req.Inputs) }
 
-// do answers a request, which must not be an error of the stores.
+// do executes a request, which must not fail with an error.
 func (l *lab) do(t *testing.T, req *executions.Request) executions.Result {
 	t.Helper()
 	res, err := l.Do(t.Context(), req)
@@ -229,7 +228,7 @@ func await(t *testing.T, what string, cond func() bool) {
 	deadline := time.Now().Add(20 * time.Second)
 	for !cond() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 		time.Sleep(time.Millisecond)
 	}

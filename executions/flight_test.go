@@ -16,7 +16,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// counted is a script that leaves a line in a file for each time it runs.
+// counted is a script that counts its runs.
 func counted(t *testing.T, text string) (task *record.Task, runs func() int) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "runs")
@@ -29,7 +29,7 @@ func counted(t *testing.T, text string) (task *record.Task, runs func() int) {
 	}
 }
 
-// together asks the same of one executor n times at once.
+// together sends the same request n times at once to one executor.
 func together(t *testing.T, l *lab, n int, req func() *executions.Request) []executions.Result {
 	t.Helper()
 	results := make([]executions.Result, n)
@@ -89,7 +89,7 @@ func TestSharedFailure(t *testing.T) {
 	}
 }
 
-// An error is no answer: each waiting request executes, one after the other.
+// An error is no answer, so each waiting request executes in turn.
 func TestErrorIsNotShared(t *testing.T) {
 	l := newLab(t)
 	task, runs := counted(t, "sleep 0.05; kill -KILL $$")
@@ -135,7 +135,7 @@ func TestWaiterIsCancelled(t *testing.T) {
 	}
 }
 
-// A command that lives longer is on record as running, with logs that can be followed.
+// A long command is on record as running, with logs that can be followed.
 func TestAnnounce(t *testing.T) {
 	l := newLab(t, func(o *executions.Options) { o.Announce = 20 * time.Millisecond })
 	flag := filepath.Join(t.TempDir(), "flag")
@@ -164,8 +164,8 @@ func TestAnnounce(t *testing.T) {
 	if alive, err := l.Alive(t.Context(), keyOf(req), id); !alive || err != nil {
 		t.Errorf("alive: %v, %v", alive, err)
 	}
-	if buried, err := l.CloseIfDead(t.Context(), keyOf(req), id); buried || err != nil {
-		t.Errorf("buried alive: %v, %v", buried, err)
+	if closed, err := l.CloseIfDead(t.Context(), keyOf(req), id); closed || err != nil {
+		t.Errorf("closed while alive: %v, %v", closed, err)
 	}
 	follow, err := l.FollowLog(t.Context(), keyOf(req), id, executions.Stdout)
 	if err != nil {
@@ -192,7 +192,7 @@ func TestAnnounce(t *testing.T) {
 	}
 }
 
-// A short one leaves no trace before its end.
+// A short command has no record before its end.
 func TestShortIsNotAnnounced(t *testing.T) {
 	l := newLab(t, func(o *executions.Options) { o.Announce = time.Hour })
 	req := l.request(script(fmt.Sprintf("echo said; sleep 0.05; { find %s/executions -type f 2> errors || true; } | wc -l > out", l.dir)))
@@ -202,8 +202,8 @@ func TestShortIsNotAnnounced(t *testing.T) {
 	}
 }
 
-// A running record whose e3 is dead is closed by the next request. Its logs stay.
-func TestStaleIsBuried(t *testing.T) {
+// The next request closes a running record whose e3 is dead. Its logs stay.
+func TestStaleIsClosed(t *testing.T) {
 	l := newLab(t)
 	req := l.request(script("echo x > out"))
 	dead := newID(t)
@@ -226,20 +226,20 @@ func TestStaleIsBuried(t *testing.T) {
 	if got := l.log(t, req, dead, executions.Stdout); got != "half a li" {
 		t.Errorf("its log is %q", got)
 	}
-	if buried, err := l.CloseIfDead(t.Context(), keyOf(req), dead); buried || err != nil {
-		t.Errorf("buried twice: %v, %v", buried, err)
+	if closed, err := l.CloseIfDead(t.Context(), keyOf(req), dead); closed || err != nil {
+		t.Errorf("closed twice: %v, %v", closed, err)
 	}
-	if buried, err := l.CloseIfDead(t.Context(), keyOf(req), newID(t)); buried || err != nil {
-		t.Errorf("buried what never was: %v, %v", buried, err)
+	if closed, err := l.CloseIfDead(t.Context(), keyOf(req), newID(t)); closed || err != nil {
+		t.Errorf("closed an absent one: %v, %v", closed, err)
 	}
 }
 
-// No request waits for a forced execution, and none takes it for dead while it lives.
-func TestForcedIsNotWaitedForNorBuried(t *testing.T) {
+// No request waits for a forced execution, or closes it while it is alive.
+func TestForcedIsNotWaitedForNorClosed(t *testing.T) {
 	l := newLab(t, func(o *executions.Options) { o.Announce = 10 * time.Millisecond })
 	dir := t.TempDir()
 	lock, flag := filepath.Join(dir, "lock"), filepath.Join(dir, "flag")
-	// The first to come waits for the flag.
+	// The first command waits for the flag.
 	task, runs := counted(t, "if mkdir "+lock+"; then until test -e "+flag+"; do sleep 0.01; done; fi; echo x > out")
 	forced := l.request(task)
 	forced.Force = true

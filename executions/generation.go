@@ -17,8 +17,8 @@ import (
 //
 // A proof always has one form: "the latest success of this key is E, with output O". A first success under a key
 // disturbs no such proof, so ordinary runs leave the generation alone and workspaces do not slow each other down.
-// What can disturb one — a second success under a key, an import, a rejected or removed execution, a deleted object —
-// happens between Begin and its end.
+// Changes that can disturb one happen between Begin and its end: a second success under a key, an import, a rejected or
+// removed execution, a deleted object.
 type Generation struct {
 	records refstore.Store
 	locks   refstore.Locker
@@ -30,7 +30,7 @@ func NewGeneration(records refstore.Store, locks refstore.Locker) *Generation {
 }
 
 // GenerationPartition is where the generation lies. A process that has lost its lease may still write there: a new
-// value makes no proof, it only ends some, and a process that wakes up within a batch must write one (see Begin).
+// value only ends proofs, and a process that wakes up within a batch must write one (see Begin).
 const GenerationPartition = "INDEX/state"
 
 var generationKey = refstore.Key{Partition: GenerationPartition, Sort: "generation"}
@@ -93,11 +93,10 @@ func (g *Generation) change(ctx context.Context) error {
 // Read returns the generation's value. quiet is false while a batch is open: then the value must not be used for a
 // proof.
 //
-// Where locks are leases Read is Peek, without a lock: a lock would only keep a batch from beginning before Read
-// returns, and one may begin right after. Callers need one moment at which the value was current and no batch was
-// open, because a batch changes the value before it disturbs what the caller saw. In Peek that moment is the look at
-// the lock. A batch that began by then and changed the value after the first read shows in the second read. One that
-// changed it before the first read has ended, or shows in the lock.
+// Where locks are leases Read is Peek, without a lock: a lock would only delay a batch until Read returns. Callers need
+// one instant at which the value was current and no batch was open, because a batch changes the value before it
+// disturbs anything. In Peek that instant is the check of the lock: it shows an open batch, and equal reads before and
+// after it show that the value was current.
 //
 // A damaged value is replaced, which voids every proof.
 func (g *Generation) Read(ctx context.Context) (value string, quiet bool, err error) {
@@ -134,8 +133,8 @@ func (g *Generation) read(ctx context.Context) (value string, quiet bool, err er
 	return string(rec.Value), true, nil
 }
 
-// Peek is Read without any lock, for readers that change nothing: a quiet value was quiet at some moment of the call.
-// A holder that is dead, but not yet known to be, counts as a holder. A damaged value is not quiet.
+// Peek is Read without any lock, for readers that change nothing: a quiet value was quiet at some instant of the call.
+// A dead holder counts until its death is known. A damaged value is not quiet.
 func (g *Generation) Peek(ctx context.Context) (value string, quiet bool, err error) {
 	value, quiet, err = g.peek(ctx)
 	if errors.Is(err, refstore.ErrDamaged) {

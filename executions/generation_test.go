@@ -20,7 +20,7 @@ type generationStore interface {
 	refstore.Locker
 }
 
-// overStores runs a test over the store in memory and the one on disk.
+// overStores runs a test on the memory store and on the file store.
 func overStores(t *testing.T, test func(t *testing.T, s generationStore)) {
 	t.Run("mem", func(t *testing.T) { test(t, mem.New()) })
 	t.Run("fs", func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestGeneration(t *testing.T) {
 	})
 }
 
-// Many batches at once never wait for readers for good, nor lose a change.
+// Concurrent batches are not starved by readers, and lose no change.
 func TestGenerationConcurrently(t *testing.T) {
 	overStores(t, func(t *testing.T, s generationStore) {
 		g := executions.NewGeneration(s, s)
@@ -109,7 +109,7 @@ func TestGenerationConcurrently(t *testing.T) {
 	})
 }
 
-// A batch that waits for its lock gives up with its context.
+// A batch that waits for its lock stops when its context ends.
 func TestGenerationCancelled(t *testing.T) {
 	overStores(t, func(t *testing.T, s generationStore) {
 		g := executions.NewGeneration(s, s)
@@ -129,8 +129,7 @@ func TestGenerationCancelled(t *testing.T) {
 	})
 }
 
-// What Do changes: a first success leaves proofs alone, whatever went wrong before it. A
-// success beside another may not.
+// A first success leaves the generation alone, even after failures. A success beside another one changes it.
 func TestGenerationAndDo(t *testing.T) {
 	l := newLab(t)
 	g := executions.NewGeneration(l.records, l.records)

@@ -2,9 +2,8 @@
 // there is none.
 //
 // An execution is one attempt of one task on given inputs, under (taskHash, inputsHash, executionId). A cache hit is
-// the latest success whose output still exists (seed 003, "Cache Lookup"). Records are append-only: a finished
-// execution never changes, except that an import of the same execution can replace a failure by a success, and that a
-// success can be rejected.
+// the latest success whose output still exists (seed 003, "Cache Lookup"). Records are append-only, with two
+// exceptions: an import of the same execution can replace a failure by a success, and a success can be rejected.
 package executions
 
 import (
@@ -81,9 +80,9 @@ func NewID() (string, error) {
 	return id.String(), nil
 }
 
-// NewIDAfter returns a fresh UUIDv7 that is greater than after, "" for none. If after comes from a clock that is
-// ahead, the new id has its time and counter plus one, and random bits of its own. So a new execution is the latest
-// of its key whatever the clocks say; its record has the time when it began.
+// NewIDAfter returns a fresh UUIDv7 that is greater than after, which may be "". If the clock that made after is ahead,
+// the new id takes the time and counter of after plus one, with fresh random bits. So a new execution is always the
+// latest of its key; its record has the real start time.
 func NewIDAfter(after string) (string, error) {
 	id, err := NewID()
 	if err != nil || id > after {

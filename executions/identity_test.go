@@ -32,7 +32,7 @@ func TestInputsHash(t *testing.T) {
 		want   string
 	}{
 		{"none", nil, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
-		// From executions that the reference recorded: the folder that it chose for these inputs.
+		// The reference chose these folders for these inputs.
 		{"one", []string{"c511eaed6e30129c1e938e26763a987da39139509f34fba7928a7ac9a52fab04"},
 			"ff8d67fa989ee8f9a90eedd929e55ca6b619017c7e5c28023ea2881ff0f7029e"},
 		{"two", []string{"c511eaed6e30129c1e938e26763a987da39139509f34fba7928a7ac9a52fab04", "bd26fd5b278efeaff61346806b06d8512ea704a5d89a4bd7577b19e4b18b7dee"},
@@ -48,7 +48,7 @@ func TestInputsHash(t *testing.T) {
 	}
 }
 
-// Any number of inputs, by the definition: the hex hashes in order, joined by a zero byte.
+// For any number of inputs, the hash is of the hex hashes in order, joined by a zero byte.
 func TestInputsHashDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		inputs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) objectstore.Hash {
@@ -116,7 +116,7 @@ func TestNewIDIncreases(t *testing.T) {
 		wg.Go(func() {
 			var mine string
 			for i := range each {
-				// Every other one under the lock, where the order of making is known.
+				// Half of the ids are made under the lock, where their order is known.
 				if i%2 == 0 {
 					mu.Lock()
 				}

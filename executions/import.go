@@ -18,7 +18,7 @@ type Incoming struct {
 	Status    *record.Status // decoded; it encodes to the bytes that were read
 	Detail    []byte         // detail.beast2 as it is; nil if there is none
 	Rejection []byte         // rejected.beast2 likewise
-	Signature []byte         // signature.beast2 likewise; it is kept as it is, whether or not its key is trusted here
+	Signature []byte         // signature.beast2 likewise, whether or not its key is trusted here
 	// Stdout and Stderr open a log and return its size in bytes; nil if it is empty.
 	Stdout, Stderr func() (io.ReadCloser, int64, error)
 	Provenance     *record.Provenance // its last step describes this import
@@ -60,7 +60,7 @@ func (o Outcome) Word() string {
 // Skipped tells whether nothing was imported.
 func (o Outcome) Skipped() bool { return o > Overwritten }
 
-// Check finds what is wrong with an incoming execution on its own; the error wraps ErrMalformed. It reads no log.
+// Check validates an incoming execution by itself; the error wraps ErrMalformed. It reads no log.
 func (in *Incoming) Check() error {
 	fail := func(format string, args ...any) error {
 		return &RecordError{Key: in.Key, ExecutionID: in.Status.ExecutionID, Err: fmt.Errorf(format, args...)}
@@ -94,7 +94,7 @@ func (in *Incoming) Check() error {
 			return fail("%w", err)
 		}
 		if s.State != record.Success {
-			return fail("it is rejected, and no success")
+			return fail("it is rejected, but it is no success")
 		}
 	}
 	if in.Signature != nil {
@@ -104,14 +104,14 @@ func (in *Incoming) Check() error {
 	}
 	switch {
 	case in.Provenance == nil || len(in.Provenance.Steps) == 0:
-		return fail("nothing says where it comes from")
+		return fail("it has no provenance")
 	case len(in.Provenance.Steps) > record.MaxSteps:
-		return fail("it has come in %d steps, at most %d can be recorded", len(in.Provenance.Steps), record.MaxSteps)
+		return fail("its provenance has %d steps; at most %d can be recorded", len(in.Provenance.Steps), record.MaxSteps)
 	}
 	return nil
 }
 
-// checkSignature finds out whether the signature is that of this execution, whatever its key. Detail is known to be readable.
+// checkSignature checks that the signature is valid for this execution, whatever its key.
 func (in *Incoming) checkSignature() error {
 	s, err := record.DecodeSignature(in.Signature)
 	if err != nil {
@@ -163,12 +163,12 @@ func (c *Curator) look(ctx context.Context, k Key, id string) (onRecord, error) 
 	return here, nil
 }
 
-// running tells whether the record says that it runs.
+// running tells whether the execution is on record as running.
 func (here onRecord) running() bool {
 	return here.there && !here.malformed && here.state == record.Running
 }
 
-// collide is the collision table. A running execution that is dead counts as an error.
+// collide is the collision table. A running execution whose process is dead counts as an error.
 func collide(incoming record.State, here onRecord) Outcome {
 	switch {
 	case incoming == record.Running:
@@ -215,12 +215,12 @@ func (c *Curator) outcome(ctx context.Context, in *Incoming, here *onRecord) (Ou
 	return Overwritten, nil
 }
 
-// Import takes an execution in, by the rules of Outcome. A running one here whose process is dead is closed first.
-// Status, detail and rejection keep their bytes.
+// Import adds an execution, by the rules of Outcome. If it is on record here as running but its process is dead, it is
+// closed first. Status, detail and rejection keep their bytes.
 //
 // Everything that the execution names must be stored and durable, and the caller has the generation open (Begin).
-// Nothing is synced. An interrupted import leaves no execution, or logs without one, or the failure that it was to
-// replace, or nothing in that failure's place. It is repeated as a whole.
+// Nothing is synced. An interrupted import may leave logs without a record, or have removed the failure that it was to
+// replace. It must be repeated as a whole.
 func (c *Curator) Import(ctx context.Context, in *Incoming) (Outcome, error) {
 	if err := in.Check(); err != nil {
 		return 0, err
@@ -287,7 +287,7 @@ func (c *Curator) checkSize(ctx context.Context, in *Incoming) error {
 	}
 	size, err := c.objects.Stat(ctx, h)
 	if err == nil && size != detail.BytesOut {
-		err = fmt.Errorf("%w: it says that its output has %d bytes, and it has %d", ErrMalformed, detail.BytesOut, size)
+		err = fmt.Errorf("%w: its record says that its output has %d bytes, but it has %d", ErrMalformed, detail.BytesOut, size)
 	}
 	return err
 }
@@ -359,7 +359,7 @@ func (c *Curator) importLog(ctx context.Context, key refstore.Key, open func() (
 	if size <= inlineLog {
 		text, err := io.ReadAll(limited)
 		if err == nil {
-			err = announced(size, int64(len(text)))
+			err = checkLength(size, int64(len(text)))
 		}
 		if size == 0 {
 			text = nil
@@ -369,7 +369,7 @@ func (c *Curator) importLog(ctx context.Context, key refstore.Key, open func() (
 	out := bufio.NewWriterSize(&appender{ctx: ctx, records: c.records, key: key}, logPiece)
 	n, err := io.Copy(out, limited)
 	if err == nil {
-		err = announced(size, n)
+		err = checkLength(size, n)
 	}
 	if err == nil {
 		return nil, out.Flush()
@@ -381,12 +381,12 @@ func (c *Curator) importLog(ctx context.Context, key refstore.Key, open func() (
 	return nil, errors.Join(err, undo)
 }
 
-func announced(size, got int64) error {
+func checkLength(size, got int64) error {
 	switch {
 	case got > size:
-		return fmt.Errorf("it is longer than the %d bytes that were announced", size)
+		return fmt.Errorf("it is longer than the declared %d bytes", size)
 	case got < size:
-		return fmt.Errorf("it ends after %d of the %d bytes that were announced", got, size)
+		return fmt.Errorf("it ends after %d of the declared %d bytes", got, size)
 	}
 	return nil
 }

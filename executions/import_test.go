@@ -24,14 +24,14 @@ import (
 	"e3/refstore/mem"
 )
 
-// backend is a store with everything that executions are kept in.
+// backend is a store of records, logs and locks.
 type backend interface {
 	refstore.Store
 	refstore.Streams
 	refstore.Locker
 }
 
-// A library is a curator of executions that no process runs.
+// A library is a curator over a store without an executor.
 type library struct {
 	*executions.Curator
 	records backend
@@ -45,7 +45,7 @@ func newLibrary(records backend) *library {
 	return l
 }
 
-// overLibraries runs a test in memory and on disk.
+// overLibraries runs a test on the memory store and on the file store.
 func overLibraries(t *testing.T, test func(t *testing.T, l *library)) {
 	t.Run("mem", func(t *testing.T) { test(t, newLibrary(mem.New())) })
 	t.Run("fs", func(t *testing.T) {
@@ -68,7 +68,7 @@ func openStore(t *testing.T, dir string) *reffs.Store {
 
 var importKey = executions.NewKey(objectstore.Sum([]byte("task")), []objectstore.Hash{objectstore.Sum([]byte("in"))})
 
-// statusOf is an execution in a state, as it would be on record.
+// statusOf is the recorded status of an execution in a state.
 func statusOf(id string, state record.State, who string) *record.Status {
 	s := &record.Status{
 		State: state, ExecutionID: id, InputHashes: []string{objectstore.Sum([]byte("in")).String()},
@@ -110,12 +110,12 @@ func incoming(id string, state record.State, stdout, stderr string) *executions.
 	return in
 }
 
-// entry is all that is on record of an execution.
+// entry is everything stored of an execution.
 type entry struct {
 	Status, Output, Detail, Rejected, Metadata, Provenance, Stdout, Stderr string
 }
 
-// entry reads an execution as an export does: its bytes.
+// entry reads the stored bytes of an execution, as an export does.
 func (l *library) entry(t *testing.T, id string) *entry {
 	t.Helper()
 	e := &entry{}
@@ -152,7 +152,7 @@ func (l *library) entry(t *testing.T, id string) *entry {
 	return e
 }
 
-// imported is what an incoming execution must look like here.
+// imported is the entry that an import of in must make.
 func imported(in *executions.Incoming, stdout, stderr string) *entry {
 	last := chain.Steps[len(chain.Steps)-1]
 	e := &entry{
@@ -181,7 +181,7 @@ func (l *library) append(t *testing.T, id string, stream executions.Stream, text
 	}
 }
 
-// claimOf is what a running execution holds.
+// claimOf is the claim of a running execution.
 func claimOf(id string) [32]byte { return sha256.Sum256([]byte("e3 claim execution\x00" + id)) }
 
 // claimOfKey is the claim under which a key is executed.
@@ -189,7 +189,7 @@ func claimOfKey(k executions.Key) [32]byte {
 	return sha256.Sum256([]byte("e3 claim key\x00" + k.String()))
 }
 
-// localStates are what an incoming execution may find under its id.
+// localStates are the states in which an import may find its id.
 var localStates = []struct {
 	name string
 	make func(t *testing.T, l *library, id string)
@@ -234,7 +234,7 @@ func ended(state record.State) func(*testing.T, *library, string) {
 	}
 }
 
-// collisions is the table of doc/design.md, "Import", with all that may lie here.
+// collisions is the table of doc/design.md, "Import", for all localStates.
 var collisions = map[string]map[record.State]executions.Outcome{
 	"none": {record.Success: executions.Added, record.Failed: executions.Added, record.Error: executions.Added},
 	"logs of an import that was cut off": {
@@ -254,7 +254,7 @@ var collisions = map[string]map[record.State]executions.Outcome{
 		record.Success: executions.SkippedRunning, record.Failed: executions.SkippedRunning, record.Error: executions.SkippedRunning},
 }
 
-// logSizes are below, at and above what goes with the record, and above what is held at a time.
+// logSizes are below, at and above the limit for logs in the record, and above the buffer's size.
 var logSizes = []int{0, 5, 64 << 10, 64<<10 + 1, 600 << 10}
 
 func TestImportCollisions(t *testing.T) {
@@ -321,7 +321,7 @@ func TestImportCollisions(t *testing.T) {
 	}
 }
 
-// Everything that makes an incoming execution unfit is said before anything is written.
+// An unfit execution is refused before anything is written.
 func TestImportRefuses(t *testing.T) {
 	id := newID(t)
 	for _, test := range []struct {
@@ -344,9 +344,9 @@ func TestImportRefuses(t *testing.T) {
 			in.Status = statusOf(id, record.Failed, "x")
 			in.Rejection = (&record.Rejection{Rejected: true}).Encode()
 		}, "no success"},
-		{"no provenance", func(in *executions.Incoming) { in.Provenance = nil }, "comes from"},
-		{"provenance without steps", func(in *executions.Incoming) { in.Provenance = &record.Provenance{} }, "comes from"},
-		{"too long a way", func(in *executions.Incoming) {
+		{"no provenance", func(in *executions.Incoming) { in.Provenance = nil }, "no provenance"},
+		{"provenance without steps", func(in *executions.Incoming) { in.Provenance = &record.Provenance{} }, "no provenance"},
+		{"too many steps", func(in *executions.Incoming) {
 			in.Provenance = &record.Provenance{Steps: make([]record.Step, record.MaxSteps+1)}
 		}, "1025 steps"},
 	} {
@@ -366,7 +366,7 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
-// A log that is not as announced is an error; no record is written, and no log stays.
+// A log whose length differs from the declared one is an error; no record is written, and no log stays.
 func TestImportBrokenLog(t *testing.T) {
 	broken := errors.New("wrong checksum")
 	for _, size := range logSizes {
@@ -417,11 +417,11 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// flaky fails from its nth change on, as if the process had died there. What fails may have happened or not.
+// flaky fails from its nth change on, as if the process had died. With after, the first failed change has taken effect.
 type flaky struct {
 	*mem.Store
 	left  int
-	after bool // the change that fails has happened
+	after bool // the first failed change has taken effect
 }
 
 var errDied = errors.New("died")
@@ -461,7 +461,7 @@ func (f *flaky) Remove(ctx context.Context, k refstore.Key) error {
 	return f.step(func() error { return f.Store.Remove(ctx, k) })
 }
 
-// Wherever an import is cut off: what is there is what was there, or nothing, or the whole; and it can be repeated.
+// An import that is cut off at any change leaves the old entry, nothing, or the whole new entry, and can be repeated.
 func TestImportCutOff(t *testing.T) {
 	stdout, stderr := strings.Repeat("line\n", 60_000), "short\n"
 	for _, here := range localStates {
@@ -503,7 +503,7 @@ func TestImportCutOff(t *testing.T) {
 	}
 }
 
-// Of many importers, of the same zip or of different ones, each execution is written once and whole.
+// Concurrent importers, of the same zip or of different ones, write each execution once and whole.
 func TestImportConcurrently(t *testing.T) {
 	overLibraries(t, func(t *testing.T, l *library) {
 		other := l
@@ -521,7 +521,7 @@ func TestImportConcurrently(t *testing.T) {
 		for g := range 8 {
 			wg.Go(func() {
 				for i := range ids {
-					text := bytes.Repeat(binary.BigEndian.AppendUint32(nil, uint32(g+1)), (i%3)*50_000) // of each importer its own; a log of zeros would be a torn one
+					text := bytes.Repeat(binary.BigEndian.AppendUint32(nil, uint32(g+1)), (i%3)*50_000) // each importer's differs; a log of zeros would count as torn
 					from := []*library{l, other}[g%2]
 					out, err := from.Import(context.Background(), incoming(ids[i], record.Success, string(text), string(text)))
 					if err != nil {
@@ -551,7 +551,7 @@ func TestImportConcurrently(t *testing.T) {
 	})
 }
 
-// An importer that waits for another gives up with its context.
+// An import that waits for another one stops when its context ends.
 func TestImportCancelled(t *testing.T) {
 	l := newLibrary(mem.New())
 	id := newID(t)
@@ -563,18 +563,18 @@ func TestImportCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	enough := errors.New("enough")
 	time.AfterFunc(10*time.Millisecond, func() { cancel(enough) })
-	// A store that is asked at that moment says that it was cancelled.
+	// A store call that is running then may report context.Canceled.
 	if _, err := l.Import(ctx, incoming(id, record.Success, "", "")); !errors.Is(err, enough) && !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the cause", err)
 	}
 }
 
-// What an outcome says is made of words, and its tables have no holes.
+// Every outcome has a text and a word of its own.
 func TestOutcomeWords(t *testing.T) {
 	seen := map[string]bool{}
 	for o := executions.Added; o <= executions.SkippedUnfinished; o++ {
 		seen[o.String()] = true
-		seen[o.Word()+"()"] = true // "added" is both
+		seen[o.Word()+"()"] = true // "added" is text and word
 	}
 	if len(seen) != 12 || seen["()"] || seen[""] || slices.ContainsFunc([]executions.Outcome{-1, 6}, func(o executions.Outcome) bool { return !strings.HasPrefix(o.String(), "outcome(") }) {
 		t.Errorf("the outcomes are called %v", seen)

@@ -10,10 +10,10 @@ import (
 	"e3/internal/format/record"
 )
 
-// torn tells whether the record here is the incoming execution itself, with the same provenance, and with a log that
-// a loss of power has cut off or zeroed. The record would not show that, so a repeated import reads the log.
+// torn tells whether the record here is the incoming execution with the same provenance, but with a log that a loss of
+// power has cut off or zeroed. Only the log shows that, so a repeated import reads it.
 func (c *Curator) torn(ctx context.Context, in *Incoming, here onRecord) (bool, error) {
-	if here.provenance == nil || here.status == nil || !bytes.Equal(here.status, in.Status.Encode()) || !bytes.Equal(way(here.provenance), way(in.Provenance)) {
+	if here.provenance == nil || here.status == nil || !bytes.Equal(here.status, in.Status.Encode()) || !bytes.Equal(route(here.provenance), route(in.Provenance)) {
 		return false, nil
 	}
 	for _, log := range []struct {
@@ -31,8 +31,8 @@ func (c *Curator) torn(ctx context.Context, in *Incoming, here onRecord) (bool, 
 	return false, nil
 }
 
-// way is the encoded provenance, without what is particular to one import.
-func way(p *record.Provenance) []byte {
+// route is the encoded provenance, without the fields that one import adds.
+func route(p *record.Provenance) []byte {
 	steps := append([]record.Step(nil), p.Steps...)
 	if n := len(steps); n > 0 {
 		last := record.Step{By: steps[n-1].By, Repository: steps[n-1].Repository, At: steps[n-1].At, Version: steps[n-1].Version, Signer: steps[n-1].Signer}
@@ -71,7 +71,7 @@ func (c *Curator) tornLog(ctx context.Context, in *Incoming, stream Stream, open
 			return false, err
 		}
 		if m, err := io.ReadFull(theirs, b[:n]); err != nil {
-			return false, fmt.Errorf("%s: it ends after %d bytes less than were announced: %w", stream, n-m, err)
+			return false, fmt.Errorf("%s: it ends %d bytes before its declared length: %w", stream, n-m, err)
 		}
 		for i := range n {
 			if a[i] == 0 && b[i] != 0 {

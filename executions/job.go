@@ -11,25 +11,25 @@ import (
 	"e3/refstore"
 )
 
-// Remote makes executions elsewhere: it submits a request to workers and waits for the result. A command that fails
-// is a result. If ctx ends because this process lost its lease, the execution goes on.
+// Remote makes executions elsewhere: it submits a request to workers and waits for the result. A failed command is a
+// result, not an error. If ctx ends because this process lost its lease, the execution goes on.
 type Remote interface {
 	Execute(ctx context.Context, key Key, req *Request) (Result, error)
 }
 
-// Working tells whether an unfinished job names this execution as the one being made for it. job is Request.Job.
+// Working tells whether an unfinished job names this execution as the one being made for it. job is Job.Ref.
 type Working func(ctx context.Context, job, executionID string) (bool, error)
 
-// WithJobs returns a store over the same records that asks working about executions made for jobs. One whose process
-// is gone stays alive as long as its job says so, because a worker will finish it or give it up.
+// WithJobs returns a store over the same records that asks working about executions made for jobs. An execution whose
+// process is gone counts as alive while its job names it, because a worker will finish it or give it up.
 func (s *Store) WithJobs(working Working) *Store {
 	with := *s
 	with.working = working
 	return &with
 }
 
-// Job returns the Request.Job of a running execution, "" if it has none. running is false if the execution has ended
-// or does not exist.
+// Job returns the Job.Ref of a running execution, "" if it has none. running is false if the execution has ended or
+// does not exist.
 func (s *Store) Job(ctx context.Context, k Key, id string) (job string, running bool, err error) {
 	rec, err := s.records.Get(ctx, recordKey(k, id), fieldJob)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
@@ -59,9 +59,9 @@ func (s *Store) atWork(ctx context.Context, job, id string) (bool, error) {
 	return works, nil
 }
 
-// unfinished handles the unfinished executions of a key. It closes one whose process is gone, and waits for one that
-// is made for a job. ended tells whether one of these has ended, so that it may be an answer. Others that are alive
-// were forced, and are no answer yet.
+// unfinished handles the unfinished executions of a key. It closes one whose process is gone, and waits for one that is
+// made for a job. ended tells whether one of these has ended, so that it may be an answer. Any other live one was
+// forced and is not waited for.
 func (x *Executor) unfinished(ctx context.Context, key Key, running []string) (ended bool, err error) {
 	for _, id := range running {
 		for pause := newPolling(x.claims); x.working != nil; ended = true {
@@ -116,13 +116,12 @@ func (x *Executor) begin(ctx context.Context, key Key, req *Request, id, greates
 	return res, nil
 }
 
-// Make executes a request under a given id. A job names the id, and its holder calls Make. Make looks nothing up and
-// takes no claim on the key: the process that submitted the job has done both. If other processes have settled the
-// execution meanwhile (Settle), because they presume this one dead, the error wraps refstore.ErrLost and nothing of
-// it counts; Settle tells what counts.
+// Make executes a request under a given id, for the holder of the job that names the id. It looks nothing up and takes
+// no claim on the key, because the submitter of the job has done both. If another process presumes this one dead and
+// has settled the execution (Settle), the error wraps refstore.ErrLost and only the settled result counts.
 //
-// With Request.Identity a command goes on when this process dies, if the runner's commands outlive it, and Adopt
-// finishes it.
+// With Job.Identity, and a runner whose commands outlive it, the command continues after this process dies, and Adopt
+// finishes the execution.
 //
 // If ctx ends with a cause that wraps refstore.ErrLost, the command is stopped and nothing is recorded. Any other end
 // is recorded as cancelled.
@@ -160,12 +159,12 @@ func (x *Executor) beginForced(ctx context.Context, req *Request) (end func(), e
 	}, nil
 }
 
-// distruster is an object store that remembers what it has seen elsewhere, and believes it. What is made anew may
-// have been lost or damaged there.
+// distruster is an object store that remembers which objects it has seen elsewhere. An output that is made anew may
+// have been lost or damaged there since.
 type distruster interface{ Distrust() (end func()) }
 
-// Settle makes an execution an error with this reason and message, unless it has ended, and returns what is on record
-// then. Any later write of the execution's own record conflicts.
+// Settle records an error with this reason and message, unless the execution has ended, and returns the recorded
+// result. Any later write by the execution's own process conflicts.
 func (c *Curator) Settle(ctx context.Context, key Key, inputs []objectstore.Hash, id string, reason Reason, message string) (Result, error) {
 	if _, err := ParseID(id); err != nil {
 		return Result{}, fmt.Errorf("settle an execution: %w", err)
@@ -176,7 +175,7 @@ func (c *Curator) Settle(ctx context.Context, key Key, inputs []objectstore.Hash
 	return c.recorded(ctx, key, id)
 }
 
-// Began returns when the command of an execution began, zero if its record does not tell that it did, or cannot be read.
+// Began is Execution.Began of a recorded execution; zero if the record cannot be read.
 func (s *Store) Began(ctx context.Context, key Key, id string) time.Time {
 	e, err := s.Get(ctx, key, id)
 	if err != nil {
@@ -185,8 +184,7 @@ func (s *Store) Began(ctx context.Context, key Key, id string) time.Time {
 	return e.Began()
 }
 
-// Began is when the command of the execution began. The record of one that never did, or of which no more is known, begins when
-// it ends.
+// Began is when the command began; zero if it did not, or if that is unknown: such a record starts when it ends.
 func (e *Execution) Began() time.Time {
 	if e.State == record.Error && !e.StartedAt.Before(e.CompletedAt) {
 		return time.Time{}

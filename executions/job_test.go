@@ -19,7 +19,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// remote makes executions in the place of a queue.
+// remote makes executions in place of a queue.
 type remote func(ctx context.Context, key executions.Key, req *executions.Request) (executions.Result, error)
 
 func (r remote) Execute(ctx context.Context, key executions.Key, req *executions.Request) (executions.Result, error) {
@@ -28,14 +28,14 @@ func (r remote) Execute(ctx context.Context, key executions.Key, req *executions
 
 func by(r remote) func(*executions.Options) { return func(o *executions.Options) { o.Remote = r } }
 
-func nobody(t *testing.T) commands {
+func runsNothing(t *testing.T) commands {
 	return func(context.Context, runner.Spec) (runner.Result, error) {
 		t.Error("a command ran here")
 		return runner.Result{}, errors.New("nothing runs here")
 	}
 }
 
-// jobs are what a queue says of them. Each names one execution.
+// jobs is a queue's answers about its jobs. Each job names one execution.
 type jobs struct {
 	mu    sync.Mutex
 	named map[string]string // execution by job that is not finished
@@ -59,7 +59,7 @@ func (j *jobs) working(ctx context.Context, job, id string) (bool, error) {
 	return j.fault == nil && j.named[job] == id, errors.Join(j.fault, ctx.Err())
 }
 
-// wait waits until an earlier request asks again.
+// wait waits until the jobs are asked for again.
 func (j *jobs) wait(t *testing.T) {
 	t.Helper()
 	j.mu.Lock()
@@ -89,7 +89,7 @@ func (s *site) running(t *testing.T, req *executions.Request, id, job string) {
 	}
 }
 
-// end swaps an execution for one that has ended.
+// end replaces an execution's record by that of its end.
 func (s *site) end(t *testing.T, req *executions.Request, st *record.Status) {
 	t.Helper()
 	k := refstore.Key{Partition: "EXECUTION/" + keyOf(req).String(), Sort: st.ExecutionID}
@@ -113,7 +113,7 @@ func (s *site) field(t *testing.T, req *executions.Request, id, name string) str
 	return string(text)
 }
 
-// What is made elsewhere is asked for under the claim of its key, once, and what comes of it is the answer.
+// A remote execution is requested once, under the claim of its key, and its result is the answer.
 func TestRemote(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -131,7 +131,7 @@ func TestRemote(t *testing.T) {
 			req.Force = test.force
 			var m *machine
 			synced := 0
-			m = s.machine(t, "one", nobody(t), by(func(_ context.Context, key executions.Key, got *executions.Request) (executions.Result, error) {
+			m = s.machine(t, "one", runsNothing(t), by(func(_ context.Context, key executions.Key, got *executions.Request) (executions.Result, error) {
 				if key != keyOf(req) || got.Task != req.Task || got.Name != req.Name || got.RunID != req.RunID || got.Force != req.Force || got.After != "" {
 					t.Errorf("asked for %v, %+v", key, got)
 				}
@@ -153,13 +153,13 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// A known answer needs no worker, and a rerun that is compared runs where it is compared.
+// A known answer needs no worker, and a rerun for comparison runs locally.
 func TestNotRemote(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
 	m := s.machine(t, "one", writes("x"), by(func(context.Context, executions.Key, *executions.Request) (executions.Result, error) {
 		t.Error("asked elsewhere")
-		return executions.Result{}, errors.New("nobody is there")
+		return executions.Result{}, errors.New("no worker is there")
 	}))
 	first, err := m.Make(t.Context(), req, newID(t))
 	if err != nil || first.State != record.Success {
@@ -174,7 +174,8 @@ func TestNotRemote(t *testing.T) {
 	}
 }
 
-// A machine that waits for a job and loses its lease learns of it; the process that takes over has nothing to fence.
+// A machine that loses its lease while it waits for a job returns that error. The process that takes over has nothing
+// to fence.
 func TestRemoteLosesLease(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
@@ -200,7 +201,7 @@ func TestRemoteLosesLease(t *testing.T) {
 	}
 }
 
-// An execution that runs for a job whose run is gone is waited for by every request for its key, wherever that executes.
+// Every request for a key waits for its execution that runs for a job, even if the job's run is gone.
 func TestWaitsForAnothersJob(t *testing.T) {
 	out := objectstore.Sum([]byte("x"))
 	ends := []struct {
@@ -228,7 +229,7 @@ func TestWaitsForAnothersJob(t *testing.T) {
 				fresh := executions.Result{ExecutionID: "new", State: record.Success}
 				m := s.machine(t, "one", writes("x"), q.wired)
 				if where == "elsewhere" {
-					m = s.machine(t, "one", nobody(t), q.wired, by(func(context.Context, executions.Key, *executions.Request) (executions.Result, error) {
+					m = s.machine(t, "one", runsNothing(t), q.wired, by(func(context.Context, executions.Key, *executions.Request) (executions.Result, error) {
 						return fresh, nil
 					}))
 				}
@@ -255,7 +256,8 @@ func TestWaitsForAnothersJob(t *testing.T) {
 	}
 }
 
-// One whose job is over, or names another execution by now, is dead; and one that waits can be told to stop.
+// An execution whose job has ended, or names another execution, is dead. A request that waits for a job can be
+// cancelled.
 func TestJobThatEndedLeavesItsExecution(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
@@ -270,7 +272,7 @@ func TestJobThatEndedLeavesItsExecution(t *testing.T) {
 	q.wait(t)
 	cancel(enough)
 	if o := <-done; !errors.Is(o.err, enough) && !errors.Is(o.err, context.Canceled) {
-		t.Errorf("told to stop: %+v, %v", o.res, o.err)
+		t.Errorf("cancelled: %+v, %v", o.res, o.err)
 	}
 	done = m.begin(t.Context(), req)
 	q.set(aJob, newID(t))
@@ -284,19 +286,19 @@ func TestJobThatEndedLeavesItsExecution(t *testing.T) {
 	}
 }
 
-// A fault of the queue says nothing of an execution: nothing is closed, and the request gets the error.
+// If the queue cannot be read, no execution is closed, and the request gets the error.
 func TestJobThatCannotBeAskedFor(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
 	id := newID(t)
 	s.running(t, req, id, aJob)
 	q := jobs{fault: errors.New("throttled")}
-	m := s.machine(t, "one", nobody(t), q.wired)
+	m := s.machine(t, "one", runsNothing(t), q.wired)
 	if res, err := m.Do(t.Context(), req); !errors.Is(err, q.fault) {
 		t.Errorf("got %+v, %v", res, err)
 	}
-	if buried, err := m.CloseIfDead(t.Context(), keyOf(req), id); buried || !errors.Is(err, q.fault) {
-		t.Errorf("buried %v, %v", buried, err)
+	if closed, err := m.CloseIfDead(t.Context(), keyOf(req), id); closed || !errors.Is(err, q.fault) {
+		t.Errorf("closed %v, %v", closed, err)
 	}
 	if alive, err := m.Alive(t.Context(), keyOf(req), id); !errors.Is(err, q.fault) {
 		t.Errorf("alive %v, %v", alive, err)
@@ -311,14 +313,14 @@ func TestJobKeepsAlive(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		job   string // of the record
-		named bool   // the job is not finished and names the execution
+		named bool   // the unfinished job names the execution
 		wired bool
 		alive bool
 	}{
 		{"a job that is not finished", aJob, true, true, true},
 		{"a job that is over", aJob, false, true, false},
 		{"no job", "", true, true, false},
-		{"nobody to ask", aJob, true, false, false},
+		{"no Working function", aJob, true, false, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			records := mem.New()
@@ -351,9 +353,9 @@ func TestJobKeepsAlive(t *testing.T) {
 			if out, err := c.Decide(t.Context(), in); out == executions.SkippedRunning != test.alive || err != nil {
 				t.Errorf("an import would be: %v, %v, want %v", out, err, want)
 			}
-			buried, err := c.CloseIfDead(t.Context(), importKey, id)
-			if buried == test.alive || err != nil {
-				t.Errorf("buried: %v, %v", buried, err)
+			closed, err := c.CloseIfDead(t.Context(), importKey, id)
+			if closed == test.alive || err != nil {
+				t.Errorf("closed: %v, %v", closed, err)
 			}
 			if out, err := c.Import(t.Context(), in); out != want || err != nil {
 				t.Errorf("imported: %v, %v, want %v", out, err, want)
@@ -366,7 +368,7 @@ func TestJobKeepsAlive(t *testing.T) {
 	}
 }
 
-// How a job's attempt is recorded: by its worker, under the id that the job names, and with the job while it runs.
+// A worker records a job's attempt under the id that the job names, and with the job's name while it runs.
 func TestMake(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -408,7 +410,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// A command that is stopped because its worker has lost the job leaves nothing that counts.
+// A command that is stopped because its worker has lost the job leaves no record.
 func TestMakeStopped(t *testing.T) {
 	for name, as := range map[string]func(commands) commands{"short": func(c commands) commands { return c }, "announced": announced} {
 		for _, cause := range []error{refstore.ErrLost, errors.New("drained")} {
@@ -443,8 +445,8 @@ func TestMakeStopped(t *testing.T) {
 	}
 }
 
-// Wherever the first holder of a job is held up while the next one settles its execution and makes another: one of the two is the
-// job's answer, both agree which, and the other is an error.
+// The first holder of a job may be held up at any call while the next one settles its execution and makes another. Then
+// one of the two executions is the job's answer, both holders agree which, and the other is an error.
 func TestTwoHoldersOfAJob(t *testing.T) {
 	for name, as := range map[string]func(commands) commands{"short": func(c commands) commands { return c }, "announced": announced} {
 		for _, after := range []bool{false, true} {
@@ -472,20 +474,20 @@ func TestTwoHoldersOfAJob(t *testing.T) {
 					}
 					at := one.gate.list()[n-1]
 					two := s.machine(t, "two", as(writes("of two")))
-					stands, err := two.Settle(t.Context(), keyOf(req), req.Inputs, ids[0], executions.ReasonLost, "the worker is gone")
+					settled, err := two.Settle(t.Context(), keyOf(req), req.Inputs, ids[0], executions.ReasonLost, "the worker is gone")
 					if err != nil {
 						t.Fatal(err)
 					}
 					answer := ids[0]
 					switch {
-					case stands.State == record.Success && stands.ExecutionID == ids[0] && !stands.Output.IsZero() && stands.Size == 6:
-					case stands.State == record.Error && stands.Reason == executions.ReasonLost && stands.Message == "the worker is gone":
+					case settled.State == record.Success && settled.ExecutionID == ids[0] && !settled.Output.IsZero() && settled.Size == 6:
+					case settled.State == record.Error && settled.Reason == executions.ReasonLost && settled.Message == "the worker is gone":
 						answer = ids[1]
 						if res, err := two.Make(t.Context(), req, ids[1]); err != nil || res.State != record.Success {
 							t.Fatalf("the second made %+v, %v", res, err)
 						}
 					default:
-						t.Fatalf("held up at %q: it stands as %+v", at, stands)
+						t.Fatalf("held up at %q: it is settled as %+v", at, settled)
 					}
 					close(one.gate.resume)
 					first = <-done
@@ -497,8 +499,8 @@ func TestTwoHoldersOfAJob(t *testing.T) {
 					}
 					if answer == ids[1] {
 						again, err := one.Settle(t.Context(), keyOf(req), req.Inputs, ids[0], executions.ReasonCancelled, "once more")
-						if err != nil || again != stands {
-							t.Errorf("settled again it stands as %+v, %v, want %+v", again, err, stands)
+						if err != nil || again != settled {
+							t.Errorf("settled again it is %+v, %v, want %+v", again, err, settled)
 						}
 					}
 				}
@@ -507,7 +509,7 @@ func TestTwoHoldersOfAJob(t *testing.T) {
 	}
 }
 
-// Settling leaves what has ended, and says how.
+// Settle leaves an execution that has ended unchanged, and returns its result.
 func TestSettle(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
@@ -518,7 +520,7 @@ func TestSettle(t *testing.T) {
 	m := s.machine(t, "one", nil)
 	for _, test := range []struct {
 		name   string
-		st     *record.Status // on record, if it is not torn or absent
+		st     *record.Status // on record, unless torn or absent
 		torn   bool
 		want   executions.Result // but for its id
 		reason string            // beside the record
@@ -559,14 +561,14 @@ func TestSettle(t *testing.T) {
 			want := test.want
 			want.ExecutionID = id
 			if test.torn {
-				want.Message = got.Message // in the decoder's words
+				want.Message = got.Message // the decoder's error
 			}
 			if test.want.Duration == 0 {
 				got.Duration = 0
 			}
 			got.EndedAt = time.Time{}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("it stands (-want +got):\n%s", diff)
+				t.Errorf("the result (-want +got):\n%s", diff)
 			}
 			if e, err := m.Get(t.Context(), keyOf(req), id); err == nil && test.reason != "" && (e.Detail == nil || e.Detail.Reason != test.reason) {
 				t.Errorf("beside the record is %+v, want the reason %q", e.Detail, test.reason)
@@ -578,7 +580,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// A success that its worker recorded beside another, without coming to void the proofs of that one, does so when it is settled.
+// If a worker recorded a second success of a key but died before it voided proofs of the first, Settle voids them.
 func TestSettledSuccessVoidsProofs(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)
@@ -598,7 +600,7 @@ func TestSettledSuccessVoidsProofs(t *testing.T) {
 	}
 }
 
-// What the end of a job's command means.
+// The reason that is recorded for each end of a job's command.
 func TestReasonsOfJobs(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -606,7 +608,7 @@ func TestReasonsOfJobs(t *testing.T) {
 		err    error
 		policy *record.Policy
 		want   executions.Result // State, Reason, ExitCode and part of Message
-		local  executions.Reason // of a command that has no job, where it is another
+		local  executions.Reason // of a command without a job, if it differs
 	}{
 		{"memory used up", runner.Result{OOM: true, Signal: 9, ExitCode: -1, PeakRSS: 3 << 30}, nil, nil,
 			executions.Result{State: record.Error, Reason: executions.ReasonOOM, Message: "memory was used up (the largest process had 3.0 GiB)"}, ""},
@@ -617,7 +619,7 @@ func TestReasonsOfJobs(t *testing.T) {
 		{"suspended", runner.Result{ExitCode: 75}, nil, &record.Policy{Suspend: 75}, executions.Result{State: record.Failed, Reason: executions.ReasonSuspended, ExitCode: 75}, ""},
 		{"another code", runner.Result{ExitCode: 76}, nil, &record.Policy{Suspend: 75}, executions.Result{State: record.Failed, ExitCode: 76}, ""},
 		{"no code to suspend with", runner.Result{ExitCode: 76}, nil, &record.Policy{}, executions.Result{State: record.Failed, ExitCode: 76}, ""},
-		{"nobody extended it", runner.Result{Cancelled: true}, runner.ErrExpired, nil,
+		{"lease expired", runner.Result{Cancelled: true}, runner.ErrExpired, nil,
 			executions.Result{State: record.Error, Reason: executions.ReasonLost, Message: "without word from their owner"}, ""},
 		{"the supervisor was killed", runner.Result{}, runner.ErrSupervisorLost, nil,
 			executions.Result{State: record.Error, Reason: executions.ReasonLost, Message: "supervisor"}, executions.ReasonSignal},
@@ -647,7 +649,7 @@ func TestReasonsOfJobs(t *testing.T) {
 	}
 }
 
-// durables is a store that says when something is synced.
+// durables is a store that records its syncs as calls.
 type durables struct {
 	gatedRecords
 }
@@ -656,9 +658,10 @@ func (d durables) PutSync(ctx context.Context, r refstore.Record) (refstore.Vers
 	return gated(d.g, "put synced "+kind(r.Key), func() (refstore.Version, error) { return d.Store.Put(ctx, r) })
 }
 
-func (d durables) Sync(context.Context) error { return errors.New("is not asked") }
+func (d durables) Sync(context.Context) error { return errors.New("must not be called") }
 
-// What is made for a run on another host is durable before it is on record; the run's own syncfs covers the rest.
+// An execution for a run on another host is durable before it is on record. For the same host the run's own syncfs
+// suffices.
 func TestDurableElsewhere(t *testing.T) {
 	for _, test := range []struct {
 		name, host string

@@ -12,7 +12,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// idAt is an id that a clock draws at a time.
+// idAt is an id made at a time.
 func idAt(t *testing.T, at time.Time) string {
 	t.Helper()
 	id := uuid.MustParse(newID(t))
@@ -22,8 +22,8 @@ func idAt(t *testing.T, at time.Time) string {
 	return id.String()
 }
 
-// An execution that was forced is the latest of its key, also where a clock that was ahead has drawn an id before it: otherwise
-// the older one would go on answering.
+// A forced execution is the latest of its key even if the clock of an earlier one was ahead. Otherwise the earlier one
+// would still answer.
 func TestForcedIsTheLatest(t *testing.T) {
 	for _, ahead := range []time.Duration{-time.Hour, 0, time.Hour, 20 * time.Hour, 100 * 365 * 24 * time.Hour} {
 		l := newLab(t)
@@ -53,7 +53,7 @@ func TestForcedIsTheLatest(t *testing.T) {
 	}
 }
 
-// So is one that was not forced, beside executions that are no answer.
+// The same holds for an execution that was not forced, beside executions that are no answer.
 func TestNewIsTheLatest(t *testing.T) {
 	l := newLab(t)
 	req := l.request(script("echo new >out"))
@@ -66,7 +66,7 @@ func TestNewIsTheLatest(t *testing.T) {
 	}
 }
 
-// After any id comes another one, which no two callers draw alike.
+// Every id but the last has a greater one, and no two callers get the same.
 func TestIDsAfter(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var raw uuid.UUID

@@ -17,7 +17,7 @@ import (
 	"e3/refstore/lease"
 )
 
-// beats is a lease's connection to a store, which can be cut.
+// beats is a lease's connection to its store, which can be cut.
 type beats struct {
 	refstore.Store
 	cut atomic.Bool
@@ -48,33 +48,33 @@ func (b *beats) Delete(ctx context.Context, k refstore.Key, v refstore.Version) 
 
 const ttl = 15 * time.Second
 
-// lessor is a machine with real leases.
-type lessor struct {
+// leasedMachine is a machine with real leases.
+type leasedMachine struct {
 	*executions.Executor
 	beats *beats
 	gate  *gate
 }
 
-func (s *site) lessor(t *testing.T, c commands) *lessor {
+func (s *site) leasedMachine(t *testing.T, c commands) *leasedMachine {
 	t.Helper()
 	start := time.Now()
-	l := &lessor{beats: &beats{Store: s.records}, gate: &gate{stopped: make(chan struct{}), resume: make(chan struct{})}}
+	l := &leasedMachine{beats: &beats{Store: s.records}, gate: &gate{stopped: make(chan struct{}), resume: make(chan struct{})}}
 	leases := lease.New(l.beats, lease.Options{
 		TTL: ttl, Elapsed: func() time.Duration { return time.Since(start) },
 		Alive: func(process.ID) (alive, known bool) { return false, false },
 	})
-	t.Cleanup(func() { leases.Close() }) // one that was cut off says so
+	t.Cleanup(func() { leases.Close() }) // fails if it was cut off
 	l.Executor = executions.NewExecutor(executions.NewStore(gatedRecords{s.records, l.gate}, s.objects), s.objects, leases, c, executions.Options{
 		Path: "/bin", Now: time.Now, Scratch: scratch(t), Getenv: func(string) (string, bool) { return "", false },
 	})
 	return l
 }
 
-func (l *lessor) begin(ctx context.Context, req *executions.Request) chan outcome {
+func (l *leasedMachine) begin(ctx context.Context, req *executions.Request) chan outcome {
 	return (&machine{Executor: l.Executor}).begin(ctx, req)
 }
 
-// A machine that is cut off stops its command within its lease, and another takes over after one.
+// A machine that is cut off stops its command before its lease expires, and another takes over afterwards.
 func TestCutOffMachine(t *testing.T) {
 	for _, life := range []string{"not on record", "announced"} {
 		t.Run(life, func(t *testing.T) {
@@ -91,11 +91,11 @@ func TestCutOffMachine(t *testing.T) {
 				if life == "announced" {
 					command = announced(command)
 				}
-				one := s.lessor(t, command)
+				one := s.leasedMachine(t, command)
 				done := one.begin(t.Context(), req)
 				synctest.Wait()
 				one.beats.cut.Store(true)
-				res, err := s.lessor(t, writes("x")).Do(t.Context(), req)
+				res, err := s.leasedMachine(t, writes("x")).Do(t.Context(), req)
 				if err != nil || res.State != record.Success {
 					t.Fatalf("the other got %+v, %v", res, err)
 				}
@@ -114,7 +114,7 @@ func TestCutOffMachine(t *testing.T) {
 	}
 }
 
-// What a machine has sent arrives after its lease, and after that of a successor that was interrupted as well.
+// A machine's record arrives after its lease has expired, and also after the lease of a successor that was interrupted.
 func TestLateRecord(t *testing.T) {
 	for _, life := range []struct {
 		name string
@@ -127,9 +127,9 @@ func TestLateRecord(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSite(t)
 				req := s.request(t)
-				late := func(holdUp string) (*lessor, chan outcome) {
-					l := s.lessor(t, life.as(writes(holdUp)))
-					l.gate.stopAt = slices.Index(callsOfLessor(t, life.as), holdUp) + 1
+				late := func(holdUp string) (*leasedMachine, chan outcome) {
+					l := s.leasedMachine(t, life.as(writes(holdUp)))
+					l.gate.stopAt = slices.Index(callsOfLeased(t, life.as), holdUp) + 1
 					done := l.begin(t.Context(), req)
 					select {
 					case <-l.gate.stopped:
@@ -140,12 +140,12 @@ func TestLateRecord(t *testing.T) {
 					return l, done
 				}
 				one, first := late("put EXECUTION success")
-				two := s.lessor(t, life.as(writes("y")))
-				two.gate.stopAt = 2 // the look at what the first was making
+				two := s.leasedMachine(t, life.as(writes("y")))
+				two.gate.stopAt = 2 // the read of the first one's execution
 				second := two.begin(t.Context(), req)
 				<-two.gate.stopped
 				two.beats.cut.Store(true)
-				res, err := s.lessor(t, life.as(writes("z"))).Do(t.Context(), req)
+				res, err := s.leasedMachine(t, life.as(writes("z"))).Do(t.Context(), req)
 				if err != nil || res.State != record.Success {
 					t.Fatalf("the third got %+v, %v", res, err)
 				}
@@ -163,18 +163,18 @@ func TestLateRecord(t *testing.T) {
 	}
 }
 
-// callsOfLessor are the calls of an undisturbed machine.
-func callsOfLessor(t *testing.T, as func(commands) commands) []string {
+// callsOfLeased are the calls of an undisturbed machine.
+func callsOfLeased(t *testing.T, as func(commands) commands) []string {
 	t.Helper()
 	s := newSite(t)
-	l := s.lessor(t, as(writes("x")))
+	l := s.leasedMachine(t, as(writes("x")))
 	if res, err := l.Do(t.Context(), s.request(t)); err != nil || res.State != record.Success {
 		t.Fatalf("got %+v, %v", res, err)
 	}
 	return l.gate.list()
 }
 
-// A batch of a machine that was cut off does not stand in the way for good, and what it still does shows.
+// The batch of a machine that was cut off does not block others for ever, and its late writes change the generation.
 func TestGenerationOverLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -204,7 +204,7 @@ func TestGenerationOverLeases(t *testing.T) {
 			if time.Since(start) > 20*ttl {
 				t.Fatal("the lost batch is still open")
 			}
-			if !quiet { // another process that begins one marks the dead
+			if !quiet { // the next batch marks the holder dead
 				begin(t, theirs)()
 			}
 		}
@@ -215,21 +215,21 @@ func TestGenerationOverLeases(t *testing.T) {
 	})
 }
 
-// A tenant is a machine whose locks are the kernel's, and whose objects stay only as long as it renews a session.
-type tenant struct {
+// A sessionLocker has the kernel's locks, and a session that must be renewed to keep objects.
+type sessionLocker struct {
 	refstore.Locker
 	lost chan struct{}
 }
 
-func (t tenant) Lost() <-chan struct{} { return t.lost }
+func (t sessionLocker) Lost() <-chan struct{} { return t.lost }
 
-func (t tenant) Held() error { return heldUntil(t.lost) }
+func (t sessionLocker) Held() error { return heldUntil(t.lost) }
 
-// What a machine makes that has lost its session would be of no use: its command ends, though its claim stands.
+// A machine that has lost its session cannot keep outputs, so its command ends although its claim is still held.
 func TestLostBesideLocksOfKernel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
-		me := tenant{s.records, make(chan struct{})}
+		me := sessionLocker{s.records, make(chan struct{})}
 		began := make(chan struct{})
 		command := commands(func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
 			close(began)

@@ -10,8 +10,8 @@ import (
 	"e3/refstore"
 )
 
-// finder is a store of records with an index of executions by id. Where each read is a request, a small question must
-// not search all keys.
+// finder is a store of records with an index of executions by id. Where each read is a request, the index spares a
+// search of all keys.
 type finder interface {
 	// FindExecutions yields the keys of records, some of which may be gone or not there yet. prefix is in lower case.
 	FindExecutions(ctx context.Context, prefix string) iter.Seq2[refstore.Key, error]
@@ -97,8 +97,8 @@ func (s *Store) locateAnywhere(ctx context.Context, prefix string) (*Execution, 
 	return found, nil
 }
 
-// LocateAll yields those of some executions that are in the repository, in no order. Without a finder it reads all
-// executions. One that cannot be read comes with its RecordError, as in All.
+// LocateAll yields the executions with these ids that exist, in no order. Without a finder it reads all executions. An
+// unreadable one comes with its RecordError, as in All.
 func (s *Store) LocateAll(ctx context.Context, ids []string) iter.Seq2[*Execution, error] {
 	if f, ok := s.records.(finder); ok {
 		each := func(yield func(string, error) bool) {

@@ -10,8 +10,8 @@ import (
 	"e3/refstore"
 )
 
-// A log is the stream of its name or, without one, a field of its execution's record: the output of a short command
-// is written with the record. Where records and streams are files, both are the same file.
+// A log is a stream or, for a short command, a field of its execution's record. Where records and streams are files,
+// both are the same file.
 
 // shortLogs is a store of streams that also finds a log in its execution's record.
 type shortLogs interface{ ShortLogs() bool }
@@ -26,8 +26,8 @@ func (s *Store) OpenLog(ctx context.Context, k Key, id string, stream Stream, of
 	return io.NopCloser(bytes.NewReader(text[min(offset, int64(len(text))):])), err
 }
 
-// FollowLog reads a log from its beginning and waits for more, until it is sealed, closed, or ctx ends. It waits for a log
-// that does not exist yet.
+// FollowLog reads a log from its beginning and waits for more, until the log is sealed, the reader closed, or ctx ends.
+// It also waits for a log that does not exist yet.
 func (s *Store) FollowLog(ctx context.Context, k Key, id string, stream Stream) (io.ReadCloser, error) {
 	return s.records.Follow(ctx, logKey(k, id, stream), 0)
 }

@@ -19,22 +19,22 @@ var ErrLogDamaged = errors.New("the log is damaged: it is not what the command h
 // LogNotice is what a repair appends to a damaged log.
 const LogNotice = "\n[e3: this log was damaged: it is not what the command has printed]\n"
 
-// logsOf returns the sums of the logs of an execution that ends, whether they are fields of its record or streams.
-func (a *attempt) logsOf(ctx context.Context, fields []refstore.Field) record.Logs {
+// logSums returns the sums of an execution's complete logs, whether they are fields of its record or streams.
+func (a *attempt) logSums(ctx context.Context, fields []refstore.Field) record.Logs {
 	sums := record.Logs{Known: true}
 	for _, l := range []struct {
 		stream Stream
 		sum    *record.LogSum
 	}{{Stdout, &sums.Stdout}, {Stderr, &sums.Stderr}} {
 		var err error
-		if *l.sum, err = a.logOf(ctx, l.stream, fields); err != nil {
+		if *l.sum, err = a.logSum(ctx, l.stream, fields); err != nil {
 			return record.Logs{} // the error shows when the log is read
 		}
 	}
 	return sums
 }
 
-func (a *attempt) logOf(ctx context.Context, stream Stream, fields []refstore.Field) (record.LogSum, error) {
+func (a *attempt) logSum(ctx context.Context, stream Stream, fields []refstore.Field) (record.LogSum, error) {
 	switch {
 	case fields != nil || a.pump == nil && !a.announced:
 		text, _ := refstore.Record{Fields: fields}.Field(string(stream))
@@ -62,7 +62,7 @@ func (s *Store) CheckedLog(ctx context.Context, e *Execution, stream Stream) (io
 	return CheckLog(in, e.Detail, e.ExecutionID, stream), nil
 }
 
-// CheckLog is CheckedLog of a log that was opened at its beginning.
+// CheckLog is CheckedLog for a log that was opened at its beginning.
 func CheckLog(in io.ReadCloser, detail *record.Detail, id string, stream Stream) io.ReadCloser {
 	if !detail.Logs.Known {
 		return in
@@ -96,7 +96,7 @@ func (l *checkedLog) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// MendLogs rewrites the damaged logs of an execution that has ended, as what can be read of them and [LogNotice].
+// MendLogs rewrites the damaged logs of an execution that has ended: their readable part, then [LogNotice].
 func (c *Curator) MendLogs(ctx context.Context, e *Execution) error {
 	rec, err := c.records.Get(ctx, recordKey(e.Key, e.ExecutionID), fieldDetail)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *Curator) MendLogs(ctx context.Context, e *Execution) error {
 // maxMendedLog bounds the part of a damaged log that is kept.
 const maxMendedLog = 64 << 20
 
-// readable returns what can be read of a log, and the error that it ends with.
+// readable returns the readable part of a log, and the error that it ends with.
 func (c *Curator) readable(ctx context.Context, e *Execution, stream Stream) ([]byte, error) {
 	in, err := c.CheckedLog(ctx, e, stream)
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *Curator) readable(ctx context.Context, e *Execution, stream Stream) ([]
 // replaceLog replaces a log by a text. A stream takes precedence over a log in the record.
 func (c *Curator) replaceLog(ctx context.Context, e *Execution, stream Stream, text []byte) error {
 	key := logKey(e.Key, e.ExecutionID, stream)
-	_, err := c.records.Size(ctx, key) // what is not a log stays
+	_, err := c.records.Size(ctx, key) // remove only a log
 	if err == nil {
 		err = c.records.Remove(ctx, key)
 	}

@@ -13,7 +13,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// readLog reads a log as people do.
+// readLog reads a checked log.
 func readLog(t *testing.T, l *lab, e *executions.Execution, s executions.Stream) (string, error) {
 	t.Helper()
 	in, err := l.CheckedLog(t.Context(), e, s)
@@ -25,9 +25,9 @@ func readLog(t *testing.T, l *lab, e *executions.Execution, s executions.Stream)
 	return string(text), err
 }
 
-// TestDamagedLogIsTold changes, cuts and removes logs of short and of long commands: every reader gets an error, and a
-// repair keeps what can be read with a line that says so.
-func TestDamagedLogIsTold(t *testing.T) {
+// After a log was changed, cut or removed, every reader gets an error, and a repair keeps the readable part with a
+// notice.
+func TestDamagedLogIsReported(t *testing.T) {
 	for name, run := range map[string]string{
 		"short": "echo one; echo two >&2; echo > out",
 		"long":  "echo one; echo two >&2; echo > out; sleep 0.3; echo more",
@@ -92,7 +92,7 @@ func mended(t *testing.T, l *lab, e *executions.Execution, left string) {
 	}
 }
 
-// TestLogsOfOlderExecutions: without sums nothing is missed.
+// Logs without recorded sums, of older executions, are read unchecked.
 func TestLogsOfOlderExecutions(t *testing.T) {
 	detail := &record.Detail{}
 	in := executions.CheckLog(io.NopCloser(strings.NewReader("anything")), detail, "id", executions.Stdout)

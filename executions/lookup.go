@@ -24,7 +24,7 @@ type Hit struct {
 type Passed struct {
 	ExecutionID string
 	Reason      string
-	Untrusted   bool // it lacks nothing but the signature of a trusted key (Demand)
+	Untrusted   bool // the reason is the lack of a trusted signature (Demand)
 }
 
 // Answer is what Lookup found: a hit, or the reason why each execution of the key was passed over. Running lists
@@ -40,10 +40,10 @@ type Answer struct {
 	failed        bool   // Latest is a failure that counts (Demand)
 }
 
-// Lookup descends from the latest execution of the key to the first success that is not rejected and whose output
-// exists; of a directory, everything below it. Where the repository demands signatures (Requiring), it must have one by a trusted key, which
-// costs no request of its own. A later failure never hides an earlier success. Records that cannot be
-// decoded and missing objects are reasons for a miss; a store that cannot be read is an error.
+// Lookup finds the latest success of the key that is not rejected and whose output is complete, with everything below a
+// directory. Where the repository demands signatures (Requiring), a trusted key must have signed it; the check costs no
+// request. A later failure never hides an earlier success. Records that cannot be decoded and missing objects are
+// reasons for a miss; a store that cannot be read is an error.
 //
 // On an object store that presumes (Presumes) the output is taken to exist, with the recorded size.
 func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
@@ -115,7 +115,7 @@ func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
 			continue
 		}
 		size, err := s.whole(ctx, e, h)
-		if gone := (*lostError)(nil); errors.As(err, &gone) {
+		if gone := (*missingError)(nil); errors.As(err, &gone) {
 			pass("%v", gone)
 			a.passedSuccess = true
 			continue
@@ -142,7 +142,8 @@ func (s *Store) greatest(ctx context.Context, k Key) (string, error) {
 	return "", nil
 }
 
-// Without removes a hit whose id is not greater than id: that execution's output is lost, which a lookup may not see.
+// Without drops the hit if it is execution id, whose output is lost, or an earlier one. A lookup may not notice the
+// loss.
 func (a Answer) Without(id string) Answer {
 	if id == "" || a.Hit == nil || a.Hit.ExecutionID > id {
 		return a
@@ -160,7 +161,7 @@ func (s *Store) outputSize(ctx context.Context, e *Execution, h objectstore.Hash
 	return s.objects.Stat(ctx, h)
 }
 
-// day formats a date for messages that carry no present time.
+// day formats a date for messages that do not give an age.
 func day(t time.Time) string { return t.UTC().Format("2006-01-02") }
 
 // because appends a reason to a sentence if there is one.

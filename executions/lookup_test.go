@@ -33,7 +33,7 @@ func (m *memory) Stat(ctx context.Context, h objectstore.Hash) (int64, error) {
 	return int64(len(data)), err
 }
 
-// shelf is a key with executions that were written by hand.
+// shelf is a key whose records the test writes.
 type shelf struct {
 	*executions.Store
 	records *mem.Store
@@ -48,11 +48,11 @@ func newShelf() *shelf {
 	return s
 }
 
-// An item is something that may lie under a key.
+// An item is a kind of record under a key.
 type item struct {
 	name   string
 	add    func(s *shelf) (id string, err error)
-	hit    bool   // it answers
+	hit    bool   // it is an answer
 	reason string // why it is passed over
 }
 
@@ -146,8 +146,8 @@ func (s *shelf) put(id string, value []byte, fields ...refstore.Field) error {
 	return err
 }
 
-// In whatever order executions came, the latest success with its output is the hit, and
-// each later one is passed over with its reason.
+// For any order of executions, the latest success whose output exists is the hit, and each later execution is passed
+// over with its reason.
 func TestLookupRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newShelf()
@@ -198,7 +198,7 @@ func hitID(a executions.Answer) string {
 	return a.Hit.ExecutionID
 }
 
-// A failure never hides an earlier success, whatever it is and however many there are.
+// Later failures of any kind and number never hide a success.
 func TestLookupLaterFailures(t *testing.T) {
 	for _, later := range items {
 		if later.hit {
@@ -268,7 +268,7 @@ func TestLookupStrays(t *testing.T) {
 	}
 }
 
-// A store that cannot be read is an error: to call it a miss would run everything again.
+// A store that cannot be read is an error, because a miss would run everything again.
 func TestLookupStoreFails(t *testing.T) {
 	s := newShelf()
 	if _, err := s.add(record.Success, "made"); err != nil {
@@ -312,7 +312,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// List goes on after an execution that cannot be read.
+// List continues after an execution that cannot be read.
 func TestListMalformed(t *testing.T) {
 	s := newShelf()
 	var want []string

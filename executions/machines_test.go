@@ -23,7 +23,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// A site is a repository that several machines share. Its leases run out when a test says so.
+// A site is a repository that several machines share. Its leases expire on a test's command.
 type site struct {
 	records *mem.Store
 	objects *objectstore.Dir
@@ -47,15 +47,15 @@ type leases struct {
 	locks  map[string][]*hold
 }
 
-// hold is a claim or lock that was taken and not released.
+// hold is a claim or lock that is held.
 type hold struct {
 	by        *lessee
 	text      []byte
 	exclusive bool
 }
 
-// lessee is a machine's side of the leases. Once it is dead, any process may take what it holds; it finds out by
-// asking, or when it is told.
+// lessee is a machine's side of the leases. Once it is dead, any process may take over its holds. It learns of that by
+// Confirm, or through the channel.
 type lessee struct {
 	site *leases
 	lost chan struct{}
@@ -66,21 +66,21 @@ var _ refstore.Leased = (*lessee)(nil)
 
 func (l *leases) join() *lessee { return &lessee{site: l, lost: make(chan struct{})} }
 
-// expire lets the lease run out. The machine does not know.
+// expire ends the lease without the machine's knowledge.
 func (l *lessee) expire() {
 	l.site.mu.Lock()
 	defer l.site.mu.Unlock()
 	l.dead = true
 }
 
-// tell lets the machine know that its lease has run out.
+// tell informs the machine that its lease has expired.
 func (l *lessee) tell() { close(l.lost) }
 
 func (l *lessee) Lost() <-chan struct{} { return l.lost }
 
 func (l *lessee) Held() error { return heldUntil(l.lost) }
 
-// heldUntil is the Held of a lessee that learns of a loss by a channel only.
+// heldUntil is the Held of a lessee that learns of a loss only through a channel.
 func heldUntil(lost <-chan struct{}) error {
 	select {
 	case <-lost:
@@ -94,7 +94,7 @@ func (l *lessee) Confirm(ctx context.Context) error {
 	l.site.mu.Lock()
 	defer l.site.mu.Unlock()
 	if l.dead {
-		return fmt.Errorf("somebody took this process for dead: %w", refstore.ErrLost)
+		return fmt.Errorf("another process presumed this one dead: %w", refstore.ErrLost)
 	}
 	return ctx.Err()
 }
@@ -138,8 +138,8 @@ func (l *lessee) Holder(ctx context.Context, name string) ([]byte, bool, error) 
 	return nil, false, ctx.Err()
 }
 
-// TryClaim gives a claim to a machine that does not know that it is dead, for what that is worth: a request on its way when
-// the lease ran out may arrive.
+// TryClaim also grants claims to a dead machine that does not know it: a request that was under way when the lease
+// expired may arrive later.
 func (l *lessee) TryClaim(ctx context.Context, key [32]byte, holder []byte) (refstore.Lock, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (l *grant) Unlock() error {
 	return nil
 }
 
-// A machine executes on a site. What it asks of the stores goes through gate.
+// A machine executes on a site. Its calls to the stores pass a gate.
 type machine struct {
 	*executions.Executor
 	*lessee
@@ -187,7 +187,7 @@ type machine struct {
 	name string
 }
 
-// gate sees the calls of a machine, and can hold it up at one of them, before or after the call takes effect.
+// gate records the calls of a machine, and can hold it up at one of them, before or after the call takes effect.
 type gate struct {
 	mu     sync.Mutex
 	calls  []string
@@ -198,7 +198,7 @@ type gate struct {
 	resume  chan struct{} // lets it go on
 }
 
-// pass makes a call.
+// gated makes a call through the gate.
 func gated[T any](g *gate, name string, call func() (T, error)) (T, error) {
 	g.mu.Lock()
 	g.calls = append(g.calls, name)
@@ -230,7 +230,7 @@ func (g *gate) list() []string {
 	return append([]string(nil), g.calls...)
 }
 
-// kind is what a call is about, without the key: "EXECUTION", "LOG stdout.txt".
+// kind names the record of a call without its key: "EXECUTION", "LOG stdout.txt".
 func kind(k refstore.Key) string {
 	name, _, _ := strings.Cut(k.Partition, "/")
 	if name == "LOG" {
@@ -322,10 +322,10 @@ func (o gatedObjects) Stat(ctx context.Context, h objectstore.Hash) (int64, erro
 	return gated(o.g, "stat output", func() (int64, error) { return o.Dir.Stat(ctx, h) })
 }
 
-// Presumes is what a store over S3 says.
+// Presumes is true as for a store over S3.
 func (o gatedObjects) Presumes() bool { return true }
 
-// commands run in place of processes.
+// commands is a runner that calls a function in place of processes.
 type commands func(ctx context.Context, spec runner.Spec) (runner.Result, error)
 
 func (c commands) Run(ctx context.Context, spec runner.Spec) (runner.Result, error) {
@@ -344,7 +344,7 @@ func writes(text string) commands {
 	}
 }
 
-// announced is a command that is seen to run, and prints something, before it does what c does.
+// announced is c after it was announced and has printed something.
 func announced(c commands) commands {
 	return func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
 		spec.OnStart(process.ID{PID: 4711, StartTime: 1, BootID: "boot"})
@@ -354,7 +354,7 @@ func announced(c commands) commands {
 	}
 }
 
-// machine adds one that runs c.
+// machine adds a machine that runs c.
 func (s *site) machine(t *testing.T, name string, c commands, changes ...func(*executions.Options)) *machine {
 	t.Helper()
 	g := &gate{stopped: make(chan struct{}), resume: make(chan struct{})}
@@ -390,7 +390,7 @@ func (s *site) request(t *testing.T) *executions.Request {
 	}
 }
 
-// all returns what is on record of a request, latest first.
+// all returns the recorded executions of a request, latest first.
 func (s *site) all(t *testing.T, req *executions.Request) []*executions.Execution {
 	t.Helper()
 	var list []*executions.Execution

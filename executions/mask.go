@@ -2,20 +2,19 @@ package executions
 
 import "e3/internal/host/runner"
 
-// Messages about a task may quote its command: the name of a file that it wrote, the target of a link. All of them
-// are masked here on their way to records, events, reports, traces, jobs, workers' logs and terminals, which know no
-// secrets. Logs are masked as they are written (runner.Spec.Mask), by the same Forms. Outputs, objects and keys are
-// not masked.
+// Messages about a task may quote its command: the name of a file that it wrote, the target of a link. Secrets in them
+// are masked here, before they reach records, events, reports, traces, jobs, workers' logs and terminals. Logs are
+// masked as they are written (runner.Spec.Mask), by the same Forms. Outputs, objects and keys are not masked.
 
 // mask masks the task's secrets in a text about it.
 func (a *attempt) mask(text string) string {
-	if a.spec == nil || text == "" { // before the task was read there was no command
+	if a.spec == nil || text == "" { // no command ran before the task was read
 		return text
 	}
 	return runner.Mask(text, a.secrets()...)
 }
 
-// maskError is mask for an error, which stays what it is for errors.Is and errors.As.
+// maskError masks the text of an error. errors.Is and errors.As still see the original.
 func (a *attempt) maskError(err error) error {
 	if a == nil || err == nil {
 		return err

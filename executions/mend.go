@@ -13,8 +13,8 @@ import (
 	"e3/refstore"
 )
 
-// idSkew bounds how far an id, which has the time of the machine that made it, may lag behind the file system's time,
-// in which the time of a power loss is given.
+// idSkew bounds how far the clock in an id, of the machine that made it, may lag behind the file system's clock, which
+// dates the loss of power.
 const idSkew = time.Hour
 
 // StoredObjects is the part of an object store that mending needs.
@@ -25,8 +25,8 @@ type StoredObjects interface {
 }
 
 // Mend repairs what a loss of power has done to unsynced writes after since. It removes torn objects and records of
-// executions that cannot be read. A success with a missing part loses the rest, so that it is a miss. Mend hashes
-// every object younger than since, and is meant for the first start after the loss.
+// executions that cannot be read. If a part of an output directory is missing, its top object is removed too, so that
+// the success is a miss. Mend hashes every object younger than since, and is meant for the first start after the loss.
 func (s *Store) Mend(ctx context.Context, objects StoredObjects, generation *Generation, since time.Time) error {
 	end, err := generation.Begin(ctx)
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *Store) Mend(ctx context.Context, objects StoredObjects, generation *Gen
 	return nil
 }
 
-// mendTombstones removes torn tombstones. They would keep collections from removing anything, and the processes that
-// they were written for died with the power.
+// mendTombstones removes torn tombstones, which would keep collections from removing anything. The processes that
+// needed them died with the power.
 func (s *Store) mendTombstones(ctx context.Context) error {
 	for rec, err := range s.records.List(ctx, refstore.Query{Partition: tombstones}) {
 		if err != nil && !errors.Is(err, refstore.ErrDamaged) {
@@ -130,7 +130,7 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 	return nil
 }
 
-// mendOutput removes the directory that an execution made unless all of it is there.
+// mendOutput removes an execution's output directory unless it is complete.
 func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execution) error {
 	data, err := objectstore.ReadAll(ctx, s.objects, e.Key.Task, record.MaxTask)
 	if gone(err) {

@@ -18,7 +18,7 @@ func (l *lab) objectPath(h objectstore.Hash) string {
 	return filepath.Join(l.dir, "objects", h.String()[:2], h.String()[2:])
 }
 
-// tear does to a file what a loss of power does to one that was not synced.
+// tear damages a file as a loss of power does before a sync.
 func tear(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Chmod(path, 0o644); err != nil {
@@ -37,7 +37,7 @@ func TestMend(t *testing.T) {
 		name string
 		task *record.Task
 		tear func(t *testing.T, l *lab, key executions.Key, res executions.Result)
-		kept int // executions that are left of one
+		kept int // executions that remain of one
 	}{
 		{"output", script("echo x > out"), func(t *testing.T, l *lab, _ executions.Key, res executions.Result) {
 			tear(t, l.objectPath(res.Output))
@@ -63,7 +63,7 @@ func TestMend(t *testing.T) {
 			test.tear(t, l, keyOf(req), res)
 			generation := executions.NewGeneration(l.records, l.records)
 
-			// What is older was synced: it is not looked at.
+			// Older executions were synced, so Mend skips them.
 			if err := l.Mend(t.Context(), l.objects, generation, time.Now().Add(2*time.Hour)); err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func TestMend(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // again is fine
+			for range 2 { // mending is idempotent
 				if err := l.Mend(t.Context(), l.objects, generation, began); err != nil {
 					t.Fatal(err)
 				}
@@ -83,7 +83,7 @@ func TestMend(t *testing.T) {
 				t.Errorf("%d executions are left, want %d", n, test.kept)
 			}
 			if a, err := l.Lookup(t.Context(), keyOf(req)); err != nil || a.Hit != nil {
-				t.Errorf("what was lost is found: %+v, %v", a, err)
+				t.Errorf("the lost execution is found: %+v, %v", a, err)
 			}
 			if again := l.do(t, req); again.State != record.Success || again.Cached || again.Output != res.Output {
 				t.Errorf("it was made again as %+v, was %+v", again, res)
@@ -94,13 +94,13 @@ func TestMend(t *testing.T) {
 				}
 			}
 			if _, err := l.objects.Stat(t.Context(), safe.Output); err != nil {
-				t.Errorf("what was whole: %v", err)
+				t.Errorf("the whole execution: %v", err)
 			}
 		})
 	}
 }
 
-// Tombstones that are torn would keep collections from removing anything.
+// Mend removes torn tombstones, which would keep collections from removing anything.
 func TestMendTombstones(t *testing.T) {
 	l := newLab(t)
 	var tasks []objectstore.Hash

@@ -16,8 +16,7 @@ func single(path string, k record.Kind) record.Output {
 	return record.Output{Entries: []record.OutputEntry{{Name: "out", Path: path, Kind: k}}}
 }
 
-// What is left instead of the declared output makes an error that says what was expected,
-// where, and what was found.
+// The error for a wrong output says what was expected, where, and what was found.
 func TestWrongOutputs(t *testing.T) {
 	l := newLab(t)
 	for _, test := range []struct {
@@ -88,7 +87,7 @@ func TestSingleFileOutput(t *testing.T) {
 		{"declared executable", record.KindExecutable, "printf x > out"},
 		{"read-only", record.KindFile, "printf x > out; chmod 400 out"},
 		{"hard links", record.KindFile, "printf x > out; ln out other"},
-		{"another's hard link", record.KindFile, "printf x > other; ln other out; rm other"},
+		{"hard link whose other name is gone", record.KindFile, "printf x > other; ln other out; rm other"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			res := l.do(t, l.request(&record.Task{Shell: test.text, Output: single("out", test.kind)}))
@@ -103,8 +102,7 @@ func TestSingleFileOutput(t *testing.T) {
 	}
 }
 
-// The output is the file as it is when the command has ended: a process that it leaves behind
-// cannot change it.
+// The output is the file at the command's end. A process that the command leaves behind cannot change it.
 func TestOutputIsFinal(t *testing.T) {
 	l := newLab(t)
 	res := l.do(t, l.request(script("printf one > out; (exec >> out; sleep 0.2; printf two) & printf ok >&2")))
@@ -181,7 +179,7 @@ func TestSeveralOutputs(t *testing.T) {
 	if size, err := l.objects.Stat(t.Context(), res.Output); err != nil || size != res.Size {
 		t.Errorf("size is %d, want %d, %v", res.Size, size, err)
 	}
-	// One of several is still a directory with names.
+	// An only output of several is still an entry in a directory.
 	one := l.do(t, l.request(&record.Task{Shell: "echo x > f", Output: record.Output{Multi: true,
 		Entries: []record.OutputEntry{{Name: "only", Path: "f", Kind: record.KindFile}}}}))
 	if got := show(t, l, one.Output); one.State != record.Success || got != "only f 2\n" {
@@ -189,7 +187,7 @@ func TestSeveralOutputs(t *testing.T) {
 	}
 }
 
-// The same result has the same hash, however and wherever it was made.
+// Equal outputs have equal hashes, however they were made.
 func TestOutputsAreDeterministic(t *testing.T) {
 	l := newLab(t)
 	var seen []objectstore.Hash

@@ -59,7 +59,7 @@ func decodePin(rec refstore.Record, err error) (Pin, error) {
 }
 
 // Pin keeps an execution from being pruned until Unpin. It returns false if the execution is already pinned with this
-// note, or if no note is given. The pin survives power loss if the store supports that.
+// note or, for an empty note, with any. The pin survives power loss if the store supports that.
 func (c *Curator) Pin(ctx context.Context, k Key, id, by, note string) (changed bool, err error) {
 	claim, err := c.hold(ctx, k, id) // pruning holds the same claim
 	switch {

@@ -18,7 +18,7 @@ import (
 	"e3/refstore"
 )
 
-// helpers are what the test binary does as another process.
+// helpers are the functions that the test binary runs as another process.
 var helpers = map[string]func(dir string) error{
 	"ask":    ask,
 	"half":   keepHalf,
@@ -27,10 +27,10 @@ var helpers = map[string]func(dir string) error{
 	"work":   work,
 }
 
-// taskFile is where a test leaves the task object for its helpers, in the repository's folder.
+// taskFile, in the repository's folder, is the task object for helpers.
 const taskFile = "task.beast2"
 
-// ask answers the task in dir twice at a time and prints the results.
+// ask executes the task in dir twice at the same time and prints the results.
 func ask(dir string) error {
 	l, err := openLab(dir, func(o *executions.Options) { o.Announce = 20 * time.Millisecond })
 	if err != nil {
@@ -61,7 +61,7 @@ func ask(dir string) error {
 	return json.NewEncoder(os.Stdout).Encode(results)
 }
 
-// leave puts the task object where the helpers look for it.
+// leave writes the task object to taskFile.
 func (l *lab) leave(t *testing.T, task *record.Task) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(l.dir, taskFile), task.Encode(), 0o644); err != nil {
@@ -69,7 +69,7 @@ func (l *lab) leave(t *testing.T, task *record.Task) {
 	}
 }
 
-// leftTask is the task that leave has left in dir.
+// leftTask reads the task that leave wrote to dir.
 func leftTask(dir string) (*record.Task, error) {
 	data, err := os.ReadFile(filepath.Join(dir, taskFile))
 	if err != nil {
@@ -91,8 +91,7 @@ func (l *lab) helper(t *testing.T, name string) *exec.Cmd {
 	return cmd
 }
 
-// Processes share what one of them finds, as goroutines do. The task lasts until all have
-// asked.
+// Processes share one execution, as goroutines do. The task lasts until all have asked.
 func TestSingleFlightAmongProcesses(t *testing.T) {
 	for _, test := range []struct {
 		name, text string
@@ -146,8 +145,7 @@ func TestSingleFlightAmongProcesses(t *testing.T) {
 					t.Errorf("got %+v, want %v of an execution that ran now", r, test.state)
 				}
 			}
-			// A request after a failure, and not during it, may try again: a slow
-			// machine may make one late.
+			// On a slow machine a request may come after the failure; it runs the task again.
 			if ran := runs(); ran != len(fresh) || test.state == record.Success && ran != 1 || ran > n {
 				t.Errorf("it ran %d times under %d ids", ran, len(fresh))
 			}
@@ -155,8 +153,7 @@ func TestSingleFlightAmongProcesses(t *testing.T) {
 	}
 }
 
-// When a process is killed in the middle of a task, the task dies with it, and the next who
-// asks closes its record and runs the task.
+// If a process is killed during a task, its command dies too. The next request closes the record and runs the task.
 func TestKilledProcess(t *testing.T) {
 	l := newLab(t)
 	flag := filepath.Join(t.TempDir(), "flag")

@@ -25,25 +25,26 @@ func (e *Execution) Victim() Victim {
 }
 
 // pruneWindow is how far ahead a tombstone is dated until its execution is removed. A process may find the execution
-// until then, and a collection spares what went since that process began. If pruning is interrupted the date stays.
+// until then, and a collection spares outputs of executions pruned after that process began. If pruning is interrupted,
+// the tombstone keeps this date.
 const pruneWindow = time.Hour
 
 // Prune removes executions of a task, with their logs, and returns how many. Tombstones come first, dated no earlier
-// than the removal; the generation is open meanwhile. An execution stays if it has changed since it became a victim,
-// is pinned, runs, or is claimed by another process. Prune waits for another one of the same task. Nothing is synced:
-// after a loss of power some executions may be back.
+// than the removal; the generation is open meanwhile. An execution stays if it has changed since it became a victim, is
+// pinned, runs, or is claimed by another process. Prunes of one task wait for each other. Nothing is synced: after a
+// loss of power some executions may be back.
 func (c *Curator) Prune(ctx context.Context, task objectstore.Hash, victims []Victim, by, reason string) (n int, err error) {
 	return c.pruneTask(ctx, task, victims, by, reason, false)
 }
 
-// Remove is Prune of one execution that must not stay, even if it is pinned. It returns false if another process has
-// changed, removed or claimed it.
+// Remove prunes one execution, even if it is pinned. It returns false if another process has changed, removed or
+// claimed it.
 func (c *Curator) Remove(ctx context.Context, task objectstore.Hash, v Victim, by, reason string) (bool, error) {
 	n, err := c.pruneTask(ctx, task, []Victim{v}, by, reason, true)
 	return n == 1, err
 }
 
-func (c *Curator) pruneTask(ctx context.Context, task objectstore.Hash, victims []Victim, by, reason string, pinned bool) (n int, err error) {
+func (c *Curator) pruneTask(ctx context.Context, task objectstore.Hash, victims []Victim, by, reason string, evenPinned bool) (n int, err error) {
 	if len(victims) == 0 {
 		return 0, nil
 	}
@@ -70,7 +71,7 @@ func (c *Curator) pruneTask(ctx context.Context, task objectstore.Hash, victims 
 		spared := map[string]bool{}
 		for len(victims) > 0 && err == nil && c.now().Sub(marked) < pruneWindow/2 { // later victims get a new date
 			v := victims[0]
-			switch err = c.prune(ctx, Key{Task: task, Inputs: v.Inputs}, &v, pinned); {
+			switch err = c.prune(ctx, Key{Task: task, Inputs: v.Inputs}, &v, evenPinned); {
 			case err == nil:
 				n++
 				gone = append(gone, v)
@@ -109,8 +110,8 @@ func (c *Curator) sessionNow(ctx context.Context) (time.Time, error) {
 // errSpared says that a victim stays.
 var errSpared = errors.New("it stays")
 
-// prune deletes the record and its logs. With pinned, a pin does not spare it.
-func (c *Curator) prune(ctx context.Context, k Key, v *Victim, pinned bool) error {
+// prune deletes the record and its logs. With evenPinned, a pin does not spare it.
+func (c *Curator) prune(ctx context.Context, k Key, v *Victim, evenPinned bool) error {
 	claim, err := c.claims.TryClaim(ctx, executionClaim(v.ExecutionID), nil)
 	if errors.Is(err, refstore.ErrClaimed) {
 		return errSpared
@@ -119,7 +120,7 @@ func (c *Curator) prune(ctx context.Context, k Key, v *Victim, pinned bool) erro
 		return err
 	}
 	defer claim.Unlock()
-	if !pinned {
+	if !evenPinned {
 		_, err = c.records.Get(ctx, pinKey(v.ExecutionID))
 		switch {
 		case err == nil, errors.Is(err, refstore.ErrDamaged):
@@ -135,8 +136,9 @@ func (c *Curator) prune(ctx context.Context, k Key, v *Victim, pinned bool) erro
 	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return err
 	}
-	if left := c.removeLogs(ctx, k, v.ExecutionID); left != nil { // also of one that was gone: its pruner may have died before this step
-		return left
+	// Also if the record was gone: its pruner may have died before this step.
+	if err := c.removeLogs(ctx, k, v.ExecutionID); err != nil {
+		return err
 	}
 	return err
 }

@@ -68,7 +68,7 @@ func (l *library) tombstones(t *testing.T) record.Tombstones {
 	return list
 }
 
-func buried(list record.Tombstones) []string {
+func prunedIDs(list record.Tombstones) []string {
 	var ids []string
 	for _, t := range list {
 		ids = append(ids, t.ExecutionID)
@@ -80,7 +80,7 @@ func TestPrune(t *testing.T) {
 	overLibraries(t, func(t *testing.T, l *library) {
 		ids := l.ended(t, record.Failed, record.Success, record.Success, record.Failed, record.Success, record.Success)
 		victims := l.victims(t, ids[:5]...)
-		// What must stay: pinned, changed since, at work.
+		// These stay: pinned, changed since, running.
 		if _, err := l.Pin(t.Context(), importKey, ids[1], "ann", ""); err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestPrune(t *testing.T) {
 			t.Errorf("left are %v, want %v", got, want)
 		}
 		list := l.tombstones(t)
-		if got, want := buried(list), []string{ids[0], ids[4]}; !slices.Equal(got, want) {
+		if got, want := prunedIDs(list), []string{ids[0], ids[4]}; !slices.Equal(got, want) {
 			t.Fatalf("tombstones are of %v, want %v", got, want)
 		}
 		want := record.Tombstone{InputsHash: importKey.Inputs.String(), ExecutionID: ids[4], OutputHash: objectstore.Sum([]byte("here")).String(),
@@ -113,11 +113,11 @@ func TestPrune(t *testing.T) {
 		if list[1] != want || list[0].OutputHash != "" {
 			t.Errorf("tombstones are %+v, want %+v", list, want)
 		}
-		// Again is fine: what is gone keeps its tombstone.
+		// Pruning again keeps the tombstones.
 		if n, err := l.Prune(t.Context(), importKey.Task, victims[:1], "ann@lab", "again"); err != nil || n != 0 {
 			t.Errorf("again: %d, %v", n, err)
 		}
-		if got := buried(l.tombstones(t)); len(got) != 2 {
+		if got := prunedIDs(l.tombstones(t)); len(got) != 2 {
 			t.Errorf("then tombstones are of %v", got)
 		}
 		got, err := l.Tombstone(t.Context(), importKey)
@@ -137,7 +137,7 @@ func TestPrune(t *testing.T) {
 	})
 }
 
-// The error says when, by whom and by which rule.
+// The error says when an execution was pruned, by which user and by which rule.
 func TestPrunedWords(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	e := &executions.PrunedError{Tombstone: record.Tombstone{ExecutionID: "id", PrunedAt: at, By: "ann@lab", Reason: "older than 30d"}}
@@ -156,7 +156,7 @@ func TestPrunedWords(t *testing.T) {
 	}
 }
 
-// Of old tombstones the latest success of each key stays, for a year.
+// The tombstone of each key's latest success is kept for a year, others for a month.
 func TestTombstonesAge(t *testing.T) {
 	l := newLibrary(mem.New())
 	const day = 24 * time.Hour
@@ -170,12 +170,12 @@ func TestTombstonesAge(t *testing.T) {
 	first := prune(record.Success, record.Success, record.Failed)
 	l.clock = l.clock.Add(29 * day)
 	second := prune(record.Failed)
-	if got, want := buried(l.tombstones(t)), slices.Concat(first, second); !slices.Equal(got, want) {
+	if got, want := prunedIDs(l.tombstones(t)), slices.Concat(first, second); !slices.Equal(got, want) {
 		t.Errorf("after 29 days: %v, want %v", got, want)
 	}
 	l.clock = l.clock.Add(2 * day)
 	third := prune(record.Failed)
-	if got, want := buried(l.tombstones(t)), slices.Concat(first[1:2], second, third); !slices.Equal(got, want) {
+	if got, want := prunedIDs(l.tombstones(t)), slices.Concat(first[1:2], second, third); !slices.Equal(got, want) {
 		t.Errorf("after 31 days: %v, want %v", got, want)
 	}
 	if got, err := l.Tombstone(t.Context(), importKey); err != nil || got.ExecutionID != first[1] {
@@ -183,7 +183,7 @@ func TestTombstonesAge(t *testing.T) {
 	}
 	l.clock = l.clock.Add(335 * day)
 	fourth := prune(record.Failed)
-	if got := buried(l.tombstones(t)); !slices.Equal(got, fourth) {
+	if got := prunedIDs(l.tombstones(t)); !slices.Equal(got, fourth) {
 		t.Errorf("after a year: %v, want %v", got, fourth)
 	}
 	if got, err := l.Tombstone(t.Context(), importKey); err != nil || got.ExecutionID != fourth[0] {
@@ -191,7 +191,7 @@ func TestTombstonesAge(t *testing.T) {
 	}
 }
 
-// However long a call takes, a tombstone is never dated before its execution went, and not after the call.
+// However long a call takes, a tombstone's date is neither before its execution was removed nor after the call.
 func TestPruneDates(t *testing.T) {
 	store := &watched{Store: mem.New()}
 	l := newLibrary(store)
@@ -217,7 +217,7 @@ func TestPruneDates(t *testing.T) {
 	}
 }
 
-// A prune that fails on its way has dated what went, and can be repeated.
+// A prune that fails midway has dated the tombstones of removed executions, and can be repeated.
 func TestPruneFails(t *testing.T) {
 	store := &flaky{Store: mem.New(), left: 1 << 30}
 	l := newLibrary(store)
@@ -232,7 +232,7 @@ func TestPruneFails(t *testing.T) {
 		t.Errorf("again: pruned %d, %v, want the other 2", n, err)
 	}
 	list := l.tombstones(t)
-	if got := buried(list); !slices.Equal(got, ids) || len(l.left(t)) != 0 {
+	if got := prunedIDs(list); !slices.Equal(got, ids) || len(l.left(t)) != 0 {
 		t.Errorf("tombstones are of %v, want %v; left are %v", got, ids, l.left(t))
 	}
 	for _, s := range list {
@@ -242,7 +242,7 @@ func TestPruneFails(t *testing.T) {
 	}
 }
 
-// What must not stay goes although it is pinned, unless it has changed.
+// Remove removes a pinned execution, but not one that has changed.
 func TestRemove(t *testing.T) {
 	overLibraries(t, func(t *testing.T, l *library) {
 		ids := l.ended(t, record.Success, record.Success)
@@ -263,13 +263,13 @@ func TestRemove(t *testing.T) {
 		if got := l.left(t); !slices.Equal(got, ids[1:]) {
 			t.Errorf("left are %v, want %v", got, ids[1:])
 		}
-		if got := buried(l.tombstones(t)); !slices.Equal(got, ids[:1]) {
+		if got := prunedIDs(l.tombstones(t)); !slices.Equal(got, ids[:1]) {
 			t.Errorf("tombstones are of %v, want %v", got, ids[:1])
 		}
 	})
 }
 
-// Two prunes of the same executions spare what the other one is about to remove; its tombstone stays.
+// Two concurrent prunes of the same executions keep the tombstones of what the other one removes.
 func TestPruneTogether(t *testing.T) {
 	store := mem.New()
 	l := newLibrary(store)
@@ -295,7 +295,7 @@ func TestPruneTogether(t *testing.T) {
 			}
 		}()
 		select {
-		case <-done: // they have pruned it while we were refused
+		case <-done: // the other one has pruned it meanwhile
 			return refusal
 		case <-waiting:
 			return nil
@@ -306,12 +306,12 @@ func TestPruneTogether(t *testing.T) {
 		t.Error(err)
 	}
 	<-done
-	if got := buried(l.tombstones(t)); !slices.Equal(got, ids) || len(l.left(t)) != 0 {
+	if got := prunedIDs(l.tombstones(t)); !slices.Equal(got, ids) || len(l.left(t)) != 0 {
 		t.Errorf("tombstones are of %v, and left are %v; want a tombstone of %v", got, l.left(t), ids)
 	}
 }
 
-// claimed watches claims: claiming may answer in their place, refused is told of those that others hold.
+// claimed watches claims: claiming may answer in their place; refused is called for claims held by others.
 type claimed struct {
 	*mem.Store
 	claiming func([32]byte) error
@@ -331,7 +331,7 @@ func (c *claimed) TryClaim(ctx context.Context, claim [32]byte, holder []byte) (
 	return lock, err
 }
 
-// watched tells before an execution is deleted.
+// watched calls a function before an execution is deleted.
 type watched struct {
 	*mem.Store
 	deleting func(record.Tombstone)
@@ -348,7 +348,7 @@ func (w *watched) Delete(ctx context.Context, k refstore.Key, v refstore.Version
 	return w.Store.Delete(ctx, k, v)
 }
 
-// Tombstones that cannot be read are told of where all are read, hinder nothing, and begin anew.
+// Unreadable tombstones are reported when all are read, hinder nothing, and are replaced by the next prune.
 func TestTombstonesTorn(t *testing.T) {
 	l := newLibrary(mem.New())
 	key := refstore.Key{Partition: "TOMBSTONE", Sort: importKey.Task.String()}
@@ -403,7 +403,7 @@ func TestPins(t *testing.T) {
 		if changed, err := l.Pin(t.Context(), importKey, newID(t), "ann", ""); changed || !errors.Is(err, executions.ErrNotFound) {
 			t.Errorf("of none: %v, %v", changed, err)
 		}
-		// What runs can be pinned too.
+		// A running execution can be pinned too.
 		live := newID(t)
 		localStates[len(localStates)-1].make(t, l, live)
 		if changed, err := l.Pin(t.Context(), importKey, live, "ann", ""); !changed || err != nil {
@@ -417,7 +417,7 @@ func TestPins(t *testing.T) {
 		if list := pins(); len(list) != 1 || list[0].ExecutionID != live {
 			t.Errorf("then the pins are %+v", list)
 		}
-		// A pin that cannot be read is one, and can be put right.
+		// An unreadable pin still protects, and can be replaced.
 		if _, err := l.records.Put(t.Context(), refstore.Record{Key: refstore.Key{Partition: "PIN", Sort: ids[1]}, Value: []byte("torn")}); err != nil {
 			t.Fatal(err)
 		}

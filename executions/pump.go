@@ -28,24 +28,24 @@ type logPump struct {
 	buf    []byte
 }
 
-// pumpedLog is one log of a logPump. The file is read through the descriptor that the command was given, so its name
-// does not matter.
+// pumpedLog is one log of a logPump. The file is read through the descriptor that the command got, so its name does not
+// matter.
 type pumpedLog struct {
 	streams refstore.Streams
 	key     refstore.Key
 	file    *os.File
 	sent    int64 // length of the stream
 	unsure  int   // length in bytes of a failed append that may have taken effect; 0 for none
-	shared  bool  // appends that another process sent of this file may still arrive
+	shared  bool  // appends of this file by a dead process may still arrive
 	full    bool  // the store takes no more
 	sum     uint32
-	unknown bool // no sum is known: another process has sent a part
+	unknown bool // the sum is unknown: another process has sent a part, or the stream is full
 }
 
-// cutOff ends a log of which the store takes no more.
+// cutOff ends a log that has become too long for the store.
 const cutOff = "\n[e3: the log is cut off here: the repository cannot keep a longer one]\n"
 
-// startPump begins to copy the logs, each once per Options.LogEvery if it has grown. An adopted log goes on where the
+// startPump begins to copy the logs, each once per Options.LogEvery if it has grown. An adopted log continues where the
 // first process stopped.
 func (a *attempt) startPump(ctx context.Context) error {
 	p := &logPump{}
@@ -83,7 +83,7 @@ func (p *logPump) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// stop ends the copying where it is. The streams stay open.
+// stop ends the copying. The streams stay open.
 func (p *logPump) stop() {
 	p.cancel()
 	p.done.Wait()
@@ -114,8 +114,7 @@ func (p *logPump) copy(ctx context.Context, l *pumpedLog) error {
 	if err != nil {
 		return err
 	}
-	// A command may truncate its own log. What was sent stays, and nothing more is sent until the file is longer
-	// again.
+	// A command may truncate its own log. Sent bytes stay, and nothing more is sent until the file is longer again.
 	for l.sent < info.Size() && !l.full {
 		n := int(min(maxAppend, info.Size()-l.sent))
 		if l.unsure > 0 {
@@ -138,7 +137,7 @@ func (p *logPump) copy(ctx context.Context, l *pumpedLog) error {
 	return nil
 }
 
-// append sends bytes, and finds out whether an append that seemed to fail had taken effect.
+// append sends bytes, and finds out whether a failed append had taken effect.
 func (l *pumpedLog) append(ctx context.Context, data []byte) error {
 	err := l.streams.Append(ctx, l.key, l.sent, data)
 	switch {
@@ -146,9 +145,9 @@ func (l *pumpedLog) append(ctx context.Context, data []byte) error {
 		l.sent += int64(len(data))
 		l.unsure = 0
 		l.sum = crc32.Update(l.sum, castagnoli, data)
-	case errors.Is(err, refstore.ErrFull): // no reason to lose the result
+	case errors.Is(err, refstore.ErrFull): // the result counts all the same
 		l.full, l.unknown = true, true
-		_ = l.streams.Append(ctx, l.key, l.sent, []byte(cutOff)) // if there is room for that
+		_ = l.streams.Append(ctx, l.key, l.sent, []byte(cutOff)) // if it still fits
 		return nil
 	case !errors.Is(err, refstore.ErrConflict):
 		l.unsure = max(l.unsure, len(data))

@@ -19,10 +19,10 @@ import (
 	"e3/refstore"
 )
 
-// everySecond sends logs as by default.
+// everySecond sends logs at the default interval.
 func everySecond(o *executions.Options) { o.LogEvery = 0 }
 
-// text is what a log of a site's only execution is.
+// text returns a log of a site's only execution.
 func (s *site) text(t *testing.T, req *executions.Request, stream executions.Stream) string {
 	t.Helper()
 	var text strings.Builder
@@ -47,7 +47,7 @@ func (s *site) stream(t *testing.T, req *executions.Request, stream executions.S
 	return s.records.Size(t.Context(), refstore.Key{Partition: "LOG/" + keyOf(req).String() + "/" + list[0].ExecutionID, Sort: string(stream)})
 }
 
-// What a running command prints can be read a second later, and all of it once its end is on record.
+// The output of a running command can be read a second later, and all of it once its end is on record.
 func TestLogsOfRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -78,7 +78,7 @@ func TestLogsOfRunning(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			fmt.Fprint(spec.Stdout, "half a ")
 			lag("half a line", "said\nhalf a ")
-			// Its name is the command's to spoil; what it prints is still its own.
+			// The command may remove the file's name; its output is still sent.
 			name := spec.Stdout.Name()
 			if err := errors.Join(os.Remove(name), os.WriteFile(name, []byte("forged\n"), 0o644)); err != nil {
 				t.Error(err)
@@ -102,7 +102,7 @@ func TestLogsOfRunning(t *testing.T) {
 			t.Errorf("the stream is %+v, %v, want it sealed", info, err)
 		}
 		if info, err := s.stream(t, req, executions.Stderr); !errors.Is(err, refstore.ErrNotFound) {
-			t.Errorf("of what printed nothing there is %+v, %v", info, err)
+			t.Errorf("the log that stayed empty has %+v, %v", info, err)
 		}
 		calls := m.gate.list()
 		if n := count(calls, "append LOG stdout.txt"); n != 4 {
@@ -124,7 +124,7 @@ func count(calls []string, name string) (n int) {
 	return n
 }
 
-// A large log goes in pieces, whether or not the command was on record as running.
+// A large log is sent in pieces, whether or not the command was announced.
 func TestLargeLogs(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcdef"), 9<<16+1) // 9 MiB and a little
 	prints := commands(func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
@@ -188,8 +188,8 @@ func (l *leaky) Append(ctx context.Context, k refstore.Key, offset int64, data [
 	return errDied
 }
 
-// A store that fails for a while, with what it was given or without, delays a log. One that fails for good fails the execution, which
-// then is on record as running, and is closed by the next process.
+// Temporary faults of the store, with or without effect, only delay a log. A permanent fault fails the execution; its
+// record stays running, and the next process closes it.
 func TestLogFaults(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -211,7 +211,7 @@ func TestLogFaults(t *testing.T) {
 				req := s.request(t)
 				want := "said\n"
 				command := announced(func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
-					time.Sleep(100 * time.Millisecond) // so that it never prints as logs are sent
+					time.Sleep(100 * time.Millisecond) // so that it never prints while logs are sent
 					for i := range 5 {
 						time.Sleep(time.Second)
 						line := strings.Repeat("z", i*i) + "\n"
@@ -245,7 +245,7 @@ func TestLogFaults(t *testing.T) {
 	}
 }
 
-// narrow takes so many bytes of a log, and what is short besides.
+// narrow accepts a limited number of bytes of a log, and then only short appends.
 type narrow struct {
 	gatedRecords
 	room int64
@@ -258,7 +258,7 @@ func (n *narrow) Append(ctx context.Context, k refstore.Key, offset int64, data 
 	return n.gatedRecords.Append(ctx, k, offset, data)
 }
 
-// A log that is too long for its store is cut off, and says so. The command's result counts.
+// A log that is too long for its store is cut off with a notice. The command's result counts.
 func TestLogIsTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -288,7 +288,7 @@ func TestLogIsTooLong(t *testing.T) {
 	})
 }
 
-// A command that cuts its own log short ends like any other. What was sent stays.
+// A command that truncates its own log ends like any other. Sent bytes stay.
 func TestLogIsCutByCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t)
@@ -311,7 +311,7 @@ func TestLogIsCutByCommand(t *testing.T) {
 	})
 }
 
-// Secrets are masked before they come to a file, so that none is sent.
+// Secrets are masked before they reach a file, so none is sent.
 func TestSecretsInSentLogs(t *testing.T) {
 	s := newSite(t)
 	sup, err := supervisor()
@@ -338,7 +338,7 @@ func TestSecretsInSentLogs(t *testing.T) {
 	}
 }
 
-// The logs of an execution go with it.
+// Pruning an execution removes its logs.
 func TestPruneTakesLogs(t *testing.T) {
 	s := newSite(t)
 	req := s.request(t)

@@ -17,8 +17,8 @@ import (
 	"e3/objectstore/tree"
 )
 
-// No command starts, and nothing is on record, on an input that is not what its name says. The error names the object for
-// those who can make it again.
+// A command does not start on a damaged or missing input, and nothing is recorded. The error names the object, so that
+// it can be made again.
 func TestNoCommandReadsDamage(t *testing.T) {
 	seed, count := objectstoretest.DamageSeed(), objectstoretest.DamageCount(60)
 	t.Logf("seed %d, %d damages", seed, count)
@@ -29,7 +29,7 @@ func TestNoCommandReadsDamage(t *testing.T) {
 		for j := range content {
 			content[j] = byte(r.Uint32())
 		}
-		content = append(fmt.Appendf(nil, "%d: ", i), content...) // an input that has been before has an answer
+		content = append(fmt.Appendf(nil, "%d: ", i), content...) // unique, so that there is no answer yet
 		kind, top, victims := l.damageable(t, r, content)
 		task := script("printf done > out")
 		task.Inputs = []record.Input{{Name: "in", Path: "in", Kind: kind}}
@@ -57,7 +57,7 @@ func TestNoCommandReadsDamage(t *testing.T) {
 	}
 }
 
-// damageable stores content as an input of any kind, and returns what it consists of.
+// damageable stores content as an input of a random kind, and returns its objects.
 func (l *lab) damageable(t *testing.T, r *rand.Rand, content []byte) (record.Kind, objectstore.Hash, []objectstore.Hash) {
 	t.Helper()
 	switch r.IntN(4) {
@@ -93,7 +93,7 @@ func (l *lab) objectFile(h objectstore.Hash) string {
 	return filepath.Join(l.objects.Path(), text[:2], text[2:])
 }
 
-// spoil damages the file of an object and returns what it had.
+// spoil damages the file of an object and returns its former bytes.
 func (l *lab) spoil(t *testing.T, r *rand.Rand, h objectstore.Hash) ([]byte, string) {
 	t.Helper()
 	right, err := os.ReadFile(l.objectFile(h))
@@ -105,7 +105,7 @@ func (l *lab) spoil(t *testing.T, r *rand.Rand, h objectstore.Hash) ([]byte, str
 	return right, what
 }
 
-// restore gives an object's file some bytes, or removes it.
+// restore writes an object's file, or removes it.
 func (l *lab) restore(t *testing.T, h objectstore.Hash, b []byte) {
 	t.Helper()
 	if err := os.RemoveAll(l.objectFile(h)); err != nil {

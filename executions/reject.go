@@ -24,9 +24,9 @@ func (c *Curator) durably() (put func(context.Context, refstore.Record) (refstor
 	return c.records.Put, func(context.Context) error { return nil }
 }
 
-// Reject sets the rejection of a success: a rejected success is not an answer, and becomes one again when the
-// rejection is taken back. It returns false if the mark already says the same; its author and reason do not count.
-// The change survives power loss if the store supports that.
+// Reject sets the rejection of a success: a rejected success is not an answer, and becomes one again when the rejection
+// is taken back. It returns false if the execution is already (un)rejected, whatever the author and reason. The change
+// survives power loss if the store supports that.
 func (c *Curator) Reject(ctx context.Context, k Key, id string, mark *record.Rejection) (changed bool, err error) {
 	for {
 		e, err := c.Get(ctx, k, id)
@@ -35,7 +35,7 @@ func (c *Curator) Reject(ctx context.Context, k Key, id string, mark *record.Rej
 		}
 		switch {
 		case e.State != record.Success:
-			return false, fmt.Errorf("execution %s is no success but %s: it answers nothing, so it cannot be rejected", id, e.State)
+			return false, fmt.Errorf("execution %s is %s: only a success can be rejected", id, e.State)
 		case e.Rejected() == mark.Rejected:
 			return false, nil
 		}
@@ -52,7 +52,7 @@ func (c *Curator) reject(ctx context.Context, e *Execution, mark *record.Rejecti
 		return err
 	}
 	defer end()
-	put, sync := c.durably() // together with the generation
+	put, sync := c.durably() // the sync covers the generation too
 	_, err = put(ctx, refstore.Record{
 		Key: recordKey(e.Key, e.ExecutionID), Value: e.Status.Encode(), Version: e.version,
 		Fields: []refstore.Field{{Name: fieldRejected, Value: mark.Encode()}},
@@ -66,8 +66,8 @@ func (c *Curator) reject(ctx context.Context, e *Execution, mark *record.Rejecti
 	return nil
 }
 
-// Discard removes an execution whose record cannot be read. It returns false if there is none, or if it can be read.
-// If only a side field is torn, the execution may have been an answer. So it leaves a tombstone, like a pruned one.
+// Discard removes an execution whose record cannot be read. It returns false if there is none, or if it can be read. If
+// only a side field is torn, the execution may have been an answer, so a tombstone replaces it as after pruning.
 func (c *Curator) Discard(ctx context.Context, k Key, id, by string) (bool, error) {
 	rec, err := c.records.Get(ctx, recordKey(k, id), sideFields...)
 	if errors.Is(err, refstore.ErrNotFound) {

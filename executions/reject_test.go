@@ -17,7 +17,7 @@ func rejection(on bool) *record.Rejection {
 	return &record.Rejection{Rejected: on, By: "ann@lab", At: time.UnixMilli(7).UTC(), Reason: "wrong units"}
 }
 
-// reject sets the mark and says what came of it, with whether the generation changed.
+// reject sets the mark; disturbed tells whether the generation changed.
 func (l *lab) reject(t *testing.T, k executions.Key, id string, on bool) (changed, disturbed bool) {
 	t.Helper()
 	g := executions.NewGeneration(l.records, l.records)
@@ -29,7 +29,8 @@ func (l *lab) reject(t *testing.T, k executions.Key, id string, on bool) (change
 	return changed, wantGeneration(t, g, true) != before
 }
 
-// A rejected success runs again; taken back, the latest answers once more. Nothing else of it changes.
+// A rejected success runs again. Once the rejection is taken back, the latest success answers. Nothing else of it
+// changes.
 func TestReject(t *testing.T) {
 	l := newLab(t)
 	req := l.request(script("echo said; date +%N > out"))
@@ -102,7 +103,7 @@ func TestDiscard(t *testing.T) {
 			value  []byte
 			fields []refstore.Field
 			gone   bool
-			output string // that a tombstone names
+			output string // of the tombstone
 		}{
 			{"whole", nil, nil, false, ""},
 			{"torn", []byte("torn"), nil, true, ""},
@@ -131,7 +132,7 @@ func TestDiscard(t *testing.T) {
 	})
 }
 
-// What is run again to verify it is an answer if it says the same. If it does not, it is on record and never answers.
+// A rerun with the same output becomes an answer. With another output it is on record as rejected.
 func TestRerun(t *testing.T) {
 	for _, test := range []struct {
 		name, script string
@@ -176,7 +177,7 @@ func TestRerun(t *testing.T) {
 	}
 }
 
-// Mending looks at what was imported in the session that died, however old it is.
+// Mend covers executions that the dead session imported, however old they are.
 func TestMendImported(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -204,7 +205,7 @@ func TestMendImported(t *testing.T) {
 	}
 }
 
-// All and Locate find what is anywhere, and say whose the records are that cannot be read.
+// All and Locate find executions under every key, and name those whose records cannot be read.
 func TestAllAndLocate(t *testing.T) {
 	l := newLibrary(openStore(t, t.TempDir()))
 	other := executions.Key{Task: objectstore.Sum([]byte("other")), Inputs: importKey.Inputs}

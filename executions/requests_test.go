@@ -17,7 +17,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// TestRequests lists what an answer asks of stores and leases, each of which is a request where they are remote.
+// TestRequests lists the calls of Do to stores and leases, each of which is a request where they are remote.
 func TestRequests(t *testing.T) {
 	fails := commands(func(context.Context, runner.Spec) (runner.Result, error) { return runner.Result{ExitCode: 3}, nil })
 	for _, test := range []struct {
@@ -67,7 +67,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// quiet is announced for a command that prints nothing.
+// quiet is like announced, for a command that prints nothing.
 func quiet(c commands) commands {
 	return func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
 		spec.OnStart(process.ID{PID: 4711})
@@ -75,7 +75,7 @@ func quiet(c commands) commands {
 	}
 }
 
-// presuming is an object store over S3, as far as lookups see it.
+// presuming is an object store that presumes, as over S3.
 type presuming struct {
 	*memory
 	sizes map[objectstore.Hash]int64
@@ -92,7 +92,7 @@ func (p *presuming) Stat(_ context.Context, h objectstore.Hash) (int64, error) {
 	return 0, objectstore.ErrNotFound
 }
 
-// Where looking at an object is a request, its size is taken from the record, if that tells one.
+// Where a Stat of an object is a request, its size is taken from the record if it is there.
 func TestPresumedOutputs(t *testing.T) {
 	there, gone := objectstore.Sum([]byte("there")), objectstore.Sum([]byte("gone"))
 	detail := func(size int64) []refstore.Field {
@@ -138,7 +138,7 @@ func TestPresumedOutputs(t *testing.T) {
 	}
 }
 
-// What is going to be believed is checked as it comes in.
+// An import checks the recorded size, because lookups rely on it.
 func TestImportedSizeIsChecked(t *testing.T) {
 	for _, test := range []struct {
 		name   string

@@ -24,22 +24,22 @@ import (
 type FileMode = fs.FileMode
 
 // A sandbox is where one command runs: an empty working directory, a private HOME and TMPDIR beside it, and the two
-// files that take its output. Sandboxes are reused, which saves a command of a millisecond a tenth of its cost or
-// more. Whatever the last command touched is made anew. A sandbox in which a process may have something open is never
-// reused.
+// files that take its output. Sandboxes are reused, which saves a tenth or more of the cost of a command of one
+// millisecond. Whatever the last command touched is made anew. A sandbox in which a process may have something open is
+// never reused.
 type sandbox struct {
 	root, work, home, tmp string
-	homeTime, tmpTime     time.Time // when they were made: any change shows
+	homeTime, tmpTime     time.Time // their change times as made: any later change shows
 	strips                bool      // this process's umask takes bits from the modes of staged files
 	group                 FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
-	journal               *os.File  // of what was taken out of it; nil: nothing was
+	journal               *os.File  // of files moved out of it; nil: none was
 	inhabited             bool      // a descendant of the command may be alive
 	modes                 modes.Modes
 	logs                  sandboxLogs
 	note                  sandboxNote
 
-	// Paths below work, as declared. spare holds the empty folders that the last command left; dirs and files were
-	// made for the present one.
+	// Paths below work, as declared. spare holds empty folders of earlier commands; dirs and files were made for the
+	// present one.
 	spare map[string]bool
 	dirs  []string // parents before children
 	files []string
@@ -74,22 +74,22 @@ const (
 // person's shell, are found by scanning all processes of the machine for many sandboxes at once. A scan may cost as
 // much as some sandboxes, so no more time is spent on scans than on making sandboxes.
 type sandboxes struct {
-	scratch         func() (string, error)
-	modes           modes.Modes
-	mu              sync.Mutex
-	free            []*sandbox // clean, and known to be empty of processes
-	used            []*sandbox // clean
-	made            int
-	making, looking time.Duration // spent so far
+	scratch          func() (string, error)
+	modes            modes.Modes
+	mu               sync.Mutex
+	free             []*sandbox    // clean, and known to be empty of processes
+	used             []*sandbox    // clean, not yet scanned for processes
+	count            int           // sandboxes made
+	making, scanning time.Duration // time spent so far
 
-	unfinished atomic.Bool // a sandbox that holds a note was dropped
+	unfinished atomic.Bool // a sandbox was dropped with its note
 }
 
 func (p *sandboxes) acquire() (*sandbox, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.free) == 0 && (len(p.used) >= minUsed && p.looking <= p.making || len(p.used) >= maxUsed) {
-		p.look()
+	if len(p.free) == 0 && (len(p.used) >= minUsed && p.scanning <= p.making || len(p.used) >= maxUsed) {
+		p.scan()
 	}
 	if n := len(p.free); n > 0 {
 		box := p.free[n-1]
@@ -105,10 +105,10 @@ func (p *sandboxes) acquire() (*sandbox, error) {
 	return box, nil
 }
 
-// look frees the used sandboxes in which no process is, and drops the others.
-func (p *sandboxes) look() {
+// scan frees the used sandboxes that no process uses, and drops the others.
+func (p *sandboxes) scan() {
 	began := time.Now()
-	defer func() { p.looking += time.Since(began) }()
+	defer func() { p.scanning += time.Since(began) }()
 	occupied, known := runner.Occupied(filepath.Dir(p.used[0].root))
 	for _, box := range p.used {
 		if known && !occupied[filepath.Base(box.root)] {
@@ -125,8 +125,8 @@ func (p *sandboxes) make() (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.made++
-	root := filepath.Join(dir, "w"+strconv.Itoa(p.made))
+	p.count++
+	root := filepath.Join(dir, "w"+strconv.Itoa(p.count))
 	box := &sandbox{root: root, work: filepath.Join(root, "work"), home: filepath.Join(root, "home"), tmp: filepath.Join(root, "tmp"), modes: p.modes}
 	err = box.make()
 	if err == nil {
@@ -139,8 +139,8 @@ func (p *sandboxes) make() (*sandbox, error) {
 	return box, nil
 }
 
-// release cleans the sandbox and keeps it for other commands. One that cannot be cleaned, or may have processes in
-// it, is dropped: it is removed with this process's scratch directory.
+// release cleans the sandbox and keeps it for other commands. A sandbox that cannot be cleaned, or may have processes
+// in it, is dropped, and removed with this process's scratch directory.
 func (p *sandboxes) release(box *sandbox) {
 	if box.note.written {
 		p.unfinished.Store(true)
@@ -219,7 +219,7 @@ func (b *sandbox) renew(fresh bool) error {
 		made *time.Time
 	}{{b.home, &b.homeTime}, {b.tmp, &b.tmpTime}} {
 		if !fresh {
-			// The ctime shows that something came and went, unless within one tick. On file systems with coarse time
+			// The ctime shows an entry that came and went, unless within one tick. On file systems with coarse time
 			// stamps it shows nothing.
 			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.made) && stamp.Step(d.made.UnixNano()) == 0 && hasEntries(d.path, 0) {
 				continue

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Kernels may give a directory one stamp for its making and for what is written into it
-// within the same tick of the clock.
+// A directory may get the same time stamp when it is made and when a file is written to it within one tick of the
+// clock.
 func TestSandboxInOneTick(t *testing.T) {
 	dir := t.TempDir()
 	pool := sandboxes{scratch: func() (string, error) { return dir, nil }}
@@ -41,7 +41,7 @@ func TestSandboxInOneTick(t *testing.T) {
 	}
 }
 
-// A sandbox that cannot be made is an error that says so.
+// If a sandbox cannot be made, acquire returns an error.
 func TestSandboxWithoutScratch(t *testing.T) {
 	pool := sandboxes{scratch: func() (string, error) { return filepath.Join(t.TempDir(), "absent"), nil }}
 	if box, err := pool.acquire(); err == nil {
@@ -49,7 +49,7 @@ func TestSandboxWithoutScratch(t *testing.T) {
 	}
 }
 
-// Where a command had a folder, the next one may have a file.
+// A file may be staged where an earlier command had a folder.
 func TestSandboxFileInPlaceOfFolder(t *testing.T) {
 	dir := t.TempDir()
 	pool := sandboxes{scratch: func() (string, error) { return dir, nil }}

@@ -39,7 +39,7 @@ func aSecret(r *rand.Rand) string {
 	return strings.Join(append(lines, "xy"), []string{"\n", "\r\n"}[r.IntN(2)])
 }
 
-// printing prints a secret in the ways that masks know.
+// printing prints a secret in the forms that are masked.
 const printing = `printf '%s' "$S"; printf 'is <%s>\n' "$S" >&2
 while read -r line || test -n "$line"; do printf 'line: %s.\n' "$line"; printf '%s\n' "$line" | base64 -w0; done <<<"$S"
 for before in '' a bc def; do for after in '' z yx; do
@@ -49,7 +49,7 @@ done; done
 printf '%s' "$S" | base64; printf '%s' "$S" | base64 -w64
 `
 
-// leaks returns what of a secret a text shows: the whole, a line, or a good part of it as base64.
+// leaks returns the part of a secret that a text shows: the whole, a line, or a good part as base64.
 func leaks(text, secret string) string {
 	pieces := []string{secret}
 	for line := range strings.SplitSeq(secret, "\n") {
@@ -81,8 +81,8 @@ func leaks(text, secret string) string {
 	return ""
 }
 
-// Wherever a command puts a secret, in what it prints, in the name of a file or in the target of a link: nothing that e3 writes about
-// it shows any of it. Outputs and other objects are the task's own.
+// A command may put a secret into its output, the name of a file or the target of a link. Nothing that e3 writes about
+// the command shows any of it, except outputs and other objects.
 func TestSecretsAreNowhere(t *testing.T) {
 	seed, count := uint64(time.Now().UnixNano()), 12
 	if text := os.Getenv("E3_TEST_SEED"); text != "" {

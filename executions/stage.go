@@ -120,7 +120,7 @@ func (a *attempt) secrets() []string {
 // unsetError names the secrets of a task that are not set, so that the task does not start.
 type unsetError struct {
 	names []string
-	where string // whose environment it is
+	where string // the process that lacks them
 }
 
 func (e *unsetError) Error() string {
@@ -133,7 +133,7 @@ func (e *unsetError) Error() string {
 }
 
 // unset returns an *unsetError if this process lacks a secret that the task declares; an empty one counts as set. A
-// secret is not part of the key, so a result made without it would answer processes that have it.
+// secret is not part of the key, so a result made without it would also answer processes that have it.
 func (a *attempt) unset() error {
 	var names []string
 	for _, name := range a.passed().Secrets {
@@ -165,7 +165,7 @@ func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore
 	return text, true, err
 }
 
-// variable is the text of an environment variable as the run read it, on whatever machine that was.
+// variable is the text of an environment variable as the run read it, maybe on another machine.
 func (a *attempt) variable(ctx context.Context, h objectstore.Hash) (text string, set bool, err error) {
 	v, err := a.readValue(ctx, h)
 	if err != nil || v.IsNull() {
@@ -276,7 +276,7 @@ func (a *attempt) argv() []string {
 	}
 	for i, in := range spec.Inputs {
 		if in.Kind == record.KindVariable {
-			continue // as for pass_env: one that is not set has no text
+			continue // as for pass_env: an unset variable has no text
 		}
 		pairs = append(pairs, "{"+in.Name+"}", a.texts[i])
 	}

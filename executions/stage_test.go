@@ -117,7 +117,7 @@ func TestStagingOverlaps(t *testing.T) {
 	}
 }
 
-// A task may do with its inputs what it likes: the store keeps what it had.
+// A task may change its inputs; the stored objects stay unchanged.
 func TestInputsAreCopies(t *testing.T) {
 	l := newLab(t)
 	in, dir := l.put(t, "precious"), putTree(t, l, map[string]string{"f": "precious too"})
@@ -140,7 +140,7 @@ func TestInputsAreCopies(t *testing.T) {
 	}
 }
 
-// Scalars arrive as text, whatever holds them; others as the path of a JSON file.
+// Scalars are passed as text, other values as the path of a JSON file, whatever was declared.
 func TestValues(t *testing.T) {
 	l := newLab(t)
 	task := script(`printf '%s|' "$a" "$b" "$c" "$d" "$e" "$f"; cat "$l" "$m"; echo x > out`)

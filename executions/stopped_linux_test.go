@@ -11,8 +11,8 @@ import (
 	"e3/internal/format/record"
 )
 
-// A worker that was stopped until its commands were killed wakes up: what it records counts only if no process has
-// settled the execution, and then it is that the command was lost.
+// A worker is stopped until its supervisor has killed its command, and wakes up. It records the command as lost, unless
+// another process has settled the execution.
 func TestStoppedWorker(t *testing.T) {
 	for _, announced := range []time.Duration{time.Millisecond, time.Hour} {
 		for _, settled := range []bool{true, false} {

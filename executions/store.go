@@ -19,7 +19,7 @@ const (
 	fieldSignature  = "signature.beast2" // absent where its maker had no key
 	fieldMetadata   = "metadata.beast2"
 	fieldProvenance = "provenance.beast2"
-	fieldJob        = "job" // Request.Job of an execution that was announced; only read where needed
+	fieldJob        = "job" // Job.Ref of an execution that was announced; only read where needed
 )
 
 // sideFields are the fields that an Execution is decoded from.
@@ -46,8 +46,8 @@ type Records interface {
 	refstore.Streams
 }
 
-// Objects is the part of an object store that a Store needs. A hit requires that its output exists; the workspace
-// shows its size.
+// Objects is the part of an object store that a Store needs. A hit requires that its output exists, and carries its
+// size.
 type Objects interface {
 	objectstore.Store
 	// Stat returns the size of an object in bytes, or objectstore.ErrNotFound.
@@ -79,8 +79,8 @@ func NewStore(records Records, objects Objects) *Store {
 	return s
 }
 
-// Over returns a store of the same executions whose outputs are in other objects.
-func (s *Store) Over(objects Objects) *Store {
+// WithObjects returns a store of the same executions whose outputs are in other objects.
+func (s *Store) WithObjects(objects Objects) *Store {
 	p, ok := objects.(presumer)
 	with := *s
 	with.objects, with.presumes, with.kinds = objects, ok && p.Presumes(), &kinds{}
@@ -93,7 +93,7 @@ type Execution struct {
 	record.Status
 	Detail     *record.Detail     // nil if none was recorded
 	Rejection  *record.Rejection  // nil if it was never rejected
-	Signature  *record.Signature  // nil if its maker had no key, or was not asked for (Lookup); not checked
+	Signature  *record.Signature  // not verified; nil if the maker had no key, or if the field was not requested (Lookup)
 	Metadata   *record.Metadata   // nil if it was made here
 	Provenance *record.Provenance // nil if it was made here
 
@@ -190,8 +190,8 @@ func decode(k Key, rec refstore.Record) (*Execution, error) {
 	return e, nil
 }
 
-// List yields every execution of a key, latest first. An execution that cannot be
-// read comes with its RecordError and does not end the list.
+// List yields every execution of a key, latest first. An execution that cannot be read comes with its RecordError and
+// does not end the list.
 func (s *Store) List(ctx context.Context, k Key) iter.Seq2[*Execution, error] {
 	return s.list(ctx, refstore.Query{Partition: partition(k), Descending: true, Fields: sideFields}, k)
 }

@@ -7,8 +7,8 @@ import (
 	"e3/internal/format/record"
 )
 
-// SuspendedFor tells whether the command of an execution has suspended itself in a run of a workspace here. An imported
-// execution has not, nor one that cannot be read.
+// SuspendedFor tells whether an execution was suspended by its command in a run of workspace ws here. It is false for
+// imported and for unreadable executions.
 func (s *Store) SuspendedFor(ctx context.Context, k Key, id, ws string) (bool, error) {
 	e, err := s.Get(ctx, k, id)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrMalformed) {

@@ -14,10 +14,10 @@ import (
 	"e3/refstore"
 )
 
-// Tombstones are kept for a month, and those of the latest success of each key for a year.
+// Tombstones are kept for a month; the one of each key's latest success for a year.
 const (
-	tombstonesStay    = 365 * 24 * time.Hour
-	allTombstonesStay = 30 * 24 * time.Hour
+	latestTombstoneLifetime = 365 * 24 * time.Hour
+	tombstoneLifetime       = 30 * 24 * time.Hour
 )
 
 const tombstones = "TOMBSTONE" // the partition
@@ -65,7 +65,7 @@ func newTombstones(victims []Victim, at time.Time, by, reason string) record.Tom
 }
 
 // putTombstones adds tombstones of a task, and drops those of spared executions. A record that cannot be read, for
-// example after a loss of power, begins anew.
+// example after a loss of power, is replaced.
 func (c *Curator) putTombstones(ctx context.Context, task objectstore.Hash, add record.Tombstones, drop map[string]bool) error {
 	key := tombstoneKey(task)
 	for {
@@ -111,8 +111,8 @@ func mergeTombstones(old, add record.Tombstones, drop map[string]bool, now time.
 	kept := all[:0]
 	for _, t := range all {
 		age := now.Sub(t.PrunedAt)
-		needed := age < allTombstonesStay || t.OutputHash != "" && t.ExecutionID == latest[t.InputsHash]
-		if age < tombstonesStay && needed && !drop[t.ExecutionID] {
+		needed := age < tombstoneLifetime || t.OutputHash != "" && t.ExecutionID == latest[t.InputsHash]
+		if age < latestTombstoneLifetime && needed && !drop[t.ExecutionID] {
 			kept = append(kept, t)
 		}
 	}
@@ -128,12 +128,12 @@ func (s *Store) TaskTombstones(ctx context.Context, task objectstore.Hash) (reco
 	if err != nil {
 		return nil, fmt.Errorf("tombstones of task %s: %w", task, err)
 	}
-	list, _ := record.DecodeTombstones(rec.Value) // only a hint is lost
+	list, _ := record.DecodeTombstones(rec.Value) // tombstones are only hints
 	return list, nil
 }
 
-// Tombstone returns the tombstone that explains a miss: that of the key's latest pruned success, else of its latest
-// pruned failure; nil if there is none.
+// Tombstone returns the tombstone that explains a miss: of the key's latest pruned success, else of its latest pruned
+// failure; nil if there is none.
 func (s *Store) Tombstone(ctx context.Context, k Key) (*record.Tombstone, error) {
 	list, err := s.TaskTombstones(ctx, k.Task)
 	var found *record.Tombstone

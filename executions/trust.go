@@ -13,13 +13,13 @@ import (
 	"e3/internal/format/signature"
 )
 
-// A Demand says whose executions answer: those that one of its keys has signed. The nil Demand is content with all.
+// A Demand accepts executions that one of its keys has signed. The nil Demand accepts all.
 type Demand struct {
 	keys map[signature.PublicKey]bool
 	sum  [32]byte // of the keys
 }
 
-// NewDemand returns the demand for a signature of one of the keys. Without a key nothing answers.
+// NewDemand returns the demand for a signature by one of the keys. Without keys it accepts nothing.
 func NewDemand(keys []signature.PublicKey) *Demand {
 	d := &Demand{keys: make(map[signature.PublicKey]bool, len(keys))}
 	for _, k := range keys {
@@ -34,12 +34,12 @@ func NewDemand(keys []signature.PublicKey) *Demand {
 	return d
 }
 
-// Trusts tells whether a process with this key makes answers; a nil key is none.
+// Trusts tells whether executions signed with k are accepted; nil is no key.
 func (d *Demand) Trusts(k *signature.Key) bool {
 	return d == nil || k != nil && d.keys[k.Public()]
 }
 
-// refuses says why an execution that has ended is no answer; "" if it may be one.
+// refuses returns why an execution that has ended is not accepted; "" if it is.
 func (d *Demand) refuses(e *Execution) string {
 	if d == nil {
 		return ""
@@ -59,8 +59,8 @@ func (d *Demand) refuses(e *Execution) string {
 	return ""
 }
 
-// CheckSignature returns a [signature.ErrBadSignature] if the execution's signature is not that of this execution, with this end, on this
-// key, by the key that it names. It does not tell whether that key is trusted.
+// CheckSignature verifies the execution's signature, if it has one, with the key that the signature names. Whether that
+// key is trusted is not checked. The error wraps [signature.ErrBadSignature].
 func (e *Execution) CheckSignature() error {
 	if e.Signature == nil {
 		return nil
@@ -77,8 +77,8 @@ func (e *Execution) statement() signature.Statement {
 	return statementOf(e.Key, &e.Status, size)
 }
 
-// statementOf is what the maker of an execution signs. It covers everything that a lookup takes from the record, and the size
-// of the output in its detail.
+// statementOf is the signed statement about an execution. It covers everything that a lookup takes from the record, and
+// the size of the output in its detail.
 func statementOf(k Key, s *record.Status, size int64) signature.Statement {
 	return signature.Execution(k.Task.String(), k.Inputs.String(), s.Encode(), size)
 }
@@ -104,11 +104,12 @@ func (d *Demand) proof(p *record.Proof) signature.Statement {
 	return signature.Proof(d.sum, p.Package, p.Inputs, p.Tasks, p.Generation)
 }
 
-// Demands returns the demand of a repository; nil: all executions count. It may be called often and by several goroutines. An error
-// means that the demand is not known, so that nothing answers.
+// Demands returns the demand of a repository; nil: all executions count. It may be called often, by several goroutines.
+// On an error the demand is unknown, and no execution answers.
 type Demands func(context.Context) (*Demand, error)
 
-// Requiring returns a store over the same records whose lookups count only what the demand admits. demands may be nil.
+// Requiring returns a store over the same records whose lookups count only executions that the demand accepts. demands
+// may be nil.
 func (s *Store) Requiring(demands Demands) *Store {
 	with := *s
 	with.demands = demands
@@ -122,12 +123,12 @@ func (s *Store) demand(ctx context.Context) (*Demand, error) {
 	}
 	d, err := s.demands(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("find out whose executions answer: %w", err)
+		return nil, fmt.Errorf("find the trusted keys: %w", err)
 	}
 	return d, nil
 }
 
-// Untrusted says why an execution that has ended is no answer for want of a trusted signature; "" if none is lacking.
+// Untrusted returns why an execution that has ended lacks a trusted signature; "" if it does not.
 func (s *Store) Untrusted(ctx context.Context, e *Execution) (string, error) {
 	d, err := s.demand(ctx)
 	if err != nil {
@@ -136,11 +137,11 @@ func (s *Store) Untrusted(ctx context.Context, e *Execution) (string, error) {
 	return d.refuses(e), nil
 }
 
-// ErrUntrusted is wrapped if a worker has made an execution that does not count.
+// ErrUntrusted is wrapped if a worker's execution does not count for lack of a trusted signature.
 var ErrUntrusted = errors.New("it does not count here")
 
-// accept refuses a success of a worker whose key is not trusted, unless the results of this process do not count either: what
-// this process takes would be passed on under its own name, in a proof and in what is made from it.
+// accept refuses a success of an untrusted worker if this process is trusted, because its proofs and later results
+// would vouch for that success.
 func (x *Executor) accept(ctx context.Context, key Key, res *Result) error {
 	if res.State != record.Success {
 		return nil

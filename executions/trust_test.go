@@ -29,7 +29,7 @@ func newKey(t testing.TB, name string) *signature.Key {
 	return k
 }
 
-// demanding is a demand for the signature of one of the keys.
+// demanding is a demand for a signature by one of the keys.
 func demanding(keys ...*signature.Key) executions.Demands {
 	var public []signature.PublicKey
 	for _, k := range keys {
@@ -43,7 +43,7 @@ func withKey(k *signature.Key) func(*executions.Options) {
 	return func(o *executions.Options) { o.Key = k }
 }
 
-// An assertion is everything that a record says of an execution.
+// An assertion is everything that a record says about an execution.
 type assertion struct {
 	key       executions.Key
 	status    record.Status
@@ -68,8 +68,8 @@ func (c *assertion) put(t *rapid.T, records *mem.Store) {
 	}
 }
 
-// Nothing answers that a trusted key has not signed as it is: whatever another writer makes of records and signatures that it
-// finds, and of its own key.
+// An execution answers only if a trusted key has signed exactly its record, whatever a writer makes of existing
+// records, signatures and its own key.
 func TestForgedExecutions(t *testing.T) {
 	trusted, other := newKey(t, "ci"), newKey(t, "ci") // of the same name
 	rapid.Check(t, func(t *rapid.T) {
@@ -137,7 +137,7 @@ func TestForgedExecutions(t *testing.T) {
 				forged.signature = forged.signature[:rapid.IntRange(0, len(forged.signature)).Draw(t, "length")]
 			case "longer":
 				forged.signature = append(forged.signature, 0)
-			case "named": // as the trusted key's, over bytes of the other one
+			case "named": // the trusted key's name over bytes of the other one
 				forged.signBy(other)
 				if s, err := record.DecodeSignature(forged.signature); err == nil {
 					s.Key = trusted.Public()
@@ -166,7 +166,7 @@ func TestForgedExecutions(t *testing.T) {
 	})
 }
 
-// The demand makes no request of its own: the signature comes with the record.
+// The demand costs no request, because the signature comes with the record.
 func TestDemandCostsNoRequest(t *testing.T) {
 	key := newKey(t, "ci")
 	s := newSite(t)
@@ -186,7 +186,7 @@ func TestDemandCostsNoRequest(t *testing.T) {
 	}
 }
 
-// A process that has waited for another takes neither its success nor its failure if its key is not trusted.
+// A process that waited for another one accepts its success or failure only if its key is trusted.
 func TestWaiterTakesNothingUntrusted(t *testing.T) {
 	trusted, other := newKey(t, "ci"), newKey(t, "dev")
 	for _, test := range []struct {
@@ -287,7 +287,7 @@ func exits(code int) commands {
 	return func(context.Context, runner.Spec) (runner.Result, error) { return runner.Result{ExitCode: code}, nil }
 }
 
-// An unknown demand is no answer but an error.
+// If the demand cannot be read, a lookup is an error.
 func TestUnknownDemand(t *testing.T) {
 	s := newShelf()
 	if _, err := s.success(); err != nil {
@@ -300,7 +300,7 @@ func TestUnknownDemand(t *testing.T) {
 	}
 }
 
-// An import keeps a signature, whatever its key, and refuses one that is not of its execution.
+// An import keeps a valid signature, whatever its key, and refuses one of another execution.
 func TestImportedSignature(t *testing.T) {
 	l := newLab(t)
 	ci, dev := newKey(t, "ci"), newKey(t, "dev")

@@ -19,7 +19,7 @@ import (
 
 func init() { helpers["umask"] = underUmask }
 
-// askedFile is where the test leaves the inputs, and the umask, for the helper.
+// askedFile holds the inputs, and the umask, for the helper.
 const askedFile = "asked.json"
 
 type asked struct {
@@ -27,7 +27,7 @@ type asked struct {
 	Umask  int
 }
 
-// underUmask executes the task in dir under another umask, and prints what it printed.
+// underUmask executes the task in dir under another umask, and prints its log.
 func underUmask(dir string) error {
 	data, err := os.ReadFile(filepath.Join(dir, askedFile))
 	if err != nil {
@@ -78,7 +78,7 @@ func underUmask(dir string) error {
 	return errors.Join(l.sup.Close(), l.records.Close())
 }
 
-// The umask is no part of the key: what a command finds, and what it makes, is the same whatever the umask of its e3.
+// The umask is not part of the key, so a command's sandbox and outputs are the same under any umask of e3.
 func TestUmaskIsFixed(t *testing.T) {
 	l := newLab(t)
 	task := script(`umask; for d in . "$HOME" "$TMPDIR"; do stat -c %a "$d"; done; find . -mindepth 1 -printf '%P %y %m\n' | sort

@@ -11,20 +11,20 @@ import (
 	"e3/objectstore/tree"
 )
 
-// A lostError says which object of an output is missing.
-type lostError struct {
+// A missingError says which object of an output is missing.
+type missingError struct {
 	part objectstore.Hash
 	top  bool
 }
 
-func (e *lostError) Error() string {
+func (e *missingError) Error() string {
 	if e.top {
 		return fmt.Sprintf("its output object %s is gone", e.part)
 	}
 	return fmt.Sprintf("object %s of its output is gone", e.part)
 }
 
-// LoadTask reads a task object. One that is not of this e3 is record.ErrType.
+// LoadTask reads a task object. An object of another type is record.ErrType.
 func LoadTask(ctx context.Context, objects objectstore.Store, h objectstore.Hash) (*record.Task, error) {
 	data, err := objectstore.ReadAll(ctx, objects, h, record.MaxTask)
 	if err != nil {
@@ -36,8 +36,8 @@ func LoadTask(ctx context.Context, objects objectstore.Store, h objectstore.Hash
 // kinds remembers which tasks make directories: the record of an execution does not say so.
 type kinds struct{ dirs sync.Map }
 
-// isDir tells whether a task makes a directory. It is false if the task object cannot be read: then the output is not
-// searched.
+// isDir tells whether a task makes a directory. It is false if the task object cannot be read; the output is not
+// searched then.
 func (s *Store) isDir(ctx context.Context, task objectstore.Hash) bool {
 	if is, ok := s.kinds.dirs.Load(task); ok {
 		return is.(bool)
@@ -53,14 +53,14 @@ func (s *Store) isDir(ctx context.Context, task objectstore.Hash) bool {
 }
 
 // whole checks that every object of an execution's output exists, and returns the size of the top one. A missing
-// object, or one of another size, is a *lostError. Where the object store presumes, nothing is checked.
+// object, or one of another size, is a *missingError. Where the object store presumes, nothing is checked.
 func (s *Store) whole(ctx context.Context, e *Execution, h objectstore.Hash) (int64, error) {
 	size, err := s.outputSize(ctx, e, h)
 	if errors.Is(err, objectstore.ErrNotFound) {
-		return 0, &lostError{h, true}
+		return 0, &missingError{h, true}
 	}
-	if err == nil && e.Detail != nil && e.Detail.BytesOut >= 0 && e.Detail.BytesOut != size { // it is truncated; and its size is part of keys
-		return 0, &lostError{h, true}
+	if err == nil && e.Detail != nil && e.Detail.BytesOut >= 0 && e.Detail.BytesOut != size { // truncated, and the size is part of keys
+		return 0, &missingError{h, true}
 	}
 	if err != nil || s.presumes || !s.isDir(ctx, e.Key.Task) {
 		return size, err
@@ -77,11 +77,11 @@ func (s *Store) wholeTree(ctx context.Context, h objectstore.Hash, depth int, se
 	var malformed *tree.Error
 	switch {
 	case gone(err), errors.As(err, &malformed):
-		return &lostError{h, depth == 0}
+		return &missingError{h, depth == 0}
 	case err != nil:
 		return err
 	case depth > tree.MaxDepth:
-		return &lostError{h, false}
+		return &missingError{h, false}
 	}
 	for i := range entries {
 		switch entry := &entries[i]; entry.Kind {
@@ -91,7 +91,7 @@ func (s *Store) wholeTree(ctx context.Context, h objectstore.Hash, depth int, se
 			var size int64
 			size, err = s.objects.Stat(ctx, entry.Hash)
 			if errors.Is(err, objectstore.ErrNotFound) || err == nil && size != entry.Size {
-				err = &lostError{entry.Hash, false}
+				err = &missingError{entry.Hash, false}
 			}
 		}
 		if err != nil {

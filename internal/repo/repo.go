@@ -283,7 +283,7 @@ func (r *Repo) Close() error {
 		// why not.
 		ctx, stop := context.WithTimeout(context.Background(), closeLeftWithin)
 		defer stop()
-		if dir, e := r.Scratch(); e != nil || x.CloseLeft(ctx, dir) != nil {
+		if dir, e := r.Scratch(); e != nil || x.CloseBegun(ctx, dir) != nil {
 			r.stores.here.KeepSession()
 		}
 	}
@@ -320,7 +320,7 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 
 // closeLeft records executions that a dead process of this machine has begun; dir was its folder.
 func (r *Repo) closeLeft(ctx context.Context, dir string) error {
-	return executions.NewExecutor(r.Executions, r.Objects, r.Records, nil, r.executorOptions(0)).CloseLeft(ctx, dir)
+	return executions.NewExecutor(r.Executions, r.Objects, r.Records, nil, r.executorOptions(0)).CloseBegun(ctx, dir)
 }
 
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {

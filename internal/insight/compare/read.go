@@ -360,7 +360,7 @@ func (s Stores) readNext(ctx context.Context, d *side) error {
 	if err != nil {
 		return err
 	}
-	x := s.Executions.Over(next.Objects)
+	x := s.Executions.WithObjects(next.Objects)
 	found := make([]*executions.Hit, g.Len())
 	err = next.Planner.Keys(ctx, g, func(i int32, key *executions.Key) (*plan.Produced, error) {
 		if key == nil {

@@ -13,21 +13,21 @@ import (
 	"e3/objectstore"
 )
 
-// Outputs of a job are moved out of the sandbox, and the process may die meanwhile. A journal beside the sandbox says what
-// a file was before it is moved or its mode changes. With it the process that finishes the execution puts everything
-// back, and stores the outputs as if nothing had happened.
+// Outputs of a job are moved out of the sandbox, and the process may die meanwhile. So a journal in the sandbox records
+// each file before it is moved or its mode changes. The process that finishes the execution puts the files back and
+// stores the outputs again.
 
-// taken is a line of the journal.
-type taken struct {
+// journalEntry is a line of the journal.
+type journalEntry struct {
 	Path string      `json:"path"` // below the work folder
 	Hash string      `json:"hash"`
 	Mode fs.FileMode `json:"mode"`
 }
 
-// journalFile is the name of the journal. The mark of an older e3 says only that something was taken.
+// journalFile is the name of the journal. The mark of an older e3 says only that a file was moved.
 const journalFile, oldMark = "taken", "consumed"
 
-// keepJournal returns a context in which files that are moved out of the sandbox are noted.
+// keepJournal returns a context in which moves of files out of the sandbox are recorded.
 func (b *sandbox) keepJournal(ctx context.Context) (context.Context, error) {
 	if b.journal == nil {
 		f, err := os.OpenFile(filepath.Join(b.root, journalFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -42,7 +42,7 @@ func (b *sandbox) keepJournal(ctx context.Context) (context.Context, error) {
 		if err != nil {
 			return err
 		}
-		line, err := json.Marshal(taken{Path: rel, Hash: info.Hash.String(), Mode: mode.Perm()})
+		line, err := json.Marshal(journalEntry{Path: rel, Hash: info.Hash.String(), Mode: mode.Perm()})
 		if err != nil {
 			return err
 		}
@@ -58,13 +58,13 @@ func (b *sandbox) closeJournal() {
 	}
 }
 
-// errTaken says that outputs were taken out of a sandbox and cannot be put back.
-var errTaken = errors.New("the process that began it has died while it stored what the command had made")
+// errNotRestorable says that outputs were moved out of a sandbox and cannot be put back. Its text is recorded.
+var errNotRestorable = errors.New("the process that began it has died while it stored what the command had made")
 
-// putBack puts what the journal names where it was. The error wraps errTaken if that is impossible.
+// putBack restores the files that the journal names. The error wraps errNotRestorable if that is impossible.
 func (a *attempt) putBack(ctx context.Context) error {
 	if _, err := os.Lstat(filepath.Join(a.box.root, oldMark)); err == nil {
-		return errTaken
+		return errNotRestorable
 	}
 	text, err := os.ReadFile(filepath.Join(a.box.root, journalFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,13 +74,13 @@ func (a *attempt) putBack(ctx context.Context) error {
 		return err
 	}
 	for line := range bytes.Lines(text) {
-		var t taken
+		var t journalEntry
 		if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, &t) != nil {
-			break // it was cut off, so nothing was taken after it
+			break // the write was cut off, so no file was moved after it
 		}
 		hash, err := objectstore.ParseHash(t.Hash)
 		if err != nil || !filepath.IsLocal(t.Path) {
-			return fmt.Errorf("%w, and its journal names %q", errTaken, t.Path)
+			return fmt.Errorf("%w, and its journal names %q", errNotRestorable, t.Path)
 		}
 		if err := a.putBackOne(ctx, t.Path, hash, t.Mode.Perm()); err != nil {
 			return err
@@ -91,18 +91,18 @@ func (a *attempt) putBack(ctx context.Context) error {
 
 func (a *attempt) putBackOne(ctx context.Context, rel string, hash objectstore.Hash, mode fs.FileMode) error {
 	path := filepath.Join(a.box.work, rel)
-	info, err := a.lstat(filepath.ToSlash(rel)) // which follows no link
+	info, err := a.lstat(filepath.ToSlash(rel)) // follows no link
 	switch {
 	case err == nil && info.Mode().IsRegular():
 		return os.Chmod(path, mode)
 	case err == nil:
-		return fmt.Errorf("%w, and %q is %s now", errTaken, rel, describe(info.Mode()))
+		return fmt.Errorf("%w, and %q is %s now", errNotRestorable, rel, describe(info.Mode()))
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
 	err = a.x.objects.Materialize(ctx, hash, path, mode)
 	if lost, _ := objectstore.IsLost(err); lost {
-		return fmt.Errorf("%w, and object %s is gone: %w", errTaken, hash, err)
+		return fmt.Errorf("%w, and object %s is gone: %w", errNotRestorable, hash, err)
 	}
 	return err
 }
