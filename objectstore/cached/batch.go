@@ -14,39 +14,39 @@ import (
 	"e3/objectstore"
 )
 
-// A Batch is a Store whose puts stay on this machine until Send has them reach the remote store together. So the
-// remote store is asked about many names at once, and not at all about those that a root names. Its own reads find
-// what was put. After Send it is the Store, but for names that Send has settled: they may be named without a request.
-// It is safe for concurrent use; Send is called once.
+// A Batch is a Store whose puts stay on this machine until Send uploads them together. So the remote store is asked
+// about many objects at once, and never about those that a root names. Reads of the batch find its own puts. After Send
+// it behaves like the Store, except that objects that Send has settled need no request. It is safe for concurrent use;
+// Send is called once.
 type Batch struct {
 	*Store
 	sent atomic.Bool
 
 	mu      sync.Mutex
 	queue   []queued
-	at      map[objectstore.Hash]int // the place in queue
+	index   map[objectstore.Hash]int // into queue
 	settled objectstore.HashSet
 }
 
 // queued is an object to send.
 type queued struct {
 	objectstore.Info
-	likely bool // this machine had a copy before, so the remote store probably has it
-	kept   bool // the bytes were put; else they are presumed to be in the remote store
+	likely bool // the remote store probably has it, because this machine had a copy before
+	kept   bool // the cache has the bytes; else only the remote store may have them
 }
 
-// Batch begins one.
-func (s *Store) Batch() *Batch { return &Batch{Store: s, at: map[objectstore.Hash]int{}} }
+// Batch returns a new batch.
+func (s *Store) Batch() *Batch { return &Batch{Store: s, index: map[objectstore.Hash]int{}} }
 
-// passes tells whether a put of the batch is one of the store.
+// passes tells whether puts go directly to the store.
 func (b *Batch) passes() bool { return b.sent.Load() }
 
 func (b *Batch) add(q queued) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	i, ok := b.at[q.Hash]
+	i, ok := b.index[q.Hash]
 	if !ok {
-		b.at[q.Hash] = len(b.queue)
+		b.index[q.Hash] = len(b.queue)
 		b.queue = append(b.queue, q)
 	} else if q.kept && !b.queue[i].kept {
 		b.queue[i] = q
@@ -109,7 +109,7 @@ func (b *Batch) AdoptFile(ctx context.Context, f *os.File, remove func() error) 
 	return b.keep(b.local.KeepAdopted(ctx, f, remove))
 }
 
-// Refresh presumes, until Send, that the remote store has h: Send finds out.
+// Refresh presumes, until Send, that the remote store has h; Send checks it.
 func (b *Batch) Refresh(ctx context.Context, h objectstore.Hash) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -125,21 +125,21 @@ func (b *Batch) Refresh(ctx context.Context, h objectstore.Hash) (bool, error) {
 }
 
 const (
-	// many is the number of objects from which some are asked for before all are sent.
-	many = 48
-	// sampled is how many.
+	// sampleFrom is the number of objects from which Send first asks for a sample.
+	sampleFrom = 48
+	// sampled is the size of the sample.
 	sampled = 8
 )
 
-// Send has the remote store hold everything that was put. held tells which objects it has for certain: a root names
-// them that this process's session protects until they are named anew. Nothing is asked about these. If most others
-// are there, as on a machine that does not know what other machines have put, they are asked for, not sent.
-// objectstore.ErrUnsent says that an object is in neither place: it must be put again.
+// Send makes sure that the remote store has everything that was put. held tells which objects it certainly has, because
+// a protected root names them; these need no request. If a sample shows that the remote store has most of the others,
+// as when other machines have put them, Send asks for each instead of sending it. objectstore.ErrUnsent means that an
+// object is in neither place and must be put again.
 func (b *Batch) Send(ctx context.Context, held func(objectstore.Hash) bool) error {
 	b.sent.Store(true)
 	b.mu.Lock()
 	list := b.queue
-	b.queue, b.at = nil, nil
+	b.queue, b.index = nil, nil
 	b.mu.Unlock()
 	var rest []queued
 	for _, q := range list {
@@ -160,7 +160,7 @@ func (b *Batch) Send(ctx context.Context, held func(objectstore.Hash) bool) erro
 	return nil
 }
 
-// unknown relies on objects, and returns those that the remote store may not have.
+// unknown relies on the objects of list, and returns those that the remote store may lack.
 func (b *Batch) unknown(ctx context.Context, list []queued) ([]queued, error) {
 	err := b.inParallel(ctx, len(list), func(ctx context.Context, i int) error { return b.rely(ctx, list[i].Hash) })
 	if err != nil {
@@ -172,7 +172,7 @@ func (b *Batch) unknown(ctx context.Context, list []queued) ([]queued, error) {
 			rest = append(rest, q)
 		}
 	}
-	if len(rest) < many {
+	if len(rest) < sampleFrom {
 		return rest, nil
 	}
 	var there atomic.Int64
@@ -232,7 +232,7 @@ func (b *Batch) sendOne(ctx context.Context, q queued) error {
 	return b.upload(ctx, q.Info, q.likely, func() (io.ReaderAt, func(), error) { return b.reopen(ctx, q.Info, nil) })
 }
 
-// inParallel calls f for 0 to n-1, as many at a time as there may be small requests.
+// inParallel calls f for 0 to n-1, with the concurrency of small requests.
 func (b *Batch) inParallel(ctx context.Context, n int, f func(context.Context, int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(cap(b.asking))

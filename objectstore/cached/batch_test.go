@@ -15,7 +15,7 @@ import (
 	"e3/objectstore/objectstoretest"
 )
 
-// TestConformanceSent: a batch that was sent is the store.
+// A batch that was sent behaves like the store.
 func TestConformanceSent(t *testing.T) {
 	for _, c := range objectstoretest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
@@ -39,7 +39,7 @@ func putBytes(t *testing.T, s objectstore.Store, b []byte) objectstore.Hash {
 	return h
 }
 
-// TestBatch: puts of a batch reach the remote store when it is sent, but for what is held, and can be read before.
+// Puts of a batch can be read before Send. Send uploads them, except held objects.
 func TestBatch(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -71,7 +71,7 @@ func TestBatch(t *testing.T) {
 	if err := b.Send(ctx, func(h objectstore.Hash) bool { return h == h2 }); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := slices.Sorted(slices.Values(far.took())), []string{call("put", h1), call("put", file.Hash)}; !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+	if got, want := slices.Sorted(slices.Values(far.takeCalls())), []string{call("put", h1), call("put", file.Hash)}; !slices.Equal(got, slices.Sorted(slices.Values(want))) {
 		t.Errorf("requests: got %q, want %q", got, want)
 	}
 	for _, h := range []objectstore.Hash{h1, h2, file.Hash} {
@@ -81,7 +81,7 @@ func TestBatch(t *testing.T) {
 	}
 	putBytes(t, b, two)
 	expectCalls(t, far)
-	// Whether it is there is the batch's to presume: the store looks.
+	// Only the batch presumes that it is there; the store asks.
 	if ok, err := s.Refresh(ctx, h2); ok || err != nil {
 		t.Errorf("refresh in the store: got %v, %v, want false", ok, err)
 	}
@@ -90,7 +90,7 @@ func TestBatch(t *testing.T) {
 	expectCalls(t, far, call("put", objectstore.Sum(random(4, 10))))
 }
 
-// TestBatchReliesFirst: each name that is asked for or sent was relied on before.
+// A batch relies on each name before it asks for or sends the object.
 func TestBatchReliesFirst(t *testing.T) {
 	far := newFar()
 	for _, there := range []bool{true, false} {
@@ -117,8 +117,8 @@ func TestBatchReliesFirst(t *testing.T) {
 	}
 }
 
-// TestBatchOfMany: where most of what is sent is there, it is asked for, and nothing is sent twice; where it is not, that costs a
-// few requests.
+// If the remote store has most objects of a large batch, Send asks for them and sends only the missing ones. Otherwise
+// the sample costs only a few requests.
 func TestBatchOfMany(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -133,12 +133,12 @@ func TestBatchOfMany(t *testing.T) {
 			}
 			putBytes(t, b, content)
 		}
-		far.took()
+		far.takeCalls()
 		return b
 	}
 	ops := func() map[string]int {
 		count := map[string]int{}
-		for _, c := range far.took() {
+		for _, c := range far.takeCalls() {
 			op, _, _ := strings.Cut(c, " ")
 			count[op]++
 		}
@@ -168,7 +168,7 @@ func TestBatchOfMany(t *testing.T) {
 	}
 }
 
-// TestBatchUnsent: what is neither here nor there must be put again.
+// An object that is in neither place must be put again.
 func TestBatchUnsent(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()

@@ -12,7 +12,7 @@ import (
 	"e3/objectstore/s3"
 )
 
-// BenchmarkUpload puts a large file, through the cache and past it.
+// BenchmarkUpload puts a large file, with the cache and without.
 func BenchmarkUpload(b *testing.B) {
 	const size = 128 << 20
 	ctx := b.Context()
@@ -74,7 +74,7 @@ func BenchmarkUpload(b *testing.B) {
 	}
 }
 
-// BenchmarkKnown is a put of what this process has put before.
+// BenchmarkKnown puts an object that this process has put before.
 func BenchmarkKnown(b *testing.B) {
 	s := open(b, newFar(), newPact(), nil)
 	content := random(1, 1000)

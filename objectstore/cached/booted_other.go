@@ -4,5 +4,5 @@ package cached
 
 import "time"
 
-// booted is not known here: each process checks the copies of earlier ones once.
+// booted is unknown here, so each process checks the copies of earlier ones once.
 func booted(now time.Time) time.Time { return now }

@@ -8,11 +8,11 @@
 //   - Bytes are the same wherever they come from, as the name is their hash. Open, ReadAll and the
 //     like take the copy if there is one, and otherwise fetch the whole object and check it before
 //     it gets its name in the cache.
-//   - A put returns when the remote store has the object: a reference may be written next.
+//   - A put returns when the remote store has the object, so that a reference may be written next.
 //
-// Writers and collectors agree on removals through a [Guard], as the remote store can neither refresh an object's
-// time nor delete on a condition. A name is relied on before the first request about it. So an object that this
-// process relied on, and then saw there, stays until its session ends, and is not asked for again.
+// Writers and collectors agree on removals through a [Guard], because the remote store can neither refresh an object's
+// time nor delete conditionally. A process relies on a name before its first request about it. So an object that this
+// process relied on and then found stays until its session ends, and needs no further request.
 package cached
 
 import (
@@ -30,11 +30,11 @@ import (
 
 // A Remote holds the objects. An absent object is objectstore.ErrNotFound.
 type Remote interface {
-	// Put stores the size bytes of body under h, which the caller has checked, unless the name is taken. It may
-	// replace an object of another size. created says whether it stored them; it may be false although it did.
+	// Put stores the size bytes of body under h, which the caller has checked, unless an object has that name. It may
+	// replace an object of another size. created tells whether it stored the bytes, but may be false although it did.
 	Put(ctx context.Context, h objectstore.Hash, body io.ReaderAt, size int64) (created bool, err error)
 
-	// Replace is Put in place of the existing object.
+	// Replace is Put that overwrites an existing object.
 	Replace(ctx context.Context, h objectstore.Hash, body io.ReaderAt, size int64) error
 
 	// Open streams the bytes of h, unchecked.
@@ -44,31 +44,31 @@ type Remote interface {
 	Fetch(ctx context.Context, h objectstore.Hash, w io.WriterAt) (size int64, err error)
 
 	// Stat returns the size of h and when it was put, by the remote store's clock. Entry.Hash differs from h if the
-	// remote store reports another hash of its bytes.
+	// remote store reports another hash for its bytes.
 	Stat(ctx context.Context, h objectstore.Hash) (objectstore.Entry, error)
 
 	// List yields the objects whose names begin with a byte, in order.
 	List(ctx context.Context, shard byte) iter.Seq2[objectstore.Entry, error]
 
-	// Delete removes objects. An absent object counts as removed. objectstore.ErrUnanswered says that they were
-	// removed, and that an earlier try may still arrive; objectstore.ErrRefused, that some were not, and that no try
-	// can still arrive.
+	// Delete removes objects. An absent object counts as removed. objectstore.ErrUnanswered: they were removed, but an
+	// earlier try may still take effect. objectstore.ErrRefused: some were not removed, and no try can take effect any
+	// more.
 	Delete(ctx context.Context, hs []objectstore.Hash) error
 }
 
-// A Guard makes writers and collectors agree about names.
+// A Guard makes writers and collectors agree about objects.
 type Guard interface {
-	// Rely says that this process's session is about to name h, or to put it. When it returns, no collection removes
-	// h until the session ends, and none is about to. It is cheap for a name that is already relied on.
+	// Rely announces that this process's session is about to name or put h. After it returns, no collection removes h
+	// until the session ends. It is cheap for a name that the session already relies on.
 	Rely(ctx context.Context, h objectstore.Hash) error
 
-	// Condemn says that the objects hs of a shard are about to be removed, and returns those that no session relies
-	// on; none begins to before done is called. A shard has one list at a time. If done is not called, this lasts
-	// until no request of this process can still arrive.
+	// Condemn announces the removal of the objects hs of a shard, and returns those that no session relies on. No
+	// session begins to rely on them before done is called, or, without done, before no request of this process can
+	// still arrive. A shard has one such list at a time.
 	Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) (free []objectstore.Hash, done func(context.Context) error, err error)
 
-	// Held returns an error once this process cannot be sure any more that others wait for what it has condemned: it
-	// was stopped for too long, or cut off. It sends no request.
+	// Held returns an error once other processes may no longer respect what this process has condemned, because it was
+	// stopped for too long or cut off. It sends no request.
 	Held() error
 }
 
@@ -82,12 +82,12 @@ type Options struct {
 	Grace    time.Duration // how much older than a sweep's cut-off an object must be to be removed; 0: 5 minutes
 	Parallel int           // uploads, and fetches, at a time; 0: 16. Small requests, and uploads up to 64 KiB: four times as many
 
-	// Warn, if not nil, is called once if the cache cannot be used and reads go on without it, and once if a deletion
-	// may still arrive, for which other processes wait.
+	// Warn, if not nil, is called once if the cache cannot be used and reads continue without it, and once if a
+	// deletion may still take effect, for which other processes wait.
 	Warn func(error)
 
 	Now    func() time.Time // by the clock that dates the cache's files; nil: time.Now
-	Booted time.Time        // when this machine started; zero: what the system says
+	Booted time.Time        // when this machine started; zero: as the system reports it
 }
 
 // The defaults of Options.
@@ -104,17 +104,17 @@ type Store struct {
 	guard  Guard
 	o      Options
 
-	known   names
-	doubts  atomic.Int32 // how many calls of Distrust have not ended
-	uploads flights
-	fetches flights
-	sending slots // for uploads
-	getting slots // for fetches
-	asking  slots // for small requests
+	known     names
+	distrusts atomic.Int32 // calls of Distrust that have not ended
+	uploads   singleFlight
+	fetches   singleFlight
+	sending   slots // for uploads
+	getting   slots // for fetches
+	asking    slots // for small requests
 
 	// condemning has a slot for the one list of each shard.
 	condemning [objectstore.Shards]slots
-	// sweeping is the object that the sweep of a shard is asking keep about.
+	// sweeping is the object for which the sweep of a shard is calling keep.
 	sweeping [objectstore.Shards]atomic.Pointer[objectstore.Entry]
 
 	warned   sync.Once
@@ -171,22 +171,22 @@ func (s *Store) Close() error {
 // objects, and never named ones.
 func (s *Store) Presumes() bool { return true }
 
-// Parallel returns how many calls should be under way at a time.
+// Parallel returns how many concurrent calls are useful.
 func (s *Store) Parallel() int { return s.o.Parallel }
 
 // Grace is how much older than the cut-off of a sweep an object must be.
 func (s *Store) Grace() time.Duration { return s.o.Grace }
 
-// ShardTimes returns zeros: changes of this store are not seen in file times.
+// ShardTimes returns zeros, because no file times show changes of this store.
 func (s *Store) ShardTimes() ([objectstore.Shards]int64, error) {
 	return [objectstore.Shards]int64{}, nil
 }
 
-// trimStep is the most that is added to the cache between two checks of its size.
+// trimStep bounds the growth of the cache between two checks of its size.
 const trimStep = 64 << 20
 
-// grew begins a trim if enough has been added.
-func (s *Store) grew() {
+// trimIfGrown begins a trim if the cache has grown enough.
+func (s *Store) trimIfGrown() {
 	if s.local.Grown() < min(trimStep, s.o.MaxBytes/16) || !s.trimming.TryLock() {
 		return
 	}

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// condemned is how many objects are condemned at a time: it bounds how long writers wait.
-	condemned = 5000
-	// deleted is how many objects a request deletes.
-	deleted = 1000
-	// settleTime bounds the end of an agreement after the caller's context is done.
+	// condemnAtOnce is how many objects are condemned at a time. It bounds how long writers wait.
+	condemnAtOnce = 5000
+	// deletePerRequest is how many objects a request deletes.
+	deletePerRequest = 1000
+	// settleTime bounds the wait for a store after the caller's context is done.
 	settleTime = 10 * time.Second
 )
 
 // Walk yields every object of the remote store, shard by shard. Entry.Time is when it was put, by the remote store's
-// clock. After an error, the walk goes on with the next shard if the caller does.
+// clock. After an error the walk continues with the next shard, if the caller continues.
 func (s *Store) Walk(ctx context.Context) iter.Seq2[objectstore.Entry, error] {
 	return func(yield func(objectstore.Entry, error) bool) {
 		for shard := range objectstore.Shards {
@@ -35,7 +35,7 @@ func (s *Store) Walk(ctx context.Context) iter.Seq2[objectstore.Entry, error] {
 				}
 			}
 			if ctx.Err() != nil {
-				return // the shard has yielded it
+				return // the shard has yielded the error
 			}
 		}
 	}
@@ -48,8 +48,8 @@ func (s *Store) WalkShard(ctx context.Context, first byte) iter.Seq2[objectstore
 
 // SweepShard removes the objects of a shard that were put before cutoff, less a grace, unless keep wants them or a
 // session relies on them, and calls removed for each. It can be interrupted at any point and repeated. While keep is
-// asked about an object, Stat of it costs nothing. Several shards may be swept at the same time, each once. If a
-// deletion may still arrive, the rest of the shard is spared, and its list stays in place.
+// called for an object, Stat of it costs no request. Several shards may be swept at the same time, each once. If a
+// deletion may still take effect, the rest of the shard is spared, and its condemned list stays in place.
 func (s *Store) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep func(objectstore.Hash) bool, removed func(objectstore.Entry)) error {
 	cutoff = cutoff.Add(-s.o.Grace)
 	var old []objectstore.Entry
@@ -61,7 +61,7 @@ func (s *Store) SweepShard(ctx context.Context, first byte, cutoff time.Time, ke
 		if s.keeps(e, keep) || !e.Time.Before(cutoff) || late {
 			continue
 		}
-		if old = append(old, e); len(old) == condemned {
+		if old = append(old, e); len(old) == condemnAtOnce {
 			if late, err = s.sweepSome(ctx, old, removed); err != nil {
 				return fmt.Errorf("sweep objects: %w", err)
 			}
@@ -84,8 +84,8 @@ func (s *Store) keeps(e objectstore.Entry, keep func(objectstore.Hash) bool) boo
 	return keep(e.Hash)
 }
 
-// sweepSome removes those of old, all of one shard, that no session relies on. late says that the list stays in
-// place, as a deletion may still arrive.
+// sweepSome removes those of old, all of one shard, that no session relies on. late: a deletion may still take effect,
+// so the condemned list stays in place.
 func (s *Store) sweepSome(ctx context.Context, old []objectstore.Entry, removed func(objectstore.Entry)) (late bool, err error) {
 	shard := old[0].Hash[0]
 	err = s.condemning[shard].with(ctx, func() (err error) {
@@ -109,7 +109,7 @@ func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Ent
 		_, ok := entries[h]
 		return !ok
 	})
-	for some := range slices.Chunk(free, deleted) {
+	for some := range slices.Chunk(free, deletePerRequest) {
 		if err := ctx.Err(); err != nil {
 			return late, errors.Join(err, settle(ctx, late, done))
 		}
@@ -133,9 +133,9 @@ func (s *Store) sweepList(ctx context.Context, shard byte, old []objectstore.Ent
 }
 
 // deleteRemote deletes condemned objects, while this process holds its lease. When ctx ends, a request under way gets
-// some more time, since an unknown outcome makes other processes wait for long. After an error other than
-// objectstore.ErrRefused, and if late, a request may still take effect on an object that a writer has put anew. The
-// caller then does not end the agreement, so no session relies on these names before that is impossible.
+// some more time, because an unknown outcome makes other processes wait for long. If late, or after an error other than
+// objectstore.ErrRefused, a request may still delete an object that a writer has put again. Then the caller must not
+// call done, so that no session relies on these names until that is impossible.
 func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) (late bool, err error) {
 	if err := errors.Join(s.guard.Held(), ctx.Err()); err != nil {
 		return false, err
@@ -151,14 +151,14 @@ func (s *Store) deleteRemote(ctx context.Context, hs []objectstore.Hash) (late b
 	err = s.remote.Delete(patient, hs)
 	if errors.Is(err, objectstore.ErrUnanswered) {
 		s.warnLate.Do(func() {
-			s.o.Warn(fmt.Errorf("who stores any of these objects anew, and the next gc, has to wait until that has settled: %w", err))
+			s.o.Warn(fmt.Errorf("a process that stores one of these objects again, and the next gc, must wait until this deletion has settled: %w", err))
 		})
 		return true, nil
 	}
 	return false, err
 }
 
-// settle ends the agreement in bounded time, unless a deletion may be late.
+// settle calls done, in bounded time, unless a deletion may be late.
 func settle(ctx context.Context, late bool, done func(context.Context) error) error {
 	if late {
 		return nil
@@ -168,7 +168,7 @@ func settle(ctx context.Context, late bool, done func(context.Context) error) er
 	return done(ctx)
 }
 
-// dropCopy removes the copy of a deleted object. A copy that stays does no harm: it proves nothing.
+// dropCopy removes the copy of a deleted object. A copy that stays is harmless, because it proves nothing.
 func (s *Store) dropCopy(ctx context.Context, h objectstore.Hash) {
 	s.known.forget(h)
 	if err := s.local.Delete(context.WithoutCancel(ctx), h); err != nil {

@@ -14,7 +14,7 @@ import (
 	"e3/objectstore/cached"
 )
 
-// shardNames returns n names of one shard, in order. Content is of no concern to collections.
+// shardNames returns n names of one shard, in order. Collections ignore content.
 func shardNames(n int) []objectstore.Hash {
 	hs := make([]objectstore.Hash, n)
 	for i := range hs {
@@ -34,7 +34,7 @@ func names(s *far) []objectstore.Hash {
 	return hs
 }
 
-// sweep sweeps the shard of shardNames and returns what was removed.
+// sweep sweeps the shard of shardNames and returns the removed names.
 func sweep(ctx context.Context, s *fixture, cutoff time.Time, keep func(objectstore.Hash) bool) ([]objectstore.Hash, error) {
 	var gone []objectstore.Hash
 	err := s.SweepShard(ctx, 0x42, cutoff, keep, func(e objectstore.Entry) { gone = append(gone, e.Hash) })
@@ -57,19 +57,19 @@ func TestSweepSpares(t *testing.T) {
 	if err := other.Rely(ctx, hs[0]); err != nil {
 		t.Fatal(err)
 	}
-	far.took()
+	far.takeCalls()
 	asked := 0
 	gone, err := sweep(ctx, s, cutoff, func(h objectstore.Hash) bool {
 		asked++
-		far.took()
+		far.takeCalls()
 		if n, err := s.Stat(ctx, h); n != 0 || err != nil {
-			t.Errorf("stat of what is asked about: got %d, %v", n, err)
+			t.Errorf("stat while keep is called: got %d, %v", n, err)
 		}
 		expectCalls(t, far)
 		return h == hs[1]
 	})
 	if err != nil || !slices.Equal(gone, hs[2:3]) {
-		t.Errorf("got %v removed, %v, want only what is old, unwanted and relied on by nobody", gone, err)
+		t.Errorf("got %v removed, %v, want only the old object that neither keep nor a session wants", gone, err)
 	}
 	if asked != len(hs) {
 		t.Errorf("was asked to keep %d objects, want %d", asked, len(hs))
@@ -79,7 +79,7 @@ func TestSweepSpares(t *testing.T) {
 	}
 	other.end()
 	if gone, err = sweep(ctx, s, cutoff, none); err != nil || !slices.Equal(gone, hs[:2]) {
-		t.Errorf("when nobody relies on it: got %v, %v", gone, err)
+		t.Errorf("when no session relies on it: got %v, %v", gone, err)
 	}
 	if gone, err = sweep(ctx, s, time.Time{}, none); err != nil || len(gone) > 0 {
 		t.Errorf("without a cut-off: got %v, %v", gone, err)
@@ -89,7 +89,7 @@ func TestSweepSpares(t *testing.T) {
 	}
 }
 
-// TestSweepMany works in batches, and drops the copies.
+// A sweep works in batches.
 func TestSweepMany(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -123,7 +123,7 @@ func TestSweepMany(t *testing.T) {
 	}
 }
 
-// TestSweepDropsCopies, so that a later read does not find here what is no more.
+// A sweep drops the copies of removed objects, so that a later read does not find them.
 func TestSweepDropsCopies(t *testing.T) {
 	ctx := t.Context()
 	far, p := newFar(), newPact()
@@ -141,19 +141,19 @@ func TestSweepDropsCopies(t *testing.T) {
 	}
 	s.own.end()
 	if err := sweep(); err != nil || count != 1 {
-		t.Errorf("nobody relies on it: got %d removed, %v", count, err)
+		t.Errorf("no session relies on it: got %d removed, %v", count, err)
 	}
 	if _, err := gc.Open(ctx, h); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("open after the sweep: got %v, want ErrNotFound", err)
 	}
-	// The collector's own process does not take it for known, nor does a new session.
-	far.took()
+	// Neither the collector's own process nor a new session counts it as known.
+	far.takeCalls()
 	mustPut(t, gc, b)
 	expectCalls(t, far, call("put", h))
 }
 
-// TestSweepFaults: whatever fails, what is told to be removed is, writers wait exactly as long as something
-// may still arrive, and the next sweep does the rest.
+// Whatever fails, every reported removal has happened, writers wait exactly as long as a deletion may still take
+// effect, and the next sweep removes the rest.
 func TestSweepFaults(t *testing.T) {
 	hs := shardNames(2500)
 	for name, row := range map[string]struct {
@@ -196,14 +196,14 @@ func TestSweepFaults(t *testing.T) {
 			}
 			for _, h := range gone {
 				if _, ok := far.get(h); ok {
-					t.Fatalf("%s is there, but is told to be removed", h)
+					t.Fatalf("%s is there, but is reported as removed", h)
 				}
 			}
 			if bound := len(p.condemned) > 0; bound != row.bound {
 				t.Errorf("names are condemned: %v, want %v", bound, row.bound)
 			}
 			far.before = nil
-			// Another process: this one's list may stand.
+			// Another process, because this one's list may stay condemned.
 			rest, err := sweep(t.Context(), open(t, far, p, nil), time.Now(), none)
 			if err != nil || len(names(far)) > 0 {
 				t.Errorf("the next sweep: got %d removed, %d left, %v", len(rest), len(names(far)), err)
@@ -212,8 +212,8 @@ func TestSweepFaults(t *testing.T) {
 	}
 }
 
-// TestSweepUnanswered: what was removed is told, while the list of a deletion stands that may still arrive. The rest of the shard is
-// left to another sweep: there is one list at a time.
+// If a deletion may still take effect, removals are reported but their list stays condemned. A shard has one list at a
+// time, so another sweep does the rest.
 func TestSweepUnanswered(t *testing.T) {
 	far, p := newFar(), newPact()
 	far.now = func() time.Time { return time.Now().Add(-time.Hour) }
@@ -240,7 +240,7 @@ func TestSweepUnanswered(t *testing.T) {
 		t.Errorf("%d names are condemned, want the 5000 that were", len(p.condemned))
 	}
 	if len(s.warns) != 1 || !errors.Is(s.warns[0], objectstore.ErrUnanswered) {
-		t.Errorf("warned of %v, want once of what may still arrive", s.warns)
+		t.Errorf("warned of %v, want one warning of a late deletion", s.warns)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestDeleteUnanswered(t *testing.T) {
 	}
 }
 
-// TestSweepWithoutLease: a process that has lost its lease deletes nothing.
+// A process that has lost its lease deletes nothing.
 func TestSweepWithoutLease(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -316,7 +316,7 @@ func TestDelete(t *testing.T) {
 		t.Errorf("delete what is absent: %v", err)
 	}
 
-	// What this very process relies on goes if it must, and is not taken for known afterwards.
+	// Delete also removes an object that this process relies on, which is not known afterwards.
 	mustPut(t, gc, b)
 	far.set(h, b[1:]) // it was corrupt all the time
 	if err := gc.Verify(ctx, h); !errors.As(err, new(*objectstore.CorruptError)) {
@@ -337,7 +337,7 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// TestDeleteMany removes what lies in one shard, at the same time.
+// Concurrent deletions in one shard.
 func TestDeleteMany(t *testing.T) {
 	far, p := newFar(), newPact()
 	s := open(t, far, p, nil)
@@ -358,7 +358,7 @@ func TestDeleteMany(t *testing.T) {
 	}
 }
 
-// TestVerify looks at the remote bytes, and at the copy on the way.
+// Verify checks the remote bytes, and removes a damaged copy.
 func TestVerify(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -383,7 +383,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestRemovedByHand: what is found to be gone is put again when it is put.
+// Once an object is found to be gone, the next put uploads it again.
 func TestRemovedByHand(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -439,7 +439,7 @@ func TestWalk(t *testing.T) {
 		}
 	}
 	if failed != objectstore.Shards/2 {
-		t.Errorf("a walk that goes on: got %d errors, want %d", failed, objectstore.Shards/2)
+		t.Errorf("a walk that continues: got %d errors, want %d", failed, objectstore.Shards/2)
 	}
 	stopped, cancel := context.WithCancel(ctx)
 	cancel()

@@ -20,7 +20,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceTiny runs with a cache that holds next to nothing.
+// TestConformanceTiny runs with a tiny cache.
 func TestConformanceTiny(t *testing.T) {
 	for _, c := range objectstoretest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {

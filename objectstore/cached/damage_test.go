@@ -13,7 +13,7 @@ import (
 	"e3/objectstore/objectstoretest"
 )
 
-// A damaged copy in the cache is made again; a damaged object is an error, whether or not it was read before.
+// A damaged copy in the cache is fetched again; a damaged object is an error, whether or not it was read before.
 func TestDamage(t *testing.T) {
 	seed, count := objectstoretest.DamageSeed(), objectstoretest.DamageCount(10)
 	t.Logf("seed %d, %d objects", seed, count)
@@ -64,8 +64,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Whatever becomes of an object in the remote store, or of its copy, a put by another process leaves the right bytes in both, as long as
-// the remote store tells what it has, or is doubted.
+// However a remote object or its copy is damaged, a put by another process leaves the right bytes in both, if the
+// remote store reports hashes or is distrusted.
 func TestPutOverDamage(t *testing.T) {
 	seed, count := objectstoretest.DamageSeed(), objectstoretest.DamageCount(10)
 	t.Logf("seed %d, %d objects", seed, count)
@@ -116,7 +116,7 @@ func TestPutOverDamage(t *testing.T) {
 	}
 }
 
-// uncached reads where no copy can be made, and puts where one can.
+// uncached reads from a store that cannot make copies, and puts to one that can.
 type uncached struct {
 	*cached.Store
 	puts objectstore.Store

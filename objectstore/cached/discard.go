@@ -11,8 +11,8 @@ import (
 )
 
 // Discard implements objectstore.Discarder. It asks the remote store even about objects that this process has seen
-// there. If there is a whole copy here, it uploads a lost object again; otherwise it removes a damaged object there,
-// after reading it once more while others wait.
+// there. A damaged object is read once more while it is condemned, and then removed. A lost object is uploaded again if
+// the cache has a whole copy.
 func (s *Store) Discard(ctx context.Context, h objectstore.Hash) (gone bool, err error) {
 	lost, err := objectstore.IsLost(s.Verify(ctx, h))
 	if !lost || err != nil {
@@ -39,7 +39,7 @@ func (s *Store) Discard(ctx context.Context, h objectstore.Hash) (gone bool, err
 	return s.sendAgain(ctx, h)
 }
 
-// sendAgain uploads the copy of an object; none says that there is no copy.
+// sendAgain uploads the copy of an object; none: there is no whole copy.
 func (s *Store) sendAgain(ctx context.Context, h objectstore.Hash) (none bool, err error) {
 	f, err := s.local.OpenFile(h)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -61,12 +61,12 @@ func (s *Store) sendAgain(ctx context.Context, h objectstore.Hash) (none bool, e
 	})
 }
 
-// Distrust makes the store ask the remote store again for everything that this process has seen there, since some of
-// it may be lost. Until end is called, a put reads the object that it finds there, whatever its size.
+// Distrust makes the store ask the remote store again for every object that this process has seen there, since some may
+// be lost. Until end is called, a put reads the object that it finds there, whatever its size.
 func (s *Store) Distrust() (end func()) {
-	s.doubts.Add(1)
+	s.distrusts.Add(1)
 	s.known.clear()
-	return sync.OnceFunc(func() { s.doubts.Add(-1) })
+	return sync.OnceFunc(func() { s.distrusts.Add(-1) })
 }
 
 // Lacks reports whether an object is neither here nor in the remote store.

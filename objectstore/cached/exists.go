@@ -11,8 +11,8 @@ import (
 	"e3/objectstore"
 )
 
-// listed is how many requests for one object cost as much as one that lists a thousand.
-const listed = 12
+// statsPerList is how many requests for one object cost as much as one that lists a thousand.
+const statsPerList = 12
 
 // ask asks the remote store for h.
 func (s *Store) ask(ctx context.Context, h objectstore.Hash) (e objectstore.Entry, err error) {
@@ -23,8 +23,8 @@ func (s *Store) ask(ctx context.Context, h objectstore.Hash) (e objectstore.Entr
 	return e, err
 }
 
-// Stat returns the size of h in bytes, if the remote store has it; a known size is not asked for. The object is not
-// relied on: it may be collected at any time.
+// Stat returns the size of h in bytes, if the remote store has it; a known size needs no request. It does not protect
+// the object, which may be collected at any time.
 func (s *Store) Stat(ctx context.Context, h objectstore.Hash) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -47,8 +47,8 @@ func (s *Store) Stat(ctx context.Context, h objectstore.Hash) (int64, error) {
 	return e.Size, nil
 }
 
-// Missing asks the remote store for objects not known to be there, several at a time. If many names of a shard are
-// asked for, it lists the shard as far as that is cheaper.
+// Missing asks the remote store for objects not known to be there, several at a time. For many names of one shard it
+// lists the shard, as far as that is cheaper.
 func (s *Store) Missing(ctx context.Context, hs []objectstore.Hash) ([]objectstore.Hash, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *Store) Missing(ctx context.Context, hs []objectstore.Hash) ([]objectsto
 	var mu sync.Mutex
 	err := s.each(ctx, func(g *errgroup.Group, ctx context.Context) {
 		for shard, asked := range open {
-			if len(asked) < listed {
+			if len(asked) < statsPerList {
 				continue
 			}
 			g.Go(func() error {
@@ -119,7 +119,7 @@ func (s *Store) Missing(ctx context.Context, hs []objectstore.Hash) ([]objectsto
 	return missing, nil
 }
 
-// each waits for the calls that start begins.
+// each waits for the calls that start adds to its group.
 func (s *Store) each(ctx context.Context, start func(*errgroup.Group, context.Context)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(cap(s.asking))
@@ -130,14 +130,14 @@ func (s *Store) each(ctx context.Context, start func(*errgroup.Group, context.Co
 	return nil
 }
 
-// list lists a shard as long as that is cheaper than to ask for each of asked. It returns those that it found, and
-// whether it met the end.
+// list lists a shard as long as that is cheaper than a request for each of asked. It returns those that it found, and
+// whether it has listed the whole shard.
 func (s *Store) list(ctx context.Context, shard byte, asked []objectstore.Hash) (found []objectstore.Hash, whole bool, err error) {
 	wanted := make(map[objectstore.Hash]bool, len(asked))
 	for _, h := range asked {
 		wanted[h] = true
 	}
-	room := 1000 * (len(asked) / listed)
+	room := 1000 * (len(asked) / statsPerList)
 	for e, err := range s.remote.List(ctx, shard) {
 		if err != nil {
 			return found, false, err

@@ -19,11 +19,11 @@ import (
 
 // far is a Remote in memory that behaves as s3.Bucket does.
 type far struct {
-	// before, if it is not nil, is called before a request takes effect. An error is the answer; the
-	// effect stays away unless the error is lost{}.
+	// before, if not nil, is called before a request takes effect. Its error is the answer; the request then has no
+	// effect, unless the error is lost{}.
 	before func(ctx context.Context, op string, hs ...objectstore.Hash) error
 	now    func() time.Time
-	sums   bool // it tells the hashes of what it has
+	sums   bool // Stat reports hashes
 
 	mu      sync.Mutex
 	objects map[objectstore.Hash]farObject
@@ -35,7 +35,7 @@ type farObject struct {
 	time  time.Time
 }
 
-// lost is the error of a request that took effect while its answer got lost.
+// lost is the error of a request that took effect although its answer was lost.
 type lost struct{}
 
 func (lost) Error() string { return "the answer got lost" }
@@ -44,7 +44,7 @@ func newFar() *far {
 	return &far{objects: map[objectstore.Hash]farObject{}, now: time.Now}
 }
 
-// note counts a request and asks before.
+// note records a request and calls before.
 func (r *far) note(ctx context.Context, op string, hs ...objectstore.Hash) error {
 	r.mu.Lock()
 	what := op
@@ -62,8 +62,8 @@ func (r *far) note(ctx context.Context, op string, hs ...objectstore.Hash) error
 	return nil
 }
 
-// took returns the requests since the last call.
-func (r *far) took() []string {
+// takeCalls returns the requests since its last call.
+func (r *far) takeCalls() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	calls := r.calls
@@ -164,7 +164,7 @@ func (r *far) Fetch(ctx context.Context, h objectstore.Hash, w io.WriterAt) (int
 			return 0, err
 		}
 		if err != nil {
-			return 0, err // it broke off
+			return 0, err // in the middle
 		}
 	}
 	return int64(len(o.bytes)), nil
@@ -210,11 +210,11 @@ func (r *far) Delete(ctx context.Context, hs []objectstore.Hash) error {
 	return err
 }
 
-// pact is what writers and collectors agree about, in memory.
+// pact is the agreement of writers and collectors, in memory.
 type pact struct {
 	mu        sync.Mutex
 	sessions  map[*session]bool
-	condemned map[objectstore.Hash][]chan struct{} // closed when that is over, one for each collector
+	condemned map[objectstore.Hash][]chan struct{} // one for each collector, closed by its done
 }
 
 func newPact() *pact {
@@ -224,11 +224,11 @@ func newPact() *pact {
 // session is a Guard.
 type session struct {
 	*pact
-	err    error // what Rely fails with
-	lost   error // what Held returns
+	err    error // of Rely
+	lost   error // of Held
 	relied map[objectstore.Hash]bool
 	lists  map[byte]bool
-	asked  func(op string, hs ...objectstore.Hash) // told of calls, if it is not nil
+	asked  func(op string, hs ...objectstore.Hash) // called for each call; may be nil
 }
 
 func (p *pact) begin() *session {
@@ -325,7 +325,7 @@ func (s *session) Condemn(ctx context.Context, shard byte, hs []objectstore.Hash
 	}, nil
 }
 
-// fixture is a store with everything below it.
+// fixture is a store with its cache, remote store and session.
 type fixture struct {
 	*cached.Store
 	local *objectstore.Dir
@@ -380,10 +380,10 @@ func mustPut(t testing.TB, s objectstore.Store, b []byte) objectstore.Hash {
 	return h
 }
 
-// expectCalls compares the requests since the last look with some.
+// expectCalls checks the requests since the last takeCalls.
 func expectCalls(t testing.TB, r *far, want ...string) {
 	t.Helper()
-	if got := r.took(); !slices.Equal(got, want) {
+	if got := r.takeCalls(); !slices.Equal(got, want) {
 		t.Errorf("requests: got %q, want %q", got, want)
 	}
 }

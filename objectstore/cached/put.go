@@ -11,12 +11,11 @@ import (
 	"e3/objectstore"
 )
 
-// small is the size up to which an object is sent from memory, without asking first whether it exists: asking would
-// take as long.
+// small is the size up to which an object is sent from memory without first asking whether it exists, because asking
+// would take as long.
 const small = 512 << 10
 
-// compared is the size up to which an object that probably exists is read instead of only asked for: both are one
-// request.
+// compared is the size up to which an object that probably exists is read, not only asked for; both are one request.
 const compared = 64 << 10
 
 // Put stores what r yields.
@@ -29,7 +28,7 @@ func (s *Store) Put(ctx context.Context, r io.Reader) (objectstore.Info, error) 
 	return k.Info, s.send(ctx, k, nil)
 }
 
-// PutBytes stores b. If this machine has a copy already, as of the tasks of an edited package file, it first asks the
+// PutBytes stores b. If the cache has a copy already, as of the tasks of an edited package file, it first asks the
 // remote store, at a tenth of the cost of sending.
 func (s *Store) PutBytes(ctx context.Context, b []byte) (objectstore.Hash, error) {
 	_, err := s.local.Stat(ctx, objectstore.Sum(b))
@@ -78,8 +77,8 @@ func (s *Store) send(ctx context.Context, k objectstore.Kept, f *os.File) error 
 	})
 }
 
-// reopen opens the copy of an object for its upload and checks it: the put found it there, or could not keep it open.
-// If the copy is gone or damaged, it is put from f once more.
+// reopen opens and checks the cache's copy of an object for its upload. If the copy is gone or damaged, it is made
+// again from f.
 func (s *Store) reopen(ctx context.Context, o objectstore.Info, f *os.File) (io.ReaderAt, func(), error) {
 	var corrupt *objectstore.CorruptError
 	for {
@@ -123,10 +122,10 @@ func (s *Store) reopen(ctx context.Context, o objectstore.Info, f *os.File) (io.
 	}
 }
 
-// upload makes sure that the remote store has an object; open returns its bytes, and likely says that it probably
-// exists there. Concurrent puts of one object wait for one upload.
+// upload makes sure that the remote store has an object. open returns its bytes; likely means that it probably exists
+// there. Concurrent puts of one object wait for one upload.
 func (s *Store) upload(ctx context.Context, o objectstore.Info, likely bool, open func() (io.ReaderAt, func(), error)) error {
-	s.grew()
+	s.trimIfGrown()
 	if err := s.rely(ctx, o.Hash); err != nil {
 		return err
 	}
@@ -138,11 +137,11 @@ func (s *Store) upload(ctx context.Context, o objectstore.Info, likely bool, ope
 			return nil
 		}
 		led, err := s.uploads.do(ctx, o.Hash, func() error {
-			turn := s.sending
+			limit := s.sending
 			if o.Size <= compared {
-				turn = s.asking // what takes little memory and little time to send is as a small request
+				limit = s.asking // little memory and time, like a small request
 			}
-			return turn.with(ctx, func() error { return s.uploadOne(ctx, o, likely, open) })
+			return limit.with(ctx, func() error { return s.uploadOne(ctx, o, likely, open) })
 		})
 		if led || err != nil {
 			return err
@@ -155,13 +154,13 @@ func (s *Store) uploadOne(ctx context.Context, o objectstore.Info, likely bool, 
 		return nil
 	}
 	if likely || o.Size > small {
-		switch found, err := s.taken(ctx, o, o.Size <= compared); {
+		switch found, err := s.stored(ctx, o, o.Size <= compared); {
 		case err != nil:
 			return fmt.Errorf("store object %s: %w", o.Hash, err)
 		case found == present:
 			s.known.add(o.Hash)
 			return nil
-		case found == unfit:
+		case found == different:
 			return s.replace(ctx, o, open)
 		}
 	}
@@ -173,7 +172,7 @@ func (s *Store) uploadOne(ctx context.Context, o objectstore.Info, likely bool, 
 	created, err := s.remote.Put(ctx, o.Hash, body, o.Size)
 	if err == nil && !created {
 		var found presence
-		if found, err = s.taken(ctx, o, o.Size <= small); err == nil && found != present {
+		if found, err = s.stored(ctx, o, o.Size <= small); err == nil && found != present {
 			err = s.remote.Replace(ctx, o.Hash, body, o.Size)
 		}
 	}
@@ -205,7 +204,7 @@ func (s *Store) rely(ctx context.Context, h objectstore.Hash) error {
 	return nil
 }
 
-// Refresh keeps h from collections until the session ends, as a put of it would, and reports whether it exists.
+// Refresh protects h from collections until the session ends, as a put would, and reports whether it exists.
 func (s *Store) Refresh(ctx context.Context, h objectstore.Hash) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err

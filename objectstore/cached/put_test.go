@@ -37,7 +37,7 @@ func TestOpenNeeds(t *testing.T) {
 	}
 }
 
-// TestRequests counts what puts ask of the remote store.
+// TestRequests lists the requests of puts.
 func TestRequests(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -67,7 +67,7 @@ func TestRequests(t *testing.T) {
 	}
 	expectCalls(t, far, call("stat", g.Hash), call("put", g.Hash))
 
-	// Another process on the same machine: the copies are there, and prove nothing.
+	// Another process on the same machine has the copies, which prove nothing.
 	other := openIn(t, s.local.Path(), far, newPact(), nil)
 	if _, err := other.Put(ctx, bytes.NewReader(large)); err != nil {
 		t.Fatal(err)
@@ -80,11 +80,11 @@ func TestRequests(t *testing.T) {
 	}
 	expectCalls(t, far, call("put", objectstore.Sum(random(3, 1000))))
 	if ok, err := other.Refresh(ctx, objectstore.Sum([]byte("nobody's"))); ok || err != nil {
-		t.Errorf("refresh what is absent: got %v, %v, want false", ok, err)
+		t.Errorf("refresh of an absent object: got %v, %v, want false", ok, err)
 	}
 }
 
-// TestRelyFirst: a name is relied on before the first request that asks for it or puts it.
+// A process relies on a name before its first request for the object.
 func TestRelyFirst(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -126,9 +126,9 @@ func TestRelyFirst(t *testing.T) {
 	}
 
 	s.own.err = errors.New("the lease is lost")
-	far.took()
+	far.takeCalls()
 	if _, err := s.PutBytes(ctx, random(1, 10)); !errors.Is(err, s.own.err) {
-		t.Errorf("put of what is known, without a session: got %v, want %v", err, s.own.err)
+		t.Errorf("put of a known object, without a session: got %v, want %v", err, s.own.err)
 	}
 	if _, err := s.Refresh(ctx, objectstore.Sum(nil)); !errors.Is(err, s.own.err) {
 		t.Errorf("refresh without a session: got %v, want %v", err, s.own.err)
@@ -136,7 +136,7 @@ func TestRelyFirst(t *testing.T) {
 	expectCalls(t, far)
 }
 
-// TestReadersRelyOnNothing: a process that only reads begins no session.
+// A process that only reads begins no session.
 func TestReadersRelyOnNothing(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -247,7 +247,7 @@ func TestUploadsAreBounded(t *testing.T) {
 	})
 }
 
-// TestPutFaults: after an error nothing is taken for uploaded, and the next put does it.
+// After an error an object does not count as uploaded, and the next put uploads it.
 func TestPutFaults(t *testing.T) {
 	ctx := t.Context()
 	for _, size := range []int{1000, 1 << 20} {
@@ -279,8 +279,7 @@ func TestPutFaults(t *testing.T) {
 	}
 }
 
-// TestDamagedCopyIsNotUploaded: a copy with the right size and wrong bytes, which a put takes for what
-// it stores, is not what others get.
+// A put may find a copy with the right size and wrong bytes. It does not upload that copy.
 func TestDamagedCopyIsNotUploaded(t *testing.T) {
 	ctx := t.Context()
 	for _, size := range []int{1000, 1 << 20} {
@@ -316,7 +315,7 @@ func TestDamagedCopyIsNotUploaded(t *testing.T) {
 				mustPut(t, s, b)
 				damage(t, s.local, h, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
 				far.remove(h)
-				// Another process, which does not know that it is there.
+				// Another process, to which the object is not known.
 				s = openIn(t, s.local.Path(), far, newPact(), nil)
 				path := filepath.Join(t.TempDir(), "f")
 				if err := os.WriteFile(path, b, 0o666); err != nil {
@@ -360,7 +359,7 @@ func copyPath(d *objectstore.Dir, h objectstore.Hash) string {
 	return filepath.Join(d.Path(), h.String()[:2], h.String()[2:])
 }
 
-// TestTrimmedWhileUploading removes the copies of everything as soon as a request is made.
+// Puts succeed although all copies are removed at each request.
 func TestTrimmedWhileUploading(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -413,7 +412,7 @@ func TestTrimmedWhileUploading(t *testing.T) {
 	}
 }
 
-// TestOtherSize: what is under the name of an object and cannot be it is replaced.
+// A remote object of another size is replaced.
 func TestOtherSize(t *testing.T) {
 	far := newFar()
 	s := open(t, far, newPact(), nil)
@@ -427,14 +426,14 @@ func TestOtherSize(t *testing.T) {
 	}
 }
 
-// TestTakenRequests: what a put asks about an object that is damaged in the remote store, and about one that is not.
-func TestTakenRequests(t *testing.T) {
+// The requests of a put of an object that the remote store has, damaged or not.
+func TestRequestsOfStored(t *testing.T) {
 	for _, size := range []int{1000, 100_000, 1 << 20} {
 		for _, damaged := range []bool{false, true} {
 			for name, tt := range map[string]struct {
 				copied, sums, doubt bool
-				want, small         []string // before a replacement; small of what is small, where that differs
-				blind               bool     // the damage is not seen
+				want, small         []string // before a replacement; small: of small objects, if different
+				blind               bool     // the damage is not noticed
 			}{
 				"new here":              {want: []string{"stat"}, small: []string{"put", "open"}, blind: size > 1<<19},
 				"new here, with sums":   {sums: true, want: []string{"stat"}, small: []string{"put", "open"}},
@@ -488,7 +487,7 @@ func TestTakenRequests(t *testing.T) {
 	}
 }
 
-// TestTrees puts a folder by taking its files over, and writes it out elsewhere.
+// TestTrees puts a folder by adopting its files, and checks it out elsewhere.
 func TestTrees(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -510,7 +509,7 @@ func TestTrees(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if calls := far.took(); len(calls) != len(slices.Compact(slices.Sorted(slices.Values(calls)))) {
+	if calls := far.takeCalls(); len(calls) != len(slices.Compact(slices.Sorted(slices.Values(calls)))) {
 		t.Errorf("a request was made twice: %q", calls)
 	}
 	// Another machine.
@@ -524,11 +523,11 @@ func TestTrees(t *testing.T) {
 			t.Errorf("%s: got %d bytes, %v, want %d", name, len(b), err, len(content))
 		}
 	}
-	far.took()
+	far.takeCalls()
 	if ok, err := tree.Refresh(ctx, other, h); err != nil || !ok {
 		t.Errorf("refresh the tree: got %v, %v", ok, err)
 	}
-	if calls := far.took(); len(calls) != 44 {
+	if calls := far.takeCalls(); len(calls) != 44 {
 		t.Errorf("to refresh 44 objects took %d requests", len(calls))
 	}
 	if ok, err := tree.Refresh(ctx, other, h); err != nil || !ok {

@@ -14,17 +14,18 @@ import (
 )
 
 const (
-	// touchAfter is how far the time of a copy may lag behind its last use, so that it is rarely set.
+	// touchAfter is how far the time of a copy may lag behind its last use, so that it is set rarely.
 	touchAfter = time.Hour
 
 	noLimit = 1<<63 - 1
 )
 
-// errNoCopy says that the cache cannot take a copy, so that reads go on without it.
+// errNoCopy says that the cache cannot hold a copy, so that reads continue without it.
 var errNoCopy = errors.New("the cache cannot be written")
 
-// Open returns the bytes of h from the copy, which is made if there is none. It is checked before its first byte is
-// returned, as another can be fetched then. If no copy can be made, the bytes come as a stream.
+// Open returns the bytes of h from the cache's copy, which is fetched if there is none. The copy is checked before its
+// first byte is returned, while a damaged one can still be fetched again. If no copy can be made, the remote bytes are
+// streamed.
 func (s *Store) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
 	var r io.ReadCloser
 	err := s.read(ctx, h, noLimit, func(f *os.File) error {
@@ -48,7 +49,7 @@ func (s *Store) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, er
 	return r, nil
 }
 
-// read calls use with the copy of h, which use owns, and with a second one if use reports the first as damaged.
+// read calls use with the copy of h, which use must close, and with a second one if use reports the first as damaged.
 func (s *Store) read(ctx context.Context, h objectstore.Hash, limit int64, use func(*os.File) error) error {
 	for attempt := 1; ; attempt++ {
 		f, err := s.file(ctx, h, limit)
@@ -64,7 +65,7 @@ func (s *Store) read(ctx context.Context, h objectstore.Hash, limit int64, use f
 	}
 }
 
-// Cached opens the copy of h, which is made if there is none, and returns its Dir. The file is nil if no copy can be
+// Cached opens the copy of h, which is fetched if there is none, and returns its Dir. The file is nil if no copy can be
 // made.
 func (s *Store) Cached(ctx context.Context, h objectstore.Hash) (*objectstore.Dir, *os.File, error) {
 	f, err := s.file(ctx, h, noLimit)
@@ -101,15 +102,15 @@ func (s *Store) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([
 	return b, err
 }
 
-// isDamage reports whether err is about a copy and not about the system.
+// isDamage reports whether err says that bytes are damaged, rather than that they cannot be read.
 func isDamage(err error) bool {
 	var corrupt *objectstore.CorruptError
 	return errors.As(err, &corrupt)
 }
 
-// file opens the copy of h at its start, after fetching it if need be; to be fetched, it must fit in limit bytes.
-// Concurrent readers wait for one fetch. A copy may be removed at any time, as several processes trim the cache; an
-// open one stays readable.
+// file opens the copy of h at its start. A missing copy is fetched if it fits in limit bytes; concurrent readers wait
+// for one fetch. Several processes trim the cache, so a copy may be removed at any time, but an open one stays
+// readable.
 func (s *Store) file(ctx context.Context, h objectstore.Hash, limit int64) (*os.File, error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -128,15 +129,15 @@ func (s *Store) file(ctx context.Context, h objectstore.Hash, limit int64) (*os.
 		if led {
 			return f, err
 		}
-		var large *objectstore.TooLargeError // too large for the other's limit
+		var large *objectstore.TooLargeError // for the other call's limit
 		if err != nil && !errors.As(err, &large) {
 			return nil, err
 		}
 	}
 }
 
-// openCopy opens the copy of h and marks it as used. A copy from before this machine's start is hashed first: if it
-// was not synced before a loss of power, it may have lost its end. A damaged one is removed and counts as absent.
+// openCopy opens the copy of h and marks it as used. A copy from before this machine's start is hashed first, because a
+// loss of power may have cut it off. A damaged one is removed and counts as absent.
 func (s *Store) openCopy(ctx context.Context, h objectstore.Hash) (*os.File, error) {
 	f, err := s.local.OpenFile(h)
 	if errors.Is(err, objectstore.ErrNotFound) {
@@ -174,13 +175,13 @@ func (s *Store) openCopy(ctx context.Context, h objectstore.Hash) (*os.File, err
 		used = time.Time{}
 	}
 	if now.Sub(used) > touchAfter {
-		// Another user's copy cannot be dated, so it is trimmed sooner.
+		// Only the owner may set the time, so other users' copies are trimmed sooner.
 		_ = os.Chtimes(f.Name(), time.Time{}, now)
 	}
 	return f, nil
 }
 
-// fetch brings h into the cache and opens it.
+// fetch copies h into the cache and opens it.
 func (s *Store) fetch(ctx context.Context, h objectstore.Hash, limit int64) (*os.File, error) {
 	if f, err := s.openCopy(ctx, h); !errors.Is(err, objectstore.ErrNotFound) {
 		return f, err // another call has fetched it
@@ -199,7 +200,7 @@ func (s *Store) fetch(ctx context.Context, h objectstore.Hash, limit int64) (*os
 	var large *objectstore.TooLargeError
 	switch {
 	case err == nil:
-		s.grew()
+		s.trimIfGrown()
 		return f, nil
 	case errors.Is(remoteErr, objectstore.ErrNotFound):
 		s.known.forget(h)
@@ -213,12 +214,11 @@ func (s *Store) fetch(ctx context.Context, h objectstore.Hash, limit int64) (*os
 	case ctx.Err() != nil:
 		return nil, err
 	}
-	s.warn(fmt.Errorf("it cannot take an object, and reading goes on without: %w", err))
+	s.warn(fmt.Errorf("it cannot hold an object, so reading continues without it: %w", err))
 	return nil, errNoCopy
 }
 
-// limitedFile is a file that takes no byte beyond limit and remembers its first fault, so that it can be
-// distinguished from one of the source.
+// limitedFile accepts no byte beyond limit. It remembers its first fault, to distinguish it from a fault of the source.
 type limitedFile struct {
 	f     *os.File
 	h     objectstore.Hash
@@ -228,7 +228,7 @@ type limitedFile struct {
 	err error
 }
 
-// WriteAt writes p at off, from several goroutines.
+// WriteAt writes p at off. It is safe for concurrent use.
 func (w *limitedFile) WriteAt(p []byte, off int64) (int, error) {
 	n, err := 0, error(&objectstore.TooLargeError{Hash: w.h, Limit: w.limit})
 	if int64(len(p)) <= w.limit-off {
@@ -244,8 +244,7 @@ func (w *limitedFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Verify reads and checks what the remote store has under a name: other bytes are a *CorruptError. A damaged copy in
-// the cache is removed.
+// Verify reads and checks the remote object; other bytes are a *CorruptError. A damaged copy in the cache is removed.
 func (s *Store) Verify(ctx context.Context, h objectstore.Hash) error {
 	if err := s.local.Verify(ctx, h); isDamage(err) {
 		if err := s.local.Delete(ctx, h); err != nil {

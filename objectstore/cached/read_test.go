@@ -19,7 +19,7 @@ import (
 	"e3/objectstore/cached"
 )
 
-// reads are all ways to get at the bytes of an object.
+// reads are all ways to read an object.
 var reads = map[string]func(ctx context.Context, s *fixture, h objectstore.Hash, dir string) ([]byte, error){
 	"open": func(ctx context.Context, s *fixture, h objectstore.Hash, _ string) ([]byte, error) {
 		r, err := s.Open(ctx, h)
@@ -41,7 +41,7 @@ var reads = map[string]func(ctx context.Context, s *fixture, h objectstore.Hash,
 		path := filepath.Join(dir, "out")
 		if err := s.Materialize(ctx, h, path, 0o666); err != nil {
 			if _, statErr := os.Lstat(path); statErr == nil {
-				err = errors.Join(err, errors.New("the file is there all the same"))
+				err = errors.Join(err, errors.New("the file exists nevertheless"))
 			}
 			return nil, err
 		}
@@ -49,7 +49,7 @@ var reads = map[string]func(ctx context.Context, s *fixture, h objectstore.Hash,
 	},
 }
 
-// TestReads: the first read fetches, the others do not.
+// Only the first read fetches.
 func TestReads(t *testing.T) {
 	ctx := t.Context()
 	for _, size := range []int{0, 1, 99_999, 100_000, 100_001, 3 << 20} {
@@ -79,7 +79,7 @@ func TestReadAbsent(t *testing.T) {
 	}
 }
 
-// TestRemoteFaults: what is wrong, or breaks off, leaves nothing in the cache, and reading again works.
+// A wrong or interrupted fetch leaves nothing in the cache, and the next read works.
 func TestRemoteFaults(t *testing.T) {
 	ctx := t.Context()
 	b := random(1, 300_000)
@@ -119,13 +119,13 @@ func TestRemoteFaults(t *testing.T) {
 			far.before = nil
 			far.set(h, b)
 			if got, err := read(ctx, s, h, t.TempDir()); err != nil || !bytes.Equal(got, b) {
-				t.Errorf("%s, %s, once it is mended: got %d bytes, %v", name, how, len(got), err)
+				t.Errorf("%s, %s, once it is repaired: got %d bytes, %v", name, how, len(got), err)
 			}
 		}
 	}
 }
 
-// TestReadLimit: an object that is too large is not fetched to find that out, and others may want all of it.
+// A reader whose limit is too small is refused; a concurrent reader with a larger limit gets the object.
 func TestReadLimit(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -207,7 +207,7 @@ func TestOneFetch(t *testing.T) {
 	})
 }
 
-// TestDamagedCopy: reading as a whole notices damage, and a copy from before the machine started is looked at first.
+// Reading a whole copy detects damage, and a copy from before the machine's start is checked first.
 func TestDamagedCopy(t *testing.T) {
 	ctx := t.Context()
 	b := random(1, 300_000)
@@ -239,7 +239,7 @@ func TestDamagedCopy(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				far.took()
+				far.takeCalls()
 				for range 2 {
 					got, err := read(ctx, s, h, t.TempDir())
 					if err != nil || !bytes.Equal(got, b) {
@@ -252,7 +252,7 @@ func TestDamagedCopy(t *testing.T) {
 	}
 }
 
-// TestEarlierBoot: a whole copy from before is hashed once and dated.
+// An undamaged copy from before the machine's start is hashed once and dated.
 func TestEarlierBoot(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -275,14 +275,14 @@ func TestEarlierBoot(t *testing.T) {
 			t.Errorf("a copy from %s has a time %v ago, want the present", name, ago)
 		}
 	}
-	// The system's own answer is in the past and does not change.
+	// The system's boot time is in the past and constant.
 	boot := cached.Booted(time.Now())
 	if again := cached.Booted(time.Now()); boot.After(time.Now()) || again.Sub(boot).Abs() > time.Second {
 		t.Errorf("this machine started at %v, then at %v", boot, again)
 	}
 }
 
-// TestUseIsDated: at most once in a while.
+// The time of a copy is set at most once per touchAfter.
 func TestUseIsDated(t *testing.T) {
 	ctx := t.Context()
 	s := open(t, newFar(), newPact(), func(o *cached.Options) { o.Booted = time.Unix(0, 0).Add(1) })
@@ -310,8 +310,7 @@ func TestUseIsDated(t *testing.T) {
 	}
 }
 
-// TestNoRoom: where the cache cannot be written, reading goes on, checked as ever, and says so
-// once. Puts fail.
+// If the cache cannot be written, reads continue, still checked, with one warning. Puts fail.
 func TestNoRoom(t *testing.T) {
 	ctx := t.Context()
 	b := random(1, 300_000)
@@ -341,7 +340,7 @@ func TestNoRoom(t *testing.T) {
 		if _, err := s.ReadAll(ctx, h, 1000); !errors.As(err, &large) {
 			t.Errorf("read with a limit: got %v, want a *TooLargeError", err)
 		}
-		far.took()
+		far.takeCalls()
 		if _, err := s.PutBytes(ctx, b); err == nil {
 			t.Error("a put succeeded")
 		}
@@ -349,7 +348,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// TestTrimmedWhileReading: what is open stays readable, and what has gone is fetched again.
+// An open copy stays readable after its removal, and the next read fetches the object again.
 func TestTrimmedWhileReading(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -367,7 +366,7 @@ func TestTrimmedWhileReading(t *testing.T) {
 	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, b) {
 		t.Errorf("an open copy that went away: got %d bytes, %v", len(got), err)
 	}
-	far.took()
+	far.takeCalls()
 	if n, err := s.Stat(ctx, h); err != nil || n != int64(len(b)) {
 		t.Errorf("stat: got %d, %v", n, err)
 	}
@@ -377,7 +376,7 @@ func TestTrimmedWhileReading(t *testing.T) {
 	expectCalls(t, far, call("stat", h), call("fetch", h))
 }
 
-// TestBound: the cache stays within its bound, and what was used last stays in it.
+// The cache stays within its bound, and keeps the copies that were used last.
 func TestBound(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
@@ -391,7 +390,7 @@ func TestBound(t *testing.T) {
 			hot = h
 			at = time.Now()
 		}
-		// As a trim may have taken it already.
+		// A trim may have removed it already.
 		if err := os.Chtimes(copyPath(s.local, h), at, at); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
@@ -410,19 +409,19 @@ func TestBound(t *testing.T) {
 		t.Errorf("the cache has %d bytes, want up to %d and not much less", size, limit)
 	}
 	if _, err := s.local.Stat(ctx, hot); err != nil {
-		t.Errorf("what was used last: %v", err)
+		t.Errorf("the copy that was used last: %v", err)
 	}
 	if n := len(far.objects); n != 200 {
 		t.Errorf("the remote store has %d objects, want 200", n)
 	}
 }
 
-// TestMissing asks one by one, or lists, whichever is cheaper.
+// Missing asks one by one, or lists, whichever is cheaper.
 func TestMissing(t *testing.T) {
 	ctx := t.Context()
 	far := newFar()
 	s := open(t, far, newPact(), nil)
-	// Names of one shard: content is of no concern here.
+	// Names of one shard; content does not matter here.
 	name := func(i int) objectstore.Hash { return objectstore.Hash{0x7f, byte(i >> 8), byte(i)} }
 	for i := range 3000 {
 		if i%3 > 0 {
@@ -441,13 +440,13 @@ func TestMissing(t *testing.T) {
 		}
 		slices.Reverse(ask)
 		slices.Reverse(want)
-		far.took()
+		far.takeCalls()
 		got, err := s.Missing(ctx, append(ask, ask...))
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("%d names: got %d missing, %v, want %d", row.ask, len(got), err, len(want))
 		}
 		lists, stats := 0, 0
-		for _, call := range far.took() {
+		for _, call := range far.takeCalls() {
 			if call == "list" {
 				lists++
 			} else {

@@ -18,7 +18,7 @@ import (
 	"e3/objectstore/cached"
 )
 
-// scheduler lets one request at a time take effect, in an order that is drawn.
+// scheduler lets one request at a time take effect, in a random order.
 type scheduler struct {
 	mu      sync.Mutex
 	waiting []request
@@ -29,7 +29,7 @@ type request struct {
 	turn  chan error
 }
 
-// pass waits for the turn of a request and returns what it is to fail with.
+// pass waits for the turn of a request and returns its fault, if any.
 func (s *scheduler) pass(actor int) error {
 	r := request{actor, make(chan error)}
 	s.mu.Lock()
@@ -38,7 +38,7 @@ func (s *scheduler) pass(actor int) error {
 	return <-r.turn
 }
 
-// next lets the nth of the waiting requests go on, with a fault or none, and reports whether there was one.
+// next releases the nth waiting request, with a fault or none, and reports whether there was such a request.
 func (s *scheduler) next(n int, fault error) bool {
 	s.mu.Lock()
 	if len(s.waiting) == 0 {
@@ -57,24 +57,24 @@ func (s *scheduler) next(n int, fault error) bool {
 // actor is the key of a context's actor.
 type actor struct{}
 
-// aStep is something that a writer does with an object.
+// aStep is one operation of a writer on an object.
 type aStep struct {
 	Object int
 	How    string
 }
 
-// plan is a schedule in full.
+// plan is a complete schedule.
 type plan struct {
 	Writers [][]aStep
 	Sweeps  int
 	Order   []int
 	Faults  []int
-	There   []bool // objects that are there at first
+	There   []bool // the objects that exist at the start
 	Seed    uint64
 }
 
-// TestSchedules: what a writer has put, or refreshed and found, stays there as long as its session does,
-// whatever collectors do meanwhile, and however requests are interleaved, fail, or lose their answers.
+// An object that a writer has put, or refreshed and found, stays while the writer's session lives, whatever collectors
+// do, and however requests are interleaved, fail, or lose their answers.
 func TestSchedules(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		step := rapid.Custom(func(rt *rapid.T) aStep {
@@ -115,7 +115,7 @@ func run(t *testing.T, p plan) (err error) {
 	sched := &scheduler{}
 	far, agreed := newFar(), newPact()
 	old := time.Now().Add(-time.Hour)
-	far.now = func() time.Time { return old } // the cut-off spares nothing: only agreement does
+	far.now = func() time.Time { return old } // all objects are old enough; only relying spares them
 	for i, there := range p.There {
 		if there {
 			far.set(objectstore.Sum(objects[i]), objects[i])
@@ -126,7 +126,7 @@ func run(t *testing.T, p plan) (err error) {
 		id := ctx.Value(actor{}).(int)
 		err := sched.pass(id)
 		if _, ok := err.(fault); ok && op == "delete" {
-			// It fails, and takes effect later.
+			// The request fails, but takes effect later.
 			wg.Go(func() {
 				sched.pass(id + 100)
 				for _, h := range hs {
@@ -218,12 +218,12 @@ func run(t *testing.T, p plan) (err error) {
 			break
 		}
 	}
-	cancel() // writers that wait for what a failed deletion has left condemned
+	cancel() // of writers that wait for names that a failed deletion left condemned
 	wg.Wait()
 	return err
 }
 
-// fault is an error of a request that had no effect, or none yet.
+// fault is the error of a request that had no effect, or not yet.
 type fault struct{}
 
 func (fault) Error() string { return "injected" }

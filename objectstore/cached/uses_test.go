@@ -13,7 +13,7 @@ import (
 	"e3/workspace"
 )
 
-// What is asked of an object store anywhere in this module.
+// The object store interfaces that this module's packages require.
 var (
 	_ objectstore.Store        = (*cached.Store)(nil)
 	_ objectstore.Refresher    = (*cached.Store)(nil)
