@@ -51,7 +51,7 @@ func (f *File) commit(path string, replace bool) error {
 	}
 	f.done = true
 	if f.unnamed {
-		defer f.File.Close() // a failure to write shows in Sync, which is the caller's
+		defer f.File.Close() // a failed write shows in the caller's Sync
 		return f.link(path, replace)
 	}
 	err := f.File.Close()
@@ -133,8 +133,7 @@ func (o Options) write(path string, data []byte, commit func(*File, string) erro
 	return nil
 }
 
-// SyncDir makes changes of a folder's entries survive power loss: all entries that were made, renamed or removed before
-// the call.
+// SyncDir makes earlier changes of a folder's entries survive power loss: new, renamed and removed ones.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -144,8 +143,8 @@ func SyncDir(dir string) error {
 	return syncDir(d)
 }
 
-// RenameExclusive renames a file, but never over an existing one: then the error matches [fs.ErrExist]. Of several
-// concurrent renames to one name exactly one succeeds.
+// RenameExclusive renames a file, but never over an existing one: then the error matches [fs.ErrExist]. Exactly one of
+// several concurrent renames to one name succeeds.
 func RenameExclusive(from, to string) error {
 	if err := renameExclusive(from, to); err != nil {
 		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}

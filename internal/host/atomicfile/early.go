@@ -17,7 +17,7 @@ func (e *Early) WriteAt(p []byte, offset int64) (int, error) {
 	n, err := e.File.WriteAt(p, offset)
 	e.end = max(e.end, offset+int64(n))
 	if e.end-e.asked >= earlyStep {
-		beginWriteBack(e.File, e.asked, e.end-e.asked) // only a hint, with no visible result but speed
+		beginWriteBack(e.File, e.asked, e.end-e.asked) // only a hint, for speed
 		e.asked = e.end
 	}
 	return n, err

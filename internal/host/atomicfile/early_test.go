@@ -10,7 +10,7 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// The file has the written bytes, after several steps and with changes in parts whose write-back has begun.
+// The file has the written bytes after several steps, also where parts were changed after their write-back had begun.
 func TestEarly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	f, err := os.Create(path)

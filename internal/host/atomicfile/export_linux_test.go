@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewUnlinkable is NewHidden on a file system whose files without a name can never get one.
+// NewUnlinkable is NewHidden on a file system whose unnamed files can never get a name.
 func NewUnlinkable(dir, name string, perm fs.FileMode) (*File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC, uint32(perm))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// linkExclusive renames a file by link and unlink: a link never replaces a file. A crash between the two leaves both
-// names, of which the first is an orphan like any other. Folders cannot be linked; for them it fails with EPERM.
+// linkExclusive renames a file by link and unlink, because a link never replaces a file. A crash between the two leaves
+// both names; the old one is then an orphan like any other. Folders cannot be linked; for them it fails with EPERM.
 func linkExclusive(from, to string) error {
 	if err := os.Link(from, to); err != nil {
 		if errno, ok := errors.AsType[syscall.Errno](err); ok {

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// CreateUnnamed makes a file without a name on dir's file system, so that the death of this process leaves nothing of
-// it. The umask applies to perm. LinkOpen gives it a name.
+// CreateUnnamed makes a file without a name on dir's file system; nothing of it survives the death of this process. The
+// umask applies to perm. LinkOpen gives it a name.
 func CreateUnnamed(dir string, perm fs.FileMode) (*os.File, error) { return createUnnamed(dir, perm) }
 
 // UnnamedUnsupported reports whether an error of CreateUnnamed says that the file system or the kernel has no such
@@ -22,13 +22,12 @@ func UnnamedUnsupported(err error) bool { return unnamedUnsupported(err) }
 // CanLinkOpen reports whether LinkOpen can work; on Linux it needs /proc.
 func CanLinkOpen() bool { return canLinkOpen() }
 
-// LinkOpen gives the open file f the name path, whatever happened to its other names. If path exists, the error matches
+// LinkOpen gives the open file f the name path, even if its other names were changed. If path exists, the error matches
 // [fs.ErrExist].
 func LinkOpen(f *os.File, path string) error { return linkOpen(f, path) }
 
 // NewHidden begins a file in dir that will get the given name there. Where possible it has no name until then, so that
-// a crash leaves nothing of it; elsewhere it has a name that begins with "." and the given one. The umask applies to
-// perm.
+// a crash leaves nothing; elsewhere its name is "." followed by the given one. The umask applies to perm.
 func NewHidden(dir, name string, perm fs.FileMode) (*File, error) {
 	if canLinkOpen() {
 		f, err := createUnnamed(dir, perm)
@@ -88,7 +87,7 @@ func (f *File) link(path string, replace bool) error {
 		return linkOpen(f.File, path)
 	})
 	if err != nil {
-		// Some file systems have files without names that can never get one.
+		// On some file systems unnamed files can never get a name.
 		if hidden, err = f.copyNamed(filepath.Dir(path)); err != nil {
 			return err
 		}

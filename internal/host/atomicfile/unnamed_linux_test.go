@@ -10,7 +10,7 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// A file that can never get a name is copied to a named one.
+// An unnamed file that can never get a name is copied to a named one.
 func TestNewHiddenCopies(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")

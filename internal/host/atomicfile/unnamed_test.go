@@ -15,7 +15,7 @@ import (
 
 type newHidden func(dir, name string, perm fs.FileMode) (*atomicfile.File, error)
 
-// hidden runs a test with unnamed files, if this system has them, and with files of hidden names.
+// hidden runs a test with unnamed files, if this system has them, and with hidden names.
 func hidden(t *testing.T, test func(t *testing.T, begin newHidden)) {
 	t.Run("as this system can", func(t *testing.T) { test(t, atomicfile.NewHidden) })
 	t.Run("with a hidden name", func(t *testing.T) { test(t, atomicfile.NewHiddenNamed) })
@@ -93,7 +93,7 @@ func TestNewHiddenFails(t *testing.T) {
 	})
 }
 
-// Long names work too, although the hidden name must shorten them, even within a character.
+// A hidden name shortens a long name, even within a character.
 func TestNewHiddenLongName(t *testing.T) {
 	hidden(t, func(t *testing.T, begin newHidden) {
 		dir := t.TempDir()

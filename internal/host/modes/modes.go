@@ -13,14 +13,14 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// Access says which users can read and write a repository. It is on record in the repository (format.json).
+// Access says which users can read and write a repository. format.json in the repository records it.
 type Access string
 
 const (
 	Umask   Access = ""        // as the umask allows; for repositories without a setting
 	Private Access = "private" // the owner
 	Group   Access = "group"   // the folder's group
-	World   Access = "world"   // the folder's group; all users can read
+	World   Access = "world"   // the folder's group; all users may read
 )
 
 // Known reports whether this program knows a.
@@ -57,8 +57,8 @@ func (m Modes) File() fs.FileMode { return m.pick(0o666, 0o600, 0o660, 0o664) }
 // Object is the mode of an object.
 func (m Modes) Object() fs.FileMode { return m.pick(0o444, 0o400, 0o440, 0o444) }
 
-// Folder is the mode of a folder. Files made in a shared one belong to its group: by the setgid bit, or by default on
-// the BSDs.
+// Folder is the mode of a folder. Files in a shared folder belong to its group: by the setgid bit, or by default on the
+// BSDs.
 func (m Modes) Folder() fs.FileMode {
 	mode := m.pick(0o777, 0o700, 0o770, 0o775)
 	if m.Exact() && runtime.GOOS == "linux" {
@@ -84,12 +84,12 @@ func (m Modes) Mkdir(path string) error {
 	if !m.Exact() {
 		return os.Mkdir(path, m.Folder())
 	}
-	// The name looks like that of a dead session, so that a sweep removes the folder after a crash. If a sweep comes
-	// before the rename, the rename fails as if the folder above were missing, and the caller tries again.
+	// The name looks like that of a dead session, so that a sweep removes the folder after a crash. If a sweep removes
+	// it before the rename, the rename fails as if the folder above were missing, and the caller tries again.
 	aside := filepath.Join(m.root, "tmp", fmt.Sprintf("session-folder-%d-%08x", os.Getpid(), rand.Uint32()))
 	err := os.Mkdir(aside, 0o700)
 	if errors.Is(err, fs.ErrNotExist) {
-		return m.mkdirThere(path) // path is tmp itself, or tmp was removed by hand
+		return m.mkdirInPlace(path) // path is tmp itself, or tmp was removed by hand
 	}
 	if err == nil {
 		err = os.Chmod(aside, m.Folder())
@@ -105,11 +105,11 @@ func (m Modes) Mkdir(path string) error {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return m.mkdirThere(path) // this file system cannot rename exclusively
+	return m.mkdirInPlace(path) // this file system cannot rename exclusively
 }
 
-// mkdirThere makes a folder at its final path, and then sets its mode.
-func (m Modes) mkdirThere(path string) error {
+// mkdirInPlace makes a folder at its final path, and then sets its mode.
+func (m Modes) mkdirInPlace(path string) error {
 	if err := os.Mkdir(path, m.Folder().Perm()); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (m Modes) mkdirThere(path string) error {
 
 // MkdirAll makes a folder in the repository, or the repository's own folder, with missing folders above it.
 func (m Modes) MkdirAll(path string) error {
-	const tries = 20 // another process may remove empty folders meanwhile
+	const tries = 20 // another process may remove the empty folders above
 	var err error
 	for range tries {
 		if err = m.Mkdir(path); err == nil || errors.Is(err, fs.ErrExist) {
@@ -138,8 +138,8 @@ func (m Modes) MkdirAll(path string) error {
 	return err
 }
 
-// Create makes an empty file at a free path, else the error matches [fs.ErrExist]. The file appears with its mode,
-// where the system can do that.
+// Create makes an empty file. If path exists, the error matches [fs.ErrExist]. Where the system allows it, the file
+// appears with its mode.
 func (m Modes) Create(path string) error {
 	if atomicfile.CanLinkOpen() {
 		if f, err := atomicfile.CreateUnnamed(filepath.Dir(path), m.File()); err == nil {
@@ -150,7 +150,7 @@ func (m Modes) Create(path string) error {
 			if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
-			// Some file systems have files without names that can never get one.
+			// On some file systems unnamed files can never get a name.
 		}
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, m.File())

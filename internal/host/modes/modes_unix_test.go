@@ -16,7 +16,7 @@ import (
 	"e3/internal/host/modes"
 )
 
-// under runs f with a umask. The umask belongs to the process, so these tests cannot run in parallel.
+// under runs f with a umask, which is that of the whole process, so these tests cannot run in parallel.
 func under(t *testing.T, umask int, f func()) {
 	t.Helper()
 	before := syscall.Umask(umask)
@@ -24,7 +24,7 @@ func under(t *testing.T, umask int, f func()) {
 	f()
 }
 
-// repository makes the parts of a repository that package modes uses.
+// repository makes the part of a repository that package modes uses.
 func repository(t *testing.T, a modes.Access) (string, modes.Modes) {
 	t.Helper()
 	root := t.TempDir()
@@ -45,7 +45,7 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 	}
 }
 
-// Whatever the umask is, new files have the modes of their repository; without such modes the umask decides.
+// New files have the modes of their repository under any umask; without such modes the umask decides.
 func TestModes(t *testing.T) {
 	setgid := fs.FileMode(0)
 	if runtime.GOOS == "linux" {
@@ -84,7 +84,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// Other processes never see a folder or a file with a wrong mode. If many make the same folder, all of them find it.
+// Other processes never see a folder or a file with a wrong mode. Concurrent makers of one folder all find it.
 func TestModesAppear(t *testing.T) {
 	root, m := repository(t, modes.Group)
 	under(t, 0o077, func() {

@@ -12,7 +12,7 @@ type ID struct {
 	StartTime    uint64 // in the system's own unit; on Linux clock ticks since boot
 	BootID       string // changes at every boot; empty if unknown
 	PIDNamespace string // empty where there are none
-	Host         string // this machine, as far as it can be identified
+	Host         string // the machine, as far as it can be identified
 }
 
 // Host identifies a set of processes that see each other's pids.
@@ -20,8 +20,8 @@ type Host struct {
 	BootID, PIDNamespace, Name string
 }
 
-// LocalHost identifies this host as processes here see it. It is read once: during the life of this process only the
-// host's name can change, and then recorded processes merely count as unknown.
+// LocalHost identifies this host as its processes see it. It is read once. Only the host's name can change later, and
+// then the state of recorded processes is merely unknown.
 func LocalHost() Host { return localHost() }
 
 var localHost = sync.OnceValue(readLocalHost)
@@ -44,7 +44,7 @@ func (h Host) Identify(pid int, start uint64) ID {
 }
 
 // Alive reports whether the process runs. known is true only if this can be proven: on the recorded host, in the
-// recorded boot and pid namespace. On the recorded host after another boot the process is known to be dead. A zombie
+// recorded boot and pid namespace. On the recorded host in a later boot the process is known to be dead. A zombie
 // counts as dead.
 func Alive(p ID) (alive, known bool) { return aliveOn(LocalHost(), p) }
 

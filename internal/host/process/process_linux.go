@@ -21,7 +21,7 @@ func readLocalHost() Host {
 	h.PIDNamespace, _ = os.Readlink("/proc/self/ns/pid")
 	h.Name, _ = os.Hostname()
 	// Host names are not unique ("localhost"), and a live process of another machine must not count as a dead one of
-	// this machine. The machine id is confidential, so only a digest of it is used.
+	// this machine. So a digest of the machine id is added; the id itself is confidential.
 	for _, file := range []string{"/etc/machine-id", "/var/lib/dbus/machine-id"} {
 		if id, err := os.ReadFile(file); err == nil && len(id) > 0 {
 			digest := sha256.Sum256(append([]byte("e3 host "), id...))

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Boot id and start time are not read on this system, so the state of a recorded process is always unknown, and only
-// its claim or lease shows whether it lives.
+// Boot id and start time are not read on this system, so the state of a recorded process is always unknown. Only its
+// claim or lease shows whether it is alive.
 
 func readLocalHost() Host {
 	name, _ := os.Hostname()

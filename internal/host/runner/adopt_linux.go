@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// handoverLimit bounds how long a supervisor may take to hand over; a stopped one does not answer.
+	// handoverLimit bounds the wait for a supervisor's handover; a stopped one does not answer.
 	handoverLimit = 5 * time.Second
 
 	// sendLimit bounds how long a message to an adopted supervisor may take.
 	sendLimit = time.Second
 
-	// staleSocket is the age from which a socket without a listener is dead, and not about to listen.
+	// staleSocket is the age from which a socket that does not listen yet counts as dead.
 	staleSocket = time.Hour
 
-	// maxOrphans bounds what a supervisor may claim to hand over.
+	// maxOrphans bounds the number of orphans that a supervisor may announce.
 	maxOrphans = 1 << 20
 )
 
@@ -36,7 +36,7 @@ var errNoAnswer = errors.New("it does not answer")
 type adoption struct {
 	name  string // of its socket
 	conn  *net.UnixConn
-	gone  func(*adoption) // called once, when the supervisor has ended
+	gone  func(*adoption) // called once, after the end of the supervisor
 	ready chan struct{}   // closed when all orphans are known
 	done  chan struct{}   // closed when the supervisor is gone
 
@@ -46,7 +46,7 @@ type adoption struct {
 	process   handover
 	orphans   map[uint64]*Orphan // not released
 	complete  bool               // all are known
-	elsewhere bool               // another process has adopted them
+	elsewhere bool               // another process has adopted the orphans
 	closing   bool
 	left      bool
 }
@@ -100,7 +100,8 @@ func adoptFrom(ctx context.Context, path string, own map[string]bool, gone func(
 	return adopted, errors.Join(failed...)
 }
 
-// adoptOne returns nil if the supervisor is gone, or its client lives; ErrAdopted if another process has adopted it.
+// adoptOne returns nil if the supervisor is gone or its client is alive, and ErrAdopted if another process has adopted
+// it.
 func adoptOne(ctx context.Context, dir *os.File, name string, gone func(*adoption)) (*adoption, error) {
 	conn, err := dial(dir, name)
 	if conn == nil || err != nil {
@@ -144,8 +145,7 @@ func adoptOne(ctx context.Context, dir *os.File, name string, gone func(*adoptio
 	return nil, err
 }
 
-// dial connects to a socket, and removes it if it has no listener any more. It returns nil if there is nothing to
-// adopt.
+// dial connects to a socket, or removes it if its listener is gone. It returns nil if there is nothing to adopt.
 func dial(dir *os.File, name string) (*net.UnixConn, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -157,7 +157,7 @@ func dial(dir *os.File, name string) (*net.UnixConn, error) {
 	case nil:
 	case unix.ECONNREFUSED:
 		return nil, removeDead(dir, name)
-	case unix.ENOENT, unix.EAGAIN: // it has ended; or its queue of adopters is full
+	case unix.ENOENT, unix.EAGAIN: // it has ended, or its queue of adopters is full
 		return nil, nil
 	default:
 		return nil, os.NewSyscallError("connect", err)
@@ -187,7 +187,7 @@ func removeDead(dir *os.File, name string) error {
 
 // receive handles the supervisor's messages until it is gone.
 func (a *adoption) receive() {
-	_ = readFrames(a.conn, maxHandover, a.take)
+	_ = readFrames(a.conn, maxHandover, a.handle)
 	a.conn.Close()
 
 	a.mu.Lock()
@@ -224,8 +224,8 @@ func (o *Orphan) hasEnded() bool {
 	}
 }
 
-// take handles one message: the handover, then the orphans, then their ends.
-func (a *adoption) take(kind messageKind, body []byte) error {
+// handle handles one message: the handover, then the orphans, then their ends.
+func (a *adoption) handle(kind messageKind, body []byte) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
@@ -251,7 +251,7 @@ func (a *adoption) take(kind messageKind, body []byte) error {
 			a.complete = true
 			close(a.ready)
 		}
-	case kind == kindTaken && a.process.pid == 0:
+	case kind == kindAdopted && a.process.pid == 0:
 		a.elsewhere = true
 	case kind == kindEnded && a.complete:
 		r, err := decodeReply(kind, body)
@@ -276,7 +276,7 @@ func (a *adoption) orphan(m *orphanMessage) *Orphan {
 	return o
 }
 
-// send is for messages that matter only while the supervisor lives.
+// send ignores errors, because messages matter only while the supervisor lives.
 func (a *adoption) send(frame []byte) {
 	a.sending.Lock()
 	defer a.sending.Unlock()
@@ -314,7 +314,7 @@ func (a *adoption) all() []*Orphan {
 	return all
 }
 
-// refused reports whether the supervisor has said that another process has adopted it.
+// refused reports whether another process has adopted the supervisor.
 func (a *adoption) refused() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -333,7 +333,7 @@ func (a *adoption) ended() bool {
 	}
 }
 
-// leave lets go of the adopted commands without ending them.
+// leave disconnects from the adopted commands without ending them.
 func (a *adoption) leave() {
 	a.mu.Lock()
 	a.left = true

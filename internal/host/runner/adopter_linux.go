@@ -16,11 +16,11 @@ const (
 	// maxRequest bounds a frame from an adopter.
 	maxRequest = maxIdentity + 256
 
-	// goneLimit is how long an adopter waits until its predecessor, the client or another adopter, is found gone: the
-	// death of a process may be seen before its sockets end.
+	// goneLimit is how long an adopter waits for the end of its predecessor's socket. The predecessor is the client or
+	// another adopter, whose death may be visible before its sockets end.
 	goneLimit = 20 * time.Millisecond
 
-	// endedLimit is the same if a socket has ended, which only has to be noticed.
+	// endedLimit is how long it waits if that socket has ended, but has not been noticed yet.
 	endedLimit = 2 * time.Second
 
 	// leaveLimit bounds how long the last messages to an adopter may take.
@@ -32,7 +32,7 @@ type adopter struct {
 	conn *net.UnixConn
 	fd   int           // of conn, valid until gone
 	gone chan struct{} // closed when it is gone
-	done chan struct{} // closed when the last writable message is written
+	done chan struct{} // closed when write has ended
 
 	mu     sync.Mutex
 	more   *sync.Cond
@@ -40,8 +40,8 @@ type adopter struct {
 	closed bool
 }
 
-// meet accepts adopters, one at a time.
-func (k *keeper) meet() {
+// acceptAdopters accepts adopters, one at a time.
+func (k *keeper) acceptAdopters() {
 	for {
 		conn, err := k.listener.AcceptUnix()
 		switch {
@@ -49,11 +49,11 @@ func (k *keeper) meet() {
 			return
 		case err != nil: // for example too many open files
 			time.Sleep(20 * time.Millisecond)
-		case !sameUser(conn) || !hasGone(k.gone, firstLane):
+		case !sameUser(conn) || !waitGone(k.gone, firstLane):
 			conn.Close()
 		case !k.predecessorGone():
 			_ = conn.SetWriteDeadline(time.Now().Add(leaveLimit))
-			_, _ = conn.Write(appendTaken(nil))
+			_, _ = conn.Write(appendAdopted(nil))
 			conn.Close()
 		case !k.handOver(conn):
 			conn.Close()
@@ -76,9 +76,9 @@ func sameUser(conn *net.UnixConn) bool {
 	return peer.Uid == uint32(os.Geteuid())
 }
 
-// hasGone reports whether gone is closed. It waits a little for that, and longer if fd, the predecessor's socket, has
-// ended.
-func hasGone(gone <-chan struct{}, fd int) bool {
+// waitGone waits shortly for gone and reports whether it is closed. It waits longer if fd, the predecessor's socket,
+// has ended.
+func waitGone(gone <-chan struct{}, fd int) bool {
 	select {
 	case <-gone:
 		return true
@@ -103,10 +103,10 @@ func (k *keeper) predecessorGone() bool {
 	k.mu.Lock()
 	a := k.adopter
 	k.mu.Unlock()
-	return a == nil || hasGone(a.gone, a.fd)
+	return a == nil || waitGone(a.gone, a.fd)
 }
 
-// handOver makes the other end of conn the adopter, if there is none and a command is left.
+// handOver makes the other end of conn the adopter, if there is no other and a command is left.
 func (k *keeper) handOver(conn *net.UnixConn) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -136,7 +136,7 @@ func (k *keeper) handOver(conn *net.UnixConn) bool {
 }
 
 // identify returns the running process of c, or zeros.
-func (k *keeper) identify(c *kept) (pid uint32, startTicks uint64) {
+func (k *keeper) identify(c *keptCommand) (pid uint32, startTicks uint64) {
 	k.reaping.Lock()
 	defer k.reaping.Unlock()
 	number := int(c.pid.Load())
@@ -150,7 +150,7 @@ func (k *keeper) identify(c *kept) (pid uint32, startTicks uint64) {
 	return uint32(number), stat.StartTicks
 }
 
-// serve carries out the requests of an adopter until it goes away. Then its commands can be adopted again.
+// serve executes the requests of an adopter until it is gone. Then its commands can be adopted again.
 func (k *keeper) serve(a *adopter) {
 	_ = readFrames(a.conn, maxRequest, func(kind messageKind, body []byte) error {
 		if kind != kindCancel {
@@ -169,7 +169,7 @@ func (k *keeper) serve(a *adopter) {
 	a.close()
 }
 
-// cancel stops the command of an adopter.
+// cancel stops a command for the adopter.
 func (k *keeper) cancel(id uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -180,8 +180,8 @@ func (k *keeper) cancel(id uint64) {
 	}
 }
 
-// send never waits. It keeps messages that a stopped adopter does not read: no more than the commands that it has
-// adopted and their ends.
+// send never waits. Messages that a stopped adopter does not read are kept; they are bounded by its commands and their
+// ends.
 func (a *adopter) send(frames []byte) {
 	a.mu.Lock()
 	a.out = append(a.out, frames...)

@@ -22,7 +22,7 @@ import (
 	"e3/internal/host/runner"
 )
 
-// orphaned starts a worker with the commands and kills it once all of them run.
+// orphaned starts a worker with the commands, and kills it once all of them run.
 func orphaned(t *testing.T, commands ...workerCommand) (sockets string, supervisor process.ID) {
 	t.Helper()
 	sockets = filepath.Join(t.TempDir(), "s")
@@ -37,7 +37,7 @@ func orphaned(t *testing.T, commands ...workerCommand) (sockets string, supervis
 		supervisor = familyMembers(t, c.Dir, "main", "supervisor")["supervisor"]
 	}
 	kill(t, worker)
-	t.Cleanup(func() { // what a test has not adopted
+	t.Cleanup(func() { // if the test has not adopted its commands
 		if alive, _ := process.Alive(supervisor); alive {
 			syscall.Kill(supervisor.PID, syscall.SIGKILL)
 		}
@@ -73,7 +73,7 @@ func TestAdoptersRace(t *testing.T) {
 	}
 }
 
-// A command of a dead adopter can be adopted again, also with an end that it knew.
+// The commands of a dead adopter can be adopted again, also ended ones.
 func TestAdopterKilled(t *testing.T) {
 	running, ended := t.TempDir(), t.TempDir()
 	sockets, supervisor := orphaned(t,
@@ -107,7 +107,7 @@ func TestAdopterKilled(t *testing.T) {
 	wantDead(t, map[string]process.ID{"supervisor": supervisor})
 }
 
-// Secrets stay out of the output while there is no adopter.
+// Output is masked while there is no adopter, too.
 func TestMaskAcrossAdoption(t *testing.T) {
 	dir := t.TempDir()
 	sockets, _ := orphaned(t, workerCommand{Identity: "a/1", Dir: dir, Mask: []string{"s3cret"}, Script: `
@@ -129,7 +129,7 @@ func TestMaskAcrossAdoption(t *testing.T) {
 	}
 }
 
-// The client of a supervisor that masks sees what it would without.
+// A run gives the same result whether the client or the supervisor masks.
 func TestMaskInSupervisor(t *testing.T) {
 	s := outliving(t, filepath.Join(t.TempDir(), "s"), time.Hour)
 	spec := shell(t, `printf 'token=s3cr'; printf 'et\n'; echo "err s3cret" >&2; printf s3cr`, t.TempDir())
@@ -224,7 +224,7 @@ func TestAdoptedSupervisorKilled(t *testing.T) {
 	if names := socketsIn(t, sockets); len(names) != 1 {
 		t.Errorf("sockets %v, want the dead one", names)
 	}
-	// The kernel closes one descriptor of the dead process after the other: its socket may listen for a moment longer.
+	// The kernel closes the dead process's descriptors one by one, so its socket may listen a little longer.
 	waitFor(t, time.Minute, "the dead socket is removed", func() bool {
 		if orphans, err := s.Adopt(t.Context()); len(orphans) > 0 || err != nil {
 			t.Errorf("%d orphans, %v; want none", len(orphans), err)
@@ -279,10 +279,10 @@ func dialRaw(t *testing.T, sockets string) net.Conn {
 	return conn
 }
 
-// kindHandover is the first kind of frame that an adopter gets.
+// kindHandover is the kind of the first frame to an adopter.
 const kindHandover = 9
 
-// A client that sends nonsense is dropped, and changes nothing.
+// A client that sends nonsense is disconnected, without other effects.
 func TestHostileAdopter(t *testing.T) {
 	sockets, supervisor := orphaned(t, workerCommand{Identity: "a/1", Script: untilGo + "exit 6"})
 	for name, bytes := range map[string]string{
@@ -308,7 +308,7 @@ func TestHostileAdopter(t *testing.T) {
 				conn = dialRaw(t, sockets)
 				var head [5]byte
 				_, err := io.ReadFull(conn, head[:])
-				return err == nil && head[4] == kindHandover // the end of the one before may not be noticed yet
+				return err == nil && head[4] == kindHandover // the end of the previous adopter may not be noticed yet
 			})
 			if _, err := io.WriteString(conn, bytes); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 				t.Error(err)
@@ -325,7 +325,7 @@ func TestHostileAdopter(t *testing.T) {
 	wantDead(t, map[string]process.ID{"supervisor": supervisor, "command": o.Process})
 }
 
-// A listener in the folder that is no supervisor is an error, and delays no adopter.
+// A listener in the folder that is not a supervisor causes an error, but delays no adopter.
 func TestHostileSupervisor(t *testing.T) {
 	sockets := t.TempDir()
 	for i, bytes := range []string{"", "\x00\x00\x00\x00\x08", strings.Repeat("e3 ", 10000),
@@ -368,10 +368,10 @@ func TestHostileSupervisor(t *testing.T) {
 	}
 }
 
-// strangerName is the argv[0] of a process that asks for orphans as another user.
+// strangerName is the argv[0] of a process that tries to adopt as another user.
 const strangerName = "runner-test-stranger"
 
-// strangerMain is given a socket and succeeds if it is told nothing.
+// strangerMain connects to a socket and succeeds if it receives nothing.
 func strangerMain(socket string) error {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
@@ -392,8 +392,8 @@ func TestOtherUser(t *testing.T) {
 	if info, err := os.Stat(sockets); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("folder %v, %v; want mode 0700", info.Mode(), err)
 	}
-	// The folder keeps others out. The supervisor does so too.
-	open, err := os.MkdirTemp("", "e3-runner-test-") // others cannot enter t.TempDir's
+	// The folder excludes other users, and so does the supervisor.
+	open, err := os.MkdirTemp("", "e3-runner-test-") // other users cannot enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +449,7 @@ func TestIdentity(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	// Another attempt takes the place of one that was not released.
+	// A new attempt replaces an ended one that was not released.
 	if got, err := s.Run(t.Context(), spec); err != nil || !got.Success() {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -467,7 +467,7 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	// Without Outlive an identity means nothing.
+	// Without Outlive an identity has no effect.
 	if got, err := newSupervisor(t).Run(t.Context(), spec); err != nil || !got.Success() {
 		t.Errorf("without Outlive: %+v, %v", got, err)
 	}
@@ -482,7 +482,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// Of a client that never releases only the last thousand ends are kept.
+// If a client never releases, the last thousand ends are kept.
 func TestUncollected(t *testing.T) {
 	dir := t.TempDir()
 	worker, _ := startWorker(t, workerConfig{Sockets: filepath.Join(dir, "s"), For: time.Hour, Repeat: 1100,
@@ -498,7 +498,7 @@ func TestUncollected(t *testing.T) {
 			t.Fatalf("the end of job %d is missing", i)
 		}
 	}
-	// A worker that closes leaves nothing.
+	// Close leaves nothing behind.
 	closed := filepath.Join(dir, "closed")
 	s := outliving(t, closed, time.Hour)
 	spec := runner.Spec{Argv: []string{"/bin/true"}, Dir: dir, Identity: "a/1"}

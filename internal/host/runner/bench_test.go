@@ -16,8 +16,7 @@ import (
 	"e3/internal/host/runner"
 )
 
-// BenchmarkStart compares a run with what the standard library does for the same
-// command, two at a time as on a machine with two cores.
+// BenchmarkStart compares a run with the standard library's, two at a time.
 func BenchmarkStart(b *testing.B) {
 	truePath, err := exec.LookPath("true")
 	if err != nil {

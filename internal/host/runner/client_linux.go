@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// backend is one supervisor process, seen from e3. It ends with that process and
-// is not restarted; the Supervisor makes a new one.
+// backend is e3's side of one supervisor process. It ends with that process and is not restarted; the Supervisor makes
+// a new one.
 type backend struct {
 	process *os.Process
 	crash   *os.File // the process's stderr, in memory: says why it ended
@@ -147,13 +147,13 @@ func (b *backend) free() {
 	}
 }
 
-func (b *backend) lost() bool {
+func (b *backend) gone() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.err != nil
 }
 
-// run returns a bare syscall.Errno when the command could not start.
+// run returns a bare syscall.Errno if the command could not start.
 func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() process.Host) (Result, error) {
 	var mask []string
 	if b.keeping != nil {
@@ -253,7 +253,7 @@ func (r *reply) result() Result {
 		TimedOut:  r.flags&flagTimedOut != 0,
 		Cancelled: r.flags&flagCancelled != 0,
 		OOM:       r.flags&flagOOM != 0,
-		Straggler: r.flags&flagLeft != 0,
+		Straggler: r.flags&flagStraggler != 0,
 		UserCPU:   r.userCPU,
 		SystemCPU: r.systemCPU,
 		PeakRSS:   r.peakRSS,
@@ -278,7 +278,7 @@ func (r *reply) outcome() (Result, error) {
 	return r.result(), err
 }
 
-// leastBusy spreads the runs, so that starts seldom wait for each other.
+// leastBusy spreads the runs over the lanes, so that starts seldom wait for each other.
 func (b *backend) leastBusy() *lane {
 	best := b.lanes[0]
 	for _, l := range b.lanes[1:] {
@@ -290,7 +290,7 @@ func (b *backend) leastBusy() *lane {
 	return best
 }
 
-// register returns the frames to send first.
+// register adds a call and returns the release frames to send before its request.
 func (b *backend) register(id uint64, c *call) (released []byte, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -313,12 +313,12 @@ func (b *backend) unregister(id uint64, c *call) {
 	b.mu.Unlock()
 }
 
-// sendFailed says why a request could not be sent.
+// sendFailed returns the reason why a request could not be sent.
 func (b *backend) sendFailed(err error) error {
 	if b.hasLeft() {
 		return ErrLeft
 	}
-	if err == unix.EPIPE || err == unix.ECONNRESET || b.lost() {
+	if err == unix.EPIPE || err == unix.ECONNRESET || b.gone() {
 		select {
 		case <-b.done:
 			return b.err
@@ -386,7 +386,7 @@ func (l *lane) send(rights []byte) error {
 	return failed
 }
 
-// receive hands out replies until the supervisor process is gone.
+// receive delivers replies until the supervisor process is gone.
 func (b *backend) receive() {
 	ends := make(chan error, len(b.lanes))
 	for _, l := range b.lanes {
@@ -398,8 +398,8 @@ func (b *backend) receive() {
 	go func() {
 		defer close(gone)
 		state, waitErr = b.process.Wait()
-		// Its last messages are there to read, and then the end of file, unless a command inherited the other end of
-		// a socket.
+		// Its last messages can still be read, then the end of file, unless a command inherited the other end of a
+		// socket.
 		for _, l := range b.lanes {
 			_ = l.file.SetDeadline(time.Now().Add(time.Second))
 		}
@@ -412,7 +412,7 @@ func (b *backend) receive() {
 		}
 	}
 	<-gone
-	if b.hasLeft() { // what it was left is not this client's any more
+	if b.hasLeft() { // its commands do not belong to this client any more
 		b.crash.Close()
 		return
 	}
@@ -444,7 +444,7 @@ func (b *backend) receiveLane(l *lane) error {
 	}
 }
 
-// deliver never blocks: a run gets at most one start and one end.
+// deliver never blocks, because a run gets at most one start and one end.
 func (b *backend) deliver(r reply) {
 	b.mu.Lock()
 	c := b.calls[r.id]
@@ -458,7 +458,7 @@ func (b *backend) deliver(r reply) {
 	}
 }
 
-// finish fails the runs that are still waiting when the process has ended.
+// finish fails the remaining runs after the end of the process.
 func (b *backend) finish(cause error, state *os.ProcessState, waitErr error) {
 	b.mu.Lock()
 	markers := make([]string, 0, len(b.calls))
@@ -489,7 +489,7 @@ func (b *backend) finish(cause error, state *os.ProcessState, waitErr error) {
 	close(b.done)
 }
 
-// deathNote says how the process ended: its last output, if there was any.
+// deathNote describes the end of the process, with the first line of its stderr.
 func (b *backend) deathNote(cause error, state *os.ProcessState, waitErr error) string {
 	text := "unknown"
 	switch {
@@ -518,7 +518,7 @@ func (b *backend) hasLeft() bool {
 	}
 }
 
-// leave closes the sockets without a word, as the death of this process would.
+// leave closes the sockets without a message, as the death of this process would.
 func (b *backend) leave() error {
 	b.mu.Lock()
 	b.closing = true
@@ -539,7 +539,7 @@ func (b *backend) close() error {
 		_ = b.lanes[0].sendFrame(appendClose(nil))
 	}
 	for _, l := range b.lanes {
-		// To the supervisor, half-closing looks like the death of this process, while its last replies still arrive.
+		// Half-closing looks to the supervisor like the death of this process, but its last replies still arrive.
 		_ = l.conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
 	}
 	<-b.done

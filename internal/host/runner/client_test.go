@@ -19,8 +19,8 @@ import (
 	"e3/internal/host/runner"
 )
 
-// clientName is the argv[0] under which the test binary plays an e3 process that
-// is going to be killed: it runs a script and waits for it.
+// clientName is the argv[0] under which the test binary is an e3 process to be killed: it runs a script and waits for
+// it.
 const clientName = "runner-test-client"
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// clientMain runs args[0] with bash in the folder args[1] and prints how that went.
+// clientMain runs args[0] with bash in the folder args[1] and prints the result.
 func clientMain(args []string) int {
 	s, err := runner.New(runner.Options{})
 	if err != nil {
@@ -58,7 +58,7 @@ func clientMain(args []string) int {
 	return 0
 }
 
-// startClient starts such a process, in a process group of its own.
+// startClient starts such a process in its own process group.
 func startClient(t *testing.T, script, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := &exec.Cmd{
@@ -78,9 +78,8 @@ func startClient(t *testing.T, script, dir string) *exec.Cmd {
 	return cmd
 }
 
-// A script that leaves behind what is hard to find: a child in the background,
-// one in a session of its own, one that is forked twice, one without the marker,
-// and itself. Each writes its pid.
+// family starts processes that are hard to find: a child in the background, one in its own session, one that is forked
+// twice, and one without the marker. Each writes its pid, and so does the script.
 const family = `
 	trap '' TERM
 	(trap '' TERM HUP; echo $BASHPID > background; exec sleep 1000) &
@@ -111,8 +110,7 @@ func waitFor(t *testing.T, limit time.Duration, what string, condition func() bo
 	}
 }
 
-// familyMembers waits until all names have been written to dir and returns the
-// processes.
+// familyMembers waits until all names are written to dir and returns the processes.
 func familyMembers(t *testing.T, dir string, names ...string) map[string]process.ID {
 	t.Helper()
 	members := make(map[string]process.ID)
@@ -166,7 +164,7 @@ func TestClientKilled(t *testing.T) {
 		}
 		wantDead(t, members)
 	})
-	// The terminal's hang-up and Ctrl-C reach whole groups or sessions.
+	// The terminal sends HUP and Ctrl-C to whole groups or sessions.
 	t.Run("supervisor survives signals", func(t *testing.T) {
 		dir := t.TempDir()
 		client := startClient(t, family, dir)
@@ -221,7 +219,7 @@ func TestSupervisorKilled(t *testing.T) {
 	}
 }
 
-// A crash of the supervisor is told with its own last words.
+// The error after a crash of the supervisor quotes its stderr.
 func TestSupervisorCrashed(t *testing.T) {
 	s := newSupervisor(t)
 	_, err := s.Run(t.Context(), shell(t, `kill -ABRT $PPID; sleep 1000`, t.TempDir()))
@@ -271,7 +269,7 @@ func TestCloseKillsAll(t *testing.T) {
 	}
 }
 
-// The first command can start while the supervisor itself is still starting.
+// The first command may start while the supervisor itself is still starting.
 func TestFirstCommandInheritsNothing(t *testing.T) {
 	for range 30 {
 		s, err := runner.New(runner.Options{Spawners: 8})
@@ -292,7 +290,7 @@ func TestFirstCommandInheritsNothing(t *testing.T) {
 	}
 }
 
-// What e3's own parent ignored or left open must not reach the commands.
+// Signals that e3's own parent ignored, and descriptors that it left open, do not reach the commands.
 func TestInheritedStateIsDropped(t *testing.T) {
 	if os.Getenv("RUNNER_TEST_INNER") == "" {
 		signals := []os.Signal{syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGHUP, syscall.SIGINT, syscall.SIGUSR1, syscall.SIGPIPE}

@@ -33,10 +33,10 @@ func startBackend(Options, time.Duration) (*backend, error) {
 	return &backend{guard: g, umask: readUmask(), running: make(map[*group]struct{})}, nil
 }
 
-// lost reports whether the guard is gone. Running commands go on without it.
-func (b *backend) lost() bool { return b.guard.lost() }
+// gone reports whether the guard is gone. Running commands continue without it.
+func (b *backend) gone() bool { return b.guard.gone() }
 
-// start creates the process in a group of its own, known to the guard.
+// start creates the process in its own group, which the guard knows.
 func (b *backend) start(path string, spec *Spec) (*os.Process, *group, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *backend) start(path string, spec *Spec) (*os.Process, *group, error) {
 	}
 	env := spec.Env
 	if env == nil {
-		env = []string{} // nil would mean this process's own
+		env = []string{} // nil would mean this process's environment
 	}
 
 	b.mu.Lock()
@@ -83,7 +83,7 @@ func (b *backend) start(path string, spec *Spec) (*os.Process, *group, error) {
 	return process, g, nil
 }
 
-// run returns a bare syscall.Errno when the command could not start.
+// run returns a bare syscall.Errno if the command could not start.
 func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() process.Host) (Result, error) {
 	started := time.Now()
 	proc, g, err := b.start(path, spec)
@@ -148,7 +148,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 	}
 }
 
-// finish kills the rest of the group and reports whether Close was under way.
+// finish kills the rest of the group and reports whether Close was called.
 func (b *backend) finish(g *group) (closing bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

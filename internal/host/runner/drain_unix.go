@@ -11,8 +11,8 @@ import (
 // maxPipe is the most that a pipe holds, unless an administrator raised the limit.
 const maxPipe = 1 << 20
 
-// drain reads what the pipe holds now, without waiting. A process that escaped may
-// hold the other end and write for ever, so the amount is bounded.
+// drain reads the present content of the pipe, without waiting. An escaped process may hold the other end and write for
+// ever, so the amount is bounded.
 func (p *pump) drain(buf []byte) {
 	conn, err := p.r.SyscallConn()
 	if err != nil || p.r.SetReadDeadline(time.Time{}) != nil {
@@ -22,7 +22,7 @@ func (p *pump) drain(buf []byte) {
 		n := 0
 		readErr := conn.Read(func(fd uintptr) bool {
 			n, err = unix.Read(int(fd), buf)
-			return true // also when it would block: that is the end of it
+			return true // also if it would block: the pipe is empty then
 		})
 		if err == unix.EINTR {
 			continue

@@ -1,5 +1,4 @@
 package runner
 
-// drain does nothing: pipes have no deadlines here, so that the copy always reads
-// to the end. See pump.finish.
+// drain does nothing: pipes have no deadlines here, so copy always reads to the end (see pump.finish).
 func (p *pump) drain([]byte) {}

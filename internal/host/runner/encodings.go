@@ -13,13 +13,12 @@ import (
 	"unicode/utf8"
 )
 
-// encoded returns a piece of a secret in every form in which shells, HTTP clients and languages print a text by
-// themselves.
+// encoded returns a piece of a secret in every form in which shells, HTTP clients and languages print text.
 func encoded(piece string) []string {
 	return slices.Concat(quoted(piece), percent(piece), markup(piece), hexadecimal(piece), base64s(piece))
 }
 
-// quoted returns a piece within quotes, as shells and languages write it, without the outer quotes.
+// quoted returns a piece as shells and languages quote it, without the outer quotes.
 func quoted(piece string) []string {
 	return []string{
 		strings.ReplaceAll(piece, `'`, `'\''`),  // bash -x, ${x@Q}, zsh
@@ -50,7 +49,8 @@ func quoted(piece string) []string {
 
 func unquoted(s string) string { return s[1 : len(s)-1] }
 
-// A rule says how a quoted text writes a character: by itself ("") or by an escape. raw is true for a byte that is not UTF-8.
+// A rule returns the escape of a character in quoted text; "": none is needed. raw is true for a byte that is not
+// UTF-8.
 type rule func(r rune, raw, ascii bool) string
 
 // escaped applies a rule to each character; ascii asks for nothing beyond ASCII.
@@ -131,7 +131,7 @@ func jsonSlash(r rune, raw, ascii bool) string {
 	return jsonText(r, raw, ascii)
 }
 
-// python is the rule of repr, which escapes its own kind of quote only.
+// python is the rule of repr, which escapes only the quotes that surround the text.
 func python(quote string) rule {
 	return func(r rune, raw, ascii bool) string {
 		switch {
@@ -152,8 +152,8 @@ func python(quote string) rule {
 	}
 }
 
-// backslashed puts a backslash before characters with a meaning to bash, as printf %q does. A ~ or # has one at the
-// beginning of a word, a ~ also after = and :.
+// backslashed puts a backslash before characters that are special in bash, as printf %q does. ~ and # are special at
+// the beginning of a word, ~ also after = and :.
 func backslashed(s string, begins bool) string {
 	var b strings.Builder
 	for i, c := range []byte(s) {
@@ -168,7 +168,7 @@ func backslashed(s string, begins bool) string {
 	return b.String()
 }
 
-// unreserved are the characters beside letters and digits that percent encodings leave as they are.
+// unreserved are the characters, beside letters and digits, that percent encodings keep.
 var unreserved = []string{
 	"-_.~",                 // RFC 3986; Go's QueryEscape; Python's quote with safe=""
 	"-_.~/",                // Python's quote; curl's paths
@@ -208,7 +208,7 @@ func markup(piece string) []string {
 	return list
 }
 
-// hexadecimal returns a piece in digits of either case, also in lines of 60 as xxd -p breaks them.
+// hexadecimal returns a piece in digits of either case, also in lines of 60 as from xxd -p.
 func hexadecimal(piece string) []string {
 	whole := hex.EncodeToString([]byte(piece))
 	list := append(broken(whole, 60), whole)
@@ -218,8 +218,9 @@ func hexadecimal(piece string) []string {
 	return list
 }
 
-// base64s returns a piece in both alphabets: padded and not, also in lines as programs break them. Within a longer
-// text it may begin after no byte, one, or two; of each it returns the characters that depend on the piece alone.
+// base64s returns a piece in both alphabets, with and without padding, also in lines as programs break them. Within a
+// longer text the piece may begin at any of three offsets; for each it returns the characters that depend on the piece
+// alone.
 func base64s(piece string) []string {
 	var list []string
 	for _, alphabet := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
@@ -235,7 +236,7 @@ func base64s(piece string) []string {
 	return list
 }
 
-// broken returns the lines of a text that is longer than one.
+// broken returns the lines of a text that is longer than width, else nil.
 func broken(text string, width int) []string {
 	var lines []string
 	if len(text) <= width {

@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// programs print a secret in their own ways; each finds it in the variable S.
+// programs print a secret, the variable S, in their own encodings.
 var programs = []struct {
 	name, needs string
 	args        []string
@@ -35,8 +35,8 @@ for f in (repr, ascii, json.dumps, lambda s: json.dumps(s, ensure_ascii=False), 
 `}},
 }
 
-// TestProgramsAreMasked has programs print random secrets: of what they print nothing is left but quotes and masks. E3_SECRETS says how
-// many, E3_TEST_SEED which.
+// Programs print random secrets; after masking only quotes and masks are left. E3_SECRETS is the number of secrets,
+// E3_TEST_SEED the seed.
 func TestProgramsAreMasked(t *testing.T) {
 	seed, count := setting(t, "E3_TEST_SEED", rand.Uint64()), setting(t, "E3_SECRETS", 4)
 	t.Logf("E3_TEST_SEED=%d", seed)
@@ -64,7 +64,7 @@ func TestProgramsAreMasked(t *testing.T) {
 	}
 }
 
-// TestEncodingsAreMasked does the same with what Go has.
+// TestEncodingsAreMasked does the same with Go's encoders.
 func TestEncodingsAreMasked(t *testing.T) {
 	seed := setting(t, "E3_TEST_SEED", rand.Uint64())
 	t.Logf("E3_TEST_SEED=%d", seed)
@@ -87,7 +87,7 @@ func TestEncodingsAreMasked(t *testing.T) {
 
 var percentDigits = regexp.MustCompile("%[0-9A-F]{2}")
 
-// checkMasked demands that of a text which is nothing but a secret less than a piece is left.
+// checkMasked checks that masking text, an encoded secret, leaves less than a piece.
 func checkMasked(t *testing.T, secret, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -98,7 +98,7 @@ func checkMasked(t *testing.T, secret, text string) {
 	}
 }
 
-// randomSecret is of one line, since a quoted text may show parts of several lines in one.
+// randomSecret returns a single line, because quoted text may join parts of several lines.
 func randomSecret(rnd *rand.Rand) string {
 	const alphabet = `abcXYZ019 '"\/&<>%+=$!#~*?()[]{};:,.-_^@|` + "`\té€😀"
 	letters := []rune(alphabet)

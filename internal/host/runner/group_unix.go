@@ -16,20 +16,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On these systems commands are direct children in process groups of their own, and a small watchdog process learns
-// the groups through a pipe: when this process dies it kills them. Four gaps remain. A process that left its group
-// (setsid) is not found, not even by its marker. A death between the start of a command and the message to the
-// watchdog leaves that command running. A group is killed just after its first process was collected. Other processes
-// of a group may take a moment to end after Run returned.
+// On these systems commands are direct children in process groups of their own. A small watchdog process learns the
+// groups through a pipe and kills them when this process dies. Four gaps remain. A process that left its group (setsid)
+// is not found, not even by its marker. If this process dies between the start of a command and the message to the
+// watchdog, that command keeps running. A group is killed only after its first process was reaped, so that its number
+// may be reused. Other processes of a group may end shortly after Run returned.
 
 // helperName is the argv[0] of the watchdog process.
 const helperName = "e3-supervisor"
 
 func isHelper() bool { return len(os.Args) > 0 && os.Args[0] == helperName }
 
-// Main turns this process into the watchdog, or into a command (umask.start), if it was started as one; then it
-// never returns. It must be the first call in main, and in TestMain of every
-// package whose tests run commands.
+// Main turns this process into the watchdog, or into a command (umask.start), if it was started as one, and then never
+// returns. It must be the first call in main, and in TestMain of every package whose tests run commands.
 func Main() {
 	if !isHelper() {
 		return
@@ -98,7 +97,7 @@ func newGuard() (*guard, error) {
 	return &guard{process: process, pipe: w}, nil
 }
 
-func (g *guard) lost() bool {
+func (g *guard) gone() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err != nil

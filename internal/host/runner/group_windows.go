@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// On Windows every command has a job object that dies with its last handle, which this process holds: the kernel
-// kills all processes of the job when the command ends, and when e3 ends, however that happens. Four gaps remain. A
-// child started before the command is put into its job stays outside. There is no TERM, so a timeout or a
-// cancellation kills at once. Peak memory is not measured. The marker is not searched for (nothing leaves a job).
+// On Windows every command has a job object that dies with its last handle, which this process holds. So the kernel
+// kills all processes of the job when the command ends, or when e3 ends in any way. Three gaps remain. A child started
+// before the command is put into its job stays outside. There is no TERM, so a timeout or a cancellation kills at once.
+// Peak memory is not measured. The marker is not used, because no process leaves a job.
 
 // Main does nothing here: no supervisor process is needed.
 func Main() {}
@@ -35,7 +35,7 @@ func groupAttributes() *syscall.SysProcAttr {
 
 func newGuard() (*guard, error) { return &guard{}, nil }
 
-func (*guard) lost() bool   { return false }
+func (*guard) gone() bool   { return false }
 func (*guard) close() error { return nil }
 
 func (*guard) add(process *os.Process) (*group, error) {
@@ -95,7 +95,7 @@ func (g *group) kill() {
 
 func peakRSS(*os.ProcessState) int64 { return 0 }
 
-// umask is empty here: the system has none.
+// umask is empty here, because Windows has none.
 type umask struct{}
 
 func readUmask() umask { return umask{} }

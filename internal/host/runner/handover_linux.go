@@ -25,7 +25,7 @@ type handover struct {
 	host  process.Host
 }
 
-// orphanMessage is the body of kindOrphan. The process is zero when it has ended.
+// orphanMessage is the body of kindOrphan. pid and startTicks are 0 if the process has ended.
 type orphanMessage struct {
 	id         uint64
 	pid        uint32
@@ -71,9 +71,9 @@ func appendClose(b []byte) []byte {
 	return finishFrame(appendFrame(b, kindClose), start)
 }
 
-func appendTaken(b []byte) []byte {
+func appendAdopted(b []byte) []byte {
 	start := len(b)
-	return finishFrame(appendFrame(b, kindTaken), start)
+	return finishFrame(appendFrame(b, kindAdopted), start)
 }
 
 func appendHandover(b []byte, h *handover) []byte {
@@ -128,8 +128,8 @@ func decodeOrphan(body []byte) (*orphanMessage, error) {
 	return o, nil
 }
 
-// readFrames calls handle for the frames of a stream, until the stream ends, which is io.EOF, or an error. A frame
-// longer than limit is malformed. Bodies are valid until handle returns.
+// readFrames calls handle for each frame of a stream, until an error; io.EOF at its end. A frame longer than limit is
+// malformed. Bodies are valid until handle returns.
 func readFrames(r io.Reader, limit int, handle func(kind messageKind, body []byte) error) error {
 	buf := make([]byte, 4<<10)
 	filled := 0

@@ -31,7 +31,7 @@ func TestHandoverRoundTrip(t *testing.T) {
 	stream = appendRelease(stream, "job/1")
 	stream = appendRelease(stream, string(make([]byte, 100<<10)))
 	stream = appendClose(stream)
-	stream = appendTaken(stream)
+	stream = appendAdopted(stream)
 	var got []any
 	take := func(kind messageKind, body []byte) error {
 		var value any
@@ -51,7 +51,7 @@ func TestHandoverRoundTrip(t *testing.T) {
 		got = append(got, value)
 		return err
 	}
-	want := []any{exampleHandover(), exampleOrphan(), extension{until: time.Hour, most: -1}, "job/1", string(make([]byte, 100<<10)), kindClose, kindTaken}
+	want := []any{exampleHandover(), exampleOrphan(), extension{until: time.Hour, most: -1}, "job/1", string(make([]byte, 100<<10)), kindClose, kindAdopted}
 	for name, r := range map[string]io.Reader{
 		"at once":      bytes.NewReader(stream),
 		"byte by byte": iotest.OneByteReader(bytes.NewReader(stream)),
@@ -67,7 +67,7 @@ func TestHandoverRoundTrip(t *testing.T) {
 	}
 }
 
-// Whatever a supervisor says, an adopter gets orphans or nothing.
+// From any input an adopter gets valid orphans or none.
 func FuzzHandover(f *testing.F) {
 	whole := appendOrphan(appendHandover(nil, exampleHandover()), exampleOrphan())
 	f.Add(whole)
@@ -78,7 +78,7 @@ func FuzzHandover(f *testing.F) {
 	f.Add(appendOrphan(appendOrphan(appendHandover(nil, &handover{pid: 7, count: 2}), exampleOrphan()), exampleOrphan()))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		a := &adoption{ready: make(chan struct{}), orphans: make(map[uint64]*Orphan)}
-		if err := readFrames(bytes.NewReader(stream), maxHandover, a.take); err == nil {
+		if err := readFrames(bytes.NewReader(stream), maxHandover, a.handle); err == nil {
 			t.Error("no error at the end of the stream")
 		}
 		if a.complete != (a.process.pid > 1 && len(a.orphans) == int(a.process.count)) || len(a.orphans) > len(stream) {
@@ -92,7 +92,7 @@ func FuzzHandover(f *testing.F) {
 	})
 }
 
-// A client that reads nothing does not stop a lane, and loses nothing.
+// A client that does not read does not stop a lane, and loses no reply.
 func TestLaneDoesNotWaitForClient(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -136,8 +136,8 @@ func TestLaneDoesNotWaitForClient(t *testing.T) {
 		t.Error("it still waits to write")
 	}
 
-	// One that has closed, and reads nothing, stops it only once and for a while.
-	l.gone = true
+	// A closed client that does not read delays the lane once, for a limited time.
+	l.clientGone = true
 	for range count {
 		l.send(&reply{kind: kindEnded})
 	}

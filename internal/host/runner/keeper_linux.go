@@ -22,15 +22,15 @@ const (
 	// strayLimit bounds the search for processes of expired commands.
 	strayLimit = 2 * time.Second
 
-	// socketLook is how often a supervisor whose client is gone looks whether it can still be found.
-	socketLook = 5 * time.Second
+	// socketInterval is how often a supervisor without a client checks that its socket still has its name.
+	socketInterval = 5 * time.Second
 )
 
 // errIdentity is the errno of a command whose identity is in use.
 const errIdentity = unix.EEXIST
 
-// keeper manages the commands that may outlive the client of this supervisor process. Once the client is gone, it
-// ends the process when all of them are released or the time granted to them is over.
+// keeper manages the commands that may outlive the client of this supervisor process. Once the client is gone, it ends
+// the process when all of them are released or their time is over.
 //
 // Lanes call it; it posts its requests to their inboxes.
 type keeper struct {
@@ -43,27 +43,27 @@ type keeper struct {
 	gone     chan struct{}
 
 	mu          sync.Mutex
-	clients     int           // lanes whose client is there; gone is closed at 0
+	clients     int           // lanes whose client is alive; gone is closed at 0
 	until       time.Duration // by Elapsed, when the time is over
-	retain      time.Duration // for how long after that lasting commands run, and ends are kept
-	term        uint64        // how often the time was over
-	expired     bool          // the time is over, and has not been extended since
-	forsaken    bool          // so is the time of lasting commands
-	commands    map[string]*kept
-	plain       int     // commands without an identity
-	uncollected []*kept // ended and not released, oldest first; some may be released since
+	retain      time.Duration // how much longer lasting commands run, and ends are kept
+	term        uint64        // how often the time has expired
+	expired     bool          // the time has expired, and has not been extended since
+	retainOver  bool          // the time of lasting commands has expired too
+	commands    map[string]*keptCommand
+	plain       int            // commands without an identity
+	uncollected []*keptCommand // ended and not released, oldest first; some may be released since
 	adopter     *adopter
 	ending      bool
 }
 
-// kept is a command with an identity, from its start until it is released.
-type kept struct {
+// keptCommand is a command with an identity, from its start until its release.
+type keptCommand struct {
 	identity, state, marker string
 	id                      uint64
 	term                    uint64 // the keeper's term when it started
-	lasting                 bool   // it runs on after the keeper's time
+	lasting                 bool   // it may run after the keeper's time
 	lane                    *laneServer
-	pid                     atomic.Int64 // 0 before the start and once it is collected; collected under reaping
+	pid                     atomic.Int64 // 0 before the start and once it is reaped; set to 0 under reaping
 	end                     *reply       // nil: it runs. Under keeper.mu
 }
 
@@ -96,16 +96,16 @@ func (s *server) keep(k *keeping, lanes []*laneServer, first int) error {
 		clients:  len(lanes),
 		until:    k.until,
 		retain:   k.retain,
-		commands: make(map[string]*kept),
+		commands: make(map[string]*keptCommand),
 	}
 	s.keeper.arm()
 	go s.keeper.watch()
-	go s.keeper.meet()
+	go s.keeper.acceptAdopters()
 	return nil
 }
 
-// begin admits a command that is about to start, or returns why not.
-func (k *keeper) begin(l *laneServer, t *task, r *spawnRequest) (refused *reply) {
+// admit admits a command that is about to start, or returns the refusal.
+func (k *keeper) admit(l *laneServer, t *task, r *spawnRequest) (refused *reply) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if r.identity == "" {
@@ -119,12 +119,12 @@ func (k *keeper) begin(l *laneServer, t *task, r *spawnRequest) (refused *reply)
 		return &reply{kind: kindFailed, id: r.id, status: uint32(errIdentity)}
 	}
 	// The request's strings share one copy of the whole request.
-	t.kept = &kept{identity: strings.Clone(r.identity), state: strings.Clone(r.state), marker: strings.Clone(r.marker), id: r.id, term: k.term, lane: l, lasting: r.flags&flagLasting != 0}
+	t.kept = &keptCommand{identity: strings.Clone(r.identity), state: strings.Clone(r.state), marker: strings.Clone(r.marker), id: r.id, term: k.term, lane: l, lasting: r.flags&flagLasting != 0}
 	k.commands[t.kept.identity] = t.kept
 	return nil
 }
 
-// abandon forgets an admitted command that did not start.
+// abandon removes an admitted command that did not start.
 func (k *keeper) abandon(t *task) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -138,8 +138,8 @@ func (k *keeper) abandon(t *task) {
 	}
 }
 
-// forget is called under mu.
-func (k *keeper) forget(c *kept) {
+// forget removes a command. Under mu.
+func (k *keeper) forget(c *keptCommand) {
 	if k.commands[c.identity] == c {
 		delete(k.commands, c.identity)
 	}
@@ -169,7 +169,7 @@ func (k *keeper) ended(t *task) {
 	}
 }
 
-// request carries out a request of the client or of an adopter.
+// request executes a request of the client or of an adopter.
 func (k *keeper) request(kind messageKind, body []byte, adopter bool) error {
 	switch kind {
 	case kindExtend:
@@ -199,26 +199,27 @@ func (k *keeper) extend(e extension) {
 	defer k.mu.Unlock()
 	now := Elapsed()
 	if now >= k.until {
-		k.expire() // too late for the commands running until now
+		k.expire() // the extension comes too late for the commands that run now
 	}
 	if until := min(e.until, now+min(max(e.most, 0), maxFor)); until > k.until {
 		k.until = until
 		k.expired = k.expired && now >= until
-		k.forsaken = k.forsaken && k.expired
+		k.retainOver = k.retainOver && k.expired
 		k.arm()
 	}
 }
 
-// arm sets the timer to the end of the time, or of what is retained after it; called under mu, or before k is shared.
+// arm sets the timer to the end of the time or, once that has expired, of the retention. Under mu, or before k is
+// shared.
 func (k *keeper) arm() {
 	next := k.until
 	if k.expired {
 		next += k.retain
 	}
 	switch {
-	case k.clients == 0: // see found
-		next = min(next, Elapsed()+socketLook)
-	case k.forsaken: // until it is extended
+	case k.clients == 0: // see isReachable
+		next = min(next, Elapsed()+socketInterval)
+	case k.retainOver: // until it is extended
 		return
 	}
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(max(int64(next), 1))}
@@ -233,7 +234,7 @@ func (k *keeper) arm() {
 	})
 }
 
-// watch waits for what is due.
+// watch handles each expiry of the timer.
 func (k *keeper) watch() {
 	var expirations [8]byte
 	for {
@@ -242,7 +243,7 @@ func (k *keeper) watch() {
 		}
 		k.mu.Lock()
 		switch {
-		case k.clients == 0 && k.adopter == nil && !k.found():
+		case k.clients == 0 && k.adopter == nil && !k.isReachable():
 			k.finishAll(flagExpired | flagCancelled)
 		case Elapsed() >= k.until:
 			k.expire()
@@ -253,15 +254,14 @@ func (k *keeper) watch() {
 	}
 }
 
-// found reports whether an adopter can find this process: the socket has its name. A removed folder takes it along.
-// Under mu.
-func (k *keeper) found() bool {
+// isReachable reports whether an adopter can find this process: its socket still has its name in the folder. Under mu.
+func (k *keeper) isReachable() bool {
 	var stat unix.Stat_t
 	return unix.Fstatat(k.dir, k.name, &stat, unix.AT_SYMLINK_NOFOLLOW) == nil
 }
 
-// expire kills the commands with an identity, lasting ones only when what is retained has had its time too. Then, or
-// if nothing is left, a process without a client ends. Under mu.
+// expire kills the commands with an identity; lasting ones only after the retention. A process without a client ends
+// then, or earlier if no command is left. Under mu.
 func (k *keeper) expire() {
 	over := Elapsed() >= k.until+k.retain
 	switch {
@@ -275,11 +275,11 @@ func (k *keeper) expire() {
 		k.expired = true
 		k.term++
 		go k.killStrays(k.until)
-	} else if !over || k.forsaken {
+	} else if !over || k.retainOver {
 		k.arm()
 		return
 	}
-	k.forsaken = over
+	k.retainOver = over
 	term := k.term
 	for _, l := range k.lanes {
 		l.inbox.post(func() { l.expire(term, over) })
@@ -287,7 +287,7 @@ func (k *keeper) expire() {
 	k.arm()
 }
 
-// expire kills the lane's commands with an identity that started before the term; lasting ones only if all is over.
+// expire kills the lane's commands with an identity that started before the term; lasting ones only if all is set.
 func (l *laneServer) expire(term uint64, all bool) {
 	for _, t := range l.tasks {
 		if t.kept != nil && t.kept.term < term && (all || !t.kept.lasting) {
@@ -296,7 +296,7 @@ func (l *laneServer) expire(term uint64, all bool) {
 	}
 }
 
-// killStrays kills the remaining processes of expired commands in sessions of their own, also without a marker, while
+// killStrays kills the remaining processes of expired commands, also those with their own session and no marker, while
 // no other command runs to which they could belong.
 func (k *keeper) killStrays(until time.Duration) {
 	pause := time.Millisecond
@@ -306,7 +306,7 @@ func (k *keeper) killStrays(until time.Duration) {
 		running := false
 		for _, c := range k.commands {
 			running = running || c.end == nil
-			over = over || c.end == nil && c.lasting && !k.forsaken
+			over = over || c.end == nil && c.lasting && !k.retainOver
 		}
 		if !over {
 			over = !k.killOrphans() && !running
@@ -319,8 +319,8 @@ func (k *keeper) killStrays(until time.Duration) {
 	}
 }
 
-// release forgets an ended command. With kill it also ends a running one. The client's release can be late: another
-// command may have the identity by now.
+// release removes an ended command; with kill, also a running one. The client's release may come late, when another
+// command has the identity.
 func (k *keeper) release(identity string, kill bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -344,8 +344,8 @@ func (l *laneServer) kill(id uint64) {
 	}
 }
 
-// hungUp is called when a lane has found its client gone.
-func (k *keeper) hungUp() {
+// clientGone is called by each lane when its client is gone.
+func (k *keeper) clientGone() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.clients--; k.clients == 0 {
@@ -381,8 +381,8 @@ func (k *keeper) finishAll(reason byte) {
 	}
 }
 
-// leave is called at the end of the process, when all commands have ended.
-func (k *keeper) leave() {
+// finishAdopter sends the last messages to an adopter, at the end of the process.
+func (k *keeper) finishAdopter() {
 	k.mu.Lock()
 	a := k.adopter
 	k.mu.Unlock()
@@ -415,8 +415,8 @@ func (b *inbox) post(call func()) {
 	}
 }
 
-// work carries out the requests. Only the lane's thread calls it.
-func (b *inbox) work() {
+// runCalls executes the posted calls. Only the lane's thread uses it.
+func (b *inbox) runCalls() {
 	var count [8]byte
 	_, _ = unix.Read(b.fd, count[:])
 	b.mu.Lock()

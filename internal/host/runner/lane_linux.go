@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// laneReader splits the stream of a lane into frames and keeps the descriptors
-// that came with them, in order.
+// laneReader splits the stream of a lane into frames, and keeps their descriptors in order.
 type laneReader struct {
 	fd     int
 	buf    []byte
@@ -32,8 +31,7 @@ func (l *laneReader) next() (kind messageKind, body []byte, ok bool, err error) 
 	return kind, body, ok, err
 }
 
-// fill reads once, into a buffer that has room for the whole of a frame that has
-// begun. No whole frame must be pending.
+// fill reads once, into a buffer with room for the frame that has begun. No whole frame may be pending.
 func (l *laneReader) fill() error {
 	_, _, _, size, _, _ := splitFrame(l.unread)
 	size = max(size, 32<<10)

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helperName is the argv[0] of the supervisor process. No shell passes it by accident, and ps shows it.
+// helperName is the argv[0] of the supervisor process, which ps shows. No shell passes it by accident.
 const helperName = "e3-supervisor"
 
 // firstLane is the number of the first lane's descriptor in the supervisor.
 const firstLane = 3
 
-// helperArgs are the arguments of the supervisor. After its lanes it inherits the descriptors of keeping, if it is to
-// outlive its client.
+// helperArgs are the arguments of the supervisor. After the descriptors of its lanes it inherits those of keeping, if
+// any.
 func helperArgs(lanes int, keeping *keeping) []string {
 	args := []string{helperName, strconv.Itoa(lanes), "for", strconv.Itoa(os.Getpid())}
 	return append(args, keeping.args()...)
@@ -26,9 +26,8 @@ func helperArgs(lanes int, keeping *keeping) []string {
 
 func isHelper() bool { return len(os.Args) > 0 && os.Args[0] == helperName }
 
-// Main turns this process into the supervisor if it was started as one; then it
-// never returns. It must be the first call in main, and in TestMain of every
-// package whose tests run commands.
+// Main turns this process into the supervisor if it was started as one, and then never returns. It must be the first
+// call in main, and in TestMain of every package whose tests run commands.
 func Main() {
 	if !isHelper() {
 		return
@@ -48,8 +47,7 @@ func Main() {
 	os.Exit(1)
 }
 
-// serve prepares the process, starts the threads and never returns without an
-// error.
+// serve prepares the process and starts the threads. It returns only on an error.
 func serve(lanes int, keeping *keeping) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the adopter of orphans: %w", err)
@@ -62,9 +60,8 @@ func serve(lanes int, keeping *keeping) error {
 	inherited := firstLane + lanes + keeping.descriptors()
 	closeInherited(inherited)
 
-	// Caught and dropped, not ignored: an ignored signal stays ignored in the
-	// commands, a caught one is set back to its default there. The last four are
-	// those that e3's own parent may have ignored and that Go leaves alone.
+	// Signals are caught and dropped, not ignored: commands inherit an ignored signal, but reset a caught one to its
+	// default. e3's own parent may have ignored the last four, and Go does not reset those.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT,
 		unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGCONT)
 
@@ -72,7 +69,7 @@ func serve(lanes int, keeping *keeping) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", os.DevNull, err)
 	}
-	// All of them before the first command starts, which would inherit the others.
+	// Before the first command starts, which would inherit them.
 	for fd := firstLane; fd < inherited; fd++ {
 		unix.CloseOnExec(fd)
 	}
@@ -92,8 +89,8 @@ func serve(lanes int, keeping *keeping) error {
 	select {}
 }
 
-// closeInherited closes the descriptors that e3's own parent left open, so that no process waits for the supervisor
-// to close them. Descriptors of the Go runtime close on execution.
+// closeInherited closes the descriptors that e3's own parent left open, so that no process waits for the supervisor to
+// close them. It spares close-on-exec descriptors, such as those of the Go runtime.
 func closeInherited(from int) {
 	dir, err := os.Open("/proc/self/fd")
 	if err != nil {

@@ -5,8 +5,8 @@ import "io"
 // maskText stands for a run of masked bytes.
 const maskText = "***"
 
-// MaskWriter copies what is written to it and replaces the occurrences of secret values by "***", also where they are
-// split across writes. Occurrences that overlap or touch become one "***", so that no part of any of them is left.
+// MaskWriter copies its input and replaces occurrences of secret values by "***", also those split across writes.
+// Occurrences that overlap or touch become one "***", so that no part of any of them is left.
 //
 // It holds back only the bytes that may be the beginning of a secret; Flush writes them. It is not safe for
 // concurrent use.
@@ -16,9 +16,8 @@ type MaskWriter struct {
 	first [256]int32 // the root's children by byte; 0 for none
 	state int32
 
-	// held are the last bytes of the input, as many as the state is deep: no
-	// secret that is still incomplete begins before them. covered are the parts
-	// of held that belong to a secret, as ascending disjoint offsets.
+	// held are the last bytes of the input, as many as the state is deep: no incomplete secret begins before them.
+	// covered are the parts of held that belong to a secret, as ascending disjoint offsets.
 	held    []byte
 	covered []span
 	masking bool // the last output was a mask
@@ -180,8 +179,7 @@ func (m *MaskWriter) release(n int) {
 	}
 }
 
-// Flush writes the held bytes. Call it once, after the last Write: a secret that continues after a Flush is not
-// recognised.
+// Flush writes the held bytes. Call it once, after the last Write: a secret that continues after a Flush is not masked.
 func (m *MaskWriter) Flush() error {
 	if m.err != nil {
 		return m.err

@@ -10,7 +10,7 @@ import (
 	"e3/internal/host/runner"
 )
 
-// masked writes the pieces one after the other.
+// masked returns the masked text of pieces that are written one by one.
 func masked(t *testing.T, secrets []string, pieces ...string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -26,7 +26,7 @@ func masked(t *testing.T, secrets []string, pieces ...string) string {
 	return out.String()
 }
 
-// modelMask is the definition: what belongs to an occurrence is replaced, run by run.
+// modelMask is the definition: each maximal run of bytes that belong to occurrences is replaced.
 func modelMask(text string, secrets []string) string {
 	covered := make([]bool, len(text))
 	for _, secret := range secrets {
@@ -82,7 +82,7 @@ func TestMaskWriter(t *testing.T) {
 	}
 }
 
-// What cannot be part of a secret is not held back.
+// Bytes that cannot belong to a secret are written at once.
 func TestMaskWriterIsPrompt(t *testing.T) {
 	var out bytes.Buffer
 	m := runner.NewMaskWriter(&out, "secret")
@@ -133,7 +133,7 @@ func FuzzMaskWriter(f *testing.F) {
 			t.Fatalf("secrets %q in %q, by %d: got %q, want %q", secrets, text, int(step)+1, got, want)
 		}
 		for _, secret := range secrets {
-			// A mask may spell a secret that holds a star.
+			// The mask itself may complete a secret with a star.
 			if secret != "" && !strings.Contains(secret, "*") && strings.Contains(got, secret) {
 				t.Fatalf("secret %q is left in %q", secret, got)
 			}

@@ -53,7 +53,7 @@ func (s *Supervisor) runMasked(ctx context.Context, path string, spec *Spec) (Re
 	return result, err
 }
 
-// pump copies what a command writes through a mask.
+// pump copies the output of a command through a mask.
 type pump struct {
 	r, w *os.File
 	mask *MaskWriter
@@ -70,7 +70,7 @@ func newPump(to *os.File, secrets []string) (*pump, error) {
 	return &pump{r: r, w: w, mask: NewMaskWriter(to, Forms(secrets...)...), done: make(chan struct{})}, nil
 }
 
-// copy reads until the end of the pipe, or until finish. After an error of the destination it goes on reading, so
+// copy reads until the end of the pipe, or until finish. After an error of the destination it continues to read, so
 // that the command is not blocked.
 func (p *pump) copy() {
 	defer close(p.done)
@@ -94,11 +94,11 @@ func (p *pump) write(b []byte) {
 	}
 }
 
-// finish is called when the command has ended. It returns the destination's error.
+// finish is called after the end of the command. It returns the destination's error.
 func (p *pump) finish() error {
 	p.w.Close()
-	// Unless an escaped process holds the pipe, it ends by itself, but only once everything is read; the deadline
-	// makes the copy drain the rest. Where pipes have no deadlines (Windows) no process escapes.
+	// The pipe ends once everything is read, unless an escaped process holds it; the deadline makes copy drain the
+	// rest. Where pipes have no deadlines (Windows) no process escapes.
 	_ = p.r.SetReadDeadline(time.Now())
 	<-p.done
 	if p.err == nil {

@@ -17,28 +17,27 @@ const (
 	// oomFresh is how old a reading of the counter may be when a command starts, so that close starts share one.
 	oomFresh = 10 * time.Millisecond
 
-	// oomTeardown is how long a killed process may take to end: the kernel counts it first, and then frees its
-	// memory.
+	// oomTeardown bounds how long a killed process takes to end: the kernel counts it before it frees the memory.
 	oomTeardown = 10 * time.Second
 
-	// oomExit is the exit code of shells whose last child SIGKILL ended.
+	// oomExit is the exit code of a shell whose last child was ended by SIGKILL.
 	oomExit = 128 + int(unix.SIGKILL)
 )
 
-// oomCounter reports whether the kernel killed processes because memory ran out. It reads the count of this process's
-// memory cgroup, which holds its commands too, or the system's if no cgroup counts.
+// oomCounter reports whether the kernel killed processes because memory ran out. It reads the counter of this process's
+// memory cgroup, which includes its commands, or the system's if no cgroup has one.
 //
-// The kernel does not say which process it killed. So the counter is read before a command starts and now and then
-// while commands run. A command counts as killed if SIGKILL ended it and the counter rose while it ran, shortly
-// before its end. Earlier kills do not count.
+// The kernel does not say which process it killed. So the counter is read before a command starts and periodically
+// while commands run. A command counts as killed if SIGKILL ended it and the counter rose while it ran, shortly before
+// its end.
 type oomCounter struct {
 	fd int // -1: there is no counter
 
 	mu     sync.Mutex
 	buf    []byte
 	count  uint64
-	looked time.Time // when count was read; zero: never
-	rose   time.Time // when a reading was greater than the one before; zero: never
+	readAt time.Time // when count was read; zero: never
+	roseAt time.Time // when a reading was greater than the one before; zero: never
 }
 
 func newOOMCounter() *oomCounter {
@@ -65,11 +64,11 @@ func openOOMCounter(files []string) *oomCounter {
 	return c
 }
 
-// look reads the counter unless it was read just now.
-func (c *oomCounter) look() {
+// refresh reads the counter unless the last reading is fresh.
+func (c *oomCounter) refresh() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.looked.IsZero() || time.Since(c.looked) >= oomFresh {
+	if c.readAt.IsZero() || time.Since(c.readAt) >= oomFresh {
 		c.update()
 	}
 }
@@ -81,13 +80,13 @@ func (c *oomCounter) update() {
 		return
 	}
 	now := time.Now()
-	if count > c.count && !c.looked.IsZero() {
-		c.rose = now
+	if count > c.count && !c.readAt.IsZero() {
+		c.roseAt = now
 	}
-	c.count, c.looked = count, now
+	c.count, c.readAt = count, now
 }
 
-// killed reports whether a command that ended so, and that e3 had not stopped, was killed because memory ran out.
+// killed reports whether a command with this end was killed because memory ran out. e3 must not have stopped it.
 func (c *oomCounter) killed(status syscall.WaitStatus, started time.Time) bool {
 	hard := status.Signaled() && status.Signal() == unix.SIGKILL || status.Exited() && status.ExitStatus() == oomExit
 	if !hard || c.fd < 0 {
@@ -96,7 +95,7 @@ func (c *oomCounter) killed(status syscall.WaitStatus, started time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.update()
-	return c.rose.After(started) && time.Since(c.rose) < oomTeardown
+	return c.roseAt.After(started) && time.Since(c.roseAt) < oomTeardown
 }
 
 // read returns the number in the file's line "oom_kill". Lines may be split between two reads of the file.
@@ -129,8 +128,8 @@ func (c *oomCounter) read() (count uint64, ok bool) {
 	}
 }
 
-// oomFiles lists the files that may count for the cgroup of a process, best first, by
-// the text of its /proc/self/cgroup and /proc/self/mountinfo.
+// oomFiles lists the files that may have the counter, best first, from the texts of /proc/self/cgroup and
+// /proc/self/mountinfo.
 func oomFiles(cgroups, mounts []byte) []string {
 	v1, v2 := "", ""
 	for line := range strings.Lines(string(cgroups)) {
@@ -155,10 +154,10 @@ func oomFiles(cgroups, mounts []byte) []string {
 		root, point := unescapeMount(where[3]), unescapeMount(where[4])
 		switch {
 		case what[0] == "cgroup" && v1 != "" && hasOption(what[2], "memory"):
-			// Processes that moved to a cgroup below are not counted here.
+			// Processes that moved to a cgroup below are not counted.
 			files = append(files, path.Join(point, below(v1, root), "memory.oom_control"))
 		case what[0] == "cgroup2" && v2 != "":
-			// Counted in all cgroups above, the nearest that has the memory controller first.
+			// All cgroups above count too; the nearest that has the memory controller comes first.
 			for dir := below(v2, root); ; dir = path.Dir(dir) {
 				files = append(files, path.Join(point, dir, "memory.events"))
 				if dir == "/" {
@@ -170,8 +169,8 @@ func oomFiles(cgroups, mounts []byte) []string {
 	return files
 }
 
-// below is a cgroup's path relative to the root of the mount, or the root if it is not below, as in a container that
-// sees only its own part.
+// below is a cgroup's path relative to the root of the mount, or "/" if it is not below, as in a container that sees
+// only its own part.
 func below(cgroup, root string) string {
 	cgroup, root = path.Clean("/"+cgroup), path.Clean("/"+root)
 	if root == "/" {
@@ -192,8 +191,7 @@ func hasOption(list, name string) bool {
 	return false
 }
 
-// unescapeMount undoes the kernel's writing of spaces and the like as \ and three octal
-// digits.
+// unescapeMount decodes characters that the kernel writes as \ and three octal digits, such as spaces.
 func unescapeMount(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -22,7 +22,7 @@ const (
 	cut       = syscall.WaitStatus(15)
 )
 
-// counterFile is a file in the form of memory.oom_control.
+// counterFile is a file like memory.oom_control.
 type counterFile struct {
 	t    *testing.T
 	path string
@@ -41,14 +41,14 @@ func (f counterFile) set(n int) {
 	}
 }
 
-// What is held against a command is what the kernel did in its time, shortly before its end.
+// A command counts as killed if the kernel's counter rose while it ran, shortly before its end.
 func TestOOMCounter(t *testing.T) {
 	const before = 1 // kills before the command starts, beyond the four of the past
 	for _, c := range []struct {
 		name   string
 		status syscall.WaitStatus
 		idle   time.Duration // between the kills before and the start
-		lives  time.Duration // with a look each second
+		lives  time.Duration // with a refresh each second
 		kill   time.Duration // when the kernel kills one more; negative: never
 		want   bool
 	}{
@@ -56,9 +56,9 @@ func TestOOMCounter(t *testing.T) {
 		{"a child of a shell was killed", shellSays, time.Minute, time.Millisecond, 0, true},
 		{"killed after hours", killed, 0, 3 * time.Hour, 3 * time.Hour, true},
 		{"took seconds to die", killed, 0, time.Hour, time.Hour - 5*time.Second, true},
-		{"somebody else's signal", killed, 0, time.Minute, -1, false},
-		{"somebody else's signal, right after another was killed", killed, 0, time.Millisecond, -1, false},
-		{"somebody else's signal, long after another was killed", killed, 0, time.Hour, time.Minute, false},
+		{"a signal from another process", killed, 0, time.Minute, -1, false},
+		{"a signal from another process, right after another was killed", killed, 0, time.Millisecond, -1, false},
+		{"a signal from another process, long after another was killed", killed, 0, time.Hour, time.Minute, false},
 		{"failed meanwhile", exitOne, 0, time.Second, 0, false},
 		{"ended well meanwhile", endedWell, 0, time.Second, 0, false},
 		{"another signal meanwhile", cut, 0, time.Second, 0, false},
@@ -67,12 +67,12 @@ func TestOOMCounter(t *testing.T) {
 			file := newCounterFile(t)
 			synctest.Test(t, func(t *testing.T) {
 				counter := openOOMCounter([]string{file.path})
-				counter.look()
+				counter.refresh()
 				time.Sleep(time.Hour)
 				file.set(4 + before)
 				time.Sleep(c.idle)
 				time.Sleep(oomFresh)
-				counter.look()
+				counter.refresh()
 				started := time.Now()
 				happened := false
 				for at := time.Duration(0); ; at += time.Second {
@@ -85,7 +85,7 @@ func TestOOMCounter(t *testing.T) {
 					if at == c.lives {
 						break
 					}
-					counter.look()
+					counter.refresh()
 				}
 				time.Sleep(time.Millisecond)
 				if got := counter.killed(c.status, started); got != c.want {
@@ -96,34 +96,34 @@ func TestOOMCounter(t *testing.T) {
 	}
 }
 
-// Starts that follow each other share a look.
-func TestOOMLooksAreShared(t *testing.T) {
+// Starts in quick succession share a reading.
+func TestOOMReadingsAreShared(t *testing.T) {
 	file := newCounterFile(t)
 	synctest.Test(t, func(t *testing.T) {
 		counter := openOOMCounter([]string{file.path})
-		counter.look()
-		first := counter.looked
+		counter.refresh()
+		first := counter.readAt
 		time.Sleep(oomFresh / 2)
-		if counter.look(); !counter.looked.Equal(first) {
-			t.Errorf("looked again after %v", oomFresh/2)
+		if counter.refresh(); !counter.readAt.Equal(first) {
+			t.Errorf("read again after %v", oomFresh/2)
 		}
 		time.Sleep(oomFresh / 2)
-		if counter.look(); counter.looked.Equal(first) {
-			t.Errorf("did not look again after %v", oomFresh)
+		if counter.refresh(); counter.readAt.Equal(first) {
+			t.Errorf("not read again after %v", oomFresh)
 		}
 	})
 }
 
-// While commands run the supervisor looks now and then, so that it knows when kills were.
-func TestOOMLooksGoOn(t *testing.T) {
+// While commands run the supervisor reads the counter periodically, so that it knows when kills happened.
+func TestOOMReadingsContinue(t *testing.T) {
 	counter := openOOMCounter([]string{newCounterFile(t).path})
 	l := &laneServer{server: &server{children: -1, oom: counter}, fds: make([]unix.PollFd, taskFDs+1)}
-	if l.look(time.Now()); !counter.looked.IsZero() {
-		t.Error("looked, though nothing runs")
+	if l.handleDue(time.Now()); !counter.readAt.IsZero() {
+		t.Error("read, though nothing runs")
 	}
 	l.tasks = []*task{{}}
-	if l.look(time.Now()); counter.looked.IsZero() {
-		t.Error("did not look, though a command runs")
+	if l.handleDue(time.Now()); counter.readAt.IsZero() {
+		t.Error("not read, though a command runs")
 	}
 }
 
@@ -143,7 +143,7 @@ func TestOOMCounterChoosesAFile(t *testing.T) {
 		want  uint64
 		ok    bool
 	}{
-		{"the first that counts", []string{dir + "/absent", write("old", "oom_kill_disable 0\nunder_oom 0\n"), long}, 7, true},
+		{"the first with a counter", []string{dir + "/absent", write("old", "oom_kill_disable 0\nunder_oom 0\n"), long}, 7, true},
 		{"a new kernel's", []string{write("events", "low 0\nhigh 0\nmax 12\noom 3\noom_kill 2\noom_group_kill 0\n"), long}, 2, true},
 		{"none", []string{dir + "/absent"}, 0, false},
 		{"a directory", []string{dir}, 0, false},
@@ -156,7 +156,7 @@ func TestOOMCounterChoosesAFile(t *testing.T) {
 		if got, ok := counter.read(); got != c.want || ok != c.ok {
 			t.Errorf("%s: %d, %v, want %d, %v", c.name, got, ok, c.want, c.ok)
 		}
-		counter.look()
+		counter.refresh()
 		if counter.killed(killed, time.Now()) {
 			t.Errorf("%s: a command counts as killed", c.name)
 		}
@@ -193,7 +193,7 @@ func TestOOMFiles(t *testing.T) {
 	}
 }
 
-func BenchmarkOOMLook(b *testing.B) {
+func BenchmarkOOMRefresh(b *testing.B) {
 	for name, counter := range map[string]*oomCounter{"cgroup": newOOMCounter(), "system": openOOMCounter([]string{"/proc/vmstat"})} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// oomInside tells the test binary that it runs in the cgroup that TestOOM made for it.
+// oomInside is set if the test binary runs in the cgroup that TestOOM made.
 const oomInside = "E3_TEST_RUNNER_IN_CGROUP"
 
-// eat needs 2 GiB of memory. It ends without harm where nothing holds it to less.
+// eat needs 2 GiB of memory. It succeeds where no limit is lower.
 const eat = "head -c 2G /dev/zero | tail"
 
-// TestOOM has the kernel kill commands, in a memory cgroup in which this test is run again.
+// TestOOM runs itself again in a memory cgroup, where the kernel kills its commands.
 func TestOOM(t *testing.T) {
 	if os.Getenv(oomInside) != "" {
 		testOOM(t)
@@ -40,7 +40,7 @@ func TestOOM(t *testing.T) {
 	}
 }
 
-// memoryCgroup makes a cgroup with so much memory, or skips the test.
+// memoryCgroup makes a cgroup with a memory limit, or skips the test.
 func memoryCgroup(t *testing.T, limit int64) string {
 	t.Helper()
 	cgroups, err := os.ReadFile("/proc/self/cgroup")
@@ -90,7 +90,7 @@ func testOOM(t *testing.T) {
 	if _, ok := system.read(); !ok {
 		t.Error("/proc/vmstat does not count")
 	}
-	// run cancels the command once it has made the file "ready", if it does.
+	// run cancels the command once it has made the file "ready", if ever.
 	run := func(t *testing.T, script string) Result {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -117,18 +117,18 @@ func testOOM(t *testing.T) {
 		code         int
 		want         bool
 	}{
-		{"somebody's kill -9", "kill -9 $$", syscall.SIGKILL, -1, false},
+		{"kill -9", "kill -9 $$", syscall.SIGKILL, -1, false},
 		{"the command", "exec tail < <(head -c 2G /dev/zero)", syscall.SIGKILL, -1, true},
-		{"somebody's kill -9, right after", "kill -9 $$", syscall.SIGKILL, -1, false},
+		{"kill -9, right after", "kill -9 $$", syscall.SIGKILL, -1, false},
 		{"a child of a shell", "set -o pipefail; " + eat, 0, 137, true},
 		{"an exit code that looks like it, right after", "exit 137", 0, 137, false},
-		{"a child that the shell does not mind", eat + "; true", 0, 0, false},
-		{"somebody's kill -9, right after that", "kill -9 $$", syscall.SIGKILL, -1, false},
+		{"a child whose end the shell ignores", eat + "; true", 0, 0, false},
+		{"kill -9, right after that", "kill -9 $$", syscall.SIGKILL, -1, false},
 		{"a child, and another exit code", "set -o pipefail; " + eat + " || exit 3", 0, 3, false},
 		{"a command that e3 killed meanwhile", eat + "; : > ready; sleep 1000", syscall.SIGKILL, -1, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			system.look()
+			system.refresh()
 			started := time.Now()
 			r := run(t, c.script)
 			if r.Signal != c.signal || r.ExitCode != c.code || r.Cancelled != strings.Contains(c.script, "ready") {

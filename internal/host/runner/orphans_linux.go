@@ -14,17 +14,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that a command starts stays a descendant of the supervisor: when its parent ends, it becomes a child of
-// the main thread, an orphan, whatever its session and environment. So while there is no orphan, no process is left
-// of any ended command. If there is one while several commands run, its command has to be found.
+// A process that a command starts stays a descendant of the supervisor: when its parent ends, it becomes a child of the
+// main thread, an orphan, whatever its session and environment. So without orphans no process of an ended command is
+// left. An orphan has to be matched to its command if several run.
 
-// maxPasses bounds how often orphans are listed at a time.
+// maxPasses bounds how often one collection lists orphans.
 const maxPasses = 100
 
 // tick is the unit of a process's start time.
 const tick = 10 * time.Millisecond
 
-// commands are the running ones, of all lanes.
+// commands are the running commands of all lanes.
 type commands struct {
 	mu  sync.Mutex
 	all map[*task]struct{}
@@ -36,7 +36,7 @@ func (c *commands) add(t *task) {
 	c.all[t] = struct{}{}
 }
 
-// started records the process of a command. Until then orphans are matched by its marker and its room.
+// started records the process of a command. Before, orphans are matched only by its marker and its room.
 func (c *commands) started(t *task, pid int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,8 +62,8 @@ func (c *commands) find(holds func(*task) bool) *task {
 }
 
 // collectOrphans reaps the adopted processes that have ended, and kills those of ended commands. It sets orphaned of
-// the commands to which a killed process may belong. It sets left of those to which a spared one may belong, which
-// may also be a running command's.
+// each ended command to which a killed process may belong. It sets straggler of each to which a spared process may
+// belong.
 func (s *server) collectOrphans(ended []*task) {
 	for _, t := range ended {
 		t.orphaned, t.straggler = false, s.children < 0
@@ -78,10 +78,10 @@ func (s *server) collectOrphans(ended []*task) {
 			return got == pid
 		})
 		if reaped && len(orphans) > 0 {
-			continue // the list may lack processes that one of them had started
+			continue // the list may lack children of a reaped process
 		}
 		for _, pid := range orphans {
-			s.dealWith(pid, ended)
+			s.handleOrphan(pid, ended)
 		}
 		if !reaped {
 			return
@@ -92,8 +92,8 @@ func (s *server) collectOrphans(ended []*task) {
 	}
 }
 
-// dealWith finds the command of an orphan, and kills the orphan unless the command runs.
-func (s *server) dealWith(pid int, ended []*task) {
+// handleOrphan finds the command of an orphan, and kills the orphan unless the command still runs.
+func (s *server) handleOrphan(pid int, ended []*task) {
 	stat, err := process.ReadStat(pid)
 	if err != nil || stat.State == 'Z' {
 		for _, t := range ended {
@@ -115,7 +115,7 @@ func (s *server) dealWith(pid int, ended []*task) {
 			return
 		}
 	}
-	// It has no marks left. A process that started before a command is not that command's.
+	// Nothing identifies its command. A process that started before a command does not belong to that command.
 	began := time.Duration(stat.StartTicks+1) * tick
 	older := func(t *task) bool { return t.began < began }
 	if s.commands.find(older) != nil {
@@ -186,8 +186,8 @@ func appendLink(paths []string, dir int, name string) []string {
 	return append(paths, string(buf[:n]))
 }
 
-// killTree kills a child process and its descendants. Processes that these start meanwhile are adopted, and found
-// again.
+// killTree kills a child process and its descendants. Processes that these start meanwhile are adopted, and found by
+// the next pass.
 func killTree(pid int) {
 	tree := []int{pid}
 	var fds []int
@@ -197,7 +197,7 @@ func killTree(pid int) {
 			if err != nil {
 				continue
 			}
-			if stat, err := process.ReadStat(child); err != nil || stat.Parent != tree[i] { // another process has the number by now
+			if stat, err := process.ReadStat(child); err != nil || stat.Parent != tree[i] { // the pid was reused
 				unix.Close(fd)
 				continue
 			}
@@ -212,8 +212,8 @@ func killTree(pid int) {
 }
 
 // Occupied returns the entries of a folder in which a process other than this one works or has a file open, as far as
-// this user can see. Processes with a private mount namespace are matched by the folder's own name, so that must be
-// unique. known is false if the system does not tell.
+// this user can see. Processes with a private mount namespace are matched by the folder's own name, which must be
+// unique. known is false if the system does not show it.
 func Occupied(folder string) (entries map[string]bool, known bool) {
 	dir, err := os.Open("/proc")
 	if err != nil {

@@ -24,32 +24,31 @@ const (
 // extended in time. The command is gone; its effects may not be relied on.
 var ErrExpired = errors.New("runner: the time for which commands may run without word from their owner was over; they were killed")
 
-// ErrLeft is returned by Run and Orphan.Wait when Leave was called first. The command may run on.
+// ErrLeft is returned by Run and Orphan.Wait when Leave was called first. The command may still run.
 var ErrLeft = errors.New("runner: the command was left to its supervisor")
 
 // ErrAdopted is returned by Adopt when another process has adopted the commands of a dead one.
 var ErrAdopted = errors.New("runner: another process has adopted commands that a dead one has left")
 
-// Outlive makes the supervisor process outlive this process, so that another one can adopt its
-// commands. Only commands with an Identity take part. On systems other than Linux nothing outlives
-// this process, and there is nothing to adopt.
+// Outlive makes the supervisor process outlive this process, so that another one can adopt its commands. It concerns
+// only commands with an Identity. On systems other than Linux nothing outlives this process.
 type Outlive struct {
 	// Dir is the folder of the sockets by which supervisors are found. It belongs to this host, this
 	// user and one repository, and is made with mode 0700.
 	Dir string
 
-	// For is how long commands may run after the last Extend, of New, Extend or ExtendFrom, by a clock that goes on
-	// while the machine sleeps. Then they are killed, without a grace, whether this process is gone, stopped, or has
-	// lost its lease. Lasting commands (Spec.Lasting) go on.
+	// For is how long commands may run after New or the last Extend or ExtendFrom, by a clock that runs while the
+	// machine sleeps. Then they are killed without a grace, even if this process is only stopped or has lost its lease.
+	// Lasting commands (Spec.Lasting) continue.
 	For time.Duration
 
-	// Retain is for how long after that lasting commands may still run, and how all commands ended is kept for an
-	// adopter once this process is gone. Then the supervisor kills the rest and ends. It also ends when the socket is
+	// Retain is how much longer lasting commands may run. Once this process is gone, it is also how much longer all
+	// results are kept for an adopter. Then the supervisor kills the rest and ends. It also ends when the socket is
 	// removed from Dir. Zero retains nothing.
 	Retain time.Duration
 
-	// Keep are files that the supervisor process holds open as long as it lives, such as locks. This
-	// process may close its own. They must be open when a Run starts the supervisor.
+	// Keep are files, such as locks, that the supervisor process holds open while it lives. This process may close its
+	// own descriptors, but not before a Run has started the supervisor.
 	Keep []*os.File
 }
 
@@ -65,7 +64,7 @@ func (o *Outlive) validate() error {
 	return nil
 }
 
-// outlives reports whether the spec's command goes on without this process.
+// outlives reports whether the spec's command continues without this process.
 func (s *Supervisor) outlives(spec *Spec) bool {
 	return s.options.Outlive != nil && spec.Identity != ""
 }
@@ -74,8 +73,8 @@ func (s *Supervisor) outlives(spec *Spec) bool {
 // does nothing.
 func (s *Supervisor) Extend() error { return s.ExtendFrom(Elapsed()) }
 
-// ExtendFrom is Extend as of an earlier time, a reading of Elapsed: after the renewal of a lease, the time counts
-// from before its request. It never shortens the time.
+// ExtendFrom is Extend as of an earlier reading of Elapsed: after the renewal of a lease, the time counts from before
+// its request. It never shortens the time.
 func (s *Supervisor) ExtendFrom(at time.Duration) error {
 	if s.options.Outlive == nil {
 		return nil
@@ -102,9 +101,9 @@ func (s *Supervisor) ExtendFrom(at time.Duration) error {
 	return nil
 }
 
-// Release says that the end of a command with an Identity has been dealt with. Until then, also after Run has
-// returned, the supervisor keeps the end for an adopter, up to the last thousand. The supervisor learns of the
-// release with the next Run or Extend. A running command is not affected.
+// Release drops the end of a command with an Identity, once the caller has recorded it. Until then, also after Run has
+// returned, the supervisor keeps the end for an adopter, up to the last thousand. The release reaches the supervisor
+// with the next Run or Extend. A running command is not affected.
 func (s *Supervisor) Release(identity string) {
 	s.mu.Lock()
 	b := s.backend
@@ -114,13 +113,12 @@ func (s *Supervisor) Release(identity string) {
 	}
 }
 
-// Adopt takes over the commands that other processes have left in Outlive.Dir: those, ended or not, of every
-// supervisor whose process is gone and that no other process has adopted. From now on Extend extends them, and Close
-// kills them. A command that this process may not continue must be Released at once.
+// Adopt adopts the commands of dead processes, ended or not: those of every supervisor in Outlive.Dir whose client is
+// gone and that no other process has adopted. From now on Extend extends them, and Close kills them. A command that
+// this process may not continue must be released at once.
 //
-// The error, which may come together with orphans, is of supervisors that could not be asked; dead ones are cleaned
-// up without one. It is ErrAdopted if all could be asked, and other processes have adopted some, whose commands may
-// run.
+// The error, which may come with orphans, is about supervisors that did not answer; the sockets of dead ones are
+// removed. It is ErrAdopted if all answered but other processes have adopted some, whose commands may run.
 func (s *Supervisor) Adopt(ctx context.Context) ([]*Orphan, error) {
 	if s.options.Outlive == nil {
 		return nil, nil
@@ -157,9 +155,9 @@ func (s *Supervisor) Adopt(ctx context.Context) ([]*Orphan, error) {
 	return orphans, err
 }
 
-// Leave leaves commands with an Identity to their supervisor, as the death of this process would, so that a later one,
-// or another Supervisor of this process, can adopt them. Runs and waits under way fail with ErrLeft, and commands without
-// an Identity are killed. Later Runs fail with ErrClosed. Without Outlive, or on systems where nothing outlives this
+// Leave leaves commands with an Identity to their supervisor process, as the death of this process would. A later
+// process, or another Supervisor of this one, can adopt them. Current runs and waits fail with ErrLeft, and commands
+// without an Identity are killed. Later Runs fail with ErrClosed. Without Outlive, or where nothing outlives this
 // process, it is Close.
 func (s *Supervisor) Leave() error {
 	if s.options.Outlive == nil {
@@ -178,14 +176,14 @@ func (s *Supervisor) Leave() error {
 	return b.leave()
 }
 
-// forget drops an adopted supervisor that has ended.
+// forget removes an adopted supervisor that has ended.
 func (s *Supervisor) forget(a *adoption) {
 	s.mu.Lock()
 	delete(s.adopted, a)
 	s.mu.Unlock()
 }
 
-// Orphan is a command left by another process. Its methods are safe for concurrent use.
+// Orphan is an adopted command. Its methods are safe for concurrent use.
 type Orphan struct {
 	Identity string
 	State    []byte
@@ -203,8 +201,8 @@ type Orphan struct {
 	err    error
 }
 
-// Wait waits for the end of the command and returns what Run would have. The timeout goes on counting. When ctx is
-// done the command is stopped, and Wait still waits for its end. It is ErrSupervisorLost if the supervisor ended,
+// Wait waits for the end of the command and returns the same as Run. The timeout still counts. When ctx is done the
+// command is stopped, and Wait still waits for its end. The error is ErrSupervisorLost if the supervisor ended,
 // ErrClosed if the command was released before it ended.
 func (o *Orphan) Wait(ctx context.Context) (Result, error) {
 	select {
@@ -220,7 +218,7 @@ func (o *Orphan) Wait(ctx context.Context) (Result, error) {
 	return o.result, o.err
 }
 
-// Release says that the end of the command has been dealt with; it cannot be adopted any more. A running command is
+// Release drops the command, once the caller has recorded its end; it cannot be adopted any more. A running command is
 // killed. A supervisor ends when all its orphans are released.
 func (o *Orphan) Release() { o.from.release(o) }
 

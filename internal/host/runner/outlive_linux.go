@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// masksInSupervisor says where the output of commands that may outlive this process is masked.
+// masksInSupervisor: the supervisor masks the output of commands that may outlive this process.
 const masksInSupervisor = true
 
 const (
@@ -34,14 +34,14 @@ func Elapsed() time.Duration {
 // keeping is what the supervisor process needs to outlive its client.
 type keeping struct {
 	until  time.Duration // by Elapsed, how long commands may run at first
-	retain time.Duration // how long after that they are kept
+	retain time.Duration // Outlive.Retain
 	name   string        // of the socket in its folder
 	keeps  int           // how many files to keep open
 
 	files []*os.File // in the client only: the listening socket, its folder, and those files
 }
 
-// newKeeping makes the socket. Its name appears when it listens: so a socket without a listener is dead.
+// newKeeping makes the socket. Its name appears once it listens, so a socket without a listener is dead.
 func newKeeping(o *Outlive, until time.Duration) (k *keeping, err error) {
 	for range 5 {
 		if k, err = tryKeeping(o, until); !errors.Is(err, fs.ErrNotExist) {
@@ -142,7 +142,7 @@ func (k *keeping) closeFiles() {
 	k.files[1].Close()
 }
 
-// removeSocket is for a supervisor that could not start.
+// removeSocket cleans up if the supervisor could not start.
 func (k *keeping) removeSocket() { _ = unix.Unlinkat(int(k.files[1].Fd()), k.name, 0) }
 
 // descriptors is how many the supervisor inherits for keeping.
@@ -177,7 +177,7 @@ func parseKeeping(args []string) (k *keeping, ok bool) {
 		errors.Join(err1, err2, err3) == nil && keeps >= 0
 }
 
-// maskOutput puts a pipe and a MaskWriter before each of the task's files, whose descriptors it owns.
+// maskOutput puts a pipe and a MaskWriter before each of the task's output files.
 func (t *task) maskOutput(r *spawnRequest, stdout, stderr int) (newStdout, newStderr int, refused *reply) {
 	var err error
 	open := func(fd int) int {
@@ -223,7 +223,8 @@ func (b *backend) extend(until, most time.Duration) {
 	_ = b.lanes[0].sendFrame(appendExtend(b.released(), extension{until: until, most: most}))
 }
 
-// releaseKept need not hurry: if this process dies first, an adopter finds an end that has been dealt with.
+// releaseKept delays the release until the next message. If this process dies first, an adopter finds an end that is
+// already recorded.
 func (b *backend) releaseKept(identity string) {
 	b.mu.Lock()
 	b.release = appendRelease(b.release, identity)
@@ -234,7 +235,7 @@ func (b *backend) releaseKept(identity string) {
 	}
 }
 
-// released takes the waiting frames.
+// released returns the waiting frames and clears them.
 func (b *backend) released() (frames []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 
 var processStart = time.Now()
 
-// Elapsed is the time since some moment in the past.
+// Elapsed is the time since the start of this process.
 func Elapsed() time.Duration { return time.Since(processStart) }
 
-// Commands are children of this process and end with it: nothing outlives it or can be adopted. The caller keeps the
-// time, and stops commands that it cannot extend.
+// Commands are children of this process and end with it, so none can be adopted. The caller must stop commands that it
+// cannot extend.
 
 func (b *backend) extend(until, most time.Duration) {}
 

@@ -19,20 +19,20 @@ import (
 	"e3/internal/host/runner"
 )
 
-// workerName is the argv[0] under which the test binary plays a worker that is going to be killed.
+// workerName is the argv[0] under which the test binary is a worker to be killed.
 const workerName = "runner-test-worker"
 
-// workerConfig says what such a process does: it adopts what there is (if it is to), runs the
-// commands, writes down how they end, and stays.
+// workerConfig tells such a process what to do: adopt (optionally), run the commands, write their ends to files, and
+// stay.
 type workerConfig struct {
 	Sockets  string
 	For      time.Duration
 	Retain   time.Duration
 	Extend   time.Duration // how often; 0: never
-	Keep     string        // a file to lock and to keep locked
+	Keep     string        // a file to lock, for Outlive.Keep
 	Spawners int
-	Adopt    bool // and wait for the ends
-	Repeat   int  // run the commands so often, one after the other, under numbered identities
+	Adopt    bool // adopt, and wait for the ends
+	Repeat   int  // how often to run the commands, in sequence, under numbered identities
 	Commands []workerCommand
 }
 
@@ -45,14 +45,14 @@ type workerCommand struct {
 	Release         bool
 }
 
-// ending is how a Run ended, as a worker writes it down.
+// ending is a worker's note of the end of a Run.
 type ending struct {
 	Result  runner.Result
 	Err     string
 	Expired bool
 }
 
-// workerMain is given a folder for what it writes, in which its configuration is.
+// workerMain reads its configuration from the folder dir, and writes its files there.
 func workerMain(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "config"))
 	if err != nil {
@@ -133,7 +133,7 @@ func runWorkerCommand(s *runner.Supervisor, c workerCommand) error {
 	})
 	if c.Release {
 		s.Release(c.Identity)
-		// With one lane the release has been taken when this has ended.
+		// With one lane, the release has arrived when this ends.
 		if _, err := s.Run(context.Background(), runner.Spec{Argv: []string{"/bin/true"}, Dir: c.Dir}); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func runWorkerCommand(s *runner.Supervisor, c workerCommand) error {
 	return note(c.Dir, "ending", ending{result, fmt.Sprint(runErr), errors.Is(runErr, runner.ErrExpired)})
 }
 
-// note writes a file that appears whole.
+// note writes a file atomically.
 func note(dir, name string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -172,7 +172,7 @@ func exists(dir, name string) bool {
 	return err == nil
 }
 
-// startWorker starts a worker in a process group of its own and returns its folder too.
+// startWorker starts a worker in its own process group, and also returns its folder.
 func startWorker(t *testing.T, config workerConfig) (*exec.Cmd, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -204,7 +204,7 @@ func kill(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// outliving is a Supervisor over the folder of sockets.
+// outliving returns a Supervisor over the folder of sockets.
 func outliving(t *testing.T, sockets string, life time.Duration) *runner.Supervisor {
 	t.Helper()
 	s, err := runner.New(runner.Options{Outlive: &runner.Outlive{Dir: sockets, For: life}})
@@ -219,13 +219,13 @@ func outliving(t *testing.T, sockets string, life time.Duration) *runner.Supervi
 	return s
 }
 
-// adopt waits until there is something to adopt, and extends it.
+// adopt waits until commands can be adopted, and extends them.
 func adopt(t *testing.T, s *runner.Supervisor) map[string]*runner.Orphan {
 	t.Helper()
 	byIdentity := make(map[string]*runner.Orphan)
 	waitFor(t, 20*time.Second, "something can be adopted", func() bool {
 		orphans, err := s.Adopt(t.Context())
-		if err != nil && !errors.Is(err, runner.ErrAdopted) { // by one whose end is noticed in a moment
+		if err != nil && !errors.Is(err, runner.ErrAdopted) { // the end of the previous adopter may not be noticed yet
 			t.Fatal(err)
 		}
 		for _, o := range orphans {
@@ -253,7 +253,7 @@ func socketsIn(t *testing.T, dir string) []string {
 	return names
 }
 
-// started begins each script: it prints that it runs, and its supervisor.
+// started begins each script: it writes the pids of the script and of its supervisor.
 const started = "echo $PPID > supervisor; echo $$ > main; "
 
 // untilGo waits for the file go.
@@ -285,8 +285,8 @@ func isLocked(t *testing.T, path string) bool {
 	}
 }
 
-// A worker that is killed leaves one command that runs, one that has ended and was not released, and
-// one that ends before it is adopted; not what was released, and not what has no identity.
+// A killed worker leaves three commands to adopt: one that runs, one that ended without a release, and one that ends
+// before it is adopted. Released commands, and those without an identity, cannot be adopted.
 func TestAdopt(t *testing.T) {
 	base := filepath.Join(t.TempDir(), strings.Repeat("a long name ", 12)) // longer than a socket's address
 	lock := filepath.Join(t.TempDir(), "lock")
@@ -319,7 +319,7 @@ func TestAdopt(t *testing.T) {
 	}
 	kill(t, worker)
 	delete(plainMembers, "supervisor")
-	unmarked := plainMembers["unmarked"] // it may be of one of the commands that go on
+	unmarked := plainMembers["unmarked"] // it may belong to a command that continues
 	delete(plainMembers, "unmarked")
 	wantDead(t, plainMembers)
 	touch(t, dirs["between"], "go")
@@ -386,7 +386,7 @@ func TestAdopt(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	// Without an adopter all processes die and the supervisor ends.
+	// Without an adopter all processes are killed and the supervisor ends.
 	t.Run("killed", func(t *testing.T) {
 		sockets, dir := filepath.Join(t.TempDir(), "s"), t.TempDir()
 		const life = 1500 * time.Millisecond
@@ -410,7 +410,7 @@ func TestDeadline(t *testing.T) {
 		}
 	})
 
-	// A worker that stands still is told when it goes on.
+	// A stopped worker gets ErrExpired when it continues.
 	t.Run("stopped", func(t *testing.T) {
 		sockets, dir := filepath.Join(t.TempDir(), "s"), t.TempDir()
 		worker, _ := startWorker(t, workerConfig{Sockets: sockets, For: time.Second, Extend: 50 * time.Millisecond,
@@ -449,7 +449,7 @@ func TestDeadline(t *testing.T) {
 		if got, err := s.Run(t.Context(), spec); !errors.Is(err, runner.ErrExpired) || !got.Cancelled {
 			t.Errorf("%+v, %v; want ErrExpired and cancelled", got, err)
 		}
-		// Nothing starts until it is extended; what has no identity is not concerned.
+		// No command with an identity starts until it is extended; others do.
 		spec.Identity = "a/2"
 		spec.Argv = []string{"/bin/true"}
 		if got, err := s.Run(t.Context(), spec); !errors.Is(err, runner.ErrExpired) || got.PID != 0 {
@@ -459,7 +459,7 @@ func TestDeadline(t *testing.T) {
 		if got, err := s.Run(t.Context(), spec); err != nil || !got.Success() {
 			t.Errorf("without an identity: %+v, %v", got, err)
 		}
-		// An extension from a time long ago is none.
+		// An extension from too long ago has no effect.
 		if err := s.ExtendFrom(runner.Elapsed() - time.Second); err != nil {
 			t.Error(err)
 		}

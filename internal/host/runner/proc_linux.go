@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasMarker reports whether one of the markers is in the environment with which the process was started. It is false
-// if that cannot be read.
+// hasMarker reports whether one of the markers is in the environment with which the process was started; false if that
+// cannot be read.
 func hasMarker(pid int, markers ...string) bool {
 	if len(markers) == 0 {
 		return false
@@ -62,8 +62,8 @@ func processes() []int {
 	return pids
 }
 
-// childrenOf lists the children of a process. The kernel keeps them per thread; if it does not show them, every
-// process is asked for its parent.
+// childrenOf lists the children of a process. The kernel lists them per thread; if it does not, the parents of all
+// processes are read.
 func childrenOf(pid int) []int {
 	base := fmt.Sprintf("/proc/%d/task/", pid)
 	if entries, err := os.ReadDir(base); err == nil {
@@ -103,7 +103,7 @@ func appendPIDs(pids []int, text []byte) []int {
 // started. It finds processes whose client and supervisor were killed at the same moment, but none without a marker.
 func KillMarked(markers []string) { killLeftovers(noSession, markers) }
 
-// noSession is no session's number.
+// noSession is not the id of any session.
 const noSession = -1
 
 // killLeftovers kills the processes of a killed supervisor: those of its session, which all commands share, and those
@@ -122,8 +122,8 @@ func killLeftovers(session int, markers []string) {
 	}
 }
 
-// killLeftover kills one process if it is a leftover. The descriptor is taken before the check, so that a reused pid
-// is never hit.
+// killLeftover kills one process if it is a leftover. The pidfd is opened before the check, so that a process with a
+// reused pid is never killed.
 func killLeftover(pid, session int, markers []string) bool {
 	if pid == os.Getpid() {
 		return false

@@ -14,8 +14,8 @@ import (
 
 const (
 	frameHeader = 5
-	// maxFrame bounds a frame. The kernel takes at most 6 MiB of arguments and environment, so that no command that
-	// can start is refused.
+	// maxFrame bounds a frame. The kernel accepts at most 6 MiB of arguments and environment, so every command that can
+	// start fits.
 	maxFrame = 8 << 20
 )
 
@@ -32,9 +32,9 @@ const (
 	kindExtend   // client: they may run until then
 	kindRelease  // client: forget that one
 	kindClose    // client: kill everything and end
-	kindHandover // supervisor: its identity, and how many commands follow
+	kindHandover // supervisor: its process, and how many commands follow
 	kindOrphan   // supervisor: one of them
-	kindTaken    // supervisor: another adopter has them
+	kindAdopted  // supervisor: another adopter has them
 )
 
 // Flags of a spawn request.
@@ -43,16 +43,16 @@ const (
 	flagStderr               // a descriptor for stderr is attached
 	flagMerged               // stderr is stdout's descriptor
 	flagAnnounce             // send kindStarted
-	flagLasting              // it may run on when the client was not extended in time
+	flagLasting              // it may run longer if the client did not extend it in time
 )
 
 // Flags of an end.
 const (
 	flagTimedOut = 1 << iota
 	flagCancelled
-	flagExpired // also of kindFailed: the supervisor was not extended in time
-	flagOOM     // the kernel killed it because memory ran out
-	flagLeft    // a descendant may be alive
+	flagExpired   // also of kindFailed: the supervisor was not extended in time
+	flagOOM       // the kernel killed it because memory ran out
+	flagStraggler // a descendant may be alive
 )
 
 var errMessage = errors.New("malformed message")
@@ -171,8 +171,8 @@ func appendReply(b []byte, r *reply) []byte {
 	return finishFrame(b, start)
 }
 
-// splitFrame takes the first frame off b. It returns ok = false when b does not
-// hold a whole one yet, with the size that it will have (0 when unknown).
+// splitFrame splits the first frame off b. If b does not hold a whole frame yet, ok is false, and size is that of the
+// whole frame, 0 if unknown.
 func splitFrame(b []byte) (kind messageKind, body, rest []byte, size int, ok bool, err error) {
 	if len(b) < frameHeader {
 		return 0, nil, b, 0, false, nil

@@ -44,7 +44,7 @@ func TestReplyRoundTrip(t *testing.T) {
 	}
 }
 
-// Whatever arrives gives a message or an error; what decodes encodes to itself.
+// Any input gives a message or an error, and a decoded message encodes to the same bytes.
 func FuzzFrames(f *testing.F) {
 	f.Add(appendSpawn(nil, exampleSpawn()))
 	f.Add(appendCancel(appendSpawn(nil, &spawnRequest{}), 3))

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reap collects t if it has ended, and kills the rest of its group. It checks first and collects last: until then the
-// group's number cannot be reused.
+// reap reaps t if it has ended, and kills the rest of its group. Reaping comes last, because until then the group's
+// number cannot be reused.
 func (l *laneServer) reap(t *task, now time.Time) bool {
 	if t.pidfd < 0 && !hasEnded(t.pid) {
 		return false
@@ -56,7 +56,7 @@ func (l *laneServer) reap(t *task, now time.Time) bool {
 	return true
 }
 
-// hasEnded asks whether a child has ended, and leaves it uncollected.
+// hasEnded reports whether a child has ended, without reaping it.
 func hasEnded(pid int) bool {
 	var info unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
@@ -72,7 +72,7 @@ func wait4(pid int, status *syscall.WaitStatus, options int, usage *syscall.Rusa
 	}
 }
 
-// drain answers for the reaped commands that have no process left, or whose time is up.
+// drain reports the reaped commands that have no process left, or whose drainLimit is over.
 func (l *laneServer) drain(now time.Time) {
 	l.collectOrphans(l.draining)
 	l.draining = slices.DeleteFunc(l.draining, func(t *task) bool {
@@ -81,15 +81,15 @@ func (l *laneServer) drain(now time.Time) {
 			return false
 		}
 		if t.straggler || !gone {
-			t.end.flags |= flagLeft
+			t.end.flags |= flagStraggler
 		}
 		l.answer(t)
 		return true
 	})
 }
 
-// isGone reports whether no process is left of a reaped command. The number of a process group stays taken while it
-// has members; a command that happens to get the number of an empty one only delays the answer.
+// isGone reports whether a reaped command has no process left. The number of a process group is in use while it has
+// members; if another command gets the number of an empty group, that only delays the report.
 func (t *task) isGone() bool { return !t.orphaned && unix.Kill(-t.pid, 0) == unix.ESRCH }
 
 // killOrphans kills the adopted processes and reports whether there were any.
@@ -107,9 +107,8 @@ func (s *server) killOrphans() bool {
 	return found
 }
 
-// orphans lists the adopted processes. They are children of the main thread, which starts no command, so that the
-// list is usually empty. If the kernel does not keep the list, none are seen: they are collected when the client has
-// gone.
+// orphans lists the adopted processes. They are children of the main thread, which starts no command, so the list is
+// usually empty. If the kernel does not keep the list, orphans are only reaped once the client is gone.
 func (s *server) orphans() []int {
 	if s.children < 0 {
 		return nil
@@ -139,8 +138,8 @@ func (s *server) killChildren() {
 	}
 }
 
-// finish kills and collects until no child is left, and ends the process. Killing once is not enough: the children of
-// killed processes arrive as orphans.
+// finish kills and reaps until no child is left, and ends the process. Killing once is not enough, because the children
+// of killed processes become orphans.
 func (s *server) finish() {
 	pause := time.Millisecond
 	for deadline := time.Now().Add(shutdownLimit); time.Now().Before(deadline); time.Sleep(pause) {
@@ -149,7 +148,7 @@ func (s *server) finish() {
 			got, err := wait4(-1, &status, syscall.WNOHANG, nil)
 			if err == syscall.ECHILD {
 				if s.keeper != nil {
-					s.keeper.leave()
+					s.keeper.finishAdopter()
 				}
 				os.Exit(0)
 			}

@@ -15,8 +15,8 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// left starts a worker with three commands: one that has ended, one that dies with the time that its worker has, and a lasting one.
-func left(t *testing.T, life, retain time.Duration) (worker *os.Process, sockets string, dirs map[string]string, members map[string]process.ID) {
+// threeCommands starts a worker with three commands: one that has ended, a plain one that expires, and a lasting one.
+func threeCommands(t *testing.T, life, retain time.Duration) (worker *os.Process, sockets string, dirs map[string]string, members map[string]process.ID) {
 	t.Helper()
 	sockets, dirs, members = filepath.Join(t.TempDir(), "s"), map[string]string{}, map[string]process.ID{}
 	var commands []workerCommand
@@ -46,9 +46,9 @@ func gone(t *testing.T, is process.ID) {
 	})
 }
 
-// How commands ended is kept when the time that their worker has is over, and lasting commands go on.
+// After the time of their worker the ends of commands are kept, and lasting commands continue.
 func TestRetained(t *testing.T) {
-	worker, sockets, dirs, members := left(t, 500*time.Millisecond, time.Hour)
+	worker, sockets, dirs, members := threeCommands(t, 500*time.Millisecond, time.Hour)
 	if err := syscall.Kill(-worker.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -78,9 +78,9 @@ func TestRetained(t *testing.T) {
 	}
 }
 
-// A lasting command goes on while its worker stands still, and its end reaches the worker.
+// A lasting command continues while its worker is stopped, and its end reaches the worker.
 func TestLastingBesideStopped(t *testing.T) {
-	worker, _, dirs, members := left(t, 500*time.Millisecond, time.Hour)
+	worker, _, dirs, members := threeCommands(t, 500*time.Millisecond, time.Hour)
 	if err := syscall.Kill(worker.Pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -100,10 +100,10 @@ func TestLastingBesideStopped(t *testing.T) {
 	}
 }
 
-// A command without an adopter ends when what is retained has had its time, or when no adopter could find it any more.
-func TestForsaken(t *testing.T) {
+// A command without an adopter is killed after the retention, or once its socket was removed.
+func TestRetentionEnds(t *testing.T) {
 	t.Run("over", func(t *testing.T) {
-		worker, sockets, _, members := left(t, 300*time.Millisecond, 700*time.Millisecond)
+		worker, sockets, _, members := threeCommands(t, 300*time.Millisecond, 700*time.Millisecond)
 		if err := syscall.Kill(-worker.Pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestForsaken(t *testing.T) {
 	})
 	t.Run("removed", func(t *testing.T) {
 		suite.Thorough(t)
-		worker, sockets, _, members := left(t, time.Hour, time.Hour)
+		worker, sockets, _, members := threeCommands(t, time.Hour, time.Hour)
 		if err := syscall.Kill(-worker.Pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestForsaken(t *testing.T) {
 	})
 }
 
-// What a Supervisor has left, another one of the same process can adopt and leave in turn.
+// After Leave another Supervisor of the same process can adopt the commands, and leave them too.
 func TestLeave(t *testing.T) {
 	sockets, dir := filepath.Join(t.TempDir(), "s"), t.TempDir()
 	s := outliving(t, sockets, time.Hour)
@@ -151,7 +151,7 @@ func TestLeave(t *testing.T) {
 		}
 		for range cap(ends) {
 			if err := <-ends; !errors.Is(err, runner.ErrLeft) {
-				t.Errorf("what was under way: %v, want ErrLeft", err)
+				t.Errorf("the current run: %v, want ErrLeft", err)
 			}
 		}
 		wantDead(t, killed)

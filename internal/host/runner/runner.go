@@ -2,28 +2,27 @@
 //
 // On Linux the commands are not children of e3 itself. A [Supervisor] re-executes the running binary as a second
 // process, in a session of its own, that adopts orphans (a child subreaper) and starts commands on request. Every
-// command and all that it starts are therefore descendants of that process. When e3 goes away, however it goes, the
-// supervisor's sockets report end of file and it kills all descendants, those with a session of their own included.
-// When the supervisor is killed instead, the kernel kills its direct children (the parent death signal), e3 kills the
-// rest of its session and all processes with a marker of a command in flight, and the runs in flight fail with
-// [ErrSupervisorLost]. The next Run starts another supervisor.
+// command and all that it starts are therefore descendants of that process. When e3 ends in any way, the supervisor's
+// sockets report end of file, and it kills all descendants, also those with a session of their own. When the supervisor
+// is killed instead, the kernel kills its direct children (the parent death signal). Then e3 kills the rest of its
+// session and all processes with a marker of a running command, and the current runs fail with [ErrSupervisorLost]. The
+// next Run starts another supervisor.
 //
-// With [Outlive] the supervisor process goes on when e3 dies, and so do the commands that have an identity: until
-// another process adopts them, but only for the time granted by Extend. See outlive.go.
+// With [Outlive] the supervisor process and the commands with an identity continue after e3 dies, until another process
+// adopts them, but only for the time granted by Extend. See outlive.go.
 //
 // The binary must call [Main] before anything else, and so must TestMain of every package whose tests run commands.
 //
 // When a command ends, its remaining processes are killed, also those that left its group: the supervisor has adopted
 // all of them. While other commands run, an orphan is matched by its process group, the marker in its environment, or
-// its open files in [Spec.Room]. An orphan without any of these lives until no command runs that began before it;
-// until then the commands to which it may belong end with [Result.Left].
+// its open files in [Spec.Room]. An orphan without any of these lives until no command runs that began before it; until
+// then the commands to which it may belong end with [Result.Straggler].
 //
 // Out of reach are a command that kills every process of its user (kill -9 -1), processes that run as another user
 // (sudo), processes that a daemon starts for a command (at, containers), and a process that left its group and
 // dropped the marker, if the supervisor process itself was killed.
 //
-// Other systems have no such adoption. See the notes in group_unix.go and group_windows.go for what remains true
-// there.
+// Other systems have no such adoption. The notes in group_unix.go and group_windows.go list the gaps there.
 package runner
 
 import (
@@ -47,7 +46,7 @@ var (
 	// ErrClosed is returned by Run after Close.
 	ErrClosed = errors.New("runner: closed")
 
-	// ErrNotStarted is wrapped by errors of Run before which no command ran, beside StartError.
+	// ErrNotStarted is wrapped by errors of Run, other than StartError, if no command ran.
 	ErrNotStarted = errors.New("runner: not started")
 
 	// ErrSupervisorLost is returned when the supervising process ended while the command ran. The command has been
@@ -61,8 +60,7 @@ type Options struct {
 	// Zero means DefaultGrace.
 	Grace time.Duration
 
-	// Spawners is how many commands can be starting at the same time (not how many can run). Zero means one per
-	// usable CPU, at most 8.
+	// Spawners bounds how many commands start, not run, at the same time. Zero means one per usable CPU, at most 8.
 	Spawners int
 
 	// Outlive, if set, lets commands with an Identity outlive this process.
@@ -89,8 +87,8 @@ type Spec struct {
 	// its process group and still carry the marker are killed when the command ends. Empty means no such search.
 	Marker string
 
-	// Room, if set, is a folder in which only this command and its descendants work: a descendant of the supervisor
-	// with its working directory or an open file in there belongs to this command.
+	// Room, if set, is a folder that only this command and its descendants use: a descendant of the supervisor with its
+	// working directory or an open file in there belongs to this command.
 	Room string
 
 	// Timeout stops the command when it runs longer. Zero means no limit.
@@ -100,9 +98,8 @@ type Spec struct {
 	// Zero means Options.Grace; a negative value kills at once.
 	Grace time.Duration
 
-	// Mask lists secret values, of which all Forms are masked. When it is not empty, the output passes through
-	// a MaskWriter on its way to Stdout and Stderr: in this process, or in the
-	// supervisor if that may outlive this one.
+	// Mask lists secret values, of which all Forms are masked. If it is not empty, the output passes through a
+	// MaskWriter to Stdout and Stderr: in this process, or in the supervisor if that may outlive this one.
 	Mask []string
 
 	// OnStart, if set, is called with the identity of the running process, by
@@ -113,12 +110,13 @@ type Spec struct {
 	// Starting and ending a short command is cheaper that way.
 	OnStartAfter time.Duration
 
-	// Identity, with Options.Outlive, lets the command outlive this process, under a name that no
-	// other live command of the Supervisor has (up to 1 KiB). Its end is kept until Release. Empty,
-	// or without Outlive, the command dies with this process.
+	// Identity, with Options.Outlive, lets the command outlive this process, under a name that no other live command of
+	// the Supervisor has (up to 1 KiB). Its end is kept until Release. Without an identity, or without Outlive, the
+	// command dies with this process.
 	Identity string
 
-	// Lasting, with an Identity, lets the command run on for Outlive.Retain when this process was not extended in time.
+	// Lasting, with an Identity, lets the command run for Outlive.Retain longer if this process did not extend it in
+	// time.
 	Lasting bool
 
 	// State is what an adopter needs to know about a command with an Identity. The supervisor keeps it in memory and
@@ -136,13 +134,13 @@ type Result struct {
 	// first reason counts. The command may still have ended with any code.
 	TimedOut, Cancelled bool
 
-	// OOM says that the kernel killed the command because memory ran out, or killed a process of it so that the
-	// command, a shell, exited with 137. Never set outside of Linux.
+	// OOM says that memory ran out and the kernel killed the command, or a child of it so that the command, a shell,
+	// exited with 137. Never set outside of Linux.
 	OOM bool
 
-	// Straggler says that a descendant of the command may be alive: one that left its group and the Room and dropped the
-	// marker, so that it may belong to another running command, or one that is stuck in the kernel. Always set
-	// outside of Linux.
+	// Straggler says that a descendant of the command may be alive. It is stuck in the kernel, or has left the group
+	// and the Room and dropped the marker, so that it may belong to another running command. Always set outside of
+	// Linux.
 	Straggler bool
 
 	// UserCPU and SystemCPU cover the command and the children that it waited for.
@@ -168,8 +166,8 @@ type Supervisor struct {
 
 	mu      sync.Mutex
 	closed  bool
-	backend *backend      // nil until the first Run, and after the loss of one
-	until   time.Duration // by Elapsed, until when commands with an Identity may run
+	backend *backend      // nil until the first Run; replaced if its process is gone
+	until   time.Duration // by Elapsed: when the time of commands with an Identity ends
 	adopted map[*adoption]struct{}
 }
 
@@ -201,13 +199,12 @@ func New(options Options) (*Supervisor, error) {
 // Run starts the command, waits for its end and returns how it ended. When ctx is done the command is stopped (TERM,
 // then KILL after the grace) and Run still waits for its end, which the Result shows as Cancelled.
 //
-// When Run returns, the command's process group and the processes that left it are gone, so that files they wrote no
-// longer change, unless Result.Left is set. Run does not wait for a process that is stuck in the kernel for more than
-// two seconds.
+// When Run returns, the command's process group and the processes that left it are gone, so that their files no longer
+// change, unless Result.Straggler is set. Run waits at most two seconds for a process that is stuck in the kernel.
 //
 // The error is nil whenever the command ran to a known end, successful or not. It is a *StartError when the command
 // could not start (nothing ran), ctx's error when ctx was done before the start, ErrSupervisorLost or ErrClosed. An
-// error from writing masked output comes together with the Result, and so does ErrExpired, with the Result Cancelled.
+// error from writing masked output comes with the Result; so does ErrExpired, with a cancelled Result.
 func (s *Supervisor) Run(ctx context.Context, spec Spec) (Result, error) {
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, context.Cause(ctx))
@@ -253,7 +250,7 @@ func (s *Supervisor) connect() (*backend, error) {
 	if s.closed {
 		return nil, ErrClosed
 	}
-	if s.backend != nil && !s.backend.lost() {
+	if s.backend != nil && !s.backend.gone() {
 		return s.backend, nil
 	}
 	b, err := startBackend(s.options, s.until)
@@ -283,7 +280,7 @@ func (s *Supervisor) Close() error {
 	return b.close()
 }
 
-// validate refuses a Spec that no system can carry out.
+// validate refuses a Spec that no system can execute.
 func (spec *Spec) validate() error {
 	if len(spec.Argv) == 0 || spec.Argv[0] == "" {
 		return &StartError{Op: OpSpec, Err: syscall.EINVAL, detail: "the command is empty"}

@@ -38,7 +38,7 @@ func newSupervisor(t testing.TB) *runner.Supervisor {
 	return s
 }
 
-// shell is a bash script with a marker of its own.
+// shell is a bash script with its own marker.
 func shell(t testing.TB, script, dir string) runner.Spec {
 	marker := "E3_EXECUTION=" + t.Name() + strconv.FormatInt(time.Now().UnixNano(), 36)
 	return runner.Spec{
@@ -238,7 +238,7 @@ func TestCancel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Between the echo and the trap TERM may still end the shell.
+			// TERM may still end the shell before the trap is set.
 			if !got.Cancelled || got.TimedOut || got.Signal != want && got.Signal != syscall.SIGTERM {
 				t.Errorf("%s: got %+v, want cancelled by %v", name, got, want)
 			}
@@ -333,8 +333,7 @@ func TestLargeArguments(t *testing.T) {
 	}
 }
 
-// What the command left in its group, and what left the group with the marker, is
-// gone when Run returns.
+// Processes that the command left in its group, or that left the group with the marker, are gone when Run returns.
 func TestChildrenDieWithCommand(t *testing.T) {
 	s := newSupervisor(t)
 	dir := t.TempDir()
@@ -434,7 +433,7 @@ func TestConcurrent(t *testing.T) {
 	group.Wait()
 }
 
-// Commands that end at once must not be lost, nor taken for each other.
+// Commands that end at once are neither lost nor confused.
 func TestFastExits(t *testing.T) {
 	s := newSupervisor(t)
 	total := 5000
@@ -469,7 +468,7 @@ func TestMask(t *testing.T) {
 		t.Errorf("output %q, want %q", got, want)
 	}
 
-	// A process that escaped keeps the pipe open and does not delay the result.
+	// An escaped process that keeps the pipe open does not delay the result.
 	dir := t.TempDir()
 	spec = shell(t, `
 		setsid env -i /bin/sh -c 'echo $$ > escaped; echo s3cret; exec /bin/sleep 1000' &
@@ -479,7 +478,7 @@ func TestMask(t *testing.T) {
 		t.Errorf("output %q, want %q", got, want)
 	}
 
-	// More than a pipe holds arrives whole.
+	// Output that is larger than a pipe arrives whole.
 	spec = shell(t, `for ((i = 0; i < 3000; i++)); do echo "line $i s3cret and some more text to fill the pipe"; done`, dir)
 	spec.Mask = []string{"s3cret"}
 	var want strings.Builder
@@ -490,7 +489,7 @@ func TestMask(t *testing.T) {
 		t.Errorf("got %d bytes, want %d", len(got), want.Len())
 	}
 
-	// A destination that accepts no output blocks no command, and is reported.
+	// A destination that fails does not block the command, and its error is returned.
 	readOnly, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// leastPiece is the least length, in bytes, of a part or an encoding of a secret that is masked: shorter ones occur
-// by chance. A whole secret is masked whatever its length.
+// leastPiece is the least length in bytes at which a part or an encoding of a secret is masked, because shorter ones
+// occur by chance. A whole secret is masked whatever its length.
 const leastPiece = 8
 
-// Forms returns all texts as which a secret may be printed, whole or by its lines: as it is, quoted, or encoded.
-// MaskWriter searches for these. No other code knows them.
+// Forms returns all texts in which a secret may be printed, whole or by lines: as it is, quoted, or encoded. All
+// masking uses these.
 func Forms(secrets ...string) []string {
 	seen := map[string]bool{}
 	var forms []string
@@ -33,7 +33,7 @@ func Forms(secrets ...string) []string {
 	return forms
 }
 
-// pieces are a secret, the secret without space around it, and its lines, as far as they are long enough.
+// pieces are a secret and its lines, also without surrounding space, if they are long enough.
 func pieces(secret string) []string {
 	list := []string{secret, strings.TrimSpace(secret)}
 	for line := range strings.Lines(secret) {

@@ -13,7 +13,7 @@ import (
 
 // Steps of starting a command, as StartError.Op names them.
 const (
-	OpSpec   = "spec"   // no system can carry out the Spec
+	OpSpec   = "spec"   // validating the Spec
 	OpLookup = "lookup" // finding the command in PATH
 	OpChdir  = "chdir"  // entering the working directory
 	OpExec   = "exec"   // creating the process or executing the file
@@ -45,8 +45,8 @@ func (e *StartError) Unwrap() error { return e.Err }
 // absolute reports whether dir is an absolute path.
 func absolute(dir string) bool { return filepath.IsAbs(dir) }
 
-// lookPath finds the file of a command: in the PATH of env if it has no slash. Relative results and relative PATH
-// entries count from dir, as they do for the command itself.
+// lookPath finds the file of a command: in the PATH of env if it has no slash. Relative results and PATH entries are
+// relative to dir, as for the command itself.
 func lookPath(command, dir string, env []string) (string, error) {
 	if runtime.GOOS == "windows" {
 		return lookPathWindows(command, dir, env)

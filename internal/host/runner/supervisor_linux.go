@@ -25,8 +25,7 @@ const (
 	// sweepInterval is how often orphans are collected while commands run.
 	sweepInterval = time.Second
 
-	// closeLimit bounds how long a lane waits for its killed commands to end
-	// before the rest is killed too.
+	// closeLimit bounds how long a lane waits for its killed commands to end.
 	closeLimit = 500 * time.Millisecond
 
 	// shutdownLimit bounds how long the supervisor outlives its client.
@@ -35,16 +34,16 @@ const (
 
 // server is the state that the lanes of the supervisor process share.
 //
-// Each lane has a socket, a thread and commands of its own: it starts them, waits for them and answers for them, so
-// that lanes do not wait for each other. The thread is locked for ever, because the parent death signal is bound to
-// the thread that forked. Waiting is done in the kernel, without Go's poller: there is nothing else to do meanwhile,
-// and a thread that the kernel wakes answers sooner than a goroutine that the scheduler wakes.
+// Each lane has its own socket, thread and commands: it starts them, waits for them and reports their ends, so that
+// lanes do not wait for each other. The thread is locked for ever, because the parent death signal is bound to the
+// thread that forked. A lane waits in the kernel, without Go's poller, because a thread that the kernel wakes answers
+// sooner than a goroutine that the scheduler wakes.
 type server struct {
-	null     int // for standard input, and for discarded output
-	children int // the kernel's list of the main thread's children; -1: not kept
+	null     int // stdin, and discarded output
+	children int // the kernel's list of the main thread's children; -1: unavailable
 
-	// reaping is held while processes are collected, and while a listed process
-	// is signalled, whose pid could otherwise be reused meanwhile.
+	// reaping is held while processes are reaped, and while a listed process is signalled, so that its pid is not
+	// reused meanwhile.
 	reaping sync.Mutex
 
 	running atomic.Int32 // lanes that have not ended
@@ -59,15 +58,15 @@ type server struct {
 // laneServer serves one socket. Only its thread uses it.
 type laneServer struct {
 	*server
-	in       laneReader
-	out      []byte        // replies that the socket has no room for
-	tasks    []*task       // running
-	fds      []unix.PollFd // the socket, the inbox, then a process descriptor for each of tasks
-	draining []*task       // reaped, but processes of them may be left
-	masking  int           // commands whose masked output is still being written
-	gone     bool          // the client
-	closing  time.Time     // when the lane began to end; zero: it does not
-	swept    time.Time     // when orphans were last collected
+	in         laneReader
+	out        []byte        // replies that the socket has no room for
+	tasks      []*task       // running
+	fds        []unix.PollFd // the socket, the inbox, then a process descriptor for each of tasks
+	draining   []*task       // reaped, but their processes may be left
+	masking    int           // commands whose masked output is still being written
+	clientGone bool          // the client has closed the socket
+	closing    time.Time     // when the lane began to end; zero: not yet
+	swept      time.Time     // when orphans were last collected
 
 	inbox inbox // requests of other threads
 }
@@ -85,17 +84,17 @@ type task struct {
 	began    time.Duration // by Elapsed: all its processes started later
 	grace    time.Duration
 	started  time.Time
-	announce time.Time // when to tell the client that it runs; zero: never
-	deadline time.Time // when to send the next signal; zero: never
-	flags    byte      // why it was stopped; 0: it was not
-	pumps    []*pump   // of masked output
-	kept     *kept     // nil: it dies with the client
+	announce time.Time    // when to tell the client that it runs; zero: never
+	deadline time.Time    // when to send the next signal; zero: never
+	flags    byte         // why it was stopped; 0: it was not stopped
+	pumps    []*pump      // of masked output
+	kept     *keptCommand // nil: it dies with the client
 
-	end        reply     // once it is reaped
-	drainUntil time.Time // when to give up waiting for the rest
-	orphaned   bool      // an orphan of it was seen alive, and killed
-	straggler  bool      // an orphan that may belong to it was seen alive, and spared
-	resolved   string    // room, without links; "" until it is asked for
+	end        reply     // set once it is reaped
+	drainUntil time.Time // when to stop waiting for its remaining processes
+	orphaned   bool      // the last pass killed an orphan that may belong to it
+	straggler  bool      // the last pass spared an orphan that may belong to it
+	resolved   string    // room without links; "" until holds needs it
 }
 
 func newServer(null, lanes int) *server {
@@ -114,8 +113,8 @@ func (s *server) newLane(fd int) *laneServer {
 	}}
 }
 
-// serve carries out the lane's requests until the client goes away and the commands of the lane have ended. The last
-// lane ends the process.
+// serve executes the lane's requests until the client is gone and the commands of the lane have ended. The last lane
+// ends the process.
 func (l *laneServer) serve() {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
@@ -130,7 +129,7 @@ func (l *laneServer) serve() {
 	}
 	for l.closing.IsZero() || len(l.tasks)+l.masking > 0 && time.Since(l.closing) < closeLimit {
 		l.wait()
-		if !l.gone {
+		if !l.clientGone {
 			if err := l.request(); err != nil {
 				if !errors.Is(err, io.EOF) {
 					fmt.Fprintf(os.Stderr, "%s: %v\n", helperName, err)
@@ -139,9 +138,9 @@ func (l *laneServer) serve() {
 			}
 		}
 		if l.fds[1].Revents != 0 {
-			l.inbox.work()
+			l.inbox.runCalls()
 		}
-		l.look(time.Now())
+		l.handleDue(time.Now())
 	}
 	if l.running.Add(-1) == 0 {
 		l.finish()
@@ -163,7 +162,7 @@ func (l *laneServer) wait() {
 
 // timeout is the time until something is due; nil if nothing is.
 func (l *laneServer) timeout(now time.Time) *unix.Timespec {
-	if l.in.pending() && !l.gone {
+	if l.in.pending() && !l.clientGone {
 		return &unix.Timespec{}
 	}
 	if len(l.tasks)+len(l.draining) == 0 && l.closing.IsZero() {
@@ -191,7 +190,7 @@ func (l *laneServer) timeout(now time.Time) *unix.Timespec {
 	return &ts
 }
 
-// request reads from the socket and carries out one request, if a whole one has arrived.
+// request reads from the socket and executes one request, if a whole one has arrived.
 func (l *laneServer) request() error {
 	if l.fds[0].Revents&unix.POLLHUP != 0 {
 		return io.EOF // the rest of the request does not matter
@@ -258,10 +257,10 @@ func (l *laneServer) spawn(r *spawnRequest, fds []int) {
 	} else if r.flags&flagMerged != 0 {
 		stderr = stdout
 	}
-	l.oom.look()
+	l.oom.refresh()
 	t := &task{id: r.id, pidfd: -1, marker: r.marker, room: r.room, grace: r.grace, started: time.Now(), began: Elapsed()}
 	if l.keeper != nil {
-		refused := l.keeper.begin(l, t, r)
+		refused := l.keeper.admit(l, t, r)
 		if refused == nil && len(r.mask) > 0 {
 			if stdout, stderr, refused = t.maskOutput(r, stdout, stderr); refused != nil {
 				l.keeper.abandon(t)
@@ -316,9 +315,8 @@ func (l *laneServer) announce(t *task) {
 	}
 }
 
-// look does what is due: it collects the commands that have ended, sends signals, and answers for commands without
-// processes left.
-func (l *laneServer) look(now time.Time) {
+// handleDue reaps the commands that have ended, sends due signals, and reports commands without processes left.
+func (l *laneServer) handleDue(now time.Time) {
 	for i := 0; i < len(l.tasks); {
 		t := l.tasks[i]
 		if (t.pidfd < 0 || l.fds[i+taskFDs].Revents != 0) && l.reap(t, now) {
@@ -339,12 +337,12 @@ func (l *laneServer) look(now time.Time) {
 		l.drain(now)
 	} else if len(l.tasks) > 0 && now.Sub(l.swept) > sweepInterval {
 		l.swept = now
-		l.oom.look()
+		l.oom.refresh()
 		l.collectOrphans(nil)
 	}
 }
 
-// stop tells t's group to end; a second call, when the grace is over, kills the group. The first reason counts.
+// stop sends TERM to t's group; a second call, when the grace is over, kills the group. The first reason counts.
 func (t *task) stop(reason byte, now time.Time) {
 	again := t.flags != 0
 	if again && now.Before(t.deadline) {
@@ -372,17 +370,16 @@ func (t *task) abort(reason byte) {
 	t.kill()
 }
 
-// kill ends t's process group. The kernel does this in one step: no member can
-// fork its way out.
+// kill kills t's process group in one step of the kernel, so that no member escapes by forking.
 func (t *task) kill() { _ = unix.Kill(-t.pid, unix.SIGKILL) }
 
-// answer is called when no process is left of t.
+// answer reports t once no process of it is left and its masked output is written.
 func (l *laneServer) answer(t *task) {
 	if len(t.pumps) == 0 {
 		l.report(t)
 		return
 	}
-	// Its last output may have to wait for a reader.
+	// The last output may have to wait for a reader.
 	l.masking++
 	go func() {
 		errno := finishPumps(t.pumps)
@@ -402,8 +399,8 @@ func (l *laneServer) report(t *task) {
 	l.send(&t.end)
 }
 
-// send writes a reply, and keeps the part that the socket has no room for: a stopped client must not block the lane.
-// If it fails the client is gone, which the next request shows.
+// send writes a reply. The part that does not fit into the socket is kept, so that a stopped client does not block the
+// lane. On an error the client is gone, which the next request shows.
 func (l *laneServer) send(r *reply) {
 	if len(l.out) > 0 {
 		l.out = appendReply(l.out, r)
@@ -416,7 +413,7 @@ func (l *laneServer) send(r *reply) {
 	}
 }
 
-// flush continues with the kept replies.
+// flush writes the kept replies.
 func (l *laneServer) flush() {
 	l.out = append(l.out[:0], l.write(l.out)...)
 	if len(l.out) == 0 {
@@ -424,7 +421,7 @@ func (l *laneServer) flush() {
 	}
 }
 
-// write returns the bytes that the socket has no room for.
+// write returns the bytes that do not fit into the socket.
 func (l *laneServer) write(b []byte) []byte {
 	for len(b) > 0 {
 		n, err := unix.SendmsgN(l.in.fd, b, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
@@ -433,7 +430,7 @@ func (l *laneServer) write(b []byte) []byte {
 			b = b[n:]
 		case unix.EINTR:
 		case unix.EAGAIN:
-			if !l.gone {
+			if !l.clientGone {
 				return b
 			}
 			// A closing client reads its last replies. Do not wait for the socket any more.
@@ -449,9 +446,9 @@ func (l *laneServer) write(b []byte) []byte {
 	return nil
 }
 
-// hangUp is called when the client is gone. The other lanes notice by themselves.
+// hangUp handles the end of the client in this lane. The other lanes notice by themselves.
 func (l *laneServer) hangUp() {
-	l.gone = true
+	l.clientGone = true
 	l.fds[0].Fd = -1
 	l.flush()
 	if l.keeper == nil {
@@ -463,7 +460,7 @@ func (l *laneServer) hangUp() {
 			t.abort(flagCancelled)
 		}
 	}
-	l.keeper.hungUp()
+	l.keeper.clientGone()
 }
 
 // shutdown kills the commands of the lane and ends it. After the last lane, finish kills the rest.

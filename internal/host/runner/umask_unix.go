@@ -17,21 +17,21 @@ import (
 // launchArg tells Main to become a command: "e3-supervisor launch <path> <argv…>".
 const launchArg = "launch"
 
-// commandUmask is the umask of every command, as the umask is in no key.
+// commandUmask is the umask of every command, because the umask is not part of the key.
 const commandUmask umask = 0o022
 
 // umask is a process's umask.
 type umask int
 
-// readUmask returns this process's umask. No call only reads it.
+// readUmask returns this process's umask. It must set the umask to read it.
 func readUmask() umask {
 	mask := syscall.Umask(int(commandUmask))
 	syscall.Umask(mask)
 	return umask(mask)
 }
 
-// start starts a command with commandUmask. A process with another umask cannot change it for a child alone, nor for
-// itself while other goroutines make files of the repository: a second process of this binary then becomes the
+// start starts a command with commandUmask. A process cannot change the umask only for a child, nor for itself while
+// other goroutines make files of the repository. So under another umask, a second process of this binary becomes the
 // command.
 func (u umask) start(path string, argv []string, attr *os.ProcAttr) (*os.Process, error) {
 	if u == commandUmask {
@@ -53,7 +53,7 @@ func (u umask) start(path string, argv []string, attr *os.ProcAttr) (*os.Process
 	if err != nil {
 		return nil, err
 	}
-	refused, err := io.ReadAll(r) // ends when the command has taken the place of this binary
+	refused, err := io.ReadAll(r) // ends when the command has replaced this binary
 	if err == nil && len(refused) == 0 {
 		return process, nil
 	}

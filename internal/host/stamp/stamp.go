@@ -7,9 +7,8 @@ import "time"
 // tick is longer than the step of the clock from which kernels take the times of files.
 const tick = int64(20 * time.Millisecond)
 
-// Settled reports whether a file that had these times at the moment seen gets another time if it is changed after
-// that. All are nanoseconds since 1970; modified and changed are the times of the content and of the file's status, 0
-// if unknown.
+// Settled reports whether a file whose times stay the same has not changed since seen, when the times were read. All
+// are nanoseconds since 1970; modified and changed are the times of the content and of the file's status, 0 if unknown.
 func Settled(seen, modified, changed int64) bool {
 	kernels := changed // programs can set the modification time
 	if kernels == 0 {
@@ -18,9 +17,9 @@ func Settled(seen, modified, changed int64) bool {
 	return max(modified, changed)+Step(kernels)+tick < seen
 }
 
-// Step estimates the resolution of a file system from one of its times: it is twice the greatest unit of which the time
-// is a multiple. Twice, because vfat counts time in pairs of seconds. 0 means a resolution finer than a tick of the
-// clock. If a precise time looks coarse by chance, the only cost is another read of the file.
+// Step estimates the resolution of a file system from one of its times: twice the greatest unit of which the time is a
+// multiple, because vfat counts in steps of two seconds. 0 means a resolution finer than a tick of the clock. If a
+// precise time looks coarse by chance, the only cost is another read of the file.
 func Step(t int64) int64 {
 	for unit := int64(time.Second); unit >= int64(10*time.Millisecond); unit /= 10 {
 		if t%unit == 0 {

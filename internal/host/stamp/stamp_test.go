@@ -9,8 +9,8 @@ import (
 	"e3/internal/host/stamp"
 )
 
-// TestSettledOnCoarseFileSystems simulates writes of a file at random times, on file systems with steps of any length:
-// two contents never have the same settled stamp.
+// TestSettledOnCoarseFileSystems simulates writes at random times, on file systems with random resolutions. Two
+// contents never have the same settled stamp.
 func TestSettledOnCoarseFileSystems(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		step := rapid.SampledFrom([]time.Duration{
@@ -65,13 +65,13 @@ func TestSettled(t *testing.T) {
 	}{
 		{"fine times, a tick later", at + 20*ms + 1, at, at, true},
 		{"fine times, within a tick", at + 20*ms, at, at, false},
-		{"a chosen time of the content means nothing", at + 21*ms, whole - second, at, true},
+		{"a modification time set by a program", at + 21*ms, whole - second, at, true},
 		{"whole seconds, one second later", whole + second + 30*ms, whole, whole, false},
 		{"whole seconds, more than two later", whole + 2*second + 20*ms + 1, whole, whole, true},
 		{"whole seconds without a time of the status", whole + second + 30*ms, whole, 0, false},
 		{"tenths of seconds", whole + 250*ms, whole + 100*ms, whole + 100*ms, false},
 		{"in the future", at - second, at, at, false},
-		{"no times, as of a folder that is not there", at, 0, 0, true},
+		{"no times, as of a missing folder", at, 0, 0, true},
 	} {
 		if got := stamp.Settled(test.seen, test.modified, test.changed); got != test.want {
 			t.Errorf("%s: got %v, want %v", test.name, got, test.want)
