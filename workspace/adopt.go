@@ -8,9 +8,9 @@ import (
 	"e3/internal/format/record"
 )
 
-// Adopt makes a workspace with a state that comes from elsewhere, or gives that state to one that is empty. It follows no
-// file. What the state names must be stored and durable. To adopt the state that the workspace has is fine; ErrExists if
-// it has another one.
+// Adopt gives a state from elsewhere to a new or empty workspace, which then follows no file. The objects that the
+// state names must be stored and durable. Adopting the present state again succeeds; a workspace with another state is
+// ErrExists.
 func (w *Deployer) Adopt(ctx context.Context, name string, state *record.WorkspaceState) error {
 	ctx, lock, err := w.states.lock(ctx, name, record.Deployment, nil)
 	if err != nil {
@@ -25,7 +25,7 @@ func (w *Deployer) adopt(ctx context.Context, lock *hold, state *record.Workspac
 	s, err := lock.read(ctx)
 	switch {
 	case errors.Is(err, ErrNotFound):
-		// It is made with its state in one write, so that a failure leaves no empty workspace.
+		// One write makes the workspace together with its state, so that a failure leaves no empty workspace.
 		s, lock.known = &State{}, &State{}
 	case err != nil:
 		return err
@@ -34,7 +34,7 @@ func (w *Deployer) adopt(ctx context.Context, lock *hold, state *record.Workspac
 	case s.Deployed:
 		return fmt.Errorf("workspace %s: %w", name, ErrExists)
 	}
-	// A link or a proof of an earlier workspace of that name says nothing about this one.
+	// Drop the link and the proof of an earlier workspace of that name.
 	if err := w.states.forgetDerived(ctx, name); err != nil {
 		return err
 	}
@@ -42,8 +42,8 @@ func (w *Deployer) adopt(ctx context.Context, lock *hold, state *record.Workspac
 	if err != nil {
 		return err
 	}
-	// The link goes first, as it does when a package file is deployed: what fails on it leaves no workspace, and a link without
-	// a workspace says nothing.
+	// As in a deployment of a package file, the link is removed first: if that fails, there is no workspace yet, and a
+	// link without a workspace has no effect.
 	if !w.states.links.shared {
 		if err := w.endAdopted(ctx, name, state); err != nil {
 			return err
@@ -51,7 +51,7 @@ func (w *Deployer) adopt(ctx context.Context, lock *hold, state *record.Workspac
 	}
 	same := false
 	_, err = w.states.update(ctx, lock, name, true, func(now *State) error {
-		if now.Deployed { // by another process, or by this one if the answer got lost
+		if now.Deployed { // by another process, or by this one if its response was lost
 			same = now.WorkspaceState == *state
 			return fmt.Errorf("workspace %s: %w", name, ErrExists)
 		}
@@ -65,11 +65,11 @@ func (w *Deployer) adopt(ctx context.Context, lock *hold, state *record.Workspac
 	return err
 }
 
-// endAdopted notes that a workspace that comes from elsewhere follows no file here.
+// endAdopted records that an adopted workspace follows no file on this machine.
 func (w *Deployer) endAdopted(ctx context.Context, name string, state *record.WorkspaceState) error {
 	pkg, err := w.states.Packages.Load(ctx, state.PackageHash)
 	if errors.Is(err, record.ErrType) {
-		return nil // the reference's, of which nothing is set
+		return nil // a package of the reference, which has no set inputs
 	}
 	if err != nil {
 		return err

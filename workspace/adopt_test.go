@@ -40,7 +40,7 @@ func (d *fillingDisk) PutSync(ctx context.Context, r refstore.Record) (refstore.
 	return d.Records.PutSync(ctx, r)
 }
 
-// workspacesOn are the workspaces of a repository whose disk has space for a number of records.
+// workspacesOn returns the workspaces of a repository whose disk has space for a number of records.
 func workspacesOn(r *repo.Repo, space int) *workspace.Workspaces {
 	stores := r.Workspaces.Stores
 	disk := &fillingDisk{stores.Records, space}
@@ -48,8 +48,8 @@ func workspacesOn(r *repo.Repo, space int) *workspace.Workspaces {
 	return workspace.New(stores)
 }
 
-// Whichever write finds the disk full, an adoption that reports it leaves no workspace, and what it leaves beside says nothing
-// of a later workspace of that name.
+// At whichever write the disk becomes full: a failed adoption leaves no workspace, and its leftovers do not affect a
+// later workspace of that name.
 func TestAdoptFullDisk(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -80,7 +80,7 @@ func TestAdoptFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := setInputs(p, "adopted"); len(got) > 0 {
-			t.Errorf("after %d writes the adoption failed, and in another workspace of that name %v are set", writes, got)
+			t.Errorf("after %d writes the adoption failed, and  a later workspace of that name has the set inputs %v", writes, got)
 		}
 		if err := p.ws.Cleaner.Remove(p.ctx, "adopted"); err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestAdoptFullDisk(t *testing.T) {
 		t.Errorf("the adoption took %d writes; at least the link and the state were expected", writes)
 	}
 	if got := setInputs(p, "adopted"); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("in the adopted workspace %v are set, a is expected", got)
+		t.Errorf("the adopted workspace has the set inputs %v, want a", got)
 	}
 	if file, err := p.ws.Deployer.LinkedTo(p.ctx, "adopted"); file != "" || err != nil {
 		t.Errorf("the adopted workspace follows %q, %v", file, err)

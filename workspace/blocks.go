@@ -15,7 +15,7 @@ import (
 	"e3/internal/jobs/approval"
 )
 
-// Approvals are the decisions that tasks of workspaces wait for. They are given also while nothing runs.
+// Approvals are the approvals that tasks of workspaces wait for. They can be decided while no run is at work.
 type Approvals struct {
 	states *States
 	blocks *approval.Blocks
@@ -25,7 +25,7 @@ func newApprovals(states *States) *Approvals {
 	return &Approvals{states, approval.New(states.Records, approval.Options{Now: states.Now, Fault: states.Warn, Journal: journal{states}})}
 }
 
-// journal tells of decisions in the journals of workspaces.
+// journal writes decisions to the journals of workspaces.
 type journal struct{ states *States }
 
 var blockEvents = map[approval.Status]events.Type{
@@ -39,7 +39,7 @@ func (j journal) Next(ctx context.Context, ws string) (int64, error) {
 	return last + 1, err
 }
 
-// Tell implements approval.Journal. An event and the change that it tells of have the block, the type and the time in common.
+// Tell implements approval.Journal. An event and the change that it reports share the block, the type and the time.
 func (j journal) Tell(ctx context.Context, b *approval.Block, from int64) error {
 	e := events.Event{Type: blockEvents[b.Status], Time: b.At, Task: b.Task, Execution: b.Execution, Data: &events.Data{
 		Run: b.Run, Key: b.Key, Block: b.ID, BlockType: string(b.Type), Step: b.Step, By: b.By, Message: b.Note, At: b.At.UTC().Format(time.RFC3339Nano)}}
@@ -53,8 +53,8 @@ func (j journal) Tell(ctx context.Context, b *approval.Block, from int64) error 
 	return j.states.Records.Sync(ctx)
 }
 
-// runBlocks are the blocks for a run, which holds the workspace. Its first question removes what an older e3 has left of earlier
-// runs, so that a run without questions pays nothing.
+// runBlocks are the blocks of a run, which holds the workspace. Its first question removes the blocks that an older e3
+// left of earlier runs, so a run without questions pays nothing.
 type runBlocks struct {
 	*approval.Blocks
 	mu      sync.Mutex
@@ -89,7 +89,7 @@ func (w *Approvals) Deferred(ctx context.Context, ws string) ([]approval.Block, 
 	return w.deferred(ctx, state, ws, r)
 }
 
-// stand reads a workspace and its latest run, nil if there was none.
+// stand reads a workspace and its latest run; nil if it has none.
 func (w *Approvals) stand(ctx context.Context, ws string) (*State, *runview.Report, error) {
 	state, err := w.states.State(ctx, ws)
 	if err != nil {
@@ -102,7 +102,7 @@ func (w *Approvals) stand(ctx context.Context, ws string) (*State, *runview.Repo
 	return state, r, nil
 }
 
-// deferred is that of a workspace in a state, whose latest run is r.
+// deferred is Deferred for a workspace whose state and latest run r were read.
 func (w *Approvals) deferred(ctx context.Context, state *State, ws string, r *runview.Report) ([]approval.Block, error) {
 	all, err := w.all(ctx, state, ws, "", r)
 	if err != nil {
@@ -123,8 +123,8 @@ func (w *Approvals) deferred(ctx context.Context, state *State, ws string, r *ru
 	return waiting, nil
 }
 
-// all returns the blocks of a workspace, or of one of its tasks, that are of what is deployed; those of an older e3 only if their
-// run is at work. A block that cannot be read is left out, unless the task is named.
+// all returns the blocks of a workspace, or of one task, that belong to the deployed package. Blocks of an older e3
+// count only while their run is at work. An unreadable block is left out, unless the task is named.
 func (w *Approvals) all(ctx context.Context, state *State, ws, task string, r *runview.Report) (found []approval.Block, err error) {
 	for b, err := range w.blocks.List(ctx, ws, task) {
 		switch {
@@ -136,7 +136,7 @@ func (w *Approvals) all(ctx context.Context, state *State, ws, task string, r *r
 		}
 	}
 	if len(found) > 0 {
-		if found, err = w.standing(ctx, state, found); err != nil {
+		if found, err = w.unchanged(ctx, state, found); err != nil {
 			return nil, err
 		}
 	}
@@ -155,14 +155,14 @@ func (w *Approvals) all(ctx context.Context, state *State, ws, task string, r *r
 	return found, nil
 }
 
-// standing leaves out the blocks of tasks that have changed since, or are not there any more: the next run that settles the
-// task closes them.
-func (w *Approvals) standing(ctx context.Context, state *State, list []approval.Block) ([]approval.Block, error) {
+// unchanged drops the blocks of tasks that have changed or were removed since. The next run that settles such a task
+// closes them.
+func (w *Approvals) unchanged(ctx context.Context, state *State, list []approval.Block) ([]approval.Block, error) {
 	if !state.Deployed {
 		return nil, nil
 	}
 	pkg, err := w.states.Packages.Load(ctx, state.PackageHash)
-	if errors.Is(err, record.ErrType) { // the package is not one of ours, so nothing of it runs
+	if errors.Is(err, record.ErrType) { // a package of the reference: nothing of it runs
 		return nil, nil
 	}
 	if err != nil {
@@ -179,7 +179,7 @@ func (w *Approvals) standing(ctx context.Context, state *State, list []approval.
 type NotWaitingError struct {
 	Workspace string
 	Task      string
-	Others    []string // tasks of it that wait
+	Others    []string // tasks of the workspace that wait
 }
 
 func (e *NotWaitingError) Error() string {
@@ -196,18 +196,18 @@ func (e *NotWaitingError) Unwrap() error { return approval.ErrNotFound }
 // A Decision is the outcome of a decision about a task.
 type Decision struct {
 	Block   approval.Block
-	Changed bool // it was not so before
-	Live    bool // a run is at work that waits for it
+	Changed bool // the decision is new
+	Live    bool // a run at work waits for it
 }
 
 // Resolve decides about a task that waits for approval, whether a run is at work or not. Errors are an *UnknownError, a
-// *NotWaitingError, and a *approval.ResolvedError where it was decided otherwise.
+// *NotWaitingError, and a *approval.ResolvedError if it was decided otherwise.
 func (w *Approvals) Resolve(ctx context.Context, ws, task string, res approval.Resolution) (Decision, error) {
 	return w.decide(ctx, ws, task, func(b *approval.Block) (approval.Block, bool, error) { return w.blocks.Resolve(ctx, b, res) })
 }
 
-// Withdraw takes back the decision about a task: an approval that no run has acted on, or a rejection, as res says. Errors
-// are as of Resolve.
+// Withdraw takes back the decision about a task: an approval that no run has acted on, or a rejection, as res says. Its
+// errors are those of Resolve.
 func (w *Approvals) Withdraw(ctx context.Context, ws, task string, res approval.Resolution) (Decision, error) {
 	return w.decide(ctx, ws, task, func(b *approval.Block) (approval.Block, bool, error) { return w.blocks.Withdraw(ctx, b, res) })
 }
@@ -228,15 +228,15 @@ func (w *Approvals) decide(ctx context.Context, ws, task string, change func(*ap
 	}
 	d := Decision{}
 	d.Block, d.Changed, err = change(b)
-	if errors.Is(err, approval.ErrNotFound) { // it was approved, and something later waits already, or nothing
+	if errors.Is(err, approval.ErrNotFound) { // already approved: a later block waits, or none
 		err = w.notWaiting(ctx, ws, task, state, r)
 	}
 	d.Live = r != nil && r.Live && d.Block.Run == r.RunID
 	return d, err
 }
 
-// present returns the block of a task that the latest run has asked about, since the others are about other inputs; nil without
-// blocks. Of two it prefers one that waits, then the one that has changed last.
+// present returns the block that the latest run asked about, since other blocks are about other inputs; nil without
+// blocks. Among several it prefers a pending block, then the latest change.
 func present(all []approval.Block) *approval.Block {
 	var found *approval.Block
 	for i := range all {
@@ -274,7 +274,7 @@ func changedAt(b *approval.Block) time.Time {
 	return b.At
 }
 
-// notWaiting says why a task does not wait, and if need be that there is none of that name.
+// notWaiting says why a task does not wait, or that there is no task of that name.
 func (w *Approvals) notWaiting(ctx context.Context, ws, task string, state *State, r *runview.Report) error {
 	if state.Deployed {
 		pkg, err := w.states.Packages.Load(ctx, state.PackageHash)

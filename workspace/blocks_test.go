@@ -19,7 +19,7 @@ import (
 	"e3/workspace"
 )
 
-// deploySuspending deploys tasks of which one must be approved, and one suspends itself so many times.
+// deploySuspending deploys tasks of which one needs approval, and one suspends itself the given number of times.
 func (p *place) deploySuspending(times int) {
 	p.write("a.txt", "a")
 	p.deploy("inputs: {a: {file: a.txt}}", "tasks:",
@@ -47,7 +47,7 @@ func (p *place) deploySuspending(times int) {
 	}
 }
 
-// onDeferred is called for each task that is deferred, by a goroutine of its own.
+// onDeferred calls do for each task that is deferred, in its own goroutine.
 func onDeferred(p *place, do func(task string)) (change func(*workspace.StartOptions), wait func()) {
 	var wg sync.WaitGroup
 	return func(o *workspace.StartOptions) {
@@ -74,7 +74,7 @@ func taskStates(r *runview.Report) string {
 	return strings.Join(list, " ")
 }
 
-// Each approval, rejection and unanswered block is in the run's record, and its events tell the same.
+// Each approval, rejection and unanswered block is in the run's record, and its events agree.
 func TestBlocksOfRuns(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -82,7 +82,7 @@ func TestBlocksOfRuns(t *testing.T) {
 		state   record.RunState
 		want    string
 		mapped  int  // tasks with an execution in the record
-		waits   bool // both blocks go on to wait
+		waits   bool // both blocks keep waiting
 		rejects string
 	}{
 		{"approved", func(p *place, _ func()) func(string) {
@@ -125,7 +125,7 @@ func TestBlocksOfRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := taskStates(r)
-			for _, want := range strings.Fields(test.want) { // what another did meanwhile is chance
+			for _, want := range strings.Fields(test.want) { // the progress of other tasks varies
 				if !strings.Contains(" "+got+" ", " "+want+" ") {
 					t.Errorf("its tasks are %s, want %s", got, test.want)
 					break
@@ -148,7 +148,7 @@ func TestBlocksOfRuns(t *testing.T) {
 			}
 			for _, want := range strings.Fields(test.want) {
 				if !strings.Contains(" "+taskStates(again)+" ", " "+want+" ") {
-					t.Errorf("told by its events, its tasks are %s, want %s", taskStates(again), test.want)
+					t.Errorf("by its events alone, its tasks are %s, want %s", taskStates(again), test.want)
 					break
 				}
 			}
@@ -156,7 +156,8 @@ func TestBlocksOfRuns(t *testing.T) {
 	}
 }
 
-// What waits is known while the run is at work, and a decision about anything else is refused with what waits.
+// Pending blocks are reported while the run is at work. A decision about any other task is refused, and the error names
+// the pending tasks.
 func TestResolve(t *testing.T) {
 	p := newPlace(t)
 	p.deploySuspending(0)
@@ -201,7 +202,7 @@ func TestResolve(t *testing.T) {
 		t.Errorf("after the run %+v waits, %v", waiting, err)
 	}
 
-	// A workspace takes its blocks with it.
+	// Removing a workspace removes its blocks.
 	if err := p.ws.Cleaner.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +211,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// leave starts a run that does not wait for approval, and checks how it ends.
+// leave starts a run with NoWait, and checks how it ends.
 func (p *place) leave(waits ...string) *record.Run {
 	p.t.Helper()
 	res := p.start(func(o *workspace.StartOptions) { o.NoWait = true })
@@ -241,7 +242,7 @@ func (p *place) wantWaiting(tasks ...string) {
 	}
 }
 
-// wantJournal compares what the journal tells of blocks.
+// wantJournal compares the journal's events about blocks.
 func (p *place) wantJournal(want ...string) {
 	p.t.Helper()
 	var got []string
@@ -273,8 +274,8 @@ func (p *place) eventsOf(run *record.Run, task string) string {
 	return strings.Join(types, " ")
 }
 
-// A run that does not wait ends when nothing else is left. What is decided while nothing runs, the next one goes on with: nothing is
-// asked twice, and no command that has suspended itself runs again.
+// A run with NoWait ends when only waiting tasks are left. The next run continues with decisions that were made in
+// between: no question is asked twice, and no command that has suspended itself runs again.
 func TestDecidedBetweenRuns(t *testing.T) {
 	p := newPlace(t)
 	p.deploySuspending(2)
@@ -308,7 +309,7 @@ func TestDecidedBetweenRuns(t *testing.T) {
 	p.wantJournal("release approved ann@desk", "train approved ann@desk", "train rejected ann@desk", "train withdrawn bob@desk", "train approved ann@desk")
 }
 
-// A decision is for the task as it was, on the inputs that it had.
+// A decision applies only to the task's definition and inputs at that time.
 func TestDecidedAboutOtherContent(t *testing.T) {
 	p := newPlace(t)
 	p.deploySuspending(0)
@@ -327,7 +328,7 @@ func TestDecidedAboutOtherContent(t *testing.T) {
 	p.wantJournal("release closed the task or its inputs have changed", "release approved ann@desk", "release closed the task or its inputs have changed")
 }
 
-// With --force a person is asked again.
+// With --force the approval is requested again.
 func TestForcedAsksAgain(t *testing.T) {
 	p := newPlace(t)
 	p.deploySuspending(0)

@@ -21,14 +21,14 @@ type Built struct {
 	Hash     string
 	Link     *record.Link
 	Warnings []manifest.Warning
-	Over     *Elsewhere // what it was deployed over; nil: nothing, or what followed the same file
-	Instead  *Elsewhere // what has the workspace of the package's name, which was not given; nil: nothing else
-	Renamed  string     // the name that the package of the same file had before; "" where that is not another
+	Over     *Elsewhere // the deployment that it replaced; nil: none, or one of the same file
+	Instead  *Elsewhere // set if no workspace was named and the package's name was taken: what holds it
+	Renamed  string     // the previous name of the package in the same file; "" if it has not changed
 }
 
-// Build reads a package file, takes its inputs in and stores its tasks and the package
-// object. Nothing refers to the package yet. before, which may be nil, is what is
-// remembered of the same file: inputs that did not change are not read again.
+// Build reads a package file, imports its inputs and stores its tasks and the package object. Nothing refers to the
+// package yet. before, which may be nil, is the link that a previous build of the same file left: unchanged inputs are
+// not read again.
 func (w *Deployer) Build(ctx context.Context, file string, before *record.Link) (*Built, error) {
 	file, err := clonePath(file)
 	if err != nil {
@@ -48,7 +48,7 @@ func (w *Deployer) Build(ctx context.Context, file string, before *record.Link) 
 	return w.build(ctx, def, &record.Link{File: file, Stat: stat}, before)
 }
 
-// CheckFile says what is wrong with a package file, as far as that can be known before there is a repository to take its inputs in.
+// CheckFile reports the errors of a package file that can be found without a repository to store its inputs in.
 func CheckFile(file string) error {
 	def, err := manifest.ParseFile(file)
 	if err != nil {
@@ -66,8 +66,8 @@ func CheckFile(file string) error {
 	return nil
 }
 
-// BuildDefinition is Build for a definition that was read already and may lie in no
-// file: its inputs are relative to base.
+// BuildDefinition is Build for a definition that was already read and need not lie in a file: its inputs are relative
+// to base.
 func (w *Deployer) BuildDefinition(ctx context.Context, def *manifest.Definition, base string) (*Built, error) {
 	base, err := filepath.Abs(base)
 	if err != nil {
@@ -104,7 +104,7 @@ var sources = map[manifest.InputKind]record.InputSource{
 	manifest.GlobInput: record.FromGlob, manifest.ValueInput: record.FromValue,
 }
 
-// linkInputs lists what is to be scanned, with what is remembered of it.
+// linkInputs lists the inputs to scan, each with its entry in the earlier link.
 func linkInputs(def *manifest.Definition, before *record.Link) []record.LinkInput {
 	known := map[string]*record.LinkInput{}
 	if before != nil {
@@ -181,7 +181,7 @@ func (w *Deployer) packageTasks(ctx context.Context, def *manifest.Definition, i
 	return list, g.Wait()
 }
 
-// taskObject is what of a task enters its hash.
+// taskObject returns the part of a task that enters its hash.
 func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manifest.Task) *record.Task {
 	obj := &record.Task{Argv: t.Command.Argv, Shell: t.Command.Shell, Version: t.Version}
 	if t.Env != nil {

@@ -27,7 +27,7 @@ func (p *place) build(text string) *workspace.Built {
 	return b
 }
 
-// project writes the files that package files of these tests speak of.
+// project writes the files that the package files of these tests name.
 func (p *place) project() {
 	p.t.Helper()
 	for _, dir := range []string{"data/img", "src"} {
@@ -102,7 +102,7 @@ func TestBuild(t *testing.T) {
 		{Name: "grid", Source: record.FromValue, Default: record.Leaf{Kind: record.LeafValue}},
 	}
 	noHash := cmp.FilterPath(func(path cmp.Path) bool { return path.Last().String() == ".Hash" }, cmp.Comparer(func(a, b string) bool {
-		return a == b || a == "" || b == "" // of directories and values: what it is does not matter here
+		return a == b || a == "" || b == "" // of directories and values, whose hash does not matter here
 	}))
 	if diff := cmp.Diff(wantInputs, pkg.Inputs, noHash); diff != "" {
 		t.Errorf("inputs differ (-want +got):\n%s", diff)
@@ -199,7 +199,7 @@ func TestTaskObjects(t *testing.T) {
 	}
 }
 
-// What enters a task's hash, and what does not: what does not may change without a new run.
+// Which fields enter a task's hash. A change of the others needs no new run.
 func TestTaskHash(t *testing.T) {
 	p := newPlace(t)
 	p.project()
@@ -260,7 +260,7 @@ func TestTaskHash(t *testing.T) {
 	}
 }
 
-// All inputs that cannot be taken in are named at once.
+// An error names all unreadable inputs at once.
 func TestBuildMissingInputs(t *testing.T) {
 	p := newPlace(t)
 	p.write("e3.yaml", "e3: 1\nname: p\ninputs: {a: {file: no.txt}, b: {dir: nowhere}}\ntasks: {t: {in: [a, b], out: o, run: cat}}\n")
@@ -271,7 +271,7 @@ func TestBuildMissingInputs(t *testing.T) {
 	}
 }
 
-// The names of variables that are passed are part of what a task is; their order is not.
+// The names of passed variables are part of a task's hash; their order is not.
 func TestPassedNamesAreInTheKey(t *testing.T) {
 	p := newPlace(t)
 	key := func(declared string) string {

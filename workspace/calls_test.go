@@ -24,7 +24,7 @@ import (
 	"e3/workspace"
 )
 
-// A tally counts requests by what they are about.
+// A tally counts requests by subject.
 type tally struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -40,7 +40,7 @@ func (t *tally) add(what, partition string) {
 	t.n[what+" "+kind]++
 }
 
-// take returns what was counted since, and begins anew.
+// take returns the counts since the last take, and resets them.
 func (t *tally) take() (n map[string]int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func listOf(n map[string]int) string {
 	return b.String()
 }
 
-// countedStore is a store of records and streams that counts, whatever asks it.
+// countedStore is a store of records and streams that counts all requests.
 type countedStore struct {
 	*mem.Store
 	tally
@@ -150,7 +150,7 @@ func (o *farObjects) PutBytes(ctx context.Context, b []byte) (objectstore.Hash, 
 	return o.Dir.PutBytes(ctx, b)
 }
 
-// A site is a shared repository with a workspace of many tasks whose answers are known.
+// A site is a shared repository with a workspace of many tasks that all have executions.
 type site struct {
 	t       *testing.T
 	dir     string
@@ -202,7 +202,7 @@ func writeFile(t *testing.T, name, text string) {
 	}
 }
 
-// newSite deploys so many tasks and one that gathers them, and puts an execution of each on record.
+// newSite deploys the given number of tasks and one that collects their outputs, and records an execution of each.
 func newSite(t *testing.T, tasks int) *site {
 	t.Helper()
 	s := &site{t: t, dir: t.TempDir(), records: &countedStore{Store: mem.New()}}
@@ -271,8 +271,8 @@ func newSite(t *testing.T, tasks int) *site {
 	return s
 }
 
-// What a start costs in requests where each is one: a fixed number where nothing has changed, whatever machine it is, and where no
-// proof is known one list for each task besides.
+// The cost of a start in requests: a fixed number if nothing has changed, on any machine; without a known proof, also
+// one list for each task.
 func TestRequestsOfStart(t *testing.T) {
 	const tasks = 10_000
 	s := newSite(t, tasks)
@@ -281,7 +281,7 @@ func TestRequestsOfStart(t *testing.T) {
 		lookup int
 		most   int // of all others, of records and objects together
 	}{
-		{"without any local state", tasks + 1, 60}, // of which some come with time: events each second, beats
+		{"without any local state", tasks + 1, 60}, // some depend on time: events each second, heartbeats
 		{"on another machine", 0, 29},
 		{"once more", 0, 29},
 	} {
@@ -302,7 +302,7 @@ func TestRequestsOfStart(t *testing.T) {
 	}
 }
 
-// Questions cost no more than one list for each task, and where a proof stands nothing per task.
+// A read-only command costs at most one list for each task; with a proof, nothing per task.
 func TestRequestsOfQuestions(t *testing.T) {
 	const tasks = 500
 	s := newSite(t, tasks)

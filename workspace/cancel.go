@@ -16,16 +16,16 @@ import (
 	"e3/refstore"
 )
 
-// A cancellation is a request on record: the process of the run finds it and ends the run as a signal
-// would. A request means one hold of the workspace's lock, so it is nothing to any other run, and needs no clock
-// that machines agree on (doc/design.md §14, "Cancelling").
+// A cancellation is a recorded request: the run's process finds it and ends the run as a signal would. A request names
+// one hold of the workspace's lock. So it does not affect any other run, and needs no synchronised clocks
+// (doc/design.md §14, "Cancelling").
 
 const cancels = "CANCEL" // the partition of the requests
 
 func cancelKey(ws string) refstore.Key { return refstore.Key{Partition: cancels, Sort: ws} }
 
-// heedEvery is how often a run looks for a request where the store does not tell of changes, or could not be read.
-const heedEvery = time.Second
+// cancelPoll is how often a run looks for a request if the store sends no notices, or a read failed.
+const cancelPoll = time.Second
 
 // CancelledError is the cause of the context of a run that was cancelled. It is a context.Canceled.
 type CancelledError struct {
@@ -45,7 +45,7 @@ func (e *CancelledError) Error() string {
 // Unwrap makes errors.Is(err, context.Canceled) true.
 func (e *CancelledError) Unwrap() error { return context.Canceled }
 
-// asCancelled returns the cause where err says only that the context has ended.
+// asCancelled returns the cause if err only says that the context has ended.
 func asCancelled(ctx context.Context, err error) error {
 	var cause *CancelledError
 	if errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &cause) {
@@ -54,7 +54,7 @@ func asCancelled(ctx context.Context, err error) error {
 	return err
 }
 
-// causeOf says who cancelled a run, as far as is known, and why.
+// causeOf returns the user that cancelled a run, if known, and the reason.
 func causeOf(cause error) (by, reason string) {
 	var request *CancelledError
 	switch {
@@ -63,28 +63,29 @@ func causeOf(cause error) (by, reason string) {
 	case cause == nil || cause == context.Canceled:
 		return "", ""
 	}
-	return "", cause.Error() // of this process: a signal
+	return "", cause.Error() // a signal to this process
 }
 
-// means tells whether a request is for the run of that id, "" before it has one, that the holder of the lock makes.
+// means reports whether a request is for the run with that id that the lock's holder performs. The id is "" as long as
+// the run has none.
 func means(c *record.Cancellation, state *record.LockState, run string) bool {
 	return meansHold(c, state) && (c.Run == "" || c.Run == run)
 }
 
-// meansHold compares what is on record, where times are whole milliseconds.
+// meansHold compares a request with a hold. Recorded times are whole milliseconds.
 func meansHold(c *record.Cancellation, state *record.LockState) bool {
 	return c.Holder == state.Holder && c.Since.UnixMilli() == state.AcquiredAt.UnixMilli()
 }
 
-// heeding is how a run learns that it is to stop.
-type heeding struct {
+// cancelWatch lets a run learn that it was cancelled.
+type cancelWatch struct {
 	id      atomic.Pointer[string] // of the run, once it has one
-	watch   func()                 // begins to look again and again; further calls do nothing
-	unwatch func()                 // ends that, and removes the request that was answered
-	cause   error                  // why the context of the run had ended when its tasks had
+	watch   func()                 // starts looking repeatedly; further calls do nothing
+	unwatch func()                 // stops looking, and removes the request that was answered
+	cause   error                  // why the run's context had ended when its tasks had
 }
 
-// watchCancellation looks for a request and returns the context of the run, which a request cancels.
+// watchCancellation looks for a request. It returns the context of the run, which a request cancels.
 func (r *run) watchCancellation(ctx context.Context, lock *hold) (context.Context, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var answered atomic.Pointer[refstore.Record]
@@ -93,7 +94,7 @@ func (r *run) watchCancellation(ctx context.Context, lock *hold) (context.Contex
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil
 		}
-		if err != nil && !errors.Is(err, refstore.ErrDamaged) { // one that is damaged means nothing
+		if err != nil && !errors.Is(err, refstore.ErrDamaged) { // a damaged request has no effect
 			return fmt.Errorf("look for a request to cancel the run: %w", err)
 		}
 		id := ""
@@ -105,7 +106,8 @@ func (r *run) watchCancellation(ctx context.Context, lock *hold) (context.Contex
 			cancel(&CancelledError{By: c.By, Reason: c.Reason, At: c.At})
 			return nil
 		}
-		// If this process still has the lock, the hold that the request names has ended. Else the request may name a later hold.
+		// If this process still holds the lock, the hold that the request names has ended. Otherwise, it may name a
+		// later hold.
 		if err := r.w.states.confirm(ctx, r.ws); err != nil {
 			return err
 		}
@@ -123,18 +125,18 @@ func (r *run) watchCancellation(ctx context.Context, lock *hold) (context.Contex
 	return ctx, look()
 }
 
-// lookout calls look whenever a request may have come, until ctx ends.
+// lookout calls look whenever a request may have arrived, until ctx ends.
 func (w *Runner) lookout(ctx context.Context, look func() error) {
 	var changed <-chan struct{}
 	if s, ok := w.states.Records.(refstore.Watcher); ok {
-		changed, _ = s.Watch(ctx, cancels) // without it the ticker serves
+		changed, _ = s.Watch(ctx, cancels) // without notices, the ticker decides
 	}
 	for {
 		var again <-chan time.Time
-		// A store that cannot be read is looked at again; the run meets its faults by itself. One that tells of changes misses
-		// none: it is not looked at besides, which may cost a request.
+		// After a failed read, look again; the run meets the store's faults by itself. A store that sends notices
+		// misses no request, so polling it as well would only cost requests.
 		if err := look(); err != nil || changed == nil {
-			again = time.After(heedEvery)
+			again = time.After(cancelPoll)
 		}
 		select {
 		case <-ctx.Done():
@@ -148,7 +150,7 @@ func (w *Runner) lookout(ctx context.Context, look func() error) {
 	}
 }
 
-// withdraw removes a request as it was read. A request that another process has removed is no error.
+// withdraw removes a request in the version that was read. A request that another process has removed is no error.
 func (w *Runner) withdraw(ctx context.Context, rec refstore.Record) error {
 	err := w.states.Records.Delete(ctx, rec.Key, rec.Version)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrConflict) {
@@ -157,7 +159,7 @@ func (w *Runner) withdraw(ctx context.Context, rec refstore.Record) error {
 	return err
 }
 
-// CancelOptions say who cancels a run, and how long to wait for its end.
+// CancelOptions say by whom a run is cancelled, and how long to wait for its end.
 type CancelOptions struct {
 	By      string // user@host
 	Reason  string
@@ -166,10 +168,10 @@ type CancelOptions struct {
 	// OnWait is called once, after Patience, with the holder of the workspace. It may be nil.
 	OnWait   func(*BusyError)
 	Patience time.Duration
-	Curator  *executions.Curator // closes a run whose process is gone; nil: that is left to the next start
+	Curator  *executions.Curator // closes a run whose process died; nil: the next start does
 }
 
-// CancelStatus is what came of a request.
+// CancelStatus is the result of a request.
 type CancelStatus string
 
 // The outcomes of a cancellation.
@@ -177,24 +179,24 @@ const (
 	CancelIdle        CancelStatus = "idle"        // the workspace is not being run
 	CancelRequested   CancelStatus = "requested"   // the run has been asked, and was not waited for
 	CancelDone        CancelStatus = "cancelled"   // the run is cancelled
-	CancelBefore      CancelStatus = "not begun"   // the start ended before there was a run
-	CancelCompleted   CancelStatus = "completed"   // the run was through before it heard of it
-	CancelFailed      CancelStatus = "failed"      // the run had failed before it heard of it
-	CancelInterrupted CancelStatus = "interrupted" // the run's process is gone without a word
+	CancelBefore      CancelStatus = "not begun"   // the start ended before its run began
+	CancelCompleted   CancelStatus = "completed"   // the run completed before it saw the request
+	CancelFailed      CancelStatus = "failed"      // the run failed before it saw the request
+	CancelInterrupted CancelStatus = "interrupted" // the run's process died
 )
 
-// Cancelled is what came of a request, and to which run.
+// Cancelled is the result of a request, and the run that it was for.
 type Cancelled struct {
 	Status CancelStatus
-	RunID  string // "" where the run had no id yet, or there is none
-	By     string // the user that cancelled it: an earlier request, or a signal (""), may have come first
+	RunID  string // "" if the run had no id yet, or there is no run
+	By     string // the user that cancelled it; an earlier request or a signal ("") may have come first
 	Reason string
-	Closed bool // the run was interrupted, and is closed
-	// Withdrawn is the number of queued jobs of dead runs that were withdrawn, as no worker had begun them.
+	Closed bool // the run was interrupted, and this call closed it
+	// Withdrawn is the number of withdrawn jobs of dead runs: queued jobs that no worker had begun.
 	Withdrawn int
 }
 
-// UnresponsiveError says that a run was asked to stop and has not.
+// UnresponsiveError says that a run was asked to stop and has not stopped.
 type UnresponsiveError struct {
 	Busy  *BusyError
 	After time.Duration
@@ -204,9 +206,9 @@ func (e *UnresponsiveError) Error() string {
 	return fmt.Sprintf("%v, and has not stopped within %v; the request stands: the run ends as soon as its process hears of it", e.Busy, e.After)
 }
 
-// Cancel asks the run of a workspace to stop, and waits for its end. An idle workspace is a result, not an error; a workspace
-// that is held for another operation is a BusyError. Of several requests the first one counts. A request stays on record if
-// ctx or the timeout ends the wait. Queued jobs of dead runs that no worker has begun are withdrawn.
+// Cancel asks the run of a workspace to stop, and waits for its end. An idle workspace is a result, not an error; a
+// workspace held for another operation is a BusyError. Of several requests the first one counts. A request stays
+// recorded if ctx or the timeout ends the wait. Queued jobs of dead runs that no worker has begun are withdrawn.
 func (w *Runner) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cancelled, error) {
 	if _, err := w.states.State(ctx, ws); err != nil {
 		return nil, err
@@ -244,11 +246,11 @@ func (w *Runner) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cance
 	return c.outcome(ctx)
 }
 
-// errBegun says that a workspace that was idle is held now.
+// errBegun says that an idle workspace has become held.
 var errBegun = errors.New("the workspace is held now")
 
-// withdrawIdle withdraws the queued jobs of an idle workspace: jobs that were listed before it was found idle are a dead run's.
-// It fails with errBegun if the workspace is held by then.
+// withdrawIdle withdraws the queued jobs of an idle workspace. Jobs that were listed before the workspace was found
+// idle belong to dead runs. It fails with errBegun if the workspace has become held.
 func (w *Runner) withdrawIdle(ctx context.Context, ws string) (int, error) {
 	return w.states.withdrawLeft(ctx, ws, "", func(ctx context.Context) error {
 		_, held, err := w.states.Locks.Holder(ctx, lockName(ws))
@@ -259,7 +261,7 @@ func (w *Runner) withdrawIdle(ctx context.Context, ws string) (int, error) {
 	})
 }
 
-// holder returns what the holder of the workspace's lock says of itself, nil if there is none.
+// holder returns the lock state of the workspace's holder; nil if the workspace is free.
 func (w *Runner) holder(ctx context.Context, ws string) (*record.LockState, error) {
 	var last []byte
 	for range 50 {
@@ -267,8 +269,8 @@ func (w *Runner) holder(ctx context.Context, ws string) (*record.LockState, erro
 		if err != nil || !held {
 			return nil, err
 		}
-		// A new holder may not have written its text yet, and that of a dead one may be there instead: a text counts if
-		// it is read twice.
+		// A new holder may not have written its text yet, so the text may be a dead holder's. It counts if two reads
+		// agree.
 		if len(text) > 0 && string(text) == string(last) {
 			state, err := record.DecodeLockState(text)
 			if err != nil {
@@ -289,13 +291,13 @@ type canceller struct {
 	w      *Runner
 	ws     string
 	o      *CancelOptions
-	holder *record.LockState // of the hold that is meant
+	holder *record.LockState // of the hold to cancel
 	asked  *record.Cancellation
-	run    string    // "" where it is not known
-	until  time.Time // when the hold was over, at the latest
+	run    string    // "" if it is not known
+	until  time.Time // an upper bound of when the hold ended
 }
 
-// request puts the request on record, unless the run has been asked already.
+// request records the request, unless the run already has one.
 func (c *canceller) request(ctx context.Context) error {
 	for {
 		rec, err := c.w.states.Records.Get(ctx, cancelKey(c.ws))
@@ -321,7 +323,7 @@ func (c *canceller) request(ctx context.Context) error {
 	}
 }
 
-// learn finds out which run the holder makes, as soon as it is on record.
+// learn finds the run that the holder performs, as soon as it is recorded.
 func (c *canceller) learn(ctx context.Context) error {
 	if c.run != "" {
 		return nil
@@ -339,11 +341,11 @@ func (c *canceller) learn(ctx context.Context) error {
 	return nil
 }
 
-// wait returns when the hold that is meant is over.
+// wait returns when the hold to cancel has ended.
 func (c *canceller) wait(ctx context.Context) error {
 	began, told := time.Now(), c.o.OnWait == nil
-	// A dead holder counts as one until its death is known: with leases this takes one lease at most, and the run is then found
-	// interrupted. A process that takes over from it ends the wait as well.
+	// A dead holder counts as alive until its death is known. With leases that takes at most one lease, and the run is
+	// then found interrupted. A process that takes over from it ends the wait as well.
 	first, most := refstore.Pace(c.w.states.Locks)
 	for nap := max(first, 2*time.Millisecond); ; nap = min(2*nap, max(most, 100*time.Millisecond)) {
 		text, heard, held, err := refstore.HeldBy(ctx, c.w.states.Locks, lockName(c.ws))
@@ -354,7 +356,7 @@ func (c *canceller) wait(ctx context.Context) error {
 			c.until = c.w.states.Now()
 			return nil
 		}
-		now, err := record.DecodeLockState(text) // while it is being let go it says nothing
+		now, err := record.DecodeLockState(text) // during its release the lock has no text
 		if err == nil && (now.Holder != c.holder.Holder || now.AcquiredAt.UnixMilli() != c.holder.AcquiredAt.UnixMilli()) {
 			c.until = now.AcquiredAt
 			return nil
@@ -378,11 +380,11 @@ func (c *canceller) wait(ctx context.Context) error {
 	}
 }
 
-// outcome says how the run that was asked has ended, and removes the request if the run has not.
+// outcome says how the cancelled run ended. It removes the request if the run has not.
 func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 	if rec, err := c.w.states.Records.Get(ctx, cancelKey(c.ws)); err == nil {
 		if left, bad := record.DecodeCancellation(rec.Value); bad == nil && meansHold(left, c.holder) {
-			_ = c.w.withdraw(ctx, rec) // the next run does it otherwise
+			_ = c.w.withdraw(ctx, rec) // if it stays, the next run removes it
 		}
 	}
 	if err := c.find(ctx); err != nil {
@@ -418,8 +420,8 @@ func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 	return res, nil
 }
 
-// closeInterrupted closes the run, whose process is gone, as the next start would. It returns false if another process has taken
-// the workspace: that process closes the run.
+// closeInterrupted closes the run of a dead process, as the next start would. It returns false if another process has
+// taken the workspace and so closes the run.
 func (c *canceller) closeInterrupted(ctx context.Context) (closed bool, err error) {
 	ctx, lock, err := c.w.states.lockExisting(ctx, c.ws, record.Dataflow)
 	var busy *BusyError
@@ -437,7 +439,7 @@ func (c *canceller) closeInterrupted(ctx context.Context) (closed bool, err erro
 	return err == nil, lock.explain(ctx, err)
 }
 
-// find looks for the run of a hold that is over among the logs: it is the first that began in it.
+// find looks in the logs for the run of a hold that has ended: the first run that began in the hold.
 func (c *canceller) find(ctx context.Context) error {
 	if c.run != "" {
 		return nil
@@ -454,14 +456,14 @@ func (c *canceller) find(ctx context.Context) error {
 	return nil
 }
 
-// idPrefix is what the ids that are made in the millisecond of t begin with.
+// idPrefix is the common prefix of the ids that are made in the millisecond of t.
 func idPrefix(t time.Time) string {
 	ms := uint64(max(t.UnixMilli(), 0)) & (1<<48 - 1)
 	return fmt.Sprintf("%08x-%04x", ms>>16, ms&0xffff)
 }
 
-// RemoveForce is Remove for a workspace that may be being run: the run is cancelled and its end is waited for, and so is one that
-// begins meanwhile. Of a workspace that is held for something else nothing is removed, as with Remove.
+// RemoveForce is Remove, but cancels a run of the workspace first and waits for its end; likewise for a run that begins
+// meanwhile. As with Remove, a workspace that is held for another operation is not removed.
 func (w *Runner) RemoveForce(ctx context.Context, name string, o CancelOptions) error {
 	o.NoWait = false
 	for {

@@ -21,13 +21,13 @@ import (
 	"e3/workspace"
 )
 
-// slow is a task that takes a minute, and one that reads what it makes.
+// slow is a task that takes a minute, and a task that reads its output.
 var slow = saga{tasks: []sagaTask{
 	{name: "t0", calls: []sagaCall{{takes: time.Minute}, {takes: time.Minute}, {takes: time.Minute}}},
 	{name: "t1", reads: []string{"t0"}},
 }}
 
-// A started is a start of a workspace that goes on beside the test.
+// A started is a start of a workspace that runs beside the test.
 type started struct {
 	a    *actor
 	done chan struct{}
@@ -51,7 +51,7 @@ func (st *stage) begin(name string, change func(*actor, *workspace.StartOptions)
 	return s
 }
 
-// state waits for the end of a run and returns its state, "" with the error of a start that had no run.
+// state waits for the end of a run and returns its state, or the error of a start without a run.
 func (s *started) state() string {
 	<-s.done
 	if s.res == nil {
@@ -73,7 +73,7 @@ func (st *stage) cancel(name string, change func(*workspace.CancelOptions)) *wor
 	return c
 }
 
-// log returns the types of the events of a workspace's runs, and holds them to the diagram.
+// log returns the events of a workspace's runs, and checks them against the diagram.
 func (st *stage) log(name string) (list []events.Event) {
 	st.t.Helper()
 	for key, err := range st.records.ListStreams(st.t.Context(), refstore.Query{Partition: "EVENTS/" + name}) {
@@ -112,7 +112,7 @@ func (st *stage) noRequest(name string) {
 	}
 }
 
-// onStage runs a test with a clock of its own.
+// onStage runs a test in a synctest bubble.
 func onStage(t *testing.T, s saga, test func(t *testing.T, st *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, newStage(t, &s, false)) })
@@ -130,10 +130,10 @@ func TestCancelRun(t *testing.T) {
 			t.Errorf("it took %v from the request to the end", run.took-10*time.Second)
 		}
 		if want := (workspace.Cancelled{Status: workspace.CancelDone, RunID: run.res.Run.RunID, By: "ann@there", Reason: "wrong input"}); *c != want {
-			t.Errorf("who asked was told %+v, want %+v", *c, want)
+			t.Errorf("the cancellation reports %+v, want %+v", *c, want)
 		}
 		if by := run.res.Cancelled; by == nil || by.Error() != "cancelled by ann@there: wrong input" {
-			t.Errorf("the run was told %v", by)
+			t.Errorf("the run knows of %v", by)
 		}
 		log := st.log("w0")
 		if got, want := types(log), "run.started, created, marked_ready t0, started t0, failed t0, skipped t1, run.cancelled"; got != want {
@@ -149,7 +149,7 @@ func TestCancelRun(t *testing.T) {
 	})
 }
 
-// The first of two requests counts as the one that cancelled; both learn of it.
+// The first of two requests counts as the one that cancelled; both callers learn of it.
 func TestCancelTwice(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		run := st.begin("w0", nil)
@@ -168,13 +168,13 @@ func TestCancelTwice(t *testing.T) {
 		}
 		if first, second := *told[0], *told[1]; first.Status != workspace.CancelDone || first.By != "user0" ||
 			second != first && second.Status != workspace.CancelIdle {
-			t.Errorf("they were told %+v and %+v", first, second)
+			t.Errorf("they report %+v and %+v", first, second)
 		}
 		st.noRequest("w0")
 	})
 }
 
-// What there is to cancel decides: nothing, a run, or something else that must not be disturbed.
+// The result depends on the workspace's holder: none, a run, or an operation that must not be disturbed.
 func TestCancelWhat(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		if c := st.cancel("w0", nil); c.Status != workspace.CancelIdle {
@@ -205,7 +205,7 @@ func TestCancelWhat(t *testing.T) {
 	})
 }
 
-// lock holds a workspace as a process that does not react.
+// lock holds a workspace as an unresponsive process.
 func (st *stage) lock(name string, op record.Operation) (unlock func()) {
 	st.t.Helper()
 	state := record.LockState{Operation: op, Holder: ".process (pid=4711)", AcquiredAt: time.Now()}
@@ -216,7 +216,7 @@ func (st *stage) lock(name string, op record.Operation) (unlock func()) {
 	return func() { l.Unlock() }
 }
 
-// A holder that does not react is named after a while; the request stays, for this holder only.
+// An unresponsive holder is named after a while. The request stays, but only for this holder.
 func TestCancelUnresponsive(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		unlock := st.lock("w0", record.Dataflow)
@@ -244,7 +244,7 @@ func TestCancelUnresponsive(t *testing.T) {
 	})
 }
 
-// A request that means another hold of the lock, or another run, or that cannot be read, is removed and stops no run.
+// A request for another hold of the lock or another run, or an unreadable one, is removed and stops no run.
 func TestCancelStale(t *testing.T) {
 	for name, value := range map[string][]byte{
 		"another process": (&record.Cancellation{Holder: ".process (pid=4711)", Since: time.Now(), By: "ann"}).Encode(),
@@ -272,13 +272,13 @@ func TestCancelStale(t *testing.T) {
 	}
 }
 
-// The moments at which a run may be called off.
+// The times at which a run may be cancelled.
 func TestCancelMoments(t *testing.T) {
 	flaky := saga{tasks: []sagaTask{
 		{name: "t0", retries: 2, backoff: 100, calls: []sagaCall{{fails: true}, {fails: true}}}, {name: "t1", reads: []string{"t0"}},
 	}}
-	// once calls off the run when a record of a partition is written for the first time when it is due, while whoever
-	// writes waits.
+	// once cancels the run at the first write of a record of the partition for which due is true. The writer waits
+	// meanwhile.
 	once := func(st *stage, a *actor, partition string, due func() bool) {
 		var first sync.Once
 		a.puts = func(key refstore.Key) {
@@ -294,7 +294,7 @@ func TestCancelMoments(t *testing.T) {
 		name  string
 		saga  saga
 		start func(st *stage, a *actor, o *workspace.StartOptions)
-		after time.Duration // 0: it is called off by start
+		after time.Duration // 0: start itself cancels the run
 		state string
 		want  string // events
 	}{
@@ -356,7 +356,7 @@ func TestCancelMoments(t *testing.T) {
 					t.Errorf("it is %s, %v, want %s", got, run.err, test.state)
 				}
 				if told != nil && string(told.Status) != test.state {
-					t.Errorf("who called it off was told %+v", *told)
+					t.Errorf("the cancellation reports %+v", *told)
 				}
 				if test.after > 0 && run.took > test.after+2*time.Second {
 					t.Errorf("it went on for %v", run.took-test.after)
@@ -373,7 +373,7 @@ func TestCancelMoments(t *testing.T) {
 	}
 }
 
-// stuck is an object store from which nothing can be copied out.
+// stuck is an object store whose copies out of it never finish.
 type stuck struct{ *objectstore.Dir }
 
 func (s *stuck) Materialize(ctx context.Context, _ objectstore.Hash, _ string, _ executions.FileMode) error {
@@ -381,7 +381,7 @@ func (s *stuck) Materialize(ctx context.Context, _ objectstore.Hash, _ string, _
 	return fmt.Errorf("copy: %w", ctx.Err())
 }
 
-// A run that waits for an execution of another workspace stops at once; that one goes on.
+// A run that waits for an execution of another workspace stops at once; the other run continues.
 func TestCancelWhileWaitingForAnother(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		works := st.begin("w0", nil)
@@ -401,8 +401,8 @@ func TestCancelWhileWaitingForAnother(t *testing.T) {
 	})
 }
 
-// What dead runs have queued for workers is withdrawn by the process that finds that they are dead, and asks anew once
-// it is known what there is: a run that has begun meanwhile is not dead, and is the one to be cancelled.
+// A process that finds a run dead withdraws its queued jobs. If a run has begun after the jobs were listed, it is not
+// dead: it is the one to cancel.
 func TestWithdrawn(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		var run *started
@@ -438,7 +438,7 @@ func TestWithdrawn(t *testing.T) {
 			t.Errorf("the run that has begun meanwhile is %s", got)
 		}
 
-		// A run whose process dies; the next start closes it, which executes its tasks itself.
+		// A run whose process dies. The next start closes it, and executes its tasks itself.
 		var dead *actor
 		run = st.begin("w0", func(a *actor, _ *workspace.StartOptions) { dead = a })
 		time.Sleep(time.Second)
@@ -456,7 +456,7 @@ func TestWithdrawn(t *testing.T) {
 	})
 }
 
-// A store that does not tell of changes is looked at every second.
+// A store without notices is polled every second.
 func TestCancelByPolling(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		a := st.process()
@@ -484,7 +484,7 @@ func TestCancelByPolling(t *testing.T) {
 	})
 }
 
-// A run with nothing to do looks once.
+// A run with nothing to do looks for a request once.
 func TestCancelCostsNothing(t *testing.T) {
 	onStage(t, saga{tasks: []sagaTask{{name: "t0"}}}, func(t *testing.T, st *stage) {
 		looks := func() (n int) {
@@ -505,7 +505,7 @@ func TestCancelCostsNothing(t *testing.T) {
 		}
 		looks()
 		ws := st.process().ws
-		if err := ws.Deployer.Deploy(t.Context(), "w0", st.register()); err != nil { // which no file has to be read for
+		if err := ws.Deployer.Deploy(t.Context(), "w0", st.register()); err != nil { // a registered package needs no reading of files
 			t.Fatal(err)
 		}
 		looks()
@@ -530,7 +530,7 @@ func (st *stage) register() workspace.PackageRef {
 	return ref
 }
 
-// A workspace that is being run, again and again, can be removed; what is left of it is nothing.
+// A workspace that is started again and again can be removed, and nothing is left of it.
 func TestRemoveForce(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		ctx := t.Context()
@@ -540,7 +540,7 @@ func TestRemoveForce(t *testing.T) {
 		if err := st.process().ws.Cleaner.Remove(ctx, "w0"); !errors.As(err, &busy) || busy.Operation != record.Dataflow {
 			t.Errorf("without force: %v", err)
 		}
-		// It is started again at once, a few times.
+		// Start it again at once, a few times.
 		var starter sync.WaitGroup
 		starter.Go(func() {
 			for range 3 {
@@ -561,7 +561,7 @@ func TestRemoveForce(t *testing.T) {
 		if _, err := st.process().ws.State(ctx, "w0"); !errors.Is(err, workspace.ErrNotFound) {
 			t.Errorf("the workspace: %v", err)
 		}
-		st.log("w0") // what has happened is still told
+		st.log("w0") // its events stay readable
 		for rec, err := range st.records.List(ctx, refstore.Query{Partition: "DATAFLOW/w0"}) {
 			t.Errorf("the run %s is left, %v", rec.Key.Sort, err)
 		}

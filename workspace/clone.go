@@ -17,11 +17,12 @@ import (
 	"e3/refstore"
 )
 
-// A clone is the directory that holds a package file, told apart by the directory itself and not by the path that leads to it. This
-// file alone says which clone a workspace follows, how that is written down, and which one a person stands in (doc/design.md, §11,
-// Clones).
+// A clone is the directory that holds a package file. The directory itself identifies it, not the path that leads to
+// it. Only this file decides which clone a workspace follows, how that is recorded, and in which clone the current
+// folder lies (doc/design.md, §11, Clones).
 
-// clonePath is the path of a package file by which its clone is known: without symbolic links, but for the file's own name.
+// clonePath is the path of a package file that identifies its clone: symbolic links are resolved, except for the file's
+// own name.
 func clonePath(file string) (string, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -38,7 +39,7 @@ func sameFile(a, b string) bool {
 	return a == b || filepath.Base(a) == filepath.Base(b) && sameDir(filepath.Dir(a), filepath.Dir(b))
 }
 
-// sameDir tells whether two paths lead to one directory: one may be mounted twice.
+// sameDir tells whether two paths lead to one directory, which may be mounted twice.
 func sameDir(a, b string) bool {
 	if a == b {
 		return true
@@ -48,10 +49,11 @@ func sameDir(a, b string) bool {
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// gone tells whether a clone is not on this machine any more: its package file does not exist.
+// gone tells whether a clone was removed from this machine: its package file does not exist.
 func gone(file string) bool { return absent(file) }
 
-// folderGone tells whether a clone has gone with its directory. Where only the file is missing, that is an error to be told.
+// folderGone tells whether a clone was removed together with its directory. If only the file is missing, the caller
+// reports an error.
 func folderGone(file string) bool { return absent(filepath.Dir(file)) }
 
 func absent(path string) bool {
@@ -59,8 +61,8 @@ func absent(path string) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
-// home is the folder in which the repository's folder lies: what is in it moves and is copied together with the repository. "" where
-// machines share the repository.
+// home is the folder that contains the repository's folder: everything in it moves and is copied together with the
+// repository. It is "" for a shared repository.
 func (w *links) home() string {
 	if w.Folder == "" {
 		return ""
@@ -68,8 +70,8 @@ func (w *links) home() string {
 	return filepath.Dir(w.Folder)
 }
 
-// noted is how a package file is written down: relative to the repository's home if it lies there, so that a copy of both follows the
-// copy; else by its path.
+// noted is the recorded path of a package file: relative to the repository's home if the file lies there, so that a
+// copy of both refers to the copied file; otherwise, absolute.
 func (w *links) noted(file string) string {
 	if home := w.home(); home != "" {
 		if rel, err := filepath.Rel(home, file); err == nil && filepath.IsLocal(rel) {
@@ -79,7 +81,7 @@ func (w *links) noted(file string) string {
 	return file
 }
 
-// writeLink is a link's bytes: its file as it is written down, and the home that this means.
+// writeLink encodes a link with its recorded path and the present home.
 func (w *links) writeLink(l *record.Link) []byte {
 	written := *l
 	if written.File != "" {
@@ -89,7 +91,7 @@ func (w *links) writeLink(l *record.Link) []byte {
 	return written.Encode()
 }
 
-// readLink decodes a link and finds its file.
+// readLink decodes a link and resolves its file.
 func (w *links) readLink(ws string, data []byte) (*record.Link, error) {
 	l, err := decodeLink(ws, data)
 	if err != nil || l.File == "" || w.Folder == "" && l.Home == "" {
@@ -109,14 +111,14 @@ func (w *links) readLink(ws string, data []byte) (*record.Link, error) {
 	return l, nil
 }
 
-// mountedIn tells whether this very repository, not a copy, lies in another folder too, by a mount: then clones share it, and a link
-// means the one in which it was written.
+// mountedIn tells whether this same repository, not a copy, also lies in another folder through a mount. Clones then
+// share it, and a link refers to the home in which it was written.
 func (w *links) mountedIn(home string) bool {
 	return home != w.home() && sameDir(filepath.Join(home, filepath.Base(w.Folder)), w.Folder) && !sameDir(home, w.home())
 }
 
-// convert finds the file of a link of an older e3, which holds a path. A path into the home of another repository was copied from
-// there together with the repository, if the same file is in the home of this one.
+// convert resolves the absolute path in a link of an older e3. If the path lies in the home of another repository, and
+// the same file is in this one's, the file was copied together with the repository.
 func (w *links) convert(file string) string {
 	for d := filepath.Dir(file); ; d = filepath.Dir(d) {
 		other := filepath.Join(d, filepath.Base(w.Folder))
@@ -133,21 +135,21 @@ func (w *links) convert(file string) string {
 	}
 }
 
-// fileKey is where it is noted which workspace "start -f" made for a package file.
+// fileKey is the key of the record of the workspace that "start -f" made for a package file.
 func fileKey(noted string) refstore.Key {
 	return refstore.Key{Partition: "INDEX/files", Sort: objectstore.Sum([]byte(noted)).String()}
 }
 
-// WorkspaceFor returns the workspace that "start -f" made for a package file before, "" if there is none that follows it now: a large file
-// is not read for its name every time.
+// WorkspaceFor returns the workspace that "start -f" made earlier for a package file; "" if no workspace follows the
+// file now. It saves reading a large file for its name every time.
 func (w *Deployer) WorkspaceFor(ctx context.Context, file string) (string, error) {
 	file, err := clonePath(file)
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{w.states.links.noted(file), file} { // older ones have noted the path
+	for _, name := range []string{w.states.links.noted(file), file} { // older versions recorded the path
 		rec, err := w.states.Local.Get(ctx, fileKey(name))
-		if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) || err == nil && len(rec.Value) == 0 { // empty: lost with the power
+		if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) || err == nil && len(rec.Value) == 0 { // empty: lost in a power failure
 			continue
 		}
 		if err != nil {
@@ -160,7 +162,7 @@ func (w *Deployer) WorkspaceFor(ctx context.Context, file string) (string, error
 	return "", nil
 }
 
-// Follows tells whether a workspace, which need not exist, follows a package file.
+// Follows tells whether a workspace follows a package file. The workspace need not exist.
 func (w *Deployer) Follows(ctx context.Context, ws, file string) (bool, error) {
 	linked, err := w.LinkedTo(ctx, ws)
 	if err != nil || linked == "" {
@@ -170,8 +172,8 @@ func (w *Deployer) Follows(ctx context.Context, ws, file string) (bool, error) {
 	return err == nil && sameFile(linked, file), err
 }
 
-// heldBy says what a deployment of a package file would replace: another clone, on whatever machine, or a package that was deployed
-// by its name. nil: nothing, or what follows the file already.
+// heldBy returns the deployment that deploying a package file would replace: another clone's, on any machine, or that
+// of a registered package. It is nil if there is none, or if the workspace already follows the file.
 func (w *links) heldBy(ctx context.Context, ws string, s *State, file string) (*Elsewhere, error) {
 	if !s.Deployed {
 		return nil, nil
@@ -192,13 +194,14 @@ func (w *links) heldBy(ctx context.Context, ws string, s *State, file string) (*
 	return other, err
 }
 
-// here is a clone of this machine that a state follows.
+// here describes a clone of this machine that a state follows.
 func (s *State) here(link *record.Link) *Elsewhere {
 	return &Elsewhere{File: link.File, Here: true, Gone: gone(link.File), Package: s.PackageName + "@" + s.PackageVersion, Since: s.DeployedAt}
 }
 
-// deployedElsewhere says whose the package is that a start runs without a look at any file: that of another machine's clone, of one that
-// has gone, or where a clone of this machine was followed before, any other. nil: there is nothing to tell.
+// deployedElsewhere returns the origin of a package that a start runs without reading its file, if that should be
+// reported: another machine's clone, a removed clone, or any other origin if a clone of this machine was followed
+// before.
 func (w *links) deployedElsewhere(ctx context.Context, ws string, s *State, link *record.Link) (*Elsewhere, error) {
 	if link != nil {
 		if folderGone(link.File) {
@@ -213,8 +216,8 @@ func (w *links) deployedElsewhere(ctx context.Context, ws string, s *State, link
 	return e, err
 }
 
-// takenBy is what keeps a workspace from being deployed from a file without being named: whatever another clone follows that is there,
-// and what was deployed by its name.
+// takenBy returns the deployment that reserves a workspace, unless the workspace is named explicitly: an existing other
+// clone's, or that of a registered package.
 func (w *States) takenBy(ctx context.Context, ws, file string) (*Elsewhere, error) {
 	s, err := w.State(ctx, ws)
 	if errors.Is(err, ErrNotFound) {
@@ -230,8 +233,8 @@ func (w *States) takenBy(ctx context.Context, ws, file string) (*Elsewhere, erro
 	return held, err
 }
 
-// ownName is the first of name, name-2, name-3, … that a package file may be deployed in without being named, and what has the name itself,
-// if that is another.
+// ownName returns the first of name, name-2, name-3, … that is free for a package file if no workspace was named.
+// instead is the deployment that holds name itself, if that is taken.
 func (w *States) ownName(ctx context.Context, name, file string) (own string, instead *Elsewhere, err error) {
 	for n := 1; ; n++ {
 		own := numbered(name, n)
@@ -253,19 +256,20 @@ func numbered(name string, n int) string {
 	return name[:min(len(name), notation.MaxName-len(suffix))] + suffix
 }
 
-// An UnfollowedError says that a workspace follows another clone than the one in which the person stands, so that an answer would be
-// about files that were not meant.
+// An UnfollowedError says that the current folder lies in a clone that the workspace does not follow, so that an answer
+// would be about other files than expected.
 type UnfollowedError struct {
 	Workspace string
 	Over      *Elsewhere
-	Mine      string // the package file of the clone that is not followed
+	Mine      string // the package file of the clone that the current folder lies in
 }
 
 func (e *UnfollowedError) Error() string {
 	return fmt.Sprintf("workspace %s %s, and not %s", e.Workspace, e.Over, e.Mine)
 }
 
-// Unfollowed says whether the person stands in a clone that a workspace does not follow, of the package that is deployed in it; nil if not.
+// Unfollowed says whether the current folder lies in a clone of the deployed package that the workspace does not
+// follow; nil if not.
 func (w *Deployer) Unfollowed(ctx context.Context, ws string) (*UnfollowedError, error) {
 	s, err := w.states.State(ctx, ws)
 	if err != nil || !s.Deployed {
@@ -283,19 +287,19 @@ func (w *links) unfollowed(ctx context.Context, ws string, s *State, link *recor
 		return nil, nil
 	}
 	followed := ""
-	var over *Elsewhere
+	var current *Elsewhere
 	if link != nil {
-		followed, over = link.File, s.here(link)
-	} else if over, err = w.elsewhere(ctx, ws, s); err != nil || over == nil || over.File == "" && !over.Unknown {
-		return nil, err // a package that was deployed by its name is no clone's
+		followed, current = link.File, s.here(link)
+	} else if current, err = w.elsewhere(ctx, ws, s); err != nil || current == nil || current.File == "" && !current.Unknown {
+		return nil, err // a registered package belongs to no clone
 	}
-	if mine := standsIn(w.From, followed, filepath.Base(over.File), s.PackageName); mine != "" {
-		return &UnfollowedError{Workspace: ws, Over: over, Mine: mine}, nil
+	if mine := standsIn(w.From, followed, filepath.Base(current.File), s.PackageName); mine != "" {
+		return &UnfollowedError{Workspace: ws, Over: current, Mine: mine}, nil
 	}
 	return nil, nil
 }
 
-// either is an error that is known by its type, or another.
+// either returns the typed error if there is one, else the other. A nil *UnfollowedError becomes a nil error.
 func either(other *UnfollowedError, err error) error {
 	if other != nil {
 		return other
@@ -303,8 +307,9 @@ func either(other *UnfollowedError, err error) error {
 	return err
 }
 
-// standsIn returns the package file of the clone of a package that a folder is in, "" if it is in none, or in the one that is
-// followed first. A file of another package, as of a project that lies in this one's, is passed over; one that cannot be read may be any.
+// standsIn returns the package file of the clone of a package that contains dir; "" if no clone does, or if the nearest
+// one is followed. It skips files of other packages, such as those of a nested project. An unreadable file may be of
+// any package.
 func standsIn(dir, followed, name, pkg string) string {
 	if real, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = real

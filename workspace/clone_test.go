@@ -25,7 +25,7 @@ func TestClones(t *testing.T) {
 		t.Skipf("cp is missing: install it (Debian: apt-get install coreutils): %v", err)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		base := "/dev/shm" // a disk would be waited for
+		base := "/dev/shm" // tmpfs, since a disk would be slow
 		if _, err := os.Stat(base); err != nil {
 			base = ""
 		}
@@ -84,7 +84,7 @@ func (c *clones) make(in string) {
 
 func (c *clones) some() string { return rapid.SampledFrom(c.names).Draw(c.t, "clone") }
 
-// fresh is a name that no clone has, also one that had been another's.
+// fresh returns a name that no clone has now; an earlier clone may have had it.
 func (c *clones) fresh() string {
 	for {
 		if name := fmt.Sprintf("c%d", rapid.IntRange(0, c.made+1).Draw(c.t, "name")); !slices.Contains(c.names, name) {
@@ -127,7 +127,7 @@ func (c *clones) remove() {
 	}
 }
 
-// open opens the clone's own repository or the shared one, as "." in the clone's folder means it.
+// open opens the clone's own repository or the shared one: the one that "." means in the clone's folder.
 func (c *clones) open(name, from string) *place {
 	root := c.path("shared", repo.DirName)
 	if own := c.path(name, repo.DirName); name != "" && rapid.Bool().Draw(c.t, "its own") {
@@ -140,7 +140,7 @@ func (c *clones) open(name, from string) *place {
 	return placeIn(r)
 }
 
-// content is what a fresh repository would make of a clone.
+// content is the result that a fresh repository would give for a clone.
 func (c *clones) content(dir string) string {
 	text, err := os.ReadFile(filepath.Join(dir, "a.txt"))
 	c.check(err)
@@ -167,7 +167,7 @@ func (c *clones) startFile() {
 	c.check(err)
 	named := ws != ""
 	if ws = cmp.Or(linked, ws); linked == "" {
-		held := map[string]string{} // which clones of this machine the workspaces follow
+		held := map[string]string{} // the followed clones of this machine, by workspace
 		c.check(c.eachLink(p, func(ws, file string) { held[ws] = file }))
 		var built *workspace.Built
 		ws, built, err = p.ws.Deployer.DeployNew(ctx, ws, file)
@@ -195,7 +195,7 @@ func (c *clones) startHere() {
 	}
 }
 
-// startOutside starts any workspace where no clone is.
+// startOutside starts any workspace from a folder outside of all clones.
 func (c *clones) startOutside() {
 	p := c.open("", c.dir)
 	defer p.repo.Close()
@@ -237,7 +237,7 @@ func (c *clones) answers(p *place, ws, dir string, named bool) {
 	_, err := p.ws.Runner.Start(ctx, ws, workspace.StartOptions{Concurrency: 1, Durability: workspace.None, Executor: p.executor, FileNamed: named})
 	var other *workspace.UnfollowedError
 	if errors.As(err, &other) {
-		own := p.repo.Root == filepath.Join(dir, repo.DirName) // in which no other clone has ever been started
+		own := p.repo.Root == filepath.Join(dir, repo.DirName) // no other clone has ever been started in it
 		if linked, _ := p.ws.Deployer.LinkedTo(ctx, ws); named || own || linked == filepath.Join(dir, "e3.yaml") {
 			c.t.Fatalf("in the clone that it follows: %v", err)
 		}
@@ -256,8 +256,8 @@ func (c *clones) answers(p *place, ws, dir string, named bool) {
 	}
 }
 
-// TestConvertedLinks reads links of older programs, which hold paths. They are read in the original repository, in a
-// copy of it, and in one whose links lead to a project elsewhere.
+// TestConvertedLinks reads links of older versions, which hold absolute paths: in the original repository, in a copy of
+// it, and in one whose links lead to a project elsewhere.
 func TestConvertedLinks(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "original")

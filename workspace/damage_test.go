@@ -12,7 +12,7 @@ import (
 	"e3/workspace"
 )
 
-// flip changes a byte of a file and leaves its size.
+// flip changes a byte of a file but not its size.
 func flip(t *testing.T, file string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -25,8 +25,8 @@ func flip(t *testing.T, file string) {
 	}
 }
 
-// A set and an unset name nodes that may have been stored before, and that nothing has needed since. Whichever object is damaged, what
-// could be read before can be read afterwards.
+// Set and unset name nodes that may have been stored long ago and not been read since. Whichever object is damaged:
+// everything that was readable before is readable afterwards.
 func TestSetOverDamage(t *testing.T) {
 	setUp := func() (p *place, unused []string) {
 		p = newPlace(t)
@@ -44,14 +44,14 @@ func TestSetOverDamage(t *testing.T) {
 		p, _ := setUp()
 		file := filepath.Join(p.repo.Root, "objects", name)
 		if fi, err := os.Stat(file); err != nil || fi.Size() == 0 {
-			continue // this object has a time or an id of the first repository in it
+			continue // contains a time or an id of the first repository
 		}
 		flip(t, file)
 		if err := p.ws.Datasets.Set(p.ctx, "w", "a", p.file("other")); err != nil {
-			continue // it is told
+			continue // the damage is reported
 		}
 		if _, err := p.ws.Datasets.Unset(p.ctx, "w", "a"); err != nil {
-			continue // it is told
+			continue // the damage is reported
 		}
 		for _, input := range []string{"a", "n"} {
 			if _, err := p.ws.Datasets.Dataset(p.ctx, "w", workspace.DatasetPath{Name: input}); err != nil {

@@ -20,15 +20,15 @@ import (
 // Datasets reads and sets the datasets of workspaces.
 type Datasets struct{ states *States }
 
-// A DatasetPath names a dataset of a workspace, or something in one that is a directory.
+// A DatasetPath names a dataset of a workspace, or a file or directory in one.
 type DatasetPath struct {
 	Name  string // of an input or a task
 	Entry string // path below it with slashes, "" for the dataset itself
 }
 
-// ParseDatasetPath reads <name>[.<entry>][/path]. The name of a matrix task goes on to its
-// closing bracket: labels may hold dots. In workspaces of the reference all of it is the path of a dataset, in which
-// names may be in backticks.
+// ParseDatasetPath reads <name>[.<entry>][/path]. The name of a matrix task extends to its closing bracket, since
+// labels may hold dots. In workspaces of the reference the whole text is the path of a dataset, in which names may be
+// in backticks.
 func ParseDatasetPath(s string) (DatasetPath, error) {
 	p, err := parseDatasetPath(s)
 	if err == nil && !strings.HasPrefix(s, "`") || !strings.Contains(s, "`") {
@@ -87,8 +87,8 @@ type Dataset struct {
 	Workspace string
 	Path      DatasetPath
 	Output    bool // a task makes it
-	// East says that the reference has made it: a LeafNode holds further datasets, a LeafValue is a value of any
-	// type, null where it has no hash, or whatever a task has written.
+	// East marks a dataset of the reference: a LeafNode holds further datasets; a LeafValue is a value of any type,
+	// null if it has no hash, or the output of a task.
 	East bool
 }
 
@@ -96,7 +96,7 @@ type Dataset struct {
 type UnassignedError struct {
 	Workspace, Name string
 	Output          bool
-	East            bool // in a workspace of the reference: it stays so
+	East            bool // in a workspace of the reference, which cannot be started
 }
 
 func (e *UnassignedError) Error() string {
@@ -162,7 +162,7 @@ func (t *tree) names() []string {
 	return names
 }
 
-// descend replaces the leaf of d by what its entry is.
+// descend replaces the leaf of d by that of its entry.
 func (w *Datasets) descend(ctx context.Context, d *Dataset) error {
 	p := d.Path
 	if d.Kind != record.LeafDir {
@@ -190,7 +190,7 @@ func (w *Datasets) descend(ctx context.Context, d *Dataset) error {
 	return nil
 }
 
-// noEntry names what is there, as far as the path goes.
+// noEntry reports a missing entry and lists the names at the last existing part of its path.
 func (w *Datasets) noEntry(ctx context.Context, root objectstore.Hash, p DatasetPath) error {
 	unknown := &UnknownError{What: "entry of " + p.Name, Name: p.Entry}
 	dir := ""
@@ -232,7 +232,7 @@ func (w *Datasets) deployed(ctx context.Context, ws string) (*State, error) {
 	return s, nil
 }
 
-// Input returns the declaration of an input of the deployed package that can be set; ErrVariable of a variable.
+// Input returns the declaration of a settable input of the deployed package; ErrVariable for a variable.
 func (w *Datasets) Input(ctx context.Context, ws, name string) (in *record.PackageInput, err error) {
 	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		if !s.Deployed {
@@ -262,15 +262,16 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 		unknown.Known = append(unknown.Known, pkg.Inputs[i].Name)
 	}
 	if slices.ContainsFunc(pkg.Tasks, func(t record.PackageTask) bool { return t.Name == name }) {
-		unknown.Known = nil // a guess would only mislead
+		unknown.Known = nil // no suggestion: the name is right
 		return nil, fmt.Errorf("%w: a task makes it, and only inputs can be set", unknown)
 	}
 	return nil, unknown
 }
 
-// FitValue returns a value as one of the kind that an input has: that of its default or of its present value. A mistyped number would
-// otherwise reach the tasks as a text. text is what a person wrote for it, "" if that was JSON: where a string is wanted, a number or
-// a boolean is its own text. An input whose default is null has no kind. Else the error wraps a *value.KindError.
+// FitValue converts a value to the kind of an input's default or present value. Otherwise, a mistyped number would
+// reach the tasks as text. text is the user's original spelling, "" if that was JSON: if the input is a string, a
+// number or a boolean becomes that text. An input whose default is null accepts any kind. A mismatch is a
+// *value.KindError.
 func (w *Datasets) FitValue(ctx context.Context, ws string, in *record.PackageInput, v any, text string) (any, error) {
 	def, err := w.valueOf(ctx, in.Default)
 	if err != nil || def == nil || def.IsNull() {
@@ -300,7 +301,7 @@ func (w *Datasets) FitValue(ctx context.Context, ws string, in *record.PackageIn
 	return nil, refused
 }
 
-// valueOf reads a value dataset; nil where it is none, or its object is gone.
+// valueOf reads a value dataset; nil if the leaf is no value, or its object is missing.
 func (w *Datasets) valueOf(ctx context.Context, leaf record.Leaf) (*value.Value, error) {
 	if leaf.Kind != record.LeafValue {
 		return nil, nil
@@ -347,30 +348,29 @@ func (w *Datasets) putFile(ctx context.Context, path string) (record.Leaf, error
 	return record.Leaf{Kind: record.LeafFile, Hash: stored.Hash.String(), Size: stored.Size, Executable: info.Mode()&0o111 != 0}, err
 }
 
-// PutStream stores what r yields as a file dataset.
+// PutStream stores the contents of r as a file dataset.
 func (w *Datasets) PutStream(ctx context.Context, r io.Reader) (record.Leaf, error) {
 	stored, err := w.states.Objects.Put(ctx, r)
 	return record.Leaf{Kind: record.LeafFile, Hash: stored.Hash.String(), Size: stored.Size}, err
 }
 
-// leafKinds is what a dataset must be to stand for an input.
+// leafKinds is the kind of dataset that each source of inputs needs.
 var leafKinds = map[record.InputSource]record.LeafKind{
 	record.FromFile: record.LeafFile, record.FromDir: record.LeafDir, record.FromGlob: record.LeafDir, record.FromValue: record.LeafValue,
 }
 
-// Set gives an input a value that stays until Unset, whatever happens to the file that
-// it was linked to. It takes no lock: a run that is under way keeps what it began with.
-// The value is durable when Set returns.
+// Set gives an input a value that stays until Unset, whatever happens to its linked file. It takes no lock: a run at
+// work keeps the inputs that it began with. The value is durable when Set returns.
 func (w *Datasets) Set(ctx context.Context, ws, name string, leaf record.Leaf) error {
-	// The mark comes first: a run that brings linked inputs up to date reads the marks for
-	// every attempt to write the tree, so one of the two sees the other. Where the state has the marks they go with the tree.
+	// The mark is written first: a run that updates linked inputs reads the marks on each attempt to write the tree, so
+	// one of the two writers sees the other. If the state holds the marks, they are swapped together with the tree.
 	marked, err := w.markSet(ctx, ws, name, true)
 	badLink := err
 	if err != nil && !errors.Is(err, errBadLink) {
 		return err
 	}
-	// No lock is needed: the swap of the state names the value, and a swap that succeeds has lost no other change. The session
-	// keeps the value from collection until then (checkLease, reread).
+	// No lock is needed: the swap names the value, and a successful swap overwrites no other change. Until then the
+	// session protects the value from collection (checkLease, reread).
 	_, err = w.states.edit(ctx, nil, ws, true, inputsPart, func(s *State, t *tree) error {
 		in, err := w.input(ctx, s, name)
 		if err != nil {
@@ -380,7 +380,7 @@ func (w *Datasets) Set(ctx context.Context, ws, name string, leaf record.Leaf) e
 			return fmt.Errorf("input %s of workspace %s is a %s now, not a %s", name, ws, want, leaf.Kind)
 		}
 		if badLink != nil && in.Source != record.FromValue {
-			return badLink // without a mark it would be taken for what its file has held
+			return badLink // without a mark the value would count as the file's earlier content
 		}
 		s.mark(name, true)
 		t.inputs = t.inputs.Set(name, leaf)
@@ -393,8 +393,7 @@ func (w *Datasets) Set(ctx context.Context, ws, name string, leaf record.Leaf) e
 	return err
 }
 
-// Unset gives an input back to the file that it is linked to, or to the package's default.
-// It returns false where the input was not set.
+// Unset returns an input to its linked file, or to the package's default. It returns false if the input was not set.
 func (w *Datasets) Unset(ctx context.Context, ws, name string) (bool, error) {
 	unmarked, err := w.markSet(ctx, ws, name, false)
 	if err = ignoreBadLink(err); err != nil {
@@ -418,7 +417,7 @@ func (w *Datasets) Unset(ctx context.Context, ws, name string) (bool, error) {
 	return changed, err
 }
 
-// unsetLeaf is what an input is when it is not set, refreshed unless the workspace has it.
+// unsetLeaf is the leaf of an input that is not set. Unless it equals have, it is refreshed.
 func (w *Datasets) unsetLeaf(ctx context.Context, ws string, s *State, in *record.PackageInput, have record.Leaf) (record.Leaf, error) {
 	link, err := w.states.links.link(ctx, ws, s)
 	if err = ignoreBadLink(err); err != nil {
@@ -428,20 +427,20 @@ func (w *Datasets) unsetLeaf(ctx context.Context, ws string, s *State, in *recor
 		if i := slices.IndexFunc(link.Inputs, func(l record.LinkInput) bool { return l.Name == in.Name }); i >= 0 {
 			linked := &link.Inputs[i]
 			if linked.Leaf != have {
-				// The link is not saved: the next start sees what has changed, and whether the package must be built anew.
+				// The link is not saved: the next start detects the changes, and whether the package must be rebuilt.
 				_, err = w.states.renew(ctx, link, linked)
 			}
 			return linked.Leaf, err
 		}
 	}
 	if in.Default != have {
-		_, err = w.states.refresh(ctx, in.Default) // an export may have left its content out
+		_, err = w.states.refresh(ctx, in.Default) // an export may have omitted its content
 	}
 	return in.Default, err
 }
 
-// markSet notes in the link, where there is one, whether an input is set, and tells
-// whether that is new. The link of a shared workspace keeps no marks: State.mark does it.
+// markSet records in the link, if there is one, whether an input is set, and tells whether that changed. The link of a
+// shared workspace has no marks: State.mark does it.
 func (w *Datasets) markSet(ctx context.Context, ws, name string, set bool) (bool, error) {
 	for !w.states.links.shared {
 		rec, err := w.states.Local.Get(ctx, linkKey(ws))
@@ -475,7 +474,7 @@ func (w *Datasets) markSet(ctx context.Context, ws, name string, set bool) (bool
 	return false, nil
 }
 
-// Names lists the datasets of a workspace as they are, without a look at how they stand.
+// Names lists the datasets of a workspace without computing their freshness.
 func (w *Datasets) Names(ctx context.Context, ws string) (list []DatasetRow, err error) {
 	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		if !s.Deployed {

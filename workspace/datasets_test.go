@@ -63,8 +63,7 @@ func FuzzParseDatasetPath(f *testing.F) {
 
 const twoInputs = "inputs: {a: {file: a.txt}, b: {file: b.txt}}\ntasks: {t: {in: [a, b], out: o, run: cat $a $b}}"
 
-// A value that is set while a run brings linked inputs up to date is kept, by the run and by all that
-// follow.
+// A value that is set while a run updates linked inputs is kept by that run and by all later ones.
 func TestSetDuringRuns(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a0")
@@ -94,7 +93,7 @@ func TestSetDuringRuns(t *testing.T) {
 	}
 }
 
-// Many set at the same time; no write is lost.
+// Concurrent sets lose no write.
 func TestSetConcurrently(t *testing.T) {
 	p := newPlace(t)
 	const n = 8
@@ -143,7 +142,7 @@ func TestSetRefuses(t *testing.T) {
 	if err := p.ws.Datasets.Set(p.ctx, "nope", "a", leaf); !errors.As(err, &unknown) || unknown.What != "workspace" {
 		t.Errorf("Set in an unknown workspace: %v", err)
 	}
-	// What was refused left no mark: the file is followed.
+	// A refused set leaves no mark: the file is still followed.
 	p.write("a.txt", "edited")
 	p.start()
 	if got := p.read("a"); got != "edited" {
@@ -184,7 +183,7 @@ func TestRedeployKeepsSetValues(t *testing.T) {
 	if diff := cmp.Diff([]string{"a"}, setInputs(p, "w")); diff != "" {
 		t.Errorf("set inputs differ (-want +got):\n%s", diff)
 	}
-	// b is a file again: what was set before is forgotten, the file is followed.
+	// b is a file again: its earlier set value is dropped, and the file is followed.
 	p.deploy(twoInputs)
 	p.write("b.txt", "new b")
 	p.start()
@@ -193,7 +192,7 @@ func TestRedeployKeepsSetValues(t *testing.T) {
 	}
 }
 
-// From a registered package to a file and back, set values stay.
+// Set values survive a change from a registered package to a file and back.
 func TestSetSurvivesLinking(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -221,7 +220,7 @@ func TestSetSurvivesLinking(t *testing.T) {
 	}
 }
 
-// An entry is found through directories; what is not there is named with what might be meant.
+// An entry is found through directories; the error for a missing one lists similar names.
 func TestDatasetEntry(t *testing.T) {
 	p := newPlace(t)
 	if err := p.ws.Create(p.ctx, "empty"); err != nil {
@@ -266,7 +265,7 @@ func TestDatasetEntry(t *testing.T) {
 	}
 }
 
-// An input that a directory is set for holds what lies there.
+// An input can be set to a directory.
 func TestPutPath(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")

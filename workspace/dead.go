@@ -16,7 +16,7 @@ import (
 	"e3/refstore"
 )
 
-// reaper ends executions that have died, and knows what became of others. An *executions.Curator does, and so an Executor.
+// reaper closes dead executions and reads the state of others. An *executions.Curator does, and so does an Executor.
 type reaper interface {
 	CloseIfDead(ctx context.Context, key executions.Key, id string) (bool, error)
 	Get(ctx context.Context, key executions.Key, id string) (*executions.Execution, error)
@@ -24,17 +24,17 @@ type reaper interface {
 	DropBegun(ctx context.Context, ws, run string) error
 }
 
-// closed is what closeDead finds and leaves.
+// closed is the result of closeDead.
 type closed struct {
 	current string   // the run that the state names
 	old     []oldRun // all runs on record
 	late    int      // executions that go on without their run
 }
 
-// closeDead closes runs that did not end: under the dataflow lock, a run on record as running has no process any more. Its
-// queued jobs that no worker has begun are withdrawn, its running executions become errors, its log gets the missing events, and
-// its record is made from them (doc/design.md, "Crashes"). Executions that workers go on with are noted, and told in the journal
-// once they have ended. current is the run that the state names.
+// closeDead closes runs that did not end. Since the caller holds the dataflow lock, a run recorded as running has no
+// process any more. Its queued jobs that no worker has begun are withdrawn, its running executions become errors, its
+// log gets the missing events, and its record is made from them (doc/design.md, "Crashes"). Executions that workers go
+// on with are noted; their ends are appended to the journal later. current is the run that the state names.
 func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x reaper) (closed, error) {
 	ws := lock.ws
 	c := closed{current: current}
@@ -51,7 +51,7 @@ func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x re
 			return c, err
 		}
 		if end == nil {
-			if !confirmed { // none that was listed is that of a holder who came after this one, and lives
+			if !confirmed { // so no listed run belongs to a live later holder
 				if err := w.states.confirm(ctx, ws); err != nil {
 					return c, err
 				}
@@ -73,11 +73,11 @@ func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x re
 	return c, err
 }
 
-// closeRun closes a run whose log has no end. Its process may be stopped, and not know yet that it has lost the lease: writes that
-// it had begun may arrive until the log has its end. The second writer meets a conflict; if that is this process, it reads the
-// records again.
+// closeRun closes a run whose log has no end. Its process may be suspended, unaware that it has lost the lease, so its
+// pending writes may arrive until the log has its end. The second of two writers gets a conflict; if that is this
+// process, it reads the records again.
 func (w *Runner) closeRun(ctx context.Context, lock *hold, id, current string, x reaper) (string, error) {
-	const tries = 20 // what comes late is what one process had under way
+	const tries = 20 // one process has only a few writes pending
 	for try := 1; ; try++ {
 		now, err := w.closeOnce(ctx, lock, id, current, x)
 		if !errors.Is(err, refstore.ErrConflict) || try == tries {
@@ -89,8 +89,8 @@ func (w *Runner) closeRun(ctx context.Context, lock *hold, id, current string, x
 	}
 }
 
-// closeOnce does it, or fails with ErrConflict. The end comes last: cut off before it, closing begins anew, and what was
-// emitted already is not missing any more.
+// closeOnce makes one attempt, which may fail with ErrConflict. It writes the end last: after a crash before that,
+// closing starts again, and events that were already written are not repeated.
 func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, x reaper) (string, error) {
 	ws := lock.ws
 	rec, err := w.states.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
@@ -101,14 +101,15 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		return current, err
 	}
 	if runview.Imported(rec) {
-		return current, nil // it came as it was
+		return current, nil // imported runs are not closed
 	}
 	var run *record.Run
 	if err == nil {
 		run, err = record.DecodeRun(rec.Value)
 	}
 	if err != nil {
-		// Its bytes were lost with the power, so it was never synced: it had not finished. Or they are damaged: the events tell.
+		// Lost in a power failure: the record was never synced, so the run had not finished. Or it is damaged, and the
+		// events say how it ended.
 		run = nil
 	}
 	f := runview.NewFold()
@@ -124,7 +125,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	}
 	defer log.Close()
 	defer context.AfterFunc(lock.lasting, func() { log.Stop(context.Cause(lock.lasting)) })()
-	if f.End() != nil { // what followed it was cut
+	if f.End() != nil { // the log has its end, and Resume has cut off the rest
 		return current, nil
 	}
 	if err := w.approvals.blocks.CloseOld(ctx, ws, id); err != nil {
@@ -141,12 +142,12 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if log.Empty() {
 		c.emit(events.Event{Type: events.RunStarted, Data: started(run)})
 	}
-	left, err := x.BegunFor(ctx, ws, id)
+	begun, err := x.BegunFor(ctx, ws, id)
 	if err != nil {
 		return current, err
 	}
-	for i := range left {
-		if err := c.begin(ctx, &left[i]); err != nil {
+	for i := range begun {
+		if err := c.begin(ctx, &begun[i]); err != nil {
 			return current, err
 		}
 	}
@@ -162,7 +163,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if run == nil || run.State == record.RunRunning || run.Error == runview.CrashedError {
 		c.abandon()
 		run = c.rebuilt(ws, id, run)
-		if _, err := w.states.Runs.Expand(ctx, ws, id, f); err != nil { // what has no name is not in the record
+		if _, err := w.states.Runs.Expand(ctx, ws, id, f); err != nil { // unnamed tasks are not in the record
 			return current, err
 		}
 		run.Tasks = f.Executions()
@@ -175,7 +176,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		end = runview.End(run)
 		end.Data.Reason, end.Data.Message = events.ReasonCrashed, runview.CrashedMessage
 	} else {
-		// It had finished but for its last steps: do them.
+		// The run had finished except for its last steps.
 		c.proven(run)
 		end = runview.End(run)
 	}
@@ -190,19 +191,19 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	return current, log.Close()
 }
 
-// A JobAttempt is an execution that a worker has begun for a run. Times that are not known are zero.
+// A JobAttempt is an execution that a worker has begun for a run. Unknown times are zero.
 type JobAttempt struct {
 	Task, Key string
 	Number    int64  // of the attempt in its run
 	Execution string // its id
 	Worker    string // that began it
-	Adopter   string // that has gone on with it, "" if none has
+	Adopter   string // the worker that has adopted it, "" if none has
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
 }
 
-// attempts is Stores.Attempts, in the order of tasks and attempts.
+// attempts is Stores.Attempts, ordered by task and attempt.
 func (w *States) attempts(ctx context.Context, ws, run string) ([]JobAttempt, error) {
 	if w.Attempts == nil {
 		return nil, nil
@@ -222,7 +223,7 @@ func (w *States) withdrawLeft(ctx context.Context, ws, run string, dead func(con
 	return w.Withdraw(ctx, ws, run, dead)
 }
 
-// started says of a run that had no event yet what its record, which may be nil, tells.
+// started returns the data of the first event of a run without events, from its record, which may be nil.
 func started(run *record.Run) *events.Data {
 	d := &events.Data{Reason: events.ReasonCrashed}
 	if run != nil {
@@ -231,7 +232,7 @@ func started(run *record.Run) *events.Data {
 	return d
 }
 
-// name makes the state name a run that has ended, if it is later than the one that is named.
+// name makes the state name an ended run, if that is later than the run that it names.
 func (w *Runner) name(ctx context.Context, lock *hold, id, current string) (string, error) {
 	behind, err := w.states.behindRun(ctx, lock.ws, id, current)
 	if err != nil || !behind {
@@ -247,8 +248,8 @@ func (w *Runner) name(ctx context.Context, lock *hold, id, current string) (stri
 	return id, nil
 }
 
-// behindRun tells whether a state that names the run current must name the run id instead, which has ended: it is
-// later, or the other one was imported.
+// behindRun tells whether a state that names the run current must name the ended run id instead, because id is later or
+// current was imported.
 func (w *States) behindRun(ctx context.Context, ws, id, current string) (bool, error) {
 	if id > current {
 		return true, nil
@@ -260,14 +261,14 @@ func (w *States) behindRun(ctx context.Context, ws, id, current string) (bool, e
 	return runview.Imported(rec), err
 }
 
-// closing is a dead run while it is closed.
+// closing is the closing of a dead run.
 type closing struct {
 	w       *Runner
 	x       reaper
 	ws, run string
 	log     *events.Log
 	f       *runview.Fold
-	told    map[string]bool // executions whose end was in the log
+	told    map[string]bool // executions whose end is in the log
 	late    map[string]bool // executions that go on
 	waiting int64           // tasks that wait for another attempt, or whose execution goes on
 }
@@ -277,12 +278,12 @@ func (c *closing) emit(e events.Event) {
 	c.f.Add(&e)
 }
 
-// crashed are the data of an event that the run's own process did not write.
+// crashed returns the data of an event that the run's own process did not write.
 func crashed(key string, attempt int64) *events.Data {
 	return &events.Data{Key: key, Attempt: attempt, Reason: events.ReasonCrashed}
 }
 
-// announce tells of a task that no event names.
+// announce emits the first event of a task that no event names.
 func (c *closing) announce(task string) {
 	if c.f.Unnamed() <= 0 {
 		c.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1, Reason: events.ReasonCrashed}})
@@ -290,13 +291,13 @@ func (c *closing) announce(task string) {
 	c.emit(events.Event{Type: events.TaskMarkedReady, Task: task, Data: &events.Data{Reason: events.ReasonCrashed}})
 }
 
-// begin tells of an execution that the run's process had begun, if it died before it could: events are written in batches.
+// begin reports an execution that the run's process had begun but not yet reported: events are written in batches.
 func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 	t := c.f.Find(l.Task)
 	if t == nil {
 		c.announce(l.Task)
 	} else if t.ExecutionID >= l.ExecutionID {
-		return nil // they are told
+		return nil // already reported
 	} else if t.State == runview.TaskRunning {
 		if err := c.finish(ctx, t); err != nil {
 			return err
@@ -324,8 +325,8 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 	return nil
 }
 
-// attempt tells of an execution that a worker had begun, as far as the run's process could not. Its end is told with that of the others,
-// or before the next one of its task.
+// attempt reports an execution that a worker had begun, as far as the run's process did not. Its end is reported by
+// executions, or before the next attempt of its task.
 func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	t := c.f.Find(a.Task)
 	switch {
@@ -348,7 +349,7 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 		due = max(t.Attempt, 1) + 1
 		c.emit(events.Event{Type: events.TaskRetryScheduled, Task: a.Task, Data: crashed("", due)})
 	default:
-		return nil // it was answered
+		return nil // the task already has its answer
 	}
 	if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
 		c.emit(events.Event{Type: events.TaskClaimed, Time: a.Claimed, Task: a.Task, Execution: a.Execution, Worker: a.Worker, Data: crashed(a.Key, due)})
@@ -371,7 +372,7 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	return nil
 }
 
-// executions brings the tasks to an end that were running, or waited for another attempt.
+// executions ends the tasks that were running or waited for another attempt.
 func (c *closing) executions(ctx context.Context) error {
 	for t := range c.f.All() {
 		switch t.State {
@@ -381,14 +382,14 @@ func (c *closing) executions(ctx context.Context) error {
 			}
 		}
 		switch t.State {
-		case runview.TaskRunning, runview.TaskClaimed, runview.TaskRetrying: // it goes on, or its failure is told
+		case runview.TaskRunning, runview.TaskClaimed, runview.TaskRetrying: // it goes on, or its failure is already reported
 			c.waiting++
 		}
 	}
 	return nil
 }
 
-// finish tells how a task's execution has ended or, where it goes on, notes that its end is to be told later.
+// finish reports how a task's execution has ended. If it goes on, finish notes that its end is to be reported later.
 func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 	e, err := c.execution(ctx, &t.TaskReport)
 	if err != nil {
@@ -405,7 +406,7 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 		if err != nil {
 			return err
 		}
-		if e.Type == events.TaskCompleted || !at.IsZero() { // its beginning was not told either
+		if e.Type == events.TaskCompleted || !at.IsZero() { // its start was not reported either
 			c.emit(events.Event{Type: events.TaskStarted, Time: at, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: crashed(t.Key, t.Attempt)})
 		}
 	}
@@ -413,7 +414,7 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 	return nil
 }
 
-// began is when the command of an execution began, by its record; zero if that does not say that it did.
+// began returns when the command of an execution began; zero if its record does not say so.
 func (c *closing) began(ctx context.Context, key, id string) (time.Time, error) {
 	k, ok := executions.ParseKey(key)
 	if !ok {
@@ -429,7 +430,8 @@ func (c *closing) began(ctx context.Context, key, id string) (time.Time, error) 
 	return e.Began(), nil
 }
 
-// execution finds out what became of an execution whose end is not in the log. The event has no type if it goes on.
+// execution returns the end event of an execution whose end is not in the log. The event has no type if the execution
+// goes on.
 func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.Event, error) {
 	end := events.Event{Type: events.TaskFailed, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: crashed(t.Key, t.Attempt)}
 	key, ok := executions.ParseKey(t.Key)
@@ -449,7 +451,7 @@ func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.
 		end.Data.NoRecord, end.Data.Message = true, "the record of the execution was lost with the power"
 	case err != nil:
 		return end, err
-	case e.State == record.Running: // another process makes it, and is alive
+	case e.State == record.Running: // another live process runs it
 		end.Type = ""
 	default:
 		outcome(&end, e)
@@ -457,7 +459,7 @@ func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.
 	return end, nil
 }
 
-// outcome makes an event tell how an execution has ended.
+// outcome sets the result of an execution in its end event.
 func outcome(end *events.Event, e *executions.Execution) {
 	end.Type, end.Time = events.TaskFailed, e.CompletedAt
 	end.Data.Duration = e.CompletedAt.Sub(e.StartedAt).Milliseconds()
@@ -468,7 +470,7 @@ func outcome(end *events.Event, e *executions.Execution) {
 	end.Data.Message, end.Data.ExitCode = e.Message, e.ExitCode
 }
 
-// abandon tells of the tasks that had no turn, or no other, unless the log says that already.
+// abandon reports the tasks that never started, or still had an attempt due, unless the log already does.
 func (c *closing) abandon() {
 	if c.f.Abandons() {
 		return
@@ -478,8 +480,8 @@ func (c *closing) abandon() {
 	}
 }
 
-// proven tells of the tasks of a finished run that have no event yet: it had found all of them proven, and was recorded before
-// its events. Those of any other run are written before its last record.
+// proven reports the tasks of a run that found all of them proven: such a run is recorded before its events. The events
+// of any other run are written before its last record.
 func (c *closing) proven(run *record.Run) {
 	if c.f.Counted() || run.Summary.Cached != int64(run.Tasks.Len()) {
 		return
@@ -491,9 +493,9 @@ func (c *closing) proven(run *record.Run) {
 	}
 }
 
-// rebuilt is the record of a run whose process died, without its tasks. old is the one that it had, nil if that cannot be
-// read. The run has lasted until the last sign of life of its process, or the end of an execution of it that is on record; when its end was
-// noticed, its last event tells.
+// rebuilt makes the record of a run whose process died, without its tasks. old is its previous record, nil if that is
+// unreadable. The run ended at its process's last sign of life, or at the recorded end of one of its executions. The
+// time of the last event says when its death was noticed.
 func (c *closing) rebuilt(ws, id string, old *record.Run) *record.Run {
 	run := &record.Run{RunID: id, WorkspaceName: ws}
 	switch s := c.f.Started(); {

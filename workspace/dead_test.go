@@ -19,11 +19,11 @@ import (
 	"e3/workspace"
 )
 
-// dead is a run whose process died, as it is found.
+// dead is a run whose process died.
 type dead struct {
 	p   *place
 	id  string
-	key executions.Key // of an execution in it
+	key executions.Key // of an execution in the run
 
 	attempts []workspace.JobAttempt
 }
@@ -116,7 +116,7 @@ func (d *dead) bytes() []byte {
 	return data
 }
 
-// events returns the run's log in short, after checking that it is whole.
+// events returns a short form of the run's log, after checking that it is complete.
 func (d *dead) events() string {
 	d.p.t.Helper()
 	var list []string
@@ -139,7 +139,7 @@ func (d *dead) events() string {
 	return strings.Join(list, ", ")
 }
 
-// What a dead run left is closed by the next start: its log ends, its executions too.
+// The next start closes a dead run: its log ends, and so do its executions.
 func TestCloseDead(t *testing.T) {
 	started := events.Event{Type: events.RunStarted}
 	for _, test := range []struct {
@@ -228,7 +228,7 @@ func TestCloseDead(t *testing.T) {
 	}
 }
 
-// The events that close an execution say what its record says.
+// The events that close an execution agree with its record.
 func TestCloseDeadSaysWhatIsKnown(t *testing.T) {
 	d := newDead(t)
 	d.run(record.RunRunning)
@@ -242,30 +242,30 @@ func TestCloseDeadSaysWhatIsKnown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got[e.Task] = &e.Event // the last of each
+		got[e.Task] = &e.Event // the last event of each task
 	}
 	if e := got["good"]; e.Type != events.TaskCompleted || e.Data.Output != d.key.Task.String() || e.Data.Duration != 400 || e.Data.Attempt != 2 {
-		t.Errorf("the success is told as %+v, %+v", e, e.Data)
+		t.Errorf("the event of the success is %+v, %+v", e, e.Data)
 	}
 	if e := got["bad"]; e.Type != events.TaskFailed || e.Data.ExitCode != 5 || e.Data.Duration != 400 {
-		t.Errorf("the failure is told as %+v, %+v", e, e.Data)
+		t.Errorf("the event of the failure is %+v, %+v", e, e.Data)
 	}
 	if e := got["stale"]; e.Type != events.TaskFailed || e.Data.Message != "Process 12345 no longer running (stale execution)" {
-		t.Errorf("the stale one is told as %+v, %+v", e, e.Data)
+		t.Errorf("the event of the stale execution is %+v, %+v", e, e.Data)
 	}
 	if e := got[""]; e.Type != events.RunFailed || e.Data.Reason != "crashed" || e.Data.Message == "" {
-		t.Errorf("the end is told as %+v, %+v", e, e.Data)
+		t.Errorf("the last event is %+v, %+v", e, e.Data)
 	}
 }
 
-// A finished run that the state does not name yet is named before its log ends; an older one is not.
+// The state is changed to name a finished run before that run's log ends; it never changes to an older run.
 func TestCloseDeadMovesTheReference(t *testing.T) {
 	d := newDead(t)
 	d.run(record.RunFailed)
 	d.log(events.Event{Type: events.RunStarted})
 	var current string
-	d.p.run = nil // nothing may run here
-	// The filter names no task, so that the start ends after the close-out.
+	d.p.run = nil // no command may run
+	// The filter matches no task, so the start ends after it has closed the run.
 	if err := d.startNothing(); err == nil {
 		t.Fatal("a filter that names no task is run")
 	}
@@ -295,7 +295,7 @@ func (d *dead) startNothing() error {
 	return err
 }
 
-// What had ended is not touched.
+// A run that has ended is not changed.
 func TestCloseDeadLeavesTheEnded(t *testing.T) {
 	d := newDead(t)
 	d.run(record.RunFailed)
@@ -307,7 +307,7 @@ func TestCloseDeadLeavesTheEnded(t *testing.T) {
 	}
 }
 
-// An execution of the dead run on which another process is working is left to it.
+// An execution of the dead run that another process performs continues.
 func TestCloseDeadLeavesTheLiving(t *testing.T) {
 	d := newDead(t)
 	d.run(record.RunRunning)
@@ -329,7 +329,7 @@ func TestCloseDeadLeavesTheLiving(t *testing.T) {
 	}
 }
 
-// An execution that goes on without its run is told in the journal once it has ended, once, with the time at which it did.
+// The end of an execution that goes on without its run is appended to the journal once, with its true time.
 func TestLate(t *testing.T) {
 	d := newDead(t)
 	d.run(record.RunRunning)
@@ -360,7 +360,7 @@ func TestLate(t *testing.T) {
 		}
 		return list
 	}
-	d.p.start() // another run, after which it still goes on
+	d.p.start() // another run, after which the execution still goes on
 	if list := journal(); list != nil {
 		t.Fatalf("told before its end: %+v", list)
 	}
@@ -385,11 +385,11 @@ func TestLate(t *testing.T) {
 	e := list[0]
 	if e.Type != events.TaskFailed || e.Execution != id || e.Worker != "ann@lab" || !e.Time.Equal(ended.CompletedAt) || e.Data.Run != d.id ||
 		e.Data.Duration != 3500 || e.Data.ExitCode != 3 {
-		t.Errorf("its end is told as %+v %+v", e, e.Data)
+		t.Errorf("its last event is %+v %+v", e, e.Data)
 	}
 }
 
-// What workers did for a run whose process was killed is told from its jobs and the records of executions.
+// The events of workers' executions for a killed run are recovered from its jobs and the records of executions.
 func TestCloseDeadWithWorkers(t *testing.T) {
 	d := newDead(t)
 	d.run(record.RunRunning)

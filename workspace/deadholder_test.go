@@ -17,12 +17,12 @@ import (
 
 const leaseTTL = 15 * time.Second
 
-// distant is a process on the stage that holds by leases, as on a machine of its own.
+// distant is a process on the stage that holds leases, as on a machine of its own.
 type distant struct {
 	*actor
 	leases   *lease.Leases
 	executor *executions.Executor
-	waiting  []string // what Waiting was told
+	waiting  []string // calls of Waiting
 }
 
 func (st *stage) distant() *distant {
@@ -51,7 +51,7 @@ func (st *stage) distant() *distant {
 	return d
 }
 
-// run starts w0 and tells its end.
+// run starts w0 and returns a function that kills its process.
 func (d *distant) run(ctx context.Context) (*started, func()) {
 	s := &started{a: d.actor, done: make(chan struct{})}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -61,17 +61,17 @@ func (d *distant) run(ctx context.Context) (*started, func()) {
 		s.res, s.err = d.ws.Runner.Start(ctx, "w0", workspace.StartOptions{Executor: d.executor, Concurrency: 2})
 		s.took = time.Since(began)
 	}()
-	return s, func() { // it dies
+	return s, func() { // the process dies
 		d.dead.Store(true)
 		cancel(errDead)
 	}
 }
 
-// close ends what the leases of a process have going on.
-func (d *distant) close() { _ = d.leases.Close() } // a dead one cannot say goodbye
+// close stops the leases' goroutines.
+func (d *distant) close() { _ = d.leases.Close() } // a dead process cannot end its session
 
-// A holder that lives is named at once, or as soon as that is known; one that has died is waited for once, by the
-// command that wants to start, and the wait is reported.
+// A live holder is named as soon as it is known to be alive. A command that wants to start waits once for a dead one,
+// and reports that.
 func TestHolderOfALease(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		first, second, third := st.distant(), st.distant(), st.distant()
@@ -85,7 +85,7 @@ func TestHolderOfALease(t *testing.T) {
 			t.Errorf("a holder that lives: %v after %v", err, took)
 		}
 		if len(second.waiting) > 1 {
-			t.Errorf("who waits was told %q", second.waiting)
+			t.Errorf("the waiter reported %q", second.waiting)
 		}
 		kill()
 		<-run.done
@@ -101,14 +101,14 @@ func TestHolderOfALease(t *testing.T) {
 			t.Errorf("the next run had to wait for %v", took)
 		}
 		if len(third.waiting) != 1 {
-			t.Errorf("who waits was told %q, want one line", third.waiting)
+			t.Errorf("the waiter reported %q, want one line", third.waiting)
 		}
 		st.log("w0")
 	})
 }
 
-// Cancelling a run whose process has died finds out within a lease that it was interrupted, and closes it. Until then a
-// look says when it was heard of last.
+// Cancelling the run of a dead process finds within one lease that it was interrupted, and closes it. Until then,
+// status shows when the process last renewed its lease.
 func TestCancelDeadHolder(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		first, second := st.distant(), st.distant()
@@ -151,14 +151,14 @@ func TestCancelDeadHolder(t *testing.T) {
 	})
 }
 
-// A process that cannot renew its lease stops its run by itself, says so, and writes nothing more.
+// A process that cannot renew its lease stops its own run, reports it, and writes nothing more.
 func TestLeaseIsLost(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		first := st.distant()
 		defer first.close()
 		run, _ := first.run(t.Context())
 		time.Sleep(10 * time.Second)
-		first.dead.Store(true) // cut off
+		first.dead.Store(true) // disconnected
 		began := time.Now()
 		<-run.done
 		var lost *workspace.LostError
@@ -168,7 +168,7 @@ func TestLeaseIsLost(t *testing.T) {
 		if took := time.Since(began); took > leaseTTL {
 			t.Errorf("it went on for %v", took)
 		}
-		first.dead.Store(false) // the network is there again
+		first.dead.Store(false) // connected again
 		second := st.distant()
 		defer second.close()
 		next, _ := second.run(t.Context())
@@ -179,7 +179,7 @@ func TestLeaseIsLost(t *testing.T) {
 	})
 }
 
-// A run whose process was taken for dead, and does not know it, leaves the requests alone that are meant for its successor.
+// A run whose process was presumed dead, without knowing it, does not remove requests that are for its successor.
 func TestLostRunLeavesRequests(t *testing.T) {
 	onStage(t, slow, func(t *testing.T, st *stage) {
 		lost := st.machine(newLeaseTable(), 0)

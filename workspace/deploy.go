@@ -20,8 +20,8 @@ type Deployer struct {
 	datasets *Datasets
 }
 
-// Deploy puts a registered package into a workspace and unlinks it from any file. One that was made by the reference
-// brings its tree, which can be read.
+// Deploy puts a registered package into a workspace and unlinks it from any file. A package of the reference brings its
+// own tree, which can be read.
 func (w *Deployer) Deploy(ctx context.Context, ws string, ref PackageRef) error {
 	release, registered, err := w.states.holdPackage(ctx, ref)
 	if err != nil {
@@ -58,16 +58,15 @@ func (w *Deployer) Deploy(ctx context.Context, ws string, ref PackageRef) error 
 	return lock.explain(ctx, w.deploy(ctx, lock, ref, pkg, east))
 }
 
-// deploy does it under the lock.
+// deploy is Deploy under the lock.
 func (w *Deployer) deploy(ctx context.Context, lock *hold, ref PackageRef, pkg *record.Package, east *eastref.Package) error {
 	ws := lock.ws
 	from, err := w.states.links.origin(ctx, ws, nil, "", true)
 	if err != nil {
 		return err
 	}
-	// The link ends first: a crash may leave a workspace that follows nothing, but never one
-	// that turns back to a file. Which inputs are set is read from it once more. Where the state says what it follows, that
-	// ends with the state.
+	// The link is removed first: after a crash the workspace may follow nothing, but never returns to a file. Its list
+	// of set inputs is still needed once. If the state records the followed file, both change together.
 	if !w.states.links.shared {
 		s, err := w.states.State(ctx, ws)
 		if err != nil {
@@ -96,7 +95,8 @@ func (w *Deployer) deploy(ctx context.Context, lock *hold, ref PackageRef, pkg *
 	return w.endLink(ctx, ws, pkg, set)
 }
 
-// endLink notes that a workspace follows no file, and which of its inputs are set. Where its state says that, nothing is remembered.
+// endLink records that a workspace follows no file, and which of its inputs are set. If the state records this, nothing
+// needs to be remembered.
 func (w *Deployer) endLink(ctx context.Context, ws string, pkg *record.Package, set map[string]bool) error {
 	if w.states.links.shared || pkg == nil {
 		return w.states.links.forgetLink(ctx, ws)
@@ -104,15 +104,14 @@ func (w *Deployer) endLink(ctx context.Context, ws string, pkg *record.Package, 
 	return w.states.links.saveLink(ctx, ws, &record.Link{}, true, func(marked []string) []string { return keptMarks(pkg, marked, set) })
 }
 
-// DeployFile deploys a package file: the workspace follows the file and its inputs from
-// then on.
+// DeployFile deploys a package file: from then on the workspace follows the file and its inputs.
 func (w *Deployer) DeployFile(ctx context.Context, ws, file string) (*Built, error) {
 	ctx, lock, err := w.states.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
 		return nil, err
 	}
 	defer lock.Unlock()
-	// Nothing is taken for known by its times: a stored input may be damaged, and this command is how it is taken in again.
+	// No input is skipped because of its file times: a stored input may be damaged, and this command stores it again.
 	built, err := w.Build(ctx, file, nil)
 	if err == nil {
 		err = w.deployBuilt(ctx, lock, built, true)
@@ -120,9 +119,9 @@ func (w *Deployer) DeployFile(ctx context.Context, ws, file string) (*Built, err
 	return built, lock.explain(ctx, err)
 }
 
-// deployFile does it under the lock. What held names, unless it is nil, is protected and need not be put.
+// deployFile is DeployFile under the lock. The objects of held, unless it is nil, are protected and need not be put.
 func (w *Deployer) deployFile(ctx context.Context, lock *hold, file string, durable bool, held *State) (*Built, error) {
-	before, err := w.states.links.remembered(ctx, lock.ws) // what it says of files is true, whether they are followed or not
+	before, err := w.states.links.remembered(ctx, lock.ws) // its facts about files stay true, followed or not
 	if err != nil && !errors.Is(err, errBadLink) {
 		return nil, err
 	}
@@ -158,8 +157,8 @@ func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, du
 	if err != nil {
 		return err
 	}
-	// A new workspace gets its link first: a crash in between leaves one that is deployed by the
-	// next start, not one that follows nothing.
+	// A new workspace gets its link first: after a crash in between, the next start deploys the workspace, instead of
+	// finding one that follows nothing.
 	if !s.Deployed {
 		if err := w.states.links.saveLink(ctx, ws, built.Link, durable, oldMarks(s)); err != nil {
 			return err
@@ -170,7 +169,7 @@ func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, du
 		return err
 	}
 	var keep func([]string) []string
-	if !w.states.links.shared { // else they are in the state
+	if !w.states.links.shared { // otherwise the state holds the marks
 		keep = func(marked []string) []string { return keptMarks(built.Package, marked, set) }
 	}
 	if err := w.states.links.saveLink(ctx, ws, built.Link, durable, keep); err != nil {
@@ -179,8 +178,8 @@ func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, du
 	return w.states.links.forgetNotes(ctx, ws, from.id)
 }
 
-// oldMarks turns the marks of a link into those that are of a state: of an empty workspace there are none, whatever a
-// deployment or an adoption that failed has left.
+// oldMarks selects the marks of a link that belong to a state. An empty workspace has none, whatever a failed
+// deployment or adoption has left.
 func oldMarks(s *State) func([]string) []string {
 	if s.Deployed {
 		return nil // saveLink keeps them
@@ -188,10 +187,10 @@ func oldMarks(s *State) func([]string) []string {
 	return func([]string) []string { return nil }
 }
 
-// keptMarks are the marks that stay when a package file is deployed; set tells for each input that held a set value whether it
-// was kept.
+// keptMarks returns the marks that stay when a package file is deployed. set tells for each input with a set value
+// whether it was kept.
 func keptMarks(pkg *record.Package, marked []string, set map[string]bool) []string {
-	for name, kept := range set { // also from a package that was not linked
+	for name, kept := range set { // also for a package without a link
 		if kept && !slices.Contains(marked, name) {
 			marked = append(marked, name)
 		}
@@ -203,9 +202,8 @@ func keptMarks(pkg *record.Package, marked []string, set map[string]bool) []stri
 	})
 }
 
-// install makes the package the workspace's. Values that were set stay where the name and
-// the kind remain; set tells for each input that was set whether it was kept. Outputs
-// stay where the task does.
+// install makes the package the workspace's. Set values stay if the input's name and kind remain; set tells for each
+// whether it was kept. Outputs stay if their task does.
 func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package, hash string, from origin, durable bool) (set map[string]bool, err error) {
 	ws := lock.ws
 	_, err = w.states.update(ctx, lock, ws, durable, func(s *State) error {
@@ -225,7 +223,7 @@ func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package,
 			switch {
 			case !ok:
 			case in.Source == record.FromVariable:
-				leaf = have // until the next start takes it anew
+				leaf = have // until the next start reads it again
 			case old.set[in.Name]:
 				if set[in.Name] = have.Kind == leaf.Kind; set[in.Name] {
 					leaf = have
@@ -260,14 +258,14 @@ func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package,
 	return set, err
 }
 
-// lost tells whether an object is gone or damaged.
-func lost(err error) bool {
+// isLost tells whether an object is missing or damaged.
+func isLost(err error) bool {
 	is, _ := objectstore.IsLost(err)
 	return is
 }
 
-// setValues tells, for people, which inputs hold a value that "e3 set" gave them: those that are marked, or where no file is followed
-// those that differ from the default of the package that is deployed. What a deployment keeps, holdings says.
+// setValues tells, for display, which inputs hold a value from "e3 set": the marked ones or, if no file is followed,
+// those that differ from the deployed package's defaults. holdings decides which of them a deployment keeps.
 func (w *Deployer) setValues(ctx context.Context, ws string, s *State, pkg *record.Package) (func(string, record.Leaf) bool, error) {
 	marks, marked, err := w.states.links.marked(ctx, ws, s)
 	if err != nil {
@@ -288,9 +286,9 @@ func (w *Deployer) setValues(ctx context.Context, ws string, s *State, pkg *reco
 	}, nil
 }
 
-// follow brings a linked workspace up to date with its package file, its inputs and the environment. It is
-// called under the lock. It returns the package when it was built anew; work is told before that. taken says that the variables
-// of key_env were looked at, as they are where the tree is read anyway.
+// follow brings a linked workspace up to date with its package file, its inputs and the environment. The caller holds
+// the lock. It returns the package if that was rebuilt, and calls work before. taken says that the variables of key_env
+// were compared, which follow does when it reads the tree.
 func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *record.Link, durable bool, work func()) (built *Built, taken bool, err error) {
 	if link == nil || folderGone(link.File) {
 		return nil, false, nil
@@ -309,13 +307,13 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	if g != nil {
 		look = gathering
 	}
-	// What is gathered is refreshed without a request, and then known to be named.
+	// Gathered objects are refreshed without a request, and are then known to be named.
 	scan := &scan{states: look.states, base: filepath.Dir(link.File), verify: g != nil}
 	executable := executables(link)
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
 		return nil, false, err
 	}
-	touched := scan.touched.Load() || link.Home != w.states.links.home() // an older e3 has written it, or somewhere else
+	touched := scan.touched.Load() || link.Home != w.states.links.home() // written by an older e3, or in another home
 	if executable == executables(link) {
 		reread, err := look.catchUp(ctx, lock, s, link, scan.changed.Load(), durable, g)
 		if err != nil {
@@ -334,8 +332,8 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	return nil, true, err
 }
 
-// catchUp gives the tree what the link remembers, where that is, or may be, something else; reread is that of assignLinked. g, if it
-// is not nil, has the inputs that were gathered.
+// catchUp assigns the link's inputs to the tree, if the tree holds or may hold others. reread is that of assignLinked.
+// g, if not nil, holds the gathered inputs.
 func (w *Deployer) catchUp(ctx context.Context, lock *hold, s *State, link *record.Link, changed, durable bool, g Gathering) (reread bool, err error) {
 	if !changed {
 		if changed, err = w.behind(ctx, s, link); err != nil || !changed {
@@ -347,7 +345,7 @@ func (w *Deployer) catchUp(ctx context.Context, lock *hold, s *State, link *reco
 	}
 	err = w.send(ctx, g, link.Inputs, s)
 	again := errors.Is(err, objectstore.ErrUnsent)
-	if again { // every put is one of the store by now
+	if again { // from here on every put goes to the store
 		scan := &scan{states: w.states, base: filepath.Dir(link.File), verify: true}
 		err = scan.inputs(ctx, link.Inputs)
 	}
@@ -358,7 +356,7 @@ func (w *Deployer) catchUp(ctx context.Context, lock *hold, s *State, link *reco
 	return reread || again, err
 }
 
-// statLinked looks at the package file that a workspace follows.
+// statLinked returns the file info of the package file that a workspace follows.
 func statLinked(ws, file string) (os.FileInfo, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -367,8 +365,8 @@ func statLinked(ws, file string) (os.FileInfo, error) {
 	return info, nil
 }
 
-// behind tells whether a linked input that is not set has another dataset in the tree than
-// its link: an unset that failed half-way leaves that. It tells of variables with another value, too.
+// behind tells whether the tree and the link disagree about a linked input that is not set, as after an interrupted
+// unset. It also reports variables whose value has changed.
 func (w *Deployer) behind(ctx context.Context, s *State, link *record.Link) (bool, error) {
 	t, err := w.states.readTree(ctx, s.RootHash, inputsPart)
 	if err != nil {
@@ -383,7 +381,7 @@ func (w *Deployer) behind(ctx context.Context, s *State, link *record.Link) (boo
 	return w.outdated(t)
 }
 
-// restore takes linked inputs in again whose content is gone from the store.
+// restore reads linked inputs again whose content is missing from the store.
 func (w *Deployer) restore(ctx context.Context, lock *hold, s *State, durable bool) error {
 	ws := lock.ws
 	link, err := w.states.links.link(ctx, ws, s)
@@ -402,12 +400,13 @@ func (w *Deployer) restore(ctx context.Context, lock *hold, s *State, durable bo
 	return w.states.links.saveLink(ctx, ws, link, durable, nil)
 }
 
-// assignLinked gives the tree what the link remembers of the inputs that are not set, and the variables of now. What the tree does not hold may have been
-// collected since it was read: it is refreshed, or read again, which reread tells.
+// assignLinked assigns the link's inputs to the tree, except for set ones, and the present variables. An input that
+// differs from the tree's may have been collected since it was read: it is refreshed, or else read again, which reread
+// tells.
 func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Link, durable bool) (reread bool, err error) {
 	ws := lock.ws
 	_, err = w.states.edit(ctx, lock, ws, durable, inputsPart, func(s *State, t *tree) error {
-		set, marked, err := w.states.links.marked(ctx, ws, s) // what was set since we read it stays
+		set, marked, err := w.states.links.marked(ctx, ws, s) // keeps inputs that were set since the link was read
 		if err != nil {
 			return err
 		}
@@ -433,7 +432,7 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 	return reread, err
 }
 
-// executables is a print of which file inputs have the executable bit.
+// executables encodes which file inputs have the executable bit.
 func executables(link *record.Link) string {
 	b := make([]byte, len(link.Inputs))
 	for i := range link.Inputs {

@@ -10,7 +10,7 @@ import (
 	"e3/workspace"
 )
 
-// syncing counts what is made durable.
+// syncing counts syncs.
 type syncing struct {
 	repo.Records
 	all, one *atomic.Int64 // Sync and PutSync
@@ -26,7 +26,7 @@ func (s syncing) PutSync(ctx context.Context, r refstore.Record) (refstore.Versi
 	return s.Records.PutSync(ctx, r)
 }
 
-// A run syncs in groups, whatever its size, and not at all where durability is none.
+// A run syncs in groups, whatever its size; with durability none, it does not sync.
 func TestDurability(t *testing.T) {
 	for _, test := range []struct {
 		name       string

@@ -13,11 +13,11 @@ import (
 	"e3/objectstore"
 )
 
-// A workspace whose package was made by the TypeScript e3 holds a tree of that program: Structs of references in place of
-// nodes, with datasets at any depth that go by their path. It can be read and it can be removed or deployed over; it
-// cannot be run, and nothing in it can be set.
+// A workspace whose package was made by the TypeScript e3 holds that program's tree: structs of references instead of
+// nodes, with datasets at any depth that are named by their path. It can be read, removed and deployed over. It cannot
+// be run, and its datasets cannot be set.
 
-// notRunnable explains why a package or a tree is of another type than ours, where it is the reference's.
+// notRunnable replaces a type error by a NotRunnableError if the package or tree is one of the reference.
 func (w *States) notRunnable(ctx context.Context, s *State, err error) error {
 	if !errors.Is(err, record.ErrType) {
 		return err
@@ -47,7 +47,7 @@ func (w *Datasets) readEast(ctx context.Context, hash objectstore.Hash) ([]byte,
 	return objectstore.ReadAll(ctx, w.states.Objects, hash, maxEast)
 }
 
-// installEast makes a package of the reference the workspace's: its tree is the workspace's as it is.
+// installEast makes a package of the reference the workspace's; the package's tree becomes the workspace's unchanged.
 func (w *Deployer) installEast(ctx context.Context, lock *hold, ref PackageRef, pkg *eastref.Package, from origin) error {
 	_, err := w.states.update(ctx, lock, lock.ws, true, func(s *State) error {
 		now := w.states.Now()
@@ -68,7 +68,7 @@ func (w *Datasets) readEastTree(ctx context.Context, hash objectstore.Hash) ([]e
 	return eastref.DecodeTree(data)
 }
 
-// eastLeaf is an entry of a tree in our words. A dataset that is null without an object has no hash.
+// eastLeaf converts an entry of a reference's tree. A null dataset without an object has no hash.
 func eastLeaf(e *eastref.Entry) record.Leaf {
 	switch e.Kind {
 	case eastref.Tree:
@@ -114,7 +114,7 @@ func (w *Datasets) eastDataset(ctx context.Context, s *State, d *Dataset) (*Data
 	return d, nil
 }
 
-// eastName is a path as people write it behind the name of a workspace and a dot.
+// eastName is a path as users write it after the workspace's name and a dot.
 func eastName(path []string) string { return strings.TrimPrefix(eastref.FormatPath(path), ".") }
 
 // NamedLeaf is an entry of a tree of the reference.
@@ -123,7 +123,7 @@ type NamedLeaf struct {
 	record.Leaf
 }
 
-// EastEntries returns what is in a tree of datasets that Dataset has found in a workspace of the reference.
+// EastEntries returns the entries of a tree of datasets that Dataset has found in a workspace of the reference.
 func (w *Datasets) EastEntries(ctx context.Context, d *Dataset) ([]NamedLeaf, error) {
 	h, err := objectstore.ParseHash(d.Hash)
 	if err != nil {
@@ -140,7 +140,7 @@ func (w *Datasets) EastEntries(ctx context.Context, d *Dataset) ([]NamedLeaf, er
 	return list, nil
 }
 
-// Bounds on what is listed of one workspace: a few objects can name each other so often that no list would end.
+// Limits on the list of one workspace: a few objects that name each other repeatedly could make it endless.
 const (
 	maxEastDatasets = 1 << 17
 	maxEastDepth    = 256
@@ -188,7 +188,7 @@ func (w *Datasets) eastRows(ctx context.Context, s *State) ([]DatasetRow, error)
 	if err := walk(root, nil); err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(rows, func(a, b DatasetRow) int { // inputs first, as in workspaces of ours
+	slices.SortStableFunc(rows, func(a, b DatasetRow) int { // inputs first, as in other workspaces
 		switch {
 		case a.Output == b.Output:
 			return 0
@@ -200,8 +200,8 @@ func (w *Datasets) eastRows(ctx context.Context, s *State) ([]DatasetRow, error)
 	return rows, nil
 }
 
-// eastOutputs names the datasets that tasks of a package make, each with its task. A package or a task whose object is
-// gone makes none.
+// eastOutputs maps the datasets that tasks of a package produce to the tasks. A package or task whose object is missing
+// produces none.
 func (w *Datasets) eastOutputs(ctx context.Context, hash string) (map[string]string, error) {
 	outputs := map[string]string{}
 	pkg, err := w.states.Packages.LoadEast(ctx, hash)

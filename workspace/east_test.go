@@ -22,7 +22,7 @@ import (
 	"e3/workspace"
 )
 
-// What the reference exported: a run in which all tasks were executed, and the next, in which one failed.
+// Two exports of the reference: a run in which all tasks were executed, and the next run, in which one failed.
 const (
 	goldenRun = "../exportimport/testdata/reference/run1-all-executed.zip"
 	failedRun = "../exportimport/testdata/reference/run2-failed-forced.zip"
@@ -37,7 +37,7 @@ func provenance() refstore.Field {
 	return refstore.Field{Name: "provenance.beast2", Value: (&record.Provenance{Steps: []record.Step{step}}).Encode()}
 }
 
-// takeIn brings what is in a zip of the reference into the repository, as an import does. It returns the package and the run.
+// takeIn imports a zip of the reference. It returns the package and the run.
 func (p *place) takeIn(file string) (ref workspace.PackageRef, run string) {
 	p.t.Helper()
 	z, err := zip.OpenReader(file)
@@ -190,7 +190,7 @@ func (p *place) eastText(name string) string {
 	return text
 }
 
-// Names that are no identifiers go in backticks, and values may be null without an object.
+// Names that are no identifiers are in backticks, and null values may have no object.
 func TestEastNames(t *testing.T) {
 	p := newPlace(t)
 	ref := beast2.Variant(beast2.F("null", beast2.Null), beast2.F("tree", beast2.String), beast2.F("unassigned", beast2.Null), beast2.F("value", beast2.String))
@@ -229,7 +229,7 @@ func TestEastNames(t *testing.T) {
 	}
 }
 
-// rooted gives the workspace w a package of the reference, and any root.
+// rooted gives the workspace w a package of the reference with the given root.
 func (p *place) rooted(root string) {
 	p.t.Helper()
 	p.east(goldenRun)
@@ -249,7 +249,7 @@ func (p *place) rooted(root string) {
 	}
 }
 
-// A few objects that name each other over and over are not listed for ever.
+// The list of a few objects that name each other repeatedly ends.
 func TestEastListEnds(t *testing.T) {
 	p := newPlace(t)
 	ref := beast2.Variant(beast2.F("null", beast2.Null), beast2.F("tree", beast2.String), beast2.F("unassigned", beast2.Null), beast2.F("value", beast2.String))
@@ -296,7 +296,7 @@ func TestEastRefusals(t *testing.T) {
 	if runs, err := p.ws.Runs.Run(p.ctx, "w", ""); !errors.Is(err, runview.ErrNoRun) {
 		t.Errorf("a refused start left the run %v, %v", runs, err)
 	}
-	// A package of ours takes its place.
+	// A package of this e3 can replace it.
 	p.write("a.txt", "1")
 	p.deploy("inputs: {a: {file: a.txt}}", "tasks:", "  t: {in: [a], out: o, run: cat $a}")
 	if res := p.start(); res.Run.State != record.RunCompleted {
@@ -305,7 +305,7 @@ func TestEastRefusals(t *testing.T) {
 	if err := p.ws.Datasets.Settable(p.ctx, "w"); err != nil {
 		t.Errorf("after another deploy: %v", err)
 	}
-	// And back.
+	// And the reverse.
 	var unclear *workspace.AmbiguousError
 	if _, err := p.ws.Packages.Find(p.ctx, "golden", ""); !errors.As(err, &unclear) || !slices.Equal(unclear.Known, []string{"golden@1.0.0-0e4166a6"}) {
 		t.Errorf("a name means an export's snapshot: %v", err)
@@ -325,7 +325,7 @@ func TestEastRefusals(t *testing.T) {
 	}
 }
 
-// The runs of the reference have no events: their record and the executions tell.
+// Runs of the reference have no events: reports use their record and the executions.
 func TestEastRuns(t *testing.T) {
 	p := newPlace(t)
 	_, first := p.takeIn(goldenRun)
@@ -340,7 +340,7 @@ func TestEastRuns(t *testing.T) {
 		for _, task := range r.Tasks {
 			states = append(states, fmt.Sprintf("%s %s", task.Task, task.State))
 			if task.Key == "" || task.StartedAt.IsZero() || task.Duration <= 0 {
-				t.Errorf("the execution of %s is not told: %+v", task.Task, task)
+				t.Errorf("the execution of %s is not reported: %+v", task.Task, task)
 			}
 			if task.State == runview.TaskFailed && task.ExitCode == 0 {
 				t.Errorf("%s failed with exit code 0", task.Task)
@@ -362,12 +362,12 @@ func TestEastRuns(t *testing.T) {
 	if err != nil || te.Task == nil || te.Task.State != runview.TaskFailed || len(te.Known) != 1 {
 		t.Fatalf("executions of a task: %+v, %v", te, err)
 	}
-	// The first run's has another key: it is found all the same.
+	// The first run's execution has another key, and is found too.
 	if e, err := p.ws.Runs.FindExecution(p.ctx, te, "01a1fa79-f9ed"); err != nil || e.State != record.Success {
 		t.Errorf("the execution of the run before: %+v, %v", e, err)
 	}
 
-	// Without any package the whole repository is looked through.
+	// Without any package the whole repository is searched.
 	for _, version := range []string{"1.0.0-0e4166a6", "1.0.0-af752bc6"} {
 		if _, err := p.ws.Packages.Remove(p.ctx, "golden", version); err != nil {
 			t.Fatal(err)
@@ -386,7 +386,7 @@ func TestEastRuns(t *testing.T) {
 	}
 }
 
-// A task that reads what is only known by its hash fails if it has to run, and alone.
+// A task with an input of which only the hash is known fails if it has to run; other tasks are not affected.
 func TestStartWithoutData(t *testing.T) {
 	p := newPlace(t)
 	p.write("big.txt", "1")
@@ -400,7 +400,7 @@ func TestStartWithoutData(t *testing.T) {
 		"  after: {in: {x: fresh}, out: p, run: fail 3}", "  folder: {in: [d, a], out: o, run: cat $a}", "  other: {in: [a], out: o, run: cat $a}")
 	only := func(o *workspace.StartOptions) { o.Filter = "known" }
 	p.start(only)
-	// The workspace goes on without its file, as one that was imported does.
+	// The workspace continues without its file, like an imported one.
 	built, err := p.ws.Deployer.Build(p.ctx, filepath.Join(p.dir, "e3.yaml"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -449,7 +449,7 @@ func TestStartWithoutData(t *testing.T) {
 	if got, want := states(), "after failed, folder success, fresh success, known cached, other cached"; got != want {
 		t.Errorf("once they were set: %s, want %s", got, want)
 	}
-	// What is not marked is named by the tasks that read it and have no answer.
+	// An input that is missing but not marked as such is reported by the tasks that read it and have no hit.
 	if err := p.repo.Objects.Delete(p.ctx, objectstore.Sum([]byte("3"))); err != nil {
 		t.Fatal(err)
 	}

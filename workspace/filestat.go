@@ -5,7 +5,7 @@ import (
 	"e3/internal/host/stamp"
 )
 
-// proves tells whether a file that looks like now has the content that was read when then was taken.
+// proves tells whether a file still has the content that was read when then was recorded; now is its present stat.
 func proves(then, now record.FileStat) bool {
 	return then.Size == now.Size && then.ModTime == now.ModTime && then.ChangeTime == now.ChangeTime && then.Inode == now.Inode &&
 		stamp.Settled(then.Seen, then.ModTime, then.ChangeTime)

@@ -4,5 +4,5 @@ package workspace
 
 import "syscall"
 
-// changeTime is not read here: size, modification time and inode must do.
+// changeTime is not available here: size, modification time and inode must suffice.
 func changeTime(*syscall.Stat_t) int64 { return 0 }

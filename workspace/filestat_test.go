@@ -26,8 +26,8 @@ func TestFileStatProves(t *testing.T) {
 		{"modification time set back", same, func(s *record.FileStat) { s.ModTime-- }, false},
 		{"mode changed", same, func(s *record.FileStat) { s.ChangeTime++ }, false},
 		{"replaced by another file", same, func(s *record.FileStat) { s.Inode++ }, false},
-		// Racily clean: read in the tick in which it was written, it may have changed since
-		// without a trace.
+		// Racily clean: a file that is read within the clock tick in which it was written may change again without a
+		// new time.
 		{"read as it was written", func(s *record.FileStat) { s.Seen = s.ModTime }, same, false},
 		{"read a moment after", func(s *record.FileStat) { s.Seen = s.ModTime + ms(1) }, same, false},
 		{"read one tick after", func(s *record.FileStat) { s.Seen = s.ModTime + ms(20) }, same, false},

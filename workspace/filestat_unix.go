@@ -9,7 +9,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// fileStat is what a file looks like now; Seen is left to who reads it.
+// fileStat is the present stat of a file; the caller sets Seen.
 func fileStat(info fs.FileInfo) record.FileStat {
 	s := record.FileStat{Size: info.Size(), ModTime: info.ModTime().UnixNano()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {

@@ -21,7 +21,7 @@ import (
 	"e3/workspace"
 )
 
-// foldOf folds the log of a run, which must be a walk through the diagram of its tasks' states.
+// foldOf folds the log of a run, and checks it against the diagram of task states.
 func (p *place) foldOf(id string) *runview.Fold {
 	p.t.Helper()
 	f, m := runview.NewFold(), eventstest.Machine{}
@@ -42,7 +42,7 @@ func (p *place) logOf(id string) string {
 	return string(d.bytes())
 }
 
-// mapOf is a run's map without its order.
+// mapOf returns a run's executions by task.
 func mapOf(run *record.Run) map[string]record.TaskExecution {
 	m := map[string]record.TaskExecution{}
 	for e := range run.Tasks.All() {
@@ -51,7 +51,8 @@ func mapOf(run *record.Run) map[string]record.TaskExecution {
 	return m
 }
 
-// wantTold demands that a run is told from its events alone as its record told it, but for tasks that have no name.
+// wantTold demands that the report of a run from its events alone equals the one from its record, except for unnamed
+// tasks.
 func (p *place) wantTold(want *record.Run, unnamed int64) {
 	p.t.Helper()
 	if stored, err := p.ws.Runs.Run(p.ctx, "w", want.RunID); err == nil {
@@ -71,7 +72,7 @@ func (p *place) wantTold(want *record.Run, unnamed int64) {
 		p.t.Errorf("run %s: tasks (-record +events):\n%s", want.RunID, diff)
 	}
 	if got.StartedAt.Before(want.StartedAt.Truncate(time.Millisecond)) || got.CompletedAt.Before(got.StartedAt) {
-		p.t.Errorf("run %s: it is told to last from %v to %v, by its record from %v to %v", want.RunID, got.StartedAt, got.CompletedAt, want.StartedAt, want.CompletedAt)
+		p.t.Errorf("run %s: by its events it lasted from %v to %v, by its record from %v to %v", want.RunID, got.StartedAt, got.CompletedAt, want.StartedAt, want.CompletedAt)
 	}
 	bare := *want
 	bare.StartedAt, bare.CompletedAt, bare.Tasks = got.StartedAt, got.CompletedAt, got.Tasks
@@ -80,12 +81,12 @@ func (p *place) wantTold(want *record.Run, unnamed int64) {
 	}
 }
 
-// wantFolded demands that the events alone make what the record says.
+// wantFolded demands that the events alone reproduce the record.
 func (p *place) wantFolded(run *record.Run) {
 	p.t.Helper()
 	f := p.foldOf(run.RunID)
 	failed := ""
-	if run.State == record.RunFailed && !strings.HasPrefix(run.Error, "crashed: ") { // no task has failed that
+	if run.State == record.RunFailed && !strings.HasPrefix(run.Error, "crashed: ") { // a crash is no failure of a task
 		failed = f.FirstFailed()
 	}
 	if f.Summary() != run.Summary || f.State() != run.State || failed != run.FailedTask || f.Waiting() != 0 {
@@ -97,7 +98,7 @@ func (p *place) wantFolded(run *record.Run) {
 	}
 }
 
-// Whatever starts do, the events of each say what its record says, also when that is gone.
+// After any sequence of starts, the events of each run agree with its record, even without the record.
 func TestEventsTellAll(t *testing.T) {
 	seeds := 12
 	if testing.Short() {
@@ -108,7 +109,7 @@ func TestEventsTellAll(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(uint64(seed), 4))
 			p := newPlace(t)
-			wide, rounds := seed%3 == 0, 8 // wide is enough for bulk events
+			wide, rounds := seed%3 == 0, 8 // wide has enough tasks for bulk events
 			if wide {
 				rounds = 20
 			}
@@ -182,7 +183,7 @@ func numbers(n int) string {
 	return strings.Join(list, ",")
 }
 
-// startSomehow starts with any options; it may be cancelled.
+// startSomehow starts with random options; it may be cancelled.
 func (p *place) startSomehow(rnd *rand.Rand) *record.Run {
 	p.t.Helper()
 	ctx, cancel := context.WithCancel(p.ctx)
@@ -200,7 +201,7 @@ func (p *place) startSomehow(rnd *rand.Rand) *record.Run {
 			mu.Lock()
 			defer mu.Unlock()
 			if e.Type == events.TaskRetryScheduled && e.Data.DelayMs > 1000 {
-				cancel() // do not wait for that long
+				cancel() // skip the long wait
 			}
 			if left--; left == 0 {
 				cancel()
@@ -213,7 +214,7 @@ func (p *place) startSomehow(rnd *rand.Rand) *record.Run {
 	return p.start(o).Run
 }
 
-// What an event says may be anything.
+// Events with arbitrary data can be folded.
 func TestFoldOfAnything(t *testing.T) {
 	f := runview.NewFold()
 	for i, e := range []events.Event{

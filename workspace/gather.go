@@ -14,13 +14,13 @@ import (
 	"e3/refstore"
 )
 
-// A deployment puts every task of the package and every input, and where machines share the objects each put is a request. Nearly all
-// of them are in the store: the package that is deployed in this workspace, or in another one, names them. So a deployment first gathers
-// what it puts on this machine, then finds a root that names most of it, protects that, and sends the rest.
+// A deployment puts every task and every input of the package, and with shared objects each put is a request. The store
+// already has nearly all of them, because a deployed package in this or another workspace names them. So a deployment
+// first gathers its objects on this machine, then protects a root that names most of them, and sends the rest.
 
-// A Gathering is an object store whose puts stay on this machine until Send, which stores together what held does not say to be
-// there. Afterwards it is the store that it was made from, except that what was gathered, or held, is refreshed without a look.
-// objectstore.ErrUnsent says that an object must be put again.
+// A Gathering is an object store that keeps puts on this machine until Send, which stores them together, except for
+// those that held says are stored. Afterwards it is the original store, except that it refreshes gathered and held
+// objects without a request. objectstore.ErrUnsent says that an object must be put again.
 type Gathering interface {
 	Objects
 	Send(ctx context.Context, held func(objectstore.Hash) bool) error
@@ -33,7 +33,7 @@ type Gatherer interface {
 	Gather() Gathering
 }
 
-// gathering returns a deployer whose objects are gathered; nil where puts cost no request.
+// gathering returns a deployer that gathers its objects; nil if puts cost no request.
 func (w *Deployer) gathering() (*Deployer, Gathering) {
 	far, ok := w.states.Objects.(Gatherer)
 	if !ok || w.states.Sessions == nil {
@@ -43,7 +43,8 @@ func (w *Deployer) gathering() (*Deployer, Gathering) {
 	return assemble(w.states.withObjects(g)).Deployer, g
 }
 
-// buildBeside is Build where the states that roots returns name what need not be put. They are protected until what was built is named.
+// buildBeside is Build, but does not put objects that the states returned by roots name. roots protects those states
+// until the built package is named.
 func (w *Deployer) buildBeside(ctx context.Context, file string, before *record.Link, roots func(*Built) ([]*State, error)) (*Built, error) {
 	d, g := w.gathering()
 	if d == nil {
@@ -63,11 +64,11 @@ func (w *Deployer) buildBeside(ctx context.Context, file string, before *record.
 	return built, err
 }
 
-// send stores what was gathered, linked inputs among it, but for what the roots name.
+// send stores the gathered objects, including linked inputs, except for those that the roots name.
 func (w *Deployer) send(ctx context.Context, g Gathering, linked []record.LinkInput, roots ...*State) error {
 	n := &namedObjects{states: w.states, gathered: g, dirs: map[string][]objectstore.Hash{}}
 	for _, s := range roots {
-		if err := n.root(ctx, s); err != nil && !lost(err) && !errors.Is(err, record.ErrType) {
+		if err := n.root(ctx, s); err != nil && !isLost(err) && !errors.Is(err, record.ErrType) {
 			return err
 		}
 	}
@@ -77,8 +78,8 @@ func (w *Deployer) send(ctx context.Context, g Gathering, linked []record.LinkIn
 	return g.Send(ctx, n.names.Has)
 }
 
-// similar returns, protected, the workspaces that probably name most of a package: one that has the very package, else the one of
-// this name and the one in which that package was deployed last.
+// similar returns, protected, the workspaces that probably name most of a package: one that has the same package, else
+// the one of this name and the one in which a package of that name was last deployed.
 func (w *States) similar(ctx context.Context, ws string, built *Built) (roots []*State, release func(), err error) {
 	var held []func()
 	release = func() {
@@ -90,7 +91,7 @@ func (w *States) similar(ctx context.Context, ws string, built *Built) (roots []
 		name  string
 		state *State
 	}
-	var list []candidate // one that cannot be read is none
+	var list []candidate // an unreadable one is no candidate
 	for rec, err := range (refstore.Unreadable{Store: w.Records}).List(ctx, refstore.Query{Partition: stateKey("").Partition}) {
 		if err != nil {
 			return nil, release, err
@@ -122,7 +123,7 @@ func (w *States) similar(ctx context.Context, ws string, built *Built) (roots []
 			return nil, release, err
 		}
 		held = append(held, free)
-		// What it names may have been collected before it was protected, unless it still names that.
+		// Its objects may have been collected before they were protected, unless the workspace still names them.
 		now, err := w.readState(ctx, c.name)
 		if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
 			continue
@@ -137,10 +138,10 @@ func (w *States) similar(ctx context.Context, ws string, built *Built) (roots []
 	return roots, release, nil
 }
 
-// namedObjects collects the names of the objects that protected roots name.
+// namedObjects collects the names of objects that protected roots name.
 type namedObjects struct {
 	states   *States
-	gathered Objects // has the trees of the linked inputs
+	gathered Objects // holds the trees of the linked inputs
 
 	names objectstore.HashSet
 	dirs  map[string][]objectstore.Hash // directories that the roots have for an input
@@ -152,7 +153,7 @@ func (n *namedObjects) add(hash string) {
 	}
 }
 
-// root adds what a workspace's state names. The content of an input that is not exported need not be there.
+// root adds the objects that a workspace's state names. The content of an input that is not exported may be absent.
 func (n *namedObjects) root(ctx context.Context, s *State) error {
 	pkg, err := n.states.Packages.Load(ctx, s.PackageHash)
 	if err != nil {
@@ -191,10 +192,11 @@ func (n *namedObjects) leaf(input string, leaf record.Leaf) {
 	}
 }
 
-// A treePair is a directory that a root names, and the one in its place.
+// A treePair is a directory that a root names, and the directory that replaces it.
 type treePair struct{ was, is objectstore.Hash }
 
-// trees adds what directories among the linked inputs have in common with those of the roots. It reads only directories that differ.
+// trees adds the objects that directories of the linked inputs share with those of the roots. It reads only directories
+// that differ.
 func (n *namedObjects) trees(ctx context.Context, linked []record.LinkInput) error {
 	var pairs []treePair
 	for i := range linked {
@@ -215,7 +217,7 @@ func (n *namedObjects) trees(ctx context.Context, linked []record.LinkInput) err
 		err := parallel.AtMost(ctx, n.states.Lookups, len(pairs), func(ctx context.Context, i int) (err error) {
 			below[i], err = n.pair(ctx, pairs[i])
 			if is, _ := objectstore.IsLost(err); is {
-				err = nil // what is not known to be named is sent
+				err = nil // objects that are not known to be named are sent
 			}
 			return err
 		})
@@ -227,7 +229,7 @@ func (n *namedObjects) trees(ctx context.Context, linked []record.LinkInput) err
 	return nil
 }
 
-// pair adds what two directories have in common, and returns those below them to go on with.
+// pair adds the objects that two directories share, and returns the pairs of subdirectories to compare next.
 func (n *namedObjects) pair(ctx context.Context, p treePair) (below []treePair, err error) {
 	if p.was == p.is {
 		return nil, n.whole(ctx, p.is)
@@ -258,7 +260,7 @@ func (n *namedObjects) pair(ctx context.Context, p treePair) (below []treePair, 
 	return below, nil
 }
 
-// whole adds all of a directory that a root names.
+// whole adds everything in a directory that a root names.
 func (n *namedObjects) whole(ctx context.Context, dir objectstore.Hash) error {
 	var seen objectstore.HashSet
 	return dirtree.Walk(ctx, n.gathered, dir, func(_ string, e dirtree.Entry) error {

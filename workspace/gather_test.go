@@ -18,7 +18,7 @@ import (
 	"e3/workspace"
 )
 
-// gathered is a Gathering over a store of this machine: what is put is there at once, and send is told of what would be.
+// gathered is a Gathering over a store on this machine: puts are stored at once, and send receives the calls of Send.
 type gathered struct {
 	*farObjects
 	send func(held func(objectstore.Hash) bool) error
@@ -36,14 +36,14 @@ type gatherer struct {
 
 func (g *gatherer) Gather() workspace.Gathering { return &gathered{g.farObjects, g.send} }
 
-// gathers are the workspaces of an office whose deployments gather what they put.
+// gathers returns the workspaces of an office whose deployments gather their objects.
 func (o *office) gathers(send func(held func(objectstore.Hash) bool) error) *workspace.Workspaces {
 	stores := o.ws.Stores
 	stores.Objects = &gatherer{o.s.objects, send}
 	return workspace.New(stores)
 }
 
-// protected is what all live sessions protect.
+// protected returns the names that all live sessions protect.
 func (o *office) protected() (names []string) {
 	o.s.t.Helper()
 	live, err := o.leases.LiveSessions(o.s.t.Context())
@@ -78,8 +78,8 @@ func parse(t *testing.T, hash string) objectstore.Hash {
 	return h
 }
 
-// TestDeployBeside: what another workspace of the package names is not put, and is protected when that is decided. What is new, and
-// what need not be there, is put.
+// TestDeployBeside: objects that another workspace of the package names are not put, and are protected by then. New
+// objects, and those that may be absent, are put.
 func TestDeployBeside(t *testing.T) {
 	s := newSite(t, 10)
 	o, ctx := s.office(), t.Context()
@@ -124,7 +124,7 @@ func TestDeployBeside(t *testing.T) {
 		t.Error("the input and the other package are held, and the new package is not")
 	}
 
-	// The very package is looked for first.
+	// The same package is searched for first.
 	writeFile(t, file, string(text))
 	if _, built, err = ws.Deployer.DeployNew(ctx, "u", file); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestDeployBeside(t *testing.T) {
 		t.Errorf("package %s is not held", built.Hash)
 	}
 
-	// An input that exports leave out need not be there.
+	// An input that exports leave out may be absent.
 	writeFile(t, file, "e3: 1\nname: q\ninputs: {a: {file: a.txt, export: false}}\ntasks: {t: {in: [a], out: o, run: cat $a}}\n")
 	for i, ws := range []string{"q1", "q2"} {
 		d := o.gathers(func(h func(objectstore.Hash) bool) error { held = h; return nil })
@@ -146,7 +146,7 @@ func TestDeployBeside(t *testing.T) {
 	}
 }
 
-// TestDeployUnsent puts again what was lost from this machine before it was sent.
+// TestDeployUnsent puts objects again that were lost on this machine before they were sent.
 func TestDeployUnsent(t *testing.T) {
 	s := newSite(t, 10)
 	o := s.office()
@@ -162,7 +162,8 @@ func TestDeployUnsent(t *testing.T) {
 	}
 }
 
-// TestHeldTrees: of a directory that has changed, only what the former one names is held, and all that lies where it lay is.
+// TestHeldTrees: of a changed directory, only objects that the old one names are held, including all that have not
+// moved.
 func TestHeldTrees(t *testing.T) {
 	s := newSite(t, 1)
 	o, ctx := s.office(), t.Context()
@@ -234,8 +235,8 @@ func TestHeldTrees(t *testing.T) {
 	})
 }
 
-// TestProofOfAnotherWorkspace: a workspace without a proof takes the one of another workspace of its package, as long as that stands, and
-// has the answers that lookups would find.
+// TestProofOfAnotherWorkspace: a workspace without a proof uses one of another workspace with the same package, as long
+// as it is valid, and gets the answers that lookups would find.
 func TestProofOfAnotherWorkspace(t *testing.T) {
 	const tasks = 150
 	s := newSite(t, tasks)
@@ -282,7 +283,7 @@ func TestProofOfAnotherWorkspace(t *testing.T) {
 			t.Errorf("%s is answered by %s, and a lookup finds %s", e.Task, e.ExecutionID, has[e.Task])
 		}
 	}
-	// Each task has an event of its own: the log of the other run is of another workspace.
+	// Each task has its own event, since the other run's log belongs to another workspace.
 	n := 0
 	for e, err := range events.Query(ctx, s.records, events.Filter{Workspace: "v", Task: "t[7]"}) {
 		if err != nil {

@@ -10,9 +10,8 @@ import (
 	"e3/objectstore"
 )
 
-// heal makes a workspace's tree and its package again, of which a part is lost: from the package file that it follows, else from the
-// package. Values that were set and are lost are a *LostValuesError. It is called under the lock, and returns the
-// package file.
+// heal makes the lost parts of a workspace's tree and package again: from the package file that it follows, else from
+// the package. Lost set values are a *LostValuesError. The caller holds the lock. It returns the package file.
 func (w *Runner) heal(ctx context.Context, lock *hold, cause error, durable bool) (file string, err error) {
 	ws := lock.ws
 	s, err := lock.read(ctx)
@@ -34,7 +33,7 @@ func (w *Runner) heal(ctx context.Context, lock *hold, cause error, durable bool
 		return link.File, err
 	}
 	pkg, err := w.states.Packages.Load(ctx, s.PackageHash)
-	if lost(err) {
+	if isLost(err) {
 		return "", fmt.Errorf("workspace %s: %w; register package %s@%s again: e3 package build <repo> <e3.yaml>", ws, cause, s.PackageName, s.PackageVersion)
 	}
 	if err != nil {
@@ -57,8 +56,8 @@ func (w *Runner) heal(ctx context.Context, lock *hold, cause error, durable bool
 	return "", err
 }
 
-// Heal is what a start does first, for a workspace of which a part of the tree or the package is lost. It returns the package file that
-// was deployed for it, "" if the workspace follows none here.
+// Heal does the first step of a start on its own: it repairs a workspace that has lost a part of its tree or package.
+// It returns the package file that was deployed for that, "" if the workspace follows none here.
 func (w *Runner) Heal(ctx context.Context, ws string) (file string, err error) {
 	ctx, lock, err := w.states.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
@@ -69,13 +68,13 @@ func (w *Runner) Heal(ctx context.Context, ws string) (file string, err error) {
 	return file, lock.explain(ctx, err)
 }
 
-// discardParts removes what is damaged of a state's tree and package, so that it can be stored again.
+// discardParts removes damaged objects of a state's tree and package, so that they can be stored again.
 func (w *States) discardParts(ctx context.Context, ws string, s *State) error {
 	inputs, tasks, err := w.readRoot(ctx, s.RootHash)
-	if err != nil && !lost(err) {
+	if err != nil && !isLost(err) {
 		return err
 	}
-	if lost(err) {
+	if isLost(err) {
 		inputs, tasks, _ = w.guessRoot(ctx, ws, s)
 	}
 	for _, part := range []string{s.RootHash, inputs, tasks, s.PackageHash} {
@@ -90,8 +89,8 @@ func (w *States) discardParts(ctx context.Context, ws string, s *State) error {
 	return nil
 }
 
-// treeAnew is the tree of a state of which a part is lost, for a change of one of its parts. Of the inputs only a value that is set, or
-// is not any more, may make it anew where set values are lost: the others hold nothing, so that each is named until it is set.
+// treeAnew rebuilds the tree of a state that has lost a part, to change one of its parts. If set values are lost, only
+// a change of the inputs may rebuild them: the others then hold nothing, so each is reported until it is set.
 func (w *States) treeAnew(ctx context.Context, ws string, s *State, want parts, cause error) (*tree, error) {
 	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	if err != nil {
@@ -108,7 +107,7 @@ func (w *States) treeAnew(ctx context.Context, ws string, s *State, want parts, 
 	return t, w.discardParts(ctx, ws, s)
 }
 
-// checkNode reads a node that is not needed now but by whatever reads the workspace later. Where a look is a request there is none.
+// checkNode reads a node that only later readers of the workspace need. If a read is a request, it does nothing.
 func (w *Runner) checkNode(ctx context.Context, node string) error {
 	h, err := objectstore.ParseHash(node)
 	if err != nil || w.proofs.presumes() {

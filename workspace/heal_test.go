@@ -21,7 +21,7 @@ import (
 	"e3/workspace"
 )
 
-// leaves are the outputs of a workspace by name.
+// leaves returns the outputs of a workspace by name.
 func (p *place) leaves(t *rapid.T, names []string) map[string]string {
 	leaves := map[string]string{}
 	for _, name := range names {
@@ -34,7 +34,7 @@ func (p *place) leaves(t *rapid.T, names []string) map[string]string {
 	return leaves
 }
 
-// spoilAny removes or damages some of all objects that a plan or a state does not need: outputs with what is in them, and inputs.
+// spoilAny removes or damages some objects that plans and states do not need: outputs, their contents, and inputs.
 func (d *draft) spoilAny(t *rapid.T, names []string) {
 	p := d.p
 	var hashes []objectstore.Hash
@@ -76,20 +76,20 @@ func (d *draft) spoilAny(t *rapid.T, names []string) {
 	}
 }
 
-// Whatever objects are lost of outputs and linked inputs: one start makes of an edited project what it makes of an undamaged one, and
-// what it leaves is whole.
+// Whichever objects of outputs and linked inputs are lost: one start of an edited project has the result of a start of
+// an undamaged one, and leaves everything complete.
 func TestStartHeals(t *testing.T) {
-	left := 8
+	remaining := 8
 	if text := os.Getenv("E3_HEAL_CHECKS"); text != "" {
-		left, _ = strconv.Atoi(text)
+		remaining, _ = strconv.Atoi(text)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
-		if left--; left < 0 {
+		if remaining--; remaining < 0 {
 			return
 		}
 		defer func() {
-			if rt.Failed() { // it is made smaller
-				left = math.MaxInt
+			if rt.Failed() { // rapid is shrinking
+				remaining = math.MaxInt
 			}
 		}()
 		p := newPlace(t)
@@ -140,13 +140,13 @@ func TestStartHeals(t *testing.T) {
 			}
 			start(other)
 			if got, want := p.leaves(rt, names), other.leaves(rt, names); !maps.Equal(got, want) {
-				rt.Fatalf("it has left %v, want %v", got, want)
+				rt.Fatalf("it leaves %v, want %v", got, want)
 			}
 		}
 	})
 }
 
-// What is made again of tasks that share an event is told of by name, and the report names all others.
+// Repaired tasks that shared an event get events by name, and the report names all others.
 func TestReopenedAmongMany(t *testing.T) {
 	p := newPlace(t)
 	p.run = func(_ context.Context, script, dir string) int {

@@ -12,9 +12,9 @@ import (
 	"e3/objectstore"
 )
 
-// Hits finds the executions that would answer a start of the workspace, without running anything: on what it holds, and
-// on what its package file and its linked inputs have become since. visit is called by several goroutines at a time, and
-// twice for what answers both. What was made by the reference cannot be started, so nothing answers it.
+// Hits finds the executions that would answer a start of the workspace, without running anything: for its present
+// contents, and for the present package file and linked inputs. visit is called by several goroutines at a time, and
+// twice for an execution that answers both. A package of the reference cannot be started and has no hits.
 func (w *Planner) Hits(ctx context.Context, ws string, visit func(task string, key executions.Key, executionID string) error) error {
 	return w.states.steady(ctx, ws, func(s *State) error {
 		if !s.Deployed {
@@ -41,7 +41,7 @@ func (w *Planner) hitsOf(ctx context.Context, ws string, s *State, visit func(ta
 	}
 	next, err := w.preview(ctx, ws, s, t)
 	if errors.Is(err, errBadLink) {
-		return nil // it follows nothing until it is deployed again
+		return nil // until it is deployed again it follows nothing
 	}
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (w *Planner) PackageHits(ctx context.Context, ref PackageRef, visit func(ta
 	return nil
 }
 
-// defaults are the inputs of a workspace in which the package has just been deployed.
+// defaults returns the inputs of a workspace in which the package has just been deployed.
 func defaults(pkg *record.Package) record.Node {
 	inputs := make(record.Node, len(pkg.Inputs))
 	for i := range pkg.Inputs {

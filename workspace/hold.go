@@ -12,20 +12,20 @@ import (
 	"e3/refstore"
 )
 
-// Where locks are leases, a process may lose the workspace unawares: it is stopped or cut off, another process takes over, and
-// then it wakes in the middle of a write. So nothing is written under the lock that another holder could have replaced
-// meanwhile (doc/design.md §15, "Fencing"):
+// If locks are leases, a process may lose the workspace without noticing: it is suspended or disconnected, another
+// process takes over, and then it resumes in the middle of a write. So a process under the lock writes nothing that
+// another holder could have replaced meanwhile (doc/design.md §15, "Fencing"):
 //
-//   - The state is swapped against a version that was read before the lock was taken, or that this process has written under
-//     it. A successor rewrites the state first, so that such a swap fails. What is read after a conflict is swapped
-//     only once the lease was confirmed after the reading.
-//   - Records of runs are closed or deleted if they were listed, or read, before the lease was last confirmed: those of a later
-//     holder are not among them. A run's own record is swapped against the version that the run has written.
+//   - A swap of the state expects a version that was read before the lock was taken, or that this process wrote under
+//     it. A successor rewrites the state first, so such a swap fails. After a conflict the state is read again, and the
+//     lease is confirmed, before the next swap.
+//   - Run records are closed or deleted if they were listed, or read, before the last confirmation of the lease: no
+//     record of a later holder is among them. A run's own record is swapped against the version that the run wrote.
 //   - Events are appended at the offset that their writer knows. A process that closes a log appends its end to it.
 //
-// Where a kernel keeps the locks all of it costs nothing: to confirm is to do nothing.
+// With locks of a kernel all of it is free: confirm does nothing.
 
-// LostError says that this process held a workspace by a lease that it could not renew.
+// LostError says that this process lost a workspace, because it could not renew its lease.
 type LostError struct{ Workspace string }
 
 func (e *LostError) Error() string {
@@ -36,7 +36,7 @@ func (e *LostError) Error() string {
 // Unwrap returns refstore.ErrLost.
 func (e *LostError) Unwrap() error { return refstore.ErrLost }
 
-// confirm asks whether what this process holds is its own. *LostError.
+// confirm checks that this process still holds its leases. A lost one is a *LostError.
 func (s *Stores) confirm(ctx context.Context, ws string) error {
 	err := refstore.Confirm(ctx, s.Locks)
 	if errors.Is(err, refstore.ErrLost) {
@@ -48,9 +48,9 @@ func (s *Stores) confirm(ctx context.Context, ws string) error {
 	return nil
 }
 
-// checkLease is the part of confirm that needs no request, only the clock. A process without a lock checks it too: its session
-// keeps from collection what it has stored and is about to name. That protection ends with the lease, and a collector waits
-// for writes that were sent before.
+// checkLease is the part of confirm that needs only the clock, no request. A process without a lock calls it too: its
+// session protects from collection the objects that it has stored and is about to name. That protection ends with the
+// lease. A collector waits for writes that were sent before.
 func (s *Stores) checkLease(ws string) error {
 	if l, ok := s.Locks.(refstore.Lessee); ok && errors.Is(l.Held(), refstore.ErrLost) {
 		return &LostError{ws}
@@ -58,17 +58,17 @@ func (s *Stores) checkLease(ws string) error {
 	return nil
 }
 
-// hold is the workspace's lock while it is held, and what its holder says of itself.
+// hold is the workspace's lock, with the lock state that its holder published.
 type hold struct {
 	refstore.Lock
 	w     *States
 	ws    string
 	state record.LockState
-	// known is the workspace's state as it can be swapped: see above. nil: there was none, or it was not read. It is used by one
-	// goroutine at a time.
+	// known is the version of the state that this holder may swap, as said above. nil: there was no state, or it was
+	// not read. Only one goroutine at a time uses it.
 	known *State
-	// lasting is the context of work that a cancellation must not cut off. It ends with the hold; if the hold is lost, with the
-	// cause.
+	// lasting is the context of work that a cancellation must not interrupt. It ends with the hold; if the hold is
+	// lost, *LostError is the cause.
 	lasting context.Context
 	end     context.CancelCauseFunc
 }
@@ -79,12 +79,12 @@ func (h *hold) Unlock() error {
 	return h.Lock.Unlock()
 }
 
-// lockPatience is how long a lock that is held is tried again. It is the kernel's, and a holder that dies gives it up at once;
-// but for one that was killed while it started a process, which keeps the lock until it has become another program.
+// lockPatience is how long a held lock is tried again. A kernel's lock is freed at once when its holder dies, unless
+// the holder was killed while starting a process: the child keeps the lock until its exec.
 const lockPatience = 250 * time.Millisecond
 
-// lock takes the workspace's dataflow lock. before is the state as it was read before, which may be nil. The context that it
-// returns ends also when the lock is lost, with a *LostError as the cause.
+// lock takes the workspace's dataflow lock. before is a state that was read earlier, which may be nil. The returned
+// context also ends when the lock is lost; its cause is then a *LostError.
 func (w *States) lock(ctx context.Context, ws string, op record.Operation, before *State) (context.Context, *hold, error) {
 	lock, state, err := w.take(ctx, ws, op)
 	if err != nil {
@@ -92,7 +92,7 @@ func (w *States) lock(ctx context.Context, ws string, op record.Operation, befor
 	}
 	h := &hold{Lock: lock, w: w, ws: ws, state: *state, known: before}
 	h.lasting, h.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	if o, ok := w.Locks.(refstore.Outlasting); ok { // what is called off does not wait for a store that does not answer
+	if o, ok := w.Locks.(refstore.Outlasting); ok { // after a cancellation, do not wait for a store that does not answer
 		stop := context.AfterFunc(ctx, func() { o.Outlast(0) })
 		context.AfterFunc(h.lasting, func() { stop() })
 	}
@@ -112,7 +112,7 @@ func (w *States) lock(ctx context.Context, ws string, op record.Operation, befor
 	}
 	if lock.Previous() != nil {
 		if err := h.fence(ctx); err != nil {
-			// The lock is not released: its next holder must see that it takes over from a dead one.
+			// Do not release the lock: its next holder must see that it takes over from a dead one.
 			h.end(nil)
 			return ctx, nil, h.explain(ctx, err)
 		}
@@ -120,7 +120,7 @@ func (w *States) lock(ctx context.Context, ws string, op record.Operation, befor
 	return ctx, h, nil
 }
 
-// lockExisting is lock for a workspace that must exist: no lock is made for a typo.
+// lockExisting is lock for a workspace that must exist: a mistyped name makes no lock.
 func (w *States) lockExisting(ctx context.Context, ws string, op record.Operation) (context.Context, *hold, error) {
 	before, err := w.State(ctx, ws)
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *States) lockExisting(ctx context.Context, ws string, op record.Operatio
 	return w.lock(ctx, ws, op, before)
 }
 
-// take tries until it has the lock, or it is known that its holder lives.
+// take retries until it has the lock, or its holder is known to be alive.
 func (w *States) take(ctx context.Context, ws string, op record.Operation) (refstore.Lock, *record.LockState, error) {
 	var first []byte
 	told := w.Waiting == nil
@@ -148,7 +148,7 @@ func (w *States) take(ctx context.Context, ws string, op record.Operation) (refs
 			first = locked.Holder
 		}
 		wait := nap
-		// A holder other than the first one has taken it since, and so is alive.
+		// A different holder has taken the lock since the first try, so it is alive.
 		undecided := locked.Pending > 0 && bytes.Equal(first, locked.Holder)
 		if undecided {
 			wait = min(wait, locked.Pending)
@@ -165,13 +165,13 @@ func (w *States) take(ctx context.Context, ws string, op record.Operation) (refs
 	}
 }
 
-// fence writes the state anew as it is, so that no swap succeeds which a holder has begun from whom the lock was taken. It ends
-// with a confirmation: this process may itself have been taken for dead since, and then what it has fenced was its successor's.
+// fence rewrites the unchanged state, so that pending swaps of the previous holder fail. It ends with a confirmation:
+// if this process has itself been presumed dead since, it has fenced off its successor.
 func (h *hold) fence(ctx context.Context) error {
 	for {
 		rec, err := h.w.readState(ctx, h.ws)
 		h.known = nil
-		if errors.Is(err, refstore.ErrNotFound) { // there is nothing to swap
+		if errors.Is(err, refstore.ErrNotFound) { // no state, so nothing to swap
 			return h.w.confirm(ctx, h.ws)
 		}
 		if err == nil {
@@ -179,7 +179,7 @@ func (h *hold) fence(ctx context.Context) error {
 		}
 		switch {
 		case err == nil:
-			if s, err := decodeState(h.ws, rec); err == nil { // else only a reset helps
+			if s, err := decodeState(h.ws, rec); err == nil { // an unreadable state can only be reset
 				h.known = s
 			}
 			return h.w.confirm(ctx, h.ws)
@@ -192,13 +192,13 @@ func (h *hold) fence(ctx context.Context) error {
 	}
 }
 
-// read reads the state, as it may be swapped from now on.
+// read reads the state, which may be swapped from then on.
 func (h *hold) read(ctx context.Context) (*State, error) {
 	s, err := h.w.State(ctx, h.ws)
 	if err != nil {
 		return nil, err
 	}
-	if h.known == nil || h.known.version != s.version { // it was written since, and that may have been by another holder
+	if h.known == nil || h.known.version != s.version { // written since, possibly by another holder
 		if err := h.w.confirm(ctx, h.ws); err != nil {
 			return nil, err
 		}
@@ -229,7 +229,7 @@ func (h *hold) remove(ctx context.Context) error {
 	}
 }
 
-// explain says of an error that the lost lease is its reason, where it is.
+// explain adds the lost lease to an error that it has caused.
 func (h *hold) explain(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -251,7 +251,7 @@ func (h *hold) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// begin is the state that a swap is tried with first: what the holder knows, else what is read.
+// begin returns the state for the first try of a swap: the holder's known one, else the stored one.
 func (w *States) begin(ctx context.Context, h *hold, ws string) (*State, error) {
 	switch {
 	case h == nil:
@@ -262,7 +262,7 @@ func (w *States) begin(ctx context.Context, h *hold, ws string) (*State, error) 
 	return h.known.copied(), nil
 }
 
-// reread returns the state for another try of a swap. A caller without a lock confirms its session all the same: if that has
+// reread returns the state for another try of a swap. A caller without a lock also confirms its session: if that has
 // ended, the objects that it stored may have been collected.
 func (w *States) reread(ctx context.Context, h *hold, ws string) (*State, error) {
 	if h != nil {

@@ -12,12 +12,12 @@ import (
 	"e3/refstore"
 )
 
-// importedKept is how many imported runs of a workspace stay however old they are: the latest.
+// importedKept is how many imported runs of a workspace stay regardless of age: the latest ones.
 const importedKept = 20
 
-// RetireImported removes the records of imported runs that came before a moment, but for the latest 20 of each workspace and the one that
-// its state names; also of workspaces that are not here. Their events are CleanEvents' then, and what only they held is garbage. It
-// returns the runs, also with an error.
+// RetireImported removes the records of runs that were imported before a time, except for the latest 20 of each
+// workspace and the run that its state names; it includes names without a workspace. CleanEvents then removes their
+// events, and objects that only they held become garbage. It returns the runs, also with an error.
 func (w *Cleaner) RetireImported(ctx context.Context, before time.Time, dryRun bool) ([]events.RunRef, error) {
 	var retired []events.RunRef
 	var names []string
@@ -44,8 +44,8 @@ func (w *Cleaner) RetireImported(ctx context.Context, before time.Time, dryRun b
 	return retired, nil
 }
 
-// oldImported lists the imported runs of a workspace that may go. One came when its last import was made, however old the run is; what
-// cannot be read is verify's.
+// oldImported lists the imported runs of a workspace that may be removed. The age of a run counts from its last import.
+// Unreadable records are left to verify.
 func (w *Cleaner) oldImported(ctx context.Context, ws string, before time.Time) ([]string, error) {
 	var old []string
 	n := 0

@@ -8,8 +8,9 @@ import (
 	"e3/objectstore"
 )
 
-// checkInputs looks for the content of the inputs before commands are started on it, and takes in again what a linked workspace has
-// lost. What cannot be had again is no fault yet: the tasks that must run and read it fail, and name it.
+// checkInputs checks that the content of the inputs is stored before commands start, and restores lost content of a
+// linked workspace. Content that cannot be restored is no error yet: the tasks that must run and read it fail, and name
+// it.
 func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node, error) {
 	missing, err := r.w.proofs.missesInputs(ctx, inputs)
 	if err != nil || !missing {
@@ -32,8 +33,8 @@ func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node,
 	return t.inputs, r.snapInputs(ctx, r.inputs, "")
 }
 
-// restored stores anew what the package file, its linked inputs and the environment hold. The state stays as it is: where a file holds something
-// else by now, what was lost stays lost, and the next start follows the file.
+// restored stores the present package file, linked inputs and variables again. The state stays unchanged. If a file has
+// changed, its lost content stays lost, and the next start follows the file.
 func (r *run) restored(ctx context.Context) error {
 	r.restoring.Lock()
 	defer r.restoring.Unlock()
@@ -48,13 +49,13 @@ func (r *run) restored(ctx context.Context) error {
 		return err
 	}
 	if _, err := r.w.deployer.Build(ctx, link.File, nil); err != nil {
-		return context.Cause(ctx) // what cannot be read is lost
+		return context.Cause(ctx) // an input that cannot be read stays lost
 	}
 	return nil
 }
 
-// missesInputs tells whether content of inputs is gone. Where the object store presumes there is nothing to look for: they are named by
-// the state, and tasks that must run make sure themselves.
+// missesInputs tells whether content of inputs is missing. If the object store presumes presence, it need not look: the
+// state names the content, and tasks that must run check it themselves.
 func (w *proofs) missesInputs(ctx context.Context, inputs record.Node) (bool, error) {
 	if w.presumes() {
 		return false, nil

@@ -13,8 +13,8 @@ import (
 	"e3/refstore"
 )
 
-// A lateExecution is one that went on when its run, whose process had died, was closed. It is noted until its end is in the
-// journal of the workspace.
+// A lateExecution is an execution that went on when the run of a dead process was closed. A note of it stays until its
+// end is in the workspace's journal.
 type lateExecution struct {
 	Execution string `json:"-"`
 	Run       string `json:"run"`
@@ -22,7 +22,7 @@ type lateExecution struct {
 	Key       string `json:"key"`
 	Attempt   int64  `json:"attempt"`
 	Worker    string `json:"worker,omitempty"`
-	Started   bool   `json:"started,omitempty"` // its run tells of its beginning
+	Started   bool   `json:"started,omitempty"` // its run has reported its start
 }
 
 func latePartition(ws string) string { return "INDEX/late/" + ws }
@@ -33,53 +33,54 @@ func (w *States) noteLate(ctx context.Context, ws string, l *lateExecution) erro
 		return err
 	}
 	_, err = w.Records.Put(ctx, refstore.Record{Key: refstore.Key{Partition: latePartition(ws), Sort: l.Execution}, Value: text})
-	if err != nil && !errors.Is(err, refstore.ErrConflict) { // it is noted
+	if err != nil && !errors.Is(err, refstore.ErrConflict) { // already noted
 		return fmt.Errorf("note that execution %s goes on: %w", l.Execution, err)
 	}
 	return nil
 }
 
-// tellLate appends the ends of executions to the journal that went on without their run, and returns how many still do. The caller
-// holds the dataflow lock.
-func (w *States) tellLate(ctx context.Context, ws string, x reaper) (left int, err error) {
+// tellLate appends the ends of executions that went on without their run to the journal, and returns how many are still
+// running. The caller holds the dataflow lock.
+func (w *States) tellLate(ctx context.Context, ws string, x reaper) (running int, err error) {
 	var told map[string]bool
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws)}) {
 		if errors.Is(err, refstore.ErrDamaged) {
-			continue // only a hint is lost
+			continue // the note is only a hint
 		}
 		if err != nil {
-			return left, fmt.Errorf("executions that went on: %w", err)
+			return running, fmt.Errorf("executions that went on: %w", err)
 		}
 		l := lateExecution{}
 		if json.Unmarshal(rec.Value, &l) == nil {
 			if told == nil {
 				if told, err = w.toldLate(ctx, ws); err != nil {
-					return left, err
+					return running, err
 				}
 			}
 			l.Execution = rec.Key.Sort
-			list, over, err := lateEvents(ctx, &l, x)
+			list, ended, err := lateEvents(ctx, &l, x)
 			if err != nil {
-				return left, err
+				return running, err
 			}
-			if !over {
-				left++
+			if !ended {
+				running++
 				continue
 			}
 			if !told[l.Execution] {
 				if _, err := events.AppendJournal(ctx, w.Records, ws, w.Now, list...); err != nil {
-					return left, err
+					return running, err
 				}
 			}
 		}
 		if err := w.Records.Delete(ctx, rec.Key, rec.Version); err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
-			return left, fmt.Errorf("executions that went on: %w", err)
+			return running, fmt.Errorf("executions that went on: %w", err)
 		}
 	}
-	return left, nil
+	return running, nil
 }
 
-// toldLate finds the executions whose end is in the journal: a process may have died before it removed their note.
+// toldLate finds the executions whose end is already in the journal: a process may have died before it removed their
+// notes.
 func (w *States) toldLate(ctx context.Context, ws string) (map[string]bool, error) {
 	told := map[string]bool{}
 	for e, err := range events.ReadJournal(ctx, w.Records, ws, 0) {
@@ -93,8 +94,8 @@ func (w *States) toldLate(ctx context.Context, ws string) (map[string]bool, erro
 	return told, nil
 }
 
-// lateEvents tells what became of an execution. over is false while it goes on.
-func lateEvents(ctx context.Context, l *lateExecution, x reaper) (list []events.Event, over bool, err error) {
+// lateEvents returns the events of an execution's end. ended is false while it goes on.
+func lateEvents(ctx context.Context, l *lateExecution, x reaper) (list []events.Event, ended bool, err error) {
 	key, ok := executions.ParseKey(l.Key)
 	if !ok {
 		return nil, true, nil

@@ -18,11 +18,11 @@ import (
 	"e3/workspace"
 )
 
-// A leaseTable is the locks and claims of several machines. It has no clock: a test says when a session is lost.
+// A leaseTable holds the locks and claims of several machines. It has no clock: a test decides when a session is lost.
 type leaseTable struct {
 	mu    sync.Mutex
 	holds map[string][]*leaseHold
-	// pending is told to who finds a lock held, as long as it is not 0.
+	// pending is reported to processes that find a lock held, while it is not 0.
 	pending atomic.Int64
 }
 
@@ -32,8 +32,7 @@ type leaseHold struct {
 	text   []byte
 }
 
-// A leaseSession is what one machine holds. It does not notice by itself that it is dead: it learns it when it asks, or when the
-// test says so.
+// A leaseSession is what one machine holds. It learns of its death only when it asks, or when the test calls notice.
 type leaseSession struct {
 	t        *leaseTable
 	dead     bool // under t.mu
@@ -53,10 +52,10 @@ func (s *leaseSession) expire() {
 	s.dead = true
 }
 
-// notice has the session learn it.
+// notice tells the session that it is lost.
 func (s *leaseSession) notice() { s.once.Do(func() { close(s.lost) }) }
 
-// holds tells whether it has a lock.
+// holds tells whether the session has a lock.
 func (s *leaseSession) holds(name string) bool {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -120,7 +119,7 @@ func (s *leaseSession) TryLock(ctx context.Context, name string, mode refstore.M
 	s.t.mu.Lock()
 	dead := s.dead
 	s.t.mu.Unlock()
-	if dead { // a taker looks at the clock
+	if dead { // taking a lock checks the clock
 		return nil, refstore.ErrLost
 	}
 	l, by := s.take("lock "+name, mode == refstore.Shared, holder)
@@ -165,11 +164,11 @@ func (l *leaseLock) Unlock() error {
 	return nil
 }
 
-// A remoteStore is a store as one machine sees it. From its n-th call on everything stops until it is woken.
+// A remoteStore is a store as one machine sees it. From its n-th call on, calls block until it is woken.
 type remoteStore struct {
 	*mem.Store
 	mu      sync.Mutex
-	calls   []string // what was asked for
+	calls   []string // the calls so far
 	stopAt  int      // 0: never
 	stopped chan struct{}
 	wake    chan struct{}
@@ -266,7 +265,7 @@ func (s *remoteStore) Seal(ctx context.Context, key refstore.Key) error {
 	return s.Store.Seal(ctx, key)
 }
 
-// StreamPace gathers events, as appends cost.
+// StreamPace makes writers gather events, as if appends were expensive.
 func (s *remoteStore) StreamPace() time.Duration { return time.Second }
 
 // A machine is a process on the stage whose locks are leases.
@@ -278,7 +277,7 @@ type machine struct {
 	executor *executions.Executor
 }
 
-// machine makes one that stops at a call; 0: never.
+// machine makes a machine that stops at a call; 0: never.
 func (st *stage) machine(t *leaseTable, stopAt int) *machine {
 	st.mu.Lock()
 	st.pids++

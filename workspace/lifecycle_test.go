@@ -37,7 +37,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// Nothing can be done with a workspace that has no package, or that does not exist.
+// A workspace that has no package, or does not exist, refuses every operation.
 func TestNotDeployed(t *testing.T) {
 	p := newPlace(t)
 	if err := p.ws.Create(p.ctx, "empty"); err != nil {
@@ -69,8 +69,8 @@ func TestNotDeployed(t *testing.T) {
 	}
 }
 
-// Removing takes the state, the run records and what this machine remembers; executions and
-// events stay, so that a new workspace of that name hits.
+// Removing deletes the state, the run records and this machine's records. Executions and events stay, so a new
+// workspace of that name has hits.
 func TestRemove(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -103,8 +103,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// While a process holds the workspace it is neither deployed nor run nor removed, and the error
-// says who holds it. Sets and reads go on.
+// While a process holds the workspace it is neither deployed nor run nor removed, and the error names the holder. Sets
+// and reads still work.
 func TestBusy(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -141,7 +141,7 @@ func TestBusy(t *testing.T) {
 	p.start()
 }
 
-// A redeploy keeps outputs of tasks that remain, and leaves out those of tasks that went.
+// A redeploy keeps the outputs of tasks that remain, and drops those of removed tasks.
 func TestRedeployKeepsOutputs(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -165,7 +165,7 @@ func TestRedeployKeepsOutputs(t *testing.T) {
 	}
 }
 
-// What cannot be deployed leaves the workspace as it was.
+// A failed deployment leaves the workspace unchanged.
 func TestBadDeployLeavesAll(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -199,7 +199,7 @@ func TestBadDeployLeavesAll(t *testing.T) {
 	}
 }
 
-// "start -f" makes a workspace of the package's name, and finds it again.
+// "start -f" creates a workspace with the package's name, and finds it again.
 func TestDeployNew(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -221,7 +221,8 @@ func TestDeployNew(t *testing.T) {
 	if name, err := p.ws.Deployer.WorkspaceFor(p.ctx, file); name != "forecast" || err != nil {
 		t.Errorf("the default is %q, %v", name, err)
 	}
-	// A workspace of the package's name that holds something else is not taken over: the file gets one of its own.
+	// It does not take over a workspace of the package's name that holds another deployment: the file gets a workspace
+	// of its own.
 	p.write("other.yaml", "e3: 1\nname: forecast\ntasks: {y: {out: o, run: cat}}\n")
 	for range 2 {
 		name, built, err = p.ws.Deployer.DeployNew(p.ctx, "", filepath.Join(p.dir, "other.yaml"))
@@ -237,7 +238,7 @@ func TestDeployNew(t *testing.T) {
 	}
 }
 
-// A call that is called off changes nothing.
+// A cancelled call changes nothing.
 func TestCancelledCalls(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")

@@ -18,7 +18,7 @@ import (
 	"e3/workspace"
 )
 
-// link reads what is remembered of the workspace w.
+// link reads the link of the workspace w.
 func (p *place) link() *record.Link {
 	p.t.Helper()
 	rec, err := p.repo.Records.Get(p.ctx, refstore.Key{Partition: "INDEX/links", Sort: "w"})
@@ -44,7 +44,7 @@ func (p *place) seen(input string) map[string]int64 {
 	return times
 }
 
-// age sets the times of a file back, so that what is read of it next is worth remembering.
+// age sets the times of a file back, so that its next reading proves its content.
 func (p *place) age(names ...string) {
 	p.t.Helper()
 	for _, name := range names {
@@ -57,7 +57,7 @@ func (p *place) age(names ...string) {
 	}
 }
 
-// await waits until the file's last change lies more than a tick of the clock back.
+// await waits until the file's last change is more than a clock tick old.
 func await(t *testing.T, path string) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -74,7 +74,7 @@ func await(t *testing.T, path string) {
 	}
 }
 
-// commands counts how many commands are run.
+// commands counts the commands that run.
 func (p *place) commands() *atomic.Int64 {
 	n, run := new(atomic.Int64), p.run
 	p.run = func(ctx context.Context, script, dir string) int {
@@ -84,8 +84,7 @@ func (p *place) commands() *atomic.Int64 {
 	return n
 }
 
-// What looks as it did is not read again; what was touched is read, and runs nothing if it
-// says the same.
+// A file that looks unchanged is not read again. A touched file is read, and runs nothing if its content is the same.
 func TestFollowReadsWhatLooksChanged(t *testing.T) {
 	p := newPlace(t)
 	if err := os.MkdirAll(filepath.Join(p.dir, "d", "sub"), 0o755); err != nil {
@@ -139,8 +138,8 @@ func TestFollowReadsWhatLooksChanged(t *testing.T) {
 	}
 }
 
-// An edit within the tick of the clock in which the file was read, that keeps the size, leaves
-// every stamp as it was: it is noticed because such stamps prove nothing.
+// An edit that keeps the size, in the clock tick in which the file was read, leaves all times unchanged. It is noticed
+// because such times prove nothing.
 func TestFollowRacilyClean(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "0000")
@@ -170,7 +169,7 @@ func TestFollowRacilyClean(t *testing.T) {
 	}
 }
 
-// Files of a glob come and go.
+// The files of a glob change.
 func TestFollowGlob(t *testing.T) {
 	p := newPlace(t)
 	for _, dir := range []string{"src/lib", "src/empty"} {
@@ -204,7 +203,7 @@ func TestFollowGlob(t *testing.T) {
 		{"at first", func() {}, "src src/a.py", 1},
 		{"a new file", func() { p.write("src/lib/b.py", "b") }, "src src/a.py src/lib src/lib/b.py", 2},
 		{"one that does not match", func() { p.write("src/lib/c.txt", "c") }, "src src/a.py src/lib src/lib/b.py", 2},
-		{"one is removed", func() { p.remove("src/lib/b.py") }, "src src/a.py", 2}, // known: a hit
+		{"one is removed", func() { p.remove("src/lib/b.py") }, "src src/a.py", 2}, // known inputs: a hit
 		{"one is renamed", func() {
 			if err := os.Rename(filepath.Join(p.dir, "src/a.py"), filepath.Join(p.dir, "src/z.py")); err != nil {
 				t.Fatal(err)
@@ -269,7 +268,7 @@ func TestFollowExecutableBit(t *testing.T) {
 	}
 }
 
-// An edit of the package file is taken up by the next start.
+// The next start uses an edited package file.
 func TestFollowPackageFile(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -291,7 +290,7 @@ func TestFollowPackageFile(t *testing.T) {
 	}
 }
 
-// Every input that cannot be taken in is named, and nothing runs.
+// Every unreadable input is named, and no command runs.
 func TestFollowMissingInputs(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -310,8 +309,8 @@ func TestFollowMissingInputs(t *testing.T) {
 	}
 }
 
-// Where the content of a linked input has gone from the store it is taken in again; that of a set one is named by the task that reads
-// it, and other tasks go on.
+// If the content of a linked input is lost from the store, the file is read again. Lost content of a set input is
+// reported by the task that reads it, and other tasks continue.
 func TestFollowLostContent(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "precious")
@@ -319,7 +318,7 @@ func TestFollowLostContent(t *testing.T) {
 	p.age("a.txt", "b.txt")
 	p.deploy(twoInputs)
 	p.age("e3.yaml")
-	p.start() // which reads the file for the last time
+	p.start() // reads the file for the last time
 	lose := func(text string) objectstore.Hash {
 		t.Helper()
 		h := objectstore.Sum([]byte(text))
@@ -337,7 +336,7 @@ func TestFollowLostContent(t *testing.T) {
 	p.set("a", "set once")
 	p.start()
 	lose("set once")
-	p.start() // its answer is known
+	p.start() // makes its execution known
 	p.deploy("inputs: {a: {file: a.txt}, b: {file: b.txt}}", "tasks:",
 		"  x: {in: [a], out: o, run: 'cat $a $a'}", "  y: {in: [b], out: o, run: 'cat $b $b'}")
 	p.forget(refstore.Key{Partition: "INDEX/proofs", Sort: "w"})
@@ -347,7 +346,7 @@ func TestFollowLostContent(t *testing.T) {
 	}
 }
 
-// A linked path may be a symbolic link; a directory never swallows the repository in it.
+// A linked path may be a symbolic link; a directory never includes the repository in it.
 func TestFollowLinksAndRepository(t *testing.T) {
 	p := newPlace(t)
 	p.write("real.txt", "one")

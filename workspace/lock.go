@@ -12,16 +12,16 @@ import (
 	"e3/refstore"
 )
 
-// timeFormat is for moments that people read.
+// timeFormat is for times in messages.
 const timeFormat = "2006-01-02 15:04:05"
 
-// BusyError says who holds a workspace.
+// BusyError names the holder of a workspace.
 type BusyError struct {
 	Workspace string
 	Operation record.Operation
-	Holder    string // of the process, in words
+	Holder    string // the process, in words
 	Since     time.Time
-	Heard     refstore.Heard // as Busy tells, and who waits for the end of a run
+	Heard     refstore.Heard // as Busy reports it, or a waiter for the end of a run
 }
 
 func (e *BusyError) Error() string {
@@ -46,8 +46,8 @@ func (e *BusyError) Doing() string {
 
 func lockName(ws string) string { return "workspace/" + ws }
 
-// busyNow says who holds the lock. A new holder may not have said so
-// yet: it is given some milliseconds.
+// busyNow names the holder of the lock. A new holder may not have written its state yet, so it is given some
+// milliseconds.
 func (w *States) busyNow(ctx context.Context, ws string, holder []byte) *BusyError {
 	for range 20 {
 		if len(holder) > 0 {
@@ -76,8 +76,8 @@ func busyAs(ws string, s *record.LockState) *BusyError {
 	return &BusyError{Workspace: ws, Operation: s.Operation, Holder: HolderWords(s.Holder), Since: s.AcquiredAt}
 }
 
-// HolderWords turns the East text of a process, .process (pid=1, …, command="e3 start", host="lab"), into
-// "process 1 on lab (e3 start)". Text of another form is shown as it is.
+// HolderWords turns the East text of a process, .process (pid=1, …, command="e3 start", host="lab"), into "process 1 on
+// lab (e3 start)". Any other text stays as it is.
 func HolderWords(text string) string {
 	fields, ok := strings.CutPrefix(text, ".process (")
 	if !ok {
@@ -105,7 +105,7 @@ func HolderWords(text string) string {
 	return words
 }
 
-// quotedField returns the quoted text behind a name, and what follows it; "" where there is none.
+// quotedField returns the quoted text after a name, and the rest of the text; "" if there is none.
 func quotedField(text, name string) (value, rest string) {
 	_, quoted, _ := strings.Cut(text, name)
 	prefix, err := strconv.QuotedPrefix(quoted)
@@ -116,7 +116,7 @@ func quotedField(text, name string) (value, rest string) {
 	return value, quoted[len(prefix):]
 }
 
-// Busy returns the present holder of the workspace, nil if there is none. It only reads.
+// Busy returns the present holder of the workspace, nil if there is none. It writes nothing.
 func (w *States) Busy(ctx context.Context, ws string) (*BusyError, error) {
 	holder, heard, held, err := refstore.HeldBy(ctx, w.Locks, lockName(ws))
 	if err != nil || !held {

@@ -19,13 +19,13 @@ import (
 	"e3/workspace"
 )
 
-// pair is two tasks, of which the second takes long enough to be put on record while it runs.
+// pair is two tasks; the second takes long enough to be recorded while it runs.
 var pair = saga{tasks: []sagaTask{
 	{name: "t0", calls: []sagaCall{{takes: 100 * time.Millisecond}, {takes: 100 * time.Millisecond}}},
 	{name: "t1", reads: []string{"t0"}},
 }}
 
-// value returns what a task has left in the workspace, "" for nothing.
+// value returns a task's output in the workspace, "" if there is none.
 func (st *stage) value(name string) (string, error) {
 	d, err := st.process().ws.Datasets.Dataset(st.t.Context(), "w0", workspace.DatasetPath{Name: name})
 	var nothing *workspace.UnassignedError
@@ -38,15 +38,15 @@ func (st *stage) value(name string) (string, error) {
 	return st.object(d.Hash)
 }
 
-// A takeover is a machine that is stopped somewhere in what it does, and what the others do meanwhile.
+// A takeover is a machine that stops at some point of an operation, and the operations of others meanwhile.
 type takeover struct {
 	name    string
 	saga    saga
 	prepare func(st *stage, t *leaseTable)
 	lost    func(ctx context.Context, m *machine) error
-	// meanwhile is what the successor does while the lost one stands still.
+	// meanwhile is the successor's operation while the lost machine stands still.
 	meanwhile func(ctx context.Context, st *stage, m *machine) error
-	want      string // of t1 in the end
+	want      string // of t1 at the end
 }
 
 func (st *stage) object(hash string) (string, error) {
@@ -67,7 +67,7 @@ func (st *stage) state() string {
 	return string(rec.Value)
 }
 
-// commands counts what was executed.
+// commands counts the commands that were executed.
 func (st *stage) commands() (n int) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -77,7 +77,7 @@ func (st *stage) commands() (n int) {
 	return n
 }
 
-// recorded are the runs of w0 with a record.
+// recorded returns the runs of w0 that have a record.
 func (st *stage) recorded() (ids []string) {
 	for rec, err := range st.records.List(st.t.Context(), refstore.Query{Partition: "DATAFLOW/w0", KeysOnly: true}) {
 		if err != nil {
@@ -100,7 +100,7 @@ func start(ctx context.Context, m *machine) error {
 	return err
 }
 
-// edited starts on another input.
+// edited starts after an edit of the input.
 func edited(ctx context.Context, st *stage, m *machine) error {
 	st.write("a.txt", "second")
 	return start(ctx, m)
@@ -165,9 +165,9 @@ var takeovers = []takeover{
 	}, want: "t1secondt0second"},
 }
 
-// A holder that was taken for dead wakes up at every call that it makes of the store, while another has taken over: when that one is
-// through, or stands still itself somewhere in what it does. Nothing of what the first one writes from then on undoes anything,
-// whether it notices at once or only when it asks.
+// A holder that was presumed dead resumes at each of its calls of the store, after another process has taken over: when
+// that one has finished, or itself stands still at some call. No later write of the first holder undoes anything,
+// whether it notices the loss at once or only when it asks.
 func TestLostHolder(t *testing.T) {
 	suite.Thorough(t)
 	for _, to := range takeovers {
@@ -184,7 +184,7 @@ func TestLostHolder(t *testing.T) {
 					for stopAt := 1 + k%step; ; stopAt += step {
 						done, nextAt := false, 0
 						if amid {
-							nextAt = 1 + 7*stopAt%45 // all are had in turn
+							nextAt = 1 + 7*stopAt%45 // in time every call is tried
 						}
 						synctest.Test(t, func(t *testing.T) { done = to.play(t, stopAt, nextAt, notices) })
 						if done || t.Failed() {
@@ -197,7 +197,8 @@ func TestLostHolder(t *testing.T) {
 	}
 }
 
-// play returns true if the holder made fewer calls. nextAt is where the successor waits for it; 0: at its end.
+// play returns true if the holder made fewer calls. nextAt is the successor's call at which the holder resumes; 0:
+// after its end.
 func (to takeover) play(t *testing.T, stopAt, nextAt int, notices bool) (done bool) {
 	if to.saga.tasks == nil {
 		to.saga = pair
@@ -253,7 +254,8 @@ func (to takeover) play(t *testing.T, stopAt, nextAt int, notices bool) (done bo
 	}
 	close(lost.wake)
 	err = wait(ended)
-	// The successor reads the state, writes it anew, and goes on. Where it makes the workspace again it has more to do before.
+	// The successor reads the state, rewrites it, and continues. If it recreates the workspace, it makes more calls
+	// before.
 	if now := st.state(); now != amid && held && nextAt >= 8 {
 		t.Errorf("at call %d, %s (%v): the lost holder has changed the state from\n%q to\n%q", stopAt, last, err, amid, now)
 	}
@@ -273,7 +275,7 @@ func (to takeover) play(t *testing.T, stopAt, nextAt int, notices bool) (done bo
 		t.Errorf("at call %d, %s (%v): the state was changed from\n%+v to\n%+v, %v", stopAt, last, err, before, after, stateErr)
 		return false
 	}
-	// The next process finds everything in order, and closes what the lost one has left.
+	// The next process finds everything in order, and closes the lost one's run.
 	commands := st.commands()
 	closer := st.machine(table, 0)
 	res, err := closer.start(ctx)

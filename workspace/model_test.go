@@ -30,12 +30,12 @@ import (
 	"e3/workspace"
 )
 
-// A saga is what happens to two workspaces that have the same package: starts that go well or badly, are cancelled from
-// elsewhere, get a signal, or crash.
+// A saga is a sequence of starts of two workspaces with the same package: starts that succeed or fail, are cancelled by
+// another process, get a signal, or crash.
 type saga struct {
 	tasks   []sagaTask
-	wide    bool // beside them, as many tasks as share one event
-	workers bool // commands are run by others
+	wide    bool // also as many tasks as share one event
+	workers bool // workers run the commands
 	rounds  []sagaRound
 }
 
@@ -46,27 +46,27 @@ type sagaTask struct {
 	backoff int // seconds
 	calls   []sagaCall
 	approve bool
-	decides time.Duration // after this time tasks are approved or rejected
+	decides time.Duration // tasks are approved or rejected after this time
 	rejects bool
-	fates   []fate // of the workers that take it, one after the other; those of whom nothing is said run the command
+	fates   []fate // of the workers that take it, in order; further workers run the command
 }
 
 type fate int
 
 const (
 	runs      fate = iota
-	overtaken      // another one begins anew
+	overtaken      // a later attempt replaces it
 	dies
 )
 
-// sagaCall is how a command goes. One that nothing is said of goes well, in a second.
+// sagaCall is the course of a command. The default is success after a second.
 type sagaCall struct {
 	fails    bool
 	suspends bool
 	takes    time.Duration
 }
 
-// A sagaRound is a start of each workspace, at the same time, after an edit.
+// A sagaRound is a start of each workspace at the same time, after an edit.
 type sagaRound struct {
 	edit   string // of the input
 	starts [2]sagaStart
@@ -74,12 +74,12 @@ type sagaRound struct {
 
 type sagaStart struct {
 	skip            bool
-	after           time.Duration // it begins so much later
+	after           time.Duration // delay of the start
 	force, failFast bool
 	filter          string
 	end             sagaEnd
 	at              time.Duration
-	torn            int // bytes that a crash leaves of what was being appended
+	torn            int // bytes of the last append that a crash leaves
 }
 
 type sagaEnd int
@@ -149,8 +149,8 @@ func (s saga) yaml() string {
 	return b.String()
 }
 
-// Whatever happens to runs, their logs are walks through the diagram, from the beginning of a run to its end, and what they say
-// adds up; and over all of them every step of the diagram is taken.
+// Whatever happens to runs: each log is a walk through the diagram, from the beginning of a run to its end, and its
+// counts add up. Together, the logs take every step of the diagram.
 func TestEventsModel(t *testing.T) {
 	walked := map[eventstest.Edge]int{}
 	play := func(s saga, fatalf func(string, ...any)) {
@@ -161,12 +161,13 @@ func TestEventsModel(t *testing.T) {
 		}
 	}
 	play(saga{wide: true, rounds: make([]sagaRound, 2)}, t.Fatalf)
-	// Nothing is lost here, and no lease expires: the scheduler's model goes these ways. No execution outlives its run: TestLate.
+	// Not covered here: nothing is lost and no lease expires (the scheduler's model has that), and no execution
+	// outlives its run (TestLate has that).
 	elsewhere := []events.Type{events.TaskReopened, events.TaskOrphaned, events.TaskAdopted}
 	untrodden := func(e eventstest.Edge) bool {
 		return walked[e] == 0 && !slices.Contains(elsewhere, e.Type) && (!e.Closing() || e.From == eventstest.Retrying)
 	}
-	for range 200 { // some ways are rare: there are more sagas until each has been gone
+	for range 200 { // some steps are rare: play sagas until each was taken
 		rapid.Check(t, func(rt *rapid.T) { play(sagas.Draw(rt, "saga"), rt.Fatalf) })
 		if t.Failed() || !slices.ContainsFunc(eventstest.Diagram(), untrodden) {
 			break
@@ -180,14 +181,14 @@ func TestEventsModel(t *testing.T) {
 	}
 }
 
-// A stage is a repository in memory, but for its objects, and the project beside it.
+// A stage is a repository in memory, except for its objects, with a project beside it.
 type stage struct {
 	t       *testing.T
 	dir     string
 	records *mem.Store
 	objects *objectstore.Dir
 	saga    *saga
-	shared  bool // machines have the links of their own
+	shared  bool // machines have links of their own
 
 	mu     sync.Mutex
 	calls  map[string]int // of commands, by task
@@ -221,7 +222,7 @@ func newStage(t *testing.T, s *saga, shared bool) *stage {
 
 func (s saga) play(t *testing.T, walked map[eventstest.Edge]int) []string {
 	st, ctx := newStage(t, &s, false), t.Context()
-	last := sagaRound{} // closes what has crashed
+	last := sagaRound{} // closes crashed runs
 	for _, r := range append(s.rounds, last) {
 		if r.edit != "" {
 			st.write("a.txt", r.edit)
@@ -250,13 +251,13 @@ func (st *stage) fault(format string, args ...any) {
 	st.faults = append(st.faults, fmt.Sprintf(format, args...))
 }
 
-// An actor is a process on the repository. Once it is dead it writes nothing any more, wherever it is.
+// An actor is a process on the repository. Once dead, it writes nothing more.
 type actor struct {
 	*mem.Store
 	dead atomic.Bool
 	torn int
 	ws   *workspace.Workspaces
-	// puts and gets are told of every record that is written, and asked for. nil: no function is.
+	// puts and gets, if not nil, are called with the key of every record that is written or read.
 	puts, gets func(refstore.Key)
 }
 
@@ -317,7 +318,7 @@ func (a *actor) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	return a.Store.Delete(ctx, key, v)
 }
 
-// Append of one that is dead leaves the beginning of what it was at, once.
+// Append of a dead actor writes the beginning of the data, once.
 func (a *actor) Append(ctx context.Context, key refstore.Key, offset int64, data []byte) error {
 	if err := a.alive(); err != nil {
 		n := min(a.torn, len(data))
@@ -337,7 +338,7 @@ func (a *actor) Cut(ctx context.Context, key refstore.Key, size int64) error {
 	return a.Store.Cut(ctx, key, size)
 }
 
-// AdoptStream lets running executions be put on record.
+// AdoptStream allows running executions to be recorded.
 func (a *actor) AdoptStream(ctx context.Context, key refstore.Key, path string) error {
 	data, err := os.ReadFile(path)
 	if err == nil {
@@ -346,7 +347,7 @@ func (a *actor) AdoptStream(ctx context.Context, key refstore.Key, path string) 
 	return err
 }
 
-// executor is what runs commands in a process.
+// executor runs commands in a process.
 func (st *stage) executor(a *actor, objects executions.LocalObjects) *executions.Executor {
 	o := executions.Options{
 		Worker: "me@here", Version: "test", Path: "/bin", Getenv: func(string) (string, bool) { return "", false },
@@ -360,7 +361,7 @@ func (st *stage) executor(a *actor, objects executions.LocalObjects) *executions
 	return executions.NewExecutor(executions.NewStore(a, objects), objects, a, st, o)
 }
 
-// workers run the commands of a start, some of them badly. They die with it.
+// workers run the commands of a start, some of them badly. They die with the start.
 type workers struct {
 	st   *stage
 	here *executions.Executor
@@ -429,7 +430,7 @@ func (st *stage) decide(ctx context.Context, name, task string) {
 	}
 }
 
-// start starts a workspace as a process of its own, which comes to the end that is meant for it.
+// start starts a workspace as a process of its own, and ends as s says.
 func (st *stage) start(ctx context.Context, name string, s sagaStart) {
 	a := st.process()
 	time.Sleep(s.after)
@@ -476,7 +477,7 @@ func (st *stage) start(ctx context.Context, name string, s sagaStart) {
 	}
 	took := time.Since(began)
 	if s.end == byRequest && took < s.at {
-		cancel(nil) // there is nothing to cancel any more
+		cancel(nil) // nothing is left to cancel
 	}
 	wg.Wait()
 	switch {
@@ -488,7 +489,7 @@ func (st *stage) start(ctx context.Context, name string, s sagaStart) {
 		}
 		return
 	case res.Run.State == record.RunCancelled && (s.end == byItself || took < s.at):
-		st.fault("run %s of %s is cancelled, and nobody has asked for that", res.Run.RunID, name)
+		st.fault("run %s of %s is cancelled, without a request", res.Run.RunID, name)
 	case res.Run.State != record.RunCancelled && s.end == bySignal && took > s.at+time.Second:
 		st.fault("run %s of %s goes on for %v after a signal", res.Run.RunID, name, took-s.at)
 	}
@@ -500,21 +501,23 @@ func (st *stage) start(ctx context.Context, name string, s sagaStart) {
 	}
 }
 
-// told demands that each cancellation of a run reported its outcome.
+// told demands that each cancellation of a run reports its outcome.
 func (st *stage) told(name string, run *record.Run, c *workspace.Cancelled) {
 	want := map[record.RunState]workspace.CancelStatus{
 		record.RunCancelled: workspace.CancelDone, record.RunCompleted: workspace.CancelCompleted, record.RunFailed: workspace.CancelFailed,
 	}[run.State]
-	// Ids of this process only grow, also when the clock of the next saga begins anew: such a run may seem to come after its hold.
+	// Run ids of this process only increase, even when the next saga's clock starts again: such a run may seem to be
+	// later than its hold.
 	if at, err := executions.ParseID(run.RunID); err == nil && at.After(run.CompletedAt) && c.Status == workspace.CancelBefore {
 		return
 	}
 	if c.Status != want && c.Status != workspace.CancelIdle || c.RunID != run.RunID && c.RunID != "" {
-		st.fault("run %s of %s is %v; who cancelled it was told %+v", run.RunID, name, run.State, *c)
+		st.fault("run %s of %s is %v; its cancellation reports %+v", run.RunID, name, run.State, *c)
 	}
 }
 
-// Run implements executions.Runner: "t0 <output> <input> …" goes as is said of the task, and what it reads becomes its output.
+// Run implements executions.Runner: "t0 <output> <input> …" runs as the saga says, and the task's inputs become its
+// output.
 func (st *stage) Run(ctx context.Context, spec runner.Spec) (runner.Result, error) {
 	if ctx.Err() != nil {
 		return runner.Result{}, fmt.Errorf("not started: %w", context.Cause(ctx))
@@ -560,7 +563,7 @@ func (st *stage) Run(ctx context.Context, spec runner.Spec) (runner.Result, erro
 	return runner.Result{}, os.WriteFile(out, text, 0o644)
 }
 
-// partial is what a command leaves that is stopped.
+// partial is the output of a stopped command.
 const partial = "not all of it"
 
 func (st *stage) call(task string) sagaCall {
@@ -576,7 +579,7 @@ func (st *stage) call(task string) sagaCall {
 	return sagaCall{takes: time.Second}
 }
 
-// check holds every log to the diagram.
+// check checks every log against the diagram.
 func (st *stage) check(ctx context.Context, walked map[eventstest.Edge]int) {
 	for _, ws := range []string{"w0", "w1"} {
 		for key, err := range st.records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
@@ -600,7 +603,7 @@ func (st *stage) check(ctx context.Context, walked map[eventstest.Edge]int) {
 				st.fault("run %s of %s has no end\n%s", key.Sort, ws, log.Bytes())
 			}
 		}
-		pending := map[string]approval.Block{} // a run that ends early leaves its blocks to the next one
+		pending := map[string]approval.Block{} // a run that ends early leaves its blocks to the next run
 		for b, err := range approval.New(st.records, approval.Options{Now: time.Now}).List(ctx, ws, "") {
 			if other, ok := pending[b.Task]; err != nil || ok && b.Status == approval.Pending {
 				st.fault("after the end of all runs task %s of %s waits for %+v and %+v, %v", b.Task, ws, other, b, err)

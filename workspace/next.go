@@ -14,7 +14,7 @@ import (
 	"e3/objectstore"
 )
 
-// Next follows the package file of a workspace and its linked inputs as a start does.
+// Next evaluates the package file and the linked inputs of a workspace as a start would.
 func (w *Planner) Next(ctx context.Context, ws string) (next *plan.Next, err error) {
 	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		next, err = w.nextOf(ctx, ws, s)
@@ -62,18 +62,20 @@ func (n *nextPlanner) Keys(ctx context.Context, g *graph.Graph, visit func(i int
 }
 
 // Reads implements plan.Planner.
-func (n *nextPlanner) Reads(ctx context.Context, g *graph.Graph, i int32, made func(d int32) (plan.Produced, bool)) ([]objectstore.Hash, bool, error) {
-	return dataflow.Reads(ctx, g, n.objects, n.next.inputs, i, made)
+func (n *nextPlanner) Reads(ctx context.Context, g *graph.Graph, i int32, produced func(d int32) (plan.Produced, bool)) ([]objectstore.Hash, bool, error) {
+	return dataflow.Reads(ctx, g, n.objects, n.next.inputs, i, produced)
 }
 
-// Limits of a keeping store in bytes: in all, and for one object. keptEntry is the cost of an object beside its bytes.
+// Limits of a keeping store in bytes: in total, and for one object. keptEntry is the cost of an object besides its
+// bytes.
 const (
 	keptBytes = 64 << 20
 	keptOne   = 4 << 20
 	keptEntry = 128
 )
 
-// keeping is a store that names what is put, and keeps it in memory as long as there is room; of what is large it keeps the size.
+// keeping is a store that hashes what is put. It keeps the bytes in memory while there is room; of a large object, only
+// the size.
 type keeping struct {
 	hashOnly
 
@@ -84,7 +86,7 @@ type keeping struct {
 
 type keptObject struct {
 	size int64
-	data []byte // nil where only the size was kept
+	data []byte // nil if only the size was kept
 }
 
 func newKeeping(objects Objects) *keeping {
@@ -119,7 +121,7 @@ func (s *keeping) Put(_ context.Context, r io.Reader) (objectstore.Info, error) 
 	return info, nil
 }
 
-// atMost drops what is beyond a number of bytes.
+// atMost keeps the first bytes of a stream, and drops the rest.
 type atMost struct {
 	b    *bytes.Buffer
 	most int
@@ -157,7 +159,7 @@ func (s *keeping) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, 
 	return s.hashOnly.Open(ctx, h)
 }
 
-// ReadAll reads as the store does best.
+// ReadAll reads an object in the store's most efficient way.
 func (s *keeping) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error) {
 	if k, ok := s.get(h); ok && k.data != nil {
 		if int64(len(k.data)) > limit {

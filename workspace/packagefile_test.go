@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestPackageFileSaysWhatIsInTheKey compares the tables of doc/package-file.md with what changes a task's hash. Keys
-// whose part in the cache key is their content are inputs: TestTaskHash has those.
+// TestPackageFileSaysWhatIsInTheKey checks the tables of doc/package-file.md against changes of a task's hash.
+// TestTaskHash checks inputs, whose content enters the key.
 func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 	said := keyColumn(t)
 	p := newPlace(t)
@@ -65,8 +65,8 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 	}
 }
 
-// keyColumn reads what the tables of tasks and outputs in doc/package-file.md say of each key: whether it enters the
-// cache key. The inputs' table counts where it says yes or no.
+// keyColumn reads from the tables of tasks and outputs in doc/package-file.md whether each key enters the cache key.
+// The inputs' table counts where it says yes or no.
 func keyColumn(t *testing.T) map[string]bool {
 	t.Helper()
 	doc, err := os.ReadFile("../doc/package-file.md")

@@ -13,7 +13,7 @@ func ref(name, version, content string) workspace.PackageRef {
 	return workspace.PackageRef{Name: name, Version: version, Hash: objectstore.Sum([]byte(content)).String()}
 }
 
-// A workspace that was deployed from a registered package follows no file.
+// A workspace deployed from a registered package follows no file.
 func TestDeployRegistered(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -42,7 +42,7 @@ func TestDeployRegistered(t *testing.T) {
 	if _, err := p.ws.Packages.Remove(p.ctx, "p", ""); err != nil {
 		t.Fatal(err)
 	}
-	p.start(func(o *workspace.StartOptions) { o.Force = true }) // it keeps what it has
+	p.start(func(o *workspace.StartOptions) { o.Force = true }) // the workspace keeps its package
 	if err := p.ws.Deployer.Deploy(p.ctx, "w", ref("p", "2", "never stored")); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("a package that is not there: %v", err)
 	}
@@ -51,7 +51,7 @@ func TestDeployRegistered(t *testing.T) {
 	}
 }
 
-// A file that is built and registered as a package is what a deploy of the file gives.
+// Building and registering a file gives the same package as deploying the file.
 func TestBuildIsDeterministic(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")

@@ -24,7 +24,7 @@ type place struct {
 	repo *repo.Repo
 	ws   *workspace.Workspaces
 	dir  string // of the project
-	// run stands for every command; its result is the exit code.
+	// run simulates every command; its result is the exit code.
 	run      func(ctx context.Context, script, dir string) int
 	executor *executions.Executor
 }
@@ -50,7 +50,7 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// placeIn is an open repository with the runner.
+// placeIn returns a place in an open repository.
 func placeIn(r *repo.Repo) *place {
 	p := &place{repo: r, ws: r.Workspaces, run: shell}
 	p.executor = executions.NewExecutor(r.Executions, r.Objects, r.Records, p, executions.Options{
@@ -59,7 +59,7 @@ func placeIn(r *repo.Repo) *place {
 	return p
 }
 
-// shell understands "fail <code>", "cat <file> …" and nothing else: what it reads becomes the output "o".
+// shell runs only "fail <code>" and "cat <file> …": the files' contents become the output "o".
 func shell(_ context.Context, script, dir string) int {
 	words := strings.Fields(script)
 	if words[0] == "fail" {
@@ -132,7 +132,7 @@ func (p *place) set(name, text string) {
 	}
 }
 
-// file is a file dataset.
+// file stores a file dataset.
 func (p *place) file(text string) record.Leaf {
 	p.t.Helper()
 	leaf, err := p.ws.Datasets.PutStream(p.ctx, strings.NewReader(text))
@@ -156,7 +156,7 @@ func (p *place) read(name string) string {
 	return string(data)
 }
 
-// gate makes a function that blocks until it is opened, and says when it was reached.
+// A gate is a function that blocks until it is opened, and reports when it was reached.
 type gate struct {
 	reached chan struct{}
 	open    chan struct{}

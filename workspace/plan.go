@@ -14,7 +14,7 @@ import (
 	"e3/objectstore"
 )
 
-// Planner tells what a start would do, and does none of it.
+// Planner determines what a start would do, without doing it.
 type Planner struct {
 	states    *States
 	proofs    *proofs
@@ -22,12 +22,12 @@ type Planner struct {
 	approvals *Approvals
 }
 
-// deployerInto returns a deployer whose objects go elsewhere.
+// deployerInto returns a deployer that stores its objects in objects.
 func (w *Planner) deployerInto(objects Objects) *Deployer {
 	return assemble(w.states.withObjects(objects)).Deployer
 }
 
-// PlanOptions are the options of a start that is only planned.
+// PlanOptions are the options of a planned start.
 type PlanOptions struct {
 	Concurrency int
 	Memory      int64 // bytes; 0: no limit
@@ -37,24 +37,24 @@ type PlanOptions struct {
 	FileNamed   bool // as of StartOptions
 }
 
-// Plan is what a start would do now. Nothing was written and no lock was taken to learn it.
+// Plan is what a start would do now. Planning writes nothing and takes no lock.
 type Plan struct {
 	Workspace string
-	New       bool // nothing is deployed in the workspace yet: the start would do that
+	New       bool // nothing is deployed yet: the start would deploy
 	Package   PackageRef
-	File      string             // the package file that it follows, "" without one
-	Edited    bool               // the file says something else than what is deployed
-	Elsewhere *Elsewhere         // whose deployment it is, if not this machine's
-	Warnings  []manifest.Warning // of the package file, where it was read
-	Busy      *BusyError         // the holder of the workspace, for which a start must wait; nil: none
+	File      string             // the package file that the workspace follows, "" if none
+	Edited    bool               // the file differs from the deployed package
+	Elsewhere *Elsewhere         // the origin of the deployment, if that is not this machine
+	Warnings  []manifest.Warning // of the package file, if that was read
+	Busy      *BusyError         // the holder that a start must wait for; nil: none
 	Graph     *dataflow.Graph
 	*dataflow.Planned
-	// Objects reads also what the start would store before it looks anything up.
+	// Objects also reads the objects that the start would store before its first lookup.
 	Objects plan.Objects
 }
 
-// Plan tells what a start of the workspace with these options would do: it follows the package file and its inputs as Start
-// does, and fails as that would before its first task.
+// Plan determines what a start of the workspace with these options would do. It reads the package file and its inputs
+// as Start does, and fails with the errors of Start before its first task.
 func (w *Planner) Plan(ctx context.Context, ws string, o PlanOptions) (plan *Plan, err error) {
 	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		plan, err = w.planOf(ctx, ws, s, &o)
@@ -87,8 +87,8 @@ func (w *Planner) planOf(ctx context.Context, ws string, s *State, o *PlanOption
 	return w.plan(ctx, ws, next, objects, o)
 }
 
-// PlanFile is Plan for a workspace in which a package file would be deployed first, as DeployNew does it: the workspace may
-// not exist, and without a name it is the package's.
+// PlanFile is Plan for a start that first deploys a package file, as DeployNew does: the workspace need not exist, and
+// without a name it is named after the package.
 func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) (*Plan, error) {
 	objects := newKeeping(w.states.Objects)
 	built, err := w.deployerInto(objects).Build(ctx, file, nil)
@@ -128,7 +128,7 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 	return plan, err
 }
 
-// kept reads what an install would leave of what the workspace holds, and which of its inputs are set.
+// kept reads the tree that an install would leave, and which of its inputs are set.
 func (w *Planner) kept(ctx context.Context, ws string, s *State, next *preview) (*tree, error) {
 	if !s.Deployed {
 		return &tree{}, nil
@@ -143,8 +143,8 @@ func (w *Planner) kept(ctx context.Context, ws string, s *State, next *preview) 
 	return &h.tree, nil
 }
 
-// previewStart previews what the next start would run on. What is lost of the tree and of the package is made again in memory, as
-// the start would make it in the repository.
+// previewStart previews the tree that the next start would run on. Lost parts of the tree and of the package are
+// rebuilt in memory, as the start would rebuild them in the repository.
 func (w *Planner) previewStart(ctx context.Context, ws string, s *State, objects *keeping) (*preview, *tree, error) {
 	t, err := w.states.readTree(ctx, s.RootHash, bothParts)
 	if err != nil {
@@ -185,12 +185,12 @@ func (w *Planner) previewStart(ctx context.Context, ws string, s *State, objects
 	return next, t, err
 }
 
-// previewBuilt is what a deployment of a package begins with.
+// previewBuilt is the preview of a new package before anything is kept from the workspace.
 func previewBuilt(b *Built) *preview {
 	return &preview{file: b.Link.File, pkg: b.Package, pkgHash: b.Hash, built: true, warnings: b.Warnings, set: map[string]bool{}}
 }
 
-// plan plans a run on what was previewed.
+// plan plans a run on a preview.
 func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects plan.Objects, o *PlanOptions) (*Plan, error) {
 	p := &Plan{
 		Workspace: ws, Package: PackageRef{Name: next.pkg.Name, Version: next.pkg.Version, Hash: next.pkgHash},

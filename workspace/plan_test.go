@@ -29,7 +29,7 @@ import (
 	"e3/workspace"
 )
 
-// reader opens the place's repository without a session there.
+// reader opens the place's repository without a session.
 func (p *place) reader() *workspace.Workspaces {
 	p.t.Helper()
 	r, err := repo.Open(context.Background(), p.repo.Root, repo.Options{Version: "test"})
@@ -53,7 +53,7 @@ func (p *place) plan(change ...func(*workspace.PlanOptions)) *workspace.Plan {
 	return plan
 }
 
-// steps is "task step …", with what is waited for.
+// steps returns "task step …", with the tasks that each waits for.
 func steps(p *workspace.Plan) string {
 	var list []string
 	for i := range p.Tasks {
@@ -71,7 +71,7 @@ func steps(p *workspace.Plan) string {
 	return strings.Join(list, ", ")
 }
 
-// A plan says what the next start would do, whatever changed.
+// A plan shows what the next start would do, whatever has changed.
 func TestPlan(t *testing.T) {
 	p := newChain(t)
 	check := func(what, want string, change ...func(*workspace.PlanOptions)) {
@@ -106,7 +106,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// What a start would deploy first can be planned without it, with the values that were set.
+// A start that would deploy first can be planned without deploying. Set values are kept.
 func TestPlanFile(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -136,14 +136,14 @@ func TestPlanFile(t *testing.T) {
 	if _, err := p.reader().Planner.PlanFile(p.ctx, "", filepath.Join(p.dir, "no.yaml"), workspace.PlanOptions{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	// Nothing is taken over that was not named.
+	// An unnamed workspace is not taken over.
 	p.write("new.yaml", "e3: 1\nname: w\n"+strings.Replace(chain, "value: 1", "value: 5", 1)+"\n")
 	if plan, err := p.reader().Planner.PlanFile(p.ctx, "", file, workspace.PlanOptions{Concurrency: 1}); err != nil || plan.Workspace != "w-2" {
 		t.Errorf("a workspace that follows another file: %v, %v", plan, err)
 	}
 }
 
-// How long tasks took when they last ran tells how long a run would take.
+// The durations of the latest executions predict how long a run takes.
 func TestPlanDurations(t *testing.T) {
 	p := newChain(t)
 	took := record.Durations{"one": 3 * time.Second, "two": 5 * time.Second, "other": 7 * time.Second}
@@ -162,7 +162,7 @@ func TestPlanDurations(t *testing.T) {
 	check("a task added", 3*time.Second, 13*time.Second, []int32{0, 1, 3}, 1)
 }
 
-// While a run is under way a plan can be made, says who is at work, and disturbs nothing.
+// A plan can be made while a run is at work. It names the run, and disturbs nothing.
 func TestPlanDuringRun(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
@@ -190,7 +190,7 @@ func TestPlanDuringRun(t *testing.T) {
 	}
 }
 
-// What a start needs and the store has lost is missed by a plan too, unless the start would take it in again.
+// A plan also reports inputs that the store has lost, unless the start would read them again.
 func TestPlanMissingInputs(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
@@ -215,7 +215,7 @@ func TestPlanMissingInputs(t *testing.T) {
 	}
 }
 
-// print is every file of the repository with all that can be seen of it.
+// print is every file of the repository with its visible attributes.
 func (p *place) print() map[string]string {
 	p.t.Helper()
 	seen := map[string]string{}
@@ -244,14 +244,14 @@ func (p *place) print() map[string]string {
 	return seen
 }
 
-// A draft is a package file that is edited and run again and again.
+// A draft is a package file that is repeatedly edited and run.
 type draft struct {
 	p       *place
 	version int
 	value   int
 	labels  []string // of the matrix task m
 	tasks   []draftTask
-	broken  bool // the file makes no sense
+	broken  bool // the file is invalid
 
 	lost map[string]bool // outputs that were removed by hand
 
@@ -263,7 +263,7 @@ type draftTask struct {
 	name  string
 	seed  int
 	mode  string // ok, fail, flaky, vary
-	two   bool   // several outputs, one of which is a directory
+	two   bool   // several outputs, one of them a directory
 	reads []string
 }
 
@@ -292,7 +292,7 @@ func (d *draft) add(t *rapid.T) {
 	})
 }
 
-// text is the package file. What is read and is no more is left out.
+// text is the package file. It leaves out inputs that no longer exist.
 func (d *draft) text() string {
 	if d.broken {
 		return "e3: 1\nname: p\ntasks: {x: {run: 3}}\n"
@@ -325,7 +325,7 @@ func (d *draft) text() string {
 	return b
 }
 
-// make stands for the commands: few different outputs, so that a change often makes no difference further down.
+// make simulates the commands. It has few different outputs, so that a change often makes no difference downstream.
 func (d *draft) make(_ context.Context, script, dir string) int {
 	words := strings.Fields(script)
 	split := slices.Index(words, "--")
@@ -354,7 +354,7 @@ func (d *draft) make(_ context.Context, script, dir string) int {
 	h := sum.Sum(nil)
 	for k, out := range outputs {
 		text := fmt.Sprint("content ", h[k]%3)
-		if k > 0 { // else a part would often be what another task has left
+		if k > 0 { // otherwise a part would often equal another task's output
 			text = fmt.Sprint(text, " of ", k, " of ", outputs[0])
 		}
 		if mode == "vary" {
@@ -377,7 +377,7 @@ var draftEdits = []string{
 	"input", "input", "value", "seed", "seed", "mode", "add", "remove", "outputs", "matrix", "set", "unset", "lose", "damage", "damage", "damage", "reject", "prune", "remove file", "broken", "deploy",
 }
 
-// edit changes the project, or what is on record, in one way.
+// edit changes the project, or the records, in one way.
 func (d *draft) edit(t *rapid.T) {
 	p, at := d.p, rapid.IntRange(0, 9).Draw(t, "at")
 	task := &d.tasks[at%len(d.tasks)]
@@ -419,7 +419,7 @@ func (d *draft) edit(t *rapid.T) {
 	p.write("e3.yaml", d.text())
 }
 
-// spoil takes one of the answers away.
+// spoil removes one of the answers.
 func (d *draft) spoil(t *rapid.T, how string) {
 	p := d.p
 	var list []*executions.Execution
@@ -450,8 +450,7 @@ func (d *draft) spoil(t *rapid.T, how string) {
 	}
 }
 
-// Over any history of edits, losses and runs: what was planned is what the start that follows does, and planning leaves
-// no trace.
+// Over any history of edits, losses and runs: the next start does what was planned, and planning leaves no trace.
 func TestPlanAgrees(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		p := newPlace(t)
@@ -491,7 +490,7 @@ func TestPlanAgrees(t *testing.T) {
 	})
 }
 
-// compare plans, starts, and holds one against the other.
+// compare makes a plan, starts, and compares the two.
 func (d *draft) compare(t *rapid.T, makePlan func(*workspace.Workspaces) (*workspace.Plan, error), start func(workspace.StartOptions) (*workspace.RunResult, error)) {
 	p := d.p
 	r, err := repo.Open(context.Background(), p.repo.Root, repo.Options{Version: "test"})
@@ -534,7 +533,7 @@ func (d *draft) compare(t *rapid.T, makePlan func(*workspace.Workspaces) (*works
 	total := 0
 	for i := range plan.Tasks {
 		task, name := &plan.Tasks[i], plan.Graph.Name(int32(i))
-		fine := d.back(task, cached[name]) // its output was gone when the plan was made, and another task has left the same since
+		fine := d.back(task, cached[name]) // its output was lost at the time of the plan, and another task has produced the same since
 		switch answer, hit := cached[name]; task.Step {
 		case dataflow.StepNone:
 			fine = !hit && !executed[name]
@@ -557,12 +556,12 @@ func (d *draft) compare(t *rapid.T, makePlan func(*workspace.Workspaces) (*works
 	}
 }
 
-// needed tells whether the output of a hit may turn out to be lost: by a task that waits, and that may turn out to run.
+// needed tells whether a waiting task that may turn out to run may find the output of a hit lost.
 func (d *draft) needed(plan *workspace.Plan, i int32) bool {
 	return len(d.lost) > 0 && slices.ContainsFunc(plan.Graph.Dependents(i), func(k int32) bool { return plan.Tasks[k].Step == dataflow.StepWait })
 }
 
-// lose removes, or damages, one of the objects that the output of an execution is made of.
+// lose removes or damages one of the objects of an execution's output.
 func (d *draft) lose(t *rapid.T, e *executions.Execution, stays bool) error {
 	top, err := objectstore.ParseHash(e.OutputHash)
 	if err != nil {
@@ -589,8 +588,8 @@ func ignoreNotExist(err error) error {
 	return err
 }
 
-// unread tells whether what is lost of the output of an execution was not missed by the run, since none of the tasks that read it had its
-// turn: the run had failed before.
+// unread tells whether the run could not notice the loss of an execution's output, because no task that reads it was
+// started: the run had failed before.
 func (d *draft) unread(plan *workspace.Plan, i int32, answer string, executed map[string]bool) bool {
 	if slices.ContainsFunc(plan.Graph.Dependents(i), func(k int32) bool { return executed[plan.Graph.Name(k)] }) {
 		return false
@@ -603,8 +602,8 @@ func (d *draft) unread(plan *workspace.Plan, i int32, answer string, executed ma
 	return err == nil && slices.ContainsFunc(d.parts(top), func(h objectstore.Hash) bool { return d.lost[h.String()] && !d.whole(h) })
 }
 
-// back tells whether an execution answers a task now that was passed over when it was planned, because something of its output was lost:
-// another task has left the same since, so that it is whole.
+// back tells whether an execution answers a task that the plan did not expect it to answer, because its output was
+// lost: another task has since produced the same output again.
 func (d *draft) back(task *dataflow.TaskPlan, answer string) bool {
 	if task.Key == nil || answer == "" {
 		return false
@@ -620,12 +619,12 @@ func (d *draft) back(task *dataflow.TaskPlan, answer string) bool {
 	return slices.ContainsFunc(d.parts(top), func(h objectstore.Hash) bool { return d.lost[h.String()] && d.whole(h) })
 }
 
-// whole tells whether an object can be read.
+// whole tells whether an object is readable.
 func (d *draft) whole(h objectstore.Hash) bool {
 	return objectstore.Check(d.p.ctx, d.p.repo.Objects, h) == nil
 }
 
-// parts are the objects that an output is made of, as far as they can be read.
+// parts returns the readable objects that an output consists of.
 func (d *draft) parts(top objectstore.Hash) []objectstore.Hash {
 	parts := []objectstore.Hash{top}
 	if entries, err := tree.Read(d.p.ctx, d.p.repo.Objects, top); err == nil {

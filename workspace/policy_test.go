@@ -9,7 +9,7 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// Whatever a package file says in a task's policy is in the package object.
+// Every key of a task's policy in a package file is in the package object.
 func TestPolicyIsCarried(t *testing.T) {
 	var p manifest.Policy
 	suite.EachField(t, &p, func(name string) {

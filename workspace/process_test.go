@@ -56,10 +56,10 @@ func (p *place) helper(name, arg string) *exec.Cmd {
 	return cmd
 }
 
-// sets is how often each dataset is set in turn.
+// sets is how often each dataset is set.
 const sets = 5
 
-// setMany sets the inputs v<arg>a and v<arg>b, again and again.
+// setMany repeatedly sets the inputs v<arg>a and v<arg>b.
 func setMany(r *repo.Repo, arg string) error {
 	ctx := context.Background()
 	for n := range sets {
@@ -76,8 +76,7 @@ func setMany(r *repo.Repo, arg string) error {
 	return nil
 }
 
-// Sixteen goroutines and three processes set datasets of their own while a run publishes its results:
-// no write is lost.
+// Sixteen goroutines and three processes set different datasets while a run publishes its results: no write is lost.
 func TestConcurrentWriters(t *testing.T) {
 	const goroutines, processes, chainLength = 16, 3, 9
 	p := newPlace(t)
@@ -98,7 +97,7 @@ func TestConcurrentWriters(t *testing.T) {
 	p.deploy("inputs: {"+strings.Join(inputs, ", ")+"}", "tasks: {"+strings.Join(tasks, ", ")+"}")
 	p.run = func(_ context.Context, script, dir string) int {
 		name := strings.Fields(script)[1]
-		<-time.After(150 * time.Millisecond) // long enough in all for an update in the middle
+		<-time.After(150 * time.Millisecond) // long enough in total for an update in the middle
 		if os.WriteFile(dir+"/"+name, []byte("made "+name), 0o644) != nil {
 			return 1
 		}
@@ -168,7 +167,7 @@ func TestConcurrentWriters(t *testing.T) {
 	}
 }
 
-// holdForever takes the workspace's lock as a run does, says so, and waits to be killed.
+// holdForever takes the workspace's lock as a run does, reports that, and waits to be killed.
 func holdForever(r *repo.Repo, _ string) error {
 	state := record.LockState{Operation: record.Dataflow, Holder: "a process that will be killed", AcquiredAt: time.Now()}
 	if _, err := r.Records.TryLock(context.Background(), "workspace/w", refstore.Exclusive, state.Encode()); err != nil {

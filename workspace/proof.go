@@ -20,7 +20,7 @@ import (
 	"e3/refstore"
 )
 
-// proofs are what finished runs have found out, so that the next one need not look again.
+// proofs record the results of finished runs, so that the next run can skip its lookups.
 type proofs struct{ states *States }
 
 func proofKey(ws string) refstore.Key { return refstore.Key{Partition: "INDEX/proofs", Sort: ws} }
@@ -29,27 +29,26 @@ func durationsKey(ws string) refstore.Key {
 	return refstore.Key{Partition: "INDEX/durations", Sort: ws}
 }
 
-// provenRun is a completed run whose answers stand now.
+// provenRun is a completed run whose answers are still valid.
 type provenRun struct {
 	record.Proof
-	signed  *record.Signature // nil where none is needed
+	signed  *record.Signature // nil if none is needed
 	run     *record.Run
 	version refstore.Version // of the run's record
 	tasks   record.Node      // nil unless it had to be read
-	foreign bool             // it is a run of another workspace
+	foreign bool             // a run of another workspace
 }
 
-// outset is what was seen of the repository before the first lookup, on which a proof rests.
+// outset is the state of the repository before the first lookup. A proof depends on it.
 type outset struct {
 	generation string      // of garbage collection (executions.Generation)
 	quiet      bool        // no collection was under way
-	folders    *folderLook // nil: not looked at
+	folders    *folderLook // nil: not read
 }
 
-// proof returns the workspace's proven run, nil if there is none that can be relied on.
-// Whatever is odd about it means that there is none: it is derived from the records and
-// will be again. Objects in folders that changed since they were last looked at are looked
-// at, all others are known to be there.
+// proof returns the workspace's proven run, nil if none is reliable. Any irregularity means that there is none: a proof
+// is derived from the records, and will be again. Objects are checked only in folders that have changed since the last
+// check.
 func (w *proofs) proof(ctx context.Context, ws string, at outset) (*provenRun, error) {
 	rec, err := w.states.Derived.Get(ctx, proofKey(ws))
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
@@ -66,15 +65,15 @@ func (w *proofs) proof(ctx context.Context, ws string, at outset) (*provenRun, e
 	if err != nil {
 		return nil, nil
 	}
-	proven, err := w.standing(ctx, ws, p, at)
+	proven, err := w.verified(ctx, ws, p, at)
 	if proven != nil {
 		proven.signed = signed
 	}
 	return proven, err
 }
 
-// standing returns the run that a proof is of, nil if it cannot be relied on.
-func (w *proofs) standing(ctx context.Context, ws string, p *record.Proof, at outset) (*provenRun, error) {
+// verified returns the run that a proof refers to, nil if it is not reliable.
+func (w *proofs) verified(ctx context.Context, ws string, p *record.Proof, at outset) (*provenRun, error) {
 	if !at.quiet || p.Generation != at.generation {
 		return nil, nil
 	}
@@ -86,7 +85,7 @@ func (w *proofs) standing(ctx context.Context, ws string, p *record.Proof, at ou
 		return nil, err
 	}
 	if runview.Imported(rec) {
-		return nil, nil // what another repository says proves nothing here
+		return nil, nil // another repository's results prove nothing here
 	}
 	run, err := record.DecodeRun(rec.Value)
 	if err != nil || run.State != record.RunCompleted {
@@ -100,12 +99,13 @@ func (w *proofs) standing(ctx context.Context, ws string, p *record.Proof, at ou
 	return proven, nil
 }
 
-// ofOthers is how many proofs of other packages are looked at for one that is near.
-const ofOthers = 2
+// maxOtherPackages is how many proofs of other packages are tried to find a similar one.
+const maxOtherPackages = 2
 
-// nearest returns a proven run of another workspace for one that has no proof: of the very package and inputs if there is one, else
-// of the package, else the latest of a package of that name. Its answers are those of lookups, as the generation is one for the whole
-// repository. Only where a lookup is a request is that worth a look; elsewhere it is nil.
+// nearest returns a proven run of another workspace, for a workspace that has no proof: preferably of the same package
+// and inputs, then of the same package, then the latest of a package of that name. Its answers equal those of lookups,
+// since the generation covers the whole repository. It is nil if a lookup costs no request, because then the search
+// does not pay.
 func (w *proofs) nearest(ctx context.Context, ws string, at outset, s *State, inputs string) (*provenRun, error) {
 	if !w.presumes() || !at.quiet {
 		return nil, nil
@@ -139,14 +139,14 @@ func (w *proofs) nearest(ctx context.Context, ws string, at outset, s *State, in
 	slices.SortFunc(list, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.proof.RunID, a.proof.RunID))
 	})
-	others := 0
+	otherPackages := 0
 	for _, c := range list {
 		if rank(c) == 2 {
-			if others++; others > ofOthers {
+			if otherPackages++; otherPackages > maxOtherPackages {
 				break
 			}
 		}
-		p, err := w.standing(ctx, c.ws, c.proof, at)
+		p, err := w.verified(ctx, c.ws, c.proof, at)
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +161,7 @@ func (w *proofs) nearest(ctx context.Context, ws string, at outset, s *State, in
 	return nil, nil
 }
 
-// A folderLook is what the object folders were like at a moment.
+// A folderLook is a snapshot of the object folders' modification times.
 type folderLook struct {
 	at    int64 // when the look began, ns
 	times [256]int64
@@ -172,10 +172,10 @@ func lookAtFolders(objects Objects, now time.Time) (*folderLook, error) {
 	return &folderLook{at: now.UnixNano(), times: times}, err
 }
 
-// stillThere checks that every output that the proof relies on exists, and renews its
-// memory of the object folders. Where the object store presumes, its outputs are named by records, which only a change of the
-// generation takes out: nothing is looked at, and the folders' times, which mean nothing there, stay as they are. So a proof
-// is as good on another machine as on the one that made it: all else in it is of the records that they share.
+// stillThere checks that every output of the proof exists, and updates the proof's memory of the object folders. If the
+// object store presumes presence, nothing needs checking: records name the outputs, and only a change of generation
+// removes records. The folders' times have no meaning there and stay as they are. So a proof is equally good on every
+// machine: the rest of it concerns records that all machines share.
 func (w *proofs) stillThere(ctx context.Context, p *provenRun, look *folderLook) (bool, error) {
 	if w.presumes() {
 		return true, nil
@@ -204,7 +204,7 @@ func (w *proofs) stillThere(ctx context.Context, p *provenRun, look *folderLook)
 	for i := range p.tasks {
 		h, err := objectstore.ParseHash(p.tasks[i].Hash)
 		if err != nil {
-			return false, nil // a task without an output: nothing is proven
+			return false, nil // a task without an output: the proof is void
 		}
 		if doubtful[h[0]] {
 			outputs = append(outputs, h)
@@ -221,7 +221,7 @@ func (w *proofs) stillThere(ctx context.Context, p *provenRun, look *folderLook)
 	return true, nil
 }
 
-// partsThere checks that what lies in directories among outputs exists, as far as it is doubtful.
+// partsThere checks that the contents of output directories exist, as far as their folders have changed.
 func (w *proofs) partsThere(ctx context.Context, outputs record.Node, doubtful *[256]bool) (bool, error) {
 	look := func(ctx context.Context, h objectstore.Hash) (bool, error) {
 		if !doubtful[h[0]] {
@@ -247,8 +247,8 @@ func (w *proofs) partsThere(ctx context.Context, outputs record.Node, doubtful *
 	return !gone.Load(), err
 }
 
-// presumes tells whether what a record names is there without looking: only collections remove objects, and never what is
-// named. It is so where a look is a request.
+// presumes tells whether every named object can be presumed to exist: only collections remove objects, and never named
+// ones. This holds if a check is a request.
 func (w *proofs) presumes() bool { return presumes(w.states.Objects) }
 
 func presumes(objects Objects) bool {
@@ -256,16 +256,16 @@ func presumes(objects Objects) bool {
 	return ok && p.Presumes()
 }
 
-// ignoreLost is err unless that says that an object is lost.
+// ignoreLost returns err, or nil if err says that an object is lost.
 func ignoreLost(err error) error {
-	if lost(err) {
+	if isLost(err) {
 		return nil
 	}
 	return err
 }
 
-// prove saves the proof of a run that has completed. The folders' times are those from
-// before its first lookup: what was removed while it ran shows as a change.
+// prove saves the proof of a completed run. The folders' times are from before its first lookup: objects that are
+// removed during the run show as a change.
 func (w *proofs) prove(ctx context.Context, ws string, p *record.Proof) error {
 	generation, quiet, err := w.states.generation.Read(ctx)
 	if err != nil {
@@ -288,7 +288,7 @@ func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof, sign
 	return nil
 }
 
-// demand says which signatures answers need; nil: none.
+// demand returns the signatures that answers need; nil: none.
 func (w *proofs) demand(ctx context.Context) (*executions.Demand, error) {
 	if w.states.Demands == nil {
 		return nil, nil
@@ -299,8 +299,8 @@ func (w *proofs) demand(ctx context.Context) (*executions.Demand, error) {
 // errUnsigned says that a proof does not count because no trusted key has signed it under the present demand.
 var errUnsigned = errors.New("the proof is not signed")
 
-// decodeProof reads a proof, and its signature where one is needed: the proof says that its answers are signed, so it counts only
-// with the signature of a trusted key, made under the same demand.
+// decodeProof reads a proof, and its signature if one is needed. A proof asserts that its answers are signed, so it
+// counts only with the signature of a trusted key under the same demand.
 func decodeProof(demand *executions.Demand, value []byte) (*record.Proof, *record.Signature, error) {
 	if demand == nil {
 		p, err := record.DecodeProof(value)
@@ -316,14 +316,14 @@ func decodeProof(demand *executions.Demand, value []byte) (*record.Proof, *recor
 	return &signed.Proof, &signed.Signature, nil
 }
 
-// encodeProof is the inverse of decodeProof. signed is the signature of the proof that p renews, nil if it renews none. It returns nil if this
-// process can make no proof that counts.
+// encodeProof is the inverse of decodeProof. signed is the signature of the proof that p renews, nil if it is new. It
+// returns nil if this process cannot sign a needed proof.
 func (w *proofs) encodeProof(ctx context.Context, p *record.Proof, signed *record.Signature) ([]byte, error) {
 	demand, err := w.demand(ctx)
 	if err != nil || demand == nil {
 		return p.Encode(), err
 	}
-	if signed != nil { // its answers are the same
+	if signed != nil { // the renewed proof has the same answers
 		return (&record.SignedProof{Signature: *signed, Proof: *p}).Encode(), nil
 	}
 	if w.states.Signer == nil {
@@ -336,7 +336,7 @@ func (w *proofs) encodeProof(ctx context.Context, p *record.Proof, signed *recor
 	return (&record.SignedProof{Signature: demand.Sign(key, p), Proof: *p}).Encode(), nil
 }
 
-// baseline turns a proof into what the dataflow compares with.
+// baseline turns a proof into the baseline that the dataflow compares with.
 func (w *proofs) baseline(ctx context.Context, p *provenRun, hash string, pkg *record.Package) (*dataflow.Baseline, error) {
 	b := &dataflow.Baseline{RunID: p.RunID, Package: pkg, Outputs: p.tasks, Tasks: p.run.Tasks, Foreign: p.foreign}
 	var err error
@@ -356,7 +356,7 @@ func (w *proofs) baseline(ctx context.Context, p *provenRun, hash string, pkg *r
 	return b, nil
 }
 
-// durations returns how long tasks took when they last ran. It is advice: none is as good.
+// durations returns how long tasks took when they last ran. It is only a hint, and may be empty.
 func (w *proofs) durations(ctx context.Context, ws string) record.Durations {
 	rec, err := w.states.Derived.Get(ctx, durationsKey(ws))
 	if err != nil {
@@ -373,7 +373,7 @@ func (w *proofs) saveDurations(ctx context.Context, ws string, g *dataflow.Graph
 	changed := false
 	for i := range out.Tasks {
 		if t := &out.Tasks[i]; t.State == dataflow.Succeeded {
-			d[g.Name(int32(i))] = max(t.Duration, time.Millisecond) // which the record counts in; 0 is none
+			d[g.Name(int32(i))] = max(t.Duration, time.Millisecond) // the record's unit; 0 means unknown
 			changed = true
 		}
 	}

@@ -19,7 +19,7 @@ import (
 const chain = "inputs: {a: {file: a.txt}, n: {value: 1}}\ntasks:\n  one: {in: [a], out: o, run: cat $a $a}\n" +
 	"  two: {in: {x: one}, out: p, run: two}\n  other: {out: o, run: cat}"
 
-// newChain is a place in which the chain has been run, so that a proof stands.
+// newChain is a place in which the chain has been run and proven.
 func newChain(t *testing.T) *place {
 	t.Helper()
 	p := newPlace(t)
@@ -43,7 +43,7 @@ func newChain(t *testing.T) *place {
 	return p
 }
 
-// current starts and tells whether the run was proven to have nothing to do at once.
+// current starts a run and tells whether it was proven at once to have nothing to do.
 func (p *place) current() bool {
 	p.t.Helper()
 	return p.start().Outcome == nil
@@ -53,7 +53,7 @@ func (p *place) curator() *executions.Curator {
 	return executions.NewCurator(p.repo.Executions, p.repo.Records, time.Now)
 }
 
-// execution is the latest execution of a task.
+// execution returns the latest execution of a task.
 func (p *place) execution(task string) *executions.Execution {
 	p.t.Helper()
 	var found *executions.Execution
@@ -98,15 +98,15 @@ func (p *place) output(name string) objectstore.Hash {
 	return h
 }
 
-// What makes a proof void, and what does not. Whatever it is, the answers stay right, nothing
-// that is known runs again, and soon there is a proof again.
+// Which events invalidate a proof. In all cases the answers stay right, known tasks do not run again, and there is soon
+// a new proof.
 func TestProof(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		disturb func(t *testing.T, p *place)
 		current bool
-		runs    int64  // commands that this makes necessary
-		two     string // the last output
+		runs    int64  // commands that must run
+		two     string // the expected output of two
 	}{
 		{"nothing", func(*testing.T, *place) {}, true, 0, "<aa>"},
 		{"a touched input", func(_ *testing.T, p *place) { p.age("a.txt") }, true, 0, "<aa>"},
@@ -122,7 +122,7 @@ func TestProof(t *testing.T) {
 				}
 			}
 		}, true, 0, "<aa>"},
-		{"a value set to what it was", func(t *testing.T, p *place) {
+		{"a value set to the same", func(t *testing.T, p *place) {
 			leaf, err := p.ws.Datasets.PutValue(p.ctx, int64(1))
 			if err == nil {
 				err = p.ws.Datasets.Set(p.ctx, "w", "n", leaf)
@@ -253,7 +253,7 @@ func TestProof(t *testing.T) {
 			if n.Load() != test.runs {
 				t.Errorf("%d commands ran, want %d", n.Load(), test.runs)
 			}
-			p.start() // what was lost or forced changes the generation: no proof until the next
+			p.start() // a loss or a forced run changes the generation: no proof until the next run
 			if !p.current() {
 				t.Error("there is no proof again")
 			}
@@ -286,7 +286,7 @@ func (p *place) overwrite(key refstore.Key, value []byte) {
 	}
 }
 
-// While a batch is open nothing is proven, and none is made.
+// While a batch is open, no run is proven and no proof is made.
 func TestNoProofDuringBatch(t *testing.T) {
 	p := newChain(t)
 	end := p.begin()
@@ -319,7 +319,7 @@ func TestNoProofOverBatch(t *testing.T) {
 	}
 }
 
-// An object that is removed while the run is at work is missed by the next.
+// The next run notices an object that is removed during a run.
 func TestRemovedDuringRun(t *testing.T) {
 	p := newChain(t)
 	gone := p.output("other")
@@ -342,11 +342,11 @@ func TestRemovedDuringRun(t *testing.T) {
 	}
 }
 
-// A run that is proven to have nothing to do has a record and events as any other.
+// A run that is proven to have nothing to do has a record and events like any other.
 func TestProvenRun(t *testing.T) {
 	p := newChain(t)
 	p.age("e3.yaml")
-	p.start() // which reads the file once more
+	p.start() // reads the file once more
 	before, err := p.ws.Runs.Run(p.ctx, "w", "")
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func TestProvenRun(t *testing.T) {
 		o.OnWork = func() { t.Error("it says that there is work to do") }
 	})
 	if info == nil || info.RunID != res.Run.RunID || info.Package != nil {
-		t.Errorf("OnStart was told %+v", info)
+		t.Errorf("OnStart received %+v", info)
 	}
 	run, err := p.ws.Runs.Run(p.ctx, "w", res.Run.RunID)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"e3/refstore"
 )
 
-// Objects that a state names are kept as long as the state is; a collector may delete them once it is replaced. So work that
-// uses a state for longer than a swap takes protects its objects (hold). And an object that is to be named by a state, but
-// is neither in the present one nor just stored, is refreshed first (refresh). See doc/design.md, §13.
+// Objects that a state names are kept as long as the state is current; afterwards, a collector may delete them. So work
+// that uses a state for longer than a swap protects its objects (hold). An object that a state is about to name, but
+// that is neither in the present state nor just stored, is first refreshed (refresh). See doc/design.md, §13.
 
-// protect makes names, "<kind> <hash>", known as in use until release is called.
+// protect announces names, "<kind> <hash>", as in use until release is called.
 func (w *States) protect(ctx context.Context, names ...string) (release func(), err error) {
 	if w.Sessions == nil {
 		return func() {}, nil
@@ -32,21 +32,21 @@ func (w *States) protect(ctx context.Context, names ...string) (release func(), 
 	return w.Sessions.Protect(ctx, names)
 }
 
-// hold reads the workspace's state for a run that works from it: what it names is there until the run lets go.
+// hold reads the workspace's state for a run, and protects its objects until letGo.
 func (r *run) hold(ctx context.Context) error {
 	s, err := r.w.states.begin(ctx, r.lock, r.ws)
-	for since := false; ; since = true { // the lock was taken
-		if since {
+	for locked := false; ; locked = true { // whether s was read under the lock
+		if locked {
 			s, err = r.lock.read(ctx)
 		}
 		if err != nil {
 			return err
 		}
-		if !s.Deployed && !since {
+		if !s.Deployed && !locked {
 			continue
 		}
 		if !s.Deployed || r.state != nil && r.state.RootHash == s.RootHash && r.state.PackageHash == s.PackageHash {
-			r.state = s // it is held already
+			r.state = s // already protected
 			return nil
 		}
 		release, err := r.w.states.protect(ctx, "node "+s.RootHash, "package "+s.PackageHash)
@@ -54,21 +54,21 @@ func (r *run) hold(ctx context.Context) error {
 			return fmt.Errorf("workspace %s: %w", r.ws, err)
 		}
 		r.held = append(r.held, release)
-		// The state may have been replaced, and what it named collected, before the names were known: it is held if
-		// it is read once more.
+		// Before the protection took effect, the state may have been replaced and its objects collected. A second read
+		// of the same state proves that they were not.
 		r.state = s
 	}
 }
 
-// letGo ends all holds.
+// letGo ends all protections.
 func (r *run) letGo() {
 	for _, release := range r.held {
 		release()
 	}
 }
 
-// holdPackage keeps a registered package for a deploy, even if it is removed from the register meanwhile. registered
-// is false if it is not in the register any more: its objects may be gone.
+// holdPackage protects a registered package for a deployment, even if it is removed from the register meanwhile.
+// registered is false if it is no longer registered: its objects may then be gone.
 func (w *States) holdPackage(ctx context.Context, ref PackageRef) (release func(), registered bool, err error) {
 	release, err = w.protect(ctx, "package "+ref.Hash)
 	if err != nil {
@@ -82,8 +82,8 @@ func (w *States) holdPackage(ctx context.Context, ref PackageRef) (release func(
 	return release, err == nil && now.Hash == ref.Hash, nil
 }
 
-// refreshPackage refreshes a package that nothing names, with all that it names. The content of an input that is not
-// exported need not be there.
+// refreshPackage refreshes a package that nothing names, and everything that it names. The content of an input that is
+// not exported may be absent.
 func (w *States) refreshPackage(ctx context.Context, hash string, pkg *record.Package) error {
 	hashes := make([]string, 1, 1+len(pkg.Tasks))
 	hashes[0] = hash
@@ -117,19 +117,19 @@ func (w *States) refreshPackage(ctx context.Context, hash string, pkg *record.Pa
 	return nil
 }
 
-// errStale says that a state was replaced, and what it named collected, before it was read: read it again.
+// errStale says that a state was replaced and its objects collected before they were read: read the new state.
 var errStale = errors.New("the workspace has changed meanwhile")
 
-// treeOf reads the tree of a state that was read before. Where a part of the tree is lost and the state is no more, the error
-// is errStale.
+// treeOf reads the tree of a state that was read earlier. If a part of it is lost and the state has been replaced, the
+// error is errStale.
 func (w *States) treeOf(ctx context.Context, name string, s *State, want parts) (*tree, error) {
 	t, err := w.readTree(ctx, s.RootHash, want)
 	return t, w.staleOr(ctx, name, s, err)
 }
 
-// staleOr is err, or errStale where err says that something is lost and the state is no more.
+// staleOr returns err, or errStale if err says that something is lost and the state has been replaced.
 func (w *States) staleOr(ctx context.Context, name string, s *State, err error) error {
-	if !lost(err) {
+	if !isLost(err) {
 		return err
 	}
 	now, nowErr := w.State(ctx, name)
@@ -142,15 +142,15 @@ func (w *States) staleOr(ctx context.Context, name string, s *State, err error) 
 	return err
 }
 
-// steady calls read with the state of a workspace, again where the state was replaced, and what it named collected, while
-// it was being read.
+// steady calls read with the state of a workspace. It repeats that if the state was replaced, and its objects
+// collected, during the read.
 func (w *States) steady(ctx context.Context, name string, read func(*State) error) error {
 	for {
 		s, err := w.State(ctx, name)
 		if err != nil {
 			return err
 		}
-		if err = read(s); !lost(err) {
+		if err = read(s); !isLost(err) {
 			return err
 		}
 		now, nowErr := w.State(ctx, name)
@@ -163,8 +163,8 @@ func (w *States) steady(ctx context.Context, name string, read func(*State) erro
 	}
 }
 
-// HoldDataset is Dataset; what it has found stays until release is called, whatever becomes of the workspace. Who cannot
-// write in the repository keeps nothing.
+// HoldDataset is Dataset, and protects the dataset until release is called, whatever happens to the workspace. Without
+// the right to write in the repository there is no protection.
 func (w *Datasets) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d *Dataset, release func(), err error) {
 	d, err = w.Dataset(ctx, ws, p)
 	for err == nil && d.Hash != "" {
@@ -193,8 +193,8 @@ func (w *Datasets) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d
 	return d, func() {}, nil
 }
 
-// refresh keeps a dataset, with all below it, from a collection under way, so that it can be named. It reports whether all
-// of it is there.
+// refresh protects a dataset, with everything below it, from a running collection, so that it can be named. It reports
+// whether all of it exists.
 func (w *States) refresh(ctx context.Context, leaf record.Leaf) (bool, error) {
 	if leaf.Kind == record.LeafUnassigned {
 		return true, nil
@@ -209,7 +209,7 @@ func (w *States) refresh(ctx context.Context, leaf record.Leaf) (bool, error) {
 	return w.Objects.Refresh(ctx, h)
 }
 
-// renew refreshes what a linked input was when it was last read, or else reads it again. It reports whether it did.
+// renew refreshes the last known content of a linked input, or else reads the input again, which it reports.
 func (w *States) renew(ctx context.Context, link *record.Link, in *record.LinkInput) (bool, error) {
 	there, err := w.refresh(ctx, in.Leaf)
 	if err == nil && !there {

@@ -16,7 +16,7 @@ import (
 	"e3/workspace"
 )
 
-// protected is what all live sessions protect, in order.
+// protected returns the names that all live sessions protect, in order.
 func (p *place) protected() []string {
 	p.t.Helper()
 	live, err := p.repo.Records.LiveSessions(p.ctx)
@@ -41,7 +41,7 @@ func (p *place) state() *workspace.State {
 	return s
 }
 
-// collected removes an object, as a collector does with one that nothing names.
+// collected removes an object, as a collector removes an unnamed one.
 func (p *place) collected(h objectstore.Hash) {
 	p.t.Helper()
 	if err := p.repo.Objects.Delete(p.ctx, h); err != nil {
@@ -68,7 +68,7 @@ func (p *place) makeOld(h objectstore.Hash) {
 	}
 }
 
-// wantFresh checks that no collection takes the contents that a state is about to name.
+// wantFresh checks that no collection removes the contents that a state is about to name.
 func (p *place) wantFresh(contents ...string) {
 	p.t.Helper()
 	began, err := p.repo.Records.SessionBegan(p.ctx)
@@ -100,11 +100,11 @@ func TestStartProtects(t *testing.T) {
 	if !slices.Equal(during, want) {
 		t.Errorf("during the run %q were protected, want %q", during, want)
 	}
-	if left := p.protected(); len(left) > 0 {
-		t.Errorf("after the run %q are protected, want nothing", left)
+	if names := p.protected(); len(names) > 0 {
+		t.Errorf("after the run %q are protected, want nothing", names)
 	}
 
-	// What a start takes in is protected as it will be worked from.
+	// A changed input is protected before the run works from it.
 	p.write("a.txt", "edited")
 	p.start()
 	after := p.state()
@@ -113,7 +113,7 @@ func TestStartProtects(t *testing.T) {
 	}
 }
 
-// stale is a store that answers the first time it is asked for the workspace, and then has it changed.
+// stale is a store that has the workspace changed after the first answer about it.
 type stale struct {
 	workspace.Records
 	change func()
@@ -148,7 +148,7 @@ func TestStateReplacedAndCollected(t *testing.T) {
 				Now: p.ws.Now, Holder: p.ws.Holder, Sweep: p.ws.Sweep,
 			})
 			leaf := p.file("set")
-			r.asked.Store(-1) // not the look whether the workspace exists
+			r.asked.Store(-1) // skip the check that the workspace exists
 			r.change = func() {
 				if err := p.ws.Datasets.Set(p.ctx, "w", "a", leaf); err != nil {
 					t.Fatal(err)
@@ -195,7 +195,7 @@ func TestStateReplacedAndCollected(t *testing.T) {
 	})
 }
 
-// Inputs of all sources, with a directory in a directory.
+// sources makes inputs of all sources, with a nested directory.
 func (p *place) sources() {
 	p.t.Helper()
 	for _, dir := range []string{"d/sub", "g"} {
@@ -226,7 +226,7 @@ func (p *place) put(text string) record.Leaf {
 	return leaf
 }
 
-// TestUnsetNamesWhatIsThere gives inputs back to their files after what the files hold has become old, or has gone.
+// TestUnsetNamesWhatIsThere unsets inputs after the stored content of their files has become old or was lost.
 func TestUnsetNamesWhatIsThere(t *testing.T) {
 	all := []string{"a", "d1", "d2", "g3"}
 	for name, gone := range map[string][]string{"old": nil, "all gone": all, "a part gone": {"d2"}} {
@@ -272,7 +272,7 @@ func TestUnsetNamesWhatIsThere(t *testing.T) {
 	})
 }
 
-// TestBuildNamesWhatIsThere deploys the file again when inputs look as they did and are old in the store, or gone.
+// TestBuildNamesWhatIsThere deploys the file again when its inputs look unchanged but are old in the store, or lost.
 func TestBuildNamesWhatIsThere(t *testing.T) {
 	all := []string{"a", "d1", "d2", "g3"}
 	for name, gone := range map[string][]string{"old": nil, "all gone": all, "a part gone": {"d2"}} {
@@ -290,7 +290,7 @@ func TestBuildNamesWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestStartMakesUnsetGood finds the tree behind the link: an unset was cut off after its mark.
+// TestStartMakesUnsetGood: the tree is behind the link, because an unset was interrupted after its mark.
 func TestStartMakesUnsetGood(t *testing.T) {
 	for name, gone := range map[string][]string{"old": nil, "gone": {"d2"}} {
 		t.Run(name, func(t *testing.T) {
@@ -315,7 +315,7 @@ func TestStartMakesUnsetGood(t *testing.T) {
 	}
 }
 
-// unmark takes the marks of set inputs out of the link.
+// unmark removes the marks of set inputs from the link.
 func (p *place) unmark() {
 	p.t.Helper()
 	key := refstore.Key{Partition: "INDEX/links", Sort: "w"}
@@ -334,7 +334,7 @@ func (p *place) unmark() {
 	}
 }
 
-// TestEditOfOldDirectory takes in a directory of which one file has changed: the new directory names old files.
+// TestEditOfOldDirectory reads a directory of which one file has changed: the new directory names old files.
 func TestEditOfOldDirectory(t *testing.T) {
 	p := newPlace(t)
 	p.sources()
@@ -345,7 +345,7 @@ func TestEditOfOldDirectory(t *testing.T) {
 	p.wantFresh("edited", "d2")
 }
 
-// TestDeployOfPackageThatGoes has a package leave the register before it is deployed.
+// TestDeployOfPackageThatGoes removes a package from the register before it is deployed.
 func TestDeployOfPackageThatGoes(t *testing.T) {
 	p := newPlace(t)
 	p.sources()
@@ -369,7 +369,7 @@ func TestDeployOfPackageThatGoes(t *testing.T) {
 	if err := p.ws.Deployer.Deploy(p.ctx, "other", r); !errors.Is(err, objectstore.ErrNotFound) || !errors.As(err, &bad) || bad.Input != "d" {
 		t.Errorf("a part is gone: got %v, want ErrNotFound for input d", err)
 	}
-	if left := p.protected(); len(left) > 0 {
-		t.Errorf("%q are protected after the deploys, want nothing", left)
+	if names := p.protected(); len(names) > 0 {
+		t.Errorf("%q are protected after the deploys, want nothing", names)
 	}
 }

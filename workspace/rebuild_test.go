@@ -14,15 +14,15 @@ import (
 	"e3/workspace"
 )
 
-// crashSite is a finished run whose end can be taken back: its record is running again and its log is cut.
+// crashSite is a finished run whose end can be undone: its record says running again and its log is cut.
 type crashSite struct {
 	*dead
-	before, running []byte // records: of its predecessor, and of the run while it was at work
+	before, running []byte // records: its predecessor's, and its own while at work
 	first           string
 	log             []byte
 }
 
-// cut restores the moment at which the run's log had so many bytes.
+// cut restores the time at which the run's log had the given length.
 func (c *crashSite) cut(log, run []byte) {
 	c.p.t.Helper()
 	for _, id := range c.p.runs() {
@@ -56,8 +56,8 @@ var eventTime = regexp.MustCompile(`"(time|sum)":"[^"]*"`)
 
 func timeless(log []byte) string { return eventTime.ReplaceAllString(string(log), "") }
 
-// Wherever the log of a run was cut off when its process died, and wherever its closing was: the run is closed the same way, and
-// its record is what its events tell.
+// Wherever a crash cut off a run's log, and wherever its closing was interrupted: the run is closed the same way, and
+// its record agrees with its events.
 func TestCrashedRunIsRebuilt(t *testing.T) {
 	wide := "  many: {in: {x: b}, out: o, matrix: {n: [" + numbers(120) + "]}, run: cat $x}"
 	for _, test := range []struct {
@@ -99,7 +99,7 @@ func TestCrashedRunIsRebuilt(t *testing.T) {
 			}
 
 			lines := bytes.SplitAfter(c.log, []byte("\n"))
-			lines = lines[:len(lines)-2] // all but the end, which a crashed run has not, and what follows it
+			lines = lines[:len(lines)-2] // without the end, which a crashed run does not have, and what follows it
 			for n := range len(lines) + 1 {
 				log := bytes.Join(lines[:n], nil)
 				c.cut(append(log, `{"seq":1,"ti`...), c.running)
@@ -124,7 +124,7 @@ func TestCrashedRunIsRebuilt(t *testing.T) {
 	}
 }
 
-// check demands that a run which was closed after n events says what is known of it.
+// check demands that a run that was closed after n events reports all that is known about it.
 func (c *crashSite) check(run *record.Run, n int) {
 	c.p.t.Helper()
 	c.p.wantFolded(run)
@@ -160,9 +160,9 @@ func (c *crashSite) check(run *record.Run, n int) {
 	if s, err := c.p.ws.State(c.p.ctx, "w"); err != nil || s.CurrentRunID != c.id {
 		c.p.t.Errorf("cut after %d lines: the state names %s, %v", n, s.CurrentRunID, err)
 	}
-	// Without its record it is told the same way.
+	// Without its record, the report is the same.
 	c.p.forget(runRecord("w", c.id))
-	// Until a task is ready, nothing tells which those are that an event stands for.
+	// Before a task is ready, it is unknown which tasks an event stands for.
 	unnamed := int64(0)
 	if n < 4 {
 		unnamed = run.Summary.Cached
@@ -173,7 +173,7 @@ func (c *crashSite) check(run *record.Run, n int) {
 	}
 }
 
-// The next start deletes the record of a crashed run once it has its own, and what it can use it uses.
+// The next start deletes the record of a crashed run once it has its own, and uses its results.
 func TestStartAfterACrash(t *testing.T) {
 	d := newDead(t)
 	first := d.p.start().Run.RunID
@@ -205,7 +205,8 @@ func TestStartAfterACrash(t *testing.T) {
 	}
 }
 
-// A run that found nothing to do is on record before its events: wherever these are cut off, all its tasks have one afterwards.
+// A run with nothing to do is recorded before its events: wherever these are cut off, all its tasks have one
+// afterwards.
 func TestUnchangedRunIsToldInFull(t *testing.T) {
 	for _, n := range []int{3, 120} {
 		p := newPlace(t)
@@ -229,7 +230,7 @@ func TestUnchangedRunIsToldInFull(t *testing.T) {
 			p.wantFolded(run)
 			p.forgetRecords()
 			c.put(runRecord("w", c.first), c.before)
-			if k == 0 { // nothing told of the run's package and inputs, but the record
+			if k == 0 { // only the record had the run's package and inputs
 				continue
 			}
 			p.wantTold(run, 0)

@@ -8,8 +8,8 @@ import (
 	"e3/internal/format/record"
 )
 
-// Unassign takes outputs off a workspace whose content is lost: tasks maps names to the hashes that are lost. What has
-// changed since stays. It returns the names that hold nothing now.
+// Unassign removes outputs whose content is lost from a workspace; tasks maps names to the lost hashes. Outputs that
+// have changed since stay. It returns the names that are now unassigned.
 func (w *Deployer) Unassign(ctx context.Context, ws string, tasks map[string]string) ([]string, error) {
 	var gone []string
 	_, err := w.states.edit(ctx, nil, ws, true, tasksPart, func(_ *State, t *tree) error {
@@ -26,7 +26,7 @@ func (w *Deployer) Unassign(ctx context.Context, ws string, tasks map[string]str
 	return gone, err
 }
 
-// MendEvents puts the events of a run right that were damaged, and returns how many are lost. The workspace must be idle.
+// MendEvents repairs the damaged events of a run, and returns how many are lost. The workspace must be idle.
 func (w *Repairer) MendEvents(ctx context.Context, ws, run string) (lost int, err error) {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {
@@ -47,8 +47,8 @@ func (w *Repairer) UnsealEvents(ctx context.Context, ws, run string) error {
 	return lock.explain(ctx, events.Unseal(ctx, w.states.Records, ws, run))
 }
 
-// LinkedInputs returns, for the inputs of a workspace that follow its package file, or a file beside it, that package file. An
-// input that was set is not among them.
+// LinkedInputs maps the inputs of a workspace that come from its package file, or a file beside it, to that package
+// file. Set inputs are left out.
 func (w *Deployer) LinkedInputs(ctx context.Context, ws string) (map[string]string, error) {
 	s, err := w.states.State(ctx, ws)
 	if err != nil || !s.Deployed {

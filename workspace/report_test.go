@@ -33,7 +33,7 @@ func tasks(t *testing.T, p *place) (*runview.Report, string) {
 	return r, strings.Join(list, ", ")
 }
 
-// A finished run lists every task with what became of it.
+// The report of a finished run lists every task with its result.
 func TestReport(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -64,7 +64,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("%s, %d of %d", r.Status(), r.Done, r.Total)
 	}
 
-	// Repaired: what is proven has no event of its own, and its duration all the same.
+	// After a repair: a proven task has no event of its own, but still a duration.
 	p.deploy("inputs: {a: {file: a.txt}}", "tasks:",
 		"  good: {in: [a], out: o, run: cat $a}", "  bad: {in: [a], out: o, run: cat $a}", "  calm: {out: o, run: cat}")
 	p.start()
@@ -78,14 +78,14 @@ func TestReport(t *testing.T) {
 			t.Errorf("the execution of %s was not found: %+v", task.Task, task)
 		}
 	}
-	// Deployed anew since, with another command: the run's own package tells.
+	// After a deployment with another command, the report uses the run's own package.
 	p.deploy("inputs: {a: {file: a.txt}}", "tasks:", "  good: {in: [a], out: o, run: cat $a $a}")
 	if r, _ = tasks(t, p); r.Tasks[0].Key == "" {
 		t.Errorf("after a deploy: %+v", r.Tasks[0])
 	}
 }
 
-// A run on record as running is live only while a process holds the workspace since before it began.
+// A run recorded as running is live only if a process has held the workspace since before it began.
 func TestRunLiveness(t *testing.T) {
 	p := newPlace(t)
 	p.deploy("tasks: {t: {out: o, run: cat}}")
@@ -105,7 +105,7 @@ func TestRunLiveness(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name string
-		lock *record.LockState // nil: nobody
+		lock *record.LockState // nil: no holder
 		want string
 		task runview.TaskState
 	}{
@@ -136,7 +136,7 @@ func TestRunLiveness(t *testing.T) {
 	}
 }
 
-// The holder of the workspace is named in words.
+// The error describes the holder of the workspace.
 func TestBusyWords(t *testing.T) {
 	p := newPlace(t)
 	for holder, want := range map[string]string{
@@ -160,7 +160,7 @@ func TestBusyWords(t *testing.T) {
 	}
 }
 
-// The executions of a task are found through its latest run, and any by the beginning of its id.
+// The executions of a task are found through its latest run, and each by a prefix of its id.
 func TestTaskExecutions(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
@@ -196,7 +196,7 @@ func TestTaskExecutions(t *testing.T) {
 	if _, err := p.ws.Runs.FindExecution(p.ctx, first, "ffffffff"); !errors.As(err, &unknown) {
 		t.Errorf("an unknown execution: %v", err)
 	}
-	// Of one that was pruned it is known when, by whom and why.
+	// For a pruned execution, the error says when, by whom and why.
 	curator := executions.NewCurator(p.repo.Executions, p.repo.Records, func() time.Time { return time.Now().Add(-75 * time.Hour) })
 	if n, err := curator.Prune(p.ctx, e.Key.Task, []executions.Victim{e.Victim()}, "ann@lab", "older than 30d"); n != 1 || err != nil {
 		t.Fatalf("pruned %d, %v", n, err)
@@ -217,7 +217,7 @@ func TestTaskExecutions(t *testing.T) {
 	}
 }
 
-// A run that is cancelled is reported as such.
+// A cancelled run is reported as such.
 func TestReportCancelled(t *testing.T) {
 	p := newPlace(t)
 	p.deploy("tasks:", "  t: {out: o, run: cat}", "  u: {in: {x: t}, out: p, run: cat}")

@@ -12,14 +12,14 @@ import (
 	"e3/refstore"
 )
 
-// Repairer restores what damage destroyed in workspaces, for e3 verify.
+// Repairer repairs damaged workspaces, for e3 verify.
 type Repairer struct {
 	states   *States
 	deployer *Deployer
 }
 
-// Restore writes the state of a workspace anew that cannot be read: as its last run left it, as far as that is known, else empty. It says
-// what it did, and what is lost.
+// Restore replaces an unreadable state of a workspace: by the state after its last run, as far as that is known, else
+// by an empty one. remedy says what it did, and what is lost.
 func (w *Repairer) Restore(ctx context.Context, ws string) (remedy string, err error) {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Deployment, nil)
 	if err != nil {
@@ -45,10 +45,10 @@ func (w *Repairer) Restore(ctx context.Context, ws string) (remedy string, err e
 	return remedy, lock.explain(ctx, err)
 }
 
-// restored is what takes the place of a damaged state, and how it came about.
+// restored returns the record that replaces a damaged state, and describes its origin.
 func (w *Repairer) restored(ctx context.Context, ws string, rec refstore.Record) (refstore.Record, string, error) {
 	again := refstore.Record{Key: rec.Key, Version: rec.Version}
-	if w.states.links.shared && rec.Version != refstore.Absent { // a field that is damaged would stay
+	if w.states.links.shared && rec.Version != refstore.Absent { // a damaged field would stay
 		again.Fields = []refstore.Field{{Name: FieldDeployment}}
 	}
 	if whole, err := w.states.Records.Get(ctx, rec.Key); err == nil && whole.Version == rec.Version && len(whole.Value) > 0 {
@@ -65,7 +65,7 @@ func (w *Repairer) restored(ctx context.Context, ws string, rec refstore.Record)
 	return again, fmt.Sprintf("the workspace is as run %s left it; what was set or deployed since then is lost", s.CurrentRunID), nil
 }
 
-// lastKnown is the state that the latest run left of which that is known, nil if there is none.
+// lastKnown returns the latest known state that a run left, nil if there is none.
 func (w *Repairer) lastKnown(ctx context.Context, ws string) (*record.WorkspaceState, error) {
 	ids, _, err := w.states.Runs.IDs(ctx, ws)
 	if err != nil {
@@ -80,10 +80,10 @@ func (w *Repairer) lastKnown(ctx context.Context, ws string) (*record.WorkspaceS
 	return nil, nil
 }
 
-// finalState is the state that a run finalState, nil where that is not known, or not all of it is there.
+// finalState returns the state that a run left; nil if it is unknown or incomplete.
 func (w *Repairer) finalState(ctx context.Context, ws, id string) (*record.WorkspaceState, error) {
 	r, err := w.states.Runs.Head(ctx, ws, id)
-	if err != nil && ctx.Err() == nil { // nothing that can be read tells of it
+	if err != nil && ctx.Err() == nil { // no readable record of the run
 		return nil, nil
 	}
 	if err != nil || r.Provenance != nil || r.OutputSnapshot == "" {
@@ -137,8 +137,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// RebuildRun makes the record of a run again that cannot be read, from its events. It returns false where they do not tell all of it:
-// where one is missing, the run has not ended, or it was imported.
+// RebuildRun rebuilds the unreadable record of a run from its events. It returns false if they are incomplete: an event
+// is missing, the run has not ended, or it was imported.
 func (w *Repairer) RebuildRun(ctx context.Context, ws, id string) (bool, error) {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {

@@ -23,9 +23,9 @@ const cleanEvery = 24 * time.Hour
 // stampKey is the key of the record that holds the time of the last search for old events.
 func stampKey() refstore.Key { return refstore.Key{Partition: "INDEX/state", Sort: "events-cleaned"} }
 
-// CleanEvents removes the events of runs that ended before a moment, of one workspace or with "" of all. Those of the run that a
-// workspace shows stay, of each that its state names or that has not ended, and of imported runs as long as their records do. It returns
-// the runs, also with an error. With them go the parts of journals that end before.
+// CleanEvents removes the events of runs that ended before a time, of one workspace or, with "", of all. It keeps the
+// events of the run that each workspace's state names, of unfinished runs, and of imported runs that still have a
+// record. It also removes the parts of journals that end before that time. It returns the runs, also with an error.
 func (w *Cleaner) CleanEvents(ctx context.Context, ws string, before time.Time, dryRun bool) ([]events.CleanedRun, error) {
 	cleaned, err := events.Clean(ctx, w.states.Records, events.CleanOptions{Workspace: ws, Before: before, Keep: w.showsEvents, DryRun: dryRun})
 	if err != nil || dryRun {
@@ -45,7 +45,7 @@ func (w *Cleaner) CleanEvents(ctx context.Context, ws string, before time.Time, 
 	return cleaned, nil
 }
 
-// showsEvents tells whether a run is one that people look at without asking for it, or an imported one that is on record.
+// showsEvents tells whether the events of a run must stay: it is a workspace's current run, or a recorded imported one.
 func (w *Cleaner) showsEvents(ctx context.Context, run events.RunRef) (bool, error) {
 	s, err := w.states.State(ctx, run.Workspace)
 	if err == nil && s.CurrentRunID == run.Run {
@@ -68,22 +68,21 @@ func (w *Cleaner) showsEvents(ctx context.Context, run events.RunRef) (bool, err
 	return err == nil && shown.Key.Sort == run.Run, err
 }
 
-// Retire removes old events, and imported runs that are too many and old, once a day. All other calls
-// of the day read one small record.
-// retention says how long events are kept; 0 is for ever.
+// Retire removes old events and surplus old imported runs, once a day. All other calls of the day read one small
+// record. retention says how long events are kept; 0: for ever.
 func (w *Cleaner) Retire(ctx context.Context, retention func(context.Context) (time.Duration, error)) ([]events.CleanedRun, error) {
 	now := w.states.Now()
 	rec, err := w.states.Derived.Get(ctx, stampKey())
 	if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
 		return nil, fmt.Errorf("clean old events: %w", err)
 	}
-	// A time to come is that of a clock that was wrong, and a text that is none means nothing.
+	// A future time comes from a wrong clock; an invalid text has no meaning.
 	if last, err := time.Parse(time.RFC3339, string(rec.Value)); err == nil && !last.After(now) && now.Sub(last) < cleanEvery {
 		return nil, nil
 	}
 	rec = refstore.Record{Key: stampKey(), Value: []byte(now.UTC().Format(time.RFC3339)), Version: rec.Version}
 	if _, err := w.states.Derived.Put(ctx, rec); errors.Is(err, refstore.ErrConflict) {
-		return nil, nil // another process does it
+		return nil, nil // another process cleans up
 	} else if err != nil {
 		return nil, fmt.Errorf("clean old events: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"e3/refstore"
 )
 
-// logged returns the ids of the runs whose events are here.
+// logged returns the ids of the runs whose events are stored.
 func (p *place) logged(ws string) []string {
 	p.t.Helper()
 	runs, err := events.Runs(p.ctx, p.repo.Records, ws)
@@ -56,12 +56,12 @@ func TestCleanEvents(t *testing.T) {
 	if _, err := p.ws.Runs.Report(p.ctx, "w", ""); err != nil {
 		t.Errorf("the run that is shown: %v", err)
 	}
-	p.start() // takes what is left for its baseline
-	// While it runs, neither it nor its predecessor is touched.
+	p.start() // reads the remaining run as its baseline
+	// While it runs, its events and its predecessor's stay.
 	p.write("a.txt", "another")
 	run := p.run
 	p.run = func(ctx context.Context, script, dir string) int {
-		before := p.logged("w") // the run that was shown first; its successor; perhaps the one at work
+		before := p.logged("w") // the run that was shown first; its successor; perhaps the run at work
 		if _, err := p.ws.Cleaner.CleanEvents(ctx, "", time.Now().Add(time.Hour), false); err != nil {
 			t.Error(err)
 		}
@@ -72,7 +72,7 @@ func TestCleanEvents(t *testing.T) {
 	}
 	p.start()
 	p.run = run
-	// Of a workspace that is gone they can go, all of them.
+	// The events of a removed workspace can all be removed.
 	if err := p.ws.Cleaner.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func startOptions(p *place, filter string) workspace.StartOptions {
 	return workspace.StartOptions{Executor: p.executor, Concurrency: 2, Durability: workspace.None, Filter: filter}
 }
 
-// runs returns the ids of the run records that are kept.
+// runs returns the ids of the runs that have records.
 func (p *place) runs() []string {
 	p.t.Helper()
 	var ids []string
@@ -51,8 +51,8 @@ func (p *place) node(hash string) record.Node {
 	return n
 }
 
-// Only the latest finished run has a record, and while one is at work that one and its
-// predecessor: what the state names is always there.
+// Only the latest finished run has a record; while a run is at work, also that run: the run that the state names always
+// has one.
 func TestRunRecords(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -141,7 +141,7 @@ func TestRunRecord(t *testing.T) {
 	}
 }
 
-// A failed task leaves the output of an earlier run in place.
+// A failed task keeps the output of an earlier run.
 func TestFailureKeepsOlderOutput(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -192,7 +192,7 @@ func TestFilterNamesNothing(t *testing.T) {
 	}
 }
 
-// Every event that is emitted is in the log, in the same words.
+// Every event that is emitted is logged identically.
 func TestEventsAreLogged(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")
@@ -214,7 +214,7 @@ func TestEventsAreLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := told[e.Seq]; got.Type != e.Type || got.Task != e.Task || got.Execution != e.Execution || !got.Time.Equal(e.Time) {
-			t.Errorf("event %d was told as %+v and is logged as %+v", e.Seq, got, e.Event)
+			t.Errorf("event %d was emitted as %+v and is logged as %+v", e.Seq, got, e.Event)
 		}
 		n, last = n+1, e.Type
 		if e.Run != res.Run.RunID || e.Workspace != "w" {
@@ -226,7 +226,7 @@ func TestEventsAreLogged(t *testing.T) {
 	}
 }
 
-// A package of the reference can be kept and listed, not run.
+// A package of the reference can be stored and listed, but not run.
 func TestForeignPackage(t *testing.T) {
 	p := newPlace(t)
 	h, err := objectstore.PutBytes(p.ctx, p.repo.Objects, (&record.LockState{}).Encode()) // beast2 of another type

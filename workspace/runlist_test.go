@@ -19,7 +19,7 @@ import (
 	"e3/workspace"
 )
 
-// list is what Runs tells, in short.
+// list returns a short form of Runs.
 func (p *place) list(ws string) []string {
 	p.t.Helper()
 	var rows []string
@@ -55,7 +55,7 @@ func (p *place) emit(ws, id string, list ...events.Event) {
 	}
 }
 
-// runAt is the id of a run that is n-th of all.
+// runAt is the id of the n-th run.
 func runAt(n int) string { return fmt.Sprintf("018f3b4c-9a2d-7def-8abc-%012d", n) }
 
 func TestRuns(t *testing.T) {
@@ -81,8 +81,8 @@ func TestRuns(t *testing.T) {
 		}
 	}
 
-	// One that died, one of which nothing but half a line is left, one that an import has brought with its events alone, one of
-	// an e3 that said less, one that is here twice.
+	// A dead run, one with only half a line, one that was imported with only its events, one of an older e3 with fewer
+	// fields, and one with both events and a record.
 	started := events.Event{Type: events.RunStarted, Data: &events.Data{Package: "p@1", Process: &events.Process{User: "bob"}}}
 	p.emit("w", runAt(1), started)
 	if err := p.repo.Records.Append(p.ctx, refstore.Key{Partition: "EVENTS/w", Sort: runAt(2)}, 0, []byte(`{"seq":1,`)); err != nil {
@@ -112,7 +112,7 @@ func TestRuns(t *testing.T) {
 	}
 	p.forget(runRecord("w", runAt(6)))
 
-	// While one is at work it is live, and the dead ones are not.
+	// While a run is at work it is live, and the dead ones are not.
 	p.write("a.txt", "2")
 	g := newGate()
 	p.run = func(ctx context.Context, script, dir string) int { g.wait(); return shell(ctx, script, dir) }
@@ -140,7 +140,7 @@ func TestRuns(t *testing.T) {
 		t.Errorf("after it: %q", rows)
 	}
 
-	// A workspace that was removed leaves its runs, which are told to who asks for them.
+	// The runs of a removed workspace can still be read by name.
 	if err := p.ws.Cleaner.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// What an event that stands for many tasks stands for is found through the runs that it names, or said to be unknown.
+// The tasks that a bulk event stands for are found through the runs that it names, or reported as unknown.
 func TestUnnamed(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
@@ -176,7 +176,7 @@ func TestUnnamed(t *testing.T) {
 	p.emit("w", runAt(3), started, bulk(2, runAt(2)), end(2))
 	p.emit("w", runAt(4), started, bulk(2, runAt(3)), end(2))
 	p.emit("w", runAt(5), started, one("c"), bulk(2, runAt(4)), end(3))
-	p.emit("w", runAt(6), started, bulk(3, runAt(4)), end(3)) // it has not as many
+	p.emit("w", runAt(6), started, bulk(3, runAt(4)), end(3)) // that run has fewer tasks
 	p.emit("w", runAt(7), started, bulk(2, runAt(7)), end(2))
 	p.emit("w", runAt(8), started, bulk(2, runAt(9)), end(2))
 	p.emit("w", runAt(9), started, bulk(2, runAt(8)), end(2))
@@ -206,7 +206,7 @@ func TestUnnamed(t *testing.T) {
 	}
 }
 
-// Of events that are damaged, what comes before counts, and the end.
+// Of damaged events, the part before the damage and the end count.
 func TestReportOfDamagedEvents(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
@@ -242,7 +242,7 @@ func TestReportOfDamagedEvents(t *testing.T) {
 	}
 }
 
-// A run that was closed by an older e3, which left its record as it was, is told as it ended.
+// A run that an older e3 closed without updating its record is reported as ended.
 func TestRunClosedWithoutItsRecord(t *testing.T) {
 	p := newPlace(t)
 	p.deploy("tasks: {t: {out: o, run: cat}}")
@@ -260,7 +260,7 @@ func TestRunClosedWithoutItsRecord(t *testing.T) {
 	}
 }
 
-// A log may say anything: what is no hash, no length of time and no number of tasks is not taken for one.
+// A log may contain anything: invalid hashes, durations and task counts are ignored.
 func TestReportHostileEvents(t *testing.T) {
 	p := newPlace(t)
 	p.emit("w", runAt(1), events.Event{Type: events.RunStarted, Data: &events.Data{Package: "p@1", PackageHash: strings.Repeat("z", 64), Inputs: "../x"}},

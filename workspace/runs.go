@@ -11,11 +11,11 @@ import (
 	"e3/refstore"
 )
 
-// A run's record lies under the workspace that it was made in. A run that was imported has its provenance beside it: it
-// is history, which nothing here adds to, closes or cleans up. Removing the workspace removes it.
+// A run's record lies under the workspace that it was made in. An imported run also has its provenance: it is history,
+// which this package does not extend, close or clean up. Removing the workspace removes it.
 
-// RemoveRuns removes the runs that were imported under the name of a workspace that is not here, and returns how many. Where
-// there are none it returns ErrNotFound; ErrExists if there is such a workspace.
+// RemoveRuns removes runs that were imported under a name without a workspace, and returns how many. It returns
+// ErrNotFound if there are none, ErrExists if there is such a workspace.
 func (w *Cleaner) RemoveRuns(ctx context.Context, ws string) (int, error) {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Removal, nil)
 	if err != nil {
@@ -36,16 +36,16 @@ func (w *Cleaner) RemoveRuns(ctx context.Context, ws string) (int, error) {
 	return n, lock.explain(ctx, err)
 }
 
-// oldRun is the record of a run that had ended when the workspace was taken.
+// oldRun is the record of a run that had ended when the lock was taken.
 type oldRun struct {
 	id      string
-	version refstore.Version // Absent where it was not read
-	goes    bool             // it was read, and is none that was imported
+	version refstore.Version // Absent if it was not read
+	goes    bool             // it was read and was not imported, so it may be deleted
 }
 
-// deleteRuns removes old run records of the workspace's own but those named: history lives in events and
-// executions (seed 003, "Run Cleanup"). It returns the others. What came on record since the list was made is not this
-// holder's to delete: a holder that was taken for dead has put it there late, or one that has taken over has.
+// deleteRuns removes the workspace's own old run records, except the named ones: history lives in events and executions
+// (seed 003, "Run Cleanup"). It returns the others. Records that appeared after the list was made are not this holder's
+// to delete: a holder that was presumed dead wrote them late, or a successor did.
 func (w *Cleaner) deleteRuns(ctx context.Context, ws string, old []oldRun, keep ...string) ([]oldRun, error) {
 	var kept []oldRun
 	for _, o := range old {
@@ -66,7 +66,7 @@ func (w *Cleaner) deleteRun(ctx context.Context, ws string, o *oldRun) error {
 		if !o.goes {
 			rec, err := w.states.Records.Get(ctx, runview.Key(ws, o.id), runview.FieldProvenance)
 			if errors.Is(err, refstore.ErrDamaged) {
-				return nil // verify tells of it
+				return nil // verify reports it
 			}
 			if err != nil || runview.Imported(rec) {
 				return err
@@ -84,7 +84,7 @@ func (w *Cleaner) deleteRun(ctx context.Context, ws string, o *oldRun) error {
 	}
 }
 
-// deleteAllRuns removes the imported ones as well.
+// deleteAllRuns also removes imported runs.
 func (w *Cleaner) deleteAllRuns(ctx context.Context, ws string) error {
 	_, err := w.forgetRuns(ctx, ws)
 	return err
@@ -104,6 +104,6 @@ func (w *Cleaner) forgetRuns(ctx context.Context, ws string) (n int, err error) 
 	return n, nil
 }
 
-// FieldEvents is the side field of an imported run that came with events: the number of the last one, in a line. By it
-// verify knows that they are there.
+// FieldEvents is the side field of a run that was imported with its events: the number of the last one, as a line of
+// text. It tells verify that they must exist.
 const FieldEvents = "events"

@@ -32,7 +32,7 @@ func runRecord(ws, id string) refstore.Key {
 	return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id}
 }
 
-// Ids of runs, in order: the first lies in the past, the others far in the future.
+// Ids of runs, in order: the first is in the past, the others are far in the future.
 const (
 	oldRun   = "018f3b4c-9a2d-7def-8abc-123456789012"
 	laterRun = "f18f3b4c-9a2d-7def-8abc-123456789012"
@@ -86,13 +86,13 @@ func TestImportedRuns(t *testing.T) {
 		t.Errorf("a run that was exported while it ran: %+v, %v", r, err)
 	}
 	if r, err := p.ws.Runs.Report(p.ctx, "w", "018F"); err != nil || r.RunID != oldRun || r.Status() != "completed" {
-		t.Errorf("a run by the beginning of its id: %+v, %v", r, err)
+		t.Errorf("a run by a prefix of its id: %+v, %v", r, err)
 	}
 	if _, err := p.ws.Runs.Report(p.ctx, "w", "f18f"); !errors.Is(err, executions.ErrAmbiguous) {
-		t.Errorf("a beginning of two ids: %v", err)
+		t.Errorf("a prefix of two ids: %v", err)
 	}
 	if _, err := p.ws.Runs.Report(p.ctx, "w", "e"); !errors.As(err, &unknown) || unknown.What != "run" || !slices.Equal(unknown.Known, []string{lastRun, laterRun, oldRun}) {
-		t.Errorf("a beginning of none: %v", err)
+		t.Errorf("a prefix of no id: %v", err)
 	}
 	for _, odd := range []string{"v", "../w", "w/x", ""} {
 		if _, err := p.ws.Runs.Report(p.ctx, odd, "f"); err == nil {
@@ -105,11 +105,11 @@ func TestImportedRuns(t *testing.T) {
 	p.wantShown(lastRun)
 	p.currentRun(laterRun)
 	p.wantShown(laterRun)
-	p.currentRun("018f3b4c-0000-7def-8abc-123456789012") // of which there is no record
+	p.currentRun("018f3b4c-0000-7def-8abc-123456789012") // a run without a record
 	p.wantShown(lastRun)
 	p.currentRun(laterRun)
 
-	// A start closes none of them and deletes none, and its own is the one that is shown.
+	// A start neither closes nor deletes imported runs, and its own run is shown.
 	first := p.start().Run.RunID
 	p.wantShown(first)
 	if s, err := p.ws.State(p.ctx, "w"); err != nil || s.CurrentRunID != first {
@@ -134,7 +134,7 @@ func TestImportedRuns(t *testing.T) {
 		t.Errorf("the own run has provenance: %+v, %v", r, err)
 	}
 
-	// Removing the workspace removes them.
+	// Removing the workspace removes imported runs.
 	if err := p.ws.Cleaner.Remove(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,8 @@ func TestImportedRuns(t *testing.T) {
 	}
 }
 
-// A workspace holds on to its own runs and to the imported one that its state names; runs of no workspace are only removed.
+// A workspace protects its own runs and the imported run that its state names; runs without a workspace can only be
+// removed.
 func TestRunsInUse(t *testing.T) {
 	p := newPlace(t)
 	p.putRun("w", oldRun, record.RunCompleted, provenance())
@@ -185,7 +186,7 @@ func TestRunsInUse(t *testing.T) {
 	}
 }
 
-// A run that died after its last record becomes the current one also where an imported run with a greater id was.
+// A run that died after its last record becomes the current one, even if an imported run with a greater id was.
 func TestDeadRunOvertakesImported(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
@@ -205,7 +206,7 @@ func TestDeadRunOvertakesImported(t *testing.T) {
 	<-done
 }
 
-// A proof is worth nothing once the record that it stands on is another repository's.
+// A proof is void once the record that it refers to is another repository's.
 func TestImportedRunProvesNothing(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")

@@ -13,17 +13,18 @@ import (
 	"e3/refstore"
 )
 
-// A workspace's tree and its package are objects, and a disk or a bucket may lose objects. All in them can be had again but the values
-// that "e3 set" has given (doc/design.md, §8, Losses). This file reads what is left, and tells which of those values are lost.
+// A workspace's tree and its package are objects, and a disk or a bucket may lose objects. Everything in them can be
+// restored, except values from "e3 set" (doc/design.md, §8, Losses). This file reads the remaining parts, and tells
+// which set values are lost.
 
-// A LostValuesError names inputs whose values were set, or may have been, and cannot be told any more: the default must not stand in
-// for them.
+// A LostValuesError names inputs whose values were set, or may have been, and are lost. The default must not replace
+// them silently.
 type LostValuesError struct {
 	Workspace string
 	Inputs    []string
-	Err       error  // what is lost, or cannot be read; nil where the tree itself says that the values are
-	Package   string // name@version, if that being there again would tell which inputs are set
-	Linked    bool   // each may as well hold an earlier content of its file
+	Err       error  // why the values are lost or unknown; nil if the tree itself marks them as lost
+	Package   string // name@version of the package that would tell which inputs are set, if it were registered again
+	Linked    bool   // each may also be an earlier content of its file
 }
 
 func (e *LostValuesError) Error() string {
@@ -48,7 +49,7 @@ func (e *LostValuesError) Error() string {
 		e.Workspace, names, why, first)
 }
 
-// Unwrap says that something is lost.
+// Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
 func (e *LostValuesError) Unwrap() []error {
 	if e.Err == nil {
 		return []error{objectstore.ErrNotFound}
@@ -56,15 +57,16 @@ func (e *LostValuesError) Unwrap() []error {
 	return []error{objectstore.ErrNotFound, e.Err}
 }
 
-// holdings are what a workspace holds, as far as it can be read.
+// holdings are the readable parts of a workspace's tree.
 type holdings struct {
 	tree
 	inputsLost, tasksLost error
-	lossy                 bool            // some part of the tree is lost
+	lossy                 bool            // a part of the tree is lost
 	set                   map[string]bool // inputs whose value in the tree was set
 }
 
-// holdings reads what a workspace holds that a deployment of a package could keep. With a *LostValuesError they hold all the rest.
+// holdings reads the parts of a workspace that a deployment of a package could keep. With a *LostValuesError the other
+// parts are still valid.
 func (w *States) holdings(ctx context.Context, ws string, s *State, pkg *record.Package) (*holdings, error) {
 	h := &holdings{set: map[string]bool{}}
 	if !s.Deployed {
@@ -72,7 +74,7 @@ func (w *States) holdings(ctx context.Context, ws string, s *State, pkg *record.
 	}
 	err := w.salvage(ctx, ws, s, h)
 	if errors.Is(err, record.ErrType) {
-		return &holdings{set: h.set}, nil // the reference's: nothing of it is kept
+		return &holdings{set: h.set}, nil // nothing of the reference's tree is kept
 	}
 	if err != nil {
 		return nil, err
@@ -96,10 +98,10 @@ func (w *States) holdings(ctx context.Context, ws string, s *State, pkg *record.
 	return h, err
 }
 
-// salvage reads the tree of a state, without what is lost of it.
+// salvage reads the tree of a state without its lost parts.
 func (w *States) salvage(ctx context.Context, ws string, s *State, h *holdings) (err error) {
 	h.inputsHash, h.tasksHash, err = w.readRoot(ctx, s.RootHash)
-	if lost(err) {
+	if isLost(err) {
 		if err := w.staleOr(ctx, ws, s, err); errors.Is(err, errStale) {
 			return err
 		}
@@ -112,19 +114,19 @@ func (w *States) salvage(ctx context.Context, ws string, s *State, h *holdings) 
 	} else if err != nil {
 		return err
 	}
-	if h.inputs, err = w.readNode(ctx, h.inputsHash); lost(err) {
+	if h.inputs, err = w.readNode(ctx, h.inputsHash); isLost(err) {
 		h.lossy, h.inputsLost, err = true, err, w.stale(ctx, ws, s, err)
 	}
 	if err != nil {
 		return err
 	}
-	if h.tasks, err = w.readNode(ctx, h.tasksHash); lost(err) {
+	if h.tasks, err = w.readNode(ctx, h.tasksHash); isLost(err) {
 		h.lossy, h.tasksLost, err = true, err, w.stale(ctx, ws, s, err)
 	}
 	return err
 }
 
-// stale is errStale where a part of a state is lost because there is another state by now.
+// stale returns errStale if a part of a state is lost because the state was replaced.
 func (w *States) stale(ctx context.Context, ws string, s *State, err error) error {
 	if err = w.staleOr(ctx, ws, s, err); errors.Is(err, errStale) {
 		return err
@@ -132,8 +134,8 @@ func (w *States) stale(ctx context.Context, ws string, s *State, err error) erro
 	return nil
 }
 
-// guessRoot finds the nodes below a root that is lost: those of the latest proof, or of a fresh deployment. The name of the root says
-// whether they are.
+// guessRoot finds the nodes below a lost root. It tries those of the latest proof and of a fresh deployment, and
+// compares the hash of each root with the lost one's.
 func (w *States) guessRoot(ctx context.Context, ws string, s *State) (inputs, tasks string, ok bool) {
 	var ins, outs []string
 	if rec, err := w.Derived.Get(ctx, proofKey(ws)); err == nil {
@@ -155,7 +157,7 @@ func (w *States) guessRoot(ctx context.Context, ws string, s *State) (inputs, ta
 	return "", "", false
 }
 
-// unassigned are the outputs of a workspace in which nothing has run.
+// unassigned returns the outputs of a workspace in which no task has run.
 func unassigned(pkg *record.Package) record.Node {
 	tasks := make(record.Node, len(pkg.Tasks))
 	for i := range pkg.Tasks {
@@ -165,14 +167,14 @@ func unassigned(pkg *record.Package) record.Node {
 	return tasks
 }
 
-// unmarked finds out which inputs are set where no marks say it, because a registered package is deployed, or what held the marks
-// is gone: those that differ from the defaults of the package that is deployed.
+// unmarked finds the set inputs if there are no marks, because a registered package is deployed or the marks are lost:
+// they are the inputs that differ from the deployed package's defaults.
 func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record.Package, h *holdings, badLink error) error {
 	pkg, err := w.Packages.Load(ctx, s.PackageHash)
 	switch {
 	case errors.Is(err, record.ErrType):
-		return nil // made by the reference
-	case lost(err):
+		return nil // a package of the reference
+	case isLost(err):
 		if err := w.stale(ctx, ws, s, err); err != nil {
 			return err
 		}
@@ -198,7 +200,7 @@ func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record
 		in := &pkg.Inputs[i]
 		have, ok := h.inputs.Get(in.Name)
 		switch {
-		case !ok || have == in.Default || in.Source == record.FromVariable: // which a start takes anew
+		case !ok || have == in.Default || in.Source == record.FromVariable: // a variable, which each start reads again
 		case in.Source == record.FromValue || !followed || have.Kind == record.LeafUnassigned:
 			h.set[in.Name] = true
 		case have != defaultOf(next, in.Name):
@@ -211,7 +213,7 @@ func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record
 	return &LostValuesError{Workspace: ws, Inputs: doubtful, Err: badLink, Linked: true}
 }
 
-// unpackaged tells what may have been set where the deployed package is lost, and with it the defaults to compare with.
+// unpackaged reports the inputs that may have been set if the deployed package, and so its defaults, are lost.
 func (w *States) unpackaged(ws string, s *State, next *record.Package, h *holdings, cause error) error {
 	err := w.lostValues(ws, next, cause, func(name string) bool {
 		have, ok := h.inputs.Get(name)
@@ -224,7 +226,7 @@ func (w *States) unpackaged(ws string, s *State, next *record.Package, h *holdin
 	return err
 }
 
-// unreadable names the set inputs of which the tree itself says that their values are lost: "e3 set" and "e3 unset" of others have
+// unreadable reports the set inputs whose values the tree itself marks as lost: another "e3 set" or "e3 unset" has
 // written it since.
 func (w *States) unreadable(ws string, pkg *record.Package, h *holdings) error {
 	return w.lostValues(ws, pkg, nil, func(name string) bool {
@@ -233,7 +235,7 @@ func (w *States) unreadable(ws string, pkg *record.Package, h *holdings) error {
 	})
 }
 
-// lostValues is a *LostValuesError of the inputs of a package that are meant; nil if none is.
+// lostValues returns a *LostValuesError of the inputs that meant selects; nil if there are none.
 func (w *States) lostValues(ws string, pkg *record.Package, cause error, meant func(name string) bool) error {
 	e := &LostValuesError{Workspace: ws, Err: cause}
 	for i := range pkg.Inputs {
@@ -247,7 +249,7 @@ func (w *States) lostValues(ws string, pkg *record.Package, cause error, meant f
 	return e
 }
 
-// missingValues names the inputs that hold nothing though the package has a default: what was set for them is lost.
+// missingValues reports inputs that hold nothing although the package has a default: their set values are lost.
 func missingValues(ws string, pkg *record.Package, inputs record.Node) error {
 	e := &LostValuesError{Workspace: ws}
 	for i := range pkg.Inputs {
@@ -271,9 +273,9 @@ func defaultOf(pkg *record.Package, input string) record.Leaf {
 	return record.Leaf{}
 }
 
-// rebuilt is the tree of a state of which a part is lost, made again for the package that is deployed. What can be read stays, an
-// output that is lost is none, and an input is what its link or the package says. With a *LostValuesError the inputs that it names
-// hold nothing.
+// rebuilt makes the tree of a state that has lost a part, for the deployed package. Readable parts stay, a lost output
+// becomes unassigned, and an input comes from its link or the package. With a *LostValuesError the inputs that it names
+// are unassigned.
 func (w *States) rebuilt(ctx context.Context, ws string, s *State, pkg *record.Package) (*tree, error) {
 	h, err := w.holdings(ctx, ws, s, pkg)
 	var values *LostValuesError
@@ -309,9 +311,9 @@ func (w *States) rebuilt(ctx context.Context, ws string, s *State, pkg *record.P
 	return t, err
 }
 
-// lostLink tells whether the link of a workspace is gone. What is deployed there is in no register, so it came from a file. A workspace
-// that follows none has a link that says so, but for those of older programs. Where machines share the workspace, its state says what
-// it follows.
+// lostLink tells whether the link of a workspace is lost. An unregistered deployed package came from a file. A
+// workspace that follows none has a link that says so, unless an older version deployed it. A shared workspace's state
+// says what it follows.
 func (w *links) lostLink(ctx context.Context, ws string, s *State) (bool, error) {
 	if w.shared || !s.Deployed {
 		return false, nil

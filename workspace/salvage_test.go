@@ -16,7 +16,7 @@ import (
 	"e3/workspace"
 )
 
-// A holding is a workspace w in which inputs may be set, and something is lost.
+// A holding is a workspace w in which inputs may be set, and something may be lost.
 type holding struct {
 	*place
 	rnd    *rand.Rand
@@ -70,7 +70,7 @@ func (h *holding) must(err error) {
 
 func (h *holding) does(what string) { h.did = append(h.did, what) }
 
-// deployed deploys the package file as it is now, or what it makes by its name.
+// deployed deploys the present package file, or registers its package and deploys that.
 func (h *holding) deployed() error {
 	file := filepath.Join(h.dir, "e3.yaml")
 	if !h.named {
@@ -92,7 +92,7 @@ func (h *holding) started() error {
 	return err
 }
 
-// give sets an input, or what was set before again.
+// give sets an input, or sets a lost value again.
 func (h *holding) give(name string) {
 	var leaf record.Leaf
 	var err error
@@ -111,7 +111,7 @@ func (h *holding) isSet(name string) bool {
 	return h.want[name] != map[string]string{"n": "3", "m": "4", "f": "file"}[name]
 }
 
-// spoil removes or damages a part of what the state names, or its link.
+// spoil removes or damages a part of the state's objects, or the link.
 func (h *holding) spoil() (part string) {
 	s, err := h.ws.State(h.ctx, "w")
 	h.must(err)
@@ -169,7 +169,7 @@ func (h *holding) edit() {
 	h.does("edited")
 }
 
-// answered tells whether the outputs are what the inputs mean.
+// answered checks that the outputs match the inputs.
 func (h *holding) answered(what string) {
 	h.t.Helper()
 	for name, want := range h.want {
@@ -179,8 +179,8 @@ func (h *holding) answered(what string) {
 	}
 }
 
-// Whatever part of a workspace is lost: a start, also after a deploy, has the values that were set, or fails and names them; set again
-// it has them.
+// Whatever part of a workspace is lost: a start, also after a deployment, uses the set values, or fails and names them;
+// after they are set again it uses them.
 func TestSetValuesSurvive(t *testing.T) {
 	checks := testChecks(t, "E3_SALVAGE_CHECKS", 60)
 	for seed := range checks {
@@ -212,7 +212,7 @@ func TestSetValuesSurvive(t *testing.T) {
 			if what == "start" {
 				_, planErr := h.reader().Planner.Plan(h.ctx, "w", workspace.PlanOptions{})
 				err := act()
-				if (planErr == nil) != (err == nil) && !(h.named && part == "package") { // which an unchanged start does not read
+				if (planErr == nil) != (err == nil) && !(h.named && part == "package") { // an unchanged start does not read the package
 					t.Errorf("%s: the plan says %v, the start %v", strings.Join(h.did, ", "), planErr, err)
 				}
 				h.checked(part, what, err, act)
@@ -228,7 +228,7 @@ func (h *holding) checked(part, what string, err error, act func() error) {
 	var values *workspace.LostValuesError
 	switch {
 	case err == nil && (part == "link damaged" || part == "link") && what == "start" && h.edited > 0:
-		return // it says that it follows no file, or is in no clone here
+		return // the workspace follows no file, or no clone here
 	case err == nil:
 		h.answered(what)
 	case errors.As(err, &values):
@@ -246,7 +246,7 @@ func (h *holding) checked(part, what string, err error, act func() error) {
 	}
 }
 
-// goOn does what an error says.
+// goOn follows an error's advice.
 func (h *holding) goOn(what string, values *workspace.LostValuesError, act func() error) {
 	h.t.Helper()
 	if values.Package != "" {
@@ -268,7 +268,7 @@ func (h *holding) goOn(what string, values *workspace.LostValuesError, act func(
 	h.answered(what + " again")
 }
 
-// testChecks is how many cases a test plays: an environment variable may say it.
+// testChecks is how many cases a test plays, which an environment variable may override.
 func testChecks(t *testing.T, variable string, checks int) int {
 	t.Helper()
 	if text := os.Getenv(variable); text != "" {

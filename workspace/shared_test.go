@@ -25,15 +25,15 @@ import (
 	"e3/workspace"
 )
 
-// A team shares the workspace w, each from a machine with a project of its own.
+// A team shares the workspace w. Each member has a machine with a project of its own.
 type team struct {
 	t       testing.TB
 	dir     string
 	records *mem.Store
 	objects *objectstore.Dir
 	table   *leaseTable
-	version int           // of the package that was registered last
-	later   time.Duration // by which the clocks of all are ahead
+	version int           // of the package that was last registered
+	later   time.Duration // how far all clocks are ahead
 }
 
 func newTeam(t testing.TB, dir string) *team {
@@ -45,7 +45,7 @@ func newTeam(t testing.TB, dir string) *team {
 	return &team{t: t, dir: dir, records: mem.New(), objects: objects, table: newLeaseTable()}
 }
 
-// A colleague is a machine. What it remembers outlives its processes.
+// A colleague is a machine. Its local records outlive its processes.
 type colleague struct {
 	team  *team
 	name  string
@@ -77,7 +77,7 @@ func (c *colleague) project(n string) {
 		"tasks: {t: {in: [a, b], out: o, run: cat $a $b}}\n", n))
 }
 
-// A fuse lets a process die at one of its calls of the stores: before it takes effect, or after.
+// A fuse kills a process at one of its calls of the stores: before the call takes effect, or after.
 type fuse struct {
 	mu    sync.Mutex
 	calls int
@@ -87,7 +87,7 @@ type fuse struct {
 	last  string
 }
 
-// burn returns whether the call takes effect, and whether it is answered.
+// burn returns whether the call takes effect, and whether it returns.
 func (f *fuse) burn(what string, key any) (takes, answered bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -161,7 +161,7 @@ func (s *fusedStore) Append(ctx context.Context, key refstore.Key, offset int64,
 	return err
 }
 
-// A colleagueProcess is a command that runs on a machine.
+// A colleagueProcess is a command on a machine.
 type colleagueProcess struct {
 	*colleague
 	ws      *workspace.Workspaces
@@ -169,7 +169,7 @@ type colleagueProcess struct {
 	fuse    *fuse
 }
 
-// process begins one; f, which may be nil, says where it dies.
+// process starts a command; f, which may be nil, says where it dies.
 func (c *colleague) process(f *fuse) *colleagueProcess {
 	if f == nil {
 		f = &fuse{}
@@ -178,7 +178,7 @@ func (c *colleague) process(f *fuse) *colleagueProcess {
 	records := &fusedStore{c.team.records, f}
 	p.ws = workspace.New(workspace.Stores{
 		Records: records, Derived: records, Local: &fusedStore{c.local, f}, Locks: p.session, Objects: c.team.objects, Lookups: 4,
-		Now:    func() time.Time { return time.Now().Add(time.Hour + c.team.later) }, // what is read looks settled
+		Now:    func() time.Time { return time.Now().Add(time.Hour + c.team.later) }, // so that files look settled
 		Holder: func() string { return ".process (pid=1)" }, User: func() string { return c.name + "@" + c.name },
 		Sweep: func(context.Context) error { return nil },
 	})
@@ -192,7 +192,7 @@ func (p *colleagueProcess) deploy(ctx context.Context) (*workspace.Built, error)
 	return p.ws.Deployer.DeployFile(ctx, "w", p.file())
 }
 
-// register deploys what the package file says now as a registered package.
+// register registers the present package file as a package and deploys that.
 func (p *colleagueProcess) register(ctx context.Context) error {
 	built, err := p.ws.Deployer.Build(ctx, p.file(), nil)
 	if err != nil {
@@ -217,7 +217,7 @@ func (p *colleagueProcess) set(ctx context.Context, name, text string) error {
 	return p.ws.Datasets.Set(ctx, "w", name, leaf)
 }
 
-// start runs the workspace and returns what it was told.
+// start runs the workspace and returns the RunInfo.
 func (p *colleagueProcess) start(ctx context.Context) (*workspace.RunInfo, error) {
 	records := &fusedStore{p.team.records, p.fuse}
 	runner := &place{run: shell}
@@ -232,7 +232,7 @@ func (p *colleagueProcess) start(ctx context.Context) (*workspace.RunInfo, error
 	return info, err
 }
 
-// inputs are what the workspace has for its inputs.
+// inputs returns the workspace's inputs.
 func (p *colleagueProcess) inputs(ctx context.Context) (map[string]string, error) {
 	m := map[string]string{}
 	for _, name := range []string{"a", "b", "n"} {
@@ -263,7 +263,7 @@ func (p *colleagueProcess) inputs(ctx context.Context) (map[string]string, error
 	return m, nil
 }
 
-// marked are the inputs that the workspace says are set.
+// marked returns the inputs that the workspace reports as set.
 func (p *colleagueProcess) marked(ctx context.Context) (names []string, err error) {
 	st, err := p.ws.Planner.Status(ctx, "w")
 	if err != nil {
@@ -278,14 +278,14 @@ func (p *colleagueProcess) marked(ctx context.Context) (names []string, err erro
 	return names, nil
 }
 
-// A teamModel says what is in the workspace.
+// A teamModel is the expected content of the workspace.
 type teamModel struct {
-	owner    string                       // whose package file is followed; "" where it is a registered package
-	defaults map[string]string            // of the package that is deployed
-	linked   map[string]string            // what the owner's files held when they were last looked at
-	taken    map[string]string            // what inputs that are not set hold: that, or the default after an unset elsewhere
-	set      map[string]string            // what was set, and to what
-	files    map[string]map[string]string // what the machines have on disk
+	owner    string                       // the machine whose package file is followed; "" for a registered package
+	defaults map[string]string            // of the deployed package
+	linked   map[string]string            // content of the owner's files when they were last read
+	taken    map[string]string            // values of inputs that are not set: as linked, or the default after an unset on another machine
+	set      map[string]string            // values that were set
+	files    map[string]map[string]string // files on the machines' disks
 	deployed map[string]bool              // machines that have deployed a file, and no package after it
 }
 
@@ -295,7 +295,7 @@ func (m *teamModel) inputs() map[string]string {
 	return all
 }
 
-// deploy is also what a start of the owner does whose package file has changed.
+// deploy also models a start of the owner after a change of its package file.
 func (m *teamModel) deploy(who string) {
 	m.owner, m.defaults, m.linked, m.taken = who, maps.Clone(m.files[who]), maps.Clone(m.files[who]), maps.Clone(m.files[who])
 	m.deployed[who] = true
@@ -307,7 +307,7 @@ func (m *teamModel) register(who string) {
 	m.differ()
 }
 
-// differ forgets set values that are the package's own: no marks are kept of a registered package.
+// differ forgets set values that equal the package's: a registered package has no marks.
 func (m *teamModel) differ() {
 	if m.owner == "" {
 		maps.DeleteFunc(m.set, func(name, text string) bool { return text == m.defaults[name] })
@@ -333,8 +333,8 @@ func (m *teamModel) unset(who, name string) {
 	delete(m.set, name)
 }
 
-// Whatever the machines do in whatever order: what is deployed is what was deployed last, with what was set over it, and who
-// starts changes nothing unless it is that machine's own.
+// Whatever the machines do, in any order: the workspace has the last deployment with later set values, and a start on a
+// machine that is not the owner changes nothing.
 func TestTeam(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "team")
@@ -344,7 +344,7 @@ func TestTeam(t *testing.T) {
 		ctx, tm := t.Context(), newTeam(t, dir)
 		m := &teamModel{set: map[string]string{}, files: map[string]map[string]string{}, deployed: map[string]bool{}}
 		size := 0
-		text := func() string { // none is as long as another, so that each edit shows
+		text := func() string { // every text has another length, so that each edit shows
 			size++
 			return strings.Repeat("x", size)
 		}
@@ -417,7 +417,7 @@ func TestTeam(t *testing.T) {
 				must(err)
 				m.start(who)
 				if told := info.Elsewhere != nil; told != (m.owner != who && (m.deployed[who] || m.owner != "")) {
-					rt.Fatalf("%s, who has deployed: %v, is told %v; the workspace is %q's", who, m.deployed[who], info.Elsewhere, m.owner)
+					rt.Fatalf("a start by %s, deployed: %v, reports %v; the workspace is %q's", who, m.deployed[who], info.Elsewhere, m.owner)
 				}
 			},
 			"": func(rt *rapid.T) {
@@ -446,7 +446,7 @@ func TestTeam(t *testing.T) {
 	})
 }
 
-// What is set while another machine starts stays, and of what is set at the same time nothing is lost.
+// A value that is set while another machine starts is kept, and of concurrent sets none is lost.
 func TestTeamSetDuringStart(t *testing.T) {
 	ctx := t.Context()
 	ann, bob := pairOfTeam(t)

@@ -17,7 +17,7 @@ import (
 	"e3/workspace"
 )
 
-// pairOfTeam has ann's package file deployed, over bob's, and the input b set.
+// pairOfTeam deploys ann's package file over bob's, and sets the input b.
 func pairOfTeam(t *testing.T) (ann, bob *colleague) {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "team")
@@ -44,7 +44,7 @@ func pairOfTeam(t *testing.T) (ann, bob *colleague) {
 	return ann, bob
 }
 
-// stands prints all that the machines see of the workspace.
+// stands prints what each machine sees of the workspace.
 func (tm *team) stands(ctx context.Context, machines ...*colleague) string {
 	var b strings.Builder
 	for _, c := range machines {
@@ -61,14 +61,14 @@ func (tm *team) stands(ctx context.Context, machines ...*colleague) string {
 	return b.String()
 }
 
-// A command may die at any call of the stores. Once its machine has started the workspace again, that is as before the
-// command or as after it, and stays so on each machine's starts.
+// A command may die at any call of the stores. After its machine has started the workspace again, the workspace is as
+// before or as after the command, and further starts on any machine keep it so.
 func TestTeamCrash(t *testing.T) {
 	suite.Thorough(t)
 	for _, test := range []struct {
 		name string
-		want string // what one of the machines sees in the end
-		bob  bool   // is it who does it; else ann
+		want string // what one of the machines sees at the end
+		bob  bool   // bob runs it, not ann
 		edit func(c *colleague)
 		do   func(ctx context.Context, p *colleagueProcess) error
 	}{
@@ -103,7 +103,7 @@ func TestTeamCrash(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			ctx := t.Context()
-			// play lets a process with a fuse do it and the next one start the workspace.
+			// play runs the command in a process with a fuse; then another process starts the workspace.
 			play := func(f *fuse) (stands string, err error) {
 				ann, bob := pairOfTeam(t)
 				who := map[bool]*colleague{false: ann, true: bob}[test.bob]
@@ -123,7 +123,7 @@ func TestTeamCrash(t *testing.T) {
 					switch now := ann.team.stands(ctx, ann, bob); {
 					case i == 0:
 						stands = now
-					case now != stands && !(test.bob && c == ann): // that she takes her file in again is hers
+					case now != stands && !(test.bob && c == ann): // her own start may read her file again
 						t.Errorf("call %d, %s, taken: %v: a start on %s has made\n%s of\n%s", f.at, f.last, f.after, c.name, now, stands)
 					}
 				}
@@ -172,7 +172,7 @@ func TestTeamRemove(t *testing.T) {
 	}
 	info, err := ann.process(nil).start(ctx)
 	if err != nil || info.Elsewhere == nil || info.Elsewhere.By != "bob@bob" || info.Elsewhere.File != "bob.yaml" || info.Elsewhere.Mine != ann.file() {
-		t.Errorf("ann is told %+v, %v", info, err)
+		t.Errorf("ann's start reports %+v, %v", info, err)
 	}
 	got, err := p.inputs(ctx)
 	if want := map[string]string{"a": "bob", "b": "bob", "n": "bob"}; fmt.Sprint(got) != fmt.Sprint(want) || err != nil {
@@ -186,7 +186,7 @@ func TestTeamRemove(t *testing.T) {
 	}
 }
 
-// A state that comes from elsewhere follows no file, and keeps no marks.
+// An adopted state follows no file, and has no marks.
 func TestTeamAdopt(t *testing.T) {
 	ctx := t.Context()
 	ann, bob := pairOfTeam(t)
@@ -211,12 +211,12 @@ func TestTeamAdopt(t *testing.T) {
 			set = append(set, st.Datasets[i].Name)
 		}
 	}
-	if !slices.Equal(set, []string{"b"}) { // it differs from the package's
+	if !slices.Equal(set, []string{"b"}) { // it differs from the package's default
 		t.Errorf("set are %v, want b", set)
 	}
 }
 
-// A workspace that the command does not name is not taken over, not even by its former holder.
+// A workspace that the command does not name is not taken over, not even by its former owner.
 func TestTeamDeployNew(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()
@@ -271,7 +271,7 @@ func TestTeamDeployNew(t *testing.T) {
 	}
 }
 
-// A workspace whose deployment cannot be read follows no file, and the next deployment repairs it.
+// A workspace whose deployment is unreadable follows no file, and the next deployment repairs it.
 func TestTeamUnreadable(t *testing.T) {
 	ctx := t.Context()
 	ann, bob := pairOfTeam(t)

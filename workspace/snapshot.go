@@ -8,22 +8,23 @@ import (
 	"e3/objectstore"
 )
 
-// A run's record and its first and last events name snapshots: root nodes, with the nodes of inputs and tasks below. The workspace's
-// state, from which these come, may be replaced at any moment, also by a process that takes no lock. So a node is refreshed before a record
-// names it, as any name without a put (doc/design.md, §13, rule 2). To protect it would not be enough: a collector may read the runs
-// before the record is there, and ask what is protected after the run has ended.
+// A run's record and its first and last events name snapshots: root nodes, with the nodes of inputs and tasks below.
+// They come from the workspace's state, which any process may replace at any time, even without a lock. So a node is
+// refreshed before a record names it, like any object that is named without a put (doc/design.md, §13, rule 2).
+// Protecting it would not suffice: a collector may read the runs before the record exists, and ask for protected
+// objects after the run has ended.
 //
-// Where a refresh is a request, what a session protects during a collection stays protected until its end, so what the run holds
-// needs no refresh. Nor does the snapshot that a run takes over from the proven one: runs are listed there in the order of their ids,
-// and the earlier record goes after the later one has come.
+// If a refresh is a request, every object that a session protects during a collection stays protected until the
+// collection ends, so the run's held objects need no refresh. Neither does a snapshot from the proven run: runs are
+// listed in the order of their ids, and the earlier record is deleted only after the later one exists.
 
-// snapshots are the nodes that the run's record names, directly or below what it names.
+// snapshots are the nodes that the run's record names, directly or indirectly.
 type snapshots struct {
 	before, after []string
-	kept          map[string]bool // they may be named
+	kept          map[string]bool // refreshed, so they may be named
 }
 
-// keepSnapshots refreshes what the run's record names.
+// keepSnapshots refreshes the nodes that the run's record names.
 func (r *run) keepSnapshots(ctx context.Context) error {
 	for _, node := range slices.Concat(r.before, r.after) {
 		if r.kept[node] {
@@ -40,7 +41,8 @@ func (r *run) keepSnapshots(ctx context.Context) error {
 	return nil
 }
 
-// snapInputs makes a node of inputs the one that the run's record names as read. known, if it is a hash, is a snapshot of that node.
+// snapInputs makes a node of inputs the input snapshot of the run's record. known is the hash of an existing snapshot
+// of that node, or "".
 func (r *run) snapInputs(ctx context.Context, inputs, known string) error {
 	there := false
 	if h, err := objectstore.ParseHash(known); err == nil {
@@ -60,7 +62,7 @@ func (r *run) snapInputs(ctx context.Context, inputs, known string) error {
 	return nil
 }
 
-// snapOutputs makes a state's tree the one that the run's record names as left.
+// snapOutputs makes a state's tree the final snapshot of the run's record.
 func (r *run) snapOutputs(root, inputs, tasks string) {
 	r.rec.OutputSnapshot, r.after = root, []string{root, inputs, tasks}
 }
@@ -81,7 +83,7 @@ func (r *run) keepNode(ctx context.Context, node string) error {
 	return err
 }
 
-// holds tells whether the run protects a node, as it is in the state that it works from.
+// holds tells whether the run protects a node, because the state that it works from names it.
 func (r *run) holds(node string) bool {
 	return node == r.state.RootHash || node == r.inputs || node == r.tasks
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// stamp is the later of a file's times, as the file system keeps them.
+// stamp is the later of a file's change and modification times, with the file system's resolution.
 func stamp(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)

@@ -17,7 +17,7 @@ import (
 	"e3/refstore"
 )
 
-// Runner runs the dataflow of workspaces, cancels runs, and closes those whose process died.
+// Runner runs the dataflow of workspaces, cancels runs, and closes the runs of dead processes.
 type Runner struct {
 	states    *States
 	proofs    *proofs
@@ -27,14 +27,14 @@ type Runner struct {
 	repairer  *Repairer
 }
 
-// Publishing says when results reach the workspace's tree.
+// Publishing says when results are written to the workspace's tree.
 type Publishing int
 
 // The settings of --publish.
 const (
-	Always Publishing = iota // as they come, gathered
+	Always Publishing = iota // as they arrive, in batches
 	Final                    // at the end of the run
-	Never                    // not at all: they are in the executions
+	Never                    // never: only executions have them
 )
 
 // StartOptions say how to run a workspace.
@@ -43,32 +43,33 @@ type StartOptions struct {
 	Concurrency int
 	Memory      int64 // bytes; 0: no limit
 	Capacities  map[string]float64
-	Outstanding int // executions that are out at a time where Executor has them made elsewhere; 0: they are made here
+	Outstanding int // executions at a time that Executor hands to others; 0: they run in this process
 	Force       bool
 	Filter      string
 	FailFast    bool
-	NoWait      bool // end when all that is left waits for a person
+	NoWait      bool // end when all remaining tasks wait for a person
 	Publish     Publishing
 	Durability  Durability
-	FileNamed   bool               // the package file that the workspace follows was named: where the person stands says nothing
+	FileNamed   bool               // the followed package file was named, so the current folder does not matter
 	Process     *events.Process    // the running process, for the history
-	OnEvent     func(events.Event) // is told every event once it is in the log, in order; called by one goroutine at a time
-	OnStart     func(*RunInfo)     // is told of the run before its first event
-	// Traffic returns what this process has sent to the repository, for the history; nil: it is not known. It may return nil.
+	OnEvent     func(events.Event) // receives every logged event, in order, from one goroutine at a time
+	OnStart     func(*RunInfo)     // receives the run before its first event
+	// Traffic returns what this process has sent to the repository, for the history, or nil. A nil Traffic means
+	// unknown.
 	Traffic func() *events.Traffic
-	// OnWork is told when the run is not proven current at once: from here on, time and
-	// memory follow the size of the graph.
+	// OnWork is called when the run is not proven current at once: from then on, time and memory depend on the size of
+	// the graph.
 	OnWork func()
 }
 
 // RunInfo is what is known of a run when it begins.
 type RunInfo struct {
 	RunID    string
-	Package  *record.Package // nil where the run is proven current without reading it
+	Package  *record.Package // nil if the run is proven current without reading it
 	Warnings []manifest.Warning
-	// Elsewhere says who decides what is run, where that is a package file which was not looked at; else nil.
+	// Elsewhere is the origin of the package if its package file was not read; else nil.
 	Elsewhere *Elsewhere
-	Renamed   string // as of Built, and then the package file
+	Renamed   string // as of Built; File is then the package file
 	File      string
 }
 
@@ -76,8 +77,8 @@ type RunInfo struct {
 type RunResult struct {
 	Run      *record.Run
 	TimedOut bool // the first failure was a timeout
-	Waiting  int  // tasks that wait for approval, where the run has ended because they are all that is left; its state is cancelled
-	// Cancelled is who asked for the end of a run that was cancelled; nil where its process got a signal.
+	Waiting  int  // tasks that wait for approval, if only such tasks remained; the run's state is then cancelled
+	// Cancelled is the request that ended a cancelled run; nil if a signal did.
 	Cancelled *CancelledError
 	Graph     *dataflow.Graph
 	Outcome   *dataflow.Outcome
@@ -91,15 +92,14 @@ func (r *run) work() {
 	}
 }
 
-// Conditions of runs that callers branch on.
+// Errors that callers branch on.
 var (
 	ErrNoMatch = errors.New("no task matches") // the filter
 )
 
-// Start runs the dataflow of a workspace: it follows the package file where there is one,
-// closes what a dead predecessor left, and brings every task to its end. A run that fails
-// or is cancelled is a result, not an error; with an error beside a result, the stores were
-// at fault during the run.
+// Start runs the dataflow of a workspace: it follows the package file, if there is one, closes the runs of dead
+// predecessors, and settles every task. A failed or cancelled run is a result, not an error; an error beside a result
+// says that the stores failed during the run.
 func (w *Runner) Start(ctx context.Context, ws string, o StartOptions) (*RunResult, error) {
 	ctx, lock, err := w.states.lockExisting(ctx, ws, record.Dataflow)
 	if err != nil {
@@ -128,35 +128,35 @@ func (w *Runner) Start(ctx context.Context, ws string, o StartOptions) (*RunResu
 	}
 	err = lock.explain(ctx, err)
 	lost := errors.Is(err, refstore.ErrLost)
-	if r.log != nil { // a run that could not be brought to its end must not write once the lock is free
+	if r.log != nil { // an unfinished run must not write after the lock is released
 		if lost {
 			r.log.Stop(err)
 		}
 		_ = r.log.Close()
 	}
 	if lost {
-		return nil, err // what became of the run is its successor's to say
+		return nil, err // the successor reports how the run ended
 	}
 	return res, asCancelled(ctx, err)
 }
 
-// run is a run of a workspace while it is being made. It holds the dataflow lock.
+// run is a run of a workspace at work. It holds the dataflow lock.
 //
-// Fields: the steps from the beginning to the last event share what the steps before have found.
+// Fields: each step, from the first to the last event, leaves its results for the later ones.
 type run struct {
 	w       *Runner
 	ws      string
 	o       *StartOptions
 	lock    *hold
 	durable bool
-	heeding
+	cancelWatch
 
 	restoring sync.Mutex
 
 	state   *State
-	held    []func() // releases what was protected
+	held    []func() // releases of protections
 	rec     *record.Run
-	version refstore.Version // of rec, as this run has put it
+	version refstore.Version // of rec, as this run wrote it
 	closed
 	log    *events.Log
 	place  int64 // of the run in the journal
@@ -164,8 +164,8 @@ type run struct {
 	inputs string // hash of the inputs node
 	tasks  string // hash of the tasks node at the beginning
 	snapshots
-	shown   bool // the workspace has what is proven
-	waiting int  // tasks that wait for approval, of a run that ends because of them
+	shown   bool // the workspace shows the proven results
+	waiting int  // tasks that wait for approval, if the run ends because of them
 	outset
 }
 
@@ -278,7 +278,8 @@ func (r *run) begin(ctx context.Context, inputs string, proof *provenRun) error 
 	return nil
 }
 
-// remember saves a look at the record of the proven run, which is large, when it is to go.
+// remember marks the record of the proven run as deletable in the version that was read, which saves reading that large
+// record again.
 func (r *run) remember(p *provenRun) {
 	for i := range r.old {
 		if o := &r.old[i]; o.id == p.RunID {
@@ -289,7 +290,7 @@ func (r *run) remember(p *provenRun) {
 
 func (r *run) emit(e events.Event) { r.log.Emit(e) }
 
-// recorded has the journal tell of the run, before it has events.
+// recorded makes the journal name the run, before the run has events.
 func (r *run) recorded(ctx context.Context) (err error) {
 	r.place, err = events.RecordRun(ctx, r.w.states.Records, r.ws, r.rec.RunID, r.w.states.Now)
 	return err
@@ -316,14 +317,14 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	ctx = r.lock.lasting // nothing is left to be called off, and a run that is on record comes to its end
+	ctx = r.lock.lasting // nothing is left to cancel, and a recorded run must be finished
 	if err := r.write(ctx); err != nil {
 		return nil, err
 	}
 	if err := r.recorded(ctx); err != nil {
 		return nil, err
 	}
-	r.emitStarted() // now that the run is on record, which readers of its events look for
+	r.emitStarted() // readers of its events look for the run's record
 	if n > events.Bulk {
 		r.emit(events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: int(n), As: p.RunID}})
 	} else {
@@ -399,7 +400,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	if err := r.put(ctx, r.w.states.Records.Put); err != nil {
 		return nil, err
 	}
-	// A run that is on record comes to its end below, even when it is cancelled now.
+	// From here on the run is recorded, so it is finished below even if it is cancelled now.
 	if err := r.recorded(r.lock.lasting); err != nil {
 		return nil, err
 	}
@@ -423,8 +424,8 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	return res, errors.Join(runErr, endErr)
 }
 
-// tellSuspensions has an event tell when the store does not answer for so long that the lease is suspended, and when it
-// goes on.
+// tellSuspensions writes an event when the store does not answer for so long that the lease is suspended, and when it
+// resumes.
 func (r *run) tellSuspensions() (stop func()) {
 	o, ok := r.w.states.Locks.(refstore.Outlasting)
 	if !ok {
@@ -459,14 +460,14 @@ func checkFilter(g *dataflow.Graph, filter string) error {
 	return fmt.Errorf("--filter %s: %w", filter, &noMatch{UnknownError{What: "task", Name: filter, Known: known}})
 }
 
-// noMatch is a filter that names nothing, with what it might have meant.
+// noMatch is the error of a filter that matches no task, with suggestions.
 type noMatch struct{ UnknownError }
 
 func (e *noMatch) Error() string { return ErrNoMatch.Error() }
 
 func (e *noMatch) Unwrap() []error { return []error{ErrNoMatch, &e.UnknownError} }
 
-// assign puts results into the tree; a task that a deploy has removed since is left out.
+// assign puts results into the tree, except those of tasks that a deployment has removed since.
 func (t *tree) assign(changes []dataflow.Change) {
 	for _, c := range changes {
 		if _, ok := t.tasks.Get(c.Task); ok {
@@ -475,12 +476,12 @@ func (t *tree) assign(changes []dataflow.Change) {
 	}
 }
 
-// end publishes, records and proves what the run has found.
+// end publishes, records and proves the run's results.
 func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome, durations record.Durations) error {
 	if err := r.log.Flush(); err != nil {
 		return err
 	}
-	if err := r.w.proofs.saveDurations(ctx, r.ws, g, out, durations); err != nil { // so that the sync below covers it
+	if err := r.w.proofs.saveDurations(ctx, r.ws, g, out, durations); err != nil { // before the sync below, which covers it
 		return err
 	}
 	var after *tree
@@ -488,7 +489,7 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 		state, err := r.w.states.edit(ctx, r.lock, r.ws, r.durable, tasksPart, func(s *State, t *tree) error {
 			t.assign(out.Results(g, !r.shown || t.rebuilt))
 			after = t
-			// The inputs are those of this state, which may be replaced before the run's record names them.
+			// The inputs come from this state, which may be replaced before the run's record names them.
 			return r.w.states.staleOr(ctx, r.ws, s, r.keepNode(ctx, t.inputsHash))
 		})
 		if err != nil {
@@ -527,7 +528,8 @@ func (r *run) write(ctx context.Context) error {
 	return r.put(ctx, r.w.states.Records.Put)
 }
 
-// put writes the run's record, only over its own last one: another record was put by a process that has taken over and closed the run.
+// put writes the run's record only over its own last version: any other version comes from a process that took over and
+// closed the run.
 func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record) (refstore.Version, error)) error {
 	err := r.keepSnapshots(ctx)
 	if err == nil {
@@ -542,8 +544,7 @@ func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record
 	return nil
 }
 
-// finish writes the reference to the run's record, then the last event: a reader of one
-// finds the others.
+// finish writes the state's reference to the run's record, then the last event: a reader of one finds the other two.
 func (r *run) finish(ctx context.Context) error {
 	if _, err := r.w.states.update(ctx, r.lock, r.ws, r.durable, func(s *State) error {
 		s.CurrentRunID = r.rec.RunID

@@ -18,36 +18,36 @@ import (
 	"e3/objectstore"
 )
 
-// Status is how a workspace stands now. Nothing was written and no lock was taken to learn it.
+// Status is the present state of a workspace. Finding it writes nothing and takes no lock.
 type Status struct {
 	Workspace string
 	State     *State
-	File      string           // the package file that it follows, "" without one
-	Edited    bool             // the file says something else than what is deployed
-	Elsewhere *Elsewhere       // whose deployment it is, if not this machine's
+	File      string           // the package file that the workspace follows, "" if none
+	Edited    bool             // the file differs from the deployed package
+	Elsewhere *Elsewhere       // the origin of the deployment, if that is not this machine
 	Busy      *BusyError       // the holder of the workspace; nil: none
-	LastRun   *runview.Report  // without its tasks; nil before the first
-	Deferred  []approval.Block // blocks that wait for approval, whether it is being run or not
-	Faults    []error          // why the package file or its inputs cannot be taken in
+	LastRun   *runview.Report  // without its tasks; nil before the first run
+	Deferred  []approval.Block // blocks that wait for approval, with or without a run at work
+	Faults    []error          // why the package file or its inputs cannot be read
 	Datasets  []DatasetRow     // inputs in the package's order, then outputs
-	Package   *record.Package  // what the next start would run; nil where nothing can be started
-	East      bool             // the package was made by the reference: it cannot be started, so no dataset is stale
+	Package   *record.Package  // the package that the next start would run; nil if nothing can be started
+	East      bool             // a package of the reference: it cannot be started, so no dataset is stale
 }
 
-// DatasetRow is a dataset with what the package says of it and how it stands.
+// DatasetRow is a dataset with its declaration and freshness.
 type DatasetRow struct {
 	record.Leaf
 	Name      string
 	Output    bool
-	Task      string             // that makes an output, as a command line names it
+	Task      string             // the task that makes an output, as command lines name it
 	Source    record.InputSource // of an input
 	Location  string             // of an input: path or pattern relative to the package file
-	Set       bool               // an input that "e3 set" has given a value
+	Set       bool               // an input with a value from "e3 set"
 	Freshness dataflow.Freshness
 }
 
-// Status looks at a workspace and, where it follows a package file, at the file and its
-// inputs: their freshness is what the next start would find.
+// Status reads a workspace and, if it follows a package file, that file and its inputs: the freshness is what the next
+// start would find.
 func (w *Planner) Status(ctx context.Context, ws string) (st *Status, err error) {
 	err = w.states.steady(ctx, ws, func(s *State) (err error) {
 		st, err = w.statusOf(ctx, ws, s)
@@ -89,14 +89,14 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 	}
 	st.File, st.Edited, st.Faults, st.Package = next.file, next.edited, next.faults, next.pkg
 	if st.Elsewhere == nil {
-		st.Elsewhere = next.elsewhere // a clone that has gone
+		st.Elsewhere = next.elsewhere // the clone was removed
 	}
 	freshness, err := w.freshness(ctx, ws, t, next)
 	if err != nil {
 		return nil, err
 	}
 	st.Datasets = rows(t, next, freshness)
-	if st.LastRun == nil || !st.LastRun.Live { // else the run may have been forced
+	if st.LastRun == nil || !st.LastRun.Live { // during a run, the run may have been forced
 		st.Deferred = slices.DeleteFunc(st.Deferred, func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current })
 	}
 	return st, nil
@@ -112,7 +112,7 @@ func rows(t *tree, next *preview, freshness map[string]dataflow.Freshness) []Dat
 			row.Leaf = record.Leaf{Kind: record.LeafUnassigned}
 		}
 		switch is, _ := next.inputs.Get(in.Name); {
-		case row.Kind == record.LeafUnassigned && in.Source != record.FromVariable: // which a start gives a value
+		case row.Kind == record.LeafUnassigned && in.Source != record.FromVariable: // a start gives it a value
 			row.Freshness = dataflow.Absent
 		case is != row.Leaf:
 			row.Freshness = dataflow.Stale
@@ -130,7 +130,7 @@ func rows(t *tree, next *preview, freshness map[string]dataflow.Freshness) []Dat
 	return list
 }
 
-// preview is what the next start would run on.
+// preview is the package and tree that the next start would run on.
 type preview struct {
 	file      string
 	edited    bool
@@ -141,17 +141,17 @@ type preview struct {
 	set       map[string]bool
 	faults    []error
 
-	built    bool // the package was made anew from its file
+	built    bool // the package was rebuilt from its file
 	warnings []manifest.Warning
-	fresh    map[string]bool // inputs whose content a start would take in first
+	fresh    map[string]bool // inputs whose content a start would first have to store
 }
 
-// preview follows the package file as start does, but keeps nothing of what it reads.
+// preview follows the package file as a start does, but stores nothing.
 func (w *Planner) preview(ctx context.Context, ws string, s *State, t *tree) (*preview, error) {
 	return w.previewWith(ctx, ws, s, t, hashOnly{w.states.Objects})
 }
 
-// previewWith reads into a store that keeps nothing for good.
+// previewWith is preview with a given store for the objects that it reads.
 func (w *Planner) previewWith(ctx context.Context, ws string, s *State, t *tree, objects Objects) (*preview, error) {
 	p, err := w.previewFile(ctx, ws, s, t, objects)
 	if err != nil {
@@ -206,7 +206,7 @@ func (w *Planner) previewFile(ctx context.Context, ws string, s *State, t *tree,
 	return p, nil
 }
 
-// follow brings link and package up to date with what is on disk.
+// follow updates the link and the package from the files on disk.
 func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *record.Link, s *State) error {
 	info, err := statLinked(ws, link.File)
 	if err != nil {
@@ -228,7 +228,7 @@ func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *re
 	return nil
 }
 
-// declarations is a package without what its linked inputs happened to hold.
+// declarations encodes a package without the content of its linked inputs.
 func declarations(pkg *record.Package) []byte {
 	bare := *pkg
 	bare.Inputs = slices.Clone(pkg.Inputs)
@@ -264,7 +264,7 @@ func (p *preview) assign(t *tree, link *record.Link) {
 	p.inputs.Sort()
 }
 
-// freshness compares every output with what the next start would make of it.
+// freshness compares every output with the result that the next start would have.
 func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *preview) (map[string]dataflow.Freshness, error) {
 	freshness := make(map[string]dataflow.Freshness, len(next.pkg.Tasks))
 	generation, quiet, err := w.states.generation.Peek(ctx)
@@ -297,7 +297,7 @@ func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *previ
 	return freshness, nil
 }
 
-// hashOnly is a store that names what is put and keeps nothing.
+// hashOnly is a store that hashes what is put and keeps nothing.
 type hashOnly struct{ Objects }
 
 // Put implements objectstore.Store.
@@ -307,8 +307,8 @@ func (hashOnly) Put(_ context.Context, r io.Reader) (objectstore.Info, error) {
 	return objectstore.Info{Hash: h.Hash(), Size: n}, err
 }
 
-// Refresh tells whether an object is there. Nothing is going to name it. Where a look is a request there is none: what is not there
-// would be read again, to find the same name.
+// Refresh tells whether an object exists. No refresh is needed, since nothing will name it. If a check is a request
+// there is none: a missing object would be read again, which finds the same hash.
 func (s hashOnly) Refresh(ctx context.Context, h objectstore.Hash) (bool, error) {
 	if presumes(s.Objects) {
 		return true, nil
@@ -317,10 +317,10 @@ func (s hashOnly) Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
 	return len(missing) == 0, err
 }
 
-// Presumes is what the store says of itself.
+// Presumes passes on the store's answer.
 func (s hashOnly) Presumes() bool { return presumes(s.Objects) }
 
-// ReadAll reads as the store does best.
+// ReadAll reads an object in the store's most efficient way.
 func (s hashOnly) ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error) {
 	return objectstore.ReadAll(ctx, s.Objects, h, limit)
 }

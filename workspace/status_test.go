@@ -16,7 +16,7 @@ import (
 	"e3/workspace"
 )
 
-// freshness is "name state" for every dataset.
+// freshness returns "name state" for every dataset.
 func freshness(t *testing.T, p *place) string {
 	t.Helper()
 	st, err := p.ws.Planner.Status(p.ctx, "w")
@@ -33,7 +33,7 @@ func freshness(t *testing.T, p *place) string {
 	return strings.Join(list, ", ")
 }
 
-// Freshness is what the next start would find, whatever changed.
+// Freshness is relative to the next start, whatever has changed.
 func TestStandings(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
@@ -100,7 +100,7 @@ func files(t *testing.T, root string) map[string]string {
 	return seen
 }
 
-// Looking writes nothing, not even when there is something new to see.
+// Status writes nothing, even if there are changes to find.
 func TestStatusWritesNothing(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
@@ -109,7 +109,7 @@ func TestStatusWritesNothing(t *testing.T) {
 	p.start()
 	p.write("a.txt", "changed")
 	p.write("e3.yaml", "e3: 1\nname: p\n"+strings.ReplaceAll(twoInputs, "cat $a $b", "cat $b $a"))
-	reader, err := repo.Open(context.Background(), p.repo.Root, repo.Options{Version: "test"}) // one that has no session
+	reader, err := repo.Open(context.Background(), p.repo.Root, repo.Options{Version: "test"}) // without a session
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestStatusWritesNothing(t *testing.T) {
 	}
 }
 
-// While a run is under way status works, names it, and disturbs nothing.
+// Status works while a run is at work. It names the run, and disturbs nothing.
 func TestStatusDuringRun(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "1")
@@ -162,7 +162,7 @@ func TestStatusDuringRun(t *testing.T) {
 	if st.Busy != nil || st.LastRun == nil || st.LastRun.RunID != res.Run.RunID || st.LastRun.Status() != "completed" {
 		t.Errorf("afterwards: busy %v, run %+v", st.Busy, st.LastRun)
 	}
-	// The proof was not disturbed: nothing is looked up anew.
+	// The proof is intact: nothing is looked up again.
 	if got := p.start(); got.Outcome != nil {
 		t.Error("the run after was not proven current at once")
 	}

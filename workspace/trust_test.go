@@ -14,10 +14,11 @@ import (
 	"e3/refstore"
 )
 
-// by opens the place's repository again as a user with a key; nil: without one. The processes of the place have this name.
+// by opens the place's repository again as a user with a key, or with nil without one. The place's processes then have
+// this name.
 func (p *place) by(name string, k *signature.Key) *place {
 	p.t.Helper()
-	file := filepath.Join(p.t.TempDir(), name) // where none is, it has none
+	file := filepath.Join(p.t.TempDir(), name) // without a key the file does not exist
 	if k != nil {
 		if err := settings.SaveKey(k, file, false); err != nil {
 			p.t.Fatal(err)
@@ -44,7 +45,8 @@ func (p *place) by(name string, k *signature.Key) *place {
 	return q
 }
 
-// No proof counts that another writer could have made: its answers need the signature of a trusted key, under the present list of keys.
+// A proof that an untrusted writer could have made does not count: it needs the signature of a trusted key, under the
+// present list of keys.
 func TestForgedProofs(t *testing.T) {
 	ci, dev := newKey(t, "ci"), newKey(t, "dev")
 	proofKey := refstore.Key{Partition: "INDEX/proofs", Sort: "w"}
@@ -114,14 +116,14 @@ tasks: {one: {in: [a], out: o, run: cat a.txt}}
 			if got := d.current(); got != test.count {
 				t.Errorf("the proof counts: %t, want %t", got, test.count)
 			}
-			// A run without a key that has nothing to do leaves it as good as it was.
+			// A run without a key and with nothing to do leaves the proof valid.
 			if res := d.start(); res.Run.Summary.Cached != 1 {
 				t.Errorf("the run: %+v", res.Run.Summary)
 			}
 			if got := d.current(); got != test.count {
 				t.Errorf("after a run the proof counts: %t, want %t", got, test.count)
 			}
-			// The list of keys is part of it.
+			// The signature covers the list of keys.
 			if _, err := d.repo.UpdateKeys(d.ctx, func(s *settings.Settings) error {
 				return s.Trust(settings.TrustedKey{Name: "dev", Key: dev.Public(), AddedAt: time.Now()})
 			}); err != nil {

@@ -12,11 +12,11 @@ import (
 	"e3/objectstore"
 )
 
-// The value of a variable of key_env is an input of the package. Each start takes it anew from the environment of its own process, under
-// the lock, whether the workspace follows a package file or not; so a package holds no value, and the tree has the one that the latest start
-// has taken. All else sees an input like any other.
+// The value of a variable of key_env is an input of the package. Each start reads it from its own environment, under
+// the lock, whether the workspace follows a package file or not. So a package holds no value, and the tree holds that
+// of the latest start. Everything else treats it like any other input.
 
-// keyed are the names, in key order, of the variables whose values are inputs of a task.
+// keyed returns the names, in key order, of the variables whose values are inputs of a task.
 func keyed(t *manifest.Task) []string {
 	if t.Env == nil || len(t.Env.Keyed) == 0 {
 		return nil
@@ -24,10 +24,10 @@ func keyed(t *manifest.Task) []string {
 	return record.Names(t.Env.Keyed)
 }
 
-// variableInputs are the inputs, in key order, for the variables of all tasks.
+// variableInputs returns the inputs, in key order, for the variables of all tasks.
 func variableInputs(def *manifest.Definition) []record.PackageInput {
 	var names []string
-	var last *manifest.Environment // tasks of a matrix, and others, share it
+	var last *manifest.Environment // tasks of a matrix, among others, share it
 	for i := range def.Tasks {
 		if env := def.Tasks[i].Env; env != nil && env != last {
 			names = append(names, env.Keyed...)
@@ -43,7 +43,7 @@ func variableInputs(def *manifest.Definition) []record.PackageInput {
 	return list
 }
 
-// variable is the value of a variable in this process's environment: null where it is unset, which is not the empty text.
+// variable returns the value of a variable in this process's environment: null if it is unset, unlike the empty text.
 func (w *Deployer) variable(name string) ([]byte, error) {
 	text, set := w.states.Getenv(name)
 	if !set {
@@ -55,7 +55,7 @@ func (w *Deployer) variable(name string) ([]byte, error) {
 	return value.Encode(text)
 }
 
-// taken are the inputs of a node that hold variables, with the values of now, and the bytes of these.
+// taken returns the entries of a node that hold variables, with their present values and the bytes of these.
 func (w *Deployer) taken(inputs record.Node) (list []record.NodeEntry, data [][]byte, err error) {
 	for i := range inputs {
 		name, ok := record.VariableOf(inputs[i].Name)
@@ -72,7 +72,7 @@ func (w *Deployer) taken(inputs record.Node) (list []record.NodeEntry, data [][]
 	return list, data, nil
 }
 
-// outdated tells whether a variable has another value now than in a tree.
+// outdated tells whether a variable's present value differs from the tree's.
 func (w *Deployer) outdated(t *tree) (bool, error) {
 	list, _, err := w.taken(t.inputs)
 	return slices.ContainsFunc(list, func(e record.NodeEntry) bool {
@@ -81,7 +81,7 @@ func (w *Deployer) outdated(t *tree) (bool, error) {
 	}), err
 }
 
-// setVariables stores the values of now and gives them to a tree.
+// setVariables stores the present values and assigns them to a tree.
 func (w *Deployer) setVariables(ctx context.Context, t *tree) error {
 	list, data, err := w.taken(t.inputs)
 	if err != nil {
@@ -96,7 +96,7 @@ func (w *Deployer) setVariables(ctx context.Context, t *tree) error {
 	return nil
 }
 
-// takeVariables brings the inputs of the workspace that hold variables up to date.
+// takeVariables updates the workspace's inputs that hold variables.
 func (r *run) takeVariables(ctx context.Context) error {
 	t, err := r.w.states.readTree(ctx, r.state.RootHash, inputsPart)
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *run) takeVariables(ctx context.Context) error {
 	return r.hold(ctx)
 }
 
-// storeVariables stores the values again, of which some may be gone.
+// storeVariables stores the values again, since some may be lost.
 func (w *Deployer) storeVariables(ctx context.Context, inputs record.Node) error {
 	_, data, err := w.taken(inputs)
 	for i := 0; i < len(data) && err == nil; i++ {
@@ -121,16 +121,16 @@ func (w *Deployer) storeVariables(ctx context.Context, inputs record.Node) error
 	return err
 }
 
-// restoreVariables is storeVariables for what the run works from.
+// restoreVariables is storeVariables for the state that the run works from.
 func (r *run) restoreVariables(ctx context.Context) error {
 	inputs, err := r.w.states.readNode(ctx, r.inputs)
 	if err != nil {
-		return context.Cause(ctx) // what cannot be read is lost
+		return context.Cause(ctx) // an unreadable value stays lost
 	}
 	return r.w.deployer.storeVariables(ctx, inputs)
 }
 
-// previewVariables gives the inputs of a preview that hold variables the values that a start of this process would take.
+// previewVariables assigns the present values of variables to a preview, as a start of this process would.
 func (w *Deployer) previewVariables(ctx context.Context, p *preview) error {
 	named := make(record.Node, 0)
 	for i := range p.pkg.Inputs {
@@ -150,7 +150,7 @@ func (w *Deployer) previewVariables(ctx context.Context, p *preview) error {
 		if _, err := objectstore.PutBytes(ctx, w.states.Objects, data[i]); err != nil {
 			return &InputError{Input: e.Name, Err: err}
 		}
-		p.fresh[e.Name] = true // where it is gone it is stored again
+		p.fresh[e.Name] = true // a missing value is stored again
 		p.inputs = p.inputs.Set(e.Name, e.Leaf)
 	}
 	return nil

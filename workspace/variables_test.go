@@ -39,7 +39,7 @@ func code(err error) int {
 	return 0
 }
 
-// inEnvironment gives a place an environment of its own. Commands are not run in it: what they get comes from their inputs.
+// inEnvironment gives a place its own environment. Commands do not run in it: they get variables from their inputs.
 func inEnvironment(p *place) surroundings {
 	s := surroundings{}
 	p.ws.Getenv = s.lookup
@@ -63,7 +63,8 @@ func newKeyed(t *testing.T) (*place, surroundings) {
 	return p, env
 }
 
-// The names, in key order, are inputs of the task behind its own; the package holds no value, so that it is the same everywhere.
+// The variables, in key order, are inputs of the task after its own. The package holds no values, so it is the same
+// everywhere.
 func TestBuildVariables(t *testing.T) {
 	p, env := newKeyed(t)
 	one := p.build(keyedYAML)
@@ -93,7 +94,7 @@ func TestBuildVariables(t *testing.T) {
 	}
 }
 
-// executed is how many tasks a start has run, and what the task has made.
+// executed starts a run, and returns how many tasks it has run and the task's output.
 func (p *place) executed(task string) (int64, string) {
 	p.t.Helper()
 	s := p.start().Run.Summary
@@ -103,8 +104,8 @@ func (p *place) executed(task string) (int64, string) {
 	return s.Completed - s.Cached, p.read(task)
 }
 
-// Each start takes the values of its own environment, whether it follows a package file or not; another value runs again what reads it, and
-// nothing else, and a former one hits. What ran on what is on record.
+// Each start uses the values of its own environment, whether it follows a package file or not. A new value reruns only
+// the tasks that read it, and an earlier value hits. The values are recorded.
 func TestStartTakesVariables(t *testing.T) {
 	for name, deploy := range map[string]func(p *place){
 		"of a package file": func(p *place) { p.deploy(keyedYAML) },
@@ -166,7 +167,7 @@ func (p *place) variable(name string) string {
 	return "-"
 }
 
-// What the environment has beside is no reason, and the environment of the process that executes is not looked at.
+// Other variables cause no rerun, and the executing process's environment does not matter.
 func TestOnlyNamedVariables(t *testing.T) {
 	t.Setenv("MODE", "of the process")
 	p, env := newKeyed(t)
@@ -185,7 +186,7 @@ func TestOnlyNamedVariables(t *testing.T) {
 	}
 }
 
-// A value that is gone from the store is stored again, also of a workspace that follows no file and where the run is under way.
+// A value that is lost from the store is stored again, also without a followed file and during a run.
 func TestVariablesAreStoredAgain(t *testing.T) {
 	p, env := newKeyed(t)
 	env["MODE"] = "fast"
@@ -207,7 +208,7 @@ func TestVariablesAreStoredAgain(t *testing.T) {
 	}
 }
 
-// The environment is the one place from which a value comes; a text that no record can hold is refused by a start, and told by a status.
+// A value comes only from the environment. A text that no record can hold makes a start fail, and status reports it.
 func TestVariablesRefused(t *testing.T) {
 	p, env := newKeyed(t)
 	p.deploy(keyedYAML)
@@ -240,7 +241,7 @@ func TestVariablesRefused(t *testing.T) {
 	}
 }
 
-// What is planned before anything is deployed is what a start then finds.
+// A plan before the first deployment predicts what a start then finds.
 func TestPlanFileTakesVariables(t *testing.T) {
 	p, env := newKeyed(t)
 	env["MODE"] = "fast"

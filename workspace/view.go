@@ -8,7 +8,7 @@ import (
 	"e3/refstore"
 )
 
-// View is what explanations and comparisons ask of workspaces. It only reads.
+// View is the read-only part of workspaces that explanations and comparisons need.
 type View struct {
 	asked
 	datasets *Datasets
@@ -40,12 +40,12 @@ func (v View) Leaves(ctx context.Context, ws string) (inputs, outputs map[string
 	return inputs, outputs, nil
 }
 
-// Next tells what the next start would run on: see Planner.Next.
+// Next evaluates the next start: see Planner.Next.
 func (v View) Next(ctx context.Context, ws string) (*plan.Next, error) {
 	return v.planner.Next(ctx, ws)
 }
 
-// asked is what a view of runs asks of workspaces (runview.Runs).
+// asked implements runview.Runs.
 type asked struct{ w *States }
 
 func (a asked) State(ctx context.Context, ws string) (*record.WorkspaceState, error) {
@@ -56,7 +56,8 @@ func (a asked) State(ctx context.Context, ws string) (*record.WorkspaceState, er
 	return &s.WorkspaceState, nil
 }
 
-// AtWork compares a run with what holds its workspace. The lock is taken before a run begins: a holder since later is another one.
+// AtWork reports whether the workspace's holder is the run's process. The lock is taken before a run begins, so a
+// holder that came later is another process.
 func (a asked) AtWork(ctx context.Context, ws string, run *record.Run) (bool, refstore.Heard, error) {
 	b, err := a.w.Busy(ctx, ws)
 	if err != nil || b == nil || b.Holder != "" && (b.Operation != record.Dataflow || b.Since.After(run.StartedAt)) {

@@ -10,12 +10,12 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// watchInterval is how often WatchRun looks whether a process still lives, which sends no notice.
+// watchInterval is how often WatchRun checks whether a process is alive, since its death sends no notice.
 const watchInterval = 500 * time.Millisecond
 
-// WatchRun calls gone, which a follower of the run's events gives it, once the run has lost its process and its events have
-// no end. Events with an end stop the follower themselves. It returns when it has called gone, when the run has ended, or with
-// the context.
+// WatchRun calls gone once the run's process is gone and its events have no end. A follower of the run's events passes
+// gone; events with an end stop the follower by themselves. WatchRun returns after it has called gone, when the run has
+// ended, or with the context.
 func (w *States) WatchRun(ctx context.Context, ws, run string, gone func()) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -35,7 +35,7 @@ func (w *States) WatchRun(ctx context.Context, ws, run string, gone func()) {
 	}
 }
 
-// mayWrite tells whether a run's process may still write. That of a run on record as ended may be at its last steps.
+// mayWrite tells whether a run's process may still write. A run recorded as ended may still have its last steps to do.
 func (w *States) mayWrite(ctx context.Context, ws, run string) bool {
 	r, err := w.Runs.Summary(ctx, ws)
 	switch {

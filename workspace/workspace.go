@@ -1,10 +1,8 @@
-// Package workspace keeps named trees of datasets, each with a package deployed in it,
-// and runs their dataflow.
+// Package workspace keeps named trees of datasets, each with a deployed package, and runs their dataflow.
 //
-// A workspace's state names a package and a root node: {inputs, tasks}, below which
-// every dataset has the package's name for it. The state is compared and swapped with
-// the changed names merged, so that setting a dataset and a run's publishing never lose
-// each other's writes, and readers take no lock.
+// A workspace's state names a package and a root node: {inputs, tasks}, below which every dataset has its name in the
+// package. The state changes by compare-and-swap, and each writer merges only the names that it changes. So the writes
+// of "e3 set" and of a run never overwrite each other, and readers take no lock.
 package workspace
 
 import (
@@ -24,16 +22,16 @@ import (
 	"e3/refstore"
 )
 
-// Conditions that callers branch on.
+// Errors that callers branch on.
 var (
 	ErrNotFound    = human.ErrNotFound
 	ErrExists      = packages.ErrExists
 	ErrNotDeployed = packages.ErrNotDeployed
-	// ErrVariable is wrapped where an input is to be set, or unset, that holds an environment variable.
+	// ErrVariable is wrapped if an input to set or unset holds an environment variable.
 	ErrVariable = errors.New("each start takes it from its own environment")
 )
 
-// Types of other packages that callers meet here.
+// Types of other packages that callers need.
 type (
 	PackageRef       = packages.Ref
 	PartError        = packages.PartError
@@ -46,7 +44,7 @@ type (
 type Records interface {
 	refstore.Store
 	refstore.Streams
-	// PutSync is Put, durable when it returns.
+	// PutSync is Put, but durable when it returns.
 	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
 	// Sync makes everything written before durable.
 	Sync(ctx context.Context) error
@@ -55,66 +53,68 @@ type Records interface {
 // Local is a store of records on this machine.
 type Local interface {
 	refstore.Store
-	// PutSync is Put, durable when it returns.
+	// PutSync is Put, but durable when it returns.
 	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
 }
 
-// Objects is an object store with a side on this machine.
+// Objects is an object store that has folders on this machine.
 type Objects interface {
 	executions.LocalObjects
-	// ShardTimes returns the modification time of each object folder, ns.
+	// ShardTimes returns the modification time of each object folder, in nanoseconds.
 	ShardTimes() ([256]int64, error)
 }
 
-// Durability says what survives power loss.
+// Durability says which writes survive a power failure.
 type Durability int
 
 // The settings of --durability.
 const (
-	Batch Durability = iota // what a finished run says
-	Full                    // every execution when it is reported
+	Batch Durability = iota // a finished run
+	Full                    // every execution once it is reported
 	None                    // nothing is synced
 )
 
-// Stores are what workspaces are made of.
+// Stores are the stores and callbacks that workspaces need.
 type Stores struct {
 	Records Records
 	Locks   refstore.Locker
 	Objects Objects
 	Local   Local // data that never leaves this machine, such as links
-	// Derived holds what can be computed again from the repository: proofs and durations of tasks. Machines that share
-	// the records share it too, with the id of the deployment that each belongs to. nil means Local, without ids.
+	// Derived holds data that can be recomputed from the repository: proofs and durations of tasks. Machines that share
+	// the records also share it, with the id of the deployment that each entry belongs to. nil means Local, without
+	// ids.
 	Derived Local
-	// Lookups is how many tasks are looked up at a time. 0 is for records on this machine: as many as it has processors for.
+	// Lookups is how many tasks are looked up at a time. 0: one for each processor, for records on this machine.
 	Lookups int
-	// Waiting is called, once a lock, with the time after which it is known whether the holder is alive. It may be nil.
+	// Waiting is called once for each lock, with the time after which the holder is known to be alive or dead. It may
+	// be nil.
 	Waiting func(*BusyError, time.Duration)
-	// Sessions make known which objects a run works from. nil: no garbage is collected.
+	// Sessions announce the objects that a run works from. nil: no garbage is collected.
 	Sessions refstore.Sessions
-	// Withdraw withdraws the queued jobs of a workspace, or of one of its runs, that no worker has begun, and returns their
-	// number. After listing them it calls dead, unless that is nil, to confirm that the runs are dead, and returns its error.
-	// nil: nothing is queued.
+	// Withdraw withdraws the queued jobs of a workspace, or of one of its runs, that no worker has begun, and returns
+	// their number. After listing them it calls dead, if not nil, to confirm that the runs are dead; an error of dead
+	// stops it. nil: nothing is queued.
 	Withdraw func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error)
-	// Demands says which signatures an execution needs to be an answer; nil: none.
+	// Demands says which signatures an execution needs to be an answer. nil: none.
 	Demands executions.Demands
-	// Signer returns the key of this process, which signs proofs where executions must be signed; nil: it has none.
+	// Signer returns the key of this process, which signs proofs if executions must be signed. nil: there is none.
 	Signer func() (*signature.Key, error)
-	// Attempts returns the executions that workers have begun for a run, as their jobs tell. nil: there are no workers.
+	// Attempts returns the executions that workers have begun for a run, from their jobs. nil: there are no workers.
 	Attempts func(ctx context.Context, ws, run string) ([]JobAttempt, error)
-	// Folder is that of the repository, without symbolic links; "" where machines share it.
+	// Folder is the repository's folder, without symbolic links; "" if machines share the repository.
 	Folder string
-	// From is the current folder of the command; "" if it has none.
+	// From is the command's current folder; "" if it has none.
 	From   string
-	Getenv func(string) (string, bool) // where key_env comes from; nil: the environment of this process
+	Getenv func(string) (string, bool) // reads variables of key_env; nil: from the environment of this process
 	Now    func() time.Time
 	Holder func() string // describes this process, as LockState.Holder
 	User   func() string // the deploying user, as user@host; nil if unknown
 	Sweep  func(context.Context) error
-	Warn   func(error) // is called with errors that stop nothing and are tried again; may be nil
+	Warn   func(error) // receives errors that stop nothing and are retried; may be nil
 }
 
-// Workspaces are the workspaces of a repository: their states, and what is done with them. All methods of its parts are
-// safe for concurrent use, by any number of processes.
+// Workspaces are the workspaces of a repository and the operations on them. All methods of its parts are safe for
+// concurrent use, by any number of processes.
 type Workspaces struct {
 	*States
 	Datasets  *Datasets
@@ -139,7 +139,7 @@ func New(s Stores) *Workspaces {
 	return assemble(states.withObjects(s.Objects))
 }
 
-// assemble makes the parts, each on those before it.
+// assemble makes the parts, each from those before it.
 func assemble(states *States) *Workspaces {
 	w := &Workspaces{States: states, Datasets: &Datasets{states}}
 	proofs := &proofs{states}
@@ -152,7 +152,7 @@ func assemble(states *States) *Workspaces {
 	return w
 }
 
-// States reads and swaps the states of workspaces and the trees below them, and holds the lock of each.
+// States reads and swaps the states of workspaces and the trees below them, and holds their locks.
 type States struct {
 	Stores
 	Packages   *packages.Registry
@@ -161,7 +161,7 @@ type States struct {
 	generation *executions.Generation
 }
 
-// withObjects returns the same states, whose objects go elsewhere.
+// withObjects returns the same states with another store of objects.
 func (w *States) withObjects(objects Objects) *States {
 	o := *w
 	o.Objects = objects
@@ -170,19 +170,20 @@ func (w *States) withObjects(objects Objects) *States {
 	return &o
 }
 
-// executions are those that answer a start.
+// executions returns the executions that can answer a start.
 func (w *States) executions() *executions.Store {
 	return executions.NewStore(w.Records, w.Objects).Requiring(w.Demands)
 }
 
-// State is a workspace's state as it was read.
+// State is a workspace's state in the version that was read.
 type State struct {
 	record.WorkspaceState
 	Deployed bool
 	version  refstore.Version
 
-	// deployment says where what is deployed comes from; nil where no machines share the workspace, or it is not known. It is
-	// replaced, never changed. stored is the one in the record, and unreadable why there is none.
+	// deployment is the origin of the deployed package; nil if no machines share the workspace, or if the origin is
+	// unknown. It is replaced, never modified. stored is the one in the record, unreadable the reason why there is
+	// none.
 	deployment, stored *record.WorkspaceDeployment
 	unreadable         error
 }
@@ -241,8 +242,8 @@ func (w *States) List(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Create makes an empty workspace; ErrExists if there is one of that name. Whose that is, is not always known: an answer may get
-// lost.
+// Create makes an empty workspace; ErrExists if there is one of that name. If a response was lost, the existing
+// workspace may be this call's own.
 func (w *States) Create(ctx context.Context, name string) error {
 	_, err := w.Records.Put(ctx, refstore.Record{Key: stateKey(name)})
 	if errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrInDoubt) {
@@ -251,8 +252,7 @@ func (w *States) Create(ctx context.Context, name string) error {
 	return err
 }
 
-// Remove deletes a workspace with its run records and what this machine remembers of it.
-// Executions and events stay.
+// Remove deletes a workspace with its run records and this machine's records of it. Executions and events stay.
 func (w *Cleaner) Remove(ctx context.Context, name string) error {
 	ctx, lock, err := w.states.lockExisting(ctx, name, record.Removal)
 	if err != nil {
@@ -262,7 +262,7 @@ func (w *Cleaner) Remove(ctx context.Context, name string) error {
 	if _, err := lock.read(ctx); err != nil {
 		return lock.explain(ctx, err) // another process was faster
 	}
-	return lock.explain(ctx, w.remove(lock.lasting, lock)) // what is begun is brought to its end
+	return lock.explain(ctx, w.remove(lock.lasting, lock)) // a removal that has begun is completed
 }
 
 func (w *Cleaner) remove(ctx context.Context, lock *hold) error {
@@ -270,8 +270,8 @@ func (w *Cleaner) remove(ctx context.Context, lock *hold) error {
 	if _, err := w.states.withdrawLeft(ctx, lock.ws, "", confirm); err != nil {
 		return err
 	}
-	// Links, proofs and decisions go first: a crash may leave the workspace without them, but never them
-	// for another workspace of that name.
+	// Links, proofs and decisions are removed first: a crash may leave the workspace without them, but never leaves
+	// them to another workspace of that name.
 	if err := w.approvals.blocks.Remove(ctx, lock.ws); err != nil {
 		return err
 	}
@@ -287,7 +287,7 @@ func (w *Cleaner) remove(ctx context.Context, lock *hold) error {
 	return w.deleteAllRuns(ctx, lock.ws)
 }
 
-// forgetDerived removes what is remembered of a workspace beside its state.
+// forgetDerived removes the records about a workspace beside its state.
 func (w *States) forgetDerived(ctx context.Context, name string) error {
 	if err := w.links.forgetLink(ctx, name); err != nil {
 		return err
@@ -298,8 +298,8 @@ func (w *States) forgetDerived(ctx context.Context, name string) error {
 	return refstore.Forget(ctx, w.Derived, w.Locks, durationsKey(name))
 }
 
-// overwrite puts a record whatever is there. It is for what can be found out again: that a lost holder may overwrite what its
-// successor knows better costs the next run some looks.
+// overwrite puts a record unconditionally. It is for data that can be recomputed: if a process that lost the lease
+// overwrites its successor's better data, the next run only needs more lookups.
 func (w *States) overwrite(ctx context.Context, s refstore.Store, key refstore.Key, value []byte) error {
 	for {
 		rec, err := s.Get(ctx, key)
@@ -316,8 +316,8 @@ func (w *States) overwrite(ctx context.Context, s refstore.Store, key refstore.K
 	}
 }
 
-// update changes the state by compare-and-swap; change may be called again after a
-// conflict. lock is the caller's, nil if it has none. durable makes the new state survive power loss.
+// update changes the state by compare-and-swap; change may be called again after a conflict. lock is the caller's, nil
+// if it has none. With durable, the new state survives a power failure.
 func (w *States) update(ctx context.Context, lock *hold, name string, durable bool, change func(*State) error) (*State, error) {
 	for s, err := w.begin(ctx, lock, name); ; s, err = w.reread(ctx, lock, name) {
 		if err != nil {
@@ -343,7 +343,7 @@ func (w *States) update(ctx context.Context, lock *hold, name string, durable bo
 			}
 			return s, nil
 		}
-		// A change under the lock can be repeated. A value that was set without it could replace a later one.
+		// A change under the lock can be repeated. A value that was set without a lock could replace a later one.
 		again := errors.Is(err, refstore.ErrConflict) || lock != nil && errors.Is(err, refstore.ErrInDoubt)
 		if !again {
 			return nil, fmt.Errorf("workspace %s: %w", name, err)
@@ -351,7 +351,7 @@ func (w *States) update(ctx context.Context, lock *hold, name string, durable bo
 	}
 }
 
-// tree is a workspace's datasets: the two nodes below the root, or the one that is asked for.
+// tree is a workspace's datasets: the two nodes below the root, or only the requested one.
 type tree struct {
 	inputs, tasks         record.Node
 	inputsHash, tasksHash string
@@ -369,7 +369,7 @@ func (w *States) readRoot(ctx context.Context, root string) (inputs, tasks strin
 	return in.Hash, out.Hash, nil
 }
 
-// parts says which nodes of a tree are wanted: one of 10,000 tasks is a megabyte.
+// parts says which nodes of a tree to read: a node of 10,000 tasks is a megabyte.
 type parts int
 
 const (
@@ -411,7 +411,7 @@ func (w *States) readNode(ctx context.Context, hash string) (record.Node, error)
 	return record.DecodeNode(data)
 }
 
-// writeTree stores the nodes that were read and returns the new root's hash.
+// writeTree stores the given parts and returns the new root's hash.
 func (w *States) writeTree(ctx context.Context, t *tree, have parts) (string, error) {
 	var err error
 	if have&inputsPart != 0 {
@@ -435,7 +435,7 @@ func (w *States) writeNode(ctx context.Context, n record.Node) (string, error) {
 	return h.String(), nil
 }
 
-// writeRoot stores a root node; without tasks it is the snapshot of the inputs.
+// writeRoot stores a root node; without tasks it is an input snapshot.
 func (w *States) writeRoot(ctx context.Context, inputs, tasks string) (string, error) {
 	return w.writeNode(ctx, rootNode(inputs, tasks))
 }
@@ -448,8 +448,8 @@ func rootNode(inputs, tasks string) record.Node {
 	return root
 }
 
-// edit changes datasets of a workspace and leaves all others as they are, also beside
-// other writers. fn gets the wanted parts of the tree of now and may be called again.
+// edit changes datasets of a workspace and leaves all others as they are, even with concurrent writers. fn gets the
+// wanted parts of the present tree and may be called again.
 func (w *States) edit(ctx context.Context, lock *hold, name string, durable bool, want parts, fn func(*State, *tree) error) (*State, error) {
 	return w.update(ctx, lock, name, durable, func(s *State) error {
 		if !s.Deployed {
