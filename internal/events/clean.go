@@ -11,9 +11,9 @@ import (
 
 // CleanOptions select the logs to remove.
 type CleanOptions struct {
-	Workspace string    // of this workspace only; "": of all, also removed ones
+	Workspace string    // only of this workspace; "": of all, including removed ones
 	Before    time.Time // only of runs that ended before
-	// Keep decides which runs' events stay nevertheless. It is called right before they would be removed.
+	// Keep decides which of these runs keep their events. It is called right before the removal.
 	Keep   func(ctx context.Context, run RunRef) (bool, error)
 	DryRun bool // remove nothing
 }
@@ -26,9 +26,9 @@ type CleanedRun struct {
 	Bytes   int64
 }
 
-// Clean removes the logs of runs that ended long ago, each as a whole, and returns which, also with an error. A run
-// that has not ended keeps its events, even if its process is dead: they are needed to close it. It reads no log of a
-// run whose id shows that it began later, and of others only the end.
+// Clean removes the logs of runs that ended long ago, each as a whole, and returns the runs, also with an error. An
+// unfinished run keeps its events, even if its process is dead: they are needed to close it. Clean skips logs of runs
+// whose id shows that they began later, and reads only the ends of the others.
 func Clean(ctx context.Context, streams refstore.Streams, o CleanOptions) ([]CleanedRun, error) {
 	runs, err := Runs(ctx, streams, o.Workspace)
 	if err != nil {
@@ -53,7 +53,7 @@ func Clean(ctx context.Context, streams refstore.Streams, o CleanOptions) ([]Cle
 	return cleaned, nil
 }
 
-// clean removes the log of one run; nil if it stays, or is gone.
+// clean removes the log of one run. It returns nil if the log stays or no longer exists.
 func clean(ctx context.Context, streams refstore.Streams, run RunRef, o *CleanOptions) (*CleanedRun, error) {
 	end, err := End(ctx, streams, run.Workspace, run.Run)
 	if err != nil || end == nil || !end.Time.Before(o.Before) {

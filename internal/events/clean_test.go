@@ -19,10 +19,10 @@ func TestClean(t *testing.T) {
 		s := mem.New()
 		for _, run := range []struct {
 			ws, id     string
-			began, end int // days; -1: it has not ended
+			began, end int // days; -1: not ended
 		}{
 			{"w", runAt(day(0)), 0, 0},
-			{"w", runAt(day(1)), 1, 5}, // long
+			{"w", runAt(day(1)), 1, 5}, // a long run
 			{"w", runAt(day(2)), 2, -1},
 			{"w", runAt(day(3)), 3, 3},
 			{"w", runAt(day(6)), 6, 6},

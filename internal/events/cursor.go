@@ -13,11 +13,11 @@ import (
 	"e3/refstore"
 )
 
-// RunRecorded comes into the journal before a run has events, made here or imported: Data.Run. So the journal has the order in
-// which runs were recorded.
+// RunRecorded is appended to the journal before a run, made here or imported, has events: Data.Run. So the journal has
+// the order in which runs were recorded.
 const RunRecorded Type = "run.recorded"
 
-// RecordRun tells the journal that a run is about to have events. It returns the number of that event.
+// RecordRun appends a RunRecorded to the journal, and returns that event's number.
 func RecordRun(ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time) (int64, error) {
 	list, err := AppendJournal(ctx, streams, workspace, now, Event{Type: RunRecorded, Data: &Data{Run: run}})
 	if err != nil || len(list) == 0 {
@@ -26,20 +26,20 @@ func RecordRun(ctx context.Context, streams refstore.Streams, workspace, run str
 	return list[0].Seq, nil
 }
 
-// A Cursor is a place in the events of a workspace: of its journal, so many are read; of the run that was recorded last until there,
-// so many too; of all runs before it, all. Any process may record an event of the journal while a run has events, so readers see these
-// two in different orders; a cursor holds for each. Runs of which the journal does not tell, as older e3 have not recorded them, count as
-// recorded before it began, in the order of their ids.
+// A Cursor is a place in the events of a workspace. Before it lie the first events of its journal up to a number, the
+// first events of the last run recorded by then up to a number, and all earlier runs. Any process may append to the
+// journal while a run has events, so readers see these two in different orders; a cursor is valid for each order. Runs
+// that an older e3 did not record in the journal count as recorded before it began, in the order of their ids.
 type Cursor struct {
 	Journal int64
 	Run     string
 	Seq     int64
 }
 
-// cursorVersion begins the text of a cursor.
+// cursorVersion is the prefix of a cursor's text.
 const cursorVersion = "c1"
 
-// String is the text of a cursor, which readers take as it is.
+// String is the text of a cursor, which is opaque to readers.
 func (c Cursor) String() string {
 	if c.Run == "" {
 		return fmt.Sprintf("%s.%d", cursorVersion, c.Journal)
@@ -76,7 +76,8 @@ func ParseCursor(text string) (Cursor, error) {
 	return c, nil
 }
 
-// Recorded returns where in the journal of a workspace each run is recorded. A run that it does not tell of is not in the map.
+// Recorded returns the number of the event that records each run in a workspace's journal. Unrecorded runs are not in
+// the map.
 func Recorded(ctx context.Context, streams refstore.Streams, workspace string) (map[string]int64, error) {
 	at := map[string]int64{}
 	for e, err := range ReadJournal(ctx, streams, workspace, 0) {
@@ -93,14 +94,14 @@ func Recorded(ctx context.Context, streams refstore.Streams, workspace string) (
 
 // RecordedOptions say where a reader of a workspace's events begins and ends.
 type RecordedOptions struct {
-	After  Cursor // only what was recorded after it; zero: all
+	After  Cursor // only events after it; zero: all
 	Latest bool   // begin with the latest run; After does not count
-	Follow bool   // go on as events are recorded, until the context ends
+	Follow bool   // wait for further events, until the context ends
 }
 
-// ReadRecorded yields the selected events of the workspace in the filter, of all its runs and its journal, in the order in which they
-// were recorded, each with its cursor. Filter.Run, FromSeq and Last do not count. Damage is yielded as a [*DamagedError]
-// or [*JournalError], and reading goes on; other errors end it.
+// ReadRecorded yields the selected events of the filter's workspace, from all its runs and its journal, in the order of
+// recording, each with its cursor. It ignores Filter.Run, FromSeq and Last. Damage is yielded as a [*DamagedError] or
+// [*JournalError], and reading continues; other errors end it.
 func ReadRecorded(ctx context.Context, streams refstore.Streams, f Filter, o RecordedOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -129,11 +130,11 @@ type recordedReader struct {
 	*follower
 	at     Cursor
 	latest bool
-	open   *tail // the run at.Run; nil: there is none yet
-	over   bool  // its end was read
+	open   *tail // the run at.Run; nil: none yet
+	ended  bool  // its end was read
 }
 
-// cursor is where the reader is.
+// cursor is the reader's place.
 func (r *recordedReader) cursor() Cursor {
 	if r.open != nil {
 		return Cursor{Journal: r.at.Journal, Run: r.open.Run, Seq: max(r.open.p.seq, r.at.Seq)}
@@ -192,17 +193,17 @@ func (r *recordedReader) watchBoth(ctx context.Context) error {
 		return fmt.Errorf("follow the journal of workspace %s: %w", r.f.Workspace, err)
 	}
 	go func() {
-		for range c { // until ctx ends
+		for range c { // closed when ctx ends
 			select {
 			case r.wake <- struct{}{}:
-			default: // one wake-up is waiting already
+			default: // a wake-up is already pending
 			}
 		}
 	}()
 	return nil
 }
 
-// begin goes to where the reader begins: through the runs before the journal, or to the run of the cursor.
+// begin moves to the start: through the runs before the journal, or to the run of the cursor.
 func (r *recordedReader) begin(ctx context.Context) error {
 	if r.at.Journal > 0 && !r.latest {
 		if r.at.Run != "" {
@@ -248,32 +249,33 @@ func (r *recordedReader) begin(ctx context.Context) error {
 	return nil
 }
 
-// enter opens a run of which so many events are read.
+// enter opens a run after its first seq events.
 func (r *recordedReader) enter(run string, seq int64) {
 	r.at.Run, r.at.Seq = run, seq
 	r.open = &tail{source: source{r.streams, RunRef{r.f.Workspace, run}}, matcher: matcher{f: r.f}, fromSeq: seq + 1}
-	r.over = false
+	r.ended = false
 }
 
-// drain yields what the open run has by now.
+// drain yields the present events of the open run.
 func (r *recordedReader) drain(ctx context.Context) {
-	if r.open == nil || r.over {
+	if r.open == nil || r.ended {
 		return
 	}
 	streams := r.open.streams
 	r.take(ctx, r.open)
-	if r.open.streams == nil { // its end, or it is gone
-		r.over = true
+	if r.open.streams == nil { // it has ended, or was removed
+		r.ended = true
 		r.open.streams = streams
 	}
 }
 
-// journaled takes the next event of the journal.
+// journaled handles the next event of the journal.
 func (r *recordedReader) journaled(ctx context.Context, e *Event) {
 	if e.Type == RunRecorded && e.Data != nil && e.Data.Run != "" {
 		r.drain(ctx)
-		if e.Data.Reason == ReasonImported && r.open != nil && !r.over {
-			// The import came while a run was at work, which goes on. The cursor stays before it until all of it is read.
+		if e.Data.Reason == ReasonImported && r.open != nil && !r.ended {
+			// The run was imported while another run is at work. The cursor stays before the import until all of it is
+			// read.
 			t := &tail{source: source{r.streams, RunRef{r.f.Workspace, e.Data.Run}}, matcher: matcher{f: r.f}}
 			if r.take(ctx, t); !r.done {
 				r.at.Journal = e.Seq

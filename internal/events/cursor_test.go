@@ -15,13 +15,13 @@ import (
 	"e3/refstore/mem"
 )
 
-// A history is what happens in a workspace: runs one after the other, events of the journal, and imports.
+// A history is a sequence of actions in a workspace: runs one after the other, events of the journal, and imports.
 type history struct {
 	tb    interface{ Fatal(...any) }
 	s     *mem.Store
 	log   *events.Log // of the run at work
 	runs  int
-	wrote []string // what readers must see, once each
+	wrote []string // the events that readers must see, once each
 }
 
 func (h *history) must(err error) {
@@ -41,14 +41,14 @@ func (h *history) emit(log *events.Log, run string, typ events.Type) {
 	h.wrote = append(h.wrote, fmt.Sprint(run, " ", e.Seq))
 }
 
-// steps are what may happen next.
+// step performs one of the possible next actions.
 func (h *history) step(kind int, first bool) {
 	switch {
 	case kind == 0 && h.log != nil: // the run ends
 		h.emit(h.log, h.run0(), events.RunCompleted)
 		h.must(h.log.Close())
 		h.log = nil
-	case kind <= 1 && h.log == nil: // another begins; an older e3 does not record it
+	case kind <= 1 && h.log == nil: // another run begins; an older e3 does not record it
 		run := h.run()
 		if !first {
 			_, err := events.RecordRun(context.Background(), h.s, ws, run, fixed)
@@ -82,15 +82,15 @@ func nameOf(e *events.Event) string {
 	return fmt.Sprint(e.Run, " ", e.Seq)
 }
 
-// A reader that stops anywhere, and goes on from the cursor of the last event that it was told, sees each event once, whatever
-// is recorded meanwhile.
+// A reader that stops anywhere, and continues from the cursor of the last event that it received, sees each event once,
+// whatever is recorded meanwhile.
 func TestCursor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := &history{tb: t, s: mem.New()}
 		for range rapid.IntRange(0, 8).Draw(t, "before the journal") {
 			h.step(rapid.IntRange(0, 5).Draw(t, "kind"), true)
 		}
-		if h.log != nil { // older starts do not overlap with newer ones
+		if h.log != nil { // runs of older versions do not overlap with newer ones
 			h.step(0, true)
 		}
 		var seen []string
@@ -119,7 +119,7 @@ func TestCursor(t *testing.T) {
 			}
 			seen = append(seen, nameOf(&e))
 		}
-		// An import beside a run at work is told again to a reader that stopped within it.
+		// An import beside a run at work is repeated to a reader that stopped within it.
 		seen = slices.DeleteFunc(seen, func(s string) bool { return strings.HasPrefix(s, "0094") })
 		want := slices.DeleteFunc(slices.Clone(h.wrote), func(s string) bool { return strings.HasPrefix(s, "0094") })
 		slices.Sort(seen)
@@ -130,7 +130,7 @@ func TestCursor(t *testing.T) {
 	})
 }
 
-// An imported run is not skipped, though its id is older. It comes when it was recorded, also to a query.
+// An imported run with an older id is not skipped. It comes in the order of recording, also in a query.
 func TestCursorOfImport(t *testing.T) {
 	h := &history{tb: t, s: mem.New()}
 	for _, kind := range []int{1, 0, 3, 2, 1, 4, 3, 0} {

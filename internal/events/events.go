@@ -2,7 +2,7 @@
 // (seed 000).
 //
 // Every transition of a run or a task is emitted once, by the code that makes it. Lines are gathered briefly before
-// they are appended. After a crash, the process that closes the run appends the lost ones from the execution records.
+// they are appended. After a crash, the process that closes the run appends the missing events from the execution records.
 package events
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Type says what happened.
+// Type is the kind of an event.
 type Type string
 
 // The types of events.
@@ -21,26 +21,26 @@ const (
 	RunCompleted Type = "run.completed"
 	RunFailed    Type = "run.failed"
 	RunCancelled Type = "run.cancelled"
-	RunStalled   Type = "run.stalled" // the store does not answer, and the run waits for it; Data.Duration: since the last renewal of its lease
-	RunResumed   Type = "run.resumed" // it answers again, and the run goes on; Data.Duration: since that renewal
+	RunStalled   Type = "run.stalled" // the store does not answer, and the run waits for it; Data.Duration: time since the last renewal of its lease
+	RunResumed   Type = "run.resumed" // the store answers again, and the run continues; Data.Duration: time since that renewal
 
-	TaskCreated        Type = "task.created"         // part of this run; bulk: Data.Tasks of them
+	TaskCreated        Type = "task.created"         // the task is part of this run; bulk: Data.Tasks tasks
 	TaskMarkedReady    Type = "task.marked_ready"    // its inputs are known
 	TaskClaimed        Type = "task.claimed"         // a worker has taken it
 	TaskStarted        Type = "task.started"         // its command runs
 	TaskOrphaned       Type = "task.orphaned"        // the lease of its worker has expired; its command may go on
-	TaskAdopted        Type = "task.adopted"         // another worker goes on with its command
+	TaskAdopted        Type = "task.adopted"         // another worker continues its command
 	TaskCompleted      Type = "task.completed"       // success
 	TaskFailed         Type = "task.failed"          // this attempt ended without success
 	TaskRetryScheduled Type = "task.retry_scheduled" // another attempt follows after Data.DelayMs
-	TaskDeferred       Type = "task.deferred"        // it waits for approval: before it runs, or as its command has suspended itself
+	TaskDeferred       Type = "task.deferred"        // it waits for approval: before it runs, or because its command has suspended itself
 	TaskResumed        Type = "task.resumed"         // it was approved
-	TaskReopened       Type = "task.reopened"        // its result is void, as a part of its output or inputs was lost or made again; with the execution that answered it, if one had
+	TaskReopened       Type = "task.reopened"        // its result is void, because a part of its output or inputs was lost or remade; Execution: the one that had answered it, if any
 	TaskSkipped        Type = "task.skipped"         // something upstream failed
-	TaskAbandoned      Type = "task.abandoned"       // the run ended before its turn; bulk
+	TaskAbandoned      Type = "task.abandoned"       // the run ended before it was started; bulk
 	TaskCached         Type = "task.cached"          // answered by an earlier execution; bulk: as in run Data.As
 
-	EventLost Type = "event.lost" // "e3 verify --repair" has put it in the place of a damaged line
+	EventLost Type = "event.lost" // replaces a damaged line, by "e3 verify --repair"
 )
 
 // Event is one fact about a run or a task in it.
@@ -55,32 +55,32 @@ type Event struct {
 	Worker    string    `json:"worker,omitempty"`
 	Data      *Data     `json:"data,omitempty"`
 
-	// Cursor is the text of the place behind the event, where a reader knows it. It is printed, and not in a log.
+	// Cursor is the text of the place after the event, if the reader knows it. It is printed but not logged.
 	Cursor string `json:"-"`
 }
 
-// Reasons that decide how an event is understood.
+// Reasons that change the meaning of an event.
 const (
 	ReasonCrashed  = "crashed"  // emitted by the process that closed the run after its own had died
-	ReasonImported = "imported" // the run was recorded elsewhere, and its events are here as a whole
+	ReasonImported = "imported" // the run was recorded elsewhere, and its events were imported as a whole
 	ReasonRejected = "rejected" // a person rejected the task
 )
 
-// Data has fields of some types beyond the common ones. Durations are milliseconds. Fields: each is a key of a stored
+// Data has fields that only some types of events use. Durations are milliseconds. Fields: each is a key of a stored
 // line; one type of event uses a few.
 type Data struct {
 	Package     string   `json:"package,omitempty"`     // run.started: name@version
 	PackageHash string   `json:"packageHash,omitempty"` // run.started: of the package object
 	Process     *Process `json:"process,omitempty"`     // run.started
 	Inputs      string   `json:"inputs,omitempty"`      // run.started: root hash of the inputs
-	Filter      string   `json:"filter,omitempty"`      // run.started: only tasks of this pattern and upstream ones
-	Force       bool     `json:"force,omitempty"`       // run.started: tasks of the filter ran even if cached
-	After       string   `json:"after,omitempty"`       // run.started: the workspace's run before, whose events exist as long as events are kept
+	Filter      string   `json:"filter,omitempty"`      // run.started: only tasks that match this pattern, and upstream ones
+	Force       bool     `json:"force,omitempty"`       // run.started: tasks that match the filter ran even if cached
+	After       string   `json:"after,omitempty"`       // run.started: the workspace's previous run, whose events exist as long as events are kept
 	Outputs     string   `json:"outputs,omitempty"`     // the end of a run: root hash of the workspace's datasets
-	Run         string   `json:"run,omitempty"`         // in the journal: the run that this is about
-	By          string   `json:"by,omitempty"`          // run.cancelled: user@host that asked for it; task.resumed, task.failed: user@host that decided about the block
+	Run         string   `json:"run,omitempty"`         // in the journal: the run that the event is about
+	By          string   `json:"by,omitempty"`          // run.cancelled: user@host of the request; task.resumed, task.failed: user@host of the decision about the block
 	Tasks       int      `json:"tasks,omitempty"`       // bulk events: how many tasks
-	As          string   `json:"as,omitempty"`          // bulk task.cached: with the executions of this run
+	As          string   `json:"as,omitempty"`          // bulk task.cached: the run whose executions answer them
 	Key         string   `json:"key,omitempty"`         // taskHash/inputsHash
 	Block       string   `json:"block,omitempty"`       // task.deferred, task.resumed, task.failed by rejection: the block's id
 	BlockType   string   `json:"blockType,omitempty"`   // task.deferred: review or suspend
@@ -96,15 +96,15 @@ type Data struct {
 	Memory      int64    `json:"memory,omitempty"`      // task.retry_scheduled: bytes that the attempt asks for, if more than before
 	Because     string   `json:"because,omitempty"`     // task.skipped: the task that failed; task.reopened: the task that needs it
 	NoRecord    bool     `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run's names none
-	Shared      bool     `json:"shared,omitempty"`      // another run's execution, waited for
-	Late        int      `json:"late,omitempty"`        // the end of a run: executions that went on, of this run or earlier ones; the journal tells how they end
+	Shared      bool     `json:"shared,omitempty"`      // another run's execution, which this run waited for
+	Late        int      `json:"late,omitempty"`        // the end of a run: executions of this or earlier runs that went on; the journal reports their ends
 	Summary     *Summary `json:"summary,omitempty"`     // the end of a run
 	Bytes       int64    `json:"bytes,omitempty"`       // task.completed: size of the output
-	Requests    *Traffic `json:"requests,omitempty"`    // the end of a run: what its process has sent by then, where that is counted
+	Requests    *Traffic `json:"requests,omitempty"`    // the end of a run: requests that its process had sent by then, if they are counted
 }
 
-// Milliseconds is a duration of an event. As the text may be hostile, it is clamped: never negative, nor more than a
-// time.Duration holds.
+// Milliseconds is a duration of an event. Since the text may be hostile, it is clamped: not negative, and at most the
+// largest time.Duration.
 func Milliseconds(n int64) time.Duration {
 	return time.Duration(min(max(n, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
@@ -118,12 +118,12 @@ type Process struct {
 	User      string `json:"user,omitempty"`
 }
 
-// Traffic counts the requests of a process to a shared repository, each as often as it was sent.
+// Traffic counts the requests of a process to a shared repository, including retries.
 type Traffic struct {
 	Reads  int64 `json:"reads"`  // of DynamoDB
 	Writes int64 `json:"writes"` // of DynamoDB
 	Gets   int64 `json:"gets"`   // GET and HEAD of S3
-	Puts   int64 `json:"puts"`   // PUT, POST and listings of S3, which cost the same
+	Puts   int64 `json:"puts"`   // PUT, POST and LIST of S3, which cost the same
 }
 
 // Add adds the counts of another process.
@@ -140,7 +140,7 @@ type Summary struct {
 	Skipped   int64 `json:"skipped"`
 }
 
-// Bulk is how many proven tasks get an event each; more share one event that has their number, and the run whose
+// Bulk is how many proven tasks get an event each. More tasks share one event that has their number, and the run whose
 // executions answer them.
 const Bulk = 100
 

@@ -11,23 +11,23 @@ import (
 
 // A Filter selects events; all its conditions must hold. The zero value selects all.
 type Filter struct {
-	Workspace string // "": of all, also of removed ones
-	Run       string // its id or the beginning of it
+	Workspace string // "": of all, including removed ones
+	Run       string // its id or a prefix of it
 	// Task is a name, or a pattern as for [Match]. A task's exact name is also found in bulk: by a task.cached event
 	// for many tasks, if the run has no event of its own for the task. Its package must have the task (HasTask) or,
 	// if the package is not known, the run named by Data.As must have it, by an event of its own or in bulk. A bulk
 	// event is recognized by the form in which e3 writes it.
 	Task      string
-	Tasks     map[string]bool // beside Task: the selected names; nil: all. It finds none in bulk
+	Tasks     map[string]bool // besides Task: the selected names; nil: all. Bulk events are not expanded for it
 	Types     []Type
 	Worker    string // as for [MatchWorker]; for an event without a worker, the run's process
-	Execution string // its id or the beginning of it
+	Execution string // its id or a prefix of it
 	// Since and Until: at or after the one, and before the other. Runs whose id, or last event, is more than an hour
-	// outside are skipped: the clock of a run is not expected to go back further.
+	// outside are skipped: the clock of a run is assumed not to be set back further.
 	Since, Until time.Time
 	Failed       bool  // only task.failed and run.failed
-	FromSeq      int64 // not events with lower numbers
-	Last         int   // only so many, the last ones; 0: all
+	FromSeq      int64 // no events with lower numbers
+	Last         int   // only that many, the last ones; 0: all
 
 	Cursors bool // events get their cursors; of [Query] only
 
@@ -35,7 +35,7 @@ type Filter struct {
 	HasTask func(ctx context.Context, packageHash string) (has, known bool)
 }
 
-// Types are all types that this program writes, in the order in which they may come.
+// Types returns all types that this program writes, in the order in which they may occur.
 func Types() []Type {
 	return []Type{
 		RunRecorded, RunStarted, TaskCreated, TaskMarkedReady, TaskCached, TaskDeferred, TaskResumed, TaskClaimed, TaskStarted, TaskOrphaned, TaskAdopted,
@@ -96,12 +96,12 @@ func standsForMany(e *Event, line []byte) bool {
 	return e.Type == TaskCached && e.Task == "" && e.Data != nil && e.Data.As != "" && e.Data.Tasks > 0 && bytes.Contains(line, []byte(bulkForm))
 }
 
-// allOfRun reports whether the filter selects all events of a run, but for their numbers.
+// allOfRun reports whether the filter selects all events of a run, except by number.
 func (f *Filter) allOfRun() bool {
 	return f.Task == "" && f.Tasks == nil && len(f.Types) == 0 && f.Worker == "" && f.Execution == "" && f.Since.IsZero() && f.Until.IsZero() && !f.Failed
 }
 
-// longest returns the longest part of a pattern that every match contains.
+// longest returns the longest literal part of a pattern, which every match contains.
 func longest(pattern string) string {
 	part := ""
 	for _, s := range strings.FieldsFunc(pattern, func(r rune) bool { return r == '*' || r == '?' }) {
@@ -112,7 +112,7 @@ func longest(pattern string) string {
 	return part
 }
 
-// plan is how the lines of a run are sieved: by the first, then those that pass also by the others.
+// plan says how the lines of a run are sieved: by first; then, if they pass, by the others.
 type plan struct {
 	scan  *sieve
 	check []*sieve
@@ -133,7 +133,7 @@ func (f *Filter) plan(worker string) plan {
 	case f.inBulk():
 		add(`"`+f.Task+`"`, bulkMark)
 	case f.Task != "":
-		add(longest(`"` + f.Task + `"`)) // with the quotes of the line, where a literal part stands at an end
+		add(longest(`"` + f.Task + `"`)) // with the line's quotes, if a literal part is at an end
 	}
 	if f.Tasks != nil {
 		list = append(list, &sieve{tasks: f.Tasks})
@@ -167,12 +167,12 @@ type matcher struct {
 	worker  string // of the run's process
 	pkg     string // hash of the run's package
 	begun   bool   // the first event was seen
-	named   bool   // an event of the run names the task
-	waiting *Event // stands for the task in bulk, unless an event that names it follows
+	named   bool   // an event of the run has named the task
+	waiting *Event // a bulk event that stands for the task, unless a later event names it
 }
 
-// A match is a selected event. If it stands for the task in bulk, pkg is the hash of its run's package, as far as
-// known: the caller has to check whether it does.
+// A match is a selected event. If it is a bulk event, the caller has to check whether it stands for the task; pkg is
+// the hash of its run's package, if known.
 type match struct {
 	Event
 	bulk bool
@@ -191,7 +191,7 @@ func (m *matcher) begin(e *Event) {
 	}
 }
 
-// add handles the next event, read from this line, and returns it if it is selected.
+// add handles the next event, read from this line, and returns it if selected.
 func (m *matcher) add(e *Event, line []byte) (match, bool) {
 	f := m.f
 	many := false
@@ -218,7 +218,7 @@ func (m *matcher) add(e *Event, line []byte) (match, bool) {
 	return match{Event: *e}, true
 }
 
-// end returns the event that had to wait for the end of the run.
+// end returns the event that was held back until the end of the run.
 func (m *matcher) end() (match, bool) {
 	e := m.waiting
 	if m.waiting = nil; e == nil {
@@ -227,7 +227,7 @@ func (m *matcher) end() (match, bool) {
 	return match{Event: *e, bulk: true, pkg: m.pkg}, true
 }
 
-// wanted reports whether all conditions hold, but for the task.
+// wanted reports whether all conditions hold, except for the task.
 func (m *matcher) wanted(e *Event) bool {
 	f := m.f
 	worker := e.Worker
@@ -244,7 +244,7 @@ func (m *matcher) wanted(e *Event) bool {
 		(f.Until.IsZero() || e.Time.Before(f.Until))
 }
 
-// clockSlack is how far the clock of a run may go back for its events still to be found by their time.
+// clockSlack is how far a run's clock may be set back without its events being missed.
 const clockSlack = time.Hour
 
 // beganTooLate reports whether a run's id proves that its events come after Until.
@@ -259,7 +259,7 @@ func (f *Filter) mayBeTooEarly(run string) bool {
 	return !f.Since.IsZero() && (!ok || began.Before(f.Since))
 }
 
-// tooEarly reports whether a run's last event proves that all come before Since.
+// tooEarly reports whether a run's last event proves that all its events come before Since.
 func (f *Filter) tooEarly(last *Event) bool { return last.Time.Before(f.Since.Add(-clockSlack)) }
 
 // Began is the time in a run's id, to the millisecond, if it is a UUIDv7.

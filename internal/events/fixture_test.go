@@ -15,14 +15,14 @@ const (
 	runID = "0194fdc2-fa2f-7cc0-81d3-ff12045b73c8"
 )
 
-// key is where the log of the run lies.
+// key is the key of the run's log.
 var key = refstore.Key{Partition: "EVENTS/" + ws, Sort: runID}
 
 var epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func fixed() time.Time { return epoch }
 
-// readAll returns the events of the run as far as they can be read.
+// readAll returns the readable events of the run.
 func readAll(t *testing.T, s refstore.Streams) ([]events.Event, error) {
 	t.Helper()
 	var list []events.Event
@@ -75,7 +75,7 @@ func raw(t *testing.T, s refstore.Streams) []byte {
 	return b
 }
 
-// write appends bytes to the log, as a writer that died leaves them.
+// write appends bytes to the log, as a dead writer may leave them.
 func write(t *testing.T, s refstore.Streams, data string) {
 	t.Helper()
 	if err := s.Append(t.Context(), key, int64(len(raw(t, s))), []byte(data)); err != nil {
@@ -83,7 +83,7 @@ func write(t *testing.T, s refstore.Streams, data string) {
 	}
 }
 
-// finished is a store with a log of whole events, the last of which ends the run.
+// finished is a store with a log of complete events, the last of which ends the run.
 func finished(t *testing.T, types ...events.Type) *mem.Store {
 	t.Helper()
 	s := mem.New()

@@ -12,34 +12,33 @@ import (
 	"e3/refstore"
 )
 
-// recheck is how often a follower looks for new workspaces and runs, where a look is cheap; appends wake it.
+// recheck is how often a follower looks for new workspaces and runs, if looking is cheap; appends wake it.
 const recheck = 250 * time.Millisecond
 
-// Follow yields the events of a run as they are appended, until the run or the context ends. It waits for a run that
-// has not begun yet.
+// Follow yields the events of a run as they are appended, until the run or the context ends. It also waits for a run
+// that has not begun.
 func Follow(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Event, error] {
 	return FollowAll(ctx, streams, Filter{Workspace: workspace, Run: run}, FollowOptions{})
 }
 
 // FollowOptions say where a follower of many runs begins.
 type FollowOptions struct {
-	// Latest: of the existing runs, follow only the latest of each workspace. Filter.FromSeq then applies to it, and
+	// Latest: of the existing runs, follow only the latest of each workspace. Filter.FromSeq then applies only to it,
 	// not to later runs.
 	Latest bool
 	// Until, once it is closed, makes the follower yield the existing events and end. It may be nil.
 	Until <-chan struct{}
 }
 
-// FollowAll yields the events that Query would, and goes on as events are appended and runs begin, until the context
-// ends. With a workspace and a run in the filter, which must be the whole id, it ends with that run. Filter.Last
-// applies to the events at the beginning. Each event comes once, in the order of its run; events of concurrent runs
-// come as they are appended. A damaged line is yielded as a [*DamagedError], if it stays damaged. Later events of its
-// run wait until the line has been cut.
+// FollowAll yields the events that Query would, and continues as events are appended and runs begin, until the context
+// ends. With a workspace and a whole run id in the filter, it ends with that run. Filter.Last applies to the existing
+// events. Each event is yielded once, in the order of its run; events of concurrent runs in the order of their appends.
+// A line that stays damaged is yielded as a [*DamagedError]. Later events of its run wait until the line has been cut.
 func FollowAll(ctx context.Context, streams refstore.Streams, f Filter, o FollowOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		f := f // numbers are handled for each run
+		f := f // each run handles numbers by itself
 		from := f.FromSeq
 		f.FromSeq = 0
 		w := &follower{
@@ -68,9 +67,9 @@ type follower struct {
 	tails   []*tail // runs that have not ended, in the order of their ids
 	recheck time.Duration
 	looked  time.Time
-	pause   time.Duration // between two looks for runs
-	first   *recent       // the existing events, until all were read
-	done    bool          // the caller stopped, or nothing follows
+	pause   time.Duration // between two scans for runs
+	first   *recent       // the existing events, until all were read; then nil
+	done    bool          // the caller has stopped, or no event can follow
 }
 
 // A tail is a run that is followed.
@@ -78,7 +77,7 @@ type tail struct {
 	source
 	matcher
 	p       position
-	damaged bool // its next line, which was reported
+	damaged bool // the next line is damaged, and was reported
 	fromSeq int64
 }
 
@@ -140,7 +139,7 @@ func (w *follower) ending() bool {
 	}
 }
 
-// flush yields the kept events of the beginning.
+// flush yields the kept existing events.
 func (w *follower) flush() {
 	if w.first == nil {
 		return
@@ -152,7 +151,7 @@ func (w *follower) flush() {
 	}
 }
 
-// look finds new runs. It watches a workspace before it lists its runs, so that it misses none. It takes at most a
+// look finds new runs. It watches a workspace before it lists its runs, so that it misses none. It uses at most a
 // twentieth of the time.
 func (w *follower) look(ctx context.Context) error {
 	if w.one() {
@@ -200,7 +199,7 @@ func (w *follower) look(ctx context.Context) error {
 func (w *follower) begin(ctx context.Context, runs []RunRef) {
 	latest := map[string]string{}
 	for _, run := range runs {
-		latest[run.Workspace] = run.Run // they are in order
+		latest[run.Workspace] = run.Run // runs are in order
 	}
 	for _, run := range runs {
 		if w.o.Latest && latest[run.Workspace] != run.Run || w.ended(ctx, run) {
@@ -245,10 +244,10 @@ func (w *follower) watch(ctx context.Context, workspace string) error {
 	}
 	w.watched[workspace] = true
 	go func() {
-		for range c { // until ctx ends
+		for range c { // closed when ctx ends
 			select {
 			case w.wake <- struct{}{}:
-			default: // one wake-up is waiting already
+			default: // a wake-up is already pending
 			}
 		}
 	}()
@@ -265,7 +264,7 @@ func (w *follower) take(ctx context.Context, t *tail) {
 		}
 		return
 	case err == nil && info.Size < t.p.off:
-		err = fmt.Errorf("%w: it is shorter than what was read", refstore.ErrConflict)
+		err = fmt.Errorf("%w: it is shorter than before", refstore.ErrConflict)
 	case err == nil && info.Size == t.p.off:
 		return
 	}
@@ -275,7 +274,7 @@ func (w *follower) take(ctx context.Context, t *tail) {
 	}
 	var damage *DamagedError
 	if errors.As(err, &damage) {
-		// A part of the line may have been a dead writer's, cut meanwhile: read it once more from its start.
+		// A part of the line may have come from a dead writer and been cut since: read it again from its start.
 		if err = w.read(ctx, t); errors.As(err, &damage) {
 			if t.damaged {
 				return
@@ -291,7 +290,7 @@ func (w *follower) take(ctx context.Context, t *tail) {
 	}
 }
 
-// skip seeks to the first selected number in a run that was not read yet.
+// skip moves to the first selected number in an unread run.
 func (w *follower) skip(ctx context.Context, t *tail, size int64) {
 	if t.begun || size <= seekStep || w.f.inBulk() {
 		return
@@ -325,7 +324,7 @@ func (w *follower) read(ctx context.Context, t *tail) error {
 		if m, ok := t.add(e, line); ok && e.Seq >= t.fromSeq && !w.hand(m.Event) {
 			return false
 		}
-		if e.Type.Ends() { // nothing follows it
+		if e.Type.Ends() { // the last event
 			t.streams = nil
 			return false
 		}
@@ -333,7 +332,7 @@ func (w *follower) read(ctx context.Context, t *tail) error {
 	})
 }
 
-// bulk yields an event that stands for many tasks, if the selected one is among them.
+// bulk yields a bulk event if it stands for the selected task.
 func (w *follower) bulk(ctx context.Context, m match) bool {
 	has, err := w.names.standsFor(ctx, m)
 	if err != nil {

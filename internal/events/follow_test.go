@@ -36,8 +36,8 @@ func (u *unreadable) Follow(context.Context, refstore.Key, int64) (io.ReadCloser
 	return nil, u.err
 }
 
-// Followers that come before the first event, in the middle and after the end all see the
-// whole run, each event when it is flushed, and stop at its end.
+// Followers that come before the first event, in the middle and after the end all see the whole run, each event as soon
+// as it is flushed, and stop at its end.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
@@ -95,7 +95,7 @@ func TestFollowEndsWithContext(t *testing.T) {
 			defer close(done)
 			for _, err := range events.Follow(ctx, s, ws, runID) {
 				if err != nil {
-					t.Errorf("a follower that is called off: %v", err)
+					t.Errorf("a cancelled follower: %v", err)
 				}
 				n++
 			}
@@ -119,19 +119,19 @@ func TestFollowStops(t *testing.T) {
 	}
 }
 
-// The process that closes a crashed run cuts the torn tail that a follower has read already. The
-// follower goes on with what takes its place.
+// The process that closes a crashed run cuts the torn tail that a follower has already read. The follower continues
+// with the replacement.
 func TestFollowOverCrash(t *testing.T) {
 	long := `{"seq":2,"time":"2026-11-20T12:00:00.000Z","run":"` + runID + `","workspace":"prod","type":"task.failed","data":{"message":"` + strings.Repeat("x", 300)
 	for _, test := range []struct {
 		name  string
-		lines int    // emitted when the tail was cut, before the follower looks again
+		lines int    // emitted after the tail was cut, before the follower reads again
 		torn  string // the tail
 	}{
 		{"sees the cut", 0, long},
 		{"finds less than it has read", 1, long},
 		{"finds more than it has read", 10, long},
-		{"finds what would go on with what it has read", 1, strings.Replace(long[:60], "12:00", "11:11", 1)},
+		{"finds a continuation of what it has read", 1, strings.Replace(long[:60], "12:00", "11:11", 1)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -178,8 +178,8 @@ func TestFollowOverCrash(t *testing.T) {
 	}
 }
 
-// gated is a store whose first reader, once it has read all there was, does not look again before the gate opens. It
-// goes on then where it was.
+// gated is a store whose first reader, once it has read everything, does not read again before the gate opens. It then
+// continues from there.
 type gated struct {
 	*mem.Store
 	opened int
@@ -221,7 +221,7 @@ func (g *gatedReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Damage that stays is reported, not waited for.
+// Lasting damage is reported; the follower does not wait for it.
 func TestFollowDamaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := finished(t, events.RunStarted)
@@ -241,7 +241,7 @@ func TestFollowDamaged(t *testing.T) {
 	})
 }
 
-// collect follows in the background and returns what came so far.
+// collect follows in the background and returns the events so far.
 func collect(ctx context.Context, t *testing.T, s refstore.Streams, f events.Filter, o events.FollowOptions) (got func() []string, done chan struct{}) {
 	var mu sync.Mutex
 	var list []string
@@ -265,8 +265,8 @@ func collect(ctx context.Context, t *testing.T, s refstore.Streams, f events.Fil
 	}, done
 }
 
-// A follower of a workspace goes on with each run that begins, also when the one before never ended; one of all
-// workspaces also with workspaces that begin.
+// A follower of a workspace continues with each run that begins, even if the one before never ended; a follower of all
+// workspaces also with new workspaces.
 func TestFollowAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
@@ -287,7 +287,7 @@ func TestFollowAll(t *testing.T) {
 		synctest.Wait()
 		one.Emit(events.Event{Type: events.TaskCompleted, Task: "a"})
 		time.Sleep(time.Second)
-		two := events.Create(s, "w", "r2", time.Now) // the first has died
+		two := events.Create(s, "w", "r2", time.Now) // the first run has died
 		two.Emit(events.Event{Type: events.RunStarted})
 		two.Flush()
 		synctest.Wait()
@@ -296,7 +296,7 @@ func TestFollowAll(t *testing.T) {
 		other.Emit(events.Event{Type: events.RunStarted})
 		other.Emit(events.Event{Type: events.RunCompleted})
 		other.Close()
-		time.Sleep(1500 * time.Millisecond) // by then a follower of both has read this one
+		time.Sleep(1500 * time.Millisecond) // by then a follower of both has read this event
 		two.Emit(events.Event{Type: events.RunCompleted})
 		two.Close()
 		time.Sleep(time.Second)
@@ -333,7 +333,7 @@ func TestFollowAll(t *testing.T) {
 	})
 }
 
-// What a run has of its own is not told in bulk as well, and what it has not is told at its end.
+// A task with an event of its own is not repeated from a bulk event; a task without one is reported at the run's end.
 func TestFollowBulk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
@@ -361,7 +361,7 @@ func TestFollowBulk(t *testing.T) {
 	})
 }
 
-// A damaged line is told once; once it was cut, the follower goes on.
+// A damaged line is reported once; after it was cut, the follower continues.
 func TestFollowAllDamaged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := finished(t, events.RunStarted)
@@ -381,7 +381,7 @@ func TestFollowAllDamaged(t *testing.T) {
 		if list := got(); len(list) != 3 || !strings.HasSuffix(list[2], "/2") {
 			t.Errorf("got %q, want the run's end as well", list)
 		}
-		// A log that is removed, and one that is another now.
+		// The log is removed, and then replaced.
 		if err := s.Remove(t.Context(), key); err != nil {
 			t.Fatal(err)
 		}
@@ -394,7 +394,7 @@ func TestFollowAllDamaged(t *testing.T) {
 	})
 }
 
-// Many followers, that begin at any time and anywhere, see every event once, over crashes of the writer.
+// Many followers that start at any time and number see every event once, across crashes of the writer.
 func TestFollowManyOverCrashes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
@@ -435,7 +435,7 @@ func TestFollowManyOverCrashes(t *testing.T) {
 	})
 }
 
-// From process to process, with file notification and without: each run is followed to its end, and then the next.
+// Across processes, with file notification and without: each run is followed to its end, and then the next.
 func TestFollowFiles(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -11,8 +11,8 @@ import (
 	"e3/refstore"
 )
 
-// Head yields the first events of a run, in order, as Read does, for a caller that stops after a few: it reads little
-// at a time. It ends before a line that cannot be read, without an error.
+// Head yields the first events of a run, in order, like Read. It is for a caller that stops after a few: it reads
+// little at a time. It ends before an unreadable line, without an error.
 func Head(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		r, err := streams.Open(ctx, streamKey(workspace, run), 0)
@@ -23,7 +23,7 @@ func Head(ctx context.Context, streams refstore.Streams, workspace, run string) 
 			yield(Event{}, fmt.Errorf("events of run %s: %w", run, err))
 			return
 		}
-		defer r.Close() // nothing was written
+		defer r.Close() // only read, so errors do not matter
 		bounded := &io.LimitedReader{R: r}
 		for in, seq := bufio.NewReaderSize(bounded, 1<<10), int64(1); ; seq++ {
 			bounded.N = maxFirst

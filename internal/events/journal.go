@@ -17,18 +17,19 @@ import (
 	"e3/refstore"
 )
 
-// A workspace has a journal beside the logs of its runs: what happens while no run is there to tell of it, and the order in
-// which runs were recorded. Any process may append to it, so each append is conditional on what the appender has read.
+// A workspace has a journal beside the logs of its runs. It records events that happen without a run, and the order in
+// which runs were recorded. Any process may append to it, so each append is conditional on the end that the writer has
+// read.
 //
-// It is a partition of streams, each named by the number of its first event. A process begins the next one when the latest is
-// large, sealed or damaged, so that retention removes whole streams.
+// The journal is a partition of streams, each named by the number of its first event. A writer begins a new one when
+// the latest is large, sealed or damaged, so that retention removes whole streams.
 //
-// A process that is killed while it appends to a folder may leave a torn line. Other processes must not cut it: the line may be of
-// an append that goes on. They mark it as torn.
+// A process that is killed while it appends to a folder may leave a torn line. Other processes must not cut it: the
+// line may belong to an append in progress. They mark it as torn.
 const (
 	journalKind = "JOURNAL"
 
-	// journalSize is the size from which the next stream begins, in bytes.
+	// journalSize is the size in bytes at which a new stream begins.
 	journalSize = 256 << 10
 
 	// numberDigits is the length of the name of a stream.
@@ -37,14 +38,14 @@ const (
 	tornMark = " torn\n"
 )
 
-// JournalPartition is where the streams of a workspace's journal are.
+// JournalPartition is the partition of the streams of a workspace's journal.
 func JournalPartition(workspace string) string { return journalKind + "/" + workspace }
 
 func journalKey(workspace string, first int64) refstore.Key {
 	return refstore.Key{Partition: JournalPartition(workspace), Sort: fmt.Sprintf("%0*d", numberDigits, first)}
 }
 
-// firstOf is the number in the name of a stream, 0 if it is not the name of one.
+// firstOf is the number in the name of a stream, 0 if the name is not that of a stream.
 func firstOf(sort string) int64 {
 	n, err := strconv.ParseInt(sort, 10, 64)
 	if err != nil || n < 1 || len(sort) != numberDigits {
@@ -53,10 +54,10 @@ func firstOf(sort string) int64 {
 	return n
 }
 
-// AppendJournal appends events to the journal of a workspace and returns them as readers see them: with their numbers, which
-// have no gap, and the time, where they do not say when they happened. Events of the journal have no run of their own: what they
-// say of a run has its id in Data.Run. They are appended together; a process that is killed meanwhile may leave
-// the first of them. After an error that is not ErrConflict they may be there or not.
+// AppendJournal appends events to the journal of a workspace. It returns them as readers see them: with their numbers,
+// which have no gap, and with the present time if they have none. Events of the journal belong to no run; the run that
+// they are about is in Data.Run. They are appended together, but a killed process may have appended only the first of
+// them. After an error other than ErrConflict the events may or may not be there.
 func AppendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list ...Event) ([]Event, error) {
 	list = slices.Clone(list)
 	if !recording || len(list) == 0 {
@@ -77,7 +78,7 @@ func AppendJournal(ctx context.Context, streams refstore.Streams, workspace stri
 	}
 }
 
-// appendJournal does so once. It fails with ErrConflict if another process has appended meanwhile.
+// appendJournal makes one attempt. It fails with ErrConflict if another process has appended meanwhile.
 func appendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list []Event) error {
 	end, err := journalEnd(ctx, streams, workspace)
 	if err != nil {
@@ -86,7 +87,7 @@ func appendJournal(ctx context.Context, streams refstore.Streams, workspace stri
 	return end.append(ctx, streams, workspace, now, list)
 }
 
-// append appends events at this end of a journal. It fails with ErrConflict if that is the end no more.
+// append appends events at this end of a journal. It fails with ErrConflict if the end has moved.
 func (end end) append(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list []Event) (err error) {
 	at := now().UTC().Truncate(time.Millisecond)
 	var lines []byte
@@ -113,7 +114,7 @@ func (end end) append(ctx context.Context, streams refstore.Streams, workspace s
 			return err
 		}
 	} else if end.size > 0 && !end.marked {
-		// An append that is under way, of which a part was read, must not end after the next stream begins.
+		// An append in progress, of which a part was read, must not finish after the next stream begins.
 		if err := streams.Append(ctx, end.key, end.size, []byte(tornMark)); err != nil && !closed(err) {
 			return err
 		}
@@ -121,19 +122,19 @@ func (end end) append(ctx context.Context, streams refstore.Streams, workspace s
 	return streams.Append(ctx, journalKey(workspace, end.seq+1), 0, bytes.TrimPrefix(lines, []byte(tornMark)))
 }
 
-// closed reports whether an append failed because the stream takes none any more.
+// closed reports whether an append failed because the stream takes no more appends.
 func closed(err error) bool {
 	return errors.Is(err, refstore.ErrSealed) || errors.Is(err, refstore.ErrDamaged) || errors.Is(err, refstore.ErrFull)
 }
 
-// end is where the next event of a journal goes.
+// end is the place of a journal's next event.
 type end struct {
 	key    refstore.Key // of the latest stream
-	size   int64        // of it
+	size   int64        // of that stream
 	seq    int64        // of the last event
 	torn   bool         // the last line is torn
 	marked bool         // the last line is a mark
-	full   bool         // the next event begins a stream
+	full   bool         // the next event begins a new stream
 }
 
 // journalEnd reads the end of a journal.
@@ -167,7 +168,7 @@ func journalEnd(ctx context.Context, streams refstore.Streams, workspace string)
 		if err != nil {
 			return end{}, err
 		}
-		if int64(len(data)) < info.Size-from { // damaged: nothing can be appended
+		if int64(len(data)) < info.Size-from { // damaged: it takes no appends
 			info.Sealed = true
 		}
 		seq, torn, ok := lastNumber(data, from == 0, firstOf(last.Sort))
@@ -180,9 +181,9 @@ func journalEnd(ctx context.Context, streams refstore.Streams, workspace string)
 	}
 }
 
-// lastNumber is the number of the last event in the tail of a stream, and whether a torn line follows it. A damaged line after the
-// last readable one counts as an event. whole says that the bytes are all of the stream, which begins with number
-// first. ok is false if more is needed.
+// lastNumber returns the number of the last event in the tail of a stream, and whether a torn line follows it. A
+// damaged line after the last readable one counts as an event. whole says that data is the whole stream, which begins
+// with number first. ok is false if more of the stream is needed.
 func lastNumber(data []byte, whole bool, first int64) (seq int64, torn, ok bool) {
 	if !whole {
 		_, data, _ = bytes.Cut(data, []byte("\n")) // a part of a line
@@ -193,7 +194,7 @@ func lastNumber(data []byte, whole bool, first int64) (seq int64, torn, ok bool)
 		torn = !bytes.HasSuffix(line, []byte("\n"))
 		switch {
 		case err == nil:
-			seq, ok = e.Seq, true // also where only its line feed is missing: the mark makes it whole
+			seq, ok = e.Seq, true // also if only its line feed is missing, which the mark replaces
 		case !torn && !isTorn(line):
 			seq++
 		}
@@ -205,7 +206,7 @@ func isTorn(line []byte) bool { return bytes.HasSuffix(line, []byte(tornMark)) }
 
 // parseJournal reads a line of a journal.
 func parseJournal(line []byte) (*Event, error) {
-	if whole, ok := bytes.CutSuffix(line, []byte(tornMark)); ok { // the line may have lacked no more than its line feed
+	if whole, ok := bytes.CutSuffix(line, []byte(tornMark)); ok { // perhaps only the line feed was missing
 		line = whole
 	}
 	e, err := parseLine(line)
@@ -215,7 +216,7 @@ func parseJournal(line []byte) (*Event, error) {
 	return e, err
 }
 
-// A JournalError is a part of a journal that is not what was written.
+// A JournalError is a damaged part of a journal.
 type JournalError struct {
 	Workspace string
 	First     int64 // number of the first event of the stream
@@ -229,9 +230,9 @@ func (e *JournalError) Error() string {
 // Unwrap returns the error of the line.
 func (e *JournalError) Unwrap() error { return e.Err }
 
-// ReadJournal yields the events of a workspace's journal with numbers above after, in order. The first are those that retention
-// has left. Damage is yielded as a [*JournalError], once a stream, and the readable events
-// after it follow. Another error ends the iteration.
+// ReadJournal yields the events of a workspace's journal with numbers above after, in order; retention may have removed
+// the first ones. Damage is yielded as a [*JournalError], once per stream, followed by the readable events after it.
+// Any other error ends the iteration.
 func ReadJournal(ctx context.Context, streams refstore.Streams, workspace string, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		r := &journalReader{streams: streams, workspace: workspace, seq: after}
@@ -239,17 +240,17 @@ func ReadJournal(ctx context.Context, streams refstore.Streams, workspace string
 	}
 }
 
-// A journalReader reads a journal on and on.
+// A journalReader reads a journal repeatedly, each time the new events.
 type journalReader struct {
 	streams   refstore.Streams
 	workspace string
-	seq       int64 // of the last event that was yielded, or which need not be
+	seq       int64 // of the last event that was yielded or skipped
 	first     int64 // of the stream that holds it, if known
-	off       int64 // in that stream, behind the event
+	off       int64 // offset after that event in the stream
 	reported  int64 // the stream whose damage was yielded
 }
 
-// read yields what follows, and reports whether the caller wants more.
+// read yields the new events, and reports whether the caller wants more.
 func (r *journalReader) read(ctx context.Context, yield func(Event, error) bool) bool {
 	fault := func(err error) bool {
 		if ctx.Err() != nil {
@@ -278,7 +279,7 @@ func (r *journalReader) read(ctx context.Context, yield func(Event, error) bool)
 	return true
 }
 
-// stream yields what follows in one stream.
+// stream yields the new events of one stream.
 func (r *journalReader) stream(ctx context.Context, first int64, yield func(Event, error) bool) (more bool, err error) {
 	if r.first != first {
 		if r.first > 0 && first > r.seq+1 && !r.damage(r.first, fmt.Errorf("event %d follows event %d", first, r.seq), yield) {
@@ -286,12 +287,12 @@ func (r *journalReader) stream(ctx context.Context, first int64, yield func(Even
 		}
 		r.first, r.off = first, 0
 	}
-	seq := r.seq // of the last line
+	seq := r.seq // of the previous line
 	if r.off == 0 {
 		seq = first - 1
 	}
 	l, err := openLines(ctx, r.streams, journalKey(r.workspace, first), r.off, nil)
-	if errors.Is(err, refstore.ErrNotFound) { // retention has removed it
+	if errors.Is(err, refstore.ErrNotFound) { // removed by retention
 		return true, nil
 	}
 	if err != nil {
@@ -305,7 +306,7 @@ func (r *journalReader) stream(ctx context.Context, first int64, yield func(Even
 		case err == io.EOF:
 			return true, nil
 		case errors.Is(err, refstore.ErrDamaged):
-			return r.damage(first, err, yield), nil // nothing follows
+			return r.damage(first, err, yield), nil // the stream ends here
 		case err != nil && !errors.Is(err, errLongLine):
 			return false, err
 		}
@@ -337,7 +338,7 @@ func (r *journalReader) stream(ctx context.Context, first int64, yield func(Even
 	}
 }
 
-// damage yields the first damage of a stream.
+// damage yields the first damage of a stream; later ones are skipped.
 func (r *journalReader) damage(first int64, err error, yield func(Event, error) bool) bool {
 	if r.reported == first {
 		return true
@@ -346,7 +347,7 @@ func (r *journalReader) damage(first int64, err error, yield func(Event, error) 
 	return yield(Event{}, &JournalError{Workspace: r.workspace, First: first, Err: err})
 }
 
-// FollowJournal yields what ReadJournal does, and goes on as events are appended, until the context ends.
+// FollowJournal is ReadJournal, and continues as events are appended, until the context ends.
 func FollowJournal(ctx context.Context, streams refstore.Streams, workspace string, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -367,7 +368,7 @@ func FollowJournal(ctx context.Context, streams refstore.Streams, workspace stri
 	}
 }
 
-// Journals returns the names of the workspaces that have a journal, in order, also of removed ones.
+// Journals returns the names of the workspaces that have a journal, in order, including removed ones.
 func Journals(ctx context.Context, streams refstore.Streams) ([]string, error) {
 	var names []string
 	for p, err := range streams.ListPartitions(ctx, journalKind) {

@@ -18,7 +18,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// journal returns the events of the journal after a number, and the damage that was told.
+// journal returns the events of the journal after a number, and the reported damage.
 func journal(tb interface{ Fatal(...any) }, s refstore.Streams, after int64) (list []events.Event, damage []error) {
 	for e, err := range events.ReadJournal(context.Background(), s, ws, after) {
 		var bad *events.JournalError
@@ -77,7 +77,8 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// Many writers, in a folder too, number their events without gaps, over several streams, and each appender knows its numbers.
+// Many writers, also in a folder, number their events without gaps, across several streams, and each writer learns its
+// numbers.
 func TestJournalWriters(t *testing.T) {
 	folder, err := fs.Open(t.TempDir(), fs.Options{})
 	if err != nil {
@@ -126,7 +127,8 @@ func TestJournalWriters(t *testing.T) {
 	}
 }
 
-// A process that dies while it appends leaves a torn line, at any byte: later events are numbered on, and nothing is taken for damage.
+// A process that dies while it appends leaves a line torn at any byte: later events are numbered without a gap, and
+// none is taken for damage.
 func TestJournalTorn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := mem.New()
@@ -188,7 +190,8 @@ func (s *tearing) Append(ctx context.Context, key refstore.Key, offset int64, da
 	return errDied
 }
 
-// A damaged stream takes no events: they are in the next one. Its readable lines are read, and the damage is reported once.
+// A damaged stream takes no events: they go to the next one. Its readable lines are read, and the damage is reported
+// once.
 func TestJournalDamaged(t *testing.T) {
 	for name, harm := range map[string]func(data []byte) []byte{
 		"in the middle": func(data []byte) []byte { data[len(data)/2] ^= 1; return data },
@@ -252,7 +255,7 @@ func bytesOf(t *testing.T, s refstore.Streams, key refstore.Key) []byte {
 	return data
 }
 
-// Retention removes streams whose events are all old, never the latest, and readers go on with what is left.
+// Retention removes streams whose events are all old, but never the latest; readers continue with the rest.
 func TestJournalRetention(t *testing.T) {
 	s := mem.New()
 	at := epoch

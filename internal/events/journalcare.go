@@ -11,10 +11,11 @@ import (
 	"e3/refstore"
 )
 
-// JournalMended comes into a journal while damaged parts of it are mended.
+// JournalMended is appended to a journal while damaged parts of it are repaired.
 const JournalMended Type = "journal.mended"
 
-// CleanJournal removes the streams of a workspace's journal whose last event is from before, but not the latest: numbers go on.
+// CleanJournal removes the streams of a workspace's journal whose last event is earlier than before. It keeps the
+// latest stream, so that numbers continue.
 func CleanJournal(ctx context.Context, streams refstore.Streams, workspace string, before time.Time) error {
 	firsts, err := journalStreams(ctx, streams, workspace)
 	if err != nil || len(firsts) == 0 {
@@ -83,8 +84,8 @@ func journalBytes(ctx context.Context, streams refstore.Streams, workspace strin
 	return data, nil
 }
 
-// MendJournal rewrites the damaged streams of a journal: each lost event becomes one of type [EventLost] with its number. It
-// returns how many are lost. Appends may come meanwhile: they go to a later stream, which begins with a
+// MendJournal rewrites the damaged streams of a journal: each lost event is replaced by one of type [EventLost] with
+// its number. It returns how many are lost. Concurrent appends go to a later stream, which begins with a
 // [JournalMended].
 func MendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time) (lost int, err error) {
 	damaged := map[int64]bool{}
@@ -134,7 +135,7 @@ func mendStream(ctx context.Context, streams refstore.Streams, workspace string,
 	}
 	var whole []byte
 	seq, at := first-1, time.Unix(0, 0).UTC()
-	upTo := func(n int64) (err error) { // the events before it
+	upTo := func(n int64) (err error) { // adds the missing events before n
 		for seq+1 < n && err == nil {
 			seq++
 			lost++

@@ -8,19 +8,19 @@ import (
 	"e3/refstore"
 )
 
-// journals are what the journals of workspaces add to a query.
+// journals are the contributions of workspaces' journals to a query.
 type journals struct {
-	at      map[RunRef]int64   // where a run is recorded
+	at      map[RunRef]int64   // number of the event that records a run
 	list    []Event            // the selected events, journal by journal
-	of      map[RunRef][]Event // those that follow a run
-	head    []Event            // those before the first run
+	of      map[RunRef][]Event // the ones that follow a run
+	head    []Event            // the ones before the first run
 	damaged []error
 }
 
 // journaled reads the journals of the selected workspaces.
 func journaled(ctx context.Context, streams refstore.Streams, f *Filter) (*journals, error) {
 	j := &journals{at: map[RunRef]int64{}, of: map[RunRef][]Event{}}
-	if f.FromSeq > 1 { // numbers are those of one run
+	if f.FromSeq > 1 { // FromSeq is a number in a run
 		return j, nil
 	}
 	names := []string{f.Workspace}
@@ -49,7 +49,7 @@ func journaled(ctx context.Context, streams refstore.Streams, f *Filter) (*journ
 	return j, nil
 }
 
-// place puts each event of a journal behind the run of its workspace, among those that are read, that was recorded last before it.
+// place puts each event of a journal after the last run, among those that are read, that was recorded before it.
 func (j *journals) place(runs []RunRef) {
 	for _, e := range j.list {
 		behind, found := RunRef{}, false
@@ -66,7 +66,7 @@ func (j *journals) place(runs []RunRef) {
 	}
 }
 
-// merge puts each event of the journal behind those of the runs that were recorded before it.
+// merge inserts each event of the journal after those of the runs that were recorded before it.
 func (j *journals) merge(list []Event) []Event {
 	var all []Event
 	next := 0
@@ -79,7 +79,7 @@ func (j *journals) merge(list []Event) []Event {
 	return append(all, j.list[next:]...)
 }
 
-// last adds the events of the journal to the last events of the runs of one workspace, and yields the last of all.
+// last merges the events of the journal with the last events of the runs of one workspace, and yields the last of all.
 func (j *journals) last(ctx context.Context, q *query, runs []RunRef, yield func(Event, error) bool) {
 	var list []Event
 	more := true
@@ -101,13 +101,14 @@ func (j *journals) last(ctx context.Context, q *query, runs []RunRef, yield func
 	}
 }
 
-// placed names an event of a journal.
+// placed identifies an event of a journal.
 type placed struct {
 	workspace string
 	seq       int64
 }
 
-// withCursors gives events their cursors. That of an event of the journal is behind what its run had when the query began.
+// withCursors adds cursors to events. The cursor of an event of the journal comes after the events that its run had
+// when the query began.
 func (j *journals) withCursors(ctx context.Context, streams refstore.Streams, yield func(Event, error) bool) func(Event, error) bool {
 	had := map[RunRef]int64{}
 	behind := map[placed]RunRef{}
@@ -132,10 +133,11 @@ func (j *journals) withCursors(ctx context.Context, streams refstore.Streams, yi
 	}
 }
 
-// WithCursors gives the events of runs their cursors. It reads the journal of a workspace when an event is of a run that it has not met.
+// WithCursors adds cursors to the events of runs. It reads the journal of a workspace when it meets a run that it does
+// not know.
 func WithCursors(ctx context.Context, streams refstore.Streams, list iter.Seq2[Event, error]) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		at := map[RunRef]int64{} // 0: the journal does not tell of it
+		at := map[RunRef]int64{} // 0: not recorded in the journal
 		for e, err := range list {
 			if run := (RunRef{e.Workspace, e.Run}); err == nil && e.Run != "" {
 				if _, met := at[run]; !met {

@@ -14,8 +14,8 @@ func JournalEnd(ctx context.Context, streams refstore.Streams, workspace string)
 	return end.seq, err
 }
 
-// AppendJournalOnce appends an event to the journal of a workspace, as AppendJournal does, unless one with a number above after
-// is the same. Of several processes that append the same event, one does.
+// AppendJournalOnce is AppendJournal for one event, unless the journal has the same event with a number above after. Of
+// several processes that append the same event, one succeeds.
 func AppendJournalOnce(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, after int64, e Event, same func(*Event) bool) error {
 	if !recording {
 		return nil
@@ -25,7 +25,7 @@ func AppendJournalOnce(ctx context.Context, streams refstore.Streams, workspace 
 		if err != nil && !errors.Is(err, refstore.ErrConflict) {
 			return err
 		}
-		moved := err != nil // there are events behind that end
+		moved := err != nil // the journal has more events after that end
 		for old, err := range ReadJournal(ctx, streams, workspace, after) {
 			if damaged := (*JournalError)(nil); errors.As(err, &damaged) {
 				continue

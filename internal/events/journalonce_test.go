@@ -10,7 +10,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// However many processes tell of the same changes at once, beside others, the journal has each of them once.
+// However many processes report the same changes at once, the journal has each change once.
 func TestAppendJournalOnce(t *testing.T) {
 	s := mem.New()
 	const changes, processes = 20, 8
@@ -39,7 +39,7 @@ func TestAppendJournalOnce(t *testing.T) {
 	}
 	for i := range changes {
 		if n := found[fmt.Sprint("t", i)]; n != 1 {
-			t.Errorf("the journal tells %d times of change %d", n, i)
+			t.Errorf("the journal has %d events of change %d", n, i)
 		}
 	}
 	last, err := events.JournalEnd(t.Context(), s, "w")
@@ -47,7 +47,7 @@ func TestAppendJournalOnce(t *testing.T) {
 		t.Errorf("the journal ends with %d, %v, want %d", last, err, want)
 	}
 
-	// Events before the given number do not count, and a journal that was removed begins anew.
+	// Events up to the given number do not count, and a journal that was removed starts again.
 	e := events.Event{Type: events.BlockApproved, Task: "t0"}
 	same := func(old *events.Event) bool { return old.Type == e.Type && old.Task == e.Task }
 	for _, after := range []int64{last, last + 5} {

@@ -16,7 +16,7 @@ import (
 	"e3/refstore/fs"
 )
 
-// large writes a log of so many events, as a run of many tasks leaves it: four of each, some with a message.
+// large writes a log of n events, like that of a run of many tasks: four events each, some with a message.
 func large(t testing.TB, s refstore.Streams, ws, run string, n int) (bytes int64) {
 	t.Helper()
 	at := refstore.Key{Partition: "EVENTS/" + ws, Sort: run}
@@ -53,7 +53,7 @@ func large(t testing.TB, s refstore.Streams, ws, run string, n int) (bytes int64
 	return bytes
 }
 
-// peak runs f and returns by how much the heap has grown in it at most, about.
+// peak runs f and returns the approximate growth of the heap during f.
 func peak(f func()) uint64 {
 	runtime.GC()
 	var before, now runtime.MemStats
@@ -80,7 +80,7 @@ func peak(f func()) uint64 {
 	return max(most.Load(), before.HeapAlloc) - before.HeapAlloc
 }
 
-// A question about a million events takes little time and less memory.
+// A query over a million events takes little time and memory.
 func TestQueryMillion(t *testing.T) {
 	suite.Thorough(t)
 	s, err := fs.Open(t.TempDir(), fs.Options{})
@@ -123,7 +123,7 @@ func TestQueryMillion(t *testing.T) {
 		if heap > test.heap {
 			t.Errorf("%s: the heap grew by %d KiB, want at most %d", test.name, heap>>10, test.heap>>10)
 		}
-		if test.want < n && took > 3*time.Second { // a fraction of a second where nothing else is at work
+		if test.want < n && took > 3*time.Second { // a fraction of a second on an idle machine
 			t.Errorf("%s: took %v", test.name, took)
 		}
 	}
@@ -155,7 +155,7 @@ func BenchmarkQuery(b *testing.B) {
 			}
 		})
 	}
-	b.Run("read", func(b *testing.B) { // what the scan cannot beat
+	b.Run("read", func(b *testing.B) { // a lower bound for the scan
 		b.SetBytes(size)
 		buf := make([]byte, 256<<10)
 		for b.Loop() {
@@ -173,7 +173,7 @@ func BenchmarkQuery(b *testing.B) {
 	})
 }
 
-// What a run pays for an event.
+// The cost of an event for a run.
 func BenchmarkEmit(b *testing.B) {
 	s, err := fs.Open(b.TempDir(), fs.Options{})
 	if err != nil {

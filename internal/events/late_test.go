@@ -13,7 +13,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// lateStore calls late when a stream was read to its end, once.
+// lateStore calls late once, when a stream was read to its end.
 type lateStore struct {
 	*mem.Store
 	late func()
@@ -28,8 +28,8 @@ func (s *lateStore) Open(ctx context.Context, key refstore.Key, offset int64) (i
 	return r, err
 }
 
-// A writer that was taken for dead may append once more while its log is being resumed: its line is not cut, as a
-// reader may have read it, and the log that was resumed conflicts.
+// A writer that was presumed dead may append once more while its log is being resumed. Its line is not cut, since a
+// reader may have read it, and the resumed log gets a conflict.
 func TestResumeWhileAppending(t *testing.T) {
 	s := &lateStore{Store: mem.New()}
 	dead := events.Create(s, ws, runID, fixed)
@@ -62,12 +62,12 @@ func TestResumeWhileAppending(t *testing.T) {
 	}
 	dead.Emit(events.Event{Type: events.RunCompleted})
 	if err := dead.Close(); !errors.Is(err, refstore.ErrConflict) {
-		t.Errorf("the writer that was taken for dead: %v, want ErrConflict", err)
+		t.Errorf("the writer that was presumed dead: %v, want ErrConflict", err)
 	}
 	wantEvents(t, s.Store, events.RunStarted, events.TaskMarkedReady, events.RunFailed)
 }
 
-// slowStore takes a while to append, and counts how often it is asked.
+// slowStore takes a while to append, and counts the appends.
 type slowStore struct {
 	*mem.Store
 	takes   time.Duration
@@ -86,7 +86,7 @@ func (s *slowStore) Append(ctx context.Context, key refstore.Key, offset int64, 
 	}
 }
 
-// If each append costs, events are gathered for a second, and emitting does not wait for the append.
+// If appends cost, events are gathered for a second, and Emit does not wait for the append.
 func TestPacedLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{Store: mem.New(), takes: 3 * time.Second}
@@ -114,7 +114,7 @@ func TestPacedLog(t *testing.T) {
 	})
 }
 
-// A log that is stopped appends nothing more, calls off what is under way, and says why.
+// A stopped log appends nothing more, cancels an append in progress, and returns the cause.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{Store: mem.New(), takes: time.Hour}
@@ -135,7 +135,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Emitting waits for a store that does not answer only once many events are gathered, and at most until it is stopped.
+// Emit waits for a store that does not answer only after many events are gathered, and at most until Stop.
 func TestEmitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{Store: mem.New(), takes: time.Hour}

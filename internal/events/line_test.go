@@ -112,7 +112,7 @@ func TestLineText(t *testing.T) {
 	}
 }
 
-// Names may hold what Go would quote in a way that JSON does not know.
+// Names may hold characters that Go quotes in a way that JSON does not know.
 func TestLineOddNames(t *testing.T) {
 	for _, name := range []string{"\x00", "\a", "\x7f", "\U000e0001", "\u2028", `"\`, "\xff", "<&>"} {
 		e := events.Event{Seq: 1, Run: name, Workspace: name, Type: events.TaskSkipped, Task: name, Data: &events.Data{Because: name}}
@@ -167,7 +167,7 @@ func TestParseUnknownFields(t *testing.T) {
 	}
 }
 
-// What parses is what its JSON says, can be written again and then says the same.
+// Parse agrees with the line's JSON, and the result can be written and parsed again.
 func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
 		e, err := events.Parse(line)
@@ -184,7 +184,7 @@ func FuzzParse(f *testing.F) {
 		}
 		e.Time = e.Time.UTC().Truncate(time.Millisecond)
 		if y := e.Time.Year(); y < 0 || y > 9999 {
-			return // another zone may put a time beyond what RFC 3339 can say
+			return // another zone may move a time out of the range of RFC 3339
 		}
 		again, err := events.Append(nil, e)
 		if err != nil {

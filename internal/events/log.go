@@ -11,18 +11,19 @@ import (
 	"e3/refstore"
 )
 
-// flushAfter is how long a line may wait for others; followers see it at the latest then.
+// flushAfter is the longest time that a line waits for others, so followers see it at the latest then.
 const flushAfter = 50 * time.Millisecond
 
-// flushSize is how much may wait, in bytes.
+// flushSize is how many bytes may wait.
 const flushSize = 64 << 10
 
-// A Paced store of streams charges for each request: appends are gathered for so long, and followers poll as often.
+// A Paced store of streams charges for each request. StreamPace is how long appends are gathered, and how often
+// followers poll.
 type Paced interface {
 	StreamPace() time.Duration
 }
 
-// pace is how long lines are gathered, and how many bytes are worth an append before that.
+// pace returns how long lines are gathered, and how many bytes are appended earlier.
 func pace(s refstore.Streams) (after time.Duration, size int) {
 	if p, ok := s.(Paced); ok {
 		return p.StreamPace(), 16 * flushSize
@@ -30,11 +31,10 @@ func pace(s refstore.Streams) (after time.Duration, size int) {
 	return flushAfter, flushSize
 }
 
-// maxWaiting is how many bytes wait for a slow store before Emit does.
+// maxWaiting is how many bytes may wait for a slow store before Emit blocks.
 const maxWaiting = 16 << 20
 
-// maxMessage bounds a message, in bytes: even with all its escapes, its line must stay shorter than what readers take
-// for damage.
+// maxMessage bounds a message, in bytes: even if all of it needs escapes, its line must stay below maxLine.
 const maxMessage = 64 << 10
 
 func streamKey(workspace, run string) refstore.Key {
@@ -51,35 +51,35 @@ type Log struct {
 	now       func() time.Time
 	after     time.Duration
 	size      int
-	// appends is the context of appends. It ends when the log is stopped. It outlives the run's context, since a
-	// cancelled run's events are written.
+	// appends is the context of appends. It ends when the log is stopped, not with the run's context: a cancelled run's
+	// events are still written.
 	appends context.Context
 	stop    context.CancelCauseFunc
 
 	tell func(Event)
 
 	mu   sync.Mutex
-	done sync.Cond // an append has ended
+	done sync.Cond // signals the end of an append
 	seq  int64
 	off  int64
 	waiting
-	writing bool // an append is under way, for which mu is not held
-	due     bool // an append was asked for
+	writing bool // an append is in progress, without mu
+	due     bool // an append was requested
 	timer   *time.Timer
 	err     error
 	closed  bool
 }
 
-// waiting are events that are not appended yet.
+// waiting are events that are not yet appended.
 type waiting struct {
 	buf    []byte  // their lines
-	spare  []byte  // to wait in while buf is being appended
-	untold []Event // those in buf, if there is a tell
+	spare  []byte  // the second buffer, for lines that arrive while buf is being appended
+	untold []Event // the events in buf, if there is a tell
 }
 
-// Tell has tell called with each event once its line is appended, so that no listener knows what the log does not have.
-// tell is called in the order of the events, by one goroutine at a time, and must not call methods of the log. Tell itself
-// is called before the first Emit.
+// Tell registers a callback for each event, after its line is appended, so that no listener knows an event that the log
+// does not have. Calls come in the order of the events, from one goroutine at a time, and must not call methods of the
+// log. Tell must be called before the first Emit.
 func (l *Log) Tell(tell func(Event)) { l.tell = tell }
 
 // Create starts the log of a new run; nothing is written before the first flush.
@@ -91,12 +91,12 @@ func Create(streams refstore.Streams, workspace, run string, now func() time.Tim
 	return l
 }
 
-// Resume continues the log of a run whose writer died: it cuts a torn last line, or everything from a damaged line
-// on, and goes on with the next number. It calls each, which may be nil, with the events so far. If the former writer
-// still lives, it may append: then the first append of this log fails with ErrConflict, or that one does.
+// Resume continues the log of a run whose writer died: it cuts a torn last line, or everything from a damaged line on,
+// and continues with the next number. It calls each, which may be nil, with the existing events. If the former writer
+// is alive and appends, one of the two logs fails with ErrConflict.
 func Resume(ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time, each func(*Event)) (*Log, error) {
 	l := Create(streams, workspace, run, now)
-	// The size comes first, so that only bytes from before the read are cut.
+	// Read the size first, so that a cut removes only bytes that existed before the read.
 	info, err := streams.Size(ctx, l.key)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return l, nil
@@ -115,7 +115,7 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 		return nil, err
 	}
 	l.seq, l.off = whole.seq, whole.off
-	if info.Sealed && !ended { // not sealed by an import: its log would have an end
+	if info.Sealed && !ended { // an import seals only logs with an end
 		if err := Unseal(ctx, streams, workspace, run); err != nil {
 			return nil, err
 		}
@@ -128,9 +128,9 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 	return l, nil
 }
 
-// Emit numbers the event and appends it with the next flush. It returns the event as readers see it: its time is now, unless it
-// says that it happened before. Close reports a store that cannot be written. Emit does not wait for the store unless
-// that is far behind.
+// Emit numbers the event and appends it with the next flush. It returns the event as readers see it: with the present
+// time, unless it has an earlier one. If the store cannot be written, Close returns the error. Emit blocks only if the
+// store is far behind.
 func (l *Log) Emit(e Event) Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *Log) Emit(e Event) Event {
 	l.seq++
 	e.Seq, e.Run, e.Workspace = l.seq, l.run, l.workspace
 	now := l.now().UTC().Truncate(time.Millisecond)
-	if e.Time = e.Time.UTC().Truncate(time.Millisecond); e.Time.IsZero() || e.Time.After(now) { // the clock of a worker may be ahead
+	if e.Time = e.Time.UTC().Truncate(time.Millisecond); e.Time.IsZero() || e.Time.After(now) { // a worker's clock may be ahead
 		e.Time = now
 	}
 	if !recording && l.tell != nil {
@@ -188,7 +188,7 @@ func (l *Log) Flush() error {
 	return l.err
 }
 
-// Close flushes and returns the first fault of the log's life.
+// Close flushes, and returns the log's first error.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,8 +198,8 @@ func (l *Log) Close() error {
 	return l.err
 }
 
-// Stop makes the log append nothing any more, as another process owns it. It cancels an append under way. Flush and
-// Close return the cause, unless there was a fault before.
+// Stop prevents further appends, because another process owns the log. It cancels an append in progress. Flush and
+// Close then return the cause, unless there was an earlier error.
 func (l *Log) Stop(cause error) {
 	l.stop(cause)
 	l.mu.Lock()
@@ -207,7 +207,7 @@ func (l *Log) Stop(cause error) {
 	l.fail(cause)
 }
 
-// flush releases mu while it appends. One append is under way at a time.
+// flush releases mu while it appends. Only one append is in progress at a time.
 func (l *Log) flush() {
 	for l.writing {
 		l.done.Wait()

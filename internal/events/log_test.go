@@ -80,7 +80,7 @@ func TestEmitConcurrently(t *testing.T) {
 	}
 }
 
-// Lines wait 50 ms for company, and no longer.
+// Lines wait 50 ms for others, not longer.
 func TestFlushAfterPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
@@ -152,8 +152,7 @@ func (f *failing) Append(context.Context, refstore.Key, int64, []byte) error {
 	return f.err
 }
 
-// The first fault shows at Flush and Close; nothing is tried after it, as what follows a gap
-// could not be read.
+// Flush and Close return the first error. After it no append is tried, since lines after a gap would be unreadable.
 func TestAppendFails(t *testing.T) {
 	f := &failing{Store: mem.New(), err: errors.New("disk full")}
 	log := events.Create(f, ws, runID, fixed)
@@ -184,7 +183,7 @@ func TestTwoWriters(t *testing.T) {
 	wantEvents(t, s, events.RunStarted)
 }
 
-// A message is cut before its line gets as long as what readers take for damage.
+// A message is truncated so that its line stays below the readers' limit.
 func TestLongMessage(t *testing.T) {
 	s := mem.New()
 	log := events.Create(s, ws, runID, fixed)

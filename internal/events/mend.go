@@ -10,19 +10,19 @@ import (
 	"e3/refstore"
 )
 
-// maxMend bounds how much of a log after a damaged line is kept in memory to be written again. The rest is cut off.
+// maxMend bounds how much of a log after a damaged line is kept in memory to be rewritten. The rest is cut off.
 const maxMend = 256 << 20
 
-// maxLost bounds how many lines in a row may be lost for the rest to be kept.
+// maxLost bounds the lost lines in a row; after a larger gap, the rest of the log is dropped.
 const maxLost = 10_000
 
-// mendPiece is how much is appended at a time.
+// mendPiece is the size of one append.
 const mendPiece = 256 << 10
 
 // Mend rewrites a log from its first damaged line on. Each lost event is replaced by one of type [EventLost] with its
-// number, so that readers know what is missing and the numbers have no gap. Lines after the end of the run, and a
-// torn last line, are removed. It returns how many events were lost; a lost end of the log leaves no trace. The
-// caller makes sure that there are no appends meanwhile.
+// number, so that readers know what is missing and the numbers have no gap. Lines after the end of the run, and a torn
+// last line, are removed. It returns how many events were lost; a lost end of the log leaves no trace. The caller
+// ensures that nothing is appended meanwhile.
 func Mend(ctx context.Context, streams refstore.Streams, workspace, run string) (lost int, err error) {
 	whole, damage, err := readable(ctx, streams, workspace, run, nil)
 	if err != nil || damage == nil {
@@ -49,7 +49,7 @@ func Mend(ctx context.Context, streams refstore.Streams, workspace, run string) 
 	return lost, nil
 }
 
-// without returns the readable lines, with events for the lost ones between them.
+// without returns the readable lines, with EventLost in place of the lost ones.
 func (src source) without(data []byte, p position) (rest []byte, lost int, err error) {
 	at := time.Time{}
 	for line := range bytes.Lines(data) {
@@ -109,7 +109,7 @@ func (src source) append(ctx context.Context, at int64, data []byte) error {
 	return nil
 }
 
-// Unseal makes a sealed log writable. Only imports seal logs, and imported ones get no appends.
+// Unseal makes a sealed log writable. Only imports seal logs, and imported logs get no appends.
 func Unseal(ctx context.Context, streams refstore.Streams, workspace, run string) error {
 	src := source{streams, RunRef{workspace, run}}
 	info, err := streams.Size(ctx, src.key())

@@ -14,7 +14,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// aLog writes a log with so many events between its beginning and its end.
+// aLog writes a log with the given number of events between its first and its last.
 func aLog(tb interface{ Fatal(...any) }, s refstore.Streams, tasks int) {
 	log := events.Create(s, ws, runID, fixed)
 	log.Emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: "p@1.0.0"}})
@@ -53,7 +53,7 @@ func TestDamagedByteIsTold(t *testing.T) {
 			got, err := readAll(t, s)
 			if err != nil {
 				told++
-			} else if at < len(whole)-1 { // a last line without its newline is torn, which is told by its end
+			} else if at < len(whole)-1 { // a last line without its newline is torn, not damaged
 				t.Fatalf("byte %d, %q for %q: nothing was told; read %d events", at, bad[at], whole[at], len(got))
 			}
 			if len(got) > len(want) || len(got) > 0 && !cmp.Equal(got, want[:len(got)]) {
@@ -66,7 +66,7 @@ func TestDamagedByteIsTold(t *testing.T) {
 	}
 }
 
-// TestOldLinesHaveNoSum: what an older e3 has written is read, and so is what follows it with sums.
+// TestOldLinesHaveNoSum: lines of an older e3 are read, and so are later lines with sums.
 func TestOldLinesHaveNoSum(t *testing.T) {
 	s := mem.New()
 	write(t, s, `{"seq":1,"time":"2026-11-20T11:00:00.005Z","run":"`+runID+`","workspace":"prod","type":"run.started"}`+"\n")
@@ -84,7 +84,7 @@ func TestOldLinesHaveNoSum(t *testing.T) {
 	}
 }
 
-// TestMend damages logs anywhere: what was not damaged is there afterwards, and what is lost has its place.
+// TestMend damages logs anywhere: undamaged events remain afterwards, and lost ones are replaced.
 func TestMend(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := mem.New()
@@ -157,7 +157,7 @@ func readStream(t *rapid.T, s refstore.Streams, size int64) []byte {
 	return data
 }
 
-// TestResumeOfASealedLog: a log without an end goes on, although something has taken its write bits away.
+// TestResumeOfASealedLog: a log without an end can be resumed, even if its write permission was removed.
 func TestResumeOfASealedLog(t *testing.T) {
 	s := mem.New()
 	log := events.Create(s, ws, runID, fixed)

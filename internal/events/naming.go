@@ -7,14 +7,14 @@ import (
 	"e3/refstore"
 )
 
-// naming finds out whether a bulk event stands for the selected task.
+// naming decides whether a bulk event stands for the selected task.
 type naming struct {
 	streams refstore.Streams
 	f       *Filter
 	known   map[RunRef]bool // whether the run has the task
 }
 
-// learn records that a run has the task, as it has an event of it.
+// learn records that a run has the task, because it has an event of it.
 func (n *naming) learn(m match) {
 	if n.f.inBulk() {
 		n.set(RunRef{m.Workspace, m.Run}, true)
@@ -38,8 +38,8 @@ func (n *naming) standsFor(ctx context.Context, m match) (bool, error) {
 	return n.has(ctx, RunRef{m.Workspace, m.Data.As})
 }
 
-// has reports whether a run has the task: by an event of its own, or because its bulk event stands for it too. A run
-// without a log has not; nor has one that refers to itself.
+// has reports whether a run has the task: by an event of its own, or because a bulk event of it stands for the task. A
+// run without a log, or with a log that refers to itself, does not.
 func (n *naming) has(ctx context.Context, run RunRef) (bool, error) {
 	if has, ok := n.known[run]; ok {
 		return has, nil

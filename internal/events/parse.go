@@ -20,7 +20,7 @@ func Parse(line []byte) (*Event, error) {
 	return e, err
 }
 
-// parseLine does so for any kind of log.
+// parseLine parses a line of a run's log or of a journal.
 func parseLine(line []byte) (*Event, error) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	before, summed, err := checkSum(line)
@@ -40,8 +40,8 @@ func parseLine(line []byte) (*Event, error) {
 // longestPlain bounds the lines that are read the fast way: their texts keep the whole line in memory.
 const longestPlain = 2 << 10
 
-// plainLine reads a line in the form of most lines of [Append], several times as fast as its JSON; nil for any other.
-// Where it reads a line, the two agree. An open line lacks its sum and the end of the object.
+// plainLine parses the form of most lines of [Append], several times as fast as JSON; nil for any other. Both agree on
+// every line that it parses. An open line lacks its sum and the end of the object.
 func plainLine(line []byte, open bool) *Event {
 	if len(line) > longestPlain || bytes.IndexByte(line, '\\') >= 0 || !utf8.Valid(line) {
 		return nil
@@ -80,7 +80,7 @@ func plainLine(line []byte, open bool) *Event {
 	return e
 }
 
-// plain splits a line without escapes. After an unexpected byte, ok is false.
+// plain splits a line without escapes. ok becomes false at an unexpected byte.
 type plain struct {
 	rest string
 	ok   bool

@@ -22,7 +22,7 @@ type RunRef struct {
 	Workspace, Run string
 }
 
-// Workspaces returns the names of the workspaces that have events, in order, also of removed ones.
+// Workspaces returns the names of the workspaces that have events, in order, including removed ones.
 func Workspaces(ctx context.Context, streams refstore.Streams) ([]string, error) {
 	var names []string
 	for p, err := range streams.ListPartitions(ctx, partition) {
@@ -34,7 +34,7 @@ func Workspaces(ctx context.Context, streams refstore.Streams) ([]string, error)
 	return names, nil
 }
 
-// Runs returns the runs with events, of one workspace or with "" of all, in the order of their ids.
+// Runs returns the runs that have events, of one workspace or with "" of all, in the order of their ids.
 func Runs(ctx context.Context, streams refstore.Streams, workspace string) ([]RunRef, error) {
 	names := []string{workspace}
 	if workspace == "" {
@@ -56,12 +56,11 @@ func Runs(ctx context.Context, streams refstore.Streams, workspace string) ([]Ru
 	return runs, nil
 }
 
-// Query yields the selected events, run by run, each run's in order, and behind it those of the journal that came after it was recorded.
-// Runs of one workspace are in the order in which they were recorded, those of several in that of their ids. It scans the logs
-// without parsing lines that cannot match. So each line is read by itself, whatever its number, and damage in skipped
-// lines is not noticed. The first noticed damage of each run is yielded as a [*DamagedError], and reading goes on
-// after it. Other errors concern one run too, but for those of listing and of ctx, which end the iteration. Memory
-// does not grow with the logs.
+// Query yields the selected events, run by run, each followed by the events of the journal that came after the run was
+// recorded. Runs of one workspace are in the order of recording, those of several in the order of their ids. Query does
+// not parse lines that cannot match, so it does not notice damage in them, nor gaps in the numbers. The first noticed
+// damage of each run is yielded as a [*DamagedError], and reading continues after it. Other errors concern one run too,
+// except for those of listing and of ctx, which end the iteration. Memory does not grow with the logs.
 func Query(ctx context.Context, streams refstore.Streams, f Filter) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		runs, err := Runs(ctx, streams, f.Workspace)
@@ -74,7 +73,7 @@ func Query(ctx context.Context, streams refstore.Streams, f Filter) iter.Seq2[Ev
 			yield(Event{}, err)
 			return
 		}
-		if f.Workspace != "" { // of several workspaces there is no such order
+		if f.Workspace != "" { // several workspaces have no common order
 			slices.SortStableFunc(runs, func(a, b RunRef) int { return cmp.Compare(j.at[a], j.at[b]) })
 		}
 		q := &query{streams: streams, f: &f, names: naming{streams: streams, f: &f}}
@@ -131,14 +130,14 @@ type found struct {
 	err error
 }
 
-// A batch is sent when it has so many events, or they were cut from so many bytes.
+// A batch is sent when it has this many events, or was cut from this many bytes.
 const (
 	batchEvents = 256
 	batchBytes  = 64 << 10
 )
 
-// all scans the runs, several at a time, and yields the results in the order of the runs.
-// After the results of a run come those of the journal that were recorded after it began.
+// all scans the runs, several at a time, and yields the results in the order of the runs. The results of a run are
+// followed by those of the journal that were recorded after it began.
 func (q *query) all(ctx context.Context, runs []RunRef, journal map[RunRef][]Event) iter.Seq[found] {
 	return func(yield func(found) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -146,7 +145,7 @@ func (q *query) all(ctx context.Context, runs []RunRef, journal map[RunRef][]Eve
 		defer scans.Wait()
 		defer cancel()
 		workers := min(runtime.GOMAXPROCS(0), 8, len(runs))
-		buffers := make(chan []byte, workers) // a scan needs one
+		buffers := make(chan []byte, workers) // one for each scan
 		for range workers {
 			buffers <- nil
 		}
@@ -251,12 +250,12 @@ func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yi
 	defer func() { in.Close() }()
 	damaged := false
 	var p plan
-	// take reads a line. With first, the line only gives facts about its run.
+	// take handles a line. If first, it only provides facts about the run.
 	take := func(line []byte, end int64, err error, first bool) (bool, error) {
 		var e *Event
 		if err == nil {
 			e, err = Parse(line)
-		} else if errors.Is(err, refstore.ErrDamaged) { // of the stream, and nothing follows
+		} else if errors.Is(err, refstore.ErrDamaged) { // of the stream, so nothing follows
 			if damaged {
 				return false, nil
 			}
@@ -288,7 +287,7 @@ func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yi
 		if in, err = src.lines(ctx, from-1, buf); err != nil {
 			return err
 		}
-		if _, _, err = in.next(nil); errors.Is(err, errLongLine) { // the rest of the line before
+		if _, _, err = in.next(nil); errors.Is(err, errLongLine) { // the rest of the previous line
 			err = nil
 		}
 	}
@@ -331,10 +330,9 @@ func (src source) lines(ctx context.Context, offset int64, buf []byte) (*lines, 
 	return in, nil
 }
 
-// last yields the last selected events. It reads the ends of the logs, from the last run back, and further from the
-// end until it has enough.
+// last yields the last selected events. It reads the logs backwards, from the last run on, until it has enough.
 func (q *query) last(ctx context.Context, runs []RunRef, yield func(Event, error) bool) {
-	var parts [][]found // of the runs, the last one first
+	var parts [][]found // one for each run, the last run first
 	room := q.f.Last
 	buf := make([]byte, chunk)
 	for _, run := range slices.Backward(runs) {
@@ -361,7 +359,7 @@ func (q *query) last(ctx context.Context, runs []RunRef, yield func(Event, error
 	}
 }
 
-// tail returns the last selected events of a run, and after them its error.
+// tail returns the last selected events of a run, followed by its error.
 func (q *query) tail(ctx context.Context, run RunRef, most int, buf []byte) []found {
 	info, err := q.streams.Size(ctx, streamKey(run.Workspace, run.Run))
 	if errors.Is(err, refstore.ErrNotFound) {

@@ -21,7 +21,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// put stores a log as it is.
+// put stores the bytes of a log.
 func put(t interface{ Fatal(...any) }, s refstore.Streams, ws, run string, data []byte) {
 	if err := s.Append(context.Background(), refstore.Key{Partition: "EVENTS/" + ws, Sort: run}, 0, data); err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func lines(t interface{ Fatal(...any) }, ws, run string, list ...events.Event) [
 	return b
 }
 
-// plain is what a query must find: it parses every line.
+// plain is the expected result of a query: it parses every line.
 func plain(logs map[string][]byte, f events.Filter) []events.Event {
 	var all []events.Event
 	for _, run := range slices.Sorted(mapKeys(logs)) {
@@ -127,7 +127,7 @@ func plainRun(logs map[string][]byte, run string, f events.Filter) []events.Even
 	return list
 }
 
-// plainHas tells whether a run has a task.
+// plainHas is naming.has without shortcuts.
 func plainHas(logs map[string][]byte, run, task string, seen map[string]bool) bool {
 	if seen[run] {
 		return false
@@ -210,7 +210,7 @@ var anyFilter = rapid.Custom(func(t *rapid.T) events.Filter {
 	return f
 })
 
-// The scan finds what a reader finds that parses every line.
+// The scan finds the same as a reader that parses every line.
 func TestQueryAgreesWithPlainReader(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := mem.New()
@@ -236,7 +236,7 @@ func TestQueryAgreesWithPlainReader(t *testing.T) {
 	})
 }
 
-// crumbs is a store whose readers give little at a time.
+// crumbs is a store whose readers return a few bytes at a time.
 type crumbs struct{ *mem.Store }
 
 func (c *crumbs) Open(ctx context.Context, key refstore.Key, offset int64) (io.ReadCloser, error) {
@@ -250,7 +250,7 @@ func (c *crumbs) Open(ctx context.Context, key refstore.Key, offset int64) (io.R
 	}{iotest.HalfReader(iotest.DataErrReader(r)), r}, nil
 }
 
-// Whatever the bytes of a log are.
+// The same for arbitrary bytes.
 func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, task, worker, execution string, how byte) {
 		s := mem.New()
@@ -316,7 +316,7 @@ func TestQueryOrder(t *testing.T) {
 		}
 	}
 	if !errors.Is(fault, context.Canceled) {
-		t.Errorf("a query that is called off: %v", fault)
+		t.Errorf("a cancelled query: %v", fault)
 	}
 }
 
@@ -332,7 +332,7 @@ func TestQueryDamage(t *testing.T) {
 	if len(got) != 4+2+1 || len(errs) != 2 || !errors.As(errs[0], &damaged) || damaged.Run != "r1" || damaged.Workspace != "w" {
 		t.Errorf("%d events, errors %v; want 7 events, and the first damage of r1 and r3", len(got), errs)
 	}
-	// The first line of r3 has too many bytes; its second is whole.
+	// The first line of r3 has too many bytes; its second is complete.
 	if errs[1].Error() != "events of run r3: line ending at byte 1048668: the line has more than 1 MiB" {
 		t.Errorf("got %v", errs[1])
 	}
@@ -360,9 +360,9 @@ func TestQueryBulk(t *testing.T) {
 		"r2": {started("p"), bulk("r1")},
 		"r3": {started("p"), bulk("r2"), done("b")},
 		"r4": {started("p"), bulk("r3")},
-		"r5": {started("p"), bulk("r6")}, // round and round
+		"r5": {started("p"), bulk("r6")}, // a cycle
 		"r6": {started("p"), bulk("r5")},
-		"r7": {started("p"), bulk("r0")}, // which is gone
+		"r7": {started("p"), bulk("r0")}, // a removed run
 		"r8": {started("q"), bulk("r4")},
 	} {
 		put(t, s, "w", run, lines(t, "w", run, list...))
@@ -401,7 +401,7 @@ func TestQueryBulk(t *testing.T) {
 	}
 }
 
-// runAt is the id of a run that began then.
+// runAt is the id of a run that began at a time.
 func runAt(at time.Time) string {
 	ms := fmt.Sprintf("%012x", at.UnixMilli())
 	return ms[:8] + "-" + ms[8:] + "-7abc-8def-0123456789ab"
@@ -423,7 +423,7 @@ func (c *counting) Open(ctx context.Context, key refstore.Key, offset int64) (io
 	return c.Store.Open(ctx, key, offset)
 }
 
-// Runs whose id or end proves that they cannot match are passed over.
+// Runs whose id or end proves that they cannot match are skipped.
 func TestQueryTime(t *testing.T) {
 	s := &counting{Store: mem.New(), opened: map[string]int{}}
 	var ids []string

@@ -2,5 +2,5 @@
 
 package events_test
 
-// raced says that the race detector is at work: everything takes many times as long.
+// raced says that the race detector is on: everything is many times slower.
 const raced = true

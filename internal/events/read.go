@@ -11,16 +11,16 @@ import (
 	"e3/refstore"
 )
 
-// Positioned is an event and where its line ends in the stream, to continue from.
+// Positioned is an event and the end of its line in the stream, from where reading can continue.
 type Positioned struct {
 	Event
 	end int64
 }
 
-// A DamagedError is a whole line of a log that is not the expected event.
+// A DamagedError is a complete line of a log that is not the expected event.
 type DamagedError struct {
 	Workspace, Run string
-	End            int64 // of the line in the stream
+	End            int64 // the end of the line in the stream
 	Err            error
 }
 
@@ -37,8 +37,8 @@ type position struct {
 	seq int64 // of its event
 }
 
-// Read yields the events of a run in order, up to the last whole line: a torn tail is
-// not yet an event. A line that is damaged, or a gap in the numbers, is a [*DamagedError].
+// Read yields the events of a run in order, up to the last complete line: a torn tail is not yet an event. A damaged
+// line, or a gap in the numbers, is a [*DamagedError].
 func Read(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Positioned, error] {
 	return func(yield func(Positioned, error) bool) {
 		var p position
@@ -52,7 +52,7 @@ func Read(ctx context.Context, streams refstore.Streams, workspace, run string) 
 	}
 }
 
-// A source is the stream of a run, to be read.
+// A source is the stream of a run.
 type source struct {
 	streams refstore.Streams
 	RunRef
@@ -66,9 +66,9 @@ func (src source) damage(end int64, err error) *DamagedError {
 	return &DamagedError{Workspace: src.Workspace, Run: src.Run, End: end, Err: err}
 }
 
-// read yields the events after p, which it advances, with their lines. It returns nil at the end of the stream or of
-// the iteration, a *DamagedError, or another error, which wraps refstore.ErrNotFound if there is no stream. buf may
-// be nil. A torn line may be cut and replaced at any time.
+// read yields the events after p, with their lines, and advances p. It returns nil at the end of the stream or of the
+// iteration, a *DamagedError, or another error, which wraps refstore.ErrNotFound if there is no stream. buf may be nil.
+// A torn line may be cut and replaced at any time.
 func (src source) read(ctx context.Context, p *position, buf []byte, yield func(e *Event, line []byte) bool) error {
 	in, err := src.lines(ctx, p.off, buf)
 	if err != nil {
@@ -103,9 +103,9 @@ func (src source) read(ctx context.Context, p *position, buf []byte, yield func(
 	}
 }
 
-// readable reads the events up to a torn last line or a damaged one, returned as damage: a loss of power may keep
-// later bytes without earlier ones. A line after the end of the run is damage too. each, which may be nil, is called
-// with the events.
+// readable reads the events up to a torn last line or a damaged one, returned as damage: a power failure may keep later
+// bytes but lose earlier ones. A line after the end of the run is damage too. each, which may be nil, is called with
+// the events.
 func readable(ctx context.Context, streams refstore.Streams, workspace, run string, each func(*Event)) (whole position, damage, err error) {
 	ended := false
 	for e, err := range Read(ctx, streams, workspace, run) {
@@ -128,29 +128,30 @@ func readable(ctx context.Context, streams refstore.Streams, workspace, run stri
 	return whole, nil, nil
 }
 
-// Readable returns how many bytes of a run's events can be read. damage says what is wrong with the next line; it is
-// nil if there is none, or the last line is torn.
+// Readable returns how many bytes of a run's events are readable. damage describes the next line; it is nil if there is
+// none, or it is torn.
 func Readable(ctx context.Context, streams refstore.Streams, workspace, run string) (size int64, damage, err error) {
 	whole, damage, err := readable(ctx, streams, workspace, run, nil)
 	return whole.off, damage, err
 }
 
-// Ended reports whether the log of a run is whole: its last line is the run's end. It reads only the tail.
+// Ended reports whether the log of a run is complete: its last line is the run's end. It reads only the tail.
 func Ended(ctx context.Context, streams refstore.Streams, workspace, run string) (bool, error) {
 	e, err := End(ctx, streams, workspace, run)
 	return e != nil, err
 }
 
-// Last returns the event of the last whole line of a run's log, nil where there is none or it is damaged. It reads only the tail.
+// Last returns the event of the last complete line of a run's log; nil if there is none or it is damaged. It reads only
+// the tail.
 func Last(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
 	e, _, err := source{streams, RunRef{workspace, run}}.last(ctx)
 	return e, err
 }
 
-// End returns the event that ended a run, nil where there is none: the run goes on, or its log is torn, damaged or gone. It
-// reads only the tail.
+// End returns the event that ended a run; nil if the run goes on, or its log is torn, damaged or missing. It reads only
+// the tail.
 func End(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
-	if !recording { // or every start would close its predecessor
+	if !recording { // otherwise every start would close its predecessor
 		return &Event{Workspace: workspace, Run: run, Type: RunCompleted}, nil
 	}
 	e, torn, err := source{streams, RunRef{workspace, run}}.last(ctx)
@@ -160,7 +161,7 @@ func End(ctx context.Context, streams refstore.Streams, workspace, run string) (
 	return e, nil
 }
 
-// last returns the event of the last whole line, nil if there is none or it is damaged, and whether a torn line
+// last returns the event of the last complete line, nil if there is none or it is damaged, and whether a torn line
 // follows. It reads only the tail.
 func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
 	info, err := src.streams.Size(ctx, src.key())
@@ -205,7 +206,7 @@ func readBytes(ctx context.Context, streams refstore.Streams, key refstore.Key, 
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close() // nothing was written
+	defer r.Close() // only read, so errors do not matter
 	data := make([]byte, to-from)
 	n, err := io.ReadFull(r, data)
 	if err == io.EOF || err == io.ErrUnexpectedEOF || errors.Is(err, refstore.ErrDamaged) {

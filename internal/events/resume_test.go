@@ -43,7 +43,7 @@ func TestResumeNothing(t *testing.T) {
 	wantEvents(t, s, events.RunFailed)
 }
 
-// Wherever a writer died, its whole lines stay and the rest is cut.
+// Wherever a writer died, its complete lines stay and the rest is cut.
 func TestResumeAfterAnyCrash(t *testing.T) {
 	whole := raw(t, finished(t, events.RunStarted, events.TaskStarted, events.TaskCompleted, events.RunCompleted))
 	rapid.Check(t, func(rt *rapid.T) {

@@ -11,7 +11,7 @@ import (
 	"e3/refstore"
 )
 
-// maxLine bounds a line, as imports do. A longer one is damage: no log can make a reader hold more.
+// maxLine bounds a line, as imports do. A longer line is damage, so no log can make a reader hold more.
 const maxLine = 1 << 20
 
 // chunk is how much of a log is read at a time.
@@ -19,12 +19,12 @@ const chunk = 256 << 10
 
 var errLongLine = errors.New("the line has more than 1 MiB")
 
-// lines cuts a stream into whole lines. Bytes after the last newline are a torn tail, and no line.
+// lines cuts a stream into complete lines. Bytes after the last newline are a torn tail, not a line.
 type lines struct {
 	r    io.ReadCloser
 	open func(off int64) (io.ReadCloser, error)
 	buf  []byte
-	part []byte // of buf: not consumed yet
+	part []byte // of buf: not yet consumed
 	off  int64  // of part in the stream
 	eof  bool
 	// mayBeCut opens the stream again where a chunk ends with a part of a line, and reads that once more with the rest, so
@@ -80,7 +80,7 @@ func (l *lines) take(n int) {
 	l.off += int64(n)
 }
 
-// fill reads more after the bytes not consumed yet.
+// fill reads more after the unconsumed bytes.
 func (l *lines) fill() error {
 	n := copy(l.buf, l.part)
 	if n == len(l.buf) {
@@ -117,7 +117,7 @@ func (l *lines) fill() error {
 	}
 }
 
-// skip skips a line that is too long. If it is the last one and has no newline, it is a torn tail.
+// skip skips a line that is too long. Without a newline, such a line at the end of the stream is a torn tail.
 func (l *lines) skip() error {
 	for {
 		if i := bytes.IndexByte(l.part, '\n'); i >= 0 {
@@ -134,17 +134,17 @@ func (l *lines) skip() error {
 	}
 }
 
-// A sieve drops lines that cannot match, long before they are parsed. A line of JSON holds a text as it is or with an
-// escape: so the sieve keeps all lines with the text or with a backslash. nil keeps all lines.
+// A sieve drops lines that cannot match before they are parsed. A line of JSON holds a text literally or with an
+// escape, so the sieve keeps all lines with the text or with a backslash. nil keeps all lines.
 type sieve struct {
-	any [][]byte // a line is kept if it holds one of these
-	// next is, for each text, the offset in the stream before which it does not occur.
+	any [][]byte // a line is kept if it contains one of these
+	// next is, for each text, the offset in the stream before which the text does not occur.
 	next []int64
-	// tasks, if not nil, replaces any: the names of tasks, however many, at the price of looking at every line.
+	// tasks, if not nil, replaces any: names of tasks, however many. The cost is that every line is inspected.
 	tasks map[string]bool
 }
 
-// newSieve returns a sieve for lines with one of the texts, nil if the bytes of a line do not decide.
+// newSieve returns a sieve for lines with one of the texts; nil if the bytes of a line cannot decide.
 func newSieve(texts ...string) *sieve {
 	s := &sieve{any: [][]byte{{'\\'}}, next: make([]int64, len(texts)+1)}
 	for _, t := range texts {
@@ -173,7 +173,7 @@ func (s *sieve) keeps(line []byte) bool {
 	return false
 }
 
-// keepsTask reports whether a line may be of one of the tasks. A line whose name is not in e3's form may be.
+// keepsTask reports whether a line may belong to one of the tasks, as a line whose name is not in e3's form may.
 func (s *sieve) keepsTask(line []byte) bool {
 	said := false
 	for rest := line; ; said = true {
@@ -196,8 +196,8 @@ var (
 	colonQuote = []byte(`:"`)
 )
 
-// find returns the first kept line among whole lines that begin at an offset of the stream; an empty one at their end
-// if there is none. Offsets only grow.
+// find returns the first kept line among complete lines that begin at an offset of the stream; an empty one at their
+// end if there is none. Offsets only grow.
 func (s *sieve) find(whole []byte, off int64) (from, to int) {
 	at := 0
 	if s != nil {
@@ -208,8 +208,8 @@ func (s *sieve) find(whole []byte, off int64) (from, to int) {
 	return bytes.LastIndexByte(whole[:at], '\n') + 1, at + bytes.IndexByte(whole[at:], '\n') + 1
 }
 
-// first returns where the first of the texts begins, the length of whole if none does. It searches no bytes twice for
-// a text.
+// first returns where the first of the texts begins, the length of whole if there is none. It searches no byte twice
+// for the same text.
 func (s *sieve) first(whole []byte, off int64) int {
 	if s.tasks != nil {
 		for at := 0; at < len(whole); {

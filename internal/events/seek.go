@@ -2,12 +2,11 @@ package events
 
 import "context"
 
-// seekStep is how near to a number seek goes: less is read as fast.
+// seekStep is how close to a number seek gets: reading less is not slower.
 const seekStep = 64 << 10
 
-// seek returns the end of a line near the event with a number, and before it, so that later events of a large log can
-// be read without its start. Numbers only grow in a log; if they do not, or a line on the way is damaged, it is the
-// start.
+// seek returns the end of a line shortly before the event with a number, so that later events of a large log can be
+// read without its start. It returns the start of the log if its numbers do not grow, or a line on the way is damaged.
 func (src source) seek(ctx context.Context, size, seq int64) position {
 	var before position
 	buf := make([]byte, 4<<10)
@@ -32,7 +31,7 @@ func (src source) eventFrom(ctx context.Context, offset int64, buf []byte) (*Eve
 	if err != nil {
 		return nil, position{}, err
 	}
-	defer in.Close() // nothing was written
+	defer in.Close() // only read, so errors do not matter
 	if _, _, err = in.next(nil); err != nil {
 		return nil, position{}, err
 	}

@@ -9,7 +9,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// From any number on, a large log gives the rest of it, to a question and to a follower; also where a line is damaged.
+// From any number on, a query and a follower of a large log yield the rest of it, even if a line is damaged.
 func TestFromNumber(t *testing.T) {
 	const n = 3000
 	s := mem.New()
@@ -21,7 +21,7 @@ func TestFromNumber(t *testing.T) {
 	write(t, s, string(end))
 	damaged := mem.New()
 	text := raw(t, s)
-	text[bytes.IndexByte(text[len(text)/2:], '\n')+len(text)/2+1] = '?' // where seek looks first
+	text[bytes.IndexByte(text[len(text)/2:], '\n')+len(text)/2+1] = '?' // the first place that seek reads
 	put(t, damaged, ws, runID, text)
 	for _, from := range []int64{1, 2, 3, 100, 101, n / 2, n - 200, n - 1, n, n + 1, n + 2} {
 		f := events.Filter{Workspace: ws, Run: runID, FromSeq: from}

@@ -7,16 +7,16 @@ import (
 	"hash/crc32"
 )
 
-// A line of a log ends with the sum of the bytes before it, as its last member: ,"sum":"<8 hex digits>"}. Without it
-// a damaged digit would read as another number. Older lines have none, and older readers ignore the member.
+// A line of a log ends with the checksum of the bytes before it, as its last member: ,"sum":"<8 hex digits>"}. Without
+// it, a damaged digit would be read as another number. Older lines have none, and older readers ignore the member.
 const (
 	sumMember = `,"sum":"`
 	sumDigits = 8
 	sumTail   = len(sumMember) + sumDigits + len(`"}`)
 )
 
-// maxFlaws is how many bytes of a sum's member may be wrong for it to count as a damaged one. No other member is so
-// similar.
+// maxFlaws is how many bytes of a sum's member may be wrong for it to still count as a damaged sum. No other member is
+// that similar.
 const maxFlaws = 3
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

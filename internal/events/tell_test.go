@@ -13,7 +13,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// An event is in the log before listeners hear of it, in order and without gaps, whichever goroutine emits and flushes.
+// Listeners receive an event after it is in the log, in order and without gaps, whichever goroutine emits and flushes.
 func TestToldOnceWritten(t *testing.T) {
 	s := mem.New()
 	log := events.Create(s, ws, runID, time.Now)
@@ -57,7 +57,7 @@ func TestToldOnceWritten(t *testing.T) {
 	}
 }
 
-// fullStore takes no more than some appends.
+// fullStore accepts only a number of appends.
 type fullStore struct {
 	*mem.Store
 	space int
@@ -72,7 +72,7 @@ func (s *fullStore) Append(ctx context.Context, key refstore.Key, offset int64, 
 	return s.Store.Append(ctx, key, offset, data)
 }
 
-// Listeners do not hear of events that the store refuses.
+// Listeners do not receive events that the store refuses.
 func TestUnwrittenIsNotTold(t *testing.T) {
 	log := events.Create(&fullStore{mem.New(), 1}, ws, runID, time.Now)
 	told := int64(0)
@@ -90,7 +90,7 @@ func TestUnwrittenIsNotTold(t *testing.T) {
 	}
 }
 
-// An event that says when it happened keeps that time, unless the clock here has not come to it.
+// An event with a time of its own keeps that time, unless it is in the future of this clock.
 func TestHappenedBefore(t *testing.T) {
 	log := events.Create(mem.New(), ws, runID, func() time.Time { return epoch })
 	for _, test := range []struct{ at, want time.Time }{

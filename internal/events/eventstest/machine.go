@@ -1,4 +1,5 @@
-// Package eventstest holds the state machine that a run's events obey (doc/design.md §14), for tests of all that emits or folds them.
+// Package eventstest holds the state machine of a run's events (doc/design.md §14), for tests of code that emits or
+// folds them.
 package eventstest
 
 import (
@@ -28,7 +29,7 @@ const (
 	Abandoned State = "abandoned"
 )
 
-// An Edge is a step of a task from one state to another. Bulk events take it for many tasks at a time.
+// An Edge is a step of a task from one state to another. A bulk event takes it for many tasks at once.
 type Edge struct {
 	From State
 	Type events.Type
@@ -85,7 +86,7 @@ var diagram = []Edge{
 	{From: Retrying, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
 }
 
-// Closing tells whether only the process takes a step that closes a dead run.
+// Closing tells whether only a process that closes a dead run takes this step.
 func (e Edge) Closing() bool {
 	return e.Type == events.TaskAbandoned && (e.From == Running || e.From == Claimed || e.From == Retrying)
 }
@@ -93,10 +94,10 @@ func (e Edge) Closing() bool {
 // Diagram returns every step that the log of a run may show.
 func Diagram() []Edge { return slices.Clone(diagram) }
 
-// A Machine follows the log of one run, event by event, and reports where it leaves the diagram. Its memory is that
-// of the names in the log. The zero value is at the beginning of a log.
+// A Machine checks the log of one run against the diagram, event by event. Its memory is proportional to the names in
+// the log. The zero value is ready for the first event.
 type Machine struct {
-	// Walked is called for every step, with how many tasks took it. It may be nil.
+	// Walked is called for every step, with the number of tasks that took it. It may be nil.
 	Walked func(e Edge, tasks int)
 
 	seq     int64
@@ -110,9 +111,9 @@ type Machine struct {
 
 type machineTask struct {
 	state     State
-	attempt   int64  // that runs, ran last, or is due
+	attempt   int64  // number of the running, last or next attempt
 	execution string // of that attempt, once it is claimed or has started
-	block     string // that defers it
+	block     string // the block that defers the task
 }
 
 // Next takes the next event. After an error the machine must not be used.
@@ -166,7 +167,7 @@ func (m *Machine) next(e *events.Event) error {
 	return m.one(e, d)
 }
 
-// unfinished are the states of tasks that have not come to an end.
+// unfinished are the states of tasks that have not ended.
 var unfinished = []State{Pending, Ready, Claimed, Running, Deferred, Retrying}
 
 // many moves tasks that the event does not name.
@@ -176,7 +177,8 @@ func (m *Machine) many(typ events.Type, n int) error {
 		m.walk(Edge{Unnamed, events.TaskCreated, Pending, true}, n)
 		return nil
 	}
-	// The event does not say which: it is all tasks that had no turn, or no other, and those whose execution goes on.
+	// The event does not name the tasks: they are all that never started, had another attempt due, or whose execution
+	// goes on.
 	total := 0
 	for _, from := range unfinished {
 		total += m.counts[from]
@@ -229,10 +231,10 @@ func (m *Machine) one(e *events.Event, d *events.Data) error {
 	return nil
 }
 
-// proven reports whether an event is of a task that was answered before any was announced.
+// proven reports whether an event belongs to a task that was answered before any was announced.
 func proven(e *events.Event, d *events.Data) bool { return e.Type == events.TaskCached && d.As != "" }
 
-// attempted checks that attempts are counted from 1 and end as they began, and that only deferred tasks are resumed.
+// attempted checks that attempts count from 1 and end as they began, and that only deferred tasks are resumed.
 func (t *machineTask) attempted(e *events.Event, d *events.Data) error {
 	switch e.Type {
 	case events.TaskRetryScheduled:
@@ -251,7 +253,7 @@ func (t *machineTask) attempted(e *events.Event, d *events.Data) error {
 		t.execution = e.Execution
 		return nil
 	case events.TaskReopened:
-		if t.state == Success { // the next attempt is another one
+		if t.state == Success { // the next attempt is a new execution
 			t.attempt, t.execution = t.attempt+1, ""
 		}
 		return nil
@@ -271,7 +273,7 @@ func (t *machineTask) attempted(e *events.Event, d *events.Data) error {
 	}
 	switch e.Type {
 	case events.TaskFailed:
-		t.attempt = max(t.attempt, 1) // it could not start, or is another run's
+		t.attempt = max(t.attempt, 1) // it could not start, or belongs to another run
 	case events.TaskDeferred:
 		if d.Block == "" {
 			return fmt.Errorf("it names no block")
@@ -281,7 +283,7 @@ func (t *machineTask) attempted(e *events.Event, d *events.Data) error {
 	return nil
 }
 
-// walk counts so many tasks that take a step.
+// walk moves n tasks along a step.
 func (m *Machine) walk(e Edge, n int) {
 	if n == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 	"e3/internal/events/eventstest"
 )
 
-// machineLog makes a log of lines "type task", with what some of them need to say; numbers are tallies.
+// machineLog makes a log from lines "type task field=value …". Numbers are tallies.
 func machineLog(text string) []events.Event {
 	var list []events.Event
 	for line := range strings.Lines(text) {
@@ -113,7 +113,7 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// Every way to leave the diagram is an error, and says what is wrong.
+// Every deviation from the diagram is an error that says what is wrong.
 func TestMachineRefuses(t *testing.T) {
 	for _, test := range []struct{ name, log, want string }{
 		{"no beginning", "task.created n=I", "a log begins with run.started"},
@@ -126,7 +126,7 @@ func TestMachineRefuses(t *testing.T) {
 		{"no task", "run.started\ntask.created n=I\ntask.marked_ready", "names no task"},
 		{"created by name", "run.started\ntask.created a n=I", "many tasks"},
 		{"created without a number", "run.started\ntask.created", "many tasks"},
-		{"cached together as nobody", "run.started\ntask.cached n=II", "stands for 2 tasks"},
+		{"cached in bulk without a run", "run.started\ntask.cached n=II", "stands for 2 tasks"},
 		{"started before it is ready", "run.started\ntask.created n=I\ntask.started a attempt=I", `"a" is pending`},
 		{"completed without a start", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.completed a", `"a" is ready`},
 		{"completed twice", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I\ntask.completed a\ntask.completed a", `"a" is success`},
@@ -144,13 +144,13 @@ func TestMachineRefuses(t *testing.T) {
 		{"resumed without waiting", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I x=1\ntask.resumed a block=c", `"a" is running`},
 		{"started while it waits", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a block=b\ntask.started a attempt=I", `"a" is deferred`},
 		{"the attempt that has suspended itself again", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I x=1\ntask.deferred a x=1 block=b\ntask.resumed a block=b\ntask.started a attempt=I x=2", "attempt 2 is due"},
-		{"an end with one that waits for somebody", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a block=b\nrun.failed", `deferred still, as "a"`},
+		{"an end with a deferred task", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.deferred a block=b\nrun.failed", `deferred still, as "a"`},
 		{"an end with a claimed task", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.claimed a attempt=I x=1\nrun.failed", `claimed still, as "a"`},
 		{"too many abandoned", "run.started\ntask.created n=II\ntask.abandoned n=III", "3 tasks are abandoned"},
 		{"an end with a pending task", "run.started\ntask.created n=I\nrun.failed", "1 tasks are pending still"},
 		{"an end with a ready task", "run.started\ntask.created n=I\ntask.marked_ready a\nrun.failed", `1 tasks are ready still, as "a"`},
 		{"an end with a running task", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I\nrun.cancelled", `running still, as "a"`},
-		{"an end with one that waits", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a\ntask.retry_scheduled a attempt=II\nrun.failed", `retrying still, as "a"`},
+		{"an end with a task that waits for a retry", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a\ntask.retry_scheduled a attempt=II\nrun.failed", `retrying still, as "a"`},
 		{"completed with a failure", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a\nrun.completed", "0 of 1 tasks are completed"},
 		{"cancelled with nothing left", "run.started\ntask.cached a as=q\nrun.cancelled", "1 of 1 tasks are completed"},
 		{"another summary", "run.started\ntask.cached a as=q\nrun.failed failed=I", "its summary is"},
@@ -163,7 +163,7 @@ func TestMachineRefuses(t *testing.T) {
 	}
 }
 
-// Each step of the diagram leads from where another one has led, and all but the last states lead on.
+// Each step of the diagram starts in a reachable state, and every state except the final ones has a next step.
 func TestDiagram(t *testing.T) {
 	reached := map[eventstest.State]bool{eventstest.Unnamed: true}
 	for _, e := range eventstest.Diagram() {

@@ -1,4 +1,4 @@
-// Package stats adds up what the runs of a repository were answered, executed and saved, from their events alone.
+// Package stats adds up the hits, executions and savings of a repository's runs, from their events alone.
 package stats
 
 import (
@@ -15,42 +15,42 @@ import (
 
 // Options select runs.
 type Options struct {
-	Workspace string // "": all, also removed ones
-	// Since and Until: runs that began at or after the one, and before the other.
+	Workspace string // "": all, including removed ones
+	// Since and Until select runs that began at or after the one, and before the other.
 	Since, Until time.Time
 }
 
-// Stats are what some runs add up to.
+// Stats are the sums of some runs.
 type Stats struct {
 	Total      Sums
 	Workspaces []Group // by name
-	Users      []Group // by name; of runs of which no event tells it, ""
-	// Damaged are the errors of logs that could not be read whole: what they lack is not counted.
+	Users      []Group // by name; "" for runs without a recorded user
+	// Damaged are the errors of damaged logs, whose missing parts are not counted.
 	Damaged []error
 }
 
-// A Group is the runs of a workspace or user.
+// A Group is the sums of the runs of one workspace or user.
 type Group struct {
 	Name string `json:"name"`
 	Sums
 }
 
-// Sums of runs. Durations are those of commands, in milliseconds; a command that ran beside others counts whole.
+// Sums of runs. Durations are those of commands, in milliseconds; concurrent commands count in full.
 type Sums struct {
 	Runs       int64 `json:"runs"`
-	Completed  int64 `json:"completed"` // of the runs
+	Completed  int64 `json:"completed"` // completed runs
 	Hits       int64 `json:"hits"`      // tasks that an earlier execution answered
 	Executed   int64 `json:"executed"`  // attempts at tasks that ran
-	Failures   int64 `json:"failures"`  // of these
-	SavedMs    int64 `json:"savedMs"`   // durations of the executions that answered
-	Untimed    int64 `json:"untimed"`   // hits whose duration no event tells any more: what they saved is not in SavedMs
+	Failures   int64 `json:"failures"`  // failed ones among these
+	SavedMs    int64 `json:"savedMs"`   // durations of the executions behind the hits
+	Untimed    int64 `json:"untimed"`   // hits of unknown duration, which SavedMs does not include
 	ExecutedMs int64 `json:"executedMs"`
-	Bytes      int64 `json:"bytes"` // that successes have stored as their outputs; of a directory, its listing
-	// Requests of the processes of runs, where they are counted: to DynamoDB and S3, by an e3 that records them.
+	Bytes      int64 `json:"bytes"` // stored by successes as their outputs; of a directory, only its listing
+	// Requests of the runs' processes to DynamoDB and S3, as far as they were recorded.
 	Requests events.Traffic `json:"requests"`
 }
 
-// HitRate is the share of answers that were hits, in all that were hits or executed: 0 to 1, 0 where there are none.
+// HitRate is the share of hits among hits and executions: 0 to 1, 0 if there are none.
 func (s *Sums) HitRate() float64 {
 	if s.Hits+s.Executed == 0 {
 		return 0
@@ -65,8 +65,8 @@ func (s *Sums) add(o *Sums) {
 	s.Requests.Add(&o.Requests)
 }
 
-// Read adds up the runs of a repository. It reads the events of all runs once, also of those before Since: they tell how long the executions took
-// that answer later. Memory is that of the names of tasks.
+// Read adds up the runs of a repository. It reads the events of all runs once, including those before Since, which tell
+// the durations of executions behind later hits. Memory grows with the number of task names.
 func Read(ctx context.Context, streams refstore.Streams, o Options) (*Stats, error) {
 	f := &folder{o: o, workspaces: map[string]*memory{}, runs: map[string]*memory{}, byWorkspace: map[string]*Sums{}, byUser: map[string]*Sums{}}
 	filter := events.Filter{Types: []events.Type{
@@ -99,37 +99,37 @@ func groups(sums map[string]*Sums) []Group {
 	return list
 }
 
-// folder takes the events of all runs, run by run.
+// folder folds the events of all runs, run by run.
 type folder struct {
 	o           Options
 	workspaces  map[string]*memory
-	runs        map[string]*memory // by run, that of its workspace
+	runs        map[string]*memory // by run, the memory of its workspace
 	byWorkspace map[string]*Sums
 	byUser      map[string]*Sums
 	damaged     []error
 
-	// The run whose events come now.
+	// The run of the present events.
 	run    string
 	ws     string
 	user   string
-	counts bool // it is selected
+	counts bool // the run is selected
 	sums   Sums
 	bulk   []provenTasks
 	here   *memory
 	named  map[string]bool // tasks with an event in this run
-	failed map[string]bool // executions whose failure was told
+	failed map[string]bool // executions whose failure was reported
 }
 
-// provenTasks are tasks that share an event.
+// provenTasks are tasks that share a bulk event.
 type provenTasks struct {
 	tasks int64
-	as    string // the run
+	as    string // the run that answered them
 }
 
-// memory is what is known of the latest answers of a workspace.
+// memory holds the latest answers of a workspace.
 type memory struct {
 	answers map[string]answer
-	ms      int64 // of all of them
+	ms      int64 // the sum of their durations
 }
 
 // answer is an execution that answered a task.
@@ -174,7 +174,7 @@ func (f *folder) take(e *events.Event) {
 		f.sums.Bytes += max(d.Bytes, 0)
 		f.remember(e.Task, answer{e.Execution, ms})
 	case events.TaskFailed:
-		if e.Execution == "" || d.Block != "" || d.Shared || f.failed[e.Execution] { // nothing ran, or it had ended before, or elsewhere
+		if e.Execution == "" || d.Block != "" || d.Shared || f.failed[e.Execution] { // nothing ran here, or it was counted before
 			return
 		}
 		f.failed[e.Execution] = true
@@ -193,13 +193,13 @@ func (f *folder) begin(e *events.Event) {
 	}
 }
 
-// selected reports whether a run is asked for that began with an event.
+// selected reports whether the options select the run that began with an event.
 func (f *folder) selected(e *events.Event) bool {
 	return (f.o.Workspace == "" || f.o.Workspace == e.Workspace) && !e.Time.Before(f.o.Since) && (f.o.Until.IsZero() || e.Time.Before(f.o.Until))
 }
 
-// cached takes a hit. Only one that was looked up tells how long its execution took; one that was proven is known from the run that it
-// was proven by.
+// cached counts a hit. Only the event of a lookup has the duration of its execution; that of a proven task is known
+// from the run that proved it.
 func (f *folder) cached(e *events.Event, d *events.Data, ms int64) {
 	if e.Task == "" {
 		f.bulk = append(f.bulk, provenTasks{min(max(int64(d.Tasks), 0), maxTasks), d.As})
@@ -219,10 +219,11 @@ func (f *folder) cached(e *events.Event, d *events.Data, ms int64) {
 	f.remember(e.Task, answer{e.Execution, ms})
 }
 
-// maxTasks bounds what an event may say of a number of tasks, so that sums stay sums.
+// maxTasks bounds the number of tasks in an event, so that sums do not overflow.
 const maxTasks = 1 << 40
 
-// known returns how long the execution took that answers a proven task: in this workspace, or in that of the run that proves it.
+// known returns the duration of the execution that answers a proven task: from this workspace, or from that of the run
+// that proved it.
 func (f *folder) known(task, execution, as string) (int64, bool) {
 	if a, ok := f.here.answers[task]; ok && a.execution == execution {
 		return a.ms, true
@@ -240,7 +241,7 @@ func (f *folder) remember(task string, a answer) {
 	f.here.set(task, a)
 }
 
-// close ends the run whose events came last.
+// close ends the present run.
 func (f *folder) close() {
 	if f.run == "" {
 		return
@@ -263,7 +264,7 @@ func (f *folder) close() {
 	}
 }
 
-// proven counts tasks that share an event: those answers of the run as that no event of this run names.
+// proven counts the tasks of a bulk event: the answers of run as that no event of this run names.
 func (f *folder) proven(b provenTasks) {
 	f.sums.Hits += b.tasks
 	m := f.runs[b.as]
@@ -280,7 +281,7 @@ func (f *folder) proven(b provenTasks) {
 			}
 		}
 	}
-	if n > b.tasks && n > 0 { // of a task that was removed since, or that the run did not have
+	if n > b.tasks && n > 0 { // some of them were removed since, or the run did not have them
 		ms = ms / n * b.tasks
 	}
 	f.sums.SavedMs += ms

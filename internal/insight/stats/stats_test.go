@@ -13,7 +13,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// A story writes runs, whose ids follow each other.
+// A story writes runs with increasing ids.
 type story struct {
 	t       testing.TB
 	records *mem.Store
@@ -77,7 +77,7 @@ func (s *story) read(o stats.Options) *stats.Stats {
 	return got
 }
 
-// What each kind of event adds, also where it stands for many tasks or does not tell how long its execution took.
+// The effect of each kind of event, including bulk events and events without a duration.
 func TestSums(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -88,7 +88,7 @@ func TestSums(t *testing.T) {
 			stats.Sums{Executed: 2, ExecutedMs: 150, Bytes: 20}},
 		{"looked up", func(s *story) { s.run("w", "ann", hit("a", 100)) }, stats.Sums{Hits: 1, SavedMs: 100}},
 		{"failures", func(s *story) {
-			s.run("w", "ann", failed("a", 100, nil), failed("a", 100, nil), // told again at the end
+			s.run("w", "ann", failed("a", 100, nil), failed("a", 100, nil), // reported again at the end
 				failed("b", 7, func(d *events.Data) { d.Shared = true }),   // another run's
 				failed("b", 7, func(d *events.Data) { d.Block = "block" }), // had ended before
 				events.Event{Type: events.TaskFailed, Task: "c", Data: &events.Data{Message: "no input"}})
@@ -166,7 +166,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// A thousand runs of a hundred tasks are added up in a moment. The test says in how long.
+// A thousand runs of a hundred tasks are added up quickly; the test logs the time.
 func TestThousandRuns(t *testing.T) {
 	const runs, tasks = 1000, 100
 	s := newStory(t)
