@@ -9,8 +9,8 @@ import (
 	"e3/refstore"
 )
 
-// Close releases all holds and ends the session, within a few seconds. A hold that it cannot release in that time is
-// free once the lease has run out. Later calls fail.
+// Close releases all holds and ends the session, within a few seconds. A hold that it cannot release in that time
+// becomes free when the lease runs out. Later calls fail.
 func (l *Leases) Close() error {
 	ctx, cancel := l.o.detached(context.Background())
 	defer cancel()
@@ -42,7 +42,7 @@ func (l *Leases) Close() error {
 	if s == nil {
 		return nil
 	}
-	defer openSessions.Delete(s.id) // whether or not the store got to know: see abandoned
+	defer openSessions.Delete(s.id) // even if the store was not told: see abandoned
 	s.end()
 	stopped := make(chan struct{})
 	go func() {
@@ -63,8 +63,8 @@ func (l *Leases) Close() error {
 	return nil
 }
 
-// releaseAll releases holds, several at a time. A hold taken over from a dead holder goes back to noSession, since
-// the previous holder's leftovers may not have been dealt with.
+// releaseAll releases holds, several at a time. A hold taken over from a dead holder goes back to noSession, since the
+// previous holder's leftovers may not have been cleaned up.
 func (s *session) releaseAll(ctx context.Context, list []*held) {
 	var g sync.WaitGroup
 	defer g.Wait()
@@ -73,7 +73,7 @@ func (s *session) releaseAll(ctx context.Context, list []*held) {
 		slots <- struct{}{}
 		g.Go(func() {
 			if h.previous != nil {
-				_, _ = s.release(ctx, h.key, h.nonce, true) // if this fails, the end of the session frees it, and the next holder is told in any case
+				_, _ = s.release(ctx, h.key, h.nonce, true) // if this fails, the end of the session frees it, and the next holder still gets the texts
 			} else {
 				_ = h.Unlock() // never fails; the end of the session frees the rest
 			}
@@ -107,7 +107,7 @@ func (s *session) endSession(ctx context.Context, lost bool) error {
 			rec := s.record()
 			rec.State, rec.Epoch, rec.Parts, rec.Relied = ended, s.epochWritten, s.parts, flat(s.tail[:s.public])
 			s.mu.Lock()
-			rec.Protected, rec.Large = s.protected() // as the collector may look for them only now
+			rec.Protected, rec.Large = s.protected() // the collector may not have read them yet
 			s.mu.Unlock()
 			_, err = s.l.store.Put(ctx, refstore.Record{Key: key, Value: encode(rec), Version: version})
 		default:
@@ -136,17 +136,17 @@ func (s *session) endSession(ctx context.Context, lost bool) error {
 	return s.l.removeParts(ctx, s.id+"/", func(context.Context, string) (bool, error) { return true, nil })
 }
 
-// openSessions has the ids of this process's open sessions, over all Leases.
+// openSessions is the set of ids of this process's open sessions, over all Leases.
 var openSessions sync.Map
 
-// abandoned reports whether a session is one that this process closed, or never began, without the store being told.
-// No other process can know this, and this one may live on for long in a new session.
+// abandoned reports whether this process closed a session, or never began it, without telling the store. No other
+// process can know this, and this process may continue in a new session for a long time.
 func (w *watcher) abandoned(id string, v view) bool {
 	_, open := openSessions.Load(id)
 	return !open && v.lives && v.rec.Owner.process() == w.own.process()
 }
 
-// markClosed marks a session of this process dead and closed, so that no process has to wait for its lease.
+// markClosed marks a session of this process dead and closed, so that no process waits for its lease.
 func (w *watcher) markClosed(ctx context.Context, id string) (view, error) {
 	for {
 		v, err := w.lookNow(ctx, id)

@@ -16,7 +16,7 @@ import (
 
 func name(i int) [32]byte { return sha256.Sum256(fmt.Append(nil, i)) }
 
-// quiesce begins a collection that must come about.
+// quiesce begins a collection that must succeed.
 func (m *machine) quiesce(t testing.TB) (end func()) {
 	t.Helper()
 	end, err := m.Quiesce(t.Context())
@@ -35,7 +35,7 @@ func (m *machine) rely(t testing.TB, names ...[32]byte) {
 	}
 }
 
-// condemn asks for one name, and returns whether it may go.
+// condemn condemns one name, and returns whether it may be deleted.
 func (m *machine) condemn(t testing.TB, name [32]byte) (free bool, done func()) {
 	t.Helper()
 	names, finish, err := m.Condemn(t.Context(), name[0], [][32]byte{name})
@@ -50,7 +50,7 @@ func (m *machine) condemn(t testing.TB, name [32]byte) (free bool, done func()) 
 	}
 }
 
-// TestQuiesce: what sessions relied on before is on record once all have answered, however much it is.
+// TestQuiesce: names that sessions relied on before are recorded once all have answered, however many they are.
 func TestQuiesce(t *testing.T) {
 	for _, n := range []int{0, 1, 128, 129, 20_000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -74,16 +74,16 @@ func TestQuiesce(t *testing.T) {
 				}
 				for _, i := range []int{-1, 0, n - 1} {
 					if want := fmt.Sprintf("%x", name(i)); i < n && !slices.Contains(got, want) {
-						t.Errorf("name %d is not among what is relied on", i)
+						t.Errorf("name %d is not among the relied names", i)
 					}
 				}
 				if free, done := c.condemn(t, name(-1)); free {
-					t.Error("what is relied on was condemned")
+					t.Error("a relied name was condemned")
 				} else {
 					done()
 				}
 				if free, done := c.condemn(t, name(-2)); !free {
-					t.Error("what nobody relies on was spared")
+					t.Error("a name without a session was spared")
 				} else {
 					done()
 				}
@@ -91,15 +91,15 @@ func TestQuiesce(t *testing.T) {
 				if err := a.Close(); err != nil {
 					t.Error(err)
 				}
-				if left := append(w.left(t, "LEASE/relied"), w.left(t, "LEASE/condemned")...); len(left) > 0 {
-					t.Errorf("left %q", left)
+				if remaining := append(w.remaining(t, "LEASE/relied"), w.remaining(t, "LEASE/condemned")...); len(remaining) > 0 {
+					t.Errorf("left %q", remaining)
 				}
 			})
 		})
 	}
 }
 
-// TestRelyDuringCollection: a name that is condemned is waited for; others are not; what was written down is spared.
+// TestRelyDuringCollection: Rely waits for a condemned name, but for no other; names that were written down are spared.
 func TestRelyDuringCollection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -109,7 +109,7 @@ func TestRelyDuringCollection(t *testing.T) {
 		defer end()
 		free, done := c.condemn(t, name(1))
 		if !free {
-			t.Fatal("what nobody relies on was spared")
+			t.Fatal("a name without a session was spared")
 		}
 		relied := make(chan error, 1)
 		go func() { relied <- a.Rely(t.Context(), name(1)) }()
@@ -117,7 +117,7 @@ func TestRelyDuringCollection(t *testing.T) {
 		time.Sleep(time.Minute)
 		select {
 		case err := <-relied:
-			t.Fatalf("relied on what is condemned: %v", err)
+			t.Fatalf("relied on a condemned name: %v", err)
 		default:
 		}
 		done()
@@ -127,31 +127,31 @@ func TestRelyDuringCollection(t *testing.T) {
 		for _, i := range []int{0, 1, 2} {
 			free, done := c.condemn(t, name(i))
 			if free {
-				t.Errorf("name %d was condemned, which is relied on", i)
+				t.Errorf("the relied name %d was condemned", i)
 			}
 			done()
 		}
-		// A session that begins during the collection takes part, also after its end.
+		// A session that begins during the collection takes part in it, even after its end.
 		b := w.on("b")
 		b.rely(t, name(3))
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if free, done := c.condemn(t, name(3)); free {
-			t.Error("what an ended session relied on was condemned")
+			t.Error("a name of an ended session was condemned")
 		} else {
 			done()
 		}
 		list := live(t, c, 2)
 		if all := append(list[0].Protected, list[1].Protected...); !slices.Contains(all, fmt.Sprintf("%x", name(3))) {
-			t.Error("what an ended session relied on is not among what is told")
+			t.Error("a name of an ended session is not listed")
 		}
 		if n, err := a.Sweep(t.Context()); n != 0 || err != nil {
 			t.Errorf("swept %d, %v during the collection, want none", n, err)
 		}
 		end()
-		if left := w.left(t, "LEASE/sessions"); len(left) != 2 {
-			t.Errorf("sessions %q are left, want those of a and c", left)
+		if remaining := w.remaining(t, "LEASE/sessions"); len(remaining) != 2 {
+			t.Errorf("sessions %q are left, want those of a and c", remaining)
 		}
 	})
 }
@@ -186,10 +186,10 @@ func TestSharedWrite(t *testing.T) {
 	})
 }
 
-// hook is where a machine's calls of one kind are held up, once.
+// hook holds up one of a machine's calls of one kind.
 type hook struct{ reached, release chan struct{} }
 
-// hold has a machine wait before its next call of a kind, such as "put sessions".
+// hold makes a machine wait before its next call of a kind, such as "put sessions".
 func (m *machine) hold(op, partition string) hook {
 	h := hook{make(chan struct{}), make(chan struct{})}
 	var once atomic.Bool
@@ -203,7 +203,8 @@ func (m *machine) hold(op, partition string) hook {
 	return h
 }
 
-// TestOneSeesTheOther: of a writer and a collector that come to a name at the same time, one sees the other, wherever either is held up.
+// TestOneSeesTheOther: if a writer and a collector handle the same name at the same time, one sees the other, wherever
+// either is held up.
 func TestOneSeesTheOther(t *testing.T) {
 	start := func(t *testing.T) (writer, collector *machine) {
 		w := newWorld(t)
@@ -215,13 +216,13 @@ func TestOneSeesTheOther(t *testing.T) {
 		go func() { done <- m.Rely(t.Context(), name(1)) }()
 		return done
 	}
-	// waits lets a writer go on who was held up before his word reached the store: the name is condemned by then, and he waits
-	// until that is over.
+	// waits continues a writer that was held up before its write reached the store. The name is condemned by then, and
+	// the writer waits until the list is removed.
 	waits := func(t *testing.T, c *machine, h hook, relied <-chan error) {
 		t.Helper()
 		free, done := c.condemn(t, name(1))
 		if !free {
-			t.Error("what nobody relies on was spared")
+			t.Error("a name without a session was spared")
 		}
 		close(h.release)
 		time.Sleep(ttl / 2)
@@ -262,7 +263,7 @@ func TestOneSeesTheOther(t *testing.T) {
 			a.rely(t, name(1))
 			close(h.release)
 			if <-condemned {
-				t.Error("what is relied on was condemned")
+				t.Error("a relied name was condemned")
 			}
 		})
 	})
@@ -294,7 +295,7 @@ func TestOneSeesTheOther(t *testing.T) {
 			close(h.release)
 			defer (<-quiesced)()
 			if free, done := c.condemn(t, name(1)); free {
-				t.Error("what was relied on before the answer was condemned")
+				t.Error("a name that was relied on before the answer was condemned")
 			} else {
 				done()
 			}
@@ -302,7 +303,7 @@ func TestOneSeesTheOther(t *testing.T) {
 	})
 }
 
-// TestUnsettled: a session that died unanswered blocks a collection until its requests have settled.
+// TestUnsettled: a session that died without an answer blocks collections until its requests have settled.
 func TestUnsettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -321,7 +322,7 @@ func TestUnsettled(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		c.quiesce(t)()
-		// On the host of a process that is gone, what it has sent is waited for.
+		// On the host of a process that is gone, the collector waits for its requests.
 		b := w.on("a")
 		b.rely(t, name(0))
 		w.kill(b)
@@ -329,7 +330,7 @@ func TestUnsettled(t *testing.T) {
 	})
 }
 
-// TestDiedAfterAnswer: a session that died after its answer blocks nothing; what it relied on stays protected.
+// TestDiedAfterAnswer: a session that died after its answer blocks nothing; its names stay protected.
 func TestDiedAfterAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -340,33 +341,33 @@ func TestDiedAfterAnswer(t *testing.T) {
 		if n, err := here.Sweep(t.Context()); n != 0 || err != nil {
 			t.Errorf("swept %d, %v during the collection, want none", n, err)
 		}
-		for _, n := range []int{2, 1} { // what it has sent may still arrive; then it has settled, but the collection goes on
+		for _, n := range []int{2, 1} { // its requests may still arrive; then they have settled, but the collection continues
 			told := false
 			for _, s := range live(t, c, n) {
 				told = told || slices.Contains(s.Protected, fmt.Sprintf("%x", name(0)))
 			}
 			if !told {
-				t.Errorf("%d live: what the dead one relied on is not among what is told", n)
+				t.Errorf("%d live: the dead session's name is not listed", n)
 			}
 			time.Sleep(31 * time.Second)
 		}
 		if free, done := c.condemn(t, name(0)); free {
-			t.Error("what the dead one relied on was condemned")
+			t.Error("the dead session's name was condemned")
 		} else {
 			done()
 		}
 		end()
-		if n, err := here.Sweep(t.Context()); n != 0 || err != nil { // end has swept it
+		if n, err := here.Sweep(t.Context()); n != 0 || err != nil { // the end of the collection has swept it
 			t.Errorf("swept %d, %v", n, err)
 		}
-		if left := w.left(t, "LEASE/sessions"); len(left) != 1 {
-			t.Errorf("sessions %q are left, want that of c", left)
+		if remaining := w.remaining(t, "LEASE/sessions"); len(remaining) != 1 {
+			t.Errorf("sessions %q are left, want that of c", remaining)
 		}
 	})
 }
 
-// TestReleasedDuringCollection: what is let go while a collection lasts counts until its end, as it may have passed to somebody
-// whom the collector has read before; so does what a session protected that ends.
+// TestReleasedDuringCollection: a name that is released during a collection counts until its end, since it may have
+// passed to a session that the collector has already read; so do the names of a session that ends.
 func TestReleasedDuringCollection(t *testing.T) {
 	for _, large := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -402,7 +403,7 @@ func TestReleasedDuringCollection(t *testing.T) {
 			}
 			for _, want := range []string{"before", "file of a", "file of b"} {
 				if !slices.Contains(told, want) {
-					t.Errorf("large %v: %q is not told during the collection: %d names", large, want, len(told))
+					t.Errorf("large %v: %q is not listed during the collection: %d names", large, want, len(told))
 				}
 			}
 			end()
@@ -412,14 +413,14 @@ func TestReleasedDuringCollection(t *testing.T) {
 					t.Errorf("large %v: after the collection %d names are protected", large, len(s.Protected))
 				}
 			}
-			if left := w.left(t, "LEASE/protected"); len(left) > 0 {
-				t.Errorf("left %q", left)
+			if remaining := w.remaining(t, "LEASE/protected"); len(remaining) > 0 {
+				t.Errorf("left %q", remaining)
 			}
 		})
 	}
 }
 
-// TestCollectorDies: its list keeps others waiting until what it sent has settled; then the epoch is over for all.
+// TestCollectorDies: its list makes others wait until its requests have settled; then the epoch ends for all.
 func TestCollectorDies(t *testing.T) {
 	for _, local := range []bool{true, false} {
 		t.Run(fmt.Sprintf("local %v", local), func(t *testing.T) {
@@ -438,7 +439,7 @@ func TestCollectorDies(t *testing.T) {
 				a.rely(t, name(1))
 				took := time.Since(start)
 				if local && (took < 30*time.Second || took > 33*time.Second) {
-					t.Errorf("waited %v for a collector that is known to be gone, want 30 s for what it has sent", took)
+					t.Errorf("waited %v for a collector that is known to be gone, want 30 s for its requests", took)
 				}
 				if !local && (took < ttl+settle-5*time.Second || took > ttl+settle+10*time.Second) {
 					t.Errorf("waited %v for a dead collector, want its lease and %v", took, settle)
@@ -453,11 +454,11 @@ func TestCollectorDies(t *testing.T) {
 				b.rely(t, name(1))
 				d := w.on(host)
 				end := d.quiesce(t)
-				if left := w.left(t, "LEASE/condemned"); len(left) > 0 {
-					t.Errorf("lists %q are left", left)
+				if remaining := w.remaining(t, "LEASE/condemned"); len(remaining) > 0 {
+					t.Errorf("lists %q are left", remaining)
 				}
 				if free, done := d.condemn(t, name(1)); free {
-					t.Error("what is relied on was condemned")
+					t.Error("a relied name was condemned")
 				} else {
 					done()
 				}
@@ -467,7 +468,7 @@ func TestCollectorDies(t *testing.T) {
 	}
 }
 
-// TestCollectorStops: one that was stopped, and wakes, may not go on.
+// TestCollectorStops: a suspended collector must not continue when it resumes.
 func TestCollectorStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -505,14 +506,15 @@ func TestCollectorStops(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		// The epoch of the other one stands.
+		// The other collector's epoch is in force.
 		if _, err := w.on("e").Quiesce(t.Context()); !errors.As(err, &locked) {
 			t.Errorf("beside the other: got %v, want a LockedError", err)
 		}
 	})
 }
 
-// TestAbandonedList: a collector that does not know whether a deletion will arrive leaves its list, and a session that has to settle.
+// TestAbandonedList: a collector that does not know whether a deletion will arrive leaves its list and an unsettled
+// session.
 func TestAbandonedList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -533,13 +535,13 @@ func TestAbandonedList(t *testing.T) {
 		time.Sleep(settle)
 		a.quiesce(t)()
 		a.rely(t, name(1))
-		if left := w.left(t, "LEASE/condemned"); len(left) > 0 {
-			t.Errorf("lists %q are left", left)
+		if remaining := w.remaining(t, "LEASE/condemned"); len(remaining) > 0 {
+			t.Errorf("lists %q are left", remaining)
 		}
 	})
 }
 
-// TestLateDeletion: after a collection whose deletions may still arrive, writers wait for these, and no longer.
+// TestLateDeletion: after a collection whose deletions may still arrive, writers wait for these, but no longer.
 func TestLateDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -562,11 +564,11 @@ func TestLateDeletion(t *testing.T) {
 		}
 		b.rely(t, name(1))
 		if took := time.Since(start); took < settle || took > settle+ttl {
-			t.Errorf("relied on what may still be deleted after %v, want %v", took, settle)
+			t.Errorf("relied on a name that may still be deleted after %v, want %v", took, settle)
 		}
 		time.Sleep(ttl)
-		if left := w.left(t, "LEASE/condemned"); len(left) > 0 {
-			t.Errorf("lists %q are left", left)
+		if remaining := w.remaining(t, "LEASE/condemned"); len(remaining) > 0 {
+			t.Errorf("lists %q are left", remaining)
 		}
 		b.wire.counted()
 		b.rely(t, name(3))
@@ -577,7 +579,7 @@ func TestLateDeletion(t *testing.T) {
 	})
 }
 
-// TestCondemnAlone: without a collection one is begun, and shared by concurrent calls of Condemn.
+// TestCondemnAlone: Condemn without a collection begins one, which concurrent calls share.
 func TestCondemnAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -594,14 +596,14 @@ func TestCondemnAlone(t *testing.T) {
 		}
 		for range 4 {
 			if !<-results {
-				t.Error("what is relied on was condemned, or the other way round")
+				t.Error("a relied name was condemned, or an unused one spared")
 			}
 		}
 		w.on("d").quiesce(t)()
 	})
 }
 
-// TestCondemnMisuse: what makes no sense is refused.
+// TestCondemnMisuse: invalid calls are refused.
 func TestCondemnMisuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -9,15 +9,15 @@ import (
 	"e3/refstore"
 )
 
-// MaxCondemned is the most objects condemned at a time.
+// MaxCondemned is the limit of objects that are condemned at a time.
 const MaxCondemned = 1 << 16
 
-// Condemn announces that objects of a shard, the names that begin with that byte, are about to be deleted, and
-// returns those that no session relies on. The caller may delete only these, and only while [Leases.Held] returns
-// nil. Condemn is part of the collection that [Leases.Quiesce] began; without one it begins one, which lasts until
-// done is called. A shard has one list at a time. The caller calls done once every deletion was answered. If an
-// answer is missing, the deletion may still arrive: the caller then leaves the list in place, which keeps sessions
-// from relying on its names until the deletion has settled.
+// Condemn announces that objects of one shard (names that begin with that byte) are about to be deleted, and returns
+// those that no session relies on. The caller may delete only these, and only while [Leases.Held] returns nil. Condemn
+// is part of the collection that [Leases.Quiesce] began; without one it begins one, which lasts until done is called. A
+// shard has one list at a time. The caller calls done once every deletion was answered. If an answer is missing, the
+// deletion may still arrive: the caller then leaves the list in place, so that no session relies on its names before
+// the deletion has settled.
 func (l *Leases) Condemn(ctx context.Context, shard byte, names [][32]byte) (free [][32]byte, done func(context.Context) error, err error) {
 	free, done, err = l.condemn(ctx, shard, names)
 	if err != nil {
@@ -127,7 +127,8 @@ func (c *collection) condemn(ctx context.Context, shard byte, names [][32]byte) 
 	return free, remove, nil
 }
 
-// free reads the names that sessions rely on, after the list was written, and returns the rest.
+// free reads the names that sessions rely on, after the list was written, and returns the condemned names that are not
+// among them.
 func (c *collection) free(ctx context.Context, names [][32]byte) (free [][32]byte, err error) {
 	recent, err := c.read(ctx)
 	if err != nil {
@@ -149,8 +150,8 @@ func (c *collection) free(ctx context.Context, names [][32]byte) (free [][32]byt
 	return free, c.l.Held()
 }
 
-// write puts a list where there is none, or replaces one of this process whose removal failed. late: an earlier write
-// may still arrive.
+// write writes a list if there is none, or replaces one of this process whose removal failed. late says that an earlier
+// try of the write may still arrive.
 func (c *collection) write(ctx context.Context, key refstore.Key, value []byte) (v refstore.Version, late bool, err error) {
 	there := refstore.Record{Key: key}
 	for {
@@ -174,8 +175,8 @@ func (c *collection) write(ctx context.Context, key refstore.Key, value []byte) 
 	}
 }
 
-// read adds to relied what sessions have written to parts, and returns the names that are in no part yet. Dead and
-// ended sessions count as well: their last writes may have come after the references were read.
+// read adds the names in the sessions' parts to relied, and returns the names that are in no part yet. Dead and ended
+// sessions count as well: their last writes may have come after the references were read.
 func (c *collection) read(ctx context.Context) (recent map[[32]byte]struct{}, err error) {
 	recent = make(map[[32]byte]struct{})
 	there := false
@@ -207,7 +208,7 @@ func (c *collection) read(ctx context.Context) (recent map[[32]byte]struct{}, er
 	return recent, nil
 }
 
-// readParts reads those parts of a session that were not read before.
+// readParts reads the parts of a session that were not read before.
 func (c *collection) readParts(ctx context.Context, id string, rec sessionRecord) error {
 	if err := c.lockReading(ctx); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"e3/refstore/refstoretest"
 )
 
-// leased is a store of records with leases, and nothing else.
+// leased is a store of records with leases only.
 type leased struct {
 	refstore.Store
 	*lease.Leases
@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 		"mem":    func(*testing.T) refstore.Store { return mem.New() },
 		"fs":     func(t *testing.T) refstore.Store { return openFS(t, t.TempDir()) },
 		"dynamo": func(t *testing.T) refstore.Store { return openDynamo(t, testserver.Minidyn(t)) },
-		// One request of ten is delivered twice.
+		// One request in ten is delivered twice.
 		"dynamo behind a proxy that tries again": func(t *testing.T) refstore.Store {
 			proxy := testserver.NewProxy(t, testserver.Minidyn(t))
 			seed := uint64(time.Now().UnixNano())

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// elapsed is the time since boot, including time asleep.
+// elapsed is the time since boot, including sleep.
 func elapsed() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration {

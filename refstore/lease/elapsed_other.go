@@ -4,8 +4,7 @@ package lease
 
 import "time"
 
-// elapsed is the monotonic clock. If that stops while the machine sleeps, a session learns from its record that it
-// was lost.
+// elapsed is the monotonic clock. If that stops while the machine sleeps, a session learns of its loss from its record.
 func elapsed() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }

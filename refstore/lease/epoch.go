@@ -20,13 +20,13 @@ func (s *session) followLoop() {
 		case <-s.look:
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, s.l.o.TTL)
-		_ = s.follow(ctx) // the next beat looks again; until then the collector waits
+		_ = s.follow(ctx) // on failure the next beat tries again; until then the collector waits
 		s.resolveLooseEnds(ctx)
 		cancel()
 	}
 }
 
-// follow checks whether a collection is under way.
+// follow checks whether a collection is in progress, and answers it.
 func (s *session) follow(ctx context.Context) error {
 	rec, _, err := s.l.epoch(ctx)
 	if err != nil {
@@ -40,15 +40,15 @@ func (s *session) follow(ctx context.Context) error {
 			s.enter(rec.Number)
 		} else if s.l.unsettled() > 0 {
 			s.enter(rec.Number) // this session answers its own collection too
-		} else { // lowering the epoch failed, or had to wait
+		} else { // an earlier lower failed or had to wait
 			return s.l.endEpoch(ctx, s, rec.Number)
 		}
 	default:
-		over, err := s.l.harmless(ctx, rec.Session)
+		safe, err := s.l.harmless(ctx, rec.Session)
 		if err != nil {
 			return err
 		}
-		if over {
+		if safe {
 			s.deadEpoch = rec.Number
 			s.leave(rec.Number)
 		} else {
@@ -98,8 +98,8 @@ func (l *Leases) collecting() uint64 {
 	return l.collect.epoch
 }
 
-// Quiesce implements [refstore.Barrier]. The caller makes sure that there is one collection at a time; if another is
-// under way all the same, the error is a [*refstore.LockedError].
+// Quiesce implements [refstore.Barrier]. The caller ensures that there is one collection at a time; if another is
+// nevertheless in progress, the error is a [*refstore.LockedError].
 func (l *Leases) Quiesce(ctx context.Context) (end func(), err error) {
 	c, err := l.quiesce(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (l *Leases) quiesce(ctx context.Context) (*collection, error) {
 	return c, nil
 }
 
-// raise begins the epoch.
+// raise sets the epoch.
 func (c *collection) raise(ctx context.Context) error {
 	for try := 0; ; try++ {
 		rec, version, err := c.l.epoch(ctx)
@@ -171,7 +171,7 @@ func (c *collection) raise(ctx context.Context) error {
 		c.l.collect = nil
 		c.l.mu.Unlock()
 		if !errors.Is(err, refstore.ErrConflict) {
-			return err // should the write still arrive, follow lowers the epoch
+			return err // if the write arrives late, follow lowers the epoch
 		}
 		if err := c.l.sleep(ctx, backoff(c.l.o.TTL, try)); err != nil {
 			return err
@@ -180,7 +180,7 @@ func (c *collection) raise(ctx context.Context) error {
 }
 
 // settled returns nil once no request of another collector can still arrive, or an error that says why one can. It
-// waits at most [lingers]. A collector that was stopped sends nothing after it wakes: each request asks Held first.
+// waits at most [lingers]. A stopped collector sends nothing after it resumes: each request asks Held first.
 func (c *collection) settled(ctx context.Context, session string) error {
 	for try := 0; ; try++ {
 		v, err := c.l.judgeNow(ctx, session)
@@ -250,7 +250,7 @@ func (c *collection) gather(ctx context.Context) error {
 	}
 }
 
-// answered reports whether a session has answered, or need not.
+// answered reports whether a session has answered, or need not answer.
 func (c *collection) answered(ctx context.Context, r refstore.Record) (bool, error) {
 	id := r.Key.Sort
 	v, err := c.l.observe(r)
@@ -279,8 +279,8 @@ func (c *collection) answered(ctx context.Context, r refstore.Record) (bool, err
 	return err == nil && wait == 0, err
 }
 
-// end lowers the epoch and removes what it kept. If deletions may still arrive, the epoch stays in force until they
-// have settled, so that sessions go on asking for the lists.
+// end lowers the epoch and removes the collection's lists. If deletions may still arrive, the epoch stays in force
+// until they have settled, so that sessions keep reading the lists.
 func (c *collection) end() {
 	ctx, cancel := c.l.o.detached(context.Background())
 	defer cancel()
@@ -299,7 +299,7 @@ func (c *collection) end() {
 	_, _ = c.l.Sweep(ctx) // removes sessions that ended meanwhile; a later sweep removes the rest
 }
 
-// unsettled returns for how long unanswered deletions of this process may still arrive.
+// unsettled returns how long unanswered deletions of this process may still arrive.
 func (l *Leases) unsettled() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

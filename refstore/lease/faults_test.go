@@ -43,7 +43,7 @@ func (noBlobs) ListBlobs(context.Context, string) iter.Seq2[dynamo.Blob, error] 
 // faultyTTL is short: schedules take real time.
 const faultyTTL = 300 * time.Millisecond
 
-// faults is a schedule: what several processes do that share a table over bad lines.
+// faults is a schedule of several processes that share a table over unreliable connections.
 type faults struct {
 	t       *testing.T
 	h       *linear.History
@@ -52,13 +52,13 @@ type faults struct {
 	direct  *dynamo.Store
 	mu      sync.Mutex
 	written map[string]written // by the text of each write
-	// sessions are those of holds by their texts, as far as records have been seen.
+	// sessions are the sessions of holds, by the holds' texts, as far as records were seen.
 	sessions map[string]string
 }
 
 var claimed = [32]byte{1}
 
-// written is what is known of a write.
+// written is the known outcome of a write.
 type written string
 
 const (
@@ -88,7 +88,7 @@ type client struct {
 	store  *dynamo.Store
 	life   int
 	leases *lease.Leases
-	last   error // of the last try to take something
+	last   error // of the last attempt to take a hold
 }
 
 func newClient(f *faults, id int, random *rand.Rand) *client {
@@ -97,7 +97,7 @@ func newClient(f *faults, id int, random *rand.Rand) *client {
 	return c
 }
 
-// connect gives the client a line of its own, as bad as chance has it.
+// connect gives the client a connection of its own, with random faults.
 func (c *client) connect() {
 	c.proxy = testserver.NewProxy(c.t, c.server)
 	rules := testserver.Weather(c.random, c.random.Float64()*0.4, 30*time.Millisecond)
@@ -120,10 +120,10 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// process is this process's name, with which the texts of its holds begin.
+// process is this process's name, the prefix of its holds' texts.
 func (c *client) process() string { return fmt.Sprintf("p%d.%d.", c.id, c.life) }
 
-// newLeases returns leases of a process that is known to be alive by its renewals only.
+// newLeases returns leases of a process that others can only observe through its renewals.
 func newLeases(store refstore.Store, words string, ttl time.Duration) *lease.Leases {
 	return lease.New(store, lease.Options{
 		TTL: ttl, Owner: lease.Owner{Process: process.ID{Host: "host", PID: 1}, Words: words},
@@ -131,7 +131,7 @@ func newLeases(store refstore.Store, words string, ttl time.Duration) *lease.Lea
 	})
 }
 
-// work takes locks and claims, and writes what they guard, until stop.
+// work takes locks and claims, and writes the records that they guard, until stop.
 func (c *client) work(ctx context.Context, stop <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {
@@ -161,7 +161,7 @@ func (c *client) work(ctx context.Context, stop <-chan struct{}) {
 				if err := lock.Unlock(); err != nil {
 					c.t.Error(err)
 				}
-				return nil, true // if the store does not answer it comes later
+				return nil, true // if the store does not answer, it comes later
 			})
 		} else {
 			c.kill()
@@ -169,8 +169,8 @@ func (c *client) work(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// begin begins a session, whose record does not come late: once the session has ended, it would seem to live for a lease. Of all other
-// records the creation may.
+// begin begins a session. Its record must not arrive late: after the session has ended, it would seem to live for
+// another lease. The creation of any other record may arrive late.
 func (c *client) begin(ctx context.Context) bool {
 	c.life++
 	c.proxy.Faults(c.random.Uint64(), c.rules...)
@@ -184,7 +184,7 @@ func (c *client) begin(ctx context.Context) bool {
 	return true
 }
 
-// end closes the session, as far as the line allows.
+// end closes the session, as far as the connection allows.
 func (c *client) end() {
 	if c.leases != nil {
 		_ = c.leases.Close()
@@ -199,15 +199,15 @@ func (c *client) kill() {
 	c.connect()
 }
 
-// What is done with a lock or claim. Holds have texts that nothing else has.
+// Operations on a lock or claim. The text of each hold is unique.
 type (
 	acquire struct{ Name, Hold string }
 	release struct{ Name, Hold string }
-	// arrive is a try to take one that may come when another has taken effect. Its output is how many there are.
+	// arrive is a late attempt to take a hold, which may take effect after another. Its output is how many there are.
 	arrive struct{ Name, Hold string }
 )
 
-// taken is the result of taking a lock or claim; Previous are the holders that it was taken from.
+// taken is the result of taking a lock or claim; Previous are the holders that it was taken over from.
 type taken struct{ Previous string }
 
 type answer string
@@ -261,7 +261,7 @@ func (c *client) tryTake(ctx context.Context, name, hold string) (lock refstore.
 	return lock
 }
 
-// arrivals has each try that may arrive late among the operations, once.
+// arrivals adds each late attempt to the operations, once.
 func arrivals(ops []porcupine.Operation) (all []porcupine.Operation) {
 	for _, op := range ops {
 		n := 1
@@ -277,7 +277,7 @@ func arrivals(ops []porcupine.Operation) (all []porcupine.Operation) {
 
 var texts = regexp.MustCompile(`<p\d+\.\d+\.\d+>`)
 
-// learn notes the sessions of the holds that are in the record of a lock or claim.
+// learn records the sessions of the holds in the record of a lock or claim.
 func (f *faults) learn(ctx context.Context, name string) {
 	key := refstore.Key{Partition: "LEASE/locks", Sort: name}
 	if name == "claim" {
@@ -285,7 +285,7 @@ func (f *faults) learn(ctx context.Context, name string) {
 	}
 	r, err := f.direct.Get(ctx, key)
 	if err != nil {
-		return // it is free, or time is over
+		return // it is free, or time is up
 	}
 	type hold struct {
 		Session string
@@ -305,8 +305,9 @@ func (f *faults) learn(ctx context.Context, name string) {
 	}
 }
 
-// mustBeDead checks, as of the store's records, that somebody who was told of holds took them from the dead. One who took over and gave
-// up leaves his own hold beside the dead one's, and lives: that everybody whom a taker is told of lives is what must not be.
+// mustBeDead checks in the store's records that at least one of the previous holders that a taker was told of is dead.
+// A process that took over and gave up leaves its own hold beside the dead one's, and is alive; but not all of them may
+// be alive.
 func (c *client) mustBeDead(ctx context.Context, holds []string, taker string) {
 	alive := ""
 	for _, hold := range holds {
@@ -318,7 +319,7 @@ func (c *client) mustBeDead(ctx context.Context, holds []string, taker string) {
 		}
 		r, err := c.direct.Get(ctx, refstore.Key{Partition: "LEASE/sessions", Sort: session})
 		if err != nil {
-			return // it is gone, or time is over
+			return // it is gone, or time is up
 		}
 		var rec struct{ State string }
 		if err := json.Unmarshal(r.Value, &rec); err != nil {
@@ -331,14 +332,14 @@ func (c *client) mustBeDead(ctx context.Context, holds []string, taker string) {
 		alive += fmt.Sprintf(" %s (%s)", hold, r.Value)
 	}
 	if alive != "" {
-		c.t.Errorf("%s took over from those whose sessions live:%s", taker, alive)
+		c.t.Errorf("%s took over from live sessions:%s", taker, alive)
 	}
 }
 
 func guarded(name string) refstore.Key { return refstore.Key{Partition: "GUARDED", Sort: name} }
 
-// use writes what a lock guards a few times, stopped in between, and returns whether nothing of it is on its way any more and the
-// lock can be released. Whoever takes over writes first, so that a late write of the one before fails.
+// use writes the guarded record a few times, with pauses, and returns whether no write is still in transit, so that the
+// lock can be released. A new holder writes first, so that a late write of its predecessor fails.
 func (c *client) use(ctx context.Context, name, hold string, lock refstore.Lock) (settled bool) {
 	writes := c.random.IntN(3)
 	if lock.Previous() != nil {
@@ -346,7 +347,7 @@ func (c *client) use(ctx context.Context, name, hold string, lock refstore.Lock)
 	}
 	for n := 0; n < writes; n++ {
 		r, err := c.read(ctx, name)
-		if err != nil || c.leases.Held() != nil { // in this order: what was read is not what somebody wrote who took over
+		if err != nil || c.leases.Held() != nil { // in this order, so that the text that was read is not a successor's
 			return false
 		}
 		if n > 0 {
@@ -364,9 +365,9 @@ func (c *client) use(ctx context.Context, name, hold string, lock refstore.Lock)
 				return false
 			}
 			if n > 0 || lock.Previous() == nil {
-				c.t.Errorf("%s: %s conflicts, and its session stands", name, text)
+				c.t.Errorf("%s: %s conflicts, and its session is valid", name, text)
 			}
-			writes++ // what one before had sent arrived first
+			writes++ // a predecessor's late write arrived first
 		default:
 			c.note(text, perhaps)
 			return false
@@ -392,7 +393,7 @@ func (c *client) note(text string, w written) {
 	c.written[text] = w
 }
 
-// stop lets time pass, now and then so much, without a beat that arrives, that the lease runs out.
+// stop lets time pass, sometimes so much without a successful renewal that the lease runs out.
 func (c *client) stop(ctx context.Context) {
 	if !c.in(3) {
 		rest(ctx, c.upTo(faultyTTL/10))
@@ -408,17 +409,17 @@ func (c *client) stop(ctx context.Context) {
 	c.proxy.Release()
 }
 
-// holds is the state of a lock or claim: who has it, if anybody, and all who had it since it was last released by one who had
-// dealt with those before.
+// holds is the state of a lock or claim: its holder, if any, and all holders since the last release by a process that
+// had handled its predecessors.
 type holds struct{ holder, all string }
 
-// exclusive is the model of a lock or claim. What an unknown answer has done is open, and so is when a release arrives.
+// exclusive is the model of a lock or claim. The effect of an unknown answer is open, and so is the time of a release.
 var exclusive = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{holds{}} },
 	Step: func(state, input, output any) []any {
 		s := state.(holds)
 		switch in := input.(type) {
-		case arrive: // what is not observed, and released again, need not be told
+		case arrive: // an attempt that is not observed and was released again need not be reported
 			if s == (holds{}) {
 				return []any{s, holds{in.Hold, in.Hold}}
 			}
@@ -433,14 +434,14 @@ var exclusive = porcupine.NondeterministicModel{
 			return []any{holds{}, holds{all: strings.TrimSuffix(s.all, in.Hold)}}
 		case acquire:
 			own := s.holder != "" && s.holder[:strings.LastIndexByte(s.holder, '.')] == in.Hold[:strings.LastIndexByte(in.Hold, '.')]
-			fresh, over := holds{in.Hold, in.Hold}, holds{in.Hold, s.all + in.Hold}
+			fresh, takenOver := holds{in.Hold, in.Hold}, holds{in.Hold, s.all + in.Hold}
 			switch out := output.(type) {
 			case taken:
 				switch {
 				case out.Previous == "" && (s.all == "" || own && s.all == s.holder):
 					return []any{fresh}
 				case out.Previous != "" && (s.holder == "" || own || strings.Contains(out.Previous, s.holder)) && s.all != "":
-					return []any{over}
+					return []any{takenOver}
 				}
 			case answer:
 				switch {
@@ -449,9 +450,9 @@ var exclusive = porcupine.NondeterministicModel{
 				case out == unknown && s.all == "":
 					return []any{s, fresh}
 				case out == unknown && own && s.all == s.holder:
-					return []any{s, fresh, over}
+					return []any{s, fresh, takenOver}
 				case out == unknown:
-					return []any{s, over}
+					return []any{s, takenOver}
 				}
 			}
 		}
@@ -495,7 +496,7 @@ func TestHoldsUnderFaults(t *testing.T) {
 	})
 }
 
-// takeAll takes everything as a process with a good line, after all others have gone.
+// takeAll takes everything as a process with a reliable connection, after all others have gone.
 func (f *faults) takeAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 40*time.Second)
 	defer cancel()
@@ -532,7 +533,7 @@ func (f *faults) leases() string {
 	return text.String()
 }
 
-// checkWrites checks that no write was lost or came twice, and that nothing of a holder comes after something of the next.
+// checkWrites checks that no write was lost or repeated, and that no write of a holder follows one of its successor.
 func (f *faults) checkWrites(ctx context.Context) {
 	count := map[string]int{}
 	for _, name := range []string{"lock", "claim"} {
@@ -541,16 +542,16 @@ func (f *faults) checkWrites(ctx context.Context) {
 			f.t.Errorf("%s: %v", name, err)
 			return
 		}
-		over, last := map[string]bool{}, ""
+		replaced, last := map[string]bool{}, ""
 		for text := range strings.SplitAfterSeq(string(r.Value), ";") {
 			hold, _, is := strings.Cut(text, ">")
 			if !is {
-				continue // what comes after the last one
+				continue // the writes after the last one
 			}
-			if hold != last && over[hold] {
+			if hold != last && replaced[hold] {
 				f.t.Errorf("%s: %s was written after others had taken over: %s", name, text, r.Value)
 			}
-			over[last], last = true, hold
+			replaced[last], last = true, hold
 			count[text]++
 		}
 	}

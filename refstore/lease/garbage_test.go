@@ -11,7 +11,7 @@ import (
 	"e3/refstore"
 )
 
-// bucket is a store of objects and of references to them, as DynamoDB and S3 are: nothing is atomic over both.
+// bucket is a store of objects and of references to them, like S3 and DynamoDB: no operation is atomic over both.
 type bucket struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -42,7 +42,7 @@ func (b *bucket) refer(i int, who string) {
 	b.refs[i]++
 }
 
-// remove deletes an object, to which nothing may refer.
+// remove deletes an object, which must have no references.
 func (b *bucket) remove(i int, who string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,8 +68,8 @@ func (b *bucket) prune(c *chance) {
 
 const objects = 40
 
-// TestScheduleOfCollections: collections beside writers that come and go, are cut off and killed, over a bad net. No reference
-// ever dangles, though only the leases stand between deletions and writers.
+// TestScheduleOfCollections: collections beside writers that come and go, are disconnected and killed, over a faulty
+// network. No reference ever dangles, though only the leases protect writers from deletions.
 func TestScheduleOfCollections(t *testing.T) {
 	eachSchedule(t, func(t *testing.T, c *chance) {
 		w := newWorld(t)
@@ -115,7 +115,7 @@ func TestScheduleOfCollections(t *testing.T) {
 	})
 }
 
-// begin starts a process over a bad net.
+// begin starts a process with a faulty connection.
 func (w *world) begin(host string, c *chance) *machine {
 	w.mu.Lock()
 	m := w.on(host)
@@ -124,11 +124,11 @@ func (w *world) begin(host string, c *chance) *machine {
 	return m
 }
 
-// leave ends a process in one way or another.
+// leave ends a process in a random way.
 func (w *world) leave(c *chance, m *machine) {
 	switch c.below(3) {
 	case 0:
-		w.kill(m) // what it may have sent is there already
+		w.kill(m) // the requests that it sent have arrived
 		time.Sleep(2 * ttl)
 		m.wire.mend()
 	case 1:
@@ -139,15 +139,15 @@ func (w *world) leave(c *chance, m *machine) {
 	w.exit(m)
 }
 
-// exit ends a process in good order.
+// exit ends a process in an orderly way.
 func (w *world) exit(m *machine) {
-	_ = m.Close() // over such a net it may fail
+	_ = m.Close() // with a faulty connection this may fail
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.dead[m.pid] = true
 }
 
-// write is the life of a process that refers to objects which are there already, or puts them.
+// write is the life of a process that refers to existing objects, or puts them.
 func (w *world) write(ctx context.Context, c *chance, b *bucket, m *machine, who string) {
 	var workers sync.WaitGroup
 	until := time.Now().Add(c.upTo(20 * time.Minute))
@@ -181,14 +181,14 @@ func (w *world) write(ctx context.Context, c *chance, b *bucket, m *machine, who
 		return
 	}
 	time.Sleep(c.upTo(10 * time.Minute))
-	m.wire.cut() // what its workers have begun is done within four fifths of a lease, which they check
+	m.wire.cut() // its workers, which check the lease, end within four fifths of it
 	time.Sleep(2 * ttl)
 	m.wire.mend()
 	workers.Wait()
 	w.exit(m)
 }
 
-// collect is what gc does.
+// collect does what gc does.
 func (w *world) collect(ctx context.Context, c *chance, b *bucket, m *machine, who string) error {
 	lock, err := m.TryLock(ctx, "gc", refstore.Exclusive, nil)
 	if err != nil {
@@ -226,7 +226,7 @@ func (w *world) collect(ctx context.Context, c *chance, b *bucket, m *machine, w
 		}
 		free, done, err := m.Condemn(ctx, n[0], [][32]byte{n})
 		if errors.Is(err, refstore.ErrInvalid) {
-			continue // a list of the same shard was left
+			continue // an earlier list of the same shard remains
 		}
 		if err != nil {
 			return err
@@ -236,13 +236,13 @@ func (w *world) collect(ctx context.Context, c *chance, b *bucket, m *machine, w
 			if err := m.Held(); err != nil {
 				return err
 			}
-			if c.in(10) { // the answer gets lost, the deletion may arrive later
+			if c.in(10) { // the answer is lost, and the deletion may arrive later
 				late := c.upTo(settle - ttl)
 				time.AfterFunc(late, func() {
 					w.mu.Lock()
-					over := w.dead[m.pid] // then its connections are closed
+					ended := w.dead[m.pid] // then its connections are closed
 					w.mu.Unlock()
-					if !over {
+					if !ended {
 						b.remove(i, who)
 					}
 				})

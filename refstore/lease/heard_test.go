@@ -8,8 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// TestHeard: a caller that asks at first sight learns when a process on another host wrote its session last, by that
-// host's clock; one that is known to live here needs no such word, and one that ends has none.
+// TestHeard: an observer on another host learns at once when a session was last written, by that host's clock. For a
+// session that is known to be alive here, or has ended, Heard is empty.
 func TestHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -22,7 +22,7 @@ func TestHeard(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// heard is what a new observer is told of the session and of the lock's holder.
+		// heard returns the answer that a new observer gets about the session and the lock's holder.
 		heard := func(host string) refstore.Heard {
 			t.Helper()
 			m := w.on(host)

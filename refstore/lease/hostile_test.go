@@ -12,10 +12,10 @@ import (
 	"e3/refstore"
 )
 
-// stranger is the session that hostile records speak of.
+// stranger is the session that hostile records name.
 const stranger = "00dc6acf-ac00-7004-8e0e-99ff99b2944a"
 
-// places are where records lie that others wrote.
+// places are the keys of records that other processes write.
 var places = []refstore.Key{
 	{Partition: "LEASE/sessions", Sort: stranger},
 	{Partition: "LEASE/locks", Sort: "one"},
@@ -28,7 +28,7 @@ var places = []refstore.Key{
 
 const session = `{"owner":{"host":"x","boot":"x","pid":1,"start":1},"began":1,"ttl":15000,"beat":1,"state":"alive","epoch":1,"protected":"YQo=","large":[1],"parts":1}`
 
-// FuzzHostileRecords has everything read what others wrote.
+// FuzzHostileRecords reads arbitrary records of others everywhere.
 func FuzzHostileRecords(f *testing.F) {
 	for i, valid := range []string{
 		session,
@@ -84,7 +84,7 @@ func FuzzHostileRecords(f *testing.F) {
 	})
 }
 
-// TestHostileRecords: what is not understood is an error that says where, and is left as it is.
+// TestHostileRecords: a malformed record is an error that names it, and is left unchanged.
 func TestHostileRecords(t *testing.T) {
 	huge := fmt.Sprintf(`{"owner":{},"began":1,"ttl":%d,"beat":1,"state":"alive"}`, int64(1)<<62)
 	for name, c := range map[string]struct {

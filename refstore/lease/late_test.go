@@ -10,7 +10,7 @@ import (
 	"e3/refstore"
 )
 
-// twice is a store that makes a creation with its second try: the first is still under way, until arrive.
+// twice is a store that creates a record with its second try; the first is in transit until arrive.
 type twice struct {
 	refstore.Store
 	late []refstore.Record
@@ -32,8 +32,8 @@ func (s *twice) arrive(t *testing.T) bool {
 	return err == nil
 }
 
-// TestLateCreation has the first try of a claim or lock arrive after its release: it is held by a session that lives and does not
-// know. Others get it all the same, soon.
+// TestLateCreation delivers the first try of a claim or lock after its release: a live session holds it without
+// knowing. Others soon get it all the same.
 func TestLateCreation(t *testing.T) {
 	for _, what := range []string{"claim", "lock", "shared lock"} {
 		take := func(m *machine, shared bool) (refstore.Lock, error) {
@@ -48,9 +48,9 @@ func TestLateCreation(t *testing.T) {
 		}
 		for _, c := range []struct {
 			name  string
-			after time.Duration // the release, each time that a try arrives
+			after time.Duration // the delay of the release, each time that a try arrives
 			times int
-			fails bool // the first try to release
+			fails bool // the first try to release fails
 		}{
 			{name: "at once", times: 1},
 			{name: "later", after: ttl, times: 1},
@@ -68,7 +68,7 @@ func TestLateCreation(t *testing.T) {
 						t.Fatal(err)
 					}
 					if slow.arrive(t) {
-						t.Fatal("what is there was made again")
+						t.Fatal("the existing record was made again")
 					}
 					if c.fails {
 						a.wire.fail(func(op string, _ refstore.Key) error {
@@ -104,8 +104,8 @@ func TestLateCreation(t *testing.T) {
 	}
 }
 
-// TestLateCondemned has the first try of a list of the condemned arrive after its removal: no waiter waits for it as
-// long as the collector's session lives.
+// TestLateCondemned delivers the first try of a condemned list after its removal: no waiter waits for it as long as the
+// collector's session is alive.
 func TestLateCondemned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -66,22 +66,22 @@ type Options struct {
 	// TTL is how long a session counts as alive without renewal. 0 is 15 s. Observers use the longer of their own TTL
 	// and the session's.
 	TTL time.Duration
-	// Settle is for how long requests of a lost session may still arrive. 0 is 5 min. Requests that delete objects,
-	// or write what names them, are checked by Sending once they are signed; so Settle is how long servers accept a
-	// signature, and a minute more.
+	// Settle is how long requests of a lost session may still arrive. 0 is 5 min. Sending checks requests that delete
+	// objects, or write references to them, after they are signed; so Settle is how long servers accept a signature,
+	// plus a minute.
 	Settle time.Duration
 	// Owner describes the process. Without an id, it is this process.
 	Owner Owner
 	// Clock is the clock that dates the objects. All machines ask the same one. nil is this machine's.
 	Clock func(ctx context.Context) (time.Time, error)
-	// Relied gives a name that a session relies on the form of a protected name. nil is its hex digits.
+	// Relied converts a name that a session relies on to the form of a protected name. nil is its hex digits.
 	Relied func(name [32]byte) string
 
-	// Renewed, if set, is called after each successful renewal of the session, the first included, with the time at
+	// Renewed, if set, is called after each successful renewal of the session, including the first, with the time at
 	// which it was sent, by Elapsed. It must not block.
 	Renewed func(sent time.Duration)
 
-	// Elapsed is a clock that goes on while the machine sleeps, from any beginning. nil is the system's.
+	// Elapsed is a clock that continues while the machine sleeps, with any origin. nil is the system's.
 	Elapsed func() time.Duration
 	// Alive reports whether a process runs, if that can be known. nil knows processes of this boot and pid namespace.
 	Alive func(process.ID) (alive, known bool)
@@ -90,7 +90,7 @@ type Options struct {
 // Owner describes a process.
 type Owner struct {
 	Process process.ID
-	Words   string // for people: "me@host: e3 start . prod"
+	Words   string // for display: "me@host: e3 start . prod"
 }
 
 // Leases are the locks, claims and session of one process in one store. They are safe for concurrent use. Create them with [New].
@@ -111,7 +111,7 @@ type Leases struct {
 	refused map[refstore.Key]struct{}
 	collect *collection // the collection run by this process, or nil
 
-	unanswered map[byte]uint64 // nonces of condemned lists whose deletions have no answer
+	unanswered map[byte]uint64 // nonces of condemned lists with unanswered deletions
 	settledAt  time.Duration   // when those deletions have settled, by Options.Elapsed
 }
 
@@ -135,7 +135,7 @@ func New(store refstore.Store, o Options) *Leases {
 		o.Settle = 5 * time.Minute
 	}
 	if o.Owner.Process == (process.ID{}) {
-		o.Owner.Process, _ = process.Self() // an unknown process proves nothing to others
+		o.Owner.Process, _ = process.Self() // an unknown process only means that others cannot check it
 	}
 	if o.Clock == nil {
 		o.Clock = func(context.Context) (time.Time, error) { return time.Now(), nil }
@@ -171,7 +171,7 @@ func New(store refstore.Store, o Options) *Leases {
 	}
 }
 
-// Limit is how long this process may rely on the last renewal of its session, from when it was sent.
+// Limit is how long after sending a renewal this process may rely on it.
 func (l *Leases) Limit() time.Duration { return l.o.limit() }
 
 func (o *Options) limit() time.Duration { return o.TTL / 5 * 4 }
@@ -187,8 +187,9 @@ func (l *Leases) Pace() (first, most time.Duration) {
 // Lost implements [refstore.Leased].
 func (l *Leases) Lost() <-chan struct{} { return l.lost }
 
-// Held returns [refstore.ErrLost] once this process cannot be sure any more that its holds are its own, or
-// [refstore.ErrSuspended] if it may outlast that. It reads only the clock. A deletion should call it as late as possible.
+// Held returns [refstore.ErrLost] once this process can no longer be sure that it still has its holds, or
+// [refstore.ErrSuspended] if it may outlast that. It reads only the clock. A deletion should call it as late as
+// possible.
 func (l *Leases) Held() error {
 	if err := l.final(); err != nil {
 		return err
@@ -282,7 +283,7 @@ func (l *Leases) checkOwn(r refstore.Record, err error) (rec sessionRecord, _ er
 	return rec, l.final()
 }
 
-// use returns the session, and begins it if need be.
+// use returns the session, and begins it if necessary.
 func (l *Leases) use(ctx context.Context) (*session, error) {
 	if err := errors.Join(l.stands(ctx), ctx.Err()); err != nil {
 		return nil, err
@@ -309,7 +310,7 @@ func (l *Leases) use(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// readOnly wraps an error that says that this process may not write with the sentinel.
+// readOnly wraps a permission error with the sentinel for a process that may not write.
 func readOnly(err error) error {
 	if !errors.Is(err, refstore.ErrReadOnly) && (errors.Is(err, iofs.ErrPermission) || errors.Is(err, syscall.EROFS)) {
 		return fmt.Errorf("%w: %w", refstore.ErrReadOnly, err)
@@ -317,7 +318,7 @@ func readOnly(err error) error {
 	return err
 }
 
-// detached is a bounded context for work that must be done even if the caller's context has ended.
+// detached is a bounded context for work that must be completed even if the caller's context has ended.
 func (o *Options) detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), o.patience())
 }

@@ -25,7 +25,7 @@ type held struct {
 	nonce    uint64
 	version  refstore.Version // the record's version when it was written
 	sole     bool             // the record has no other hold
-	late     bool             // a retried creation may still arrive, and recreate the record after its release
+	late     bool             // a retry of its creation may still arrive, and recreate the record after its release
 	previous []byte
 	released atomic.Bool
 }
@@ -33,8 +33,8 @@ type held struct {
 // Previous implements [refstore.Lock].
 func (h *held) Previous() []byte { return bytes.Clone(h.previous) }
 
-// Unlock implements [refstore.Lock]. If the store does not answer, the release is retried until the session ends; for
-// this process it is done. A lost hold is not released: its process may be cut off, and has to end soon.
+// Unlock implements [refstore.Lock]. If the store does not answer, the release is retried until the session ends; this
+// process no longer has the hold. A lost hold is not released: its process may be disconnected, and has to end soon.
 func (h *held) Unlock() error {
 	if h.released.Swap(true) {
 		return nil
@@ -42,7 +42,7 @@ func (h *held) Unlock() error {
 	slog.Debug("release", "topic", "leases", "record", h.key)
 	h.l.forget(h.claim, h.nonce)
 	if errors.Is(h.l.Held(), refstore.ErrLost) {
-		return nil // the end of the session, on record or due, frees it
+		return nil // the end of the session frees it
 	}
 	s := h.l.session.Load()
 	ctx, cancel := h.l.o.detached(context.Background())
@@ -79,8 +79,8 @@ func (l *Leases) forget(claim *[32]byte, nonce uint64) {
 	}
 }
 
-// has reports whether this process has a hold, or is taking it. If a record names this session and an unknown hold, a
-// write was given up or a release has not arrived.
+// has reports whether this process has a hold, or is taking it. If a record names this session and an unknown hold,
+// either a write was abandoned or a release has not arrived.
 func (l *Leases) has(nonce uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +107,7 @@ func (l *Leases) acquired(ctx context.Context, h *held) (refstore.Lock, error) {
 	return h, nil
 }
 
-// giveUp cleans up after a write with unknown outcome.
+// giveUp cleans up after a write with an unknown outcome.
 func (l *Leases) giveUp(s *session, h *held) {
 	l.forget(h.claim, h.nonce)
 	s.addLooseEnd(looseEnd{key: h.key, nonce: h.nonce, owed: h.previous != nil, late: true})
@@ -190,7 +190,7 @@ func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore
 				return nil, l.locked(ctx, s, living)
 			}
 			rec.Holders = living
-			// A lock that joins others leaves a dead holder's text to them.
+			// A shared lock that joins others leaves a dead holder's text to them.
 			if mode == refstore.Exclusive || !old.Shared {
 				h.previous = previous
 			}
@@ -226,8 +226,8 @@ func backoff(ttl time.Duration, try int) time.Duration {
 	return most/2 + rand.N(most/2+1)
 }
 
-// latest cuts the texts of dead holders to what a record keeps, so that a lock survives any number of deaths. For a
-// claim this is more than a thousand holders: each has dealt with those before, or died in less time than a command
+// latest cuts the texts of dead holders to what a record can hold, so that a lock survives any number of deaths. For a
+// claim this is more than a thousand holders: each has handled those before it, or died in less time than a command
 // takes.
 func latest(previous []byte) []byte {
 	if len(previous) <= maxText {
@@ -236,8 +236,8 @@ func latest(previous []byte) []byte {
 	return previous[:max(bytes.LastIndexByte(previous[:maxText+1], '\n'), 0)]
 }
 
-// living returns the holders of a lock that are not known to be dead, and the texts of the dead, the latest first,
-// nil if there was none.
+// living returns the holders of a lock that are not known to be dead, and the texts of the dead, latest first; nil if
+// there were none.
 func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (living []hold, previous []byte, err error) {
 	var dead [][]byte
 	for _, h := range rec.Holders {
@@ -265,7 +265,7 @@ func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (livin
 	return living, latest(bytes.Join(dead, []byte("\n"))), nil
 }
 
-// locked returns the error that names a lock's holder. One holder that is known to live is enough.
+// locked returns the error that names a lock's holder. One holder that is known to be alive suffices.
 func (l *Leases) locked(ctx context.Context, s *session, living []hold) error {
 	locked := &refstore.LockedError{Holder: living[len(living)-1].Text, Pending: maxTTL}
 	for _, h := range living {
@@ -323,9 +323,9 @@ func decodeHolds(r refstore.Record) (*lockRecord, error) {
 	return &lockRecord{Holders: []hold{rec.hold}}, err
 }
 
-// release takes a hold of this session out of a lock, or deletes its claim or list, and returns whether it was there.
-// owed says that the hold was taken over from a dead holder whose leftovers may not have been dealt with: the record
-// then passes to noSession, so that the next holder is told.
+// release removes a hold of this session from a lock, or deletes its claim or list, and returns whether it was there.
+// owed says that the hold was taken over from a dead holder whose leftovers may not have been cleaned up: the record
+// then passes to noSession, so that the next holder gets the text.
 func (s *session) release(ctx context.Context, key refstore.Key, nonce uint64, owed bool) (was bool, err error) {
 	for try := 0; ; try++ {
 		there, err := s.l.read(ctx, key)

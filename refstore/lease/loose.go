@@ -7,20 +7,20 @@ import (
 	"e3/refstore"
 )
 
-// looseEnd is a record that may exist, now or after a late write, though it should not: a hold that this session does
-// not have, or a record beside the session's that is not needed any more.
+// looseEnd is a record that should not exist, but may, now or after a late write: a hold that this session does not
+// have, or a record beside the session's that is no longer needed.
 type looseEnd struct {
 	key   refstore.Key
 	nonce uint64 // of the hold
 	whole bool   // delete the record itself
-	owed  bool   // the hold was taken over from a dead holder, see release
+	owed  bool   // the hold was taken over from a dead holder; see release
 	late  bool   // it may recur after its removal
-	after uint64 // not before this many writes of the session's record
+	after uint64 // only after this many writes of the session's record
 
 	due, wait, until time.Duration // next try, by Options.Elapsed; the pause after it; when to give up
 }
 
-// maxLoose bounds the loose ends. The end of the session frees those beyond.
+// maxLoose bounds the loose ends. The end of the session frees the others.
 const maxLoose = 1 << 12
 
 // addLooseEnd queues a loose end.
@@ -34,9 +34,9 @@ func (s *session) addLooseEnd(e looseEnd) {
 	}
 }
 
-// resolveLooseEnds tries the loose ends that are due. One that was found and removed is done, unless it may recur.
-// One that is absent may still arrive until the session's requests have settled. As other processes wait for it, it
-// is tried at least every two leases.
+// resolveLooseEnds tries the loose ends that are due. A removed one is done, unless it may recur. An absent one may
+// still arrive until the session's requests have settled. Since other processes wait for it, it is tried at least every
+// two leases.
 func (s *session) resolveLooseEnds(ctx context.Context) {
 	s.mu.Lock()
 	now, written := s.l.o.Elapsed(), s.written

@@ -8,8 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// Session returns the id of this process's session, and begins it if need be. A record that names this id is held by
-// this process for as long as the session lasts. ErrLost, ErrReadOnly.
+// Session returns the id of this process's session, and begins it if necessary. As long as the session lasts, this
+// process holds every record that names its id. Errors are ErrLost and ErrReadOnly.
 func (l *Leases) Session(ctx context.Context) (id string, err error) {
 	s, err := l.use(ctx)
 	if err != nil {
@@ -18,12 +18,12 @@ func (l *Leases) Session(ctx context.Context) (id string, err error) {
 	return s.id, nil
 }
 
-// Ended reports whether a session's holds are free: it has ended, never existed, or is dead. It marks a session dead
-// whose lease has run out, or whose process is known to be gone. Otherwise pending is how long it may take until that
-// is known, 0 if the session lives. A call costs a read of the session's record each [Options.TTL]/15.
-func (l *Leases) Ended(ctx context.Context, id string) (over bool, pending time.Duration, err error) {
+// Ended reports whether a session's holds are free: it has ended, never existed, or is dead. It marks a session dead if
+// its lease has run out or its process is known to be gone. Otherwise, pending is an upper bound of the time until that
+// is known; 0 if the session lives. A call costs a read of the session's record each [Options.TTL]/15.
+func (l *Leases) Ended(ctx context.Context, id string) (ended bool, pending time.Duration, err error) {
 	if err := validSession(id); err != nil {
-		return false, 0, fmt.Errorf("is it over: %w", err)
+		return false, 0, fmt.Errorf("whether the session has ended: %w", err)
 	}
 	if s := l.session.Load(); s != nil && s.id == id {
 		if l.Held() == nil || l.final() == nil {
@@ -37,11 +37,11 @@ func (l *Leases) Ended(ctx context.Context, id string) (over bool, pending time.
 	return v.free, v.pending, nil
 }
 
-// Heard returns when a session was last renewed, for people. It returns nothing for a session that is over, or whose
-// process this host knows to live. It writes nothing, costs as much as [Leases.Over], and is free after it.
+// Heard returns when a session was last renewed, for display. It returns nothing for a session that has ended, or whose
+// process this host knows to be alive. It writes nothing, costs as much as [Leases.Ended], and is free after it.
 func (l *Leases) Heard(ctx context.Context, id string) (refstore.Heard, error) {
 	if err := validSession(id); err != nil {
-		return refstore.Heard{}, fmt.Errorf("when was it heard of: %w", err)
+		return refstore.Heard{}, fmt.Errorf("when the session was renewed: %w", err)
 	}
 	if s := l.session.Load(); s != nil && s.id == id {
 		return refstore.Heard{}, nil

@@ -12,14 +12,14 @@ import (
 	"e3/refstore/lease"
 )
 
-// over asks whether a session is over.
-func (m *machine) over(t *testing.T, id string) (over bool, pending time.Duration) {
+// ended asks whether a session has ended.
+func (m *machine) ended(t *testing.T, id string) (ended bool, pending time.Duration) {
 	t.Helper()
-	over, pending, err := m.Ended(t.Context(), id)
+	ended, pending, err := m.Ended(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return over, pending
+	return ended, pending
 }
 
 func TestSessionIsOver(t *testing.T) {
@@ -33,30 +33,30 @@ func TestSessionIsOver(t *testing.T) {
 		if again, err := a.Session(t.Context()); err != nil || again != id {
 			t.Fatalf("the session, again: got %q, %v, want %q", again, err, id)
 		}
-		if over, pending := a.over(t, id); over || pending != 0 {
-			t.Errorf("of its own: got %v, %v, want false, 0", over, pending)
+		if ended, pending := a.ended(t, id); ended || pending != 0 {
+			t.Errorf("of its own: got %v, %v, want false, 0", ended, pending)
 		}
-		if over, pending := b.over(t, id); over || pending <= 0 || pending > ttl {
-			t.Errorf("at first sight: got %v, %v, want false and up to a lease", over, pending)
+		if ended, pending := b.ended(t, id); ended || pending <= 0 || pending > ttl {
+			t.Errorf("at first sight: got %v, %v, want false and up to a lease", ended, pending)
 		}
 		for began := time.Now(); time.Since(began) < 3*ttl; time.Sleep(ttl / 5) {
-			if over, _ := b.over(t, id); over {
+			if ended, _ := b.ended(t, id); ended {
 				t.Fatal("a session that is renewed is over")
 			}
 		}
-		if _, pending := b.over(t, id); pending != 0 {
+		if _, pending := b.ended(t, id); pending != 0 {
 			t.Errorf("once it was seen to be renewed: got %v pending, want 0", pending)
 		}
 
-		// One that is silent is over after a lease, for all: it is marked.
+		// A silent session has ended after a lease, for all observers: it is marked.
 		a.wire.cut()
 		silent := time.Now()
 		for {
-			over, _ := b.over(t, id)
-			if took := time.Since(silent); over && took < ttl*2/3 || !over && took > 2*ttl {
-				t.Fatalf("silent for %v: got %v", took, over)
+			ended, _ := b.ended(t, id)
+			if took := time.Since(silent); ended && took < ttl*2/3 || !ended && took > 2*ttl {
+				t.Fatalf("silent for %v: got %v", took, ended)
 			}
-			if over {
+			if ended {
 				break
 			}
 			time.Sleep(ttl / 20)
@@ -66,7 +66,7 @@ func TestSessionIsOver(t *testing.T) {
 		if _, err := a.Session(t.Context()); !errors.Is(err, refstore.ErrLost) {
 			t.Errorf("the session, once it is lost: got %v, want ErrLost", err)
 		}
-		if over, _ := w.on("else").over(t, id); !over {
+		if ended, _ := w.on("else").ended(t, id); !ended {
 			t.Error("somebody who never saw it: got that it lives")
 		}
 	})
@@ -80,12 +80,12 @@ func TestSessionOfAGoneProcessIsOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if over, pending := b.over(t, id); over || pending != 0 {
-			t.Errorf("of a process that is there: got %v, %v, want false, 0", over, pending)
+		if ended, pending := b.ended(t, id); ended || pending != 0 {
+			t.Errorf("of a process that is there: got %v, %v, want false, 0", ended, pending)
 		}
 		time.Sleep(ttl)
 		w.kill(a)
-		if over, _ := b.over(t, id); !over {
+		if ended, _ := b.ended(t, id); !ended {
 			t.Error("of a process that is gone: got that it lives")
 		}
 	})
@@ -94,7 +94,7 @@ func TestSessionOfAGoneProcessIsOver(t *testing.T) {
 func TestSessionThatWasNeverIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newWorld(t).on("here")
-		if over, _ := a.over(t, "0197aaaa-bbbb-7ccc-8ddd-eeeeffff0000"); !over {
+		if ended, _ := a.ended(t, "0197aaaa-bbbb-7ccc-8ddd-eeeeffff0000"); !ended {
 			t.Error("got that it lives")
 		}
 		for _, bad := range []string{"", string(make([]byte, 2000)), "\xff"} {
@@ -114,14 +114,14 @@ func TestSessionThatHasEndedIsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := w.on("there")
-		if over, _ := b.over(t, id); over {
+		if ended, _ := b.ended(t, id); ended {
 			t.Error("before its end: got that it is over")
 		}
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(ttl / 10) // it is looked at no more often than is of use
-		if over, _ := b.over(t, id); !over {
+		time.Sleep(ttl / 10) // it is read no more often than is useful
+		if ended, _ := b.ended(t, id); !ended {
 			t.Error("after its end: got that it lives")
 		}
 	})

@@ -13,8 +13,8 @@ import (
 	"e3/refstore"
 )
 
-// TestModel compares what several processes are told with a model that knows each holder, while calls fail before and after
-// they take effect, and processes are cut off, killed and closed.
+// TestModel compares the answers that several processes get with a model that knows each holder. Calls fail before and
+// after they take effect, and processes are disconnected, killed and closed.
 func TestModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
@@ -36,16 +36,16 @@ type model struct {
 	t         *testing.T
 	w         *world
 	processes []*modelProcess
-	held      map[string][]modelHold // in the order in which they were taken
+	held      map[string][]modelHold // in the order of taking
 	count     int
-	owed      bool // a taker has ended with what it took over, of which the next is told
+	owed      bool // a taker has ended before it handled the holds that it took over, so the next one gets their texts
 }
 
 type modelProcess struct {
 	*machine
 	cut    bool
 	wasCut bool
-	failed bool // a call of its has failed, so that what it holds is not known to the model
+	failed bool // one of its calls has failed, so the model does not know what it holds
 }
 
 type modelHold struct {
@@ -64,7 +64,7 @@ func (m *model) process(t *rapid.T) *modelProcess {
 	return m.processes[rapid.IntRange(0, len(m.processes)-1).Draw(t, "process")]
 }
 
-// Check finds no session lost that could reach the store.
+// Check finds no lost session that could have reached the store.
 func (m *model) Check(t *rapid.T) {
 	for i, p := range m.processes {
 		if p.lost() && !p.wasCut {
@@ -123,7 +123,7 @@ func (m *model) Take(t *rapid.T) {
 			t.Fatalf("%s was given to %q, and %q has it", what, h.text, other.text)
 		}
 		if locked != nil && living && other.by == p && locked.Pending != 0 {
-			t.Fatalf("%s is held by this process, which is said to be open for %v", what, locked.Pending)
+			t.Fatalf("%s is held by this process, and reported as undecided for %v", what, locked.Pending)
 		}
 	}
 	if refused {
@@ -141,7 +141,7 @@ func (m *model) Take(t *rapid.T) {
 	m.held[what] = append(m.held[what], h)
 }
 
-// Release releases something. What was taken over meanwhile stays as it is.
+// Release releases a hold. If it was taken over meanwhile, it stays.
 func (m *model) Release(t *rapid.T) {
 	what := rapid.SampledFrom([]string{"claim 1", "claim 2", "lock 1", "lock 2"}).Draw(t, "what")
 	if len(m.held[what]) == 0 {
@@ -170,7 +170,7 @@ func (m *model) Release(t *rapid.T) {
 	m.held[what] = slices.DeleteFunc(m.held[what], func(other modelHold) bool { return other.text == h.text })
 }
 
-// Look asks for the holder of a lock.
+// Look reads the holder of a lock.
 func (m *model) Look(t *rapid.T) {
 	p := m.process(t)
 	if p.cut {
@@ -197,7 +197,7 @@ func (m *model) Wait(t *rapid.T) {
 	time.Sleep(rapid.SampledFrom([]time.Duration{time.Second, ttl / 3, ttl, 2 * ttl}).Draw(t, "time"))
 }
 
-// Cut cuts a process off, or ends that.
+// Cut disconnects a process, or reconnects it.
 func (m *model) Cut(t *rapid.T) {
 	p := m.process(t)
 	if p.cut {
@@ -209,7 +209,7 @@ func (m *model) Cut(t *rapid.T) {
 	p.cut = !p.cut
 }
 
-// Replace ends a process, in good order or not, and starts another.
+// Replace ends a process, orderly or not, and starts another.
 func (m *model) Replace(t *rapid.T) {
 	i := rapid.IntRange(0, len(m.processes)-1).Draw(t, "process")
 	p := m.processes[i]

@@ -12,7 +12,7 @@ import (
 	"e3/refstore"
 )
 
-// A watcher is what this process knows of other sessions. All methods are safe for concurrent use.
+// A watcher is the knowledge of this process about other sessions. All methods are safe for concurrent use.
 type watcher struct {
 	table
 	own ownerRecord
@@ -20,39 +20,39 @@ type watcher struct {
 	mu   sync.Mutex
 	seen map[string]*sighting
 
-	// renewed is when this process last renewed its own session, 0 before it has one, and disturbed when a renewal last
-	// came late. Both are by Options.Elapsed.
+	// renewed is when this process last renewed its own session, 0 before the first time; disturbed is when a renewal
+	// was last late. Both are by Options.Elapsed.
 	renewed, disturbed atomic.Int64
 }
 
-// sighting is what this process has seen of another session, by its own elapsed time.
+// sighting is the knowledge about another session, by this process's elapsed time.
 type sighting struct {
 	version refstore.Version
 	since   time.Duration // first read of this version
 	looked  time.Duration // last read
-	beaten  bool          // it replaced a version read less than a lease before: the session was alive
+	beaten  bool          // this version replaced one that was read less than a lease before, so the session was alive
 	last    view
 }
 
 // maxSeen bounds how many sessions are watched at a time.
 const maxSeen = 1 << 14
 
-// view is what is known of a session.
+// view is the known state of a session.
 type view struct {
 	rec     sessionRecord    // without a state if there is no record
 	version refstore.Version // refstore.Absent if there is no record
 	free    bool             // its holds are free: it is marked, has ended, or is absent
 	expired bool             // it may be marked dead: its process is gone, or it was not renewed for a lease
 	gone    bool             // its process is known to have ended
-	lives   bool             // its process is known to exist and has not ended; it may be stopped
-	pending time.Duration    // until it is known at the latest whether it lives; 0 if it does
+	lives   bool             // its process is known to exist; it may be suspended
+	pending time.Duration    // an upper bound of the time until its state is known; 0 if it is alive
 }
 
-// blocksCollections reports whether a lost session blocks collections because its process, stopped or hanging, still
-// exists. After it wakes up, the process may finish a step before it learns of its loss.
+// blocksCollections reports whether a lost session blocks collections because its process, suspended or hanging, still
+// exists. After it resumes, the process may finish a step before it learns of its loss.
 func (v view) blocksCollections() bool { return v.free && v.lives && !v.rec.Death.Closed }
 
-// heard is when a session that may have died was last renewed. It is empty for a session that is over, or whose
+// heard is when a session that may have died was last renewed. It is empty for a session that has ended, or whose
 // process this machine's kernel knows.
 func (v view) heard() refstore.Heard {
 	if v.free || v.lives || v.gone || v.rec.At == 0 {
@@ -61,7 +61,7 @@ func (v view) heard() refstore.Heard {
 	return refstore.Heard{At: time.Unix(0, v.rec.At), Lease: v.rec.ttl()}
 }
 
-// look returns what is known of a session. It writes nothing, and reads the record no more often than useful.
+// look returns the state of a session. It writes nothing, and reads the record no more often than is useful.
 func (w *watcher) look(ctx context.Context, id string) (view, error) {
 	now := w.o.Elapsed()
 	w.mu.Lock()
@@ -93,7 +93,7 @@ func (w *watcher) lookNow(ctx context.Context, id string) (view, error) {
 	return w.observe(r)
 }
 
-// observe takes a session's record that was just read into account.
+// observe updates the session's view from a record that was just read.
 func (w *watcher) observe(r refstore.Record) (view, error) {
 	v := view{version: r.Version}
 	if err := decode(r, &v.rec); err != nil {
@@ -123,15 +123,15 @@ func (w *watcher) note(id string, v *view) {
 	s.looked = now
 	unchanged := now - max(s.since, w.undisturbed(now))
 	v.expired = !v.free && unchanged >= ttl
-	// After a renewal, a session is in doubt again only when it misses the next one.
+	// After a renewal, a session is in doubt only once it misses the next one.
 	if !v.free && !(s.beaten && unchanged <= ttl/2) {
 		v.pending = max(ttl-unchanged, 0)
 	}
 	s.last = *v
 }
 
-// undisturbed is since when this process has been able to renew its own session in time. What it saw of others before
-// proves nothing: they may have been as late for the same reason.
+// undisturbed is the time since which this process has renewed its own session in time. Observations from before then
+// prove nothing: other sessions may have been late for the same reason.
 func (w *watcher) undisturbed(now time.Duration) time.Duration {
 	if renewed := time.Duration(w.renewed.Load()); renewed != 0 && now-renewed > w.tardy() {
 		return now
@@ -139,11 +139,11 @@ func (w *watcher) undisturbed(now time.Duration) time.Duration {
 	return time.Duration(w.disturbed.Load())
 }
 
-// tardy is how old a renewal of this process is when an outage that delays it may make others seem dead: they renew each
+// tardy is the age of this process's last renewal from which on an outage may make others seem dead: they renew every
 // third of a lease.
 func (w *watcher) tardy() time.Duration { return w.o.TTL / 3 * 2 }
 
-// local adds what this machine's kernel knows of the session's process.
+// local adds the knowledge of this machine's kernel about the session's process.
 func (w *watcher) local(v view) view {
 	if v.version == refstore.Absent || v.rec.State == ended {
 		return v
@@ -183,7 +183,7 @@ func (w *watcher) markExpired(ctx context.Context, id string, v view, err error)
 	return v, err
 }
 
-// markDead marks a session dead, if its record is still the one that was judged.
+// markDead marks a session dead, if its record is still the judged version.
 func (w *watcher) markDead(ctx context.Context, id string, v view) (view, error) {
 	rec := v.rec
 	slog.DebugContext(ctx, "declare dead", "topic", "leases", "session", id, "holder", rec.Owner)
@@ -204,12 +204,12 @@ func (w *watcher) markDead(ctx context.Context, id string, v view) (view, error)
 	return now, nil
 }
 
-// lingers is for how long requests of a process may still arrive after its end: its connections are closed, but the
-// kernel and the server carry out what they accepted.
+// lingers is how long requests of a process may still arrive after its end: its connections are closed, but the kernel
+// and the server complete what they have accepted.
 const lingers = 30 * time.Second
 
-// settling returns for how long requests of a session may still arrive, 0 if none may. For a live session that is
-// unknown: it is Options.Settle. If wait equals most, the death should be dated.
+// settling returns how long requests of a session may still arrive, 0 if none can. For a live session this is unknown:
+// it is Options.Settle. If wait equals most, the death should be dated.
 func (t *table) settling(ctx context.Context, v view) (wait, most time.Duration, err error) {
 	if most = t.o.Settle; v.gone {
 		most = min(most, lingers)
@@ -239,7 +239,7 @@ func (w *watcher) settled(ctx context.Context, id string, v view) (wait time.Dur
 	return wait, err
 }
 
-// date gives a death a time if it has none that can be true. A failure is ignored; a later call tries again.
+// date gives a death a time, unless it has a plausible one. A failure is ignored; a later call tries again.
 func (w *watcher) date(ctx context.Context, id string, v view) {
 	if v.rec.State != dead {
 		return

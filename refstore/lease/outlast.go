@@ -13,22 +13,22 @@ import (
 	"e3/refstore"
 )
 
-// A session that could not be renewed in time is suspended, if it may outlast that: the process takes nothing for its
-// own until a renewal succeeds. A renewal is a compare-and-swap of the session's record, and whatever takes the
-// process's holds has marked that record before. So if it succeeds, nothing was taken, and the session goes on as if
-// it had been renewed in time. If it finds a mark, the session is lost.
+// A session that could not be renewed in time is suspended, if it may outlast that: until a renewal succeeds, the
+// process does not rely on its holds. A renewal is a compare-and-swap of the session's record, and a process that takes
+// over its holds has marked that record before. So if the renewal succeeds, nothing was taken over, and the session
+// continues as if renewed in time. If the record is marked, the session is lost.
 type suspension struct {
 	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
 
 	mu      sync.Mutex
 	outlast time.Duration // how long a session may be suspended; 0: not at all
 	on      bool
-	since   time.Duration // time of the last renewal before, by Options.Elapsed
-	over    chan struct{} // closed when it has ended; nil if it is not on
+	since   time.Duration // when the last renewal before it was sent, by Options.Elapsed
+	done    chan struct{} // closed at its end; nil without a suspension
 	next    int
 	tell    map[int]func(refstore.Suspension)
-	news    []refstore.Suspension // to be told
-	teller  bool                  // a goroutine tells them
+	news    []refstore.Suspension // to be reported
+	teller  bool                  // a goroutine reports them
 	telling sync.Mutex            // held during calls of tell
 }
 
@@ -37,7 +37,7 @@ func (l *Leases) Outlast(most time.Duration) {
 	l.suspension.mu.Lock()
 	l.suspension.outlast = most
 	l.suspension.mu.Unlock()
-	_ = l.Held() // it may be over now
+	_ = l.Held() // the suspension may have become final
 }
 
 // OnSuspension implements [refstore.Outlasting].
@@ -54,13 +54,13 @@ func (p *suspension) OnSuspension(tell func(refstore.Suspension)) (stop func()) 
 		p.mu.Lock()
 		delete(p.tell, id)
 		p.mu.Unlock()
-		p.telling.Lock() // no call is under way when stop returns
+		p.telling.Lock() // so that no call is in progress when stop returns
 		defer p.telling.Unlock()
 	}
 }
 
-// suspend notes that the session was last renewed at that time, late ago, and reports whether it may outlast that. limit is how
-// late a renewal may be without a suspension.
+// suspend begins a suspension of a session that was last renewed at that time, late ago. It reports whether the session
+// may outlast that. limit is how late a renewal may be without a suspension.
 func (p *suspension) suspend(renewed, late, limit time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +68,7 @@ func (p *suspension) suspend(renewed, late, limit time.Duration) bool {
 		return false
 	}
 	if !p.on {
-		p.on, p.since, p.over = true, renewed, make(chan struct{})
+		p.on, p.since, p.done = true, renewed, make(chan struct{})
 		slog.Debug("suspended", "topic", "leases", "after", late)
 		p.announce(refstore.Suspension{For: late, Err: p.unrenewed()})
 	}
@@ -81,13 +81,13 @@ func (p *suspension) resume(sent time.Duration) {
 	defer p.mu.Unlock()
 	if p.on {
 		p.on = false
-		close(p.over)
+		close(p.done)
 		slog.Debug("resumed", "topic", "leases", "after", sent-p.since)
 		p.announce(refstore.Suspension{Over: true, For: sent - p.since})
 	}
 }
 
-// announce tells of a suspension without waiting; under mu.
+// announce reports a suspension asynchronously. The caller holds mu.
 func (p *suspension) announce(s refstore.Suspension) {
 	if p.news = append(p.news, s); p.teller {
 		return
@@ -114,7 +114,7 @@ func (p *suspension) announce(s refstore.Suspension) {
 	}()
 }
 
-// unrenewed is the failure of the last renewal, if it failed.
+// unrenewed is the error of the last renewal, nil if it succeeded.
 func (p *suspension) unrenewed() error {
 	if failure := p.failure.Load(); failure != nil {
 		return *failure
@@ -122,8 +122,8 @@ func (p *suspension) unrenewed() error {
 	return nil
 }
 
-// stands returns once this process can be sure that its session stands: at once unless it is suspended. ErrLost.
-// If ctx ends first, the error wraps [refstore.ErrSuspended].
+// stands returns once this process is sure that its session is valid: at once unless it is suspended. A lost session is
+// ErrLost. If ctx ends first, the error wraps [refstore.ErrSuspended].
 func (l *Leases) stands(ctx context.Context) error {
 	for {
 		err := l.Held()
@@ -131,14 +131,14 @@ func (l *Leases) stands(ctx context.Context) error {
 			return err
 		}
 		l.suspension.mu.Lock()
-		over := l.suspension.over
+		done := l.suspension.done
 		on := l.suspension.on
 		l.suspension.mu.Unlock()
 		if !on {
 			continue
 		}
 		select {
-		case <-over:
+		case <-done:
 		case <-l.lost:
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
@@ -146,7 +146,7 @@ func (l *Leases) stands(ctx context.Context) error {
 	}
 }
 
-// final is why the session cannot go on any more; nil while it stands or is suspended.
+// final is why the session can no longer continue; nil while it is valid or suspended.
 func (l *Leases) final() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"e3/refstore"
 )
 
-// outlasting is a machine whose session may outlast outages, and what was told of them.
+// outlasting is a machine whose session may outlast outages, with the suspensions that it reported.
 type outlasting struct {
 	*machine
 	mu   sync.Mutex
@@ -30,7 +30,7 @@ func (w *world) outlasting(host string) *outlasting {
 	return m
 }
 
-// suspended demands that suspensions were told, each with its end, of about these lengths.
+// suspended demands that suspensions of about these lengths were reported, each with its end.
 func (m *outlasting) suspended(t *testing.T, lengths ...time.Duration) {
 	t.Helper()
 	synctest.Wait()
@@ -47,7 +47,7 @@ func (m *outlasting) suspended(t *testing.T, lengths ...time.Duration) {
 	}
 }
 
-// A session outlasts a store that does not answer, and keeps its holds; calls wait meanwhile.
+// A session outlasts a store that does not answer, and keeps its holds; meanwhile, calls wait.
 func TestOutlast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -98,7 +98,7 @@ func TestOutlast(t *testing.T) {
 	})
 }
 
-// A process that was found dead meanwhile has lost its session, whether it was cut off or stood still.
+// A process that was found dead meanwhile has lost its session, whether it was disconnected or suspended.
 func TestOutlastFoundDead(t *testing.T) {
 	for _, how := range []string{"cut", "stopped"} {
 		t.Run(how, func(t *testing.T) {
@@ -127,7 +127,8 @@ func TestOutlastFoundDead(t *testing.T) {
 	}
 }
 
-// After an outage that all machines had, none is found dead: an observer that could not renew itself begins anew to observe.
+// After an outage of all machines, none is found dead: an observer that could not renew its own session starts
+// observing again.
 func TestOutageOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, outage := range []time.Duration{ttl * 3 / 4, ttl, 20 * ttl} {
@@ -178,7 +179,7 @@ func TestOutageOfAll(t *testing.T) {
 	})
 }
 
-// A suspension is final when its time is over, or when the process gives up.
+// A suspension is final after its limit, or when the process gives up.
 func TestOutlastBounded(t *testing.T) {
 	for name, end := range map[string]func(*outlasting){
 		"over":     func(*outlasting) { time.Sleep(time.Hour) },

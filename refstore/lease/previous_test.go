@@ -21,7 +21,7 @@ import (
 type line struct {
 	*mem.Store
 	cut  atomic.Bool
-	once atomic.Bool // the next put happens, and then the line is cut: its answer is lost
+	once atomic.Bool // the next put takes effect, and then the line is cut: its answer is lost
 }
 
 var errCut = errors.New("no route to host")
@@ -52,7 +52,7 @@ func (l *line) Delete(ctx context.Context, k refstore.Key, v refstore.Version) e
 	return l.Store.Delete(ctx, k, v)
 }
 
-// peer is a process: one that has leases in a store.
+// peer is a process that has leases in a store.
 type peer struct {
 	*lease.Leases
 	line *line
@@ -72,7 +72,7 @@ func newProcess(t *testing.T, store *mem.Store) *peer {
 	return p
 }
 
-// try tries once to take a claim, if that is what is asked for, or a lock.
+// try tries once to take a claim or a lock.
 func (p *peer) try(t *testing.T, what, holder string) (refstore.Lock, error) {
 	if what == "claim" {
 		return p.TryClaim(t.Context(), [32]byte{7}, []byte(holder))
@@ -80,7 +80,7 @@ func (p *peer) try(t *testing.T, what, holder string) (refstore.Lock, error) {
 	return p.TryLock(t.Context(), what, refstore.Exclusive, []byte(holder))
 }
 
-// isTaken tells whether another has it.
+// isTaken tells whether another process has it.
 func isTaken(err error) bool {
 	locked, ok := errors.AsType[*refstore.LockedError](err)
 	return errors.Is(err, refstore.ErrClaimed) || ok && locked.Holder != nil
@@ -93,7 +93,8 @@ func eachHold(t *testing.T, test func(t *testing.T, what string)) {
 	}
 }
 
-// take takes a claim or lock for a holder, waiting for the leases of others, and checks what it is told of those.
+// take takes a claim or lock for a holder, waiting for the leases of others, and checks the previous holders that it
+// reports.
 func (p *peer) take(t *testing.T, what, holder, previous string) refstore.Lock {
 	t.Helper()
 	for range 1000 {
@@ -114,7 +115,7 @@ func (p *peer) take(t *testing.T, what, holder, previous string) refstore.Lock {
 	return nil
 }
 
-// A process that takes over a claim or lock is told of all its holders since the last release.
+// A process that takes over a claim or lock gets the texts of all its holders since the last release.
 func TestPreviousOfTakersWhoDied(t *testing.T) {
 	eachHold(t, func(t *testing.T, what string) {
 		store := mem.New()
@@ -131,7 +132,7 @@ func TestPreviousOfTakersWhoDied(t *testing.T) {
 	})
 }
 
-// A taker that ends in good order, and has not released what it took over, leaves it to the next.
+// A taker that ends in an orderly way without having released its hold passes the texts on to the next.
 func TestPreviousOfTakerWhoLeft(t *testing.T) {
 	eachHold(t, func(t *testing.T, what string) {
 		store := mem.New()
@@ -149,7 +150,8 @@ func TestPreviousOfTakerWhoLeft(t *testing.T) {
 	})
 }
 
-// A taker that does not know whether it has taken it gives it back: to itself, or to others, with what they are to know.
+// A taker that does not know whether it got the hold returns it: to itself, or to others with the texts of previous
+// holders.
 func TestPreviousOfTakerWhoGaveUp(t *testing.T) {
 	for _, next := range []string{"itself", "itself, later", "another"} {
 		t.Run(next, func(t *testing.T) {
@@ -188,7 +190,7 @@ func TestPreviousOfTakerWhoGaveUp(t *testing.T) {
 	}
 }
 
-// However many have died, the next gets what they held, and is told of the latest of them.
+// However many holders have died, the next process gets the hold, with the texts of the latest of them.
 func TestPreviousOfMany(t *testing.T) {
 	eachHold(t, func(t *testing.T, what string) {
 		store := mem.New()

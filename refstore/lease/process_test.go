@@ -20,10 +20,11 @@ import (
 	"e3/refstore/lease"
 )
 
-// The test binary runs itself as another process when this is set: to a folder, and whether it says who it is.
+// The test binary runs itself as another process if this is set: to a folder, and whether the process identifies
+// itself.
 const helperEnv = "E3_TEST_LEASE_HELPER"
 
-// shortTTL is real time.
+// shortTTL is in real time.
 const shortTTL = 1500 * time.Millisecond
 
 func TestMain(m *testing.M) {
@@ -38,12 +39,12 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// foreign is what a process says of itself whose host is another.
+// foreign is the owner of a process on another host.
 func foreign() lease.Owner {
 	return lease.Owner{Process: process.ID{PID: os.Getpid(), StartTime: 1, Host: "elsewhere", BootID: "another"}, Words: "a stranger"}
 }
 
-// hold takes a lock and a claim, says so, and then says when it has lost them, or when its input ends.
+// hold takes a lock and a claim, reports that, and reports when it has lost them, or when its input ends.
 func hold(dir string, stranger bool) error {
 	store, err := fs.Open(dir, fs.Options{})
 	if err != nil {
@@ -88,7 +89,7 @@ func hold(dir string, stranger bool) error {
 	return l.Close()
 }
 
-// helper starts another process and waits until it holds what it holds.
+// helper starts another process and waits until it has its holds.
 func helper(t *testing.T, dir, who string) (cmd *exec.Cmd, next func() string) {
 	t.Helper()
 	self, err := os.Executable()
@@ -153,7 +154,7 @@ func neighbour(t *testing.T, dir string) *machine {
 	return m
 }
 
-// TestKill: what a killed process of this host held is free at once.
+// TestKill: the holds of a killed process on this host are free at once.
 func TestKill(t *testing.T) {
 	if self, err := process.Self(); err != nil || self.BootID == "" {
 		t.Skip("liveness is not known on this system; run on Linux or macOS")
@@ -176,7 +177,7 @@ func TestKill(t *testing.T) {
 	m.takeFrom(t, shortTTL/2)
 }
 
-// TestKillElsewhere: what a killed process of another host held is free after a lease.
+// TestKillElsewhere: the holds of a killed process on another host are free after a lease.
 func TestKillElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	m := neighbour(t, dir)
@@ -190,7 +191,7 @@ func TestKillElsewhere(t *testing.T) {
 	}
 }
 
-// TestStop: a process that is stopped for longer than its lease finds out when it wakes, before it does anything.
+// TestStop: a process that is stopped for longer than its lease notices that when it resumes, before it does anything.
 func TestStop(t *testing.T) {
 	for _, who := range []string{"neighbour", "stranger"} {
 		t.Run(who, func(t *testing.T) {

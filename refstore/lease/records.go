@@ -30,7 +30,7 @@ import (
 // Session ids are UUIDv7 and never recur. A session's record is there before anything names the session, and only the
 // session itself, or a sweep long after its death, removes it. So a hold whose session has no record is free.
 const (
-	// Kind begins every partition of this package; a slash follows it.
+	// Kind is the prefix of every partition of this package, before a slash.
 	Kind = "LEASE"
 
 	sessionsPartition  = "LEASE/sessions"
@@ -47,7 +47,7 @@ func sessionKey(id string) refstore.Key {
 	return refstore.Key{Partition: sessionsPartition, Sort: id}
 }
 
-// part names the n-th record that a session has beside its own. Numbers have one width, so that they list in order.
+// part is the key of a session's n-th additional record. Numbers have one width, so that they list in order.
 func part(partition, session string, n uint64) refstore.Key {
 	return refstore.Key{Partition: partition, Sort: fmt.Sprintf("%s/%010d", session, n)}
 }
@@ -65,7 +65,7 @@ func condemnedKey(shard byte) refstore.Key {
 
 // The states of a session.
 const (
-	alive = "alive" // so its record says; it may have died since
+	alive = "alive" // by its record; it may have died since
 	dead  = "dead"  // another process, or it itself, found that its lease had run out
 	ended = "ended" // it ended during a collection, which still needs the names that it relied on
 )
@@ -76,22 +76,22 @@ type sessionRecord struct {
 	Began     int64        `json:"began"` // by the objects' clock, nanoseconds since 1970
 	TTL       int64        `json:"ttl"`   // milliseconds
 	Beat      uint64       `json:"beat"`  // counts this record's writes
-	At        int64        `json:"at"`    // time of the write by its own clock, nanoseconds since 1970: for people; nothing depends on it
+	At        int64        `json:"at"`    // when it was written, by the session's own clock, nanoseconds since 1970: for display only
 	State     string       `json:"state"`
 	Death     *deathRecord `json:"death,omitempty"`
 	Epoch     uint64       `json:"epoch,omitempty"`     // the last collection that it answered
 	Protected []byte       `json:"protected,omitempty"` // small sets, one name a line
-	Large     []uint64     `json:"large,omitempty"`     // numbers of its records of protected names
-	Parts     uint64       `json:"parts,omitempty"`     // how many records there are of names it relies on
-	Relied    []byte       `json:"relied,omitempty"`    // those names that are in no part yet, 32 bytes each
+	Large     []uint64     `json:"large,omitempty"`     // numbers of its records of large protected sets
+	Parts     uint64       `json:"parts,omitempty"`     // how many parts of relied names there are
+	Relied    []byte       `json:"relied,omitempty"`    // relied names that are in no part yet, 32 bytes each
 }
 
 // deathRecord says how a session was found dead.
 type deathRecord struct {
 	By   string `json:"by"`
-	At   int64  `json:"at,omitempty"`   // by the objects' clock, nanoseconds since 1970; 0 if that could not be asked
+	At   int64  `json:"at,omitempty"`   // by the objects' clock, nanoseconds since 1970; 0 if unknown
 	Gone bool   `json:"gone,omitempty"` // its process was seen to be gone: its requests arrive soon, or never
-	// Closed: the session has stopped by itself, though its process may go on.
+	// Closed: the session has stopped itself, though its process may continue.
 	Closed bool `json:"closed,omitempty"`
 }
 
@@ -108,7 +108,7 @@ func (o ownerRecord) process() process.ID {
 	return process.ID{PID: o.PID, StartTime: o.Start, BootID: o.Boot, PIDNamespace: o.PIDNamespace, Host: o.Host}
 }
 
-// words describe the owner for people.
+// words describe the owner for display.
 func (o ownerRecord) words() string {
 	switch {
 	case o.Words != "":
@@ -145,7 +145,7 @@ func (r *sessionRecord) validate() error {
 	return validLines(r.Protected)
 }
 
-// maxParts bounds what a hostile session makes others read: 8 billion names.
+// maxParts bounds how much a hostile session makes others read: 8 billion names.
 const maxParts = 1 << 20
 
 // validLines checks a set of names, each of which ends with a line feed.
@@ -162,9 +162,9 @@ type lockRecord struct {
 	Holders []hold `json:"holders"`
 }
 
-// hold is one hold of a lock or claim. Nonces tell the holds of a session apart. Before has the texts of dead
-// holders, the latest first, joined by line feeds, since the last release. A new holder may die before it has dealt
-// with them, so each successor is told all of them.
+// hold is one hold of a lock or claim. Nonces distinguish the holds of a session. Before has the texts of dead holders
+// since the last release, latest first, joined by line feeds. A new holder may die before it has handled them, so each
+// successor gets all of them.
 type hold struct {
 	Session string `json:"session"`
 	Nonce   uint64 `json:"nonce"`
@@ -183,7 +183,7 @@ func (h hold) before() []byte {
 	return h.Before
 }
 
-// chain is the text that a successor of this holder is told.
+// chain is the text that this holder's successor gets.
 func (h hold) chain() []byte {
 	if len(h.Before) == 0 {
 		return h.text()
@@ -204,7 +204,7 @@ func validSession(id string) error {
 
 const maxSessionID = 64
 
-// noSession stands in place of a session id, which are UUIDs. Its hold is free, and the next holder is told its text.
+// noSession replaces a session id, which are UUIDs. Its hold is free, and the next holder gets its text.
 const noSession = "nobody"
 
 func (r *lockRecord) validate() error {
@@ -219,7 +219,7 @@ func (r *lockRecord) validate() error {
 	return nil
 }
 
-// without returns the record less one hold, or nil if no hold remains.
+// without returns the record without one hold, or nil if no hold remains.
 func (r *lockRecord) without(session string, nonce uint64) (rest *lockRecord, was bool) {
 	i := slices.IndexFunc(r.Holders, func(h hold) bool { return h.Session == session && h.Nonce == nonce })
 	switch {
@@ -234,7 +234,7 @@ func (r *lockRecord) without(session string, nonce uint64) (rest *lockRecord, wa
 // claimRecord is a claim that is held.
 type claimRecord struct{ hold }
 
-// epochRecord says whether a collection is under way.
+// epochRecord says whether a collection is in progress.
 type epochRecord struct {
 	Number  uint64 `json:"number"`            // grows with each collection
 	Session string `json:"session,omitempty"` // the collector; "" if there is none

@@ -8,19 +8,19 @@ import (
 	"e3/refstore"
 )
 
-// reliance is how far a name that the session relies on has been published.
+// reliance is how far the use of a name has been published.
 type reliance uint8
 
 const (
 	unknown    reliance = iota
 	remembered          // in this process only
-	queued              // to be written down during a collection
-	public              // written down; the condemned lists have not been read yet
+	queued              // to be written during a collection
+	public              // written; the condemned lists have not been read yet
 	relied              // collectors spare it
 )
 
 // Rely announces that this process relies on an object from now on, so that collections spare it. The caller checks
-// afterwards that the object exists. Outside of a collection it sends no request. During one it waits while the
+// afterwards that the object exists. Outside of a collection it sends no request. During one it waits as long as the
 // object is about to be deleted.
 func (l *Leases) Rely(ctx context.Context, name [32]byte) error {
 	s, err := l.use(ctx)
@@ -68,7 +68,7 @@ func (s *session) rely(ctx context.Context, name [32]byte) error {
 	return nil
 }
 
-// spared returns once a name is on no condemned list that may still be carried out.
+// spared returns once a name is on no condemned list whose deletions may still be carried out.
 func (l *Leases) spared(ctx context.Context, name [32]byte) error {
 	for try := 0; ; try++ {
 		r, err := l.read(ctx, condemnedKey(name[0]))
@@ -85,7 +85,7 @@ func (l *Leases) spared(ctx context.Context, name [32]byte) error {
 		if !rec.has(name) {
 			return nil
 		}
-		if over, err := l.harmless(ctx, rec.Session); over || err != nil {
+		if safe, err := l.harmless(ctx, rec.Session); safe || err != nil {
 			return err
 		}
 		if err := l.pause(ctx, try); err != nil {
@@ -107,8 +107,8 @@ func (l *Leases) harmless(ctx context.Context, collector string) (bool, error) {
 	return err == nil && wait == 0, err
 }
 
-// enter has the session answer a collection: from now on it writes down each name before it relies on it. Names that
-// it relied on before are written down with the answer.
+// enter makes the session answer a collection: from now on it writes down each name before it relies on it. Names that
+// it already relied on are written with the answer.
 func (s *session) enter(epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *session) enter(epoch uint64) {
 	s.want()
 }
 
-// leave ends a collection for this session, and the protections kept for it, unless a later one has begun.
+// leave ends a collection for this session, with the protections that were kept for it, unless a later one has begun.
 func (s *session) leave(epoch uint64) {
 	s.mu.Lock()
 	if s.epoch > epoch {
@@ -141,8 +141,8 @@ func (s *session) leave(epoch uint64) {
 	}
 }
 
-// eachRelied calls f with the names that a session has written down, less those of the first parts, and returns how many
-// parts there are.
+// eachRelied calls f with the names that a session has written down, except those of the first skip parts, and returns
+// how many parts there are.
 func (t *table) eachRelied(ctx context.Context, id string, rec sessionRecord, skip uint64, f func(name [32]byte)) (parts uint64, err error) {
 	parts = skip
 	if rec.Parts > skip {

@@ -15,8 +15,8 @@ import (
 	"e3/refstore"
 )
 
-// eachSchedule runs a test with different sources of chance, each in a bubble. E3_TEST_SCHEDULES says with how many,
-// E3_TEST_SEED with which first.
+// eachSchedule runs a test with different random seeds, each in a synctest bubble. E3_TEST_SCHEDULES is their number,
+// E3_TEST_SEED the first one.
 func eachSchedule(t *testing.T, run func(t *testing.T, chance *chance)) {
 	setting := func(name string, n uint64) uint64 {
 		if text := os.Getenv(name); text != "" {
@@ -41,13 +41,13 @@ func eachSchedule(t *testing.T, run func(t *testing.T, chance *chance)) {
 	}
 }
 
-// chance is a source of it for several goroutines.
+// chance is a source of randomness for several goroutines.
 type chance struct {
 	mu sync.Mutex
 	r  *rand.Rand
 }
 
-// in reports true once in n times.
+// in reports true once in n times on average.
 func (c *chance) in(n int) bool { return c.below(n) == 0 }
 
 func (c *chance) below(n int) int {
@@ -64,7 +64,7 @@ func (c *chance) upTo(d time.Duration) time.Duration {
 	return time.Duration(f * f * f * float64(d))
 }
 
-// rough makes a machine's way to the store slow, and once in so many calls lossy or late.
+// rough makes a machine's connection slow, and lossy or late once in the given number of calls.
 func (w *world) rough(m *machine, c *chance, calls int) {
 	m.wire.Store = &late{Store: w.store, chance: c, calls: calls}
 	m.wire.fail(func(string, refstore.Key) error {
@@ -82,7 +82,7 @@ func (w *world) rough(m *machine, c *chance, calls int) {
 	})
 }
 
-// late is a store on whose answer the caller may not wait: the write happens all the same, some time later.
+// late is a store whose callers may not wait for an answer: the write still takes effect, some time later.
 type late struct {
 	refstore.Store
 	chance *chance
@@ -97,7 +97,7 @@ func (l *late) Put(ctx context.Context, r refstore.Record) (refstore.Version, er
 	return l.Store.Put(ctx, r)
 }
 
-// Create is Put, of which another try may be under way.
+// Create is Put, of which another try may be in transit.
 func (l *late) Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
 	v, err = l.Put(ctx, r)
 	if err == nil && l.chance.in(l.calls) {
@@ -115,7 +115,7 @@ func (l *late) Delete(ctx context.Context, key refstore.Key, v refstore.Version)
 	return l.Store.Delete(ctx, key, v)
 }
 
-// entry is one hold, as the test knows it.
+// entry is a hold that the test knows of.
 type entry struct {
 	m      *machine
 	text   string
@@ -124,24 +124,25 @@ type entry struct {
 
 // ledger knows the holder of each lock.
 type ledger struct {
-	mu   sync.Mutex
-	held map[string]map[string]entry // by what, by text
-	over map[*machine]bool
-	took int
+	mu    sync.Mutex
+	held  map[string]map[string]entry // by what, by text
+	ended map[*machine]bool
+	took  int
 }
 
-// end says that a process does nothing any more, whatever its goroutines here still do.
+// end marks a process as ended, although some of its goroutines may still run.
 func (l *ledger) end(m *machine) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.over[m] = true
+	l.ended[m] = true
 }
 
-// enter checks that a hold excludes all others but those whose holders know that they are lost, and that it was told of these.
+// enter checks that a hold excludes all others, except those whose holders know that they are lost, and that it reports
+// these.
 func (l *ledger) enter(t *testing.T, what string, e entry, previous []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over[e.m] {
+	if l.ended[e.m] {
 		return
 	}
 	l.took++
@@ -152,11 +153,11 @@ func (l *ledger) enter(t *testing.T, what string, e entry, previous []byte) {
 		if e.shared && other.shared {
 			continue
 		}
-		over := l.over[other.m] // it was killed, or has ended
-		if other.m.Held() == nil && !over {
+		ended := l.ended[other.m] // it was killed, or has ended
+		if other.m.Held() == nil && !ended {
 			t.Errorf("%s is held by %s, and was given to %s", what, text, e.text)
 		}
-		if !over && !strings.Contains(string(previous), text) && !e.shared && !other.shared {
+		if !ended && !strings.Contains(string(previous), text) && !e.shared && !other.shared {
 			t.Errorf("%s was taken over from %s by %s, who was told %q", what, text, e.text, previous)
 		}
 		delete(l.held[what], text)
@@ -170,12 +171,12 @@ func (l *ledger) leave(what, text string) {
 	delete(l.held[what], text)
 }
 
-// TestScheduleOfHolds: machines that take locks and claims over a bad net, are cut off, stopped and killed, exclude each other, and
-// nothing stays locked.
+// TestScheduleOfHolds: machines that take locks and claims over a faulty network, and are disconnected, suspended and
+// killed, exclude each other, and no lock stays taken.
 func TestScheduleOfHolds(t *testing.T) {
 	eachSchedule(t, func(t *testing.T, c *chance) {
 		w := newWorld(t)
-		l := &ledger{held: make(map[string]map[string]entry), over: make(map[*machine]bool)}
+		l := &ledger{held: make(map[string]map[string]entry), ended: make(map[*machine]bool)}
 		ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
 		defer stop()
 		var all sync.WaitGroup
@@ -191,7 +192,7 @@ func TestScheduleOfHolds(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// After all that everything can be had again, by a machine with a good net.
+		// Afterwards a machine with a good connection gets everything.
 		m := w.on("after")
 		for what := range l.held {
 			took := m.patiently(t, 3*ttl, func() error { _, err := m.take(t.Context(), what, false, "after"); return err })
@@ -246,16 +247,16 @@ func (w *world) live(ctx context.Context, t *testing.T, c *chance, l *ledger, m 
 	time.Sleep(c.upTo(4 * time.Minute))
 	killed := false
 	switch c.below(3) {
-	case 0: // cut off, for a time or until it is lost
+	case 0: // disconnected, for a time or until it is lost
 		m.wire.cut()
 		time.Sleep(c.upTo(3 * ttl))
 		m.wire.mend()
 	case 1: // killed
-		if began := m.Confirm(ctx) == nil; began && len(w.left(t, "LEASE/sessions")) > 0 {
+		if began := m.Confirm(ctx) == nil; began && len(w.remaining(t, "LEASE/sessions")) > 0 {
 			killed = true
 			l.end(m)
 			w.kill(m)
-			time.Sleep(2 * ttl) // its goroutines here have to end
+			time.Sleep(2 * ttl) // its goroutines have to end
 			m.wire.mend()
 		}
 	}
@@ -263,6 +264,6 @@ func (w *world) live(ctx context.Context, t *testing.T, c *chance, l *ledger, m 
 		workers.Wait() // until the end, or until it is lost
 	}
 	l.end(m)
-	_ = m.Close() // over such a net it may fail
+	_ = m.Close() // with a faulty connection this may fail
 	workers.Wait()
 }

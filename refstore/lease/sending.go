@@ -13,15 +13,15 @@ const slack = 10 * time.Second
 // Sending returns a check to make before a request is sent: [Leases.Held], and whether the lease's clock agrees with
 // the date of the signature. It is for the requests of one client, as servers have clocks of their own.
 //
-// The clock of a virtual machine may stop while the machine is suspended from outside. Held then returns nil though
-// the session has long been dead. The server refuses the next request as too old, but its answer corrects the
-// client's clock, so that the request after it would be accepted. So if dates have run ahead of the lease's clock,
-// the session is renewed before the request is sent: ErrLost if it is dead. Other failures to renew decide nothing;
-// the request may be tried again.
+// The clock of a virtual machine may stop while the machine is suspended from outside. Held then returns nil though the
+// session is long dead. The server refuses the next request as too old, but its answer corrects the client's clock, so
+// the request after it would be accepted. Therefore, if dates have run ahead of the lease's clock, the session is
+// renewed before the request is sent: ErrLost if it is dead. Other errors of the renewal decide nothing; the request
+// may be retried.
 func (l *Leases) Sending() func(ctx context.Context, signed time.Time) error {
 	var mu sync.Mutex
 	var known bool
-	var most time.Duration // the least distance seen of dates from the lease's clock
+	var most time.Duration // the smallest difference seen between a date and the lease's clock
 	return func(ctx context.Context, signed time.Time) error {
 		if err := l.stands(ctx); err != nil {
 			return err
@@ -51,7 +51,7 @@ func (l *Leases) Sending() func(ctx context.Context, signed time.Time) error {
 	}
 }
 
-// ahead is how far a date is ahead of the lease's clock, whose beginning means nothing.
+// ahead is the difference between a date and the lease's clock, whose origin is arbitrary.
 func (l *Leases) ahead(date time.Time) time.Duration {
 	return time.Duration(date.UnixNano()) - l.o.Elapsed()
 }

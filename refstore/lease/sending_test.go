@@ -12,7 +12,7 @@ import (
 	"e3/refstore/lease"
 )
 
-// TestSending: what is signed as of a later date than the lease's clock tells of is sent only by a session that has been renewed since.
+// TestSending: a request that is signed with a later date than the lease's clock suggests is sent only after a renewal.
 func TestSending(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -49,14 +49,15 @@ func TestSending(t *testing.T) {
 				t.Errorf("%s: got calls %v, want %v", c.what, got, want)
 			}
 		}
-		// A client that has not been asked before has what was known when the session began.
+		// A new client starts with the difference at the beginning of the session.
 		if err := other(t.Context(), time.Now().Add(time.Hour)); err != nil || a.wire.counted()["put sessions"] != 1 {
 			t.Errorf("another client: got %v, want nothing but a renewal", err)
 		}
 	})
 }
 
-// TestSendingOfTheDead: a session declared dead while its clock stood still sends nothing, whatever Held says.
+// TestSendingOfTheDead: a session that was declared dead while its clock stood still sends nothing, even if Held
+// returns nil.
 func TestSendingOfTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -79,7 +80,7 @@ func TestSendingOfTheDead(t *testing.T) {
 	})
 }
 
-// TestSendingWithoutStore: while it is unknown whether the session lives, nothing is sent, and nothing is lost.
+// TestSendingWithoutStore: while the state of the session is unknown, nothing is sent, and nothing is lost.
 func TestSendingWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -99,7 +100,7 @@ func TestSendingWithoutStore(t *testing.T) {
 	})
 }
 
-// endSession removes the record of a session, as if others had given it up and removed what it left.
+// endSession removes the record of a session, as if others had marked and swept it.
 func endSession(t *testing.T, w *world, m *machine) {
 	t.Helper()
 	id, err := m.Session(t.Context())

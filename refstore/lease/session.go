@@ -23,7 +23,7 @@ type session struct {
 	l     *Leases
 	id    string
 	began time.Time
-	ahead time.Duration // of the wall clock from the lease's clock when it began, see Sending
+	ahead time.Duration // of the wall clock over the lease's clock at the beginning, see Sending
 	sent  atomic.Int64  // when the last successful renewal was sent, by Options.Elapsed
 
 	ctx  context.Context // ends with the session
@@ -33,11 +33,11 @@ type session struct {
 	look chan struct{} // makes the follower check the epoch at once
 
 	mu       sync.Mutex
-	wanted   uint64        // number of the last write asked for
-	written  uint64        // number of the last write done
+	wanted   uint64        // number of the last requested write
+	written  uint64        // number of the last completed write
 	progress chan struct{} // closed, and replaced, when written grows
 	roots
-	epoch    uint64 // the collection that is under way; 0 if there is none
+	epoch    uint64 // the collection in progress; 0 if there is none
 	answered uint64 // the last collection that this session answers
 	loose    []looseEnd
 
@@ -46,20 +46,20 @@ type session struct {
 	writer // used by renewLoop, and while the session begins or closes
 }
 
-// roots are what a session keeps from collection. session.mu guards them.
+// roots protect objects from collection. session.mu guards them.
 type roots struct {
 	protects map[*protection]struct{}
-	released []*protection // to end with the collection
+	released []*protection // end with the collection
 	larges   uint64        // numbers given to records of protected names
 	relied   map[[32]byte]reliance
 	queue    [][32]byte // relied on, to be written
 }
 
-// writer is what is known of the session's records.
+// writer is the known state of the session's records.
 type writer struct {
 	version      refstore.Version
 	beat         uint64
-	parts        uint64     // parts written
+	parts        uint64     // parts in the store
 	tail         [][32]byte // names in no part
 	trying       int        // names in the part that is being written; it may already exist
 	public       int        // names in the record
@@ -70,7 +70,7 @@ type writer struct {
 func (s *session) renewed() time.Duration { return time.Duration(s.sent.Load()) }
 
 // begin creates the session's record and then looks for an epoch. So a collector that does not see the record has
-// raised its epoch before, and is found.
+// raised its epoch before, and begin sees that.
 func (l *Leases) begin(ctx context.Context) (*session, error) {
 	began, err := l.now(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 	if err != nil {
 		s.end()
 		openSessions.Delete(s.id)
-		// If the record arrives late, it is never renewed.
+		// If the record arrives late, nothing renews it.
 		ctx, cancel := l.o.detached(ctx)
 		defer cancel()
 		if r, getErr := l.store.Get(ctx, sessionKey(s.id)); getErr == nil {
@@ -109,7 +109,7 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// watch notices a lost session while a request hangs, and after the machine or the process has slept.
+// watch detects a lost session while a request hangs, and after the machine or the process has slept.
 func (s *session) watch() {
 	for {
 		if s.l.Held() != nil && s.l.final() != nil {
@@ -125,8 +125,8 @@ func (s *session) watch() {
 	}
 }
 
-// renewLoop renews the session every third of a lease, a little early so that sessions spread out, and when there is
-// something to write.
+// renewLoop renews the session every third of a lease, and for every wanted write. It renews a little early, so that
+// sessions spread out.
 func (s *session) renewLoop() {
 	failed := 0
 	looked := s.l.o.Elapsed()
@@ -144,7 +144,7 @@ func (s *session) renewLoop() {
 			t.Stop()
 		case <-t.C:
 		}
-		// Do not wait for a lost request: its connection backs off for longer than the network was away.
+		// Do not wait for a lost request: its connection backs off for longer than the outage.
 		patience := s.l.o.TTL / 4
 		if s.l.Held() == nil {
 			patience = min(s.renewed()+s.l.o.limit()-s.l.o.Elapsed(), patience)
@@ -175,11 +175,11 @@ func (s *session) renewLoop() {
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // one is waiting already
+	default: // a signal is already pending
 	}
 }
 
-// want makes the writer write, and returns the number to wait for. It is called under mu.
+// want requests a write, and returns the number to wait for. The caller holds mu.
 func (s *session) want() uint64 {
 	s.wanted++
 	signal(s.wake)
@@ -210,8 +210,7 @@ func (s *session) wait(ctx context.Context, wanted uint64) error {
 	}
 }
 
-// write brings the records up to date. Parts that take long are left to the next write, so that the renewal is not
-// delayed.
+// write updates the records. Slow parts are left to the next write, so that the renewal is not delayed.
 func (s *session) write(ctx context.Context) error {
 	s.mu.Lock()
 	wanted, answered := s.wanted, s.answered
@@ -249,20 +248,20 @@ func (s *session) write(ctx context.Context) error {
 	return nil
 }
 
-// record has the constant fields of the session's record.
+// record returns the session's record with its constant fields.
 func (s *session) record() sessionRecord {
 	return sessionRecord{Owner: s.l.own, Began: s.began.UnixNano(), TTL: s.l.o.TTL.Milliseconds(), At: time.Now().UnixNano(), State: alive}
 }
 
-// Names that a session relies on are in its record up to maxTail, and up to maxPart in each record beside it: the record
-// stays small, as it is written with each beat, and so does the number of parts.
+// The session's record holds up to maxTail relied names, and each part up to maxPart. So the record stays small, since
+// it is written with each beat, and so does the number of parts.
 const (
 	maxTail = 128
 	maxPart = 8192
 )
 
-// writeParts writes parts until few names are left for the record, and returns whether it finished within a tenth of
-// a lease. Parts never change.
+// writeParts writes parts until few names are left for the record. all says whether it finished within a tenth of a
+// lease. Parts never change.
 func (s *session) writeParts(ctx context.Context) (all bool, err error) {
 	for began := s.l.o.Elapsed(); len(s.tail) > maxTail; {
 		if s.l.o.Elapsed()-began > s.l.o.TTL/10 {
@@ -321,12 +320,12 @@ func (s *session) put(ctx context.Context, rec sessionRecord) error {
 			s.l.lose("its record was written by another process")
 			return s.l.final()
 		}
-		// An earlier write has arrived after all.
+		// An earlier write has arrived late.
 		s.version = r.Version
 	}
 }
 
-// succeeded notes a renewal that was sent at that time.
+// succeeded records a renewal that was sent at that time.
 func (s *session) succeeded(v refstore.Version, sent time.Duration) {
 	if before := time.Duration(s.sent.Load()); before != 0 && sent-before > s.l.tardy() {
 		s.l.disturbed.Store(int64(s.l.o.Elapsed()))

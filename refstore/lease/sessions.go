@@ -22,13 +22,13 @@ func (l *Leases) SessionBegan(ctx context.Context) (time.Time, error) {
 	return s.began, nil
 }
 
-// protection is a set of protected names, in the session's record or in one of its own.
+// protection is a set of protected names, in the session's record or in a record of its own.
 type protection struct {
-	text  []byte // one name a line; nil if it has a record
-	large uint64 // the number of its record
+	text  []byte // one name a line; nil if it has its own record
+	large uint64 // the number of that record
 }
 
-// maxInline bounds the sets of protected names in the session's record, which is written with each beat.
+// maxInline bounds the protected names in the session's record, which is written with each beat.
 const maxInline = 4 << 10
 
 // Protect implements [refstore.Sessions].
@@ -80,7 +80,7 @@ func (s *session) protect(ctx context.Context, p *protection) error {
 	return s.wait(ctx, wanted)
 }
 
-// unprotect ends a protection; the next renewal says so. During a collection it lasts until the collection ends: the
+// unprotect ends a protection, as of the next renewal. During a collection it lasts until the collection ends: the
 // collector reads sessions one by one, and would miss a name that passes from one to another.
 func (s *session) unprotect(p *protection) {
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (s *session) unprotect(p *protection) {
 	}
 }
 
-// protected returns the protected names in the form of the session's record. It is called under mu.
+// protected returns the protected names in the form of the session's record. The caller holds mu.
 func (s *session) protected() (text []byte, large []uint64) {
 	for p := range s.protects {
 		if p.large > 0 {
@@ -112,9 +112,10 @@ func (s *session) protected() (text []byte, large []uint64) {
 	return text, large
 }
 
-// LiveSessions implements [refstore.Sessions]. It writes nothing. A session marked dead counts until its requests
-// have settled; outside of a collection of this process, not if its process is known to be gone. Names relied on by
-// sessions that ended, or died and settled, during this process's collection are listed under its own session.
+// LiveSessions implements [refstore.Sessions]. It writes nothing. A session marked dead counts until its requests have
+// settled; outside of a collection of this process, it does not count if its process is known to be gone. During this
+// process's collection, names that ended sessions, or dead and settled ones, relied on are listed under its own
+// session.
 func (l *Leases) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error) {
 	list, err := l.liveSessions(ctx)
 	if err != nil {
@@ -128,7 +129,7 @@ func (l *Leases) liveSessions(ctx context.Context) ([]refstore.SessionInfo, erro
 	epoch := l.collecting()
 	var list []refstore.SessionInfo
 	ours := -1
-	var rest []string // relied on by sessions that are not live any more
+	var rest []string // names that ended sessions relied on
 	for r, err := range l.store.List(ctx, refstore.Query{Partition: sessionsPartition}) {
 		if err != nil {
 			return nil, err
@@ -138,15 +139,15 @@ func (l *Leases) liveSessions(ctx context.Context) ([]refstore.SessionInfo, erro
 			return nil, err
 		}
 		id, isOwn := r.Key.Sort, own != nil && r.Key.Sort == own.id
-		over := false
+		drained := false
 		if !isOwn && (v.free || v.gone) {
 			wait, _, err := l.settling(ctx, v)
 			if err != nil {
 				return nil, err
 			}
-			over = wait == 0 || v.gone && epoch == 0
+			drained = wait == 0 || v.gone && epoch == 0
 		}
-		if over && (epoch == 0 || v.rec.Epoch != epoch) {
+		if drained && (epoch == 0 || v.rec.Epoch != epoch) {
 			continue
 		}
 		info, there, err := l.info(ctx, id, v.rec)
@@ -154,7 +155,7 @@ func (l *Leases) liveSessions(ctx context.Context) ([]refstore.SessionInfo, erro
 		case err != nil:
 			return nil, err
 		case !there:
-		case over:
+		case drained:
 			rest = append(rest, info.Protected...)
 		default:
 			list = append(list, info)
@@ -172,14 +173,14 @@ func (l *Leases) liveSessions(ctx context.Context) ([]refstore.SessionInfo, erro
 	return list, nil
 }
 
-// info reads what a session protects and relies on. there is false if it has ended meanwhile.
+// info reads the names that a session protects and relies on. there is false if it has ended meanwhile.
 func (l *Leases) info(ctx context.Context, id string, rec sessionRecord) (info refstore.SessionInfo, there bool, err error) {
 	for {
 		info, err = l.infoOf(ctx, id, rec)
 		if !errors.Is(err, refstore.ErrNotFound) {
 			return info, err == nil, err
 		}
-		// A record beside the session's is gone: it was released, or the session was removed.
+		// A record beside the session's is missing: it was released, or the session was removed.
 		r, getErr := l.read(ctx, sessionKey(id))
 		if getErr != nil || r.Version == refstore.Absent {
 			return info, false, getErr

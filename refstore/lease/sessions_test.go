@@ -60,19 +60,19 @@ func TestLiveSessions(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		live(t, b, 0)
 		live(t, c, 0)
-		if n, err := c.Sweep(t.Context()); n != 0 || err != nil { // it knows that the process is there, and may go on
+		if n, err := c.Sweep(t.Context()); n != 0 || err != nil { // it knows that the process exists, and may continue
 			t.Errorf("swept %d on its host, %v, want none", n, err)
 		}
 		if n, err := b.Sweep(t.Context()); n != 1 || err != nil {
 			t.Errorf("swept %d, %v, want 1", n, err)
 		}
-		if left := w.left(t, "LEASE/sessions"); len(left) > 0 {
-			t.Errorf("left %q", left)
+		if remaining := w.remaining(t, "LEASE/sessions"); len(remaining) > 0 {
+			t.Errorf("left %q", remaining)
 		}
 	})
 }
 
-// TestLiveSessionsGone: a process that is known to be gone counts no more, at once.
+// TestLiveSessionsGone: a process that is known to be gone no longer counts.
 func TestLiveSessionsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -87,7 +87,7 @@ func TestLiveSessionsGone(t *testing.T) {
 			t.Errorf("swept %d, %v", n, err)
 		}
 		if n, err := here.Sweep(t.Context()); n != 0 || err != nil {
-			t.Errorf("swept %d, %v: what it has sent may arrive", n, err)
+			t.Errorf("swept %d, %v: its requests may still arrive", n, err)
 		}
 		live(t, there, 0)
 		time.Sleep(31 * time.Second)
@@ -97,7 +97,7 @@ func TestLiveSessionsGone(t *testing.T) {
 	})
 }
 
-// TestUndatedDeath: a death whose time could not be asked for is dated by the next observer, and settles from then on.
+// TestUndatedDeath: a death without a time is dated by the next observer, and settles from then on.
 func TestUndatedDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -122,7 +122,7 @@ func TestUndatedDeath(t *testing.T) {
 	})
 }
 
-// TestLargeProtection: sets that are too large for the session's record have one of their own.
+// TestLargeProtection: sets that are too large for the session's record get a record of their own.
 func TestLargeProtection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -151,8 +151,8 @@ func TestLargeProtection(t *testing.T) {
 		if err := refstoretest.WantProtected(t.Context(), b); err != nil {
 			t.Error(err)
 		}
-		if left := w.left(t, "LEASE/protected"); len(left) > 0 {
-			t.Errorf("left %q", left)
+		if remaining := w.remaining(t, "LEASE/protected"); len(remaining) > 0 {
+			t.Errorf("left %q", remaining)
 		}
 		if _, err := a.Protect(t.Context(), names); err != nil {
 			t.Fatal(err)
@@ -160,8 +160,8 @@ func TestLargeProtection(t *testing.T) {
 		if err := a.Close(); err != nil {
 			t.Error(err)
 		}
-		if left := w.left(t, "LEASE/protected"); len(left) > 0 {
-			t.Errorf("left %q after the end", left)
+		if remaining := w.remaining(t, "LEASE/protected"); len(remaining) > 0 {
+			t.Errorf("left %q after the end", remaining)
 		}
 	})
 }
@@ -189,7 +189,7 @@ func TestReadOnly(t *testing.T) {
 		}
 		live(t, b, 1)
 		if b.lost() {
-			t.Error("who never had a session lost it")
+			t.Error("a process without a session lost it")
 		}
 		if err := b.Close(); err != nil {
 			t.Errorf("close: %v", err)
@@ -197,7 +197,7 @@ func TestReadOnly(t *testing.T) {
 	})
 }
 
-// TestClose: what was held is free at once, calls fail, and a store that does not answer delays nothing.
+// TestClose: holds are free at once, calls fail, and a store that does not answer delays nothing.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -213,8 +213,8 @@ func TestClose(t *testing.T) {
 		if err := errors.Join(a.Close(), a.Close(), shared.Unlock()); err != nil {
 			t.Error(err)
 		}
-		if left := append(append(w.left(t, "LEASE/locks"), w.left(t, "LEASE/sessions")...), w.left(t, "LEASE/claims/01")...); len(left) > 0 {
-			t.Errorf("left %q", left)
+		if remaining := append(append(w.remaining(t, "LEASE/locks"), w.remaining(t, "LEASE/sessions")...), w.remaining(t, "LEASE/claims/01")...); len(remaining) > 0 {
+			t.Errorf("left %q", remaining)
 		}
 		if _, err := a.TryClaim(t.Context(), [32]byte{}, nil); !errors.Is(err, iofs.ErrClosed) {
 			t.Errorf("claim after close: got %v, want ErrClosed", err)
@@ -239,7 +239,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// TestAbsentSession: what names a session that is gone is free; what it wrote is told.
+// TestAbsentSession: a hold of a removed session is free; its text is passed on.
 func TestAbsentSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -268,11 +268,11 @@ func TestAbsentSession(t *testing.T) {
 		if n, err := b.SweepClaims(t.Context()); n != 1 || err != nil {
 			t.Errorf("swept %d claims, %v, want 1", n, err)
 		}
-		if left := w.left(t, "LEASE/claims/01"); len(left) != 1 {
-			t.Errorf("claims of the living: %q left, want 1", left)
+		if remaining := w.remaining(t, "LEASE/claims/01"); len(remaining) != 1 {
+			t.Errorf("claims of the living: %q left, want 1", remaining)
 		}
-		if left := w.left(t, "LEASE/claims/02"); len(left) != 0 {
-			t.Errorf("claims of the dead: %q left", left)
+		if remaining := w.remaining(t, "LEASE/claims/02"); len(remaining) != 0 {
+			t.Errorf("claims of the dead: %q left", remaining)
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"e3/refstore/lease"
 )
 
-// collects tries a collection as gc does: it sweeps first.
+// collects tries a collection as gc does: after a sweep.
 func (m *machine) collects(t testing.TB) error {
 	t.Helper()
 	if _, err := m.Sweep(t.Context()); err != nil {
@@ -23,7 +23,7 @@ func (m *machine) collects(t testing.TB) error {
 	return err
 }
 
-// stands checks that a process of this host, with its pid, stands in the way of a collection.
+// stands checks that a process of this host, with its pid, blocks a collection.
 func (m *machine) stands(t testing.TB, pid int) {
 	t.Helper()
 	var unsettled *refstore.UnsettledError
@@ -32,13 +32,14 @@ func (m *machine) stands(t testing.TB, pid int) {
 	}
 }
 
-// again starts a process's leases anew, as a worker does that has lost its session.
+// again starts a process's leases again, as a worker does that has lost its session.
 func (w *world) again(host string, before *machine) *machine {
 	return w.on(host, func(o *lease.Options) { o.Owner.Process.PID = before.pid })
 }
 
-// TestStoppedWriter: a process of this host that lost its lease and is still there stands in the way for as long as it is, however
-// often others sweep; one that has found out and has stopped what it did, as long as what it sent may arrive.
+// TestStoppedWriter: a process of this host that lost its lease and still exists blocks collections as long as it
+// exists, however often others sweep. Once it has noticed and stopped its work, it blocks them as long as its requests
+// may arrive.
 func TestStoppedWriter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -50,8 +51,8 @@ func TestStoppedWriter(t *testing.T) {
 			here.stands(t, a.pid)
 			time.Sleep(2 * settle)
 		}
-		if left := w.left(t, "LEASE/sessions"); len(left) != 2 {
-			t.Errorf("sessions %q are left, want that of the stopped process and one more", left)
+		if remaining := w.remaining(t, "LEASE/sessions"); len(remaining) != 2 {
+			t.Errorf("sessions %q are left, want that of the stopped process and one more", remaining)
 		}
 		a.wire.mend()
 		if err := a.Close(); err != nil {
@@ -63,7 +64,7 @@ func TestStoppedWriter(t *testing.T) {
 	})
 }
 
-// TestStoppedWriterGoes: once it is gone, what it sent is waited for, and its record goes.
+// TestStoppedWriterGoes: after it has ended, its requests are waited for, and its record is removed.
 func TestStoppedWriterGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -76,14 +77,15 @@ func TestStoppedWriterGoes(t *testing.T) {
 		if err := here.collects(t); err != nil {
 			t.Errorf("when it is gone: %v", err)
 		}
-		if left := w.left(t, "LEASE/sessions"); len(left) != 1 {
-			t.Errorf("sessions %q are left, want the collector's", left)
+		if remaining := w.remaining(t, "LEASE/sessions"); len(remaining) != 1 {
+			t.Errorf("sessions %q are left, want the collector's", remaining)
 		}
 	})
 }
 
-// TestCloseWithoutStore: a process that could not say that its session is over, as the store could not be reached, and goes on in
-// another, says so with its next sweep: until then it blocks collections, as no other process can know.
+// TestCloseWithoutStore: a process could not report the end of its session, because the store was unreachable, and
+// continues in another session. It reports the end with its next sweep; until then the old session blocks collections,
+// since no other process can know.
 func TestCloseWithoutStore(t *testing.T) {
 	for outage, lost := range map[string]bool{"for longer than a lease": true, "for a moment": false} {
 		t.Run(outage, func(t *testing.T) {
@@ -95,7 +97,7 @@ func TestCloseWithoutStore(t *testing.T) {
 				if lost {
 					time.Sleep(ttl)
 				}
-				_ = a.Close() // cannot report it
+				_ = a.Close() // the report fails
 				time.Sleep(ttl + settle)
 				here.stands(t, a.pid)
 				time.Sleep(settle)
@@ -108,10 +110,10 @@ func TestCloseWithoutStore(t *testing.T) {
 				}
 				time.Sleep(settle)
 				if err := here.collects(t); err != nil {
-					t.Errorf("when its process has said that it is over: %v", err)
+					t.Errorf("after its process has reported its end: %v", err)
 				}
-				if left := w.left(t, "LEASE/sessions"); len(left) != 2 {
-					t.Errorf("sessions %q are left, want the collector's and the new one", left)
+				if remaining := w.remaining(t, "LEASE/sessions"); len(remaining) != 2 {
+					t.Errorf("sessions %q are left, want the collector's and the new one", remaining)
 				}
 				if err := next.Confirm(t.Context()); err != nil {
 					t.Errorf("the new session: %v", err)
@@ -121,21 +123,21 @@ func TestCloseWithoutStore(t *testing.T) {
 	}
 }
 
-// TestBeginWithoutStore: the same of a session that never began for its process, as no answer came.
+// TestBeginWithoutStore: the same for a session whose creation got no answer.
 func TestBeginWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		a, here := w.on("a"), w.on("a")
 		a.wire.fail(nil, func(op string, _ refstore.Key) error {
-			a.wire.fail(func(string, refstore.Key) error { return errFault }, nil) // it took effect; from here on nothing does
+			a.wire.fail(func(string, refstore.Key) error { return errFault }, nil) // this call takes effect; later ones do not
 			return errFault
 		})
 		if err := a.Rely(t.Context(), name(1)); err == nil {
 			t.Fatal("a session began in a store that fails")
 		}
 		a.wire.fail(nil, nil)
-		if left := w.left(t, "LEASE/sessions"); len(left) != 1 {
-			t.Fatalf("sessions %q are left, want the one that nobody has", left)
+		if remaining := w.remaining(t, "LEASE/sessions"); len(remaining) != 1 {
+			t.Fatalf("sessions %q are left, want the one without a process", remaining)
 		}
 		if err := here.collects(t); err == nil {
 			t.Error("a collection went on beside a session that may live")
@@ -146,12 +148,12 @@ func TestBeginWithoutStore(t *testing.T) {
 		}
 		time.Sleep(settle)
 		if err := here.collects(t); err != nil {
-			t.Errorf("when its process has said that it is over: %v", err)
+			t.Errorf("after its process has reported its end: %v", err)
 		}
 	})
 }
 
-// TestTwoOfOneProcess: a process that has two sessions at a time does not take one for over because the other sweeps.
+// TestTwoOfOneProcess: if a process has two sessions at a time, a sweep of one does not end the other.
 func TestTwoOfOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -12,7 +12,7 @@ import (
 )
 
 // Sweep marks dead sessions, removes those that have settled, and returns how many it removed. It never waits: a
-// session that may live, or has not settled, stays. Its cost does not depend on the number of claims.
+// session that may be alive, or has not settled, stays. Its cost does not depend on the number of claims.
 func (l *Leases) Sweep(ctx context.Context) (int, error) {
 	own := l.session.Load()
 	swept := 0
@@ -57,20 +57,20 @@ func (w *watcher) sweepable(ctx context.Context, r refstore.Record) (view, bool,
 	return v, err == nil && wait == 0, err
 }
 
-// inForce returns the epoch of the collection that is under way, 0 if there is none.
+// inForce returns the epoch of the collection in progress, 0 if there is none.
 func (l *Leases) inForce(ctx context.Context) (uint64, error) {
 	rec, _, err := l.epoch(ctx)
 	if err != nil || rec.Session == "" {
 		return 0, err
 	}
-	if over, err := l.harmless(ctx, rec.Session); over || err != nil {
+	if safe, err := l.harmless(ctx, rec.Session); safe || err != nil {
 		return 0, err
 	}
 	return rec.Number, nil
 }
 
 // removeSession removes a session's record, and then the records beside it. A reader that misses some of these finds
-// that the session is gone. If this is cut short, [Leases.SweepClaims] removes the rest.
+// that the session is gone. If this is interrupted, [Leases.SweepClaims] removes the rest.
 func (t *table) removeSession(ctx context.Context, id string, v refstore.Version) error {
 	if err := t.store.Delete(ctx, sessionKey(id), v); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (t *table) removeSession(ctx context.Context, id string, v refstore.Version
 	return t.removeParts(ctx, id+"/", func(context.Context, string) (bool, error) { return true, nil })
 }
 
-// removeParts removes the records beside those of sessions that are to go, if their sort keys begin with prefix.
+// removeParts removes the additional records of sessions that goes selects, if their sort keys begin with prefix.
 func (t *table) removeParts(ctx context.Context, prefix string, goes func(ctx context.Context, session string) (bool, error)) error {
 	for _, partition := range []string{protectedPartition, reliedPartition} {
 		for r, err := range t.store.List(ctx, refstore.Query{Partition: partition, Prefix: prefix, KeysOnly: true}) {
@@ -102,8 +102,8 @@ func (t *table) removeParts(ctx context.Context, prefix string, goes func(ctx co
 	return nil
 }
 
-// SweepClaims removes the claims of sessions that are gone, and the records that lay beside these sessions, and
-// returns how many claims it removed. It reads all claims, so it belongs in a full pass, after [Leases.Sweep].
+// SweepClaims removes the claims and additional records of sessions that no longer exist, and returns how many claims
+// it removed. It reads all claims, so it belongs in a full pass, after [Leases.Sweep].
 func (l *Leases) SweepClaims(ctx context.Context) (int, error) {
 	var mu sync.Mutex
 	absent := make(map[string]bool)
@@ -111,7 +111,7 @@ func (l *Leases) SweepClaims(ctx context.Context) (int, error) {
 		mu.Lock()
 		gone, known := absent[session]
 		mu.Unlock()
-		if known || session == noSession || validSession(session) != nil { // a hold of noSession has still to be dealt with
+		if known || session == noSession || validSession(session) != nil { // the next holder still has to handle a hold of noSession
 			return gone, nil
 		}
 		r, err := l.read(ctx, sessionKey(session))
@@ -156,7 +156,7 @@ func (t *table) sweepClaims(ctx context.Context, partition string, goes func(con
 		}
 		if yes, err := goes(ctx, rec.Session); err != nil {
 			return swept, err
-		} else if !yes || len(rec.Before) > 0 { // or of earlier holders whose leftovers may not have been dealt with
+		} else if !yes || len(rec.Before) > 0 { // also kept for the texts of earlier holders that were not handled
 			continue
 		}
 		switch err := t.store.Delete(ctx, r.Key, r.Version); {

@@ -29,7 +29,7 @@ type creator interface {
 	Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error)
 }
 
-// put writes the record of a hold. late is as for creator.
+// put writes the record of a hold. late is that of creator.
 func (t *table) put(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
 	if s, ok := t.store.(creator); ok && r.Version == refstore.Absent {
 		return s.Create(ctx, r)
@@ -38,7 +38,7 @@ func (t *table) put(ctx context.Context, r refstore.Record) (v refstore.Version,
 	return v, false, err
 }
 
-// remove deletes a record that no other process writes, and returns whether it was there.
+// remove deletes a record that no other process writes, and returns whether it existed.
 func (t *table) remove(ctx context.Context, key refstore.Key) (was bool, err error) {
 	there, err := t.read(ctx, key)
 	if err != nil || there.Version == refstore.Absent {
@@ -47,5 +47,5 @@ func (t *table) remove(ctx context.Context, key refstore.Key) (was bool, err err
 	return true, t.store.Delete(ctx, key, there.Version)
 }
 
-// now asks the objects' clock; its errors name the clock.
+// now reads the objects' clock; its errors name the clock.
 func (t *table) now(ctx context.Context) (time.Time, error) { return t.o.Clock(ctx) }

@@ -13,7 +13,7 @@ import (
 	"e3/refstore/lease"
 )
 
-// TestTakeover: a dead holder costs one lease, once, whatever it held, for any observer.
+// TestTakeover: a dead holder costs any observer one lease, once, however much it held.
 func TestTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -47,7 +47,7 @@ func TestTakeover(t *testing.T) {
 			}
 		}
 		if waited := time.Since(start); waited > 0 {
-			t.Errorf("what else the dead one held cost %v", waited)
+			t.Errorf("the dead one's other holds cost %v", waited)
 		}
 		a.wire.mend()
 		if err := a.Confirm(t.Context()); !errors.Is(err, refstore.ErrLost) {
@@ -56,7 +56,7 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// TestNoTakeover: a session that renews keeps its holds, and is known to live after one renewal.
+// TestNoTakeover: a session that renews keeps its holds, and is known to be alive after one renewal.
 func TestNoTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -95,10 +95,10 @@ func TestNoTakeover(t *testing.T) {
 	})
 }
 
-// TestLostInTime: a session that cannot renew stops before a takeover.
+// TestLostInTime: a session that cannot renew itself stops before a takeover.
 func TestLostInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for i := range 20 { // beats are at random times
+		for i := range 20 { // renewals are at random times
 			w := newWorld(t)
 			a, b := w.on("a"), w.on("b")
 			l := a.lock(t, "one", "a")
@@ -126,7 +126,7 @@ func TestLostInTime(t *testing.T) {
 	})
 }
 
-// TestWhatLostMeans: every call that relies on the session fails, with words.
+// TestWhatLostMeans: every call that relies on the session fails with an explanation.
 func TestWhatLostMeans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -167,7 +167,7 @@ func TestWhatLostMeans(t *testing.T) {
 	})
 }
 
-// TestWake: a machine that slept finds out before it does anything.
+// TestWake: a machine that slept notices that before it does anything.
 func TestWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -184,19 +184,19 @@ func TestWake(t *testing.T) {
 		if !a.lost() {
 			t.Error("Lost is open")
 		}
-		// Without any call it finds out as well.
+		// It also notices without any call.
 		b := w.on("b")
 		b.lock(t, "two", "b")
 		b.sleep(time.Hour)
 		time.Sleep(ttl / 15)
 		synctest.Wait()
 		if !b.lost() {
-			t.Error("who slept, and calls nothing, does not know that it is lost")
+			t.Error("a process that slept and calls nothing does not know that it is lost")
 		}
 	})
 }
 
-// TestFaultsThatPass: failures shorter than the lease lose nothing, whether or not what failed took effect.
+// TestFaultsThatPass: faults that are shorter than the lease lose nothing, whether or not the failed call took effect.
 func TestFaultsThatPass(t *testing.T) {
 	hooks := map[string]func(w *wire){
 		"before": func(w *wire) { w.fail(func(string, refstore.Key) error { return errFault }, nil) },
@@ -237,7 +237,7 @@ func TestFaultsThatPass(t *testing.T) {
 	}
 }
 
-// TestLostAnswersForever: a session whose writes take effect and always fail lives as long as it can read.
+// TestLostAnswersForever: a session whose writes take effect but always fail lives as long as it can read.
 func TestLostAnswersForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -263,14 +263,14 @@ func TestLostAnswersForever(t *testing.T) {
 			t.Logf("close: %v", err)
 		}
 		for _, partition := range []string{"LEASE/locks", "LEASE/claims/01", "LEASE/sessions"} {
-			if left := w.left(t, partition); len(left) > 0 {
-				t.Errorf("%s has %q left", partition, left)
+			if remaining := w.remaining(t, partition); len(remaining) > 0 {
+				t.Errorf("%s has %q left", partition, remaining)
 			}
 		}
 	})
 }
 
-// TestLateWrites: what was given up, and arrives later, does not stay.
+// TestLateWrites: abandoned writes that arrive later do not stay.
 func TestLateWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -304,7 +304,7 @@ func TestLateWrites(t *testing.T) {
 	})
 }
 
-// TestGiveUp: a caller that gives up in the middle of a call leaves nothing behind.
+// TestGiveUp: a caller that gives up during a call leaves nothing behind.
 func TestGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -353,7 +353,7 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestSkew: clocks that are an hour off change nothing.
+// TestSkew: clocks that differ by an hour change nothing.
 func TestSkew(t *testing.T) {
 	times := make(map[time.Duration]time.Duration)
 	for _, ahead := range []time.Duration{0, time.Hour, -time.Hour} {
@@ -380,7 +380,7 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// TestLongerLease: an observer waits as long as the holder was promised, but not for ever.
+// TestLongerLease: an observer waits for the holder's lease, but not for ever.
 func TestLongerLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -398,7 +398,7 @@ func TestLongerLease(t *testing.T) {
 	})
 }
 
-// TestCalls holds the costs that the package's comment tells.
+// TestCalls checks the costs in the package's comment.
 func TestCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -9,7 +9,7 @@ import (
 	"e3/refstore"
 )
 
-// TestUnrenewed: the error of a lost lease has the failure of its renewal, if there was one.
+// TestUnrenewed: the error of a lost lease includes the error of its renewal, if there was one.
 func TestUnrenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newWorld(t).on("a")

@@ -18,7 +18,7 @@ import (
 
 var errFault = errors.New("the store failed")
 
-// wire is one machine's way to the store. It can fail, hang and count.
+// wire is one machine's connection to the store. It can fail, hang and count.
 type wire struct {
 	refstore.Store
 
@@ -43,14 +43,14 @@ func (w *wire) mend() {
 	w.mended = nil
 }
 
-// fail has hooks decide, before and after a call takes effect, whether it fails.
+// fail installs hooks that decide, before and after a call takes effect, whether it fails.
 func (w *wire) fail(before, after func(op string, key refstore.Key) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.before, w.after = before, after
 }
 
-// counted returns the calls since it was last asked, as "get sessions 1, put claims 1".
+// counted returns the calls since its last call, by operation and kind.
 func (w *wire) counted() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +113,7 @@ func (w *wire) Put(ctx context.Context, r refstore.Record) (refstore.Version, er
 	return v, err
 }
 
-// Create is that of the store, where it has one.
+// Create is that of the store, if it has one.
 func (w *wire) Create(ctx context.Context, r refstore.Record) (v refstore.Version, late bool, err error) {
 	s, ok := w.Store.(interface {
 		Create(context.Context, refstore.Record) (refstore.Version, bool, error)
@@ -156,7 +156,7 @@ func (w *wire) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Re
 	}
 }
 
-// world is a store with machines around it, in a bubble of testing/synctest.
+// world is a store with machines around it, in a synctest bubble.
 type world struct {
 	t     testing.TB
 	store refstore.Store
@@ -177,7 +177,7 @@ type machine struct {
 	pid   int
 	mu    sync.Mutex
 	slept time.Duration // while the clock of timers stood still
-	ahead time.Duration // of the objects' clock, as this machine sees it
+	ahead time.Duration // difference of the objects' clock, as this machine sees it
 }
 
 // on starts a process on a host.
@@ -211,7 +211,7 @@ func (w *world) on(host string, tune ...func(*lease.Options)) *machine {
 	return m
 }
 
-// kill ends a process as SIGKILL does: nothing more reaches the store.
+// kill ends a process like SIGKILL: nothing more reaches the store.
 func (w *world) kill(m *machine) {
 	m.wire.cut()
 	w.mu.Lock()
@@ -275,8 +275,8 @@ func (m *machine) claim(t testing.TB, key byte, text string) refstore.Lock {
 	return l
 }
 
-// left lists the records of a partition.
-func (w *world) left(t testing.TB, partition string) []string {
+// remaining lists the records of a partition.
+func (w *world) remaining(t testing.TB, partition string) []string {
 	t.Helper()
 	var keys []string
 	for r, err := range w.store.List(context.Background(), refstore.Query{Partition: partition}) {
