@@ -1,10 +1,10 @@
-// Package approval keeps the decisions that tasks wait for (seed 002): a task needs a person's approval before it runs,
+// Package approval keeps the approvals that tasks wait for (seed 002): a task needs a person's approval before it runs,
 // or its command has suspended itself.
 //
-// A block stops one step of one task on one content, its key. It belongs to the workspace and outlives runs: a run asks
-// (Ask), a person decides, also while nothing runs (Resolve, Withdraw), and a run acts on the decision, once it is in the
-// journal of the workspace. A decision that a run has acted on stands. The step that follows an approval has a name of
-// its own ([ResumeStep]), so its result is never mistaken for that of the stopped step.
+// A block stops one step of one task on one content, its key. It belongs to the workspace and outlives runs. A run asks
+// (Ask). A person decides, also while no run is at work (Resolve, Withdraw). A run acts on the decision, once it is in
+// the workspace's journal; from then on the decision is final. The step that follows an approval has a name of its own
+// ([ResumeStep]), so its result is never mistaken for that of the stopped step.
 //
 //	(none) ─ask→ pending ─approve→ approved ─act→ acted on ─ask, its command has suspended itself→ pending, anew
 //	               │  ↑ ↑─withdraw────┘
@@ -31,7 +31,7 @@ type Type string
 // The types of blocks.
 const (
 	Review  Type = "review"  // a person must approve before the task runs
-	Suspend Type = "suspend" // the command has ended with the exit code that asks to be resumed
+	Suspend Type = "suspend" // the command ended with the exit code that requests approval
 )
 
 // Status is the state of a block.
@@ -51,19 +51,19 @@ type Block struct {
 	Workspace string
 	Task      string
 	Key       string // of the content, <taskHash>/<inputsHash>; "": an older e3 made the block, for one run
-	Run       string // the latest that asked, or acted on the decision
+	Run       string // the latest run that asked, or acted on the decision
 	Step      string // the stopped step: "" is the first
 	Type      Type
 	Execution string // the suspended execution; "" for a review
-	Latest    string // of a review: the latest execution of the key when it was asked for, "" if there was none
+	Latest    string // of a review: the latest execution of the key at the time of the question, "" if there was none
 	Status    Status
 	Created   time.Time
-	At        time.Time // when its status changed last; zero before that
-	By        string    // user@host that changed it
+	At        time.Time // when its status last changed; zero if never
+	By        string    // user@host of that change
 	Note      string
-	Acted     time.Time // when a run acted on the decision; zero: none has
+	Acted     time.Time // when a run acted on the decision; zero: no run has
 
-	untold int64 // the number from which on the journal may tell of the last change of the status; 0: it does
+	untold int64 // the journal may have the last change of the status, from this number on; 0: it has it
 }
 
 // Resume is the step that follows the approval of a block.
@@ -78,7 +78,7 @@ func (b *Block) TaskHash() string {
 	return task
 }
 
-// seen is the latest execution of the key that the block takes into account.
+// seen is the latest execution of the key that the block accounts for.
 func (b *Block) seen() string {
 	if b.Type == Suspend {
 		return b.Execution
@@ -86,14 +86,14 @@ func (b *Block) seen() string {
 	return b.Latest
 }
 
-// decided tells whether a person has decided.
+// decided tells whether the block was approved or rejected.
 func (b *Block) decided() bool { return b.Status == Approved || b.Status == Rejected }
 
 // ErrNotFound reports a block that does not exist.
 var ErrNotFound = errors.New("nothing waits for approval")
 
 // A ResolvedError says that a decision comes too late: the block was decided otherwise, a run has acted on the decision
-// that is to be withdrawn, or no task waits any more.
+// to withdraw, or no task waits any more.
 type ResolvedError struct{ Block Block }
 
 func (e *ResolvedError) Error() string {
@@ -122,10 +122,10 @@ func (e *ResolvedError) Error() string {
 
 // A Journal keeps the changes of blocks for readers of the workspace's history.
 type Journal interface {
-	// Next returns a number of the journal of a workspace: what is told later has this number or a greater one, at least 1.
+	// Next returns the number of the journal's next event, at least 1: later events have this number or a greater one.
 	Next(ctx context.Context, ws string) (int64, error)
-	// Tell records the last change of a block, durably, unless the journal tells of it from a number on. Of several
-	// processes that tell of one change, one does.
+	// Tell durably records the last change of a block, unless the journal has it from that number on. Of several
+	// processes that record the same change, one succeeds.
 	Tell(ctx context.Context, b *Block, from int64) error
 }
 
@@ -139,13 +139,13 @@ type Blocks struct {
 	fault   func(error)
 }
 
-// Options say how blocks are kept.
+// Options configure Blocks.
 type Options struct {
 	Now     func() time.Time // required
-	Journal Journal          // nil: changes are not told
+	Journal Journal          // nil: changes are not recorded there
 	// Pace is a waiter's polling interval if the store does not notify of changes; default 1 s.
 	Pace time.Duration
-	// Fault is called when a waiter's look fails, once until a look succeeds; the waiter tries again. It may be nil.
+	// Fault is called when a waiter's read fails, once until a read succeeds; the waiter retries. It may be nil.
 	Fault func(error)
 }
 
@@ -166,14 +166,14 @@ func New(records refstore.Store, o Options) *Blocks {
 	}
 }
 
-// mute is no journal.
+// mute is a journal that records nothing.
 type mute struct{}
 
 func (mute) Next(context.Context, string) (int64, error) { return 1, nil }
 
 func (mute) Tell(context.Context, *Block, int64) error { return nil }
 
-// Find returns the block of a task on a content. ErrNotFound.
+// Find returns the block of a task on a content, or ErrNotFound.
 func (b *Blocks) Find(ctx context.Context, ws, task, key string) (Block, error) {
 	found, _, err := b.get(ctx, RecordKey(ws, task, key))
 	return found, err
@@ -191,7 +191,7 @@ func (b *Blocks) get(ctx context.Context, key refstore.Key) (Block, refstore.Ver
 	return found, rec.Version, err
 }
 
-// put writes a block over the record of a version; false if another process changed that first, or may have.
+// put writes a block over a version of its record. False if another process changed that first, or may have.
 func (b *Blocks) put(ctx context.Context, block *Block, version refstore.Version) (refstore.Version, bool, error) {
 	if err := block.validate(); err != nil {
 		return "", false, fmt.Errorf("block of task %.100s: %w", block.Task, err)
@@ -203,23 +203,23 @@ func (b *Blocks) put(ctx context.Context, block *Block, version refstore.Version
 	return version, err == nil, err
 }
 
-// again tells whether to read the record and decide anew.
+// again tells whether to read the record and decide again.
 func again(err error) bool {
 	return errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrInDoubt)
 }
 
-// clock is the time of a change, in the precision of records.
+// clock is the time of a change, with the precision of records.
 func (b *Blocks) clock() time.Time { return b.now().UTC().Truncate(time.Millisecond) }
 
-// List yields the blocks of a workspace, ordered by task; with a task only that one's. A block that cannot be read is an
-// error that wraps ErrMalformed and does not end the iteration; its workspace and task come from the key.
+// List yields the blocks of a workspace, ordered by task; with a task only its own. An unreadable block is an error
+// that wraps ErrMalformed and does not end the iteration; its workspace and task come from the key.
 func (b *Blocks) List(ctx context.Context, ws, task string) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		for rec, err := range b.list(ctx, partition(ws), prefix(task)) {
 			var found Block
 			if err == nil {
 				if found, err = read(rec); task != "" && found.Task != task {
-					continue // the name of a task may begin with that of another
+					continue // a task's name may be a prefix of another's
 				}
 			}
 			if !yield(found, err) || err != nil && !errors.Is(err, ErrMalformed) {

@@ -21,7 +21,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// stores are those in which blocks are kept.
+// stores are the kinds of stores that keep blocks.
 var stores = map[string]func(t *testing.T) refstore.Store{
 	"mem": func(*testing.T) refstore.Store { return mem.New() },
 	"fs": func(t *testing.T) refstore.Store {
@@ -76,14 +76,14 @@ func onStores(t *testing.T, test func(t *testing.T, s refstore.Store)) {
 	}
 }
 
-// blocks are those of a store, with a clock that moves on by a second with each look.
+// blocks are the blocks of a store. Their clock advances by a second with each reading.
 func blocks(s refstore.Store) *approval.Blocks { return told(s, nil) }
 
 func told(s refstore.Store, j approval.Journal) *approval.Blocks {
 	return approval.New(s, approval.Options{Pace: 5 * time.Millisecond, Journal: j, Now: clock()})
 }
 
-// clock moves on by a second with each look.
+// clock advances by a second with each reading.
 func clock() func() time.Time {
 	var mu sync.Mutex
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -148,7 +148,7 @@ func (l *lines) Tell(_ context.Context, b *approval.Block, from int64) error {
 	return nil
 }
 
-// said returns what the journal says of a block, as "approved by ann@desk, pending by …".
+// said returns the journal's lines about a block, as "approved by ann@desk, pending by …".
 func (l *lines) said(b approval.Block) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,72 +161,72 @@ func (l *lines) said(b approval.Block) string {
 	return strings.Join(said, ", ")
 }
 
-// A block outlives its run: the next one waits for it, or goes on with what was decided meanwhile. What a run has acted on
-// stands.
+// A block outlives its run: the next run waits for it, or continues with the decision that was made meanwhile. A
+// decision that a run has acted on is final.
 func TestLife(t *testing.T) {
 	onStores(t, func(t *testing.T, s refstore.Store) {
 		j := &lines{}
 		b, ctx := told(s, j), t.Context()
 		const task = "train[a/b é]"
-		made := ask(t, b, review(run1, task))
-		if made.Type != approval.Review || made.Status != approval.Pending || made.Key != content("a") || made.Run != run1 {
-			t.Errorf("it is %+v", made)
+		block := ask(t, b, review(run1, task))
+		if block.Type != approval.Review || block.Status != approval.Pending || block.Key != content("a") || block.Run != run1 {
+			t.Errorf("it is %+v", block)
 		}
-		if again := ask(t, b, review(run1, task)); again != made {
-			t.Errorf("asked again it is %+v, was %+v", again, made)
+		if again := ask(t, b, review(run1, task)); again != block {
+			t.Errorf("asked again it is %+v, was %+v", again, block)
 		}
 		later := ask(t, b, review(run2, task))
-		if later.ID != made.ID || later.Run != run2 || later.Status != approval.Pending {
-			t.Errorf("the next run waits for %+v, want %+v", later, made)
+		if later.ID != block.ID || later.Run != run2 || later.Status != approval.Pending {
+			t.Errorf("the next run waits for %+v, want %+v", later, block)
 		}
-		if got, err := b.Find(ctx, "prod", task, made.Key); err != nil || got != later {
+		if got, err := b.Find(ctx, "prod", task, block.Key); err != nil || got != later {
 			t.Errorf("it reads as %+v, %v, and is %+v", got, err, later)
 		}
 		yes, no := approval.Resolution{Approve: true, By: "ann@desk", Note: "fine"}, approval.Resolution{By: "bob@desk"}
-		got, changed, err := b.Resolve(ctx, &made, yes)
-		if err != nil || !changed || got.Status != approval.Approved || got.By != "ann@desk" || got.Note != "fine" || !got.At.After(made.Created) {
+		got, changed, err := b.Resolve(ctx, &block, yes)
+		if err != nil || !changed || got.Status != approval.Approved || got.By != "ann@desk" || got.Note != "fine" || !got.At.After(block.Created) {
 			t.Errorf("approved it is %+v, %v, %v", got, changed, err)
 		}
-		again, changed, err := b.Resolve(ctx, &made, approval.Resolution{Approve: true, By: "carl@desk"})
+		again, changed, err := b.Resolve(ctx, &block, approval.Resolution{Approve: true, By: "carl@desk"})
 		if err != nil || changed || again.By != "ann@desk" {
 			t.Errorf("approved again it is %+v, %v, %v", again, changed, err)
 		}
 		var decided *approval.ResolvedError
-		if _, _, err := b.Resolve(ctx, &made, no); !errors.As(err, &decided) || decided.Block.By != "ann@desk" {
+		if _, _, err := b.Resolve(ctx, &block, no); !errors.As(err, &decided) || decided.Block.By != "ann@desk" {
 			t.Fatalf("rejected after that: %v", err)
 		}
 		if want := "task train[a/b é] was approved already by ann@desk: fine"; decided.Error() != want {
 			t.Errorf("it says %q, want %q", decided, want)
 		}
-		if got, changed, err := b.Withdraw(ctx, &made, approval.Resolution{Approve: true, By: "ann@desk", Note: "too soon"}); err != nil || !changed || got.Status != approval.Pending || got.ID != made.ID {
+		if got, changed, err := b.Withdraw(ctx, &block, approval.Resolution{Approve: true, By: "ann@desk", Note: "too soon"}); err != nil || !changed || got.Status != approval.Pending || got.ID != block.ID {
 			t.Errorf("withdrawn it is %+v, %v, %v", got, changed, err)
 		}
-		if _, changed, err := b.Withdraw(ctx, &made, yes); err != nil || changed {
+		if _, changed, err := b.Withdraw(ctx, &block, yes); err != nil || changed {
 			t.Errorf("withdrawn again: %v, %v", changed, err)
 		}
-		decide(t, b, made, false)
+		decide(t, b, block, false)
 		if got := ask(t, b, review(run2, task)); got.Status != approval.Rejected || got.Acted.IsZero() {
 			t.Errorf("the run goes on with %+v, want the rejection", got)
 		}
-		if _, _, err := b.Resolve(ctx, &made, yes); !errors.As(err, &decided) {
+		if _, _, err := b.Resolve(ctx, &block, yes); !errors.As(err, &decided) {
 			t.Errorf("approved after the rejection: %v", err)
 		}
-		if _, _, err := b.Withdraw(ctx, &made, yes); !errors.As(err, &decided) {
-			t.Errorf("an approval is withdrawn that was none: %v", err)
+		if _, _, err := b.Withdraw(ctx, &block, yes); !errors.As(err, &decided) {
+			t.Errorf("an approval was withdrawn that did not exist: %v", err)
 		}
-		if _, changed, err := b.Withdraw(ctx, &made, approval.Resolution{By: "ann@desk"}); err != nil || !changed {
+		if _, changed, err := b.Withdraw(ctx, &block, approval.Resolution{By: "ann@desk"}); err != nil || !changed {
 			t.Errorf("the rejection is withdrawn: %v, %v", changed, err)
 		}
-		decide(t, b, made, true)
+		decide(t, b, block, true)
 		acted := ask(t, b, review(run3, task))
-		if acted.ID != made.ID || acted.Status != approval.Approved || acted.Acted.IsZero() || acted.Run != run3 {
+		if acted.ID != block.ID || acted.Status != approval.Approved || acted.Acted.IsZero() || acted.Run != run3 {
 			t.Errorf("the run goes on with %+v", acted)
 		}
-		if _, _, err := b.Withdraw(ctx, &made, yes); !errors.As(err, &decided) || !strings.Contains(err.Error(), "has gone on with it") {
+		if _, _, err := b.Withdraw(ctx, &block, yes); !errors.As(err, &decided) || !strings.Contains(err.Error(), "has gone on with it") {
 			t.Errorf("withdrawn after that: %v", err)
 		}
 		want := "approved by ann@desk, pending by ann@desk, rejected by ann@desk, pending by ann@desk, approved by ann@desk"
-		if got := j.said(made); got != want {
+		if got := j.said(block); got != want {
 			t.Errorf("the journal says %q, want %q", got, want)
 		}
 		if again := ask(t, b, review(run3, task)); again != acted {
@@ -235,7 +235,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// A command that suspends itself leads to one block, found by whichever run asks next; after its approval the next step may
+// A command that suspends itself leads to one block, whichever run asks next; after its approval the next step may
 // suspend itself as well.
 func TestSuspended(t *testing.T) {
 	b := blocks(mem.New())
@@ -245,60 +245,60 @@ func TestSuspended(t *testing.T) {
 	}
 	first := q
 	first.Suspended, first.Latest = "e1", "e1"
-	made := ask(t, b, first)
-	if made.Type != approval.Suspend || made.Execution != "e1" || made.Step != "" {
-		t.Errorf("it is %+v", made)
+	block := ask(t, b, first)
+	if block.Type != approval.Suspend || block.Execution != "e1" || block.Step != "" {
+		t.Errorf("it is %+v", block)
 	}
 	first.Run = run2
-	if got := ask(t, b, first); got.ID != made.ID {
+	if got := ask(t, b, first); got.ID != block.ID {
 		t.Errorf("the next run makes %+v", got)
 	}
-	decide(t, b, made, true)
-	if got := ask(t, b, first); got.ID != made.ID || got.Status != approval.Approved {
+	decide(t, b, block, true)
+	if got := ask(t, b, first); got.ID != block.ID || got.Status != approval.Approved {
 		t.Errorf("approved, it goes on with %+v", got)
 	}
 	second := first
 	second.Suspended, second.Latest = "e2", "e2"
 	next := ask(t, b, second)
-	if next.ID == made.ID || next.Step != made.Resume() || next.Execution != "e2" || next.Status != approval.Pending {
+	if next.ID == block.ID || next.Step != block.Resume() || next.Execution != "e2" || next.Status != approval.Pending {
 		t.Errorf("the next step is stopped by %+v", next)
 	}
-	if _, _, err := b.Resolve(t.Context(), &made, approval.Resolution{Approve: true}); !errors.Is(err, approval.ErrNotFound) {
+	if _, _, err := b.Resolve(t.Context(), &block, approval.Resolution{Approve: true}); !errors.Is(err, approval.ErrNotFound) {
 		t.Errorf("the block before it is approved: %v", err)
 	}
 
-	// What was suspended before a review that --force asks for does not count.
+	// With --force a review is requested, and an earlier suspension does not count.
 	q = review(run1, "release")
 	q.Fresh, q.Latest = true, "e5"
-	made = ask(t, b, q)
-	decide(t, b, made, true)
+	block = ask(t, b, q)
+	decide(t, b, block, true)
 	q.Fresh, q.Suspended = false, "e5"
-	if got := ask(t, b, q); got.ID != made.ID || got.Status != approval.Approved || made.Type != approval.Review {
+	if got := ask(t, b, q); got.ID != block.ID || got.Status != approval.Approved || block.Type != approval.Review {
 		t.Errorf("approved, it goes on with %+v", got)
 	}
 	q.Suspended, q.Latest = "e6", "e6"
-	if got := ask(t, b, q); got.Type != approval.Suspend || got.Step != made.Resume() {
+	if got := ask(t, b, q); got.Type != approval.Suspend || got.Step != block.Resume() {
 		t.Errorf("suspended, it is %+v", got)
 	}
 }
 
-// A run that is forced asks anew, and what was asked before is closed.
+// A forced run asks again, and closes the earlier block.
 func TestFresh(t *testing.T) {
 	for _, before := range []approval.Status{approval.Pending, approval.Approved, approval.Rejected} {
 		j := &lines{}
 		b := told(mem.New(), j)
-		made, want := ask(t, b, review(run1, "a")), "closed"
+		block, want := ask(t, b, review(run1, "a")), "closed"
 		if before != approval.Pending {
-			decide(t, b, made, before == approval.Approved)
+			decide(t, b, block, before == approval.Approved)
 			want = string(before) + " by ann@desk, closed"
 		}
 		q := review(run2, "a")
 		q.Fresh = true
 		fresh := ask(t, b, q)
-		if fresh.ID == made.ID || fresh.Status != approval.Pending {
+		if fresh.ID == block.ID || fresh.Status != approval.Pending {
 			t.Errorf("after %s it is %+v", before, fresh)
 		}
-		if got := j.said(made); got != want {
+		if got := j.said(block); got != want {
 			t.Errorf("the journal says %q, want %q", got, want)
 		}
 		if got := ask(t, b, review(run3, "a")); got.ID != fresh.ID {
@@ -307,28 +307,29 @@ func TestFresh(t *testing.T) {
 	}
 }
 
-// A block on other content is void once a run asks for the present one, and decisions that no run has acted on are kept.
+// A block on other content is void once a run asks about the present content; decisions that no run has acted on are
+// kept.
 func TestOtherContent(t *testing.T) {
 	j := &lines{}
 	b := told(mem.New(), j)
 	other := review(run1, "a")
 	other.Key = content("b")
-	left := ask(t, b, other)
+	void := ask(t, b, other)
 	decide(t, b, ask(t, b, review(run1, "a/b")), true) // another task
 	present := ask(t, b, review(run2, "a"))
-	if got := j.said(left); got != "closed" {
-		t.Errorf("the journal says %q of what is void", got)
+	if got := j.said(void); got != "closed" {
+		t.Errorf("the journal says %q of the void block", got)
 	}
-	if _, _, err := b.Resolve(t.Context(), &left, approval.Resolution{Approve: true}); !errors.Is(err, approval.ErrNotFound) {
-		t.Errorf("what is void is approved: %v", err)
+	if _, _, err := b.Resolve(t.Context(), &void, approval.Resolution{Approve: true}); !errors.Is(err, approval.ErrNotFound) {
+		t.Errorf("the void block is approved: %v", err)
 	}
 	decide(t, b, present, true)
 	other.Run = run3
-	if got := ask(t, b, other); got.ID == left.ID || got.Status != approval.Pending {
+	if got := ask(t, b, other); got.ID == void.ID || got.Status != approval.Pending {
 		t.Errorf("back on the other content it is %+v", got)
 	}
 	if got := ask(t, b, review(run3, "a")); got.ID != present.ID || got.Status != approval.Approved {
-		t.Errorf("what was approved before is %+v", got)
+		t.Errorf("the earlier approval is %+v", got)
 	}
 	stale := review(run1, "a")
 	stale.Key = content("c")
@@ -353,7 +354,7 @@ func TestOtherContent(t *testing.T) {
 	}
 }
 
-// What a run has settled waits for no decision, unless it waits for a later run.
+// A task that a run has settled waits for no decision, unless it waits for a later run.
 func TestSettle(t *testing.T) {
 	j := &lines{}
 	b := told(mem.New(), j)
@@ -371,21 +372,21 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// A decision that cannot be told is not acted on until it is.
+// A decision that cannot be recorded in the journal has no effect until it is.
 func TestUntold(t *testing.T) {
 	j := &lines{}
 	b := told(mem.New(), j)
-	made := ask(t, b, review(run1, "a"))
+	block := ask(t, b, review(run1, "a"))
 	j.fail = errors.New("no journal")
-	if _, _, err := b.Resolve(t.Context(), &made, approval.Resolution{Approve: true, By: "ann@desk"}); !errors.Is(err, j.fail) {
+	if _, _, err := b.Resolve(t.Context(), &block, approval.Resolution{Approve: true, By: "ann@desk"}); !errors.Is(err, j.fail) {
 		t.Errorf("decided: %v", err)
 	}
 	if got, err := b.Ask(t.Context(), review(run2, "a")); !errors.Is(err, j.fail) {
 		t.Errorf("acted on: %+v, %v", got, err)
 	}
 	j.fail = nil
-	if got := ask(t, b, review(run2, "a")); got.Status != approval.Approved || j.said(made) != "approved by ann@desk" {
-		t.Errorf("it goes on with %+v, and the journal says %q", got, j.said(made))
+	if got := ask(t, b, review(run2, "a")); got.Status != approval.Approved || j.said(block) != "approved by ann@desk" {
+		t.Errorf("it goes on with %+v, and the journal says %q", got, j.said(block))
 	}
 }
 
@@ -393,13 +394,13 @@ func TestUntold(t *testing.T) {
 func TestDecidedOnce(t *testing.T) {
 	onStores(t, func(t *testing.T, s refstore.Store) {
 		b := blocks(s)
-		made := ask(t, b, review(run1, "train"))
+		block := ask(t, b, review(run1, "train"))
 		var mu sync.Mutex
 		var work sync.WaitGroup
 		heard, seen := 0, map[approval.Status]bool{}
 		for i := range 16 {
 			work.Go(func() {
-				got, changed, err := b.Resolve(t.Context(), &made, approval.Resolution{Approve: i%2 == 0, By: fmt.Sprint(i)})
+				got, changed, err := b.Resolve(t.Context(), &block, approval.Resolution{Approve: i%2 == 0, By: fmt.Sprint(i)})
 				var decided *approval.ResolvedError
 				if errors.As(err, &decided) {
 					got, err = decided.Block, nil
@@ -440,16 +441,16 @@ func TestMadeOnce(t *testing.T) {
 	})
 }
 
-// A watcher gets each decision once, also earlier ones, and nothing of other runs.
+// A watcher gets each decision once, including earlier ones, and none of other runs.
 func TestWatch(t *testing.T) {
 	onStores(t, func(t *testing.T, s refstore.Store) {
 		b := blocks(s)
-		made := map[string]approval.Block{}
+		blocks := map[string]approval.Block{}
 		for _, task := range []string{"a", "b", "c"} {
-			made[task] = ask(t, b, review(run1, task))
+			blocks[task] = ask(t, b, review(run1, task))
 		}
 		elsewhere := ask(t, b, review(run2, "d"))
-		decide(t, b, made["b"], true)
+		decide(t, b, blocks["b"], true)
 		decide(t, b, elsewhere, true)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -461,13 +462,13 @@ func TestWatch(t *testing.T) {
 			got = append(got, d.Task+string(d.Type))
 			switch len(got) {
 			case 1:
-				decide(t, b, made["a"], true)
+				decide(t, b, blocks["a"], true)
 			case 2:
 				q := review(run1, "a")
 				q.Suspended = "e1"
 				decide(t, b, ask(t, b, q), true)
 			case 3:
-				decide(t, b, made["c"], false)
+				decide(t, b, blocks["c"], false)
 			}
 			if len(got) == 4 {
 				break
@@ -484,7 +485,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// A block that cannot be read stops only the task that waits for it.
+// An unreadable block stops only the task that waits for it.
 func TestMalformed(t *testing.T) {
 	s := mem.New()
 	b := blocks(s)
@@ -547,7 +548,7 @@ func spoil(t *testing.T, s refstore.Store, task string) {
 	}
 }
 
-// outages is a store of which no list can be had at times.
+// outages is a store whose lists sometimes fail.
 type outages struct {
 	refstore.Store
 	mu    sync.Mutex
@@ -566,7 +567,7 @@ func (o *outages) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore
 	return o.Store.List(ctx, q)
 }
 
-// is changes whether it is away, and returns how often it was asked before.
+// is changes whether the store is away, and returns the number of calls before.
 func (o *outages) is(away bool) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -575,13 +576,13 @@ func (o *outages) is(away bool) int {
 	return n
 }
 
-// A watcher that waits for days meets a store that is away at times: it polls less and less often, and reports that once each time.
+// A watcher that waits for days meets outages of the store: it polls less and less often, and reports each outage once.
 func TestWatchOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &outages{Store: mem.New()}
 		var faults []error
 		b := approval.New(s, approval.Options{Now: time.Now, Fault: func(err error) { faults = append(faults, err) }})
-		made := ask(t, b, review(run1, "a"))
+		block := ask(t, b, review(run1, "a"))
 		s.is(false)
 		ctx, cancel := context.WithCancel(t.Context())
 		var got []string
@@ -605,7 +606,7 @@ func TestWatchOutage(t *testing.T) {
 		if len(got) != 0 || len(faults) != 2 || !errors.Is(faults[0], errAway) {
 			t.Errorf("of two outages it was told %q, and the faults were %q", got, faults)
 		}
-		decide(t, b, made, true)
+		decide(t, b, block, true)
 		time.Sleep(time.Minute)
 		cancel()
 		<-done
@@ -615,7 +616,7 @@ func TestWatchOutage(t *testing.T) {
 	})
 }
 
-// What is too long or no block is not written.
+// A block that is invalid or too long is not written.
 func TestRefused(t *testing.T) {
 	b := blocks(mem.New())
 	for name, change := range map[string]func(*approval.Question){
@@ -628,16 +629,16 @@ func TestRefused(t *testing.T) {
 	} {
 		q := review(run1, "a")
 		change(&q)
-		if made, err := b.Ask(t.Context(), q); err == nil {
-			t.Errorf("%s: it was made: %+v", name, made)
+		if block, err := b.Ask(t.Context(), q); err == nil {
+			t.Errorf("%s: it was made: %+v", name, block)
 		}
 	}
-	made := ask(t, b, review(run1, "a"))
-	got, _, err := b.Resolve(t.Context(), &made, approval.Resolution{By: strings.Repeat("é", 1000), Note: strings.Repeat("é", 9000) + "\xff"})
+	block := ask(t, b, review(run1, "a"))
+	got, _, err := b.Resolve(t.Context(), &block, approval.Resolution{By: strings.Repeat("é", 1000), Note: strings.Repeat("é", 9000) + "\xff"})
 	if err != nil || len(got.By) > 300 || len(got.Note) > 4096 || !strings.HasSuffix(got.Note, "é…") {
 		t.Errorf("resolved with %d and %d bytes, %v", len(got.By), len(got.Note), err)
 	}
-	if again, err := b.Find(t.Context(), "prod", "a", made.Key); err != nil || again != got {
+	if again, err := b.Find(t.Context(), "prod", "a", block.Key); err != nil || again != got {
 		t.Errorf("it reads as %+v, %v", again, err)
 	}
 }

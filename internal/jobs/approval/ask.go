@@ -12,29 +12,29 @@ import (
 	"e3/refstore"
 )
 
-// A Question is that of a run: may a task go on, on this content?
+// A Question is a run's question: may a task continue, on this content?
 type Question struct {
 	Workspace string
 	Run       string
 	Task      string
 	Key       string // <taskHash>/<inputsHash>
 	Review    bool   // the task needs approval before it runs
-	Fresh     bool   // what was decided before does not count: --force
+	Fresh     bool   // ignore earlier decisions: --force
 	Suspended string // the latest execution of the key, if its command has suspended itself; else ""
 	Latest    string // the latest execution of the key, "" if there is none
 }
 
-// Reasons for which blocks are closed.
+// Reasons why blocks are closed.
 const (
 	becauseForced  = "--force asks again"
 	becauseChanged = "the task or its inputs have changed"
 	becauseSettled = "the task has an answer, or is not there any more"
 )
 
-// Ask returns the block that stops the task, or that lets it go on as the step [Block.Resume]. A zero block says that
-// nothing stops its first step. A decision that is returned is in the journal, and counts as acted on. The same question
-// of the same run or a later one leads to the same block, unless it is asked afresh. A new block closes those of the task
-// on other contents that wait for earlier runs.
+// Ask returns the block that stops the task, or that lets it continue as the step [Block.Resume]. A zero block means
+// that nothing stops its first step. A decision that is returned is in the journal, and counts as acted on. The same
+// question of the same run or a later one returns the same block, unless it is Fresh. A new block closes the task's
+// blocks on other contents that wait for earlier runs.
 func (b *Blocks) Ask(ctx context.Context, q Question) (Block, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -54,7 +54,7 @@ func (b *Blocks) ask(ctx context.Context, q *Question, id string) (Block, error)
 		switch {
 		case err != nil && !none:
 			return Block{}, err
-		case old.ID == id: // the answer to the write was lost
+		case old.ID == id: // the response to the write was lost
 			return old, b.closeOthers(ctx, &old)
 		}
 		want, same := q.next(&old, none)
@@ -67,7 +67,7 @@ func (b *Blocks) ask(ctx context.Context, q *Question, id string) (Block, error)
 				return found, err
 			}
 			continue
-		case !none && (old.untold > 0 || old.Status != Closed && old.Acted.IsZero()): // it is told before its record goes
+		case !none && (old.untold > 0 || old.Status != Closed && old.Acted.IsZero()): // the journal must have it before its record is replaced
 			_, _, err := b.close(ctx, &old, version, becauseForced)
 			if err != nil {
 				return Block{}, err
@@ -85,13 +85,13 @@ func (b *Blocks) ask(ctx context.Context, q *Question, id string) (Block, error)
 	}
 }
 
-// next is the block that the question leads to: the old one, with same, or another, or nil if nothing stops the task.
+// next is the block that the question leads to: the old one, with same; a new one; or nil if nothing stops the task.
 func (q *Question) next(old *Block, none bool) (want *Block, same bool) {
 	want = &Block{Workspace: q.Workspace, Run: q.Run, Task: q.Task, Key: q.Key, Status: Pending}
 	switch {
 	case none || q.Fresh || old.Status == Closed || old.Type == Review && !q.Review && old.Status != Approved:
 		switch {
-		case q.Suspended != "": // where it needs a review, that was given before the command ran
+		case q.Suspended != "": // if a review was needed, it was given before the command ran
 			want.Type, want.Execution = Suspend, q.Suspended
 		case q.Review:
 			want.Type, want.Latest = Review, q.Latest
@@ -106,8 +106,8 @@ func (q *Question) next(old *Block, none bool) (want *Block, same bool) {
 	return old, true
 }
 
-// take makes an existing block that of a run: a decision is acted on, and a pending block is waited for. False if
-// another process changed it first.
+// take assigns an existing block to a run, which acts on a decision, or waits for a pending block. False if another
+// process changed it first.
 func (b *Blocks) take(ctx context.Context, block *Block, version refstore.Version, run string) (Block, bool, error) {
 	known := block.Run >= run && block.untold == 0 && block.decided() == !block.Acted.IsZero()
 	block.Run = max(block.Run, run)
@@ -144,7 +144,7 @@ func (b *Blocks) act(ctx context.Context, block *Block, version refstore.Version
 	return *block, ok, err
 }
 
-// tell tells of a change that may not have been told. False if another process changed the block first.
+// tell records a change that may be missing in the journal. False if another process changed the block first.
 func (b *Blocks) tell(ctx context.Context, block *Block, version refstore.Version) (refstore.Version, bool, error) {
 	if err := b.journal.Tell(ctx, block, block.untold); err != nil {
 		return "", false, err
@@ -153,7 +153,7 @@ func (b *Blocks) tell(ctx context.Context, block *Block, version refstore.Versio
 	return b.put(ctx, block, version)
 }
 
-// close closes a block for which no run waits any more. An untold change is told before. False if another process
+// close closes a block that no run waits for any more, after recording an unrecorded change. False if another process
 // changed the block first.
 func (b *Blocks) close(ctx context.Context, block *Block, version refstore.Version, why string) (refstore.Version, bool, error) {
 	if block.untold > 0 {
@@ -170,11 +170,11 @@ func (b *Blocks) close(ctx context.Context, block *Block, version refstore.Versi
 	return b.change(ctx, block, version)
 }
 
-// change writes a changed status and tells of it: first the record, then the journal, then that it is told. A process
-// that finds an untold change tells it before it goes on, so that no decision has an effect without an event.
+// change writes a changed status to the record, then to the journal, and then marks it as recorded. A process that
+// finds an unrecorded change first records it, so that every effective decision has an event.
 func (b *Blocks) change(ctx context.Context, block *Block, version refstore.Version) (refstore.Version, bool, error) {
 	at := b.clock()
-	if !at.After(block.At) { // the time tells the changes of a block apart, whatever the clocks of those who decide
+	if !at.After(block.At) { // the time distinguishes the changes of a block, whatever the clocks
 		at = block.At.Add(time.Millisecond)
 	}
 	from, err := b.journal.Next(ctx, block.Workspace)
@@ -198,15 +198,16 @@ func (b *Blocks) change(ctx context.Context, block *Block, version refstore.Vers
 	next, ok, err := b.put(ctx, block, version)
 	if err == nil && ok {
 		version = next
-	} // else another process goes on with it, or tells it again
+	} // otherwise another process continues it, or records it again
 	return version, true, nil
 }
 
-// keep is how many decisions about other contents of a task stay that a run has acted on.
+// keep is how many decisions about a task's other contents are kept after a run has acted on them.
 const keep = 8
 
-// closeOthers closes and removes the blocks of a task on other contents that wait for earlier runs, and removes old
-// decisions. Those that no run has acted on stay. Later runs' blocks are left: then this run is not the one at work.
+// closeOthers closes and removes a task's blocks on other contents that wait for earlier runs, and removes old
+// decisions. Decisions that no run has acted on stay. It leaves blocks of later runs: if there are any, this run is no
+// longer at work.
 func (b *Blocks) closeOthers(ctx context.Context, present *Block) error {
 	var old []Block
 	versions := map[string]refstore.Version{}
@@ -217,7 +218,7 @@ func (b *Blocks) closeOthers(ctx context.Context, present *Block) error {
 		other, err := Decode(rec)
 		switch {
 		case err != nil || other.Task != present.Task || other.Key == present.Key || other.Run > present.Run:
-			continue // what cannot be read concerns its own content
+			continue // an unreadable block concerns only its own content
 		case other.decided() && other.Acted.IsZero():
 			continue
 		case other.decided():
@@ -238,7 +239,7 @@ func (b *Blocks) closeOthers(ctx context.Context, present *Block) error {
 	return nil
 }
 
-// drop closes a block and removes its record. It leaves a block that another process has changed.
+// drop closes a block and removes its record, unless another process has changed it.
 func (b *Blocks) drop(ctx context.Context, block *Block, version refstore.Version, why string) error {
 	version, ok, err := b.close(ctx, block, version, why)
 	if err != nil || !ok {
@@ -252,7 +253,7 @@ func (b *Blocks) drop(ctx context.Context, block *Block, version refstore.Versio
 }
 
 // Settle closes and removes the blocks that wait for a run or earlier ones, of tasks that it has settled: they have an
-// answer, or have failed otherwise, or are not there any more.
+// answer, have failed otherwise, or no longer exist.
 func (b *Blocks) Settle(ctx context.Context, ws, run string, settled func(task string) bool) error {
 	for rec, err := range b.list(ctx, partition(ws), "") {
 		if err == nil {

@@ -21,8 +21,8 @@ func (r *Resolution) status() Status {
 	return Rejected
 }
 
-// Resolve decides about a block, as it was listed. changed is false if the same decision was made already. ErrNotFound
-// if it is there no more, *ResolvedError.
+// Resolve decides about a listed block. changed is false if the same decision was already made. Errors are ErrNotFound
+// if it no longer exists, and *ResolvedError.
 func (b *Blocks) Resolve(ctx context.Context, block *Block, r Resolution) (resolved Block, changed bool, err error) {
 	return b.decide(ctx, block, func(now *Block) (bool, error) {
 		switch {
@@ -36,9 +36,9 @@ func (b *Blocks) Resolve(ctx context.Context, block *Block, r Resolution) (resol
 	}, r.By, r.Note)
 }
 
-// Withdraw takes a decision back, an approval or a rejection as r says: the block is pending again. changed is false if it is
-// pending already. ErrNotFound if it is there no more, *ResolvedError if the decision was the other one, or if a run has gone
-// on with the approval.
+// Withdraw takes a decision back, an approval or a rejection as r says: the block is pending again. changed is false if
+// it is already pending. Errors are ErrNotFound if it no longer exists, and *ResolvedError if the decision was the
+// other one or a run has acted on it.
 func (b *Blocks) Withdraw(ctx context.Context, block *Block, r Resolution) (withdrawn Block, changed bool, err error) {
 	return b.decide(ctx, block, func(now *Block) (bool, error) {
 		switch {
@@ -52,8 +52,8 @@ func (b *Blocks) Withdraw(ctx context.Context, block *Block, r Resolution) (with
 	}, r.By, r.Note)
 }
 
-// decide applies a person's change to the latest state of a block. change tells whether there is any. A change that was
-// not told is told by the process that finds it, so that the journal has them in their order.
+// decide applies a person's change to the latest state of a block. change tells whether there is any. It first records
+// a change that is missing in the journal, so that the journal has the changes in their order.
 func (b *Blocks) decide(ctx context.Context, block *Block, change func(*Block) (bool, error), by, note string) (Block, bool, error) {
 	fail := func(err error) (Block, bool, error) {
 		return Block{}, false, fmt.Errorf("decide about task %s: %w", block.Task, err)

@@ -18,27 +18,27 @@ import (
 	"e3/refstore/mem"
 )
 
-// mortal is a store and a journal of a process that dies after so many requests: the last one may have been answered to
-// nobody.
+// mortal is the store and the journal of a process that dies after a number of requests. The last request may take
+// effect without an answer.
 type mortal struct {
 	refstore.Store
-	journal *lines
-	left    int  // requests before its death; less than 0: it lives
-	done    bool // the last one takes effect
+	journal   *lines
+	remaining int  // requests before its death; less than 0: it lives
+	done      bool // the last request takes effect
 }
 
 var errDied = errors.New("the process is dead")
 
-// step counts a request. It tells whether the request takes effect, and whether its answer is heard.
+// step counts a request. It tells whether the request takes effect, and whether it is answered.
 func (m *mortal) step() (takes, heard bool) {
-	if m.left < 0 {
+	if m.remaining < 0 {
 		return true, true
 	}
-	if m.left == 0 {
+	if m.remaining == 0 {
 		return false, false
 	}
-	m.left--
-	return m.left > 0 || m.done, m.left > 0
+	m.remaining--
+	return m.remaining > 0 || m.done, m.remaining > 0
 }
 
 func (m *mortal) Get(ctx context.Context, key refstore.Key, fields ...string) (refstore.Record, error) {
@@ -95,7 +95,7 @@ func (m *mortal) Tell(ctx context.Context, b *approval.Block, from int64) (err e
 	return err
 }
 
-// world is what the model knows: the records, and what has happened to each content.
+// world is the model's knowledge: the records, and the history of each content.
 type world struct {
 	t       *rapid.T
 	store   *mem.Store
@@ -103,21 +103,21 @@ type world struct {
 	living  *approval.Blocks
 	now     func() time.Time
 	runs    int
-	ran     map[string][]string // executions by task and content; those that suspended themselves end in "s"
+	ran     map[string][]string // executions by task and content; the suspended ones end in "s"
 }
 
 var modelTasks, modelContents = []string{"a", "a/b"}, []string{content("a"), content("b")}
 
-// process is a process that may die, after some of its requests.
+// process is a process that may die after some requests.
 func (w *world) process(mayDie bool) (*approval.Blocks, *mortal) {
-	m := &mortal{Store: w.store, journal: w.journal, left: -1}
+	m := &mortal{Store: w.store, journal: w.journal, remaining: -1}
 	if mayDie && rapid.IntRange(0, 2).Draw(w.t, "dies") == 0 {
-		m.left, m.done = rapid.IntRange(1, 8).Draw(w.t, "after"), rapid.Bool().Draw(w.t, "unheard")
+		m.remaining, m.done = rapid.IntRange(1, 8).Draw(w.t, "after"), rapid.Bool().Draw(w.t, "unheard")
 	}
 	return approval.New(m, approval.Options{Journal: m, Now: w.now}), m
 }
 
-// records returns the blocks on record, by task and key.
+// records returns the stored blocks, by task and key.
 func (w *world) records() map[string]approval.Block {
 	found := map[string]approval.Block{}
 	for b, err := range w.living.List(context.Background(), "prod", "") {
@@ -143,7 +143,7 @@ func (w *world) question(fresh bool) approval.Question {
 	return q
 }
 
-// asked checks what a question has done to the records.
+// asked checks the effect of a question on the records.
 func (w *world) asked(q approval.Question, before, after map[string]approval.Block) {
 	at := q.Task + " " + q.Key
 	for name := range maps.Keys(before) {
@@ -173,7 +173,7 @@ func (w *world) asked(q approval.Question, before, after map[string]approval.Blo
 	}
 }
 
-// agrees checks that the journal tells how each block came to be as it is, step by step and once.
+// agrees checks that the journal has the history of each block, step by step and once.
 func (w *world) agrees(calm bool) {
 	latest := map[string]approval.Status{}
 	for i, line := range w.journal.list {
@@ -203,8 +203,8 @@ func (w *world) agrees(calm bool) {
 	}
 }
 
-// Whatever dies in between: no person is asked twice about the same task and inputs, no decision is lost, none counts for
-// other inputs, and each is in the journal, once, before a run acts on it.
+// Whichever process dies: no task is asked about twice on the same inputs, no decision is lost, none counts for other
+// inputs, and each is in the journal, once, before a run acts on it.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{t: t, store: mem.New(), journal: &lines{}, ran: map[string][]string{}, now: clock()}
@@ -297,7 +297,7 @@ func TestModel(t *testing.T) {
 			},
 		}
 		t.Repeat(actions)
-		for _, task := range modelTasks { // one that lives tells all that the dead have not
+		for _, task := range modelTasks { // a live process records all changes that the dead ones have not
 			for _, key := range modelContents {
 				if b, ok := w.records()[task+" "+key]; ok {
 					w.runs++

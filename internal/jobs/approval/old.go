@@ -9,9 +9,9 @@ import (
 	"e3/refstore"
 )
 
-// An older e3 keeps blocks for one run of a task: they have no key, and end with the run. This version reads them, decides
-// about those of a run of an older e3 that is at work, and closes those of dead runs. Nothing carries them over: they do not
-// say on which content they were decided.
+// An older e3 keeps blocks for one run of a task: they have no key, and end with the run. This version reads them,
+// decides those of a running older e3, and closes those of dead runs. They are not migrated, because they do not say
+// which content they were decided on.
 
 // ListOld yields the blocks that an older e3 has made for a run, as List does.
 func (b *Blocks) ListOld(ctx context.Context, ws, run string) iter.Seq2[Block, error] {

@@ -19,7 +19,7 @@ func putOld(t *testing.T, s refstore.Store, run, task, text string) {
 
 const oldPending = `{"id":"` + id + `","type":"review","status":"pending","created":"2026-01-02T03:04:05.123Z"}`
 
-// Blocks of an older e3 are decided in a form that it reads, end with their run, and count for no other.
+// Blocks of an older e3 are decided in a form that it can read, end with their run, and count for no other run.
 func TestOld(t *testing.T) {
 	s, j := mem.New(), &lines{}
 	b := told(s, j)

@@ -22,7 +22,7 @@ import (
 //	APPROVAL/<workspace> · <task>/<half of the key's SHA-256>    record
 //	BLOCK/<workspace> · <run>/<task>                             record of an older e3
 //
-// The record is the latest block of the task on that content. The events of runs and the journal tell of earlier ones.
+// The record is the latest block of the task on that content. Events of runs and the journal report earlier ones.
 
 // ErrMalformed reports a record that is not what this version of e3 writes.
 var ErrMalformed = errors.New("malformed block")

@@ -89,7 +89,7 @@ func presentKey(t *testing.T) refstore.Key {
 	return refstore.Key{}
 }
 
-// Whatever is read is refused or is what would be written.
+// A record is either refused or equal to its own encoding.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"id":"` + id + `","type":"review","status":"pending","created":"2026-01-02T03:04:05.123Z"}`))
 	f.Add([]byte(`{"id":"` + id + `","type":"suspend","step":"s","execution":"e","status":"rejected","created":"2026-01-02T03:04:05Z","at":"2026-01-02T03:04:06+01:00","by":"a","note":"n"}`))

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// maxPause bounds the pause between two looks that fail.
+// maxPause bounds the pause between two failed reads.
 const maxPause = 30 * time.Second
 
-// Watch yields each block for which a run waits once, as soon as it is decided; also those decided before. What it yields
-// counts as acted on. A block that cannot be read is yielded once too, as by List, because it can never be decided. Watch
-// ends with ctx. A look that fails is repeated (Options.Fault).
+// Watch yields each block that a run waits for once, as soon as it is decided, including earlier decisions. A yielded
+// decision counts as acted on. An unreadable block is also yielded once, as by List, because it can never be decided.
+// Watch ends with ctx. A failed read is repeated (Options.Fault).
 func (b *Blocks) Watch(ctx context.Context, ws, run string) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -24,7 +24,7 @@ func (b *Blocks) Watch(ctx context.Context, ws, run string) iter.Seq2[Block, err
 			changed, _ = b.watcher.Watch(ctx, partition(ws)) // without notifications it polls
 		}
 		told := reported{decided: map[string]bool{}, malformed: map[string]bool{}}
-		again := time.Duration(0) // the pause after a look that has failed
+		again := time.Duration(0) // the pause after a failed read
 		for {
 			news, err := b.look(ctx, ws, run, &told)
 			if ctx.Err() != nil {
@@ -51,7 +51,7 @@ func (b *Blocks) Watch(ctx context.Context, ws, run string) iter.Seq2[Block, err
 	}
 }
 
-// news is a block that was decided, or that cannot be read.
+// news is a decided or unreadable block.
 type news struct {
 	block Block
 	err   error
@@ -60,7 +60,7 @@ type news struct {
 // reported is what a watcher has yielded.
 type reported struct {
 	decided   map[string]bool // by id
-	malformed map[string]bool // tasks whose block could not be read at the last look
+	malformed map[string]bool // tasks whose block was unreadable at the last read
 }
 
 // look returns the decided and unreadable blocks of a run that were not reported. They are collected before any is
@@ -87,7 +87,7 @@ func (b *Blocks) look(ctx context.Context, ws, run string, told *reported) (foun
 		}
 		if ok {
 			found = append(found, news{block: acted})
-		} // else the change that came between leads to another look, or to the next one
+		} // otherwise the change that came between causes another read
 	}
 	told.malformed = malformed
 	for i := range found {
@@ -97,8 +97,8 @@ func (b *Blocks) look(ctx context.Context, ws, run string, told *reported) (foun
 	return found, nil
 }
 
-// pause waits for a change, or for a pace if the store does not notify; after a failed look, for as long as failed
-// says.
+// pause waits for a change, or for one polling interval if the store does not notify; after a failed read, for the
+// duration failed.
 func (b *Blocks) pause(ctx context.Context, changed *<-chan struct{}, failed time.Duration) bool {
 	var again <-chan time.Time
 	told := *changed

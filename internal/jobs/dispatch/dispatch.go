@@ -1,7 +1,6 @@
-// Package dispatch has executions made by workers: it makes a job of each request, enqueues it, and waits until a
-// worker has finished it (doc/design.md, "More than one machine"). An executions.Executor calls a [Dispatcher]
-// instead of running commands. It works for one process with any number of runs. Each run has one waiter for all of
-// its jobs.
+// Package dispatch lets workers make executions: it makes a job of each request, enqueues it, and waits until a worker
+// has finished it (doc/design.md, "More than one machine"). An executions.Executor calls a [Dispatcher] instead of
+// running commands. It serves any number of runs of one process. Each run has one waiter for all of its jobs.
 package dispatch
 
 import (
@@ -19,11 +18,11 @@ import (
 	"e3/refstore"
 )
 
-// Settler makes an execution an error unless it has ended, and returns how it has ended, and tells when one began;
+// Settler makes an execution an error unless it has ended, returns its result, and tells when it began;
 // *executions.Curator implements it.
 type Settler interface {
 	Settle(ctx context.Context, key executions.Key, inputs []objectstore.Hash, id string, reason executions.Reason, message string) (executions.Result, error)
-	// Began returns when the command of an execution began, zero if its record does not tell that it did.
+	// Began returns when the command of an execution began; zero if its record does not say so.
 	Began(ctx context.Context, key executions.Key, id string) time.Time
 }
 
@@ -31,16 +30,16 @@ type Settler interface {
 type Options struct {
 	Queue     string    // for tasks that name none; "": the default one
 	Submitter Submitter // starts workers for jobs, all in Queue; nil: workers exist
-	// Unattended is called once for each set of requirements of jobs, with a waiting job, if no worker has been on
-	// jobs with such labels for some seconds.
+	// Unattended is called once for each set of job requirements, with a waiting job, if no worker has held jobs with
+	// such labels for some seconds.
 	Unattended func(*queue.Job)
 	Fault      func(error) // receives faults that are retried
-	// Renew begins another session of this process after a session was lost because the process or the store stood
-	// still. nil: the loss of the session ends the requests, whose contexts end by it.
+	// Renew begins another session of this process after its session was lost because the process or the store was
+	// suspended. nil: the loss ends the requests, whose contexts end with the session.
 	Renew func()
 
 	Host     string           // of this process
-	By       string           // author of cancellations, for people
+	By       string           // author of cancellations, for display
 	Now      func() time.Time // required
 	Patience time.Duration    // for the end of a job that was cancelled; 0: 30 s
 }
@@ -48,7 +47,7 @@ type Options struct {
 const (
 	// attendance is how long a job waits before the first look for workers.
 	attendance = 5 * time.Second
-	// attendedAgain is the wait before the next look, which doubles each time: workers may go away.
+	// attendedAgain is the wait before the next look, which doubles each time: workers may leave.
 	attendedAgain = 30 * time.Second
 )
 
@@ -60,7 +59,7 @@ type Dispatcher struct {
 
 	ctx    context.Context // ends with the Dispatcher
 	end    context.CancelFunc
-	held   context.Context // ends with ctx, or when nothing more can be followed; its cause says why
+	held   context.Context // ends with ctx, or when following must stop; its cause says why
 	lose   context.CancelCauseFunc
 	beside sync.WaitGroup
 	cancel chan struct{} // a token for each job that is being cancelled
@@ -92,7 +91,8 @@ func New(q *queue.Queue, settler Settler, o Options) *Dispatcher {
 	return d
 }
 
-// Close ends the background work of the Dispatcher. All callers have returned. Unfinished jobs stay as they are.
+// Close ends the background work of the Dispatcher. It is called after all calls have returned. Unfinished jobs stay as
+// they are.
 func (d *Dispatcher) Close() error {
 	d.mu.Lock()
 	d.lose(errClosed)
@@ -103,14 +103,14 @@ func (d *Dispatcher) Close() error {
 }
 
 var (
-	// errClosed says that the process is about to end.
+	// errClosed says that the process is ending.
 	errClosed = errors.New("the dispatcher is closed")
-	// errOverdue says that a cancelled job goes on.
+	// errOverdue says that a cancelled job is still running.
 	errOverdue = errors.New("was told to end, and has not done so")
 )
 
-// Execute implements executions.Remote. A done ctx cancels the job, whose end is awaited for Options.Patience. If
-// this process has lost its lease for good, the job goes on, and the error wraps refstore.ErrLost.
+// Execute implements executions.Remote. When ctx is done, it cancels the job and waits up to Options.Patience for its
+// end. If this process has lost its lease for good, the job continues, and the error wraps refstore.ErrLost.
 func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *executions.Request) (executions.Result, error) {
 	began := d.o.Now()
 	if _, err := req.Load(ctx); err != nil { // this also stores directories that gather several outputs
@@ -126,12 +126,12 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	if err != nil {
 		return executions.Result{}, err
 	}
-	left, fresh, err := r.leftJobs(ctx, &job, began)
+	leftovers, fresh, err := r.leftJobs(ctx, &job, began)
 	if err != nil {
 		return executions.Result{}, fmt.Errorf("task %s: %w", req.Name, err)
 	}
-	for i := range left {
-		if res, ok, err := d.inherit(ctx, key, req, &left[i], fresh); ok || err != nil {
+	for i := range leftovers {
+		if res, ok, err := d.inherit(ctx, key, req, &leftovers[i], fresh); ok || err != nil {
 			return res, err
 		}
 	}
@@ -151,7 +151,7 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	return d.result(ctx, w, &job)
 }
 
-// enqueue enqueues a job, and has a worker started for it. first says that it was not enqueued before.
+// enqueue enqueues a job, and submits it for a worker. first says that it was not enqueued before.
 func (d *Dispatcher) enqueue(ctx context.Context, want *queue.Job, first bool) (queue.Job, error) {
 	enqueue := d.q.Enqueue
 	if first {
@@ -167,14 +167,14 @@ func (d *Dispatcher) enqueue(ctx context.Context, want *queue.Job, first bool) (
 	return job, nil
 }
 
-// await waits for the end of a job, and tells its request of changes on the way.
+// await waits for the end of a job, and reports its changes to the request.
 func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue.Job, error) {
 	w.tell(&job)
 	unattended := time.NewTimer(attendance)
 	defer unattended.Stop()
 	again := attendedAgain
 	cancelled := ctx.Done()
-	var over <-chan struct{}
+	var expired <-chan struct{}
 	for !job.Status.Terminal() {
 		select {
 		case news := <-w.news:
@@ -205,13 +205,13 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 			}
 			last, done := context.WithTimeout(context.WithoutCancel(ctx), d.o.Patience)
 			defer done()
-			over = last.Done()
+			expired = last.Done()
 			stands, err := d.cancelJob(last, job.Queue, job.ID, context.Cause(ctx))
 			if err != nil {
 				return job, errors.Join(context.Cause(ctx), fmt.Errorf("cancel job %s: %w", job.Ref(), err))
 			}
 			job = stands
-		case <-over:
+		case <-expired:
 			return job, fmt.Errorf("%w; job %s %w in %v", context.Cause(ctx), job.Ref(), errOverdue, d.o.Patience)
 		case <-d.held.Done():
 			return job, context.Cause(d.held)
@@ -253,7 +253,7 @@ func (d *Dispatcher) result(ctx context.Context, w *waiter, job *queue.Job) (exe
 	if cause := context.Cause(ctx); cause != nil && o.ExecutionID == "" {
 		return executions.Result{}, cause // nothing ran
 	}
-	// The execution's record says how it has ended. Without one nothing ran, and that is recorded.
+	// The execution's record has the result. Without one nothing ran, which is then recorded.
 	reason := executions.Reason(o.Reason)
 	if o.State == queue.Cancelled {
 		reason = executions.ReasonCancelled

@@ -22,7 +22,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// settler is what is on record of executions: those that are not in it are settled as asked.
+// settler is the record of executions: missing ones are settled as requested.
 type settler struct {
 	mu      sync.Mutex
 	results map[string]executions.Result
@@ -45,7 +45,7 @@ func (s *settler) put(r executions.Result) {
 	s.results[r.ExecutionID] = r
 }
 
-// A rig is a dispatcher, and a worker's side of the queue that the test plays.
+// A rig is a dispatcher with a queue; the test plays the workers.
 type rig struct {
 	*testing.T
 	d       *dispatch.Dispatcher
@@ -73,7 +73,7 @@ func newRigOn(t *testing.T, store refstore.Store, o dispatch.Options) *rig {
 	return r
 }
 
-// open returns the queues as another process has them, and what ends that.
+// open returns the queues as another process sees them, and a function that kills the process.
 func (r *rig) open(words string) (q *queue.Queue, die func()) {
 	began := time.Now()
 	leases := lease.New(r.store, lease.Options{Owner: lease.Owner{Words: words}, Elapsed: func() time.Duration { return time.Since(began) }})
@@ -113,7 +113,7 @@ func (r *rig) claim(queues ...string) *queue.Lease {
 	}
 }
 
-// asked is a request under way, and what it was told.
+// asked is a request in progress, with the changes that were reported to it.
 type asked struct {
 	*rig
 	req  *executions.Request
@@ -147,7 +147,7 @@ func (r *rig) ask(ctx context.Context, change func(*executions.Request)) *asked 
 	return a
 }
 
-// wait waits until the request is told something.
+// wait waits until a change is reported to the request.
 func (a *asked) wait(what string) {
 	a.Helper()
 	for {
@@ -170,7 +170,7 @@ func (a *asked) end(told ...string) {
 		a.Fatal("the request has not ended")
 	}
 	if diff := cmp.Diff(told, a.told); diff != "" {
-		a.Errorf("what it was told (-want +got):\n%s", diff)
+		a.Errorf("its reports (-want +got):\n%s", diff)
 	}
 }
 
@@ -207,7 +207,7 @@ func TestExecute(t *testing.T) {
 	if a.err != nil || a.res != want {
 		t.Errorf("got %+v, %v\nwant %+v", a.res, a.err, want)
 	}
-	// What was enqueued before is not enqueued again.
+	// An earlier job is not enqueued again.
 	again := r.ask(t.Context(), func(req *executions.Request) { req.Policy = &record.Policy{Queue: "big"} })
 	again.end("claimed by worker", "started")
 	if again.err != nil || again.res != want {
@@ -215,7 +215,7 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// A command that lives long is told of while it runs, and an attempt that is given up too.
+// The start of a long command is reported while it runs, and so is an attempt that is given up.
 func TestExecuteTellsOnTheWay(t *testing.T) {
 	r := newRig(t, dispatch.Options{})
 	a := r.ask(t.Context(), nil)
@@ -231,7 +231,7 @@ func TestExecuteTellsOnTheWay(t *testing.T) {
 	r.must(l.Finish(t.Context(), queue.Outcome{State: queue.Failed, ExecutionID: l.Job().Execution, ExitCode: 4}))
 	a.end("claimed by worker", "started", "lost: it was unplugged", "claimed by worker")
 	if a.err != nil || a.res.State != record.Failed || a.res.ExitCode != 4 {
-		t.Errorf("got %+v, %v; want what is on record", a.res, a.err)
+		t.Errorf("got %+v, %v; want the recorded result", a.res, a.err)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestJobThatIsGone(t *testing.T) {
 	r.must(l.Finish(t.Context(), success(l.Job().Execution)))
 	a.end("claimed by worker", "started")
 	if a.err != nil || a.res.State != record.Success {
-		t.Errorf("of one that was removed: got %+v, %v, want what the worker made", a.res, a.err)
+		t.Errorf("of one that was removed: got %+v, %v, want the worker's result", a.res, a.err)
 	}
 
 	a = r.ask(t.Context(), func(req *executions.Request) { req.Name = "u" })
@@ -306,7 +306,7 @@ func (r *rig) queued() string {
 	}
 }
 
-// tend has the worker learn of cancellations.
+// tend makes the worker learn of cancellations.
 func (r *rig) tend() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -358,7 +358,7 @@ func TestCancelledByAPerson(t *testing.T) {
 		t.Fatal("the request has not ended")
 	}
 	if a.err != nil || a.res.Reason != executions.ReasonCancelled || !strings.Contains(a.res.Message, "ann@lab: too dear") || a.res.ExecutionID == "" {
-		t.Errorf("got %+v, %v; want by whom it was cancelled, on record", a.res, a.err)
+		t.Errorf("got %+v, %v; want the recorded author of the cancellation", a.res, a.err)
 	}
 }
 
@@ -399,7 +399,7 @@ func TestOfManyEachGetsItsOwn(t *testing.T) {
 	}
 }
 
-// remove removes a job as if it had never been.
+// remove removes a job without a trace.
 func (r *rig) remove(j queue.Job) {
 	r.Helper()
 	key := refstore.Key{Partition: "QUEUE/" + j.Queue + "/jobs", Sort: j.ID}

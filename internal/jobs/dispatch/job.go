@@ -11,7 +11,7 @@ import (
 )
 
 // Job returns the job of a request; name is the queue of tasks that name none. A job that replaces a lost output is
-// forced: its worker must not rely on what it remembers of that output.
+// forced, because its worker may still remember that output.
 func Job(req *executions.Request, name string) queue.Job {
 	j := queue.Job{
 		Queue: cmp.Or(name, queue.DefaultQueue), Workspace: req.Workspace, Run: req.RunID, Task: req.Name, Step: req.Step, Attempt: max(req.Attempt, 1),
@@ -24,13 +24,13 @@ func Job(req *executions.Request, name string) queue.Job {
 		j.Policy, j.Labels, j.Priority, j.MaxAttempts = *p, p.Labels, p.Priority, 1+p.LostAttempts()
 	}
 	if now, err := executions.NewID(); err != nil || now <= req.After {
-		j.After = req.After // only if needed, because workers of an older e3 refuse a job with After
+		j.After = req.After // only if needed: workers of an older e3 refuse a job with After
 	}
 	j.ID = queue.Identity(&j)
 	return j
 }
 
-// Request returns the Executor's request for a job, without the functions: how to load the task, and callbacks.
+// Request returns the Executor's request for a job, without its functions, which load the task and report progress.
 func Request(j *queue.Job) (*executions.Request, error) {
 	task, err := objectstore.ParseHash(j.TaskHash)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// sleeper is the session of a process that stands still now and then.
+// sleeper is the session of a process that is suspended now and then.
 type sleeper struct {
 	store refstore.Store
 	began time.Time
@@ -41,7 +41,7 @@ func (s *sleeper) begin() *lease.Leases {
 	}})
 }
 
-// sleep stands still for longer than a lease, and returns when others, and the process, can know that.
+// sleep suspends the process for longer than a lease, and returns when others, and the process, can know that.
 func (s *sleeper) sleep(t *testing.T) {
 	t.Helper()
 	was := s.leases()
@@ -81,7 +81,7 @@ func (s *sleeper) Lost() <-chan struct{} { return s.leases().Lost() }
 
 func (s *sleeper) Confirm(ctx context.Context) error { return s.leases().Confirm(ctx) }
 
-// newSleepingRig has a dispatcher whose process stands still.
+// newSleepingRig has a dispatcher whose process can be suspended.
 func newSleepingRig(t *testing.T, store refstore.Store, settles dispatch.Settler, o dispatch.Options) (*rig, *sleeper) {
 	r := &rig{T: t, settler: &settler{results: map[string]executions.Result{}}, store: store}
 	r.q, _ = r.open("worker")
@@ -101,13 +101,14 @@ func newSleepingRig(t *testing.T, store refstore.Store, settles dispatch.Settler
 	return r, s
 }
 
-// renewing are Options for a process that begins another session.
+// renewing returns options of a process that begins another session.
 func renewing(o dispatch.Options, s **sleeper) dispatch.Options {
 	o.Renew = func() { (*s).renew() }
 	return o
 }
 
-// What the cluster says of a worker that it has ended is how the job has, also where the run's process stood still for a lease before that.
+// The cluster's report about an ended worker decides how the job has ended, even if the run's process was suspended for
+// a lease before.
 func TestGoneAfterALapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
@@ -134,7 +135,7 @@ func TestGoneAfterALapse(t *testing.T) {
 	})
 }
 
-// halting is a settler that is halted.
+// halting is a settler that can be blocked.
 type halting struct {
 	settler
 	reached, resume chan struct{}
@@ -150,7 +151,7 @@ func (h *halting) Settle(ctx context.Context, k executions.Key, in []objectstore
 	return h.settler.Settle(ctx, k, in, id, reason, message)
 }
 
-// The same if the process stands still while it settles the job: the job was made an orphan meanwhile.
+// The same if the process is suspended while it settles the job, which becomes an orphan meanwhile.
 func TestLapseWhileSettling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
@@ -181,8 +182,8 @@ func TestLapseWhileSettling(t *testing.T) {
 	})
 }
 
-// A run that stood still looks after its queue again: a job whose worker is gone ends when it is cancelled, and no
-// request waits for the worker.
+// A run that was suspended tends its queue again: a job whose worker is gone ends when it is cancelled, and no request
+// waits for the worker.
 func TestTendsAfterALapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *sleeper
@@ -208,7 +209,8 @@ func TestTendsAfterALapse(t *testing.T) {
 	})
 }
 
-// A dispatcher that cannot begin another session ends the waiting requests, because nothing tends the queue, and begins nothing more.
+// A dispatcher that cannot begin another session ends the waiting requests, because nothing tends the queue, and starts
+// no new ones.
 func TestLapseForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := newSleepingRig(t, mem.New(), nil, dispatch.Options{})
@@ -234,10 +236,10 @@ func TestLapseForGood(t *testing.T) {
 	})
 }
 
-// blind does not tell of cancellations at first.
+// blind is a store that at first refuses to notify of cancellations.
 type blind struct {
 	*mem.Store
-	fails atomic.Int32 // so many more times
+	fails atomic.Int32 // how many more times
 }
 
 func (b *blind) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
@@ -247,7 +249,7 @@ func (b *blind) Watch(ctx context.Context, partition string) (<-chan struct{}, e
 	return b.Store.Watch(ctx, partition)
 }
 
-// A queue that cannot be looked after is one that the person is told of, and tried again.
+// A failure to tend a queue is reported and retried.
 func TestTendsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &blind{Store: mem.New()}

@@ -12,48 +12,47 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// A run whose process has died leaves jobs that no request waits for. The next run of that workspace cancels those
-// that have not begun. A running one answers a request for the same execution: the request holds the claim of the
-// key, so no live request waits for that job. For the same reason no request waits for a queued one, which is
-// cancelled in favour of the request's own job. That one has the request's policy, and with a Submitter its worker is
-// followed.
+// A run whose process has died leaves jobs that no request waits for. The next run of that workspace cancels those that
+// have not begun. A running one answers a request for the same execution: the request holds the claim of the key, so no
+// live request waits for that job. For the same reason, no request waits for a queued one, so it is cancelled in favour
+// of the request's own job, which has the right policy and, with a Submitter, a worker of its own.
 
 var (
 	errLeft  = errors.New(queue.ReasonLeft)
 	errTaken = errors.New("another run makes the same")
 )
 
-// adoption is how long a lost job of another run waits for a worker that continues it.
+// adoption is how long another run's lost job waits for a worker that continues it.
 const adoption = time.Minute
 
-// leftJobs returns the jobs of other runs that make what j makes. The queue is listed once for each run. since is when an
-// answer was last looked for; fresh tells whether the jobs had not ended then.
+// leftJobs returns the jobs of other runs with the same product as j. The queue is listed once for each run. since is
+// when an answer was last looked up; fresh tells whether the jobs were unfinished then.
 func (r *run) leftJobs(ctx context.Context, j *queue.Job, since time.Time) (jobs []queue.Job, fresh bool, err error) {
 	if j.Force {
-		return nil, false, nil // another run's execution is not an answer
+		return nil, false, nil // another run's execution would be no answer
 	}
 	r.listing.Lock()
 	defer r.listing.Unlock()
-	if r.others == nil {
+	if r.byProduct == nil {
 		now := r.d.o.Now()
-		others, err := r.d.otherJobs(ctx, j)
+		byProduct, err := r.d.otherJobs(ctx, j)
 		if err != nil {
 			return nil, false, fmt.Errorf("look for jobs that dead runs have left: %w", err)
 		}
-		r.others, r.listed = others, now
+		r.byProduct, r.listed = byProduct, now
 	}
 	key := product(j)
-	jobs = r.others[key]
-	delete(r.others, key)
+	jobs = r.byProduct[key]
+	delete(r.byProduct, key)
 	return jobs, !r.listed.Before(since), nil
 }
 
-// product identifies what a job makes.
+// product identifies the execution that a job makes.
 func product(j *queue.Job) string { return j.TaskHash + " " + strings.Join(j.Inputs, " ") }
 
-// otherJobs lists the jobs of other runs by what they make, after cancelling those that no run waits for.
+// otherJobs lists the jobs of other runs by product, after cancelling those that no run waits for.
 func (d *Dispatcher) otherJobs(ctx context.Context, own *queue.Job) (map[string][]queue.Job, error) {
-	others := map[string][]queue.Job{}
+	byProduct := map[string][]queue.Job{}
 	for j, err := range d.q.Jobs(ctx, own.Queue) {
 		if errors.Is(err, queue.ErrMalformed) {
 			continue // workers on the queue report it
@@ -64,8 +63,7 @@ func (d *Dispatcher) otherJobs(ctx context.Context, own *queue.Job) (map[string]
 		if j.Run == own.Run || j.Force || j.Status.Terminal() {
 			continue
 		}
-		// The lock of this workspace proves that all its other runs are dead. No run waits for a job that a person
-		// has retried, either.
+		// Holding this workspace's lock proves that all its other runs are dead. No run waits for a retried job either.
 		if j.Status == queue.Queued && j.Workspace == own.Workspace && j.Retried == 0 {
 			now, err := d.withdraw(ctx, &j)
 			if gone(err) || err == nil && now.Status == queue.Cancelled {
@@ -77,9 +75,9 @@ func (d *Dispatcher) otherJobs(ctx context.Context, own *queue.Job) (map[string]
 			j = now // a worker was faster
 		}
 		key := product(&j)
-		others[key] = append(others[key], queue.Job{Queue: j.Queue, ID: j.ID, Run: j.Run})
+		byProduct[key] = append(byProduct[key], queue.Job{Queue: j.Queue, ID: j.ID, Run: j.Run})
 	}
-	return others, nil
+	return byProduct, nil
 }
 
 // withdraw cancels a job of a dead run unless a worker holds it, and returns its state.
@@ -96,19 +94,19 @@ func gone(err error) bool {
 	return errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrMalformed)
 }
 
-// inherit waits for a job that another run has left while a worker is on it. It returns false if the job is no
-// answer: it has not begun, its worker is gone (then it is cancelled), or its execution was made an error. A success
-// is an answer, and so is a command's failure. fresh tells whether the job had not ended when no answer was on
-// record; an end before that was already looked at and passed over.
-func (d *Dispatcher) inherit(ctx context.Context, key executions.Key, req *executions.Request, left *queue.Job, fresh bool) (executions.Result, bool, error) {
-	r, err := d.run(left.Queue, left.Run)
+// inherit waits for another run's leftover job while a worker holds it. It returns false if the job is no answer: it
+// has not begun, its worker is gone (then it is cancelled), or its execution was made an error. A success is an answer,
+// and so is a command's failure. fresh tells whether the job was unfinished when no answer was recorded; an earlier end
+// was already considered.
+func (d *Dispatcher) inherit(ctx context.Context, key executions.Key, req *executions.Request, leftover *queue.Job, fresh bool) (executions.Result, bool, error) {
+	r, err := d.run(leftover.Queue, leftover.Run)
 	if err != nil {
 		return executions.Result{}, false, err
 	}
-	w := r.expect(left.ID, key, req)
-	defer r.forget(left.ID)
-	r.inbox.Expect(left.ID)
-	job, err := d.q.Job(ctx, left.Queue, left.ID)
+	w := r.expect(leftover.ID, key, req)
+	defer r.forget(leftover.ID)
+	r.inbox.Expect(leftover.ID)
+	job, err := d.q.Job(ctx, leftover.Queue, leftover.ID)
 	if err == nil && job.Status == queue.Queued {
 		job, err = d.withdraw(ctx, &job)
 	}
@@ -120,7 +118,7 @@ func (d *Dispatcher) inherit(ctx context.Context, key executions.Key, req *execu
 	}
 	bound, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	w.lost = len(job.Lost) // the other run was told of these
+	w.reported = len(job.Lost) // the other run has reported these
 	w.idle = time.AfterFunc(adoption, func() { giveUp(errTaken) })
 	defer w.idle.Stop()
 	job, err = d.await(bound, w, job)

@@ -15,7 +15,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// leave has another run leave a job behind, which makes what asked makes unless change says otherwise.
+// leave makes another run leave a job behind; it has the product of a request from ask, unless change says otherwise.
 func (r *rig) leave(name string, change func(*executions.Request)) queue.Job {
 	r.Helper()
 	req := &executions.Request{
@@ -31,7 +31,7 @@ func (r *rig) leave(name string, change func(*executions.Request)) queue.Job {
 	return j
 }
 
-// of is how a job stands.
+// of is the present state of a job.
 func (r *rig) of(j queue.Job) queue.Job {
 	r.Helper()
 	j, err := r.q.Job(r.Context(), j.Queue, j.ID)
@@ -39,7 +39,7 @@ func (r *rig) of(j queue.Job) queue.Job {
 	return j
 }
 
-// makes has a worker make what was asked, by the run's own job.
+// makes lets a worker complete the request by the run's own job.
 func (a *asked) makes(queues ...string) {
 	a.Helper()
 	l := a.claim(queues...)
@@ -49,11 +49,12 @@ func (a *asked) makes(queues ...string) {
 	a.must(l.Finish(a.Context(), success(l.Job().Execution)))
 	<-a.done
 	if a.err != nil || a.res.ExecutionID != l.Job().Execution {
-		a.Errorf("got %+v, %v; want what the own job has made", a.res, a.err)
+		a.Errorf("got %+v, %v; want the own job's result", a.res, a.err)
 	}
 }
 
-// No request waits for a dead run's queued job: a request for the same has its own job, with its own demands and its own worker.
+// No request waits for a dead run's queued job: an equal request gets its own job, with its own demands and its own
+// worker.
 func TestLeftQueued(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cluster bool
@@ -74,19 +75,19 @@ func TestLeftQueued(t *testing.T) {
 					o.Submitter, o.Queue, in = c, "slurm", "slurm"
 				}
 				r := newRig(t, o)
-				left := r.leave(in, tt.change)
+				leftover := r.leave(in, tt.change)
 				if tt.retried {
 					r.must(r.claim(in).Finish(t.Context(), queue.Outcome{State: queue.Failed, ExecutionID: "e", ExitCode: 1}))
-					_, err := r.q.Retry(t.Context(), in, left.ID)
+					_, err := r.q.Retry(t.Context(), in, leftover.ID)
 					r.must(err)
 				}
 				a := r.ask(t.Context(), nil)
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if got := r.of(left); got.Status != queue.Cancelled || !strings.Contains(got.Outcome.Message, "me@host") {
-					t.Errorf("what was left is %s: %+v", got.Status, got.Outcome)
+				if got := r.of(leftover); got.Status != queue.Cancelled || !strings.Contains(got.Outcome.Message, "me@host") {
+					t.Errorf("the leftover job is %s: %+v", got.Status, got.Outcome)
 				}
-				if tt.cluster && (len(c.submitted) != 1 || c.submitted[0] == left.ID) {
+				if tt.cluster && (len(c.submitted) != 1 || c.submitted[0] == leftover.ID) {
 					t.Errorf("submitted were %q, want the own job", c.submitted)
 				}
 				a.makes(in)
@@ -96,7 +97,7 @@ func TestLeftQueued(t *testing.T) {
 	}
 }
 
-// What others want made is left alone, and so is what a person has asked for.
+// Jobs that live runs wait for are left alone, and so are retried jobs.
 func TestLeftToOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, dispatch.Options{})
@@ -126,7 +127,7 @@ func TestLeftToOthers(t *testing.T) {
 	})
 }
 
-// What runs is waited for, and is the answer.
+// A running job is waited for, and is the answer.
 func TestLeftRunning(t *testing.T) {
 	for name, tt := range map[string]struct {
 		outcome queue.Outcome
@@ -165,7 +166,7 @@ func TestLeftRunning(t *testing.T) {
 				}
 				<-a.done
 				if tt.answer && (a.err != nil || a.res.ExecutionID != id || a.res.ExitCode != tt.outcome.ExitCode) {
-					t.Errorf("got %+v, %v; want what was left", a.res, a.err)
+					t.Errorf("got %+v, %v; want the leftover job's result", a.res, a.err)
 				}
 				r.d.Close()
 			})
@@ -188,7 +189,7 @@ func TestLeftAndLost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newCluster()
 				r := newRig(t, dispatch.Options{Submitter: c})
-				left := r.leave("", func(req *executions.Request) { req.Policy = &record.Policy{Labels: []string{"gpu"}, Lost: 3} })
+				leftover := r.leave("", func(req *executions.Request) { req.Policy = &record.Policy{Labels: []string{"gpu"}, Lost: 3} })
 				other := *r
 				var die func()
 				other.q, die = r.open("another worker")
@@ -200,10 +201,10 @@ func TestLeftAndLost(t *testing.T) {
 				select {
 				case <-c.news:
 				case <-time.After(3 * time.Minute):
-					t.Fatalf("it is still waited for: %+v", r.of(left))
+					t.Fatalf("it is still waited for: %+v", r.of(leftover))
 				}
-				if c.submitted[0] == left.ID {
-					t.Error("what was left was submitted")
+				if c.submitted[0] == leftover.ID {
+					t.Error("the leftover job was submitted")
 				}
 				a.makes()
 				r.d.Close()
@@ -212,7 +213,7 @@ func TestLeftAndLost(t *testing.T) {
 	}
 }
 
-// One that has begun before it is met is told of what happens from then on.
+// A request that finds a job that has already begun gets reports from then on.
 func TestLeftAndLostBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, dispatch.Options{})
@@ -231,7 +232,7 @@ func TestLeftAndLostBefore(t *testing.T) {
 	})
 }
 
-// What another run has found out long ago is on record for lookups, and is no answer to a request that did not find it there.
+// An old result of another run is recorded for lookups. It is no answer to a request whose lookup did not find it.
 func TestLeftAndEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, dispatch.Options{})
@@ -245,7 +246,7 @@ func TestLeftAndEnded(t *testing.T) {
 	})
 }
 
-// What has ended since there was no answer on record is one.
+// A job that has ended since the lookup is an answer.
 func TestLeftEndsMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{Store: mem.New()}
@@ -262,7 +263,7 @@ func TestLeftEndsMeanwhile(t *testing.T) {
 		r.must(l.Finish(t.Context(), success(l.Job().Execution)))
 		<-a.done
 		if a.err != nil || a.res.ExecutionID != l.Job().Execution {
-			t.Errorf("got %+v, %v; want what was left", a.res, a.err)
+			t.Errorf("got %+v, %v; want the leftover job's result", a.res, a.err)
 		}
 		r.d.Close()
 	})

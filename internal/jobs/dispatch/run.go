@@ -16,7 +16,7 @@ import (
 	"e3/refstore"
 )
 
-// run is what this process waits for of one run in one queue.
+// run is the state of one run's requests in one queue.
 type run struct {
 	d     *Dispatcher
 	queue string
@@ -25,14 +25,14 @@ type run struct {
 	mu       sync.Mutex
 	waiters  map[string]*waiter   // by job
 	enqueued map[string]bool      // jobs that this process has begun to enqueue; no other process enqueues jobs of its runs
-	attended map[string]time.Time // by the labels of jobs: when a claim of, or a worker on, such a job was last seen
-	warned   map[string]bool      // by what jobs require of a worker: the person was told that no worker takes them
-	asking   map[string]queue.Job // likewise, a job that waits for the answer to whether there is such a worker
-	looking  bool                 // look is under way
+	attended map[string]time.Time // by the labels of jobs: when a worker last claimed or held such a job
+	warned   map[string]bool      // by the requirements of jobs: the user was warned that no worker takes them
+	asking   map[string]queue.Job // likewise, a job that waits for the answer whether there is such a worker
+	looking  bool                 // look is in progress
 
-	listing sync.Mutex
-	others  map[string][]queue.Job // jobs of other runs by what they make; nil before the first listing
-	listed  time.Time              // when that listing began
+	listing   sync.Mutex
+	byProduct map[string][]queue.Job // jobs of other runs by product; nil before the first listing
+	listed    time.Time              // when that listing began
 }
 
 // waiter is a request whose job is in the queue.
@@ -41,14 +41,14 @@ type waiter struct {
 	key  executions.Key
 	req  *executions.Request
 	news chan queue.Job // the latest state
-	idle *time.Timer    // of another run's job: fires when no worker has worked on it for too long; nil: a job of this run
+	idle *time.Timer    // of another run's job: fires if no worker holds it for too long; nil: a job of this run
 
-	// What the request was told, by the waiting goroutine.
+	// The changes that the waiting goroutine has reported to the request.
 	claimed  string // the execution
 	started  string
-	orphaned uint64    // the token of the job then
+	orphaned uint64    // the job's token at that time
 	adopted  time.Time // the last time
-	lost     int
+	reported int       // lost attempts
 }
 
 // run returns the state of a run's jobs in a queue, and begins to deliver them.
@@ -87,7 +87,7 @@ func (d *Dispatcher) tend(name string) {
 		case d.o.Renew != nil:
 			d.o.Renew()
 			pause = 100 * time.Millisecond
-		default: // the same loss ends the run with a better message; if not, no request may wait on an untended queue
+		default: // the same loss ends the run with a better message; if not, no request may wait on an unattended queue
 			if d.sleep(d.o.Patience) {
 				d.lose(err)
 			}
@@ -114,7 +114,7 @@ func (d *Dispatcher) fault(err error) {
 	}
 }
 
-// expect registers a request for a job, whose changes it gets once the inbox expects the job.
+// expect registers a request for a job. It receives the job's changes once the inbox expects the job.
 func (r *run) expect(id string, key executions.Key, req *executions.Request) *waiter {
 	w := &waiter{run: r, key: key, req: req, news: make(chan queue.Job, 1)}
 	r.mu.Lock()
@@ -139,7 +139,7 @@ func (r *run) forget(id string) {
 	r.mu.Unlock()
 }
 
-// deliver hands the inbox's jobs to their waiters, until the dispatcher ends.
+// deliver passes the inbox's jobs to their waiters, until the dispatcher ends.
 func (r *run) deliver() {
 	for pause := 100 * time.Millisecond; ; {
 		jobs, err := r.inbox.Next(r.d.ctx)
@@ -176,8 +176,8 @@ func (d *Dispatcher) sleep(pause time.Duration) bool {
 	return backoff.Wait(d.ctx, pause) == nil
 }
 
-// unattended tells the person, once, if no worker takes jobs like this one. There is no list of workers: a worker is
-// known by the jobs that it holds. All jobs of a run that ask during a look share its answer.
+// unattended warns the user, once, if no worker takes jobs like this one. There is no list of workers: a worker is
+// known by the jobs that it holds. All of a run's jobs that ask during a look share its answer.
 func (r *run) unattended(j queue.Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,10 +192,10 @@ func (r *run) unattended(j queue.Job) {
 	}
 }
 
-// lookPatience bounds a look at the workers.
+// lookPatience bounds a look for workers.
 const lookPatience = time.Minute
 
-// look finds the working workers, and tells the person of the asking jobs that none takes. If it fails, the jobs ask
+// look finds the working workers, and warns of the asking jobs that none of them takes. If it fails, the jobs ask
 // again.
 func (r *run) look() {
 	ctx, cancel := context.WithTimeout(r.d.ctx, lookPatience)
@@ -207,7 +207,7 @@ func (r *run) look() {
 	if err == nil {
 		for i := range working {
 			if w := &working[i]; !w.Over {
-				r.attended[strings.Join(w.Job.Labels, ",")] = r.d.o.Now() // saves a look to jobs that ask in the next seconds
+				r.attended[strings.Join(w.Job.Labels, ",")] = r.d.o.Now() // saves a look for jobs that ask in the next seconds
 			}
 		}
 		for _, asks := range slices.Sorted(maps.Keys(r.asking)) {
@@ -227,19 +227,19 @@ func (r *run) look() {
 	}
 }
 
-// isAttended tells whether a worker was on jobs with these labels a moment ago. The caller holds the lock.
+// isAttended tells whether a worker recently held jobs with these labels. The caller holds the lock.
 func (r *run) isAttended(j *queue.Job) bool {
 	return r.d.o.Now().Sub(r.attended[strings.Join(j.Labels, ",")]) < attendance
 }
 
-// attends notes that a worker has claimed a job.
+// attends records that a worker has claimed a job.
 func (r *run) attends(j *queue.Job) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.attended[strings.Join(j.Labels, ",")] = r.d.o.Now()
 }
 
-// tell passes changes of a job to its request.
+// tell reports changes of a job to its request.
 func (w *waiter) tell(j *queue.Job) {
 	if w.idle != nil {
 		w.idle.Stop()
@@ -252,7 +252,7 @@ func (w *waiter) tell(j *queue.Job) {
 	}
 	for i, a := range j.History() {
 		switch {
-		case i < w.lost: // it is told
+		case i < w.reported: // already reported
 		case a.Lost:
 			w.claim(j, a.Execution, a.Worker, a.At)
 			w.start(a.Execution, w.run.d.settler.Began(w.run.d.ctx, w.key, a.Execution))
@@ -263,10 +263,10 @@ func (w *waiter) tell(j *queue.Job) {
 			w.attempt(j, &a)
 		}
 	}
-	w.lost = len(j.Lost)
+	w.reported = len(j.Lost)
 }
 
-// attempt tells of the execution that is being made, or was made last.
+// attempt reports the present or last execution.
 func (w *waiter) attempt(j *queue.Job, a *queue.Attempt) {
 	w.claim(j, a.Execution, a.Worker, a.Claimed)
 	w.start(a.Execution, a.Started)
@@ -284,7 +284,7 @@ func (w *waiter) attempt(j *queue.Job, a *queue.Attempt) {
 	}
 }
 
-// start tells that the command of an execution has begun, unless it is not known to have.
+// start reports that the command of an execution has begun, if that is known.
 func (w *waiter) start(execution string, at time.Time) {
 	if at.IsZero() || w.started == execution {
 		return

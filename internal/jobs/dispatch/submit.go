@@ -13,10 +13,9 @@ import (
 	"e3/refstore"
 )
 
-// Submitter has a cluster's scheduler start a worker for each job.
+// Submitter lets a cluster's scheduler start a worker for each job.
 type Submitter interface {
-	// Submit submits jobs of one queue soon, without waiting for it. A lost job that is submitted again gets a new
-	// worker.
+	// Submit submits jobs of one queue asynchronously. A lost job that is submitted again gets a new worker.
 	Submit(ctx context.Context, jobs []queue.Job) error
 	// Gone sends the jobs whose workers have ended or could not be started, whether or not the job is finished. The
 	// channel is closed when ctx ends. Gone is called once.
@@ -35,7 +34,7 @@ type Gone struct {
 // submissions is a Dispatcher's background work with its Submitter.
 type submissions struct {
 	d    *Dispatcher
-	more chan struct{} // holds a signal when there are more ids
+	more chan struct{} // holds a signal if there are more ids
 
 	mu  sync.Mutex
 	ids []string // of jobs whose workers are to end
@@ -48,8 +47,8 @@ func newSubmissions(d *Dispatcher) *submissions {
 	return s
 }
 
-// cancel ends the worker of a job soon. No caller waits for that: the job is cancelled already, and its worker finds
-// out by itself.
+// cancel ends the worker of a job soon. No caller waits for that: the job is already cancelled, and its worker will
+// notice.
 func (s *submissions) cancel(id string) {
 	s.mu.Lock()
 	s.ids = append(s.ids, id)
@@ -68,14 +67,14 @@ func (s *submissions) take() []string {
 	return ids
 }
 
-// A run that ends cancels many jobs at once. They are gathered until none has come for a while, bounded by the wait
-// of the first.
+// A run that ends cancels many jobs at once. They are gathered until no more have come for a while, but no longer than
+// a limit.
 const (
 	gather     = 250 * time.Millisecond
 	gatherMost = 2 * time.Second
 )
 
-// cancelWorkers cancels workers until the dispatcher ends, including those requested by then.
+// cancelWorkers cancels workers until the dispatcher ends, including workers that were requested by then.
 func (s *submissions) cancelWorkers() {
 	for open := true; open; {
 		select {
@@ -123,8 +122,8 @@ func (s *submissions) follow() {
 	}
 }
 
-// settle ends a job whose worker is gone, or requeues it if the worker was lost. The worker's session may still have
-// to expire.
+// settle ends a job whose worker is gone, or requeues it if the worker was lost. The worker's session may first have to
+// expire.
 func (s *submissions) settle(g Gone) {
 	d := s.d
 	var lease *queue.Lease
@@ -140,15 +139,15 @@ func (s *submissions) settle(g Gone) {
 			}
 		}
 		err = s.conclude(lease, cmp.Or(executions.Reason(g.Reason), executions.ReasonLost), cmp.Or(queue.Truncate(g.Message), "the cluster has ended its worker"))
-		if errors.Is(err, refstore.ErrLost) { // this process no longer holds the claim, and perhaps none does
+		if errors.Is(err, refstore.ErrLost) { // this process has lost the claim; perhaps no process has it
 			lease = nil
 		}
 		return err == nil, err
 	})
 }
 
-// until repeats do until it is done, the job has ended otherwise, or the dispatcher ends. Without a session it waits
-// for the next one.
+// until repeats do until it is done, the job has ended otherwise, or the dispatcher ends. After the loss of a session
+// it waits for the next one.
 func (s *submissions) until(id string, do func() (done bool, err error)) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		done, err := do()
@@ -160,7 +159,7 @@ func (s *submissions) until(id string, do func() (done bool, err error)) {
 			s.d.fault(fmt.Errorf("settle job %s: %w", id, err))
 		}
 		if errors.Is(err, queue.ErrMalformed) {
-			return // the waiting request finds out
+			return // the waiting request notices
 		}
 		if !s.d.sleep(pause) {
 			return
@@ -168,7 +167,7 @@ func (s *submissions) until(id string, do func() (done bool, err error)) {
 	}
 }
 
-// conclude settles the execution that a claim names, whether or not it was begun, and ends the job accordingly.
+// conclude settles the execution that a claim names, begun or not, and ends the job accordingly.
 func (s *submissions) conclude(lease *queue.Lease, reason executions.Reason, message string) error {
 	d, job := s.d, lease.Job()
 	req, err := Request(&job)

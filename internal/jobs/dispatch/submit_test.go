@@ -21,7 +21,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// cluster is a Submitter that is played by the test.
+// cluster is a Submitter that the test plays.
 type cluster struct {
 	mu        sync.Mutex
 	submitted []string
@@ -83,7 +83,7 @@ func (c *cluster) count() (submitted, cancelled int) {
 	return len(c.submitted), len(c.cancelled)
 }
 
-// What the cluster says of a worker that has ended is how the job has, whether or not it had begun.
+// The cluster's report about an ended worker decides how its job has ended, whether or not the job had begun.
 func TestGone(t *testing.T) {
 	for _, tt := range []struct {
 		reason string
@@ -96,7 +96,7 @@ func TestGone(t *testing.T) {
 			r := newRig(t, dispatch.Options{Submitter: c, Queue: "slurm"})
 			a := r.ask(t.Context(), func(req *executions.Request) { req.Policy = &record.Policy{Queue: "other"} })
 			c.wait(t)
-			if tt.begun { // by one whose lease ends with it
+			if tt.begun { // by a worker whose lease ends with it
 				_, err := r.claim("slurm").Again(t.Context(), "killed", 0)
 				r.must(err)
 			}
@@ -112,7 +112,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// One whose worker was lost gets another, until its attempts are used up.
+// A job whose worker was lost gets another worker, until its attempts are used up.
 func TestGoneLost(t *testing.T) {
 	c := newCluster()
 	r := newRig(t, dispatch.Options{Submitter: c, Queue: "slurm"})
@@ -133,7 +133,7 @@ func TestGoneLost(t *testing.T) {
 	}
 }
 
-// A worker that has finished its job, or whose job goes on elsewhere, is ignored.
+// The end of a worker is ignored if its job has ended or continues elsewhere.
 func TestGoneAfterTheEnd(t *testing.T) {
 	c := newCluster()
 	r := newRig(t, dispatch.Options{Submitter: c})
@@ -152,7 +152,7 @@ func TestGoneAfterTheEnd(t *testing.T) {
 	}
 }
 
-// Many cancellations are handed over together.
+// Many cancellations are passed on together.
 func TestSubmitterIsToldOfCancellations(t *testing.T) {
 	c := newCluster()
 	r := newRig(t, dispatch.Options{Submitter: c})
@@ -181,7 +181,7 @@ func TestSubmitterIsToldOfCancellations(t *testing.T) {
 	}
 }
 
-// slow is a store whose answers take some time, and which counts the lists of the queue default as a whole.
+// slow is a store whose answers take some time. It counts the lists of the whole default queue.
 type slow struct {
 	*mem.Store
 
@@ -246,7 +246,7 @@ func (s *slow) listed() map[string]int {
 	return lists
 }
 
-// A run with many jobs that is cancelled asks the cluster a few times, however long the queue takes over each.
+// A cancelled run with many jobs calls the cluster only a few times, however slow the queue is.
 func TestCancellationsAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &countingCluster{cluster: &cluster{gone: make(chan dispatch.Gone), news: make(chan struct{}, 10000)}}
@@ -277,7 +277,7 @@ func TestCancellationsAreGathered(t *testing.T) {
 	})
 }
 
-// countingCluster counts how often it is asked to cancel.
+// countingCluster counts its calls of Cancel.
 type countingCluster struct {
 	*cluster
 	calls int
@@ -288,7 +288,7 @@ func (c *countingCluster) Cancel(ctx context.Context, ids []string) error {
 	return c.cluster.Cancel(ctx, ids)
 }
 
-// awayCluster does not answer when it is to cancel something, until it is asked no more.
+// awayCluster does not answer a cancellation until its context ends.
 type awayCluster struct{ *cluster }
 
 func (c awayCluster) Cancel(ctx context.Context, ids []string) error {
@@ -296,7 +296,7 @@ func (c awayCluster) Cancel(ctx context.Context, ids []string) error {
 	return c.cluster.Cancel(ctx, ids)
 }
 
-// A cluster that does not answer keeps no run from its end.
+// A cluster that does not answer does not keep a run from ending.
 func TestCancelWhileTheClusterIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()
@@ -321,7 +321,7 @@ func TestCancelWhileTheClusterIsAway(t *testing.T) {
 	})
 }
 
-// A run with many jobs that wait looks once for a worker that takes them, however long that takes.
+// A run with many waiting jobs looks once for a worker that takes them, however long that takes.
 func TestUnattendedLooksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{Store: mem.New()}
@@ -361,7 +361,7 @@ func TestUnattendedLooksOnce(t *testing.T) {
 	})
 }
 
-// A person is told once, for each set of demands, that no worker takes such jobs.
+// Each set of demands that no worker meets is reported once.
 func TestUnattended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := make(chan string, 100)
@@ -382,7 +382,7 @@ func TestUnattended(t *testing.T) {
 		if want := []string{"default[] 0", "default[] 64", "default[gpu] 0"}; !slices.Equal(got, want) {
 			t.Errorf("told were %q, want %q", got, want)
 		}
-		// A queue with a working worker is attended, however long it is.
+		// A queue with a working worker is attended, however long the queue is.
 		l := r.claim()
 		busy := r.ask(ctx, func(req *executions.Request) {
 			req.Name, req.RunID, req.Task = "late", "run-2", objectstore.Sum([]byte("another"))
@@ -391,7 +391,7 @@ func TestUnattended(t *testing.T) {
 		if len(told) > 0 {
 			t.Errorf("while a worker works: told was %q", <-told)
 		}
-		// When the worker is gone, that is told as well, though the job has waited for long.
+		// When the worker is gone, that is reported as well, though the job has waited for long.
 		r.must(l.Finish(ctx, success(l.Job().Execution)))
 		time.Sleep(10 * time.Minute)
 		if len(told) != 1 {

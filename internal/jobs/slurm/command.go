@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// commandTimeout bounds a Slurm command. Each gives up by itself after a few times MessageTimeout.
+// commandTimeout bounds a Slurm command. Each gives up on its own after a few times MessageTimeout.
 const commandTimeout = 2 * time.Minute
 
-// maxAnswer bounds the part of a command's output that is kept.
+// maxAnswer bounds the kept part of a command's output.
 const maxAnswer = 64 << 20
 
 // commands runs Slurm's commands.
@@ -40,7 +40,7 @@ func (e *commandError) Unwrap() error { return e.err }
 // run returns a command's output.
 func (c commands) run(ctx context.Context, stdin, name string, args ...string) (string, error) {
 	var out bytes.Buffer
-	err := c.stream(ctx, &bounded{w: &out, left: maxAnswer}, stdin, name, args...)
+	err := c.stream(ctx, &bounded{w: &out, room: maxAnswer}, stdin, name, args...)
 	return out.String(), err
 }
 
@@ -56,22 +56,22 @@ func (c commands) stream(ctx context.Context, out io.Writer, stdin, name string,
 	cmd.Stdin = strings.NewReader(stdin)
 	cmd.WaitDelay = time.Second
 	var stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = out, &bounded{w: &stderr, left: 4 << 10}
+	cmd.Stdout, cmd.Stderr = out, &bounded{w: &stderr, room: 4 << 10}
 	if err := cmd.Run(); err != nil {
 		return &commandError{command: name, text: oneLine(stderr.String()), err: errors.Join(err, ctx.Err())}
 	}
 	return nil
 }
 
-// bounded drops what exceeds its bound.
+// bounded drops bytes beyond its limit.
 type bounded struct {
 	w    io.Writer
-	left int
+	room int
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	n := min(len(p), b.left)
-	b.left -= n
+	n := min(len(p), b.room)
+	b.room -= n
 	_, err := b.w.Write(p[:n])
 	return len(p), err
 }
@@ -90,8 +90,8 @@ func oneLine(text string) string {
 	return strings.Join(lines, "; ")
 }
 
-// temporary are messages of Slurm's commands when the controller, or what they need to reach it, is away, starting,
-// or overloaded.
+// temporary are messages of Slurm's commands when the controller, or a service that they need to reach it, is down,
+// starting, or overloaded.
 var temporary = []string{
 	"Unable to contact slurm controller",
 	"Socket timed out",
@@ -129,7 +129,7 @@ var limits = []string{
 	"Job array index too large",
 }
 
-// isTemporary tells whether the same command may succeed later. It may also have taken effect.
+// isTemporary tells whether the same command may succeed later. The failed call may also have taken effect.
 func isTemporary(err error) bool {
 	return says(err, temporary...) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
@@ -147,8 +147,8 @@ func says(err error, texts ...string) bool {
 	return errors.As(err, &e) && slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(e.text, text) })
 }
 
-// keptVariables are the variables of Slurm that say how to reach the cluster. All others describe the allocation that
-// this process may be in, or change the output of the commands.
+// keptVariables are Slurm's variables that say how to reach the cluster. All others describe the allocation that this
+// process may be in, or change the commands' output.
 var keptVariables = []string{"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT"}
 
 // cleanEnv is the environment of Slurm's commands.
@@ -168,7 +168,7 @@ func cleanEnv(env []string) []string {
 var reserved = []string{"--array", "-a", "--comment", "--parsable", "--wrap", "--wait", "-W", "--test-only", "--output", "-o", "--error", "-e",
 	"--help", "-h", "--usage", "--version", "-V", "--clusters", "-M"}
 
-// validArgs refuses further arguments of sbatch that conflict with e3's.
+// validArgs refuses arguments of sbatch that conflict with e3's.
 func validArgs(args []string) error {
 	for _, arg := range args {
 		name, _, _ := strings.Cut(arg, "=")

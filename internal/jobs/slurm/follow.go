@@ -13,7 +13,7 @@ import (
 	"e3/internal/backoff"
 )
 
-// errAnswer reports an answer that cannot be parsed.
+// errAnswer reports an unparsable answer.
 var errAnswer = errors.New("an answer that cannot be read")
 
 // follow polls the states of the jobs until the submitter is closed.
@@ -48,7 +48,7 @@ func (s *Submitter) follow() {
 	}
 }
 
-// list visits the submissions of this user's submitters that squeue lists, including recently ended ones.
+// list visits the submissions of this user's submitters in squeue, including recently ended ones.
 func (s *Submitter) list(ctx context.Context, visit func(listed)) error {
 	lines := &lines{visit: func(line string) {
 		if l, ok := parseListed(line); ok {
@@ -63,7 +63,7 @@ func (s *Submitter) list(ctx context.Context, visit func(listed)) error {
 // maxLine bounds the lines of a command's output.
 const maxLine = 64 << 10
 
-// lines splits what is written to it into lines. The end of a line that is too long is dropped.
+// lines splits its input into lines, and truncates lines that are too long.
 type lines struct {
 	visit func(string)
 	rest  []byte
@@ -101,7 +101,7 @@ func (s *Submitter) poll(ctx context.Context) error {
 		if x == nil || x.id == "" {
 			return
 		}
-		if l.array != x.id { // submitted twice, because the first could not be found in time
+		if l.array != x.id { // submitted twice, because the first submission could not be found in time
 			if reason, _ := ended(l.state); reason == "" && !x.doubles[l.array] {
 				if x.doubles == nil {
 					x.doubles = make(map[string]bool)
@@ -180,8 +180,8 @@ func (s *Submitter) endWith(j *job, reason executions.Reason, how, node string) 
 	s.end(j, reason, message)
 }
 
-// explain asks scontrol about failed jobs of a submission, and about jobs that the last poll did not list. Each poll
-// does so once for all of them.
+// explain asks scontrol about failed jobs of a submission, and about jobs that the last poll did not list: one call for
+// all of them in each poll.
 func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job) error {
 	s.mu.Lock()
 	id, most := x.id, len(x.jobs)
@@ -208,7 +208,7 @@ func (s *Submitter) explain(ctx context.Context, x *submission, jobs []*job) err
 		show, ok := known[j.index]
 		switch reason, how := ended(show.state); {
 		case !ok && !j.missing:
-			j.missing = true // scontrol may name only some of many pending jobs: the next poll tells
+			j.missing = true // scontrol may name only some of many pending jobs: the next poll decides
 		case !ok:
 			s.endWith(j, executions.ReasonLost, "is not known to Slurm any more", "")
 		case show.state == "FAILED":

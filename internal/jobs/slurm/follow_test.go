@@ -19,9 +19,9 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// One task of an array has failed, another is not listed any more, and two wait, which scontrol shows together, or of
-// which it names some only. A task that is not listed is asked for in the next poll as well before it is given up, and
-// one that is listed is not given up at all.
+// One task of an array has failed, another is no longer listed, and two are pending: scontrol shows both in one line,
+// or names only some of them. A task that is not listed is given up only after the next poll also asked for it, and a
+// listed one never.
 func TestSomeOfAnArray(t *testing.T) {
 	suite.Thorough(t)
 	for _, shown := range []string{"2-3", "..."} {

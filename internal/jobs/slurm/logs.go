@@ -19,10 +19,10 @@ const (
 	tailLen  = 5                  // lines
 )
 
-// logs is the folder of the output of one submitter's scripts. A nil one keeps nothing.
+// logs is the folder for the output of one submitter's scripts. A nil one keeps nothing.
 type logs struct{ dir string }
 
-// openLogs makes a folder in parent, and removes old ones from there.
+// openLogs makes a folder in parent, and removes old folders there.
 func openLogs(parent string, m modes.Modes, now time.Time) (*logs, error) {
 	if !filepath.IsAbs(parent) {
 		return nil, fmt.Errorf("%s is not absolute", parent)
@@ -50,7 +50,7 @@ func (l *logs) path(token string, index int) string {
 	return filepath.Join(l.dir, fmt.Sprintf("%s.%d", token, index))
 }
 
-// read returns the end of a script's output, in one line; "" if there is none.
+// read returns the end of a script's output as one line; "" if there is none.
 func (l *logs) read(token string, index int) string {
 	if l == nil {
 		return ""
@@ -85,7 +85,7 @@ func (l *logs) drop(token string, index int) {
 	}
 }
 
-// remove removes the folder. The output of scripts that go on is dropped from then on.
+// remove removes the folder. Output of scripts that are still running is dropped from then on.
 func (l *logs) remove() error {
 	if l == nil {
 		return nil
@@ -93,6 +93,6 @@ func (l *logs) remove() error {
 	if err := os.RemoveAll(l.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove what Slurm's scripts have said: %w", err)
 	}
-	os.Remove(filepath.Dir(l.dir)) // fails if other folders are there
+	os.Remove(filepath.Dir(l.dir)) // fails if there are other folders
 	return nil
 }

@@ -8,13 +8,13 @@ import (
 	"e3/executions"
 )
 
-// squeueFormat has the fields of listed. The comment, which may contain anything, comes last.
+// squeueFormat selects the fields of listed. The comment, which may contain anything, comes last.
 const squeueFormat = "%A|%F|%K|%T|%N|%r|%k"
 
 // listed is a line of squeue: a job, or a task of an array.
 type listed struct {
 	array  string // Slurm's id of the submission
-	index  int    // in the array; 0 in none
+	index  int    // in the array; 0 without an array
 	state  string
 	nodes  string
 	reason string
@@ -44,7 +44,7 @@ func parseListed(line string) (l listed, ok bool) {
 	return l, l.state != ""
 }
 
-// shown is a job as "scontrol --oneliner show job" prints it, or the pending tasks of an array, which share a line.
+// shown is a job as printed by "scontrol --oneliner show job", or the pending tasks of an array, which share a line.
 type shown struct {
 	tasks  string // of an array: "3", or "0,2-9%4"; else ""
 	state  string
@@ -53,8 +53,8 @@ type shown struct {
 	exit   string // <code>:<signal>
 }
 
-// parseShown reads a line of scontrol. Values may have spaces; a field's first occurrence counts. Fields that users
-// control follow the ones read here, except the name, which has no spaces ([submission.name]).
+// parseShown reads a line of scontrol. Values may have spaces; the first occurrence of a field counts. Fields that
+// users control follow the ones read here, except the name, which has no spaces ([submission.name]).
 func parseShown(line string) (x shown, ok bool) {
 	fields := make(map[string]string)
 	for word := range strings.FieldsSeq(line) {
@@ -67,13 +67,13 @@ func parseShown(line string) (x shown, ok bool) {
 	return x, isNumber(fields["JobId"]) && x.state != ""
 }
 
-// indexes lists the tasks that a line is about, of an array of n; a job without an array is the first. Unreadable
-// parts are skipped: of many tasks Slurm writes only some, and then "...".
+// indexes lists the tasks of a line, of an array of n; a job without an array is the first. Unreadable parts are
+// skipped: of many tasks Slurm prints only some, followed by "...".
 func (x *shown) indexes(n int) (list []int) {
 	if x.tasks == "" {
 		return []int{0}
 	}
-	tasks, _, _ := strings.Cut(x.tasks, "%") // drops how many may run at a time
+	tasks, _, _ := strings.Cut(x.tasks, "%") // drops the limit of concurrent tasks
 	for part := range strings.SplitSeq(tasks, ",") {
 		span, by, stepped := strings.Cut(part, ":")
 		from, to, several := strings.Cut(span, "-")
@@ -152,7 +152,7 @@ func ended(state string) (reason executions.Reason, how string) {
 	return "", ""
 }
 
-// neverRuns tells whether a pending job waits for something that needs a person.
+// neverRuns tells whether a pending job waits for action by a person.
 func neverRuns(reason string) bool {
 	reason = strings.ToLower(strings.ReplaceAll(reason, "_", " "))
 	switch reason {
@@ -164,7 +164,7 @@ func neverRuns(reason string) bool {
 	return (strings.HasPrefix(reason, "qos") || strings.HasPrefix(reason, "assoc")) && strings.Contains(reason, "perjob")
 }
 
-// failure says how a job's script failed, by its exit code as Slurm writes it.
+// failure says how a job's script failed, by Slurm's form of its exit code.
 func failure(exit string) (reason executions.Reason, how string) {
 	code, signal, _ := strings.Cut(exit, ":")
 	switch {

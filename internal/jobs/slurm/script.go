@@ -14,14 +14,14 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// What the worker itself needs, in addition to the command.
+// Needs of the worker itself, in addition to the command's.
 const (
 	extraMemory = 64 << 20
 	extraTime   = 5 * time.Minute
-	bytesPerSec = 20 << 20 // at which inputs certainly arrive
+	bytesPerSec = 20 << 20 // a safe lower bound of the rate at which inputs arrive
 )
 
-// features and gres match the names from package files that are safe in an expression of Slurm's.
+// features and gres match names from package files that are safe in Slurm's expressions.
 var (
 	features = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:=-]*$`)
 	gres     = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/-]*$`)
@@ -75,7 +75,8 @@ func ceil(f float64) int64 {
 	return int64(min(math.Ceil(max(f, 0)), math.MaxInt32))
 }
 
-// groups combines jobs that one call of sbatch submits, in their order. refused are those that cannot be submitted.
+// groups combines jobs into submissions, one call of sbatch each, in their order. refused are those that cannot be
+// submitted.
 func (o *Options) groups(jobs []*job, most int) (subs []*submission, refused map[*job]error) {
 	open := make(map[string]*submission)
 	refused = make(map[*job]error)
@@ -104,7 +105,7 @@ func (x *submission) add(j *job) {
 	x.unfinished++
 }
 
-// split halves a submission that has not been made.
+// split halves a submission that was not made yet.
 func (x *submission) split() (first, second *submission) {
 	first, second = &submission{token: rand.Text(), args: x.args}, &submission{token: rand.Text(), args: x.args}
 	for i, j := range x.jobs {
@@ -117,7 +118,7 @@ func (x *submission) split() (first, second *submission) {
 	return first, second
 }
 
-// comment carries the token through Slurm.
+// comment is the job comment, which carries the token.
 func (x *submission) comment() string { return commentPrefix + x.token }
 
 const commentPrefix = "e3 "

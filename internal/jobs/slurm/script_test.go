@@ -27,7 +27,7 @@ func TestDemands(t *testing.T) {
 	tests := []struct {
 		name string
 		job  *job
-		want string // what sbatch is given; an error where it starts with !
+		want string // arguments of sbatch; an error if it starts with !
 	}{
 		{"nothing", newJob("a", record.Policy{}), "--cpus-per-task=1"},
 		{"half a core", newJob("a", record.Policy{CPU: 0.5}), "--cpus-per-task=1"},
@@ -82,7 +82,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if len(refused) != 1 || refused[bad] == nil {
-		t.Errorf("refused: got %v, want the one with a label that is none", refused)
+		t.Errorf("refused: got %v, want the one with an invalid label", refused)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// The script must call e3 with what it was made of, whatever that contains, and must have no options for sbatch.
+// The script must call e3 with its arguments intact, whatever they contain, and must have no options for sbatch.
 func TestScript(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no sh: batch scripts run on the nodes of a cluster")

@@ -1,9 +1,9 @@
-// Package slurm has a Slurm cluster start workers. For each job of a run it submits a batch script that is "e3 worker
-// --job", follows its state, and cancels it, all by Slurm's own commands (sbatch, squeue, scontrol, scancel).
+// Package slurm lets a Slurm cluster start workers. For each job of a run it submits a batch script that is "e3 worker
+// --job", follows its state, and cancels it, with Slurm's own commands (sbatch, squeue, scontrol, scancel).
 //
-// It decides nothing. The queue's leases settle which worker executes a job. So these do no harm: a job that Slurm
-// requeues while its first copy goes on, one that was submitted twice because an answer was lost, and one that no run
-// waits for any more.
+// It decides nothing: the queue's leases settle which worker executes a job. So the following are harmless: a job that
+// Slurm requeues while its first copy continues, one that was submitted twice because an answer was lost, and one that
+// no run waits for any more.
 package slurm
 
 import (
@@ -30,11 +30,11 @@ type Options struct {
 	Repo    string   // location of the repository, as the nodes reach it
 	Worker  []string // further arguments of e3 worker
 	Args    []string // further arguments of sbatch, after e3's: partition, account and the like
-	// Resources maps names of resources of tasks to Slurm's names, as "gpu" to "gpu:a100"; a resource mapped to "" is
-	// not requested. One that is missing keeps its name.
+	// Resources maps names of tasks' resources to Slurm's, such as "gpu" to "gpu:a100"; a resource mapped to "" is not
+	// requested. An unmapped resource keeps its name.
 	Resources map[string]string
-	// Logs is a folder, ideally shared by the nodes, that keeps the output of the scripts while they run, to explain
-	// failures; "" keeps nothing.
+	// Logs is a folder, preferably shared by the nodes, for the output of running scripts, which explains failures; ""
+	// keeps nothing.
 	Logs  string
 	Modes modes.Modes  // of that folder
 	Env   []string     // of Slurm's commands and, through sbatch, of the workers; nil: this process's
@@ -47,10 +47,10 @@ const (
 	maxTargets   = 500                    // arguments of one scancel
 	minPoll      = time.Second
 	maxPoll      = 5 * time.Second
-	jobsPerPoll  = 250 // this many jobs make the pause between polls a second longer
+	jobsPerPoll  = 250 // jobs that lengthen the pause between polls by a second
 	firstRetry   = time.Second
 	maxRetry     = 30 * time.Second
-	closeTimeout = 10 * time.Second // for a submission under way at the end
+	closeTimeout = 10 * time.Second // for a submission in progress at the end
 )
 
 var _ dispatch.Submitter = (*Submitter)(nil)
@@ -59,7 +59,7 @@ var _ dispatch.Submitter = (*Submitter)(nil)
 type Submitter struct {
 	o     Options
 	c     commands
-	array int // most jobs in an array
+	array int // largest size of an array
 	logs  *logs
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -75,7 +75,7 @@ type Submitter struct {
 	wakeSubmit, wakeFollow, wakeGone chan struct{} // each holds one signal
 }
 
-// A job is one that Slurm starts a worker for.
+// A job is a job for which Slurm starts a worker.
 type job struct {
 	queue.Job
 	of        *submission // nil until it is being submitted
@@ -88,13 +88,13 @@ type job struct {
 type submission struct {
 	token      string // in its comment, to find it again
 	args       []string
-	named      string // its name for people
+	named      string // its name for display
 	jobs       []*job // the array's tasks in order; a single job is no array
 	unfinished int    // number of jobs that have not ended
 	id         string // Slurm's; "" until known
 	since      time.Time
 	warned     string          // the reason of the last warning
-	doubles    map[string]bool // ids of copies, which a lost answer can cause
+	doubles    map[string]bool // ids of copies, which a lost answer may cause
 }
 
 // target is Slurm's name of a job.
@@ -105,7 +105,7 @@ func (j *job) target() string {
 	return fmt.Sprintf("%s_%d", j.of.id, j.index)
 }
 
-// New returns a submitter for the cluster whose commands are on the PATH, and which must answer.
+// New returns a submitter for the cluster whose commands are on the PATH. The cluster must answer.
 func New(ctx context.Context, o Options) (*Submitter, error) {
 	if err := validArgs(o.Args); err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func New(ctx context.Context, o Options) (*Submitter, error) {
 	return s, nil
 }
 
-// Close ends the submitter. Slurm jobs that have not been cancelled go on.
+// Close ends the submitter. Slurm jobs that were not cancelled continue.
 func (s *Submitter) Close() error {
 	s.stop()
 	s.done.Wait()
@@ -151,7 +151,7 @@ func (s *Submitter) Close() error {
 }
 
 // Submit submits jobs soon, jobs with equal requirements in arrays. A job that Slurm refuses is reported as gone
-// ([Submitter.Gone]). A job that is under way is not submitted again.
+// ([Submitter.Gone]). A submitted job that has not ended is not submitted again.
 func (s *Submitter) Submit(_ context.Context, jobs []queue.Job) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,8 +179,8 @@ func signal(c chan<- struct{}) {
 }
 
 // Gone returns a channel that receives all jobs that Slurm has ended or refused, whether or not their worker had
-// finished them: the queue knows. It does not receive cancelled ones. It is closed when the context is done. Gone may
-// be called once.
+// finished them: the queue decides that. Cancelled jobs are not received. The channel is closed when the context is
+// done. Gone may be called once.
 func (s *Submitter) Gone(ctx context.Context) (<-chan dispatch.Gone, error) {
 	out := make(chan dispatch.Gone)
 	go func() {
@@ -230,7 +230,7 @@ func (s *Submitter) end(j *job, reason executions.Reason, message string) {
 	}
 }
 
-// Cancel ends jobs in Slurm. It tries until the context is done, but at least once.
+// Cancel ends jobs in Slurm. It retries until the context is done, but tries at least once.
 func (s *Submitter) Cancel(ctx context.Context, ids []string) error {
 	s.mu.Lock()
 	of := make(map[*submission]bool)
@@ -274,7 +274,7 @@ func (x *submission) cancelled() (targets []string) {
 	return targets
 }
 
-// scancel ends jobs in Slurm, for [Submitter.Cancel]. A job that has ended already is not an error.
+// scancel ends jobs in Slurm, for [Submitter.Cancel]. A job that has already ended is no error.
 func (s *Submitter) scancel(ctx context.Context, targets []string) error {
 	for batch := range slices.Chunk(targets, maxTargets) {
 		for wait := firstRetry; ; wait = min(2*wait, maxRetry) {
@@ -297,7 +297,7 @@ func (s *Submitter) scancel(ctx context.Context, targets []string) error {
 	return nil
 }
 
-// fails warns that a command fails, once until it works again.
+// fails warns of a failing command, once until it works again.
 func (s *Submitter) fails(command, what string, err error) {
 	s.mu.Lock()
 	known := s.failing[command]
@@ -308,7 +308,7 @@ func (s *Submitter) fails(command, what string, err error) {
 	}
 }
 
-// answers notes that a command works.
+// answers records that a command works.
 func (s *Submitter) answers(command string) {
 	s.mu.Lock()
 	delete(s.failing, command)

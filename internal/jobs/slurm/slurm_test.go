@@ -24,10 +24,10 @@ import (
 	"e3/internal/testing/testserver"
 )
 
-// limit bounds waits for the cluster, which is on a busy machine.
+// limit bounds waits for the cluster, since the machine may be busy.
 const limit = 2 * time.Minute
 
-// A fixture is a submitter for a cluster, and a program in the place of e3 that does what the job's id says.
+// A fixture is a submitter for a cluster, and a program in place of e3 whose behaviour depends on the job's id.
 type fixture struct {
 	t       *testing.T
 	cluster *testserver.Slurm
@@ -40,7 +40,7 @@ type fixture struct {
 	news   chan struct{} // closed and replaced with each change
 }
 
-// standIn is called as e3 is. Ids are <what>.<anything>.
+// standIn is called like e3. Ids are <behaviour>.<anything>.
 const standIn = `#!/bin/sh
 ref=$4
 echo "$SLURMD_NODENAME $SLURM_CPUS_PER_TASK $*" >> "$DIR/ran-${ref#*/}"
@@ -104,7 +104,7 @@ func newFixture(t *testing.T, cluster *testserver.Slurm, change func(*slurm.Opti
 	return f
 }
 
-// change notes something that was heard.
+// change records a report.
 func (f *fixture) change(what func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -113,11 +113,11 @@ func (f *fixture) change(what func()) {
 	f.news = make(chan struct{})
 }
 
-// until waits for something to be heard.
+// until waits for a condition.
 func (f *fixture) until(what string, is func() bool) {
 	f.t.Helper()
 	timeout := time.After(limit)
-	tick := time.NewTicker(100 * time.Millisecond) // for what is not heard but done
+	tick := time.NewTicker(100 * time.Millisecond) // for conditions without a report
 	defer tick.Stop()
 	for {
 		f.mu.Lock()
@@ -137,7 +137,7 @@ func (f *fixture) until(what string, is func() bool) {
 	}
 }
 
-// submit submits jobs of which each has these demands.
+// submit submits jobs with these demands each.
 func (f *fixture) submit(policy record.Policy, ids ...string) {
 	f.t.Helper()
 	var jobs []queue.Job
@@ -149,7 +149,7 @@ func (f *fixture) submit(policy record.Policy, ids ...string) {
 	}
 }
 
-// await waits until all these jobs are gone for the reason, and returns what is said of the first.
+// await waits until all these jobs are gone for the reason, and returns the message of the first.
 func (f *fixture) await(reason executions.Reason, ids ...string) string {
 	f.t.Helper()
 	f.until("the end of "+strings.Join(ids, ", "), func() bool {
@@ -165,7 +165,7 @@ func (f *fixture) await(reason executions.Reason, ids ...string) string {
 	return f.gone[ids[0]].Message
 }
 
-// runs returns how often the program was started for a job, once that is as often as wanted.
+// runs returns the program's starts for a job, once there are as many as wanted.
 func (f *fixture) runs(id string, want int) (lines []string) {
 	f.t.Helper()
 	f.until(fmt.Sprintf("start %d of %s", want, id), func() bool {
@@ -176,7 +176,7 @@ func (f *fixture) runs(id string, want int) (lines []string) {
 	return lines
 }
 
-// slurmID is what Slurm calls a job that it runs.
+// slurmID is Slurm's id of a running job.
 func (f *fixture) slurmID(id string) string {
 	f.t.Helper()
 	var found string
@@ -320,7 +320,7 @@ func TestSlurm(t *testing.T) {
 	})
 }
 
-// A controller that is away costs time only.
+// A controller that is down costs time only.
 func TestControllerAway(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
@@ -349,7 +349,8 @@ func TestControllerAway(t *testing.T) {
 	f.until("an empty queue", func() bool { return cluster.Run("squeue", "--noheader") == "" })
 }
 
-// A node that is cut off has its job requeued, while the first copy goes on; one that crashes has not, if the user does not want that.
+// The job of a disconnected node is requeued, while the first copy continues; that of a crashed node is not, if the
+// user does not want that.
 func TestNodeLost(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
@@ -383,7 +384,7 @@ func TestNoSlurm(t *testing.T) {
 	}
 }
 
-// withSbatch puts a script before all other programs called sbatch; $1 in it is a folder, $2 the real one.
+// withSbatch puts a script before the real sbatch on the PATH; in it $1 is a folder, and $2 the real one.
 func withSbatch(t *testing.T, script string) {
 	t.Helper()
 	real, err := exec.LookPath("sbatch")

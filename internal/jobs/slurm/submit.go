@@ -42,7 +42,7 @@ func (s *Submitter) submitAll() {
 	}
 }
 
-// split halves a submission that Slurm has not taken.
+// split halves a submission that Slurm has not accepted.
 func (s *Submitter) split(x *submission) (first, second *submission) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,8 +52,8 @@ func (s *Submitter) split(x *submission) (first, second *submission) {
 	return first, second
 }
 
-// prepare returns sbatch's arguments and script for the jobs of a submission that were not cancelled; nil if none are
-// left.
+// prepare returns sbatch's arguments and script for the jobs of a submission that were not cancelled; nil if there are
+// none.
 func (s *Submitter) prepare(x *submission) (args []string, script string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,8 +75,7 @@ func (s *Submitter) prepare(x *submission) (args []string, script string) {
 	return x.sbatch(&s.o), x.script(&s.o, s.logs)
 }
 
-// submit makes a submission, however long Slurm does not answer. It returns false if the submission has too many
-// jobs.
+// submit makes a submission, however long Slurm does not answer. It returns false if the submission has too many jobs.
 func (s *Submitter) submit(x *submission) bool {
 	args, script := s.prepare(x)
 	if args == nil {
@@ -115,7 +114,7 @@ func (s *Submitter) submit(x *submission) bool {
 	}
 }
 
-// sbatch submits. Closing the submitter does not break off a running call at once: its outcome would be in doubt.
+// sbatch submits. Closing the submitter does not interrupt a call at once, since its outcome would be in doubt.
 func (s *Submitter) sbatch(args []string, script string) (id string, err error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.ctx))
 	defer cancel()
@@ -126,7 +125,7 @@ func (s *Submitter) sbatch(args []string, script string) (id string, err error) 
 	}
 	id, ok := parseSubmitted(out)
 	if !ok {
-		// It may have taken effect, like a call whose answer was lost.
+		// It may have taken effect, as after a lost answer.
 		return "", &commandError{command: "sbatch", text: fmt.Sprintf("Unexpected message received: %.200q instead of a job's id", out), err: errAnswer}
 	}
 	return id, nil
@@ -142,7 +141,7 @@ func (s *Submitter) find(x *submission) (id string, err error) {
 	return id, err
 }
 
-// submitted notes Slurm's id, and cancels the jobs that were cancelled meanwhile.
+// submitted records Slurm's id, and cancels the jobs that were cancelled meanwhile.
 func (s *Submitter) submitted(x *submission, id string) {
 	s.mu.Lock()
 	x.id, x.since = id, time.Now()
@@ -159,7 +158,7 @@ func (s *Submitter) submitted(x *submission, id string) {
 	}
 }
 
-// othersSubmitted tells whether other jobs are submitted, whose end will make room.
+// othersSubmitted tells whether there are other submitted jobs, whose end makes room.
 func (s *Submitter) othersSubmitted(x *submission) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +170,7 @@ func (s *Submitter) othersSubmitted(x *submission) bool {
 	return false
 }
 
-// refused ends the jobs of a submission that Slurm does not take.
+// refused ends the jobs of a submission that Slurm refuses.
 func (s *Submitter) refused(x *submission, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,11 +6,11 @@ import (
 	"e3/internal/format/record"
 )
 
-// capacity is what a worker has, and what its held jobs take of it. The worker's loop owns it.
+// capacity is a worker's resources, and the part that its jobs use. The worker's loop owns it.
 //
-// Cores work as in a local run: a demand beyond all of them takes them all. A resource without a stated amount
-// suffices for the greatest single demand. But stated memory and resources are limits: a job that asks for more is
-// left to a worker that has it.
+// Cores work as in a local run: a greater demand than all of them takes all. A resource without a stated amount
+// suffices for the greatest single demand. But stated memory and resources are limits: a job that needs more is left to
+// another worker.
 type capacity struct {
 	cores  float64
 	memory int64 // 0: no limit
@@ -29,7 +29,7 @@ func newCapacity(o *Options) *capacity {
 	}
 }
 
-// slack allows for rounding in sums of fractions of cores.
+// slack allows for rounding in sums of fractional cores.
 const slack = 1e-9
 
 func (c *capacity) cpu(p *record.Policy) float64 {
@@ -44,8 +44,8 @@ type fit int
 
 const (
 	fitsNow    fit = iota
-	noRoom         // cores or memory are taken: any other job that is taken delays it
-	noResource     // a named resource is taken, or a demand exceeds the worker: other jobs do not delay it
+	noRoom         // cores or memory are in use: any other job that is taken delays it
+	noResource     // a named resource is in use, or a demand exceeds the worker: other jobs do not delay it
 )
 
 func (c *capacity) check(p *record.Policy) fit {

@@ -14,12 +14,12 @@ type EventType string
 // The events of a worker.
 const (
 	JobBegun   EventType = "job.begun"
-	JobAdopted EventType = "job.adopted" // an execution that another worker began goes on here
+	JobAdopted EventType = "job.adopted" // an execution that another worker began continues here
 	JobEnded   EventType = "job.ended"
 	JobGiven   EventType = "job.given_back" // it waits for another attempt
-	JobLost    EventType = "job.lost"       // another process holds it now; what was done here does not count
+	JobLost    EventType = "job.lost"       // another process holds it now; work done here does not count
 	Fault      EventType = "fault"          // of this machine or the stores
-	Draining   EventType = "draining"       // nothing more is claimed
+	Draining   EventType = "draining"       // no more jobs are claimed
 )
 
 // Event is something that happened to a job, or to the worker.
@@ -34,12 +34,12 @@ type Event struct {
 	Running   int       // of Draining: number of running jobs
 }
 
-// Suspended tells whether the command of a job has suspended itself: the job has failed, and its run waits for a person.
+// Suspended tells whether a job's command has suspended itself: the job has failed, and its run waits for approval.
 func (e *Event) Suspended() bool {
 	return e.Type == JobEnded && e.Result.Reason == executions.ReasonSuspended
 }
 
-// Succeeded tells whether a job has ended well.
+// Succeeded tells whether a job has succeeded.
 func (e *Event) Succeeded() bool { return e.Type == JobEnded && e.Result.State == record.Success }
 
 func (w *Worker) report(e Event) {

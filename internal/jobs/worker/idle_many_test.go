@@ -17,8 +17,8 @@ import (
 
 const farLease = 6 * time.Second
 
-// far is a queue as another machine has it, in which nothing is known of the processes of others but what they write.
-// Its session may end in vain.
+// far is a queue as another machine sees it: processes of others are known only by their records. The end of its
+// session may have no effect.
 func (h *hall) far(store refstore.Store, host string) (*queue.Queue, *lease.Leases) {
 	start := time.Now()
 	l := lease.New(store, lease.Options{
@@ -31,7 +31,7 @@ func (h *hall) far(store refstore.Store, host string) (*queue.Queue, *lease.Leas
 	return queue.New(store, l, queue.Options{Now: time.Now}), l
 }
 
-// busy has a machine claim a job that it does not finish.
+// busy makes a machine claim a job that it does not finish.
 func (h *hall) busy(store refstore.Store, i int) {
 	h.Helper()
 	host := fmt.Sprint("far-", i)
@@ -46,7 +46,7 @@ func (h *hall) busy(store refstore.Store, i int) {
 	}
 }
 
-// workFar starts a worker that knows of the others what they write.
+// workFar starts a worker that knows the others only by their records.
 func (h *hall) workFar(store refstore.Store, o worker.Options) <-chan error {
 	q, l := h.far(store, "w")
 	o.Name, o.Host, o.Patience, o.Concurrency, o.Queues = "w", "w", 10*time.Second, 2, []string{queue.DefaultQueue}
@@ -60,13 +60,13 @@ func (h *hall) workFar(store refstore.Store, o worker.Options) <-chan error {
 	return h.run(q, l, o)
 }
 
-// A worker that is idle ends among however many that are at work elsewhere: it reads of most of them then for the
-// first time, and once more within a lease.
+// An idle worker ends among any number of working ones elsewhere: it then reads most of them for the first time, and
+// once more within a lease.
 func TestIdleAmongManyAtWork(t *testing.T) {
 	const idle = 10 * time.Minute
 	for name, row := range map[string]struct {
 		others int
-		every  time.Duration // so often one more begins; 0: none does
+		every  time.Duration // interval at which another one begins; 0: none does
 	}{
 		"few":           {others: 4},
 		"many":          {others: 24},
@@ -78,7 +78,7 @@ func TestIdleAmongManyAtWork(t *testing.T) {
 					h.busy(h.store, i)
 				}
 				start, listed := time.Now(), int64(0)
-				// It polls: what another enqueues and claims at once it does not see in between.
+				// It polls: it does not see a job that another worker enqueues and claims at once.
 				ended := h.workFar(&cut{Store: h.store}, worker.Options{Idle: idle})
 				time.Sleep(idle - time.Second)
 				if row.every == 0 {
@@ -110,16 +110,16 @@ func TestIdleAmongManyAtWork(t *testing.T) {
 	}
 }
 
-// One that was lost among many is replaced nevertheless.
+// A lost worker among many is nevertheless replaced.
 func TestIdleAmongManyOfWhomOneWasLost(t *testing.T) {
 	inHall(t, func(h *hall) {
 		const others = 16
-		lost := &cut{Store: h.store}
+		lostStore := &cut{Store: h.store}
 		for i := range others {
 			h.busy(h.store, i)
 		}
-		h.busy(lost, others)
-		lost.off.Store(true)
+		h.busy(lostStore, others)
+		lostStore.off.Store(true)
 		ended := h.workFar(h.store, worker.Options{Idle: time.Minute})
 		select {
 		case err := <-ended:
@@ -138,14 +138,14 @@ func TestIdleAmongManyOfWhomOneWasLost(t *testing.T) {
 // A worker that found work before it knew whether it may exit checks all sessions again once it is idle.
 func TestIdleOnceMore(t *testing.T) {
 	inHall(t, func(h *hall) {
-		lost := &cut{Store: h.store}
+		lostStore := &cut{Store: h.store}
 		h.busy(h.store, 0)
 		ended := h.workFar(h.store, worker.Options{Idle: time.Second})
 		time.Sleep(1200 * time.Millisecond)
 		h.enqueue("own", record.Policy{CPU: 2})
 		time.Sleep(100 * time.Millisecond)
-		h.busy(lost, 1) // there is no room for that here
-		lost.off.Store(true)
+		h.busy(lostStore, 1) // there is no room for that here
+		lostStore.off.Store(true)
 		select {
 		case err := <-ended:
 			if err != nil {
@@ -160,12 +160,11 @@ func TestIdleOnceMore(t *testing.T) {
 	})
 }
 
-// A worker that ends when it is idle renews its session between two jobs; that it had nothing to do before it ends is
-// not counted anew.
+// A worker with Idle renews its session between two jobs; the idle time before its exit does not restart.
 func TestRenewOfOneThatEndsWhenItIsIdle(t *testing.T) {
 	const idle, renew = 10 * time.Minute, time.Hour
 	for name, row := range map[string]struct {
-		every    time.Duration // a job is enqueued so often; 0: never
+		every    time.Duration // interval at which jobs are enqueued; 0: never
 		renew    time.Duration
 		want     error
 		from, to time.Duration

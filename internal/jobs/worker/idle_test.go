@@ -15,7 +15,7 @@ import (
 	"e3/refstore/lease"
 )
 
-// cut is a store that accepts nothing any more from a lost worker.
+// cut is a store that accepts no more writes of a lost worker.
 type cut struct {
 	refstore.Store
 	off atomic.Bool
@@ -28,7 +28,8 @@ func (c *cut) Put(ctx context.Context, r refstore.Record) (refstore.Version, err
 	return c.Store.Put(ctx, r)
 }
 
-// A worker that ends when it is idle stays for the job of one that was lost, until it is known whether it was; but not for what it could not take.
+// A worker with Idle stays for the job of a possibly lost worker, until it is known whether that was lost; but not for
+// a job that it could not take.
 func TestIdleIsNotBeforeTheLostAreReplaced(t *testing.T) {
 	for name, row := range map[string]struct {
 		policy record.Policy
@@ -48,7 +49,7 @@ func TestIdleIsNotBeforeTheLostAreReplaced(t *testing.T) {
 					Clock:   func(context.Context) (time.Time, error) { return time.Now(), nil },
 					Elapsed: func() time.Duration { return time.Since(start) },
 				})
-				defer session.Close() // in vain, if it was lost
+				defer session.Close() // without effect, if it was lost
 				h.enqueue("task", row.policy)
 				theirs := queue.New(far, session, queue.Options{Now: time.Now})
 				l, err := theirs.Claim(context.Background(), queue.Want{

@@ -14,7 +14,7 @@ import (
 	"e3/refstore"
 )
 
-// tardy is an executor whose commands take their time to end.
+// tardy is an executor whose commands take some time to end.
 type tardy struct {
 	*hall
 	ends time.Duration
@@ -26,7 +26,7 @@ func (x tardy) Make(ctx context.Context, _ *executions.Request, id string) (exec
 	return executions.Result{ExecutionID: id}, context.Cause(ctx)
 }
 
-// While the commands of a worker end whose lease was lost, it waits for them and does nothing else.
+// After the loss of its lease a worker waits for its commands to end, and does nothing else.
 func TestAfterTheLossItWaits(t *testing.T) {
 	inHall(t, func(h *hall) {
 		const most = 1000

@@ -20,18 +20,18 @@ import (
 // loop claims jobs. It is one goroutine; each held job has another.
 type loop struct {
 	w     *Worker
-	jobs  context.Context // of commands; its cause says why they end
-	held  context.Context // of writes; it ends with the lease
+	jobs  context.Context // context of commands; its cause says why they end
+	held  context.Context // context of writes; it ends with the lease
 	drain <-chan struct{}
 
 	draining bool
 	finished bool  // the worker's only job is settled
-	refused  error // or cannot be settled by this version of e3
+	refused  error // the reason why this version of e3 cannot settle it
 	renew    bool  // the session should be renewed
 	began    time.Time
-	busy     time.Time // when there was last something to do
+	busy     time.Time // the last time when the worker was not idle
 
-	undecided map[string]bool // sessions not yet known to be alive or dead, since the first look when idle
+	undecided map[string]bool // sessions not yet known to be alive or dead, since the first idle look
 	again     time.Time       // time of the next look at them
 }
 
@@ -58,7 +58,7 @@ func (l *loop) run() error {
 	})
 	beside.Go(func() { l.sweep(ctx) })
 	if w.o.Job == "" && l.mayClaim() {
-		l.takeOver(nil) // commands that a dead worker of this host has left go on before it is missed
+		l.takeOver(nil) // before a dead worker of this host is missed, adopt its commands
 	}
 	stopped := l.jobs.Done()
 	for {
@@ -71,7 +71,7 @@ func (l *loop) run() error {
 		case h := <-w.done:
 			l.ended(h)
 		case _, ok := <-wake:
-			if !ok { // the lease has ended, and nothing more may be claimed
+			if !ok { // the lease has ended, and no more jobs may be claimed
 				wake = nil
 			}
 		case <-timer.C:
@@ -99,7 +99,7 @@ func (l *loop) cause() error {
 	return nil
 }
 
-// done tells whether nothing is left to do.
+// done tells whether the worker should end.
 func (l *loop) done() bool {
 	w := l.w
 	if l.jobs.Err() != nil {
@@ -121,15 +121,15 @@ func (l *loop) done() bool {
 	return l.draining || l.renew
 }
 
-// occupied notes that there is something to do now.
+// occupied records that the worker is not idle.
 func (l *loop) occupied() {
 	l.busy, l.undecided, l.again = l.w.o.Now(), nil, time.Time{}
 }
 
-// awaited tells whether a session may have been lost whose jobs this worker would take over. Then the worker is not
-// idle yet. Most sessions are read here for the first time, and only a later look, at the latest after a lease, tells
-// whether they live. So the worker looks again until that is known of all sessions that it found first. A session
-// found later was alive when the worker had been idle for long enough.
+// awaited tells whether a session may have been lost whose jobs this worker would take over; then it is not idle yet.
+// It reads most sessions for the first time. Only a later look, after a lease at most, tells whether they are alive. So
+// the worker looks again until that is known for all sessions that it first found. A session found later was alive when
+// the worker had been idle long enough.
 func (l *loop) awaited() bool {
 	w, now := l.w, l.w.o.Now()
 	if now.Before(l.again) {
@@ -155,7 +155,7 @@ func (l *loop) awaited() bool {
 			}
 		}
 	}
-	// A live session renews at least twice in a lease, and two looks must be less than a lease apart to tell.
+	// A live session renews at least twice in a lease, so two looks must be less than a lease apart.
 	l.undecided, l.again = undecided, now.Add(max(pending/2, min(pending, idlePause)))
 	return len(undecided) > 0
 }
@@ -202,12 +202,12 @@ func (l *loop) mayClaim() bool {
 	return true
 }
 
-// claim takes jobs while there is room, first those that dead workers of this host have left.
+// claim takes jobs while there is room, starting with those of dead workers of this host.
 func (l *loop) claim() {
 	w := l.w
 	l.takeUp()
 	if w.beside && w.o.Now().Sub(w.looked) >= idlePause || len(w.sought) > maxSought {
-		clear(w.sought) // commands of other workers may be free by now
+		clear(w.sought) // commands of other workers may have become free
 	}
 	if w.o.Job != "" {
 		l.claimOne()
@@ -222,8 +222,8 @@ func (l *loop) claim() {
 			l.fault(err)
 			return
 		}
-		left := orphans{}
-		lease, err := w.s.Queue.Claim(l.held, l.want(func(j *queue.Job) bool { return !l.isLeft(j, left) && l.takes(j) }))
+		toAdopt := orphans{}
+		lease, err := w.s.Queue.Claim(l.held, l.want(func(j *queue.Job) bool { return !l.mustAdopt(j, toAdopt) && l.takes(j) }))
 		if err != nil {
 			l.fault(err)
 			return
@@ -233,23 +233,23 @@ func (l *loop) claim() {
 			w.turn.claimed(&job)
 			l.begin(lease, nil)
 		}
-		if len(left) > 0 {
-			l.takeOver(left)
+		if len(toAdopt) > 0 {
+			l.takeOver(toAdopt)
 		} else if lease == nil {
 			return
 		}
 	}
 }
 
-// orphans are jobs whose workers were lost, each in the state that its last holder left.
+// orphans are jobs whose workers were lost, each in the state of its last holder.
 type orphans map[string]bool
 
-// maxSought bounds the orphans that are remembered.
+// maxSought bounds the remembered orphans.
 const maxSought = 1 << 12
 
-// isLeft tells whether a job must wait for the command that a lost worker began for it here: the command was adopted
-// already, or was not looked for yet. In the latter case the job is added to left.
-func (l *loop) isLeft(j *queue.Job, left orphans) bool {
+// mustAdopt tells whether a job must wait for the command that a lost worker began for it on this host: the command was
+// already adopted, or was not searched for yet. In the latter case the job is added to toAdopt.
+func (l *loop) mustAdopt(j *queue.Job, toAdopt orphans) bool {
 	w := l.w
 	if own := identity(j); slices.ContainsFunc(w.orphans, func(o *runner.Orphan) bool { return o.Identity == own }) {
 		return true
@@ -261,12 +261,12 @@ func (l *loop) isLeft(j *queue.Job, left orphans) bool {
 	if j.MakerHost != w.o.Host || w.sought[name] {
 		return false
 	}
-	left[name] = true
+	toAdopt[name] = true
 	return true
 }
 
-// pollOrphans looks from time to time, while there is no room for other jobs, for what dead workers of this host have
-// left: only workers of this host can continue it, and only for a while.
+// pollOrphans periodically looks for jobs of dead workers of this host while there is no room for other jobs: only
+// workers of this host can continue them, and only for a while.
 func (l *loop) pollOrphans() {
 	w := l.w
 	now := w.o.Now()
@@ -279,12 +279,12 @@ func (l *loop) pollOrphans() {
 		l.fault(err)
 		return
 	}
-	left := orphans{}
+	toAdopt := orphans{}
 	for i := range jobs {
-		l.isLeft(&jobs[i], left)
+		l.mustAdopt(&jobs[i], toAdopt)
 	}
-	if len(left) > 0 {
-		l.takeOver(left)
+	if len(toAdopt) > 0 {
+		l.takeOver(toAdopt)
 	}
 }
 
@@ -305,8 +305,8 @@ func (l *loop) claimOne() {
 		return
 	}
 	for {
-		left := orphans{}
-		lease, err := w.s.Queue.Only(l.held, name, id, l.want(func(j *queue.Job) bool { return !l.isLeft(j, left) }))
+		toAdopt := orphans{}
+		lease, err := w.s.Queue.Only(l.held, name, id, l.want(func(j *queue.Job) bool { return !l.mustAdopt(j, toAdopt) }))
 		switch {
 		case isOver(err):
 			l.settled(err)
@@ -314,8 +314,8 @@ func (l *loop) claimOne() {
 			l.fault(err)
 		case lease != nil:
 			l.begin(lease, nil)
-		case len(left) > 0:
-			if l.takeOver(left); !w.worksOn(name, id) {
+		case len(toAdopt) > 0:
+			if l.takeOver(toAdopt); !w.worksOn(name, id) {
 				continue
 			}
 		}
@@ -323,7 +323,7 @@ func (l *loop) claimOne() {
 	}
 }
 
-// settled ends a worker for one job. A job that this version of e3 cannot read stays unsettled: the run's e3 may be
+// settled ends a worker for one job. A job that this version of e3 cannot read is not settled: the run's e3 may be
 // newer.
 func (l *loop) settled(err error) {
 	l.finished = true
@@ -332,7 +332,7 @@ func (l *loop) settled(err error) {
 	}
 }
 
-// isOver tells whether an error says that a job has finished, is gone, or cannot be understood by this version of e3.
+// isOver tells whether an error means that a job is finished, gone, or unreadable for this version of e3.
 func isOver(err error) bool {
 	var moved *queue.TransitionError
 	return errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound) || errors.Is(err, queue.ErrMalformed)
@@ -346,22 +346,22 @@ func (l *loop) want(fits func(*queue.Job) bool) queue.Want {
 	}
 }
 
-// takeOver looks for commands of this host whose worker has died, and claims their jobs in any queue. There is room
-// for them, as they already run. left are the jobs that need it.
-func (l *loop) takeOver(left orphans) {
+// takeOver looks for commands on this host whose worker has died, and claims their jobs in any queue. They need no
+// room, as they already run. toAdopt are the jobs that need their command.
+func (l *loop) takeOver(toAdopt orphans) {
 	w := l.w
 	found, err := w.s.Supervisor.Adopt(l.jobs)
 	if err != nil && !errors.Is(err, runner.ErrAdopted) && l.jobs.Err() == nil {
 		w.report(Event{Type: Fault, Message: "look for commands that a dead worker has left here: " + err.Error()})
 	}
-	// Commands that another worker has, or may have, are its own for as long as a claim may take.
+	// Commands that another worker has, or may have, are reserved for it while it may be claiming their jobs.
 	w.beside, w.looked = err != nil, w.o.Now()
-	maps.Copy(w.sought, left)
+	maps.Copy(w.sought, toAdopt)
 	w.orphans = append(w.orphans, found...)
 	l.takeUp()
 }
 
-// takeUp claims the jobs of adopted commands. Commands whose jobs cannot be claimed yet run on.
+// takeUp claims the jobs of adopted commands. Commands whose jobs cannot be claimed yet keep running.
 func (l *loop) takeUp() {
 	w := l.w
 	if l.jobs.Err() != nil || w.paused.After(w.o.Now()) {
@@ -384,7 +384,7 @@ func (l *loop) takeUp() {
 	w.orphans = kept
 }
 
-// abandon stops the adopted commands whose jobs are not held. After the loss of the lease they are left already.
+// abandon stops the adopted commands whose jobs are not held. After the loss of the lease they are already left.
 func (l *loop) abandon() {
 	if l.held.Err() == nil {
 		for _, o := range l.w.orphans {
@@ -398,10 +398,10 @@ func (l *loop) abandon() {
 const (
 	unneeded  = iota // no job needs it any more
 	undecided        // its worker may still hold the job
-	taken            // its job is worked on
+	taken            // its job is being worked on
 )
 
-// takeUpOne claims the job of an adopted command. After an error, which is the store's, nothing is known.
+// takeUpOne claims the job of an adopted command. After an error, which is the store's, the fate is unknown.
 func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 	w := l.w
 	name, id, attempt, ok := parseIdentity(o.Identity)
@@ -421,7 +421,7 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 	case err != nil:
 		return undecided, err
 	case lease == nil && job.Attempts == attempt && (job.Status == queue.Running || job.Status == queue.Queued):
-		return undecided, nil // its worker is not known to be gone yet; or it was given up, and waits
+		return undecided, nil // its worker is not known to be gone yet; or the job was given up, and waits
 	case lease == nil:
 		return unneeded, nil
 	case !lease.Adopted() && lease.Job().Attempts == attempt+1: // given up elsewhere, and not begun again
@@ -435,7 +435,7 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 	return taken, nil
 }
 
-// begin works on a claimed job.
+// begin starts work on a claimed job.
 func (l *loop) begin(lease *queue.Lease, o *runner.Orphan) {
 	w := l.w
 	h := &holding{lease: lease, job: lease.Job()}
@@ -478,7 +478,7 @@ func (l *loop) complain(ctx context.Context, err error) {
 	}
 }
 
-// backOff keeps a machine that cannot execute anything from taking one job after the other.
+// backOff keeps a machine that cannot execute anything from claiming job after job.
 func (l *loop) backOff() {
 	w := l.w
 	pause := min(250*time.Millisecond<<min(w.faults, 7), 30*time.Second)
@@ -486,7 +486,7 @@ func (l *loop) backOff() {
 	w.paused = w.o.Now().Add(pause)
 }
 
-// sweep removes what dead processes have left, periodically, until ctx ends. The claiming loop reports faults of the
+// sweep periodically removes leftovers of dead processes until ctx ends. The claiming loop reports faults of the
 // stores.
 func (l *loop) sweep(ctx context.Context) {
 	t := time.NewTicker(l.w.o.Sweep)

@@ -25,7 +25,7 @@ type Metrics struct {
 	wait      *metrics.Summary
 	attempts  *metrics.Counter
 	succeeded *metrics.Counter
-	suspended *metrics.Counter // commands that wait for a person; not failures
+	suspended *metrics.Counter // commands that wait for approval; not failures
 	losses    *metrics.Counter
 	adoptions *metrics.Counter
 	depth     atomic.Pointer[func(context.Context) (map[string]int, error)]
@@ -44,13 +44,13 @@ func NewMetrics() *Metrics {
 	return m
 }
 
-// failed counts a failed job. Reasons are this program's, so there are few.
+// failed counts a failed job. Reasons come from this program, so there are few.
 func (m *Metrics) failed(reason string) {
 	m.set.GetOrCreateCounter(fmt.Sprintf("e3_jobs_failed_total{reason=%q}", reason)).Inc()
 }
 
-// Write writes all metrics in the text format of Prometheus. It reads the depths of queues anew, and omits them if
-// the store cannot be reached.
+// Write writes all metrics in the text format of Prometheus. It reads the queues' depths anew, and omits them if the
+// store cannot be reached.
 func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	if depth := m.depth.Load(); depth != nil {
 		depths, err := (*depth)(ctx)
@@ -67,7 +67,7 @@ func (m *Metrics) Write(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// depthPatience bounds the wait for the store: it must be shorter than a client's timeout, which would lose all other
+// depthPatience bounds the wait for the store. It must be shorter than a client's timeout, which would lose all other
 // metrics.
 const depthPatience = 2 * time.Second
 
@@ -112,7 +112,7 @@ func ServeMetrics(ctx context.Context, m *Metrics, addr string) (*MetricsServer,
 	return s, nil
 }
 
-// Close ends the server after the requests under way, for which it waits two seconds. Closing again does nothing.
+// Close ends the server after the requests in progress, for which it waits two seconds. Closing again does nothing.
 func (s *MetricsServer) Close() error { return s.close() }
 
 func (s *MetricsServer) shutdown() error {

@@ -59,7 +59,7 @@ func TestMetrics(t *testing.T) {
 	if strings.Contains(text, `reason="suspended"`) {
 		t.Errorf("a command that waits for a person is counted as a failure:\n%s", text)
 	}
-	// What the worker has counted is told also where the store does not answer.
+	// The worker's counters are reported even if the store does not answer.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var counted strings.Builder

@@ -12,7 +12,8 @@ import (
 	"e3/refstore"
 )
 
-// A worker for one job is told when that is cancelled, leaves the rest of the queue to its run, and nothing of its own behind.
+// A worker for one job learns of its cancellation, leaves the rest of the queue alone, and leaves nothing of its own
+// behind.
 func TestOneJobIsCancelled(t *testing.T) {
 	r := newRig(t)
 	begun := filepath.Join(t.TempDir(), "begun")
@@ -43,11 +44,12 @@ func TestOneJobIsCancelled(t *testing.T) {
 		n++
 	}
 	if n != 1 {
-		t.Errorf("%d holders are left, want the one that no process watched", n)
+		t.Errorf("%d holders are left, want the one without a process", n)
 	}
 }
 
-// A worker for one job whose record it cannot read, as the run's e3 is newer, ends and says so: it would wait for ever.
+// A worker for one job that cannot read the job's record, because the run's e3 is newer, ends with an error: it would
+// wait for ever.
 func TestOneJobIsNotUnderstood(t *testing.T) {
 	for name, spoilt := range map[string]bool{"before": true, "while it waits": false} {
 		t.Run(name, func(t *testing.T) {

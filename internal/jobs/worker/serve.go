@@ -15,17 +15,17 @@ const (
 	lostAgain = time.Minute
 )
 
-// A Server runs one worker after the other: where a lease is lost, because the store could not be reached or this process stood still,
-// the next worker begins with a session of its own; and so where a session is old.
+// A Server runs workers one after the other. After the loss of a lease, because the store was unreachable or this
+// process was suspended, and when a session is old, the next worker begins with a new session.
 type Server struct {
 	// Once opens the repository, makes a worker with these options, calls begun, and runs the worker.
 	Once  func(ctx context.Context, drain <-chan struct{}, o Options, begun func()) error
 	Ready func()      // a worker waits for jobs: the first one, or the first after Lost
-	Lost  func(error) // there is no worker for now; another try follows
+	Lost  func(error) // there is no worker for now; a retry follows
 }
 
-// Run runs workers until one ends by itself or drain is closed, as in [Worker.Run]. It fails where no worker could begin, and where a
-// worker was stopped: with ErrStopped, or with the cause of ctx.
+// Run runs workers until one ends by itself or drain is closed, as in [Worker.Run]. It fails if no worker could begin,
+// and if a worker was stopped: with ErrStopped, or with the cause of ctx.
 func (s *Server) Run(ctx context.Context, drain <-chan struct{}, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now

@@ -13,7 +13,8 @@ import (
 	"e3/internal/jobs/worker"
 )
 
-// What a server does after each end of a worker. A step's worker works for so long, or cannot begin, and ends with err.
+// The server's actions after each end of a worker. The worker of a step works for some time, or cannot begin, and ends
+// with err.
 func TestServer(t *testing.T) {
 	type step struct {
 		begins bool
@@ -72,7 +73,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// A server that is to take nothing more begins no worker, and says so; one that waits for its next try ends at once.
+// A draining server begins no worker, and reports that; one that waits for its next try ends at once.
 func TestServerDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		drain, told := make(chan struct{}), 0

@@ -22,10 +22,10 @@ import (
 	"e3/refstore"
 )
 
-// victimVariable has this program be a worker of the repository that it names.
+// victimVariable makes this program a worker of the repository that it names.
 const victimVariable = "E3_WORKER_VICTIM"
 
-// victimLease is the lease of such a worker.
+// victimLease is the lease of that worker.
 const victimLease = "E3_WORKER_VICTIM_LEASE"
 
 func victimMain(root string) error {
@@ -43,34 +43,34 @@ func victimMain(root string) error {
 	return w.Run(ctx, nil)
 }
 
-// A left is a job whose worker was killed. Its command runs, and ends at a sign.
-type left struct {
+// A leftover is a job whose worker was killed. Its command runs until a signal file appears.
+type leftover struct {
 	queue.Job
 	dir string
 }
 
-// gated makes a job whose command ends at a sign, and tells of each time that it is begun.
-func (r *rig) gated(name string) *left {
+// gated makes a job whose command runs until a signal file appears, and records each of its starts.
+func (r *rig) gated(name string) *leftover {
 	r.Helper()
 	return r.gatedBy(name, record.Policy{})
 }
 
 // gatedBy is gated with a policy.
-func (r *rig) gatedBy(name string, policy record.Policy) *left {
+func (r *rig) gatedBy(name string, policy record.Policy) *leftover {
 	r.Helper()
-	l := &left{dir: r.TempDir()}
+	l := &leftover{dir: r.TempDir()}
 	script := fmt.Sprintf(`echo $$ >> %[1]s/begun; until test -e %[1]s/go; do sleep 0.01; done; touch "$out"`, l.dir)
 	l.Job = r.enqueue(script, func(j *queue.Job) { j.Task, j.Policy = name, policy })
 	return l
 }
 
-func (r *rig) letGo(l *left) {
+func (r *rig) letGo(l *leftover) {
 	r.Helper()
 	r.must(os.WriteFile(filepath.Join(l.dir, "go"), nil, 0o644))
 }
 
-// once demands that a job was done once, by the command that its first worker has begun.
-func (r *rig) once(l *left) {
+// once demands that a job was executed once, by the command that its first worker began.
+func (r *rig) once(l *leftover) {
 	r.Helper()
 	j := r.ended(l.Job)
 	begun, err := os.ReadFile(filepath.Join(l.dir, "begun"))
@@ -80,8 +80,8 @@ func (r *rig) once(l *left) {
 	}
 }
 
-// victim starts another process that is a worker, and has it take a job.
-func (r *rig) victim() (l *left, kill func()) {
+// victim starts another process that is a worker, and makes it take a job.
+func (r *rig) victim() (l *leftover, kill func()) {
 	r.Helper()
 	if runtime.GOOS != "linux" {
 		r.Skip("commands outlive their worker on Linux only: run this there")
@@ -106,7 +106,7 @@ func (r *rig) victim() (l *left, kill func()) {
 }
 
 // killed waits until the command of a job is dead.
-func (r *rig) killed(l *left) {
+func (r *rig) killed(l *leftover) {
 	r.Helper()
 	text, err := os.ReadFile(filepath.Join(l.dir, "begun"))
 	r.must(err)
@@ -117,8 +117,8 @@ func (r *rig) killed(l *left) {
 }
 
 // A command that ended while its host had no worker, or before its worker could record that, is not run again: its
-// supervisor has seen the end, and keeps it when the lease is over. Commands go on then; one that was killed by its
-// policy is run again.
+// supervisor has seen the end, and keeps it after the lease ends. Commands then continue, except those that were killed
+// by their policy, which are run again.
 func TestEndIsKept(t *testing.T) {
 	r := newRig(t)
 	t.Setenv(victimLease, repo.MinLease.String())
@@ -128,7 +128,7 @@ func TestEndIsKept(t *testing.T) {
 	r.file(filepath.Join(lasts.dir, "begun"))
 	kill()
 	r.letGo(l)
-	r.killed(other) // the time is over
+	r.killed(other) // the time is up
 	r.letGo(other)
 	r.work(0, worker.Options{})
 	r.once(l)
@@ -139,8 +139,8 @@ func TestEndIsKept(t *testing.T) {
 	}
 }
 
-// A command whose execution was given up elsewhere, and that no worker has begun again, is not run again: its end is
-// recorded under the next execution, which names the first one.
+// A command whose execution was given up elsewhere, without another start, is not run again: its result is recorded
+// under the next execution, which names the first one.
 func TestGivenUpMeanwhile(t *testing.T) {
 	for _, ends := range []string{"before", "after"} {
 		r := newRig(t)
@@ -152,7 +152,7 @@ func TestGivenUpMeanwhile(t *testing.T) {
 		}
 		r.orphaned(l.Job)
 		lease, err := r.Queue().Only(t.Context(), l.Queue, l.ID, queue.Want{Worker: "elsewhere", Host: "elsewhere", NewExecution: executions.NewIDAfter})
-		for ; err == nil && lease == nil; <-time.After(5 * time.Millisecond) { // it is reserved for its host for a moment
+		for ; err == nil && lease == nil; <-time.After(5 * time.Millisecond) { // it is briefly reserved for its host
 			lease, err = r.Queue().Only(t.Context(), l.Queue, l.ID, queue.Want{Worker: "elsewhere", Host: "elsewhere", NewExecution: executions.NewIDAfter})
 		}
 		r.must(err)
@@ -192,13 +192,13 @@ func (r *rig) orphaned(j queue.Job) {
 	})
 }
 
-// A worker that has no room goes on with what one of its host has left, whatever else waits.
+// A worker without room continues the command of a dead worker of its host, whatever else waits.
 func TestFullWorkerTakesOver(t *testing.T) {
 	r := newRig(t)
 	l, kill := r.victim()
 	w := r.work(0, worker.Options{Concurrency: 1})
-	// The other worker may be faster. It has room for these, and then this one takes what comes.
-	var all []*left
+	// The other worker may be faster. It has room for these jobs, and then this worker takes the next ones.
+	var all []*leftover
 	for n := 0; w.count(worker.JobBegun, "") == 0; n++ {
 		if n == 4 {
 			t.Fatal("the worker takes nothing")
@@ -215,7 +215,7 @@ func TestFullWorkerTakesOver(t *testing.T) {
 	r.once(l)
 }
 
-// What is left goes on though the store fails when its job is to be claimed.
+// A leftover command continues even if the store fails while its job is claimed.
 func TestTakeOverThroughFaults(t *testing.T) {
 	r := newRig(t)
 	l, kill := r.victim()
@@ -242,7 +242,7 @@ func (r *rig) waitFor(what string, is func() bool) {
 	}
 }
 
-// What another worker of this host has taken over, and has not claimed yet, is left to it.
+// A command that another worker of this host has taken over, but not yet claimed, is left to it.
 func TestAnotherTakesOver(t *testing.T) {
 	r := newRig(t)
 	l, kill := r.victim()
@@ -278,7 +278,7 @@ func TestAnotherTakesOver(t *testing.T) {
 	}
 }
 
-// dies has a process that was begun in this one lose its session, as if it were gone.
+// dies makes a process that was begun in this one lose its session, as if it were gone.
 func (r *rig) dies(session string) {
 	r.Helper()
 	key := refstore.Key{Partition: "LEASE/sessions", Sort: session}
@@ -296,7 +296,7 @@ func (r *rig) dies(session string) {
 	}
 }
 
-// What was begun elsewhere is left alone until its command has certainly ended.
+// A command that was begun elsewhere is left alone until it has certainly ended.
 func TestLeftElsewhere(t *testing.T) {
 	const ttl, grace = 2 * time.Second, 100 * time.Millisecond // of work's workers
 	r := newRig(t)
@@ -319,7 +319,7 @@ func TestLeftElsewhere(t *testing.T) {
 	}
 }
 
-// A worker of a scheduler's that is stopped leaves it to the run to say what came of it, and counts nothing.
+// A stopped worker of a scheduler lets the run decide how the job has ended, and counts no attempt.
 func TestStopOneJob(t *testing.T) {
 	r := newRig(t)
 	l := r.gated("stopped")
@@ -341,7 +341,7 @@ func TestStopOneJob(t *testing.T) {
 	}
 }
 
-// A job whose execution was settled elsewhere while it ran is done again by the worker that has it.
+// A job whose execution was settled elsewhere while it ran is executed again by the same worker.
 func TestSettledMeanwhile(t *testing.T) {
 	r := newRig(t)
 	l := r.gated("settled")

@@ -8,18 +8,18 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// A turn keeps a large job from waiting for ever while smaller ones behind it are taken: once record.MostPassed have
-// passed a job that lacks cores or memory, nothing passes it any more. Each worker counts its own turns; a claim of
-// the job by any worker ends the turn. The worker's loop owns it.
+// A turn keeps a large job from waiting for ever while smaller later ones are taken: after record.MostPassed later jobs
+// were taken before a job that lacks cores or memory, no more are. Each worker counts its own turns; a claim of the job
+// by any worker ends the turn. The worker's loop owns it.
 type turn struct {
 	job    *queue.Job // the first waiting job; nil: none is known
-	passed int        // how many later jobs were taken; it continues if another job becomes the first
-	// unreadable are jobs whose turn had come and whose records, unlike their entries, cannot be read: no claim can
+	passed int        // how many later jobs were taken; the count continues if another job becomes the first
+	// unreadable are jobs whose turn had come and whose records, unlike their entries, are unreadable: no claim can
 	// wait for them.
 	unreadable map[string]bool
 }
 
-// maxUnreadable bounds the unreadable jobs that are remembered.
+// maxUnreadable bounds the remembered unreadable jobs.
 const maxUnreadable = 1 << 12
 
 // before tells whether queues order job a before job b.
@@ -33,14 +33,14 @@ func before(a, b *queue.Job) bool {
 	return a.Created.Before(b.Created)
 }
 
-// state names a job in its present state: any change gives it another name.
+// state identifies a job in its present state: any change gives another text.
 func state(j *queue.Job) string {
 	return fmt.Sprintf("%s#%d@%d", j.Ref(), j.Token, j.Updated.UnixNano())
 }
 
 func same(a, b *queue.Job) bool { return a.Queue == b.Queue && a.ID == b.ID }
 
-// lacksRoom notes a job that would fit an idle worker. If the job is gone, its turn shows that.
+// lacksRoom records a job that would fit an idle worker. Its turn will show if the job is gone.
 func (t *turn) lacksRoom(j *queue.Job) {
 	if (t.job == nil || before(j, t.job)) && !t.unreadable[state(j)] {
 		waits := *j
@@ -48,10 +48,10 @@ func (t *turn) lacksRoom(j *queue.Job) {
 	}
 }
 
-// come tells whether nothing may pass the job any more.
+// come tells whether no more jobs may pass this one.
 func (t *turn) come() bool { return t.job != nil && t.passed >= record.MostPassed }
 
-// until is the last job that may be taken; nil: any may be.
+// until is the last job that may be taken; nil: any may.
 func (t *turn) until() *queue.Job {
 	if !t.come() {
 		return nil
@@ -59,7 +59,7 @@ func (t *turn) until() *queue.Job {
 	return t.job
 }
 
-// lets tells whether a job that fits may be claimed.
+// lets tells whether a fitting job may be claimed.
 func (t *turn) lets(j *queue.Job) bool { return !t.come() || before(j, t.job) }
 
 // claimed counts a claimed job.
@@ -74,11 +74,10 @@ func (t *turn) claimed(j *queue.Job) {
 	}
 }
 
-// end starts the count anew for the next waiting job.
+// end restarts the count for the next waiting job.
 func (t *turn) end() { t.job, t.passed = nil, 0 }
 
-// passOver gives the turn of an unreadable job to the next waiting one, and does not note it again in its present
-// state.
+// passOver gives an unreadable job's turn to the next waiting one, and ignores the job in its present state.
 func (t *turn) passOver(j *queue.Job) {
 	if t.unreadable == nil || len(t.unreadable) >= maxUnreadable {
 		t.unreadable = map[string]bool{}
@@ -87,7 +86,7 @@ func (t *turn) passOver(j *queue.Job) {
 	t.job = nil
 }
 
-// takes tells whether a job can be claimed now, and notes one that waits for room.
+// takes tells whether a job can be claimed now, and records one that waits for room.
 func (l *loop) takes(j *queue.Job) bool {
 	w := l.w
 	if !w.has(j.Labels) {
@@ -102,9 +101,9 @@ func (l *loop) takes(j *queue.Job) bool {
 	return false
 }
 
-// takeTurn claims the job whose turn it is, once there is room. The turn ends when the job is claimed, here or
-// elsewhere, or gone, when something other than room prevents the claim, or when the job was put behind others. If
-// the job lacks a named resource, or cannot be read, the turn passes to the next waiting job.
+// takeTurn claims the job whose turn it is, once there is room. The turn ends when the job is claimed by any worker, or
+// gone, when something other than room prevents the claim, or when the job was moved behind others. If the job lacks a
+// named resource, or is unreadable, the turn passes to the next waiting job.
 func (l *loop) takeTurn() error {
 	w := l.w
 	if !w.turn.come() {
@@ -114,7 +113,7 @@ func (l *loop) takeTurn() error {
 	var how fit
 	asked, waits := false, false
 	lease, err := w.s.Queue.Only(l.held, was.Queue, was.ID, l.want(func(j *queue.Job) bool {
-		if asked, waits = !l.isLeft(j, orphans{}), false; !asked {
+		if asked, waits = !l.mustAdopt(j, orphans{}), false; !asked {
 			return false
 		}
 		how = w.room.check(&j.Policy)

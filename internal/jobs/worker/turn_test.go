@@ -25,25 +25,25 @@ import (
 	"e3/refstore/mem"
 )
 
-// A hall is a queue in memory with workers whose commands take time and do nothing else. It is for synctest bubbles.
+// A hall is a queue in memory with workers whose commands only take time. It is for synctest bubbles.
 type hall struct {
 	*testing.T
 	store   *listed
 	front   *queue.Queue
-	takes   map[string]time.Duration // by task; else a second
+	takes   map[string]time.Duration // by task; otherwise a second
 	workers int
 	jobs    int
 	stops   []func()
 
 	mu    sync.Mutex
-	begun []string // tasks, each with the worker that has begun it
+	begun []string // tasks, each with its worker
 }
 
 // listed counts listings.
 type listed struct {
 	*mem.Store
 	n  atomic.Int64
-	at atomic.Pointer[func(refstore.Query)] // is told of each
+	at atomic.Pointer[func(refstore.Query)] // is called for each
 }
 
 func (l *listed) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
@@ -78,7 +78,7 @@ func (h *hall) queue(host string) (*queue.Queue, *lease.Leases) {
 	return queue.New(h.store, l, queue.Options{Now: time.Now}), l
 }
 
-// end ends all, last first.
+// end ends everything in reverse order.
 func (h *hall) end() {
 	for _, stop := range slices.Backward(h.stops) {
 		stop()
@@ -115,7 +115,7 @@ func (noCommands) Release(string)                                  {}
 
 func (noCommands) Leave() error { return nil }
 
-// work starts a worker of two cores, unless the options say otherwise, and returns what receives how it has ended.
+// work starts a worker of two cores, unless the options say otherwise, and returns a channel for its result.
 func (h *hall) work(name string, o worker.Options) <-chan error {
 	h.Helper()
 	q, l := h.queue(name)
@@ -136,25 +136,25 @@ func (h *hall) work(name string, o worker.Options) <-chan error {
 	return h.run(q, l, o)
 }
 
-// run starts a worker that has a queue and a session; it is stopped with the hall.
+// run starts a worker with a queue and a session; it is stopped with the hall.
 func (h *hall) run(q *queue.Queue, l *lease.Leases, o worker.Options) <-chan error {
 	w := worker.New(worker.Stores{
 		Queue: q, Executor: h, Supervisor: noCommands{}, Session: l, Sweep: func(context.Context) error { return nil },
 	}, o)
 	ctx, stop := context.WithCancel(context.Background())
-	done, over := make(chan error, 1), make(chan struct{})
+	done, ended := make(chan error, 1), make(chan struct{})
 	go func() {
 		done <- w.Run(ctx, nil)
-		close(over)
+		close(ended)
 	}()
 	h.stops = append(h.stops, func() {
 		stop()
-		<-over
+		<-ended
 	})
 	return done
 }
 
-// enqueue makes a job. Those of one moment are one after the other nevertheless.
+// enqueue makes a job. Jobs of the same moment still have an order.
 func (h *hall) enqueue(task string, p record.Policy, edit ...func(*queue.Job)) queue.Job {
 	h.Helper()
 	h.jobs++
@@ -165,14 +165,14 @@ func (h *hall) enqueue(task string, p record.Policy, edit ...func(*queue.Job)) q
 		f(&j)
 	}
 	time.Sleep(time.Microsecond)
-	made, err := h.front.Enqueue(context.Background(), &j)
+	added, err := h.front.Enqueue(context.Background(), &j)
 	if err != nil {
 		h.Fatal(err)
 	}
-	return made
+	return added
 }
 
-// supply enqueues small jobs of one core. They take from one to two seconds, so that cores are free one at a time.
+// supply enqueues small jobs of one core. They take from one to two seconds, so that cores become free one at a time.
 func (h *hall) supply(n int, edit ...func(*queue.Job)) {
 	h.Helper()
 	for range n {
@@ -184,7 +184,7 @@ func (h *hall) supply(n int, edit ...func(*queue.Job)) {
 	}
 }
 
-// order are the tasks that have begun so far.
+// order returns the tasks that have begun so far.
 func (h *hall) order() []string {
 	synctest.Wait()
 	h.mu.Lock()
@@ -192,7 +192,7 @@ func (h *hall) order() []string {
 	return slices.Clone(h.begun)
 }
 
-// before tells how many of the tasks that have begun had a prefix before one did, -1 if it has not.
+// before returns how many tasks with a prefix began before a task, -1 if that has not begun.
 func (h *hall) before(task, prefix string) int {
 	n := 0
 	for _, b := range h.order() {
@@ -208,7 +208,7 @@ func (h *hall) before(task, prefix string) int {
 
 func inHall(t *testing.T, test func(h *hall)) {
 	t.Helper()
-	worker.NewMetrics() // the goroutine that all of them share must not be a bubble's
+	worker.NewMetrics() // its shared goroutine must not belong to a bubble
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t)
 		defer h.end()
@@ -216,10 +216,11 @@ func inHall(t *testing.T, test func(h *hall)) {
 	})
 }
 
-// most is how many jobs of one core a worker of two cores may begin while one waits that asks for both: those that pass it, and what ran at first.
+// most is how many jobs of one core a worker of two cores may begin while a job waits for both: the jobs that pass it,
+// and the first two.
 const most = record.MostPassed + 2
 
-// A job for which there is no room when cores come free one by one is passed by so many others and no more.
+// A job without room is passed by a limited number of later jobs, if cores become free one by one.
 func TestLargeJobHasItsTurn(t *testing.T) {
 	for name, test := range map[string]struct {
 		large, small record.Policy
@@ -254,7 +255,8 @@ func TestLargeJobHasItsTurn(t *testing.T) {
 	}
 }
 
-// passing has a worker begin so many small jobs that a large one is to have its turn, while one of an hour keeps it waiting.
+// passing makes a worker begin so many small jobs that a large one gets its turn, while a job of an hour keeps it
+// waiting.
 func (h *hall) passing(large record.Policy, edit ...func(*queue.Job)) queue.Job {
 	h.Helper()
 	h.takes["long"] = time.Hour
@@ -275,7 +277,7 @@ func (h *hall) passing(large record.Policy, edit ...func(*queue.Job)) queue.Job 
 	return j
 }
 
-// all tells whether, in a while, all others have begun, and that the large one has not.
+// all tells whether all other jobs begin soon, but not the large one.
 func (h *hall) all() {
 	h.Helper()
 	time.Sleep(100 * time.Second)
@@ -284,7 +286,7 @@ func (h *hall) all() {
 	}
 }
 
-// What keeps others waiting ends where the large job is not to be had.
+// A turn ends if the large job cannot be claimed.
 func TestTurnEnds(t *testing.T) {
 	all := record.Policy{CPU: 2, Priority: 100}
 	t.Run("it is cancelled", func(t *testing.T) {
@@ -314,7 +316,7 @@ func TestTurnEnds(t *testing.T) {
 			if n := len(h.order()); n != 62 {
 				t.Errorf("%d jobs have begun, want all 62", n)
 			}
-			// At the moment when it is taken the first worker goes on.
+			// When it is claimed elsewhere, the first worker continues at once.
 			if next := h.order()[1+record.MostPassed:][:3]; !slices.Contains(next, "large other") {
 				t.Errorf("%q begin after those that passed the large one, want that by the other worker", next)
 			}
@@ -329,7 +331,8 @@ func TestTurnEnds(t *testing.T) {
 	})
 }
 
-// While a large job has its turn, a long queue behind it is not read, and listing takes a small part of the time. Once the turn is over what is behind goes on.
+// During a large job's turn, the long queue behind it is not read, and listing takes a small part of the time. After
+// the turn those jobs continue.
 func TestTurnReadsLittle(t *testing.T) {
 	inHall(t, func(h *hall) {
 		h.takes["long"] = time.Hour
@@ -337,7 +340,7 @@ func TestTurnReadsLittle(t *testing.T) {
 		h.supply(3000)
 		large := h.enqueue("large", record.Policy{CPU: 2, Priority: 100})
 		var lists, entries, spent atomic.Int64
-		at := func(q refstore.Query) { // a store that is far away
+		at := func(q refstore.Query) { // a distant store
 			if strings.HasSuffix(q.Partition, "/ready") {
 				cost := 20*time.Millisecond + time.Duration(q.Limit)*100*time.Microsecond
 				lists.Add(1)
@@ -370,7 +373,7 @@ func TestTurnReadsLittle(t *testing.T) {
 	})
 }
 
-// While a large job has its turn, what comes before it goes on.
+// During a large job's turn, jobs before it are still claimed.
 func TestTurnLetsEarlierOnesGo(t *testing.T) {
 	inHall(t, func(h *hall) {
 		h.passing(record.Policy{CPU: 2, Priority: 100})
@@ -382,7 +385,7 @@ func TestTurnLetsEarlierOnesGo(t *testing.T) {
 	})
 }
 
-// What a worker cannot take, whatever it has free, or waits for a resource that others do not ask for, keeps no job waiting.
+// A job that the worker can never take, or that waits for a resource that others do not need, keeps no job waiting.
 func TestNoTurn(t *testing.T) {
 	gpu := []record.Amount{{Name: "gpu", Value: 1}}
 	for name, test := range map[string]struct {
@@ -437,7 +440,7 @@ func TestTurnAmongQueues(t *testing.T) {
 	})
 }
 
-// A large job has its turn though it is far behind others that the worker cannot take.
+// A large job gets its turn even if it is far behind others that the worker cannot take.
 func TestTurnFarBehind(t *testing.T) {
 	inHall(t, func(h *hall) {
 		h.supply(2, func(j *queue.Job) { j.Priority = 200 })
@@ -455,7 +458,7 @@ func TestTurnFarBehind(t *testing.T) {
 	})
 }
 
-// A job that waits for a resource again and again does not take the turn of another one.
+// A job that repeatedly waits for a resource does not take another job's turn.
 func TestTurnOfTheNext(t *testing.T) {
 	inHall(t, func(h *hall) {
 		gpu := []record.Amount{{Name: "gpu", Value: 1}}
@@ -495,7 +498,7 @@ func TestTurnsFollowEachOther(t *testing.T) {
 	})
 }
 
-// Large jobs whose records cannot be read, while their entries can, do not keep the turn from the sound one after them.
+// Large jobs with unreadable records but readable entries do not keep the turn from the next sound one.
 func TestTurnAfterUnreadableOnes(t *testing.T) {
 	inHall(t, func(h *hall) {
 		h.supply(2, func(j *queue.Job) { j.Priority = 200 })
@@ -516,7 +519,7 @@ func TestTurnAfterUnreadableOnes(t *testing.T) {
 	})
 }
 
-// A worker that is stopped while it claims gives all back, also the job that it gets once more.
+// A worker that is stopped while it claims gives all jobs back, including one that it claims twice.
 func TestStoppedWhileItClaims(t *testing.T) {
 	inHall(t, func(h *hall) {
 		h.takes["long"] = time.Hour
@@ -549,7 +552,7 @@ func TestStoppedWhileItClaims(t *testing.T) {
 	})
 }
 
-// spoil makes the record of a job one that a later version of e3 might write.
+// spoil writes a record that a later version of e3 might write.
 func (h *hall) spoil(j queue.Job) {
 	h.Helper()
 	ctx := context.Background()

@@ -22,7 +22,7 @@ import (
 var errCancelled = errors.New("the job was cancelled")
 
 // work completes a held job: it makes the execution that the claim names, or continues the adopted command o, or
-// settles the execution of a lost worker. It records the outcome.
+// settles the execution of a lost worker. It then records the outcome.
 func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 	ctx, cancel := context.WithCancelCause(l.jobs)
 	defer cancel(nil)
@@ -47,7 +47,7 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 			return
 		}
 		w.report(Event{Type: JobAdopted, Job: h.job, Message: h.before()})
-	} else if o != nil { // its execution was given up meanwhile, so this one gets the end
+	} else if o != nil { // its execution was given up meanwhile, so this one gets the result
 		req.Job.Resumes = true
 		w.metrics.adoptions.Inc()
 		w.report(Event{Type: JobAdopted, Job: h.job, Message: h.before()})
@@ -66,7 +66,7 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 	}
 	begun.stop()
 	w.conclude(ctx, l, h, req, key, res, err)
-	if l.held.Err() == nil { // else the next worker finds the end, and what became of it
+	if l.held.Err() == nil { // otherwise the next worker finds the end of the command
 		w.s.Supervisor.Release(req.Job.Identity)
 	}
 }
@@ -74,13 +74,13 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 // before names the job's previous worker.
 func (h *holding) before() string {
 	maker := h.job.Maker
-	if n := len(h.job.Lost); n > 0 && !h.lease.Adopted() { // the maker is this worker
+	if n := len(h.job.Lost); n > 0 && !h.lease.Adopted() { // this worker makes it
 		maker = h.job.Lost[n-1].Worker
 	}
 	return cmp.Or(maker, "its worker")
 }
 
-// stoppedTogether bounds how much later than its command a stopped worker gets the signal.
+// stoppedTogether bounds how much later than its command a stopped worker receives the signal.
 const stoppedTogether = 500 * time.Millisecond
 
 // request returns the Executor's request for a job.
@@ -99,7 +99,7 @@ func (w *Worker) request(j *queue.Job) (*executions.Request, executions.Key, err
 	return req, executions.NewKey(req.Task, req.Inputs), nil
 }
 
-// started records that the command of a job runs, once it has run for Options.Begun.
+// started records that a job's command is running, once it has run for Options.Begun.
 type started struct {
 	w     *Worker
 	ctx   context.Context
@@ -129,11 +129,11 @@ func (s *started) start(_ string, at time.Time) {
 		s.done.Add(1)
 		s.mu.Unlock()
 		defer s.done.Done()
-		_ = s.h.lease.Started(s.ctx, at) // only informative; faults of the store show when the job ends
+		_ = s.h.lease.Started(s.ctx, at) // only informative; store faults show when the job ends
 	})
 }
 
-// stop returns when nothing more is written.
+// stop returns when no more is written.
 func (s *started) stop() {
 	s.mu.Lock()
 	s.ended = true
@@ -144,19 +144,19 @@ func (s *started) stop() {
 	s.done.Wait()
 }
 
-// conclude records the result of an execution. ctx is that of its command.
+// conclude records the result of an execution. ctx is the context of its command.
 func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executions.Request, key executions.Key, res executions.Result, err error) {
 	cause := context.Cause(ctx)
 	h.revoked = w.o.Job != "" && errors.Is(cause, ErrStopped)
 	switch {
 	case l.held.Err() != nil, errors.Is(err, runner.ErrLeft), errors.Is(err, refstore.ErrLost) && w.lost() != nil:
-		// The next worker of this host goes on with it, unless other processes have given it up.
+		// The next worker of this host continues it, unless other processes have given it up.
 		w.report(Event{Type: JobLost, Job: h.job, Message: lostMessage(l.held, err)})
 	case errors.Is(err, refstore.ErrLost): // another process has settled the execution, though this worker still holds the job
 		w.settle(l.held, h, key, req.Inputs, queue.Truncate(err.Error()))
 	case err == nil && res.Reason == executions.ReasonCancelled && errors.Is(cause, ErrStopped):
 		w.again(l.held, h, w.o.Name+" was stopped", 0)
-	case err == nil && res.Reason == executions.ReasonLost: // on record is that the command, or what it made, is gone
+	case err == nil && res.Reason == executions.ReasonLost: // recorded as lost: the command, or its output, is gone
 		w.again(l.held, h, res.Message, againAfter)
 	case err == nil:
 		o := dispatch.Outcome(res)
@@ -185,7 +185,7 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 	}
 }
 
-// isLost tells whether an execution was not made because an object is gone or damaged.
+// isLost tells whether an execution was not made because an object is missing or damaged.
 func isLost(err error) bool {
 	lost, _ := objectstore.IsLost(err)
 	return lost
@@ -211,7 +211,7 @@ func (h *holding) cancelled() string {
 	return text
 }
 
-// settle gives up an execution whose end is unknown. If it had ended after all, the job ends the same way.
+// settle gives up an execution whose end is unknown. If it has ended after all, the job ends with its result.
 func (w *Worker) settle(ctx context.Context, h *holding, key executions.Key, inputs []objectstore.Hash, message string) {
 	w.settleAs(ctx, h, key, inputs, executions.ReasonLost, message)
 }
@@ -280,7 +280,7 @@ func (w *Worker) finish(ctx context.Context, h *holding, o queue.Outcome, res ex
 	w.report(Event{Type: JobEnded, Job: h.job, Result: res, Cancelled: o.State == queue.Cancelled})
 }
 
-// insist retries a change until it succeeds or can no longer count. ctx ends with the lease.
+// insist retries a change until it succeeds or can no longer take effect. ctx ends with the lease.
 func (w *Worker) insist(ctx context.Context, do func(context.Context) error) error {
 	told := false
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {

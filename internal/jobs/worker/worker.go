@@ -1,10 +1,10 @@
-// Package worker executes the jobs of queues (doc/design.md, "More than one machine"). A worker claims what fits into
-// its free cores, memory and resources, makes the execution that each claim names, and records the outcome. It
+// Package worker executes the jobs of queues (doc/design.md, "More than one machine"). A worker claims jobs that fit
+// into its free cores, memory and resources, makes the execution that each claim names, and records the outcome. It
 // decides nothing else: the run decides which tasks run, and whether they are retried.
 //
 // A worker holds everything under one session, a lease. Commands run under a supervisor that outlives the worker: a
-// worker of the same host adopts the commands of a dead one and waits for them. If the lease is lost, [Worker.Run] leaves
-// its commands to the supervisor and returns; a [Server] opens the repository anew, and its next worker adopts them.
+// worker of the same host adopts a dead worker's commands. If the lease is lost, [Worker.Run] leaves its commands to
+// the supervisor and returns; a [Server] opens the repository anew, and its next worker adopts them.
 package worker
 
 import (
@@ -41,7 +41,7 @@ type Supervisor interface {
 type Session interface {
 	Lost() <-chan struct{}
 	Held() error
-	// Outlast says for how long the lease may be suspended: a store that does not answer does not end it.
+	// Outlast sets how long the lease may be suspended, so that a store that does not answer does not end it.
 	Outlast(most time.Duration)
 }
 
@@ -52,7 +52,7 @@ type Stores struct {
 	Supervisor Supervisor
 	Session    Session
 	Objects    objectstore.Store
-	Sweep      func(ctx context.Context) error // removes what dead processes left
+	Sweep      func(ctx context.Context) error // removes leftovers of dead processes
 }
 
 // Options say which jobs a worker takes, and how many at a time.
@@ -62,32 +62,32 @@ type Options struct {
 	Concurrency int      // commands at a time, in cores
 	Memory      int64    // bound in bytes for the sum of demands; 0: none
 	Capacities  map[string]float64
-	Name        string // for people: "me@host"
+	Name        string // for display: "me@host"
 	Host        string // of this machine
-	// Patience is how long a job whose worker was lost is left to other workers that may continue its command:
-	// elsewhere, or under another worker of this host.
+	// Patience is how long a lost worker's job is left to other workers that may continue its command: elsewhere, or
+	// under another worker of this host.
 	Patience time.Duration
 	For      time.Duration // stop claiming after this long; 0: never
 	Idle     time.Duration // exit after this long without work, once every other session is known to be alive; 0: never
 	// Job is the worker's only job, in the first of Queues: the worker ends once the job is settled, by any process.
-	// The job's demands are taken as met.
+	// The job's demands are assumed to be met.
 	Job string
 
 	Report  func(Event) // receives events, one at a time; nil: they are dropped
 	Metrics *Metrics    // nil: not kept
 	Now     func() time.Time
-	// Renew is the age at which the session of a worker that has nothing to do is renewed: Run returns ErrRenew, because
-	// a session protects everything stored since it began from collection. 0: never. With Idle it does so only within two
-	// seconds of a job's end, because a new session starts its idle time anew.
+	// Renew is the age at which an idle worker's session is renewed: Run returns ErrRenew. A session protects
+	// everything that was stored since it began from collection, so it should not grow old. 0: never. With Idle, Run
+	// does so only within two seconds of a job's end, because a new session restarts the idle time.
 	Renew time.Duration
-	Sweep time.Duration // interval of removing what dead processes have left; 0: hourly
-	Begun time.Duration // a command that runs this long is recorded as running; 0: 300 ms
+	Sweep time.Duration // interval of removing leftovers of dead processes; 0: hourly
+	Begun time.Duration // a command that has run this long is recorded as running; 0: 300 ms
 }
 
 // ErrRenew says that the session is old, and the repository must be opened anew.
 var ErrRenew = errors.New("the session of the worker is old")
 
-// ErrStopped is the cause of the end of commands whose worker was told to stop at once.
+// ErrStopped is the cause of the end of commands of a worker that was told to stop at once.
 var ErrStopped = errors.New("the worker was stopped")
 
 // Worker executes jobs. Create it with [New], and call [Worker.Run] once.
@@ -101,12 +101,12 @@ type Worker struct {
 	turn    turn              // of the loop
 	running map[*holding]bool // of the loop
 	orphans []*runner.Orphan  // adopted commands whose jobs must still be claimed; of the loop
-	sought  map[string]bool   // orphaned jobs begun on this host whose commands were looked for; of the loop
-	looked  time.Time         // time of the last such look; of the loop
-	beside  bool              // another worker of this host adopts commands of dead ones; of the loop
+	sought  map[string]bool   // orphaned jobs begun on this host whose commands were searched for; of the loop
+	looked  time.Time         // time of the last search; of the loop
+	beside  bool              // another worker of this host adopts dead workers' commands; of the loop
 	polled  time.Time         // last look at orphans without room for jobs; of the loop
 	faults  int               // consecutive faults of this machine or the stores; of the loop
-	paused  time.Time         // no claims before, because of faults; of the loop
+	paused  time.Time         // no claims before this time, because of faults; of the loop
 	done    chan *holding
 	reports sync.Mutex
 }
@@ -115,8 +115,8 @@ type Worker struct {
 type holding struct {
 	lease *queue.Lease
 	job   queue.Job
-	fault bool // a fault that the command did not cause prevented the attempt
-	// revoked says that a scheduler stopped the attempt and tells the run why: it does not count.
+	fault bool // a fault other than the command's prevented the attempt
+	// revoked says that a scheduler stopped the attempt and tells the run why, so it does not count.
 	revoked bool
 }
 
@@ -158,11 +158,11 @@ func (w *Worker) depths(ctx context.Context) (map[string]int, error) {
 	return depths, nil
 }
 
-// Run works until drain is closed, or the options end it. Then it stops claiming, and returns once the running jobs
-// have ended. A done ctx stops the commands and gives their jobs back. If the lease is lost, the commands are left to
-// be adopted, and the error wraps [refstore.ErrLost].
+// Run works until drain is closed, or the options end it. It then stops claiming, and returns once the running jobs
+// have ended. When ctx is done, it stops the commands and gives their jobs back. If the lease is lost, the commands are
+// left for adoption, and the error wraps [refstore.ErrLost].
 func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
-	// Writes go on when ctx is done, so that jobs are given back.
+	// Writes continue when ctx is done, so that jobs are given back.
 	held, lose := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer lose(nil)
 	jobs, stop := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -170,7 +170,7 @@ func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
 	go func() {
 		select {
 		case <-ctx.Done():
-			w.s.Session.Outlast(0) // what was stopped does not wait for a store that does not answer
+			w.s.Session.Outlast(0) // a stopped worker does not wait for a store that does not answer
 			stop(ErrStopped)
 		case <-jobs.Done():
 		}
@@ -178,7 +178,7 @@ func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
 	go func() {
 		select {
 		case <-w.s.Session.Lost():
-			if err := w.s.Supervisor.Leave(); err != nil { // first, as the end of jobs stops commands
+			if err := w.s.Supervisor.Leave(); err != nil { // before the jobs end, which stops commands
 				w.report(Event{Type: Fault, Message: "leave commands to be adopted: " + err.Error()})
 			}
 			lose(w.lost())
@@ -194,7 +194,7 @@ func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
 	return err
 }
 
-// lost returns why the lease is no longer held; nil if it is, or is suspended.
+// lost returns why the lease is no longer held; nil if it is held or suspended.
 func (w *Worker) lost() error {
 	err := w.s.Session.Held()
 	if errors.Is(err, refstore.ErrSuspended) {
@@ -206,8 +206,8 @@ func (w *Worker) lost() error {
 	return err
 }
 
-// worksOn tells whether a job is held. It may be held twice for a moment: a job can be claimed again before the loop
-// learns that it was given back.
+// worksOn tells whether a job is held. It may briefly be held twice: a job can be claimed again before the loop learns
+// that it was given back.
 func (w *Worker) worksOn(name, id string) bool {
 	for h := range w.running {
 		if h.job.Queue == name && h.job.ID == id {

@@ -68,7 +68,7 @@ func (r *rig) must(err error) {
 	}
 }
 
-// enqueue makes a job of a script, whose output is $out.
+// enqueue makes a job of a script that writes $out.
 func (r *rig) enqueue(script string, change func(*queue.Job)) queue.Job {
 	r.Helper()
 	task := &record.Task{Shell: script, Output: record.Output{Entries: []record.OutputEntry{{Name: "out", Path: "out", Kind: record.KindFile}}}}
@@ -80,9 +80,9 @@ func (r *rig) enqueue(script string, change func(*queue.Job)) queue.Job {
 		change(&j)
 		j.Labels, j.Priority = j.Policy.Labels, j.Policy.Priority
 	}
-	made, err := r.Queue().Enqueue(r.Context(), &j)
+	added, err := r.Queue().Enqueue(r.Context(), &j)
 	r.must(err)
-	return made
+	return added
 }
 
 // ended waits for the end of a job.
@@ -106,7 +106,7 @@ func (r *rig) until(j queue.Job, is func(*queue.Job) bool) queue.Job {
 	}
 }
 
-// file waits until a file is there.
+// file waits until a file exists.
 func (r *rig) file(path string) {
 	r.Helper()
 	for deadline := time.Now().Add(time.Minute); ; <-time.After(5 * time.Millisecond) {
@@ -172,7 +172,7 @@ func (w *working) end() error {
 	}
 }
 
-// count tells how many events of a type there were about a task, "" for any.
+// count returns the number of events of a type about a task, "" for any.
 func (w *working) count(typ worker.EventType, task string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -230,7 +230,7 @@ func TestJobsEndAsTheirCommands(t *testing.T) {
 	}
 }
 
-// What is not a job at all fails at once; so does what no worker can read, which is the run's to see to.
+// An invalid job fails at once; so does an unreadable job, which is left to its run.
 func TestJobsThatCannotBeMade(t *testing.T) {
 	r := newRig(t)
 	w := r.work(0, worker.Options{})
@@ -251,7 +251,7 @@ func TestJobsThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// Several jobs run at a time, as many as there is room for, and none without the labels that it asks for.
+// Several jobs run at a time, as many as there is room for, and none whose labels the worker lacks.
 func TestRoom(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
@@ -304,12 +304,12 @@ func TestDrain(t *testing.T) {
 	if j, err := r.Queue().Job(t.Context(), second.Queue, second.ID); err != nil || j.Status != queue.Queued {
 		t.Errorf("what waited is %s, %v", j.Status, err)
 	}
-	// Another takes it.
+	// Another worker takes it.
 	r.work(0, worker.Options{})
 	r.ended(second)
 }
 
-// A worker that is told to stop gives its jobs back, and the next does them anew.
+// A worker that is told to stop gives its jobs back, and the next worker executes them again.
 func TestStop(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
@@ -348,7 +348,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// A worker whose lease was lost leaves its commands, and the next one of the host goes on with them.
+// A worker whose lease was lost leaves its commands, and the next worker of the host continues them.
 func TestLostLease(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
@@ -389,7 +389,7 @@ func TestForAndIdle(t *testing.T) {
 	}
 }
 
-// A worker for one job ends when that is settled, by whomever.
+// A worker for one job ends when that is settled, by any process.
 func TestOneJob(t *testing.T) {
 	r := newRig(t)
 	other := r.enqueue(`touch "$out"`, nil)
@@ -413,7 +413,7 @@ func TestOneJob(t *testing.T) {
 	}
 }
 
-// A worker that is told to end before it begins takes nothing.
+// A worker that is drained before it begins takes no job.
 func TestDrainedBeforeItBegins(t *testing.T) {
 	r := newRig(t)
 	j := r.enqueue("echo > $out", nil)
@@ -432,7 +432,7 @@ func TestDrainedBeforeItBegins(t *testing.T) {
 	}
 }
 
-// A session that is old is given up when there is nothing to do: it protects all that was stored since it began.
+// An idle worker gives up an old session, which protects everything that was stored since it began.
 func TestRenew(t *testing.T) {
 	r := newRig(t)
 	j := r.enqueue(`sleep 0.3; touch "$out"`, nil)
