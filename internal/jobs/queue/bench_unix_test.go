@@ -22,8 +22,8 @@ func processorTime(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkThroughput is b.N jobs that do nothing, through a folder, by two workers; a run waits for them. 10,000 of them say what a long queue costs:
-// -benchtime 10000x.
+// BenchmarkThroughput is b.N empty jobs, through a folder, by two workers; a run waits for them. With 10,000 of them it
+// measures a long queue: -benchtime 10000x.
 func BenchmarkThroughput(b *testing.B) {
 	dir := b.TempDir()
 	w := worldOn(b, openFolder(b, dir))
@@ -92,12 +92,13 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkLatency is how long a job that is enqueued in a folder takes until a worker that waits has claimed it, with notification.
+// BenchmarkLatency is the time from enqueuing a job in a folder until a waiting worker has claimed it, with
+// notification.
 func BenchmarkLatency(b *testing.B) {
 	dir := b.TempDir()
 	w := worldOn(b, openFolder(b, dir))
 	front, worker := w.on("front"), w.onStore("back", openFolder(b, dir), queue.Options{})
-	front.enqueue(b, job(-1)) // the folders are there
+	front.enqueue(b, job(-1)) // so that the folders exist
 	worker.finish(b, worker.claim(b))
 	wake, err := worker.Watch(b.Context(), queue.DefaultQueue)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// cancels tells leases of this process that their jobs are to end, ends jobs that were given back meanwhile, and
-// forgets requests for ended ones.
+// cancels delivers requests to cancel to this process's leases, ends cancelled jobs that were given back meanwhile, and
+// removes requests for ended ones.
 func (k *Keeper) cancels(ctx context.Context, queue string) error {
 	var errs []error
 	for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, "cancel")}) {
@@ -29,7 +29,7 @@ func (k *Keeper) ownCancels(ctx context.Context) error {
 	for _, l := range k.held.current() {
 		select {
 		case <-l.cancelled:
-			continue // already told
+			continue // already delivered
 		default:
 		}
 		j := l.Job()

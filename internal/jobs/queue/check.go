@@ -32,7 +32,7 @@ func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 	return partitions, nil
 }
 
-// Check says what is wrong with a record of one of the [Reader.Partitions]: ErrMalformed. A malformed record may be
+// Check returns the fault of a record of one of the [Reader.Partitions]: ErrMalformed. A malformed record may be
 // removed: a waiting run enqueues its job again, and every other record is derived.
 func Check(r refstore.Record) error {
 	if r.Key.Partition == Names {

@@ -12,7 +12,7 @@ import (
 // Want says which jobs a worker takes.
 type Want struct {
 	Queues []string // their names
-	Worker string   // its name, for people
+	Worker string   // its name, for display
 	// Host is where its commands run. Grace is how long an orphan begun on another host is reserved for workers of
 	// that host, until its command has certainly ended; it counts from this process's first sight of the orphan.
 	Host  string
@@ -23,7 +23,7 @@ type Want struct {
 	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes the job, and may be called
 	// concurrently.
 	Fits func(*Job) bool
-	// Until, if set, is the last job in order that Claim may take. Claim reads no further than it, or than the last
+	// Until, if set, is the last job, in order, that Claim may take. Claim reads no further than this job and the last
 	// orphan.
 	Until *Job
 	// NewExecution returns a new execution id for a job that is not adopted, greater than after, which may be "".
@@ -41,7 +41,7 @@ func (w *Want) bound() string {
 	return w.Until.order()
 }
 
-// horizon is the last order that is read. All orphans precede it, because Fits may need to see them.
+// horizon is the last order to read. All orphans precede it, because Fits may need to see them.
 func (w *Want) horizon() string {
 	if w.Until == nil {
 		return ""
@@ -60,8 +60,8 @@ func (w *Want) validate() error {
 
 func isNotFound(err error) bool { return errors.Is(err, ErrNotFound) }
 
-// Claim takes the next job: orphans first, then by priority, then the oldest. If listing the queue takes time, or
-// other workers take from it, it may miss jobs of the last moment. It returns nil if nothing can be claimed now.
+// Claim takes the next job: orphans first, then by priority, then the oldest. It may miss very recent jobs if listing
+// the queue is slow, or other workers take jobs from it. It returns nil if nothing can be claimed now.
 func (q *Queue) Claim(ctx context.Context, want Want) (*Lease, error) {
 	if err := want.validate(); err != nil {
 		return nil, fmt.Errorf("claim a job: %w", err)
@@ -135,7 +135,7 @@ func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) 
 	return l, err
 }
 
-// lock is take under a session. With doubtful the job may be locked in spite of the error, or may yet be.
+// lock is take under a session. doubtful says that the job may be locked despite the error, now or later.
 func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) (l *Lease, doubtful bool, err error) {
 	now := q.now()
 	err = q.held.enter(ctx, holderKey(s.Queue, session), encode(holderRecord{Worker: Truncate(want.Worker), Since: nanos(now)}))
@@ -159,8 +159,8 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 	return &Lease{q: q, adopted: adopted, session: session, waiting: s.waitingSince(), is: next, cancelled: make(chan struct{})}, false, nil
 }
 
-// Only takes this job, whatever precedes it. It returns nil while the job cannot be claimed: its worker lives, it is
-// available later, or it does not fit. ErrNotFound, *TransitionError if it is finished.
+// Only takes this job, even if others precede it. It returns nil while the job cannot be claimed: its worker is alive,
+// it is delayed, or it does not fit. Errors are ErrNotFound, and *TransitionError if it is finished.
 func (q *Queue) Only(ctx context.Context, queue, id string, want Want) (*Lease, error) {
 	fail := func(err error) (*Lease, error) {
 		return nil, fmt.Errorf("claim job %.100s/%.200s: %w", queue, id, err)

@@ -35,9 +35,9 @@ func (k *Keeper) clean(ctx context.Context, queue string, before time.Time) (n i
 		if decode(r.Value, &run) != nil || validRun(r.Key.Sort) != nil || !fromNanos(run.At).Before(before) {
 			continue // a job that finished before a time was enqueued before it
 		}
-		left, gone, err := k.cleanRun(ctx, queue, r.Key.Sort, before)
+		remaining, gone, err := k.cleanRun(ctx, queue, r.Key.Sort, before)
 		n += gone
-		if err == nil && !left {
+		if err == nil && !remaining {
 			err = k.drop(ctx, r.Key, r.Version)
 		}
 		if err != nil {
@@ -56,20 +56,20 @@ func (k *Keeper) clean(ctx context.Context, queue string, before time.Time) (n i
 	return n, nil
 }
 
-// cleanRun removes a run's old finished jobs, and tells whether the run has others.
-func (k *Keeper) cleanRun(ctx context.Context, queue, run string, before time.Time) (left bool, n int, err error) {
+// cleanRun removes a run's old finished jobs, and tells whether the run has others left.
+func (k *Keeper) cleanRun(ctx context.Context, queue, run string, before time.Time) (remaining bool, n int, err error) {
 	for range k.jobs(ctx, queue, run+".") {
-		left = true // or jobs that cannot be read
+		remaining = true // or unreadable jobs
 		break
 	}
 	for s, err := range k.finished(ctx, queue, run) {
 		switch {
 		case errors.Is(err, ErrMalformed):
-			left = true // a newer e3 removes it
+			remaining = true // a newer e3 removes it
 		case err != nil:
 			return true, n, err
 		case !s.Finished.Before(before):
-			left = true
+			remaining = true
 		default:
 			if err := k.forget(ctx, s); err != nil {
 				return true, n, err
@@ -77,5 +77,5 @@ func (k *Keeper) cleanRun(ctx context.Context, queue, run string, before time.Ti
 			n++
 		}
 	}
-	return left, n, nil
+	return remaining, n, nil
 }

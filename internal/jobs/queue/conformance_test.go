@@ -23,7 +23,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// TestConformance does everything on each kind of store.
+// TestConformance runs all cases on each kind of store.
 func TestConformance(t *testing.T) {
 	stores := map[string]func(t *testing.T) (refstore.Store, queue.Options){
 		"mem": func(*testing.T) (refstore.Store, queue.Options) { return mem.New(), queue.Options{} },
@@ -40,7 +40,7 @@ func TestConformance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, c := range conformance {
 				t.Run(c.name, func(t *testing.T) {
-					if name != "dynalite" { // a process for each takes much
+					if name != "dynalite" { // a process for each would cost too much
 						t.Parallel()
 					}
 					store, o := open(t)
@@ -68,7 +68,7 @@ func openDynamo(t testing.TB, endpoint string) refstore.Store {
 	return s
 }
 
-// blobs keeps what is too large for an item.
+// blobs stores values that are too large for an item.
 type blobs struct {
 	mu   sync.Mutex
 	data map[string][]byte
@@ -135,7 +135,7 @@ func want[T any](t testing.TB, what string, got, want T) {
 	}
 }
 
-// empty wants nothing left of a queue but the parts that are named.
+// empty wants nothing left of a queue except the named parts.
 func (w *world) empty(t testing.TB, but ...string) {
 	t.Helper()
 	for _, what := range []string{"jobs", "ready", "delayed", "cancel", "dead"} {
@@ -332,7 +332,7 @@ func adopted(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "attempts", orphan.Attempts, 1)
 	want(t, "holders", len(w.sorts(t, "holders")), 0)
 
-	// Elsewhere it is left to its host for a while.
+	// On another host it is reserved for its own host for a while.
 	if l, err := third.Claim(t.Context(), hosted(third, "there")); err != nil || l != nil {
 		t.Fatalf("on another host, at once: got %v, %v, want nothing", l, err)
 	}
@@ -348,7 +348,7 @@ func adopted(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "attempts", l.Job().Attempts, 1)
 	want(t, "token", l.Job().Token, 2)
 
-	// A worker that has lost it can write nothing any more.
+	// A worker that has lost the job can no longer write.
 	first.wire.hook(nil)
 	for name, late := range map[string]func() error{
 		"finish":  func() error { return gone.Finish(context.Background(), success(gone)) },
@@ -366,7 +366,7 @@ func adopted(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "status", front.job(t, j.ID).Status, queue.Succeeded)
 	w.empty(t)
 
-	// After the grace any worker may claim it.
+	// After the grace period any worker may claim it.
 	front.enqueue(t, job(2))
 	second.claimAs(t, hosted(second, "here"))
 	w.kill(second)
@@ -491,7 +491,7 @@ func cancelled(t *testing.T, w *world, on func(string) *peer) {
 	worker.claimNone(t)
 	w.empty(t)
 
-	// One that runs is for its worker to end.
+	// A running job is ended by its worker.
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	tended := make(chan error, 1)
@@ -516,7 +516,7 @@ func cancelled(t *testing.T, w *world, on func(string) *peer) {
 		t.Errorf("tend: got %v, want context.Canceled", err)
 	}
 	want(t, "status", cancel(j.ID).Status, queue.Cancelled)
-	front.repair(t) // the one that Tend begins with may have put an entry that it had missed a moment before
+	front.repair(t) // Tend's first repair may have put an entry that it had just missed
 	w.empty(t)
 
 	// An orphan is not locked.
@@ -529,7 +529,7 @@ func cancelled(t *testing.T, w *world, on func(string) *peer) {
 	want(t, "execution", got.Outcome.ExecutionID, got.Execution)
 	w.empty(t)
 
-	// One whose worker is gone counts as unlocked, whether or not the queue is tended.
+	// A job whose worker is gone counts as unlocked, whether or not the queue is tended.
 	worker = on("back")
 	j = front.enqueue(t, job(6))
 	worker.claim(t)
@@ -560,9 +560,8 @@ func cancelled(t *testing.T, w *world, on func(string) *peer) {
 	}
 }
 
-// What dead runs of a workspace have left is withdrawn, of one run or of all, in every queue, but not jobs that were
-// begun, and not what a person has asked for again. Whether they are dead is asked once it is known what there is, and
-// only then.
+// Jobs of a workspace's dead runs are withdrawn, of one run or of all, in every queue, except jobs that were begun or
+// retried. dead is called once, after the jobs were listed.
 func leftByTheDead(t *testing.T, w *world, on func(string) *peer) {
 	front, worker := on("front"), on("back")
 	failed := front.enqueue(t, job(0))
@@ -771,7 +770,7 @@ func overview(t *testing.T, w *world, on func(string) *peer) {
 	}
 	want(t, "ready, delayed", []int{o.Ready, o.Delayed}, []int{2, 1})
 	want(t, "of runs", o.Runs, []queue.RunJobs{{Workspace: "prod", Run: run, Jobs: 3}})
-	// The last claim may have met what gone had claimed already, and then have taken any of the others.
+	// The last claim may have tried a job that gone had claimed, and then taken any of the others.
 	if waiting := o.Waiting.Sub(since); waiting < 2*time.Second || waiting > 60*time.Second {
 		t.Errorf("waiting since: got %v after the first, want some 2 or 3 s", waiting)
 	}
@@ -837,7 +836,7 @@ func inbox(t *testing.T, w *world, on func(string) *peer) {
 	in.Expect(b.ID)
 	next(2, func(j *queue.Job) bool { return j.Status == queue.Succeeded })
 
-	// What its worker had no time to move is told, and is left to Repair.
+	// A job that its worker had no time to move is reported; moving it is left to Repair.
 	c := front.enqueue(t, job(3))
 	in.Expect(c.ID)
 	l = worker.claim(t)

@@ -11,7 +11,7 @@ import (
 	"e3/internal/testing/suite"
 )
 
-// TestCalls counts the calls to the store that a job costs. doc/cost.md says what they are.
+// TestCalls counts the calls to the store that a job costs, which doc/cost.md states.
 func TestCalls(t *testing.T) {
 	w := newWorld(t)
 	front, worker := w.on("front"), w.on("back")
@@ -62,8 +62,8 @@ func TestCalls(t *testing.T) {
 	calls("reap", front, map[string]int{"list holders": 1})
 }
 
-// TestCallsInBatches counts them for a run that enqueues each of its jobs once, where what follows from transitions is
-// written in batches: four calls for each job, and a batch for as many as end within moments.
+// TestCallsInBatches counts the calls for a run that enqueues each of its jobs once, with batches of follow-up records:
+// four calls for each job, and one batch for all jobs that end at about the same time.
 func TestCallsInBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const jobs = 100
@@ -119,7 +119,7 @@ func TestCallsInBatches(t *testing.T) {
 	})
 }
 
-// TestRepairLeavesWhatIsBeingMade has a process look for what was left undone while it is enqueuing.
+// TestRepairLeavesWhatIsBeingMade repairs while the same process is enqueuing.
 func TestRepairLeavesWhatIsBeingMade(t *testing.T) {
 	w := newWorld(t)
 	front := w.on("front")
@@ -144,7 +144,7 @@ func TestRepairLeavesWhatIsBeingMade(t *testing.T) {
 	w.sound(t)
 }
 
-// TestManyJobsAreListedSeldom has a worker take many jobs: it lists the queue for many of them at a time.
+// TestManyJobsAreListedSeldom: a worker that takes many jobs lists the queue once for many of them.
 func TestManyJobsAreListedSeldom(t *testing.T) {
 	suite.Thorough(t)
 	const jobs = 2000
@@ -167,7 +167,7 @@ func TestManyJobsAreListedSeldom(t *testing.T) {
 	}
 }
 
-// TestManyWorkers has several workers take jobs at once: they do not get into each other's way for long.
+// TestManyWorkers: several workers that take jobs at once do not collide for long.
 func TestManyWorkers(t *testing.T) {
 	const jobs, workers = 400, 4
 	dir := t.TempDir()
@@ -229,9 +229,10 @@ func TestManyWorkers(t *testing.T) {
 	w.sound(t)
 }
 
-// TestNothingIsReadBehindUntil: while nothing may be taken behind a job, a long queue behind it is not read; then it is at once.
+// TestNothingIsReadBehindUntil: while nothing after a job may be taken, a long queue after it is not read; afterwards
+// it is, at once.
 func TestNothingIsReadBehindUntil(t *testing.T) {
-	const jobs = 600 // some more than a page, and than are looked through at once
+	const jobs = 600 // more than a page, and more than one search reads
 	w := newWorld(t)
 	front, worker := w.on("front"), w.on("back")
 	waits := front.enqueue(t, job(0, priority(1)))
@@ -243,7 +244,7 @@ func TestNothingIsReadBehindUntil(t *testing.T) {
 	asks.Until = &waits
 	for _, when := range []string{"first", "when it is old"} {
 		if l, err := worker.Claim(t.Context(), asks); l != nil || err != nil {
-			t.Fatalf("%s: got %v, %v, want nothing, as all that fits is behind", when, l, err)
+			t.Fatalf("%s: got %v, %v, want nothing, since all that fits comes later", when, l, err)
 		}
 		if n := worker.wire.counted()["list ready"]; n != 1 {
 			t.Errorf("%s: it took %d listings, want 1", when, n)
@@ -257,11 +258,12 @@ func TestNothingIsReadBehindUntil(t *testing.T) {
 	asks.Until, asks.Fits = nil, func(j *queue.Job) bool { return j.Task == "task-500" }
 	l, err := worker.Claim(t.Context(), asks)
 	if l == nil || err != nil {
-		t.Errorf("got %v, %v at the end of it, want what is far behind at once", l, err)
+		t.Errorf("got %v, %v at the end of it, want a job far behind at once", l, err)
 	}
 }
 
-// TestOrphansBehindUntilAreShown: a worker that waits for an orphan sees all others, however many there are, and takes none.
+// TestOrphansBehindUntilAreShown: a worker that waits for an orphan sees all others, however many there are, but takes
+// none.
 func TestOrphansBehindUntilAreShown(t *testing.T) {
 	const jobs = 40 // more than a page
 	w := newWorld(t)

@@ -10,11 +10,11 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// A crashing is an operation that is cut off at each of its calls to the store.
+// A crashing is an operation that is interrupted at each of its calls to the store.
 type crashing struct {
 	prepare func(t *testing.T, c *crash)
-	do      func(ctx context.Context, c *crash) error // by the process that crashes
-	// before and after are the states in which the job may be after a repair.
+	do      func(ctx context.Context, c *crash) error // run by the process that crashes
+	// before and after are the allowed states of the job after a repair.
 	before, after string
 }
 
@@ -170,14 +170,14 @@ func (s *situation) tear(t *testing.T, at string, do func(*peer) error) {
 	}
 }
 
-// TestCrashPoints cuts each operation off at each of its calls to the store, before and after that takes effect, by the
-// death of its process. The next process finds the job whole, as it was or as it was to become, and takes it on; none is
-// lost, none is done twice.
+// TestCrashPoints kills the process of each operation at each of its calls to the store, before and after the call
+// takes effect. The next process finds the job in its old or its new state, and completes it; no job is lost or
+// executed twice.
 func TestCrashPoints(t *testing.T) {
 	eachCrash(t, func(t *testing.T, op *crashing, n int, after bool) bool { return op.crash(t, newWorld(t), n, after) })
 }
 
-// TestCrashPointsInBatches does so where what follows from transitions is written later, in batches.
+// TestCrashPointsInBatches does the same with follow-up records that are written later, in batches.
 func TestCrashPointsInBatches(t *testing.T) {
 	eachCrash(t, func(t *testing.T, op *crashing, n int, after bool) (cut bool) {
 		synctest.Test(t, func(t *testing.T) {
@@ -197,7 +197,7 @@ func eachCrash(t *testing.T, crash func(t *testing.T, op *crashing, n int, after
 				for n := 1; ; n++ {
 					if !t.Run(fmt.Sprintf("call %d, after it: %v", n, after), func(t *testing.T) {
 						if !crash(t, &op, n, after) {
-							points = -n // it has no more calls
+							points = -n // there are no more calls
 						}
 					}) {
 						return
@@ -212,7 +212,7 @@ func eachCrash(t *testing.T, crash func(t *testing.T, op *crashing, n int, after
 	}
 }
 
-// crash cuts the operation off at one call. It returns false if there is no such call.
+// crash interrupts the operation at one call. It returns false if there is no such call.
 func (op *crashing) crash(t *testing.T, w *world, n int, after bool) (cut bool) {
 	c := &crash{situation: &situation{w: w, front: w.on("front"), worker: w.on("back")}}
 	c.job = *job(1)
@@ -244,7 +244,7 @@ func (op *crashing) crash(t *testing.T, w *world, n int, after bool) (cut bool) 
 	w.pass(3 * time.Second)
 	next.reap(t)
 	next.repair(t)
-	if _, err := next.Clean(t.Context(), w.start); err != nil { // nothing but what is of no use
+	if _, err := next.Clean(t.Context(), w.start); err != nil { // removes only useless records
 		t.Fatal(err)
 	}
 	w.sound(t)
@@ -268,7 +268,7 @@ func (op *crashing) crash(t *testing.T, w *world, n int, after bool) (cut bool) 
 	return true
 }
 
-// drain executes all that there is.
+// drain executes all claimable jobs.
 func (p *peer) drain(t *testing.T, c *crash) {
 	t.Helper()
 	p.w.pass(3 * time.Second)
@@ -288,7 +288,7 @@ func (p *peer) drain(t *testing.T, c *crash) {
 		tokens[j.ID] = j.Token
 		p.finish(t, l)
 	}
-	if c.state(t) == "running" { // by the worker that lives
+	if c.state(t) == "running" { // by the worker that is alive
 		if err := c.end(t.Context(), queue.Succeeded); err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +298,7 @@ func (p *peer) drain(t *testing.T, c *crash) {
 	p.w.empty(t, "dead")
 	for _, j := range p.w.all(t) {
 		if !j.Status.Terminal() {
-			t.Errorf("job %s is %s at last", j.Task, j.Status)
+			t.Errorf("job %s is %s at the end", j.Task, j.Status)
 		}
 	}
 }

@@ -16,12 +16,12 @@ import (
 type situation struct {
 	w      *world
 	front  *peer
-	worker *peer // that has, or had, the job; its session lives but where the job is an orphan
+	worker *peer // has, or had, the job; its session is alive unless the job is an orphan
 	job    queue.Job
 	lease  *queue.Lease // the last one; nil if there was none
 }
 
-// states makes each state of the diagram.
+// states creates each state of the diagram.
 var states = map[string]func(t *testing.T, s *situation){
 	"none": func(t *testing.T, s *situation) {
 		s.job = *job(1)
@@ -71,7 +71,7 @@ func (s *situation) finished(t *testing.T, state queue.Status) {
 	}
 }
 
-// state names the state that the job is in.
+// state names the present state of the job.
 func (s *situation) state(t *testing.T) string {
 	j, err := s.front.Job(t.Context(), s.job.Queue, s.job.ID)
 	switch {
@@ -87,7 +87,7 @@ func (s *situation) state(t *testing.T) string {
 
 var errNothing = errors.New("there was nothing to claim")
 
-// edges are the operations. Each is said to be refused by an error.
+// edges are the operations. An error means that the operation was refused.
 var edges = map[string]func(ctx context.Context, s *situation) error{
 	"enqueue": func(ctx context.Context, s *situation) error {
 		_, err := s.front.Enqueue(ctx, job(1))
@@ -148,7 +148,8 @@ func (s *situation) end(ctx context.Context, state queue.Status) error {
 	return s.lease.Finish(ctx, queue.Outcome{State: state, ExecutionID: s.lease.Job().Execution})
 }
 
-// diagram is where each operation leads from each state. What is not in it is refused, or changes nothing.
+// diagram is the target of each operation from each state. An operation without an entry is refused, or changes
+// nothing.
 var diagram = map[string]map[string]string{
 	"none":   {"enqueue": "queued"},
 	"queued": {"claim": "running", "only": "running", "cancel": "cancelled", "withdraw": "cancelled"},
@@ -171,22 +172,23 @@ var diagram = map[string]map[string]string{
 	"cancelled": {},
 }
 
-// silent are the operations that change nothing, and are no error, where the diagram has no edge for them.
+// silent are operations without an edge that change nothing and return no error.
 var silent = map[string][]string{
 	"enqueue":                   {"queued", "running", "running, no attempts left", "adopted", "orphan", "succeeded", "failed", "timed_out", "cancelled"},
 	"expire, its worker alive":  {"none", "queued", "running", "running, no attempts left", "adopted", "orphan", "succeeded", "failed", "timed_out", "cancelled"},
 	"expire, its worker killed": {"none", "queued", "orphan", "succeeded", "failed", "timed_out", "cancelled"},
 	"start":                     {"running", "running, no attempts left", "adopted"},
-	"cancel":                    {"running", "running, no attempts left", "adopted", "cancelled"}, // its worker is told
+	"cancel":                    {"running", "running, no attempts left", "adopted", "cancelled"}, // its worker is notified
 	"withdraw":                  {"running", "running, no attempts left", "adopted", "orphan", "succeeded", "failed", "timed_out", "cancelled"},
 	"reprioritise":              {"queued", "orphan"},
-	"release":                   {"orphan"}, // it is what an adopter's release would make of it
+	"release":                   {"orphan"}, // an adopter's release would have the same result
 }
 
 // byHolder are the operations of the job's present or previous holder.
 var byHolder = []string{"start", "succeed", "fail", "time out", "end as cancelled", "end as no state", "end as queued", "again", "release", "revoke"}
 
-// TestDiagram walks every edge of the diagram, and shows that there is no other: by the job's holder, and by its previous one.
+// TestDiagram walks every edge of the diagram, and shows that there is no other, by the job's present and its previous
+// holder.
 func TestDiagram(t *testing.T) {
 	for from, prepare := range states {
 		for op, do := range edges {

@@ -7,10 +7,10 @@ import (
 	"e3/refstore"
 )
 
-// Flush returns when what follows from transitions is written.
+// Flush returns when all follow-up records are written.
 func (q *Queue) Flush(ctx context.Context) { q.batch.flush(ctx) }
 
-// Reencode decodes a record of a key of this package and encodes what it says; ok is false for keys that have no such records.
+// Reencode decodes a record of this package and encodes it again; ok is false for keys without such records.
 func Reencode(r refstore.Record) (value []byte, ok bool, err error) {
 	parts := strings.Split(r.Key.Partition, "/")
 	what := ""

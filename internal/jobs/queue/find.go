@@ -15,24 +15,24 @@ import (
 // FullTask is how people name the task of a job: <workspace>.<task>.
 func (j *Job) FullTask() string { return j.Workspace + "." + j.Task }
 
-// named tells whether a name means a job: it is that of its task, a matrix, a workspace, a run, or a pattern of tasks.
+// named tells whether a name means a job: its task, a matrix, a workspace, a run, or a pattern of tasks.
 func (j *Job) named(name string) bool {
 	task := j.FullTask()
 	return name == task || strings.HasPrefix(task, name+"[") || name == j.Workspace || name == j.Run || name == human.Short(j.Run) ||
 		events.IsPattern(name) && events.Match(name, task)
 }
 
-// shortestID is how much of an id means one: a slip should not cancel the only job there is.
+// shortestID is the shortest prefix that identifies a job: a typing error should not cancel the only job.
 const shortestID = 4
 
-// hasID tells whether a text is the beginning of a job's id, with its run, or with its queue, or without.
+// hasID tells whether a text is a prefix of a job's id, with or without its run, or its queue.
 func (j *Job) hasID(text string) bool {
 	return len(text) >= shortestID && (strings.HasPrefix(j.ID, text) || strings.HasPrefix(j.ID[strings.IndexByte(j.ID, '.')+1:], text)) ||
 		strings.HasPrefix(j.Ref(), text) && len(text) >= len(j.Queue+"/")+shortestID
 }
 
-// Nameable lists the jobs that [Choose] chooses from: with dead those that have failed, the latest first in each queue, else those that are
-// not finished. Records that cannot be read are left out: the overview tells of them.
+// Nameable lists the jobs that [Choose] chooses from: the unfinished ones or, with dead, those that have failed, latest
+// first in each queue. Unreadable records are left out: the overview reports them.
 func (rd *Reader) Nameable(ctx context.Context, dead bool) (jobs []Job, err error) {
 	if !dead {
 		for j, err := range rd.Unfinished(ctx) {
@@ -60,10 +60,10 @@ func (rd *Reader) Nameable(ctx context.Context, dead bool) (jobs []Job, err erro
 	return jobs, nil
 }
 
-// A NameError says that a name means no job, or that the beginning of an id means several.
+// A NameError says that a name means no job, or that a prefix matches several ids.
 type NameError struct {
 	Name    string
-	Meaning int // jobs whose ids begin so
+	Meaning int // number of jobs whose ids have this prefix
 }
 
 // Error implements error.
@@ -74,8 +74,9 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("no job is called %q", e.Name)
 }
 
-// Choose returns those of known that names mean, each once, by their tasks; without names all. Of jobs for the same work it returns the
-// first: one that has failed several times is made once, by the latest attempt. That a name means none is a [NameError].
+// Choose returns the jobs in known that the names mean, each once, ordered by task; without names, all. Of jobs for the
+// same work it returns the first: a task that has failed several times is returned once, with its latest attempt. A
+// name without a job is a [NameError].
 func Choose(known []Job, names []string) ([]Job, error) {
 	chosen := make([]bool, len(known))
 	for _, name := range names {
@@ -114,13 +115,13 @@ func Choose(known []Job, names []string) ([]Job, error) {
 	return jobs, nil
 }
 
-// Fate is what has become of the jobs that a name means.
+// Fate counts the states of the jobs that a name means.
 type Fate struct {
 	Waiting, Running                bool
 	Cancelled, Suspended, Succeeded int // in a run
 }
 
-// Fate looks at the jobs that are not finished, and if none of them has the name, at those of a run.
+// Fate counts the unfinished jobs with the name or, if there are none, those of a run.
 func (rd *Reader) Fate(ctx context.Context, name, run string) (f Fate, err error) {
 	unfinished, err := rd.Nameable(ctx, false)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// Which jobs people mean by names.
+// The jobs that names mean.
 func TestChoose(t *testing.T) {
 	const run = "018f3b4c-9a2d-7def-8abc-123456789012"
 	at := time.Unix(0, 0)
 	job := func(id, task string) queue.Job {
-		at = at.Add(-time.Second) // later ones were made earlier
+		at = at.Add(-time.Second) // later calls make earlier jobs
 		return queue.Job{ID: run + "." + id, Queue: "default", Workspace: "prod", Task: task, Run: run, Created: at, Status: queue.Queued}
 	}
 	known := []queue.Job{job("aaaa1111", "train[2]"), job("aaaa2222", "train[1]"), job("bbbb1111", "test"), job("cccc1111", "test")}
@@ -50,7 +50,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// What has failed several times is made once.
+// A task that has failed several times is returned once.
 func TestChooseOfTheSameWork(t *testing.T) {
 	dead := func(id, task string) queue.Job {
 		return queue.Job{ID: id, Queue: "default", Workspace: "w", Task: task, TaskHash: "h", Status: queue.Failed}

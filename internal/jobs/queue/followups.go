@@ -10,55 +10,55 @@ import (
 	"e3/refstore"
 )
 
-// followUps writes what follows from transitions of jobs, many records in one request, on a store where each request
-// costs. What is written is derived, so it may come late or not at all: Repair mends it. The zero value without a
-// store does not write; its users write at once. It is safe for concurrent use.
+// followUps writes the records that follow from transitions of jobs, many in one request, to a store where each request
+// costs. They are derived, so they may be late or missing: Repair restores them. The zero value has no store and writes
+// nothing; its users write at once. It is safe for concurrent use.
 //
-// A job that has ended is put among the finished ones in one request, and removed from the others in a later one: in
-// between a reader may find it twice, but never not at all.
+// A job that has ended is added to the finished ones in one request, and removed from the others in a later one: in
+// between a reader may find it twice, but never misses it.
 type followUps struct {
 	store refstore.Batcher // nil: writes are made one by one
 
 	mu      sync.Mutex
 	waiting []*followUp                // in the order of their due times, almost
-	all     map[refstore.Key]*followUp // those that wait, and those under way
-	sending int                        // requests under way
+	all     map[refstore.Key]*followUp // waiting and being sent
+	sending int                        // requests in progress
 	sent    time.Time                  // when the last one began
 	timer   *time.Timer                // fires when the first is due; nil: none waits
-	idle    chan struct{}              // closed when nothing waits or is under way; nil: no caller asks
+	idle    chan struct{}              // closed when none is waiting or being sent; nil: no caller waits for that
 }
 
 // followUp is a record to be put, or deleted.
 type followUp struct {
 	rec   refstore.Record
 	gone  bool
-	early time.Time     // it is not written before
-	due   time.Time     // it is written then, or before with others
-	then  *followUp     // what comes once this is written, after removalWait
-	done  chan struct{} // closed when it was written, or could not be
+	early time.Time     // not before this time
+	due   time.Time     // at this time, or earlier with others
+	then  *followUp     // the next one, removalWait after this one was written
+	done  chan struct{} // closed when it was written, or has failed
 	err   error
 }
 
 // How long follow-ups wait for others.
 const (
-	// entryWait is how long the entry of a job that was claimed, and the place of one that has ended, may wait. Other
-	// workers see the entry meanwhile; the run sees the end in the job itself.
+	// entryWait is how long the removal of a claimed job's entry, and the move of an ended job, may wait. Other workers
+	// see the entry meanwhile; the run sees the end in the job itself.
 	entryWait = 20 * time.Millisecond
-	// removalWait is the least time that a finished job stays among the others: the run reads its end there, which
-	// saves it a read.
+	// removalWait is the least time that a finished job stays among the others, because the run reads its end there,
+	// which saves a read.
 	removalWait = 300 * time.Millisecond
-	// gatherWait is how long an entry waits that makes a job claimable, if others were written just before.
+	// gatherWait is how long an entry that makes a job claimable waits, if others were written just before.
 	gatherWait = 4 * time.Millisecond
 	// maxFollowUp is the largest value that is written with others.
 	maxFollowUp = 16 << 10
-	// mostSending is how many requests are under way at a time.
+	// mostSending is the limit of concurrent requests.
 	mostSending = 8
 )
 
 // batches tells whether a record of this size is written with others.
 func (f *followUps) batches(size int) bool { return f.store != nil && size <= maxFollowUp }
 
-// later has a record put, or deleted, within a time.
+// later puts, or deletes, a record within a time.
 func (f *followUps) later(u *followUp, within time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -77,7 +77,7 @@ func (f *followUps) add(u *followUp, early, within time.Duration) {
 	f.schedule()
 }
 
-// now puts a record soon, and returns when it is written. If none was written lately it is written at once.
+// now puts a record soon, and returns when it is written. It writes at once if none was written lately.
 func (f *followUps) now(ctx context.Context, rec refstore.Record) error {
 	u := &followUp{rec: rec}
 	f.mu.Lock()
@@ -95,7 +95,7 @@ func (f *followUps) now(ctx context.Context, rec refstore.Record) error {
 	}
 }
 
-// settle returns when nothing is about to be written at a key any more. A deletion that waits is dropped.
+// settle returns when nothing is about to be written to a key. It drops a waiting deletion.
 func (f *followUps) settle(ctx context.Context, key refstore.Key) error {
 	if f.store == nil {
 		return nil
@@ -119,7 +119,7 @@ func (f *followUps) settle(ctx context.Context, key refstore.Key) error {
 	}
 }
 
-// flush returns when everything is written, or could not be.
+// flush returns when everything was written, or has failed.
 func (f *followUps) flush(ctx context.Context) {
 	for {
 		f.mu.Lock()
@@ -144,7 +144,7 @@ func (f *followUps) flush(ctx context.Context) {
 	}
 }
 
-// schedule sends what fills a request or is due, and sets the timer for the rest. The caller holds the lock.
+// schedule sends full or due requests, and sets the timer for the rest. The caller holds the lock.
 func (f *followUps) schedule() {
 	for len(f.waiting) > 0 && f.sending < mostSending {
 		now := time.Now()
@@ -194,8 +194,8 @@ func (f *followUps) take(now time.Time) []*followUp {
 	return batch
 }
 
-// sendTime bounds a request with all its tries. The session of this process may have ended meanwhile: what is written
-// follows from what is on record.
+// sendTime bounds a request with all its tries. The session of this process may have ended meanwhile, which does no
+// harm: the records follow from stored ones.
 const sendTime = time.Minute
 
 func (f *followUps) send(batch []*followUp) {
@@ -226,7 +226,7 @@ func (f *followUps) send(batch []*followUp) {
 	f.schedule()
 }
 
-// finish tells that a follow-up is over. The caller holds the lock.
+// finish completes a follow-up. The caller holds the lock.
 func (f *followUps) finish(u *followUp, err error) {
 	u.err = err
 	close(u.done)
@@ -235,8 +235,8 @@ func (f *followUps) finish(u *followUp, err error) {
 	}
 }
 
-// ended writes what follows from the end of a job, later; false if it is to be written at once. The job of a dead one
-// may be made anew when a person retries it, and then an unconditional deletion could hit that.
+// ended schedules the records that follow from the end of a job. It returns false if they must be written at once: a
+// dead job may be retried, and a late unconditional deletion could then remove the new one.
 func (f *followUps) ended(s stored) bool {
 	if !f.batches(len(s.value)) || s.isDead() {
 		return false

@@ -18,7 +18,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// An action is what a worker did with a job, of which a claim learns only then which it is.
+// An action is a worker's operation on a job. A claim learns only afterwards which job it got.
 type action struct {
 	op    string // claim, finish, again, release, enqueue
 	job   string
@@ -27,27 +27,27 @@ type action struct {
 
 func (a *action) String() string { return fmt.Sprintf("%s %.8s with %d", a.op, a.job, a.token) }
 
-// result is what came of an action.
+// result is the result of an action.
 type result struct {
-	token   uint64 // that a claim was given
+	token   uint64 // of a claim
 	adopted bool
 	refused bool
-	unknown bool // it may have happened, or not
+	unknown bool // the action may have taken effect or not
 }
 
-// standing is a job as the model of histories knows it.
-type standing struct {
+// jobState is the state of a job in the model of histories.
+type jobState struct {
 	state string // "", queued, running, finished
 	token uint64
 }
 
-// historyModel says what a queue does with a job: its token rises with each claim, the holder of the greatest may write,
-// and it is finished once.
+// historyModel is the specification of a job: its token rises with each claim, the holder of the greatest token may
+// write, and the job is finished once.
 func historyModel(most int64) porcupine.Model {
 	m := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{standing{}} },
+		Init: func() []any { return []any{jobState{}} },
 		Step: func(state, input, output any) []any {
-			s, a, r := state.(standing), input.(*action), output.(result)
+			s, a, r := state.(jobState), input.(*action), output.(result)
 			did := stepped(s, a, r, most)
 			if r.unknown {
 				return append(did, s)
@@ -59,39 +59,40 @@ func historyModel(most int64) porcupine.Model {
 	return m.ToModel()
 }
 
-// stepped are the states to which an action that happened leads; none if it cannot have.
-func stepped(s standing, a *action, r result, most int64) []any {
+// stepped are the states after an action that took effect; none if it cannot have.
+func stepped(s jobState, a *action, r result, most int64) []any {
 	mine := s.state == "running" && s.token == a.token
 	switch a.op {
 	case "":
 		return []any{s}
-	case "enqueue": // again, it does nothing
+	case "enqueue": // otherwise it changes nothing
 		if s.state == "" {
-			return []any{standing{"queued", 0}}
+			return []any{jobState{"queued", 0}}
 		}
 		return []any{s}
 	case "claim":
-		// Of one that runs, its worker was lost; when that was found out is not in the history.
+		// The worker of a running job was lost; the history does not say when that was noticed.
 		if r.token == s.token+1 && (s.state == "queued" && !r.adopted || s.state == "running" && r.adopted) {
-			return []any{standing{"running", r.token}}
+			return []any{jobState{"running", r.token}}
 		}
 		return nil
 	}
 	switch {
-	case r.refused && !mine, r.refused && s.state == "running": // or its session is over, but no worker has taken the job yet
+	case r.refused && !mine, r.refused && s.state == "running": // or its session has ended, but no worker has taken the job yet
 		return []any{s}
 	case r.refused || !mine:
 		return nil
 	case a.op == "finish":
-		return []any{standing{"finished", s.token}}
+		return []any{jobState{"finished", s.token}}
 	case a.op == "release":
-		return []any{standing{"queued", s.token}, standing{"running", s.token}} // of one that was adopted
+		return []any{jobState{"queued", s.token}, jobState{"running", s.token}} // the job may have been adopted
 	}
-	return []any{standing{"queued", s.token}, standing{"finished", s.token}} // again, with attempts left or none
+	return []any{jobState{"queued", s.token}, jobState{"finished", s.token}} // again, with attempts left or not
 }
 
-// TestHistories has workers on several machines take jobs, finish them, give them up and back, while some are killed and others are lost without knowing it.
-// What they were told is linearizable: tokens rise, and each job is finished once.
+// TestHistories runs workers on several machines that take jobs, finish them, give them up and back, while some are
+// killed and others are lost without knowing it. Their results are linearizable: tokens rise, and each job is finished
+// once.
 func TestHistories(t *testing.T) {
 	stores := map[string]func(t *testing.T) refstore.Store{
 		"mem": func(*testing.T) refstore.Store { return mem.New() },
@@ -118,7 +119,7 @@ type histories struct {
 
 	mu       sync.Mutex
 	clients  int
-	finished map[string]int // how often a job was said to be finished
+	finished map[string]int // how often a job was reported as finished
 }
 
 func (h *histories) client() int {
@@ -128,7 +129,7 @@ func (h *histories) client() int {
 	return h.clients
 }
 
-// do records an action. One that failed may have happened.
+// do records an action. A failed one may have taken effect.
 func (h *histories) do(client int, a *action, f func() (result, error)) error {
 	var err error
 	h.history.Do(client, a, func() (any, bool) {
@@ -180,7 +181,7 @@ func (h *histories) run(workers, jobs int) {
 	}
 	all.Wait()
 	if ctx.Err() != nil {
-		h.t.Fatalf("it did not come to an end: %d of %d jobs are finished", len(h.finished), jobs)
+		h.t.Fatalf("it did not end: %d of %d jobs are finished", len(h.finished), jobs)
 	}
 	cancel()
 	tending.Wait()
@@ -205,16 +206,16 @@ func (h *histories) enqueue(client int, p *peer, n int) {
 	})
 }
 
-// work is the life of one worker. It returns false when there is nothing more to do.
+// work is the life of one worker. It returns false when no job is left.
 func (h *histories) work(ctx context.Context, front *peer, jobs int) bool {
 	p, me := h.w.on("back"), h.client()
 	for range 1 + rand.IntN(6) {
 		if all := h.w.all(h.t); len(all) == jobs {
-			left := false
+			unfinished := false
 			for _, j := range all {
-				left = left || !j.Status.Terminal()
+				unfinished = unfinished || !j.Status.Terminal()
 			}
-			if !left {
+			if !unfinished {
 				return false
 			}
 		}
@@ -222,7 +223,7 @@ func (h *histories) work(ctx context.Context, front *peer, jobs int) bool {
 		var l *queue.Lease
 		err := h.do(me, a, func() (r result, err error) {
 			if l, err = p.Claim(ctx, p.want()); l == nil {
-				return r, nil // whatever it is: a claim without a response counts as one of a lost worker
+				return r, nil // any error: a claim without a response counts as a lost worker's
 			}
 			*a = action{op: "claim", job: l.Job().ID}
 			return result{token: l.Job().Token, adopted: l.Adopted()}, err
@@ -234,7 +235,7 @@ func (h *histories) work(ctx context.Context, front *peer, jobs int) bool {
 		case 0: // killed
 			h.w.kill(p)
 			return true
-		case 1: // given up by the others, and does not know it: its last words arrive later
+		case 1: // presumed dead without knowing it: its last writes arrive later
 			h.w.mu.Lock()
 			h.w.dead[p.pid] = true
 			h.w.mu.Unlock()

@@ -18,7 +18,7 @@ type Inbox struct {
 	q          *Queue
 	queue, run string
 	ctx        context.Context // ends the inbox
-	more       chan struct{}   // signals that there is more to look at
+	more       chan struct{}   // signals that there is more to read
 
 	mu       sync.Mutex
 	expected map[string]seen
@@ -34,7 +34,7 @@ type Inbox struct {
 	missed map[string]bool // not found by the last look at all jobs
 }
 
-// seen is the state of a job that was last reported.
+// seen is the last reported state of a job.
 type seen struct {
 	token   uint64
 	lost    int
@@ -58,7 +58,7 @@ func (b *Inbox) Expect(id string) {
 	}
 	b.expected[id] = seen{}
 	b.news.note(b.q.o.Now())
-	if b.q.watcher != nil { // what changed before was told before
+	if b.q.watcher != nil { // notifications of earlier changes do not come again
 		b.fresh = append(b.fresh, id)
 	}
 	signal(b.more)
@@ -85,7 +85,7 @@ func (b *Inbox) takeFresh() []string {
 	return fresh
 }
 
-// putBack returns jobs to the fresh ones, to be looked at first.
+// putBack returns jobs to the front of the fresh ones.
 func (b *Inbox) putBack(ids []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,8 +96,8 @@ func (b *Inbox) putBack(ids []string) {
 const (
 	// lookPace is the interval of looks at unfinished jobs while the store notifies of finished ones.
 	lookPace = time.Second
-	// maxRest bounds the pause after a slow look; maxRestTold bounds it if the store notifies of finished jobs. There
-	// a look is slow only on a busy machine, perhaps one busy with the workers that wait for more to do.
+	// maxRest bounds the pause after a slow look; maxRestTold bounds it if the store notifies of finished jobs. With
+	// notifications, a look is slow only on a busy machine, which may be busy with the workers that wait for more jobs.
 	maxRest     = 10 * time.Second
 	maxRestTold = 500 * time.Millisecond
 )
@@ -136,12 +136,12 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 		began := b.q.o.Now()
 		jobs, err := look(ctx)
 		now := b.q.o.Now()
-		rest := min(now.Sub(began), maxRest) // mostly the network's time; await bounds the price
+		rest := min(now.Sub(began), maxRest) // mostly network time; await bounds the cost
 		if b.ended != nil {
 			rest = min(restraint*now.Sub(began), maxRestTold)
 		}
 		b.until = now.Add(rest)
-		if len(jobs) > 0 { // also after an error, which recurs; a reported finished job is not looked at again
+		if len(jobs) > 0 { // also after an error, which recurs; a reported finished job is not read again
 			b.news.note(now)
 			return jobs, nil
 		}
@@ -151,7 +151,7 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 	}
 }
 
-// Looks return what they have found even if they fail.
+// A look returns the jobs that it has found even if it fails.
 
 // await waits until there is something to look at, and returns how; nil if a context has ended.
 func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, error)) {
@@ -169,7 +169,7 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 		return nil
 	case <-b.more:
 		if b.ended == nil {
-			return nil // and look sooner
+			return nil // and then look sooner
 		}
 		return b.lookFresh
 	case <-b.ended:
@@ -183,7 +183,7 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 	return look
 }
 
-// lookFresh looks whether newly expected jobs have finished before they were expected.
+// lookFresh checks whether newly expected jobs have finished before they were expected.
 func (b *Inbox) lookFresh(ctx context.Context) (jobs []Job, err error) {
 	fresh := b.takeFresh()
 	for i, id := range fresh {
@@ -229,9 +229,8 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// lookAll looks at all expected jobs, with one listing for the unfinished ones. It reports jobs that are missing for
-// the second time: a job may be between two places once. A job that cannot be read counts as missing; Repair reports
-// it.
+// lookAll reads all expected jobs, with one listing for the unfinished ones. It reports a job that is missing for the
+// second time, since a job may once be between two places. An unreadable job counts as missing; Repair reports it.
 func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	defer func() { b.looked = b.q.o.Now() }()
 	ids := b.ids()
@@ -269,8 +268,7 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// tell appends a job whose state was not reported yet. A finished one that was not moved is left to its worker, or to
-// Repair.
+// tell appends a job whose state was not reported yet. It leaves moving a finished one to its worker, or to Repair.
 func (b *Inbox) tell(jobs []Job, s stored) []Job {
 	b.mu.Lock()
 	was, ok := b.expected[s.ID]

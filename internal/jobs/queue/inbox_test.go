@@ -14,8 +14,8 @@ import (
 	"e3/refstore/mem"
 )
 
-// TestInboxFaults has each call fail once that the looks of a run make at the store, before and after it takes effect: the run is told of each job that has
-// finished, nevertheless.
+// TestInboxFaults makes each call of a run's looks fail once, before and after it takes effect: the run still learns of
+// each finished job.
 func TestInboxFaults(t *testing.T) {
 	for name, tt := range map[string]struct {
 		o    queue.Options
@@ -43,10 +43,10 @@ func TestInboxFaults(t *testing.T) {
 // inboxFault is a call that fails.
 type inboxFault struct {
 	n     int
-	after bool // it has taken effect
+	after bool // after it took effect
 }
 
-// eachFault runs a test for each call, until there is none any more.
+// eachFault runs a test for each call, until there are no more.
 func eachFault(t *testing.T, run func(*testing.T, inboxFault) (met bool)) {
 	for _, after := range []bool{false, true} {
 		for n, met := 1, true; met; n++ {
@@ -117,7 +117,8 @@ func (f inboxFault) run(t *testing.T, w *world, o queue.Options, late bool) (met
 	return met
 }
 
-// A job that has ended is told though it cannot be moved to its place among the finished, because the record there cannot be read.
+// A job that has ended is reported even if it cannot be moved, because the record among the finished ones is
+// unreadable.
 func TestInboxCannotMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := worldOn(t, mem.New())

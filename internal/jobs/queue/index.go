@@ -10,13 +10,12 @@ import (
 	"e3/refstore"
 )
 
-// index changes jobs together with the entries that make them claimable, and keeps the entries that this process has
-// listed (page.go).
+// index changes jobs together with the entries that make them claimable, and caches listed entries (page.go).
 type index struct {
 	*records
 	held *held
 
-	work news // signs that there is, or will be, something to claim
+	work news // when there was a sign of something to claim
 
 	mu      sync.Mutex
 	pages   map[string]*page
@@ -25,7 +24,7 @@ type index struct {
 	taken   map[refstore.Key]refstore.Version // versions of jobs that this process has claimed, by their entries, which may still be listed
 }
 
-// cancelNow ends a job that does not run.
+// cancelNow ends a job that is not running.
 func (x *index) cancelNow(ctx context.Context, s stored, rec cancelRecord) (Job, error) {
 	message := "cancelled"
 	if rec.By != "" {
@@ -84,7 +83,7 @@ func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 		if !ok {
 			return nil, nil
 		}
-		if err := x.batch.settle(ctx, key); err != nil { // or the removal of an earlier entry could hit this one
+		if err := x.batch.settle(ctx, key); err != nil { // otherwise the removal of an earlier entry could remove this one
 			return nil, err
 		}
 		e := entry{s.Job, s.version}
@@ -116,7 +115,7 @@ func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 	}
 }
 
-// putFirst puts the entry of a job that was just made.
+// putFirst puts the entry of a new job.
 func (x *index) putFirst(ctx context.Context, s stored) error {
 	key, ok := s.indexKey()
 	if !ok {
@@ -146,14 +145,14 @@ func (x *index) claimed(ctx context.Context, c *candidate) {
 	_ = x.drop(ctx, c.key, c.version) // a reader of the outdated entry compares it with the job
 }
 
-// isTaken tells whether this process has claimed the version of a job that an entry is of.
+// isTaken tells whether this process has claimed the version of a job in an entry.
 func (x *index) isTaken(key refstore.Key, e *entry) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.taken[key] == e.version
 }
 
-// remove removes the entry of a job as it was before a change.
+// remove removes the entry of a job in its state before a change.
 func (x *index) remove(ctx context.Context, was stored) error {
 	key, ok := was.indexKey()
 	if !ok {
@@ -173,8 +172,8 @@ func (x *index) remove(ctx context.Context, was stored) error {
 	return x.drop(ctx, key, r.Version)
 }
 
-// mend completes what a crash after a change of a job has left undone: its entry, or its move to the finished ones.
-// It tells whether the job can be claimed.
+// mend completes a change of a job after a crash: its entry, or its move to the finished ones. It tells whether the job
+// can be claimed.
 func (x *index) mend(ctx context.Context, s stored) (claimable bool, err error) {
 	if s.Status.Terminal() {
 		return false, x.move(ctx, s)
@@ -183,11 +182,11 @@ func (x *index) mend(ctx context.Context, s stored) (claimable bool, err error) 
 	if !ok {
 		return false, nil
 	}
-	// An existing entry is taken for right: a claim finds out if it is not.
+	// An existing entry is presumed right: a claim notices if it is not.
 	if _, err := x.store.Get(ctx, key); !errors.Is(err, refstore.ErrNotFound) {
 		return true, err
 	}
-	// Enqueuing a finished job removes the entry again, unless the process dies.
+	// The caller, which enqueues a finished job, removes the entry again unless it dies.
 	before, err := x.loadFinished(ctx, s.Queue, s.ID)
 	switch {
 	case err == nil && before.Retried >= s.Retried:
@@ -215,17 +214,17 @@ func (x *index) orphan(ctx context.Context, s stored) (stored, error) {
 	return s, err
 }
 
-// expire is orphan if the job's worker was lost, or is this process by a claim without a response. Otherwise the job
-// is returned as it is.
+// expire is orphan if the job's worker was lost, or is this process through a claim without a response. Otherwise it
+// returns the job unchanged.
 func (x *index) expire(ctx context.Context, s stored) (stored, error) {
 	if !x.held.astray(&s.Job) {
-		over, _, err := x.held.members.Ended(ctx, s.LockedBy)
-		if err != nil || !over {
+		ended, _, err := x.held.members.Ended(ctx, s.LockedBy)
+		if err != nil || !ended {
 			return s, err
 		}
 	}
 	orphan, err := x.orphan(ctx, s)
-	if errors.Is(err, refstore.ErrConflict) { // another process has done so, or it has ended
+	if errors.Is(err, refstore.ErrConflict) { // another process was faster, or the job has ended
 		if now, err := x.find(ctx, s.Queue, s.ID); err == nil || !isNotFound(err) {
 			return now, err
 		}

@@ -33,8 +33,8 @@ func (s Status) Terminal() bool {
 	return s == Succeeded || s == Failed || s == TimedOut || s == Cancelled
 }
 
-// Job is one execution that a run wants made. Slices in it are shared between copies: they are replaced, never
-// changed. Fields: each is a key of the stored record.
+// Job is one execution that a run requests. Slices in it are shared between copies: they are replaced, never modified.
+// Fields: each is a key of the stored record.
 type Job struct {
 	// ID is [Identity] of the job. Enqueue sets it.
 	ID string
@@ -56,18 +56,18 @@ type Job struct {
 	Priority   int64    // greater runs first
 	Force      bool     // the run does not look up an answer for it
 	Host       string   // of the run's process
-	After      string   // the execution's id is greater; "": no bound
+	After      string   // lower bound of the execution's id; "": none
 
 	// The job's state, kept by the queue. Enqueue takes MaxAttempts, 1 if it is 0.
 	Status      Status
 	Attempts    int64     // executions that were begun for it
-	MaxAttempts int64     // after so many a job whose execution was lost fails
+	MaxAttempts int64     // a job whose execution was lost fails after this many
 	AvailableAt time.Time // earliest claim of a queued job; zero: now
 	LockedBy    string    // session of the worker that holds it; "" if none does
-	Worker      string    // its present or last worker, for people
+	Worker      string    // its present or last worker, for display
 	Token       uint64    // raised by each claim
-	Execution   string    // made by the present or last attempt
-	Maker       string    // the worker that began Execution, for people
+	Execution   string    // of the present or last attempt
+	Maker       string    // the worker that began Execution, for display
 	MakerHost   string    // its host ([Want])
 	Lost        []LostAttempt
 	LastError   string
@@ -84,11 +84,11 @@ type Job struct {
 // Orphaned tells whether the job's worker was lost. The next holder adopts its execution.
 func (j *Job) Orphaned() bool { return j.Status == Running && j.LockedBy == "" }
 
-// ReasonSuspended is the reason of a job whose command has suspended itself. In the queue it has failed; its run
-// waits for a person.
+// ReasonSuspended is the reason of a job whose command has suspended itself. Its job has failed; its run waits for
+// approval.
 const ReasonSuspended = "suspended"
 
-// isDead tells whether a person may want to retry the job.
+// isDead tells whether the job is a candidate for a retry by a person.
 func (j *Job) isDead() bool {
 	return j.Status == Failed && !j.isSuspended() || j.Status == TimedOut
 }
@@ -97,7 +97,7 @@ func (j *Job) isSuspended() bool {
 	return j.Status == Failed && j.Outcome != nil && j.Outcome.Reason == ReasonSuspended
 }
 
-// waitingSince is since when a claimable job could be claimed, also if it was claimed before and given back or lost.
+// waitingSince is when a claimable job became claimable, including after it was given back or lost.
 func (j *Job) waitingSince() time.Time {
 	since := j.Created
 	if !j.Claimed.IsZero() {
@@ -124,12 +124,12 @@ func ParseRef(ref string) (queue, id string, err error) {
 // LostAttempt is an execution of a job whose worker was lost, so that its outcome is unknown.
 type LostAttempt struct {
 	Execution string
-	Worker    string // for people
+	Worker    string // for display
 	Message   string
 	At        time.Time
 }
 
-// Outcome is how a job has ended.
+// Outcome is the result of a job.
 type Outcome struct {
 	State       Status // a terminal one
 	ExecutionID string // its execution; "" if there was none
@@ -161,7 +161,7 @@ const (
 func Identity(j *Job) string {
 	h := sha256.New()
 	var b []byte
-	put := func(s string) { // length first, so that no two lists of fields have the same bytes
+	put := func(s string) { // length first, so that different lists of fields have different bytes
 		b = append(strconv.AppendInt(b, int64(len(s)), 10), ':')
 		b = append(b, s...)
 	}
@@ -310,5 +310,5 @@ func validText(s string) error {
 	return nil
 }
 
-// Truncate bounds and repairs text from elsewhere: a job's record has so much of it, the execution's all.
+// Truncate bounds and repairs text from elsewhere: a job's record keeps this part of it, the execution's record all.
 func Truncate(s string) string { return strings.ToValidUTF8(human.Truncate(s, 2<<10), "�") }

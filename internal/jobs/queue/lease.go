@@ -12,13 +12,13 @@ import (
 )
 
 // Lease is a job that this process has claimed. It is safe for concurrent use. It ends with Finish, Again, Release or
-// Revoke, or when the process's session is lost. A call that fails with anything but refstore.ErrLost or a
-// *TransitionError can be repeated.
+// Revoke, or when the process's session is lost. A failed call can be repeated unless its error is refstore.ErrLost or
+// a *TransitionError.
 type Lease struct {
 	q       *Queue
 	adopted bool
 	session string
-	waiting time.Time // since when the job could be claimed
+	waiting time.Time // when the job became claimable
 
 	calling sync.Mutex // one change of the job at a time
 	mu      sync.Mutex
@@ -29,26 +29,25 @@ type Lease struct {
 	cancel    *cancelRecord // once cancelled is closed
 }
 
-// Job is the job as this process last knew it.
+// Job is the last known state of the job.
 func (l *Lease) Job() Job {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.is.Job
 }
 
-// Adopted tells whether a lost worker began the job's execution. The holder settles that execution first, and then
-// finishes the job or asks for another attempt (Again).
+// Adopted tells whether a lost worker began the job's execution. The holder first settles that execution, and then
+// finishes the job or requests another attempt (Again).
 func (l *Lease) Adopted() bool { return l.adopted }
 
-// WaitingSince is since when the job could be claimed: it had been enqueued, given back, or found lost, and was due.
-// The time is by the clock of the process that wrote that.
+// WaitingSince is when the job became claimable: it had been enqueued, given back, or found lost, and was due. The time
+// is by the clock of the process that wrote that.
 func (l *Lease) WaitingSince() time.Time { return l.waiting }
 
-// CancelRequested is closed when the job's end is requested. It needs a running [Keeper.Tend] or
-// [Keeper.FollowCancels].
+// CancelRequested is closed when the job was cancelled. It needs a running [Keeper.Tend] or [Keeper.FollowCancels].
 func (l *Lease) CancelRequested() <-chan struct{} { return l.cancelled }
 
-// Cancellation says by whom the job's end was requested, and why, once CancelRequested is closed.
+// Cancellation says by whom the job was cancelled, and why, once CancelRequested is closed.
 func (l *Lease) Cancellation() (by, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,14 +126,14 @@ func (l *Lease) Started(ctx context.Context, at time.Time) error {
 	return err
 }
 
-// Finish ends the job. The end counts only once Finish, or a later try, succeeds. refstore.ErrLost if this process no
-// longer holds the job.
+// Finish ends the job. The result counts only once Finish, or a retry, succeeds. The error is refstore.ErrLost if this
+// process no longer holds the job.
 func (l *Lease) Finish(ctx context.Context, o Outcome) error {
 	o.Reason, o.Message = Truncate(o.Reason), Truncate(o.Message)
 	if o.EndedAt.IsZero() {
 		o.EndedAt = l.q.now()
 	}
-	o.EndedAt = fromNanos(nanos(o.EndedAt)) // as it is read back
+	o.EndedAt = fromNanos(nanos(o.EndedAt)) // in the stored precision
 	s, err := l.change(ctx, "finish", true,
 		func(j *Job) { j.end(o, o.EndedAt) },
 		func(j *Job) bool { return j.Outcome != nil && *j.Outcome == o })
@@ -156,7 +155,7 @@ func (l *Lease) clearCancel(ctx context.Context, s stored) {
 
 // end makes the job a finished one.
 func (j *Job) end(o Outcome, now time.Time) {
-	o.EndedAt = now // as it is read back
+	o.EndedAt = now // in the stored precision
 	j.Status, j.Outcome, j.LockedBy, j.Finished, j.AvailableAt = o.State, &o, "", now, time.Time{}
 	if o.State != Succeeded {
 		j.LastError = o.Message
@@ -169,9 +168,9 @@ const ReasonLost = "lost"
 // maxBackoff bounds the wait of a lost job.
 const maxBackoff = time.Hour
 
-// Again gives up a lost attempt. The job is queued again, with backoff doubled for each earlier lost attempt. If its
-// attempts are used up it fails with reason "lost". Its execution must be settled before, because no process asks for
-// it any more. Again returns the changed job. refstore.ErrLost.
+// Again gives up a lost attempt. The job is queued again, with backoff doubled for each earlier lost attempt, or fails
+// with reason "lost" if its attempts are used up. Its execution must be settled before, because it will have no other
+// holder. Again returns the changed job, or refstore.ErrLost.
 func (l *Lease) Again(ctx context.Context, message string, backoff time.Duration) (Job, error) {
 	was := l.Job()
 	message = Truncate(message)
@@ -217,8 +216,8 @@ func (l *Lease) Release(ctx context.Context) error {
 	})
 }
 
-// Revoke gives an attempt up like Again, but counts it neither as lost nor against the job's attempts: the process
-// that stopped it knows why it ended, and will record that. refstore.ErrLost.
+// Revoke gives an attempt up like Again, but neither records it as lost nor counts it: the process that stopped it
+// knows why, and will record that. The error is refstore.ErrLost.
 func (l *Lease) Revoke(ctx context.Context) error {
 	return l.giveBack(ctx, "revoke", func(j *Job) {
 		j.requeue()
@@ -240,8 +239,8 @@ func (l *Lease) giveBack(ctx context.Context, op string, edit func(*Job)) error 
 	return nil
 }
 
-// settle does what follows a change that ended the lease. Other processes repair what fails of it. If the job's
-// cancellation was requested meanwhile, Cancel itself or Tend ends the job.
+// settle does the follow-up work of a change that ended the lease; other processes repair it if it fails. If the job
+// was cancelled meanwhile, Cancel itself or Tend ends the job.
 func (l *Lease) settle(ctx context.Context, s stored) {
 	l.q.index.work.note(l.q.o.Now()) // the run may have a next step
 	if s.Status.Terminal() {

@@ -9,22 +9,22 @@ import (
 	"e3/refstore"
 )
 
-// ReasonCancelled is the reason of a job that was cancelled while it did not run.
+// ReasonCancelled is the reason of a job that was cancelled while it was not running.
 const ReasonCancelled = "cancelled"
 
-// Cancel ends a job: at once if it does not run, or its worker is known to be gone. Otherwise it tells the worker,
-// and returns the running job. Cancelling a job again changes nothing. ErrNotFound, *TransitionError if it has ended
-// otherwise.
+// Cancel ends a job: at once if it is not running, or its worker is known to be gone. Otherwise it notifies the worker,
+// and returns the running job. Cancelling a job again changes nothing. Errors are ErrNotFound, and *TransitionError if
+// it has ended otherwise.
 func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, error) {
 	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: nanos(q.now())}
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("cancel job %.100s/%.200s: %w", queue, id, err)
 	}
-	var told *refstore.Version // of the job when its worker was told
+	var told *refstore.Version // the job's version when its worker was notified
 	for {
 		s, err := q.find(ctx, queue, id)
 		if err == nil && told == nil && s.Status == Running && s.LockedBy != "" {
-			// If this fails the worker is told, and the process that finds the worker gone ends the job.
+			// If this fails, the worker is notified, and a process that finds the worker gone ends the job.
 			if now, err := q.index.expire(ctx, s); err == nil {
 				s = now
 			}
@@ -45,7 +45,7 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 				return fail(err)
 			}
 			q.held.tell(s.Ref(), rec)
-			// The worker may have given the job back before it could see that.
+			// The worker may have given the job back before it could see the request.
 			told = &s.version
 			continue
 		}
@@ -60,8 +60,8 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 	}
 }
 
-// Withdraw ends a job that no worker has begun, like Cancel, and leaves any other as it is. It returns the job's
-// state: cancelled, unless another process changed it first. ErrNotFound.
+// Withdraw ends a job that no worker has begun, like Cancel, and leaves any other unchanged. It returns the job's
+// state: cancelled, unless another process changed it first. The error is ErrNotFound.
 func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, error) {
 	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: nanos(q.now())}
 	for {
@@ -83,10 +83,10 @@ func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, e
 // ReasonLeft is why a job is withdrawn that no run waits for.
 const ReasonLeft = "the run that asked for it is dead"
 
-// WithdrawLeft withdraws the jobs that dead runs of a workspace have left in any queue: of one run, or of all for "".
-// It lists them first, and then asks dead, which may be nil, whether those runs are dead; an error of dead is
-// returned as it is. It leaves jobs that a person has retried, and those that cannot be read. It returns how many it
-// has ended. If it fails it may have ended some, and is to be repeated.
+// WithdrawLeft withdraws the jobs of dead runs of a workspace in any queue: of one run, or of all for "". It first
+// lists them, and then calls dead, if not nil, to confirm that the runs are dead; it returns an error of dead
+// unchanged. It leaves retried and unreadable jobs. It returns how many it has ended. If it fails it may have ended
+// some; repeat it.
 func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dead func(context.Context) error) (n int, err error) {
 	queues, err := q.names(ctx)
 	if err != nil {
@@ -96,7 +96,7 @@ func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dea
 	if run != "" {
 		prefix = run + "."
 	}
-	var left []Job
+	var withdrawable []Job
 	for _, queue := range queues {
 		for s, err := range q.jobs(ctx, queue, prefix) {
 			switch {
@@ -104,17 +104,17 @@ func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dea
 			case err != nil:
 				return 0, fmt.Errorf("look for jobs that dead runs of workspace %s have left: %w", workspace, err)
 			case s.Workspace == workspace && s.Status == Queued && s.Retried == 0:
-				left = append(left, Job{Queue: s.Queue, ID: s.ID})
+				withdrawable = append(withdrawable, Job{Queue: s.Queue, ID: s.ID})
 			}
 		}
 	}
-	if len(left) > 0 && dead != nil {
+	if len(withdrawable) > 0 && dead != nil {
 		if err := dead(ctx); err != nil {
 			return 0, err
 		}
 	}
-	for i := range left {
-		j, err := q.Withdraw(ctx, left[i].Queue, left[i].ID, by, ReasonLeft)
+	for i := range withdrawable {
+		j, err := q.Withdraw(ctx, withdrawable[i].Queue, withdrawable[i].ID, by, ReasonLeft)
 		switch {
 		case isNotFound(err), errors.Is(err, ErrMalformed): // it has ended, or its record is malformed
 		case err != nil:
@@ -126,8 +126,8 @@ func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dea
 	return n, nil
 }
 
-// Retry queues a job again that has failed or timed out, and is not suspended, with as many attempts as at first.
-// ErrNotFound, *TransitionError.
+// Retry queues a failed or timed-out job again, unless it is suspended, with its original number of attempts. Errors
+// are ErrNotFound and *TransitionError.
 func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("retry job %.100s/%.200s: %w", queue, id, err)
@@ -163,7 +163,7 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 		return fail(err)
 	}
 	err = q.forget(ctx, before)
-	if err == nil { // last: a process that finds the entry missing does the rest
+	if err == nil { // last: a process that finds the entry missing completes the retry
 		_, err = q.index.put(ctx, next)
 	}
 	if err != nil {
@@ -172,7 +172,7 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	return next.Job, nil
 }
 
-// Reprioritise changes the priority of a job that does not run. ErrNotFound, *TransitionError.
+// Reprioritise changes the priority of a job that is not running. Errors are ErrNotFound and *TransitionError.
 func (q *Queue) Reprioritise(ctx context.Context, queue, id string, priority int64) (Job, error) {
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("change the priority of job %.100s/%.200s: %w", queue, id, err)

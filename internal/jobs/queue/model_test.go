@@ -14,7 +14,8 @@ import (
 	"e3/refstore"
 )
 
-// TestModel compares what several processes are told with a model of the jobs, while calls fail before and after they take effect, and processes are killed.
+// TestModel compares the results of several processes with a model of the jobs. Calls fail before and after they take
+// effect, and processes are killed.
 func TestModel(t *testing.T) {
 	for name, batches := range map[string]bool{"at once": false, "in batches": true} {
 		t.Run(name, func(t *testing.T) { testModel(t, batches) })
@@ -47,14 +48,14 @@ type model struct {
 	front   *peer
 	holders []*peer
 	jobs    map[string]*modelJob
-	torn    bool // a call has failed, so that something may be left undone until a repair
-	raced   bool // and a worker may have been too late, and takes any of those that are as good as the first
+	torn    bool // a call has failed, so a repair may be needed
+	raced   bool // and a worker may have been too late, so it takes any job of the first one's rank
 }
 
-// modelJob is a job as the model knows it.
+// modelJob is the model of a job.
 type modelJob struct {
 	queue.Job
-	by    *peer // that has it
+	by    *peer // its holder
 	lease *queue.Lease
 }
 
@@ -82,8 +83,8 @@ func (m *model) held(t *rapid.T) *modelJob {
 	return j
 }
 
-// faulty has a process do something, in which a call may fail before or after it takes effect, and maybe the next one, which would tell. It tells whether
-// one did.
+// faulty runs an operation of a process in which a call may fail before or after it takes effect; the next call, which
+// would reveal the effect, may fail too. It tells whether a call failed.
 func (m *model) faulty(t *rapid.T, p *peer, do func() error) (failed bool, err error) {
 	at := rapid.SampledFrom([]int{0, 0, 0, 0, 1, 2, 3, 4, 5, 6}).Draw(t, "fails at")
 	late := rapid.Bool().Draw(t, "after it took effect")
@@ -105,7 +106,7 @@ func (m *model) faulty(t *rapid.T, p *peer, do func() error) (failed bool, err e
 
 var errFault = errors.New("the store failed")
 
-// learn makes the model agree with the store about a job where an operation may or may not have happened: it is as it was, or as it was to become.
+// learn reads from the store whether an operation took effect on a job: the job must be in its old or its new state.
 func (m *model) learn(t *rapid.T, id string, was queue.Job, become func(*queue.Job) bool) {
 	now, err := m.front.Job(m.t.Context(), queue.DefaultQueue, id)
 	if err != nil {
@@ -180,7 +181,7 @@ func (m *model) claimable() []*modelJob {
 
 func (m *model) Claim(t *rapid.T) {
 	p := rapid.SampledFrom(m.holders).Draw(t, "worker")
-	time.Sleep(3 * time.Second / 2) // what is delayed is looked at each second
+	time.Sleep(3 * time.Second / 2) // delayed jobs are looked for each second
 	claimable := m.claimable()
 	var l *queue.Lease
 	failed, err := m.faulty(t, p, func() (err error) { l, err = p.Claim(m.t.Context(), p.want()); return err })
@@ -188,7 +189,8 @@ func (m *model) Claim(t *rapid.T) {
 		if !failed {
 			t.Fatal(err)
 		}
-		// It may have claimed any of them, and does not know: until it finds out, or its session is over, no other worker has it.
+		// It may have claimed any of them without knowing it: until it notices, or its session ends, no other worker
+		// has the job.
 		for _, j := range append(claimable, m.astray(p)...) {
 			was := j.Job
 			m.learn(t, was.ID, was, func(now *queue.Job) bool {
@@ -200,7 +202,7 @@ func (m *model) Claim(t *rapid.T) {
 		}
 		return
 	}
-	for _, j := range m.astray(p) { // one may be the one that it has got
+	for _, j := range m.astray(p) { // it may have got one of these
 		was := j.Job
 		if l != nil && was.ID == l.Job().ID {
 			j.LockedBy, j.by = "", nil
@@ -234,7 +236,7 @@ func (m *model) Claim(t *rapid.T) {
 	j.Job, j.by, j.lease = got, p, l
 }
 
-// astray are the jobs that a worker has claimed and does not know of.
+// astray returns the jobs that a worker has claimed without knowing it.
 func (m *model) astray(p *peer) (jobs []*modelJob) {
 	for _, j := range m.jobs {
 		if j.by == p && j.lease == nil {
@@ -244,13 +246,13 @@ func (m *model) astray(p *peer) (jobs []*modelJob) {
 	return jobs
 }
 
-// found makes the model agree with the store about a job that its worker may have found out about.
+// found updates the model of a job that its worker may have learned of.
 func (m *model) found(t *rapid.T, j *modelJob) {
 	was := j.Job
 	m.learn(t, was.ID, was, func(now *queue.Job) bool { return now.Orphaned() && now.Token == was.Token })
 }
 
-// Resolve has a worker find out which jobs it has claimed without knowing it.
+// Resolve lets a worker find the jobs that it has claimed without knowing it.
 func (m *model) Resolve(t *rapid.T) {
 	p := rapid.SampledFrom(m.holders).Draw(t, "worker")
 	p.reap(m.t)
@@ -273,7 +275,7 @@ func (m *model) Finish(t *rapid.T) {
 	}
 	failed, err := m.faulty(t, j.by, finish)
 	if failed && err != nil {
-		err = finish() // whatever has arrived
+		err = finish() // after all writes have arrived
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -330,7 +332,7 @@ func (m *model) Release(t *rapid.T) {
 	m.learn(t, was.ID, was, func(now *queue.Job) bool { return now.Orphaned() && adopted || now.Status == queue.Queued && !adopted })
 }
 
-// Kill ends a holder; another one begins.
+// Kill kills a holder and starts another.
 func (m *model) Kill(t *rapid.T) {
 	i := rapid.IntRange(0, len(m.holders)-1).Draw(t, "worker")
 	gone := m.holders[i]
@@ -375,7 +377,7 @@ func (m *model) Cancel(t *rapid.T) {
 	}
 }
 
-// uncancel takes back that a running job is to end: the model has no such state.
+// uncancel withdraws the cancellation of a running job, since the model has no such state.
 func (m *model) uncancel(t *rapid.T, id string) {
 	key := refstore.Key{Partition: "QUEUE/default/cancel", Sort: id}
 	r, err := m.w.store.Get(m.t.Context(), key)
@@ -421,7 +423,7 @@ func (m *model) repair() {
 	m.torn = false
 }
 
-// Repair makes good what failing calls have left; after it everything is sound.
+// Repair completes what failed calls have interrupted; afterwards everything is sound.
 func (m *model) Repair(t *rapid.T) {
 	m.repair()
 	if _, err := m.front.Clean(m.t.Context(), m.w.start); err != nil {

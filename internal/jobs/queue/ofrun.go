@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// OfRun returns the jobs of a run of a workspace, in any queue, finished or not, without those that cannot be read. Finished jobs
+// OfRun returns the jobs of a run of a workspace, in any queue, finished or not, except unreadable ones. Finished jobs
 // are kept for a week.
 func (rd *Reader) OfRun(ctx context.Context, workspace, run string) ([]Job, error) {
 	queues, err := rd.names(ctx)
 	if err != nil {
 		return nil, err
 	}
-	found := map[string]Job{} // a job that moves meanwhile is found twice, or only among the finished, which are listed last
+	found := map[string]Job{} // a job that moves meanwhile is found twice, or only among the finished ones, which are listed last
 	for _, queue := range queues {
 		for _, list := range []func() error{
 			func() error { return collect(rd.jobs(ctx, queue, run+"."), workspace, found) },
@@ -46,12 +46,12 @@ func collect(list func(yield func(stored, error) bool), workspace string, found 
 	return nil
 }
 
-// An Attempt is an execution that was begun for a job, as its record tells. Times that it does not tell are zero.
+// An Attempt is an execution that was begun for a job, as the job's record says. Unknown times are zero.
 type Attempt struct {
 	Number    int64  // of the command in its run
 	Execution string // its id
-	Worker    string // that began it
-	Adopter   string // that has gone on with it since, "" if none has
+	Worker    string // the worker that began it
+	Adopter   string // the worker that adopted it, "" if none has
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
@@ -60,7 +60,7 @@ type Attempt struct {
 	At        time.Time // when it was given up
 }
 
-// sameClaim is how much later than its command's start the claim of a job may seem to be: records round times.
+// sameClaim is how much later than its command's start a claim may seem to be, because records round times.
 const sameClaim = 10 * time.Millisecond
 
 // History returns the executions that were begun for a job, in order.
@@ -85,7 +85,7 @@ func (j *Job) History() []Attempt {
 	if o := j.Outcome; o != nil && a.Started.IsZero() && o.Duration > 0 {
 		a.Started = o.EndedAt.Add(-o.Duration)
 	}
-	if j.Worker != a.Worker || !a.Started.IsZero() && a.Claimed.Sub(a.Started) > sameClaim { // the last claim is that of an adopter
+	if j.Worker != a.Worker || !a.Started.IsZero() && a.Claimed.Sub(a.Started) > sameClaim { // the last claim is an adopter's
 		a.Adopter, a.Adopted, a.Claimed = j.Worker, j.Claimed, a.Started
 	}
 	return append(list, a)

@@ -7,8 +7,8 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// TestOrphans: a worker that cannot claim sees what lost workers have left, and one beside their heir on its host leaves
-// it to the heir for a while.
+// TestOrphans: a worker without room sees the jobs of lost workers. A worker beside another one of their host leaves
+// them to that one for a while.
 func TestOrphans(t *testing.T) {
 	w := newWorld(t)
 	front, first := w.on("front"), w.on("here")

@@ -14,7 +14,7 @@ import (
 	"e3/refstore"
 )
 
-// A Reader finds and counts jobs, and the workers on them. It changes no job.
+// A Reader finds and counts jobs and their workers. It changes no job.
 type Reader struct {
 	*records
 	held  *held
@@ -32,14 +32,13 @@ func only(seq iter.Seq2[stored, error]) iter.Seq2[Job, error] {
 	}
 }
 
-// Jobs yields the unfinished jobs of a queue. A record that cannot be read is an error that does not end the
-// iteration.
+// Jobs yields the unfinished jobs of a queue. An unreadable record is an error that does not end the iteration.
 func (rd *Reader) Jobs(ctx context.Context, queue string) iter.Seq2[Job, error] {
 	return only(rd.jobs(ctx, queue, ""))
 }
 
-// Finished yields the finished jobs of a run, in no order. A record that cannot be read is an error that does not end
-// the iteration.
+// Finished yields the finished jobs of a run, in no order. An unreadable record is an error that does not end the
+// iteration.
 func (rd *Reader) Finished(ctx context.Context, queue, run string) iter.Seq2[Job, error] {
 	return only(rd.finished(ctx, queue, run))
 }
@@ -47,7 +46,7 @@ func (rd *Reader) Finished(ctx context.Context, queue, run string) iter.Seq2[Job
 // Queues returns the names of all queues that were used, sorted.
 func (rd *Reader) Queues(ctx context.Context) ([]string, error) { return rd.names(ctx) }
 
-// Unfinished yields the unfinished jobs of all queues. A record that cannot be read is an error that does not end the
+// Unfinished yields the unfinished jobs of all queues. An unreadable record is an error that does not end the
 // iteration.
 func (rd *Reader) Unfinished(ctx context.Context) iter.Seq2[Job, error] {
 	return func(yield func(Job, error) bool) {
@@ -66,9 +65,9 @@ func (rd *Reader) Unfinished(ctx context.Context) iter.Seq2[Job, error] {
 	}
 }
 
-// Working tells whether an execution is that of an unfinished job, named by [Job.Ref]. A ref that names no job keeps
-// nothing alive. Nor does a job whose worker was lost, once this process has seen it so for Options.Patience: a
-// worker that takes the job up later finds that the execution has ended. Working writes nothing into the queue.
+// Working tells whether an execution belongs to an unfinished job, named by [Job.Ref]. The job must exist. Its worker
+// must not have been lost, as seen by this process, for Options.Patience or longer: a worker that takes the job up
+// later finds that the execution has ended. Working writes nothing into the queue.
 func (rd *Reader) Working(ctx context.Context, ref, execution string) (bool, error) {
 	queue, id, err := ParseRef(ref)
 	if err != nil {
@@ -82,8 +81,8 @@ func (rd *Reader) Working(ctx context.Context, ref, execution string) (bool, err
 		return false, err
 	}
 	if s.LockedBy != "" {
-		over, _, err := rd.held.members.Ended(ctx, s.LockedBy)
-		if err != nil || !over {
+		ended, _, err := rd.held.members.Ended(ctx, s.LockedBy)
+		if err != nil || !ended {
 			return err == nil, err
 		}
 	}
@@ -97,14 +96,14 @@ type Overview struct {
 	Queue   string
 	Ready   int       // jobs that may be claimed, without orphans, which are in Running
 	Delayed int       // jobs that may be claimed later
-	Waiting time.Time // since when the ready job that has waited longest was enqueued or due; zero if there is none
-	Running []Work    // the longest first
+	Waiting time.Time // when the ready job that has waited longest became claimable; zero if there is none
+	Running []Work    // longest running first
 	Runs    []RunJobs // with jobs that no worker has begun, in the order of their ids
-	Dead    []Job     // failed or timed out without a further attempt in their run, and not waiting for a person; the latest first
-	Faults  []error   // records that cannot be read: ErrMalformed
+	Dead    []Job     // failed or timed out without a further attempt in their run, and not suspended; latest first
+	Faults  []error   // of unreadable records: ErrMalformed
 }
 
-// RunJobs counts the jobs of a run that no worker has begun, without those that a person has retried.
+// RunJobs counts a run's jobs that no worker has begun, without retried ones.
 type RunJobs struct {
 	Workspace, Run string
 	Jobs           int
@@ -114,8 +113,8 @@ type RunJobs struct {
 type Work struct {
 	Job     Job
 	Over    bool           // its worker was lost
-	Pending time.Duration  // its worker was not heard of lately: within this time it is known whether it lives; 0 if it does
-	Heard   refstore.Heard // when its worker was last heard of, if that is on another host and not known to be lost
+	Pending time.Duration  // if its worker was not heard of lately: an upper bound of the time until its state is known; 0 if it is alive
+	Heard   refstore.Heard // when its worker's session was last renewed, if it is on another host and not known to be lost
 }
 
 // Overview returns the state of a queue. It reads the unfinished jobs and the failed ones.
@@ -137,7 +136,7 @@ func (rd *Reader) Overview(ctx context.Context, queue string) (Overview, error) 
 	return o, nil
 }
 
-// AtWork lists the running jobs of a queue, the longest first. It reads the unfinished jobs.
+// AtWork lists the running jobs of a queue, longest running first. It reads the unfinished jobs.
 func (rd *Reader) AtWork(ctx context.Context, queue string) ([]Work, error) {
 	o := Overview{Queue: queue}
 	err := ValidName(queue)
@@ -150,7 +149,7 @@ func (rd *Reader) AtWork(ctx context.Context, queue string) ([]Work, error) {
 	return o.Running, nil
 }
 
-// Depth counts the jobs that may be claimed, now or later, including orphans. It reads only their keys.
+// Depth counts the claimable and delayed jobs, including orphans. It reads only their keys.
 func (rd *Reader) Depth(ctx context.Context, queue string) (int, error) {
 	o := Overview{Queue: queue}
 	err := ValidName(queue)
@@ -192,7 +191,7 @@ func (rd *Reader) depths(ctx context.Context, o *Overview) (orphans int, err err
 	return orphans, nil
 }
 
-// readySince is the time in an entry's key: when a delayed job may be claimed, or when any other was enqueued.
+// readySince is the time in an entry's key: when a delayed job becomes claimable, or when any other was enqueued.
 func readySince(key refstore.Key) time.Time {
 	field := 2
 	if strings.HasSuffix(key.Partition, "/delayed") {
@@ -245,7 +244,7 @@ func (rd *Reader) work(ctx context.Context, o *Overview) error {
 	return nil
 }
 
-// dead lists the jobs that a person may want to retry.
+// dead lists the jobs that are candidates for a retry.
 func (rd *Reader) dead(ctx context.Context, o *Overview) error {
 	for r, err := range rd.store.List(ctx, refstore.Query{Partition: partition(o.Queue, "dead"), KeysOnly: true}) {
 		if err != nil {
@@ -272,7 +271,7 @@ func (rd *Reader) dead(ctx context.Context, o *Overview) error {
 	return nil
 }
 
-// dropAttempts removes the attempts that were followed by another one in their run.
+// dropAttempts removes the attempts that were followed by another attempt in their run.
 func (rd *Reader) dropAttempts(ctx context.Context, o *Overview) error {
 	dead := make(map[string]bool, len(o.Dead))
 	for i := range o.Dead {
@@ -280,7 +279,7 @@ func (rd *Reader) dropAttempts(ctx context.Context, o *Overview) error {
 	}
 	var fault error
 	o.Dead = slices.DeleteFunc(o.Dead, func(j Job) bool {
-		// The run's count of attempts includes those that the job lost: at most one per execution.
+		// The run's attempts include the ones that the job lost: at most one per execution.
 		executions := min(max(j.Attempts, int64(len(j.Lost))+1), maxLost)
 		for range executions {
 			j.Attempt++
@@ -301,8 +300,7 @@ func (rd *Reader) dropAttempts(ctx context.Context, o *Overview) error {
 	return fault
 }
 
-// Orphans returns jobs whose workers were lost, at most the first 64 of each queue, for a worker that has no room to
-// claim.
+// Orphans returns jobs whose workers were lost, at most the first 64 of each queue, for a worker without room to claim.
 func (rd *Reader) Orphans(ctx context.Context, queues ...string) ([]Job, error) {
 	const most = 64
 	var found []Job

@@ -9,7 +9,7 @@ import (
 	"e3/refstore"
 )
 
-// overview tells how the default queue stands.
+// overview returns the overview of the default queue.
 func (p *peer) overview(t testing.TB) queue.Overview {
 	t.Helper()
 	o, err := p.Overview(t.Context(), queue.DefaultQueue)
@@ -19,7 +19,7 @@ func (p *peer) overview(t testing.TB) queue.Overview {
 	return o
 }
 
-// end finishes a job as one that has failed.
+// end finishes a job as failed.
 func (p *peer) end(t testing.TB, l *queue.Lease, code int64, reason string) {
 	t.Helper()
 	o := queue.Outcome{State: queue.Failed, ExecutionID: l.Job().Execution, ExitCode: code, Reason: reason}
@@ -36,7 +36,7 @@ func tasks(jobs []queue.Job) []string {
 	return names
 }
 
-// TestOverviewOfUnreadable: one failed job that cannot be read hides no other.
+// TestOverviewOfUnreadable: one unreadable failed job hides no other.
 func TestOverviewOfUnreadable(t *testing.T) {
 	w := newWorld(t)
 	p := w.on("front")
@@ -60,7 +60,7 @@ func TestOverviewOfUnreadable(t *testing.T) {
 	}
 }
 
-// TestOverviewCounts: each job counts once, as what it is now.
+// TestOverviewCounts: each job counts once, in its present state.
 func TestOverviewCounts(t *testing.T) {
 	w := newWorld(t)
 	front, gone := w.on("front"), w.on("back")
@@ -90,7 +90,8 @@ func TestOverviewCounts(t *testing.T) {
 	}
 }
 
-// TestDeadAfterLost: an attempt that was tried again is nothing to be tried again, also where its scheduler has counted lost attempts in between.
+// TestDeadAfterLost: an attempt with a later attempt is no candidate for a retry, even if lost attempts were counted in
+// between.
 func TestDeadAfterLost(t *testing.T) {
 	for name, lose := range map[string]func(*queue.Lease) error{
 		"lost":    func(l *queue.Lease) error { _, err := l.Again(t.Context(), "its worker is gone", 0); return err },
@@ -116,7 +117,7 @@ func TestDeadAfterLost(t *testing.T) {
 	}
 }
 
-// TestSuspended: a task that waits for approval has not failed, for people.
+// TestSuspended: a task that waits for approval is not shown as failed.
 func TestSuspended(t *testing.T) {
 	w := newWorld(t)
 	p := w.on("front")
@@ -129,7 +130,7 @@ func TestSuspended(t *testing.T) {
 		t.Errorf("retry: got %v, want a TransitionError", err)
 	}
 
-	// What earlier versions have put there is passed over, and removed in time.
+	// Records of earlier versions are ignored, and removed in time.
 	key := refstore.Key{Partition: "QUEUE/default/dead", Sort: j.ID}
 	if _, err := w.store.Put(t.Context(), refstore.Record{Key: key, Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
@@ -141,7 +142,7 @@ func TestSuspended(t *testing.T) {
 	w.empty(t)
 }
 
-// TestWaitingSince: a lease knows since when its job waited for it.
+// TestWaitingSince: a lease knows when its job became claimable.
 func TestWaitingSince(t *testing.T) {
 	w := newWorld(t)
 	front, worker := w.on("front"), w.on("back")
@@ -184,7 +185,7 @@ func TestWaitingSince(t *testing.T) {
 	claim("delayed", due)
 }
 
-// TestHeardOf: the first look at a queue tells when a worker on another host was last heard of.
+// TestHeardOf: the first look at a queue shows when a worker on another host was last heard of.
 func TestHeardOf(t *testing.T) {
 	w := newWorld(t)
 	front, worker := w.on("front"), w.on("back")

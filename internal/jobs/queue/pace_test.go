@@ -12,7 +12,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// work has a worker take and finish jobs, each after a time, until ctx ends.
+// work lets a worker take and finish jobs, each after a time, until ctx ends.
 func (p *peer) work(t *testing.T, ctx context.Context, takes time.Duration) {
 	wake, err := p.Watch(ctx, queue.DefaultQueue)
 	if err != nil {
@@ -41,13 +41,13 @@ func (p *peer) work(t *testing.T, ctx context.Context, takes time.Duration) {
 	}
 }
 
-// TestChainOfPolledJobs: of a chain of jobs on a store that does not notify, both sides find each step soon: after some
-// milliseconds where steps are short, and after a tenth of a step where they are long. The looks of both are few.
+// TestChainOfPolledJobs: in a chain of jobs on a store that does not notify, both sides notice each step soon: after
+// some milliseconds if steps are short, and after a tenth of a step if they are long. Both sides look only a few times.
 func TestChainOfPolledJobs(t *testing.T) {
 	const steps = 40
 	for takes, bound := range map[time.Duration]struct {
-		late  time.Duration // that a step may be, in the mean
-		looks int           // of both sides, at a step
+		late  time.Duration // mean delay of a step
+		looks int           // of both sides, for each step
 	}{
 		10 * time.Millisecond: {12 * time.Millisecond, 8},
 		time.Second:           {110 * time.Millisecond, 60},
@@ -92,14 +92,14 @@ func TestChainOfPolledJobs(t *testing.T) {
 	}
 }
 
-// TestIdleWorkerIsCheap counts what a worker without work asks of a store that does not notify: doc/cost.md says what
-// that costs in a month.
+// TestIdleWorkerIsCheap counts the requests of a worker without work to a store that does not notify, whose monthly
+// cost doc/cost.md states.
 func TestIdleWorkerIsCheap(t *testing.T) {
 	for name, others := range map[string]int{"alone": 0, "one of many": 20} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := worldOn(t, mem.New())
-				w.ttl = 15 * time.Second // as by default
+				w.ttl = 15 * time.Second // the default
 				o := queue.Options{Polled: true}
 				front, worker := w.on("front"), w.onStore("back", w.store, o)
 				for range others { // each has a job, and so is a holder
@@ -110,7 +110,7 @@ func TestIdleWorkerIsCheap(t *testing.T) {
 				var beside sync.WaitGroup
 				beside.Go(func() { worker.work(t, ctx, 0) })
 				beside.Go(func() { _ = worker.Tend(ctx, []string{queue.DefaultQueue}, func(err error) { t.Error(err) }) })
-				time.Sleep(time.Minute) // it was just started: work is expected
+				time.Sleep(time.Minute) // a new worker expects work
 				reads, sessions := 0, 0
 				worker.wire.counted()
 				worker.wire.hook(func(n int, after bool, op string) error {
@@ -142,7 +142,7 @@ func TestIdleWorkerIsCheap(t *testing.T) {
 	}
 }
 
-// TestCrowdLooksSeldom: where many workers watch a queue, each looks the less often.
+// TestCrowdLooksSeldom: the more workers watch a queue, the less often each looks.
 func TestCrowdLooksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := worldOn(t, mem.New())
@@ -165,7 +165,7 @@ func TestCrowdLooksSeldom(t *testing.T) {
 	})
 }
 
-// TestManyHoldersAreListedSeldom: a process lists many holders now and then, and finds a dead one nevertheless.
+// TestManyHoldersAreListedSeldom: a process lists many holders only now and then, and still finds a dead one.
 func TestManyHoldersAreListedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const holders = 200

@@ -25,8 +25,7 @@ func newCandidate(key refstore.Key, v refstore.Version, e entry) *candidate {
 	return &candidate{entry: e, key: key, version: v, order: e.job.order()}
 }
 
-// page is what a process knows of a queue's entries: the first ones as they were listed, less those that it has
-// tried.
+// page is a process's cache of a queue's entries: the first ones as they were listed, except those that it has tried.
 type page struct {
 	listing chan struct{} // holds a token during a listing
 
@@ -35,26 +34,26 @@ type page struct {
 	cost       time.Duration
 	more       bool   // there were more
 	last       string // the order of the last entry read, if there were more
-	deep       place  // how deep the queue was searched for something that fits
+	deep       place  // how far the queue was searched for fitting entries
 	size       int    // how many entries are listed at a time
 	woken      bool   // something may have changed since the last listing
 	suspects   map[string]refstore.Version
-	unreadable map[string]sighting // entries that could not be decoded, and when they were last compared with their jobs
+	unreadable map[string]sighting // undecodable entries, and when they were last compared with their jobs
 	races      int                 // claims lost lately
-	workers    int                 // holders of the queue, as they were last listed
+	workers    int                 // number of holders in the last listing
 
 	looked time.Time // last look at the delayed entries
 	due    time.Time // when the next of those is due; zero if there was none, or its waiter was woken
 }
 
-// place is how far the entries were searched, as sort keys; "" is the beginning.
+// place is the extent of a search, as sort keys; "" is the beginning.
 type place struct{ ready, delayed string }
 
 // Sizes of a page. It grows as it is used up, so that listing a long queue costs little per job.
 const (
 	minPage  = 16
 	maxPage  = 512
-	maxScan  = 2048 // entries that one search reads to find some that fit
+	maxScan  = 2048 // entries that one search reads to find fitting ones
 	lookBack = 256  // of these, entries in one listing
 	maxBytes = 16 << 20
 )
@@ -63,7 +62,7 @@ const (
 const (
 	restraint = 20
 	maxAge    = 2 * time.Second
-	// delayedPace is the interval of looks at the delayed entries while the time of the next is not known.
+	// delayedPace is the interval of looks at the delayed entries while the time of the next one is unknown.
 	delayedPace = time.Second
 )
 
@@ -80,7 +79,7 @@ func (x *index) page(queue string) *page {
 	return p
 }
 
-// wake notes that a queue may have changed.
+// wake records that a queue may have changed.
 func (x *index) wake(queue string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -122,14 +121,14 @@ func (p *page) find(c *candidate) (int, bool) {
 	return slices.BinarySearchFunc(p.candidates, c.order, func(c *candidate, order string) int { return strings.Compare(c.order, order) })
 }
 
-// raced tells whether claims from a queue were lost to other workers lately.
+// raced tells whether claims from a queue were recently lost to other workers.
 func (x *index) raced(queue string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.page(queue).races > 0
 }
 
-// tried notes how the claim of a candidate ended.
+// tried records the result of claiming a candidate.
 func (x *index) tried(c *candidate, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -152,7 +151,7 @@ func (x *index) withdraw(key refstore.Key) {
 	}
 }
 
-// next removes and returns the next entry to try; nil if none is known that fits.
+// next removes and returns the next entry to try; nil if no known one fits.
 func (x *index) next(ctx context.Context, want *Want) (*candidate, error) {
 	if err := x.fill(ctx, want, (*page).old); err != nil {
 		return nil, err
@@ -178,7 +177,7 @@ func (x *index) next(ctx context.Context, want *Want) (*candidate, error) {
 	}
 }
 
-// dropCandidate removes a candidate from a page, and tells whether it was there: another caller may have it.
+// dropCandidate removes a candidate from a page, and tells whether it was there: another caller may have taken it.
 func (x *index) dropCandidate(p *page, c *candidate) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -189,7 +188,7 @@ func (x *index) dropCandidate(p *page, c *candidate) bool {
 	return there
 }
 
-// best chooses among the candidates of all wanted queues.
+// best returns the best candidate of all wanted queues.
 func (x *index) best(want *Want) (best *candidate, of *page) {
 	for _, queue := range want.Queues {
 		x.mu.Lock()
@@ -203,7 +202,7 @@ func (x *index) best(want *Want) (best *candidate, of *page) {
 	return best, of
 }
 
-// choose returns the first candidate that fits. After lost races it returns any of the same rank: several workers
+// choose returns the first fitting candidate. After lost races it returns any of the same rank, because several workers
 // that all take the first one would collide each time.
 func (x *index) choose(candidates []*candidate, raced bool, want *Want) *candidate {
 	fits := func(c *candidate) bool { return x.fits(c, want) }
@@ -222,8 +221,8 @@ func (x *index) choose(candidates []*candidate, raced bool, want *Want) *candida
 	return candidates[i]
 }
 
-// fits tells whether a candidate can be taken. An orphan may be reserved for other workers for a while, from this
-// process's first sight of it.
+// fits tells whether a candidate can be taken. An orphan may be reserved for other workers for a while, counted from
+// this process's first sight of it.
 func (x *index) fits(c *candidate, want *Want) bool {
 	j := &c.job
 	if want.Fits != nil && !want.Fits(j) {
@@ -249,7 +248,7 @@ func (x *index) fits(c *candidate, want *Want) bool {
 	return false
 }
 
-// old tells whether the page must be listed before anything is taken from it.
+// old tells whether the page must be listed before any entry is taken from it.
 func (p *page) old(now time.Time) bool {
 	return p.listed.IsZero() || now.Sub(p.listed) >= min(restraint*p.cost, maxAge) || p.dueBy(now)
 }
@@ -257,12 +256,12 @@ func (p *page) old(now time.Time) bool {
 // dueBy tells whether the time of the next delayed entry has come.
 func (p *page) dueBy(now time.Time) bool { return !p.due.IsZero() && !now.Before(p.due) }
 
-// short tells whether a listing may find something if no known entry fits, up to an order unless that is "".
+// short tells whether a listing may help if no known entry fits, up to an order unless that is "".
 func (p *page) short(horizon string) bool {
 	return p.woken || p.more && (horizon == "" || p.last < horizon)
 }
 
-// fill lists those of the wanted queues that are due.
+// fill lists the wanted queues that are due.
 func (x *index) fill(ctx context.Context, want *Want, due func(*page, time.Time) bool) error {
 	for _, queue := range want.Queues {
 		now := x.o.Now()
@@ -293,16 +292,16 @@ func (x *index) fill(ctx context.Context, want *Want, due func(*page, time.Time)
 	return nil
 }
 
-// list reads a queue's first entries. If none of them fits it also searches those behind, each time from where the
-// last search ended. The caller holds the listing token.
+// list reads a queue's first entries. If none of them fits, it also searches the later ones, each time from the end of
+// the last search. The caller holds the listing token.
 func (x *index) list(ctx context.Context, queue string, p *page, want *Want) error {
 	began := x.o.Now()
 	x.mu.Lock()
-	left := len(p.candidates)
+	untried := len(p.candidates)
 	switch {
-	case left == 0 && p.more:
+	case untried == 0 && p.more:
 		p.size = min(2*p.size, maxPage)
-	case left > p.size/2:
+	case untried > p.size/2:
 		p.size = max(p.size/2, minPage)
 	}
 	p.woken = false
@@ -340,7 +339,7 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p.candidates, p.listed, p.cost, p.more, p.last = found, now, now.Sub(began), more, last
-	p.woken = p.woken || x.offers != offers // an offered entry may not have been there yet
+	p.woken = p.woken || x.offers != offers // an offered entry may have come after the listing
 	p.deep = deep
 	p.races /= 2
 	if look {
@@ -349,8 +348,8 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 	return nil
 }
 
-// read lists entries behind a sort key, up to a number and a size. Entries of lost races, and entries that cannot be
-// decoded, are compared with their jobs. A job that cannot be read is skipped: Repair reports it.
+// read lists entries after a sort key, up to a number and a size. Entries of lost races, and undecodable ones, are
+// compared with their jobs. An unreadable job is skipped: Repair reports it.
 func (x *index) read(ctx context.Context, p *page, partition, after string, limit int, suspects map[string]refstore.Version) (found []*candidate, last string, more bool, err error) {
 	last = after
 	var doubtful []*candidate
@@ -394,8 +393,8 @@ func (x *index) read(ctx context.Context, p *page, partition, after string, limi
 	return found, last, more, nil
 }
 
-// behind searches the entries behind a sort key, and before another one unless that is "", until it finds some that
-// can be taken or has read maxScan. It returns these and how far it came, "" for the end.
+// behind searches the entries after a sort key, and before another one unless that is "", until it finds some that can
+// be taken or has read maxScan. It returns these and where it stopped, "" for the end.
 func (x *index) behind(ctx context.Context, p *page, partition, after, before string, suspects map[string]refstore.Version, can func(*candidate) bool) ([]*candidate, string, error) {
 	for scanned := 0; scanned < maxScan; scanned += lookBack {
 		if before != "" && after >= before {
@@ -416,8 +415,8 @@ func (x *index) behind(ctx context.Context, p *page, partition, after, before st
 	return nil, after, nil
 }
 
-// isDue tells whether to compare an entry that cannot be decoded with its job: at once, and then at the pace of
-// repairs, in case the entry could not be replaced.
+// isDue tells whether to compare an undecodable entry with its job: at once, and then at the pace of repairs, in case
+// the entry could not be replaced.
 func (x *index) isDue(p *page, r refstore.Record) bool {
 	now := x.o.Now()
 	x.mu.Lock()
@@ -432,9 +431,9 @@ func (x *index) isDue(p *page, r refstore.Record) bool {
 	return true
 }
 
-// readDelayed lists the due ones among the first delayed entries. If neither these nor, by some, any ready entry
-// fits, it searches those behind for due entries that fit. It returns when the next one is due, as far as it has
-// read, and where to go on.
+// readDelayed lists the due ones among the first delayed entries. If neither these nor the ready entries have one that
+// fits, it searches the later ones for due entries that fit. It returns when the next one is due, as far as it has
+// read, and where to continue.
 func (x *index) readDelayed(
 	ctx context.Context, p *page, queue string, suspects map[string]refstore.Version, fits func(*candidate) bool, some bool, deep string,
 ) (found []*candidate, next time.Time, _ string, err error) {
@@ -499,13 +498,13 @@ func (x *index) due(j *Job, v refstore.Version) time.Time {
 	return j.AvailableAt
 }
 
-// wakeWaiter is wake for a waiter that lists next. delayedChanged: the delayed entries have changed.
+// wakeWaiter is wake for a waiter that lists next. delayedChanged says that the delayed entries have changed.
 func (x *index) wakeWaiter(queue string, delayedChanged bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := x.page(queue)
 	p.woken = true
-	if p.dueBy(x.o.Now()) { // reported once: a waiter that claims nothing does not list either
+	if p.dueBy(x.o.Now()) { // reported once, because a waiter that claims nothing does not list either
 		p.due, delayedChanged = time.Time{}, true
 	}
 	if delayedChanged {
@@ -521,7 +520,7 @@ func (x *index) delayedPace(now time.Time) time.Duration {
 	return eager(x.work.age(now), delayedPace, idleDelayed)
 }
 
-// until returns how long to wait: until the next known time, or for a pace.
+// until returns how long to wait: until the next known time, or for the polling interval.
 func (x *index) until(queue string) (wait time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -537,14 +536,14 @@ func (x *index) until(queue string) (wait time.Duration) {
 	return wait
 }
 
-// crowded notes how many workers a queue has.
+// crowded records how many workers a queue has.
 func (x *index) crowded(queue string, workers int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.page(queue).workers = workers
 }
 
-// rest is how long a wake-up is delayed, to bound the part of the time that listing takes.
+// rest is how long a wake-up is delayed, to limit the share of time that listing takes.
 func (x *index) rest(queue string) time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -553,7 +552,7 @@ func (x *index) rest(queue string) time.Duration {
 		return 0
 	}
 	part := time.Duration(restraint / 2)
-	if x.watcher == nil { // the time of a listing is the network's, and its price is bounded by the pace
+	if x.watcher == nil { // a listing's time is the network's, and the polling interval limits its cost
 		part = 1
 	}
 	return min(part*p.cost, maxAge) - x.o.Now().Sub(p.listed)

@@ -1,5 +1,5 @@
-// Package queue keeps jobs: executions that runs want made, by any worker on any machine. It needs only
-// compare-and-swap, so that every [refstore.Store] can hold it (doc/design.md §16).
+// Package queue keeps jobs: executions that runs request, to be made by any worker on any machine. It needs only
+// compare-and-swap, so every [refstore.Store] can hold it (doc/design.md §16).
 //
 // # Jobs and indexes
 //
@@ -66,40 +66,40 @@ func (e *TransitionError) Error() string {
 
 // Members tells which sessions are alive. [*lease.Leases] implements it.
 type Members interface {
-	// Session returns the id of this process's session, which it begins if need be.
+	// Session returns the id of this process's session, which it begins if necessary.
 	Session(ctx context.Context) (id string, err error)
-	// Ended tells whether the locks of a session are free. If not, pending is how long it may take until that is known
-	// of a session that has not been heard of lately.
-	Ended(ctx context.Context, id string) (over bool, pending time.Duration, err error)
-	// Heard tells when a session of another host was last heard of, for people.
+	// Ended tells whether the locks of a session are free. If not, pending is an upper bound of the time until that is
+	// known, for a session that was not heard of lately.
+	Ended(ctx context.Context, id string) (ended bool, pending time.Duration, err error)
+	// Heard returns when a session on another host was last renewed, for display.
 	Heard(ctx context.Context, id string) (refstore.Heard, error)
-	// Lost is closed when other processes may hold what this process held.
+	// Lost is closed when other processes may hold this process's locks.
 	Lost() <-chan struct{}
-	// Confirm asks the store whether this process still holds its locks. refstore.ErrLost.
+	// Confirm asks the store whether this process still holds its locks. The error is refstore.ErrLost.
 	Confirm(ctx context.Context) error
 }
 
 // Keep is how long finished jobs are kept.
 const Keep = 7 * 24 * time.Hour
 
-// Options say how queues are used. Now is required.
+// Options configure queues. Now is required.
 type Options struct {
 	Now func() time.Time
-	// Polled says that the store's notifications cost requests of their own. Then the queue polls at its own pace.
+	// Polled says that the store's notifications cost requests. The queue then polls at its own pace.
 	Polled bool
 	// Pace and MostPace are the shortest and the longest polling interval without notifications. 0 is 5 ms and 2 s.
 	Pace, MostPace time.Duration
-	// Batch, if set, writes what follows from transitions, many records in one request. It writes to the same store.
+	// Batch, if set, writes the records that follow from transitions, many in one request. It writes to the same store.
 	Batch refstore.Batcher
 	// Keep is how long Tend keeps finished jobs. 0 is [Keep].
 	Keep time.Duration
-	// Patience is how long the execution of a lost worker waits for an adopter before Working reports it as
-	// abandoned. 0 is a minute.
+	// Patience is how long a lost worker's execution waits for an adopter before Working reports it as abandoned. 0 is
+	// a minute.
 	Patience time.Duration
 }
 
-// Queue is the queues of a repository, as one process uses them: it submits, claims and changes jobs. Its [Reader]
-// only reads, its [Keeper] repairs. It is safe for concurrent use. Create it with [New].
+// Queue is one process's access to the queues of a repository: it submits, claims and changes jobs. Its [Reader] only
+// reads, its [Keeper] repairs. It is safe for concurrent use. Create it with [New].
 type Queue struct {
 	*records
 	*Reader
@@ -141,7 +141,7 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 	}
 }
 
-// maxRemembered bounds what a process remembers of other processes' records.
+// maxRemembered bounds what a process remembers about other processes' records.
 const maxRemembered = 1 << 14
 
 // remembered is how long a process relies on its own put of an announcing record (held.enter).
@@ -162,8 +162,8 @@ func (q *Queue) Enqueue(ctx context.Context, j *Job) (Job, error) {
 	return q.enqueueOne(ctx, j, false)
 }
 
-// EnqueueFirst is [Queue.Enqueue] for a job that no process has enqueued before: it does not look for it among the
-// finished ones, which saves two reads.
+// EnqueueFirst is [Queue.Enqueue] for a job that was never enqueued before: it does not look for it among the finished
+// ones, which saves two reads.
 func (q *Queue) EnqueueFirst(ctx context.Context, j *Job) (Job, error) {
 	return q.enqueueOne(ctx, j, true)
 }
@@ -213,8 +213,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	if first {
 		return s.Job, q.index.putFirst(ctx, s)
 	}
-	// If it was finished in between, the finished job is there by now: it is put before the unfinished one is
-	// removed.
+	// If it was finished in between, the finished job exists by now: it is put before the unfinished one is removed.
 	before, err := q.loadFinished(ctx, want.Queue, want.ID)
 	if err == nil {
 		return before.Job, q.drop(ctx, jobKey(want.Queue, want.ID), s.version)
@@ -226,7 +225,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	return s.Job, err
 }
 
-// enqueued returns a job that was enqueued before, and completes what the earlier call may have left undone.
+// enqueued returns a job that was enqueued before, and completes the earlier call.
 func (q *Queue) enqueued(ctx context.Context, want *Job) (Job, error) {
 	there, err := q.load(ctx, want.Queue, want.ID)
 	if isNotFound(err) {
@@ -243,7 +242,7 @@ func (q *Queue) enqueued(ctx context.Context, want *Job) (Job, error) {
 	return there.Job, err
 }
 
-// validNumbers returns an error if no record can hold a number of the policy.
+// validNumbers returns an error if a number of the policy fits no record.
 func (j *Job) validNumbers() error {
 	numbers := []float64{j.Policy.CPU, j.Policy.OOM.Factor}
 	for _, a := range j.Policy.Resources {
@@ -257,7 +256,7 @@ func (j *Job) validNumbers() error {
 	return nil
 }
 
-// Job returns a job, finished or not. ErrNotFound.
+// Job returns a job, finished or not. The error is ErrNotFound.
 func (q *Queue) Job(ctx context.Context, queue, id string) (Job, error) {
 	s, err := q.find(ctx, queue, id)
 	return s.Job, err

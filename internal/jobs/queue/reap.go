@@ -11,12 +11,12 @@ import (
 	"e3/refstore"
 )
 
-// watched is how many holders of a queue a process watches: all of few, some of many, as other processes watch the
-// rest. Each look costs a request.
+// watched is how many holders of a queue a process watches. In a large crowd other processes watch the rest. Each look
+// costs a request.
 const watched = 3
 
-// Reap makes orphans of the jobs of lost workers, and of jobs that this process has claimed without learning of it.
-// It lists jobs only if a worker was lost.
+// Reap makes orphans of the jobs of lost workers, and of jobs that this process has claimed without knowing it. It
+// lists jobs only if a worker was lost.
 func (k *Keeper) Reap(ctx context.Context, queues ...string) error {
 	var errs []error
 	for _, queue := range queues {
@@ -39,8 +39,8 @@ func (k *Keeper) reap(ctx context.Context, queue string) error {
 	k.index.crowded(queue, len(holders))
 	var errs []error
 	for _, session := range ward(own, holders) {
-		over, _, err := k.held.members.Ended(ctx, session)
-		if err == nil && over {
+		ended, _, err := k.held.members.Ended(ctx, session)
+		if err == nil && ended {
 			err = k.orphanAll(ctx, queue, own, session)
 		}
 		if err != nil {
@@ -50,14 +50,14 @@ func (k *Keeper) reap(ctx context.Context, queue string) error {
 	return errors.Join(errs...)
 }
 
-// roster are the holders of a queue as they were last listed.
+// roster are the holders of a queue in the last listing.
 type roster struct {
 	holders []string
 	at      time.Time
 }
 
-// A process lists many holders the less often, since each of them lists them all: with 1,000, each 20 s. In between it
-// watches those that it knows.
+// The more holders there are, the less often a process lists them, since each of them lists them all: with 1,000, every
+// 20 s. In between it watches the known ones.
 const (
 	fewHolders = 100
 	rosterPace = 20 * time.Millisecond // for each holder
@@ -85,8 +85,8 @@ func (k *Keeper) holders(ctx context.Context, queue string) ([]string, error) {
 	return holders, nil
 }
 
-// ward chooses the holders that a process watches: those that follow it in a ring, so that each is watched by as many
-// others. If all of these die together, those before them find the first ones dead and remove them, and so come to
+// ward chooses the holders that a process watches: its successors in a ring, so that each is watched by equally many
+// others. If all of these die together, their predecessors find the first ones dead and remove them, and so come to
 // watch the next.
 func ward(own string, holders []string) []string {
 	holders = slices.DeleteFunc(slices.Clone(holders), func(session string) bool { return session == own })
@@ -98,8 +98,8 @@ func ward(own string, holders []string) []string {
 	return slices.Concat(holders[next:], holders)[:watched]
 }
 
-// orphanAll makes orphans of all jobs of a session that has ended, and then forgets the session. Of several processes
-// that find it, one does so.
+// orphanAll makes orphans of all jobs of a session that has ended, and then removes its holder record. Of several
+// processes that try, one does it.
 func (k *Keeper) orphanAll(ctx context.Context, queue, own, session string) error {
 	r, err := k.store.Get(ctx, holderKey(queue, session))
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -113,7 +113,7 @@ func (k *Keeper) orphanAll(ctx context.Context, queue, own, session string) erro
 		return fmt.Errorf("record %q is not what this version of e3 writes: %w", r.Key, err)
 	}
 	if rec.Reaper != "" && rec.Reaper != own {
-		if over, _, err := k.held.members.Ended(ctx, rec.Reaper); err != nil || !over {
+		if ended, _, err := k.held.members.Ended(ctx, rec.Reaper); err != nil || !ended {
 			return err
 		}
 	}
@@ -125,7 +125,7 @@ func (k *Keeper) orphanAll(ctx context.Context, queue, own, session string) erro
 	if err != nil {
 		return err
 	}
-	var malformed []error // nothing can be done about these here, and they must not keep the others
+	var malformed []error // nothing can be done about these here, and they must not block the others
 	for s, err := range k.jobs(ctx, queue, "") {
 		switch {
 		case errors.Is(err, ErrMalformed):
@@ -137,7 +137,7 @@ func (k *Keeper) orphanAll(ctx context.Context, queue, own, session string) erro
 			return err
 		case s.Status == Running && s.LockedBy == session:
 			_, err = k.index.orphan(ctx, s)
-		case s.Orphaned(): // perhaps by a process that died here
+		case s.Orphaned(): // perhaps made one by a process that died here
 			_, err = k.index.mend(ctx, s)
 		}
 		if err != nil && !errors.Is(err, refstore.ErrConflict) {
@@ -150,8 +150,8 @@ func (k *Keeper) orphanAll(ctx context.Context, queue, own, session string) erro
 // maxFaults bounds the unreadable records that are reported at a time.
 const maxFaults = 20
 
-// Repair compares the indexes of a queue with its jobs and repairs what crashes at any point have left. It reads all
-// of them. It returns what it could not read or write, after doing the rest.
+// Repair compares the indexes of a queue with its jobs and completes what crashes have interrupted. It reads all of
+// them. It returns the records that it could not read or write, after doing the rest.
 func (k *Keeper) Repair(ctx context.Context, queue string) error {
 	if err := ValidName(queue); err != nil {
 		return fmt.Errorf("repair: %w: %w", refstore.ErrInvalid, err)
@@ -171,7 +171,7 @@ func (k *Keeper) Repair(ctx context.Context, queue string) error {
 			entries[r.Key] = false
 		}
 	}
-	over := make(map[string]bool)
+	ended := make(map[string]bool)
 	for s, err := range k.jobs(ctx, queue, "") {
 		if err != nil {
 			fail(err)
@@ -183,7 +183,7 @@ func (k *Keeper) Repair(ctx context.Context, queue string) error {
 				continue
 			}
 		}
-		fail(k.repair(ctx, s, over))
+		fail(k.repair(ctx, s, ended))
 	}
 	for key, confirmed := range entries {
 		if confirmed {
@@ -205,16 +205,16 @@ func (k *Keeper) Repair(ctx context.Context, queue string) error {
 	return nil
 }
 
-// repair repairs the entries of one job, as it was just read. over is what is known of sessions.
-func (k *Keeper) repair(ctx context.Context, s stored, over map[string]bool) error {
+// repair repairs the entries of a job that was just read. ended caches which sessions have ended.
+func (k *Keeper) repair(ctx context.Context, s stored, ended map[string]bool) error {
 	if s.Status == Running && s.LockedBy != "" {
-		is, known := over[s.LockedBy]
+		is, known := ended[s.LockedBy]
 		if !known {
 			var err error
 			if is, _, err = k.held.members.Ended(ctx, s.LockedBy); err != nil {
 				return err
 			}
-			over[s.LockedBy] = is
+			ended[s.LockedBy] = is
 		}
 		if is || k.held.astray(&s.Job) {
 			_, err := k.index.orphan(ctx, s)
@@ -244,8 +244,8 @@ type sighting struct {
 	at      time.Time
 }
 
-// resolve finds the outcome of claims without a response, and makes orphans of the jobs that they have locked. The
-// adopter finds out whether an execution was begun.
+// resolve determines the outcome of claims without a response, and makes orphans of the jobs that they have locked. The
+// adopter determines whether an execution was begun.
 func (k *Keeper) resolve(ctx context.Context, queue string) error {
 	var errs []error
 	for ref, over := range k.held.doubts(queue) {
@@ -257,7 +257,7 @@ func (k *Keeper) resolve(ctx context.Context, queue string) error {
 			_, err = k.index.orphan(ctx, s)
 		case s.version == over:
 			continue // the claim may still take effect
-		case s.Orphaned(): // perhaps by an earlier try of this call
+		case s.Orphaned(): // perhaps made one by an earlier try of this call
 			_, err = k.index.mend(ctx, s)
 		}
 		if err == nil || isNotFound(err) || errors.Is(err, ErrMalformed) { // Repair reports malformed ones

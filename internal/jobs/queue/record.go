@@ -13,7 +13,7 @@ import (
 	"e3/refstore"
 )
 
-// Records are JSON, so that a person who looks into a table can read them. Times are nanoseconds since 1970.
+// Records are JSON, so that people can read them in a table. Times are nanoseconds since 1970.
 //
 //	QUEUE/names · <queue>                 {}
 //	QUEUE/<queue>/jobs · <id>             jobRecord
@@ -28,7 +28,7 @@ import (
 //
 // An entry is the version of the job as a JSON string, a line feed, and the job's record.
 const (
-	// Kind is the kind of all records of this package: their partitions begin with it and a slash.
+	// Kind is the prefix of all partitions of this package, before a slash.
 	Kind = "QUEUE"
 
 	// Names is the partition of the queues' names.
@@ -78,7 +78,7 @@ func (j *Job) order() string {
 // rank is the part of an order that precedes the age.
 func rank(order string) string { return order[:min(len(order), len("0.")+12)] }
 
-// indexKey is the key of a job's entry; false if it has none, because it cannot be claimed.
+// indexKey is the key of a job's entry; false if the job has none, because it cannot be claimed.
 func (j *Job) indexKey() (refstore.Key, bool) {
 	switch {
 	case j.Status == Queued && !j.AvailableAt.IsZero():
@@ -89,7 +89,7 @@ func (j *Job) indexKey() (refstore.Key, bool) {
 	return refstore.Key{}, false
 }
 
-// delayedOrder is the prefix of the order of a job that may be claimed from a time on.
+// delayedOrder is the prefix of the order of a job that becomes claimable at a time.
 func delayedOrder(at time.Time) string { return fmt.Sprintf("%016x.", nanos(at)) }
 
 // indexed returns the id of the job that an entry's sort key names.
@@ -158,7 +158,7 @@ func decodeValue(value []byte) (Job, error) {
 	return j, j.validate()
 }
 
-// maxRecord bounds the size of a record that is decoded.
+// maxRecord bounds the size of a record to decode.
 const maxRecord = 16 << 20
 
 // decode reads a value strictly: a process that does not understand all of it must not act on it.
@@ -186,7 +186,7 @@ func encode(r any) []byte {
 	return data
 }
 
-// cancelRecord asks for the end of a running job.
+// cancelRecord is a request to end a running job.
 type cancelRecord struct {
 	By  string `json:"by,omitempty"`
 	Why string `json:"why,omitempty"`
@@ -200,8 +200,7 @@ type holderRecord struct {
 	Reaper string `json:"reaper,omitempty"` // the session that makes its jobs orphans
 }
 
-// turnRecord says when periodic work was last done, by the writer's clock, which readers do not compare with their
-// own.
+// turnRecord says when periodic work was last done, by the writer's clock. Readers do not compare it with their own.
 type turnRecord struct {
 	At int64 `json:"at"`
 }

@@ -15,7 +15,7 @@ import (
 	"e3/refstore"
 )
 
-// The ids of jobs never change: a run and its workers may be of different versions.
+// The ids of jobs never change, because a run and its workers may be of different versions.
 func TestIdentityVectors(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "identity.json"))
 	if err != nil {
@@ -53,7 +53,7 @@ func TestIdentityVectors(t *testing.T) {
 	}
 }
 
-// The bytes of records are those of testdata/records, which an earlier version has written.
+// Records are encoded as in testdata/records, which an earlier version has written.
 func TestRecordVectors(t *testing.T) {
 	for _, r := range vectors(t) {
 		got, ok, err := queue.Reencode(r)
@@ -63,7 +63,7 @@ func TestRecordVectors(t *testing.T) {
 	}
 }
 
-// vectors are the records that are kept as examples: partition, sort key and value, each up to a line that is "--".
+// vectors are the example records: partition, sort key and value, each followed by a line "--".
 func vectors(t testing.TB) []refstore.Record {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join("testdata", "records", "*.txt"))
@@ -85,7 +85,7 @@ func vectors(t testing.TB) []refstore.Record {
 	return records
 }
 
-// What is read is what was written, or refused: never anything else, and never a panic.
+// A record is either refused or equal to its own encoding, without a panic.
 func FuzzRecord(f *testing.F) {
 	for _, r := range vectors(f) {
 		f.Add(r.Key.Partition, r.Key.Sort, r.Value)
@@ -104,7 +104,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// A job with a name that other records cannot hold is damaged; the others are reported all the same.
+// A job with a name that does not fit other records is damaged; the other jobs are still reported.
 func TestSenselessJob(t *testing.T) {
 	w := newWorld(t)
 	p := w.on("host")
@@ -134,7 +134,7 @@ func TestSenselessJob(t *testing.T) {
 	}
 }
 
-// Everything that reads the store bears whatever is there.
+// Every operation tolerates arbitrary records.
 func FuzzHostileStore(f *testing.F) {
 	for _, r := range vectors(f) {
 		f.Add(r.Key.Partition, r.Key.Sort, r.Value)
@@ -158,9 +158,9 @@ func FuzzHostileStore(f *testing.F) {
 		}
 		j, err := p.Enqueue(ctx, job(1, priority(-9)))
 		if err != nil {
-			return // of what is there under its names
+			return // records under its names are in the way
 		}
-		for range 3 { // what is there comes first
+		for range 3 { // hostile entries may come first
 			l, err := p.Claim(ctx, p.want())
 			if err != nil {
 				return

@@ -12,7 +12,7 @@ import (
 	"e3/refstore"
 )
 
-// held is what this process holds, or may hold: its leases, its claims under way or in doubt, and the records that
+// held is what this process holds, or may hold: its leases, its claims in progress or in doubt, and the records that
 // announce it as a holder.
 type held struct {
 	*records
@@ -26,14 +26,14 @@ type held struct {
 	making   map[string]int // jobs that this process is about to index, by Job.Ref
 }
 
-// claims is what a process knows of its claims, besides its leases. held.mu guards them.
+// claims is the knowledge of a process about its claims, besides its leases. held.mu guards them.
 type claims struct {
-	session  string                      // under which it claims; "" before the first claim
+	session  string                      // the session of its claims; "" before the first claim
 	underWay map[string]int              // by Job.Ref
-	doubtful map[string]refstore.Version // claims that may have locked the job, or still may: the job's version before, by Job.Ref
+	doubtful map[string]refstore.Version // claims that may have locked the job, or may still do so: the job's earlier version, by Job.Ref
 }
 
-// claiming notes that a claim is under way.
+// claiming records that a claim is in progress.
 func (h *held) claiming(session, ref string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -41,7 +41,7 @@ func (h *held) claiming(session, ref string) {
 	h.claims.underWay[ref]++
 }
 
-// claimed notes the outcome of a claim: a lease, none, or doubt.
+// claimed records the outcome of a claim: a lease, none, or doubt.
 func (h *held) claimed(ref string, l *Lease, over refstore.Version, doubtful bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,9 +57,9 @@ func (h *held) claimed(ref string, l *Lease, over refstore.Version, doubtful boo
 	}
 }
 
-// astray tells whether this process's session has locked a job that the process does not work on, by a claim whose
-// response was lost. Other processes cannot know it, as the session lives. The job was read before the call: a claim
-// under way then has become a lease, or is still known to be under way.
+// astray tells whether this process's session has locked a job that the process does not work on, through a claim whose
+// response was lost. Other processes cannot know it, as the session is alive. The job was read before the call, so a
+// claim that was in progress then either became a lease or is still recorded as in progress.
 func (h *held) astray(j *Job) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,12 +118,12 @@ func queueOf(ref string) string {
 	return queue
 }
 
-// leaveTime bounds how long a process that ends waits for the removal of its records.
+// leaveTime bounds how long an ending process waits for the removal of its records.
 const leaveTime = 5 * time.Second
 
-// leave removes the records that announce this process's session as a holder, in each queue where it has no jobs:
-// then its end need not be watched. Where that fails other processes do so. If a deletion takes effect after a later
-// claim has found the record, Repair finds the job, and not Reap.
+// leave removes the records that announce this process's session as a holder, in each queue where it has no jobs, so
+// that other processes need not watch it end. If that fails, they do. If a deletion takes effect after a later claim
+// has found the record, Repair finds the job instead of Reap.
 func (h *held) leave(ctx context.Context) {
 	last, done := context.WithTimeout(context.WithoutCancel(ctx), leaveTime)
 	h.batch.flush(last)
@@ -144,7 +144,7 @@ func (h *held) leave(ctx context.Context) {
 	}
 }
 
-// quit forgets, and returns, this process's holder records in queues where it has no jobs and no claims under way or
+// quit forgets, and returns, this process's holder records in queues where it has no jobs and no claims in progress or
 // in doubt.
 func (h *held) quit() []refstore.Key {
 	h.mu.Lock()
@@ -169,7 +169,7 @@ func (h *held) quit() []refstore.Key {
 	return keys
 }
 
-// tell tells a lease of this process that its job is to end.
+// tell notifies a lease of this process that its job was cancelled.
 func (h *held) tell(ref string, rec cancelRecord) {
 	h.mu.Lock()
 	l := h.leases[ref]
@@ -214,8 +214,8 @@ func (h *held) enter(ctx context.Context, key refstore.Key, value []byte) error 
 	return nil
 }
 
-// makes keeps this process's Repair from a job until made is called.
-func (h *held) makes(ref string) (made func()) {
+// makes keeps this process's Repair away from a job until done is called.
+func (h *held) makes(ref string) (done func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.making[ref]++

@@ -13,7 +13,8 @@ import (
 	"e3/refstore/mem"
 )
 
-// unanswered has a process claim a job without being told so: its put of the job takes effect, and the answer, and the look whether it did, fail.
+// unanswered makes a process claim a job without learning it: the put of the job takes effect, but the response is lost
+// and the read that would reveal the effect fails.
 func (p *peer) unanswered(t *testing.T, claim func() error) {
 	t.Helper()
 	cut := false
@@ -29,8 +30,8 @@ func (p *peer) unanswered(t *testing.T, claim func() error) {
 	p.wire.hook(nil)
 }
 
-// A job that a worker has claimed without being told so is found by that worker, which lives on: no other process can
-// tell that it does not work on it.
+// A worker finds a job that it has claimed without knowing it. The worker is alive, so no other process can tell that
+// it does not work on the job.
 func TestClaimWithoutAnswer(t *testing.T) {
 	for name, find := range map[string]func(t *testing.T, p *peer, j queue.Job){
 		"reap":   func(t *testing.T, p *peer, _ queue.Job) { p.reap(t) },
@@ -76,7 +77,7 @@ func TestClaimWithoutAnswer(t *testing.T) {
 	}
 }
 
-// A claim that is under way is not taken for one without an answer.
+// A claim in progress does not count as one without an answer.
 func TestClaimUnderWay(t *testing.T) {
 	w := newWorld(t)
 	front, worker := w.on("front"), w.on("back")
@@ -104,8 +105,8 @@ func TestClaimUnderWay(t *testing.T) {
 	w.empty(t)
 }
 
-// A worker that ends without jobs leaves nothing that others would have to bury.
-func TestNobodyToBury(t *testing.T) {
+// A worker that ends without jobs leaves nothing for others to clean up.
+func TestEndLeavesNothingToCleanUp(t *testing.T) {
 	for name, look := range map[string]func(*peer) func(context.Context, []string, func(error)) error{
 		"tend": func(p *peer) func(context.Context, []string, func(error)) error { return p.Tend },
 		"follow cancels": func(p *peer) func(context.Context, []string, func(error)) error {
@@ -149,7 +150,7 @@ func TestNobodyToBury(t *testing.T) {
 				w.kill(worker)
 				front.reap(t)
 				want(t, "is it an orphan", orphaned(front.job(t, j.ID)), true)
-				holders("when it was buried", 0)
+				holders("when it was cleaned up", 0)
 			})
 		})
 	}
@@ -267,7 +268,7 @@ func TestFollowCancels(t *testing.T) {
 				}
 				<-l.CancelRequested()
 				if took := time.Since(began); took > tt.most {
-					t.Errorf("told after %v, want at most %v", took, tt.most)
+					t.Errorf("notified after %v, want at most %v", took, tt.most)
 				}
 				worker.wire.counted()
 				time.Sleep(time.Minute)
@@ -280,7 +281,7 @@ func TestFollowCancels(t *testing.T) {
 	}
 }
 
-// Many holders are listed by name; of those that a process looks after it reads what is over.
+// Holders are listed by name only; a process reads only the sessions of those that it watches.
 func TestHoldersAreListedByName(t *testing.T) {
 	w := newWorld(t)
 	front := w.on("front")
@@ -296,12 +297,12 @@ func TestHoldersAreListedByName(t *testing.T) {
 	}
 }
 
-// A job whose writer's clock is ahead waits no longer than the writer wanted it to, from when it was seen first.
+// If the writer's clock is ahead, a job waits no longer than the intended delay, counted from its first sight.
 func TestWritersClocks(t *testing.T) {
 	const wait = 10 * time.Second
 	for name, tt := range map[string]struct {
 		ahead time.Duration
-		first time.Duration // when the queue is looked at first
+		first time.Duration // when the queue is first read
 		due   time.Duration // since the job was put
 	}{
 		"right":               {0, 0, wait},

@@ -11,13 +11,13 @@ import (
 	"e3/refstore"
 )
 
-// sound checks that the indexes of the default queue say what its jobs say, no more and no less, and that nothing is left over.
+// sound checks that the indexes of the default queue match its jobs exactly, and that nothing else is left.
 func (w *world) sound(t testing.TB) {
 	t.Helper()
 	w.soundly(t, true)
 }
 
-// soundly is sound. Unless it is strict, entries may be of earlier versions: a claim will find out.
+// soundly is sound. Unless it is strict, entries may be of earlier versions: a claim would notice.
 func (w *world) soundly(t testing.TB, strict bool) {
 	t.Helper()
 	w.flush()

@@ -11,7 +11,7 @@ import (
 	"e3/refstore"
 )
 
-// records reads and writes the records of jobs. What a process holds or has listed is kept by the types above it.
+// records reads and writes the records of jobs. Cached state is kept by the types above it.
 type records struct {
 	store   refstore.Store
 	watcher refstore.Watcher // nil if there is none, or it must not be used
@@ -56,8 +56,8 @@ func (rs *records) undead(ctx context.Context, queue, id string) error {
 	return err
 }
 
-// jobs yields the unfinished jobs of a queue whose ids have a prefix. A record that cannot be read is an error that
-// does not end the iteration.
+// jobs yields the unfinished jobs of a queue whose ids have a prefix. An unreadable record is an error that does not
+// end the iteration.
 func (rs *records) jobs(ctx context.Context, queue, prefix string) iter.Seq2[stored, error] {
 	return rs.listed(ctx, refstore.Query{Partition: partition(queue, "jobs"), Prefix: prefix}, true)
 }
@@ -98,7 +98,7 @@ func (rs *records) names(ctx context.Context) ([]string, error) {
 // now is the time in the records' precision.
 func (rs *records) now() time.Time { return fromNanos(nanos(rs.o.Now())) }
 
-// load reads a job that is unfinished, or was not moved yet. ErrNotFound.
+// load reads a job that is unfinished, or was not moved yet. The error is ErrNotFound.
 func (rs *records) load(ctx context.Context, queue, id string) (stored, error) {
 	r, err := rs.store.Get(ctx, jobKey(queue, id))
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -111,7 +111,7 @@ func (rs *records) load(ctx context.Context, queue, id string) (stored, error) {
 	return stored{j, r.Version, r.Value, true}, err
 }
 
-// loadFinished reads a job that was moved to the finished ones. ErrNotFound.
+// loadFinished reads a job that was moved to the finished ones. The error is ErrNotFound.
 func (rs *records) loadFinished(ctx context.Context, queue, id string) (stored, error) {
 	r, err := rs.store.Get(ctx, finishedKey(queue, id))
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -157,7 +157,7 @@ func (rs *records) drop(ctx context.Context, key refstore.Key, v refstore.Versio
 	return err
 }
 
-// move copies a job that has ended to the finished ones, and removes it. It is idempotent, for any process.
+// move copies an ended job to the finished ones, and removes it. It is idempotent, for any process.
 func (rs *records) move(ctx context.Context, s stored) error {
 	r := refstore.Record{Key: finishedKey(s.Queue, s.ID), Value: s.value}
 	for {
@@ -186,7 +186,7 @@ func (rs *records) move(ctx context.Context, s stored) error {
 	return rs.drop(ctx, jobKey(s.Queue, s.ID), s.version)
 }
 
-// find reads a job, finished or not. ErrNotFound.
+// find reads a job, finished or not. The error is ErrNotFound.
 func (rs *records) find(ctx context.Context, queue, id string) (stored, error) {
 	if err := errors.Join(ValidName(queue), validID(id)); err != nil {
 		return stored{}, fmt.Errorf("job %.100s/%.200s: %w: %w", queue, id, ErrNotFound, err)

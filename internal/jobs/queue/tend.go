@@ -11,8 +11,8 @@ import (
 )
 
 // A Keeper maintains queues on behalf of all processes: it makes jobs of lost workers claimable again, delivers
-// cancellations, repairs indexes, and removes old finished jobs. Of the processes that tend a queue, one at a time
-// does the work that reads all of it.
+// cancellations, repairs indexes, and removes old finished jobs. Only one of the tending processes at a time does the
+// work that reads a whole queue.
 type Keeper struct {
 	*records
 	held  *held
@@ -23,10 +23,10 @@ type Keeper struct {
 	rosters map[string]roster // by queue
 }
 
-// Tend runs maintenance until ctx ends or the session is lost (refstore.ErrLost). It makes orphans of the jobs of
-// lost workers, repairs what crashes have left, removes old finished jobs, and tells leases of this process that
-// their jobs are to end. If this process has no jobs at the end, it removes its holder records. fault receives
-// failures, which are retried.
+// Tend runs maintenance until ctx ends or the session is lost (refstore.ErrLost). It makes orphans of the jobs of lost
+// workers, completes what crashes have interrupted, removes old finished jobs, and delivers cancellations to this
+// process's leases. If this process has no jobs at the end, it removes its holder records. fault receives failures,
+// which are retried.
 func (k *Keeper) Tend(ctx context.Context, queues []string, fault func(error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -50,7 +50,7 @@ func (k *Keeper) Tend(ctx context.Context, queues []string, fault func(error)) e
 			}
 		}
 	}
-	looked := k.o.Now() // last look at the requests to cancel
+	looked := k.o.Now() // last look for requests to cancel
 	do(func(queue string) error { return errors.Join(k.Reap(ctx, queue), k.Repair(ctx, queue)) })
 	for {
 		select {
@@ -76,9 +76,9 @@ func (k *Keeper) Tend(ctx context.Context, queues []string, fault func(error)) e
 	}
 }
 
-// FollowCancels is the part of [Keeper.Tend] that this process's own jobs need, if other processes tend the queues.
-// It tells leases of this process, in any queue, that their jobs are to end; in these queues at once, if the store
-// notifies. It ends as Tend does.
+// FollowCancels is the part of [Keeper.Tend] that this process's own jobs need, if other processes tend the queues. It
+// delivers cancellations to this process's leases in any queue; in these queues at once, if the store notifies. It ends
+// like Tend.
 func (k *Keeper) FollowCancels(ctx context.Context, queues []string, fault func(error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -105,8 +105,8 @@ func (k *Keeper) FollowCancels(ctx context.Context, queues []string, fault func(
 	}
 }
 
-// toldToCancel returns a channel that receives when a cancellation in these queues may have come; it never does if
-// the store does not notify.
+// toldToCancel returns a channel that receives when there may be a cancellation in these queues; it never does if the
+// store does not notify.
 func (k *Keeper) toldToCancel(ctx context.Context, queues []string) (<-chan struct{}, error) {
 	told := make(chan struct{}, 1)
 	for _, queue := range queues {
@@ -141,8 +141,8 @@ func (k *Keeper) upkeep(ctx context.Context, queue string) error {
 	return errors.Join(err, cleanErr)
 }
 
-// turn tells whether this process is to do work that one of all processes does periodically: the turn's record has
-// not changed for that long by this process's clock.
+// turn tells whether this process is to do periodic work that one of all processes does: the turn's record has not
+// changed for that long, by this process's clock.
 func (k *Keeper) turn(ctx context.Context, queue, work string, every time.Duration) (bool, error) {
 	key := turnKey(queue, work)
 	r, err := k.store.Get(ctx, key)

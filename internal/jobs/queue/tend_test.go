@@ -13,7 +13,7 @@ import (
 	"e3/refstore/mem"
 )
 
-// tend has a process look after the default queue until the test ends, or what it returns is called.
+// tend makes a process tend the default queue until the test ends, or stop is called.
 func (p *peer) tend(t *testing.T) (stop func()) { return p.tending(t, p.Tend) }
 
 // tending is tend, with Tend or FollowCancels.
@@ -29,7 +29,7 @@ func (p *peer) tending(t *testing.T, look func(context.Context, []string, func(e
 	}
 }
 
-// A worker that is known to be gone, and one that is only silent, make orphans in time.
+// Jobs of a worker that is known to be gone, and of one that is only silent, become orphans in time.
 func TestOrphansInTime(t *testing.T) {
 	for name, tt := range map[string]struct {
 		polled bool
@@ -61,7 +61,7 @@ func TestOrphansInTime(t *testing.T) {
 						t.Fatalf("no orphan after %v", took)
 					}
 				}
-				// It counts from the last renewal, which may be a third of a lease before.
+				// The time counts from the last renewal, which may be a third of a lease earlier.
 				if took := time.Since(began); !tt.gone && took < ttl-ttl/3 {
 					t.Errorf("an orphan after %v, before its lease was over", took)
 				}
@@ -72,7 +72,7 @@ func TestOrphansInTime(t *testing.T) {
 
 func orphaned(j queue.Job) bool { return j.Orphaned() }
 
-// cut has a process's calls fail; gone says that others on its host know that it is gone.
+// cut makes a process's calls fail; gone says that others on its host know that it is gone.
 func (w *world) cut(p *peer, gone bool) {
 	p.wire.hook(func(int, bool, string) error { return errGone })
 	w.mu.Lock()
@@ -81,7 +81,7 @@ func (w *world) cut(p *peer, gone bool) {
 	w.dead[p.pid] = gone
 }
 
-// A worker that has lost its session is told, by the end of Tend.
+// A worker that has lost its session learns that from the end of Tend.
 func TestTendEndsWithTheSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := worldOn(t, mem.New())
@@ -103,7 +103,7 @@ func TestTendEndsWithTheSession(t *testing.T) {
 	})
 }
 
-// What crashes have left is repaired by Tend, and what has finished long ago is removed.
+// Tend completes what crashes have interrupted, and removes jobs that finished long ago.
 func TestTendRepairsAndCleans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := worldOn(t, mem.New())
@@ -125,7 +125,7 @@ func TestTendRepairsAndCleans(t *testing.T) {
 		if _, err := s.front.Job(t.Context(), queue.DefaultQueue, done.ID); !errors.Is(err, queue.ErrNotFound) {
 			t.Errorf("after fifteen hours: got %v, want ErrNotFound", err)
 		}
-		if got := w.sorts(t, "holders"); len(got) != 1 { // the worker's, which lives
+		if got := w.sorts(t, "holders"); len(got) != 1 { // the worker's, which is alive
 			t.Errorf("holders: got %q, want one", got)
 		}
 		for _, stop := range stops {
@@ -160,7 +160,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// A job that is cancelled while it runs is told to its worker at once where the store tells, and within the pace elsewhere.
+// A worker learns of the cancellation of its running job at once if the store notifies, otherwise within the polling
+// interval.
 func TestCancelledInTime(t *testing.T) {
 	for name, polled := range map[string]bool{"told": false, "polled": true} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +185,8 @@ func TestCancelledInTime(t *testing.T) {
 	}
 }
 
-// A worker that waits is woken at once where the store tells, within the pace elsewhere, and when something that was delayed is due.
+// A waiting worker is woken at once if the store notifies, otherwise within the polling interval, and when a delayed
+// job is due.
 func TestWokenInTime(t *testing.T) {
 	for name, tt := range map[string]struct {
 		polled bool
@@ -219,7 +221,7 @@ func TestWokenInTime(t *testing.T) {
 						t.Errorf("%s: after %v, want at most %v", what, d, tt.most)
 					}
 				}
-				time.Sleep(time.Minute) // it looks seldom by then
+				time.Sleep(time.Minute) // by then it looks rarely
 				front.enqueue(t, job(1))
 				took("enqueued", time.Now())
 				time.Sleep(time.Minute)
@@ -234,8 +236,8 @@ func TestWokenInTime(t *testing.T) {
 	}
 }
 
-// An entry that cannot be decoded keeps no job waiting: a listing corrects it by its job, or removes it. Where that fails it is not tried
-// again with each listing.
+// An undecodable entry keeps no job waiting: a listing replaces it from its job, or removes it. If that fails, it is
+// not tried again with each listing.
 func TestMalformedEntries(t *testing.T) {
 	spoil := func(t *testing.T, w *world, what, id string) {
 		t.Helper()
@@ -346,7 +348,7 @@ func TestMalformedEntries(t *testing.T) {
 	}
 }
 
-// A record that cannot be read harms no other.
+// An unreadable record affects no other.
 func TestMalformedRecords(t *testing.T) {
 	w := newWorld(t)
 	front, worker := w.on("front"), w.on("back")
@@ -377,7 +379,7 @@ func TestMalformedRecords(t *testing.T) {
 	if err := front.Reap(t.Context(), queue.DefaultQueue); !errors.Is(err, queue.ErrMalformed) {
 		t.Errorf("reap: got %v, want ErrMalformed", err)
 	}
-	front.reap(t) // it is said once
+	front.reap(t) // it is reported once
 	if !orphaned(front.job(t, ids[2])) {
 		t.Error("the job of a worker that was killed is no orphan")
 	}

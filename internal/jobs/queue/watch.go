@@ -22,7 +22,7 @@ func signal(c chan<- struct{}) {
 func (q *Queue) Watch(ctx context.Context, queues ...string) (<-chan struct{}, error) {
 	out := make(chan struct{}, 1)
 	var waits sync.WaitGroup
-	q.index.work.note(q.o.Now()) // the caller has begun because there is work, or will be
+	q.index.work.note(q.o.Now()) // the caller has begun because there is or will be work
 	ctx, cancel := context.WithCancel(ctx)
 	for _, queue := range queues {
 		err := ValidName(queue)

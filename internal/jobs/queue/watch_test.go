@@ -22,8 +22,8 @@ func wakes(wake <-chan struct{}, d time.Duration) (n int) {
 	}
 }
 
-// TestWokenOnce: a waiter that claims nothing though a job is due is woken once for it, not over and over: it may be full, or
-// be there for one job only.
+// TestWokenOnce: a waiter that claims nothing although a job is due is woken for it only once: it may be full, or serve
+// only one job.
 func TestWokenOnce(t *testing.T) {
 	for name, wait := range map[string]func(t *testing.T, front, worker *peer, wake <-chan struct{}){
 		"delayed": func(t *testing.T, front, worker *peer, wake <-chan struct{}) {
@@ -72,9 +72,9 @@ func TestWokenOnce(t *testing.T) {
 					wait(t, front, worker, wake)
 					// Every 2 s, and the looks of eager's first 20 s: 10·ln(20 s/(10·5 ms)).
 					if n := wakes(wake, time.Minute); n > 90 {
-						t.Errorf("woken %d times in a minute, want at most some 80, as often as without it", n)
+						t.Errorf("woken %d times in a minute, want at most some 80, as without it", n)
 					}
-					// The time of the next is known nevertheless.
+					// The time of the next job is still known.
 					at := time.Now().Add(10 * time.Second)
 					front.enqueue(t, job(2, func(j *queue.Job) { j.AvailableAt = at }))
 					only := worker.want()
@@ -101,9 +101,9 @@ func TestWokenOnce(t *testing.T) {
 	}
 }
 
-// TestDelayedBehindWhatDoesNotFit: many delayed jobs that are due, and that a worker cannot take, hide none behind them.
+// TestDelayedBehindWhatDoesNotFit: many due delayed jobs that a worker cannot take do not hide the ones after them.
 func TestDelayedBehindWhatDoesNotFit(t *testing.T) {
-	for _, before := range []int{600, 3000} { // more than are listed at once, and more than are looked through at a time
+	for _, before := range []int{600, 3000} { // more than one listing, and more than one search reads
 		t.Run(fmt.Sprint(before), func(t *testing.T) {
 			w := newWorld(t)
 			front, worker := w.on("front"), w.on("back")

@@ -7,7 +7,7 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// TestWorkingOfTheLost: no request waits for ever for an execution whose worker was lost and that no other takes up.
+// TestWorkingOfTheLost: no request waits for ever for an execution whose worker was lost, if no other worker adopts it.
 func TestWorkingOfTheLost(t *testing.T) {
 	const patience = 40 * time.Second
 	w := newWorld(t)
@@ -26,7 +26,7 @@ func TestWorkingOfTheLost(t *testing.T) {
 	w.kill(worker)
 	working("when it has just died", execution, true)
 	w.pass(patience / 2)
-	front.reap(t) // which writes the job anew, and is no news of the execution
+	front.reap(t) // it writes the job anew, which is no sign of life of the execution
 	working("half of the time later", execution, true)
 	w.pass(patience / 2)
 	working("when no worker has taken it up", execution, false)

@@ -19,23 +19,23 @@ import (
 	"e3/refstore/mem"
 )
 
-// errGone is what a process gets of the store once it is killed.
+// errGone is the store's error for a killed process.
 var errGone = errors.New("the process is gone")
 
-// wire is one process's way to the store. It counts, and fails when it is told to.
+// wire is one process's connection to the store. It counts, and fails on request.
 type wire struct {
 	refstore.Store
 
 	mu    sync.Mutex
 	calls map[string]int // by operation and partition: "put jobs"
-	// listed is how a partition was listed last.
+	// listed is the last query of each partition.
 	listed map[string]refstore.Query
 	n      int
-	// at, if set, is asked at each call, with its number from 1, before and after it takes effect.
+	// at, if set, is called at each call, with its number from 1, before and after it takes effect.
 	at func(n int, after bool, op string) error
 }
 
-// hook sets what is asked at each call from now on, and starts to count anew.
+// hook sets the function for further calls, and restarts the count.
 func (w *wire) hook(at func(n int, after bool, op string) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,7 +155,7 @@ func (w *wire) WriteBatch(ctx context.Context, puts []refstore.Record, gone []re
 	return after()
 }
 
-// Watch hands on what the store tells.
+// Watch passes on the store's notifications.
 func (w *wire) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
 	return w.Store.(refstore.Watcher).Watch(ctx, partition)
 }
@@ -171,12 +171,12 @@ type world struct {
 
 	mu     sync.Mutex
 	dead   map[int]bool  // processes that are gone, by pid
-	silent map[int]bool  // those not known to be over
+	silent map[int]bool  // those not known to be gone
 	ahead  time.Duration // of the queues' clock
 	pids   int
 	ids    int
 	peers  []*peer
-	// batches has every process write what follows from transitions in batches, on a store that can.
+	// batches makes every process write follow-up records in batches, on a store that can.
 	batches bool
 }
 
@@ -234,7 +234,7 @@ func (w *world) onStore(host string, store refstore.Store, o queue.Options) *pee
 	return p
 }
 
-// flush returns when what all processes have still to write is written, or could not be.
+// flush returns when all pending follow-up records of all processes were written, or have failed.
 func (w *world) flush() {
 	w.mu.Lock()
 	peers := w.peers
@@ -244,7 +244,7 @@ func (w *world) flush() {
 	}
 }
 
-// now is the time, with what was passed over.
+// now is the time, including the time that was skipped.
 func (w *world) now() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -258,9 +258,9 @@ func (w *world) pass(d time.Duration) {
 	w.ahead += d
 }
 
-// kill ends a process as SIGKILL does: nothing more reaches the store, and the kernel knows.
+// kill ends a process like SIGKILL: nothing more reaches the store, and the kernel knows.
 func (w *world) kill(p *peer) {
-	w.flush() // crash_test.go has processes die before
+	w.flush() // crash_test.go kills processes earlier
 	p.wire.hook(func(int, bool, string) error { return errGone })
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -275,7 +275,7 @@ func (w *world) isDead(p *peer) bool {
 
 const run = "0197aaaa-bbbb-7ccc-8ddd-eeeeffff0000"
 
-// job is one to be enqueued.
+// job returns a job to enqueue.
 func job(n int, edit ...func(*queue.Job)) *queue.Job {
 	j := &queue.Job{
 		Workspace: "prod", Run: run, Task: fmt.Sprintf("task-%d", n), Attempt: 1, TaskHash: fmt.Sprintf("%064x", n), Inputs: []string{fmt.Sprintf("%064x", n+1)},
@@ -309,7 +309,7 @@ func (w *world) newExecution(string) (string, error) {
 	return fmt.Sprintf("execution-%d", w.ids), nil
 }
 
-// claim claims the next job, which there must be. What another process has enqueued in the last moment may be seen a little later.
+// claim claims the next job, which must exist. A job that another process has just enqueued may be seen a little later.
 func (p *peer) claim(t testing.TB) *queue.Lease {
 	t.Helper()
 	return p.claimAs(t, p.want())
@@ -326,13 +326,13 @@ func (p *peer) claimAs(t testing.TB, want queue.Want) *queue.Lease {
 		if l != nil {
 			return l
 		}
-		p.w.pass(time.Duration(1+n/100) * time.Millisecond) // where the machine is busy, a listing is followed by a long rest
+		p.w.pass(time.Duration(1+n/100) * time.Millisecond) // on a busy machine a listing is followed by a long rest
 	}
 	t.Fatalf("%s: nothing to claim", p.name)
 	return nil
 }
 
-// claimNone claims nothing, however old what is known may be.
+// claimNone expects no job, even after a fresh listing.
 func (p *peer) claimNone(t testing.TB) {
 	t.Helper()
 	p.w.flush()
