@@ -51,7 +51,7 @@ func (a *app) open(ctx context.Context, location string) (*repo.Repo, error) {
 }
 
 // openToRead opens a repository for a command that only reads: with what this machine has made of its own, if its
-// latest start could not write there. E3_OFFLINE asks no repository.
+// latest start could not write there. With E3_OFFLINE it sends no request to the repository.
 func (a *app) openToRead(ctx context.Context, location string) (*repo.Repo, error) {
 	if offline, err := strconv.ParseBool(a.Getenv(offlineVariable)); err == nil && offline {
 		return a.openOffline(ctx, location, repo.SeeOverlay)
@@ -59,7 +59,7 @@ func (a *app) openToRead(ctx context.Context, location string) (*repo.Repo, erro
 	return a.openWith(ctx, location, repo.Options{Overlay: repo.SeeOverlay})
 }
 
-// offlineVariable is the variable of start's --offline, which commands that read heed too.
+// offlineVariable is the variable of start's --offline. Commands that read obey it too.
 const offlineVariable = "E3_OFFLINE"
 
 // openWith opens a repository and ends the command when its lease is lost.
@@ -117,15 +117,15 @@ func (a *app) openToStart(ctx context.Context, location string, readOnly, offlin
 	return r, err
 }
 
-// leaveOverlay sends what this machine has made offline, and ends the use of its overlay, as the repository can be
-// written. Results that cannot be sent stay for the next start.
+// leaveOverlay sends the results of offline starts, and ends the use of this machine's overlay, because the repository
+// is writable. Results that cannot be sent stay for the next start.
 func (a *app) leaveOverlay(ctx context.Context, location string, r *repo.Repo) error {
 	if r.Unsent() {
 		if err := a.sendOffline(ctx, location, r); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
-			a.Warnf("what was made offline is not sent: %v", err)
+			a.Warnf("the results of offline starts were not sent: %v", err)
 			return nil
 		}
 		r.DropOverlay()

@@ -63,8 +63,8 @@ workspace has the package's name unless you give another.
 If you may not write to the repository, or with --read-only, start takes what is cached there and keeps
 what it runs on this machine alone. Later starts find it, and so do commands that read.
 
-With --offline it asks no shared repository, but what this machine has seen of it. What it runs is sent
-with the next start that is online, as an import. Commands that read do so if E3_OFFLINE is true.`,
+With --offline, start sends no request to a shared repository: it uses what this machine has seen of it. The
+next start online sends the new results, as an import. Commands that read are offline if E3_OFFLINE is true.`,
 		Example: `  e3 start . prod
   e3 start -f e3.yaml
   e3 start . prod --filter 'train*' --force
@@ -85,7 +85,7 @@ with the next start that is online, as an import. Commands that read do so if E3
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.readOnly, "read-only", false, "write nothing to the repository: what runs is kept on this machine, as where you may not write")
-	f.BoolVar(&o.offline, "offline", false, "ask no shared repository: work from what this machine knows of it, and send what runs with the next start online")
+	f.BoolVar(&o.offline, "offline", false, "send no request to a shared repository: use what this machine knows of it; the next start online sends the results")
 	f.BoolVar(&o.failFast, "fail-fast", false, "start no more tasks after the first failure")
 	f.BoolVar(&o.noWait, "no-wait", false, "end, with exit code 3, when all that is left waits for approval; the next start goes on")
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
