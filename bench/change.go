@@ -14,14 +14,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"e3/executions"
-	"e3/internal/format/record"
 	"e3/internal/repo"
+	"e3/internal/testing/recorded"
 	"e3/internal/testing/testserver"
-	"e3/objectstore"
-	"e3/refstore"
 )
 
 // farAway is how long a request takes beside what the server takes.
@@ -202,51 +197,5 @@ func (c *changing) record() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	state, err := r.Workspaces.State(ctx, "main")
-	if err != nil {
-		return err
-	}
-	pkg, err := r.Workspaces.Packages.Load(ctx, state.PackageHash)
-	if err != nil {
-		return err
-	}
-	inputs := map[string]objectstore.Hash{}
-	for i := range pkg.Inputs {
-		if inputs[pkg.Inputs[i].Name], err = objectstore.ParseHash(pkg.Inputs[i].Default.Hash); err != nil {
-			return err
-		}
-	}
-	output, err := r.Objects.PutBytes(ctx, []byte("output\n"))
-	if err != nil {
-		return err
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(lookupsAtATime)
-	for i := range pkg.Tasks {
-		t := &pkg.Tasks[i]
-		g.Go(func() error { return c.succeed(ctx, r, t, inputs[t.Wiring[0].Name], output) })
-	}
-	return g.Wait()
-}
-
-func (c *changing) succeed(ctx context.Context, r *repo.Repo, t *record.PackageTask, input, output objectstore.Hash) error {
-	task, err := objectstore.ParseHash(t.Task)
-	if err != nil {
-		return err
-	}
-	id, err := executions.NewID()
-	if err != nil {
-		return err
-	}
-	at := time.Now().Truncate(time.Millisecond)
-	status := &record.Status{State: record.Success, ExecutionID: id, InputHashes: []string{input.String()}, OutputHash: output.String(), StartedAt: at, CompletedAt: at}
-	detail := &record.Detail{Attempt: 1, Task: t.Name, BytesOut: int64(len("output\n"))}
-	_, err = r.Records.Put(ctx, refstore.Record{
-		Key:   refstore.Key{Partition: "EXECUTION/" + executions.NewKey(task, []objectstore.Hash{input}).String(), Sort: id},
-		Value: status.Encode(),
-		Fields: []refstore.Field{
-			{Name: "output", Value: []byte(status.OutputHash + "\n")}, {Name: "detail.beast2", Value: detail.Encode()},
-		},
-	})
-	return err
+	return recorded.Workspace(ctx, r, "main")
 }

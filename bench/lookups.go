@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
-	"e3/internal/format/record"
+	"e3/internal/testing/recorded"
 	"e3/internal/testing/testserver"
 	"e3/objectstore"
 	"e3/refstore"
@@ -125,20 +125,9 @@ func succeeded(ctx context.Context, records refstore.Store, n int) ([]executions
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(lookupsAtATime)
 	for i := range keys {
-		input := objectstore.Sum(fmt.Appendf(nil, "input %d", i))
-		keys[i] = executions.NewKey(objectstore.Sum(fmt.Appendf(nil, "task %d", i)), []objectstore.Hash{input})
-		g.Go(func() error {
-			id, err := executions.NewID()
-			if err != nil {
-				return err
-			}
-			output, at := objectstore.Sum([]byte("output")).String(), time.Now().Truncate(time.Millisecond)
-			status := &record.Status{State: record.Success, ExecutionID: id, InputHashes: []string{input.String()}, OutputHash: output, StartedAt: at, CompletedAt: at}
-			detail := &record.Detail{Attempt: 1, Worker: "user@host", RunID: id, Workspace: "w", Task: fmt.Sprintf("t[%d]", i), BytesOut: 6}
-			_, err = records.Put(ctx, refstore.Record{
-				Key: refstore.Key{Partition: "EXECUTION/" + keys[i].String(), Sort: id}, Value: status.Encode(),
-				Fields: []refstore.Field{{Name: "output", Value: []byte(output + "\n")}, {Name: "detail.beast2", Value: detail.Encode()}},
-			})
+		task, input := objectstore.Sum(fmt.Appendf(nil, "task %d", i)), objectstore.Sum(fmt.Appendf(nil, "input %d", i))
+		g.Go(func() (err error) {
+			keys[i], err = recorded.Success(ctx, records, fmt.Sprintf("t[%d]", i), task, input, objectstore.Sum([]byte(recorded.Content)))
 			return err
 		})
 	}

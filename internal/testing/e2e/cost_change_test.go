@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,10 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"e3/internal/format/record"
-	"e3/internal/repo"
 	"e3/objectstore"
 )
 
@@ -63,49 +58,6 @@ func (c *costs) elsewhere() {
 	c.dir = clone
 	c.write("e3.yaml", text)
 	c.machine()
-}
-
-// executeSourced records an execution of each task of a workspace with one input, as if they had run.
-func (c *costs) executeSourced(ws string) {
-	c.t.Helper()
-	r := c.open(c.location)
-	defer func() {
-		if err := r.Close(); err != nil {
-			c.t.Error(err)
-		}
-	}()
-	ctx := c.t.Context()
-	state, err := r.Workspaces.State(ctx, ws)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	pkg, err := r.Workspaces.Packages.Load(ctx, state.PackageHash)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	inputs := map[string]objectstore.Hash{}
-	for i := range pkg.Inputs {
-		if inputs[pkg.Inputs[i].Name], err = objectstore.ParseHash(pkg.Inputs[i].Default.Hash); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	if err := succeedAll(ctx, r, pkg, inputs); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-func succeedAll(ctx context.Context, r *repo.Repo, pkg *record.Package, inputs map[string]objectstore.Hash) error {
-	output, err := r.Objects.PutBytes(ctx, []byte("output\n"))
-	if err != nil {
-		return err
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(32)
-	for i := range pkg.Tasks {
-		t := &pkg.Tasks[i]
-		g.Go(func() error { return succeed(ctx, r.Records, t, inputs[t.Wiring[0].Name], output) })
-	}
-	return g.Wait()
 }
 
 // TestCostOfChange counts what a change costs in a large package: requests follow the change, not the package. There are fewer tasks
@@ -173,7 +125,7 @@ func TestCostOfChange(t *testing.T) {
 	c.must("workspace", "create", "@", "main")
 	first := c.must("workspace", "deploy", "@", "main", "e3.yaml")
 	t.Logf("first deploy: %d requests\n%s", first.total(), first)
-	c.executeSourced("main")
+	c.execute("main")
 	t.Logf("%d tasks are on record after %v", tasks, time.Since(began).Round(time.Millisecond))
 
 	here, env := c.dir, slices.Clone(c.env)

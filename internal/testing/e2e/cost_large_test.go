@@ -3,20 +3,14 @@
 package e2e
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"e3/executions"
-	"e3/internal/format/record"
 	"e3/internal/repo"
+	"e3/internal/testing/recorded"
 	"e3/internal/testing/testserver"
-	"e3/objectstore"
-	"e3/refstore"
 )
 
 // open opens the repository at one of its locations: c.direct is to read from without being counted.
@@ -49,54 +43,9 @@ func (c *costs) execute(ws string) {
 			c.t.Error(err)
 		}
 	}()
-	ctx := c.t.Context()
-	state, err := r.Workspaces.State(ctx, ws)
-	if err != nil {
+	if err := recorded.Workspace(c.t.Context(), r, ws); err != nil {
 		c.t.Fatal(err)
 	}
-	pkg, err := r.Workspaces.Packages.Load(ctx, state.PackageHash)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	input, err := objectstore.ParseHash(pkg.Inputs[0].Default.Hash)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	output, err := r.Objects.PutBytes(ctx, []byte("output\n"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(32)
-	for i := range pkg.Tasks {
-		g.Go(func() error { return succeed(ctx, r.Records, &pkg.Tasks[i], input, output) })
-	}
-	if err := g.Wait(); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// succeed puts a success of a task that has one input on record.
-func succeed(ctx context.Context, records refstore.Store, t *record.PackageTask, input, output objectstore.Hash) error {
-	task, err := objectstore.ParseHash(t.Task)
-	if err != nil {
-		return err
-	}
-	id, err := executions.NewID()
-	if err != nil {
-		return err
-	}
-	at := time.Now().Truncate(time.Millisecond)
-	status := &record.Status{State: record.Success, ExecutionID: id, InputHashes: []string{input.String()}, OutputHash: output.String(), StartedAt: at, CompletedAt: at}
-	detail := &record.Detail{Attempt: 1, Task: t.Name, BytesOut: int64(len("output\n"))}
-	_, err = records.Put(ctx, refstore.Record{
-		Key:   refstore.Key{Partition: "EXECUTION/" + executions.NewKey(task, []objectstore.Hash{input}).String(), Sort: id},
-		Value: status.Encode(),
-		Fields: []refstore.Field{
-			{Name: "output", Value: []byte(status.OutputHash + "\n")}, {Name: "detail.beast2", Value: detail.Encode()},
-		},
-	})
-	return err
 }
 
 // TestCostOfLargeWorkspace counts what a start asks where 10,000 tasks are cached: a fixed number where a proof

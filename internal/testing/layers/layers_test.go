@@ -23,10 +23,11 @@ const module = "e3"
 // without a package, is a violation. "(test)" marks a package that only tests may import.
 const table = `
 # What looks at the program from outside.
-bench:                         executions internal/jobs/queue internal/repo objectstore objectstore/tree objectstore/s3 refstore refstore/fs refstore/dynamo internal/format/record internal/testing/testserver
+bench:                         executions internal/jobs/queue internal/repo objectstore objectstore/tree objectstore/s3 refstore refstore/fs refstore/dynamo internal/testing/recorded internal/testing/testserver
 internal/testing/e2e:
 internal/release:
 internal/testing/testserver:
+internal/testing/recorded:     executions internal/repo objectstore refstore internal/format/record
 internal/testing/linear:       (test)
 internal/events/eventstest:    internal/events (test)
 internal/testing/suite:        (test)
