@@ -114,6 +114,14 @@ type table struct {
 	lost      func(ctx context.Context, rec refstore.Record) (remedy string, whole bool, err error) // for a record that is gone; nil: as mend
 }
 
+// decodes checks that the value of a record can be read.
+func decodes[T any](decode func([]byte) (T, error)) func(refstore.Record) error {
+	return func(rec refstore.Record) error {
+		_, err := decode(rec.Value)
+		return err
+	}
+}
+
 func (v *verifier) tables() []table {
 	file := func(dir, suffix string) func(string) string {
 		return func(sort string) string { return dir + "/" + sort + suffix }
@@ -135,10 +143,7 @@ func (v *verifier) tables() []table {
 		advice: "register the package again, with e3 package build or import", mend: v.remove("removed"),
 	}, {
 		partition: "WORKSPACE", where: file("workspaces", ".beast2"), count: &v.report.Workspaces, owner: named("workspace"),
-		check: func(rec refstore.Record) error {
-			_, err := record.DecodeWorkspaceState(rec.Value)
-			return err
-		},
+		check: decodes(record.DecodeWorkspaceState),
 		advice: "with --repair it is as its latest run left it, as far as that is known",
 		mend:   restore,
 	}, {
@@ -166,17 +171,11 @@ func (v *verifier) tables() []table {
 		advice: "pin the execution again", mend: v.remove("removed: pin the execution again"),
 	}, {
 		partition: "TOMBSTONE", where: file("tombstones", ".rec"), owner: named("what was pruned of task"),
-		check: func(rec refstore.Record) error {
-			_, err := record.DecodeTombstones(rec.Value)
-			return err
-		},
+		check: decodes(record.DecodeTombstones),
 		mend: v.remove("removed"),
 	}, {
 		partition: "CANCEL", where: file("cancels", ".rec"), owner: named("the request to cancel the run of workspace"),
-		check: func(rec refstore.Record) error {
-			_, err := record.DecodeCancellation(rec.Value)
-			return err
-		},
+		check: decodes(record.DecodeCancellation),
 		advice: "cancel the run again", mend: v.remove("removed: cancel the run again"),
 	}, {
 		partition: "SETTINGS", where: file("settings", ".json"), owner: named("the settings of the"),
@@ -191,24 +190,15 @@ func (v *verifier) tables() []table {
 		lost:   v.remove("all settings are lost: make them again, the keys that exports must be signed with to begin with"),
 	}, {
 		partition: "INDEX/links", where: file("index/links", ".rec"), owner: named("workspace"),
-		check: func(rec refstore.Record) error {
-			_, err := record.DecodeLink(rec.Value)
-			return err
-		},
+		check: decodes(record.DecodeLink),
 		advice: "deploy the package file again", mend: v.remove("removed: the workspace follows no package file any more; deploy it again to follow it"),
 	}, {
 		partition: "INDEX/proofs", where: file("index/proofs", ".rec"), owner: named("workspace"),
-		check: func(rec refstore.Record) error {
-			_, err := record.DecodeAnyProof(rec.Value)
-			return err
-		},
+		check: decodes(record.DecodeAnyProof),
 		advice: "the next start makes another", mend: v.remove("removed: the next start makes another"),
 	}, {
 		partition: "INDEX/durations", where: file("index/durations", ".rec"), owner: named("workspace"),
-		check: func(rec refstore.Record) error {
-			_, err := record.DecodeDurations(rec.Value)
-			return err
-		},
+		check: decodes(record.DecodeDurations),
 		advice: "the next start makes another", mend: v.remove("removed: the next start makes another"),
 	}}
 }

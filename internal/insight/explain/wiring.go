@@ -144,44 +144,33 @@ func (x *evidence) graphsOf(ws string, runs []string) ([]*graph.Graph, error) {
 
 // object reads a task object, nil if it is gone or malformed.
 func (x *evidence) object(h objectstore.Hash) (*record.Task, error) {
-	x.mu.Lock()
-	t, ok := x.tasks[h]
-	x.mu.Unlock()
-	if ok {
-		return t, nil
-	}
-	t, err := executions.LoadTask(x.ctx, x.objects(), h)
-	if x.ctx.Err() != nil {
-		return nil, context.Cause(x.ctx)
-	}
-	if err != nil {
-		t = nil
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.tasks[h] = t
-	return t, nil
+	return known(x, x.tasks, h, executions.LoadTask)
 }
 
 // tree reads a directory object, nil if it is gone or malformed.
 func (x *evidence) tree(h objectstore.Hash) (tree.Entries, error) {
+	return known(x, x.trees, h, tree.Read)
+}
+
+// known reads an object once. The error says that the context has ended.
+func known[T any](x *evidence, read map[objectstore.Hash]T, h objectstore.Hash, do func(context.Context, objectstore.Store, objectstore.Hash) (T, error)) (T, error) {
 	x.mu.Lock()
-	t, ok := x.trees[h]
+	v, ok := read[h]
 	x.mu.Unlock()
 	if ok {
-		return t, nil
+		return v, nil
 	}
-	t, err := tree.Read(x.ctx, x.objects(), h)
+	v, err := do(x.ctx, x.objects(), h)
 	if x.ctx.Err() != nil {
-		return nil, context.Cause(x.ctx)
+		return v, context.Cause(x.ctx)
 	}
 	if err != nil {
-		t = nil
+		v = *new(T)
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.trees[h] = t
-	return t, nil
+	read[h] = v
+	return v, nil
 }
 
 // A side is one of two compared executions: a past one, or the one that the next start would make.
