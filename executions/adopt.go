@@ -110,19 +110,19 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	if err != nil || ended {
 		return res, err
 	}
-	gone := ""
+	problem := ""
 	if !there {
-		gone = fmt.Sprintf("the process that began it is gone, and so is its sandbox %s", a.box.root)
+		problem = fmt.Sprintf("the process that began it is gone, and so is its sandbox %s", a.box.root)
 	} else if err := a.putBack(ctx); errors.Is(err, errNotRestorable) {
-		gone = err.Error()
+		problem = err.Error()
 	} else if err != nil {
 		return Result{}, fmt.Errorf("adopt execution %s: put back moved outputs: %w", id, err)
 	}
-	if gone != "" {
+	if problem != "" {
 		stop()
 		bound, done := x.bound(context.WithoutCancel(ctx))
 		defer done()
-		return a.finish(bound, verdict{state: record.Error, reason: ReasonLost, message: gone}, runner.Result{})
+		return a.finish(bound, verdict{state: record.Error, reason: ReasonLost, message: problem}, runner.Result{})
 	}
 	if req.Started != nil {
 		req.Started(id, a.startedAt)

@@ -21,7 +21,7 @@ import (
 	reffs "e3/refstore/fs"
 )
 
-// An order tells a worker of these tests, another process, what to do.
+// An order tells a worker process of these tests what to do.
 type order struct {
 	ID       string        // of the execution
 	Sockets  string        // where supervisors are found
@@ -111,7 +111,7 @@ func work(dir string) error {
 			}
 		}
 	}
-	return err // also after success, unless the parent has killed this process before
+	return err // for the parent, unless it has killed this process
 }
 
 // An adoption is a worker process that is to be killed, and the lab that adopts its command.

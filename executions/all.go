@@ -9,9 +9,9 @@ import (
 	"e3/objectstore"
 )
 
-// All yields every execution of the repository with its side fields, task by task, for each key the latest first. An
-// execution that cannot be read comes with its RecordError and does not end the list; any other error does. Where
-// each read is a request, several keys are read at a time, ahead of the caller.
+// All yields every execution of the repository with its side fields: task by task, key by key, the latest of a key
+// first. An execution that cannot be read comes with its RecordError and does not end the list; any other error does.
+// Where each read is a request, several keys are read at a time, ahead of the caller.
 func (s *Store) All(ctx context.Context) iter.Seq2[*Execution, error] {
 	return func(yield func(*Execution, error) bool) {
 		for e, err := range inOrder(ctx, s.parallel, s.Keys(ctx), s.List) {
@@ -35,7 +35,7 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[Key, error] {
 	})
 }
 
-// ahead is how many answers are buffered of each list that is read ahead of the caller.
+// ahead is the size of the buffer of each list that is read ahead of the caller.
 const ahead = 16
 
 // inOrder yields the results of each for every element of in, in order, while up to n elements are read at a time. An

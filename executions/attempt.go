@@ -301,7 +301,7 @@ func (a *attempt) takeLogs(ctx context.Context) error {
 			return fmt.Errorf("keep %s of execution %s: %w", log.stream, a.id, err)
 		}
 	}
-	a.box.logs.taken = true
+	a.box.logs.moved = true
 	return nil
 }
 

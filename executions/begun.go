@@ -136,7 +136,7 @@ func (x *Executor) CloseBegun(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	var left []*attempt
+	var begun []*attempt
 	var markers []string
 	for _, file := range files {
 		a, err := x.readNote(file)
@@ -144,14 +144,14 @@ func (x *Executor) CloseBegun(ctx context.Context, dir string) error {
 			return fmt.Errorf("close executions that a dead process had begun: %w", err)
 		}
 		if a != nil {
-			left, markers = append(left, a), append(markers, marker(a.id))
+			begun, markers = append(begun, a), append(markers, marker(a.id))
 		}
 	}
-	if len(left) == 0 {
+	if len(begun) == 0 {
 		return nil
 	}
 	runner.KillMarked(markers)
-	for _, a := range left {
+	for _, a := range begun {
 		if err := a.closeBegun(ctx); err != nil {
 			return fmt.Errorf("close execution %s, which a dead process had begun: %w", a.id, err)
 		}

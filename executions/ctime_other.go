@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// changeTime falls back to the modification time, which a command can set: the next command would see a HOME that a
-// command wrote to and dated back.
+// changeTime falls back to the modification time, which a command can reset after it has written to HOME. The next
+// command then sees those files.
 func changeTime(info fs.FileInfo) time.Time { return info.ModTime() }
 
-// fileNumber is only needed where commands outlive the process that began them, which they do not here.
+// fileNumber is only needed on systems where commands outlive the process that began them.
 func fileNumber(fs.FileInfo) uint64 { return 0 }

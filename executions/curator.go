@@ -54,7 +54,7 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 			return lock, err
 		}
 		if try >= tries {
-			here, err := c.look(ctx, k, id)
+			here, err := c.onRecord(ctx, k, id)
 			if err != nil {
 				return nil, err
 			}

@@ -41,8 +41,8 @@ func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, err
 func (s *Store) FindTask(ctx context.Context, task objectstore.Hash, prefix string) (*Execution, error) {
 	found, err := s.findTask(ctx, task, prefix)
 	if errors.Is(err, ErrNotFound) {
-		if gone := s.prunedTask(ctx, task, prefix); gone != nil {
-			err = gone
+		if pruned := s.prunedTask(ctx, task, prefix); pruned != nil {
+			err = pruned
 		}
 	}
 	return found, err

@@ -60,7 +60,7 @@ func (o Outcome) Word() string {
 // Skipped tells whether nothing was imported.
 func (o Outcome) Skipped() bool { return o > Overwritten }
 
-// Check validates an incoming execution by itself; the error wraps ErrMalformed. It reads no log.
+// Check validates an incoming execution without its logs. The error wraps ErrMalformed.
 func (in *Incoming) Check() error {
 	fail := func(format string, args ...any) error {
 		return &RecordError{Key: in.Key, ExecutionID: in.Status.ExecutionID, Err: fmt.Errorf(format, args...)}
@@ -128,7 +128,7 @@ func (in *Incoming) checkSignature() error {
 
 // onRecord is what this repository has on record of an incoming execution.
 type onRecord struct {
-	there     bool
+	exists    bool
 	malformed bool         // the record, or a side field of it, cannot be read
 	state     record.State // Error if the status cannot be read
 	version   refstore.Version
@@ -138,18 +138,18 @@ type onRecord struct {
 	provenance *record.Provenance // nil if it was made here, or is malformed
 }
 
-func (c *Curator) look(ctx context.Context, k Key, id string) (onRecord, error) {
+func (c *Curator) onRecord(ctx context.Context, k Key, id string) (onRecord, error) {
 	rec, err := c.records.Get(ctx, recordKey(k, id), append([]string{fieldJob}, sideFields...)...)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return onRecord{}, nil
 	}
 	if errors.Is(err, refstore.ErrDamaged) {
-		return onRecord{there: true, malformed: true, version: rec.Version}, nil
+		return onRecord{exists: true, malformed: true, version: rec.Version}, nil
 	}
 	if err != nil {
 		return onRecord{}, err
 	}
-	here := onRecord{there: true, version: rec.Version}
+	here := onRecord{exists: true, version: rec.Version}
 	for _, f := range rec.Fields {
 		here.fields = append(here.fields, f.Name)
 	}
@@ -165,7 +165,7 @@ func (c *Curator) look(ctx context.Context, k Key, id string) (onRecord, error) 
 
 // running tells whether the execution is on record as running.
 func (here onRecord) running() bool {
-	return here.there && !here.malformed && here.state == record.Running
+	return here.exists && !here.malformed && here.state == record.Running
 }
 
 // collide is the collision table. A running execution whose process is dead counts as an error.
@@ -173,7 +173,7 @@ func collide(incoming record.State, here onRecord) Outcome {
 	switch {
 	case incoming == record.Running:
 		return SkippedUnfinished
-	case !here.there:
+	case !here.exists:
 		return Added
 	case here.state == record.Success && (incoming != record.Success || !here.malformed):
 		return SkippedSuccess
@@ -188,7 +188,7 @@ func collide(incoming record.State, here onRecord) Outcome {
 
 // Decide returns what Import would do, and changes nothing.
 func (c *Curator) Decide(ctx context.Context, in *Incoming) (Outcome, error) {
-	here, err := c.look(ctx, in.Key, in.Status.ExecutionID)
+	here, err := c.onRecord(ctx, in.Key, in.Status.ExecutionID)
 	if err != nil {
 		return 0, fmt.Errorf("execution %s: %w", in.Status.ExecutionID, err)
 	}
@@ -247,7 +247,7 @@ func (c *Curator) importOne(ctx context.Context, in *Incoming) (Outcome, error) 
 	}
 	defer claim.Unlock()
 	for {
-		here, err := c.look(ctx, in.Key, id)
+		here, err := c.onRecord(ctx, in.Key, id)
 		if err != nil {
 			return 0, err
 		}

@@ -91,8 +91,8 @@ func (x *Executor) unfinished(ctx context.Context, key Key, running []string) (e
 	return ended, nil
 }
 
-// begin makes a new execution of a key, here or elsewhere. Elsewhere it gets an id that is greater than greatest. A
-// rerun that is compared with a hit is made here.
+// begin makes a new execution of a key, here or elsewhere. Elsewhere its id is greater than greatest. A rerun for
+// comparison is made here.
 func (x *Executor) begin(ctx context.Context, key Key, req *Request, id, greatest string) (Result, error) {
 	if x.opts.Remote == nil || req.against != nil {
 		return x.execute(ctx, key, req, id)
@@ -137,8 +137,8 @@ func (x *Executor) Make(ctx context.Context, req *Request, id string) (Result, e
 	return x.execute(ctx, NewKey(req.Task, req.Inputs), req, id)
 }
 
-// beginForced opens the generation for a forced execution: its success may replace another in proofs, and the process
-// that requested it may be gone by then.
+// beginForced opens the generation for a forced execution, because its success may replace another in proofs. The
+// process that requested it may be gone by then.
 func (x *Executor) beginForced(ctx context.Context, req *Request) (end func(), err error) {
 	if !req.Force {
 		return func() {}, nil
@@ -184,7 +184,8 @@ func (s *Store) Began(ctx context.Context, key Key, id string) time.Time {
 	return e.Began()
 }
 
-// Began is when the command began; zero if it did not, or if that is unknown: such a record starts when it ends.
+// Began is when the command began; zero if it did not, or if that is unknown. Such a record has equal times of start
+// and end.
 func (e *Execution) Began() time.Time {
 	if e.State == record.Error && !e.StartedAt.Before(e.CompletedAt) {
 		return time.Time{}

@@ -115,8 +115,8 @@ func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
 			continue
 		}
 		size, err := s.whole(ctx, e, h)
-		if gone := (*missingError)(nil); errors.As(err, &gone) {
-			pass("%v", gone)
+		if missing := (*missingError)(nil); errors.As(err, &missing) {
+			pass("%v", missing)
 			a.passedSuccess = true
 			continue
 		}

@@ -13,8 +13,8 @@ import (
 	"e3/refstore"
 )
 
-// idSkew bounds how far the clock in an id, of the machine that made it, may lag behind the file system's clock, which
-// dates the loss of power.
+// idSkew bounds the difference of two clocks: an id has the time of its machine, a loss of power that of the file
+// system.
 const idSkew = time.Hour
 
 // StoredObjects is the part of an object store that mending needs.
@@ -101,13 +101,13 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 		if bad != nil && !errors.Is(bad, refstore.ErrDamaged) {
 			return bad
 		}
-		made, err := ParseID(rec.Key.Sort)
+		madeAt, err := ParseID(rec.Key.Sort)
 		if err != nil {
 			continue
 		}
 		e, err := opened(k, rec, bad)
 		torn := err != nil
-		if made.Before(since) && (torn || e.Metadata == nil || e.Metadata.ImportedAt.Before(since)) {
+		if madeAt.Before(since) && (torn || e.Metadata == nil || e.Metadata.ImportedAt.Before(since)) {
 			continue // it was synced; a torn record of an import is a miss until it is imported again
 		}
 		if !torn && e.State == record.Success {
@@ -133,7 +133,7 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 // mendOutput removes an execution's output directory unless it is complete.
 func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execution) error {
 	data, err := objectstore.ReadAll(ctx, s.objects, e.Key.Task, record.MaxTask)
-	if gone(err) {
+	if unusable(err) {
 		return nil // without its task object no process can ask for it
 	}
 	if err != nil {
@@ -158,7 +158,7 @@ func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execut
 		return err
 	})
 	var malformed *tree.Error
-	if gone(err) || errors.As(err, &malformed) {
+	if unusable(err) || errors.As(err, &malformed) {
 		err = objects.Delete(ctx, top)
 		if errors.Is(err, objectstore.ErrNotFound) {
 			err = nil
@@ -167,8 +167,8 @@ func (s *Store) mendOutput(ctx context.Context, objects StoredObjects, e *Execut
 	return err
 }
 
-// gone tells whether an object is missing or damaged.
-func gone(err error) bool {
+// unusable tells whether err says that an object is missing or damaged.
+func unusable(err error) bool {
 	var corrupt *objectstore.CorruptError
 	return errors.Is(err, objectstore.ErrNotFound) || errors.As(err, &corrupt)
 }

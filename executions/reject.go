@@ -24,9 +24,9 @@ func (c *Curator) durably() (put func(context.Context, refstore.Record) (refstor
 	return c.records.Put, func(context.Context) error { return nil }
 }
 
-// Reject sets the rejection of a success: a rejected success is not an answer, and becomes one again when the rejection
-// is taken back. It returns false if the execution is already (un)rejected, whatever the author and reason. The change
-// survives power loss if the store supports that.
+// Reject rejects a success, or takes its rejection back (mark.Rejected is false). A rejected success is not an answer.
+// Reject returns false if there is nothing to change; author and reason do not count. The change survives power loss if
+// the store supports that.
 func (c *Curator) Reject(ctx context.Context, k Key, id string, mark *record.Rejection) (changed bool, err error) {
 	for {
 		e, err := c.Get(ctx, k, id)

@@ -50,10 +50,10 @@ type sandboxLogs struct {
 	stdout, stderr *os.File  // opened for appending
 	numbers        [2]uint64 // inode numbers
 	used           bool      // the command has printed something
-	taken          bool      // the files were moved to the execution's record
+	moved          bool      // the files were moved to the execution's record
 }
 
-// sandboxNote is the file of the note of the command that has begun (begun.go).
+// sandboxNote is the file that says which command has begun (begun.go).
 type sandboxNote struct {
 	file    *os.File
 	written bool
@@ -105,7 +105,7 @@ func (p *sandboxes) acquire() (*sandbox, error) {
 	return box, nil
 }
 
-// scan frees the used sandboxes that no process uses, and drops the others.
+// scan frees the used sandboxes without processes, and drops the others.
 func (p *sandboxes) scan() {
 	began := time.Now()
 	defer func() { p.scanning += time.Since(began) }()
@@ -154,7 +154,7 @@ func (p *sandboxes) release(box *sandbox) {
 	p.used = append(p.used, box)
 }
 
-// The modes of what a command finds, whatever the umask. They are not part of the key.
+// The modes of staged files and folders, whatever the umask. They are not part of the key.
 const (
 	stagedDir        FileMode = 0o755
 	stagedFile       FileMode = 0o644
@@ -215,13 +215,13 @@ func (b *sandbox) renew(fresh bool) error {
 	}
 	b.dirs, b.files = b.dirs[:0], b.files[:0]
 	for _, d := range []struct {
-		path string
-		made *time.Time
+		path  string
+		ctime *time.Time
 	}{{b.home, &b.homeTime}, {b.tmp, &b.tmpTime}} {
 		if !fresh {
 			// The ctime shows an entry that came and went, unless within one tick. On file systems with coarse time
 			// stamps it shows nothing.
-			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.made) && stamp.Step(d.made.UnixNano()) == 0 && hasEntries(d.path, 0) {
+			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.ctime) && stamp.Step(d.ctime.UnixNano()) == 0 && hasEntries(d.path, 0) {
 				continue
 			}
 			if err := atomicfile.RemoveAll(d.path); err != nil {
@@ -235,9 +235,9 @@ func (b *sandbox) renew(fresh bool) error {
 		if err != nil {
 			return err
 		}
-		*d.made = changeTime(info)
+		*d.ctime = changeTime(info)
 	}
-	if !fresh && !b.logs.used && !b.logs.taken {
+	if !fresh && !b.logs.used && !b.logs.moved {
 		return nil
 	}
 	b.closeLogs()
@@ -263,7 +263,7 @@ func (b *sandbox) renew(fresh bool) error {
 		}
 		b.logs.numbers[i] = fileNumber(info)
 	}
-	b.logs.used, b.logs.taken = false, false
+	b.logs.used, b.logs.moved = false, false
 	return nil
 }
 
@@ -340,7 +340,7 @@ func (b *sandbox) tidy() bool {
 		children[filepath.Dir(rel)]++
 	}
 	for _, rel := range b.files {
-		if _, made := children[filepath.Dir(rel)]; !made {
+		if _, known := children[filepath.Dir(rel)]; !known {
 			return false
 		}
 		if err := os.Remove(filepath.Join(b.work, rel)); err != nil && !errors.Is(err, fs.ErrNotExist) {

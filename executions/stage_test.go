@@ -140,7 +140,7 @@ func TestInputsAreCopies(t *testing.T) {
 	}
 }
 
-// Scalars are passed as text, other values as the path of a JSON file, whatever was declared.
+// Scalars are passed as text, other values as the path of a JSON file. The declared type does not matter.
 func TestValues(t *testing.T) {
 	l := newLab(t)
 	task := script(`printf '%s|' "$a" "$b" "$c" "$d" "$e" "$f"; cat "$l" "$m"; echo x > out`)

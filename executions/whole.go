@@ -76,7 +76,7 @@ func (s *Store) wholeTree(ctx context.Context, h objectstore.Hash, depth int, se
 	entries, err := tree.Read(ctx, s.objects, h)
 	var malformed *tree.Error
 	switch {
-	case gone(err), errors.As(err, &malformed):
+	case unusable(err), errors.As(err, &malformed):
 		return &missingError{h, depth == 0}
 	case err != nil:
 		return err

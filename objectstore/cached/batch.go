@@ -175,7 +175,7 @@ func (b *Batch) unknown(ctx context.Context, list []queued) ([]queued, error) {
 	if len(rest) < sampleFrom {
 		return rest, nil
 	}
-	var there atomic.Int64
+	var found atomic.Int64
 	err = b.inParallel(ctx, sampled, func(ctx context.Context, i int) error {
 		h := rest[i*len(rest)/sampled].Hash
 		_, err := b.ask(ctx, h)
@@ -184,14 +184,14 @@ func (b *Batch) unknown(ctx context.Context, list []queued) ([]queued, error) {
 		}
 		if err == nil {
 			b.known.add(h)
-			there.Add(1)
+			found.Add(1)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for objects: %w", err)
 	}
-	if there.Load() <= sampled/2 {
+	if found.Load() <= sampled/2 {
 		for i := range rest {
 			rest[i].likely = false
 		}
@@ -209,16 +209,16 @@ func (b *Batch) unknown(ctx context.Context, list []queued) ([]queued, error) {
 	for _, h := range missing {
 		absent[h] = true
 	}
-	var gone []queued
+	var toSend []queued
 	for _, q := range rest {
 		if absent[q.Hash] {
 			q.likely = false
-			gone = append(gone, q)
+			toSend = append(toSend, q)
 		} else {
 			b.known.add(q.Hash)
 		}
 	}
-	return gone, nil
+	return toSend, nil
 }
 
 func (b *Batch) sendOne(ctx context.Context, q queued) error {

@@ -199,14 +199,14 @@ func (s *Store) DeleteBefore(ctx context.Context, h objectstore.Hash, cutoff tim
 
 // delete removes h if want returns true. want is called once h is condemned, with whether h is free. No put of this
 // process runs meanwhile.
-func (s *Store) delete(ctx context.Context, h objectstore.Hash, want func(ctx context.Context, free bool) (bool, error)) (gone bool, err error) {
+func (s *Store) delete(ctx context.Context, h objectstore.Hash, want func(ctx context.Context, free bool) (bool, error)) (removed bool, err error) {
 	for {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
 		led, err := s.uploads.do(ctx, h, func() error {
 			return s.condemning[h[0]].with(ctx, func() (err error) {
-				gone, err = s.deleteOne(ctx, h, want)
+				removed, err = s.deleteOne(ctx, h, want)
 				return err
 			})
 		})
@@ -214,7 +214,7 @@ func (s *Store) delete(ctx context.Context, h objectstore.Hash, want func(ctx co
 			err = fmt.Errorf("delete object %s: %w", h, err)
 		}
 		if led {
-			return gone, err
+			return removed, err
 		}
 	}
 }

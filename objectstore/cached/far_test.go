@@ -285,13 +285,13 @@ func (s *session) Condemn(ctx context.Context, shard byte, hs []objectstore.Hash
 		return nil, nil, fmt.Errorf("this session has condemned others of shard %x", shard)
 	}
 	s.lists[shard] = true
-	over := make(chan struct{})
+	done := make(chan struct{})
 	for _, h := range hs {
 		if h[0] != shard {
 			s.mu.Unlock()
 			return nil, nil, fmt.Errorf("object %s is not of shard %x", h, shard)
 		}
-		s.condemned[h] = append(s.condemned[h], over)
+		s.condemned[h] = append(s.condemned[h], done)
 	}
 	s.mu.Unlock()
 	if s.asked != nil {
@@ -314,13 +314,13 @@ func (s *session) Condemn(ctx context.Context, shard byte, hs []objectstore.Hash
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, h := range hs {
-			s.condemned[h] = slices.DeleteFunc(s.condemned[h], func(c chan struct{}) bool { return c == over })
+			s.condemned[h] = slices.DeleteFunc(s.condemned[h], func(c chan struct{}) bool { return c == done })
 			if len(s.condemned[h]) == 0 {
 				delete(s.condemned, h)
 			}
 		}
 		delete(s.lists, shard)
-		close(over)
+		close(done)
 		return nil
 	}, nil
 }

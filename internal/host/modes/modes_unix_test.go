@@ -16,7 +16,7 @@ import (
 	"e3/internal/host/modes"
 )
 
-// under runs f with a umask, which is that of the whole process, so these tests cannot run in parallel.
+// under runs f with a umask. The umask is process-wide, so these tests cannot run in parallel.
 func under(t *testing.T, umask int, f func()) {
 	t.Helper()
 	before := syscall.Umask(umask)
@@ -64,19 +64,19 @@ func TestModes(t *testing.T) {
 						t.Fatal(err)
 					}
 					if err := m.Create(file); !errors.Is(err, fs.ErrExist) {
-						t.Errorf("made a second time: error %v, want one that says it exists", err)
+						t.Errorf("made a second time: error %v, want fs.ErrExist", err)
 					}
 					if err := m.Mkdir(deep); !errors.Is(err, fs.ErrExist) {
-						t.Errorf("a folder made a second time: error %v, want one that says it exists", err)
+						t.Errorf("a folder made a second time: error %v, want fs.ErrExist", err)
 					}
 					if err := m.Mkdir(filepath.Join(root, "none", "b")); !errors.Is(err, fs.ErrNotExist) {
-						t.Errorf("a folder in none: error %v, want one that says that it is not there", err)
+						t.Errorf("a folder below a missing one: error %v, want fs.ErrNotExist", err)
 					}
 					wantMode(t, file, want[0])
 					wantMode(t, filepath.Dir(deep), want[1])
 					wantMode(t, deep, want[1])
 					if left, _ := os.ReadDir(filepath.Join(root, "tmp")); len(left) > 0 {
-						t.Errorf("left aside is %v", left)
+						t.Errorf("temporary folders remain: %v", left)
 					}
 				})
 			})

@@ -48,7 +48,7 @@ type adoption struct {
 	complete  bool               // all are known
 	elsewhere bool               // another process has adopted the orphans
 	closing   bool
-	left      bool
+	leaving   bool
 }
 
 // adoptFrom adopts every supervisor in the folder that it can, except own. The error is ErrAdopted if other processes
@@ -69,7 +69,7 @@ func adoptFrom(ctx context.Context, path string, own map[string]bool, gone func(
 	var mu sync.Mutex
 	var adopted []*adoption
 	var failed []error
-	taken := false
+	elsewhere := false
 	var group sync.WaitGroup
 	room := make(chan struct{}, 16)
 	for _, name := range names {
@@ -84,7 +84,7 @@ func adoptFrom(ctx context.Context, path string, own map[string]bool, gone func(
 			defer mu.Unlock()
 			switch {
 			case errors.Is(err, ErrAdopted):
-				taken = true
+				elsewhere = true
 			case err != nil:
 				failed = append(failed, fmt.Errorf("runner: adopt from %s/%s: %w", path, name, err))
 			}
@@ -94,7 +94,7 @@ func adoptFrom(ctx context.Context, path string, own map[string]bool, gone func(
 		})
 	}
 	group.Wait()
-	if taken && len(failed) == 0 {
+	if elsewhere && len(failed) == 0 {
 		return adopted, ErrAdopted
 	}
 	return adopted, errors.Join(failed...)
@@ -192,23 +192,23 @@ func (a *adoption) receive() {
 
 	a.mu.Lock()
 	var markers []string
-	left := make([]*Orphan, 0, len(a.orphans))
+	remaining := make([]*Orphan, 0, len(a.orphans))
 	for _, o := range a.orphans {
-		left = append(left, o)
+		remaining = append(remaining, o)
 		if !o.hasEnded() && o.marker != "" {
 			markers = append(markers, o.marker)
 		}
 	}
-	adopted, closing, handed := a.complete, a.closing || a.left, a.process
+	adopted, closing, handed := a.complete, a.closing || a.leaving, a.process
 	why := ErrSupervisorLost
-	if a.left {
+	if a.leaving {
 		why = ErrLeft
 	}
 	a.mu.Unlock()
 	if adopted && !closing && len(markers) > 0 && handed.host == process.LocalHost() {
 		killLeftovers(int(handed.pid), markers) // the supervisor could not finish its work
 	}
-	for _, o := range left {
+	for _, o := range remaining {
 		o.settle(Result{}, why)
 	}
 	close(a.done)
@@ -336,7 +336,7 @@ func (a *adoption) ended() bool {
 // leave disconnects from the adopted commands without ending them.
 func (a *adoption) leave() {
 	a.mu.Lock()
-	a.left = true
+	a.leaving = true
 	a.mu.Unlock()
 	a.conn.Close()
 	<-a.done

@@ -28,7 +28,7 @@ type backend struct {
 	keeping *keeping // nil: the supervisor ends with this process
 	nextID  atomic.Uint64
 	done    chan struct{} // closed when the process is gone and err is set
-	left    chan struct{} // closed by leave
+	leaving chan struct{} // closed by leave
 
 	mu      sync.Mutex
 	calls   map[uint64]*call
@@ -66,10 +66,10 @@ func startBackend(options Options, until time.Duration) (*backend, error) {
 		return nil, os.NewSyscallError("memfd_create", err)
 	}
 	b := &backend{
-		crash: os.NewFile(uintptr(crashFD), "supervisor stderr"),
-		done:  make(chan struct{}),
-		left:  make(chan struct{}),
-		calls: make(map[uint64]*call),
+		crash:   os.NewFile(uintptr(crashFD), "supervisor stderr"),
+		done:    make(chan struct{}),
+		leaving: make(chan struct{}),
+		calls:   make(map[uint64]*call),
 	}
 	if options.Outlive != nil {
 		if b.keeping, err = newKeeping(options.Outlive, until); err != nil {
@@ -210,7 +210,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 			default:
 				return r.outcome()
 			}
-		case <-b.left:
+		case <-b.leaving:
 			return Result{}, ErrLeft
 		case <-cancelled:
 			cancelled = nil
@@ -322,7 +322,7 @@ func (b *backend) sendFailed(err error) error {
 		select {
 		case <-b.done:
 			return b.err
-		case <-b.left:
+		case <-b.leaving:
 			return ErrLeft
 		}
 	}
@@ -511,7 +511,7 @@ func (b *backend) deathNote(cause error, state *os.ProcessState, waitErr error) 
 
 func (b *backend) hasLeft() bool {
 	select {
-	case <-b.left:
+	case <-b.leaving:
 		return true
 	default:
 		return false
@@ -523,7 +523,7 @@ func (b *backend) leave() error {
 	b.mu.Lock()
 	b.closing = true
 	b.mu.Unlock()
-	close(b.left)
+	close(b.leaving)
 	for _, l := range b.lanes {
 		l.file.Close()
 	}

@@ -263,11 +263,11 @@ func (k *keeper) isReachable() bool {
 // expire kills the commands with an identity; lasting ones only after the retention. A process without a client ends
 // then, or earlier if no command is left. Under mu.
 func (k *keeper) expire() {
-	over := Elapsed() >= k.until+k.retain
+	all := Elapsed() >= k.until+k.retain
 	switch {
 	case k.ending:
 		return
-	case k.clients == 0 && (over || len(k.commands) == 0):
+	case k.clients == 0 && (all || len(k.commands) == 0):
 		k.finishAll(flagExpired | flagCancelled)
 		return
 	}
@@ -275,14 +275,14 @@ func (k *keeper) expire() {
 		k.expired = true
 		k.term++
 		go k.killStrays(k.until)
-	} else if !over || k.retainOver {
+	} else if !all || k.retainOver {
 		k.arm()
 		return
 	}
-	k.retainOver = over
+	k.retainOver = all
 	term := k.term
 	for _, l := range k.lanes {
-		l.inbox.post(func() { l.expire(term, over) })
+		l.inbox.post(func() { l.expire(term, all) })
 	}
 	k.arm()
 }
@@ -302,17 +302,17 @@ func (k *keeper) killStrays(until time.Duration) {
 	pause := time.Millisecond
 	for end := Elapsed() + strayLimit; Elapsed() < end; time.Sleep(pause) {
 		k.mu.Lock()
-		over := k.plain > 0 || k.until != until
+		done := k.plain > 0 || k.until != until
 		running := false
 		for _, c := range k.commands {
 			running = running || c.end == nil
-			over = over || c.end == nil && c.lasting && !k.retainOver
+			done = done || c.end == nil && c.lasting && !k.retainOver
 		}
-		if !over {
-			over = !k.killOrphans() && !running
+		if !done {
+			done = !k.killOrphans() && !running
 		}
 		k.mu.Unlock()
-		if over {
+		if done {
 			return
 		}
 		pause = min(2*pause, 20*time.Millisecond)

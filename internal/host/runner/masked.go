@@ -97,8 +97,8 @@ func (p *pump) write(b []byte) {
 // finish is called after the end of the command. It returns the destination's error.
 func (p *pump) finish() error {
 	p.w.Close()
-	// The pipe ends once everything is read, unless an escaped process holds it; the deadline makes copy drain the
-	// rest. Where pipes have no deadlines (Windows) no process escapes.
+	// The pipe does not end if an escaped process holds it, so a deadline makes copy drain the rest. Where pipes have
+	// no deadlines (Windows) no process escapes.
 	_ = p.r.SetReadDeadline(time.Now())
 	<-p.done
 	if p.err == nil {

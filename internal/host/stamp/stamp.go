@@ -7,8 +7,8 @@ import "time"
 // tick is longer than the step of the clock from which kernels take the times of files.
 const tick = int64(20 * time.Millisecond)
 
-// Settled reports whether a file whose times stay the same has not changed since seen, when the times were read. All
-// are nanoseconds since 1970; modified and changed are the times of the content and of the file's status, 0 if unknown.
+// Settled reports whether every later change of a file would change its times. seen is when they were read; modified
+// and changed are the times of the content and of the file's status, 0 if unknown. All are nanoseconds since 1970.
 func Settled(seen, modified, changed int64) bool {
 	kernels := changed // programs can set the modification time
 	if kernels == 0 {
