@@ -130,7 +130,7 @@ func (w *Approvals) all(ctx context.Context, state *State, ws, task string, r *r
 		switch {
 		case errors.Is(err, approval.ErrMalformed) && task == "":
 		case err != nil:
-			return nil, fmt.Errorf("look for what waits for approval: %w", err)
+			return nil, fmt.Errorf("list the tasks that wait for approval: %w", err)
 		default:
 			found = append(found, b)
 		}
@@ -147,7 +147,7 @@ func (w *Approvals) all(ctx context.Context, state *State, ws, task string, r *r
 		switch {
 		case task != "" && b.Task != task || errors.Is(err, approval.ErrMalformed) && task == "":
 		case err != nil:
-			return nil, fmt.Errorf("look for what waits for approval: %w", err)
+			return nil, fmt.Errorf("list the tasks that wait for approval: %w", err)
 		default:
 			found = append(found, b)
 		}
@@ -185,7 +185,7 @@ type NotWaitingError struct {
 func (e *NotWaitingError) Error() string {
 	text := fmt.Sprintf("%s.%s does not wait for approval", e.Workspace, e.Task)
 	if len(e.Others) > 0 {
-		return text + "; what waits is " + strings.Join(e.Others, ", ")
+		return text + "; tasks that wait: " + strings.Join(e.Others, ", ")
 	}
 	return text + ", and nothing else does"
 }

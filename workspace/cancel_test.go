@@ -231,7 +231,7 @@ func TestCancelUnresponsive(t *testing.T) {
 			t.Fatalf("after the timeout: %v", err)
 		}
 		if got := strings.Join(named, ", "); got != "5s process 4711" {
-			t.Errorf("it was told: %s", got)
+			t.Errorf("the holder is named as %s", got)
 		}
 		if _, err := st.records.Get(t.Context(), refstore.Key{Partition: "CANCEL", Sort: "w0"}); err != nil {
 			t.Errorf("the request: %v", err)

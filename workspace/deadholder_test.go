@@ -134,7 +134,7 @@ func TestCancelDeadHolder(t *testing.T) {
 		}
 		status, err = st.distant().ws.Planner.Status(t.Context(), "w0")
 		if err != nil || status.LastRun.Status() != "crashed" || status.LastRun.RunID != c.RunID || status.Busy != nil {
-			t.Errorf("afterwards: %+v, busy %+v, %v, want it crashed, and nobody there", status.LastRun, status.Busy, err)
+			t.Errorf("afterwards: %+v, busy %+v, %v, want it crashed, and no holder", status.LastRun, status.Busy, err)
 		}
 		if took := time.Since(began); took > leaseTTL+3*time.Second {
 			t.Errorf("it took %v", took)

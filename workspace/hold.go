@@ -30,7 +30,7 @@ type LostError struct{ Workspace string }
 
 func (e *LostError) Error() string {
 	return fmt.Sprintf("workspace %s: %v: it could not be renewed in time, and another process may have taken over; "+
-		"what ran was stopped, and the next start makes good what it left", e.Workspace, refstore.ErrLost)
+		"running commands were stopped, and the next start repairs the workspace", e.Workspace, refstore.ErrLost)
 }
 
 // Unwrap returns refstore.ErrLost.

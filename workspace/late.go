@@ -34,7 +34,7 @@ func (w *States) noteLate(ctx context.Context, ws string, l *lateExecution) erro
 	}
 	_, err = w.Records.Put(ctx, refstore.Record{Key: refstore.Key{Partition: latePartition(ws), Sort: l.Execution}, Value: text})
 	if err != nil && !errors.Is(err, refstore.ErrConflict) { // already noted
-		return fmt.Errorf("note that execution %s goes on: %w", l.Execution, err)
+		return fmt.Errorf("note the running execution %s: %w", l.Execution, err)
 	}
 	return nil
 }

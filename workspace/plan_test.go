@@ -91,7 +91,7 @@ func TestPlan(t *testing.T) {
 		t.Errorf("an edited task: edited %v, %s", plan.Edited, steps(plan))
 	}
 	p.write("e3.yaml", "e3: 1\nname: p\n"+strings.ReplaceAll(chain, "value: 1", "value: 2")+"\n")
-	check("a new value that nobody reads", "one hit, two hit, other hit")
+	check("a new value that no task reads", "one hit, two hit, other hit")
 	if _, err := p.reader().Planner.Plan(p.ctx, "w", workspace.PlanOptions{Filter: "onee"}); !errors.Is(err, workspace.ErrNoMatch) {
 		t.Errorf("a filter that names nothing: %v", err)
 	}

@@ -133,7 +133,7 @@ func TestProof(t *testing.T) {
 		}, true, 0, "<aa>"},
 		{"an edited input", func(_ *testing.T, p *place) { p.write("a.txt", "b") }, false, 2, "<bb>"},
 		{"an input set", func(_ *testing.T, p *place) { p.set("a", "s") }, false, 2, "<ss>"},
-		{"a value that nobody reads", func(_ *testing.T, p *place) { p.deploy(strings.Replace(chain, "value: 1", "value: 2", 1)) }, false, 0, "<aa>"},
+		{"a value that no task reads", func(_ *testing.T, p *place) { p.deploy(strings.Replace(chain, "value: 1", "value: 2", 1)) }, false, 0, "<aa>"},
 		{"another description", func(_ *testing.T, p *place) {
 			p.deploy(strings.Replace(chain, "{out: o, run: cat}", "{out: o, run: cat, description: new}", 1))
 		}, false, 0, "<aa>"},

@@ -200,7 +200,7 @@ func TestStartAfterACrash(t *testing.T) {
 	}
 	for _, id := range []string{first, d.id} {
 		if _, err := d.p.ws.Runs.Report(d.p.ctx, "w", id); err != nil {
-			t.Errorf("run %s cannot be told: %v", id, err)
+			t.Errorf("run %s has no report: %v", id, err)
 		}
 	}
 }

@@ -109,7 +109,7 @@ func TestRunLiveness(t *testing.T) {
 		want string
 		task runview.TaskState
 	}{
-		{"nobody", nil, "interrupted", runview.TaskInterrupted},
+		{"no holder", nil, "interrupted", runview.TaskInterrupted},
 		{"its process", &record.LockState{Operation: record.Dataflow, AcquiredAt: began, Holder: "x"}, "running", runview.TaskRunning},
 		{"a later process", &record.LockState{Operation: record.Dataflow, AcquiredAt: began.Add(time.Second), Holder: "x"}, "interrupted", runview.TaskInterrupted},
 		{"a deploy", &record.LockState{Operation: record.Deployment, AcquiredAt: began, Holder: "x"}, "interrupted", runview.TaskInterrupted},

@@ -62,7 +62,7 @@ func (w *Repairer) restored(ctx context.Context, ws string, rec refstore.Record)
 		return again, "the workspace is empty now: deploy its package again", err
 	}
 	again.Value = s.Encode()
-	return again, fmt.Sprintf("the workspace is as run %s left it; what was set or deployed since then is lost", s.CurrentRunID), nil
+	return again, fmt.Sprintf("the workspace is as run %s left it; later values and deployments are lost", s.CurrentRunID), nil
 }
 
 // lastKnown returns the latest known state that a run left, nil if there is none.

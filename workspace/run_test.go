@@ -222,7 +222,7 @@ func TestEventsAreLogged(t *testing.T) {
 		}
 	}
 	if n != len(told) || last != events.RunCompleted {
-		t.Errorf("%d events are logged, the last is %s; %d were told", n, last, len(told))
+		t.Errorf("%d events are logged, the last is %s; %d were emitted", n, last, len(told))
 	}
 }
 

@@ -198,7 +198,7 @@ func TestLongMessage(t *testing.T) {
 		t.Fatalf("%d events, %v, want 2", len(list), err)
 	}
 	if n := len(list[0].Data.Message); n < 1<<10 || n > 1<<17 || list[0].Data.Message != told.Data.Message {
-		t.Errorf("the message that was read has %d bytes, the one that was told %d", n, len(told.Data.Message))
+		t.Errorf("the message that was read has %d bytes, the emitted one %d", n, len(told.Data.Message))
 	}
 	if len(d.Message) != 3<<20 {
 		t.Error("the caller's message was changed")

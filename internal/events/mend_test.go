@@ -54,7 +54,7 @@ func TestDamagedByteIsTold(t *testing.T) {
 			if err != nil {
 				told++
 			} else if at < len(whole)-1 { // a last line without its newline is torn, not damaged
-				t.Fatalf("byte %d, %q for %q: nothing was told; read %d events", at, bad[at], whole[at], len(got))
+				t.Fatalf("byte %d, %q for %q: no damage was reported; read %d events", at, bad[at], whole[at], len(got))
 			}
 			if len(got) > len(want) || len(got) > 0 && !cmp.Equal(got, want[:len(got)]) {
 				t.Fatalf("byte %d, %q for %q: read %+v, written was %+v", at, bad[at], whole[at], got, want)
@@ -62,7 +62,7 @@ func TestDamagedByteIsTold(t *testing.T) {
 		}
 	}
 	if told == 0 {
-		t.Fatal("no damage was told")
+		t.Fatal("no damage was reported")
 	}
 }
 

@@ -386,7 +386,7 @@ func TestQueryBulk(t *testing.T) {
 	}{
 		{"by events", events.Filter{Task: "a"}, "r1 r2 r3 r4 r8"},
 		{"an event of its own", events.Filter{Task: "b"}, "r1 r2 r3 r4 r8"},
-		{"nobody has it", events.Filter{Task: "c"}, ""},
+		{"no run has it", events.Filter{Task: "c"}, ""},
 		{"by package", events.Filter{Task: "a", HasTask: has}, "r1 r2 r3 r4 r5 r6 r7"},
 		{"the package is not known", events.Filter{Task: "a", HasTask: func(context.Context, string) (bool, bool) { return true, false }}, "r1 r2 r3 r4 r8"},
 		{"a pattern", events.Filter{Task: "a*"}, "r1"},

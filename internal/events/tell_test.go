@@ -20,7 +20,7 @@ func TestToldOnceWritten(t *testing.T) {
 	told := int64(0)
 	log.Tell(func(e events.Event) {
 		if e.Seq != told+1 {
-			t.Errorf("event %d is told after event %d", e.Seq, told)
+			t.Errorf("the listener got event %d after event %d", e.Seq, told)
 		}
 		told = e.Seq
 		if e.Seq%50 != 0 {
@@ -31,7 +31,7 @@ func TestToldOnceWritten(t *testing.T) {
 			t.Error(err)
 		}
 		if !slices.ContainsFunc(list, func(l events.Event) bool { return l.Seq == e.Seq }) {
-			t.Errorf("event %d is told, and the log ends with event %d", e.Seq, len(list))
+			t.Errorf("the listener got event %d, and the log ends with event %d", e.Seq, len(list))
 		}
 	})
 	const writers, each = 4, 200
@@ -53,7 +53,7 @@ func TestToldOnceWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if told != writers*each {
-		t.Errorf("%d events are told, of %d", told, writers*each)
+		t.Errorf("the listener got %d events of %d", told, writers*each)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestUnwrittenIsNotTold(t *testing.T) {
 		t.Fatalf("Close returns %v, want %v", err, errFull)
 	}
 	if told != 1 {
-		t.Errorf("events up to number %d are told; only the first is in the log", told)
+		t.Errorf("the listener got events up to number %d; only the first is in the log", told)
 	}
 }
 

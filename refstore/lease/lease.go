@@ -223,7 +223,7 @@ func (l *Leases) lose(why string) {
 	if l.lostErr != nil {
 		return
 	}
-	err := fmt.Errorf("%w: session of %s, a lease of %v: %s; what it did not finish may be done by others now: start it again",
+	err := fmt.Errorf("%w: session of %s, a lease of %v: %s; another process may take over its unfinished work; start it again",
 		refstore.ErrLost, l.own.words(), l.o.TTL, why)
 	if failure := l.failure.Load(); failure != nil {
 		err = &unrenewedError{err, *failure}

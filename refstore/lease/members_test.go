@@ -67,7 +67,7 @@ func TestSessionIsOver(t *testing.T) {
 			t.Errorf("the session, once it is lost: got %v, want ErrLost", err)
 		}
 		if ended, _ := w.on("else").ended(t, id); !ended {
-			t.Error("somebody who never saw it: got that it lives")
+			t.Error("a process that never saw it: got that it is alive")
 		}
 	})
 }

@@ -107,7 +107,7 @@ func (p *peer) take(t *testing.T, what, holder, previous string) refstore.Lock {
 			t.Fatal(err)
 		}
 		if got := string(lock.Previous()); got != previous || (lock.Previous() == nil) != (previous == "") {
-			t.Errorf("%s is told %q, want %q", holder, got, previous)
+			t.Errorf("%s gets the previous holders %q, want %q", holder, got, previous)
 		}
 		return lock
 	}

@@ -163,7 +163,7 @@ func (t *table) eachRelied(ctx context.Context, id string, rec sessionRecord, sk
 			parts++
 		}
 		if parts < rec.Parts {
-			return 0, fmt.Errorf("what session %s relies on: part %d of %d: %w", id, parts, rec.Parts, refstore.ErrNotFound)
+			return 0, fmt.Errorf("names that session %s relies on: part %d of %d: %w", id, parts, rec.Parts, refstore.ErrNotFound)
 		}
 	}
 	for name := range slices.Chunk(rec.Relied, 32) {

@@ -158,7 +158,7 @@ func (l *ledger) enter(t *testing.T, what string, e entry, previous []byte) {
 			t.Errorf("%s is held by %s, and was given to %s", what, text, e.text)
 		}
 		if !ended && !strings.Contains(string(previous), text) && !e.shared && !other.shared {
-			t.Errorf("%s was taken over from %s by %s, who was told %q", what, text, e.text, previous)
+			t.Errorf("%s was taken over from %s by %s, with the previous holders %q", what, text, e.text, previous)
 		}
 		delete(l.held[what], text)
 	}

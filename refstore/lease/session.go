@@ -274,7 +274,7 @@ func (s *session) writeParts(ctx context.Context) (all bool, err error) {
 		if _, err := s.l.store.Put(ctx, r); err != nil {
 			there, getErr := s.l.store.Get(ctx, r.Key)
 			if getErr != nil || !bytes.Equal(there.Value, r.Value) {
-				return false, fmt.Errorf("write down what the session relies on: %w", err)
+				return false, fmt.Errorf("write down the names that the session relies on: %w", err)
 			}
 		}
 		s.tail = slices.Clone(s.tail[s.trying:])

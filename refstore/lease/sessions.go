@@ -211,7 +211,7 @@ func (l *Leases) infoOf(ctx context.Context, id string, rec sessionRecord) (refs
 			err = validLines(r.Value)
 		}
 		if err != nil {
-			return info, fmt.Errorf("what session %s protects: %w", id, err)
+			return info, fmt.Errorf("names that session %s protects: %w", id, err)
 		}
 		info.Protected = lines(info.Protected, r.Value)
 	}

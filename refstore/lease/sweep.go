@@ -124,7 +124,7 @@ func (l *Leases) SweepClaims(ctx context.Context) (int, error) {
 		return absent[session], nil
 	}
 	if err := l.removeParts(ctx, "", goes); err != nil {
-		return 0, fmt.Errorf("sweep what sessions left: %w", err)
+		return 0, fmt.Errorf("sweep the leftovers of sessions: %w", err)
 	}
 	var swept int
 	g, ctx := errgroup.WithContext(ctx)

@@ -99,7 +99,7 @@ type ResolvedError struct{ Block Block }
 func (e *ResolvedError) Error() string {
 	b := &e.Block
 	if b.Status == Closed {
-		text := fmt.Sprintf("task %s waits for nothing any more", b.Task)
+		text := fmt.Sprintf("task %s no longer waits for approval", b.Task)
 		if b.Note != "" {
 			text += ": " + b.Note
 		} else if b.Key == "" {
@@ -115,7 +115,7 @@ func (e *ResolvedError) Error() string {
 		text += ": " + b.Note
 	}
 	if b.Status == Approved && !b.Acted.IsZero() {
-		text += fmt.Sprintf(" (run %s has gone on with it)", b.Run)
+		text += fmt.Sprintf(" (run %s has acted on it)", b.Run)
 	}
 	return text
 }
@@ -246,7 +246,7 @@ func read(rec refstore.Record) (Block, error) {
 func (b *Blocks) Remove(ctx context.Context, ws string) error {
 	for _, p := range []string{partition(ws), oldPartition(ws)} {
 		if err := b.remove(ctx, p, ""); err != nil {
-			return fmt.Errorf("remove what waits for approval in workspace %s: %w", ws, err)
+			return fmt.Errorf("remove the blocks of workspace %s: %w", ws, err)
 		}
 	}
 	return nil

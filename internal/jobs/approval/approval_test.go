@@ -222,7 +222,7 @@ func TestLife(t *testing.T) {
 		if acted.ID != block.ID || acted.Status != approval.Approved || acted.Acted.IsZero() || acted.Run != run3 {
 			t.Errorf("the run goes on with %+v", acted)
 		}
-		if _, _, err := b.Withdraw(ctx, &block, yes); !errors.As(err, &decided) || !strings.Contains(err.Error(), "has gone on with it") {
+		if _, _, err := b.Withdraw(ctx, &block, yes); !errors.As(err, &decided) || !strings.Contains(err.Error(), "has acted on it") {
 			t.Errorf("withdrawn after that: %v", err)
 		}
 		want := "approved by ann@desk, pending by ann@desk, rejected by ann@desk, pending by ann@desk, approved by ann@desk"
@@ -604,14 +604,14 @@ func TestWatchOutage(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if len(got) != 0 || len(faults) != 2 || !errors.Is(faults[0], errAway) {
-			t.Errorf("of two outages it was told %q, and the faults were %q", got, faults)
+			t.Errorf("of two outages it got %q, and the faults were %q", got, faults)
 		}
 		decide(t, b, block, true)
 		time.Sleep(time.Minute)
 		cancel()
 		<-done
 		if want := []string{"a<nil>"}; !slices.Equal(got, want) {
-			t.Errorf("after the outages it was told %q, want %q", got, want)
+			t.Errorf("after the outages it got %q, want %q", got, want)
 		}
 	})
 }

@@ -264,7 +264,7 @@ func (b *Blocks) Settle(ctx context.Context, ws, run string, settled func(task s
 			err = b.drop(ctx, &block, rec.Version, becauseSettled)
 		}
 		if err != nil {
-			return fmt.Errorf("close what waited for approval in workspace %s: %w", ws, err)
+			return fmt.Errorf("close the blocks of workspace %s: %w", ws, err)
 		}
 	}
 	return nil

@@ -48,7 +48,7 @@ func (b *Blocks) CloseOld(ctx context.Context, ws, run string) error {
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("close what waits for approval in run %s: %w", run, err)
+			return fmt.Errorf("close the blocks of run %s: %w", run, err)
 		}
 	}
 	return nil
@@ -58,7 +58,7 @@ func (b *Blocks) CloseOld(ctx context.Context, ws, run string) error {
 // of these runs is at work.
 func (b *Blocks) RemoveOld(ctx context.Context, ws, before string) error {
 	if err := b.remove(ctx, oldPartition(ws), before+"/"); err != nil {
-		return fmt.Errorf("remove what waited for approval in workspace %s: %w", ws, err)
+		return fmt.Errorf("remove the blocks of workspace %s: %w", ws, err)
 	}
 	return nil
 }

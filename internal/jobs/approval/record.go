@@ -120,11 +120,11 @@ func (b *Block) validate() error {
 	case b.Status != Pending && b.Status != Approved && b.Status != Rejected && b.Status != Closed:
 		return fmt.Errorf("status %.40q", b.Status)
 	case b.Status != Pending && b.At.IsZero(), old && b.Status == Pending && !b.At.IsZero():
-		return errors.New("it is decided when it is said at what time")
+		return errors.New("its status and the time of its decision contradict each other")
 	case b.untold < 0:
 		return fmt.Errorf("it is untold since %d", b.untold)
 	case !b.Acted.IsZero() && !b.decided():
-		return errors.New("a run has acted on a decision that there is not")
+		return errors.New("a run has acted on a decision that does not exist")
 	case old && (b.Latest != "" || b.untold != 0 || !b.Acted.IsZero()):
 		return errors.New("it has no key")
 	}

@@ -30,9 +30,9 @@ func TestDecode(t *testing.T) {
 		"no id":              {strings.Replace(pending, id, "7", 1), "no UUIDv7"},
 		"another id":         {strings.Replace(pending, "-7000-", "-4000-", 1), "no UUIDv7"},
 		"an id in capitals":  {strings.Replace(pending, "aaaa", "AAAA", 1), "no UUIDv7"},
-		"decided at no time": {strings.Replace(pending, "pending", "approved", 1), "at what time"},
+		"decided at no time": {strings.Replace(pending, "pending", "approved", 1), "time of its decision"},
 		"a key":              {strings.Replace(pending, `"type"`, `"key":"k","type"`, 1), "its key"},
-		"pending since":      {strings.Replace(approved, "approved", "pending", 1), "at what time"},
+		"pending since":      {strings.Replace(approved, "approved", "pending", 1), "time of its decision"},
 		"the year 1":         {strings.Replace(approved, "2026-01-02T03:04:06Z", "0001-01-01T00:00:00Z", 1), "at no time"},
 		"a long note":        {strings.Replace(approved, `"n"`, `"`+strings.Repeat("n", 5000)+`"`, 1), "too long"},
 		"a large record":     {approved + strings.Repeat(" ", 70000), "bytes"},
@@ -52,12 +52,12 @@ func TestDecode(t *testing.T) {
 		"withdrawn":          {strings.Replace(present, `"created"`, `"at":"2026-01-02T03:04:06Z","by":"a@b","created"`, 1), ""},
 		"acted on":           {strings.Replace(present, `"pending"`, `"approved","at":"2026-01-02T03:04:06Z","acted":"2026-01-02T03:04:07Z"`, 1), ""},
 		"untold":             {strings.Replace(present, `"pending"`, `"approved","at":"2026-01-02T03:04:06Z","untold":7`, 1), ""},
-		"acted on too early": {strings.Replace(present, `"created"`, `"acted":"2026-01-02T03:04:07Z","created"`, 1), "that there is not"},
+		"acted on too early": {strings.Replace(present, `"created"`, `"acted":"2026-01-02T03:04:07Z","created"`, 1), "that does not exist"},
 		"another content":    {strings.Replace(present, `"key":"a`, `"key":"b`, 1), "its key"},
 		"no key":             {strings.Replace(present, `"key"`, `"step"`, 1), "its key"},
 		"no run":             {strings.Replace(present, `"run"`, `"step"`, 1), `run ""`},
 		"an unknown field":   {strings.Replace(present, `"type"`, `"kind":1,"type"`, 1), "unknown field"},
-		"decided at no time": {strings.Replace(present, "pending", "approved", 1), "at what time"},
+		"decided at no time": {strings.Replace(present, "pending", "approved", 1), "time of its decision"},
 	} {
 		t.Run("present "+name, func(t *testing.T) {
 			b, err := approval.Decode(refstore.Record{Key: presentKey(t), Value: []byte(test.text)})

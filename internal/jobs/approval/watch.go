@@ -39,7 +39,7 @@ func (b *Blocks) Watch(ctx context.Context, ws, run string) iter.Seq2[Block, err
 			case err == nil:
 				again = 0
 			case again == 0:
-				b.fault(fmt.Errorf("look for what was approved in run %s, which goes on as soon as that succeeds: %w", run, err))
+				b.fault(fmt.Errorf("read the approvals of run %s, which continues once that succeeds: %w", run, err))
 				again = b.pace
 			default:
 				again = min(2*again, max(maxPause, b.pace))

@@ -226,7 +226,7 @@ func TestLeftAndLostBefore(t *testing.T) {
 		r.must(l.Finish(t.Context(), success(l.Job().Execution)))
 		<-a.done
 		if want := []string{"claimed by worker", "started"}; !slices.Equal(a.told, want) {
-			t.Errorf("it was told %q, want %q", a.told, want)
+			t.Errorf("its reports are %q, want %q", a.told, want)
 		}
 		r.d.Close()
 	})

@@ -129,7 +129,7 @@ func TestGoneLost(t *testing.T) {
 		t.Errorf("submitted were %q, want the job twice", c.submitted)
 	}
 	if !slices.Contains(a.told, "lost: node n1 is gone") {
-		t.Errorf("it was told %q", a.told)
+		t.Errorf("its reports are %q", a.told)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestCancelWhileTheClusterIsAway(t *testing.T) {
 		}
 		r.d.Close()
 		if submitted, cancelled := c.count(); submitted != cancelled {
-			t.Errorf("%d were submitted, and the cluster was told of %d that are cancelled", submitted, cancelled)
+			t.Errorf("%d were submitted, and the cluster got %d cancellations", submitted, cancelled)
 		}
 	})
 }
@@ -344,7 +344,7 @@ func TestUnattendedLooksOnce(t *testing.T) {
 		time.Sleep(25 * time.Second) // the first look has failed
 		synctest.Wait()
 		if got := s.listed(); got["jobs"] > 2 || got["dead"] > 0 || len(told) > 0 || len(faults) != 1 {
-			t.Errorf("it has listed %v; %d were told; faults %q", got, len(told), faults)
+			t.Errorf("it has listed %v; %d were reported; faults %q", got, len(told), faults)
 		}
 		s.change(func() { s.fails = false })
 		time.Sleep(time.Minute)
@@ -354,7 +354,7 @@ func TestUnattendedLooksOnce(t *testing.T) {
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, []string{"[0]", "[1]"}) {
-			t.Errorf("told were %q, want each kind", got)
+			t.Errorf("reported were %q, want each kind", got)
 		}
 		cancel()
 		r.d.Close()
@@ -380,7 +380,7 @@ func TestUnattended(t *testing.T) {
 		}
 		slices.Sort(got)
 		if want := []string{"default[] 0", "default[] 64", "default[gpu] 0"}; !slices.Equal(got, want) {
-			t.Errorf("told were %q, want %q", got, want)
+			t.Errorf("reported were %q, want %q", got, want)
 		}
 		// A queue with a working worker is attended, however long the queue is.
 		l := r.claim()
@@ -389,13 +389,13 @@ func TestUnattended(t *testing.T) {
 		})
 		time.Sleep(time.Minute)
 		if len(told) > 0 {
-			t.Errorf("while a worker works: told was %q", <-told)
+			t.Errorf("while a worker works: reported was %q", <-told)
 		}
 		// When the worker is gone, that is reported as well, though the job has waited for long.
 		r.must(l.Finish(ctx, success(l.Job().Execution)))
 		time.Sleep(10 * time.Minute)
 		if len(told) != 1 {
-			t.Errorf("without a worker: %d were told, want one", len(told))
+			t.Errorf("without a worker: %d were reported, want one", len(told))
 		}
 		cancel()
 		<-busy.done

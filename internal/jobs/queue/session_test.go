@@ -272,7 +272,7 @@ func TestFollowCancels(t *testing.T) {
 				}
 				worker.wire.counted()
 				time.Sleep(time.Minute)
-				want(t, "once it is told", len(worker.wire.counted()), 0)
+				want(t, "once it is notified", len(worker.wire.counted()), 0)
 				worker.finish(t, l)
 				stop()
 				want(t, "cancel", len(w.sorts(t, "cancel")), 0)

@@ -317,7 +317,7 @@ func TestMalformedEntries(t *testing.T) {
 					return nil
 				})
 				if _, err := worker.Claim(t.Context(), worker.want()); !errors.Is(err, errFault) {
-					t.Errorf("got %v, want to be told that the entry cannot be replaced", err)
+					t.Errorf("got %v, want an error that the entry cannot be replaced", err)
 				}
 			} else {
 				r, err := w.store.Get(t.Context(), refstore.Key{Partition: "QUEUE/default/jobs", Sort: j.ID})

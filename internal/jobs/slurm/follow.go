@@ -149,7 +149,7 @@ func (s *Submitter) poll(ctx context.Context) error {
 				cancelled = cancelled || l.state != "COMPLETING" // it was not cancelled after all
 			case l.state == "PENDING" && neverRuns(l.reason) && x.warned != l.reason:
 				x.warned = l.reason
-				defer s.o.Warn(fmt.Sprintf("Slurm's job %s (%s) waits for what does not come by itself: %s (see: scontrol show job %s)",
+				defer s.o.Warn(fmt.Sprintf("Slurm's job %s (%s) does not start without help: %s (see: scontrol show job %s)",
 					j.target(), x.named, l.reason, x.id))
 			}
 		}

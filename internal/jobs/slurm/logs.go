@@ -91,7 +91,7 @@ func (l *logs) remove() error {
 		return nil
 	}
 	if err := os.RemoveAll(l.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove what Slurm's scripts have said: %w", err)
+		return fmt.Errorf("remove the output of Slurm's scripts: %w", err)
 	}
 	os.Remove(filepath.Dir(l.dir)) // fails if there are other folders
 	return nil

@@ -134,7 +134,7 @@ func New(ctx context.Context, o Options) (*Submitter, error) {
 	}
 	if o.Logs != "" {
 		if s.logs, err = openLogs(o.Logs, o.Modes, time.Now()); err != nil {
-			o.Warn(fmt.Sprintf("what Slurm's scripts say is not kept: %v", err))
+			o.Warn(fmt.Sprintf("the output of Slurm's scripts is not kept: %v", err))
 		}
 	}
 	s.ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))

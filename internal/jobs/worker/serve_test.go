@@ -33,7 +33,7 @@ func TestServer(t *testing.T) {
 		{"cannot begin", worker.Options{}, []step{{false, 0, down}}, down, []string{"0s begun"}},
 		{"a session that is old is no loss", worker.Options{}, []step{{true, time.Hour, worker.ErrRenew}, {true, 0, nil}}, nil,
 			[]string{"0s begun", "0s ready", "1h0m0s begun"}},
-		{"the pause doubles, and the same reason is told once a minute", worker.Options{},
+		{"the pause doubles, and the same reason is reported once a minute", worker.Options{},
 			[]step{{true, 0, lost}, {false, 0, down}, {false, 0, down}, {false, 0, down}, {false, 0, down}, {false, 0, down}, {false, 0, down}, {true, 0, nil}}, nil,
 			[]string{"0s begun", "0s ready", "0s lost: lease lost", "1s begun", "1s lost: store down", "3s begun", "7s begun", "15s begun", "31s begun",
 				"1m1s begun", "1m1s lost: store down", "1m31s begun", "1m31s ready"}},

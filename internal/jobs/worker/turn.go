@@ -129,7 +129,7 @@ func (l *loop) takeTurn() error {
 		return nil
 	case isOver(err):
 	case err != nil:
-		return fmt.Errorf("claim what has waited for room: %w", err)
+		return fmt.Errorf("claim the job that has waited for room: %w", err)
 	case lease != nil:
 		l.begin(lease, nil)
 	case waits:

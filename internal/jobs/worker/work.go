@@ -193,7 +193,7 @@ func isLost(err error) bool {
 
 func lostMessage(held context.Context, err error) string {
 	if held.Err() != nil || err == nil {
-		return "the lease was lost; the next worker of this host goes on with it, unless another has begun it"
+		return "the lease was lost; the next worker of this host continues the command, unless another worker has begun it again"
 	}
 	return err.Error()
 }
