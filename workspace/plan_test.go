@@ -556,7 +556,7 @@ func (d *draft) compare(t *rapid.T, makePlan func(*workspace.Workspaces) (*works
 	}
 }
 
-// needed tells whether a waiting task that may turn out to run may find the output of a hit lost.
+// needed tells whether the run may notice that the output of a hit is lost: a waiting task may turn out to read it.
 func (d *draft) needed(plan *workspace.Plan, i int32) bool {
 	return len(d.lost) > 0 && slices.ContainsFunc(plan.Graph.Dependents(i), func(k int32) bool { return plan.Tasks[k].Step == dataflow.StepWait })
 }

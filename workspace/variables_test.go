@@ -90,7 +90,7 @@ func TestBuildVariables(t *testing.T) {
 	}
 	plain := p.build(strings.Replace(keyedYAML, ", key_env: [ZONE, MODE]", "", 1))
 	if plain.Package.Tasks[1].Task != one.Package.Tasks[1].Task {
-		t.Error("a task without variables has another hash beside one with some")
+		t.Error("variables of another task change the hash of a task without any")
 	}
 }
 
@@ -226,7 +226,7 @@ func TestVariablesRefused(t *testing.T) {
 		t.Errorf("unset: got %v, want ErrVariable", err)
 	}
 	if ran, _ := p.executed("a"); ran != 0 {
-		t.Errorf("after what was refused %d tasks ran, want 0", ran)
+		t.Errorf("after the refusals %d tasks ran, want 0", ran)
 	}
 	env["MODE"] = "a\xff"
 	_, err = p.ws.Runner.Start(p.ctx, "w", workspace.StartOptions{Executor: p.executor, Concurrency: 1})

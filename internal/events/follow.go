@@ -32,8 +32,9 @@ type FollowOptions struct {
 
 // FollowAll yields the events that Query would, and continues as events are appended and runs begin, until the context
 // ends. With a workspace and a whole run id in the filter, it ends with that run. Filter.Last applies to the existing
-// events. Each event is yielded once, in the order of its run; events of concurrent runs in the order of their appends.
-// A line that stays damaged is yielded as a [*DamagedError]. Later events of its run wait until the line has been cut.
+// events. Each event is yielded once, in the order of its run. Events of concurrent runs are in the order of their
+// appends. A line that stays damaged is yielded as a [*DamagedError]. Later events of its run wait until the line has
+// been cut.
 func FollowAll(ctx context.Context, streams refstore.Streams, f Filter, o FollowOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

@@ -240,7 +240,7 @@ func ReadJournal(ctx context.Context, streams refstore.Streams, workspace string
 	}
 }
 
-// A journalReader reads a journal repeatedly, each time the new events.
+// A journalReader reads a journal again and again: each read yields the new events.
 type journalReader struct {
 	streams   refstore.Streams
 	workspace string

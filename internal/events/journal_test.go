@@ -70,7 +70,7 @@ func TestJournal(t *testing.T) {
 		t.Errorf("after 2 comes %+v", list)
 	}
 	if runs, err := events.Runs(t.Context(), s, ""); err != nil || len(runs) != 0 {
-		t.Errorf("the journal counts as runs %v, %v", runs, err)
+		t.Errorf("the runs include the journal: %v, %v", runs, err)
 	}
 	if names, err := events.Journals(t.Context(), s); err != nil || len(names) != 1 || names[0] != ws {
 		t.Errorf("journals of %v, %v", names, err)
@@ -154,7 +154,7 @@ func TestJournalTorn(t *testing.T) {
 		}
 		got, damage := journal(t, s, 0)
 		if damage != nil {
-			t.Fatalf("told as damage: %v", damage)
+			t.Fatalf("reported as damage: %v", damage)
 		}
 		n := 0
 		for i, e := range got {

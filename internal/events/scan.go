@@ -173,7 +173,7 @@ func (s *sieve) keeps(line []byte) bool {
 	return false
 }
 
-// keepsTask reports whether a line may belong to one of the tasks, as a line whose name is not in e3's form may.
+// keepsTask reports whether a line may belong to one of the tasks. A line without a name in e3's form may.
 func (s *sieve) keepsTask(line []byte) bool {
 	said := false
 	for rest := line; ; said = true {
@@ -196,8 +196,8 @@ var (
 	colonQuote = []byte(`:"`)
 )
 
-// find returns the first kept line among complete lines that begin at an offset of the stream; an empty one at their
-// end if there is none. Offsets only grow.
+// find returns the bounds of the first kept line in complete lines that begin at an offset of the stream. If there is
+// none, both are the end. Offsets only grow.
 func (s *sieve) find(whole []byte, off int64) (from, to int) {
 	at := 0
 	if s != nil {

@@ -139,8 +139,8 @@ func (w *watcher) undisturbed(now time.Duration) time.Duration {
 	return time.Duration(w.disturbed.Load())
 }
 
-// tardy is the age of this process's last renewal from which on an outage may make others seem dead: they renew every
-// third of a lease.
+// tardy is a limit for the age of this process's last renewal. Beyond it, an outage may make other sessions seem dead:
+// they renew every third of a lease.
 func (w *watcher) tardy() time.Duration { return w.o.TTL / 3 * 2 }
 
 // local adds the knowledge of this machine's kernel about the session's process.

@@ -201,7 +201,7 @@ func TestPreviousOfMany(t *testing.T) {
 			p.take(t, what, text(i), strings.Join(told, "\n"))
 			p.line.cut.Store(true)
 			told = slices.Insert(told, 0, text(i))
-			told = told[:min(len(told), 3)] // of 20 KiB, in 64
+			told = told[:min(len(told), 3)] // each has 20 KiB, and a record holds 64
 		}
 	})
 }

@@ -49,7 +49,7 @@ func TestSending(t *testing.T) {
 				t.Errorf("%s: got calls %v, want %v", c.what, got, want)
 			}
 		}
-		// A new client starts with the difference at the beginning of the session.
+		// A new client starts with the difference between the clocks when the session began.
 		if err := other(t.Context(), time.Now().Add(time.Hour)); err != nil || a.wire.counted()["put sessions"] != 1 {
 			t.Errorf("another client: got %v, want nothing but a renewal", err)
 		}

@@ -168,7 +168,7 @@ func TestDiagram(t *testing.T) {
 	reached := map[eventstest.State]bool{eventstest.Unnamed: true}
 	for _, e := range eventstest.Diagram() {
 		if !reached[e.From] {
-			t.Errorf("nothing leads to where it begins: %v", e)
+			t.Errorf("no step leads to the state where this one begins: %v", e)
 		}
 		reached[e.To] = true
 	}

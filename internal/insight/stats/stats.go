@@ -264,7 +264,7 @@ func (f *folder) close() {
 	}
 }
 
-// proven counts the tasks of a bulk event: the answers of run as that no event of this run names.
+// proven counts the tasks of a bulk event: those that the other run answered and that no event of this run names.
 func (f *folder) proven(b provenTasks) {
 	f.sums.Hits += b.tasks
 	m := f.runs[b.as]

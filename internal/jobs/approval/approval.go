@@ -63,7 +63,7 @@ type Block struct {
 	Note      string
 	Acted     time.Time // when a run acted on the decision; zero: no run has
 
-	untold int64 // the journal may have the last change of the status, from this number on; 0: it has it
+	untold int64 // 0: the journal has the last change of the status; else it may have it from this number on
 }
 
 // Resume is the step that follows the approval of a block.
@@ -211,7 +211,7 @@ func again(err error) bool {
 // clock is the time of a change, with the precision of records.
 func (b *Blocks) clock() time.Time { return b.now().UTC().Truncate(time.Millisecond) }
 
-// List yields the blocks of a workspace, ordered by task; with a task only its own. An unreadable block is an error
+// List yields the blocks of a workspace, ordered by task, or those of one task. An unreadable block is an error
 // that wraps ErrMalformed and does not end the iteration; its workspace and task come from the key.
 func (b *Blocks) List(ctx context.Context, ws, task string) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {

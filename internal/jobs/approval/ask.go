@@ -85,7 +85,7 @@ func (b *Blocks) ask(ctx context.Context, q *Question, id string) (Block, error)
 	}
 }
 
-// next is the block that the question leads to: the old one, with same; a new one; or nil if nothing stops the task.
+// next is the block that the question leads to; nil if nothing stops the task. same says that it is the old one.
 func (q *Question) next(old *Block, none bool) (want *Block, same bool) {
 	want = &Block{Workspace: q.Workspace, Run: q.Run, Task: q.Task, Key: q.Key, Status: Pending}
 	switch {
@@ -174,7 +174,7 @@ func (b *Blocks) close(ctx context.Context, block *Block, version refstore.Versi
 // finds an unrecorded change first records it, so that every effective decision has an event.
 func (b *Blocks) change(ctx context.Context, block *Block, version refstore.Version) (refstore.Version, bool, error) {
 	at := b.clock()
-	if !at.After(block.At) { // the time distinguishes the changes of a block, whatever the clocks
+	if !at.After(block.At) { // each change of a block has a time of its own, whatever the clocks
 		at = block.At.Add(time.Millisecond)
 	}
 	from, err := b.journal.Next(ctx, block.Workspace)

@@ -156,7 +156,7 @@ func (w *world) asked(q approval.Question, before, after map[string]approval.Blo
 		case name != at:
 			if is.ID != was.ID && is.ID != "" || is.ID == "" && (was.Status == approval.Approved || was.Status == approval.Rejected) ||
 				is.ID != "" && is.Status != was.Status && (was.Status != approval.Pending || is.Status != approval.Closed) {
-				w.t.Fatalf("the question about %s has changed that about other inputs from %+v to %+v", q.Task, was, is)
+				w.t.Fatalf("the question about %s has changed a block on other inputs from %+v to %+v", q.Task, was, is)
 			}
 		case is.ID == was.ID:
 			closed := q.Fresh && is.Status == approval.Closed

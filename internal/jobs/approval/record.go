@@ -122,7 +122,7 @@ func (b *Block) validate() error {
 	case b.Status != Pending && b.At.IsZero(), old && b.Status == Pending && !b.At.IsZero():
 		return errors.New("its status and the time of its decision contradict each other")
 	case b.untold < 0:
-		return fmt.Errorf("it is untold since %d", b.untold)
+		return fmt.Errorf("its journal number is %d", b.untold)
 	case !b.Acted.IsZero() && !b.decided():
 		return errors.New("a run has acted on a decision that does not exist")
 	case old && (b.Latest != "" || b.untold != 0 || !b.Acted.IsZero()):

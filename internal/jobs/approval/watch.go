@@ -12,9 +12,9 @@ import (
 // maxPause bounds the pause between two failed reads.
 const maxPause = 30 * time.Second
 
-// Watch yields each block that a run waits for once, as soon as it is decided, including earlier decisions. A yielded
-// decision counts as acted on. An unreadable block is also yielded once, as by List, because it can never be decided.
-// Watch ends with ctx. A failed read is repeated (Options.Fault).
+// Watch yields the decided blocks that a run waits for, each once, as soon as possible, including earlier decisions. A
+// yielded decision counts as acted on. An unreadable block is also yielded once, as by List, because it can never be
+// decided. Watch ends with ctx. A failed read is repeated (Options.Fault).
 func (b *Blocks) Watch(ctx context.Context, ws, run string) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

@@ -157,7 +157,7 @@ func (a *asked) wait(what string) {
 				return
 			}
 		case <-time.After(30 * time.Second):
-			a.Fatalf("was not told: %s", what)
+			a.Fatalf("no report: %s", what)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func TestExecute(t *testing.T) {
 	l := r.claim("big")
 	j := l.Job()
 	if !loaded {
-		t.Error("the job is there before what it reads was put in place")
+		t.Error("the job exists before its inputs were stored")
 	}
 	if j.MaxAttempts != 8 || j.Priority != 3 || !slices.Equal(j.Labels, []string{"gpu"}) || j.Host != "here" || j.Policy.CPU != 2 || j.Workspace != "prod" {
 		t.Errorf("job %+v", j)
@@ -258,7 +258,7 @@ func TestJobThatIsGone(t *testing.T) {
 	r.must(l.Finish(t.Context(), success(l.Job().Execution)))
 	a.end("claimed by worker", "started")
 	if a.err != nil || a.res.State != record.Success {
-		t.Errorf("of one that was removed: got %+v, %v, want the worker's result", a.res, a.err)
+		t.Errorf("a removed job: got %+v, %v, want the worker's result", a.res, a.err)
 	}
 
 	a = r.ask(t.Context(), func(req *executions.Request) { req.Name = "u" })
@@ -270,7 +270,7 @@ func TestJobThatIsGone(t *testing.T) {
 	r.must(err)
 	a.end()
 	if a.err != nil || a.res.State != record.Error || a.res.ExecutionID == "" || !strings.Contains(a.res.Message, key.Sort) {
-		t.Errorf("of one that was spoilt: got %+v, %v, want that it has failed, and which record is malformed", a.res, a.err)
+		t.Errorf("a damaged job: got %+v, %v, want a failure that names the malformed record", a.res, a.err)
 	}
 }
 

@@ -58,7 +58,7 @@ func (l *loop) run() error {
 	})
 	beside.Go(func() { l.sweep(ctx) })
 	if w.o.Job == "" && l.mayClaim() {
-		l.takeOver(nil) // before a dead worker of this host is missed, adopt its commands
+		l.takeOver(nil) // adopt commands of dead workers of this host at once
 	}
 	stopped := l.jobs.Done()
 	for {
