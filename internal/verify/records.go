@@ -143,7 +143,7 @@ func (v *verifier) tables() []table {
 		advice: "register the package again, with e3 package build or import", mend: v.remove("removed"),
 	}, {
 		partition: "WORKSPACE", where: file("workspaces", ".beast2"), count: &v.report.Workspaces, owner: named("workspace"),
-		check: decodes(record.DecodeWorkspaceState),
+		check:  decodes(record.DecodeWorkspaceState),
 		advice: "with --repair it is as its latest run left it, as far as that is known",
 		mend:   restore,
 	}, {
@@ -172,10 +172,10 @@ func (v *verifier) tables() []table {
 	}, {
 		partition: "TOMBSTONE", where: file("tombstones", ".rec"), owner: named("what was pruned of task"),
 		check: decodes(record.DecodeTombstones),
-		mend: v.remove("removed"),
+		mend:  v.remove("removed"),
 	}, {
 		partition: "CANCEL", where: file("cancels", ".rec"), owner: named("the request to cancel the run of workspace"),
-		check: decodes(record.DecodeCancellation),
+		check:  decodes(record.DecodeCancellation),
 		advice: "cancel the run again", mend: v.remove("removed: cancel the run again"),
 	}, {
 		partition: "SETTINGS", where: file("settings", ".json"), owner: named("the settings of the"),
@@ -190,15 +190,15 @@ func (v *verifier) tables() []table {
 		lost:   v.remove("all settings are lost: make them again, the keys that exports must be signed with to begin with"),
 	}, {
 		partition: "INDEX/links", where: file("index/links", ".rec"), owner: named("workspace"),
-		check: decodes(record.DecodeLink),
+		check:  decodes(record.DecodeLink),
 		advice: "deploy the package file again", mend: v.remove("removed: the workspace follows no package file any more; deploy it again to follow it"),
 	}, {
 		partition: "INDEX/proofs", where: file("index/proofs", ".rec"), owner: named("workspace"),
-		check: decodes(record.DecodeAnyProof),
+		check:  decodes(record.DecodeAnyProof),
 		advice: "the next start makes another", mend: v.remove("removed: the next start makes another"),
 	}, {
 		partition: "INDEX/durations", where: file("index/durations", ".rec"), owner: named("workspace"),
-		check: decodes(record.DecodeDurations),
+		check:  decodes(record.DecodeDurations),
 		advice: "the next start makes another", mend: v.remove("removed: the next start makes another"),
 	}}
 }
