@@ -136,10 +136,24 @@ func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration, 
 // Executor.Do calls the methods below, one call at a time. So nothing else touches the completion before it comes
 // back. An event of another machine comes late: it has the time when it happened; zero means now.
 
+// about is what all events of an attempt say.
+func (c *completion) about() *events.Data {
+	return &events.Data{Key: c.key, Attempt: c.attempt, Shared: c.shared}
+}
+
+// sharing is called before the task waits for a job of another run, and again once that was no answer: an execution of such a job is
+// given up, and another one follows.
+func sharing(s *scheduler, c *completion, yes bool) {
+	if !yes && c.begun {
+		s.attemptLost(c, c.execution, "the job of another run has made no result", time.Time{}, time.Time{})
+	}
+	c.shared = yes
+}
+
 // started is called when the command of an execution is about to start.
 func (s *scheduler) started(c *completion, id string, at time.Time) {
 	c.begun, c.execution = true, id
-	s.emit(events.Event{Type: events.TaskStarted, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
+	s.emit(events.Event{Type: events.TaskStarted, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: c.about()})
 }
 
 // claimed is called when a worker has taken the task. A worker that continues the begun execution is not announced
@@ -153,13 +167,13 @@ func (s *scheduler) claimed(c *completion, id, worker string, at time.Time) {
 		c.worker = worker
 	}
 	c.claimed, c.execution = true, id
-	s.emit(events.Event{Type: events.TaskClaimed, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
+	s.emit(events.Event{Type: events.TaskClaimed, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: c.about()})
 }
 
 // orphaned is called when the lease of the task's worker has expired. Its command may go on.
 func orphaned(s *scheduler, c *completion, id string, at time.Time) {
 	if id == c.execution && (c.begun || c.claimed) {
-		s.emit(events.Event{Type: events.TaskOrphaned, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
+		s.emit(events.Event{Type: events.TaskOrphaned, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: c.about()})
 	}
 }
 
@@ -167,7 +181,7 @@ func orphaned(s *scheduler, c *completion, id string, at time.Time) {
 func adopted(s *scheduler, c *completion, id, worker string, at time.Time) {
 	if id == c.execution && (c.begun || c.claimed) {
 		c.worker = worker
-		s.emit(events.Event{Type: events.TaskAdopted, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: &events.Data{Key: c.key, Attempt: c.attempt}})
+		s.emit(events.Event{Type: events.TaskAdopted, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: c.about()})
 	}
 }
 
@@ -179,8 +193,9 @@ func (s *scheduler) attemptLost(c *completion, id, message string, at, again tim
 	if message == "" {
 		message = "its worker was lost"
 	}
-	c.last = &events.Event{Type: events.TaskFailed, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: &events.Data{
-		Key: c.key, Attempt: c.attempt, Reason: string(executions.ReasonLost), Message: message}}
+	d := c.about()
+	d.Reason, d.Message = string(executions.ReasonLost), message
+	c.last = &events.Event{Type: events.TaskFailed, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: d}
 	s.emit(*c.last)
 	c.attempt++
 	c.lost++

@@ -77,6 +77,7 @@ type completion struct {
 	begun     bool           // the start of its command was announced
 	execution string         // of the last of these two
 	worker    string         // that makes it, if not this process
+	shared    bool           // it is made for another run, for whose job the task waits
 	lost      int64          // number of lost attempts
 	last      *events.Event  // how the last lost attempt ended
 	result    executions.Result
@@ -327,7 +328,7 @@ func (s *scheduler) complete(c completion) {
 		return
 	}
 	e := events.Event{Task: s.g.Name(i), Execution: r.ExecutionID, Worker: c.worker, Data: &events.Data{
-		Key: c.key, Duration: r.Duration.Milliseconds(), Shared: r.Cached && r.State != record.Success}}
+		Key: c.key, Duration: r.Duration.Milliseconds(), Shared: c.shared || r.Cached && r.State != record.Success}}
 	if !r.Cached {
 		e.Time = r.EndedAt
 	}

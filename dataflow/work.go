@@ -50,6 +50,7 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 		Lost:     func(id, message string, at, again time.Time) { s.attemptLost(&c, id, message, at, again) },
 		Orphaned: func(id string, at time.Time) { orphaned(s, &c, id, at) },
 		Adopted:  func(id, worker string, at time.Time) { adopted(s, &c, id, worker, at) },
+		Shared:   func(yes bool) { sharing(s, &c, yes) },
 	}
 	if s.opts.Outstanding == 0 {
 		req.Admit = func(context.Context) (func(bool), error) { return s.gate.admit(a.policy, s.opts.FailFast && a.last) }

@@ -121,7 +121,7 @@ type Request struct {
 
 	Job Job // the job of a queue that the request serves
 
-	// The next four report what workers do, if Remote submits the request as a job.
+	// The functions below report what workers do, if Remote submits the request as a job.
 
 	// Claimed reports that a worker has claimed the job and makes this execution.
 	Claimed func(executionID, worker string, at time.Time)
@@ -131,6 +131,8 @@ type Request struct {
 	Orphaned func(executionID string, at time.Time)
 	// Adopted reports that another worker continues an execution.
 	Adopted func(executionID, worker string, at time.Time)
+	// Shared is called with true before the request waits for a job of another run, and with false if that gave no result.
+	Shared func(bool)
 
 	After string // the greatest known id under the key; a worker's execution gets a greater one
 

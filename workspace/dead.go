@@ -113,11 +113,14 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		run = nil
 	}
 	f := runview.NewFold()
-	told := map[string]bool{}
+	told, shared := map[string]bool{}, map[string]bool{}
 	log, err := events.Resume(ctx, w.states.Records, ws, id, w.states.Now, func(e *events.Event) {
 		f.Add(e)
 		if e.Type == events.TaskCompleted || e.Type == events.TaskFailed || e.Type == events.TaskDeferred {
 			told[e.Execution] = true
+		}
+		if e.Data != nil && e.Data.Shared {
+			shared[e.Execution] = true
 		}
 	})
 	if err != nil {
@@ -138,7 +141,12 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err != nil {
 		return current, err
 	}
-	c := &closing{w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, late: map[string]bool{}}
+	c := &closing{w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, shared: shared, late: map[string]bool{}, open: map[string]bool{}}
+	for i := range attempts {
+		if attempts[i].Open {
+			c.open[attempts[i].Execution] = true
+		}
+	}
 	if log.Empty() {
 		c.emit(events.Event{Type: events.RunStarted, Data: started(run)})
 	}
@@ -201,6 +209,7 @@ type JobAttempt struct {
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
+	Open      bool // a worker holds the job, or may adopt it
 }
 
 // attempts is Stores.Attempts, ordered by task and attempt.
@@ -268,7 +277,9 @@ type closing struct {
 	ws, run string
 	log     *events.Log
 	f       *runview.Fold
-	told    map[string]bool // executions whose end is in the log
+	told    map[string]bool // executions whose end was in the log
+	shared  map[string]bool // executions of other runs, for which this one has waited
+	open    map[string]bool // executions whose job has not ended
 	late    map[string]bool // executions that go on
 	waiting int64           // tasks that wait for another attempt, or whose execution goes on
 }
@@ -395,8 +406,12 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 	if err != nil {
 		return err
 	}
+	e.Data.Shared = c.shared[t.ExecutionID]
 	if e.Type == "" {
 		c.late[t.ExecutionID] = true
+		if e.Data.Shared {
+			return nil // that run, or the journal, tells how it ends
+		}
 		return c.w.states.noteLate(ctx, c.ws, &lateExecution{
 			Run: c.run, Task: t.Task, Key: t.Key, Execution: t.ExecutionID, Attempt: t.Attempt, Worker: t.Worker, Started: t.State == runview.TaskRunning,
 		})
@@ -439,12 +454,10 @@ func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.
 		end.Data.NoRecord, end.Data.Message = true, "the events of this run do not tell which execution it was"
 		return end, nil
 	}
-	_, err := c.x.CloseIfDead(ctx, key, t.ExecutionID)
-	var e *executions.Execution
-	if err == nil {
-		e, err = c.x.Get(ctx, key, t.ExecutionID)
-	}
+	e, err := ended(ctx, key, t.ExecutionID, c.x)
 	switch {
+	case errors.Is(err, executions.ErrNotFound) && c.open[t.ExecutionID]: // its worker is about to record it
+		end.Type = ""
 	case errors.Is(err, executions.ErrNotFound):
 		end.Data.NoRecord, end.Data.Message = true, "the process of this run ended before the execution was on record"
 	case errors.Is(err, executions.ErrMalformed):

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"e3/executions"
@@ -58,7 +59,7 @@ func (w *States) tellLate(ctx context.Context, ws string, x reaper) (running int
 				}
 			}
 			l.Execution = rec.Key.Sort
-			list, ended, err := lateEvents(ctx, &l, x)
+			list, ended, err := w.lateEvents(ctx, ws, &l, x)
 			if err != nil {
 				return running, err
 			}
@@ -94,16 +95,19 @@ func (w *States) toldLate(ctx context.Context, ws string) (map[string]bool, erro
 	return told, nil
 }
 
-// lateEvents returns the events of an execution's end. ended is false while it goes on.
-func lateEvents(ctx context.Context, l *lateExecution, x reaper) (list []events.Event, ended bool, err error) {
+// lateEvents returns the events of an execution's end. over is false while it goes on.
+func (w *States) lateEvents(ctx context.Context, ws string, l *lateExecution, x reaper) (list []events.Event, over bool, err error) {
 	key, ok := executions.ParseKey(l.Key)
 	if !ok {
 		return nil, true, nil
 	}
-	_, err = x.CloseIfDead(ctx, key, l.Execution)
-	var e *executions.Execution
-	if err == nil {
-		e, err = x.Get(ctx, key, l.Execution)
+	e, err := ended(ctx, key, l.Execution, x)
+	if errors.Is(err, executions.ErrNotFound) {
+		open, fault := w.open(ctx, ws, l)
+		if open || fault != nil {
+			return nil, false, fault
+		}
+		e, err = ended(ctx, key, l.Execution, x) // it may have come meanwhile
 	}
 	at := func(typ events.Type, when time.Time) events.Event {
 		return events.Event{
@@ -130,4 +134,18 @@ func lateEvents(ctx context.Context, l *lateExecution, x reaper) (list []events.
 		end.Data.Reason = e.Detail.Reason
 	}
 	return append(list, end), true, nil
+}
+
+// ended returns an execution, closed if it is dead.
+func ended(ctx context.Context, key executions.Key, id string, x reaper) (*executions.Execution, error) {
+	if _, err := x.CloseIfDead(ctx, key, id); err != nil {
+		return nil, err
+	}
+	return x.Get(ctx, key, id)
+}
+
+// open reports whether the job of an execution that is not on record has not ended: its worker is about to record it.
+func (w *States) open(ctx context.Context, ws string, l *lateExecution) (bool, error) {
+	attempts, err := w.attempts(ctx, ws, l.Run)
+	return slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution && a.Open }), err
 }

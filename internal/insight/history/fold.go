@@ -144,7 +144,10 @@ func (f *finder) add(e *events.Event) {
 	}
 	switch e.Type {
 	case events.TaskStarted:
-		at.MadeBy, at.StartedAt, at.Number = e.Run, e.Time, d.Attempt
+		at.StartedAt = e.Time
+		if !d.Shared {
+			at.MadeBy, at.Number = e.Run, d.Attempt
+		}
 	case events.TaskCached:
 		if at.Output == "" {
 			at.Output = d.Output

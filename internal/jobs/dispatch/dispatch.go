@@ -131,8 +131,14 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 		return executions.Result{}, fmt.Errorf("task %s: %w", req.Name, err)
 	}
 	for i := range leftovers {
+		if req.Shared != nil {
+			req.Shared(true)
+		}
 		if res, ok, err := d.inherit(ctx, key, req, &leftovers[i], fresh); ok || err != nil {
 			return res, err
+		}
+		if req.Shared != nil {
+			req.Shared(false)
 		}
 	}
 	w := r.expect(job.ID, key, req)
