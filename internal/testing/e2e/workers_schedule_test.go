@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,22 +30,30 @@ name: w
 inputs:
   a: {value: 1}
 tasks:
-  base: {in: [a], out: base.txt, pass_env: [E2E_STATE], run: 'echo "base $E3_EXECUTION" >> "$E2E_STATE/ran"; echo "base $a" > "$out"'}
-  part: {in: {from: base}, out: part.txt, matrix: {n: [1, 2, 3, 4]}, pass_env: [E2E_STATE], run: 'echo "part$n $E3_EXECUTION" >> "$E2E_STATE/ran"; echo "part $n"; sleep "0.$n"; { cat "$from"; echo "part $n"; } > "$out"'}
+  base: {in: [a], out: base.txt, pass_env: [E2E_STATE], run: 'BEGINS base; echo "base $a" > "$out"; ENDS'}
+  part: {in: {from: base}, out: part.txt, matrix: {n: [1, 2, 3, 4]}, pass_env: [E2E_STATE], run: 'BEGINS part$n; echo "part $n"; sleep "0.$n"; { cat "$from"; echo "part $n"; } > "$out"; ENDS'}
   flaky:
     in: [a]
     out: flaky.txt
     pass_env: [E2E_STATE]
     retries: {max: 3, backoff: 50ms}
-    run: 'echo "flaky $E3_EXECUTION" >> "$E2E_STATE/ran"; if mkdir "$E2E_STATE/flaky$a" 2>/dev/null; then exit 3; fi; echo "flaky $a" > "$out"'
-  slow: {in: {from: base}, out: slow.txt, pass_env: [E2E_STATE], run: 'echo "slow $E3_EXECUTION" >> "$E2E_STATE/ran"; echo slow begins; sleep 1; echo slow ends; { cat "$from"; echo slow; } > "$out"'}
-  tree: {in: [a], out: tree/, pass_env: [E2E_STATE], run: 'echo "tree $E3_EXECUTION" >> "$E2E_STATE/ran"; mkdir -p "$out/d"; for i in 1 2 3; do echo "$a $i" > "$out/d/$i"; done'}
-  all: {in: {parts: "part[*]", t: tree, f: flaky, s: slow%s}, out: all.txt, pass_env: [E2E_STATE], run: 'echo "all $E3_EXECUTION" >> "$E2E_STATE/ran"; cat "$parts"/* "$t"/d/* "$f" "$s" > "$out"'}
+    run: 'BEGINS flaky; if mkdir "$E2E_STATE/flaky$a" 2>/dev/null; then exit 3; fi; echo "flaky $a" > "$out"; ENDS'
+  slow: {in: {from: base}, out: slow.txt, pass_env: [E2E_STATE], run: 'BEGINS slow; echo slow begins; sleep 1; echo slow ends; { cat "$from"; echo slow; } > "$out"; ENDS'}
+  tree: {in: [a], out: tree/, pass_env: [E2E_STATE], run: 'BEGINS tree; mkdir -p "$out/d"; for i in 1 2 3; do echo "$a $i" > "$out/d/$i"; done; ENDS'}
+  all: {in: {parts: "part[*]", t: tree, f: flaky, s: slow%s}, out: all.txt, pass_env: [E2E_STATE], run: 'BEGINS all; cat "$parts"/* "$t"/d/* "$f" "$s" > "$out"; ENDS'}
 `
 
 // askedTask waits for approval.
-const askedTask = `  asked: {in: [a], out: asked.txt, approve: true, pass_env: [E2E_STATE], run: 'echo "asked $E3_EXECUTION" >> "$E2E_STATE/ran"; echo asked > "$out"'}
+const askedTask = `  asked: {in: [a], out: asked.txt, approve: true, pass_env: [E2E_STATE], run: 'BEGINS asked; echo asked > "$out"; ENDS'}
 `
+
+// marking replaces BEGINS <name> and ENDS in a graph with what leaves the marks of a command.
+func marking(graph string) string {
+	graph = beginsMark.ReplaceAllString(graph, `echo "$1 $$E3_EXECUTION" >> "$$E2E_STATE/ran"; echo "+ $$E3_EXECUTION $$HOSTNAME" >> "$$E2E_STATE/order"`)
+	return strings.ReplaceAll(graph, "ENDS", `echo "- $E3_EXECUTION" >> "$E2E_STATE/order"`)
+}
+
+var beginsMark = regexp.MustCompile(`BEGINS ([a-z]+(?:\$n)?)`)
 
 // scheduleAll is what the last task of scheduleGraph makes.
 func scheduleAll(a string) string {
@@ -85,8 +94,11 @@ type workersSchedule struct {
 	began time.Time
 	over  chan struct{} // closed when there are no more faults
 
-	mu    sync.Mutex
-	trail []string
+	witness *witness
+
+	mu     sync.Mutex
+	trail  []string
+	killed map[string]bool // machines of which a supervisor was killed
 }
 
 func playWorkers(t *testing.T, kind string, seed uint64) {
@@ -96,8 +108,8 @@ func playWorkers(t *testing.T, kind string, seed uint64) {
 	if asks {
 		graph += askedTask
 	}
-	s := &workersSchedule{t: t, began: time.Now(), over: make(chan struct{})}
-	s.f = newFleet(t, kind, time.Duration(1500+rnd.IntN(1000))*time.Millisecond, 2, map[string]string{"e3.yaml": graph})
+	s := &workersSchedule{t: t, began: time.Now(), over: make(chan struct{}), witness: newWitness(t), killed: map[string]bool{}}
+	s.f = newFleet(t, kind, time.Duration(1500+rnd.IntN(1000))*time.Millisecond, 2, map[string]string{"e3.yaml": marking(graph)})
 	defer func() {
 		if t.Failed() {
 			t.Logf("E3_TEST_SEED=%d E3_TEST_SCHEDULES=1; a lease is %v; what was done:\n  %s\nmarks:\n%s", seed, s.f.lease, strings.Join(s.trail, "\n  "), strings.Join(s.f.ran(), "\n"))
@@ -112,6 +124,7 @@ func playWorkers(t *testing.T, kind string, seed uint64) {
 	if rnd.IntN(3) == 0 {
 		ahead = []time.Duration{skew, -skew}[rnd.IntN(2)]
 	}
+	s.witness.skewed = ahead != 0
 	for i := range 2 + rnd.IntN(2) {
 		a := &workersActor{workersSchedule: s, m: s.f.machines[i%2], rnd: rand.New(rand.NewPCG(seed, uint64(10+i)))}
 		if i == 0 {
@@ -124,6 +137,7 @@ func playWorkers(t *testing.T, kind string, seed uint64) {
 	weather := &workersActor{workersSchedule: s, rnd: rand.New(rand.NewPCG(seed, 3))}
 	beside.Go(weather.weathers)
 	beside.Go(s.watch)
+	beside.Go(func() { s.witness.follows(s.f.machines[1], "w", rand.New(rand.NewPCG(seed, 4)), s.over) })
 	if asks {
 		beside.Go(s.approves)
 	}
@@ -239,6 +253,9 @@ func (a *workersActor) befall(x *process, what, fate string, within time.Duratio
 		syscall.Kill(x.pid(), syscall.SIGKILL)
 	case "kill_all":
 		a.note("%s is killed, and its supervisor", name)
+		a.mu.Lock()
+		a.killed[a.m.name] = true
+		a.mu.Unlock()
 		x.killAll()
 	case "stop":
 		a.note("%s is stopped for %v", name, lasts)
@@ -363,6 +380,7 @@ func (a *workersActor) starts() {
 		a.note("%s: start %d begins", a.m.name, x.cmd.Process.Pid)
 		a.befall(x, "start", []string{"kill", "kill", "stop", "cut", "nothing"}[a.rnd.IntN(5)], 2500*time.Millisecond)
 		r := a.ends(x, "start")
+		a.witness.saw(r)
 		if r.code == 0 || a.rnd.IntN(4) == 0 {
 			value++
 			set := a.m.e3("set", "w.a", strconv.Itoa(value))
@@ -396,6 +414,7 @@ func (s *workersSchedule) settle(asks bool) {
 	}
 	close(s.over)
 	beside.Wait()
+	s.witness.saw(r)
 	if r.code != 0 {
 		f.explain(r)
 	}
@@ -411,6 +430,9 @@ func (s *workersSchedule) settle(asks bool) {
 	f.whole(tolerated{collected: true, killed: true, fenced: true})
 	f.onlyOneSuccess()
 	s.executedOnce()
+	all := f.looker().all()
+	f.ranOnce(all, func(host string) bool { return s.killed[host] })
+	s.witness.accounts(f.looker().open(), m, all)
 	f.collects(m)
 	m.hasText("w.all", scheduleAll(a))
 	wantRan(t, m.calmly("start", "w", "--json"))
@@ -447,15 +469,19 @@ func (s *workersSchedule) executedOnce() {
 		n[id]++
 	}
 	for _, e := range s.f.executions() {
-		if e.State == record.Success && n[e.ExecutionID] != 1 {
-			s.t.Errorf("the execution %s of %s has succeeded, and its command has run %d times", e.ExecutionID, taskOf(&e), n[e.ExecutionID])
+		id := e.ExecutionID
+		if e.Detail != nil && e.Detail.Begun != "" { // given up while it ran, and finished under the next id
+			id = e.Detail.Begun
+		}
+		if e.State == record.Success && n[id] != 1 {
+			s.t.Errorf("the execution %s of %s has succeeded, and its command has run %d times", e.ExecutionID, taskOf(&e), n[id])
 		}
 	}
 }
 
 func taskOf(e *executions.Execution) string {
 	if e.Detail == nil {
-		return filepath.Base(e.Key.String())
+		return ""
 	}
 	return e.Detail.Task
 }
