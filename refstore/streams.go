@@ -68,3 +68,29 @@ type Streams interface {
 	// is closed when ctx ends.
 	WatchStreams(ctx context.Context, partition string) (<-chan struct{}, error)
 }
+
+// A Tailer is Streams where each look is a request, and a look at a tail is one.
+type Tailer interface {
+	// Tail returns the last bytes of a stream, at most n, and its info then. Of a damaged stream it returns what is there, with
+	// ErrDamaged. ErrNotFound.
+	Tail(ctx context.Context, key Key, n int64) ([]byte, StreamInfo, error)
+}
+
+// Tail is [Tailer].Tail for any Streams. Without a Tailer the data may be shorter than the info says, if the stream is cut meanwhile.
+func Tail(ctx context.Context, streams Streams, key Key, n int64) ([]byte, StreamInfo, error) {
+	if t, ok := streams.(Tailer); ok {
+		return t.Tail(ctx, key, n)
+	}
+	info, err := streams.Size(ctx, key)
+	if err != nil {
+		return nil, StreamInfo{}, err
+	}
+	from := max(0, info.Size-n)
+	r, err := streams.Open(ctx, key, from)
+	if err != nil {
+		return nil, StreamInfo{}, err
+	}
+	defer r.Close() // nothing was written
+	data, err := io.ReadAll(io.LimitReader(r, info.Size-from))
+	return data, info, err
+}

@@ -29,6 +29,7 @@ type closed struct {
 	current string   // the run that the state names
 	old     []oldRun // all runs on record
 	late    int      // executions that go on without their run
+	journal int64    // the stream of the journal that had the last run recorded, 0 if it is not known
 }
 
 // closeDead closes runs that did not end. Since the caller holds the dataflow lock, a run recorded as running has no
@@ -64,7 +65,9 @@ func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x re
 				return c, err
 			}
 		}
-		late = late || end != nil && end.Data != nil && end.Data.Late > 0
+		if end != nil && end.Data != nil {
+			late, c.journal = late || end.Data.Late > 0, max(c.journal, end.Data.Journal)
+		}
 	}
 	var err error
 	if late {

@@ -159,7 +159,7 @@ type run struct {
 	version refstore.Version // of rec, as this run wrote it
 	closed
 	log    *events.Log
-	place  int64 // of the run in the journal
+	place  events.Place // of the run in the journal
 	began  time.Time
 	inputs string // hash of the inputs node
 	tasks  string // hash of the tasks node at the beginning
@@ -269,7 +269,7 @@ func (r *run) begin(ctx context.Context, inputs string, proof *provenRun) error 
 	r.log = events.Create(r.w.states.Records, r.ws, id, r.w.states.Now)
 	if r.o.OnEvent != nil {
 		r.log.Tell(func(e events.Event) {
-			e.Cursor = events.Cursor{Journal: r.place, Run: e.Run, Seq: e.Seq}.String()
+			e.Cursor = events.Cursor{Journal: r.place.Seq, Run: e.Run, Seq: e.Seq}.String()
 			r.o.OnEvent(e)
 		})
 	}
@@ -292,7 +292,7 @@ func (r *run) emit(e events.Event) { r.log.Emit(e) }
 
 // recorded makes the journal name the run, before the run has events.
 func (r *run) recorded(ctx context.Context) (err error) {
-	r.place, err = events.RecordRun(ctx, r.w.states.Records, r.ws, r.rec.RunID, r.w.states.Now)
+	r.place, err = events.RecordRun(ctx, r.w.states.Records, r.ws, r.rec.RunID, r.w.states.Now, r.closed.journal)
 	return err
 }
 
@@ -562,7 +562,7 @@ func (r *run) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	e.Data.Late = r.late
+	e.Data.Late, e.Data.Journal = r.late, r.place.Stream
 	if r.rec.State == record.RunCancelled {
 		e.Data.By, e.Data.Message = causeOf(r.cause)
 	}

@@ -17,13 +17,24 @@ import (
 // the order in which runs were recorded.
 const RunRecorded Type = "run.recorded"
 
-// RecordRun appends a RunRecorded to the journal, and returns that event's number.
-func RecordRun(ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time) (int64, error) {
-	list, err := AppendJournal(ctx, streams, workspace, now, Event{Type: RunRecorded, Data: &Data{Run: run}})
-	if err != nil || len(list) == 0 {
-		return 0, err
+// A Place is where an event of a journal is.
+type Place struct {
+	Seq    int64 // its number
+	Stream int64 // the number of the first event of its stream
+}
+
+// RecordRun appends a RunRecorded to the journal, and returns that event's place. known is the stream in which an earlier
+// run was recorded, as that run's end says (Data.Journal), or 0: it saves looking for the latest stream where each look
+// is a request.
+func RecordRun(ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time, known int64) (Place, error) {
+	if _, ok := streams.(refstore.Tailer); !ok { // a look is cheap, and an overlay may have an old copy of that stream
+		known = 0
 	}
-	return list[0].Seq, nil
+	list, stream, err := appendJournal(ctx, streams, workspace, now, known, []Event{{Type: RunRecorded, Data: &Data{Run: run}}})
+	if err != nil || len(list) == 0 {
+		return Place{}, err
+	}
+	return Place{Seq: list[0].Seq, Stream: stream}, nil
 }
 
 // A Cursor is a place in the events of a workspace. Before it lie the first events of its journal up to a number, the

@@ -21,6 +21,7 @@ type history struct {
 	s     *mem.Store
 	log   *events.Log // of the run at work
 	runs  int
+	known int64    // the stream of the journal in which the last run was recorded
 	wrote []string // the events that readers must see, once each
 }
 
@@ -51,8 +52,9 @@ func (h *history) step(kind int, first bool) {
 	case kind <= 1 && h.log == nil: // another run begins; an older e3 does not record it
 		run := h.run()
 		if !first {
-			_, err := events.RecordRun(context.Background(), h.s, ws, run, fixed)
+			place, err := events.RecordRun(context.Background(), asked{h.s}, ws, run, fixed, h.known)
 			h.must(err)
+			h.known = place.Stream
 		}
 		h.log = events.Create(h.s, ws, run, fixed)
 		h.emit(h.log, run, events.RunStarted)

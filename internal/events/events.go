@@ -98,6 +98,7 @@ type Data struct {
 	NoRecord    bool     `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run's names none
 	Shared      bool     `json:"shared,omitempty"`      // another run's execution, which this run waited for
 	Late        int      `json:"late,omitempty"`        // the end of a run: executions of this or earlier runs that went on; the journal reports their ends
+	Journal     int64    `json:"journal,omitempty"`     // the end of a run: Place.Stream of its run.recorded
 	Summary     *Summary `json:"summary,omitempty"`     // the end of a run
 	Bytes       int64    `json:"bytes,omitempty"`       // task.completed: size of the output
 	Requests    *Traffic `json:"requests,omitempty"`    // the end of a run: requests that its process had sent by then, if they are counted

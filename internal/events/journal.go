@@ -59,36 +59,40 @@ func firstOf(sort string) int64 {
 // they are about is in Data.Run. They are appended together, but a killed process may have appended only the first of
 // them. After an error other than ErrConflict the events may or may not be there.
 func AppendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list ...Event) ([]Event, error) {
+	list, _, err := appendJournal(ctx, streams, workspace, now, 0, list)
+	return list, err
+}
+
+// appendJournal is AppendJournal. known is the number of a stream that was the latest once, 0 if none is known. It also
+// returns the number of the stream that has the events.
+func appendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, known int64, list []Event) ([]Event, int64, error) {
 	list = slices.Clone(list)
 	if !recording || len(list) == 0 {
-		return list, nil
+		return list, 0, nil
 	}
 	for try := 1; ; try++ {
-		err := appendJournal(ctx, streams, workspace, now, list)
+		end, err := knownEnd(ctx, streams, workspace, known)
+		known = 0
+		var first int64
 		if err == nil {
-			return list, nil
+			first, err = end.append(ctx, streams, workspace, now, list)
+		}
+		if err == nil {
+			return list, first, nil
 		}
 		if !errors.Is(err, refstore.ErrConflict) || ctx.Err() != nil {
-			return nil, fmt.Errorf("journal of workspace %s: %w", workspace, err)
+			return nil, 0, fmt.Errorf("journal of workspace %s: %w", workspace, err)
 		}
 		// Another process was first. Each round one of them succeeds.
 		if err := backoff.Wait(ctx, backoff.Pause(time.Millisecond, 200*time.Millisecond, try)); err != nil {
-			return nil, fmt.Errorf("journal of workspace %s: %w", workspace, err)
+			return nil, 0, fmt.Errorf("journal of workspace %s: %w", workspace, err)
 		}
 	}
 }
 
-// appendJournal makes one attempt. It fails with ErrConflict if another process has appended meanwhile.
-func appendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list []Event) error {
-	end, err := journalEnd(ctx, streams, workspace)
-	if err != nil {
-		return err
-	}
-	return end.append(ctx, streams, workspace, now, list)
-}
-
-// append appends events at this end of a journal. It fails with ErrConflict if the end has moved.
-func (end end) append(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list []Event) (err error) {
+// append appends events at this end of a journal, and returns the number of the stream that has them. It fails with
+// ErrConflict if the end has moved.
+func (end end) append(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list []Event) (first int64, err error) {
 	at := now().UTC().Truncate(time.Millisecond)
 	var lines []byte
 	if end.torn {
@@ -106,20 +110,20 @@ func (end end) append(ctx context.Context, streams refstore.Streams, workspace s
 			e.Data = &d
 		}
 		if lines, err = appendSummed(lines, e); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if !end.full {
 		if err = streams.Append(ctx, end.key, end.size, lines); !closed(err) {
-			return err
+			return firstOf(end.key.Sort), err
 		}
 	} else if end.size > 0 && !end.marked {
 		// An append in progress, of which a part was read, must not finish after the next stream begins.
 		if err := streams.Append(ctx, end.key, end.size, []byte(tornMark)); err != nil && !closed(err) {
-			return err
+			return 0, err
 		}
 	}
-	return streams.Append(ctx, journalKey(workspace, end.seq+1), 0, bytes.TrimPrefix(lines, []byte(tornMark)))
+	return end.seq + 1, streams.Append(ctx, journalKey(workspace, end.seq+1), 0, bytes.TrimPrefix(lines, []byte(tornMark)))
 }
 
 // closed reports whether an append failed because the stream takes no more appends.
@@ -152,31 +156,46 @@ func journalEnd(ctx context.Context, streams refstore.Streams, workspace string)
 	if last.Sort == "" {
 		return end{key: journalKey(workspace, 1), full: true}, nil
 	}
-	info, err := streams.Size(ctx, last)
-	if errors.Is(err, refstore.ErrNotFound) {
-		err = fmt.Errorf("%w: its latest stream was removed", refstore.ErrConflict)
-	}
-	if err != nil {
-		return end{}, err
-	}
-	for tail := int64(8 << 10); ; tail *= 8 {
-		from := max(0, info.Size-tail)
-		data, err := readBytes(ctx, streams, last, from, info.Size)
-		if errors.Is(err, refstore.ErrNotFound) {
-			err = fmt.Errorf("%w: its latest stream was removed", refstore.ErrConflict)
+	return endOf(ctx, streams, last)
+}
+
+// knownEnd is journalEnd where the latest stream may be known. The next stream begins only after one that is sealed,
+// large, damaged, or ends with a mark. So a known stream that is none of these is still the latest.
+func knownEnd(ctx context.Context, streams refstore.Streams, workspace string, known int64) (end, error) {
+	if known > 0 {
+		end, err := endOf(ctx, streams, journalKey(workspace, known))
+		if err == nil && !end.full && !end.marked {
+			return end, nil
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, refstore.ErrConflict) {
+			return end, err
+		}
+	}
+	return journalEnd(ctx, streams, workspace)
+}
+
+// endOf reads the end of a journal whose latest stream has this key. It fails with ErrConflict if that is gone.
+func endOf(ctx context.Context, streams refstore.Streams, key refstore.Key) (end, error) {
+	for tail := int64(8 << 10); ; tail *= 8 {
+		data, info, err := refstore.Tail(ctx, streams, key, tail)
+		switch {
+		case errors.Is(err, refstore.ErrNotFound):
+			return end{}, fmt.Errorf("%w: its latest stream was removed", refstore.ErrConflict)
+		case errors.Is(err, refstore.ErrDamaged): // nothing can be appended
+			info.Sealed = true
+		case err != nil:
 			return end{}, err
 		}
-		if int64(len(data)) < info.Size-from { // damaged: it takes no appends
+		from := max(0, info.Size-tail)
+		if int64(len(data)) < info.Size-from { // damaged, or cut: it takes no appends
 			info.Sealed = true
 		}
-		seq, torn, ok := lastNumber(data, from == 0, firstOf(last.Sort))
+		seq, torn, ok := lastNumber(data, from == 0, firstOf(key.Sort))
 		if !ok {
 			continue
 		}
 		return end{
-			key: last, size: info.Size, seq: seq, torn: torn, marked: isTorn(data), full: info.Sealed || info.Size >= journalSize,
+			key: key, size: info.Size, seq: seq, torn: torn, marked: isTorn(data), full: info.Sealed || info.Size >= journalSize,
 		}, nil
 	}
 }

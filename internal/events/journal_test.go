@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 	"testing"
@@ -310,4 +311,107 @@ func TestFollowJournal(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 	})
+}
+
+// asked is a store where each look is a request.
+type asked struct{ *mem.Store }
+
+func (s asked) Tail(ctx context.Context, key refstore.Key, n int64) ([]byte, refstore.StreamInfo, error) {
+	return refstore.Tail(ctx, s.Store, key, n)
+}
+
+// listed counts the lists of streams.
+type listed struct {
+	asked
+	n int
+}
+
+func (s *listed) ListStreams(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Key, error] {
+	s.n++
+	return s.asked.ListStreams(ctx, q)
+}
+
+// A run that knows which stream had the run before recorded looks for no other. If that one is not the latest any more, it is found out.
+func TestKnownStream(t *testing.T) {
+	mend := func(t *testing.T, s *mem.Store, first int64) {
+		key := journalStreams(t, s)[0]
+		if err := s.Append(t.Context(), key, size(t, s, key), []byte("damage\n")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := events.MendJournal(t.Context(), s, ws, fixed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		happens func(t *testing.T, s *mem.Store, first int64)
+		lists   int
+	}{
+		"nothing": {func(*testing.T, *mem.Store, int64) {}, 0},
+		"others":  {func(t *testing.T, s *mem.Store, _ int64) { fill(t, s, 3) }, 0},
+		"large":   {func(t *testing.T, s *mem.Store, _ int64) { fill(t, s, 300<<10/1000) }, 1},
+		"mended":  {mend, 1},
+		"removed": {func(t *testing.T, s *mem.Store, _ int64) {
+			fill(t, s, 300<<10/1000)
+			if err := events.CleanJournal(t.Context(), s, ws, epoch.Add(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}, 1},
+		"not sealed after it was mended": {func(t *testing.T, s *mem.Store, first int64) {
+			mend(t, s, first)
+			key := journalStreams(t, s)[0]
+			whole := content(t, s, key)
+			if err := errors.Join(s.Remove(t.Context(), key), s.Append(t.Context(), key, 0, whole)); err != nil {
+				t.Fatal(err)
+			}
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &listed{asked: asked{mem.New()}}
+			place, err := events.RecordRun(t.Context(), s, ws, runID, fixed, 0)
+			if err != nil || place != (events.Place{Seq: 1, Stream: 1}) {
+				t.Fatalf("recorded at %+v, %v", place, err)
+			}
+			c.happens(t, s.Store, place.Stream)
+			last, err := events.JournalEnd(t.Context(), s.Store, ws)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.n = 0
+			next, err := events.RecordRun(t.Context(), s, ws, runID, fixed, place.Stream)
+			if err != nil || next.Seq != last+1 || s.n != c.lists {
+				t.Errorf("recorded at %+v after event %d, with %d lists, %v; want %d", next, last, s.n, err, c.lists)
+			}
+			if list, damage := journal(t, s, last); len(list) != 1 || damage != nil {
+				t.Errorf("the journal goes on with %+v, %v", list, damage)
+			}
+		})
+	}
+}
+
+// fill appends so many events of a kilobyte.
+func fill(t *testing.T, s *mem.Store, n int) {
+	t.Helper()
+	for range n {
+		if _, err := events.AppendJournal(t.Context(), s, ws, fixed, events.Event{Type: "a", Data: &events.Data{Message: strings.Repeat("m", 1000)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func size(t *testing.T, s *mem.Store, key refstore.Key) int64 {
+	t.Helper()
+	info, err := s.Size(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size
+}
+
+func content(t *testing.T, s *mem.Store, key refstore.Key) []byte {
+	t.Helper()
+	data, _, err := refstore.Tail(t.Context(), s, key, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

@@ -166,7 +166,8 @@ func mendStream(ctx context.Context, streams refstore.Streams, workspace string,
 	if err := streams.Remove(ctx, key); err != nil && !errors.Is(err, refstore.ErrNotFound) {
 		return lost, err
 	}
-	if err := streams.Append(ctx, key, 0, whole); err != nil {
+	// The mark keeps an appender that knows this stream away from it until it is sealed.
+	if err := streams.Append(ctx, key, 0, append(whole, tornMark...)); err != nil {
 		return lost, err
 	}
 	return lost, streams.Seal(ctx, key)

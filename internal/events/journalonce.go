@@ -39,7 +39,7 @@ func AppendJournalOnce(ctx context.Context, streams refstore.Streams, workspace 
 			after, moved = old.Seq, moved || old.Seq > end.seq
 		}
 		if !moved {
-			if err := end.append(ctx, streams, workspace, now, []Event{e}); !errors.Is(err, refstore.ErrConflict) {
+			if _, err := end.append(ctx, streams, workspace, now, []Event{e}); !errors.Is(err, refstore.ErrConflict) {
 				return err
 			}
 		}

@@ -164,22 +164,15 @@ func End(ctx context.Context, streams refstore.Streams, workspace, run string) (
 // last returns the event of the last complete line, nil if there is none or it is damaged, and whether a torn line
 // follows. It reads only the tail.
 func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
-	info, err := src.streams.Size(ctx, src.key())
-	if errors.Is(err, refstore.ErrNotFound) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, src.fault(err)
-	}
 	for tail := int64(4 << 10); ; tail *= 8 {
-		from := max(0, info.Size-tail)
-		data, err := src.bytes(ctx, from, info.Size)
+		data, info, err := refstore.Tail(ctx, src.streams, src.key(), tail)
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil, false, nil
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, refstore.ErrDamaged) {
 			return nil, false, src.fault(err)
 		}
+		from := max(0, info.Size-tail)
 		end := bytes.LastIndexByte(data, '\n')
 		torn = end+1 < len(data)
 		start := bytes.LastIndexByte(data[:max(end, 0)], '\n') + 1

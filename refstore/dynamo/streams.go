@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"slices"
 	"strings"
@@ -194,6 +195,27 @@ func (s *Store) Size(ctx context.Context, key refstore.Key) (refstore.StreamInfo
 		return refstore.StreamInfo{}, fmt.Errorf("size of %q: %w", key, err)
 	}
 	return refstore.StreamInfo{Size: h.size, Sealed: h.sealed}, nil
+}
+
+// Tail implements [refstore.Tailer]. The next append needs no other look at the stream, unless another process is faster.
+func (s *Store) Tail(ctx context.Context, key refstore.Key, n int64) ([]byte, refstore.StreamInfo, error) {
+	if err := check(ctx, key.Validate()); err != nil {
+		return nil, refstore.StreamInfo{}, err
+	}
+	h, err := s.lookAt(ctx, key)
+	if err == nil && h == nil {
+		err = refstore.ErrNotFound
+	}
+	if err != nil {
+		return nil, refstore.StreamInfo{}, fmt.Errorf("tail of %q: %w", key, err)
+	}
+	if h.damage == nil {
+		s.remember(key, h)
+	}
+	r := &reader{ctx: ctx, store: s, key: key, head: h, offset: max(0, h.size-n), end: h.size, damage: h.damage}
+	defer r.Close() // nothing was written
+	data, err := io.ReadAll(r)
+	return data, refstore.StreamInfo{Size: h.size, Sealed: h.sealed}, err
 }
 
 // Cut implements [refstore.Streams].
