@@ -2,7 +2,8 @@
 // (seed 000).
 //
 // Every transition of a run or a task is emitted once, by the code that makes it. Lines are gathered briefly before
-// they are appended. After a crash, the process that closes the run appends the missing events from the execution records.
+// they are appended. After a crash, the process that closes the run appends the missing events from the execution
+// records.
 package events
 
 import (

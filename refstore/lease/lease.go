@@ -93,7 +93,8 @@ type Owner struct {
 	Words   string // for display: "me@host: e3 start . prod"
 }
 
-// Leases are the locks, claims and session of one process in one store. They are safe for concurrent use. Create them with [New].
+// Leases are the locks, claims and session of one process in one store. They are safe for concurrent use. Create them
+// with [New].
 type Leases struct {
 	watcher
 	lost    chan struct{}

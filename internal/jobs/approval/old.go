@@ -54,7 +54,7 @@ func (b *Blocks) CloseOld(ctx context.Context, ws, run string) error {
 	return nil
 }
 
-// RemoveOld removes the blocks that an older e3 has made for runs before one. The caller holds the workspace, so that none
+// RemoveOld removes the blocks that an older e3 has made for runs before a run. The caller holds the workspace, so none
 // of these runs is at work.
 func (b *Blocks) RemoveOld(ctx context.Context, ws, before string) error {
 	if err := b.remove(ctx, oldPartition(ws), before+"/"); err != nil {
