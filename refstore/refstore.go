@@ -236,3 +236,10 @@ type Batcher interface {
 	// refused, as are records of kinds that are more than one item: errors.ErrUnsupported.
 	WriteBatch(ctx context.Context, puts []Record, gone []Key) error
 }
+
+// Mover is an optional capability of a store: it moves a record that changes for the last time.
+type Mover interface {
+	// Move creates r, and then deletes the record at from. If that has not the version v, or r exists, nothing happens:
+	// ErrConflict, ErrNotFound. After a crash, or another error, r may exist beside the record at from.
+	Move(ctx context.Context, from Key, v Version, r Record) (Version, error)
+}

@@ -210,6 +210,14 @@ func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Ve
 	return f.Store.Put(ctx, r)
 }
 
+// Move implements [refstore.Mover].
+func (f *folderRecords) Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error) {
+	if err := errors.Join(f.mayWrite(ctx, from.Partition), f.mayWrite(ctx, r.Key.Partition)); err != nil {
+		return refstore.Absent, err
+	}
+	return f.Store.Move(ctx, from, v, r)
+}
+
 // PutSync is Put, durable when it returns.
 func (f *folderRecords) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
 	if err := f.mayWrite(ctx, r.Key.Partition); err != nil {

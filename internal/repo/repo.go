@@ -168,6 +168,9 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	if b, ok := s.records.(refstore.Batcher); ok && s.far {
 		q.Batch = b
 	}
+	if m, ok := s.records.(refstore.Mover); ok && !s.far {
+		q.Mover = m
+	}
 	r.queue = queue.New(s.records, at, q)
 	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand)
 	withdraw := func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {

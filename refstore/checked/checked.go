@@ -135,6 +135,21 @@ func (r *Records) Delete(ctx context.Context, key refstore.Key, v refstore.Versi
 	return r.store.Delete(ctx, key, v)
 }
 
+// Move implements [refstore.Mover] over a backend that does, for records whose sum is in their value.
+func (r *Records) Move(ctx context.Context, from refstore.Key, v refstore.Version, rec refstore.Record) (refstore.Version, error) {
+	m, ok := r.store.(refstore.Mover)
+	for _, key := range []refstore.Key{from, rec.Key} {
+		ok = ok && !kindOf(key.Partition).sealed() && !witnessed(key.Partition)
+	}
+	if !ok {
+		return refstore.Absent, fmt.Errorf("move %q: %w", from, errors.ErrUnsupported)
+	}
+	if rec.Validate() == nil {
+		rec = kindOf(rec.Key.Partition).close(rec, nil)
+	}
+	return m.Move(ctx, from, v, rec)
+}
+
 // List implements [refstore.Store].
 func (r *Records) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
 	if r.apart(q.Partition) {

@@ -104,6 +104,7 @@ type files struct {
 
 var (
 	_ refstore.Store    = (*Store)(nil)
+	_ refstore.Mover    = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)

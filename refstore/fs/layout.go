@@ -66,6 +66,7 @@ type place struct {
 	dir    string // absolute
 	suffix string // of the files
 	paired bool   // the sort key is "<folder>/<file>", cut at the last "/"
+	grows  bool   // longer values are written in place; readers check the sum, and read again
 }
 
 // place looks a partition up in the table of records.
@@ -108,7 +109,7 @@ func (s *files) place(partition string) (place, error) {
 	case "INDEX":
 		top, tree = "index", true
 	case "QUEUE":
-		top, tree = "queue", true
+		top, tree, p.grows = "queue", true, strings.HasSuffix(partition, "/jobs")
 	case "LEASE":
 		top, tree = filepath.Join("locks", "leases"), true
 	default:

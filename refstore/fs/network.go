@@ -68,7 +68,7 @@ func (s *files) exists(path string) error {
 	})
 }
 
-// read returns the content of a regular file that is never written in place.
+// read returns the content of a regular file.
 func (s *files) read(path string) (data []byte, st stamp, err error) {
 	err = s.again(path, func() (err error) {
 		data, st, err = readFile(path)

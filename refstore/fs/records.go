@@ -242,13 +242,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 			return refstore.Absent, err
 		}
 	}
-	var st stamp
-	err := w.store.aside(func(path string) (err error) {
-		if st, err = w.writeNew(path); err == nil {
-			err = w.store.files.inParent(w.slot.path, func() error { return atomicfile.RenameExclusive(path, w.slot.path) })
-		}
-		return w.discardOn(err, path)
-	})
+	st, err := w.createPlain()
 	if err == nil {
 		if err = w.putSum(); err != nil { // for example a full disk: a record without its sum must not exist
 			err = errors.Join(err, w.slot.removeFile())
@@ -259,6 +253,17 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 	}
 	w.store.touch(w.slot)
 	return st.version(), nil
+}
+
+// createPlain writes the value aside and gives it a path that must be free.
+func (w *writer) createPlain() (st stamp, err error) {
+	err = w.store.aside(func(path string) (err error) {
+		if st, err = w.writeNew(path); err == nil {
+			err = w.store.files.inParent(w.slot.path, func() error { return atomicfile.RenameExclusive(path, w.slot.path) })
+		}
+		return w.discardOn(err, path)
+	})
+	return st, err
 }
 
 // replaceFields puts the folder of side fields in place before its record is created. It replaces leftovers of a
@@ -323,17 +328,19 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 			return refstore.Absent, err
 		}
 	}
-	var st stamp
-	err = w.store.aside(func(path string) error {
-		_, err := w.store.files.createFile(path, w.record.Value, w.durable)
-		if err == nil {
-			st, err = w.store.raise(path, old.mtime)
-		}
-		if err == nil {
-			err = rename(path, w.slot.value())
-		}
-		return w.discardOn(err, path)
-	})
+	st, err := w.inPlace(old)
+	if errors.Is(err, errElsewhere) {
+		err = w.store.aside(func(path string) error {
+			_, err := w.store.files.createFile(path, w.record.Value, w.durable)
+			if err == nil {
+				st, err = w.store.raise(path, old.mtime)
+			}
+			if err == nil {
+				err = rename(path, w.slot.value())
+			}
+			return w.discardOn(err, path)
+		})
+	}
 	if err == nil {
 		err = w.sumAfter(old)
 	}
@@ -342,6 +349,23 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 	}
 	w.store.touch(w.slot)
 	return st.version(), nil
+}
+
+// maxInPlace is the largest value that is written in place: one page, in which no signal interrupts a write.
+const maxInPlace = 4096
+
+// inPlace replaces the value of a job by a longer one in its file, which saves a new file and its removal. The length
+// tells the versions apart, even if the writer is killed before the time is set. With errElsewhere nothing has changed.
+func (w *writer) inPlace(old stamp) (stamp, error) {
+	size := int64(len(w.record.Value))
+	if !w.slot.grows || w.durable || w.sum != nil || old.size == 0 || size <= old.size || size > maxInPlace || w.store.files.looks.network {
+		return stamp{}, errElsewhere
+	}
+	if err := overwrite(w.slot.value(), w.record.Value, old); err != nil {
+		return stamp{}, err
+	}
+	w.store.touchFolder(w.slot)
+	return w.store.raise(w.slot.value(), old.mtime)
 }
 
 // expect returns the stamp of the value if its version is v. It needs the shard's lock.
@@ -402,6 +426,44 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	return nil
 }
 
+// Move implements [refstore.Mover] for records that are files without fields. It holds the lock of from only, since
+// such a record is created without one.
+func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error) {
+	st, err := s.move(ctx, from, v, r)
+	if err != nil {
+		return refstore.Absent, fmt.Errorf("move %q: %w", from, err)
+	}
+	return st.version(), nil
+}
+
+func (s *Store) move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (stamp, error) {
+	sl, err := s.files.slot(from)
+	to, toErr := s.files.slot(r.Key)
+	if err := errors.Join(err, toErr, r.Validate(), ctx.Err()); err != nil {
+		return stamp{}, err
+	}
+	if sl.shape != fileShape || to.shape != fileShape || len(r.Fields) > 0 || r.Version != refstore.Absent || s.files.exists(to.fields()) == nil {
+		return stamp{}, errors.ErrUnsupported
+	}
+	sh, err := s.lockShard(ctx, from)
+	if err != nil {
+		return stamp{}, err
+	}
+	old, err := s.expect(sl, v)
+	err = notFound(err)
+	var st stamp
+	if err == nil {
+		w := writer{store: s, slot: to, record: r}
+		st, err = w.createPlain()
+		err = exists(err)
+	}
+	if err == nil {
+		s.touch(to)
+		err = s.removeLocked(sl, sh, old)
+	}
+	return st, errors.Join(err, sh.Close())
+}
+
 // removeVirtual removes an empty folder; a folder with content is a conflict.
 func (s slot) removeVirtual(v refstore.Version) error {
 	if err := isFolder(s.path); err != nil {
@@ -432,19 +494,27 @@ func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
 	}
 	st, err := s.expect(sl, v)
 	if err == nil {
-		err = s.raiseFloor(sh, sl.key, st.mtime)
-	}
-	if err == nil {
-		if sl.shape == dirShape {
-			err = s.removeDir(sl.path)
-		} else if err = sl.removeFile(); err == nil {
-			if err = s.removeDir(sl.fields()); errors.Is(err, iofs.ErrNotExist) {
-				err = nil
-			}
-			s.touch(sl)
-		}
+		err = s.removeLocked(sl, sh, st)
 	}
 	return errors.Join(err, sh.Close())
+}
+
+// removeLocked removes a record whose value has a stamp, under the shard's lock.
+func (s *Store) removeLocked(sl slot, sh shard, st stamp) error {
+	if err := s.raiseFloor(sh, st.mtime); err != nil {
+		return err
+	}
+	if sl.shape == dirShape {
+		return s.removeDir(sl.path)
+	}
+	if err := sl.removeFile(); err != nil {
+		return err
+	}
+	s.touch(sl)
+	if err := s.removeDir(sl.fields()); !errors.Is(err, iofs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // removeDir first renames a folder away, so that it disappears atomically, and then removes its content.

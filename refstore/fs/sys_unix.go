@@ -48,7 +48,7 @@ func createFile(path string, data []byte, m modes.Modes, durable bool) (st stamp
 	return fstat(fd, path)
 }
 
-// readFile returns the content of a regular file, which is never written in place.
+// readFile returns the content of a regular file. If the file is overwritten meanwhile, readFile reads it again.
 func readFile(path string) ([]byte, stamp, error) {
 	fd, err := open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
@@ -59,12 +59,26 @@ func readFile(path string) ([]byte, stamp, error) {
 	if err != nil {
 		return nil, stamp{}, err
 	}
-	if st.size > maxFile {
-		return nil, stamp{}, &iofs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%d bytes are too many for a record", st.size)}
+	for {
+		if st.size > maxFile {
+			return nil, stamp{}, &iofs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%d bytes are too many for a record", st.size)}
+		}
+		data := make([]byte, st.size)
+		if err := readAll(fd, data, path); err != nil {
+			return nil, stamp{}, err
+		}
+		now, err := fstat(fd, path)
+		if err != nil || now == st {
+			return data, st, err
+		}
+		st = now // it was overwritten meanwhile
 	}
-	data := make([]byte, st.size)
-	for rest := data; len(rest) > 0; {
-		n, err := unix.Read(fd, rest)
+}
+
+// readAll fills data from the beginning of a file.
+func readAll(fd int, data []byte, path string) error {
+	for done := 0; done < len(data); {
+		n, err := unix.Pread(fd, data[done:], int64(done))
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -72,11 +86,36 @@ func readFile(path string) ([]byte, stamp, error) {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
-			return nil, stamp{}, &iofs.PathError{Op: "read", Path: path, Err: err}
+			return &iofs.PathError{Op: "read", Path: path, Err: err}
 		}
-		rest = rest[n:]
+		done += n
 	}
-	return data, st, nil
+	return nil
+}
+
+// overwrite replaces the content of a regular file with a stamp by a longer one, in one write. With errElsewhere nothing
+// has changed, and the content belongs into another file.
+func overwrite(path string, data []byte, was stamp) (err error) {
+	fd, err := open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	if err != nil {
+		return errElsewhere // for example another user's file
+	}
+	defer func() {
+		if e := unix.Close(fd); err == nil && e != nil {
+			err = &iofs.PathError{Op: "close", Path: path, Err: e}
+		}
+	}()
+	if st, err := fstat(fd, path); err != nil || st != was {
+		return errElsewhere
+	}
+	n, err := unix.Pwrite(fd, data, 0)
+	switch {
+	case n <= 0 && err != nil:
+		return errElsewhere
+	case n < len(data):
+		return &iofs.PathError{Op: "write", Path: path, Err: errors.Join(io.ErrShortWrite, err)}
+	}
+	return nil
 }
 
 // statFile returns the stamp of a regular file.

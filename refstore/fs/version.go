@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	iofs "io/fs"
 	"os"
 	"path/filepath"
@@ -21,6 +22,7 @@ const maxFile = 1 << 30
 
 var (
 	errLocked     = errors.New("locked by another process")
+	errElsewhere  = errors.New("not written in place")
 	errNotRegular = errors.New("not a regular file, so e3 has not put it there; move it away")
 )
 
@@ -125,18 +127,29 @@ func (s *Store) floor(key refstore.Key) (int64, error) {
 		}
 		return 0, err
 	}
-	floor, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	return parseFloor(data), nil
+}
+
+// floorSize is the length of a lock file with a floor.
+const floorSize = len("00000000000000000000\n")
+
+func parseFloor(text []byte) int64 {
+	floor, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
-		return 0, nil // empty until the first deletion
+		return 0 // empty until the first deletion
 	}
-	return floor, nil
+	return floor
 }
 
 // raiseFloor is called before a value of that modification time is deleted.
-func (s *Store) raiseFloor(sh shard, key refstore.Key, mtime int64) error {
-	floor, err := s.floor(key)
-	if err != nil || mtime <= floor {
+func (s *Store) raiseFloor(sh shard, mtime int64) error {
+	text := make([]byte, floorSize)
+	n, err := sh.ReadAt(text, 0)
+	if err != nil && err != io.EOF {
 		return err
+	}
+	if mtime <= parseFloor(text[:n]) {
+		return nil
 	}
 	_, err = sh.WriteAt(fmt.Appendf(nil, "%020d\n", mtime), 0)
 	return err
@@ -146,7 +159,11 @@ func (s *Store) raiseFloor(sh shard, key refstore.Key, mtime int64) error {
 // is a hint, so failures are ignored.
 func (s *Store) touch(sl slot) {
 	if filepath.Dir(sl.value()) != sl.dir {
-		now := s.now()
-		_ = os.Chtimes(sl.dir, now, now)
+		s.touchFolder(sl)
 	}
+}
+
+func (s *Store) touchFolder(sl slot) {
+	now := s.now()
+	_ = os.Chtimes(sl.dir, now, now)
 }

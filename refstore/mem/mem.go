@@ -40,6 +40,7 @@ type record struct {
 var (
 	_ refstore.Store    = (*Store)(nil)
 	_ refstore.Batcher  = (*Store)(nil)
+	_ refstore.Mover    = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)
@@ -88,6 +89,11 @@ func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, e
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.put(r)
+}
+
+// put is Put under s.mu.
+func (s *Store) put(r refstore.Record) (refstore.Version, error) {
 	partition := s.records[r.Key.Partition]
 	rec := partition[r.Key.Sort]
 	if current := rec.currentVersion(); current != r.Version {
@@ -125,6 +131,11 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.delete(key, v)
+}
+
+// delete is Delete under s.mu.
+func (s *Store) delete(key refstore.Key, v refstore.Version) error {
 	rec := s.records[key.Partition][key.Sort]
 	switch {
 	case rec == nil:
@@ -135,6 +146,27 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	delete(s.records[key.Partition], key.Sort)
 	s.wake(watched{partition: key.Partition})
 	return nil
+}
+
+// Move implements [refstore.Mover].
+func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error) {
+	if err := check(ctx, errors.Join(from.Validate(), r.Validate())); err != nil {
+		return refstore.Absent, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch there := s.records[from.Partition][from.Sort].currentVersion(); there {
+	case v:
+	case refstore.Absent:
+		return refstore.Absent, fmt.Errorf("move %q: %w", from, refstore.ErrNotFound)
+	default:
+		return refstore.Absent, fmt.Errorf("move %q: %w", from, refstore.ErrConflict)
+	}
+	to, err := s.put(r)
+	if err == nil {
+		err = s.delete(from, v)
+	}
+	return to, err
 }
 
 // WriteBatch implements [refstore.Batcher].

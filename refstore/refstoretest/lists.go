@@ -27,6 +27,7 @@ func listCases() []Case {
 func watchCases() []Case {
 	return []Case{
 		onStore("a batch puts and deletes, whatever was there", writeBatch),
+		onStore("a move takes a record to another key, in one state only", move),
 		onStore("watch wakes after a write", watchWakes),
 		onStore("watch ends with its context", watchEnds),
 	}
@@ -346,6 +347,61 @@ func watchEnds(ctx context.Context, s refstore.Store) error {
 			return fmt.Errorf("watch: the channel is open %v after its context ended", patience)
 		}
 	}
+}
+
+// move moves a record once, and only in the state that the caller knows.
+func move(ctx context.Context, s refstore.Store) error {
+	m, err := capability[refstore.Mover](s)
+	if err != nil {
+		return err
+	}
+	key := func(what, sort string) refstore.Key {
+		return refstore.Key{Partition: "QUEUE/default/" + what, Sort: sort}
+	}
+	from, to := key("jobs", "a"), key("finished/run", "a")
+	old, err := s.Put(ctx, refstore.Record{Key: from, Value: []byte("queued")})
+	if err != nil {
+		return err
+	}
+	v, err := s.Put(ctx, refstore.Record{Key: from, Value: []byte("running now"), Version: old})
+	if err != nil {
+		return err
+	}
+	ended := refstore.Record{Key: to, Value: []byte("ended")}
+	if _, err := m.Move(ctx, from, old, ended); !errors.Is(err, refstore.ErrConflict) {
+		return fmt.Errorf("move an earlier version: got %v, want a conflict", err)
+	}
+	if _, err := m.Move(ctx, key("jobs", "b"), v, ended); !errors.Is(err, refstore.ErrNotFound) {
+		return fmt.Errorf("move what is not there: got %v, want %v", err, refstore.ErrNotFound)
+	}
+	if err := wantSorts(ctx, s, refstore.Query{Partition: to.Partition}, nil); err != nil {
+		return fmt.Errorf("after moves that failed: %w", err)
+	}
+	moved, err := m.Move(ctx, from, v, ended)
+	if err != nil {
+		return fmt.Errorf("move: %w", err)
+	}
+	r, err := s.Get(ctx, to)
+	if err != nil || string(r.Value) != "ended" || r.Version != moved {
+		return fmt.Errorf("moved: got %q, version %q, %v, want %q", r.Value, r.Version, err, moved)
+	}
+	if _, err := s.Get(ctx, from); !errors.Is(err, refstore.ErrNotFound) {
+		return fmt.Errorf("where it was moved from: got %v, want %v", err, refstore.ErrNotFound)
+	}
+	again, err := s.Put(ctx, refstore.Record{Key: from, Value: []byte("queued again")})
+	if err != nil {
+		return err
+	}
+	if again == old || again == v {
+		return fmt.Errorf("version %q recurs", again)
+	}
+	if _, err := m.Move(ctx, from, again, ended); !errors.Is(err, refstore.ErrConflict) {
+		return fmt.Errorf("move over another record: got %v, want a conflict", err)
+	}
+	if r, err = s.Get(ctx, from); err != nil || r.Version != again {
+		return fmt.Errorf("after it: got version %q, %v, want %q", r.Version, err, again)
+	}
+	return nil
 }
 
 // writeBatch puts over a record and beside it, and deletes one that exists and one that does not.

@@ -35,6 +35,7 @@ func TestConformance(t *testing.T) {
 			return openDynamo(t, testserver.Dynalite(t)), polled
 		},
 	}
+	stores["mem, in moves"] = stores["mem"]
 	stores["mem, in batches"] = func(*testing.T) (refstore.Store, queue.Options) { return mem.New(), polled }
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +46,7 @@ func TestConformance(t *testing.T) {
 					}
 					store, o := open(t)
 					w := worldOn(t, store)
-					w.batches = o.Polled
+					w.batches, w.moves = o.Polled, name == "fs" || name == "mem, in moves"
 					c.run(t, w, func(host string) *peer { return w.onStore(host, store, o) })
 				})
 			}

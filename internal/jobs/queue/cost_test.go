@@ -62,6 +62,18 @@ func TestCalls(t *testing.T) {
 	calls("reap", front, map[string]int{"list holders": 1})
 }
 
+// TestCallsInMoves counts those of the end of a job where the store moves records: a folder writes one file for them.
+func TestCallsInMoves(t *testing.T) {
+	w := newWorld(t)
+	w.moves = true
+	front, worker := w.on("front"), w.on("back")
+	front.enqueue(t, job(1))
+	l := worker.claim(t)
+	worker.wire.counted()
+	worker.finish(t, l)
+	want(t, "finish", worker.wire.counted(), map[string]int{"move jobs": 1})
+}
+
 // TestCallsInBatches counts the calls for a run that enqueues each of its jobs once, with batches of follow-up records:
 // four calls for each job, and one batch for all jobs that end at about the same time.
 func TestCallsInBatches(t *testing.T) {

@@ -177,6 +177,15 @@ func TestCrashPoints(t *testing.T) {
 	eachCrash(t, func(t *testing.T, op *crashing, n int, after bool) bool { return op.crash(t, newWorld(t), n, after) })
 }
 
+// TestCrashPointsInMoves does so where a job ends in one call, and in the middle of that call.
+func TestCrashPointsInMoves(t *testing.T) {
+	eachCrash(t, func(t *testing.T, op *crashing, n int, after bool) bool {
+		w := newWorld(t)
+		w.moves = true
+		return op.crash(t, w, n, after)
+	})
+}
+
 // TestCrashPointsInBatches does the same with follow-up records that are written later, in batches.
 func TestCrashPointsInBatches(t *testing.T) {
 	eachCrash(t, func(t *testing.T, op *crashing, n int, after bool) (cut bool) {

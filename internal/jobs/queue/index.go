@@ -204,6 +204,15 @@ func (x *index) mend(ctx context.Context, s stored) (claimable bool, err error) 
 
 // orphan clears the lock of a job whose worker was lost.
 func (x *index) orphan(ctx context.Context, s stored) (stored, error) {
+	if x.o.Mover != nil { // its worker may have died while it moved the job
+		before, err := x.loadFinished(ctx, s.Queue, s.ID)
+		if err == nil && before.Retried >= s.Retried {
+			return before, x.drop(ctx, jobKey(s.Queue, s.ID), s.version)
+		}
+		if err != nil && !isNotFound(err) {
+			return s, err
+		}
+	}
 	j := s.Job
 	j.LockedBy = ""
 	s, err := x.swap(ctx, s.version, &j)

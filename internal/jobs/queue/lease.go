@@ -84,7 +84,7 @@ func (l *Lease) change(ctx context.Context, op string, last bool, edit func(*Job
 		if err := j.validate(); err != nil {
 			return stored{}, fmt.Errorf("%s job %s: %w: %w", op, j.Ref(), refstore.ErrInvalid, err)
 		}
-		next, err := l.q.swap(ctx, was.version, &j)
+		next, err := l.q.conclude(ctx, was.version, &j)
 		if err == nil {
 			l.note(next, last)
 			return next, nil

@@ -17,16 +17,20 @@ import (
 // TestModel compares the results of several processes with a model of the jobs. Calls fail before and after they take
 // effect, and processes are killed.
 func TestModel(t *testing.T) {
-	for name, batches := range map[string]bool{"at once": false, "in batches": true} {
-		t.Run(name, func(t *testing.T) { testModel(t, batches) })
+	for name, way := range map[string]func(*world){
+		"at once":    func(*world) {},
+		"in batches": func(w *world) { w.batches = true },
+		"in moves":   func(w *world) { w.moves = true },
+	} {
+		t.Run(name, func(t *testing.T) { testModel(t, way) })
 	}
 }
 
-func testModel(t *testing.T, batches bool) {
+func testModel(t *testing.T, way func(*world)) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(rt *rapid.T) {
 			m := &model{t: t, w: newWorld(t), jobs: make(map[string]*modelJob)}
-			m.w.batches = batches
+			way(m.w)
 			for range 3 {
 				m.start()
 			}

@@ -91,6 +91,8 @@ type Options struct {
 	Pace, MostPace time.Duration
 	// Batch, if set, writes the records that follow from transitions, many in one request. It writes to the same store.
 	Batch refstore.Batcher
+	// Mover, if set, ends a job in one call: it writes to the same store.
+	Mover refstore.Mover
 	// Keep is how long Tend keeps finished jobs. 0 is [Keep].
 	Keep time.Duration
 	// Patience is how long a lost worker's execution waits for an adopter before Working reports it as abandoned. 0 is

@@ -148,6 +148,22 @@ func (rs *records) swap(ctx context.Context, over refstore.Version, j *Job) (sto
 	return stored{}, err
 }
 
+// conclude is swap for a change that may end the job. On a store that can, the job then goes to the finished ones in the
+// same call, unless a person may want to retry it. A process that dies in between leaves a running job beside the
+// finished one, which orphan removes.
+func (rs *records) conclude(ctx context.Context, over refstore.Version, j *Job) (stored, error) {
+	if rs.o.Mover != nil && j.Status.Terminal() && !j.isDead() {
+		j.Updated = rs.now()
+		s := stored{Job: *j, value: j.encode()}
+		var err error
+		s.version, err = rs.o.Mover.Move(ctx, jobKey(j.Queue, j.ID), over, refstore.Record{Key: finishedKey(j.Queue, j.ID), Value: s.value})
+		if err == nil {
+			return s, nil
+		}
+	} // after an error, what the call has left is for swap and move to find
+	return rs.swap(ctx, over, j)
+}
+
 // drop removes a version of an entry.
 func (rs *records) drop(ctx context.Context, key refstore.Key, v refstore.Version) error {
 	err := rs.store.Delete(ctx, key, v)

@@ -155,6 +155,36 @@ func (w *wire) WriteBatch(ctx context.Context, puts []refstore.Record, gone []re
 	return after()
 }
 
+// Move is one call, in the middle of which a process may die.
+func (w *wire) Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error) {
+	after, err := w.enter("move", from.Partition)
+	if err != nil {
+		return "", err
+	}
+	w.mu.Lock()
+	w.n++
+	n, at := w.n, w.at
+	w.mu.Unlock()
+	half := func(after bool) error {
+		if at == nil {
+			return nil
+		}
+		return at(n, after, "half of move jobs")
+	}
+	if err := half(false); err != nil {
+		if there, getErr := w.Store.Get(ctx, from); getErr == nil && there.Version == v {
+			_, putErr := w.Store.Put(ctx, r)
+			err = errors.Join(err, putErr)
+		}
+		return "", err
+	}
+	to, err := w.Store.(refstore.Mover).Move(ctx, from, v, r)
+	if fault := errors.Join(half(true), after()); fault != nil {
+		return "", fault
+	}
+	return to, err
+}
+
 // Watch passes on the store's notifications.
 func (w *wire) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
 	return w.Store.(refstore.Watcher).Watch(ctx, partition)
@@ -178,6 +208,8 @@ type world struct {
 	peers  []*peer
 	// batches makes every process write follow-up records in batches, on a store that can.
 	batches bool
+	// moves has every process end jobs in one call, on a store that can.
+	moves bool
 }
 
 func newWorld(t testing.TB) *world { return worldOn(t, mem.New()) }
@@ -220,6 +252,9 @@ func (w *world) onStore(host string, store refstore.Store, o queue.Options) *pee
 	o.Now = w.now
 	if w.batches {
 		o.Batch = p.wire
+	}
+	if w.moves {
+		o.Mover = p.wire
 	}
 	p.Queue = queue.New(p.wire, p.leases, o)
 	w.mu.Lock()
