@@ -105,7 +105,11 @@ func overwrite(path string, data []byte, was stamp) (err error) {
 			err = &iofs.PathError{Op: "close", Path: path, Err: e}
 		}
 	}()
-	if st, err := fstat(fd, path); err != nil || st != was {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Nlink != 1 { // a copy of the repository may share the file
+		return errElsewhere
+	}
+	if now, err := regular(&st, path); err != nil || now != was {
 		return errElsewhere
 	}
 	n, err := unix.Pwrite(fd, data, 0)

@@ -28,6 +28,7 @@ type Inbox struct {
 	begun  bool
 	ended  <-chan struct{} // notifies of finished jobs; nil if the store does not
 	looked time.Time       // last look at all expected jobs
+	cost   time.Duration   // of that look
 	news   news            // of jobs expected or changed
 	until  time.Time       // no look before then, to bound the part of the time that looks take
 	listed int             // number of finished jobs in the last listing
@@ -94,8 +95,10 @@ func (b *Inbox) putBack(ids []string) {
 }
 
 const (
-	// lookPace is the interval of looks at unfinished jobs while the store notifies of finished ones.
-	lookPace = time.Second
+	// lookPace is the interval of looks at unfinished jobs while the store notifies of finished ones. It grows up to
+	// mostLookPace so that these looks take a fiftieth of the time.
+	lookPace     = time.Second
+	mostLookPace = 5 * time.Second
 	// maxRest bounds the pause after a slow look; maxRestTold bounds it if the store notifies of finished jobs. With
 	// notifications, a look is slow only on a busy machine, which may be busy with the workers that wait for more jobs.
 	maxRest     = 10 * time.Second
@@ -103,7 +106,7 @@ const (
 )
 
 // Next waits for expected jobs to change, and returns their present state: finished ones as soon as possible;
-// claimed, started, lost or returned ones within about a second. A job that is missing or cannot be read comes
+// claimed, started, lost or returned ones within about a second, or within five if there are many. A job that is missing or cannot be read comes
 // without a status; a caller that needs it enqueues it again. Next returns the context's error when its own or the
 // inbox's ends.
 func (b *Inbox) Next(ctx context.Context) ([]Job, error) {
@@ -155,7 +158,7 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 
 // await waits until there is something to look at, and returns how; nil if a context has ended.
 func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, error)) {
-	wait, now := lookPace, b.q.o.Now()
+	wait, now := min(max(lookPace, ageing*b.cost), mostLookPace), b.q.o.Now()
 	if b.ended == nil {
 		least := max(b.q.o.Pace, time.Duration(len(b.ids()))*outPace)
 		wait = eager(b.news.age(now), min(least, b.q.o.MostPace), b.q.o.MostPace)
@@ -232,7 +235,11 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 // lookAll reads all expected jobs, with one listing for the unfinished ones. It reports a job that is missing for the
 // second time, since a job may once be between two places. An unreadable job counts as missing; Repair reports it.
 func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
-	defer func() { b.looked = b.q.o.Now() }()
+	began := b.q.o.Now()
+	defer func() {
+		b.looked = b.q.o.Now()
+		b.cost = b.looked.Sub(began)
+	}()
 	ids := b.ids()
 	if len(ids) == 0 {
 		return nil, nil

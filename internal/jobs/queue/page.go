@@ -58,9 +58,10 @@ const (
 	maxBytes = 16 << 20
 )
 
-// Listing takes at most a twentieth of the time, but happens at least once in maxAge.
+// Listing takes at most a twentieth of the time, and a fiftieth while jobs are known, but happens at least once in maxAge.
 const (
 	restraint = 20
+	ageing    = 50
 	maxAge    = 2 * time.Second
 	// delayedPace is the interval of looks at the delayed entries while the time of the next one is unknown.
 	delayedPace = time.Second
@@ -250,7 +251,7 @@ func (x *index) fits(c *candidate, want *Want) bool {
 
 // old tells whether the page must be listed before any entry is taken from it.
 func (p *page) old(now time.Time) bool {
-	return p.listed.IsZero() || now.Sub(p.listed) >= min(restraint*p.cost, maxAge) || p.dueBy(now)
+	return p.listed.IsZero() || now.Sub(p.listed) >= min(ageing*p.cost, maxAge) || p.dueBy(now)
 }
 
 // dueBy tells whether the time of the next delayed entry has come.
