@@ -16,6 +16,11 @@
 // side fields of a record that is one plain file are in a folder "<file>~", which a crash during creation or deletion
 // may leave without its record. Readers ignore that folder, and the next creation of the record removes it.
 //
+// An unfinished job of a queue is overwritten in its file by a longer version, in one write of at most a page: a new file
+// and the removal of the old one are most of what such a change costs. A reader compares the stamps before and after,
+// and reads again; what it still reads torn does not have its sum. A crash of the machine may tear the record, which a
+// sum shows likewise. On network file systems, and where the file has other names or another owner, it is replaced.
+//
 // An EXECUTION record is a folder, built aside and renamed: its creation is atomic over value and fields, takes no lock
 // and syncs nothing, because it is the hot path of a cold run. Creation of other records takes no lock either, unless
 // they have side fields. Updates and deletions hold a lock on one of 256 lock files, chosen by the key.

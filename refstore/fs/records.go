@@ -364,7 +364,7 @@ func (w *writer) inPlace(old stamp) (stamp, error) {
 	if err := overwrite(w.slot.value(), w.record.Value, old); err != nil {
 		return stamp{}, err
 	}
-	w.store.touchFolder(w.slot)
+	touchFolder(w.slot.dir, w.store.now())
 	return w.store.raise(w.slot.value(), old.mtime)
 }
 
@@ -426,40 +426,44 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	return nil
 }
 
-// Move implements [refstore.Mover] for records that are files without fields. It holds the lock of from only, since
-// such a record is created without one.
+// Move implements [refstore.Mover] for records that are files without fields.
 func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error) {
-	st, err := s.move(ctx, from, v, r)
-	if err != nil {
-		return refstore.Absent, fmt.Errorf("move %q: %w", from, err)
+	sl, err := s.files.slot(from)
+	w := writer{store: s, record: r}
+	if err == nil {
+		w.slot, err = s.files.slot(r.Key)
 	}
-	return st.version(), nil
+	if err = errors.Join(err, r.Validate(), ctx.Err()); err == nil {
+		var st stamp
+		if st, err = w.replace(ctx, sl, v); err == nil {
+			return st.version(), nil
+		}
+	}
+	return refstore.Absent, fmt.Errorf("move %q: %w", from, err)
 }
 
-func (s *Store) move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (stamp, error) {
-	sl, err := s.files.slot(from)
-	to, toErr := s.files.slot(r.Key)
-	if err := errors.Join(err, toErr, r.Validate(), ctx.Err()); err != nil {
-		return stamp{}, err
-	}
-	if sl.shape != fileShape || to.shape != fileShape || len(r.Fields) > 0 || r.Version != refstore.Absent || s.files.exists(to.fields()) == nil {
+// replace creates the record, and then removes another one, under the lock of that one: a file without fields is
+// created without a lock.
+func (w *writer) replace(ctx context.Context, from slot, v refstore.Version) (stamp, error) {
+	s := w.store
+	if from.shape != fileShape || w.slot.shape != fileShape || len(w.record.Fields) > 0 || w.record.Version != refstore.Absent ||
+		s.files.exists(w.slot.fields()) == nil {
 		return stamp{}, errors.ErrUnsupported
 	}
-	sh, err := s.lockShard(ctx, from)
+	sh, err := s.lockShard(ctx, from.key)
 	if err != nil {
 		return stamp{}, err
 	}
-	old, err := s.expect(sl, v)
+	old, err := s.expect(from, v)
 	err = notFound(err)
 	var st stamp
 	if err == nil {
-		w := writer{store: s, slot: to, record: r}
 		st, err = w.createPlain()
 		err = exists(err)
 	}
 	if err == nil {
-		s.touch(to)
-		err = s.removeLocked(sl, sh, old)
+		s.touch(w.slot)
+		err = s.removeLocked(from, sh, old)
 	}
 	return st, errors.Join(err, sh.Close())
 }

@@ -159,11 +159,8 @@ func (s *Store) raiseFloor(sh shard, mtime int64) error {
 // is a hint, so failures are ignored.
 func (s *Store) touch(sl slot) {
 	if filepath.Dir(sl.value()) != sl.dir {
-		s.touchFolder(sl)
+		touchFolder(sl.dir, s.now())
 	}
 }
 
-func (s *Store) touchFolder(sl slot) {
-	now := s.now()
-	_ = os.Chtimes(sl.dir, now, now)
-}
+func touchFolder(dir string, now time.Time) { _ = os.Chtimes(dir, now, now) }

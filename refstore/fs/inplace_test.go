@@ -1,0 +1,118 @@
+//go:build unix
+
+package fs_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"e3/refstore"
+	"e3/refstore/checked"
+	"e3/refstore/fs"
+)
+
+var jobKey = refstore.Key{Partition: "QUEUE/default/jobs", Sort: "id"}
+
+func jobFile(dir string) string { return filepath.Join(dir, "queue", "default", "jobs", "id.rec") }
+
+// TestJobInPlace: a job that grows stays in its file, with a new version, unless the file has other names; one that
+// shrinks, or is large, gets a new file.
+func TestJobInPlace(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, fs.Options{})
+	versions := map[refstore.Version]bool{}
+	v := put(t, s, refstore.Record{Key: jobKey, Value: []byte("queued")})
+	write := func(value string, inPlace bool) {
+		t.Helper()
+		before, err := os.Stat(jobFile(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions[v] = true
+		v = put(t, s, refstore.Record{Key: jobKey, Value: []byte(value), Version: v})
+		after, err := os.Stat(jobFile(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if os.SameFile(before, after) != inPlace {
+			t.Errorf("%.20q: written in place is %v, want %v", value, !inPlace, inPlace)
+		}
+		if !after.ModTime().After(before.ModTime()) || versions[v] {
+			t.Errorf("%.20q: version %q after %v, at %v after %v", value, v, versions, after.ModTime(), before.ModTime())
+		}
+		if r, err := s.Get(t.Context(), jobKey); err != nil || string(r.Value) != value || r.Version != v {
+			t.Errorf("got %.20q, version %q, %v, want %.20q, %q", r.Value, r.Version, err, value, v)
+		}
+	}
+	write("running by one", true)
+	write("running", false)
+	write("running by another", true)
+	large := string(bytes.Repeat([]byte("x"), 5000))
+	write(large, false)
+	write("running again", false)
+	copied := filepath.Join(dir, "copy")
+	if err := os.Link(jobFile(dir), copied); err != nil {
+		t.Fatal(err)
+	}
+	write("running by a third", false)
+	if data, err := os.ReadFile(copied); err != nil || string(data) != "running again" {
+		t.Errorf("another name of the file: got %q, %v", data, err)
+	}
+}
+
+// TestJobReadWhileWritten: readers of a job see one version or another, with its own bytes, while it changes.
+func TestJobReadWhileWritten(t *testing.T) {
+	dir := t.TempDir()
+	s, other := checked.New(open(t, dir, fs.Options{}), false), checked.New(open(t, dir, fs.Options{}), false)
+	content := func(n int) []byte { return bytes.Repeat([]byte{byte('a' + n%26)}, 100+n%300) }
+	known := map[refstore.Version]int{}
+	v, err := s.Put(t.Context(), refstore.Record{Key: jobKey, Value: content(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known[v] = 0
+	stop := make(chan struct{})
+	var reading sync.WaitGroup
+	seen := make([]map[refstore.Version][]byte, 2)
+	for n := range seen {
+		seen[n] = map[refstore.Version][]byte{}
+		reading.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				r, err := other.Get(t.Context(), jobKey)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				seen[n][r.Version] = r.Value
+			}
+		})
+	}
+	for n := 1; n < 3000; n++ {
+		if v, err = s.Put(t.Context(), refstore.Record{Key: jobKey, Value: content(n), Version: v}); err != nil {
+			t.Fatal(err)
+		}
+		if was, ok := known[v]; ok {
+			t.Fatalf("version %q of write %d is that of %d", v, n, was)
+		}
+		known[v] = n
+	}
+	close(stop)
+	reading.Wait()
+	for n := range seen {
+		for version, value := range seen[n] {
+			// A reader may see the bytes before the time of their version is set: then the version is of no use.
+			if write, ok := known[version]; ok && !bytes.Equal(value, content(write)) {
+				t.Errorf("version %q: got %q, want %q", version, fmt.Sprintf("%.1s × %d", value, len(value)), content(write)[:1])
+			}
+		}
+	}
+}
