@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"e3/internal/host/runner"
 	"e3/internal/repo"
@@ -56,8 +57,12 @@ func run(ctx context.Context, args []string, a *app) int {
 // errInterrupted is the cause of a context that a signal has cancelled.
 var errInterrupted = errors.New("interrupted")
 
+// oneSignal is for how long more signals count as the first one. "timeout" and other programs that start e3 signal it and its
+// process group; so a terminal's Ctrl-C may come twice, too.
+const oneSignal = 200 * time.Millisecond
+
 // cancelOnSignal cancels on the first signal, so that commands are stopped and recorded.
-// The second one kills this process: its tasks are killed with it.
+// A later one kills this process: its tasks are killed with it.
 func cancelOnSignal(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
@@ -65,7 +70,7 @@ func cancelOnSignal(ctx context.Context) (context.Context, func()) {
 	go func() {
 		select {
 		case <-signals:
-			signal.Stop(signals)
+			time.AfterFunc(oneSignal, func() { signal.Stop(signals) })
 			cancel(errInterrupted)
 		case <-ctx.Done():
 		}

@@ -192,7 +192,7 @@ func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location strin
 }
 
 // watchSignals tells of the first signal by closing drain, and of the second by ending the context; with atOnce of the
-// first, too. A third kills this process.
+// first, too. A third kills this process. Signals right after the first count as that one.
 func watchSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop context.Context, end func()) {
 	ended := make(chan struct{})
 	drained := make(chan struct{})
@@ -202,8 +202,9 @@ func watchSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop
 	go func() {
 		defer signal.Stop(signals)
 		n, done := 0, ctx.Done()
+		var first time.Time
 		if ctx.Err() != nil {
-			n = 1
+			n, first = 1, time.Now()
 		}
 		for told := false; ; {
 			if n > 0 && !told {
@@ -216,6 +217,11 @@ func watchSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop
 			}
 			select {
 			case <-signals:
+				if n == 0 {
+					first = time.Now()
+				} else if time.Since(first) < oneSignal {
+					continue
+				}
 				n++
 			case <-done:
 				done = nil
