@@ -26,6 +26,7 @@ const table = `
 bench:                         executions internal/jobs/queue internal/repo objectstore objectstore/tree objectstore/s3 refstore refstore/fs refstore/dynamo internal/testing/recorded internal/testing/testserver
 internal/testing/e2e:
 internal/release:
+internal/testing/testserver/serve: internal/testing/testserver
 internal/testing/testserver:
 internal/testing/recorded:     executions internal/repo objectstore refstore internal/format/record
 internal/testing/linear:       (test)
@@ -36,7 +37,7 @@ cmd/e3:                        internal/insight/runview dataflow/graph exportimp
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
-                               cmd/e3/internal/render cmd/e3/internal/term internal/human
+                               cmd/e3/internal/render cmd/e3/internal/term internal/human internal/backoff
 cmd/e3/internal/render:        cmd/e3/internal/term internal/human
 cmd/e3/internal/term:          internal/human
 
