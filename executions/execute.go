@@ -53,6 +53,9 @@ type Options struct {
 	Remote Remote
 	// Working, if set, replaces the store's (Store.WithJobs).
 	Working Working
+	// Waiting is called beside a request that has waited for some seconds for an execution that another process makes. It may last
+	// until its context is done, which is when the wait is over.
+	Waiting func(context.Context, *Request, Wait)
 }
 
 // An Executor answers requests: from a record if possible, else by running the command. It is safe for concurrent use,
@@ -227,7 +230,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	if before.Hit != nil {
 		return hit(before.Hit), nil
 	}
-	claim, waited, err := x.claimKey(ctx, key, req.Inputs, before.greatest)
+	claim, waited, err := x.claimKey(ctx, key, req, before.greatest)
 	if err != nil {
 		return Result{}, err
 	}
@@ -245,7 +248,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 		if waited && now.failed && newer(before.Latest, now.Latest) {
 			return req.failedElsewhere(now.Latest), nil
 		}
-		ended, err := x.unfinished(ctx, key, now.Running)
+		ended, err := x.unfinished(ctx, key, req, now.Running)
 		if err != nil {
 			return Result{}, err
 		}
@@ -262,7 +265,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 		}
 		if now.greatest >= claim.id { // a newer execution, by a clock that is ahead: claim a greater id
 			claim.lock.Unlock()
-			next, again, err := x.claimKey(ctx, key, req.Inputs, now.greatest)
+			next, again, err := x.claimKey(ctx, key, req, now.greatest)
 			if err != nil {
 				claim.lock = released{}
 				return Result{}, err

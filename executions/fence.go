@@ -30,7 +30,8 @@ func (released) Unlock() error { return nil }
 // claimKey takes the claim on a key for a new execution, waiting for the holder. The new id is greater than after. The
 // claim does not name an execution that is made elsewhere, because this process only waits for its job. When claimKey
 // returns, no execution that a dead holder began can become a success.
-func (x *Executor) claimKey(ctx context.Context, key Key, inputs []objectstore.Hash, after string) (f *keyClaim, waited bool, err error) {
+func (x *Executor) claimKey(ctx context.Context, key Key, req *Request, after string) (f *keyClaim, waited bool, err error) {
+	var stop func()
 	claim := key.claim()
 	_, waited, err = x.await(ctx, func() (refstore.Lock, error) {
 		if x.leased != nil {
@@ -49,8 +50,14 @@ func (x *Executor) claimKey(ctx context.Context, key Key, inputs []objectstore.H
 		}
 		lock, err := x.claims.TryClaim(ctx, claim, text)
 		f = &keyClaim{lock: lock, id: id}
+		if stop == nil && errors.Is(err, refstore.ErrClaimed) {
+			stop = x.waits(ctx, req, Wait{Key: key})
+		}
 		return lock, err
 	})
+	if stop != nil {
+		stop()
+	}
 	if err != nil {
 		return nil, waited, err
 	}
@@ -58,7 +65,7 @@ func (x *Executor) claimKey(ctx context.Context, key Key, inputs []objectstore.H
 	if previous == nil {
 		return f, waited, nil
 	}
-	if err := x.fence(ctx, key, inputs, previous); err != nil {
+	if err := x.fence(ctx, key, req.Inputs, previous); err != nil {
 		// Releasing the claim would lose the ids in it. So it is kept for the next request in this process; when the
 		// process ends, other processes find it unchanged.
 		x.unfenced.Store(claim, f)

@@ -62,8 +62,11 @@ func (s *Store) atWork(ctx context.Context, job, id string) (bool, error) {
 // unfinished handles the unfinished executions of a key. It closes one whose process is gone, and waits for one that is
 // made for a job. ended tells whether one of these has ended, so that it may be an answer. Any other live one was
 // forced and is not waited for.
-func (x *Executor) unfinished(ctx context.Context, key Key, running []string) (ended bool, err error) {
+func (x *Executor) unfinished(ctx context.Context, key Key, req *Request, running []string) (ended bool, err error) {
+	stop := func() {}
+	defer func() { stop() }()
 	for _, id := range running {
+		told := ""
 		for pause := newPolling(x.claims); x.working != nil; ended = true {
 			job, runs, err := x.Job(ctx, key, id)
 			if err != nil {
@@ -79,6 +82,10 @@ func (x *Executor) unfinished(ctx context.Context, key Key, running []string) (e
 			}
 			if !works {
 				break
+			}
+			if told != job {
+				stop()
+				told, stop = job, x.waits(ctx, req, Wait{Key: key, Job: job})
 			}
 			if err := pause.wait(ctx); err != nil {
 				return false, err

@@ -128,6 +128,9 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		ends = append(ends, dispatcher.Close)
 		e.Remote, s.Outstanding = dispatcher, outstanding
 	}
+	watch := newWaitWatch(a, r, location, o.grace, e.Remote == nil && r.Overlay() == "")
+	ends = append(ends, watch.close)
+	e.Waiting = watch.waits
 	if s.Executor, err = r.Executor(e); err != nil {
 		done()
 		return nil, err

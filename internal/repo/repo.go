@@ -299,6 +299,8 @@ type ExecutorOptions struct {
 	Full  bool          // every execution is durable when it is reported
 	// Remote makes executions elsewhere; nil: commands run on this machine.
 	Remote executions.Remote
+	// Waiting is that of [executions.Options].
+	Waiting func(context.Context, *executions.Request, executions.Wait)
 }
 
 // Executor returns the executor of this process, which has no other and no [Repo.Worker].
@@ -312,7 +314,7 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	if opts.Key, err = r.Signer(); err != nil {
 		return nil, err
 	}
-	opts.Remote = o.Remote
+	opts.Remote, opts.Waiting = o.Remote, o.Waiting
 	if o.Full {
 		opts.Sync = r.Records.Sync
 	}

@@ -149,6 +149,29 @@ func (rd *Reader) AtWork(ctx context.Context, queue string) ([]Work, error) {
 	return o.Running, nil
 }
 
+// AtJob is a running job with what is known of its worker; its status tells whether it still runs.
+func (rd *Reader) AtJob(ctx context.Context, queue, id string) (Work, error) {
+	s, err := rd.load(ctx, queue, id)
+	if err != nil {
+		return Work{}, err
+	}
+	w, err := rd.session(ctx, &s.Job)
+	w.Job = s.Job
+	return w, err
+}
+
+// session tells what is known of the worker of a running job.
+func (rd *Reader) session(ctx context.Context, j *Job) (w Work, err error) {
+	if j.LockedBy == "" {
+		return Work{Over: j.Orphaned()}, nil
+	}
+	if w.Over, w.Pending, err = rd.held.members.Ended(ctx, j.LockedBy); err != nil {
+		return w, err
+	}
+	w.Heard, err = rd.held.members.Heard(ctx, j.LockedBy)
+	return w, err
+}
+
 // Depth counts the claimable and delayed jobs, including orphans. It reads only their keys.
 func (rd *Reader) Depth(ctx context.Context, queue string) (int, error) {
 	o := Overview{Queue: queue}
@@ -219,13 +242,8 @@ func (rd *Reader) work(ctx context.Context, o *Overview) error {
 			continue
 		}
 		w, known := sessions[j.LockedBy]
-		if j.Orphaned() {
-			w = Work{Over: true}
-		} else if !known {
-			if w.Over, w.Pending, err = rd.held.members.Ended(ctx, j.LockedBy); err != nil {
-				return err
-			}
-			if w.Heard, err = rd.held.members.Heard(ctx, j.LockedBy); err != nil {
+		if !known {
+			if w, err = rd.session(ctx, &j); err != nil {
 				return err
 			}
 			sessions[j.LockedBy] = w

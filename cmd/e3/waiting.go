@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"e3/executions"
+	"e3/internal/backoff"
+	"e3/internal/human"
+	"e3/internal/jobs/queue"
+	"e3/internal/repo"
+)
+
+// mostWaits is how many waits a start says something about.
+const mostWaits = 8
+
+// A waitWatch says what a start waits for, while other processes execute its tasks. If the worker of such a task has died, and
+// the start executes tasks itself, it begins a worker for this job alone on the machine that has the command: the command goes on,
+// or its end is taken. Its methods are safe for concurrent use.
+type waitWatch struct {
+	a        *app
+	r        *repo.Repo
+	location string // as the person types it
+	grace    time.Duration
+	adopts   bool
+
+	mu      sync.Mutex
+	waiting int
+	closed  bool
+	workers sync.WaitGroup
+	stop    context.CancelFunc
+	ctx     context.Context // of the workers
+}
+
+func newWaitWatch(a *app, r *repo.Repo, location string, grace time.Duration, adopts bool) *waitWatch {
+	w := &waitWatch{a: a, r: r, location: location, grace: grace, adopts: adopts}
+	w.ctx, w.stop = context.WithCancel(context.Background())
+	return w
+}
+
+// close stops the workers. Jobs that they had not finished are given back.
+func (w *waitWatch) close() error {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	w.stop()
+	w.workers.Wait()
+	return nil
+}
+
+// waits is executions.Options.Waiting: it looks after a wait until ctx is done.
+func (w *waitWatch) waits(ctx context.Context, req *executions.Request, what executions.Wait) {
+	w.mu.Lock()
+	w.waiting++
+	n := w.waiting
+	w.mu.Unlock()
+	say := func(format string, args ...any) {
+		switch {
+		case n < mostWaits:
+			w.a.Notef("%s: %s", human.Line(req.Name), fmt.Sprintf(format, args...))
+		case n == mostWaits:
+			w.a.Notef("More tasks wait for other processes")
+		}
+	}
+	name, id, err := queue.ParseRef(what.Job)
+	if what.Job == "" || err != nil {
+		say("another process executes it; waiting for its result")
+		return
+	}
+	said := ""
+	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, 15*time.Second) {
+		work, err := w.r.Queue().AtJob(ctx, name, id)
+		if err == nil && work.Job.Status == queue.Running {
+			if text := w.text(&work); text != said {
+				said = text
+				say("%s", text)
+			}
+			if work.Over && w.mayAdopt(&work.Job) {
+				w.adopt(what.Job)
+				return
+			}
+		}
+		if backoff.Wait(ctx, pause) != nil {
+			return
+		}
+	}
+}
+
+func (w *waitWatch) mayAdopt(j *queue.Job) bool {
+	return w.adopts && j.MakerHost == w.r.Process().Host
+}
+
+// text says who executes a job.
+func (w *waitWatch) text(work *queue.Work) string {
+	j := &work.Job
+	worker := human.Line(cmp.Or(j.Worker, j.Maker))
+	switch {
+	case !work.Over:
+		return fmt.Sprintf("%s executes it, since %s; waiting for its result", worker, human.Stamp(cmp.Or(j.Started, j.Claimed)))
+	case w.mayAdopt(j):
+		return "its worker " + worker + " has died; going on with its command"
+	default:
+		return fmt.Sprintf("its worker %s has died; a worker on that machine would go on with its command: e3 worker %s. Without one it runs again in a minute",
+			worker, human.Quoted(w.location))
+	}
+}
+
+// adopt has a worker go on with a job.
+func (w *waitWatch) adopt(ref string) {
+	program, err := os.Executable()
+	if err != nil {
+		w.a.Warnf("find the program that goes on with job %s: %v", ref, err)
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	w.workers.Go(func() {
+		cmd := exec.CommandContext(w.ctx, program, "worker", w.r.Location, "--job", ref, "--grace", w.grace.String())
+		cmd.Args[0] = os.Args[0]
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = w.grace + 10*time.Second
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		if err := cmd.Run(); err != nil && w.ctx.Err() == nil {
+			w.a.Warnf("the worker that goes on with job %s: %v: %s", ref, err, human.Line(said.String()))
+		}
+	})
+}
