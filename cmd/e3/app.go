@@ -264,12 +264,17 @@ func (a *app) positional(cmd *cobra.Command, args []string, optional int, names 
 
 // onRepository makes a command of what is to be done with an open repository and the arguments beside it, all required.
 func onRepository(a *app, do func(ctx context.Context, r *repo.Repo, args []string) error, names ...string) func(*cobra.Command, []string) error {
+	return onOpen(a, a.open, do, names...)
+}
+
+// onOpen is onRepository with a repository that open opens.
+func onOpen(a *app, open func(context.Context, string) (*repo.Repo, error), do func(ctx context.Context, r *repo.Repo, args []string) error, names ...string) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		location, rest, err := a.positional(cmd, args, 0, names...)
 		if err != nil {
 			return err
 		}
-		r, err := a.open(cmd.Context(), location)
+		r, err := open(cmd.Context(), location)
 		if err != nil {
 			return err
 		}

@@ -54,7 +54,7 @@ enough, tasks of the same depth are folded too.`,
 			if err := o.check(); err != nil {
 				return err
 			}
-			return onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
+			return onWorkspaceToRead(a, func(ctx context.Context, r *repo.Repo, ws string) error {
 				return runGraph(ctx, a, r, ws, &o)
 			})(cmd, args)
 		},

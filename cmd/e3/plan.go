@@ -18,6 +18,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/explain"
 	"e3/internal/insight/history"
+	"e3/internal/jobs/approval"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -201,6 +202,8 @@ type planRow struct {
 	task   int32
 	cause  explain.Cause // of a task that runs and is not forced
 	reason string
+	// decided is the decision of a person for what the task would run; nil: there is none, or the task needs none
+	decided *approval.Block
 }
 
 // mostRows is the number of tasks of a plan that are listed by default.
@@ -265,7 +268,18 @@ func explainPlan(ctx context.Context, a *app, r *repo.Repo, p *workspace.Plan, l
 			row.reason += "; it could not run: " + t.Err.Error()
 		}
 		if needsApproval(p, row.task) {
-			row.reason += "; needs approval"
+			var err error
+			if row.decided, err = decisionFor(ctx, r, p, row.task); err != nil {
+				return err
+			}
+			switch {
+			case row.decided == nil:
+				row.reason += "; needs approval"
+			case row.decided.Status == approval.Rejected:
+				row.reason += "; fails, as it was rejected by " + human.Line(row.decided.By)
+			default:
+				row.reason += "; approved by " + human.Line(row.decided.By)
+			}
 		}
 	}
 	return nil
@@ -275,6 +289,26 @@ func explainPlan(ctx context.Context, a *app, r *repo.Repo, p *workspace.Plan, l
 func needsApproval(p *workspace.Plan, i int32) bool {
 	step := p.Tasks[i].Step
 	return (step == dataflow.StepRun || step == dataflow.StepWait) && p.Graph.Package.Tasks[i].Policy.Approve
+}
+
+// decisionFor is the decision of a person that a start would act on for a task that must run; nil: there is none.
+func decisionFor(ctx context.Context, r *repo.Repo, p *workspace.Plan, i int32) (*approval.Block, error) {
+	t := &p.Tasks[i]
+	if t.Key == nil || t.Forced || p.New {
+		return nil, nil
+	}
+	b, err := r.Workspaces.Approvals.Present(ctx, p.Workspace, p.Graph.Name(i))
+	switch {
+	case errors.Is(err, human.ErrNotFound), errors.Is(err, approval.ErrMalformed):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case b == nil, b.Key != t.Key.String():
+		return nil, nil
+	case b.Status == approval.Approved && b.Acted.IsZero(), b.Status == approval.Rejected:
+		return b, nil
+	}
+	return nil, nil
 }
 
 func taskNames(g *dataflow.Graph, tasks []int32) []string {
@@ -304,7 +338,7 @@ func planOf(p *workspace.Plan, list []planRow, cores int) planJSON {
 		task := planTaskJSON{
 			Task: p.Graph.Name(row.task), Plan: t.Step.String(), Execution: t.ExecutionID, Forced: t.Forced,
 			Cause: string(row.cause.Kind), Reason: row.reason, For: taskNames(p.Graph, t.Waits),
-			NeedsApproval: needsApproval(p, row.task),
+			NeedsApproval: needsApproval(p, row.task) && row.decided == nil,
 		}
 		if t.Key != nil {
 			task.Key = t.Key.String()

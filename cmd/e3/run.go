@@ -60,7 +60,7 @@ waiting time, and tasks that took no time.`,
 			if cmd.Flags().Changed("trace") && o.trace == "" {
 				return usagef("--trace needs the name of a file, or - for standard output")
 			}
-			return onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
+			return onWorkspaceToRead(a, func(ctx context.Context, r *repo.Repo, ws string) error {
 				return showRun(ctx, a, r, ws, &o)
 			})(cmd, args)
 		},

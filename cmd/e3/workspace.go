@@ -57,6 +57,13 @@ func onWorkspace(a *app, do func(context.Context, *repo.Repo, string) error) fun
 	}, "<workspace>")
 }
 
+// onWorkspaceToRead is onWorkspace for a command that only reads ([app.openToRead]).
+func onWorkspaceToRead(a *app, do func(context.Context, *repo.Repo, string) error) func(*cobra.Command, []string) error {
+	return onOpen(a, a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
+		return do(ctx, r, args[0])
+	}, "<workspace>")
+}
+
 func newWorkspaceDeploy(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "deploy [repo] <workspace> <package|file>",
