@@ -324,7 +324,7 @@ func checkName(what, name string) error {
 
 // shown is the repository's location in advice: "." if that means the same one.
 func shown(location string, r *repo.Repo) string {
-	if root, err := repo.Find("."); err == nil && root == r.Root {
+	if root, err := repo.Find("."); err == nil && (root == r.Root || root == location) {
 		return "."
 	}
 	if location == "" {

@@ -107,8 +107,8 @@ func eventWords(e *events.Event) string {
 		return endWords(e.Type, d) + took
 	case events.RunStalled:
 		text := "no answer from the store for " + human.Duration(events.Milliseconds(d.Duration)) + ": the run waits, tasks go on"
-		if d.Message != "" {
-			text += ": " + d.Message
+		if why, _, _ := strings.Cut(d.Message, "\n"); why != "" { // further lines repeat it
+			text += ": " + why
 		}
 		return text
 	case events.RunResumed:
@@ -124,9 +124,9 @@ func eventWords(e *events.Event) string {
 	case events.TaskStarted:
 		return attempt + "started" + byWorker(e)
 	case events.TaskOrphaned:
-		return attempt + "its worker is lost: the lease has expired" + byWorker(e)
+		return attempt + "lost its worker" + strings.TrimPrefix(byWorker(e), " by")
 	case events.TaskAdopted:
-		return attempt + "goes on" + byWorker(e)
+		return attempt + "adopted" + byWorker(e)
 	case events.RunRecorded:
 		return strings.TrimSpace("run recorded: " + d.Run + " " + d.Reason)
 	case events.JournalMended:
@@ -186,7 +186,15 @@ func byWorker(e *events.Event) string {
 	if e.Worker == "" {
 		return ""
 	}
-	return " by " + e.Worker
+	return " by " + workerName(e.Worker)
+}
+
+// workerName is a worker's name where it is part of a sentence or in parentheses: "me@host, process 12".
+func workerName(name string) string {
+	if at, process, ok := strings.Cut(name, " (process "); ok {
+		return at + ", process " + strings.TrimSuffix(process, ")")
+	}
+	return name
 }
 
 func startWords(d *events.Data) string {

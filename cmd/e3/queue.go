@@ -289,7 +289,7 @@ func writeOverview(a *app, w io.Writer, o *queue.Overview, over []overJSON, at s
 	for i := range o.Running {
 		work := &o.Running[i]
 		j := &work.Job
-		t.Row(shortJob(j.ID), jobName(j), "for "+human.Duration(max(now.Sub(j.Claimed), 0)), cmp.Or(j.Worker, j.Maker), workerState(work, now))
+		t.Row(shortJob(j.ID), jobName(j), "for "+human.Duration(max(now.Sub(cmp.Or(j.Started, j.Claimed)), 0)), cmp.Or(j.Worker, j.Maker), workerState(work, now))
 	}
 	t.Write(w, "  ")
 	t = &render.Table{}
@@ -309,7 +309,7 @@ func writeOverview(a *app, w io.Writer, o *queue.Overview, over []overJSON, at s
 // workerState says whether the worker of a job is alive, if that is in doubt.
 func workerState(w *queue.Work, now time.Time) string {
 	if w.Over || w.Job.Orphaned() {
-		return "orphaned; another worker takes over"
+		return "orphaned; the next worker takes over"
 	}
 	return heardOf(w.Heard, now)
 }

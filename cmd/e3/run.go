@@ -324,7 +324,7 @@ func taskNote(t *runview.TaskReport) string {
 			parts = append(parts, fmt.Sprintf("attempt %d", t.Attempt))
 		}
 		if t.Worker != "" && t.State != runview.TaskSuccess {
-			parts = append(parts, "by "+t.Worker)
+			parts = append(parts, "by "+workerName(t.Worker))
 		}
 		return strings.Join(parts, ", ")
 	}

@@ -89,6 +89,10 @@ func (t *transcript) event(e events.Event) {
 			note = " (approved by " + human.Line(d.By) + ")"
 		}
 		t.task("resume", "", e.Task, note)
+	case events.TaskOrphaned:
+		t.task("lost", t.style.Yellow, e.Task, fmt.Sprintf(" (its worker %s has died; the next one takes over)", human.Line(workerName(e.Worker))))
+	case events.TaskAdopted:
+		t.task("adopt", "", e.Task, fmt.Sprintf(" (goes on with %s)", human.Line(workerName(e.Worker))))
 	case events.TaskStarted:
 		if t.live != nil {
 			t.live.End(e.Task)
@@ -101,7 +105,7 @@ func (t *transcript) event(e events.Event) {
 		case d.Attempt > 1:
 			note = fmt.Sprintf(" (attempt %d)", d.Attempt)
 		case e.Worker != "":
-			note = fmt.Sprintf(" (by %s)", human.Line(e.Worker))
+			note = fmt.Sprintf(" (by %s)", human.Line(workerName(e.Worker)))
 		}
 		t.task("start", "", e.Task, note)
 	case events.TaskCompleted:

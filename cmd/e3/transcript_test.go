@@ -129,3 +129,23 @@ func TestTail(t *testing.T) {
 		}
 	}
 }
+
+// A worker that dies, and the one that goes on with its command, are shown as they come.
+func TestTranscriptWorkers(t *testing.T) {
+	var out strings.Builder
+	tr := newTranscript(&out, nil, term.Style{})
+	for _, e := range []events.Event{
+		{Type: events.TaskStarted, Task: "a", Worker: "ann@lab (process 7)"},
+		{Type: events.TaskOrphaned, Task: "a", Worker: "ann@lab (process 7)"},
+		{Type: events.TaskAdopted, Task: "a", Worker: "bob@lab (process 8)"},
+	} {
+		tr.event(e)
+	}
+	const want = `  [start]  a (by ann@lab, process 7)
+  [lost]   a (its worker ann@lab, process 7 has died; the next one takes over)
+  [adopt]  a (goes on with bob@lab, process 8)
+`
+	if d := cmp.Diff(want, out.String()); d != "" {
+		t.Errorf("-want +got:\n%s", d)
+	}
+}

@@ -100,7 +100,7 @@ func (w *waitWatch) mayAdopt(j *queue.Job) bool {
 // text says who executes a job.
 func (w *waitWatch) text(work *queue.Work) string {
 	j := &work.Job
-	worker := human.Line(cmp.Or(j.Worker, j.Maker))
+	worker := human.Line(workerName(cmp.Or(j.Worker, j.Maker)))
 	switch {
 	case !work.Over:
 		return fmt.Sprintf("%s executes it, since %s; waiting for its result", worker, human.Stamp(cmp.Or(j.Started, j.Claimed)))
