@@ -30,9 +30,13 @@ type eventRow struct {
 const gather = 200
 
 func (t *eventTable) add(w *bufio.Writer, e *events.Event, st term.Style) error {
+	run := e.Run
+	if run == "" && e.Execution != "" && e.Data != nil { // what a dead run's task became is in the journal
+		run = e.Data.Run
+	}
 	row := eventRow{
 		time:  e.Time.Local().Format("2006-01-02 15:04:05.000"),
-		cells: [3]string{human.Line(human.Short(e.Run)), "", human.Line(e.Task)},
+		cells: [3]string{human.Line(human.Short(run)), "", human.Line(e.Task)},
 		color: eventColor(st, e.Type), words: human.Line(eventWords(e)),
 	}
 	if t.workspaces {

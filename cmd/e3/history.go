@@ -397,7 +397,7 @@ func attemptNotes(a *app, x *history.Attempt) []string {
 	case runview.TaskError:
 		add("%s", cmp.Or(x.Message, x.Reason, "it ended without an exit code"))
 	}
-	if n := len(x.Answered()); n > 0 {
+	if n := len(x.Answered()); n > 0 && x.Status != runview.TaskError { // a run that waits for an error has no answer of it
 		add("cached in %s", human.Count(n, "run"))
 	}
 	if e := x.Execution; e != nil {

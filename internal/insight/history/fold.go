@@ -120,12 +120,15 @@ func (f *finder) add(e *events.Event) {
 	if t == nil {
 		return
 	}
-	if r := f.runs[e.Run]; r != nil {
-		e.Run = r.id // one string shared by all events of a run
-	}
 	d := e.Data
 	if d == nil {
 		d = &events.Data{}
+	}
+	if e.Run == "" { // the journal tells what became of a dead run's execution
+		e.Run = d.Run
+	}
+	if r := f.runs[e.Run]; r != nil {
+		e.Run = r.id // one string shared by all events of a run
 	}
 	if e.Execution == "" {
 		if _, ok := t.answers[e.Run]; !ok {
