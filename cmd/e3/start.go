@@ -413,7 +413,10 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 		out = io.Discard
 	}
 	t := newTranscript(out, live, a.Style())
-	t.ask = func(task string) { a.Notef("%s", askFor(location, ws, task)) }
+	t.ask = func(task string) { fmt.Fprintln(a.Stderr, askFor(location, ws, task)) }
+	if live != nil {
+		defer a.Above(live.Above)()
+	}
 	s.OnStart = func(info *workspace.RunInfo) { sayBegun(a, location, ws, info) }
 	s.OnEvent = both(s.OnEvent, t.event)
 	res, err := r.Workspaces.Runner.Start(ctx, ws, s)

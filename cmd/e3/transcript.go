@@ -101,7 +101,7 @@ func (t *transcript) event(e events.Event) {
 		note := ""
 		switch {
 		case d.Attempt > 1 && e.Worker != "":
-			note = fmt.Sprintf(" (attempt %d, by %s)", d.Attempt, human.Line(e.Worker))
+			note = fmt.Sprintf(" (attempt %d, by %s)", d.Attempt, human.Line(workerName(e.Worker)))
 		case d.Attempt > 1:
 			note = fmt.Sprintf(" (attempt %d)", d.Attempt)
 		case e.Worker != "":

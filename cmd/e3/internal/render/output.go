@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"e3/cmd/e3/internal/term"
@@ -21,10 +22,25 @@ type Output struct {
 
 	JSON  bool   // --json: data for programs
 	Color string // --color: auto, always or never
+
+	above atomic.Pointer[func(print func())]
 }
 
-// Notef writes a message for the user to standard error.
-func (o *Output) Notef(format string, args ...any) { fmt.Fprintf(o.Stderr, format+"\n", args...) }
+// Above has notes written by above, which removes a live line of the terminal meanwhile, until the returned function is called.
+func (o *Output) Above(above func(print func())) (end func()) {
+	o.above.Store(&above)
+	return func() { o.above.Store(nil) }
+}
+
+// Notef writes a message for the user to standard error. It is safe for concurrent use.
+func (o *Output) Notef(format string, args ...any) {
+	print := func() { fmt.Fprintf(o.Stderr, format+"\n", args...) }
+	if above := o.above.Load(); above != nil {
+		(*above)(print)
+		return
+	}
+	print()
+}
 
 // Warnf writes a warning for the user. It makes the text printable, since that may quote untrusted names and messages.
 func (o *Output) Warnf(format string, args ...any) {
