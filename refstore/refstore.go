@@ -225,6 +225,10 @@ type Watcher interface {
 	Watch(ctx context.Context, partition string) (<-chan struct{}, error)
 }
 
+// Spreader is an optional capability of a store: it says that a partition takes a bounded number of writes a second, so
+// what many processes write at a time belongs into several partitions.
+type Spreader interface{ Spreads() bool }
+
 // MaxBatch is the most records that [Batcher.WriteBatch] takes.
 const MaxBatch = 25
 

@@ -338,7 +338,7 @@ func (v *verifier) queues(ctx context.Context) error {
 		dir := strings.ToLower(queue.Kind) + strings.TrimPrefix(partition, queue.Kind)
 		mend := v.remove("removed: a run that waits for it queues it again")
 		if partition == queue.Names {
-			mend = v.replace([]byte("{}"))
+			mend = v.replace(queue.NameRecord(v.Records))
 		}
 		err := v.table(ctx, table{
 			partition: partition, check: queue.Check, mend: mend,

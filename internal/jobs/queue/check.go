@@ -17,28 +17,59 @@ func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 	}
 	partitions := []string{Names}
 	for _, queue := range queues {
-		for _, what := range []string{"jobs", "ready", "delayed", "finished", "cancel", "holders", "turns"} {
+		for _, what := range []string{"jobs", "delayed", "finished", "cancel", "holders", "turns"} {
 			partitions = append(partitions, partition(queue, what))
+		}
+		ready, err := rd.readyPartitions(ctx, queue)
+		if err != nil {
+			return nil, err
+		}
+		sharded := len(ready) > 1
+		partitions = append(partitions, ready...)
+		if sharded {
+			partitions = append(partitions, shardsOf(partition(queue, "jobs"))...)
 		}
 		for r, err := range rd.store.List(ctx, refstore.Query{Partition: partition(queue, "finished"), KeysOnly: true}) {
 			if err != nil {
 				return nil, fmt.Errorf("list the runs of queue %s: %w", queue, err)
 			}
-			if validRun(r.Key.Sort) == nil {
-				partitions = append(partitions, finishedPartition(queue, r.Key.Sort))
+			if validRun(r.Key.Sort) != nil {
+				continue
+			}
+			partitions = append(partitions, finishedPartition(queue, r.Key.Sort))
+			if sharded {
+				partitions = append(partitions, shardsOf(finishedPartition(queue, r.Key.Sort))...)
 			}
 		}
 	}
 	return partitions, nil
 }
 
+// NameRecord is the record in [Names] of a queue that is made in a store.
+func NameRecord(store refstore.Store) []byte { return nameValue(store) }
+
 // Check returns the fault of a record of one of the [Reader.Partitions]: ErrMalformed. A malformed record may be
 // removed: a waiting run enqueues its job again, and every other record is derived.
 func Check(r refstore.Record) error {
 	if r.Key.Partition == Names {
-		return nil // only the key matters
+		_, err := layoutOf(r)
+		if err != nil && !errors.Is(err, ErrTooNew) {
+			err = fmt.Errorf("%w: %w", ErrMalformed, err)
+		}
+		return err
 	}
+	if _, ok := markedShard(r.Key); ok && strings.HasSuffix(r.Key.Partition, "/ready") {
+		if err := decode(r.Value, new(turnRecord)); err != nil {
+			return fmt.Errorf("record %q is %w: %w", r.Key, ErrMalformed, err)
+		}
+		return nil
+	}
+	r.Key = logical(r.Key)
 	_, what, _ := strings.Cut(strings.TrimPrefix(r.Key.Partition, Kind+"/"), "/")
+	what, shard, _ := strings.Cut(what, "/")
+	if shard != "" && what == "finished" {
+		what = "jobs"
+	}
 	var err error
 	switch what {
 	case "ready", "delayed":

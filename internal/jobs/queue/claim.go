@@ -145,6 +145,7 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 	j, adopted := s.Job, s.Orphaned()
 	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, Truncate(want.Worker), now, time.Time{}
 	j.Token++
+	j.Shard = 0 // it is put back alone, and orphans are looked for in the first shard
 	if !adopted {
 		if j.Execution, err = want.NewExecution(max(j.After, j.Execution)); err != nil {
 			return nil, false, fmt.Errorf("draw an execution's id: %w", err)

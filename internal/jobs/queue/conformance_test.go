@@ -37,6 +37,8 @@ func TestConformance(t *testing.T) {
 	}
 	stores["mem, in moves"] = stores["mem"]
 	stores["mem, in batches"] = func(*testing.T) (refstore.Store, queue.Options) { return mem.New(), polled }
+	stores["mem, in shards"] = func(*testing.T) (refstore.Store, queue.Options) { return spreading{mem.New()}, polled }
+	stores["mem, entries in shards"] = stores["mem, in shards"]
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			for _, c := range conformance {
@@ -46,7 +48,7 @@ func TestConformance(t *testing.T) {
 					}
 					store, o := open(t)
 					w := worldOn(t, store)
-					w.batches, w.moves = o.Polled, name == "fs" || name == "mem, in moves"
+					w.batches, w.moves, w.hurried = o.Polled, name == "fs" || name == "mem, in moves", name == "mem, entries in shards"
 					c.run(t, w, func(host string) *peer { return w.onStore(host, store, o) })
 				})
 			}
@@ -244,7 +246,7 @@ func allThatAJobSays(t *testing.T, w *world, on func(string) *peer) {
 	got := front.enqueue(t, full)
 	expect := *full
 	expect.ID, expect.Queue, expect.Status = queue.Identity(full), queue.DefaultQueue, queue.Queued
-	expect.Created, expect.Updated = got.Created, got.Updated
+	expect.Created, expect.Updated, expect.Shard = got.Created, got.Updated, got.Shard
 	want(t, "the job", got, expect)
 	want(t, "as it is read", front.job(t, got.ID), expect)
 	l := on("back").claim(t)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"e3/internal/jobs/queue"
+	"e3/refstore/mem"
 )
 
 // A crashing is an operation that is interrupted at each of its calls to the store.
@@ -195,6 +196,15 @@ func TestCrashPointsInBatches(t *testing.T) {
 			cut = op.crash(t, w, n, after)
 		})
 		return cut
+	})
+}
+
+// TestCrashPointsInShards does so in a queue in shards.
+func TestCrashPointsInShards(t *testing.T) {
+	eachCrash(t, func(t *testing.T, op *crashing, n int, after bool) bool {
+		w := worldOn(t, spreading{mem.New()})
+		w.hurried = true
+		return op.crash(t, w, n, after)
 	})
 }
 

@@ -67,6 +67,12 @@ func (f *followUps) later(u *followUp, within time.Duration) {
 
 // add is later for a caller that holds the lock.
 func (f *followUps) add(u *followUp, early, within time.Duration) {
+	f.enlist(u, early, within)
+	f.schedule()
+}
+
+// enlist is add of one of several.
+func (f *followUps) enlist(u *followUp, early, within time.Duration) {
 	if f.all == nil {
 		f.all = make(map[refstore.Key]*followUp)
 	}
@@ -74,25 +80,34 @@ func (f *followUps) add(u *followUp, early, within time.Duration) {
 	u.early, u.due, u.done = now.Add(early), now.Add(within), make(chan struct{})
 	f.waiting = append(f.waiting, u)
 	f.all[u.rec.Key] = u
-	f.schedule()
 }
 
-// now puts a record soon, and returns when it is written. It writes at once if none was written lately.
-func (f *followUps) now(ctx context.Context, rec refstore.Record) error {
-	u := &followUp{rec: rec}
+// now puts records soon, and returns when they are written. If none was written lately they are written at once.
+func (f *followUps) now(ctx context.Context, records ...refstore.Record) error {
+	var wait []*followUp
 	f.mu.Lock()
 	within := gatherWait
 	if time.Since(f.sent) > 4*gatherWait && len(f.waiting) == 0 {
 		within = 0
 	}
-	f.add(u, 0, within)
-	f.mu.Unlock()
-	select {
-	case <-u.done:
-		return u.err
-	case <-ctx.Done():
-		return ctx.Err()
+	for _, rec := range records {
+		u := &followUp{rec: rec}
+		wait = append(wait, u)
+		f.enlist(u, 0, within)
 	}
+	f.schedule()
+	f.mu.Unlock()
+	for _, u := range wait {
+		select {
+		case <-u.done:
+			if u.err != nil {
+				return u.err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // settle returns when nothing is about to be written to a key. It drops a waiting deletion.

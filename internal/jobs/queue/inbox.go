@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,7 +33,8 @@ type Inbox struct {
 	news   news            // of jobs expected or changed
 	until  time.Time       // no look before then, to bound the part of the time that looks take
 	listed int             // number of finished jobs in the last listing
-	missed map[string]bool // not found by the last look at all jobs
+	turn   int             // where the next look begins among the shards
+	missed map[string]bool // not found by the last look at their shard
 }
 
 // seen is the last reported state of a job.
@@ -103,6 +105,8 @@ const (
 	// notifications, a look is slow only on a busy machine, which may be busy with the workers that wait for more jobs.
 	maxRest     = 10 * time.Second
 	maxRestTold = 500 * time.Millisecond
+	// lookShards is how many shards a look reads: each is a request.
+	lookShards = 4
 )
 
 // Next waits for expected jobs to change, and returns their present state: finished ones as soon as possible;
@@ -160,7 +164,8 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, error)) {
 	wait, now := min(max(lookPace, ageing*b.cost), mostLookPace), b.q.o.Now()
 	if b.ended == nil {
-		least := max(b.q.o.Pace, time.Duration(len(b.ids()))*outPace)
+		_, ids, _ := b.nextLook(ctx)
+		least := max(b.q.o.Pace, time.Duration(len(ids))*outPace)
 		wait = eager(b.news.age(now), min(least, b.q.o.MostPace), b.q.o.MostPace)
 	}
 	t := time.NewTimer(b.looked.Add(wait).Sub(now))
@@ -232,20 +237,44 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// lookAll reads all expected jobs, with one listing for the unfinished ones. It reports a job that is missing for the
-// second time, since a job may once be between two places. An unreadable job counts as missing; Repair reports it.
+// nextLook returns the shards that the next look reads, and the expected jobs that are there: those in shards that have
+// some, a few at a time in turn; all, where the queue has no shards.
+func (b *Inbox) nextLook(ctx context.Context) (of string, ids []string, err error) {
+	ids = b.ids()
+	is, err := b.q.at.sharded(ctx, b.queue)
+	if err != nil || !is {
+		return shards, ids, err
+	}
+	some := make(map[string]bool)
+	for _, id := range ids {
+		some[shardOf(id)] = true
+	}
+	for i := 0; i < len(shards) && len(of) < min(lookShards, len(some)); i++ {
+		if at := (b.turn + i) % len(shards); some[shards[at:at+1]] {
+			of += shards[at : at+1]
+		}
+	}
+	return of, slices.DeleteFunc(ids, func(id string) bool { return !strings.Contains(of, shardOf(id)) }), nil
+}
+
+// lookAll reads the expected jobs of some shards, with a listing for the unfinished ones of each. It reports a job that
+// is missing for the second time, since a job may once be between two places. An unreadable job counts as missing; Repair
+// reports it.
 func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	began := b.q.o.Now()
 	defer func() {
 		b.looked = b.q.o.Now()
 		b.cost = b.looked.Sub(began)
 	}()
-	ids := b.ids()
-	if len(ids) == 0 {
-		return nil, nil
+	of, ids, err := b.nextLook(ctx)
+	if err != nil || len(ids) == 0 {
+		return nil, err
+	}
+	if len(of) < len(shards) {
+		b.turn = strings.Index(shards, of[len(of)-1:]) + 1
 	}
 	there := make(map[string]bool)
-	for s, err := range b.q.jobs(ctx, b.queue, b.run+".") {
+	for s, err := range b.q.jobsIn(ctx, b.queue, b.run+".", of) {
 		if err == nil {
 			there[s.ID] = true
 			jobs = b.tell(jobs, s)
@@ -255,6 +284,11 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 		}
 	}
 	missed := make(map[string]bool)
+	for id := range b.missed {
+		if !strings.Contains(of, shardOf(id)) {
+			missed[id] = true
+		}
+	}
 	for _, id := range ids {
 		if there[id] {
 			continue

@@ -21,6 +21,8 @@ type index struct {
 	pages   map[string]*page
 	orphans map[string]time.Time              // when an orphan was first seen, by Job.Ref and token
 	offers  uint64                            // counts entries that this process has put
+	flows   map[string]flow                   // of jobs that this process enqueues, by queue
+	marks   map[refstore.Key]time.Time        // when this process has begun to put marks of shards
 	taken   map[refstore.Key]refstore.Version // versions of jobs that this process has claimed, by their entries, which may still be listed
 }
 
@@ -83,6 +85,11 @@ func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 		if !ok {
 			return nil, nil
 		}
+		if x.unmarked(&s.Job, key) {
+			if err := x.mark(ctx, s.Queue, s.Shard); err != nil {
+				return nil, err
+			}
+		}
 		if err := x.batch.settle(ctx, key); err != nil { // otherwise the removal of an earlier entry could remove this one
 			return nil, err
 		}
@@ -127,7 +134,16 @@ func (x *index) putFirst(ctx context.Context, s stored) error {
 		_, err := x.put(ctx, s)
 		return err
 	}
-	return x.batch.now(ctx, refstore.Record{Key: key, Value: value})
+	entry := refstore.Record{Key: key, Value: value}
+	if !x.unmarked(&s.Job, key) {
+		return x.batch.now(ctx, entry)
+	}
+	mark, at := markKey(s.Queue, s.Shard), x.o.Now()
+	if err := x.batch.now(ctx, refstore.Record{Key: mark, Value: markValue(at)}, entry); err != nil {
+		return err
+	}
+	x.marked(mark, at)
+	return nil
 }
 
 // claimed removes the entry of a job that was claimed.

@@ -41,8 +41,8 @@ type Job struct {
 	// Queue is the name of the queue, "" for [DefaultQueue].
 	Queue string
 
-	// What to execute. All fields but Host, After, Policy, Labels, Priority, Force and InputBytes are the job's
-	// identity.
+	// What to execute. All fields but Host, After, Shard, Policy, Labels, Priority, Force and InputBytes are the
+	// job's identity.
 	Workspace  string
 	Run        string
 	Task       string
@@ -57,6 +57,9 @@ type Job struct {
 	Force      bool     // the run does not look up an answer for it
 	Host       string   // of the run's process
 	After      string   // lower bound of the execution's id; "": none
+	// Shard has the entry of a job that was enqueued in quick succession with others, in a queue with shards. It is 0
+	// once the job was claimed. Enqueue sets it.
+	Shard int64
 
 	// The job's state, kept by the queue. Enqueue takes MaxAttempts, 1 if it is 0.
 	Status      Status
@@ -248,6 +251,8 @@ func (j *Job) validate() error {
 		return fmt.Errorf("attempt %d", j.Attempt)
 	case len(j.Inputs) > maxInputs:
 		return fmt.Errorf("%d inputs, at most %d are allowed", len(j.Inputs), maxInputs)
+	case j.Shard < 0 || j.Shard >= int64(len(shards)):
+		return fmt.Errorf("shard %d", j.Shard)
 	case j.InputBytes < 0:
 		return fmt.Errorf("inputs of %d bytes", j.InputBytes)
 	case j.Priority < -maxPriority || j.Priority > maxPriority:

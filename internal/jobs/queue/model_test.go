@@ -12,6 +12,7 @@ import (
 
 	"e3/internal/jobs/queue"
 	"e3/refstore"
+	"e3/refstore/mem"
 )
 
 // TestModel compares the results of several processes with a model of the jobs. Calls fail before and after they take
@@ -21,6 +22,10 @@ func TestModel(t *testing.T) {
 		"at once":    func(*world) {},
 		"in batches": func(w *world) { w.batches = true },
 		"in moves":   func(w *world) { w.moves = true },
+		"in shards":  func(w *world) { w.store, w.hurried = spreading{mem.New()}, true },
+		"in shards and batches": func(w *world) {
+			w.store, w.hurried, w.batches = spreading{mem.New()}, true, true
+		},
 	} {
 		t.Run(name, func(t *testing.T) { testModel(t, way) })
 	}

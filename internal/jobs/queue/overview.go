@@ -189,8 +189,13 @@ func (rd *Reader) Depth(ctx context.Context, queue string) (int, error) {
 // depths counts the entries of the indexes by their keys.
 func (rd *Reader) depths(ctx context.Context, o *Overview) (orphans int, err error) {
 	now := rd.now()
-	for _, index := range []string{"ready", "delayed"} {
-		for r, err := range rd.store.List(ctx, refstore.Query{Partition: partition(o.Queue, index), KeysOnly: true}) {
+	partitions, err := rd.readyPartitions(ctx, o.Queue)
+	if err != nil {
+		return 0, err
+	}
+	delayed := partition(o.Queue, "delayed")
+	for _, index := range append(partitions, delayed) {
+		for r, err := range rd.store.List(ctx, refstore.Query{Partition: index, KeysOnly: true}) {
 			if err != nil {
 				return 0, err
 			}
@@ -199,10 +204,10 @@ func (rd *Reader) depths(ctx context.Context, o *Overview) (orphans int, err err
 			}
 			since := readySince(r.Key)
 			switch {
-			case index == "ready" && strings.HasPrefix(r.Key.Sort, orphanOrder):
+			case index != delayed && strings.HasPrefix(r.Key.Sort, orphanOrder):
 				orphans++
 				continue
-			case index == "delayed" && since.After(now):
+			case index == delayed && since.After(now):
 				o.Delayed++
 				continue
 			}

@@ -23,6 +23,8 @@ const (
 	// cancel by a process without jobs, since other processes serve them.
 	idleDelayed = 10 * time.Second
 	idleCancels = 30 * time.Second
+	// idleRepair is the interval of repairs by a process that has seen no work for long.
+	idleRepair = 2 * time.Minute
 )
 
 // news is when a process last saw a sign of more to come.

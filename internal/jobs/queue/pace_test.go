@@ -95,10 +95,17 @@ func TestChainOfPolledJobs(t *testing.T) {
 // TestIdleWorkerIsCheap counts the requests of a worker without work to a store that does not notify, whose monthly
 // cost doc/cost.md states.
 func TestIdleWorkerIsCheap(t *testing.T) {
-	for name, others := range map[string]int{"alone": 0, "one of many": 20} {
+	for name, tt := range map[string]struct {
+		others int
+		shards bool
+	}{"alone": {}, "one of many": {others: 20}, "alone, in shards": {shards: true}, "one of many, in shards": {20, true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				others := tt.others
 				w := worldOn(t, mem.New())
+				if tt.shards {
+					w.store = spreading{mem.New()}
+				}
 				w.ttl = 15 * time.Second // the default
 				o := queue.Options{Polled: true}
 				front, worker := w.on("front"), w.onStore("back", w.store, o)

@@ -42,6 +42,8 @@ type page struct {
 	races      int                 // claims lost lately
 	workers    int                 // number of holders in the last listing
 
+	marked map[int64]sighting // shards that may have entries, as the last listing found them marked
+
 	looked time.Time // last look at the delayed entries
 	due    time.Time // when the next of those is due; zero if there was none, or its waiter was woken
 }
@@ -311,8 +313,8 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 	look := p.looked.IsZero() || began.Sub(p.looked) >= x.delayedPace(began) || p.dueBy(began)
 	x.mu.Unlock()
 
-	ready := partition(queue, "ready")
-	found, last, more, err := x.read(ctx, p, ready, "", size, suspects)
+	first, partitions, err := x.readReady(ctx, p, queue, size, suspects)
+	found, last, more := first.found, first.last, first.more
 	fits := func(c *candidate) bool { return x.fits(c, want) }
 	some := slices.ContainsFunc(found, fits)
 	var due time.Time
@@ -327,7 +329,7 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 		deep.ready = ""
 	case err == nil && !some:
 		var behind []*candidate
-		behind, deep.ready, err = x.behind(ctx, p, ready, max(deep.ready, last), want.horizon(), suspects, fits)
+		behind, deep.ready, err = x.behind(ctx, p, partitions, max(deep.ready, last), want.horizon(), suspects, fits)
 		found = append(found, behind...)
 	}
 	if err != nil {
@@ -351,17 +353,26 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 
 // read lists entries after a sort key, up to a number and a size. Entries of lost races, and undecodable ones, are
 // compared with their jobs. An unreadable job is skipped: Repair reports it.
-func (x *index) read(ctx context.Context, p *page, partition, after string, limit int, suspects map[string]refstore.Version) (found []*candidate, last string, more bool, err error) {
-	last = after
+//
+// The listing of a first shard from its beginning also finds the marks of others, which come before all entries.
+func (x *index) read(ctx context.Context, p *page, partition, after string, limit int, suspects map[string]refstore.Version) (part, error) {
+	read := part{last: after, none: true}
 	var doubtful []*candidate
+	marks := make(map[int64]refstore.Version)
 	n, size := 0, 0
+	limit += x.marksOf(p, partition, after)
 	for r, err := range x.store.List(ctx, refstore.Query{Partition: partition, After: after, Limit: limit}) {
 		if err != nil {
-			return nil, "", false, err
+			return part{}, err
 		}
 		n++
 		size += len(r.Value)
-		last, more = r.Key.Sort, n == limit || size >= maxBytes
+		read.last, read.more = r.Key.Sort, n == limit || size >= maxBytes
+		if shard, ok := markedShard(r.Key); ok {
+			marks[shard] = r.Version
+			continue
+		}
+		read.none = false
 		e, err := decodeEntry(r)
 		switch {
 		case err != nil:
@@ -372,11 +383,14 @@ func (x *index) read(ctx context.Context, p *page, partition, after string, limi
 		case suspects[r.Key.Sort] == r.Version:
 			doubtful = append(doubtful, newCandidate(r.Key, r.Version, e))
 		default:
-			found = append(found, newCandidate(r.Key, r.Version, e))
+			read.found = append(read.found, newCandidate(r.Key, r.Version, e))
 		}
-		if more {
+		if read.more {
 			break
 		}
+	}
+	if after == "" && strings.HasSuffix(partition, "/ready") {
+		x.noteMarks(p, marks)
 	}
 	for _, c := range doubtful {
 		is, err := x.confirm(ctx, c)
@@ -386,30 +400,41 @@ func (x *index) read(ctx context.Context, p *page, partition, after string, limi
 			p.suspects[c.key.Sort] = c.version
 			x.mu.Unlock()
 		case err != nil:
-			return nil, "", false, err
+			return part{}, err
 		case is != nil && is.key.Partition == partition:
-			found = append(found, is)
+			read.found = append(read.found, is)
 		}
 	}
-	return found, last, more, nil
+	return read, nil
+}
+
+// marksOf is how many marks a listing may find besides entries.
+func (x *index) marksOf(p *page, partition, after string) int {
+	if after != "" || !strings.HasSuffix(partition, "/ready") {
+		return 0
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(p.marked)
 }
 
 // behind searches the entries after a sort key, and before another one unless that is "", until it finds some that can
 // be taken or has read maxScan. It returns these and where it stopped, "" for the end.
-func (x *index) behind(ctx context.Context, p *page, partition, after, before string, suspects map[string]refstore.Version, can func(*candidate) bool) ([]*candidate, string, error) {
+func (x *index) behind(ctx context.Context, p *page, partitions []string, after, before string, suspects map[string]refstore.Version, can func(*candidate) bool) ([]*candidate, string, error) {
 	for scanned := 0; scanned < maxScan; scanned += lookBack {
 		if before != "" && after >= before {
 			return nil, "", nil
 		}
-		found, last, more, err := x.read(ctx, p, partition, after, lookBack, suspects)
+		parts, err := x.readShards(ctx, p, partitions, after, lookBack, suspects)
 		if err != nil {
 			return nil, "", err
 		}
-		found = slices.DeleteFunc(found, func(c *candidate) bool { return !can(c) })
-		if !more {
+		all := join(parts)
+		found := slices.DeleteFunc(all.found, func(c *candidate) bool { return !can(c) })
+		if !all.more {
 			return found, "", nil
 		}
-		if after = last; len(found) > 0 {
+		if after = all.last; len(found) > 0 {
 			return found, after, nil
 		}
 	}
@@ -439,7 +464,8 @@ func (x *index) readDelayed(
 	ctx context.Context, p *page, queue string, suspects map[string]refstore.Version, fits func(*candidate) bool, some bool, deep string,
 ) (found []*candidate, next time.Time, _ string, err error) {
 	delayed := partition(queue, "delayed")
-	found, last, more, err := x.read(ctx, p, delayed, "", maxPage, suspects)
+	first, err := x.read(ctx, p, delayed, "", maxPage, suspects)
+	found, last, more := first.found, first.last, first.more
 	now := x.now()
 	due := func(c *candidate) bool {
 		at := x.due(&c.job, c.entry.version)
@@ -457,7 +483,7 @@ func (x *index) readDelayed(
 		deep = ""
 	case err == nil && !some && !slices.ContainsFunc(found, fits):
 		var behind []*candidate
-		behind, deep, err = x.behind(ctx, p, delayed, max(deep, last), delayedOrder(now.Add(1)), suspects, func(c *candidate) bool { return due(c) && fits(c) })
+		behind, deep, err = x.behind(ctx, p, []string{delayed}, max(deep, last), delayedOrder(now.Add(1)), suspects, func(c *candidate) bool { return due(c) && fits(c) })
 		found = append(found, behind...)
 	}
 	return found, next, deep, err

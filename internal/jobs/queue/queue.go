@@ -124,7 +124,11 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 	if o.Patience <= 0 {
 		o.Patience = time.Minute
 	}
-	r := &records{store: refstore.Unreadable{Store: store}, o: o, batch: &followUps{store: o.Batch}}
+	at := &spread{Store: refstore.Unreadable{Store: store}, batch: o.Batch, now: o.Now, made: nameValue(store), known: make(map[string]stated)}
+	r := &records{store: at, at: at, o: o, batch: &followUps{}}
+	if o.Batch != nil {
+		r.batch.store = at
+	}
 	if w, ok := store.(refstore.Watcher); ok && !o.Polled {
 		r.watcher = w
 	}
@@ -135,7 +139,7 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 		making:  make(map[string]int),
 		claims:  claims{underWay: make(map[string]int), doubtful: make(map[string]refstore.Version)},
 	}
-	x := &index{records: r, held: h, pages: make(map[string]*page), orphans: make(map[string]time.Time), taken: make(map[refstore.Key]refstore.Version)}
+	x := &index{records: r, held: h, pages: make(map[string]*page), flows: make(map[string]flow), marks: make(map[refstore.Key]time.Time), orphans: make(map[string]time.Time), taken: make(map[refstore.Key]refstore.Version)}
 	return &Queue{
 		records: r, held: h, index: x,
 		Reader: &Reader{records: r, held: h, index: x},
@@ -191,7 +195,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	if err := errors.Join(want.validate(), want.validNumbers()); err != nil {
 		return Job{}, fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
 	}
-	err := q.held.enter(ctx, refstore.Key{Partition: Names, Sort: want.Queue}, []byte("{}"))
+	err := q.at.announce(ctx, want.Queue)
 	if err == nil {
 		err = q.held.enter(ctx, refstore.Key{Partition: partition(want.Queue, "finished"), Sort: want.Run}, encode(turnRecord{At: nanos(want.Created)}))
 	}
@@ -205,6 +209,9 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 		}
 	}
 	defer q.held.makes(want.Ref())()
+	if want.Shard, err = q.index.shardFor(ctx, want); err != nil {
+		return Job{}, err
+	}
 	s, err := q.swap(ctx, refstore.Absent, want)
 	if errors.Is(err, refstore.ErrConflict) {
 		return q.enqueued(ctx, want)

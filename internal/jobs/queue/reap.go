@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -162,14 +163,9 @@ func (k *Keeper) Repair(ctx context.Context, queue string) error {
 			errs = append(errs, err)
 		}
 	}
-	entries := make(map[refstore.Key]bool) // whether a job confirms the entry
-	for _, index := range []string{"ready", "delayed"} {
-		for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, index), KeysOnly: true}) {
-			if err != nil {
-				return fmt.Errorf("repair queue %s: %w", queue, err)
-			}
-			entries[r.Key] = false
-		}
+	entries, marked, err := k.entries(ctx, queue)
+	if err != nil {
+		return fmt.Errorf("repair queue %s: %w", queue, err)
 	}
 	ended := make(map[string]bool)
 	for s, err := range k.jobs(ctx, queue, "") {
@@ -181,6 +177,10 @@ func (k *Keeper) Repair(ctx context.Context, queue string) error {
 			if _, there := entries[key]; there {
 				entries[key] = true
 				continue
+			}
+			if s.Shard > 0 && !marked[s.Shard] { // its mark was removed while its writer stood still
+				marked[s.Shard] = true
+				fail(k.index.mark(ctx, queue, s.Shard))
 			}
 		}
 		fail(k.repair(ctx, s, ended))
@@ -203,6 +203,35 @@ func (k *Keeper) Repair(ctx context.Context, queue string) error {
 		return fmt.Errorf("repair queue %s: %w", queue, errors.Join(errs...))
 	}
 	return nil
+}
+
+// entries lists the entries of a queue, none of which is confirmed by a job yet, and the shards that are marked. No
+// process reads other shards.
+func (k *Keeper) entries(ctx context.Context, queue string) (entries map[refstore.Key]bool, marked map[int64]bool, err error) {
+	entries, marked = make(map[refstore.Key]bool), make(map[int64]bool)
+	list := func(partition string) error {
+		for r, err := range k.store.List(ctx, refstore.Query{Partition: partition, KeysOnly: true}) {
+			if err != nil {
+				return err
+			}
+			if shard, ok := markedShard(r.Key); ok {
+				marked[shard] = true
+			} else {
+				entries[r.Key] = false
+			}
+		}
+		return nil
+	}
+	err = list(partition(queue, "ready"))
+	for shard := range maps.Clone(marked) {
+		if err == nil {
+			err = list(readyPartition(queue, shard))
+		}
+	}
+	if err == nil {
+		err = list(partition(queue, "delayed"))
+	}
+	return entries, marked, err
 }
 
 // repair repairs the entries of a job that was just read. ended caches which sessions have ended.

@@ -15,9 +15,10 @@ import (
 
 // Records are JSON, so that people can read them in a table. Times are nanoseconds since 1970.
 //
-//	QUEUE/names · <queue>                 {}
+//	QUEUE/names · <queue>                 nameRecord
 //	QUEUE/<queue>/jobs · <id>             jobRecord
 //	QUEUE/<queue>/ready · <order>         entry: may be claimed
+//	QUEUE/<queue>/ready · +<shard>        turnRecord: the shard may have entries
 //	QUEUE/<queue>/delayed · <at>.<order>  entry: may be claimed later
 //	QUEUE/<queue>/finished · <run>        turnRecord: a run that has, or had, jobs here
 //	QUEUE/<queue>/finished/<run> · <id>   jobRecord
@@ -25,6 +26,9 @@ import (
 //	QUEUE/<queue>/cancel · <id>           cancelRecord
 //	QUEUE/<queue>/holders · <session>     holderRecord: a session that has, or had, jobs here
 //	QUEUE/<queue>/turns · <work>          turnRecord: when periodic work was last done for all processes
+//
+// Where a queue is in shards (layout.go), a job and a finished job are in a shard of the partition above, as
+// QUEUE/<queue>/jobs/<shard>, and entries may be in QUEUE/<queue>/ready/<shard>.
 //
 // An entry is the version of the job as a JSON string, a line feed, and the job's record.
 const (
@@ -84,9 +88,18 @@ func (j *Job) indexKey() (refstore.Key, bool) {
 	case j.Status == Queued && !j.AvailableAt.IsZero():
 		return refstore.Key{Partition: partition(j.Queue, "delayed"), Sort: delayedOrder(j.AvailableAt) + j.order()}, true
 	case j.Status == Queued || j.Orphaned():
-		return refstore.Key{Partition: partition(j.Queue, "ready"), Sort: j.order()}, true
+		return refstore.Key{Partition: readyPartition(j.Queue, j.Shard), Sort: j.order()}, true
 	}
 	return refstore.Key{}, false
+}
+
+// readyPartition is a shard of the entries of jobs that may be claimed.
+func readyPartition(queue string, shard int64) string {
+	ready := partition(queue, "ready")
+	if shard > 0 {
+		ready = shardPartition(ready, shards[shard:shard+1])
+	}
+	return ready
 }
 
 // delayedOrder is the prefix of the order of a job that becomes claimable at a time.
@@ -223,6 +236,7 @@ type jobRecord struct {
 	Force      bool         `json:"force,omitempty"`
 	Host       string       `json:"host,omitempty"`
 	After      string       `json:"after,omitempty"`
+	Shard      int64        `json:"shard,omitempty"`
 
 	Status      Status         `json:"status"`
 	Attempts    int64          `json:"attempts,omitempty"`
@@ -317,7 +331,7 @@ func (j *Job) encode() []byte {
 	r := jobRecord{
 		ID: j.ID, Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt,
 		TaskHash: j.TaskHash, Inputs: j.Inputs, InputBytes: j.InputBytes, Policy: policyOf(&j.Policy), Labels: j.Labels,
-		Priority: j.Priority, Force: j.Force, Host: j.Host, After: j.After,
+		Priority: j.Priority, Force: j.Force, Host: j.Host, After: j.After, Shard: j.Shard,
 		Status: j.Status, Attempts: j.Attempts, MaxAttempts: j.MaxAttempts, AvailableAt: nanos(j.AvailableAt), LockedBy: j.LockedBy,
 		Worker: j.Worker, Token: j.Token, Execution: j.Execution, Maker: j.Maker, MakerHost: j.MakerHost, LastError: j.LastError,
 		Retried: j.Retried, Created: nanos(j.Created), Updated: nanos(j.Updated), Claimed: nanos(j.Claimed), Started: nanos(j.Started),
@@ -336,7 +350,7 @@ func (r *jobRecord) job() Job {
 	j := Job{
 		ID: r.ID, Queue: r.Queue, Workspace: r.Workspace, Run: r.Run, Task: r.Task, Step: r.Step, Attempt: r.Attempt,
 		TaskHash: r.TaskHash, Inputs: r.Inputs, InputBytes: r.InputBytes, Policy: r.Policy.policy(), Labels: r.Labels,
-		Priority: r.Priority, Force: r.Force, Host: r.Host, After: r.After,
+		Priority: r.Priority, Force: r.Force, Host: r.Host, After: r.After, Shard: r.Shard,
 		Status: r.Status, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, AvailableAt: fromNanos(r.AvailableAt), LockedBy: r.LockedBy,
 		Worker: r.Worker, Token: r.Token, Execution: r.Execution, Maker: r.Maker, MakerHost: r.MakerHost, LastError: r.LastError,
 		Retried: r.Retried, Created: fromNanos(r.Created), Updated: fromNanos(r.Updated), Claimed: fromNanos(r.Claimed),

@@ -34,7 +34,7 @@ func (w *world) soundly(t testing.TB, strict bool) {
 			t.Errorf("job %s is %s, but not among the finished", j.Task, j.Status)
 		}
 		if j.Status == queue.Queued || j.Orphaned() {
-			r, err := w.store.Get(ctx, refstore.Key{Partition: "QUEUE/default/jobs", Sort: j.ID})
+			r, err := w.store.Get(ctx, w.place(t, "jobs", j.ID))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -42,9 +42,9 @@ func (w *world) soundly(t testing.TB, strict bool) {
 		}
 	}
 	for _, index := range []string{"ready", "delayed"} {
-		for r, err := range w.store.List(ctx, refstore.Query{Partition: "QUEUE/default/" + index}) {
-			if err != nil {
-				t.Fatal(err)
+		for r := range w.records(t, index) {
+			if strings.HasPrefix(r.Key.Sort, "+") {
+				continue
 			}
 			id := r.Key.Sort[strings.LastIndex(r.Key.Sort, "."+run+".")+1:]
 			line, _, _ := strings.Cut(string(r.Value), "\n")

@@ -14,6 +14,7 @@ import (
 // records reads and writes the records of jobs. Cached state is kept by the types above it.
 type records struct {
 	store   refstore.Store
+	at      *spread          // below store
 	watcher refstore.Watcher // nil if there is none, or it must not be used
 	batch   *followUps
 	o       Options
@@ -59,17 +60,23 @@ func (rs *records) undead(ctx context.Context, queue, id string) error {
 // jobs yields the unfinished jobs of a queue whose ids have a prefix. An unreadable record is an error that does not
 // end the iteration.
 func (rs *records) jobs(ctx context.Context, queue, prefix string) iter.Seq2[stored, error] {
-	return rs.listed(ctx, refstore.Query{Partition: partition(queue, "jobs"), Prefix: prefix}, true)
+	return rs.jobsIn(ctx, queue, prefix, shards)
+}
+
+// jobsIn is jobs in some shards, if the queue has shards.
+func (rs *records) jobsIn(ctx context.Context, queue, prefix, of string) iter.Seq2[stored, error] {
+	q := refstore.Query{Partition: partition(queue, "jobs"), Prefix: prefix}
+	return rs.listed(rs.at.listShards(ctx, q, of), true)
 }
 
 // finished yields the finished jobs of a run.
 func (rs *records) finished(ctx context.Context, queue, run string) iter.Seq2[stored, error] {
-	return rs.listed(ctx, refstore.Query{Partition: finishedPartition(queue, run)}, false)
+	return rs.listed(rs.store.List(ctx, refstore.Query{Partition: finishedPartition(queue, run)}), false)
 }
 
-func (rs *records) listed(ctx context.Context, query refstore.Query, unmoved bool) iter.Seq2[stored, error] {
+func (rs *records) listed(list iter.Seq2[refstore.Record, error], unmoved bool) iter.Seq2[stored, error] {
 	return func(yield func(stored, error) bool) {
-		for r, err := range rs.store.List(ctx, query) {
+		for r, err := range list {
 			var j Job
 			if err == nil {
 				j, err = decodeJob(r)

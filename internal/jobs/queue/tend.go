@@ -71,6 +71,9 @@ func (k *Keeper) Tend(ctx context.Context, queues []string, fault func(error)) e
 			reaps.Reset()
 		case <-repairs.C:
 			do(func(queue string) error { return k.upkeep(ctx, queue) })
+			if repairs.pace = repairPace; k.watcher == nil && k.index.work.age(k.o.Now()) > repairPace {
+				repairs.pace = idleRepair
+			}
 			repairs.Reset()
 		}
 	}

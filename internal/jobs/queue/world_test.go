@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -143,6 +144,17 @@ func (w *wire) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Re
 	}
 }
 
+// Spreads tells what the store says.
+func (w *wire) Spreads() bool {
+	s, ok := w.Store.(refstore.Spreader)
+	return ok && s.Spreads()
+}
+
+// spreading is a store whose queues are in shards.
+type spreading struct{ *mem.Store }
+
+func (spreading) Spreads() bool { return true }
+
 // WriteBatch is one call.
 func (w *wire) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
 	after, err := w.enter("write", "QUEUE/default/batch")
@@ -208,8 +220,10 @@ type world struct {
 	peers  []*peer
 	// batches makes every process write follow-up records in batches, on a store that can.
 	batches bool
-	// moves has every process end jobs in one call, on a store that can.
+	// moves makes every process end jobs in one call, on a store that can.
 	moves bool
+	// hurried makes every process spread the entries of all jobs that it enqueues, in queues with shards.
+	hurried bool
 }
 
 func newWorld(t testing.TB) *world { return worldOn(t, mem.New()) }
@@ -257,6 +271,9 @@ func (w *world) onStore(host string, store refstore.Store, o queue.Options) *pee
 		o.Mover = p.wire
 	}
 	p.Queue = queue.New(p.wire, p.leases, o)
+	if w.hurried {
+		p.Hurry(queue.DefaultQueue)
+	}
 	w.mu.Lock()
 	w.peers = append(w.peers, p)
 	w.mu.Unlock()
@@ -422,13 +439,40 @@ func (w *world) sorts(t testing.TB, what string) []string {
 	t.Helper()
 	w.flush()
 	var keys []string
-	for r, err := range w.store.List(context.Background(), refstore.Query{Partition: "QUEUE/default/" + what, KeysOnly: true}) {
-		if err != nil {
-			t.Fatal(err)
+	for r := range w.records(t, what) {
+		if !strings.HasPrefix(r.Key.Sort, "+") { // a mark of a shard
+			keys = append(keys, r.Key.Sort)
 		}
-		keys = append(keys, r.Key.Sort)
 	}
+	slices.Sort(keys)
 	return keys
+}
+
+// records lists one of the default queue's partitions, with its shards.
+func (w *world) records(t testing.TB, what string) iter.Seq[refstore.Record] {
+	return func(yield func(refstore.Record) bool) {
+		for _, shard := range append([]string{""}, strings.Split("/0 /1 /2 /3 /4 /5 /6 /7 /8 /9 /a /b /c /d /e /f", " ")...) {
+			for r, err := range w.store.List(context.Background(), refstore.Query{Partition: "QUEUE/default/" + what + shard}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// place is where the record of a job is, in one of the default queue's partitions or a shard of it.
+func (w *world) place(t testing.TB, what, id string) refstore.Key {
+	t.Helper()
+	for r := range w.records(t, what) {
+		if strings.HasSuffix(r.Key.Sort, id) {
+			return r.Key
+		}
+	}
+	return refstore.Key{Partition: "QUEUE/default/" + what, Sort: id}
 }
 
 // openFolder opens a folder as one process does.

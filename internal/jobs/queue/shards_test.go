@@ -1,0 +1,278 @@
+package queue_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"e3/internal/jobs/queue"
+	"e3/refstore"
+	"e3/refstore/mem"
+)
+
+// inShards is a world whose queues are in shards.
+func inShards(t testing.TB) *world { return worldOn(t, spreading{mem.New()}) }
+
+// partitions counts the records of one of the default queue's partitions and its shards, by partition.
+func (w *world) partitions(t testing.TB, what string) map[string]int {
+	t.Helper()
+	w.flush()
+	n := make(map[string]int)
+	for r := range w.records(t, what) {
+		if !strings.HasPrefix(r.Key.Sort, "+") {
+			n[r.Key.Partition]++
+		}
+	}
+	return n
+}
+
+// TestShardsShareTheLoad: what many jobs enqueued at once write is spread over all shards, and claims go by priority all
+// the same, orphans first.
+func TestShardsShareTheLoad(t *testing.T) {
+	for name, batches := range map[string]bool{"at once": false, "in batches": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const jobs = 1200
+				w := inShards(t)
+				w.batches = batches
+				front, worker, lost := w.on("front"), w.on("back"), w.on("lost")
+				orphan := front.enqueue(t, job(jobs))
+				lost.claim(t)
+				var beside sync.WaitGroup
+				for n := range jobs {
+					beside.Go(func() {
+						if _, err := front.EnqueueFirst(t.Context(), job(n, priority(int64(n%7)))); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				beside.Wait()
+				w.kill(lost)
+				front.reap(t)
+				for what, first := range map[string]int{"jobs": 0, "ready": jobs} { // the first partition of entries takes those before the flow was known
+					got := w.partitions(t, what)
+					if len(got) != 16 {
+						t.Errorf("%s are in %d partitions, want 16: %v", what, len(got), got)
+					}
+					for partition, n := range got {
+						if n > jobs/8 && (first == 0 || partition != "QUEUE/default/ready") {
+							t.Errorf("%s has %d of %d records", partition, n, jobs)
+						}
+					}
+				}
+				want(t, "first", worker.claim(t).Job().ID, orphan.ID)
+				last := int64(7)
+				for n := range jobs {
+					l := worker.claim(t)
+					if p := l.Job().Priority; p > last {
+						t.Fatalf("claim %d has priority %d, after one of priority %d", n, p, last)
+					} else {
+						last = p
+					}
+					worker.finish(t, l)
+				}
+				worker.claimNone(t)
+				if got := w.partitions(t, "finished/"+run); len(got) != 16 {
+					t.Errorf("finished jobs are in %d partitions, want 16", len(got))
+				}
+			})
+		})
+	}
+}
+
+// TestMarksGo: once the entries of shards are gone, a worker lists one partition again.
+func TestMarksGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := inShards(t)
+		front, worker := w.on("front"), w.on("back")
+		for n := range 300 {
+			front.enqueue(t, job(n))
+		}
+		for range 300 {
+			worker.finish(t, worker.claim(t))
+		}
+		w.pass(3 * time.Second)
+		worker.claimNone(t)
+		worker.wire.counted()
+		w.pass(3 * time.Second)
+		worker.claimNone(t)
+		if n := worker.wire.counted()["list ready/"]; n < 2 {
+			t.Errorf("%d listings of marked shards, want some", n)
+		}
+		for range 20 {
+			w.pass(3 * time.Second)
+			worker.claimNone(t)
+		}
+		worker.wire.counted()
+		w.pass(3 * time.Second)
+		worker.claimNone(t)
+		if n := worker.wire.counted()["list ready/"]; n != 0 {
+			t.Errorf("%d listings of shards that have been empty for a minute, want none", n)
+		}
+		front.enqueue(t, job(1000)) // alone: its entry is in the first
+		w.pass(3 * time.Second)
+		worker.claim(t)
+		if n := worker.wire.counted()["list ready/"]; n != 0 {
+			t.Errorf("%d listings of shards for one job, want none", n)
+		}
+	})
+}
+
+// TestMissingMark: the entry of a process that stood still until its mark was removed is found by a repair.
+func TestMissingMark(t *testing.T) {
+	w := inShards(t)
+	w.hurried = true
+	front, worker := w.on("front"), w.on("back")
+	var j queue.Job
+	for n := 0; j.Shard == 0; n++ {
+		if j.ID != "" {
+			worker.finish(t, worker.claim(t))
+		}
+		j = front.enqueue(t, job(n))
+	}
+	for _, mark := range "123456789abcdef" {
+		key := refstore.Key{Partition: "QUEUE/default/ready", Sort: "+" + string(mark)}
+		if r, err := w.store.Get(t.Context(), key); err == nil {
+			if err := w.store.Delete(t.Context(), key, r.Version); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.pass(3 * time.Second)
+	worker.claimNone(t)
+	w.on("else").repair(t)
+	w.pass(3 * time.Second)
+	want(t, "after the repair", worker.claim(t).Job().ID, j.ID)
+}
+
+// TestWaiterReadsTheShardsOfItsJobs: a waiter does not look where it has no jobs, nor at all shards at a time.
+func TestWaiterReadsTheShardsOfItsJobs(t *testing.T) {
+	for jobs, most := range map[int]int{1: 1, 2: 2, 300: 4} {
+		t.Run(fmt.Sprint(jobs), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := inShards(t)
+				o := queue.Options{Polled: true}
+				front, worker := w.onStore("front", w.store, o), w.on("back")
+				in := front.Inbox(t.Context(), queue.DefaultQueue, run)
+				for n := range jobs {
+					in.Expect(front.enqueue(t, job(n)).ID)
+				}
+				for range jobs {
+					worker.finish(t, worker.claim(t))
+				}
+				looks, took := 0, 0
+				front.wire.hook(func(_ int, after bool, op string) error {
+					if op == "list jobs/" && !after {
+						looks++
+					}
+					return nil
+				})
+				for done := 0; done < jobs; {
+					told, err := in.Next(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					if looks > most {
+						t.Fatalf("a look read %d shards, want %d at most", looks, most)
+					}
+					done, looks, took = done+len(told), 0, took+1
+				}
+				if took > 16 {
+					t.Errorf("%d looks until all was told", took)
+				}
+			})
+		})
+	}
+}
+
+// TestLayouts: a queue is served in the layout that it states, whatever a process would give it. One of a newer layout
+// is refused by all that would read or change it.
+func TestLayouts(t *testing.T) {
+	name := refstore.Key{Partition: queue.Names, Sort: queue.DefaultQueue}
+	state := func(t *testing.T, w *world, layout string) {
+		t.Helper()
+		if _, err := w.store.Put(t.Context(), refstore.Record{Key: name, Value: []byte(layout)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for layout, partitions := range map[string]int{`{}`: 1, `{"layout":2}`: 16} {
+		for store, w := range map[string]*world{"of one partition": newWorld(t), "in shards": inShards(t)} {
+			t.Run(layout+" in a store "+store, func(t *testing.T) {
+				state(t, w, layout)
+				front, worker := w.on("front"), w.on("back")
+				for n := range 200 {
+					front.enqueue(t, job(n))
+				}
+				want(t, "partitions of jobs", len(w.partitions(t, "jobs")), partitions)
+				for range 200 {
+					worker.finish(t, worker.claim(t))
+				}
+				worker.claimNone(t)
+				w.sound(t)
+				want(t, "finished", len(w.all(t)), 200)
+			})
+		}
+	}
+	t.Run("newer", func(t *testing.T) {
+		w := inShards(t)
+		state(t, w, `{"layout":3,"more":"of it"}`)
+		p, ctx := w.on("front"), t.Context()
+		id := queue.Identity(job(1))
+		for what, do := range map[string]func() error{
+			"enqueue":  func() error { _, err := p.Enqueue(ctx, job(1)); return err },
+			"first":    func() error { _, err := p.EnqueueFirst(ctx, job(1)); return err },
+			"claim":    func() error { _, err := p.Claim(ctx, p.want()); return err },
+			"only":     func() error { _, err := p.Only(ctx, queue.DefaultQueue, id, p.want()); return err },
+			"cancel":   func() error { _, err := p.Cancel(ctx, queue.DefaultQueue, id, "", ""); return err },
+			"reap":     func() error { return p.Reap(ctx, queue.DefaultQueue) },
+			"repair":   func() error { return p.Repair(ctx, queue.DefaultQueue) },
+			"overview": func() error { _, err := p.Overview(ctx, queue.DefaultQueue); return err },
+			"depth":    func() error { _, err := p.Depth(ctx, queue.DefaultQueue); return err },
+			"clean":    func() error { _, err := p.Clean(ctx, w.now()); return err },
+			"of a run": func() error { _, err := p.OfRun(ctx, "prod", run); return err },
+			"left":     func() error { _, err := p.WithdrawLeft(ctx, "prod", run, "", nil); return err },
+			"working":  func() error { _, err := p.Working(ctx, queue.DefaultQueue+"/"+id, "execution"); return err },
+			"unfinished": func() error {
+				for _, err := range p.Unfinished(ctx) {
+					return err
+				}
+				return nil
+			},
+		} {
+			if err := do(); !errors.Is(err, queue.ErrTooNew) || !strings.Contains(fmt.Sprint(err), "layout 3") {
+				t.Errorf("%s: got %v, want that it is too new", what, err)
+			}
+		}
+		if got := w.sorts(t, "jobs"); len(got) > 0 {
+			t.Errorf("jobs %q in a queue of a newer layout", got)
+		}
+	})
+}
+
+// TestOneLayout: of processes that would make a queue in different layouts, all use the one that was made.
+func TestOneLayout(t *testing.T) {
+	w := newWorld(t)
+	plain, sharding := w.on("front"), w.onStore("back", spreading{w.store.(*mem.Store)}, queue.Options{})
+	met := false
+	plain.wire.hook(func(_ int, after bool, op string) error {
+		if op == "put names" && !after && !met { // meanwhile the other one makes it
+			met = true
+			sharding.enqueue(t, job(1))
+		}
+		return nil
+	})
+	plain.enqueue(t, job(2))
+	if !met {
+		t.Fatal("the queue was not made")
+	}
+	want(t, "jobs in shards", len(w.sorts(t, "jobs")), 2)
+	want(t, "jobs in one partition", w.partitions(t, "jobs")["QUEUE/default/jobs"], 0)
+	ids := []string{plain.claim(t).Job().Task, plain.claim(t).Job().Task}
+	slices.Sort(ids)
+	want(t, "claimed", ids, []string{"task-1", "task-2"})
+}
