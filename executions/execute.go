@@ -1,6 +1,7 @@
 package executions
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -72,12 +73,8 @@ type Executor struct {
 
 // NewExecutor returns an executor over the same records and objects as store.
 func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run Runner, opts Options) *Executor {
-	if opts.Announce == 0 {
-		opts.Announce = 200 * time.Millisecond
-	}
-	if opts.LogEvery == 0 {
-		opts.LogEvery = time.Second
-	}
+	opts.Announce = cmp.Or(opts.Announce, 200*time.Millisecond)
+	opts.LogEvery = cmp.Or(opts.LogEvery, time.Second)
 	if opts.Working != nil {
 		store = store.WithJobs(opts.Working)
 	}

@@ -314,6 +314,15 @@ func dataset(s string) (ws string, path workspace.DatasetPath, err error) {
 	return ws, path, nil
 }
 
+// splitTask splits <workspace>.<task>.
+func splitTask(s string) (ws, task string, err error) {
+	ws, path, err := dataset(s)
+	if err == nil && path.Entry != "" {
+		err = usagef("%q is not <workspace>.<task>", s)
+	}
+	return ws, path.Task(), err
+}
+
 // checkName refuses a text that cannot be the name of a workspace.
 func checkName(what, name string) error {
 	if !notation.ValidName(name) {

@@ -137,14 +137,9 @@ func eventFilter(a *app, cmd *cobra.Command, name string, o *eventsOptions) (f e
 			return f, usagef("the task is named twice: %q and --task %q", name, o.task)
 		}
 		if f.Task = task; !events.IsPattern(task) {
-			_, path, err := dataset(name)
-			if err != nil {
+			if _, f.Task, err = splitTask(name); err != nil {
 				return f, err
 			}
-			if path.Entry != "" {
-				return f, usagef("%q is not <workspace>.<task>", name)
-			}
-			f.Task = path.Task()
 		}
 	}
 	for _, t := range o.types {

@@ -90,10 +90,7 @@ func eventColor(st term.Style, t events.Type) string {
 
 // eventWords describes an event. Names in it are not made safe for a terminal.
 func eventWords(e *events.Event) string {
-	d := e.Data
-	if d == nil {
-		d = &events.Data{}
-	}
+	d := e.Facts()
 	took := ""
 	if d.Duration > 0 {
 		took = ", " + human.Duration(events.Milliseconds(d.Duration))

@@ -146,14 +146,10 @@ func showHistory(ctx context.Context, a *app, location, name string, o *historyO
 		return usagef("--deep is for the history of a task: it looks for executions")
 	}
 	if ofTask && !events.IsPattern(task) {
-		_, path, err := dataset(name)
-		if err != nil {
+		var err error
+		if _, task, err = splitTask(name); err != nil {
 			return err
 		}
-		if path.Entry != "" {
-			return usagef("%q is not <workspace>.<task>", name)
-		}
-		task = path.Task()
 	}
 	r, err := a.openToRead(ctx, location)
 	if err != nil {

@@ -90,19 +90,15 @@ func (o *logsOptions) streams() []executions.Stream {
 }
 
 func runLogs(ctx context.Context, a *app, location, name string, o *logsOptions) error {
-	ws, path, err := dataset(name)
+	ws, task, err := splitTask(name)
 	if err != nil {
 		return err
-	}
-	if path.Entry != "" {
-		return usagef("%q is not <workspace>.<task>", name)
 	}
 	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	task := path.Task()
 	l := &logs{a: a, r: r, ws: ws, task: task, streams: o.streams()}
 	te, err := r.Workspaces.Runs.TaskExecutions(ctx, ws, task)
 	var unknown *workspace.UnknownError

@@ -57,10 +57,7 @@ func (t *transcript) line(format string, args ...any) {
 func (t *transcript) event(e events.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	d := e.Data
-	if d == nil {
-		d = &events.Data{}
-	}
+	d := e.Facts()
 	switch e.Type {
 	case events.RunStarted:
 		t.line("Run %s started", human.Short(e.Run))

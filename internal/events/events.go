@@ -60,6 +60,14 @@ type Event struct {
 	Cursor string `json:"-"`
 }
 
+// Facts is the event's data, empty if it has none.
+func (e *Event) Facts() *Data {
+	if e.Data == nil {
+		return &Data{}
+	}
+	return e.Data
+}
+
 // Reasons that change the meaning of an event.
 const (
 	ReasonCrashed  = "crashed"  // emitted by the process that closed the run after its own had died

@@ -1,6 +1,7 @@
 package repo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -88,12 +89,8 @@ func parseShared(location string) (*sharedLocation, error) {
 	case !dynamo.ValidRepository(l.repository):
 		return nil, badLocation(location, "after the table comes the name of the repository: dynamodb://%s/<repository>", l.table)
 	}
-	if l.objects.Region == "" {
-		l.objects.Region = l.region
-	}
-	if l.objects.Prefix == "" {
-		l.objects.Prefix = l.table + "/" + l.repository
-	}
+	l.objects.Region = cmp.Or(l.objects.Region, l.region)
+	l.objects.Prefix = cmp.Or(l.objects.Prefix, l.table+"/"+l.repository)
 	if text := query["lease"]; text != "" {
 		if l.lease, err = time.ParseDuration(text); err != nil || l.lease < MinLease || l.lease > MaxLease {
 			return nil, badLocation(location, "lease=%s is not a time from %v to %v", text, MinLease, MaxLease)

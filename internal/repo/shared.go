@@ -72,9 +72,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if l.objects.Endpoint != "" {
 		where.Endpoint = l.objects.Endpoint
 	}
-	if where.Region == "" {
-		where.Region = l.objects.Region
-	}
+	where.Region = cmp.Or(where.Region, l.objects.Region)
 	var sendsRecords, sendsDeletions sending
 	bucket, err := r.bucket(ctx, &where, &sendsDeletions)
 	if err != nil {

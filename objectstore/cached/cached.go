@@ -16,6 +16,7 @@
 package cached
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,15 +129,9 @@ func Open(o Options) (*Store, error) {
 	if o.Local == nil || o.Remote == nil || o.Guard == nil {
 		return nil, errors.New("open cached object store: the cache, the remote store and the guard are needed")
 	}
-	if o.MaxBytes <= 0 {
-		o.MaxBytes = DefaultMaxBytes
-	}
-	if o.Grace <= 0 {
-		o.Grace = DefaultGrace
-	}
-	if o.Parallel <= 0 {
-		o.Parallel = DefaultParallel
-	}
+	o.MaxBytes = cmp.Or(max(o.MaxBytes, 0), DefaultMaxBytes)
+	o.Grace = cmp.Or(max(o.Grace, 0), DefaultGrace)
+	o.Parallel = cmp.Or(max(o.Parallel, 0), DefaultParallel)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -11,6 +11,7 @@
 package s3
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -138,21 +139,11 @@ func Open(o Options) *Bucket {
 
 func (o Options) withDefaults() Options {
 	o.Prefix = strings.Trim(o.Prefix, "/")
-	if o.PartSize <= 0 {
-		o.PartSize = defaultPartSize
-	}
-	if o.Concurrency <= 0 {
-		o.Concurrency = defaultConcurrency
-	}
-	if o.Attempts <= 0 {
-		o.Attempts = defaultAttempts
-	}
-	if o.Backoff <= 0 {
-		o.Backoff = defaultBackoff
-	}
-	if o.Patience <= 0 {
-		o.Patience = defaultPatience
-	}
+	o.PartSize = cmp.Or(max(o.PartSize, 0), defaultPartSize)
+	o.Concurrency = cmp.Or(max(o.Concurrency, 0), defaultConcurrency)
+	o.Attempts = cmp.Or(max(o.Attempts, 0), defaultAttempts)
+	o.Backoff = cmp.Or(max(o.Backoff, 0), defaultBackoff)
+	o.Patience = cmp.Or(max(o.Patience, 0), defaultPatience)
 	if o.PageSize <= 0 || o.PageSize > maxPageSize {
 		o.PageSize = maxPageSize
 	}

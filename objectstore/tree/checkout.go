@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,9 +64,7 @@ func Checkout(ctx context.Context, s objectstore.Store, h objectstore.Hash, dst 
 }
 
 func checkout(ctx context.Context, s objectstore.Store, h objectstore.Hash, dst string, o CheckoutOptions) (Stats, error) {
-	if o.MaxEntries == 0 {
-		o.MaxEntries = 10_000_000
-	}
+	o.MaxEntries = cmp.Or(o.MaxEntries, 10_000_000)
 	made := os.Mkdir(dst, o.perm(true))
 	if made == nil && o.Strips {
 		made = os.Chmod(dst, o.perm(true))

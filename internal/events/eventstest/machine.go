@@ -136,10 +136,7 @@ func (m *Machine) next(e *events.Event) error {
 	case m.seq > 1 && e.Run != m.run:
 		return fmt.Errorf("it is of run %q, not %q", e.Run, m.run)
 	}
-	d := e.Data
-	if d == nil {
-		d = &events.Data{}
-	}
+	d := e.Facts()
 	switch e.Type {
 	case events.RunStarted:
 		m.run, m.tasks, m.counts = e.Run, map[string]*machineTask{}, map[State]int{}

@@ -3,6 +3,7 @@ package zipfile
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,9 +43,7 @@ type Reader struct {
 // exactly one directory, each entry with its local header, that entries do not overlap, names, and limits. A fault of
 // the archive is a FormatError or a LimitError. All other errors are those of r or ctx. Open does not close r.
 func Open(ctx context.Context, r io.ReaderAt, size int64, l Limits) (*Reader, error) {
-	if l.Entries <= 0 {
-		l.Entries = DefaultEntries
-	}
+	l.Entries = cmp.Or(max(l.Entries, 0), DefaultEntries)
 	z := &Reader{r: r, limits: l}
 	z.inflaters.New = func() any { return newInflater() }
 	d, err := findDirectory(r, size)

@@ -3,6 +3,7 @@ package zipfile
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,9 +78,7 @@ type source struct {
 // must be empty. It closes and syncs neither. Cancelling ctx stops the Writer.
 func NewWriter(ctx context.Context, out io.WriterAt, spool Spool, o Options) *Writer {
 	workers := o.Workers
-	if workers <= 0 {
-		workers = min(runtime.GOMAXPROCS(0), 8)
-	}
+	workers = cmp.Or(max(workers, 0), min(runtime.GOMAXPROCS(0), 8))
 	w := &Writer{
 		out:         out,
 		spool:       spool,

@@ -7,6 +7,7 @@
 package atomicfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -101,12 +102,8 @@ func CreateFile(path string, data []byte, o Options) error {
 }
 
 func (o Options) write(path string, data []byte, commit func(*File, string) error) (err error) {
-	if o.Aside == "" {
-		o.Aside = filepath.Dir(path)
-	}
-	if o.Perm == 0 {
-		o.Perm = 0o644
-	}
+	o.Aside = cmp.Or(o.Aside, filepath.Dir(path))
+	o.Perm = cmp.Or(o.Perm, 0o644)
 	f, err := New(o.Aside, o.Perm)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

@@ -26,6 +26,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,12 +183,8 @@ func New(options Options) (*Supervisor, error) {
 	if err := options.Outlive.validate(); err != nil {
 		return nil, err
 	}
-	if options.Grace == 0 {
-		options.Grace = DefaultGrace
-	}
-	if options.Spawners == 0 {
-		options.Spawners = min(runtime.GOMAXPROCS(0), 8)
-	}
+	options.Grace = cmp.Or(options.Grace, DefaultGrace)
+	options.Spawners = cmp.Or(options.Spawners, min(runtime.GOMAXPROCS(0), 8))
 	s := &Supervisor{options: options, host: sync.OnceValue(process.LocalHost)}
 	if options.Outlive != nil {
 		s.until = Elapsed() + options.Outlive.For

@@ -120,10 +120,7 @@ func (f *finder) add(e *events.Event) {
 	if t == nil {
 		return
 	}
-	d := e.Data
-	if d == nil {
-		d = &events.Data{}
-	}
+	d := e.Facts()
 	if e.Run == "" { // the journal tells what became of a dead run's execution
 		e.Run = d.Run
 	}

@@ -209,10 +209,7 @@ func (b *builder) readEvents() error {
 		if err != nil {
 			break // events after a damaged line are lost; the report covers them
 		}
-		d := e.Data
-		if d == nil {
-			d = &events.Data{}
-		}
+		d := e.Facts()
 		b.last = e.Time
 		if e.Type == events.TaskStarted {
 			b.workers[e.Worker] = true

@@ -91,10 +91,7 @@ func NewFold() *Fold { return &Fold{index: map[string]int{}} }
 
 // Add adds the next event.
 func (f *Fold) Add(e *events.Event) {
-	d := e.Data
-	if d == nil {
-		d = &events.Data{}
-	}
+	d := e.Facts()
 	if ofRun := d.Reason != events.ReasonCrashed; (ofRun || ended(e, d)) && e.Time.After(f.alive) {
 		f.alive = e.Time
 	}

@@ -148,10 +148,7 @@ func (f *folder) take(e *events.Event) {
 		f.close()
 		f.begin(e)
 	}
-	d := e.Data
-	if d == nil {
-		d = &events.Data{}
-	}
+	d := e.Facts()
 	ms := events.Milliseconds(d.Duration).Milliseconds()
 	switch e.Type {
 	case events.RunStarted:

@@ -110,10 +110,7 @@ func (s *Spans) Event(e events.Event) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d := e.Data
-	if d == nil {
-		d = &events.Data{}
-	}
+	d := e.Facts()
 	switch e.Type {
 	case events.RunStarted:
 		s.beginRun(&e, d)

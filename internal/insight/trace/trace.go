@@ -114,10 +114,7 @@ type flow struct{ from, to int }
 
 // add adds the next event.
 func (t *timeline) add(e *events.Event) {
-	d := e.Data
-	if d == nil {
-		d = &events.Data{}
-	}
+	d := e.Facts()
 	if !t.begun {
 		t.begun, t.start = true, e.Time
 	}
