@@ -113,6 +113,9 @@ func TestCallsInBatches(t *testing.T) {
 		w.empty(t)
 		w.sound(t)
 		calls, all := worker.wire.counted(), 0
+		if names := front.wire.calls["put names"]; names != 1 {
+			t.Errorf("the queue was made %d times", names)
+		}
 		for call, n := range front.wire.counted() {
 			calls[call] += n
 		}

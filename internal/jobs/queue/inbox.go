@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"e3/internal/backoff"
+	"e3/internal/parallel"
 	"e3/refstore"
 )
 
@@ -34,6 +35,7 @@ type Inbox struct {
 	until  time.Time       // no look before then, to bound the part of the time that looks take
 	listed int             // number of finished jobs in the last listing
 	turn   int             // where the next look begins among the shards
+	parts  int             // how many looks read all shards of expected jobs
 	missed map[string]bool // not found by the last look at their shard
 }
 
@@ -49,7 +51,7 @@ type seen struct {
 // Inbox returns the inbox of a run in a queue, which is open until ctx ends. Next is called by one goroutine at a
 // time.
 func (q *Queue) Inbox(ctx context.Context, queue, run string) *Inbox {
-	return &Inbox{q: q, queue: queue, run: run, ctx: ctx, more: make(chan struct{}, 1), expected: make(map[string]seen)}
+	return &Inbox{q: q, queue: queue, run: run, ctx: ctx, more: make(chan struct{}, 1), expected: make(map[string]seen), parts: 1}
 }
 
 // Expect adds a job to those that Next reports. It may be called while Next waits.
@@ -106,7 +108,9 @@ const (
 	maxRest     = 10 * time.Second
 	maxRestTold = 500 * time.Millisecond
 	// lookShards is how many shards a look reads: each is a request.
-	lookShards = 4
+	lookShards = 8
+	// lookGets is how many finished jobs are read at a time where each is a request.
+	lookGets = 16
 )
 
 // Next waits for expected jobs to change, and returns their present state: finished ones as soon as possible;
@@ -143,7 +147,7 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 		began := b.q.o.Now()
 		jobs, err := look(ctx)
 		now := b.q.o.Now()
-		rest := min(now.Sub(began), maxRest) // mostly network time; await bounds the cost
+		rest := min(now.Sub(began), maxRest) / time.Duration(b.parts) // mostly network time; await bounds the cost
 		if b.ended != nil {
 			rest = min(restraint*now.Sub(began), maxRestTold)
 		}
@@ -249,6 +253,7 @@ func (b *Inbox) nextLook(ctx context.Context) (of string, ids []string, err erro
 	for _, id := range ids {
 		some[shardOf(id)] = true
 	}
+	b.parts = max((len(some)+lookShards-1)/lookShards, 1)
 	for i := 0; i < len(shards) && len(of) < min(lookShards, len(some)); i++ {
 		if at := (b.turn + i) % len(shards); some[shards[at:at+1]] {
 			of += shards[at : at+1]
@@ -257,9 +262,9 @@ func (b *Inbox) nextLook(ctx context.Context) (of string, ids []string, err erro
 	return of, slices.DeleteFunc(ids, func(id string) bool { return !strings.Contains(of, shardOf(id)) }), nil
 }
 
-// lookAll reads the expected jobs of some shards, with a listing for the unfinished ones of each. It reports a job that
-// is missing for the second time, since a job may once be between two places. An unreadable job counts as missing; Repair
-// reports it.
+// lookAll reads the expected jobs of some shards, with one listing of each for the unfinished ones. It reports a job that
+// is missing for the second time, since a job may once be between two places. An unreadable job counts as missing;
+// Repair reports it.
 func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	began := b.q.o.Now()
 	defer func() {
@@ -273,15 +278,9 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 	if len(of) < len(shards) {
 		b.turn = strings.Index(shards, of[len(of)-1:]) + 1
 	}
-	there := make(map[string]bool)
-	for s, err := range b.q.jobsIn(ctx, b.queue, b.run+".", of) {
-		if err == nil {
-			there[s.ID] = true
-			jobs = b.tell(jobs, s)
-		}
-		if err != nil && !errors.Is(err, ErrMalformed) {
-			return jobs, err
-		}
+	there, err := b.lookUnfinished(ctx, of, &jobs)
+	if err != nil {
+		return jobs, err
 	}
 	missed := make(map[string]bool)
 	for id := range b.missed {
@@ -289,24 +288,77 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 			missed[id] = true
 		}
 	}
-	for _, id := range ids {
-		if there[id] {
-			continue
-		}
-		s, err := b.q.loadFinished(ctx, b.queue, id)
-		switch {
-		case err == nil:
-			jobs = b.tell(jobs, s)
-		case !isNotFound(err) && !errors.Is(err, ErrMalformed):
-			return jobs, err
+	ids = slices.DeleteFunc(ids, func(id string) bool { return there[id] })
+	found, err := b.loadMoved(ctx, ids)
+	for k, f := range found {
+		switch id := ids[k]; {
+		case !f.read:
+		case f.err == nil:
+			jobs = b.tell(jobs, f.stored)
 		case b.missed[id]:
 			jobs = append(jobs, Job{ID: id, Queue: b.queue, Run: b.run})
 		default:
 			missed[id] = true
 		}
 	}
-	b.missed = missed
-	return jobs, nil
+	if err == nil {
+		b.missed = missed
+	}
+	return jobs, err
+}
+
+// lookUnfinished appends to jobs what has changed of the unfinished ones in some shards, and returns the ids of all that
+// are there.
+func (b *Inbox) lookUnfinished(ctx context.Context, of string, jobs *[]Job) (there map[string]bool, err error) {
+	parts := []string{of}
+	if len(of) < len(shards) { // each is a request
+		parts = strings.Split(of, "")
+	}
+	lists := make([][]stored, len(parts))
+	err = parallel.AtMost(ctx, lookShards, len(parts), func(ctx context.Context, k int) error {
+		for s, err := range b.q.jobsIn(ctx, b.queue, b.run+".", parts[k]) {
+			if err != nil && !errors.Is(err, ErrMalformed) {
+				return err
+			}
+			if err == nil {
+				lists[k] = append(lists[k], s)
+			}
+		}
+		return nil
+	})
+	there = make(map[string]bool)
+	for _, list := range lists {
+		for _, s := range list {
+			there[s.ID] = true
+			*jobs = b.tell(*jobs, s)
+		}
+	}
+	return there, err
+}
+
+// moved is a finished job that was looked for: ErrNotFound, ErrMalformed.
+type moved struct {
+	stored
+	err  error
+	read bool // it was looked for
+}
+
+// loadMoved looks for jobs among the finished ones. An error of the store ends it.
+func (b *Inbox) loadMoved(ctx context.Context, ids []string) ([]moved, error) {
+	atOnce := lookGets
+	if b.q.watcher != nil {
+		atOnce = 1 // reads of a folder wait for nothing
+	}
+	found := make([]moved, len(ids))
+	err := parallel.AtMost(ctx, atOnce, len(ids), func(ctx context.Context, k int) error {
+		s, err := b.q.loadFinished(ctx, b.queue, ids[k])
+		if err != nil && !isNotFound(err) && !errors.Is(err, ErrMalformed) {
+			return err
+		}
+		found[k] = moved{s, err, true}
+		return nil
+	})
+	return found, err
 }
 
 // tell appends a job whose state was not reported yet. It leaves moving a finished one to its worker, or to Repair.

@@ -65,7 +65,8 @@ type spread struct {
 	now   func() time.Time
 	made  []byte // the record of a queue that this process makes
 
-	asking sync.Mutex // one read of a queue's record at a time
+	making sync.Mutex // one put of a queue's record at a time
+	asking sync.Mutex // one read of it at a time
 	mu     sync.Mutex
 	known  map[string]stated
 }
@@ -78,7 +79,7 @@ type stated struct {
 }
 
 // absentFor is how long a process relies on the absence of a queue. It works with the layout that it would give it.
-const absentFor = 10 * time.Second
+const absentFor = time.Minute
 
 // layout returns the layout of a queue: the one that this process would give it, if it was not made yet. ErrTooNew.
 func (s *spread) layout(ctx context.Context, queue string) (stated, error) {
@@ -124,6 +125,11 @@ func (s *spread) recall(queue string) (stated, bool) {
 
 // announce makes the record of a queue, unless it exists.
 func (s *spread) announce(ctx context.Context, queue string) error {
+	if l, ok := s.recall(queue); ok && !l.absent {
+		return nil
+	}
+	s.making.Lock() // one of many concurrent callers makes it
+	defer s.making.Unlock()
 	for {
 		l, err := s.layout(ctx, queue)
 		if err != nil || !l.absent {

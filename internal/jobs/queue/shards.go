@@ -28,6 +28,8 @@ const (
 	// perShard is how many jobs a second a process enqueues into a shard: each takes up to four write units there, of
 	// the 1,000 that a partition has for all processes.
 	perShard = 50
+	// minShard is how many entries of a shard are listed at a time, at least.
+	minShard = 4
 	// runWorkers is how many workers of a queue let expect another run like this process's.
 	runWorkers = 4
 )
@@ -132,7 +134,7 @@ type part struct {
 // an entry of a higher priority that it may have left unread.
 func (x *index) readShards(ctx context.Context, p *page, partitions []string, after string, limit int, suspects map[string]refstore.Version) ([]part, error) {
 	parts, errs := make([]part, len(partitions)), make([]error, len(partitions))
-	each := max(limit/max(len(partitions), 1), minPage)
+	each := max(limit/max(len(partitions), 1), minShard)
 	var reads sync.WaitGroup
 	for i, partition := range partitions {
 		reads.Go(func() { parts[i], errs[i] = x.read(ctx, p, partition, after, each, suspects) })

@@ -152,7 +152,7 @@ func TestMissingMark(t *testing.T) {
 
 // TestWaiterReadsTheShardsOfItsJobs: a waiter does not look where it has no jobs, nor at all shards at a time.
 func TestWaiterReadsTheShardsOfItsJobs(t *testing.T) {
-	for jobs, most := range map[int]int{1: 1, 2: 2, 300: 4} {
+	for jobs, most := range map[int]int{1: 1, 2: 2, 300: 8} {
 		t.Run(fmt.Sprint(jobs), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := inShards(t)

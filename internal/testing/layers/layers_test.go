@@ -67,7 +67,7 @@ internal/packages:             objectstore refstore internal/format/eastref inte
 executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/signature internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
 
 refstore/lease:                refstore internal/host/process internal/human
-internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/backoff
+internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
 internal/jobs/approval:        refstore internal/format/record
 internal/insight/stats:        internal/events refstore
 internal/insight/telemetry:    internal/events internal/human internal/pkgref internal/backoff
