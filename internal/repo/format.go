@@ -26,8 +26,14 @@ const (
 // LayoutVersion is the version of repositories that this program makes.
 const LayoutVersion = 4
 
-// signedVersion is the version of repositories whose executions must be signed, and the greatest that this program reads and writes.
+// signedVersion is the version of repositories whose executions must be signed, unless they are of a later one.
 const signedVersion = 5
+
+// spreadVersion is the version of repositories whose queues and enumeration of tasks are in shards: new ones in DynamoDB.
+const spreadVersion = 6
+
+// newestVersion is the greatest that this program reads and writes.
+const newestVersion = spreadVersion
 
 // summedVersion is the first version whose records and format have sums.
 const summedVersion = 4
@@ -47,6 +53,8 @@ type format struct {
 	Access modes.Access `json:"access,omitempty"`
 	// SignedExecutions says that only executions that a trusted key has signed are answers.
 	SignedExecutions bool `json:"signedExecutions,omitempty"`
+	// Spread says that what all tasks write is in several partitions. It never changes.
+	Spread bool `json:"spread,omitempty"`
 	// Sum is the sum of the JSON without it, as encoded; in later layouts too.
 	Sum string `json:"sum,omitempty"`
 }
@@ -58,6 +66,9 @@ func (f *format) encode() ([]byte, error) {
 	f.E3, f.Version, f.Sum = "repository", LayoutVersion, ""
 	if f.SignedExecutions {
 		f.Version = signedVersion
+	}
+	if f.Spread {
+		f.Version = spreadVersion
 	}
 	text, err := json.Marshal(f)
 	return append(withSum(text), '\n'), err
@@ -87,11 +98,11 @@ func decodeFormat(data []byte, where string) (*format, error) {
 	if err := json.Unmarshal(data, &f); err != nil || f.E3 != "repository" || f.Version < 1 {
 		return nil, fmt.Errorf("open repository: %s does not describe a repository", where)
 	}
-	if (f.Sum != "" || f.Version >= summedVersion && f.Version <= signedVersion) && !sumHolds(data) {
+	if (f.Sum != "" || f.Version >= summedVersion && f.Version <= newestVersion) && !sumHolds(data) {
 		return nil, fmt.Errorf("open repository: %s: %w", where, errFormatDamaged)
 	}
-	if f.Version > signedVersion {
-		return nil, fmt.Errorf("%w: %s has layout %d, this program knows up to %d; use a newer e3", ErrTooNew, where, f.Version, signedVersion)
+	if f.Version > newestVersion {
+		return nil, fmt.Errorf("%w: %s has layout %d, this program knows up to %d; use a newer e3", ErrTooNew, where, f.Version, newestVersion)
 	}
 	if !f.Access.Known() {
 		return nil, fmt.Errorf("%w: %s says that its access is %q, which this program does not know; use a newer e3", ErrTooNew, where, f.Access)

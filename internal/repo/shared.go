@@ -85,7 +85,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	}}
 	records, err = dynamo.Open(dynamo.Options{
 		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket, r.place}, Trying: tries,
-		Patience: r.opts.Outlast,
+		Patience: r.opts.Outlast, Spread: f.Spread,
 		Permit: func(ctx context.Context, partition string, signed time.Time) error {
 			switch {
 			case strings.HasPrefix(partition, lease.Kind+"/"): // lease records are guarded by their versions

@@ -197,7 +197,7 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	if err != nil {
 		return nil, err
 	}
-	text, err := (&format{ID: id, Objects: &place}).encode()
+	text, err := (&format{ID: id, Objects: &place, Spread: true}).encode()
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,27 @@ import (
 	"testing"
 )
 
+// A repository in shards has a layout of its own, with or without the demand for signatures, which an older program
+// refuses.
+func TestSpreadOnRecord(t *testing.T) {
+	for _, signed := range []bool{false, true} {
+		text, err := (&format{Spread: true, SignedExecutions: signed}).encode()
+		if err != nil || !strings.Contains(string(text), `"version":6,`) || !strings.Contains(string(text), `"spread":true,"sum":"`) {
+			t.Fatalf("got %s, %v", text, err)
+		}
+		back, err := decodeFormat(text, "here")
+		if err != nil || !back.Spread || back.SignedExecutions != signed || !back.summed() {
+			t.Errorf("it is read as %+v, %v", back, err)
+		}
+	}
+	if _, err := decodeFormat([]byte(`{"e3":"repository","version":6}`), "here"); !errors.Is(err, errFormatDamaged) {
+		t.Errorf("a description without its sum: %v", err)
+	}
+	if _, err := decodeFormat([]byte(`{"e3":"repository","version":7}`), "here"); !errors.Is(err, ErrTooNew) {
+		t.Errorf("a newer layout: %v", err)
+	}
+}
+
 // The demand for signatures has a layout of its own, which an older program refuses; without the demand the layout is the usual one again.
 func TestDemandOnRecord(t *testing.T) {
 	f := &format{SignedExecutions: true}

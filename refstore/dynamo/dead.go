@@ -102,16 +102,18 @@ func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, 
 		return s.empty(ctx, s.table.pk(streamPrefix, "EVENTS/"+workspace))
 	}
 	for _, kind := range []struct {
-		pk      string
+		pks     []string
 		nothing func(context.Context, string) (bool, error)
 		remove  func(context.Context, itemKey, int64) (bool, error)
 	}{
-		{s.table.pk(partitionPrefix, "LOG"), unrecorded, removeLogs},
-		{s.table.pk("", kindTasks), unused, bury},
-		{s.table.pk("", kindRuns), unrun, bury},
+		{[]string{s.table.pk(partitionPrefix, "LOG")}, unrecorded, removeLogs},
+		{s.table.pks(kindTasks), unused, bury},
+		{s.table.pks(kindRuns), unrun, bury},
 	} {
-		if _, err := s.sweep(ctx, kind.pk, before, kind.nothing, kind.remove); err != nil {
-			return int(count.Load()), fmt.Errorf("remove what stands for nothing: %w", err)
+		for _, pk := range kind.pks {
+			if _, err := s.sweep(ctx, pk, before, kind.nothing, kind.remove); err != nil {
+				return int(count.Load()), fmt.Errorf("remove what stands for nothing: %w", err)
+			}
 		}
 	}
 	return int(count.Load()), nil

@@ -52,6 +52,9 @@ type Options struct {
 	Table      string
 	Repository string // a segment of every partition key: 1 to 64 of [A-Za-z0-9_.-], the first none of ".-"
 	Blobs      Blobs  // for data too large for an item
+	// Spread has the enumeration of tasks in 16 partition keys, since one takes 1,000 writes a second. A repository is
+	// always opened with the same value.
+	Spread bool
 
 	Attempt  time.Duration // timeout of one attempt; 10 s
 	Patience time.Duration // time for which a request is retried; 2 min
@@ -99,7 +102,12 @@ var (
 	_ refstore.Store   = (*Store)(nil)
 	_ refstore.Streams = (*Store)(nil)
 	_ refstore.Watcher = (*Store)(nil)
+
+	_ refstore.Spreader = (*Store)(nil)
 )
+
+// Spreads implements [refstore.Spreader].
+func (s *Store) Spreads() bool { return s.table.o.Spread }
 
 // ValidRepository reports whether a repository can have a name.
 func ValidRepository(name string) bool {

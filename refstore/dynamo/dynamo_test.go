@@ -153,16 +153,74 @@ func open(t testing.TB, o dynamo.Options) *dynamo.Store {
 func TestConformance(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
 		for _, c := range refstoretest.Cases() {
-			t.Run(c.Name, func(t *testing.T) {
-				t.Parallel()
-				err := c.Run(t.Context(), func(context.Context) (refstore.Store, error) { return open(t, srv.options(t)), nil })
-				if errors.Is(err, errors.ErrUnsupported) {
-					t.Skip(err)
-				}
+			for name, spread := range map[string]bool{c.Name: false, c.Name + ", spread": true} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					err := c.Run(t.Context(), func(context.Context) (refstore.Store, error) {
+						o := srv.options(t)
+						o.Spread = spread
+						return open(t, o), nil
+					})
+					if errors.Is(err, errors.ErrUnsupported) {
+						t.Skip(err)
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+	})
+}
+
+// TestSpreadTasks: tasks are listed in order from 16 partition keys, and each is found in its own.
+func TestSpreadTasks(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		o := srv.options(t)
+		o.Spread = true
+		s := open(t, o)
+		o.Spread = false
+		plain := open(t, o)
+		var tasks []string
+		for _, first := range "-0123456789A_abcdefgz" {
+			tasks = append(tasks, string(first)+"1", string(first)+"2")
+		}
+		for _, task := range tasks {
+			if _, err := s.Put(t.Context(), refstore.Record{Key: refstore.Key{Partition: "EXECUTION/" + task + "/inputs", Sort: "id"}, Value: []byte("v")}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Get(t.Context(), refstore.Key{Partition: "TASKS", Sort: task}); err != nil {
+				t.Errorf("task %s: %v", task, err)
+			}
+		}
+		slices.Sort(tasks)
+		back := slices.Clone(tasks)
+		slices.Reverse(back)
+		for name, q := range map[string]struct {
+			refstore.Query
+			want []string
+		}{
+			"all":        {refstore.Query{}, tasks},
+			"backwards":  {refstore.Query{Descending: true}, back},
+			"some":       {refstore.Query{Limit: 5}, tasks[:5]},
+			"the rest":   {refstore.Query{After: tasks[20]}, tasks[21:]},
+			"before one": {refstore.Query{After: back[20], Descending: true, Limit: 3}, back[21:24]},
+			"a prefix":   {refstore.Query{Prefix: "b"}, []string{"b1", "b2"}},
+		} {
+			var got []string
+			q.Partition = "TASKS"
+			for r, err := range s.List(t.Context(), q.Query) {
 				if err != nil {
-					t.Error(err)
+					t.Fatal(err)
 				}
-			})
+				got = append(got, r.Key.Sort)
+			}
+			if !slices.Equal(got, q.want) {
+				t.Errorf("%s: got %q, want %q", name, got, q.want)
+			}
+		}
+		for r := range plain.List(t.Context(), refstore.Query{Partition: "TASKS"}) {
+			t.Errorf("task %s is in the partition key of a store that does not spread", r.Key.Sort)
 		}
 	})
 }
@@ -200,4 +258,31 @@ func TestConformanceWithSums(t *testing.T) {
 
 func TestModel(t *testing.T) {
 	modeltest.Check(t, func(*rapid.T) modeltest.Store { return open(t, minidyn().options(t)) })
+}
+
+// TestBatchAtItsLimit: of a batch, only writes to the partition key that takes no more are repeated.
+func TestBatchAtItsLimit(t *testing.T) {
+	meter := testserver.NewMeter(t, testserver.Minidyn(t))
+	o := server{config: testserver.Config(), endpoint: func(testing.TB) string { return meter.URL() }}.options(t)
+	s := open(t, o)
+	meter.Limit(testserver.Units{Reads: 1000, Writes: 100})
+	for range 3 { // the first two take what there is at once
+		var puts []refstore.Record
+		for n := range 24 {
+			puts = append(puts, refstore.Record{Key: refstore.Key{Partition: "QUEUE/hot", Sort: fmt.Sprint(n)}, Value: make([]byte, 3<<10)})
+		}
+		puts = append(puts, refstore.Record{Key: refstore.Key{Partition: "QUEUE/cold", Sort: "1"}, Value: []byte("v")})
+		if err := s.WriteBatch(t.Context(), puts, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used, throttled := meter.Used()
+	if throttled == 0 {
+		t.Error("nothing was refused")
+	}
+	for partition, want := range map[string]float64{"hot": 3 * 24 * 4, "cold": 3} {
+		if got := used["QUEUE/"+o.Repository+"/"+partition].Writes; got != want {
+			t.Errorf("%s has taken %v write units, want %v", partition, got, want)
+		}
+	}
 }

@@ -54,14 +54,45 @@ func (s *table) parsePK(pk string) (prefix, partition string, ok bool) {
 	if repository != s.o.Repository {
 		return "", "", false
 	}
-	if some {
+	if some && prefix+kind != kindTasks {
 		kind += "/" + rest
 	}
 	return prefix, kind, true
 }
 
 func (s *table) recordKey(key refstore.Key) itemKey {
-	return itemKey{s.pk("", key.Partition), key.Sort}
+	pk := s.pk("", key.Partition)
+	if s.o.Spread && key.Partition == kindTasks {
+		pk += "/" + taskShard(key.Sort)
+	}
+	return itemKey{pk, key.Sort}
+}
+
+// taskShards are the partition keys of the enumeration of tasks, behind the repository's name: the first digits of
+// their hashes.
+const taskShards = "0123456789abcdef"
+
+// taskShard returns the shard of a task. The shards of sort keys are in the order of the sort keys, also of those that
+// are no hashes.
+func taskShard(sort string) string {
+	n := 0
+	for n+1 < len(taskShards) && sort >= taskShards[n+1:n+2] {
+		n++
+	}
+	return taskShards[n : n+1]
+}
+
+// pks returns the partition keys of the records of a partition, in the order of their sort keys.
+func (s *table) pks(partition string) []string {
+	pk := s.pk("", partition)
+	if !s.o.Spread || partition != kindTasks {
+		return []string{pk}
+	}
+	var pks []string
+	for _, shard := range strings.Split(taskShards, "") {
+		pks = append(pks, pk+"/"+shard)
+	}
+	return pks
 }
 
 func (s *table) streamKey(key refstore.Key) itemKey {

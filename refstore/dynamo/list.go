@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -36,7 +37,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 		}
 		n := 0
 		// A listed record may be gone, so the limit counts the records that are found.
-		for item, err := range s.table.query(ctx, s.table.pk("", q.Partition), q, expression, names) {
+		for item, err := range s.table.queryAll(ctx, q, expression, names) {
 			var r refstore.Record
 			if err == nil {
 				r.Key = refstore.Key{Partition: q.Partition, Sort: item.sk}
@@ -55,6 +56,23 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			}
 			if n++; n == q.Limit {
 				return
+			}
+		}
+	}
+}
+
+// queryAll is query of all partition keys that a partition has, in order.
+func (s *table) queryAll(ctx context.Context, q refstore.Query, projection string, names map[string]string) iter.Seq2[found, error] {
+	return func(yield func(found, error) bool) {
+		pks := s.pks(q.Partition)
+		if q.Descending {
+			slices.Reverse(pks)
+		}
+		for _, pk := range pks {
+			for item, err := range s.query(ctx, pk, q, projection, names) {
+				if !yield(item, err) || err != nil {
+					return
+				}
 			}
 		}
 	}

@@ -16,16 +16,21 @@ import (
 	"e3/internal/testing/testserver"
 )
 
-// mostWrites are the write units that a short task takes from partition keys that all tasks of a queue share, at most:
-// the table in doc/cost.md, "One partition key". What a partition key takes in a second divided by it is what one
-// queue finishes.
-var mostWrites = map[string]float64{
-	"QUEUE/jobs": 7, "QUEUE/ready": 4, "QUEUE/finished": 2, "TASKS": 1,
-	"ID.EXECUTION": 1, // over 16 keys
-	"LEASE":        3, // over 256 keys
-	"EXECUTION":    3, // a key for each task
-	"INPUTS":       1, // likewise
+// mostWrites are the write units that a short task takes from partition keys that all tasks of a queue share, at most,
+// and over how many keys they are spread: the table in doc/cost.md, "One partition key".
+var mostWrites = map[string]struct{ units, keys float64 }{
+	"QUEUE/jobs": {7, 16}, "QUEUE/ready": {4, 16}, "QUEUE/finished": {2, 16}, "TASKS": {1, 16},
+	"ID.EXECUTION": {1, 16},
+	"LEASE":        {3, 256},
+	"EXECUTION":    {3, 0}, // keys for each task
+	"INPUTS":       {1, 0}, // likewise
 }
+
+// tasksASecond is what one queue is to finish, and writesASecond what a partition key takes.
+const (
+	tasksASecond  = 2000
+	writesASecond = 1000
+)
 
 // kindOfPartition is a partition key without what differs between repositories, queues, runs and tasks.
 func kindOfPartition(pk string) string {
@@ -37,7 +42,8 @@ func kindOfPartition(pk string) string {
 }
 
 // TestUnitsByPartitionKey counts what tasks take of each partition key, behind a server that refuses more than AWS's
-// 1,000 write and 3,000 read units a second: this machine makes as many tasks as it can, and none is refused.
+// 1,000 write and 3,000 read units a second: this machine makes as many tasks as it can, and no request is refused. By
+// the counted units one queue finishes 2,000 a second.
 func TestUnitsByPartitionKey(t *testing.T) {
 	suite.Thorough(t)
 	const tasks = 200
@@ -75,8 +81,23 @@ func TestUnitsByPartitionKey(t *testing.T) {
 	for _, kind := range slices.Sorted(maps.Keys(sum)) {
 		reads, writes := sum[kind].Reads/tasks, sum[kind].Writes/tasks
 		t.Logf("%-20s %6.2f read, %6.2f written by a task", kind, reads, writes)
-		if most := mostWrites[kind]; writes > max(most, 0.5)+0.1 {
-			t.Errorf("%s: a task takes %.2f write units, want %.1f at most", kind, writes, most)
+		most := mostWrites[kind]
+		if writes > max(most.units, 0.5)+0.1 {
+			t.Errorf("%s: a task takes %.2f write units, want %.1f at most", kind, writes, most.units)
+		}
+		if most.keys > 0 && writes/most.keys*tasksASecond > writesASecond {
+			t.Errorf("%s: %d tasks a second take %.0f write units of each of its %v keys", kind, tasksASecond, writes/most.keys*tasksASecond, most.keys)
+		}
+	}
+	for _, kind := range []string{"QUEUE/jobs", "QUEUE/finished", "TASKS", "ID.EXECUTION"} {
+		keys, hottest := 0, 0.0
+		for pk, u := range used {
+			if kindOfPartition(pk) == kind && u.Writes > 1 { // the run itself is a record beside the finished ones
+				keys, hottest = keys+1, max(hottest, u.Writes)
+			}
+		}
+		if t.Logf("%-20s in %d keys, of which one takes %.0f of %.0f units", kind, keys, hottest, sum[kind].Writes); keys != 16 || hottest > sum[kind].Writes/5 {
+			t.Errorf("%s is in %d keys, want 16, and one takes %.0f of %.0f units, want a fifth at most", kind, keys, hottest, sum[kind].Writes)
 		}
 	}
 }

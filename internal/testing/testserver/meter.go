@@ -52,7 +52,7 @@ func NewMeter(tb TB, target string) *Meter {
 // URL is where the meter listens.
 func (m *Meter) URL() string { return m.front.URL }
 
-// Limit has requests refused, as AWS does, that a partition key may not take in a second.
+// Limit has requests refused, as AWS does, that a partition key may not take in a second: of a batch, those writes.
 func (m *Meter) Limit(each Units) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,7 +100,8 @@ func (m *Meter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	_, op, _ := strings.Cut(r.Header.Get("X-Amz-Target"), ".")
-	if !m.admit(op, body) {
+	body, refused := m.part(op, body)
+	if body == nil || op != batchWrite && !m.admit(op, partitionOfBody(body)) {
 		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 		w.WriteHeader(http.StatusBadRequest)
 		_, _ = io.WriteString(w, `{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"a partition key takes no more"}`)
@@ -122,6 +123,11 @@ func (m *Meter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	m.count(op, body, answer, resp.StatusCode == http.StatusOK)
 	maps.Copy(w.Header(), resp.Header)
+	if len(refused) > 0 && resp.StatusCode == http.StatusOK {
+		answer = unprocessed(answer, refused)
+		w.Header().Del("Content-Length")
+		w.Header().Del("X-Amz-Crc32")
+	}
 	w.WriteHeader(resp.StatusCode)
 	_, _ = w.Write(answer)
 }
@@ -139,19 +145,88 @@ type meteredRequest struct {
 
 func kibs(size, unit int) float64 { return max(math.Ceil(float64(size)/float64(unit<<10)), 1) }
 
-// admit tells whether the partition key of a request is not exhausted. What a request takes is known after it, so a
-// bucket may get below nothing.
-func (m *Meter) admit(op string, body []byte) bool {
+// batchWrite is the request that writes to several partition keys.
+const batchWrite = "BatchWriteItem"
+
+// batchItems are the writes of such a request, by table.
+type batchItems map[string][]json.RawMessage
+
+// part removes from a request the writes whose partition keys are exhausted, and returns these. As on AWS the others
+// are made; body is nil if there are none.
+func (m *Meter) part(op string, body []byte) (rest []byte, refused batchItems) {
+	var fields map[string]json.RawMessage
+	var items batchItems
+	if op != batchWrite || json.Unmarshal(body, &fields) != nil || json.Unmarshal(fields["RequestItems"], &items) != nil {
+		return body, nil
+	}
+	kept, refused := batchItems{}, batchItems{}
+	for table, writes := range items {
+		for _, write := range writes {
+			var w struct {
+				PutRequest    struct{ Item meteredItem }
+				DeleteRequest struct{ Key meteredItem }
+			}
+			if err := json.Unmarshal(write, &w); err != nil {
+				return body, nil
+			}
+			if pk := w.PutRequest.Item.key()[0] + w.DeleteRequest.Key.key()[0]; m.admit(op, pk) {
+				kept[table] = append(kept[table], write)
+			} else {
+				refused[table] = append(refused[table], write)
+			}
+		}
+	}
+	if len(refused) == 0 {
+		return body, nil
+	}
+	if len(kept) == 0 {
+		return nil, refused
+	}
+	fields["RequestItems"] = marshal(kept)
+	return marshal(fields), refused
+}
+
+// unprocessed adds writes that were not made to an answer.
+func unprocessed(answer []byte, refused batchItems) []byte {
+	var fields map[string]json.RawMessage
+	var items batchItems
+	if json.Unmarshal(answer, &fields) != nil {
+		return answer
+	}
+	if json.Unmarshal(fields["UnprocessedItems"], &items) != nil || items == nil {
+		items = batchItems{}
+	}
+	for table, writes := range refused {
+		items[table] = append(items[table], writes...)
+	}
+	fields["UnprocessedItems"] = marshal(items)
+	return marshal(fields)
+}
+
+func marshal(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // what was decoded can be encoded
+	}
+	return b
+}
+
+func partitionOfBody(body []byte) string {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) != nil {
+		return ""
+	}
+	return partitionOf(fields)
+}
+
+// admit tells whether a partition key is not exhausted. What a request takes is known after it, so a bucket may get
+// below nothing.
+func (m *Meter) admit(op, pk string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.limit == (Units{}) {
 		return true
 	}
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(body, &fields) != nil {
-		return true
-	}
-	pk := partitionOf(fields)
 	b, now := m.buckets[pk], time.Now()
 	if b.at.IsZero() {
 		b.left = m.limit
