@@ -44,7 +44,7 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 			}
 			return v.load(ctx, s.g.Hashes[i])
 		},
-		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: s.forces(i), Without: a.after,
+		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: s.forces(i), Without: a.after, Kept: true, // by the package, as the run holds the workspace
 		Started:  func(id string, at time.Time) { s.started(&c, id, at) },
 		Claimed:  func(id, worker string, at time.Time) { s.claimed(&c, id, worker, at) },
 		Lost:     func(id, message string, at, again time.Time) { s.attemptLost(&c, id, message, at, again) },

@@ -221,7 +221,7 @@ func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error)
 	if a.spec, err = a.req.Load(ctx); err != nil {
 		return Result{}, false, err
 	}
-	if err := a.x.keepTask(ctx, a.key.Task); err != nil {
+	if err := a.x.keepTask(ctx, a.key.Task, false); err != nil {
 		return Result{}, false, err
 	}
 	rec, err := a.x.records.Get(ctx, recordKey(a.key, a.id))

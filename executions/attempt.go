@@ -37,8 +37,12 @@ func (x *Executor) withLeaseLoss(ctx context.Context, err error) error {
 }
 
 // keepTask protects the object of a task that is about to run, because the record will name it. If only this machine
-// still has the object, it is put again.
-func (x *Executor) keepTask(ctx context.Context, task objectstore.Hash) error {
+// still has the object, it is put again. Where objects are presumed to exist, one that something else keeps is not
+// looked for: that would be a request for each task.
+func (x *Executor) keepTask(ctx context.Context, task objectstore.Hash, kept bool) error {
+	if kept && x.presumes {
+		return nil
+	}
 	there, err := x.objects.Refresh(ctx, task)
 	if err != nil || there {
 		return err
@@ -63,7 +67,7 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 	if err != nil {
 		return Result{}, err
 	}
-	if err := x.keepTask(ctx, key.Task); err != nil {
+	if err := x.keepTask(ctx, key.Task, req.Kept); err != nil {
 		return Result{}, err
 	}
 	box, err := x.sandboxes.acquire()

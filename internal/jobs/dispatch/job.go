@@ -46,6 +46,7 @@ func Request(j *queue.Job) (*executions.Request, error) {
 	return &executions.Request{
 		Task: task, Inputs: inputs, InputBytes: j.InputBytes, Policy: &policy, Attempt: j.Attempt, RunID: j.Run, Workspace: j.Workspace,
 		Name: j.Task, Force: j.Force, Step: j.Step, Job: executions.Job{Ref: j.Ref(), Host: j.Host},
+		Kept: true, // by the job
 	}, nil
 }
 

@@ -31,7 +31,6 @@ var executedCases = []executedCase{
 // executedKinds are the requests of executed tasks, in the order of the table, and what they are for.
 var executedKinds = [][2]string{
 	{"Query EXECUTION", "what is known of the key: when it is looked up, under the claim, and after the record"},
-	{"HeadObject objects", "is the task's object there? not asked by the process that has put it"},
 	{"PutItem LEASE", "the claim of the key; of a long one, that of the execution"},
 	{"DeleteItem LEASE", "their ends"},
 	{"BatchWriteItem TASKS", "the task and its inputs have executions, and under which key this one is: three items"},
