@@ -159,7 +159,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 	if b.keeping != nil {
 		mask = spec.Mask
 	}
-	if argumentBytes(spec)+stringBytes(mask)+len(spec.Identity)+len(spec.State)+len(path)+len(spec.Dir)+len(spec.Marker)+len(spec.Room)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
+	if argumentBytes(spec)+stringBytes(mask)+len(spec.Identity)+len(spec.State)+len(path)+len(spec.Dir)+len(spec.Marker)+len(spec.Room)+redirectBytes(spec.Redirects)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
 		return Result{}, syscall.E2BIG
 	}
 	request := spawnRequest{
@@ -174,6 +174,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 		argv:          spec.Argv,
 		env:           spec.Env,
 		mask:          mask,
+		redirects:     spec.Redirects,
 		identity:      spec.Identity,
 		state:         string(spec.State),
 	}
@@ -252,6 +253,7 @@ func (r *reply) result() Result {
 		ExitCode:  status.ExitStatus(), // -1 when signalled
 		TimedOut:  r.flags&flagTimedOut != 0,
 		Cancelled: r.flags&flagCancelled != 0,
+		Core:      status.CoreDump(),
 		OOM:       r.flags&flagOOM != 0,
 		Straggler: r.flags&flagStraggler != 0,
 		UserCPU:   r.userCPU,

@@ -71,7 +71,8 @@ type spawnRequest struct {
 	argv          []string
 	env           []string
 	mask          []string // with flagStdout or flagStderr
-	identity      string   // empty: the command dies with its client
+	redirects     []Redirect
+	identity      string // empty: the command dies with its client
 	state         string
 }
 
@@ -142,6 +143,7 @@ func appendSpawn(b []byte, r *spawnRequest) []byte {
 	b = appendStrings(b, r.argv)
 	b = appendStrings(b, r.env)
 	b = appendStrings(b, r.mask)
+	b = appendRedirects(b, r.redirects)
 	b = appendString(b, r.identity)
 	b = appendString(b, r.state)
 	return finishFrame(b, start)
@@ -251,6 +253,7 @@ func decodeSpawn(body []byte) (*spawnRequest, error) {
 		argv:          c.strings(),
 		env:           c.strings(),
 		mask:          c.strings(),
+		redirects:     c.redirects(),
 		identity:      c.string(),
 		state:         c.string(),
 	}

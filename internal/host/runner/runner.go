@@ -74,6 +74,13 @@ type Spec struct {
 	// up in the PATH of Env; a relative one with a slash is relative to Dir.
 	Argv []string
 
+	// Path is the file to execute, as LookPath returns it. Empty: that of Argv[0].
+	Path string
+
+	// Redirects are carried out in order before the command starts, beginning with Stdout, Stderr and the empty standard
+	// input. Only where Supervisor.Redirects says so. If one fails, the command does not start.
+	Redirects []Redirect
+
 	// Dir is the working directory; it must be absolute.
 	Dir string
 
@@ -130,6 +137,7 @@ type Result struct {
 	PID      int
 	ExitCode int            // -1 when a signal ended the command
 	Signal   syscall.Signal // the signal that ended it, or 0
+	Core     bool           // it left a core dump. Never set outside of Linux
 
 	// TimedOut and Cancelled say that the command was told to stop, and why; the
 	// first reason counts. The command may still have ended with any code.
@@ -209,9 +217,12 @@ func (s *Supervisor) Run(ctx context.Context, spec Spec) (Result, error) {
 	if err := spec.validate(); err != nil {
 		return Result{}, err
 	}
-	path, err := lookPath(spec.Argv[0], spec.Dir, spec.Env)
-	if err != nil {
-		return Result{}, err
+	path := spec.Path
+	if path == "" {
+		var err error
+		if path, err = LookPath(spec.Argv[0], spec.Dir, spec.Env); err != nil {
+			return Result{}, err
+		}
 	}
 	switch {
 	case spec.Grace == 0:
@@ -305,6 +316,9 @@ func (spec *Spec) validate() error {
 	}
 	if spec.Timeout < 0 || spec.OnStartAfter < 0 {
 		return &StartError{Op: OpSpec, Path: name, Err: syscall.EINVAL, detail: "a duration is negative"}
+	}
+	if err := spec.validateRedirects(); err != nil {
+		return err
 	}
 	return spec.validateIdentity()
 }

@@ -45,9 +45,9 @@ func (e *StartError) Unwrap() error { return e.Err }
 // absolute reports whether dir is an absolute path.
 func absolute(dir string) bool { return filepath.IsAbs(dir) }
 
-// lookPath finds the file of a command: in the PATH of env if it has no slash. Relative results and PATH entries are
-// relative to dir, as for the command itself.
-func lookPath(command, dir string, env []string) (string, error) {
+// LookPath finds the file of a command: in the PATH of env if it has no slash. Relative results and PATH entries are
+// relative to dir, as for the command itself. The error is a *StartError.
+func LookPath(command, dir string, env []string) (string, error) {
 	if runtime.GOOS == "windows" {
 		return lookPathWindows(command, dir, env)
 	}

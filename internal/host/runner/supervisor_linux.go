@@ -272,12 +272,17 @@ func (l *laneServer) spawn(r *spawnRequest, fds []int) {
 		}
 	}
 	l.commands.add(t)
-	pid, err := syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
-		Dir:   r.dir,
-		Env:   r.env,
-		Files: []uintptr{uintptr(l.null), uintptr(stdout), uintptr(stderr)},
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &t.pidfd},
-	})
+	var pid int
+	files, err := redirected(r, [3]int{l.null, stdout, stderr})
+	if err == nil {
+		pid, err = syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
+			Dir:   r.dir,
+			Env:   r.env,
+			Files: files.standard[:],
+			Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &t.pidfd},
+		})
+	}
+	files.close()
 	if err != nil {
 		var errno syscall.Errno
 		if !errors.As(err, &errno) {
