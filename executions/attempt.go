@@ -208,7 +208,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if err := a.unset(); err != nil {
 		return runner.Result{}, err
 	}
-	res, err := a.x.runner.Run(ctx, spec)
+	res, err := a.launch(ctx, spec)
 	a.box.inhabited = res.Straggler || err != nil
 	if cause := context.Cause(ctx); err == nil && res.Cancelled && errors.Is(cause, errOnLost) {
 		return res, cause

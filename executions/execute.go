@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
+	"e3/internal/host/bash"
 	"e3/internal/host/modes"
 	"e3/internal/host/runner"
 	"e3/objectstore"
@@ -66,7 +65,7 @@ type Executor struct {
 	objects   LocalObjects
 	runner    Runner
 	sandboxes sandboxes
-	shell     func() string
+	bash      *bash.Checker // nil: all scripts need it
 	opts      Options
 	unfenced  sync.Map // *keyClaim by claim id: kept because fencing failed (claimKey)
 }
@@ -78,23 +77,14 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 	if opts.Working != nil {
 		store = store.WithJobs(opts.Working)
 	}
-	return &Executor{
+	x := &Executor{
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
 		sandboxes: sandboxes{scratch: opts.Scratch, modes: opts.Modes},
-		shell:     sync.OnceValue(func() string { return findShell(opts.Path) }),
 	}
-}
-
-// findShell returns the full path of the first bash in a search path: given a bare name, bash searches the path itself
-// at each start. If there is none it returns the bare name, and starting it reports that.
-func findShell(path string) string {
-	for _, dir := range filepath.SplitList(path) {
-		file := filepath.Join(dir, "bash")
-		if info, err := os.Stat(file); err == nil && filepath.IsAbs(file) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return file
-		}
+	if r, ok := run.(bash.Runner); ok {
+		x.bash = bash.NewChecker(r, opts.Path)
 	}
-	return "bash"
+	return x
 }
 
 // Request asks for the result of a task on given inputs. Fields: what is asked, and callbacks that report progress.

@@ -29,6 +29,7 @@ type FileMode = fs.FileMode
 // never reused.
 type sandbox struct {
 	root, work, home, tmp string
+	real                  string    // work without links: what a command calls its working directory
 	homeTime, tmpTime     time.Time // their change times as made: any later change shows
 	strips                bool      // this process's umask takes bits from the modes of staged files
 	group                 FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
@@ -131,6 +132,9 @@ func (p *sandboxes) make() (*sandbox, error) {
 	err = box.make()
 	if err == nil {
 		err = box.renew(true)
+	}
+	if err == nil {
+		box.real, err = filepath.EvalSymlinks(box.work)
 	}
 	if err != nil {
 		box.drop()

@@ -1,0 +1,51 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"e3/internal/host/bash"
+	"e3/internal/host/runner"
+)
+
+// launch runs the attempt's command. A script that is one plain command goes without bash, unless that might show.
+// What cannot be started so has done nothing that bash would not do again: bash then says what the matter is.
+func (a *attempt) launch(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+	p, ok := a.plain(spec.Env)
+	if !ok {
+		return a.x.runner.Run(ctx, spec)
+	}
+	direct := spec
+	direct.Path, direct.Argv, direct.Env, direct.Redirects = p.Path, p.Argv, p.Env, p.Redirects
+	res, err := a.x.runner.Run(ctx, direct)
+	var start *runner.StartError
+	switch {
+	case errors.As(err, &start):
+		return a.x.runner.Run(ctx, spec)
+	case err != nil || res.Signal == 0 || res.TimedOut || res.Cancelled:
+		return res, err
+	}
+	code, line, ok := p.Died(res.PID, res.Signal, res.Core)
+	if !ok {
+		return res, nil
+	}
+	res.ExitCode, res.Signal = code, 0
+	if _, err := spec.Stderr.WriteString(a.mask(line)); err != nil {
+		return res, fmt.Errorf("log the end of execution %s: %w", a.id, err)
+	}
+	return res, nil
+}
+
+// plain returns what bash would execute for the attempt's script, if that is one plain command. A command that may
+// outlive this process keeps its bash, because only this process can say what bash would have said of its end.
+func (a *attempt) plain(env []string) (*bash.Process, bool) {
+	if a.spec.Argv != nil || a.x.bash == nil || a.req.Job.Identity != "" {
+		return nil, false
+	}
+	command := bash.Parse(a.spec.Shell)
+	if command == nil || !a.x.bash.Known() {
+		return nil, false
+	}
+	return command.Bind(env, a.box.real)
+}
