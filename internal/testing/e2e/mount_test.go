@@ -77,6 +77,21 @@ func (v *volume) unmount() {
 	})
 }
 
+// freeze has all writes wait until thaw, or the end of the test.
+func (v *volume) freeze() {
+	v.t.Helper()
+	if _, err := exec.LookPath("fsfreeze"); err != nil {
+		v.t.Skipf("install util-linux: %v", err)
+	}
+	v.t.Cleanup(func() { exec.Command("fsfreeze", "--unfreeze", v.dir).Run() })
+	v.run("fsfreeze", "--freeze", v.dir)
+}
+
+func (v *volume) thaw() {
+	v.t.Helper()
+	v.run("fsfreeze", "--unfreeze", v.dir)
+}
+
 // cutPower stops the volume as a loss of power does: what was not synced is gone. With
 // journal, what the journal holds in memory is written first, as if its timer had run just
 // before: names and sizes without the bytes.

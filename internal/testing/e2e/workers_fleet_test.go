@@ -30,6 +30,8 @@ type fleet struct {
 	lease time.Duration
 	root  string // of the repository, if it is a folder
 	state string
+	// volume has the repository in a file system of its own; nil: it has none
+	volume *volume
 
 	machines []*machine
 }
@@ -41,11 +43,17 @@ var fleetKinds = []string{"fs", "dynamo"}
 func newFleet(t testing.TB, kind string, lease time.Duration, machines int, files map[string]string) *fleet {
 	t.Helper()
 	common := newProject(t, nil)
+	return newFleetIn(t, common, common.path("shared"), kind, lease, machines, files)
+}
+
+// newFleetIn is newFleet with the folder that a repository in a folder is to be in.
+func newFleetIn(t testing.TB, common *project, dir, kind string, lease time.Duration, machines int, files map[string]string) *fleet {
+	t.Helper()
 	f := &fleet{t: t, kind: kind, lease: lease, state: common.path("state")}
 	if kind == "dynamo" {
 		f.w = newProxiedWorld(t, lease)
 	} else {
-		f.root = common.path("shared/.e3")
+		f.root = filepath.Join(dir, ".e3")
 		f.w = &world{t: t, lease: lease, proxied: true} // nothing of it is in servers
 		if err := os.MkdirAll(filepath.Dir(f.root), 0o755); err != nil {
 			t.Fatal(err)
@@ -91,6 +99,27 @@ func (f *fleet) begun(task string) (n int) {
 		}
 	}
 	return n
+}
+
+// cut takes the store away from all machines, and plug gives it back.
+func (f *fleet) cut() {
+	if f.volume != nil {
+		f.volume.freeze()
+		return
+	}
+	for _, m := range f.machines {
+		m.cut()
+	}
+}
+
+func (f *fleet) plug() {
+	if f.volume != nil {
+		f.volume.thaw()
+		return
+	}
+	for _, m := range f.machines {
+		m.plug()
+	}
 }
 
 // begins waits until a task was begun so many times.

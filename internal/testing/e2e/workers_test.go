@@ -77,6 +77,12 @@ func TestWorkers(t *testing.T) {
 			}})
 		}
 	}
+	list = append(list, scenario{"frozen_outlives", func(t *testing.T) {
+		v := newVolume(t, "ext4", "64")
+		f := newFleetIn(t, newProject(t, nil), v.dir, "fs", fleetLease, 2, map[string]string{"e3.yaml": fleetGraph})
+		f.volume = v
+		outlives(t, f)
+	}})
 	for _, ends := range []string{"meanwhile", "later"} {
 		list = append(list, scenario{"dynamo_store_lost_ends_" + ends, func(t *testing.T) {
 			storeLost(t, newFleet(t, "dynamo", fleetLease, 2, map[string]string{"e3.yaml": fleetGraph}), ends)
@@ -283,20 +289,19 @@ func storeLost(t *testing.T, f *fleet, ends string) {
 }
 
 // A command survives an outage of the store that all machines have, a restart of its worker and a restart of its run,
-// and is begun once. On a folder nothing is cut off.
+// and is begun once. A folder whose file system can be frozen takes no write meanwhile, as behind a network that is down; of others
+// nothing is cut off.
 func outlives(t *testing.T, f *fleet) {
 	a, b := f.machines[0], f.machines[1]
 	w := a.worker()
 	x := f.atLong(b)
 	begun := time.Now()
 	f.announced()
-	if f.kind != "fs" {
-		a.cut()
-		b.cut()
+	if f.kind != "fs" || f.volume != nil {
+		f.cut()
 		w.waitLine(`"type":"worker.stalled"`)
 		f.quietFor(w, outage(2*fleetLease))
-		a.plug()
-		b.plug()
+		f.plug()
 		w.waitLine(`"type":"worker.resumed"`)
 	}
 	w.kill(false)
