@@ -78,7 +78,7 @@ func (a *app) openOffline(ctx context.Context, location string, mode repo.Overla
 		return nil, err
 	}
 	at, _ := r.Offline()
-	a.Notef("Offline: %s as this machine last saw it at %s", human.Line(shown(location, r)), human.Stamp(at))
+	a.Notef("Offline: %s as this machine last saw it at %s", human.Line(r.Location), human.Stamp(at))
 	return r, nil
 }
 
@@ -112,7 +112,7 @@ func (a *app) openToStart(ctx context.Context, location string, readOnly, offlin
 	}
 	r, err := a.openOutlasting(ctx, location, repo.Options{Overlay: repo.KeepOverlay, Remember: true})
 	if err == nil {
-		a.Notef("Reading from %s, as %s. What runs is kept on this machine alone, in %s", human.Line(shown(location, r)), why, r.Overlay())
+		a.Notef("Reading from %s, as %s. What runs is kept on this machine alone, in %s", human.Line(r.Location), why, r.Overlay())
 	}
 	return r, err
 }
