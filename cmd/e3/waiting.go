@@ -29,6 +29,7 @@ type waitWatch struct {
 	r        *repo.Repo
 	location string // as the person types it
 	grace    time.Duration
+	host     string // of this process, as jobs name it
 	adopts   bool
 
 	mu      sync.Mutex
@@ -40,7 +41,7 @@ type waitWatch struct {
 }
 
 func newWaitWatch(a *app, r *repo.Repo, location string, grace time.Duration, adopts bool) *waitWatch {
-	w := &waitWatch{a: a, r: r, location: location, grace: grace, adopts: adopts}
+	w := &waitWatch{a: a, r: r, location: location, grace: grace, host: r.Process().Host, adopts: adopts}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	return w
 }
@@ -94,7 +95,7 @@ func (w *waitWatch) waits(ctx context.Context, req *executions.Request, what exe
 }
 
 func (w *waitWatch) mayAdopt(j *queue.Job) bool {
-	return w.adopts && j.MakerHost == w.r.Process().Host
+	return w.adopts && j.MakerHost == w.host
 }
 
 // text says who executes a job.
@@ -107,7 +108,7 @@ func (w *waitWatch) text(work *queue.Work) string {
 	case w.mayAdopt(j):
 		return "its worker " + worker + " has died; going on with its command"
 	default:
-		return fmt.Sprintf("its worker %s has died; a worker on that machine would go on with its command: e3 worker %s. Without one it runs again in a minute",
+		return fmt.Sprintf("its worker %s has died; a worker on that machine would go on with its command: e3 worker %s (without one it runs again in a minute)",
 			worker, human.Quoted(w.location))
 	}
 }
