@@ -169,6 +169,14 @@ func demandsText(j *queue.Job) string {
 	return strings.Join(words, ", ")
 }
 
+// workerEnv is the environment of a worker that a start begins for one job: the job names its queue, and several workers on a
+// machine cannot serve metrics at one address.
+func workerEnv() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, "E3_QUEUE=") || strings.HasPrefix(v, "E3_METRICS_ADDR=")
+	})
+}
+
 // newSubmitter makes a submitter that has Slurm start workers. On the nodes, the program and the repository must have
 // the same paths as here.
 func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions) (*slurm.Submitter, error) {
@@ -181,10 +189,7 @@ func newSubmitter(ctx context.Context, a *app, r *repo.Repo, o *startOptions) (*
 	so := slurm.Options{
 		Program: program, Repo: r.Location, Worker: []string{"--grace", o.grace.String()}, Resources: map[string]string{},
 		Warn: func(text string) { a.Warnf("%s", text) },
-		// The queue is an argument of the worker, and several workers on a node cannot serve metrics at one address.
-		Env: slices.DeleteFunc(os.Environ(), func(v string) bool {
-			return strings.HasPrefix(v, "E3_QUEUE=") || strings.HasPrefix(v, "E3_METRICS_ADDR=")
-		}),
+		Env:  workerEnv(),
 	}
 	for _, list := range o.runs.slurmArgs {
 		args, err := slurm.SplitArgs(list)

@@ -127,7 +127,7 @@ func (w *waitWatch) adopt(ref string) {
 	}
 	w.workers.Go(func() {
 		cmd := exec.CommandContext(w.ctx, program, "worker", w.r.Location, "--job", ref, "--grace", w.grace.String())
-		cmd.Args[0] = os.Args[0]
+		cmd.Args[0], cmd.Env = os.Args[0], workerEnv()
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 		cmd.WaitDelay = w.grace + 10*time.Second
 		var said bytes.Buffer
