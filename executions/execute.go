@@ -67,7 +67,8 @@ type Executor struct {
 	sandboxes sandboxes
 	bash      *bash.Checker // nil: all scripts need it
 	opts      Options
-	unfenced  sync.Map // *keyClaim by claim id: kept because fencing failed (claimKey)
+	unfenced  sync.Map      // *keyClaim by claim id: kept because fencing failed (claimKey)
+	releasing chan struct{} // a token for each claim that is released after its request has returned
 }
 
 // NewExecutor returns an executor over the same records and objects as store.
@@ -80,6 +81,7 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 	x := &Executor{
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
 		sandboxes: sandboxes{scratch: opts.Scratch, modes: opts.Modes},
+		releasing: make(chan struct{}, mostReleasing),
 	}
 	if r, ok := run.(bash.Runner); ok {
 		x.bash = bash.NewChecker(r, opts.Path)
@@ -187,7 +189,7 @@ const (
 // claim, a list, the record, a list of keys, and the end of the claim. One that lives longer than Options.Announce
 // also needs the claim of its execution and its end, the running record, the appends of its logs (for each log at
 // most one per Options.LogEvery, or per 4 MiB), and a seal for each log that is not empty.
-func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
+func (x *Executor) Do(ctx context.Context, req *Request) (res Result, err error) {
 	key := NewKey(req.Task, req.Inputs)
 	if req.Force {
 		end, err := x.beginForced(ctx, req)
@@ -222,7 +224,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { claim.lock.Unlock() }()
+	defer func() { x.release(claim.lock, err == nil && res.State == record.Success) }()
 	for {
 		// Another process may have answered between the lookup and the claim.
 		now, err := x.Lookup(ctx, key)
@@ -263,6 +265,26 @@ func (x *Executor) Do(ctx context.Context, req *Request) (Result, error) {
 		}
 		return x.begin(ctx, key, req, claim.id, now.greatest)
 	}
+}
+
+// mostReleasing bounds the claims that are released after their requests have returned.
+const mostReleasing = 64
+
+// release releases the claim on a key. After a success no process needs the claim any more, so where its release is a
+// request, what follows does not wait for it. The end of the session does.
+func (x *Executor) release(claim refstore.Lock, succeeded bool) {
+	if succeeded && x.leased != nil {
+		select {
+		case x.releasing <- struct{}{}:
+			go func() {
+				claim.Unlock()
+				<-x.releasing
+			}()
+			return
+		default:
+		}
+	}
+	claim.Unlock()
 }
 
 // failedElsewhere is a failure of another process that counts as an attempt of the request.

@@ -73,7 +73,7 @@ func TestPausedHolder(t *testing.T) {
 					var first outcome
 					select {
 					case first = <-done:
-						close(one.gate.stopped) // it ended before that call
+						one.gate.stop() // it came to its end before, or has only its claim to release
 					case <-one.gate.stopped:
 					}
 					if calls = one.gate.list(); first.res.ExecutionID != "" || len(calls) < n {
@@ -290,6 +290,7 @@ func TestFenceFails(t *testing.T) {
 			if got := s.successes(t, req); !slices.Equal(got, []string{res.ExecutionID}) {
 				t.Errorf("successes are %v, want %s", got, res.ExecutionID)
 			}
+			taker.Released()
 			if hold := s.leases.claims[claimOfKey(keyOf(req))]; hold != nil {
 				t.Errorf("the claim is still held, with %q", hold.text)
 			}

@@ -146,7 +146,7 @@ func TestRemote(t *testing.T) {
 			if err != nil || res != test.come || synced != 1 {
 				t.Errorf("got %+v, %v, synced %d times, want %+v and once", res, err, synced, test.come)
 			}
-			if diff := cmp.Diff(test.want, m.gate.list()); diff != "" {
+			if diff := cmp.Diff(test.want, m.requests()); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 		})

@@ -3,6 +3,7 @@ package executions_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,8 @@ import (
 // beats is a lease's connection to its store, which can be cut.
 type beats struct {
 	refstore.Store
-	cut atomic.Bool
+	cut  atomic.Bool
+	slow atomic.Int64 // how long a deletion takes, in ns
 }
 
 var errNoRoute = errors.New("no route to host")
@@ -43,6 +45,7 @@ func (b *beats) Delete(ctx context.Context, k refstore.Key, v refstore.Version) 
 	if b.cut.Load() {
 		return errNoRoute
 	}
+	time.Sleep(time.Duration(b.slow.Load())) // of a bubble
 	return b.Store.Delete(ctx, k, v)
 }
 
@@ -51,8 +54,9 @@ const ttl = 15 * time.Second
 // leasedMachine is a machine with real leases.
 type leasedMachine struct {
 	*executions.Executor
-	beats *beats
-	gate  *gate
+	beats  *beats
+	gate   *gate
+	leases *lease.Leases
 }
 
 func (s *site) leasedMachine(t *testing.T, c commands) *leasedMachine {
@@ -63,6 +67,7 @@ func (s *site) leasedMachine(t *testing.T, c commands) *leasedMachine {
 		TTL: ttl, Elapsed: func() time.Duration { return time.Since(start) },
 		Alive: func(process.ID) (alive, known bool) { return false, false },
 	})
+	l.leases = leases
 	t.Cleanup(func() { leases.Close() }) // fails if it was cut off
 	l.Executor = executions.NewExecutor(executions.NewStore(gatedRecords{s.records, l.gate}, s.objects), s.objects, leases, c, executions.Options{
 		Path: "/bin", Now: time.Now, Scratch: scratch(t), Getenv: func(string) (string, bool) { return "", false },
@@ -250,4 +255,43 @@ func TestLostBesideLocksOfKernel(t *testing.T) {
 			t.Errorf("successes are %v, want none", got)
 		}
 	})
+}
+
+// A success is told before its claim is released, since nothing waits for the claim: its release is a request. A failure
+// is told after it, since its retry takes the claim again. The end of the session waits for the release.
+func TestSuccessBeforeRelease(t *testing.T) {
+	for name, command := range map[string]commands{"success": writes("x"), "failure": exits(1)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				one := s.leasedMachine(t, command)
+				one.beats.slow.Store(int64(time.Second))
+				began := time.Now()
+				res, err := one.Do(t.Context(), s.request(t))
+				if err != nil || (res.State == record.Success) != (name == "success") {
+					t.Fatalf("got %+v, %v", res, err)
+				}
+				took := time.Since(began)
+				if err := one.leases.Close(); err != nil {
+					t.Fatal(err)
+				}
+				claims := 0
+				for partition := range 256 {
+					for r, err := range s.records.List(t.Context(), refstore.Query{Partition: fmt.Sprintf("LEASE/claims/%02x", partition)}) {
+						t.Logf("left: %q", r.Value)
+						if claims++; err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				released := 0
+				if name == "failure" {
+					released = 1
+				}
+				if int(took/time.Second) != released || claims > 0 {
+					t.Errorf("told after %v, %d claims are left; want a release of a second to be waited for: %v", took, claims, released == 1)
+				}
+			})
+		})
+	}
 }

@@ -187,6 +187,12 @@ type machine struct {
 	name string
 }
 
+// requests returns the calls of the machine so far, with those that its requests have left behind.
+func (m *machine) requests() []string {
+	m.Released()
+	return m.gate.list()
+}
+
 // gate records the calls of a machine, and can hold it up at one of them, before or after the call takes effect.
 type gate struct {
 	mu     sync.Mutex
@@ -194,9 +200,13 @@ type gate struct {
 	stopAt int // the number of that call, from 1; 0: none
 	after  bool
 
+	halt    sync.Once
 	stopped chan struct{} // closed when it is held up
 	resume  chan struct{} // lets it go on
 }
+
+// stop says that the machine is held up, or has come to its end.
+func (g *gate) stop() { g.halt.Do(func() { close(g.stopped) }) }
 
 // gated makes a call through the gate.
 func gated[T any](g *gate, name string, call func() (T, error)) (T, error) {
@@ -205,7 +215,7 @@ func gated[T any](g *gate, name string, call func() (T, error)) (T, error) {
 	stop := len(g.calls) == g.stopAt
 	g.mu.Unlock()
 	hold := func() {
-		close(g.stopped)
+		g.stop()
 		<-g.resume
 	}
 	if stop && !g.after {

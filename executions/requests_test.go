@@ -60,7 +60,7 @@ func TestRequests(t *testing.T) {
 					t.Fatalf("got %+v, %v", res, err)
 				}
 			}
-			if diff := cmp.Diff(test.want, m.gate.list()); diff != "" {
+			if diff := cmp.Diff(test.want, m.requests()); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 		})

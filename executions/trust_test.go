@@ -180,7 +180,7 @@ func TestDemandCostsNoRequest(t *testing.T) {
 		if res, err := m.Do(t.Context(), req); err != nil || res.Cached != (i == 1) {
 			t.Fatalf("got %+v, %v", res, err)
 		}
-		if diff := cmp.Diff(want, m.gate.list()); diff != "" {
+		if diff := cmp.Diff(want, m.requests()); diff != "" {
 			t.Errorf("requests (-want +got):\n%s", diff)
 		}
 	}

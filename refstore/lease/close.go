@@ -57,6 +57,7 @@ func (l *Leases) Close() error {
 	if !lost {
 		s.releaseAll(ctx, held)
 	}
+	l.freeing.wait(ctx) // what others are releasing is released in the session
 	if err := s.endSession(ctx, lost); err != nil {
 		return fmt.Errorf("end the session: %w", err)
 	}
@@ -164,5 +165,46 @@ func (w *watcher) markClosed(ctx context.Context, id string) (view, error) {
 		if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrNotFound) { // another process dated or swept it
 			return v, err
 		}
+	}
+}
+
+// releases are the releases of holds that are under way, for Close to wait for.
+type releases struct {
+	mu    sync.Mutex
+	under int
+	none  chan struct{} // closed once none is under way; nil: no caller waits
+}
+
+// begin begins a release.
+func (r *releases) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.under++
+}
+
+func (r *releases) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.under--; r.under == 0 && r.none != nil {
+		close(r.none)
+		r.none = nil
+	}
+}
+
+// wait returns once no release is under way, or ctx has ended.
+func (r *releases) wait(ctx context.Context) {
+	r.mu.Lock()
+	if r.under == 0 {
+		r.mu.Unlock()
+		return
+	}
+	if r.none == nil {
+		r.none = make(chan struct{})
+	}
+	none := r.none
+	r.mu.Unlock()
+	select {
+	case <-none:
+	case <-ctx.Done():
 	}
 }

@@ -102,6 +102,7 @@ type Leases struct {
 	joining chan struct{} // holds a token while a collection is joined or left by Condemn
 	session atomic.Pointer[session]
 	nonces  atomic.Uint64
+	freeing releases
 	suspension
 
 	mu      sync.Mutex

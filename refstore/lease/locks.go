@@ -36,6 +36,8 @@ func (h *held) Previous() []byte { return bytes.Clone(h.previous) }
 // Unlock implements [refstore.Lock]. If the store does not answer, the release is retried until the session ends; this
 // process no longer has the hold. A lost hold is not released: its process may be disconnected, and has to end soon.
 func (h *held) Unlock() error {
+	h.l.freeing.begin() // first: a second call that Close makes returns at once, and Close then waits for the first
+	defer h.l.freeing.end()
 	if h.released.Swap(true) {
 		return nil
 	}
