@@ -154,7 +154,11 @@ func (s *scheduler) blockMade(m madeBlock, early []decidedBlock) {
 		s.states[i].history.uncounted++
 	}
 	if r.ExecutionID != "" || m.block.Status == approval.Pending {
-		s.emit(events.Event{Type: events.TaskDeferred, Task: s.g.Name(i), Execution: r.ExecutionID, Worker: m.c.worker, Data: &events.Data{
+		at := time.Time{}
+		if r.ExecutionID != "" {
+			at = r.EndedAt // its command has suspended itself
+		}
+		s.emit(events.Event{Type: events.TaskDeferred, Time: at, Task: s.g.Name(i), Execution: r.ExecutionID, Worker: m.c.worker, Data: &events.Data{
 			Block: m.block.ID, BlockType: string(m.block.Type), Step: m.block.Step, Key: m.c.key, Attempt: m.c.attempt, ExitCode: r.ExitCode, Duration: r.Duration.Milliseconds()}})
 	}
 	if s.stopping {

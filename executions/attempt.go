@@ -130,6 +130,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 		a.recordFault(ctx, res, err)
 		return Result{}, err
 	}
+	a.noteEnd()
 	a.eraseNote()
 	return end, nil
 }
@@ -145,6 +146,7 @@ func (a *attempt) recordFault(ctx context.Context, res runner.Result, fault erro
 	}
 	v := verdict{state: record.Error, message: fmt.Sprintf("e3 could not go on: %v", fault)}
 	if _, err := a.finish(ctx, v, res); err == nil {
+		a.noteEnd()
 		a.eraseNote()
 	}
 }

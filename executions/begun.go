@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"e3/internal/format/record"
 	"e3/internal/host/runner"
@@ -124,39 +125,53 @@ func (a *attempt) eraseNote() {
 	}
 }
 
-// Unfinished tells whether this process has begun executions whose end it could not record.
-func (x *Executor) Unfinished() bool { return x.sandboxes.unfinished.Load() }
+// Unfinished tells whether this process has begun executions whose end it could not record, or which no event tells yet.
+func (x *Executor) Unfinished() bool { return x.sandboxes.unfinished.Load() || x.untold.any() }
+
+// A RunOf is a run of a workspace.
+type RunOf struct{ Workspace, Run string }
 
 // CloseBegun records the ends of executions that a dead process had begun. dir was its scratch folder, and now belongs
 // to this process alone. Surviving processes of the commands are killed first. An execution without a record becomes an
 // error, with its command's output so far. One that is on record as running is closed (CloseIfDead). A Begun record
-// tells the process that closes the execution's run.
-func (x *Executor) CloseBegun(ctx context.Context, dir string) error {
+// tells the process that closes the execution's run. CloseBegun returns the runs that have such records now.
+func (x *Executor) CloseBegun(ctx context.Context, dir string) (runs []RunOf, err error) {
+	add := func(ws, run string) {
+		if of := (RunOf{ws, run}); !slices.Contains(runs, of) {
+			runs = append(runs, of)
+		}
+	}
+	if err := x.leftUntold(ctx, dir, add); err != nil {
+		return runs, err
+	}
 	files, err := filepath.Glob(filepath.Join(dir, "w*", noteFile))
 	if err != nil {
-		return err
+		return runs, err
 	}
 	var begun []*attempt
 	var markers []string
 	for _, file := range files {
 		a, err := x.readNote(file)
 		if err != nil {
-			return fmt.Errorf("close executions that a dead process had begun: %w", err)
+			return runs, fmt.Errorf("close executions that a dead process had begun: %w", err)
 		}
 		if a != nil {
 			begun, markers = append(begun, a), append(markers, marker(a.id))
 		}
 	}
 	if len(begun) == 0 {
-		return nil
+		return runs, nil
 	}
 	runner.KillMarked(markers)
 	for _, a := range begun {
 		if err := a.closeBegun(ctx); err != nil {
-			return fmt.Errorf("close execution %s, which a dead process had begun: %w", a.id, err)
+			return runs, fmt.Errorf("close execution %s, which a dead process had begun: %w", a.id, err)
+		}
+		if a.req.RunID != "" && a.req.Workspace != "" && a.req.Job.Ref == "" {
+			add(a.req.Workspace, a.req.RunID)
 		}
 	}
-	return nil
+	return runs, nil
 }
 
 // readNote returns the attempt that a note describes; nil if it describes none.
@@ -281,11 +296,15 @@ func (a *attempt) putBegun(ctx context.Context) error {
 	if a.req.RunID == "" || a.req.Workspace == "" || a.req.Job.Ref != "" {
 		return nil
 	}
-	text, err := json.Marshal(&Begun{Task: a.req.Name, Key: a.key.String(), Attempt: a.req.Attempt})
+	return a.x.keepBegun(ctx, a.req.Workspace, a.req.RunID, a.id, &Begun{Task: a.req.Name, Key: a.key.String(), Attempt: a.req.Attempt})
+}
+
+func (x *Executor) keepBegun(ctx context.Context, ws, run, id string, b *Begun) error {
+	text, err := json.Marshal(b)
 	if err != nil {
 		return err
 	}
-	_, err = a.x.records.Put(ctx, refstore.Record{Key: refstore.Key{Partition: begunPartition(a.req.Workspace, a.req.RunID), Sort: a.id}, Value: text})
+	_, err = x.records.Put(ctx, refstore.Record{Key: refstore.Key{Partition: begunPartition(ws, run), Sort: id}, Value: text})
 	if errors.Is(err, refstore.ErrConflict) {
 		err = nil // it is there
 	}
@@ -312,8 +331,8 @@ func (s *Store) BegunFor(ctx context.Context, ws, run string) ([]Begun, error) {
 
 // DropBegun removes what BegunFor returns, once the run is closed.
 func (s *Store) DropBegun(ctx context.Context, ws, run string) error {
-	for rec, err := range s.records.List(ctx, refstore.Query{Partition: begunPartition(ws, run), KeysOnly: true}) {
-		if err == nil {
+	for rec, err := range s.records.List(ctx, refstore.Query{Partition: begunPartition(ws, run)}) { // keys alone have no version
+		if err == nil || errors.Is(err, refstore.ErrDamaged) {
 			err = s.records.Delete(ctx, rec.Key, rec.Version)
 		}
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {

@@ -30,10 +30,18 @@ func hurry(dir string) error {
 	return err
 }
 
-// sweep closes executions of dead processes and removes their files, as a start does.
+// closesBegun is CloseBegun for a store that sweeps.
+func closesBegun(do func(context.Context, string) ([]executions.RunOf, error)) func(context.Context, string) error {
+	return func(ctx context.Context, dir string) error {
+		_, err := do(ctx, dir)
+		return err
+	}
+}
+
+// sweep closes and removes what dead processes have left in the lab's repository, as a start does.
 func (l *lab) sweep(t *testing.T) {
 	t.Helper()
-	s, err := reffs.Open(l.dir, reffs.Options{DeadSession: l.CloseBegun})
+	s, err := reffs.Open(l.dir, reffs.Options{DeadSession: closesBegun(l.CloseBegun)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +168,7 @@ func TestKilledBeforeLogsAreKept(t *testing.T) {
 				}
 			}
 			cmd.Wait() // "signal: killed", or "exit status 3"
-			s, err := reffs.Open(l.dir, reffs.Options{DeadSession: l.executorOn(test.wrap(l.records)).CloseBegun})
+			s, err := reffs.Open(l.dir, reffs.Options{DeadSession: closesBegun(l.executorOn(test.wrap(l.records)).CloseBegun)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,12 +195,12 @@ func TestKilledBeforeLogsAreKept(t *testing.T) {
 func TestNothingLeft(t *testing.T) {
 	l := newLab(t)
 	req := l.request(script("echo printed; echo x > out"))
-	l.do(t, req)
+	l.Told(l.do(t, req).ExecutionID)
 	dir, err := l.records.SessionDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.CloseBegun(t.Context(), dir); err != nil {
+	if _, err := l.CloseBegun(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := l.BegunFor(t.Context(), "ws", "run"); err != nil || len(left) != 0 || l.Unfinished() {
@@ -220,7 +228,7 @@ func TestFaultKeepsTheNote(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := x.CloseBegun(t.Context(), dir); err != nil {
+	if _, err := x.CloseBegun(t.Context(), dir); err != nil {
 		t.Fatal(err)
 	}
 	all := l.all(t, keyOf(req))

@@ -65,6 +65,7 @@ type Executor struct {
 	objects   LocalObjects
 	runner    Runner
 	sandboxes sandboxes
+	untold    untold
 	bash      *bash.Checker // nil: all scripts need it
 	opts      Options
 	unfenced  sync.Map      // *keyClaim by claim id: kept because fencing failed (claimKey)

@@ -116,11 +116,14 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		run = nil
 	}
 	f := runview.NewFold()
-	told, shared := map[string]bool{}, map[string]bool{}
+	told, shared, blocks := map[string]bool{}, map[string]bool{}, map[string]string{}
 	log, err := events.Resume(ctx, w.states.Records, ws, id, w.states.Now, func(e *events.Event) {
 		f.Add(e)
 		if e.Type == events.TaskCompleted || e.Type == events.TaskFailed || e.Type == events.TaskDeferred {
 			told[e.Execution] = true
+		}
+		if e.Type == events.TaskDeferred && e.Data != nil {
+			blocks[e.Task] = e.Data.Block
 		}
 		if e.Data != nil && e.Data.Shared {
 			shared[e.Execution] = true
@@ -144,13 +147,17 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err != nil {
 		return current, err
 	}
-	c := &closing{w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, shared: shared, late: map[string]bool{}, open: map[string]bool{}}
+	c := &closing{w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, shared: shared, blocks: blocks, late: map[string]bool{}, open: map[string]bool{}}
 	for i := range attempts {
 		if attempts[i].Open {
 			c.open[attempts[i].Execution] = true
 		}
 	}
 	if log.Empty() {
+		if err := recordedOnce(ctx, w.states, ws, id); err != nil { // its process may have died before it did
+			return current, err
+		}
+		c.anonymous = true
 		c.emit(events.Event{Type: events.RunStarted, Data: started(run)})
 	}
 	begun, err := x.BegunFor(ctx, ws, id)
@@ -199,7 +206,18 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	}
 	end.Data.Late = len(c.late)
 	c.emit(end)
-	return current, log.Close()
+	if err := log.Close(); err != nil {
+		return current, err
+	}
+	return current, w.states.TellLeft(ctx, ws, id, x) // it may have become known meanwhile
+}
+
+// recordedOnce has the journal tell of a run, unless it does.
+func recordedOnce(ctx context.Context, w *States, ws, run string) error {
+	e := events.Event{Type: events.RunRecorded, Data: &events.Data{Run: run}}
+	return events.AppendJournalOnce(ctx, w.Records, ws, w.Now, 0, e, func(old *events.Event) bool {
+		return old.Type == events.RunRecorded && old.Data != nil && old.Data.Run == run
+	})
 }
 
 // A JobAttempt is an execution that a worker has begun for a run. Unknown times are zero.
@@ -280,11 +298,14 @@ type closing struct {
 	ws, run string
 	log     *events.Log
 	f       *runview.Fold
-	told    map[string]bool // executions whose end was in the log
-	shared  map[string]bool // executions of other runs, for which this one has waited
-	open    map[string]bool // executions whose job has not ended
-	late    map[string]bool // executions that go on
-	waiting int64           // tasks that wait for another attempt, or whose execution goes on
+	told    map[string]bool   // executions whose end was in the log
+	shared  map[string]bool   // executions of other runs, for which this one has waited
+	blocks  map[string]string // that tasks have waited for, the last of each
+	open    map[string]bool   // executions whose job has not ended
+	late    map[string]bool   // executions that go on
+	// anonymous says that the events do not tell which process the run was; then they tell who ran what it executed.
+	anonymous bool
+	waiting   int64 // tasks that wait for another attempt, or whose execution goes on
 }
 
 func (c *closing) emit(e events.Event) {
@@ -305,7 +326,14 @@ func (c *closing) announce(task string) {
 	c.emit(events.Event{Type: events.TaskMarkedReady, Task: task, Data: &events.Data{Reason: events.ReasonCrashed}})
 }
 
-// begin reports an execution that the run's process had begun but not yet reported: events are written in batches.
+// resume tells that a task goes on that had waited for approval: it has run since, so it was approved. The journal says by whom.
+func (c *closing) resume(task string) {
+	d := crashed("", 0)
+	d.Block = c.blocks[task]
+	c.emit(events.Event{Type: events.TaskResumed, Task: task, Data: d})
+}
+
+// begin tells of an execution that the run's process had begun, if it died before it could: events are written in batches.
 func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 	t := c.f.Find(l.Task)
 	if t == nil {
@@ -319,6 +347,10 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 	}
 	t = c.f.Find(l.Task)
 	due := max(t.Attempt, 1)
+	if t.State == runview.TaskDeferred {
+		due = max(l.Attempt, 1)
+		c.resume(l.Task)
+	}
 	for retry := t.State == runview.TaskFailed || t.State == runview.TaskError; retry || due < l.Attempt; retry = false {
 		if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
 			c.emit(events.Event{Type: events.TaskFailed, Task: l.Task, Data: &events.Data{Attempt: due, Reason: events.ReasonCrashed, NoRecord: true,
@@ -330,11 +362,14 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 		c.emit(events.Event{Type: events.TaskRetryScheduled, Task: l.Task, Data: crashed("", due)})
 	}
 	if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
-		at, err := c.began(ctx, l.Key, l.ExecutionID)
+		at, worker, err := c.began(ctx, l.Key, l.ExecutionID)
 		if err != nil {
 			return err
 		}
-		c.emit(events.Event{Type: events.TaskStarted, Time: at, Task: l.Task, Execution: l.ExecutionID, Data: crashed(l.Key, due)})
+		if !c.anonymous {
+			worker = ""
+		}
+		c.emit(events.Event{Type: events.TaskStarted, Time: at, Task: l.Task, Execution: l.ExecutionID, Worker: worker, Data: crashed(l.Key, due)})
 	}
 	return nil
 }
@@ -355,6 +390,9 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	}
 	t = c.f.Find(a.Task)
 	due := max(a.Number, 1)
+	if t.State == runview.TaskDeferred {
+		c.resume(a.Task)
+	}
 	switch t.State {
 	case runview.TaskReady:
 	case runview.TaskRetrying, runview.TaskClaimed, runview.TaskRunning:
@@ -369,7 +407,7 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 		c.emit(events.Event{Type: events.TaskClaimed, Time: a.Claimed, Task: a.Task, Execution: a.Execution, Worker: a.Worker, Data: crashed(a.Key, due)})
 	}
 	if t.State == runview.TaskClaimed {
-		at, err := c.began(ctx, a.Key, a.Execution)
+		at, _, err := c.began(ctx, a.Key, a.Execution)
 		if err != nil {
 			return err
 		}
@@ -420,7 +458,7 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 		})
 	}
 	if t.State == runview.TaskClaimed {
-		at, err := c.began(ctx, t.Key, t.ExecutionID)
+		at, _, err := c.began(ctx, t.Key, t.ExecutionID)
 		if err != nil {
 			return err
 		}
@@ -432,20 +470,23 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 	return nil
 }
 
-// began returns when the command of an execution began; zero if its record does not say so.
-func (c *closing) began(ctx context.Context, key, id string) (time.Time, error) {
+// began is when the command of an execution began, and the process that ran it, by its record; zero if that does not say that it did.
+func (c *closing) began(ctx context.Context, key, id string) (at time.Time, worker string, err error) {
 	k, ok := executions.ParseKey(key)
 	if !ok {
-		return time.Time{}, nil
+		return time.Time{}, "", nil
 	}
 	e, err := c.x.Get(ctx, k, id)
 	if errors.Is(err, executions.ErrNotFound) || errors.Is(err, executions.ErrMalformed) {
-		return time.Time{}, nil
+		return time.Time{}, "", nil
 	}
 	if err != nil {
-		return time.Time{}, err
+		return time.Time{}, "", err
 	}
-	return e.Began(), nil
+	if e.Detail != nil {
+		worker = e.Detail.Worker
+	}
+	return e.Began(), worker, nil
 }
 
 // execution returns the end event of an execution whose end is not in the log. The event has no type if the execution

@@ -434,3 +434,158 @@ func TestCloseDeadWithWorkers(t *testing.T) {
 		}
 	}
 }
+
+// An execution whose worker has just claimed it goes on, though it is not on record yet: its end is told once it is.
+func TestCloseDeadClaimed(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunRunning)
+	claimed := newID(t)
+	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}},
+		events.Event{Type: events.TaskMarkedReady, Task: "a"})
+	d.attempts = []workspace.JobAttempt{
+		{Task: "a", Number: 1, Execution: claimed, Worker: "ann@lab", Claimed: time.UnixMilli(990), Key: d.key.String(), Open: true},
+	}
+	d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+		if run != d.id {
+			return nil, nil
+		}
+		return d.attempts, nil
+	})
+	d.p.start()
+	d.p.start()
+	if got, want := d.events(), "run.started, task.created, task.marked_ready a, task.claimed a crashed, task.abandoned crashed, run.failed crashed"; got != want {
+		t.Errorf("events are\n%s\nwant\n%s", got, want)
+	}
+	if told := d.journal(); told != "" {
+		t.Fatalf("told before its end: %s", told)
+	}
+	ended := record.Status{State: record.Success, ExecutionID: claimed, OutputHash: strings.Repeat("0", 64), StartedAt: time.UnixMilli(1000), CompletedAt: time.UnixMilli(1400)}
+	d.put(refstore.Key{Partition: "EXECUTION/" + d.key.String(), Sort: claimed}, ended.Encode())
+	d.attempts[0].Open = false
+	d.p.start()
+	if told, want := d.journal(), "task.started a, task.completed a"; told != want {
+		t.Errorf("the journal tells %s, want %s", told, want)
+	}
+}
+
+// journal returns what the journal tells of tasks.
+func (d *dead) journal() string {
+	d.p.t.Helper()
+	var list []string
+	for e, err := range events.ReadJournal(d.p.ctx, d.p.repo.Records, "w", 0) {
+		if err != nil {
+			d.p.t.Fatal(err)
+		}
+		if e.Task != "" {
+			list = append(list, string(e.Type)+" "+e.Task)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// A task that was approved and had begun when its run died, before the run could tell, is told as approved. A job of another run for
+// which a task had waited is not told a second time.
+func TestCloseDeadApprovedAndShared(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunRunning)
+	asked := d.execution(record.Status{State: record.Success, OutputHash: strings.Repeat("0", 64)})
+	other := d.execution(record.Status{State: record.Running})
+	claim, err := d.p.repo.Records.TryClaim(t.Context(), sha256.Sum256([]byte("e3 claim execution\x00"+other)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer claim.Unlock()
+	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 2}},
+		events.Event{Type: events.TaskMarkedReady, Task: "a"}, events.Event{Type: events.TaskMarkedReady, Task: "b"},
+		events.Event{Type: events.TaskDeferred, Task: "a", Data: &events.Data{Block: "block", BlockType: "review", Attempt: 1}},
+		events.Event{Type: events.TaskStarted, Task: "b", Execution: other, Data: &events.Data{Key: d.key.String(), Attempt: 1, Shared: true}})
+	d.attempts = []workspace.JobAttempt{{Task: "a", Number: 1, Execution: asked, Worker: "ann@lab", Key: d.key.String()}}
+	d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+		if run != d.id {
+			return nil, nil
+		}
+		return d.attempts, nil
+	})
+	d.p.start()
+	if got, want := d.events(), "run.started, task.created, task.marked_ready a, task.marked_ready b, task.deferred a, task.started b, task.resumed a crashed, "+
+		"task.claimed a crashed, task.started a crashed, task.completed a crashed, task.abandoned crashed, run.failed crashed"; got != want {
+		t.Errorf("events are\n%s\nwant\n%s", got, want)
+	}
+	var m eventstest.Machine
+	for e, err := range events.Read(d.p.ctx, d.p.repo.Records, "w", d.id) {
+		if err := errors.Join(err, m.Next(&e.Event)); err != nil {
+			t.Error(err)
+		}
+	}
+	for range d.p.repo.Records.List(t.Context(), refstore.Query{Partition: "INDEX/late/w"}) {
+		t.Error("the end of the other run's execution is noted as this one's")
+	}
+}
+
+// What a process of this machine had begun becomes known after a process of another machine has closed its run: the journal tells, once.
+func TestTellLeft(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunRunning)
+	told := d.execution(record.Status{State: record.Success, OutputHash: strings.Repeat("0", 64)})
+	untold := d.execution(record.Status{State: record.Success, OutputHash: strings.Repeat("1", 64)})
+	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 2}},
+		events.Event{Type: events.TaskMarkedReady, Task: "a"}, events.Event{Type: events.TaskMarkedReady, Task: "b"},
+		events.Event{Type: events.TaskStarted, Task: "a", Execution: told, Data: &events.Data{Key: d.key.String(), Attempt: 1}},
+		events.Event{Type: events.TaskCompleted, Task: "a", Execution: told, Data: &events.Data{Key: d.key.String(), Attempt: 1}})
+	x := d.p.executor
+	tell := func() {
+		t.Helper()
+		for task, id := range map[string]string{"a": told, "b": untold} {
+			d.put(refstore.Key{Partition: "INDEX/left/w/" + d.id, Sort: id}, []byte(`{"task":"`+task+`","key":"`+d.key.String()+`","attempt":1}`))
+		}
+		if err := d.p.ws.TellLeft(t.Context(), "w", d.id, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tell()
+	if got := d.journal(); got != "" {
+		t.Fatalf("told before the run is closed: %s", got)
+	}
+	if err := x.DropBegun(t.Context(), "w", d.id); err != nil {
+		t.Fatal(err)
+	}
+	d.p.start()
+	for range 2 {
+		tell()
+		if got, want := d.journal(), "task.started b, task.completed b"; got != want {
+			t.Errorf("the journal tells %q, want %q", got, want)
+		}
+		if left, err := x.BegunFor(t.Context(), "w", d.id); err != nil || len(left) > 0 {
+			t.Errorf("left are %+v, %v", left, err)
+		}
+	}
+}
+
+// A run that died before the journal told of it is there for a reader that goes on from a cursor.
+func TestCloseDeadUnrecorded(t *testing.T) {
+	d := newDead(t)
+	d.p.start()
+	var at events.Cursor
+	read := func() (seen []string) {
+		t.Helper()
+		for e, err := range events.ReadRecorded(t.Context(), d.p.repo.Records, events.Filter{Workspace: "w"}, events.RecordedOptions{After: at}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at, err = events.ParseCursor(e.Cursor); err != nil {
+				t.Fatal(err)
+			}
+			if e.Run == d.id {
+				seen = append(seen, string(e.Type))
+			}
+		}
+		return seen
+	}
+	read()
+	d.id = newID(t)
+	d.run(record.RunRunning)
+	d.p.start()
+	if got, want := strings.Join(read(), ", "), "run.started, run.failed"; got != want {
+		t.Errorf("seen are %q, want %q", got, want)
+	}
+}

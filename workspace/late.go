@@ -103,7 +103,7 @@ func (w *States) lateEvents(ctx context.Context, ws string, l *lateExecution, x 
 	}
 	e, err := ended(ctx, key, l.Execution, x)
 	if errors.Is(err, executions.ErrNotFound) {
-		open, fault := w.open(ctx, ws, l)
+		open, fault := isOpen(ctx, w, ws, l)
 		if open || fault != nil {
 			return nil, false, fault
 		}
@@ -144,8 +144,59 @@ func ended(ctx context.Context, key executions.Key, id string, x reaper) (*execu
 	return x.Get(ctx, key, id)
 }
 
-// open reports whether the job of an execution that is not on record has not ended: its worker is about to record it.
-func (w *States) open(ctx context.Context, ws string, l *lateExecution) (bool, error) {
+// isOpen reports whether the job of an execution that is not on record has not ended: its worker is about to record it.
+func isOpen(ctx context.Context, w *States, ws string, l *lateExecution) (bool, error) {
 	attempts, err := w.attempts(ctx, ws, l.Run)
 	return slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution && a.Open }), err
+}
+
+// TellLeft appends to the journal what became of executions that a dead process had begun for a run, where that run was closed by a
+// process of another machine, which could not know of them. Of a run without an end it tells nothing: the process that closes it does.
+func (w *States) TellLeft(ctx context.Context, ws, run string, x reaper) error {
+	end, err := events.End(ctx, w.Records, ws, run)
+	if err != nil || end == nil {
+		return err
+	}
+	left, err := x.BegunFor(ctx, ws, run)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	told := map[string]events.Type{}
+	for e, err := range events.Read(ctx, w.Records, ws, run) {
+		if errors.As(err, new(*events.DamagedError)) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		switch e.Type {
+		case events.TaskStarted, events.TaskCompleted, events.TaskFailed, events.TaskDeferred:
+			told[e.Execution] = e.Type
+		}
+	}
+	for i := range left {
+		if last, ok := told[left[i].ExecutionID]; !ok || last == events.TaskStarted {
+			if err := tellBegun(ctx, w, ws, run, &left[i], ok, x); err != nil {
+				return fmt.Errorf("tell of execution %s of run %s: %w", left[i].ExecutionID, run, err)
+			}
+		}
+	}
+	return x.DropBegun(ctx, ws, run)
+}
+
+// tellBegun appends the events of an execution to the journal, each once, whatever number of processes do so.
+func tellBegun(ctx context.Context, w *States, ws, run string, l *executions.Begun, started bool, x reaper) error {
+	list, _, err := w.lateEvents(ctx, ws, &lateExecution{
+		Execution: l.ExecutionID, Run: run, Task: l.Task, Key: l.Key, Attempt: l.Attempt, Started: started,
+	}, x)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		same := func(old *events.Event) bool { return old.Execution == e.Execution && old.Type == e.Type }
+		if err := events.AppendJournalOnce(ctx, w.Records, ws, w.Now, 0, e, same); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -267,12 +267,15 @@ func (r *run) begin(ctx context.Context, inputs string, proof *provenRun) error 
 		return err
 	}
 	r.log = events.Create(r.w.states.Records, r.ws, id, r.w.states.Now)
-	if r.o.OnEvent != nil {
-		r.log.Tell(func(e events.Event) {
+	r.log.Tell(func(e events.Event) {
+		if e.Execution != "" && (e.Type == events.TaskCompleted || e.Type == events.TaskFailed || e.Type == events.TaskDeferred) {
+			r.o.Executor.Told(e.Execution)
+		}
+		if r.o.OnEvent != nil {
 			e.Cursor = events.Cursor{Journal: r.place.Seq, Run: e.Run, Seq: e.Seq}.String()
 			r.o.OnEvent(e)
-		})
-	}
+		}
+	})
 	context.AfterFunc(r.lock.lasting, func() { r.log.Stop(context.Cause(r.lock.lasting)) })
 	r.id.Store(&id)
 	return nil

@@ -286,7 +286,11 @@ func (r *Repo) Close() error {
 		// why not.
 		ctx, stop := context.WithTimeout(context.Background(), closeLeftWithin)
 		defer stop()
-		if dir, e := r.Scratch(); e != nil || x.CloseBegun(ctx, dir) != nil {
+		dir, err := r.Scratch()
+		if err == nil {
+			_, err = x.CloseBegun(ctx, dir)
+		}
+		if err != nil {
 			r.stores.here.KeepSession()
 		}
 	}
@@ -325,7 +329,12 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 
 // closeLeft records executions that a dead process of this machine has begun; dir was its folder.
 func (r *Repo) closeLeft(ctx context.Context, dir string) error {
-	return executions.NewExecutor(r.Executions, r.Objects, r.Records, nil, r.executorOptions(0)).CloseBegun(ctx, dir)
+	x := executions.NewExecutor(r.Executions, r.Objects, r.Records, nil, r.executorOptions(0))
+	runs, err := x.CloseBegun(ctx, dir)
+	for _, of := range runs {
+		err = errors.Join(err, r.Workspaces.TellLeft(ctx, of.Workspace, of.Run, x))
+	}
+	return err
 }
 
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {
