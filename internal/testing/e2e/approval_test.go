@@ -68,6 +68,8 @@ type approvals struct {
 	m     *machine
 	began time.Time
 
+	witness *witness
+
 	mu      sync.Mutex
 	trail   []string
 	decided []decided
@@ -81,7 +83,7 @@ type decided struct {
 
 func playApprovals(t *testing.T, kind string, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	s := &approvals{t: t, began: time.Now()}
+	s := &approvals{t: t, began: time.Now(), witness: newWitness(t)}
 	s.f = newFleet(t, kind, 1500*time.Millisecond, 1, map[string]string{"e3.yaml": approvalGraph})
 	s.m = s.f.machines[0]
 	defer func() {
@@ -97,6 +99,9 @@ func playApprovals(t *testing.T, kind string, seed uint64) {
 		worker = s.m.worker()
 		start = append(start, "--workers")
 	}
+	through := make(chan struct{})
+	var client sync.WaitGroup
+	client.Go(func() { s.witness.follows(s.m, "w", rand.New(rand.NewPCG(seed, 4)), through) })
 	for range 4 + rnd.IntN(3) {
 		over := make(chan struct{})
 		var people sync.WaitGroup
@@ -128,11 +133,14 @@ func playApprovals(t *testing.T, kind string, seed uint64) {
 		}
 	}
 	s.settle(start)
+	close(through)
+	client.Wait()
 	if worker != nil {
 		s.m.drain(worker)
 	}
 	s.f.gone()
 	s.check()
+	s.witness.accounts(s.f.looker().open(), s.m, s.f.looker().all())
 	s.f.whole(tolerated{killed: true, fenced: true})
 }
 
@@ -145,6 +153,7 @@ func (s *approvals) note(format string, args ...any) {
 // startEnded looks at how a start has ended.
 func (s *approvals) startEnded(r result) {
 	s.t.Helper()
+	s.witness.saw(r)
 	s.note("it has ended with exit code %d", r.code)
 	if !slices.Contains([]int{-1, 0, 1, 3, 11, 137}, r.code) || bad.MatchString(r.stderr) {
 		s.t.Errorf("a start has ended with exit code %d\n%s", r.code, r.text())
@@ -231,8 +240,9 @@ func (s *approvals) settle(start []string) {
 	s.t.Fatal("starts go on to ask")
 }
 
-// asking is what a block asks about.
-type asking struct{ task, key, step string }
+// asking is what a block asks about. Of a command that had suspended itself before its block was closed, as the inputs changed meanwhile,
+// no step is known any more.
+type asking struct{ task, key, kind, step string }
 
 // check compares the events of all runs, the journal, and the executions.
 func (s *approvals) check() {
@@ -256,7 +266,7 @@ func (s *approvals) check() {
 	for _, e := range runs {
 		switch e.Type {
 		case events.TaskDeferred:
-			q := asking{e.Task, e.Data.Key, e.Data.Step}
+			q := asking{e.Task, e.Data.Key, e.Data.BlockType, e.Data.Step}
 			if was, ok := of[e.Data.Block]; ok && was != q {
 				s.t.Errorf("block %s is about %+v, and about %+v", e.Data.Block, was, q)
 			}

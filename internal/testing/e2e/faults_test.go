@@ -128,6 +128,7 @@ type schedule struct {
 	weather  weather
 	began    time.Time
 	machines []*machine
+	witness  *witness
 
 	mu      sync.Mutex
 	unique  int
@@ -146,7 +147,7 @@ const never = time.Duration(1<<63 - 1)
 
 func playSchedule(t *testing.T, seed uint64, weather weather) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	s := &schedule{t: t, weather: weather, began: time.Now()}
+	s := &schedule{t: t, weather: weather, began: time.Now(), witness: newWitness(t)}
 	s.w = newProxiedWorld(t, time.Duration(1000+rnd.IntN(1000))*time.Millisecond)
 	files := map[string]string{"e3.yaml": faultsGraph}
 	for i := range 2 + rnd.IntN(2) {
@@ -165,6 +166,7 @@ func playSchedule(t *testing.T, seed uint64, weather weather) {
 	over := make(chan struct{})
 	var watcher, actors sync.WaitGroup
 	watcher.Go(func() { s.watch(over) })
+	watcher.Go(func() { s.witness.follows(s.machines[1], "team", rand.New(rand.NewPCG(seed, 100)), over) })
 	for i, m := range s.machines {
 		a := &faultsActor{schedule: s, m: m, ws: s.workspaces()[1+i], rnd: rand.New(rand.NewPCG(seed, uint64(1+i)))}
 		actors.Go(func() { a.work(4 + a.rnd.IntN(3)) })
@@ -295,6 +297,9 @@ func (a *faultsActor) run(codes []int, args ...string) result {
 	fate := a.befall(x)
 	ended := x.endsIn(90 * time.Second)
 	r := x.result()
+	if args[0] == "start" {
+		a.witness.saw(r)
+	}
 	line := fmt.Sprintf("%6.3f-%6.3f %s: e3 %s: %d%s", began.Seconds(), time.Since(a.began).Seconds(), a.m.name, strings.Join(args, " "), r.code, fate)
 	if r.code != 0 {
 		lines := slices.Collect(strings.Lines(r.stderr))
@@ -356,7 +361,7 @@ func (a *faultsActor) befall(x *process) string {
 func (s *schedule) settle() {
 	t, m := s.t, s.machines[0]
 	for _, ws := range s.workspaces() {
-		m.calmly("start", ws, "--json", "-j", "3")
+		s.witness.saw(m.calmly("start", ws, "--json", "-j", "3"))
 		values := map[string]string{}
 		for _, input := range []string{"a", "x"} {
 			values[input] = strings.TrimSpace(m.calmly("get", ws+"."+input).stdout)
@@ -369,6 +374,8 @@ func (s *schedule) settle() {
 	}
 	m.verified()
 	s.onlyOneSuccess()
+	looker := &project{t: t, dir: t.TempDir(), location: s.w.location(s.w.dynamodb, s.w.s3)}
+	s.witness.accounts(looker.open(), m, looker.all())
 	for _, m := range s.machines {
 		noStrays(t, m.dir, 0)
 	}

@@ -19,6 +19,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	insight "e3/internal/insight/history"
 	"e3/internal/repo"
 )
 
@@ -132,6 +133,9 @@ func (w *witness) accounts(r *repo.Repo, m *machine, all []*executions.Execution
 		w.complete(m, ws)
 	}
 	for _, e := range all {
+		if e.Provenance != nil { // its run was elsewhere
+			continue
+		}
 		w.account(e, by[e.ExecutionID], users)
 	}
 }
@@ -147,7 +151,7 @@ func (w *witness) logs(ctx context.Context, r *repo.Repo) (lines map[string]bool
 		}
 		lines[string(line)] = true
 		if e.Type == events.RunStarted && e.Data != nil && e.Data.Process != nil {
-			users[e.Run] = e.Data.Process.User + "@" + e.Data.Process.Host
+			users[e.Run] = insight.Who(e.Data.Process)
 		}
 		if e.Execution == "" {
 			return
@@ -164,6 +168,9 @@ func (w *witness) logs(ctx context.Context, r *repo.Repo) (lines map[string]bool
 				t.starts = append(t.starts, e)
 			}
 		case events.TaskCompleted, events.TaskFailed, events.TaskDeferred:
+			if e.Type == events.TaskFailed && e.Data != nil && e.Data.Block != "" { // rejected after it had suspended itself
+				return
+			}
 			if !shared {
 				t.ends = append(t.ends, e)
 			}
@@ -241,6 +248,8 @@ func (w *witness) account(e *executions.Execution, t *told, users map[string]str
 	case e.State == record.Running:
 		fault("it seems to run")
 		return
+	case runOf(e) == "" && began.IsZero() && len(t.starts)+len(t.ends) == 0:
+		return // the fence of a claim whose process was taken for dead before any command began
 	case len(t.ends) != 1:
 		fault("%d ends, want 1", len(t.ends))
 		return
