@@ -149,7 +149,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	}
 	c := &closing{w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, shared: shared, blocks: blocks, late: map[string]bool{}, open: map[string]bool{}}
 	for i := range attempts {
-		if attempts[i].Open {
+		if attempts[i].Open && !attempts[i].Lost {
 			c.open[attempts[i].Execution] = true
 		}
 	}
@@ -175,6 +175,9 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		}
 	}
 	if err := c.executions(ctx); err != nil {
+		return current, err
+	}
+	if err := c.followed(ctx, attempts); err != nil {
 		return current, err
 	}
 	var end events.Event
@@ -230,7 +233,8 @@ type JobAttempt struct {
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
-	Open      bool // a worker holds the job, or may adopt it
+	Lost      bool // its worker was lost, and it was given up
+	Open      bool // the job has not ended; if this attempt is lost, another may follow
 }
 
 // attempts is Stores.Attempts, ordered by task and attempt.
@@ -420,6 +424,24 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	}
 	if a.Adopter != "" && t.State == runview.TaskRunning && !t.Adopted {
 		c.emit(events.Event{Type: events.TaskAdopted, Time: a.Adopted, Task: a.Task, Execution: a.Execution, Worker: a.Adopter, Data: crashed(a.Key, due)})
+	}
+	return nil
+}
+
+// followed notes the given-up executions whose job has not ended: a worker that begins it again is told of later.
+func (c *closing) followed(ctx context.Context, attempts []JobAttempt) error {
+	for i := range attempts {
+		a := &attempts[i]
+		if !a.Open || !a.Lost || following(attempts, a.Task, a.Execution) != nil {
+			continue
+		}
+		c.late[a.Execution] = true
+		err := c.w.states.noteLate(ctx, c.ws, &lateExecution{
+			Run: c.run, Task: a.Task, Key: a.Key, Execution: a.Execution, Attempt: a.Number, Worker: a.Worker, Started: true, Told: true,
+		})
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -589,3 +589,43 @@ func TestCloseDeadUnrecorded(t *testing.T) {
 		t.Errorf("seen are %q, want %q", got, want)
 	}
 }
+
+// A worker may begin the job of a dead run again, after that run was closed: what it has executed is told, too.
+func TestLateAgain(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunRunning)
+	lost := d.execution(record.Status{State: record.Error, Message: "its worker was lost"})
+	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}},
+		events.Event{Type: events.TaskMarkedReady, Task: "a"})
+	d.attempts = []workspace.JobAttempt{{Task: "a", Number: 1, Execution: lost, Worker: "ann@lab", Key: d.key.String(), Lost: true, Open: true}}
+	d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+		if run != d.id {
+			return nil, nil
+		}
+		return d.attempts, nil
+	})
+	d.p.start()
+	if got, want := d.events(), "run.started, task.created, task.marked_ready a, task.claimed a crashed, task.started a crashed, task.failed a crashed, run.failed crashed"; got != want {
+		t.Errorf("events are\n%s\nwant\n%s", got, want)
+	}
+	again := newID(t)
+	d.attempts = append(d.attempts, workspace.JobAttempt{Task: "a", Number: 2, Execution: again, Worker: "eve@far", Key: d.key.String(), Open: true})
+	d.p.start()
+	if told := d.journal(); told != "" {
+		t.Fatalf("told before its end: %s", told)
+	}
+	ended := record.Status{State: record.Success, ExecutionID: again, OutputHash: strings.Repeat("0", 64), StartedAt: time.UnixMilli(1000), CompletedAt: time.UnixMilli(1400)}
+	d.put(refstore.Key{Partition: "EXECUTION/" + d.key.String(), Sort: again}, ended.Encode())
+	for i := range d.attempts {
+		d.attempts[i].Open = false
+	}
+	for range 2 {
+		d.p.start()
+		if told, want := d.journal(), "task.started a, task.completed a"; told != want {
+			t.Errorf("the journal tells %s, want %s", told, want)
+		}
+	}
+	for range d.p.repo.Records.List(t.Context(), refstore.Query{Partition: "INDEX/late/w"}) {
+		t.Error("it is noted still")
+	}
+}

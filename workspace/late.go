@@ -24,6 +24,7 @@ type lateExecution struct {
 	Attempt   int64  `json:"attempt"`
 	Worker    string `json:"worker,omitempty"`
 	Started   bool   `json:"started,omitempty"` // its run has reported its start
+	Told      bool   `json:"told,omitempty"`    // its run tells of its end; it is noted for what follows for its job
 }
 
 func latePartition(ws string) string { return "INDEX/late/" + ws }
@@ -40,44 +41,115 @@ func (w *States) noteLate(ctx context.Context, ws string, l *lateExecution) erro
 	return nil
 }
 
-// tellLate appends the ends of executions that went on without their run to the journal, and returns how many are still
-// running. The caller holds the dataflow lock.
-func (w *States) tellLate(ctx context.Context, ws string, x reaper) (running int, err error) {
-	var told map[string]bool
+// tellLate appends the ends of executions to the journal that went on without their run, and of those that workers have begun since for
+// the same jobs. It returns how many may still end. The caller holds the dataflow lock.
+func (w *States) tellLate(ctx context.Context, ws string, x reaper) (left int, err error) {
+	t := lateTeller{w: w, ws: ws, x: x}
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws)}) {
 		if errors.Is(err, refstore.ErrDamaged) {
 			continue // the note is only a hint
 		}
 		if err != nil {
-			return running, fmt.Errorf("executions that went on: %w", err)
+			return left, fmt.Errorf("executions that went on: %w", err)
 		}
-		l := lateExecution{}
+		l := lateExecution{Execution: rec.Key.Sort}
 		if json.Unmarshal(rec.Value, &l) == nil {
-			if told == nil {
-				if told, err = w.toldLate(ctx, ws); err != nil {
-					return running, err
-				}
-			}
-			l.Execution = rec.Key.Sort
-			list, ended, err := w.lateEvents(ctx, ws, &l, x)
+			n, err := t.tell(ctx, &l)
 			if err != nil {
-				return running, err
+				return left, err
 			}
-			if !ended {
-				running++
+			if left += n; n > 0 {
 				continue
-			}
-			if !told[l.Execution] {
-				if _, err := events.AppendJournal(ctx, w.Records, ws, w.Now, list...); err != nil {
-					return running, err
-				}
 			}
 		}
 		if err := w.Records.Delete(ctx, rec.Key, rec.Version); err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
-			return running, fmt.Errorf("executions that went on: %w", err)
+			return left, fmt.Errorf("executions that went on: %w", err)
 		}
 	}
-	return running, nil
+	return left, nil
+}
+
+// A lateTeller tells of the executions of a workspace that went on.
+type lateTeller struct {
+	w    *States
+	ws   string
+	x    reaper
+	told map[string]bool         // executions whose end is in the journal; nil: not read yet
+	jobs map[string][]JobAttempt // by run
+}
+
+// tell tells of an execution, and of those that follow for its job. It returns 1 while one of them goes on, or may be begun: then the
+// note stays, and the next call finds in the journal what is told.
+func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err error) {
+	for {
+		attempts, err := t.attempts(ctx, l)
+		if err != nil {
+			return 0, err
+		}
+		over, err := t.end(ctx, l)
+		if err != nil {
+			return 0, err
+		}
+		if !over {
+			return 1, nil
+		}
+		next := following(attempts, l.Task, l.Execution)
+		if next == nil {
+			if slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution && a.Open }) {
+				return 1, nil
+			}
+			return 0, nil
+		}
+		*l = lateExecution{Execution: next.Execution, Run: l.Run, Task: next.Task, Key: next.Key, Attempt: next.Number, Worker: next.Worker}
+	}
+}
+
+// following returns the attempt that follows an execution of a task, nil if there is none.
+func following(attempts []JobAttempt, task, execution string) (next *JobAttempt) {
+	for i := range attempts {
+		if a := &attempts[i]; a.Task == task && a.Execution > execution && (next == nil || a.Execution < next.Execution) {
+			next = a
+		}
+	}
+	return next
+}
+
+// attempts returns those of the run of an execution that a worker has made. They are read before the execution is looked at.
+func (t *lateTeller) attempts(ctx context.Context, l *lateExecution) ([]JobAttempt, error) {
+	if l.Worker == "" {
+		return nil, nil
+	}
+	list, ok := t.jobs[l.Run]
+	if !ok {
+		var err error
+		if list, err = t.w.attempts(ctx, t.ws, l.Run); err != nil {
+			return nil, err
+		}
+		if t.jobs == nil {
+			t.jobs = map[string][]JobAttempt{}
+		}
+		t.jobs[l.Run] = list
+	}
+	return list, nil
+}
+
+// end tells how an execution has ended. over is false while it goes on.
+func (t *lateTeller) end(ctx context.Context, l *lateExecution) (over bool, err error) {
+	if t.told == nil {
+		if t.told, err = t.w.toldLate(ctx, t.ws); err != nil {
+			return false, err
+		}
+	}
+	if l.Told || t.told[l.Execution] {
+		return true, nil
+	}
+	list, over, err := t.w.lateEvents(ctx, t.ws, l, t.x)
+	if err != nil || !over {
+		return false, err
+	}
+	t.told[l.Execution] = true
+	_, err = events.AppendJournal(ctx, t.w.Records, t.ws, t.w.Now, list...)
+	return true, err
 }
 
 // toldLate finds the executions whose end is already in the journal: a process may have died before it removed their
@@ -147,7 +219,7 @@ func ended(ctx context.Context, key executions.Key, id string, x reaper) (*execu
 // isOpen reports whether the job of an execution that is not on record has not ended: its worker is about to record it.
 func isOpen(ctx context.Context, w *States, ws string, l *lateExecution) (bool, error) {
 	attempts, err := w.attempts(ctx, ws, l.Run)
-	return slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution && a.Open }), err
+	return slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution && a.Open && !a.Lost }), err
 }
 
 // TellLeft appends to the journal what became of executions that a dead process had begun for a run, where that run was closed by a

@@ -144,7 +144,7 @@ func (r *Repo) attempts(ctx context.Context, ws, run string) ([]workspace.JobAtt
 			list = append(list, workspace.JobAttempt{
 				Task: j.Task, Key: executions.NewKey(req.Task, req.Inputs).String(), Number: a.Number, Execution: a.Execution,
 				Worker: a.Worker, Adopter: a.Adopter, Claimed: a.Claimed, Adopted: a.Adopted, Started: a.Started,
-				Open: !a.Lost && !j.Status.Terminal(),
+				Lost: a.Lost, Open: !j.Status.Terminal(),
 			})
 		}
 	}

@@ -49,10 +49,10 @@ func faultsAll(a, x string) string {
 	return b.String()
 }
 
-// schedules says how many random schedules are played, and the seed of the first: $E3_TEST_SCHEDULES and $E3_TEST_SEED, else 50, so many in short
+// schedules says how many random schedules are played, and the seed of the first: $E3_TEST_SCHEDULES and $E3_TEST_SEED, else 67, 200 with the three tests that play them, so many in short
 // tests and at most so many under the race detector, where each process takes five times as long.
 func schedules(t *testing.T, short, raced int) (n int, seed uint64) {
-	n, seed = 50, uint64(time.Now().UnixNano())
+	n, seed = 67, uint64(time.Now().UnixNano())
 	if testing.Short() {
 		n = short
 	}

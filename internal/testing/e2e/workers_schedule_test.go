@@ -206,6 +206,18 @@ func (a *workersActor) weathers() {
 		return
 	}
 	for a.sleep(700*time.Millisecond, nil) {
+		if a.rnd.IntN(12) == 0 {
+			lasts := a.upTo(3 * a.f.lease)
+			a.note("nothing reaches the store for %v", lasts)
+			for _, m := range a.f.machines {
+				m.cut()
+			}
+			a.sleep(lasts, nil)
+			for _, m := range a.f.machines {
+				m.plug()
+			}
+			a.note("the store is there again")
+		}
 		most := a.rnd.Float64() * 0.2
 		a.f.weather(a.rnd.Uint64, func() []testserver.Rule { return testserver.Weather(a.rnd, most, 60*time.Millisecond) })
 	}
