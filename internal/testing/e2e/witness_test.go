@@ -292,7 +292,7 @@ func (w *witness) times(e *executions.Execution, t *told, fault func(string, ...
 	from, to := e.StartedAt.Truncate(time.Millisecond), e.CompletedAt.Truncate(time.Millisecond)
 	end := t.ends[0].Time
 	if len(t.starts) == 1 {
-		if at := t.starts[0].Time; at.After(end) || !w.skewed && !e.Began().IsZero() && (at.Before(from) || at.After(to)) {
+		if at := t.starts[0].Time; !w.skewed && (at.After(end) || !e.Began().IsZero() && (at.Before(from) || at.After(to))) {
 			fault("it has started at %s", at.Format("15:04:05.000"))
 		}
 	}

@@ -206,7 +206,7 @@ func (a *workersActor) weathers() {
 		return
 	}
 	for a.sleep(700*time.Millisecond, nil) {
-		if a.rnd.IntN(12) == 0 {
+		if a.rnd.IntN(20) == 0 {
 			lasts := a.upTo(3 * a.f.lease)
 			a.note("nothing reaches the store for %v", lasts)
 			for _, m := range a.f.machines {
