@@ -128,6 +128,9 @@ func (w *writer) adoptLeased(ctx context.Context, f *os.File, st stat, remove fu
 	w.grown.Add(occupied(info.Size))
 	if remove() == nil {
 		if now, err := fstat(f); err == nil && now.links == 1 && leaseHeld(f) {
+			if info.Size >= vouchedFrom {
+				w.vouch(ctx, info.Hash, f)
+			}
 			return Kept{Info: info, File: f, borrowed: true, hashed: now}, true, nil
 		}
 	}
@@ -167,7 +170,7 @@ func (w *writer) copyOver(ctx context.Context, f *os.File, info Info) (err error
 		return err
 	}
 	defer a.discard()
-	got, err := pump(ctx, fromStart(f), a, nil)
+	got, err := pump(ctx, fromStart(f), a.File, nil)
 	switch {
 	case err != nil:
 		return err

@@ -1,13 +1,22 @@
 package objectstore
 
 import (
+	"context"
 	"io"
 	"os"
 )
 
 // Internals for tests.
 
-const ChunkSize = chunkSize
+const (
+	ChunkSize   = chunkSize
+	VouchedFrom = vouchedFrom
+)
+
+// CopyThrough copies src to the empty file dst as where the kernel copies nothing.
+func CopyThrough(ctx context.Context, dst, src *os.File, size int64) error {
+	return copyThrough(ctx, dst, &span{f: src, end: size}, size)
+}
 
 // ForceNamed makes d behave as on a file system without unnamed files.
 func (d *Dir) ForceNamed() { d.named.Store(true) }

@@ -38,9 +38,13 @@ func (w *writer) keep(ctx context.Context, a aside, info Info) (Kept, error) {
 	if a.named {
 		return Kept{Info: info}, w.publish(ctx, a, info)
 	}
+	leased := info.Size >= vouchedFrom && a.lease()
 	if err := w.name(ctx, a, info); err != nil {
 		a.discard()
 		return Kept{}, err
+	}
+	if leased {
+		w.vouch(ctx, info.Hash, a.File)
 	}
 	st, err := fstat(a.File)
 	if err != nil {

@@ -73,7 +73,7 @@ func (d *Dir) copyOut(ctx context.Context, h Hash, src *os.File, perm fs.FileMod
 		if done, err := d.clone(ctx, h, dst, src, st); done {
 			return st.size, err
 		}
-		return copyLarge(ctx, h, dst, src, st.size)
+		return d.copyLarge(ctx, h, dst, src, st)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("write object %s out: %w", h, err)
@@ -109,13 +109,29 @@ func readObject(h Hash, f *os.File, b []byte) ([]byte, error) {
 	return b[:n], nil
 }
 
-// copyLarge copies in chunks and hashes them meanwhile.
-func copyLarge(ctx context.Context, h Hash, dst, src *os.File, size int64) (int64, error) {
-	info, err := pump(ctx, io.NewSectionReader(src, 0, size), dst, nil)
+// copyLarge copies src, whose stat is st. If the file was checked before and has not changed since, the kernel copies it;
+// otherwise it is copied in chunks and hashed meanwhile, and the file counts as checked.
+func (d *Dir) copyLarge(ctx context.Context, h Hash, dst, src *os.File, st stat) (int64, error) {
+	if d.checked.has(h, st) {
+		err := copyData(ctx, dst, src, st.size)
+		if now, statErr := fstat(src); err == nil && statErr == nil && now.sameContent(st) {
+			return st.size, nil
+		}
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return 0, err
+		}
+		return st.size, CheckReader(ctx, h, fromStart(dst)) // it may have changed during the copy
+	}
+	seen := d.clock()
+	info, err := pump(ctx, &span{f: src, end: st.size}, dst, nil)
+	if err == nil {
+		err = info.Check(h)
+	}
 	if err != nil {
 		return 0, err
 	}
-	return info.Size, info.Check(h)
+	d.remember(h, src, st, seen)
+	return info.Size, nil
 }
 
 // clone makes dst share the extents of src, whose stat is st. The clone, which no other process can reach, is hashed,

@@ -24,10 +24,10 @@ var buffers = sync.Pool{New: func() any {
 func getBuffer() *[]byte  { return buffers.Get().(*[]byte) }
 func putBuffer(b *[]byte) { buffers.Put(b) }
 
-// pump copies r to w, or only reads it if w is nil, and hashes it meanwhile on another core: hashing takes as much time
-// as reading and writing together. head, if it is not nil, is a full chunk that was read from r before; pump takes
+// pump copies r to the empty file w, or only reads it if w is nil, and hashes it meanwhile on another core: hashing takes
+// as much time as reading and writing together. Runs of zeros become holes of w. head, if it is not nil, is a full chunk that was read from r before; pump takes
 // ownership of it.
-func pump(ctx context.Context, r io.Reader, w io.Writer, head *[]byte) (Info, error) {
+func pump(ctx context.Context, r io.Reader, w *os.File, head *[]byte) (Info, error) {
 	type chunk struct {
 		buf *[]byte
 		n   int
@@ -44,6 +44,7 @@ func pump(ctx context.Context, r io.Reader, w io.Writer, head *[]byte) (Info, er
 		sum <- hasher.Hash()
 	}()
 
+	out := &sparseWriter{f: w}
 	var size int64
 	held := 0
 	// step moves one chunk and reports whether it was the last. A chunk returned by the hasher has been written too,
@@ -79,7 +80,7 @@ func pump(ctx context.Context, r io.Reader, w io.Writer, head *[]byte) (Info, er
 		}
 		size += int64(c.n)
 		if w != nil {
-			if _, err := w.Write((*c.buf)[:c.n]); err != nil {
+			if _, err := out.Write((*c.buf)[:c.n]); err != nil {
 				return false, err
 			}
 		}
@@ -89,6 +90,9 @@ func pump(ctx context.Context, r io.Reader, w io.Writer, head *[]byte) (Info, er
 	var err error
 	for !last && err == nil {
 		last, err = step()
+	}
+	if err == nil && w != nil {
+		err = out.finish()
 	}
 	close(full)
 	info := Info{<-sum, size}
@@ -114,6 +118,3 @@ func HashReader(ctx context.Context, r io.Reader) (Info, error) {
 	}
 	return Info{Sum((*buf)[:n]), int64(n)}, ctx.Err()
 }
-
-// fromStart reads f from its first byte, whatever its position.
-func fromStart(f *os.File) io.Reader { return io.NewSectionReader(f, 0, 1<<63-1) }

@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"context"
 	"os"
 	"sync"
 	"time"
@@ -51,4 +52,48 @@ func (d *Dir) remember(h Hash, f *os.File, st stat, seen int64) {
 	if now, err := fstat(f); err == nil && now.sameContent(st) && st.ctime != 0 && stamp.Settled(seen, st.mtime, st.ctime) {
 		d.checked.add(h, st)
 	}
+}
+
+const (
+	// vouchedFrom is the size from which a new object is remembered: hashing that much takes several times as long as
+	// the wait that this costs.
+	vouchedFrom = 128 << 20
+	// longestWait bounds the wait for a file system's clock.
+	longestWait = 100 * time.Millisecond
+)
+
+// vouch remembers the object h, whose file f was just linked, so that it can be copied out without another look at its
+// bytes. f has been leased since before the object could be reached by a name, or since before it was hashed. The lease
+// covers the time in which a change could leave the file's times as they are: as long as it is held, nothing has opened the
+// file for writing.
+func (w *writer) vouch(ctx context.Context, h Hash, f *os.File) {
+	st, err := fstat(f)
+	if err != nil || st.links != 1 || st.ctime == 0 {
+		return
+	}
+	wait := time.Duration(stamp.Settles(st.mtime, st.ctime)-w.clock()) + time.Millisecond
+	if wait > longestWait {
+		return
+	}
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(wait):
+	}
+	seen := w.clock()
+	if leaseHeld(f) {
+		w.remember(h, f, st, seen)
+	}
+}
+
+// lease takes a read lease on the unnamed file of a new object, and reports whether it got one. The file is then open for
+// reading only, since no lease is granted while it is open for writing.
+func (a *aside) lease() bool {
+	f, err := reopenForReading(a.File)
+	if err != nil {
+		return false
+	}
+	a.Close()
+	a.File = f
+	return lease(f)
 }

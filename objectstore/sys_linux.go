@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"time"
@@ -46,4 +47,39 @@ func reflink(dst, src *os.File) error {
 // reflinkNever reports whether err says that the file system of dst can never reflink, whatever the source is.
 func reflinkNever(err error) bool {
 	return err == unix.EOPNOTSUPP || err == unix.ENOTTY || err == unix.ENOSYS
+}
+
+// errNoData is the answer of nextData if no data follows.
+var errNoData error = unix.ENXIO
+
+// nextData returns the first offset from off that is not in a hole, and moves the position of f. File systems without
+// holes answer off.
+func nextData(f *os.File, off int64) (int64, error) { return seek(f, off, unix.SEEK_DATA) }
+
+// nextHole returns the beginning of the first hole from off; the end of the file counts as one.
+func nextHole(f *os.File, off int64) (int64, error) { return seek(f, off, unix.SEEK_HOLE) }
+
+func seek(f *os.File, off int64, whence int) (int64, error) {
+	return unix.Seek(int(f.Fd()), off, whence)
+}
+
+// copyRange copies up to n bytes of src at off to the same place of dst, and returns how many.
+func copyRange(dst, src *os.File, off, n int64) (int64, error) {
+	from, to := off, off
+	var done int
+	err := retryEINTR(func() (err error) {
+		done, err = unix.CopyFileRange(int(src.Fd()), &from, int(dst.Fd()), &to, int(n), 0)
+		return err
+	})
+	return int64(done), err
+}
+
+// copyRangeNever reports whether err says that the kernel does not copy between these files.
+func copyRangeNever(err error) bool {
+	return errors.Is(err, unix.EXDEV) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) || reflinkNever(err)
+}
+
+// reopenForReading opens the file of f, which may have no name, for reading only.
+func reopenForReading(f *os.File) (*os.File, error) {
+	return os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), os.O_RDONLY|unix.O_NONBLOCK, 0)
 }

@@ -20,3 +20,15 @@ func leaseHeld(*os.File) bool { return false }
 func reflink(_, _ *os.File) error { return errors.ErrUnsupported }
 
 func reflinkNever(err error) bool { return errors.Is(err, errors.ErrUnsupported) }
+
+var errNoData = errors.New("no data follows")
+
+func nextData(*os.File, int64) (int64, error) { return 0, errors.ErrUnsupported }
+
+func nextHole(*os.File, int64) (int64, error) { return 0, errors.ErrUnsupported }
+
+func copyRange(_, _ *os.File, _, _ int64) (int64, error) { return 0, errors.ErrUnsupported }
+
+func copyRangeNever(err error) bool { return errors.Is(err, errors.ErrUnsupported) }
+
+func reopenForReading(*os.File) (*os.File, error) { return nil, errors.ErrUnsupported }

@@ -9,12 +9,15 @@ const tick = int64(20 * time.Millisecond)
 
 // Settled reports whether every later change of a file would change its times. seen is when they were read; modified
 // and changed are the times of the content and of the file's status, 0 if unknown. All are nanoseconds since 1970.
-func Settled(seen, modified, changed int64) bool {
+func Settled(seen, modified, changed int64) bool { return Settles(modified, changed) < seen }
+
+// Settles returns the time after which times that are read are Settled.
+func Settles(modified, changed int64) int64 {
 	kernels := changed // programs can set the modification time
 	if kernels == 0 {
 		kernels = modified
 	}
-	return max(modified, changed)+Step(kernels)+tick < seen
+	return max(modified, changed) + Step(kernels) + tick
 }
 
 // Step estimates the resolution of a file system from one of its times: twice the greatest unit of which the time is a
