@@ -146,7 +146,7 @@ func session(ctx context.Context, base string, r *rand.Rand) (err error) {
 			}
 		case 3:
 			if i%4 == 3 {
-				if ok, err = tree.Refresh(ctx, d, h); ok {
+				if ok, err = tree.Refresh(ctx, d, h, objectstore.Hash{}); ok {
 					for k := i - 3; k < i; k++ {
 						b, _ := poolObject(k)
 						promised.Add(objectstore.Sum(b))

@@ -428,13 +428,13 @@ func (w *Datasets) unsetLeaf(ctx context.Context, ws string, s *State, in *recor
 			linked := &link.Inputs[i]
 			if linked.Leaf != have {
 				// The link is not saved: the next start detects the changes, and whether the package must be rebuilt.
-				_, err = w.states.renew(ctx, link, linked)
+				_, err = w.states.renew(ctx, link, linked, record.Leaf{})
 			}
 			return linked.Leaf, err
 		}
 	}
 	if in.Default != have {
-		_, err = w.states.refresh(ctx, in.Default) // an export may have omitted its content
+		_, err = w.states.refresh(ctx, in.Default, record.Leaf{}) // an export may have omitted its content
 	}
 	return in.Default, err
 }

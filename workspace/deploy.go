@@ -419,7 +419,10 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 				continue
 			}
 			if have, _ := t.inputs.Get(in.Name); have != in.Leaf {
-				again, err := w.states.renew(ctx, link, in)
+				if t.inputsHash == "" { // a tree made anew: the state does not name it
+					have = record.Leaf{}
+				}
+				again, err := w.states.renew(ctx, link, in, have)
 				if err != nil {
 					return err
 				}

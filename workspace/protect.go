@@ -106,7 +106,7 @@ func (w *States) refreshPackage(ctx context.Context, hash string, pkg *record.Pa
 	}
 	for i := range pkg.Inputs {
 		in := &pkg.Inputs[i]
-		there, err := w.refresh(ctx, in.Default)
+		there, err := w.refresh(ctx, in.Default, record.Leaf{})
 		if err == nil && !there && !in.NoExport {
 			err = fmt.Errorf("object %s: %w", in.Default.Hash, objectstore.ErrNotFound)
 		}
@@ -194,8 +194,9 @@ func (w *Datasets) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d
 }
 
 // refresh protects a dataset, with everything below it, from a running collection, so that it can be named. It reports
-// whether all of it exists.
-func (w *States) refresh(ctx context.Context, leaf record.Leaf) (bool, error) {
+// whether all of it exists. kept is a dataset that the state names which will be replaced: what both have is held by that
+// state until the new one is written, so a folder with one changed file costs that file and the folders above it.
+func (w *States) refresh(ctx context.Context, leaf, kept record.Leaf) (bool, error) {
 	if leaf.Kind == record.LeafUnassigned {
 		return true, nil
 	}
@@ -204,14 +205,21 @@ func (w *States) refresh(ctx context.Context, leaf record.Leaf) (bool, error) {
 		return false, err
 	}
 	if leaf.Kind == record.LeafDir {
-		return dirtree.Refresh(ctx, w.Objects, h)
+		var old objectstore.Hash
+		if kept.Kind == record.LeafDir && kept.Hash != "" {
+			if old, err = objectstore.ParseHash(kept.Hash); err != nil {
+				return false, err
+			}
+		}
+		return dirtree.Refresh(ctx, w.Objects, h, old)
 	}
 	return w.Objects.Refresh(ctx, h)
 }
 
-// renew refreshes the last known content of a linked input, or else reads the input again, which it reports.
-func (w *States) renew(ctx context.Context, link *record.Link, in *record.LinkInput) (bool, error) {
-	there, err := w.refresh(ctx, in.Leaf)
+// renew refreshes the last known content of a linked input, which will replace kept, or else reads the input again, which it
+// reports.
+func (w *States) renew(ctx context.Context, link *record.Link, in *record.LinkInput, kept record.Leaf) (bool, error) {
+	there, err := w.refresh(ctx, in.Leaf, kept)
 	if err == nil && !there {
 		s := &scan{states: w, base: filepath.Dir(link.File), verify: true}
 		err = s.input(ctx, in)

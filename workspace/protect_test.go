@@ -334,15 +334,36 @@ func (p *place) unmark() {
 	}
 }
 
-// TestEditOfOldDirectory reads a directory of which one file has changed: the new directory names old files.
+// TestEditOfOldDirectory reads a directory of which one file has changed. The new directory names old files, which the state
+// holds until the new one is written, so they are left alone. One that is lost is read again.
 func TestEditOfOldDirectory(t *testing.T) {
-	p := newPlace(t)
-	p.sources()
-	p.start()
-	p.aged()
-	p.write("d/1", "edited")
-	p.start()
-	p.wantFresh("edited", "d2")
+	for name, gone := range map[string]bool{"old": false, "gone": true} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t)
+			p.sources()
+			p.start()
+			p.aged()
+			d2 := objectstore.Sum([]byte("d2"))
+			if gone {
+				p.collected(d2)
+			}
+			p.write("d/1", "edited")
+			p.start()
+			p.wantFresh("edited")
+			if gone {
+				p.wantFresh("d2")
+				return
+			}
+			began, err := p.repo.Records.SessionBegan(p.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Lstat(filepath.Join(p.repo.Root, "objects", d2.String()[:2], d2.String()[2:]))
+			if err != nil || !info.ModTime().Before(began) {
+				t.Errorf("the unchanged file: got %v, %v, want it left as it was", info, err)
+			}
+		})
+	}
 }
 
 // TestDeployOfPackageThatGoes removes a package from the register before it is deployed.

@@ -259,7 +259,7 @@ func (r *rerun) request(ctx context.Context, t *record.PackageTask, e *execution
 		refresh := r.Objects.Refresh
 		if in.Kind == record.KindDir {
 			refresh = func(ctx context.Context, h objectstore.Hash) (bool, error) {
-				return tree.Refresh(ctx, r.Objects, h)
+				return tree.Refresh(ctx, r.Objects, h, objectstore.Hash{})
 			}
 		}
 		there, err := refresh(ctx, req.Inputs[i])

@@ -524,13 +524,13 @@ func TestTrees(t *testing.T) {
 		}
 	}
 	far.takeCalls()
-	if ok, err := tree.Refresh(ctx, other, h); err != nil || !ok {
+	if ok, err := tree.Refresh(ctx, other, h, objectstore.Hash{}); err != nil || !ok {
 		t.Errorf("refresh the tree: got %v, %v", ok, err)
 	}
 	if calls := far.takeCalls(); len(calls) != 44 {
 		t.Errorf("to refresh 44 objects took %d requests", len(calls))
 	}
-	if ok, err := tree.Refresh(ctx, other, h); err != nil || !ok {
+	if ok, err := tree.Refresh(ctx, other, h, objectstore.Hash{}); err != nil || !ok {
 		t.Errorf("refresh the tree: got %v, %v", ok, err)
 	}
 	expectCalls(t, far)

@@ -13,8 +13,11 @@ import (
 
 // Refresh refreshes the tree h with everything below it, each directory once. It reports whether all of it exists
 // and the directories are intact; if not, it may have stopped early.
-func Refresh(ctx context.Context, s objectstore.Refresher, h objectstore.Hash) (bool, error) {
-	return (&refresher{store: s, seen: new(objectstore.HashSet)}).dir(ctx, "", h, 0)
+//
+// What the tree kept has too, at the same place, is left out: the caller knows that a reference holds it until one to h is
+// written. Without such a tree kept is zero.
+func Refresh(ctx context.Context, s objectstore.Refresher, h, kept objectstore.Hash) (bool, error) {
+	return (&refresher{store: s, seen: new(objectstore.HashSet)}).dir(ctx, "", h, kept, 0)
 }
 
 type refresher struct {
@@ -22,11 +25,11 @@ type refresher struct {
 	seen  *objectstore.HashSet
 }
 
-func (r *refresher) dir(ctx context.Context, rel string, h objectstore.Hash, depth int) (bool, error) {
+func (r *refresher) dir(ctx context.Context, rel string, h, kept objectstore.Hash, depth int) (bool, error) {
 	if depth > MaxDepth {
 		return false, tooDeep(rel)
 	}
-	if !r.seen.Add(h) {
+	if h == kept || !r.seen.Add(h) {
 		return true, nil
 	}
 	// The directory first, so that it cannot be removed while its entries are looked up.
@@ -41,9 +44,15 @@ func (r *refresher) dir(ctx context.Context, rel string, h objectstore.Hash, dep
 	if err != nil {
 		return false, err
 	}
+	var old Entries
+	if !kept.IsZero() {
+		if old, err = Read(ctx, r.store, kept); err != nil {
+			old = nil // then everything is refreshed
+		}
+	}
 	var files []objectstore.Hash
 	for i := range t {
-		if t[i].Kind == KindFile {
+		if t[i].Kind == KindFile && old.at(&t[i]) != t[i].Hash {
 			files = append(files, t[i].Hash)
 		}
 	}
@@ -54,11 +63,19 @@ func (r *refresher) dir(ctx context.Context, rel string, h objectstore.Hash, dep
 		if t[i].Kind != KindDir {
 			continue
 		}
-		if ok, err := r.dir(ctx, rel+"/"+t[i].Name, t[i].Hash, depth+1); err != nil || !ok {
+		if ok, err := r.dir(ctx, rel+"/"+t[i].Name, t[i].Hash, old.at(&t[i]), depth+1); err != nil || !ok {
 			return false, err
 		}
 	}
 	return true, nil
+}
+
+// at returns the object that t has in the place of e, which is of the same kind. It is zero if there is none.
+func (t Entries) at(e *Entry) objectstore.Hash {
+	if found, ok := t.Find(e.Name); ok && found.Kind == e.Kind {
+		return found.Hash
+	}
+	return objectstore.Hash{}
 }
 
 // files refreshes files, on all cores if there are many.

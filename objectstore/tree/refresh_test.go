@@ -68,7 +68,7 @@ func TestRefresh(t *testing.T) {
 	}
 	extra := put(t, d, []byte("not of the tree"))
 	setTime(t, file(d, extra), old)
-	if ok, err := tree.Refresh(t.Context(), d, h); err != nil || !ok {
+	if ok, err := tree.Refresh(t.Context(), d, h, objectstore.Hash{}); err != nil || !ok {
 		t.Fatalf("got %v, %v, want that all is there", ok, err)
 	}
 	for _, h := range all {
@@ -87,7 +87,7 @@ func TestRefresh(t *testing.T) {
 		if err := d.Delete(t.Context(), gone); err != nil {
 			t.Fatal(err)
 		}
-		if ok, err := tree.Refresh(t.Context(), d, h); err != nil || ok {
+		if ok, err := tree.Refresh(t.Context(), d, h, objectstore.Hash{}); err != nil || ok {
 			t.Errorf("without %s: got %v, %v, want false", gone, ok, err)
 		}
 		put(t, d, data)
@@ -95,7 +95,7 @@ func TestRefresh(t *testing.T) {
 	if err := errors.Join(os.Chmod(file(d, h), 0o644), os.WriteFile(file(d, h), nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := tree.Refresh(t.Context(), d, h); err != nil || ok {
+	if ok, err := tree.Refresh(t.Context(), d, h, objectstore.Hash{}); err != nil || ok {
 		t.Errorf("with a torn directory: got %v, %v, want false", ok, err)
 	}
 }
@@ -109,14 +109,93 @@ func TestRefreshOfManyPaths(t *testing.T) {
 			{Name: "a", Kind: tree.KindDir, Hash: h}, {Name: "b", Kind: tree.KindDir, Hash: h},
 		}))
 	}
-	if ok, err := tree.Refresh(t.Context(), d, h); err != nil || !ok {
+	if ok, err := tree.Refresh(t.Context(), d, h, objectstore.Hash{}); err != nil || !ok {
 		t.Errorf("got %v, %v, want true", ok, err)
 	}
 	for range tree.MaxDepth {
 		h = put(t, d, encode(t, tree.Entries{{Name: "a", Kind: tree.KindDir, Hash: h}}))
 	}
 	var malformed *tree.Error
-	if _, err := tree.Refresh(t.Context(), d, h); !errors.As(err, &malformed) {
+	if _, err := tree.Refresh(t.Context(), d, h, objectstore.Hash{}); !errors.As(err, &malformed) {
 		t.Errorf("too deep: got %v, want a *tree.Error", err)
+	}
+}
+
+// What the replaced tree has at the same place is left alone, and nothing else is.
+func TestRefreshBeyond(t *testing.T) {
+	base := t.TempDir()
+	src := filepath.Join(base, "src")
+	write := func(rel, content string) {
+		t.Helper()
+		path := filepath.Join(src, rel)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 100 {
+		write(fmt.Sprintf("a/%d", i), fmt.Sprint("file ", i))
+	}
+	write("b/same", "same")
+	write("c/kind", "kind")
+	began := time.Now().Add(-time.Hour)
+	d := sessionDir(t, base, began)
+	kept, _ := putTree(t, d, src, tree.PutOptions{})
+	write("a/5", "changed")
+	write("a/new", "new")
+	write("moved/same", "same")
+	if err := os.Remove(filepath.Join(src, "c/kind")); err != nil {
+		t.Fatal(err)
+	}
+	write("c/kind/x", "below")
+	h, _ := putTree(t, d, src, tree.PutOptions{})
+	age := func() {
+		t.Helper()
+		for e, err := range d.Walk(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			setTime(t, file(d, e.Hash), began.Add(-time.Hour))
+		}
+	}
+	refreshed := func() (n int) {
+		t.Helper()
+		for e, err := range d.Walk(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !timeOf(t, file(d, e.Hash)).Before(began) {
+				n++
+			}
+		}
+		return n
+	}
+	age()
+	if ok, err := tree.Refresh(t.Context(), d, h, kept); err != nil || !ok {
+		t.Fatalf("got %v, %v, want that all is there", ok, err)
+	}
+	// Directories: the root, a, c, kind, moved. Files: 5, new, same at its new place, x.
+	if n := refreshed(); n != 9 {
+		t.Errorf("%d objects were refreshed, want 9", n)
+	}
+	// Without the replaced tree everything is refreshed.
+	age()
+	if err := os.Remove(file(d, kept)); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := tree.Refresh(t.Context(), d, h, kept); err != nil || !ok {
+		t.Fatalf("got %v, %v, want that all is there", ok, err)
+	}
+	if n := refreshed(); n != 108 {
+		t.Errorf("without the replaced tree %d objects were refreshed, want 108", n)
+	}
+	// A new object that is lost is noticed.
+	if err := os.Remove(file(d, objectstore.Sum([]byte("below")))); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := tree.Refresh(t.Context(), d, h, kept); err != nil || ok {
+		t.Errorf("got %v, %v, want that an object is missing", ok, err)
 	}
 }
