@@ -34,18 +34,21 @@ type Runner interface {
 
 // Options configure an Executor.
 type Options struct {
-	Worker   string                      // user@host, for the record
-	Host     string                      // of this process; Job.Host is the run's
-	Version  string                      // of e3, for the record
-	Key      *signature.Key              // signs what is made here; nil: it is not signed
-	Path     string                      // PATH of the commands
-	Getenv   func(string) (string, bool) // source of pass_env and secrets
-	Scratch  func() (string, error)      // a directory of this process on the object store's filesystem
-	Modes    modes.Modes                 // of the logs, which move into the repository
-	Grace    time.Duration               // between TERM and KILL
-	Announce time.Duration               // a command that lives longer is recorded as running; default 200 ms
-	LogEvery time.Duration               // interval of copying a growing log that cannot be adopted as a file; default 1 s
-	Now      func() time.Time
+	Worker  string                      // user@host, for the record
+	Host    string                      // of this process; Job.Host is the run's
+	Version string                      // of e3, for the record
+	Key     *signature.Key              // signs what is made here; nil: it is not signed
+	Path    string                      // PATH of the commands
+	Getenv  func(string) (string, bool) // source of pass_env and secrets
+	Scratch func() (string, error)      // a directory of this process on the object store's filesystem
+	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
+	// nil: none stay.
+	Checkouts func() (string, error)
+	Modes     modes.Modes   // of the logs, which move into the repository
+	Grace     time.Duration // between TERM and KILL
+	Announce  time.Duration // a command that lives longer is recorded as running; default 200 ms
+	LogEvery  time.Duration // interval of copying a growing log that cannot be adopted as a file; default 1 s
+	Now       func() time.Time
 	// Sync makes everything written so far durable; nil if the run does that. It is called before the record of an
 	// execution for a run on another host, because that run cannot sync this host's writes.
 	Sync func(context.Context) error
@@ -65,6 +68,7 @@ type Executor struct {
 	objects   LocalObjects
 	runner    Runner
 	sandboxes sandboxes
+	checkouts checkouts
 	untold    untold
 	bash      *bash.Checker // nil: all scripts need it
 	opts      Options
@@ -82,8 +86,10 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 	x := &Executor{
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
 		sandboxes: sandboxes{scratch: opts.Scratch, modes: opts.Modes},
+		checkouts: checkouts{objects: objects, scratch: opts.Scratch, folder: opts.Checkouts},
 		releasing: make(chan struct{}, mostReleasing),
 	}
+	x.sandboxes.checkouts = &x.checkouts
 	if r, ok := run.(bash.Runner); ok {
 		x.bash = bash.NewChecker(r, opts.Path)
 	}

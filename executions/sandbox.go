@@ -44,6 +44,7 @@ type sandbox struct {
 	spare map[string]bool
 	dirs  []string // parents before children
 	files []string
+	kept  []*checkout // in work
 }
 
 // sandboxLogs are the two files that take what the command prints.
@@ -76,6 +77,7 @@ const (
 // much as some sandboxes, so no more time is spent on scans than on making sandboxes.
 type sandboxes struct {
 	scratch          func() (string, error)
+	checkouts        *checkouts
 	modes            modes.Modes
 	mu               sync.Mutex
 	free             []*sandbox    // clean, and known to be empty of processes
@@ -149,7 +151,15 @@ func (p *sandboxes) release(box *sandbox) {
 	if box.note.written {
 		p.unfinished.Store(true)
 	}
-	if box.note.written || box.inhabited || box.renew(false) != nil {
+	if box.note.written || box.inhabited {
+		box.drop()
+		return
+	}
+	for _, c := range box.kept {
+		p.checkouts.giveBack(c)
+	}
+	box.kept = box.kept[:0]
+	if box.renew(false) != nil {
 		box.drop()
 		return
 	}
@@ -304,6 +314,11 @@ func (b *sandbox) file(rel string) error {
 		return err
 	}
 	b.files = append(b.files, rel)
+	return b.clear(rel)
+}
+
+// clear removes a folder of earlier commands.
+func (b *sandbox) clear(rel string) error {
 	if !b.spare[rel] {
 		return nil
 	}

@@ -186,6 +186,9 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 	}
 	path := filepath.Join(a.box.work, rel)
 	if in.Kind == record.KindDir {
+		if kept, err := a.stageKept(ctx, in, h, rel); kept || err != nil {
+			return in.Path, err
+		}
 		if err := a.box.mkdir(rel); err != nil {
 			return "", err
 		}

@@ -180,6 +180,43 @@ func MaterializeIn(ctx context.Context, s Store, h Hash, root *os.Root, name str
 	})
 }
 
+// ErrInUse says that an inode cannot take other content, because a process has it open or mapped, or because the system
+// does not tell.
+var ErrInUse = errors.New("the file may be in use")
+
+// Rewrite gives the regular file at path the bytes of h and the mode perm, and returns the size. The inode stays: on ext4
+// that is several times as fast as to delete a file and to make another. If the error wraps ErrInUse, the file is as it
+// was; after any other error it may not exist.
+func Rewrite(ctx context.Context, s Store, h Hash, path string, perm fs.FileMode) (int64, error) {
+	return writeOut(ctx, s, h, perm, target{
+		create: func(perm fs.FileMode) (*os.File, error) { return reopen(path, perm) },
+		remove: func() error { return os.Remove(path) },
+	})
+}
+
+// reopen opens a file that no other process has open or mapped, and empties it. Until the file is closed, the kernel
+// delays every other open.
+func reopen(path string, perm fs.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(path, rewriteFlags, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInUse, err)
+	}
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || !leaseAlone(f) {
+		f.Close() // nothing was written
+		return nil, fmt.Errorf("%s: %w", path, ErrInUse)
+	}
+	err = f.Truncate(0)
+	if err == nil && info.Mode() != perm {
+		err = f.Chmod(perm)
+	}
+	if err != nil {
+		f.Close() // the caller makes another file
+		return nil, fmt.Errorf("%w: %w", ErrInUse, err)
+	}
+	return f, nil
+}
+
 // writeOut is materialize for any store.
 func writeOut(ctx context.Context, s Store, h Hash, perm fs.FileMode, t target) (int64, error) {
 	switch s := s.(type) {

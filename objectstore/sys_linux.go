@@ -33,6 +33,13 @@ func lease(f *os.File) bool {
 	return err == nil
 }
 
+// leaseAlone takes a write lease on f, which is open for writing. It returns false if another open file, or a mapping,
+// of the same inode exists, and where leases are not available. Otherwise it is as lease.
+func leaseAlone(f *os.File) bool {
+	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	return err == nil
+}
+
 // leaseHeld reports whether the lease on f is held and no process waits for its end.
 func leaseHeld(f *os.File) bool {
 	kind, err := unix.FcntlInt(f.Fd(), unix.F_GETLEASE, 0)

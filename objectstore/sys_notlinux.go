@@ -15,6 +15,8 @@ func touchOpen(*os.File, time.Time) error { return errors.ErrUnsupported }
 
 func lease(*os.File) bool { return false }
 
+func leaseAlone(*os.File) bool { return false }
+
 func leaseHeld(*os.File) bool { return false }
 
 func reflink(_, _ *os.File) error { return errors.ErrUnsupported }

@@ -42,6 +42,7 @@ func lockDir(string, bool) (func(), error) { return func() {}, nil }
 func tryLockDir(string) (func(), bool, error) { return func() {}, true, nil }
 
 const (
-	openFlags   = os.O_RDONLY
-	createFlags = os.O_RDWR | os.O_CREATE | os.O_EXCL
+	openFlags    = os.O_RDONLY
+	createFlags  = os.O_RDWR | os.O_CREATE | os.O_EXCL
+	rewriteFlags = os.O_RDWR
 )

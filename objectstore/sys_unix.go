@@ -108,6 +108,7 @@ func retryEINTR(call func() error) error {
 // O_NONBLOCK has no effect on regular files. With it, opening a name that has become a pipe does not block, and package
 // os does not change the descriptor's flags, which saves four system calls for every file.
 const (
-	openFlags   = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
-	createFlags = os.O_RDWR | os.O_CREATE | os.O_EXCL | unix.O_NONBLOCK
+	openFlags    = os.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK
+	createFlags  = os.O_RDWR | os.O_CREATE | os.O_EXCL | unix.O_NONBLOCK
+	rewriteFlags = os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK
 )

@@ -246,6 +246,16 @@ func (r *Repo) warn(err error) {
 // Scratch returns a folder of this process on the file system of the objects, or of their copies on this machine.
 func (r *Repo) Scratch() (string, error) { return r.stores.here.SessionDir() }
 
+// checkouts returns a folder of this user beside the folders of processes, for what commands of a later process can use
+// again. It is an error if another user can reach it, or it cannot be made.
+func (r *Repo) checkouts() (string, error) {
+	dir, err := r.Scratch()
+	if err != nil {
+		return "", err
+	}
+	return modes.PrivateFolder(filepath.Join(filepath.Dir(dir), fmt.Sprintf("checkouts-%d", os.Getuid())))
+}
+
 // Modes are those of this process's files on this machine.
 func (r *Repo) Modes() modes.Modes { return r.stores.modes }
 
@@ -278,6 +288,11 @@ func (r *Repo) Close() error {
 	var err error
 	if sup := r.runner.Load(); sup != nil {
 		err = sup.Close()
+	}
+	if x := r.makes.Load(); x != nil {
+		if e := x.Rest(); e != nil {
+			r.warn(e)
+		}
 	}
 	if r.left.Load() {
 		r.stores.here.KeepSession()
@@ -340,7 +355,7 @@ func (r *Repo) closeLeft(ctx context.Context, dir string) error {
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
 		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv,
-		Scratch: r.Scratch, Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
+		Scratch: r.Scratch, Checkouts: r.checkouts, Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
 	}
 }
 

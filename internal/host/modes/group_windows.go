@@ -1,5 +1,11 @@
 package modes
 
-import "os"
+import (
+	"errors"
+	"os"
+)
 
 func takeGroup(*os.File, string) error { return nil }
+
+// PrivateFolder makes a folder that only this user can enter: unsupported here.
+func PrivateFolder(string) (string, error) { return "", errors.ErrUnsupported }

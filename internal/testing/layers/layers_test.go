@@ -86,7 +86,7 @@ objectstore/cached:            objectstore internal/backoff
 objectstore/s3:                objectstore internal/backoff
 objectstore/overlay:           objectstore
 objectstore/objectstoretest:   objectstore objectstore/tree
-objectstore/tree:              objectstore internal/format/beast2 internal/format/digest
+objectstore/tree:              objectstore internal/format/beast2 internal/format/digest internal/host/atomicfile internal/host/stamp
 objectstore:                   internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp
 refstore/checked:              refstore
 refstore/overlay:              refstore

@@ -1,0 +1,387 @@
+package executions
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/internal/format/record"
+	"e3/internal/host/atomicfile"
+	"e3/internal/host/process"
+	"e3/internal/host/runner"
+	"e3/objectstore"
+	"e3/objectstore/tree"
+)
+
+// Bounds of kept checkouts. A search for processes that may use one costs as much as writing some hundred files.
+const (
+	minKeptFiles = 256
+	maxKeptBytes = 1 << 30            // of one
+	maxAllBytes  = 2 << 30            // of those that stay for the next process
+	maxIdle      = 4                  // with more in this process, any of them becomes the next one
+	maxAll       = 16                 // that stay for the next process
+	maxUnused    = 7 * 24 * time.Hour // then one is removed
+)
+
+// checkouts keeps checkouts of large folders. A command gets one for itself, by a rename into its sandbox, and may write
+// into it. Afterwards the checkout is taken back, and what the command has touched is made anew before the next one gets
+// it (tree.Renew). So a folder of which one file has changed costs the comparison of the others, and no file is made
+// and deleted for each command: ext4 becomes slow for minutes by that.
+//
+// An idle checkout lies in the folder of this process, or, between processes, in a folder of this user.
+type checkouts struct {
+	objects objectstore.Store
+	scratch func() (string, error)
+	folder  func() (string, error) // for the next process; nil: there is none
+	mu      sync.Mutex
+	idle    []*checkout // the latest last
+	count   int         // made or taken by this process
+	sizes   sync.Map    // objectstore.Hash → bool: it has minKeptFiles or more
+}
+
+// A checkout is a folder with the entries tree, the checkout itself while it is idle; tree.clock, of tree.Renew; and,
+// while it belongs to no process, about.
+type checkout struct {
+	dir   string
+	label string // of the input that it serves, to find the most similar
+	hash  string // of the tree
+	kept  *tree.Kept
+	info  fs.FileInfo // of tree
+	at    string      // where a command has it
+}
+
+func (c *checkout) tree() string { return filepath.Join(c.dir, "tree") }
+
+// short makes a part of a file's name.
+func short(h string) string { return h[:min(16, len(h))] }
+
+// large tells whether a tree is worth keeping.
+func (p *checkouts) large(ctx context.Context, h objectstore.Hash) (bool, error) {
+	if known, ok := p.sizes.Load(h); ok {
+		return known.(bool), nil
+	}
+	files := 0
+	err := tree.Walk(ctx, p.objects, h, func(_ string, e tree.Entry) error {
+		if e.Kind != tree.KindDir {
+			files++
+		}
+		if files == minKeptFiles {
+			return fs.SkipAll
+		}
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	p.sizes.Store(h, files == minKeptFiles)
+	return files == minKeptFiles, nil
+}
+
+// take makes dst, which does not exist, a checkout of the tree h.
+func (p *checkouts) take(ctx context.Context, label string, h objectstore.Hash, dst string, strips bool) (*checkout, error) {
+	c, err := p.choose(short(label), short(h.String()))
+	for err == nil {
+		used := c.kept != nil
+		c.kept, err = tree.Renew(ctx, p.objects, c.tree(), h, c.kept, tree.CheckoutOptions{Strips: strips})
+		if err == nil || !used || ctx.Err() != nil {
+			break
+		}
+		c, err = p.make(short(label)) // it may be damaged
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.label, c.hash, c.at = short(label), short(h.String()), dst
+	if c.info, err = os.Lstat(c.tree()); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(c.tree(), dst); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// giveBack takes back what a command has used. No process may have anything in it open as far as the supervisor knows.
+func (p *checkouts) giveBack(c *checkout) {
+	info, err := os.Lstat(c.at)
+	if err != nil || !info.IsDir() || !os.SameFile(info, c.info) || c.kept.Bytes() > maxKeptBytes {
+		return
+	}
+	if os.Rename(c.at, c.tree()) != nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, c)
+}
+
+// choose returns the most similar checkout in which no process has anything open, else a new one.
+func (p *checkouts) choose(label, hash string) (*checkout, error) {
+	p.mu.Lock()
+	c := p.pick(label, hash)
+	p.mu.Unlock()
+	if c == nil {
+		c = p.claim(label, hash)
+	}
+	if c != nil {
+		occupied, known := runner.Occupied(filepath.Dir(c.dir))
+		if known && !occupied[filepath.Base(c.dir)] {
+			return c, nil
+		}
+	}
+	return p.make(label)
+}
+
+// likeness orders checkouts by what the next Renew has to write.
+func likeness(c *checkout, label, hash string) int {
+	switch {
+	case c.hash == hash:
+		return 2
+	case c.label == label:
+		return 1
+	}
+	return 0
+}
+
+// pick takes an idle checkout out of the list; nil if a new one would be no worse.
+func (p *checkouts) pick(label, hash string) *checkout {
+	best, found := -1, 0
+	for i, c := range p.idle {
+		if n := likeness(c, label, hash); n > found {
+			best, found = i, n
+		}
+	}
+	if best < 0 && len(p.idle) > maxIdle {
+		best = 0
+	}
+	if best < 0 {
+		return nil
+	}
+	c := p.idle[best]
+	p.idle = slices.Delete(p.idle, best, best+1)
+	return c
+}
+
+// path is where a checkout can lie in this process's folder.
+func (p *checkouts) path() (string, error) {
+	dir, err := p.scratch()
+	if err != nil {
+		return "", err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count++
+	return filepath.Join(dir, "k"+strconv.Itoa(p.count)), nil
+}
+
+func (p *checkouts) make(label string) (*checkout, error) {
+	dir, err := p.path()
+	if err == nil {
+		err = os.Mkdir(dir, 0o700)
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o700) // the folder's group is not inherited
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make checkout: %w", err)
+	}
+	return &checkout{dir: dir, label: label}, nil
+}
+
+// claim takes the most similar checkout of an earlier process; nil if there is none. Anything unexpected is left alone.
+func (p *checkouts) claim(label, hash string) *checkout {
+	folder, err := p.kept()
+	if err != nil {
+		return nil
+	}
+	var best storedCheckout
+	found := 0
+	for _, s := range storedIn(folder) {
+		if n := likeness(&checkout{label: s.label, hash: s.hash}, label, hash); n > found {
+			best, found = s, n
+		}
+	}
+	if found == 0 {
+		return nil
+	}
+	dir, err := p.path()
+	if err != nil || os.Rename(best.path, dir) != nil { // another process was faster
+		return nil
+	}
+	c := &checkout{dir: dir, label: best.label, hash: best.hash}
+	text, err := os.ReadFile(filepath.Join(dir, "about"))
+	if err != nil {
+		return nil
+	}
+	where, text, _ := bytes.Cut(text, []byte{'\n'})
+	boot, known := strings.CutPrefix(string(where), hereNow().Name+" ")
+	if !known {
+		return nil // processes of another machine may use it
+	}
+	if c.kept, err = tree.DecodeKept(text); err != nil {
+		return nil
+	}
+	if boot != bootNow() {
+		if strings.HasPrefix(boot, hereNow().BootID+" ") {
+			return nil // processes that this one does not see may use it
+		}
+		c.kept.Doubt()
+	}
+	return c
+}
+
+func hereNow() process.Host { return process.LocalHost() }
+
+// bootNow identifies the processes that this one sees.
+func bootNow() string { return hereNow().BootID + " " + hereNow().PIDNamespace }
+
+// kept is the folder for the next process.
+func (p *checkouts) kept() (string, error) {
+	if p.folder == nil || hereNow().BootID == "" {
+		return "", errors.ErrUnsupported
+	}
+	return p.folder()
+}
+
+// A storedCheckout is one that belongs to no process. Its name is "<label>-<hash>-<bytes>-<random>".
+type storedCheckout struct {
+	path, label, hash string
+	bytes             int64
+	used              time.Time
+}
+
+// storedIn lists the checkouts of a folder, the latest first.
+func storedIn(folder string) []storedCheckout {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil
+	}
+	var list []storedCheckout
+	for _, e := range entries {
+		parts := strings.Split(e.Name(), "-")
+		info, err := e.Info()
+		if err != nil || len(parts) != 4 {
+			continue
+		}
+		n, err := strconv.ParseInt(parts[2], 10, 64)
+		if err != nil {
+			continue
+		}
+		list = append(list, storedCheckout{filepath.Join(folder, e.Name()), parts[0], parts[1], n, info.ModTime()})
+	}
+	slices.SortFunc(list, func(a, b storedCheckout) int { return b.used.Compare(a.used) })
+	return list
+}
+
+// rest leaves the idle checkouts to the next process. Those for which there is no room go with this process's folder.
+func (p *checkouts) rest(now time.Time) error {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	if len(idle) == 0 {
+		return nil
+	}
+	folder, err := p.kept()
+	if err != nil {
+		return nil //nolint:nilerr // there is no next process
+	}
+	var errs []error
+	for _, c := range idle {
+		about := append([]byte(hereNow().Name+" "+bootNow()+"\n"), c.kept.Encode()...)
+		err := os.WriteFile(filepath.Join(c.dir, "about"), about, 0o600)
+		if err == nil {
+			err = os.Chtimes(c.dir, time.Time{}, now)
+		}
+		if err == nil {
+			err = os.Rename(c.dir, filepath.Join(folder, fmt.Sprintf("%s-%s-%d-%08x", c.label, c.hash, c.kept.Bytes(), rand.Uint32())))
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(append(errs, p.trim(folder, now))...)
+}
+
+// trim removes checkouts that are too many, too large together or unused for too long. Each is removed from this
+// process's own folder, so that no other process takes half of it.
+func (p *checkouts) trim(folder string, now time.Time) error {
+	var errs []error
+	total := int64(0)
+	for i, s := range storedIn(folder) {
+		total += s.bytes
+		if i < maxAll && total <= maxAllBytes && now.Sub(s.used) <= maxUnused {
+			continue
+		}
+		total -= s.bytes
+		dir, err := p.path()
+		if err == nil && os.Rename(s.path, dir) == nil {
+			err = atomicfile.RemoveAll(dir)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Rest leaves what the next process can use, after the last request.
+func (x *Executor) Rest() error {
+	if err := x.checkouts.rest(x.opts.Now()); err != nil {
+		return fmt.Errorf("keep checkouts of folders: %w", err)
+	}
+	return nil
+}
+
+// stageKept stages a large folder as a checkout of its own. It returns false if that must be an ordinary one: it is
+// small, or another input or an output lies in it, around it or at its path.
+func (a *attempt) stageKept(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (bool, error) {
+	if rel == "." || !a.alone(in, rel) {
+		return false, nil
+	}
+	large, err := a.x.checkouts.large(ctx, h)
+	if err != nil || !large {
+		return false, err
+	}
+	if err := a.box.mkdir(filepath.Dir(rel)); err != nil {
+		return false, err
+	}
+	if err := a.box.clear(rel); err != nil {
+		return false, err
+	}
+	label := objectstore.Sum([]byte(a.req.Workspace + "\x00" + in.Path)).String()
+	c, err := a.x.checkouts.take(ctx, label, h, filepath.Join(a.box.work, rel), a.box.strips)
+	if err != nil {
+		return false, err
+	}
+	a.box.kept = append(a.box.kept, c)
+	return true, nil
+}
+
+// alone tells whether no other declared path is rel, or below or above it.
+func (a *attempt) alone(in record.Input, rel string) bool {
+	within := func(inner, outer string) bool {
+		return outer == "." || inner == outer || strings.HasPrefix(inner, outer+string(filepath.Separator))
+	}
+	apart := func(path string, isDir bool) bool {
+		other, err := local(path)
+		return err == nil && !within(other, rel) && !(isDir && within(rel, other))
+	}
+	for _, other := range a.spec.Inputs {
+		if other.Name != in.Name && other.Path != "" && !apart(other.Path, other.Kind == record.KindDir) {
+			return false
+		}
+	}
+	for _, out := range a.spec.Output.Entries {
+		if !apart(out.Path, out.Kind == record.KindDir) {
+			return false
+		}
+	}
+	return !within(".e3-values", rel) && !within(rel, ".e3-values")
+}

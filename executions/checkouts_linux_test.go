@@ -1,0 +1,266 @@
+package executions_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/objectstore"
+	"e3/objectstore/tree"
+)
+
+// manyFiles stores a folder of as many files as are kept; the first has the given content.
+func manyFiles(t *testing.T, l *lab, first string) objectstore.Hash {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "many")
+	if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 300 {
+		content := fmt.Sprint("file ", i)
+		if i == 0 {
+			content = first
+		}
+		if err := os.WriteFile(filepath.Join(dir, "sub", fmt.Sprint("f", i)), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("sub/f0", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	h, _, err := tree.Put(t.Context(), l.objects, dir, tree.PutOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// reader is a task that reads the folder data; version makes its key another.
+func reader(text, version string) *record.Task {
+	return &record.Task{Shell: text + "; echo x > out", Version: version, Output: single("out", record.KindFile),
+		Inputs: []record.Input{{Name: "data", Path: "data", Kind: record.KindDir}}}
+}
+
+// keepHere makes checkouts stay for the next executor of the repository.
+func keepHere(t *testing.T) func(*executions.Options) {
+	dir := t.TempDir()
+	return func(o *executions.Options) { o.Checkouts = func() (string, error) { return dir, nil } }
+}
+
+const lookAtData = `find . "$HOME" "$TMPDIR" -printf '%P %y %m %n %s %l\n' | sort; find data -type f | sort | xargs sha256sum`
+
+// A command finds a large folder as it was stored, whatever the commands before it did to theirs.
+func TestKeptCheckoutIsClean(t *testing.T) {
+	l := newLab(t)
+	h := manyFiles(t, l, "first")
+	want := l.run(t, reader(lookAtData, "fresh"), h)
+	if n := strings.Count(want, "\n"); n < 600 {
+		t.Fatalf("%d lines:\n%s", n, want)
+	}
+	for i, harm := range []string{
+		`echo more >> data/sub/f7`,
+		`printf 'FILE 8' > data/sub/f8`, // of the same size
+		`touch -d 2001-01-01 data/sub/f9`,
+		`m=$(stat -c %y data/sub/f9); printf 'FILE 9' > data/sub/f9; touch -d "$m" data/sub/f9`,
+		`rm -r data/sub; mkdir data/sub`,
+		`rm -r data; ln -s / data`,
+		`rm -r data; echo x > data`,
+		`mv data other; mkdir data`,
+		`mkdir -p data/sub/__pycache__; echo x > data/sub/__pycache__/f.pyc`,
+		`chmod 000 data/sub`,
+		`chmod 4777 data/sub/f1; chmod 777 data`,
+		`ln data/sub/f1 data/sub/f1b; ln data/sub/f2 f2`,
+		`rm data/link; ln -s /etc/passwd data/link`,
+		`rm data/sub/f3; mkfifo data/sub/f3`,
+	} {
+		for round := range 2 {
+			l.run(t, reader("cd data; cd ..; "+harm, fmt.Sprint(i, round)), h)
+			if got := l.run(t, reader(lookAtData, fmt.Sprint("after ", i, round)), h); got != want {
+				t.Fatalf("after %s a task finds\n%s\nwant\n%s", harm, got, want)
+			}
+		}
+	}
+}
+
+// Commands that run at the same time have checkouts of their own.
+func TestKeptCheckoutsAreApart(t *testing.T) {
+	l := newLab(t)
+	h := manyFiles(t, l, "first")
+	met := t.TempDir()
+	l.run(t, reader("true", "before"), h) // one checkout is idle
+	var all sync.WaitGroup
+	for _, names := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		mine, other := names[0], names[1]
+		text := fmt.Sprintf(`echo %s > data/sub/f1; touch data/%[1]s %[3]s/%[1]s
+			until test -e %[3]s/%[2]s; do read -rt 0.01 <> <(:) || :; done
+			test ! -e data/%[2]s; test "$(cat data/sub/f1)" = %[1]s`, mine, other, met)
+		all.Go(func() {
+			req := l.request(reader(text, mine), h)
+			if res, err := l.Do(t.Context(), req); err != nil || res.State != record.Success {
+				t.Errorf("got %+v, %v", res, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// numbers returns the inode numbers of the folder's files.
+func numbers(t *testing.T, l *lab, version string, h objectstore.Hash) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for line := range strings.Lines(l.run(t, reader(`stat -c '%n %i' data/sub/*; cat data/link`, version), h)) {
+		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
+		all[name] = number
+	}
+	return all
+}
+
+func sameNumbers(a, b map[string]string) int {
+	n := 0
+	for name, number := range a {
+		if strings.HasPrefix(name, "data/") && b[name] == number {
+			n++
+		}
+	}
+	return n
+}
+
+// The files of a folder are not made again for the next command, in this process or a later one.
+func TestKeptCheckoutIsUsedAgain(t *testing.T) {
+	keep := keepHere(t)
+	l := newLab(t, keep)
+	one, two := manyFiles(t, l, "first"), manyFiles(t, l, "second")
+	before := numbers(t, l, "1", one)
+	if n := sameNumbers(before, numbers(t, l, "2", one)); n != 300 {
+		t.Errorf("%d of 300 files stay for the next command", n)
+	}
+	if got := numbers(t, l, "3", two); sameNumbers(before, got) < 299 || !has(got, "second") {
+		t.Errorf("%d of 300 files stay when one has changed, %v", sameNumbers(before, got), has(got, "second"))
+	}
+	before = numbers(t, l, "4", two)
+	if err := l.Rest(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := openLab(l.dir, keep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.records.Close()
+	if got := numbers(t, next, "5", one); sameNumbers(before, got) < 299 || !has(got, "first") {
+		t.Errorf("%d of 300 files stay for the next process", sameNumbers(before, got))
+	}
+}
+
+func has(all map[string]string, line string) bool { _, ok := all[line]; return ok }
+
+// A checkout is left alone as long as another process works in it or has something of it open.
+func TestKeptCheckoutInUse(t *testing.T) {
+	keep := keepHere(t)
+	for _, later := range []bool{false, true} {
+		for _, where := range []string{".", "sub", "sub/f5"} {
+			t.Run(fmt.Sprint(later, where), func(t *testing.T) {
+				l := newLab(t, keep)
+				h := manyFiles(t, l, "first "+fmt.Sprint(later, where))
+				before := numbers(t, l, "1", h)
+				found, err := filepath.Glob(filepath.Join(l.dir, "tmp", "session-*", "k*", "tree", where))
+				if err != nil || len(found) != 1 {
+					t.Fatalf("the checkout is not at %v, %v", found, err)
+				}
+				other := exec.Command("cat")
+				f, err := os.Open(found[0])
+				if err != nil {
+					t.Fatal(err)
+				}
+				other.ExtraFiles = []*os.File{f}
+				in, err := other.StdinPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := other.Start(); err != nil {
+					t.Fatal(err)
+				}
+				f.Close()
+				defer func() {
+					in.Close()
+					other.Wait()
+				}()
+				if later {
+					if err := l.Rest(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if n := sameNumbers(before, numbers(t, l, "2", h)); n != 0 {
+					t.Errorf("%d files were given to another command", n)
+				}
+			})
+		}
+	}
+}
+
+// Small folders, and those that share a place with another input or output, are staged as ever.
+func TestNotKept(t *testing.T) {
+	l := newLab(t)
+	h := manyFiles(t, l, "first")
+	for name, change := range map[string]func(*record.Task) []objectstore.Hash{
+		"output in it": func(task *record.Task) []objectstore.Hash {
+			task.Output.Entries[0].Path = "data/out"
+			task.Shell = "echo x > data/out"
+			return nil
+		},
+		"folder of outputs around it": func(task *record.Task) []objectstore.Hash {
+			task.Inputs[0].Path = "data/in"
+			task.Output.Entries[0] = record.OutputEntry{Name: "out", Path: "data", Kind: record.KindDir}
+			task.Shell = "test -e data/in/sub/f5"
+			return nil
+		},
+		"file in it": func(task *record.Task) []objectstore.Hash {
+			task.Inputs = append(task.Inputs, record.Input{Name: "more", Path: "data/sub/more", Kind: record.KindFile})
+			task.Shell = "cat data/sub/more data/sub/f5 > out"
+			return []objectstore.Hash{l.put(t, "more")}
+		},
+		"folder in it": func(task *record.Task) []objectstore.Hash {
+			task.Inputs = append(task.Inputs, record.Input{Name: "more", Path: "data/sub", Kind: record.KindDir})
+			task.Shell = "cat data/sub/more data/sub/f5 > out"
+			data, err := tree.Encode(tree.Entries{{Name: "more", Kind: tree.KindFile, Hash: l.put(t, "more"), Size: 4}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []objectstore.Hash{l.put(t, string(data))}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := reader("test -e data/sub/f5", name)
+			more := change(task)
+			l.run(t, task, append([]objectstore.Hash{h}, more...)...)
+			if found, _ := filepath.Glob(filepath.Join(l.dir, "tmp", "session-*", "k*")); len(found) > 0 {
+				t.Errorf("kept as %v", found)
+			}
+		})
+	}
+}
+
+// What stays for the next process is bounded in number.
+func TestKeptCheckoutsAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	l := newLab(t, func(o *executions.Options) { o.Checkouts = func() (string, error) { return dir, nil } })
+	h := manyFiles(t, l, "first")
+	for i := range 18 {
+		if err := os.Mkdir(filepath.Join(dir, fmt.Sprintf("label%d-%d-100-%d", i, i, i)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.run(t, reader("true", "1"), h)
+	if err := l.Rest(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 16 {
+		t.Errorf("%d stay, %v", len(entries), err)
+	}
+}
