@@ -111,6 +111,11 @@ func (a *attempt) note() error {
 		return fmt.Errorf("note that execution %s begins: %w", a.id, err)
 	}
 	a.box.note.written = true
+	info, err := a.box.note.file.Stat()
+	if err != nil {
+		return fmt.Errorf("note that execution %s begins: %w", a.id, err)
+	}
+	a.box.note.time = info.ModTime().UnixNano()
 	return nil
 }
 

@@ -3,7 +3,6 @@ package executions
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"e3/internal/host/atomicfile"
@@ -39,12 +39,16 @@ type sandbox struct {
 	logs                  sandboxLogs
 	note                  sandboxNote
 
-	// Paths below work, as declared. spare holds empty folders of earlier commands; dirs and files were made for the
-	// present one.
-	spare map[string]bool
-	dirs  []string // parents before children
-	files []string
-	kept  []*checkout // in work
+	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs, files and
+	// inputs are the present one's.
+	spare  map[string]bool
+	dirs   []string    // parents before children
+	files  []string    // removed afterwards
+	inputs []string    // small files whose inodes take the next content
+	old    []string    // inputs of the latest command, still there
+	stash  int         // number of further such files, in root
+	mixed  bool        // a tree is among the inputs: a file must not replace one of its files
+	kept   []*checkout // in work
 }
 
 // sandboxLogs are the two files that take what the command prints.
@@ -60,7 +64,14 @@ type sandboxNote struct {
 	file    *os.File
 	written bool
 	text    []byte // the latest note, kept to reuse its memory
+	time    int64  // of the latest note by the file system's clock, in nanoseconds since 1970
 }
+
+// Bounds of the files whose inodes take the next content. The next sync writes to the disk what is in them.
+const (
+	maxReused = 64 << 10 // bytes of one
+	maxStash  = 16
+)
 
 // Bounds of the sandboxes that wait for a check of the processes in them. A scan of all processes costs as much as
 // some twenty sandboxes; each of these has three files open.
@@ -219,7 +230,7 @@ func (b *sandbox) renew(fresh bool) error {
 		if err := b.folder(b.work); err != nil {
 			return err
 		}
-		b.spare = map[string]bool{}
+		b.spare, b.old = map[string]bool{}, b.old[:0]
 	}
 	if b.journal != nil {
 		if err := os.Remove(b.journal.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -227,7 +238,7 @@ func (b *sandbox) renew(fresh bool) error {
 		}
 		b.closeJournal()
 	}
-	b.dirs, b.files = b.dirs[:0], b.files[:0]
+	b.dirs, b.files, b.inputs = b.dirs[:0], b.files[:0], b.inputs[:0]
 	for _, d := range []struct {
 		path  string
 		ctime *time.Time
@@ -235,7 +246,8 @@ func (b *sandbox) renew(fresh bool) error {
 		if !fresh {
 			// The ctime shows an entry that came and went, unless within one tick. On file systems with coarse time
 			// stamps it shows nothing.
-			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.ctime) && stamp.Step(d.ctime.UnixNano()) == 0 && hasEntries(d.path, 0) {
+			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.ctime) && stamp.Step(d.ctime.UnixNano()) == 0 &&
+				(stamp.Settled(b.note.time, 0, d.ctime.UnixNano()) || hasEntries(d.path, 0)) {
 				continue
 			}
 			if err := atomicfile.RemoveAll(d.path); err != nil {
@@ -290,6 +302,9 @@ func (b *sandbox) mkdir(rel string) error {
 		return err
 	}
 	b.dirs = append(b.dirs, rel)
+	if err := b.forget(rel); err != nil {
+		return err
+	}
 	if b.spare[rel] {
 		delete(b.spare, rel)
 		return nil
@@ -307,14 +322,80 @@ func (b *sandbox) mkdir(rel string) error {
 	return b.fix(path, stagedDir)
 }
 
-// file prepares the place of a staged file: it makes the parent folder and removes a folder that an earlier command
-// had there.
+// file prepares the place of a file that is removed afterwards: it makes the parent folder and removes what an earlier
+// command had there.
 func (b *sandbox) file(rel string) error {
 	if err := b.mkdir(filepath.Dir(rel)); err != nil {
 		return err
 	}
 	b.files = append(b.files, rel)
+	if err := b.forget(rel); err != nil {
+		return err
+	}
 	return b.clear(rel)
+}
+
+// input prepares the place of an input, as file does. It returns true if there is a file whose inode may take the new
+// content (objectstore.Rewrite).
+func (b *sandbox) input(rel string) (reused bool, err error) {
+	if slices.Contains(b.inputs, rel) {
+		return false, nil // a glob has staged it
+	}
+	if err := b.mkdir(filepath.Dir(rel)); err != nil {
+		return false, err
+	}
+	if err := b.clear(rel); err != nil {
+		return false, err
+	}
+	b.inputs = append(b.inputs, rel)
+	if b.mixed {
+		return false, nil
+	}
+	path := filepath.Join(b.work, rel)
+	switch i := slices.Index(b.old, rel); {
+	case i >= 0:
+		b.old = slices.Delete(b.old, i, i+1)
+		return true, nil
+	case len(b.old) > 0:
+		last := len(b.old) - 1
+		err = os.Rename(filepath.Join(b.work, b.old[last]), path)
+		b.old = b.old[:last]
+	case b.stash > 0:
+		b.stash--
+		err = os.Rename(b.stashed(b.stash), path)
+	default:
+		return false, nil
+	}
+	if errors.Is(err, fs.ErrNotExist) { // an earlier command could reach the file
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (b *sandbox) stashed(i int) string { return filepath.Join(b.root, "s"+strconv.Itoa(i)) }
+
+// forget removes an input of the latest command, unless the present one has it too.
+func (b *sandbox) forget(rel string) error {
+	i := slices.Index(b.old, rel)
+	if i < 0 {
+		return nil
+	}
+	b.old = slices.Delete(b.old, i, i+1)
+	return atomicfile.RemoveAll(filepath.Join(b.work, rel))
+}
+
+// putAside moves the inputs of the latest command that are still there out of the command's reach.
+func (b *sandbox) putAside() error {
+	for _, rel := range b.old {
+		path := filepath.Join(b.work, rel)
+		if b.stash < maxStash && os.Rename(path, b.stashed(b.stash)) == nil {
+			b.stash++
+		} else if err := atomicfile.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	b.old = b.old[:0]
+	return nil
 }
 
 // clear removes a folder of earlier commands.
@@ -327,11 +408,15 @@ func (b *sandbox) clear(rel string) error {
 			delete(b.spare, other)
 		}
 	}
+	b.old = slices.DeleteFunc(b.old, func(other string) bool { return strings.HasPrefix(other, rel+string(filepath.Separator)) })
 	return atomicfile.RemoveAll(filepath.Join(b.work, rel))
 }
 
-// ready removes the folders of earlier commands that this one does not use.
+// ready removes the folders and files of earlier commands that this one does not use.
 func (b *sandbox) ready() error {
+	if err := b.putAside(); err != nil {
+		return err
+	}
 	for len(b.spare) > 0 {
 		for rel := range b.spare {
 			if err := atomicfile.RemoveAll(filepath.Join(b.work, rel)); err != nil {
@@ -343,7 +428,7 @@ func (b *sandbox) ready() error {
 	return nil
 }
 
-// tidy removes the staged files and keeps the folders, because making folders costs most. It returns false if the
+// tidy removes the staged files, or keeps small ones as old, and keeps the folders, because making folders costs most. It returns false if the
 // command left anything of its own or changed a folder. A path is used only after every folder on it is known to be
 // one: the command may have put a link in its place.
 func (b *sandbox) tidy() bool {
@@ -362,7 +447,20 @@ func (b *sandbox) tidy() bool {
 		if _, known := children[filepath.Dir(rel)]; !known {
 			return false
 		}
-		if err := os.Remove(filepath.Join(b.work, rel)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := syscall.Unlink(filepath.Join(b.work, rel)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false
+		}
+	}
+	for _, rel := range b.inputs {
+		parent := filepath.Dir(rel)
+		if _, known := children[parent]; !known {
+			return false
+		}
+		path := filepath.Join(b.work, rel)
+		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() <= maxReused {
+			b.old = append(b.old, rel)
+			children[parent]++
+		} else if err := syscall.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false
 		}
 	}
@@ -381,17 +479,6 @@ func (b *sandbox) tidy() bool {
 func isDir(path string, mode FileMode) bool {
 	info, err := os.Lstat(path)
 	return err == nil && info.IsDir() && info.Mode().Perm() == mode
-}
-
-// hasEntries tells whether a directory has exactly n entries.
-func hasEntries(dir string, n int) bool {
-	f, err := os.Open(dir)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	names, err := f.Readdirnames(n + 1)
-	return len(names) == n && (err == nil || err == io.EOF)
 }
 
 // drop closes the sandbox's files and leaves its folder as it is.

@@ -12,6 +12,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/internal/format/value"
+	"e3/internal/host/atomicfile"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -22,6 +23,12 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 	spec := a.spec
 	if len(spec.Inputs) != len(a.req.Inputs) {
 		return nil, fmt.Errorf("task declares %d inputs, %d are given", len(spec.Inputs), len(a.req.Inputs))
+	}
+	a.box.mixed = slices.ContainsFunc(spec.Inputs, func(in record.Input) bool { return in.Kind == record.KindDir })
+	if a.box.mixed {
+		if err := a.box.putAside(); err != nil { // a tree must not find a file of an earlier command
+			return nil, err
+		}
 	}
 	env := a.baseEnv()
 	for i, in := range spec.Inputs {
@@ -195,12 +202,21 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 		_, err := tree.Checkout(ctx, a.x.objects, h, path, tree.CheckoutOptions{Merge: true, Fixed: true, Strips: a.box.strips})
 		return in.Path, err
 	}
-	if err := a.box.file(rel); err != nil {
-		return "", err
-	}
 	perm := stagedFile
 	if in.Kind == record.KindExecutable {
 		perm = stagedExecutable
+	}
+	reused, err := a.box.input(rel)
+	if err == nil && reused {
+		if _, err = objectstore.Rewrite(ctx, a.x.objects, h, path, perm); err == nil {
+			return in.Path, nil
+		}
+		if errors.Is(err, objectstore.ErrInUse) {
+			err = atomicfile.RemoveAll(path)
+		}
+	}
+	if err != nil {
+		return "", err
 	}
 	err = a.x.objects.Materialize(ctx, h, path, perm)
 	if err == nil {

@@ -21,22 +21,26 @@ func (d *Dir) Materialize(ctx context.Context, h Hash, dst string, perm fs.FileM
 type target struct {
 	create func(perm fs.FileMode) (*os.File, error)
 	remove func() error
+	size   int64 // of a file that is written over; it is cut to what is written
 }
 
-func pathTarget(path string) target {
-	return target{
+func pathTarget(path string) *target {
+	return &target{
 		create: func(perm fs.FileMode) (*os.File, error) { return os.OpenFile(path, createFlags, perm) },
 		remove: func() error { return os.Remove(path) },
 	}
 }
 
 // fill creates the target and calls write for it; if that fails, the target is removed.
-func (t target) fill(perm fs.FileMode, write func(*os.File) (int64, error)) (int64, error) {
+func (t *target) fill(perm fs.FileMode, write func(*os.File) (int64, error)) (int64, error) {
 	f, err := t.create(perm)
 	if err != nil {
 		return 0, err
 	}
 	n, err := write(f)
+	if err == nil && t.size > n { // not before: ext4 writes a file that was emptied to the disk when it is closed
+		err = f.Truncate(n)
+	}
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
@@ -47,7 +51,7 @@ func (t target) fill(perm fs.FileMode, write func(*os.File) (int64, error)) (int
 }
 
 // materialize is Materialize for any target and returns the size.
-func (d *Dir) materialize(ctx context.Context, h Hash, perm fs.FileMode, t target) (int64, error) {
+func (d *Dir) materialize(ctx context.Context, h Hash, perm fs.FileMode, t *target) (int64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -61,7 +65,7 @@ func (d *Dir) materialize(ctx context.Context, h Hash, perm fs.FileMode, t targe
 
 // copyOut writes the object h, which is open as src, to a target and returns the size. All bytes that leave a Dir for
 // a file pass through it, and it checks them.
-func (d *Dir) copyOut(ctx context.Context, h Hash, src *os.File, perm fs.FileMode, t target) (int64, error) {
+func (d *Dir) copyOut(ctx context.Context, h Hash, src *os.File, perm fs.FileMode, t *target) (int64, error) {
 	st, err := fstat(src)
 	if err != nil {
 		return 0, err
@@ -174,7 +178,7 @@ func Materialize(ctx context.Context, s Store, h Hash, dst string, perm fs.FileM
 
 // MaterializeIn is Materialize for the file name of an open directory, and returns the size. It writes nothing outside root.
 func MaterializeIn(ctx context.Context, s Store, h Hash, root *os.Root, name string, perm fs.FileMode) (int64, error) {
-	return writeOut(ctx, s, h, perm, target{
+	return writeOut(ctx, s, h, perm, &target{
 		create: func(perm fs.FileMode) (*os.File, error) { return root.OpenFile(name, createFlags, perm) },
 		remove: func() error { return root.Remove(name) },
 	})
@@ -185,40 +189,46 @@ func MaterializeIn(ctx context.Context, s Store, h Hash, root *os.Root, name str
 var ErrInUse = errors.New("the file may be in use")
 
 // Rewrite gives the regular file at path the bytes of h and the mode perm, and returns the size. The inode stays: on ext4
-// that is several times as fast as to delete a file and to make another. If the error wraps ErrInUse, the file is as it
-// was; after any other error it may not exist.
+// that is several times as fast as to delete a file and to make another. The error wraps ErrInUse if the inode cannot be
+// used: another file must be made. After any other error the file may not exist.
 func Rewrite(ctx context.Context, s Store, h Hash, path string, perm fs.FileMode) (int64, error) {
-	return writeOut(ctx, s, h, perm, target{
-		create: func(perm fs.FileMode) (*os.File, error) { return reopen(path, perm) },
-		remove: func() error { return os.Remove(path) },
-	})
+	t := &target{remove: func() error { return os.Remove(path) }}
+	t.create = func(perm fs.FileMode) (f *os.File, err error) {
+		f, t.size, err = reopen(path, perm)
+		return f, err
+	}
+	return writeOut(ctx, s, h, perm, t)
 }
 
-// reopen opens a file that no other process has open or mapped, and empties it. Until the file is closed, the kernel
-// delays every other open.
-func reopen(path string, perm fs.FileMode) (*os.File, error) {
+// reopen opens a file that has no other name and no attributes, and that no other process has open or mapped, and
+// returns its size. Until it is closed, the kernel delays every other open.
+func reopen(path string, perm fs.FileMode) (*os.File, int64, error) {
 	f, err := os.OpenFile(path, rewriteFlags, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInUse, err)
+		return nil, 0, fmt.Errorf("%w: %w", ErrInUse, err)
 	}
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || !leaseAlone(f) {
-		f.Close() // nothing was written
-		return nil, fmt.Errorf("%s: %w", path, ErrInUse)
+	if err == nil && !(info.Mode().IsRegular() && plain(f, info) && leaseAlone(f)) {
+		err = fs.ErrExist
 	}
-	err = f.Truncate(0)
 	if err == nil && info.Mode() != perm {
 		err = f.Chmod(perm)
 	}
-	if err != nil {
-		f.Close() // the caller makes another file
-		return nil, fmt.Errorf("%w: %w", ErrInUse, err)
+	if err == nil {
+		err = touchNow(f)
 	}
-	return f, nil
+	if err == nil && info.Size() > chunkSize { // a clone would keep what is behind its end
+		err = f.Truncate(0)
+	}
+	if err != nil {
+		f.Close() // nothing was written
+		return nil, 0, fmt.Errorf("%s: %w", path, ErrInUse)
+	}
+	return f, min(info.Size(), chunkSize), nil
 }
 
 // writeOut is materialize for any store.
-func writeOut(ctx context.Context, s Store, h Hash, perm fs.FileMode, t target) (int64, error) {
+func writeOut(ctx context.Context, s Store, h Hash, perm fs.FileMode, t *target) (int64, error) {
 	switch s := s.(type) {
 	case *Dir:
 		return s.materialize(ctx, h, perm, t)
@@ -232,7 +242,7 @@ func writeOut(ctx context.Context, s Store, h Hash, perm fs.FileMode, t target) 
 
 // copyOutCached writes the copy of h out, and fetches another copy if the first is damaged, since the object itself may
 // be intact. It returns false if no copy can be made.
-func copyOutCached(ctx context.Context, s cacher, h Hash, perm fs.FileMode, t target) (int64, bool, error) {
+func copyOutCached(ctx context.Context, s cacher, h Hash, perm fs.FileMode, t *target) (int64, bool, error) {
 	for attempt := 1; ; attempt++ {
 		d, src, err := s.Cached(ctx, h)
 		if err != nil || src == nil {

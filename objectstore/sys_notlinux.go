@@ -4,6 +4,7 @@ package objectstore
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"time"
 )
@@ -14,6 +15,10 @@ import (
 func touchOpen(*os.File, time.Time) error { return errors.ErrUnsupported }
 
 func lease(*os.File) bool { return false }
+
+func touchNow(*os.File) error { return errors.ErrUnsupported }
+
+func plain(*os.File, fs.FileInfo) bool { return false }
 
 func leaseAlone(*os.File) bool { return false }
 
