@@ -39,8 +39,12 @@ type sandbox struct {
 	logs                  sandboxLogs
 	note                  sandboxNote
 
-	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs, files and
-	// inputs are the present one's.
+	sandboxPaths
+}
+
+// sandboxPaths are paths below work, as declared. spare holds folders of earlier commands, which are empty but for old;
+// dirs, files and inputs are the present one's.
+type sandboxPaths struct {
 	spare  map[string]bool
 	dirs   []string    // parents before children
 	files  []string    // removed afterwards
