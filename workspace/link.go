@@ -334,7 +334,7 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 		opts.Filter = globFilter(in.Location, location)
 	}
 	var mu sync.Mutex
-	var files []record.LinkFile
+	files := make([]record.LinkFile, 0, len(in.Files))
 	keep := func(rel string, info fs.FileInfo, stat record.FileStat, h objectstore.Hash) {
 		mu.Lock()
 		defer mu.Unlock()

@@ -121,7 +121,19 @@ type putDir struct {
 	pending atomic.Int64 // entries to come, and one while the walk is in it
 	failed  atomic.Bool
 	hash    objectstore.Hash
+	dir     *os.File // the directory itself, open as long as root is
 }
+
+func (d *putDir) close() {
+	if d.dir != nil {
+		d.dir.Close()
+	}
+	d.root.Close()
+}
+
+// knownBatch is the number of files of a directory that one worker looks up at a time where most are known: a look-up costs
+// less than a hand-over.
+const knownBatch = 64
 
 // walk handles everything below d. It returns once work on d's own entries has begun.
 func (p *putter) walk(d *putDir) (err error) {
@@ -140,15 +152,58 @@ func (p *putter) walk(d *putDir) (err error) {
 		return err
 	}
 	d.entries = make(Entries, len(list))
+	batch := 1
+	if p.o.Known != nil {
+		batch = knownBatch
+	}
+	var files []*Entry // that no worker has yet
 	for i, e := range list {
 		if err := p.ctx.Err(); err != nil {
 			return err
 		}
-		if err := p.entry(d, i, e.Name(), e.Type()); err != nil {
-			return err
+		if e.Type() != 0 {
+			if err := p.entry(d, i, e.Name(), e.Type()); err != nil {
+				return err
+			}
+			continue
+		}
+		if msg := checkName(e.Name()); msg != "" {
+			return &Error{Path: path.Join(d.rel, e.Name()), Msg: msg}
+		}
+		d.entries[i].Name, d.entries[i].Kind = e.Name(), KindFile
+		if files = append(files, &d.entries[i]); len(files) == batch {
+			p.some(d, files)
+			files = nil
 		}
 	}
+	p.some(d, files)
 	return nil
+}
+
+// some gives files of d to a worker. The worker completes those that are known, and leaves others to free workers.
+func (p *putter) some(d *putDir, files []*Entry) {
+	if len(files) == 0 {
+		return
+	}
+	d.pending.Add(int64(len(files)))
+	p.group.Go(func() (err error) {
+		for _, e := range files {
+			fi, known, fault := p.look(d, e)
+			store := func() error {
+				if fault == nil && !known {
+					fault = p.file(d, e, fi)
+				}
+				return p.done(d, fault)
+			}
+			if fault == nil && !known && len(files) > 1 && p.group.TryGo(store) {
+				continue
+			}
+			if fault := store(); err == nil {
+				err = fault
+			}
+		}
+		return err
+	})
 }
 
 // named puts the path of an entry of d into an error. A listed entry that is gone is a change.
@@ -165,8 +220,8 @@ func (p *putter) list(d *putDir) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, d.named(".", err)
 	}
-	defer f.Close()
-	list, err := f.ReadDir(-1)
+	d.dir = f
+	list, err := readDir(f)
 	if err != nil {
 		return nil, d.named(".", err)
 	}
@@ -179,7 +234,7 @@ func (p *putter) list(d *putDir) ([]fs.DirEntry, error) {
 	return list, nil
 }
 
-// entry starts on the i-th entry of d.
+// entry starts on the i-th entry of d, which is no file.
 func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 	if msg := checkName(name); msg != "" {
 		return &Error{Path: path.Join(d.rel, name), Msg: msg}
@@ -187,13 +242,6 @@ func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 	e := &d.entries[i]
 	e.Name = name
 	switch kind {
-	case 0:
-		e.Kind = KindFile
-		d.pending.Add(1)
-		p.group.Go(func() error {
-			return p.done(d, p.file(d, e))
-		})
-		return nil
 	case fs.ModeDir:
 		e.Kind = KindDir
 		root, err := d.root.OpenRoot(name)
@@ -219,26 +267,29 @@ func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 	return &objectstore.SpecialFileError{Path: filepath.Join(d.root.Name(), name), Mode: kind}
 }
 
-// file stores one file and completes its entry.
-func (p *putter) file(d *putDir, e *Entry) error {
+// look completes the entry of a file that is known. It returns the file's info if the options ask for it.
+func (p *putter) look(d *putDir, e *Entry) (fi fs.FileInfo, known bool, err error) {
 	if err := p.ctx.Err(); err != nil {
-		return err
+		return nil, false, err
 	}
-	var rel string
-	var fi fs.FileInfo
-	if p.o.Known != nil || p.o.Record != nil {
-		rel = path.Join(d.rel, e.Name)
-		var err error
-		if fi, err = d.root.Lstat(e.Name); err != nil {
-			return d.named(e.Name, err)
-		}
+	if p.o.Known == nil && p.o.Record == nil {
+		return nil, false, nil
+	}
+	fi, err = lstat(d.dir, d.root, e.Name)
+	if err != nil {
+		return nil, false, d.named(e.Name, err)
 	}
 	if p.o.Known != nil && fi.Mode().IsRegular() {
-		if info, ok := p.o.Known(rel, fi); ok {
+		var info objectstore.Info
+		if info, known = p.o.Known(path.Join(d.rel, e.Name), fi); known {
 			p.complete(e, info, executable(fi.Mode()))
-			return nil
 		}
 	}
+	return fi, known, nil
+}
+
+// file stores one file and completes its entry. fi is what look has returned.
+func (p *putter) file(d *putDir, e *Entry, fi fs.FileInfo) error {
 	f, perm, err := objectstore.OpenFileIn(d.root, e.Name)
 	if err != nil {
 		return d.named(e.Name, err)
@@ -255,7 +306,7 @@ func (p *putter) file(d *putDir, e *Entry) error {
 	}
 	p.read.Add(1)
 	if p.o.Record != nil {
-		p.o.Record(rel, fi, info)
+		p.o.Record(path.Join(d.rel, e.Name), fi, info)
 	}
 	p.complete(e, info, executable(perm))
 	return nil
@@ -281,7 +332,7 @@ func (p *putter) done(d *putDir, err error) error {
 		if d.pending.Add(-1) != 0 {
 			break
 		}
-		d.root.Close()
+		d.close()
 		if ok = !d.failed.Load(); ok {
 			err = p.finish(d)
 			ok = err == nil
