@@ -4,11 +4,13 @@ package fs_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"e3/refstore"
 	"e3/refstore/checked"
@@ -62,6 +64,50 @@ func TestJobInPlace(t *testing.T) {
 	if data, err := os.ReadFile(copied); err != nil || string(data) != "running again" {
 		t.Errorf("another name of the file: got %q, %v", data, err)
 	}
+}
+
+// TestJobCutShort: a write that is cut short, as by a full disk, leaves no torn job: the value goes to a new file.
+func TestJobCutShort(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, fs.Options{})
+	v := put(t, s, refstore.Record{Key: jobKey, Value: []byte("queued")})
+	cut := fs.CutWrites(t, 8)
+	now := put(t, s, refstore.Record{Key: jobKey, Value: []byte("running by one"), Version: v})
+	if *cut != 1 {
+		t.Fatalf("%d writes in place, want 1", *cut)
+	}
+	if r, err := s.Get(t.Context(), jobKey); err != nil || string(r.Value) != "running by one" || r.Version != now {
+		t.Errorf("got %q, version %q, %v, want version %q", r.Value, r.Version, err, now)
+	}
+}
+
+// TestJobWriterKilled: a writer that is killed before it has set the time of the file leaves another version all the same.
+func TestJobWriterKilled(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, fs.Options{})
+	v := put(t, s, refstore.Record{Key: jobKey, Value: []byte("queued")})
+	before, err := os.Stat(jobFile(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(jobFile(dir), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("running by one"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Close(), os.Chtimes(jobFile(dir), time.Time{}, before.ModTime())); err != nil { // a coarse clock
+		t.Fatal(err)
+	}
+	r, err := s.Get(t.Context(), jobKey)
+	if err != nil || string(r.Value) != "running by one" || r.Version == v {
+		t.Fatalf("got %q, version %q, %v, want another one than %q", r.Value, r.Version, err, v)
+	}
+	if _, err := s.Put(t.Context(), refstore.Record{Key: jobKey, Value: []byte("running by another"), Version: v}); !errors.Is(err, refstore.ErrConflict) {
+		t.Errorf("over the version before: %v, want a conflict", err)
+	}
+	put(t, s, refstore.Record{Key: jobKey, Value: []byte("running by another"), Version: r.Version})
 }
 
 // TestJobReadWhileWritten: readers of a job see one version or another, with its own bytes, while it changes.

@@ -355,7 +355,8 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 const maxInPlace = 4096
 
 // inPlace replaces the value of a job by a longer one in its file, which saves a new file and its removal. The length
-// tells the versions apart, even if the writer is killed before the time is set. With errElsewhere nothing has changed.
+// tells the versions apart, even if the writer is killed before the time is set. With errElsewhere the value belongs into
+// a new file.
 func (w *writer) inPlace(old stamp) (stamp, error) {
 	size := int64(len(w.record.Value))
 	if !w.slot.grows || w.durable || w.sum != nil || old.size == 0 || size <= old.size || size > maxInPlace || w.store.files.looks.network {

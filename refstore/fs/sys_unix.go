@@ -93,8 +93,12 @@ func readAll(fd int, data []byte, path string) error {
 	return nil
 }
 
-// overwrite replaces the content of a regular file with a stamp by a longer one, in one write. With errElsewhere nothing
-// has changed, and the content belongs into another file.
+// pwrite writes to a file; tests replace it.
+var pwrite = unix.Pwrite
+
+// overwrite replaces the content of a regular file with a stamp by a longer one, in one write. With errElsewhere the
+// content belongs into another file, which takes the place of this one: nothing has changed, or the file is torn, as after
+// a write that was cut short.
 func overwrite(path string, data []byte, was stamp) (err error) {
 	fd, err := open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
@@ -112,12 +116,8 @@ func overwrite(path string, data []byte, was stamp) (err error) {
 	if now, err := regular(&st, path); err != nil || now != was {
 		return errElsewhere
 	}
-	n, err := unix.Pwrite(fd, data, 0)
-	switch {
-	case n <= 0 && err != nil:
+	if n, err := pwrite(fd, data, 0); err != nil || n < len(data) { // for example a full disk
 		return errElsewhere
-	case n < len(data):
-		return &iofs.PathError{Op: "write", Path: path, Err: errors.Join(io.ErrShortWrite, err)}
 	}
 	return nil
 }

@@ -1,0 +1,23 @@
+//go:build unix
+
+package fs
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// CutWrites has writes in place end after most bytes, until the end of the test. It returns how many were cut.
+func CutWrites(t *testing.T, most int) *int {
+	n := new(int)
+	pwrite = func(fd int, data []byte, offset int64) (int, error) {
+		if len(data) > most {
+			*n++
+			data = data[:most]
+		}
+		return unix.Pwrite(fd, data, offset)
+	}
+	t.Cleanup(func() { pwrite = unix.Pwrite })
+	return n
+}
