@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// folder measures ten starts in a row: one of many files in a folder has changed each time, and one small task reads the
+// folder. The peer of the tenth is the first. Another row compares how long it takes to make 10,000 files on the same
+// file system afterwards and before, since deleted files make it slower.
+func (b *bench) folder() error {
+	sizes := []int{5_000}
+	if b.full {
+		sizes = append(sizes, 100_000)
+	}
+	for _, files := range sizes {
+		name := fmt.Sprintf("folder of %d files", files)
+		if !b.wants(name) {
+			continue
+		}
+		if err := b.oneFolder(name, files); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) oneFolder(name string, files int) error {
+	const starts = 10
+	target := map[int]time.Duration{5_000: 300 * time.Millisecond, 100_000: time.Second}[files]
+	project := filepath.Join(b.dir, "folder")
+	data := filepath.Join(project, "data")
+	if err := os.MkdirAll(data, 0o777); err != nil {
+		return err
+	}
+	defer os.RemoveAll(project)
+	write := func(i int, what string) error {
+		return os.WriteFile(filepath.Join(data, fmt.Sprintf("f%d.csv", i)), fmt.Appendf(nil, "row %d, %s\n", i, what), 0o666)
+	}
+	for i := range files {
+		if err := write(i, "new"); err != nil {
+			return err
+		}
+	}
+	text := "e3: 1\nname: p\ninputs:\n  data: {dir: data}\ntasks:\n  t: {in: [data], out: o, run: 'cat \"$data/f1.csv\" > \"$out\"'}\n"
+	if err := os.WriteFile(filepath.Join(project, "e3.yaml"), []byte(text), 0o666); err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"init", "r"}, {"workspace", "create", "r", "w"}} {
+		if _, _, err := timed(project, append([]string{b.e3}, args...)...); err != nil {
+			return err
+		}
+	}
+	cold, _, err := timed(project, b.e3, "start", "-f", "e3.yaml", "r", "w")
+	if err != nil {
+		return err
+	}
+	row(name+", first start", cold, 0, 0, "")
+
+	before, err := b.makeFiles(fmt.Sprint("before-", files))
+	if err != nil {
+		return err
+	}
+	var took, unchanged, peer []time.Duration
+	for k := range starts {
+		if err := write(1, fmt.Sprint("change ", k)); err != nil {
+			return err
+		}
+		t, _, err := timed(project, b.e3, "start", "r", "w")
+		if err != nil {
+			return err
+		}
+		u, _, err := timed(project, b.e3, "start", "r", "w")
+		if err != nil {
+			return err
+		}
+		took, unchanged = append(took, t), append(unchanged, u)
+	}
+	after, err := b.makeFiles(fmt.Sprint("after-", files))
+	if err != nil {
+		return err
+	}
+	if have("git") {
+		if _, _, err := timed(project, "git", "init", "-q"); err != nil {
+			return err
+		}
+		if _, _, err := timed(project, "git", "add", "data"); err != nil {
+			return err
+		}
+		for range b.rounds {
+			t, _, err := timed(project, "git", "status", "--porcelain", "data")
+			if err != nil {
+				return err
+			}
+			peer = append(peer, t)
+		}
+		row(name+", unchanged (git status)", median(unchanged), median(peer), 1, "")
+	}
+	row(name+", one changed", median(took), 0, 0, fmt.Sprintf("target: under %v", target))
+	row(name+", tenth start (first)", took[starts-1], took[0], 1.3, "")
+	row("10,000 new files after it (before)", after, before, 1.3, "")
+	return nil
+}
+
+// makeFiles makes 10,000 small files, and leaves them, because deleted files would slow the next ones down.
+func (b *bench) makeFiles(name string) (time.Duration, error) {
+	dir := filepath.Join(b.dir, "made-"+name)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	for i := range 10_000 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte("x"), 0o666); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(began), nil
+}
