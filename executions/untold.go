@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 )
 
 // Between the record of an execution's end and the event that tells of it, a process may die. So before the note of the begun command
@@ -121,7 +122,7 @@ func (a *attempt) noteEnd() {
 // leftUntold keeps what a dead process has not told for the processes that close its runs.
 func (x *Executor) leftUntold(ctx context.Context, dir string, each func(ws, run string)) error {
 	file, err := os.Open(filepath.Join(dir, untoldFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) { // a file that was left in the making
 		return nil
 	}
 	if err != nil {

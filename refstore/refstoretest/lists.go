@@ -368,7 +368,11 @@ func move(ctx context.Context, s refstore.Store) error {
 		return err
 	}
 	ended := refstore.Record{Key: to, Value: []byte("ended")}
-	if _, err := m.Move(ctx, from, old, ended); !errors.Is(err, refstore.ErrConflict) {
+	_, err = m.Move(ctx, from, old, ended)
+	if errors.Is(err, errors.ErrUnsupported) { // a decorator over a store that cannot
+		return err
+	}
+	if !errors.Is(err, refstore.ErrConflict) {
 		return fmt.Errorf("move an earlier version: got %v, want a conflict", err)
 	}
 	if _, err := m.Move(ctx, key("jobs", "b"), v, ended); !errors.Is(err, refstore.ErrNotFound) {
