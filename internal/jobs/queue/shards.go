@@ -105,16 +105,25 @@ func (x *index) marked(key refstore.Key, at time.Time) {
 	x.marks[key] = at
 }
 
-// mark puts the mark of a shard anew.
+// mark puts the mark of a shard anew. It returns once the mark is there that this process has put, or another since. That a
+// put met a conflict does not say so: a worker may just have removed the mark.
 func (x *index) mark(ctx context.Context, queue string, shard int64) error {
 	key, at := markKey(queue, shard), x.o.Now()
 	r, err := x.store.Get(ctx, key)
-	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
-		return err
-	}
-	_, err = x.store.Put(ctx, refstore.Record{Key: key, Value: markValue(at), Version: r.Version})
-	if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) { // else another process has just put it
-		return err
+	for {
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return err
+		}
+		before := r.Version
+		if _, err = x.store.Put(ctx, refstore.Record{Key: key, Value: markValue(at), Version: before}); err == nil {
+			break
+		}
+		if !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) {
+			return err
+		}
+		if r, err = x.store.Get(ctx, key); err == nil && r.Version != before {
+			break
+		}
 	}
 	x.marked(key, at)
 	return nil

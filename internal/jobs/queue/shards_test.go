@@ -150,6 +150,56 @@ func TestMissingMark(t *testing.T) {
 	want(t, "after the repair", worker.claim(t).Job().ID, j.ID)
 }
 
+// TestMarkRemovedMeanwhile: a mark that a worker removes while it is put anew is there nevertheless.
+func TestMarkRemovedMeanwhile(t *testing.T) {
+	w := inShards(t)
+	w.hurried = true
+	front := w.on("front")
+	marks := func(visit func(refstore.Record)) {
+		for _, shard := range "123456789abcdef" {
+			key := refstore.Key{Partition: "QUEUE/default/ready", Sort: "+" + string(shard)}
+			if r, err := w.store.Get(t.Context(), key); err == nil {
+				visit(r)
+			}
+		}
+	}
+	n := 0
+	enqueued := func(enough func(queue.Job) bool) (j queue.Job) {
+		for ; !enough(j); n++ {
+			j = front.enqueue(t, job(n))
+		}
+		return j
+	}
+	enqueued(func(queue.Job) bool {
+		all := 0
+		marks(func(refstore.Record) { all++ })
+		return all == 15
+	})
+	w.pass(6 * time.Second) // so long a process does not rely on its mark
+	last, removed := "", 0
+	front.wire.hook(func(_ int, after bool, op string) error {
+		if after {
+			return nil
+		}
+		if op == "put ready" && last == "get ready" && removed == 0 {
+			marks(func(r refstore.Record) {
+				removed++
+				if err := w.store.Delete(t.Context(), r.Key, r.Version); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		last = op
+		return nil
+	})
+	j := enqueued(func(j queue.Job) bool { return removed > 0 && j.Shard > 0 })
+	there := map[string]bool{}
+	marks(func(r refstore.Record) { there[r.Key.Sort] = true })
+	if want := fmt.Sprintf("+%x", j.Shard); !there[want] {
+		t.Errorf("the marks are %v, want %s", there, want)
+	}
+}
+
 // TestWaiterReadsTheShardsOfItsJobs: a waiter does not look where it has no jobs, nor at all shards at a time.
 func TestWaiterReadsTheShardsOfItsJobs(t *testing.T) {
 	for jobs, most := range map[int]int{1: 1, 2: 2, 300: 8} {
