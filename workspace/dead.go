@@ -140,6 +140,9 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err := w.approvals.blocks.CloseOld(ctx, ws, id); err != nil {
 		return current, err
 	}
+	if err := w.states.dropLate(ctx, ws, id); err != nil {
+		return current, err
+	}
 	if _, err := w.states.withdrawLeft(ctx, ws, id, nil); err != nil {
 		return current, err
 	}
@@ -536,17 +539,6 @@ func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.
 		outcome(&end, e)
 	}
 	return end, nil
-}
-
-// outcome sets the result of an execution in its end event.
-func outcome(end *events.Event, e *executions.Execution) {
-	end.Type, end.Time = events.TaskFailed, e.CompletedAt
-	end.Data.Duration = e.CompletedAt.Sub(e.StartedAt).Milliseconds()
-	if e.State == record.Success {
-		end.Type, end.Data.Output = events.TaskCompleted, e.OutputHash
-		return
-	}
-	end.Data.Message, end.Data.ExitCode = e.Message, e.ExitCode
 }
 
 // abandon reports the tasks that never started, or still had an attempt due, unless the log already does.

@@ -629,3 +629,49 @@ func TestLateAgain(t *testing.T) {
 		t.Error("it is noted still")
 	}
 }
+
+// A process that closes a dead run may be killed after it has noted an execution that went on. The next one tells of its end in the
+// log, and the note must not have it told again.
+func TestLateOfKilledCloser(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunRunning)
+	ended := d.execution(record.Status{State: record.Success, OutputHash: strings.Repeat("0", 64)})
+	running := d.execution(record.Status{State: record.Running})
+	claim, err := d.p.repo.Records.TryClaim(t.Context(), sha256.Sum256([]byte("e3 claim execution\x00"+running)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer claim.Unlock()
+	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 2}},
+		events.Event{Type: events.TaskMarkedReady, Task: "a"}, events.Event{Type: events.TaskMarkedReady, Task: "b"},
+		events.Event{Type: events.TaskClaimed, Task: "a", Execution: ended, Data: &events.Data{Key: d.key.String(), Attempt: 1}},
+		events.Event{Type: events.TaskStarted, Task: "b", Execution: running, Data: &events.Data{Key: d.key.String(), Attempt: 1}})
+	for task, id := range map[string]string{"a": ended, "b": running} { // what the killed process has left
+		d.put(refstore.Key{Partition: "INDEX/late/w", Sort: id},
+			[]byte(`{"run":"`+d.id+`","task":"`+task+`","key":"`+d.key.String()+`","attempt":1}`))
+	}
+	for range 2 {
+		d.p.start()
+		if got, want := d.events(), "run.started, task.created, task.marked_ready a, task.marked_ready b, task.claimed a, task.started b, "+
+			"task.started a crashed, task.completed a crashed, task.abandoned crashed, run.failed crashed"; got != want {
+			t.Errorf("events are\n%s\nwant\n%s", got, want)
+		}
+		if told := d.journal(); told != "" {
+			t.Errorf("the journal tells again: %s", told)
+		}
+		var notes []string
+		for rec, err := range d.p.repo.Records.List(t.Context(), refstore.Query{Partition: "INDEX/late/w"}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			notes = append(notes, rec.Key.Sort)
+		}
+		if len(notes) != 1 || notes[0] != running {
+			t.Errorf("noted are %q, want %q", notes, running)
+		}
+	}
+	rec, err := d.p.repo.Records.Get(t.Context(), refstore.Key{Partition: "INDEX/late/w", Sort: running})
+	if err != nil || !strings.Contains(string(rec.Value), `"started":true`) {
+		t.Errorf("the note is %s, %v, want that its start is told", rec.Value, err)
+	}
+}

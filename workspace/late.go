@@ -41,6 +41,24 @@ func (w *States) noteLate(ctx context.Context, ws string, l *lateExecution) erro
 	return nil
 }
 
+// dropLate removes the notes of a run that is about to be closed. A process that was killed while it closed the run has left them:
+// what they say of the run's log may no longer be so.
+func (w *States) dropLate(ctx context.Context, ws, run string) error {
+	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws)}) {
+		if errors.Is(err, refstore.ErrDamaged) {
+			continue // as in tellLate
+		}
+		var l lateExecution
+		if err == nil && json.Unmarshal(rec.Value, &l) == nil && l.Run == run {
+			err = w.Records.Delete(ctx, rec.Key, rec.Version)
+		}
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
+			return fmt.Errorf("executions that went on: %w", err)
+		}
+	}
+	return nil
+}
+
 // tellLate appends the ends of executions to the journal that went on without their run, and of those that workers have begun since for
 // the same jobs. It returns how many may still end. The caller holds the dataflow lock.
 func (w *States) tellLate(ctx context.Context, ws string, x reaper) (left int, err error) {
@@ -214,6 +232,17 @@ func ended(ctx context.Context, key executions.Key, id string, x reaper) (*execu
 		return nil, err
 	}
 	return x.Get(ctx, key, id)
+}
+
+// outcome sets the result of an execution in its end event.
+func outcome(end *events.Event, e *executions.Execution) {
+	end.Type, end.Time = events.TaskFailed, e.CompletedAt
+	end.Data.Duration = e.CompletedAt.Sub(e.StartedAt).Milliseconds()
+	if e.State == record.Success {
+		end.Type, end.Data.Output = events.TaskCompleted, e.OutputHash
+		return
+	}
+	end.Data.Message, end.Data.ExitCode = e.Message, e.ExitCode
 }
 
 // isOpen reports whether the job of an execution that is not on record has not ended: its worker is about to record it.
