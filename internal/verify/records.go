@@ -336,16 +336,17 @@ func (v *verifier) queues(ctx context.Context) error {
 	}
 	for _, partition := range partitions {
 		dir := strings.ToLower(queue.Kind) + strings.TrimPrefix(partition, queue.Kind)
-		mend := v.remove("removed: a run that waits for it queues it again")
-		if partition == queue.Names {
-			mend = v.replace(queue.NameRecord(v.Records))
-		}
-		err := v.table(ctx, table{
-			partition: partition, check: queue.Check, mend: mend,
+		t := table{
+			partition: partition, check: queue.Check, mend: v.remove("removed: a run that waits for it queues it again"),
 			where:  func(sort string) string { return dir + "/" + sort + ".rec" },
 			owner:  func(sort string) string { return "queue " + strings.Split(dir, "/")[1] + ", " + sort },
 			advice: "remove it: a run that waits for it queues it again",
-		})
+		}
+		if partition == queue.Names {
+			t.mend, t.advice = v.replace(queue.NameRecord(v.Records)), "with --repair it is made again; then verify once more: until then the queue's jobs are not checked"
+			t.owner = func(sort string) string { return "queue " + sort }
+		}
+		err := v.table(ctx, t)
 		if err != nil {
 			return err
 		}

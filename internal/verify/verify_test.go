@@ -247,6 +247,12 @@ func damages() []damage {
 			s.must(err)
 			return tornFile("queue/default/finished/run.rec")(s)
 		}, kind: verify.BadRecord, concerns: []string{"queue default"}},
+		{name: "torn name of a queue", do: func(s *site) string {
+			q := queue.New(s.Records, nil, queue.Options{Now: time.Now})
+			_, err := q.Enqueue(s.Context(), &queue.Job{Workspace: "w", Run: "run", Task: "one", Attempt: 1, TaskHash: s.execution("one").Key.Task.String()})
+			s.must(err)
+			return tornFile("queue/names/default.rec")(s)
+		}, kind: verify.BadRecord, concerns: []string{"queue default"}},
 		{name: "torn durations", do: tornFile("index/durations/w.rec"), kind: verify.BadRecord},
 	}
 }

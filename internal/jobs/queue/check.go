@@ -9,7 +9,8 @@ import (
 	"e3/refstore"
 )
 
-// Partitions returns the partitions of all queues' records, for verification.
+// Partitions returns the partitions of all queues' records, for verification. It leaves out those of a queue whose own record,
+// in [Names], is damaged: until that is mended, the queue's layout is not known.
 func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 	queues, err := rd.names(ctx)
 	if err != nil {
@@ -17,12 +18,15 @@ func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 	}
 	partitions := []string{Names}
 	for _, queue := range queues {
-		for _, what := range []string{"jobs", "delayed", "finished", "cancel", "holders", "turns"} {
-			partitions = append(partitions, partition(queue, what))
-		}
 		ready, err := rd.readyPartitions(ctx, queue)
+		if errors.Is(err, ErrNoLayout) {
+			continue
+		}
 		if err != nil {
 			return nil, err
+		}
+		for _, what := range []string{"jobs", "delayed", "finished", "cancel", "holders", "turns"} {
+			partitions = append(partitions, partition(queue, what))
 		}
 		sharded := len(ready) > 1
 		partitions = append(partitions, ready...)

@@ -18,6 +18,9 @@ import (
 // nothing written into it.
 var ErrTooNew = errors.New("use a newer e3")
 
+// ErrNoLayout is wrapped if the record of a queue cannot be read. It is not ErrMalformed: no reader may pass over a queue.
+var ErrNoLayout = errors.New("its record cannot be read; e3 verify --repair makes it again")
+
 // Layouts of a queue, as its record in [Names] states them. In the sharded one, jobs and finished jobs are in as many
 // partitions as there are shards, by the first digit of the hash in their ids; entries of jobs that were enqueued in
 // quick succession are spread too ([index.shardFor]).
@@ -46,7 +49,7 @@ func nameValue(store refstore.Store) []byte {
 func layoutOf(r refstore.Record) (int, error) {
 	var rec nameRecord
 	if err := json.Unmarshal(r.Value, &rec); err != nil {
-		return 0, fmt.Errorf("record %q says no layout: %w; e3 verify --repair makes it again", r.Key, err) // not ErrMalformed: no reader may skip a queue
+		return 0, fmt.Errorf("%w: %w", ErrNoLayout, err)
 	}
 	switch rec.Layout {
 	case 0:
@@ -98,6 +101,8 @@ func (s *spread) layout(ctx context.Context, queue string) (stated, error) {
 	}
 	if err == nil {
 		l.layout, err = layoutOf(r)
+	} else if errors.Is(err, refstore.ErrDamaged) {
+		err = fmt.Errorf("%w: %w", ErrNoLayout, err)
 	}
 	if err != nil {
 		return stated{}, fmt.Errorf("layout of queue %s: %w", queue, err)
