@@ -21,7 +21,7 @@ import (
 
 func main() {
 	runner.Main() // in the process that runs the tasks, this never returns
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(seldom)
 	os.Exit(run(context.Background(), os.Args[1:], newApp()))
 }
 

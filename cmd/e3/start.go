@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -359,10 +358,6 @@ func sayBegun(a *app, location, ws string, info *workspace.RunInfo) {
 		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/4))
 	}
 }
-
-// collectOften makes the garbage collector keep memory small, for commands whose memory grows with the graph. Other commands
-// end before collecting would pay (main).
-func collectOften() { debug.SetGCPercent(40) }
 
 // warn prints the warnings about a package file, each only once, because a start may read the file twice.
 func (a *app) warn(warnings []manifest.Warning) {
