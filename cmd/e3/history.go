@@ -177,6 +177,22 @@ func limit[T any](list []T, last int) ([]T, int) {
 	return list[:last], len(list) - last
 }
 
+// few is the number of the latest entries that have to be read; 0 is all. A plot that was asked for shows all of them.
+func (o *historyOptions) few() int {
+	if o.plot {
+		return 0
+	}
+	return o.last
+}
+
+// earlier says that entries are left out: how many, or that there are some if their number is not known.
+func earlier(left int, partial bool) string {
+	if partial {
+		return "… and earlier ones"
+	}
+	return "… and " + human.Count(left, "earlier one")
+}
+
 // draw reports whether durations are to be drawn.
 func (o *historyOptions) draw(a *app, points []render.Point, single bool) bool {
 	if o.plotSet {
@@ -195,9 +211,10 @@ func sayDamaged(a *app, faults []error) {
 // taskHistoryJSON is the history of a task for programs.
 type taskHistoryJSON struct {
 	Task      string          `json:"task"`
-	Total     int             `json:"total"` // that match; --last may leave some out
+	Total     *int            `json:"total,omitempty"` // that match; absent if earlier ones were not read
+	More      bool            `json:"more,omitempty"`  // there are earlier ones that --last left out
 	Attempts  []executionJSON `json:"attempts"`
-	Durations []durationJSON  `json:"durations"` // of all that match, the oldest first
+	Durations []durationJSON  `json:"durations"` // of all that were read and match, the oldest first
 }
 
 func taskHistory(ctx context.Context, a *app, r *repo.Repo, ws, task string, o *historyOptions) error {
@@ -208,7 +225,7 @@ func taskHistory(ctx context.Context, a *app, r *repo.Repo, ws, task string, o *
 	} else {
 		q.Pattern = task
 	}
-	found, err := findAttempts(ctx, r, q)
+	found, err := findAttempts(ctx, r, q, o)
 	if err != nil {
 		return err
 	}
@@ -223,14 +240,19 @@ func taskHistory(ctx context.Context, a *app, r *repo.Repo, ws, task string, o *
 	}
 	var parts []taskPart
 	for _, t := range found.Tasks {
-		p := taskPart{name: t.Name}
+		p := taskPart{name: t.Name, partial: found.Partial}
 		p.all = slices.DeleteFunc(t.Attempts, func(x history.Attempt) bool { return !o.wants(&x) })
 		if len(p.all) == 0 && !single {
 			continue
 		}
-		p.points = attemptPoints(p.all)
-		shown, _ := limit(p.all, o.last)
-		item := taskHistoryJSON{Task: t.Name, Total: len(p.all), Attempts: []executionJSON{}, Durations: durationsOf(p.points)}
+		shown, left := limit(p.all, o.last)
+		if p.points = attemptPoints(p.all); p.partial {
+			p.points = attemptPoints(shown)
+		}
+		item := taskHistoryJSON{Task: t.Name, More: left > 0, Attempts: []executionJSON{}, Durations: durationsOf(p.points)}
+		if total := len(p.all); !p.partial {
+			item.Total = &total
+		}
 		for i := range shown {
 			item.Attempts = append(item.Attempts, attemptOf(&shown[i]))
 		}
@@ -266,9 +288,9 @@ func badAttempt(s runview.TaskState) bool {
 }
 
 // findAttempts finds the attempts of tasks; an unknown name, or a pattern that matches no task, is an error.
-func findAttempts(ctx context.Context, r *repo.Repo, q history.Query) (*history.Found, error) {
+func findAttempts(ctx context.Context, r *repo.Repo, q history.Query, o *historyOptions) (*history.Found, error) {
 	stores := history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs}
-	found, err := history.Find(ctx, stores, q)
+	found, err := history.Latest(ctx, stores, q, o.few(), o.wants)
 	if err != nil {
 		return nil, err
 	}
@@ -313,9 +335,10 @@ func findAttempts(ctx context.Context, r *repo.Repo, q history.Query) (*history.
 
 // taskPart is the part of a task's history that is shown.
 type taskPart struct {
-	name   string
-	all    []history.Attempt // that match
-	points []render.Point
+	name    string
+	all     []history.Attempt // that match
+	partial bool              // and there are earlier ones
+	points  []render.Point
 }
 
 // attemptPoints are the durations of attempts, the oldest first.
@@ -355,7 +378,7 @@ func writeAttempts(a *app, w io.Writer, ws string, p *taskPart, single bool, o *
 	}
 	t.Write(w, indent)
 	if left > 0 {
-		fmt.Fprintf(w, "%s… and %s; --last 0 shows all\n", indent, human.Count(left, "earlier one"))
+		fmt.Fprintf(w, "%s%s; --last 0 shows all\n", indent, earlier(left, p.partial))
 	}
 	if o.draw(a, p.points, single) {
 		fmt.Fprintln(w)

@@ -27,12 +27,17 @@ type pastRunJSON struct {
 // runHistory lists the runs of a workspace.
 func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *historyOptions) error {
 	var runs []*runview.Report
+	partial := false // and there are earlier ones
 	for run, err := range r.Workspaces.Runs.List(ctx, ws) {
 		if err != nil {
 			return err
 		}
 		if o.wantsRun(run) {
 			runs = append(runs, run)
+		}
+		if few := o.few(); few > 0 && len(runs) > few {
+			partial, runs = true, runs[:few]
+			break
 		}
 	}
 	var points []render.Point
@@ -46,10 +51,14 @@ func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *history
 	shown, left := limit(runs, o.last)
 	doc := struct {
 		Workspace string         `json:"workspace"`
-		Total     int            `json:"total"` // that match; --last may leave some out
+		Total     *int           `json:"total,omitempty"` // that match; absent if earlier ones were not read
+		More      bool           `json:"more,omitempty"`  // there are earlier ones that --last left out
 		Runs      []pastRunJSON  `json:"runs"`
-		Durations []durationJSON `json:"durations"` // of all that match, the oldest first
-	}{ws, len(runs), []pastRunJSON{}, durationsOf(points)}
+		Durations []durationJSON `json:"durations"` // of all that were read and match, the oldest first
+	}{ws, nil, partial || left > 0, []pastRunJSON{}, durationsOf(points)}
+	if total := len(runs); !partial {
+		doc.Total = &total
+	}
 	for _, run := range shown {
 		item := pastRunJSON{runJSON: runOf(run), By: history.Who(run.Process)}
 		item.Tasks = nil
@@ -69,8 +78,8 @@ func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *history
 			runRow(a, t, run)
 		}
 		t.Write(w, "")
-		if left > 0 {
-			fmt.Fprintf(w, "… and %s; --last 0 shows all\n", human.Count(left, "earlier one"))
+		if partial || left > 0 {
+			fmt.Fprintf(w, "%s; --last 0 shows all\n", earlier(left, partial))
 		}
 		if o.draw(a, points, false) {
 			fmt.Fprintln(w)

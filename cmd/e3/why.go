@@ -20,7 +20,8 @@ import (
 )
 
 func newWhy(a *app) *cobra.Command {
-	return &cobra.Command{
+	all := false
+	cmd := &cobra.Command{
 		Use:   "why [repo] <workspace>.<task>[@<execution>]",
 		Short: "Say why a task ran, would run, or failed",
 		Long: `Tell why a task would run at the next start, why it failed, or why its present execution was made; with the beginning of an
@@ -30,7 +31,8 @@ The parts of the task's cache key (command, environment, inputs, declarations) a
 success of the same name. A changed input is followed upstream to the first change. If an earlier result no longer counts, the
 reason is shown: rejected, pruned, failed, or its output is gone.
 
-The package file and the inputs are read as by a start; nothing is written. The first line is the answer.`,
+The package file and the inputs are read as by a start; nothing is written. The first line is the answer. Of a long chain of
+tasks upstream the ends are named; --all names every task.`,
 		Example: `  e3 why . prod.report
   e3 why . 'prod.train[4]'
   e3 why . prod.train@018f3b4c-9a`,
@@ -47,12 +49,14 @@ The package file and the inputs are read as by a start; nothing is written. The 
 			if arg.ws == "" {
 				return usagef("%q is not <workspace>.<task>@<execution>", rest[0])
 			}
-			return runWhy(cmd.Context(), a, location, arg)
+			return runWhy(cmd.Context(), a, location, arg, all)
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "name every task of the chain upstream")
+	return cmd
 }
 
-func runWhy(ctx context.Context, a *app, location string, arg executionArg) error {
+func runWhy(ctx context.Context, a *app, location string, arg executionArg, all bool) error {
 	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err
@@ -71,7 +75,7 @@ func runWhy(ctx context.Context, a *app, location string, arg executionArg) erro
 		w.Notes = append(w.Notes, note...)
 	}
 	return a.Reply(w, func(out io.Writer) {
-		p := &whyPrinter{w: out, style: a.Style(), a: a}
+		p := &whyPrinter{w: out, style: a.Style(), a: a, all: all}
 		p.explanation(w)
 	})
 }
@@ -132,6 +136,7 @@ type whyPrinter struct {
 	w     io.Writer
 	style term.Style
 	a     *app
+	all   bool // names every task of a chain
 }
 
 func (p *whyPrinter) line(indent int, color, format string, args ...any) {
@@ -145,7 +150,7 @@ func (p *whyPrinter) explanation(w *explain.Explanation) {
 		p.ref("execution", w.Execution)
 	}
 	if len(w.Chain) > 1 {
-		p.line(2, "", "%-11s %s", "by way of", strings.Join(w.Chain, " → "))
+		p.line(2, "", "%-11s %s", "by way of", p.chain(w.Chain))
 	}
 	if w.Reason != nil {
 		fmt.Fprintln(p.w)
@@ -172,6 +177,20 @@ func (p *whyPrinter) explanation(w *explain.Explanation) {
 	for _, n := range w.Notes {
 		p.line(2, p.style.Dim, "%s", n)
 	}
+}
+
+// chainEnd is the number of tasks that are named at each end of a long chain.
+const chainEnd = 5
+
+// chain writes the tasks of a chain, the ends only if it is long.
+func (p *whyPrinter) chain(tasks []string) string {
+	const arrow = " → "
+	left := len(tasks) - 2*chainEnd
+	if p.all || left < 2 {
+		return strings.Join(tasks, arrow)
+	}
+	return strings.Join(tasks[:chainEnd], arrow) + arrow + fmt.Sprintf("… (%s; --all names them)", human.Count(left, "more task")) + arrow +
+		strings.Join(tasks[len(tasks)-chainEnd:], arrow)
 }
 
 func whyColor(st term.Style, s explain.State) string {

@@ -13,6 +13,7 @@ import (
 type Filter struct {
 	Workspace string // "": of all, including removed ones
 	Run       string // its id or a prefix of it
+	From      string // only this run and those with greater ids; "" is all. Events of the journal are not limited by it
 	// Task is a name, or a pattern as for [Match]. A task's exact name is also found in bulk: by a task.cached event
 	// for many tasks, if the run has no event of its own for the task. Its package must have the task (HasTask) or,
 	// if the package is not known, the run named by Data.As must have it, by an event of its own or in bulk. A bulk

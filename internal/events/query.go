@@ -77,7 +77,9 @@ func Query(ctx context.Context, streams refstore.Streams, f Filter) iter.Seq2[Ev
 			slices.SortStableFunc(runs, func(a, b RunRef) int { return cmp.Compare(j.at[a], j.at[b]) })
 		}
 		q := &query{streams: streams, f: &f, names: naming{streams: streams, f: &f}}
-		runs = slices.DeleteFunc(runs, func(r RunRef) bool { return !strings.HasPrefix(r.Run, f.Run) || f.beganTooLate(r.Run) })
+		runs = slices.DeleteFunc(runs, func(r RunRef) bool {
+			return !strings.HasPrefix(r.Run, f.Run) || r.Run < f.From || f.beganTooLate(r.Run)
+		})
 		j.place(runs)
 		if f.Cursors {
 			yield = j.withCursors(ctx, streams, yield)

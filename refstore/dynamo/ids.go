@@ -2,6 +2,7 @@ package dynamo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -48,6 +49,61 @@ func (s *Store) FindExecutions(ctx context.Context, prefix string) iter.Seq2[ref
 				if key, ok := executionOf(item.sk); ok && !yield(key, nil) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// fewKeys is the number of keys of a task that are listed one by one, each with a request, before the id items of all
+// tasks are read instead.
+const fewKeys = len(idDigits)
+
+// ExecutionsAfter yields the keys of a task's executions with ids greater than id, in no order. Some of the records may
+// be gone, or not exist yet. A task with few keys takes one request for each; for others, the id items of that time are
+// read, which takes one request for each possible last digit, and more if a great many executions of the repository
+// came after.
+func (s *Store) ExecutionsAfter(ctx context.Context, task, id string) iter.Seq2[refstore.Key, error] {
+	return func(yield func(refstore.Key, error) bool) {
+		var partitions []string
+		for rec, err := range s.List(ctx, refstore.Query{Partition: kindInputs + "/" + task, KeysOnly: true, Limit: fewKeys + 1}) {
+			if err != nil {
+				yield(refstore.Key{}, err)
+				return
+			}
+			partitions = append(partitions, "EXECUTION/"+task+"/"+rec.Key.Sort)
+		}
+		if len(partitions) > fewKeys {
+			s.idsAfter(ctx, "EXECUTION/"+task+"/", id, yield)
+			return
+		}
+		for _, partition := range partitions {
+			for rec, err := range s.List(ctx, refstore.Query{Partition: partition, After: id, KeysOnly: true}) {
+				if err != nil && !errors.Is(err, refstore.ErrDamaged) {
+					yield(refstore.Key{}, err)
+					return
+				}
+				if !yield(rec.Key, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// idsAfter yields the keys, of the partitions that begin with a prefix, with greater ids.
+func (s *Store) idsAfter(ctx context.Context, partitions, id string, yield func(refstore.Key, error) bool) {
+	after := id
+	if after != "" {
+		after += "~" // beyond the items of this id, which go on with a slash
+	}
+	for _, digit := range idDigits {
+		for item, err := range s.table.query(ctx, s.table.pk(idPrefix, "EXECUTION/"+string(digit)), refstore.Query{After: after}, "", nil) {
+			if err != nil {
+				yield(refstore.Key{}, fmt.Errorf("find executions after %.40q: %w", id, err))
+				return
+			}
+			if key, ok := executionOf(item.sk); ok && strings.HasPrefix(key.Partition, partitions) && !yield(key, nil) {
+				return
 			}
 		}
 	}

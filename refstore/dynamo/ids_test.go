@@ -41,10 +41,36 @@ func TestFindExecutions(t *testing.T) {
 			}
 			versions[key] = put(t, s, refstore.Record{Key: key, Value: []byte("x")})
 		}
+		for i := range 20 { // too many to list one by one
+			key := refstore.Key{Partition: fmt.Sprintf("EXECUTION/task1/many%d", i), Sort: fmt.Sprintf("0190%04x-0000-7000-8000-%012x", i/4, 1000+i)}
+			versions[key] = put(t, s, refstore.Record{Key: key, Value: []byte("x")})
+		}
 		twice := refstore.Key{Partition: "EXECUTION/else/where", Sort: "01900000-0000-7000-8000-000000000000"}
 		versions[twice] = put(t, s, refstore.Record{Key: twice, Value: []byte("x")})
 		put(t, s, refstore.Record{Key: refstore.Key{Partition: "EXECUTION/task0/inputs0", Sort: "no id"}, Value: []byte("x")})
 		put(t, s, refstore.Record{Key: refstore.Key{Partition: "PIN", Sort: "01900000-0000-7000-8000-00000000000a"}, Value: []byte("x")})
+		for _, task := range []string{"task0", "task1", "else", "none"} {
+			for _, after := range []string{"", "01900003-0000-7000-8000-000000000054", twice.Sort, "02"} {
+				var got, want []string
+				for key, err := range s.ExecutionsAfter(ctx, task, after) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					got = append(got, key.String())
+				}
+				for key := range versions {
+					if strings.HasPrefix(key.Partition, "EXECUTION/"+task+"/") && key.Sort > after {
+						want = append(want, key.String())
+					}
+				}
+				got = slices.DeleteFunc(got, func(key string) bool { return strings.HasSuffix(key, "no id") })
+				slices.Sort(got)
+				slices.Sort(want)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s after %q: got %q, want %q", task, after, got, want)
+				}
+			}
+		}
 		for _, prefix := range []string{"", "0190", "01900003", "0190000", twice.Sort, "01900001-0000-7000-8000-00000000001c", "0191", "a/b", strings.Repeat("f", 36)} {
 			var want []string
 			for key := range versions {

@@ -99,7 +99,7 @@ func (x *explaining) sameName(s *side) ([]history.Attempt, error) {
 		if ws == s.ws {
 			continue
 		}
-		other, err := x.past(x.ctx, ws, s.task)
+		other, err := x.succeeded(ws, s.task)
 		if err != nil {
 			return nil, err
 		}
@@ -108,9 +108,18 @@ func (x *explaining) sameName(s *side) ([]history.Attempt, error) {
 	return list, nil
 }
 
+// succeeded returns the recent attempts of a task; if there is no success among them, all.
+func (x *explaining) succeeded(ws, task string) (list []history.Attempt, err error) {
+	err = x.search(x.ctx, ws, task, func(p past) (bool, error) {
+		list = p.list
+		return slices.ContainsFunc(list, func(a history.Attempt) bool { return a.Status == runview.TaskSuccess }), nil
+	})
+	return list, err
+}
+
 // sameCommand finds successes of tasks that ran the same command and that only the package of the latest run had: the
 // task was renamed and also changed in other parts.
-func (x *evidence) sameCommand(s *side) ([]history.Attempt, error) {
+func (x *explaining) sameCommand(s *side) ([]history.Attempt, error) {
 	if err := x.wire(s); err != nil {
 		return nil, err
 	}
@@ -152,7 +161,7 @@ func (x *evidence) sameCommand(s *side) ([]history.Attempt, error) {
 	}
 	var list []history.Attempt
 	for _, name := range names {
-		other, err := x.past(x.ctx, s.ws, name)
+		other, err := x.succeeded(s.ws, name)
 		if err != nil {
 			return nil, err
 		}
@@ -183,7 +192,11 @@ func (x *explaining) never(s *side) (Cause, error) {
 	if s.at != nil && s.at.Execution != nil && s.at.Execution.Provenance != nil {
 		c.Text = "nothing that ran before it is on record here"
 	}
-	list, err := x.past(x.ctx, s.ws, s.task)
+	var list []history.Attempt
+	err := x.search(x.ctx, s.ws, s.task, func(p past) (bool, error) {
+		list = p.list
+		return false, nil
+	})
 	if err != nil {
 		return c, err
 	}

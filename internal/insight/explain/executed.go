@@ -136,27 +136,29 @@ func (x *explaining) compared(r *Reason, s *side, why *Cause, depth int) error {
 // retried explains a later attempt of a run by the attempt before it. It returns false if the earlier attempt is not on
 // record.
 func (x *explaining) retried(r *Reason, s *side, depth int) (bool, error) {
-	list, err := x.past(x.ctx, s.ws, s.task)
-	if err != nil {
-		return false, err
-	}
-	for i := range list {
-		b := &list[i]
-		if b.ExecutionID == s.id || b.MadeBy == "" || b.MadeBy != s.at.MadeBy || b.Number != s.at.Number-1 || b.Key != s.at.Key {
-			continue
-		}
-		f := x.failureOf(b)
-		r.final = true
-		r.Cause = Cause{Kind: Retry, Workspace: s.ws, Task: s.task, Execution: b.ExecutionID, At: b.At(), Reason: f.Text,
-			Text: fmt.Sprintf("attempt %d of its run %s", b.Number, f.Text)}
-		if x.budget > 0 && depth < maxDepth {
-			if r.Before, err = x.executed(b, depth+1); err != nil {
-				return true, err
+	var b *history.Attempt
+	err := x.search(x.ctx, s.ws, s.task, func(p past) (bool, error) {
+		for i := range p.list {
+			if a := &p.list[i]; a.ExecutionID != s.id && a.MadeBy != "" && a.MadeBy == s.at.MadeBy && a.Number == s.at.Number-1 && a.Key == s.at.Key {
+				b = a
+				break
 			}
 		}
-		return true, nil
+		return b != nil, nil
+	})
+	if b == nil || err != nil {
+		return false, err
 	}
-	return false, nil
+	f := x.failureOf(b)
+	r.final = true
+	r.Cause = Cause{Kind: Retry, Workspace: s.ws, Task: s.task, Execution: b.ExecutionID, At: b.At(), Reason: f.Text,
+		Text: fmt.Sprintf("attempt %d of its run %s", b.Number, f.Text)}
+	if x.budget > 0 && depth < maxDepth {
+		if r.Before, err = x.executed(b, depth+1); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
 // again says why a key was executed again although it had an earlier execution. Only executions made earlier than
@@ -344,22 +346,51 @@ func (x *explaining) failedBefore(e *executions.Execution) (*Cause, error) {
 
 // told says how the latest attempt at a side's key ended, if only events show that attempt; nil if there is none.
 func (x *explaining) told(s *side) (*Cause, error) {
-	list, err := x.past(x.ctx, s.ws, s.task)
-	if err != nil {
+	key := executions.Key{Task: s.definition.task, Inputs: s.key}
+	a, err := x.latestAt(s.ws, s.task, key, func(a *history.Attempt) bool {
+		return (s.id == "" || a.ExecutionID < s.id) && a.Status != runview.TaskRunning
+	})
+	if a == nil || err != nil || a.Execution != nil || a.Status == runview.TaskSuccess || a.Status == runview.TaskUnknown {
 		return nil, err
 	}
-	key := executions.Key{Task: s.definition.task, Inputs: s.key}
-	for i := range list {
-		a := &list[i]
-		if a.Key != key || a.ExecutionID == "" || s.id != "" && a.ExecutionID >= s.id || a.Status == runview.TaskRunning {
-			continue
+	return x.failedAt(s.ws, s.task, a), nil
+}
+
+// latestAt is the latest attempt of a task at a key that is eligible, nil if there is none. An attempt before the recent
+// runs counts as long as the key has a record or a tombstone of that time.
+func (x *explaining) latestAt(ws, task string, key executions.Key, eligible func(*history.Attempt) bool) (found *history.Attempt, err error) {
+	err = x.search(x.ctx, ws, task, func(p past) (bool, error) {
+		for i := range p.list {
+			if a := &p.list[i]; a.Key == key && a.ExecutionID != "" && eligible(a) {
+				found = a
+				return true, nil
+			}
 		}
-		if a.Execution != nil || a.Status == runview.TaskSuccess || a.Status == runview.TaskUnknown {
-			return nil, nil
+		if p.from == "" {
+			return true, nil
 		}
-		return x.failedAt(s.ws, s.task, a), nil
+		known, err := x.onRecord(key, p.from)
+		return !known, err
+	})
+	return found, err
+}
+
+// onRecord reports whether a key has an execution, or a tombstone of one, with a lesser id.
+func (x *explaining) onRecord(key executions.Key, before string) (bool, error) {
+	for e, err := range x.Executions.Statuses(x.ctx, key) { // the earliest first
+		if bad := (*executions.RecordError)(nil); errors.As(err, &bad) {
+			return bad.ExecutionID < before, nil
+		}
+		if err != nil || e.ExecutionID < before {
+			return err == nil, x.passing(err)
+		}
+		break
 	}
-	return nil, nil
+	list, err := x.Executions.TaskTombstones(x.ctx, key.Task)
+	inputs := key.Inputs.String()
+	return slices.ContainsFunc(list, func(t record.Tombstone) bool {
+		return t.InputsHash == inputs && t.ExecutionID < before
+	}), x.passing(err)
 }
 
 // failedAt says how an attempt ended, at a key that never succeeded.
@@ -385,15 +416,20 @@ func (x *explaining) alive(e *executions.Execution) (bool, error) {
 // nearest finds the earlier success with the fewest differing parts. It looks under the same name first, then under
 // other names and in other workspaces, in which case the note says where. It returns nil if there is none.
 func (x *explaining) nearest(s *side, most int) (*side, string, error) {
-	list, err := x.past(x.ctx, s.ws, s.task)
-	if err != nil {
-		return nil, "", err
-	}
-	best, err := x.choose(s, list, most)
+	best, err := x.ownNearest(s, most)
 	if best != nil || err != nil {
 		return best, "", err
 	}
 	return x.elsewhere(s, most)
+}
+
+// ownNearest is nearest among the successes of the same name.
+func (x *explaining) ownNearest(s *side, most int) (best *side, err error) {
+	err = x.search(x.ctx, s.ws, s.task, func(p past) (bool, error) {
+		best, err = x.choose(s, p.list, most)
+		return best != nil, err
+	})
+	return best, err
 }
 
 // choose finds the nearest among attempts, the latest first. Among equally near ones it prefers the one whose result

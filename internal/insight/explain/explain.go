@@ -29,6 +29,7 @@ const (
 	maxFollowed = 8   // inputs and items of one task that are followed upstream
 	maxCompared = 50  // earlier successes among which the nearest is looked for
 	maxFew      = 8   // compared for Miss
+	recentRuns  = 64  // whose attempts are read at first
 	maxParts    = 100 // differences of one task that are listed
 	maxFiles    = 5   // changed files that are listed
 	maxCounted  = 10_000
@@ -73,9 +74,10 @@ type Explainer struct {
 	now func() time.Time
 
 	mu       sync.Mutex
-	attempts map[[2]string][]history.Attempt // by workspace and task, the latest first
-	graphs   map[string]*graph.Graph         // by package hash; nil: gone
-	runs     map[[2]string]*runFacts         // by workspace and run
+	attempts map[[2]string]past      // by workspace and task
+	from     map[string]string       // by workspace: the first of its recent runs, "" if these are all
+	graphs   map[string]*graph.Graph // by package hash; nil: gone
+	runs     map[[2]string]*runFacts // by workspace and run
 	tasks    map[objectstore.Hash]*record.Task
 	trees    map[objectstore.Hash]tree.Entries
 }
@@ -84,7 +86,7 @@ type Explainer struct {
 func New(s Stores) *Explainer {
 	return &Explainer{
 		Stores: s, now: s.Runs.Now,
-		attempts: map[[2]string][]history.Attempt{}, graphs: map[string]*graph.Graph{}, runs: map[[2]string]*runFacts{},
+		attempts: map[[2]string]past{}, from: map[string]string{}, graphs: map[string]*graph.Graph{}, runs: map[[2]string]*runFacts{},
 		tasks: map[objectstore.Hash]*record.Task{}, trees: map[objectstore.Hash]tree.Entries{},
 	}
 }
@@ -253,22 +255,6 @@ func (x *Explainer) explaining(ctx context.Context) *explaining {
 	return &explaining{evidence: evidence{Explainer: x, ctx: ctx}, budget: maxReasons, seen: map[[2]string]*Reason{}}
 }
 
-// past returns the attempts of a task, the latest first by their ids.
-func (x *Explainer) past(ctx context.Context, ws, task string) ([]history.Attempt, error) {
-	x.mu.Lock()
-	list, ok := x.attempts[[2]string{ws, task}]
-	x.mu.Unlock()
-	if ok {
-		return list, nil
-	}
-	if err := x.Prefetch(ctx, ws, []string{task}); err != nil {
-		return nil, err
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.attempts[[2]string{ws, task}], nil
-}
-
 // foresee reads the histories of a task and of its upstream tasks, the nearest first, in one pass.
 func (x *explaining) foresee(ws, task string, g *graph.Graph) error {
 	i, ok := g.Find(task)
@@ -297,21 +283,6 @@ func (x *explaining) foresee(ws, task string, g *graph.Graph) error {
 		return nil
 	}
 	return x.Prefetch(x.ctx, ws, names)
-}
-
-// Prefetch reads the history of many tasks at once, for Miss.
-func (x *Explainer) Prefetch(ctx context.Context, ws string, tasks []string) error {
-	found, err := history.Find(ctx, x.Stores.Stores, history.Query{Workspace: ws, Tasks: tasks})
-	if err != nil {
-		return err
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, t := range found.Tasks {
-		sortByID(t.Attempts)
-		x.attempts[[2]string{ws, t.Name}] = t.Attempts
-	}
-	return nil
 }
 
 // ref describes an attempt.

@@ -31,12 +31,12 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 	if s.object, err = e.object(key.Task); err != nil {
 		return c, err
 	}
-	list, err := e.past(ctx, ws, task)
+	p, err := e.recent(ctx, ws, task)
 	if err != nil {
 		return c, err
 	}
-	for i := range list {
-		if a := &list[i]; a.Key == key && a.Status == runview.TaskRunning {
+	for i := range p.list {
+		if a := &p.list[i]; a.Key == key && a.Status == runview.TaskRunning {
 			c.Kind, c.Execution, c.At, c.Text = RunsNow, a.ExecutionID, a.At(), "execution "+a.ExecutionID+" of it is running now"
 			return c, nil
 		}
@@ -44,7 +44,7 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 	if told, err := e.told(s); told != nil || err != nil {
 		return *cmp.Or(told, &c), err
 	}
-	base, err := e.choose(s, list, maxFew)
+	base, err := e.ownNearest(s, maxFew)
 	if err != nil {
 		return c, err
 	}

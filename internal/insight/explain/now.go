@@ -142,11 +142,7 @@ func (x *explaining) besides(i int32) (*Reason, error) {
 	if s.object, err = x.object(s.definition.task); err != nil {
 		return nil, err
 	}
-	list, err := x.past(x.ctx, s.ws, s.task)
-	if err != nil {
-		return nil, err
-	}
-	base, err := x.choose(s, list, maxCompared)
+	base, err := x.ownNearest(s, maxCompared)
 	if base == nil || err != nil {
 		return nil, err
 	}

@@ -169,18 +169,14 @@ func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
 		return r, Waits, nil
 	}
 	// If its latest attempt at this key failed, that is the reason.
-	list, err := x.past(x.ctx, w.Workspace, name)
-	if err != nil {
-		return nil, WouldRun, err
+	var a *history.Attempt
+	if p.Key != nil {
+		var err error
+		if a, err = x.latestAt(w.Workspace, name, *p.Key, func(*history.Attempt) bool { return true }); err != nil {
+			return nil, WouldRun, err
+		}
 	}
-	for i := range list {
-		a := &list[i]
-		if a.ExecutionID == "" || p.Key == nil || a.Key != *p.Key {
-			continue
-		}
-		if a.Status != runview.TaskFailed && a.Status != runview.TaskError && a.Status != runview.TaskInterrupted {
-			break
-		}
+	if a != nil && (a.Status == runview.TaskFailed || a.Status == runview.TaskError || a.Status == runview.TaskInterrupted) {
 		r, f, _, err := x.failing(a, 1)
 		if err != nil {
 			return nil, Failed, err
@@ -197,12 +193,12 @@ func (x *explaining) blocker(w *Explanation, j int32) (*Reason, State, error) {
 // running explains a running task.
 func (x *explaining) running(w *Explanation, te *runview.TaskExecutions) error {
 	w.State = Running
-	list, err := x.past(x.ctx, w.Workspace, w.Task)
+	p, err := x.recent(x.ctx, w.Workspace, w.Task) // its run is the latest
 	if err != nil {
 		return err
 	}
-	for i := range list {
-		if a := &list[i]; a.ExecutionID == te.Task.ExecutionID {
+	for i := range p.list {
+		if a := &p.list[i]; a.ExecutionID == te.Task.ExecutionID {
 			w.Execution = ref(a)
 			if w.Execution.Attempt == 0 {
 				w.Execution.Attempt = te.Task.Attempt

@@ -269,7 +269,7 @@ func (x *explaining) maker(s *side, task, entry string, content objectstore.Hash
 	if id := s.hits[task]; id != "" {
 		return x.attempt(s.ws, task, id)
 	}
-	list, err := x.makers(s.ws, task, entry, content)
+	list, err := x.makers(s.ws, task, entry, content, s.id)
 	if err != nil {
 		return nil, err
 	}
@@ -289,26 +289,27 @@ func (x *explaining) maker(s *side, task, entry string, content objectstore.Hash
 	return best, nil
 }
 
-// makers are the executions of a task that left the given content, the latest first.
-func (x *explaining) makers(ws, task, entry string, content objectstore.Hash) ([]*history.Attempt, error) {
-	list, err := x.past(x.ctx, ws, task)
-	if err != nil {
-		return nil, err
-	}
-	var found []*history.Attempt
-	for i := range list {
-		if list[i].Status != runview.TaskSuccess {
-			continue
+// makers are the executions of a task that left the given content, the latest first. They are sought in the recent
+// runs, and beyond if none of these came before the consumer; "" is the next start.
+func (x *explaining) makers(ws, task, entry string, content objectstore.Hash, consumer string) (found []*history.Attempt, err error) {
+	err = x.search(x.ctx, ws, task, func(p past) (bool, error) {
+		found = nil
+		for i := range p.list {
+			if p.list[i].Status != runview.TaskSuccess {
+				continue
+			}
+			h, err := x.outputHash(&p.list[i], entry)
+			if err != nil {
+				return false, err
+			}
+			if h == content {
+				found = append(found, &p.list[i])
+			}
 		}
-		h, err := x.outputHash(&list[i], entry)
-		if err != nil {
-			return nil, err
-		}
-		if h == content {
-			found = append(found, &list[i])
-		}
-	}
-	return found, nil
+		n := len(found)
+		return n > 0 && (consumer == "" || found[n-1].ExecutionID < consumer), nil
+	})
+	return found, err
 }
 
 // makerBefore is the maker of the content that was read before, to be compared with made. If several executions left
@@ -319,7 +320,7 @@ func (x *explaining) makerBefore(was, is *side, task, entry string, content obje
 	if best == nil || err != nil {
 		return nil, err
 	}
-	list, err := x.makers(was.ws, task, entry, content)
+	list, err := x.makers(was.ws, task, entry, content, was.id)
 	if err != nil {
 		return nil, err
 	}
@@ -354,15 +355,15 @@ func (x *explaining) makerBefore(was, is *side, task, entry string, content obje
 	return best, nil
 }
 
-// attempt finds an attempt by its id, in the history or else under the key that the next start has.
+// attempt finds an attempt by its id, in the recent history or else under the key that the next start has.
 func (x *evidence) attempt(ws, task, id string) (*history.Attempt, error) {
-	list, err := x.past(x.ctx, ws, task)
+	p, err := x.recent(x.ctx, ws, task)
 	if err != nil {
 		return nil, err
 	}
-	for i := range list {
-		if list[i].ExecutionID == id {
-			return &list[i], nil
+	for i := range p.list {
+		if p.list[i].ExecutionID == id {
+			return &p.list[i], nil
 		}
 	}
 	if x.next == nil || x.next.keys[task] == nil {

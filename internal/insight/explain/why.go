@@ -44,27 +44,9 @@ func (x *Explainer) Why(ctx context.Context, ws, task, execution string) (*Expla
 
 // one explains an execution by a prefix of its id.
 func (x *explaining) one(w *Explanation, prefix string) error {
-	list, err := x.past(x.ctx, w.Workspace, w.Task)
+	found, known, err := x.named(w, prefix)
 	if err != nil {
 		return err
-	}
-	var found *history.Attempt
-	var known []string
-	for i := range list {
-		a := &list[i]
-		if a.ExecutionID == "" {
-			continue
-		}
-		known = append(known, a.ExecutionID)
-		if !strings.HasPrefix(a.ExecutionID, prefix) {
-			continue
-		}
-		if found != nil && found.ExecutionID != prefix && a.ExecutionID != prefix {
-			return fmt.Errorf("execution %s: %w", prefix, executions.ErrAmbiguous)
-		}
-		if found == nil || a.ExecutionID == prefix {
-			found = a
-		}
 	}
 	if found == nil {
 		e, err := x.Executions.Locate(x.ctx, prefix)
@@ -74,7 +56,7 @@ func (x *explaining) one(w *Explanation, prefix string) error {
 			pruned.Now = x.now()
 			return pruned
 		case errors.Is(err, executions.ErrNotFound):
-			if len(list) == 0 {
+			if len(known) == 0 {
 				if _, err := x.Runs.TaskExecutions(x.ctx, w.Workspace, w.Task); err != nil {
 					return err
 				}
@@ -93,6 +75,31 @@ func (x *explaining) one(w *Explanation, prefix string) error {
 		found = attemptOf(w.Workspace, w.Task, e)
 	}
 	return x.explain(w, found)
+}
+
+// named finds an attempt by a prefix of its id, nil if there is none, and lists the ids that were searched.
+func (x *explaining) named(w *Explanation, prefix string) (found *history.Attempt, known []string, err error) {
+	err = x.search(x.ctx, w.Workspace, w.Task, func(p past) (bool, error) {
+		known = nil
+		for i := range p.list {
+			a := &p.list[i]
+			if a.ExecutionID == "" {
+				continue
+			}
+			known = append(known, a.ExecutionID)
+			if !strings.HasPrefix(a.ExecutionID, prefix) {
+				continue
+			}
+			if found != nil && found.ExecutionID != prefix && a.ExecutionID != prefix && found.ExecutionID != a.ExecutionID {
+				return false, fmt.Errorf("execution %s: %w", prefix, executions.ErrAmbiguous)
+			}
+			if found == nil || a.ExecutionID == prefix {
+				found = a
+			}
+		}
+		return found != nil && (found.ExecutionID == prefix || prefix > p.from[:min(len(prefix), len(p.from))]), nil
+	})
+	return found, known, err
 }
 
 // explain explains an attempt.
@@ -298,18 +305,22 @@ func formatTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:
 
 // latest explains the latest execution of a task that no package here has any more.
 func (x *explaining) latest(w *Explanation, te *runview.TaskExecutions) error {
-	list, err := x.past(x.ctx, w.Workspace, w.Task)
+	var a *history.Attempt
+	shown := te != nil && te.Task != nil && te.Task.ExecutionID != ""
+	err := x.search(x.ctx, w.Workspace, w.Task, func(p past) (bool, error) {
+		for i := range p.list {
+			is := shown && te.Task.ExecutionID == p.list[i].ExecutionID
+			if p.list[i].ExecutionID != "" && (a == nil || is) {
+				a = &p.list[i]
+			}
+			if is {
+				return true, nil
+			}
+		}
+		return a != nil && !shown, nil
+	})
 	if err != nil {
 		return err
-	}
-	var a *history.Attempt
-	for i := range list {
-		if list[i].ExecutionID == "" {
-			continue
-		}
-		if a == nil || te != nil && te.Task != nil && te.Task.ExecutionID == list[i].ExecutionID {
-			a = &list[i]
-		}
 	}
 	if a == nil {
 		return x.skippedThen(w, te)
@@ -335,12 +346,18 @@ func (x *explaining) skippedThen(w *Explanation, te *runview.TaskExecutions) err
 	if te == nil || te.Task == nil || te.Task.State != runview.TaskSkipped || te.Task.Because == "" || te.Task.Because == w.Task {
 		return nil
 	}
-	list, err := x.past(x.ctx, w.Workspace, te.Task.Because)
-	if err != nil || len(list) == 0 {
+	var last *history.Attempt
+	err := x.search(x.ctx, w.Workspace, te.Task.Because, func(p past) (bool, error) {
+		if len(p.list) > 0 {
+			last = &p.list[0]
+		}
+		return last != nil, nil
+	})
+	if err != nil || last == nil {
 		return err
 	}
 	w.State = Skipped
-	return x.because(w, &list[0], te.Task.Because)
+	return x.because(w, last, te.Task.Because)
 }
 
 // because explains a skipped task by the failure upstream.
@@ -360,13 +377,13 @@ func (x *explaining) because(w *Explanation, a *history.Attempt, task string) er
 // future notes executions whose ids are later than now. They come from a clock that was ahead, and sort as the latest
 // until the local clock has passed them.
 func (x *explaining) future(ws, task string) []string {
-	list, err := x.past(x.ctx, ws, task)
+	p, err := x.recent(x.ctx, ws, task)
 	if err != nil {
 		return nil
 	}
 	n := 0
-	for i := range list {
-		if at, err := executions.ParseID(list[i].ExecutionID); err == nil && at.Sub(x.now()) > clockSlack {
+	for i := range p.list {
+		if at, err := executions.ParseID(p.list[i].ExecutionID); err == nil && at.Sub(x.now()) > clockSlack {
 			n++
 		}
 	}

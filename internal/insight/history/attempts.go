@@ -128,6 +128,9 @@ type Query struct {
 	// Deep also reads every execution of the repository and finds those whose detail names the workspace and the task.
 	// These are older than the events that are kept, or came without events.
 	Deep bool
+	// From is the id of a run: older runs are not read, nor executions with lesser ids, but for those that answered in the
+	// runs that are read. "" is all.
+	From string
 	// NotStarted adds the failures that left no execution, such as that of a task whose input was missing.
 	NotStarted bool
 }
@@ -142,6 +145,7 @@ type Task struct {
 type Found struct {
 	Tasks   []Task  // by name; includes never executed tasks that Query.Tasks or a package names
 	Damaged []error // logs with damaged lines, which are missing from the result
+	Partial bool    // there are earlier attempts, which are not in the result (Latest)
 }
 
 // Find returns the attempts of tasks. It reads the events of the workspace once: memory is proportional to the attempts

@@ -143,6 +143,10 @@ func (f *finder) fromExecutions() error {
 	g, ctx := errgroup.WithContext(f.ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, h := range hashes {
+		if f.q.From != "" {
+			f.lookAfter(ctx, g, h, of[h])
+			continue
+		}
 		var keys []executions.Key
 		for inputs, err := range f.s.Executions.Inputs(ctx, h) {
 			if err != nil {
@@ -175,6 +179,18 @@ func (f *finder) look(ctx context.Context, g *errgroup.Group, keys []executions.
 				if err := f.take(tasks, e, err); err != nil {
 					return err
 				}
+			}
+		}
+		return nil
+	})
+}
+
+// lookAfter adds the executions of a task hash that are later than the first run that is read.
+func (f *finder) lookAfter(ctx context.Context, g *errgroup.Group, h objectstore.Hash, tasks []*taskFinder) {
+	g.Go(func() error {
+		for e, err := range f.s.Executions.After(ctx, h, f.q.From) {
+			if err := f.take(tasks, e, err); err != nil {
+				return err
 			}
 		}
 		return nil

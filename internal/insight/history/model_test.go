@@ -294,6 +294,14 @@ func (w *workshop) compare(m *model, ws, task string, deep []history.Attempt) {
 	list, err := history.Attempts(w.Context(), w.stores(), ws, task)
 	w.must(err)
 	got := attemptLines(list)
+	for n := range 3 {
+		found, err := history.Latest(w.Context(), w.stores(), history.Query{Workspace: ws, Tasks: []string{task}}, n, all)
+		w.must(err)
+		few := attemptLines(found.Tasks[0].Attempts)
+		if found.Partial && (len(few) <= n || len(few) > len(got)) || !found.Partial && len(few) != len(got) || !slices.Equal(few, got[:len(few)]) {
+			w.Errorf("%s.%s, latest %d: got\n\t%s\nof\n\t%s", ws, task, n, strings.Join(few, "\n\t"), strings.Join(got, "\n\t"))
+		}
+	}
 	for _, l := range want {
 		if slices.Contains(got, l) || strings.HasSuffix(l, "in []") {
 			continue
