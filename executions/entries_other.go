@@ -4,8 +4,14 @@ package executions
 
 import (
 	"io"
+	"io/fs"
 	"os"
 )
+
+// createFile makes a file for reading and writing.
+func createFile(path string, flags int, perm fs.FileMode) (*os.File, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|flags, perm)
+}
 
 // hasEntries tells whether a directory has exactly n entries.
 func hasEntries(dir string, n int) bool {

@@ -39,20 +39,21 @@ type sandbox struct {
 	logs                  sandboxLogs
 	note                  sandboxNote
 
-	sandboxPaths
+	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs, files and
+	// inputs are the present one's.
+	spare map[string]bool
+	dirs  []string // parents before children
+	files []string // removed afterwards
+	sandboxInputs
+	kept []*checkout // in work
 }
 
-// sandboxPaths are paths below work, as declared. spare holds folders of earlier commands, which are empty but for old;
-// dirs, files and inputs are the present one's.
-type sandboxPaths struct {
-	spare  map[string]bool
-	dirs   []string    // parents before children
-	files  []string    // removed afterwards
-	inputs []string    // small files whose inodes take the next content
-	old    []string    // inputs of the latest command, still there
-	stash  int         // number of further such files, in root
-	mixed  bool        // a tree is among the inputs: a file must not replace one of its files
-	kept   []*checkout // in work
+// sandboxInputs are small files whose inodes take the next content.
+type sandboxInputs struct {
+	inputs []string
+	old    []string // inputs of the latest command, still there
+	stash  int      // number of further such files, in root
+	mixed  bool     // a tree is among the inputs: a file must not replace one of its files
 }
 
 // sandboxLogs are the two files that take what the command prints.
@@ -197,7 +198,7 @@ func (b *sandbox) make() error {
 		return err
 	}
 	var err error
-	if b.note.file, err = os.OpenFile(filepath.Join(b.root, noteFile), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600); err != nil {
+	if b.note.file, err = createFile(filepath.Join(b.root, noteFile), 0, 0o600); err != nil {
 		return err
 	}
 	info, err := os.Lstat(b.root)
@@ -277,11 +278,11 @@ func (b *sandbox) renew(fresh bool) error {
 	}{{"stdout", &b.logs.stdout}, {"stderr", &b.logs.stderr}} {
 		// The old file is unlinked, not truncated: a child that escaped may hold it.
 		path := filepath.Join(b.root, log.name)
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if err := syscall.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", path, err)
 		}
 		var err error
-		if *log.file, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR|os.O_APPEND, b.modes.File()); err != nil {
+		if *log.file, err = createFile(path, os.O_APPEND, b.modes.File()); err != nil {
 			return err
 		}
 		if err := b.modes.Fix(*log.file, b.modes.File()); err != nil {

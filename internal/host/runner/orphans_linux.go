@@ -155,6 +155,10 @@ func placesOf(pid int) []string {
 	if paths == nil {
 		return nil // another user's
 	}
+	var exe [1]byte
+	if _, err := unix.Readlinkat(fd, "exe", exe[:]); err == unix.ENOENT {
+		return nil // a thread of the kernel, or a process that has ended but for its files
+	}
 	paths = appendLink(paths, fd, "root")
 	files, err := unix.Openat(fd, "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
