@@ -170,7 +170,7 @@ func (w *writer) copyOver(ctx context.Context, f *os.File, info Info) (err error
 		return err
 	}
 	defer a.discard()
-	got, err := pump(ctx, fromStart(f), a.File, nil)
+	got, err := pump(ctx, fromStart(f), a.fill(), nil)
 	switch {
 	case err != nil:
 		return err

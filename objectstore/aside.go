@@ -45,6 +45,9 @@ func (a aside) discard() {
 	}
 }
 
+// fill returns a writer of a's content.
+func (a aside) fill() *sparseWriter { return &sparseWriter{f: a.File, kept: new(writeBack)} }
+
 // open returns the writer. It begins the caller's session, and makes a first file to find out how the file system
 // handles modes and times.
 func (d *Dir) open() (*writer, error) {

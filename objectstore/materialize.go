@@ -127,7 +127,7 @@ func (d *Dir) copyLarge(ctx context.Context, h Hash, dst, src *os.File, st stat)
 		return st.size, CheckReader(ctx, h, fromStart(dst)) // it may have changed during the copy
 	}
 	seen := d.clock()
-	info, err := pump(ctx, &span{f: src, end: st.size}, dst, nil)
+	info, err := pump(ctx, &span{f: src, end: st.size}, &sparseWriter{f: dst}, nil)
 	if err == nil {
 		err = info.Check(h)
 	}

@@ -3,7 +3,6 @@ package objectstore
 import (
 	"context"
 	"io"
-	"os"
 	"sync"
 )
 
@@ -24,10 +23,10 @@ var buffers = sync.Pool{New: func() any {
 func getBuffer() *[]byte  { return buffers.Get().(*[]byte) }
 func putBuffer(b *[]byte) { buffers.Put(b) }
 
-// pump copies r to the empty file w, or only reads it if w is nil, and hashes it meanwhile on another core: hashing takes
+// pump copies r to w, or only reads it if w is nil, and hashes it meanwhile on another core: hashing takes
 // as much time as reading and writing together. Runs of zeros become holes of w. head, if it is not nil, is a full chunk that was read from r before; pump takes
 // ownership of it.
-func pump(ctx context.Context, r io.Reader, w *os.File, head *[]byte) (Info, error) {
+func pump(ctx context.Context, r io.Reader, w *sparseWriter, head *[]byte) (Info, error) {
 	type chunk struct {
 		buf *[]byte
 		n   int
@@ -44,7 +43,6 @@ func pump(ctx context.Context, r io.Reader, w *os.File, head *[]byte) (Info, err
 		sum <- hasher.Hash()
 	}()
 
-	out := &sparseWriter{f: w}
 	var size int64
 	held := 0
 	// step moves one chunk and reports whether it was the last. A chunk returned by the hasher has been written too,
@@ -80,7 +78,7 @@ func pump(ctx context.Context, r io.Reader, w *os.File, head *[]byte) (Info, err
 		}
 		size += int64(c.n)
 		if w != nil {
-			if _, err := out.Write((*c.buf)[:c.n]); err != nil {
+			if _, err := w.Write((*c.buf)[:c.n]); err != nil {
 				return false, err
 			}
 		}
@@ -92,7 +90,7 @@ func pump(ctx context.Context, r io.Reader, w *os.File, head *[]byte) (Info, err
 		last, err = step()
 	}
 	if err == nil && w != nil {
-		err = out.finish()
+		err = w.finish()
 	}
 	close(full)
 	info := Info{<-sum, size}

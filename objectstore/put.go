@@ -97,7 +97,7 @@ func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Kept, e
 	if err != nil {
 		return Kept{}, fmt.Errorf("store object: %w", err)
 	}
-	info, err := pump(ctx, r, a.File, head)
+	info, err := pump(ctx, r, a.fill(), head)
 	if err != nil {
 		a.discard()
 		return Kept{}, fmt.Errorf("store object: %w", err)

@@ -98,7 +98,7 @@ func (w *writer) takeCopy(ctx context.Context, h Hash) (bool, error) {
 		return false, fmt.Errorf("refresh object %s: %w", h, err)
 	}
 	defer a.discard()
-	info, err := pump(ctx, fromStart(f), a.File, nil)
+	info, err := pump(ctx, fromStart(f), a.fill(), nil)
 	if err == nil {
 		err = info.Check(h)
 	}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
+	"sync/atomic"
 )
 
 // zeroUnit is the granularity in which runs of zeros become holes. It is a multiple of every file system's block size.
@@ -73,6 +75,7 @@ type sparseWriter struct {
 	f    *os.File
 	size int64 // of what was written, with the zeros
 	end  int64 // of the file
+	kept *writeBack
 }
 
 func (w *sparseWriter) Write(p []byte) (int, error) {
@@ -91,6 +94,7 @@ func (w *sparseWriter) Write(p []byte) (int, error) {
 		w.end = w.size
 		rest = rest[n:]
 	}
+	w.kept.reached(w.f, w.end)
 	return len(p), nil
 }
 
@@ -113,6 +117,38 @@ func (w *sparseWriter) finish() error {
 		return nil
 	}
 	return w.f.Truncate(w.size)
+}
+
+// writeBackStep is the number of bytes of a new object after which write-back is asked for.
+const writeBackStep = 16 << 20
+
+// A writeBack asks the system to begin writing a large object to the disk while it is still being made: the sync before the
+// reference then waits only for the rest. Otherwise the system would begin when a tenth of the memory is full of such data. A nil
+// *writeBack asks for nothing.
+type writeBack struct {
+	asked int64
+	busy  atomic.Bool
+}
+
+// reached says that the file f has been written up to end. The request is made by another goroutine, since it waits when the
+// disk is busy; what comes meanwhile is part of the next one.
+func (b *writeBack) reached(f *os.File, end int64) {
+	if b == nil || end-b.asked < writeBackStep || !b.busy.CompareAndSwap(false, true) {
+		return
+	}
+	// A descriptor of its own, as f may be closed meanwhile; it does not write, and so hinders no lease.
+	own, err := reopenForReading(f)
+	if err != nil {
+		b.asked = math.MaxInt64 // not here
+		return
+	}
+	from := b.asked
+	b.asked = end
+	go func() {
+		beginWriteBack(own, from, end-from)
+		own.Close()
+		b.busy.Store(false)
+	}()
 }
 
 // copyRangeMax bounds one copy by the kernel, so that a copy can be cancelled.

@@ -191,6 +191,32 @@ func TestLargeObjectIsVouchedFor(t *testing.T) {
 	}
 }
 
+// Write-back begins while a large object is made. That changes nothing about it, and does not keep it from being known.
+func TestLargeObjectOfData(t *testing.T) {
+	base := t.TempDir()
+	leased(t, base)
+	content := make([]byte, objectstore.VouchedFrom+(1<<20)+7)
+	rand.NewChaCha8([32]byte{1}).Read(content)
+	d := newDirIn(t, base)
+	d.ForceNoReflink()
+	info, err := d.Put(t.Context(), bytes.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Hash != objectstore.Sum(content) || !d.Knows(info.Hash) {
+		t.Errorf("got %v, known: %v; want the hash of the content, known", info.Hash, d.Knows(info.Hash))
+	}
+	out := filepath.Join(base, "out")
+	if err := d.Materialize(t.Context(), info.Hash, out, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{d.File(info.Hash), out} {
+		if !objectstore.Holds(t.Context(), path, info.Hash) {
+			t.Errorf("%s has other bytes", path)
+		}
+	}
+}
+
 // Where the kernel copies nothing, the copy of a known object goes through memory, and is the same.
 func TestCopyThroughMemory(t *testing.T) {
 	base := t.TempDir()

@@ -122,3 +122,8 @@ func copyRangeNever(err error) bool {
 func reopenForReading(f *os.File) (*os.File, error) {
 	return os.OpenFile("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
+
+// beginWriteBack is a hint.
+func beginWriteBack(f *os.File, off, n int64) {
+	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
+}
