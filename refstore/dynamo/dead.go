@@ -86,20 +86,20 @@ func (s *Store) removeDead(ctx context.Context, before time.Time) (removed int, 
 	unused := func(ctx context.Context, task string) (bool, error) {
 		inputs := s.table.pk("", kindInputs+"/"+task)
 		left, err := s.sweep(ctx, inputs, before, func(ctx context.Context, sk string) (bool, error) {
-			return s.empty(ctx, s.table.pk("", "EXECUTION/"+task+"/"+sk))
+			return s.table.empty(ctx, s.table.pk("", "EXECUTION/"+task+"/"+sk))
 		}, bury)
 		if err != nil || left > 0 {
 			return false, err
 		}
-		return s.empty(ctx, inputs)
+		return s.table.empty(ctx, inputs)
 	}
 	// The events of a workspace may outlive the records of its runs.
 	unrun := func(ctx context.Context, workspace string) (bool, error) {
-		none, err := s.empty(ctx, s.table.pk("", "DATAFLOW/"+workspace))
+		none, err := s.table.empty(ctx, s.table.pk("", "DATAFLOW/"+workspace))
 		if err != nil || !none {
 			return false, err
 		}
-		return s.empty(ctx, s.table.pk(streamPrefix, "EVENTS/"+workspace))
+		return s.table.empty(ctx, s.table.pk(streamPrefix, "EVENTS/"+workspace))
 	}
 	for _, kind := range []struct {
 		pks     []string

@@ -131,8 +131,8 @@ func (s *Store) deleteDying(ctx context.Context, k itemKey, since int64) (gone b
 }
 
 // empty reports whether no item has the partition key.
-func (s *Store) empty(ctx context.Context, pk string) (bool, error) {
-	for _, err := range s.table.query(ctx, pk, refstore.Query{Limit: 1}, "", nil) {
+func (t *table) empty(ctx context.Context, pk string) (bool, error) {
+	for _, err := range t.query(ctx, pk, refstore.Query{Limit: 1}, "", nil) {
 		return false, err
 	}
 	return true, nil
@@ -141,7 +141,7 @@ func (s *Store) empty(ctx context.Context, pk string) (bool, error) {
 // dyingLogs is called before an execution's record is deleted. The returned function removes the logs afterwards.
 // After a crash in between, RemoveLeftovers finds a dying partition and continues.
 func (s *Store) dyingLogs(ctx context.Context, partition string) (finish func() error, err error) {
-	none, err := s.empty(ctx, s.table.pk(streamPrefix, partition))
+	none, err := s.table.empty(ctx, s.table.pk(streamPrefix, partition))
 	if err != nil || none {
 		return func() error { return nil }, err
 	}
@@ -172,7 +172,7 @@ func (s *Store) removeStreams(ctx context.Context, partition string) error {
 
 // dyingInputs dates the enumeration record of a partition of executions if no execution is left.
 func (s *Store) dyingInputs(ctx context.Context, partition string) error {
-	none, err := s.empty(ctx, s.table.pk("", partition))
+	none, err := s.table.empty(ctx, s.table.pk("", partition))
 	if err != nil || !none {
 		return err
 	}

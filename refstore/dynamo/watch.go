@@ -31,13 +31,13 @@ func (s *Store) watch(ctx context.Context, partition, prefix string) (<-chan str
 		return nil, err
 	}
 	pk := s.table.pk(prefix, partition)
-	last, more, err := s.state(ctx, pk, watched)
+	last, more, err := s.table.state(ctx, pk, watched)
 	if err != nil {
 		return nil, err
 	}
 	var all [sha256.Size]byte
 	if more {
-		if all, _, err = s.state(ctx, pk, 0); err != nil {
+		if all, _, err = s.table.state(ctx, pk, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -58,14 +58,14 @@ func (s *Store) watch(ctx context.Context, partition, prefix string) (<-chan str
 				return
 			case <-tick.C:
 			}
-			now, more, err := s.state(ctx, pk, watched)
+			now, more, err := s.table.state(ctx, pk, watched)
 			if err == nil && now != last {
 				last = now
 				wake()
 			}
 			if err == nil && more && n%watchAll == 0 {
 				var whole [sha256.Size]byte
-				if whole, _, err = s.state(ctx, pk, 0); err == nil && whole != all {
+				if whole, _, err = s.table.state(ctx, pk, 0); err == nil && whole != all {
 					all = whole
 					wake()
 				}
@@ -79,14 +79,14 @@ func (s *Store) watch(ctx context.Context, partition, prefix string) (<-chan str
 }
 
 // state hashes the keys and versions of a partition, or of its n greatest keys, and reports whether there are more.
-func (s *Store) state(ctx context.Context, pk string, n int) (sum [sha256.Size]byte, more bool, err error) {
+func (t *table) state(ctx context.Context, pk string, n int) (sum [sha256.Size]byte, more bool, err error) {
 	h := sha256.New()
 	seen := 0
 	q := refstore.Query{Descending: true}
 	if n > 0 {
 		q.Limit = n + 1
 	}
-	for item, err := range s.table.query(ctx, pk, q, attrVersion, nil) {
+	for item, err := range t.query(ctx, pk, q, attrVersion, nil) {
 		if err != nil {
 			return sum, false, err
 		}
@@ -94,7 +94,7 @@ func (s *Store) state(ctx context.Context, pk string, n int) (sum [sha256.Size]b
 			more = true
 			break
 		}
-		d := s.table.decode(itemKey{pk, item.sk}, item.attributes)
+		d := t.decode(itemKey{pk, item.sk}, item.attributes)
 		h.Write([]byte(item.sk + "\x00" + d.version() + "\x00"))
 	}
 	return [sha256.Size]byte(h.Sum(nil)), more, nil
