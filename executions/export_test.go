@@ -9,3 +9,6 @@ func (x *Executor) Released() {
 		<-x.releasing
 	}
 }
+
+// BreakUntold has the next write of an execution that no event tells fail.
+func (x *Executor) BreakUntold() error { return x.untold.file.Close() }

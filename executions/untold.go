@@ -62,9 +62,12 @@ func (u *untold) add(dir func() (string, error), end *untoldEnd) {
 			return
 		}
 	}
-	n, _ := u.file.Write(line)
+	n, err := u.file.Write(line)
 	if u.size += int64(n); u.size > maxUntold {
 		u.rewrite()
+	}
+	if err != nil { // for example a full disk: the line may be torn, so the next execution has the file written anew
+		u.size = maxUntold + 1
 	}
 }
 

@@ -81,3 +81,30 @@ func TestUntoldIsRewritten(t *testing.T) {
 		t.Errorf("the file has %d bytes, %v", info.Size(), err)
 	}
 }
+
+// What a fault of the disk has left out, or torn, is there once another execution has ended.
+func TestUntoldAfterFault(t *testing.T) {
+	l := newLab(t)
+	var ids []string
+	for i := range 3 {
+		ids = append(ids, l.do(t, l.request(script(fmt.Sprintf("echo %d > out", i)))).ExecutionID)
+		if i == 0 {
+			if err := l.BreakUntold(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	dir, err := l.records.SessionDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "untold"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range ids {
+		if strings.Count(string(data), id) != 1 {
+			t.Errorf("%s is not in\n%s", id, data)
+		}
+	}
+}
