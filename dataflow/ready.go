@@ -25,6 +25,7 @@ type ready struct {
 	// parked are the tasks, by kind, of which as many as allowed are out at workers. They are kept apart from tasks,
 	// because any number of them may precede a task of another kind.
 	parked map[kind]*ready
+	ahead  *ahead // fetches what the first tasks read; nil: they read it when they are launched
 }
 
 func (r *ready) Len() int { return len(r.tasks) }

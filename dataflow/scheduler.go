@@ -136,6 +136,7 @@ func (s *scheduler) run() error {
 	stop := s.ctx.Done()
 	for {
 		s.launch()
+		s.ready.ahead.begin(s)
 		if s.running == 0 && len(s.retrying) == 0 && s.looks.idle() && s.deferral.making == 0 {
 			if s.opts.NoWait && len(s.deferral.pending) > 0 {
 				s.deferral.left = len(s.deferral.pending)
@@ -175,6 +176,7 @@ func (s *scheduler) run() error {
 	if s.ctx.Err() != nil { // the last task may have come back before the cancellation was seen
 		s.cancelled = true
 	}
+	s.ready.ahead.close()
 	s.gate.close()
 	s.fail(s.closeBlocks())
 	s.fail(s.publisher.wait())
@@ -210,7 +212,7 @@ func (s *scheduler) begin() {
 	}
 	s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: todo}})
 	own, _ := estimates(s.g, s.opts.Expected)
-	s.ready = ready{g: s.g, rank: ranks(s.g, own), overtaken: map[int32]int{}}
+	s.ready = ready{g: s.g, rank: ranks(s.g, own), overtaken: map[int32]int{}, ahead: newAhead(s.ctx, s.objects, s.g.Len(), s.opts)}
 	if s.looks != nil {
 		s.looks.queue = ready{g: s.g, rank: s.ready.rank}
 	}

@@ -75,6 +75,15 @@ func (s *Store) Cached(ctx context.Context, h objectstore.Hash) (*objectstore.Di
 	return s.local, f, err
 }
 
+// FetchCopy fetches h into the cache unless there is a copy.
+func (s *Store) FetchCopy(ctx context.Context, h objectstore.Hash) error {
+	f, err := s.file(ctx, h, noLimit)
+	if err == nil {
+		err = f.Close()
+	}
+	return err
+}
+
 // Uncache removes a damaged copy.
 func (s *Store) Uncache(ctx context.Context, h objectstore.Hash) error { return s.local.Delete(ctx, h) }
 

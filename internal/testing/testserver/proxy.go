@@ -40,6 +40,9 @@ type Proxy struct {
 	released chan struct{} // closed when what hangs may go on
 	link     link
 	restored chan struct{} // closed when the link is whole; nil while it is
+
+	bandwidth int64     // bytes of answers a second; 0: any number
+	free      time.Time // when the line has sent what was passed on so far
 }
 
 // A link is the state of the connection between a client and its server.
@@ -282,6 +285,7 @@ func (a *answer) WriteHeader(status int) {
 
 func (a *answer) Write(data []byte) (int, error) {
 	a.proxy.pass(a.request)
+	a.proxy.pace(a.request, len(data))
 	return a.ResponseWriter.Write(data)
 }
 
