@@ -22,6 +22,8 @@ const (
 
 	// maxUntold is the size from which the file is written anew while executions keep ending: told ones are left out.
 	maxUntold = 256 << 10
+
+	maxUntoldLine = 1 << 20
 )
 
 // untold are the executions of this process whose end is on record, and of whose end no event is known to be written.
@@ -133,6 +135,7 @@ func (x *Executor) leftUntold(ctx context.Context, dir string, each func(ws, run
 	}
 	defer file.Close() // nothing was written
 	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, maxUntoldLine)
 	for lines.Scan() {
 		end := untoldEnd{}
 		if json.Unmarshal(lines.Bytes(), &end) != nil { // its write was cut off
