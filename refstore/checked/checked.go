@@ -41,7 +41,7 @@ func (r *Records) Get(ctx context.Context, key refstore.Key, fields ...string) (
 
 func (r *Records) get(ctx context.Context, key refstore.Key, fields []string) (refstore.Record, error) {
 	k := kindOf(key.Partition)
-	last := refstore.Absent
+	last, settled := refstore.Absent, false
 	for {
 		rec, err := r.store.Get(ctx, key, k.ask(fields)...)
 		if errors.Is(err, refstore.ErrNotFound) && r.apart(key.Partition) {
@@ -63,11 +63,20 @@ func (r *Records) get(ctx context.Context, key refstore.Key, fields []string) (r
 			return out, nil
 		}
 		// A record that changes twice during the read may show a value and fields that do not match, once.
-		if rec.Version == last {
+		if rec.Version == last && (settled || !r.settle(ctx, key)) {
 			return damaged(out, bad)
 		}
+		settled = rec.Version == last
 		last = rec.Version
 	}
+}
+
+// settle waits for a write in place that may be in progress. It reports whether it is worth reading the record again.
+func (r *Records) settle(ctx context.Context, key refstore.Key) bool {
+	s, ok := r.store.(interface {
+		Settle(ctx context.Context, key refstore.Key) error
+	})
+	return ok && s.Settle(ctx, key) == nil
 }
 
 // damaged returns the intact parts of a record, and an error with the reason why the rest is missing.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -108,6 +109,39 @@ func TestJobWriterKilled(t *testing.T) {
 		t.Errorf("over the version before: %v, want a conflict", err)
 	}
 	put(t, s, refstore.Record{Key: jobKey, Value: []byte("running by another"), Version: r.Version})
+}
+
+// TestJobReadInTheMiddle: a writer stands still in the middle of a write in place, for as long as two reads take. A reader
+// waits for it, and reports no damage.
+func TestJobReadInTheMiddle(t *testing.T) {
+	dir := t.TempDir()
+	s, other := checked.New(open(t, dir, fs.Options{}), false), checked.New(open(t, dir, fs.Options{}), false)
+	v, err := s.Put(t.Context(), refstore.Record{Key: jobKey, Value: []byte("queued")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	fs.InMiddleOfWrite(t, func() {
+		go func() {
+			r, err := other.Get(t.Context(), jobKey)
+			if err == nil && string(r.Value) != "running by one" {
+				err = fmt.Errorf("got %q", r.Value)
+			}
+			read <- err
+		}()
+		for range 50 { // the reader comes as far as the lock
+			runtime.Gosched()
+			if _, err := other.Get(t.Context(), refstore.Key{Partition: jobKey.Partition, Sort: "none"}); !errors.Is(err, refstore.ErrNotFound) {
+				t.Error(err)
+			}
+		}
+	})
+	if _, err := s.Put(t.Context(), refstore.Record{Key: jobKey, Value: []byte("running by one"), Version: v}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-read; err != nil {
+		t.Errorf("a read in the middle of a write: %v", err)
+	}
 }
 
 // TestJobReadWhileWritten: readers of a job see one version or another, with its own bytes, while it changes.

@@ -369,6 +369,23 @@ func (w *writer) inPlace(old stamp) (stamp, error) {
 	return w.store.raise(w.slot.value(), old.mtime)
 }
 
+// Settle returns when no write in place of the record is in progress: a reader may have met half of it. It fails with
+// errors.ErrUnsupported for records that are never written in place.
+func (s *Store) Settle(ctx context.Context, key refstore.Key) error {
+	sl, err := s.files.slot(key)
+	if err == nil && !sl.grows {
+		err = errors.ErrUnsupported
+	}
+	if err != nil {
+		return err
+	}
+	sh, err := s.lockShard(ctx, key)
+	if err != nil {
+		return err
+	}
+	return sh.Close()
+}
+
 // expect returns the stamp of the value if its version is v. It needs the shard's lock.
 func (s *Store) expect(sl slot, v refstore.Version) (stamp, error) {
 	st, err := s.files.stat(sl.value())

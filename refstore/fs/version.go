@@ -66,18 +66,18 @@ func (s *Store) raise(path string, floor int64) (stamp, error) {
 // under this lock.
 type shard struct{ *os.File }
 
-func (s *Store) shardPath(key refstore.Key) string {
+func (s *files) shardPath(key refstore.Key) string {
 	h := fnv.New32a()
 	h.Write([]byte(key.Partition))
 	h.Write([]byte{0})
 	h.Write([]byte(key.Sort))
 	sum := byte(h.Sum32() >> 24)
-	return s.files.path("locks", "records", string([]byte{hexDigits[sum>>4], hexDigits[sum&15]}))
+	return s.path("locks", "records", string([]byte{hexDigits[sum>>4], hexDigits[sum&15]}))
 }
 
 // lockShard waits for the lock of the key's shard. The caller closes it.
 func (s *Store) lockShard(ctx context.Context, key refstore.Key) (shard, error) {
-	path := s.shardPath(key)
+	path := s.files.shardPath(key)
 	var f *os.File
 	err := s.files.inParent(path, func() (err error) {
 		f, err = s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
@@ -120,7 +120,7 @@ func waitLock(ctx context.Context, f *os.File) error {
 
 // floor reads a shard's floor. It needs no lock. A missing or empty file means that there is no floor.
 func (s *Store) floor(key refstore.Key) (int64, error) {
-	data, _, err := s.files.read(s.shardPath(key))
+	data, _, err := s.files.read(s.files.shardPath(key))
 	if err != nil {
 		if errors.Is(err, iofs.ErrNotExist) {
 			return 0, nil
