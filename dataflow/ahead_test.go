@@ -80,7 +80,7 @@ func TestFetchAhead(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := play(t, func(*dataflow.Options, *farReader) {})
-		// Two tasks are launched at once, of which one waits for its admission. What the last task reads was made when it
+		// Two tasks are launched at once, of which one waits for its admission. The last task's input was made when it
 		// became ready, with nothing else to run meanwhile.
 		slices.Sort(r.late)
 		if !slices.Equal(r.late, []string{"all", "p1", "p2"}) {

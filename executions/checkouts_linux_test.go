@@ -245,7 +245,7 @@ func TestNotKept(t *testing.T) {
 	}
 }
 
-// What stays for the next process is bounded in number.
+// The checkouts that stay for the next process are bounded in number.
 func TestKeptCheckoutsAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	l := newLab(t, func(o *executions.Options) { o.Checkouts = func() (string, error) { return dir, nil } })

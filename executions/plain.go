@@ -10,7 +10,7 @@ import (
 )
 
 // launch runs the attempt's command. A script that is one plain command goes without bash, unless that might show.
-// What cannot be started so has done nothing that bash would not do again: bash then says what the matter is.
+// A command that cannot be started so has done nothing that bash would not do again: bash then reports the fault.
 func (a *attempt) launch(ctx context.Context, spec runner.Spec) (runner.Result, error) {
 	p, ok := a.plain(spec.Env)
 	if !ok {

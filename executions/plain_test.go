@@ -84,7 +84,7 @@ func newPair(t *testing.T) *pair {
 		t.Fatal(err)
 	}
 	if !sup.Redirects() {
-		t.Skip("on this system all scripts go to bash")
+		t.Skip("on this system all scripts go to bash: run it on Linux")
 	}
 	p.counted = &plainly{Supervisor: sup}
 	p.plain = newLabWith(t, p.counted)
@@ -96,7 +96,7 @@ func newPair(t *testing.T) *pair {
 	}
 	for i := 0; p.counted.direct.Load() == 0; i++ { // until this bash is known
 		if i == 2000 {
-			t.Skip("the installed bash is not the one that is known: all scripts go to it")
+			t.Skip("the installed bash is not the one that is known, so all scripts go to it: install bash 5.2")
 		}
 		p.plain.run(t, script(fmt.Sprintf("touch out %d", i)))
 	}

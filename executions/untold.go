@@ -15,7 +15,7 @@ import (
 
 // Between the record of an execution's end and the event that tells of it, a process may die. So before the note of the begun command
 // is erased, the execution is added to a file beside the sandboxes: one short write, no sync. Once the events are written (Told), the
-// file is emptied. What a dead process has left in it comes to the process that closes the run, as notes do.
+// file is emptied. The lines of a dead process come to the process that closes its run, as notes do.
 
 const (
 	untoldFile = "untold"

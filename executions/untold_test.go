@@ -82,7 +82,7 @@ func TestUntoldIsRewritten(t *testing.T) {
 	}
 }
 
-// What a fault of the disk has left out, or torn, is there once another execution has ended.
+// A line that a fault of the disk has left out, or torn, is there once another execution has ended.
 func TestUntoldAfterFault(t *testing.T) {
 	l := newLab(t)
 	var ids []string

@@ -8,7 +8,8 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// What a start says of a job that it waits for tells a living worker from a dead one, and whether the start goes on by itself.
+// The note about a job that a start waits for tells a living worker from a dead one, and whether the start goes on by
+// itself.
 func TestWaitText(t *testing.T) {
 	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 	job := queue.Job{Status: queue.Running, Worker: "ann@lab (process 7)", MakerHost: "lab", Claimed: began.Add(time.Hour), Started: began}

@@ -26,7 +26,7 @@ func (l *Logs) suffix() string {
 	return fmt.Sprintf("+logs.%d.%08x.%d.%08x", l.Stdout.Size, l.Stdout.Sum, l.Stderr.Size, l.Stderr.Sum)
 }
 
-// cutLogs splits the sums off a version. What suffix would not write is a part of the version.
+// cutLogs splits the sums off a version. Text that suffix would not write is a part of the version.
 func cutLogs(version string) (string, Logs) {
 	at := strings.LastIndex(version, "+logs.")
 	if at < 0 {

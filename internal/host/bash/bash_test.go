@@ -35,7 +35,7 @@ func installed(t testing.TB) string {
 func TestOwnWords(t *testing.T) {
 	out, err := exec.Command(installed(t), "-c", "compgen -bk").Output()
 	if err != nil {
-		t.Skipf("this bash does not tell its builtins: %v", err)
+		t.Skipf("this bash does not tell its builtins, install bash 5.2: %v", err)
 	}
 	for word := range strings.FieldsSeq(string(out)) {
 		if bash.Parse(word+" x") != nil {
@@ -50,7 +50,7 @@ func TestSpecialVariables(t *testing.T) {
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
 	out, err := cmd.Output()
 	if err != nil {
-		t.Skipf("this bash does not tell its variables: %v", err)
+		t.Skipf("this bash does not tell its variables, install bash 5.2: %v", err)
 	}
 	names := append(strings.Fields(string(out)), "BASH_ENV", "BASH_FUNC_f%%", "LC_ALL", "LC_MESSAGES", "LANGUAGE", "POSIXLY_CORRECT",
 		"SSH_CLIENT", "EXECIGNORE", "GLOBIGNORE", "ENV", "LD_PRELOAD", "x.y", "a-b", "", "1x")
@@ -122,7 +122,7 @@ func TestChecker(t *testing.T) {
 	}
 	defer sup.Close()
 	if !sup.Redirects() {
-		t.Skip("on this system all scripts go to bash")
+		t.Skip("on this system all scripts go to bash: run it on Linux")
 	}
 	out, err := exec.Command(real, "-c", "echo ${BASH_VERSINFO[0]}.${BASH_VERSINFO[1]} $OSTYPE").Output()
 	if err != nil {

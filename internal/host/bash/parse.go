@@ -2,7 +2,7 @@
 //
 // [Parse] decides by the text alone: one simple command of literal, quoted and "$name" words, and redirections to such
 // words. [Command.Bind] decides by the environment. Whatever either does not know for certain is left to bash, and so is
-// every command that cannot be started: bash then finds out why, and says so in its own words. What remains is to start
+// every command that cannot be started: bash then finds out why, and says so in its own words. It remains to start
 // the same file with the same arguments, environment and descriptors ([Process]), and to report the same end
 // ([Process.Died]).
 //

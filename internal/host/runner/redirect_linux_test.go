@@ -14,7 +14,7 @@ import (
 func TestRedirects(t *testing.T) {
 	s := newSupervisor(t)
 	if !s.Redirects() {
-		t.Skip("this system has no redirections")
+		t.Skip("this kernel has no openat2: run it on Linux 5.6 or later")
 	}
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -51,7 +51,7 @@ func TestRedirects(t *testing.T) {
 func TestRedirectsFail(t *testing.T) {
 	s := newSupervisor(t)
 	if !s.Redirects() {
-		t.Skip("this system has no redirections")
+		t.Skip("this kernel has no openat2: run it on Linux 5.6 or later")
 	}
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "work")

@@ -41,7 +41,7 @@ type Job struct {
 	// Queue is the name of the queue, "" for [DefaultQueue].
 	Queue string
 
-	// What to execute. All fields but Host, After, Shard, Policy, Labels, Priority, Force and InputBytes are the
+	// The request. All fields but Host, After, Shard, Policy, Labels, Priority, Force and InputBytes are the
 	// job's identity.
 	Workspace  string
 	Run        string

@@ -154,7 +154,7 @@ func TestCostOfChange(t *testing.T) {
 }
 
 // TestLostBesideEdit: neither an edit nor a start asks anything about objects that the workspace names: they are presumed to be
-// there. What was removed by hand is made good by a deployment that looks at each.
+// there. An object that was removed by hand is made good by a deployment that looks at each.
 func TestLostBesideEdit(t *testing.T) {
 	const n = 20
 	c := newCosts(t, nil)

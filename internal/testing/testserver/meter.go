@@ -219,7 +219,7 @@ func partitionOfBody(body []byte) string {
 	return partitionOf(fields)
 }
 
-// admit tells whether a partition key is not exhausted. What a request takes is known after it, so a bucket may get
+// admit tells whether a partition key is not exhausted. The units of a request are known after it, so a bucket may get
 // below nothing.
 func (m *Meter) admit(op, pk string) bool {
 	m.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"e3/internal/repo"
 )
 
-// What is printed is enough to make a shared repository.
+// The printed lines are enough to make a shared repository.
 func TestServe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	r, w := io.Pipe()
