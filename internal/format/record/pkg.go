@@ -42,7 +42,11 @@ const (
 	FromGlob
 	FromValue
 	FromVariable // an environment variable, which is Location; the input is named by VariableInput
+	FromTool     // a program on the PATH, which is Location; the input is named by ToolInput
 )
+
+// OfMachine reports whether each start reads the input anew from its machine: a variable or a program.
+func (s InputSource) OfMachine() bool { return s == FromVariable || s == FromTool }
 
 // PackageTask is a task in its package.
 type PackageTask struct {
@@ -124,14 +128,23 @@ func sourceType() beast2.Type {
 		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null))
 }
 
-func keyedSourceType() beast2.Type {
-	return beast2.Variant(
+// keyedSourceType has the sources of a form: with variables, and with tools.
+func keyedSourceType(tools bool) beast2.Type {
+	sources := []beast2.Field{
 		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null),
-		beast2.F("variable", beast2.Null))
+		beast2.F("variable", beast2.Null),
+	}
+	if tools {
+		sources = append(sources, beast2.F("which", beast2.Null))
+	}
+	return beast2.Variant(sources...)
 }
 
 // isVariable reports whether an input is an environment variable.
 func (in PackageInput) isVariable() bool { return in.Source == FromVariable }
+
+// isTool reports whether an input is a program.
+func (in PackageInput) isTool() bool { return in.Source == FromTool }
 
 // A packageForm is the set of fields of a package object. Fields were added over time, and each form also has those of
 // the forms before it. A package is encoded in the first form that holds all of its data, so that its bytes and its
@@ -145,6 +158,7 @@ const (
 	handledForm             // a task has handling
 	keyedForm               // an input is an environment variable, which is one more kind of source
 	onLostForm              // a task says what happens to its command when a lease is over
+	toolForm                // an input is a program, which is one more kind of source
 )
 
 var packageSchemas = [...]schema{
@@ -156,16 +170,21 @@ var packageSchemas = [...]schema{
 		return beast2.Struct(append(packageFields(sourceType()), marksField(), handlingField())...)
 	}),
 	keyedForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField())...)
+		return beast2.Struct(append(packageFields(keyedSourceType(false)), marksField(), handlingField())...)
 	}),
 	onLostForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField(), onLostField())...)
+		return beast2.Struct(append(packageFields(keyedSourceType(false)), marksField(), handlingField(), onLostField())...)
+	}),
+	toolForm: newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(keyedSourceType(true)), marksField(), handlingField(), onLostField())...)
 	}),
 }
 
 // form returns the form of a package, given the number of marked inputs.
 func (p *Package) form(marked int) packageForm {
 	switch {
+	case slices.ContainsFunc(p.Inputs, PackageInput.isTool):
+		return toolForm
 	case anyTask(p.Tasks, (*Policy).saysOnLost):
 		return onLostForm
 	case slices.ContainsFunc(p.Inputs, PackageInput.isVariable):
@@ -386,11 +405,17 @@ func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []Packa
 	if form >= keyedForm {
 		sources++
 	}
+	if form >= toolForm {
+		sources++
+	}
 	r.Inline()
 	n := a.count(r, 5, unsafe.Sizeof(PackageInput{}))
 	if n == 0 {
-		if form == keyedForm {
+		switch form {
+		case keyedForm:
 			r.Failf(at, "no input is a variable")
+		case toolForm:
+			r.Failf(at, "no input is a program")
 		}
 		return nil
 	}
@@ -405,18 +430,23 @@ func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []Packa
 			Default:    readLeaf(r),
 		}
 		switch {
-		case !in.isVariable():
-		case in.Name != VariableInput(in.Location):
+		case !in.Source.OfMachine():
+		case in.isVariable() && in.Name != VariableInput(in.Location):
 			r.Failf(at, "input %q holds the variable %q", in.Name, in.Location)
+		case in.isTool() && in.Name != ToolInput(in.Location):
+			r.Failf(at, "input %q holds the program %q", in.Name, in.Location)
 		case in.Default.Kind != LeafUnassigned:
-			r.Failf(at, "variable %q has a value", in.Location)
+			r.Failf(at, "%s %q has a value", map[InputSource]string{FromVariable: "variable", FromTool: "program"}[in.Source], in.Location)
 		}
 		if list[i] = in; r.Err() != nil {
 			return list
 		}
 	}
-	if form == keyedForm && !slices.ContainsFunc(list, PackageInput.isVariable) {
+	switch {
+	case form == keyedForm && !slices.ContainsFunc(list, PackageInput.isVariable):
 		r.Failf(at, "no input is a variable")
+	case form == toolForm && !slices.ContainsFunc(list, PackageInput.isTool):
+		r.Failf(at, "no input is a program")
 	}
 	return list
 }
