@@ -1,6 +1,7 @@
 package executions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -200,6 +201,10 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		}
 		spec.Identity, spec.Lasting = a.req.Job.Identity, a.req.keeps()
 	}
+	tools := checkTools(a)
+	if tools != nil && a.req.Job.Ref != "" { // another worker may have them
+		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, tools)
+	}
 	a.box.logs.used = true // until they are known to be empty
 	if err := a.note(); err != nil {
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
@@ -207,7 +212,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if a.req.Started != nil { // from here on the execution gets a record, whichever process is killed
 		a.req.Started(a.id, a.startedAt)
 	}
-	if err := a.unset(); err != nil {
+	if err := cmp.Or(tools, a.unset()); err != nil {
 		return runner.Result{}, err
 	}
 	res, err := a.launch(ctx, spec)
@@ -389,6 +394,8 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 		return verdict{state: record.Error, reason: ReasonStart, message: start.Error()}
 	case errors.As(runErr, &unset):
 		return verdict{state: record.Error, reason: ReasonStart, message: unset.Error()}
+	case errors.Is(runErr, ErrOtherTool) && a.req.Job.Ref == "":
+		return verdict{state: record.Error, reason: ReasonStart, message: runErr.Error() + ": start again, which reads the programs anew"}
 	case a.req.Job.Ref != "" && (errors.Is(runErr, runner.ErrExpired) || errors.Is(runErr, runner.ErrSupervisorLost)):
 		return verdict{state: record.Error, reason: ReasonLost, message: runErr.Error()}
 	case errors.Is(runErr, errOnLost):

@@ -40,7 +40,9 @@ type Options struct {
 	Key     *signature.Key              // signs what is made here; nil: it is not signed
 	Path    string                      // PATH of the commands
 	Getenv  func(string) (string, bool) // source of pass_env and secrets
-	Scratch func() (string, error)      // a directory of this process on the object store's filesystem
+	// Tools returns what a program on Path consists of, as the value of its input. nil: no task may name programs.
+	Tools   func(program string) (string, error)
+	Scratch func() (string, error) // a directory of this process on the object store's filesystem
 	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
 	// nil: none stay.
 	Checkouts func() (string, error)

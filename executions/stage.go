@@ -164,6 +164,8 @@ func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore
 	switch in.Kind {
 	case record.KindVariable:
 		return a.variable(ctx, h)
+	case record.KindTool:
+		return "", false, nil // the command finds it on its PATH
 	case record.KindValue:
 		text, err = a.stageValue(ctx, in, h)
 	default:
@@ -294,7 +296,7 @@ func (a *attempt) argv() []string {
 		pairs = append(pairs, "{"+e.Name+"}", e.Value)
 	}
 	for i, in := range spec.Inputs {
-		if in.Kind == record.KindVariable {
+		if in.Kind.OfMachine() {
 			continue // as for pass_env: an unset variable has no text
 		}
 		pairs = append(pairs, "{"+in.Name+"}", a.texts[i])

@@ -195,6 +195,9 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 	for _, name := range keyed(t) {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: name, Kind: record.KindVariable})
 	}
+	for _, name := range programs(t) {
+		obj.Inputs = append(obj.Inputs, record.Input{Name: record.ToolInput(name), Kind: record.KindTool})
+	}
 	obj.Output.Multi = t.Several
 	for i := range t.Outputs {
 		out := &t.Outputs[i]
@@ -269,6 +272,9 @@ func wiring(def *manifest.Definition, t *manifest.Task) []record.Wire {
 	}
 	for _, name := range keyed(t) {
 		wires = append(wires, record.Wire{Kind: record.WireInput, Name: record.VariableInput(name)})
+	}
+	for _, name := range programs(t) {
+		wires = append(wires, record.Wire{Kind: record.WireInput, Name: record.ToolInput(name)})
 	}
 	return wires
 }

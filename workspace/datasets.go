@@ -109,6 +109,9 @@ func (e *UnassignedError) Error() string {
 	if variable, ok := record.VariableOf(e.Name); ok {
 		return fmt.Sprintf("input %s of workspace %s has no value yet; a start takes it from the environment: %s=<value> e3 start <repo> %s", e.Name, e.Workspace, variable, e.Workspace)
 	}
+	if program, ok := record.ToolOf(e.Name); ok {
+		return fmt.Sprintf("input %s of workspace %s has no value yet; a start reads the program %s: e3 start <repo> %s", e.Name, e.Workspace, program, e.Workspace)
+	}
 	return fmt.Sprintf("input %s of workspace %s has no value; set it with: e3 set <repo> %s.%s <value>", e.Name, e.Workspace, e.Workspace, e.Name)
 }
 
@@ -254,7 +257,9 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 		switch in := &pkg.Inputs[i]; {
 		case in.Source == record.FromVariable && in.Name == name:
 			return nil, fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
-		case in.Source == record.FromVariable:
+		case in.Source == record.FromTool && in.Name == name:
+			return nil, fmt.Errorf("%s is a program, of tools: %w", in.Location, ErrTool)
+		case in.Source.OfMachine():
 			continue
 		case in.Name == name:
 			return in, nil

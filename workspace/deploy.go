@@ -222,7 +222,7 @@ func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package,
 			have, ok := old.inputs.Get(in.Name)
 			switch {
 			case !ok:
-			case in.Source == record.FromVariable:
+			case in.Source.OfMachine():
 				leaf = have // until the next start reads it again
 			case old.set[in.Name]:
 				if set[in.Name] = have.Kind == leaf.Kind; set[in.Name] {
@@ -276,7 +276,7 @@ func (w *Deployer) setValues(ctx context.Context, ws string, s *State, pkg *reco
 	}
 	defaults := make(map[string]record.Leaf, len(pkg.Inputs))
 	for i := range pkg.Inputs {
-		if in := &pkg.Inputs[i]; in.Source != record.FromVariable {
+		if in := &pkg.Inputs[i]; !in.Source.OfMachine() {
 			defaults[in.Name] = in.Default
 		}
 	}

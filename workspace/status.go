@@ -112,7 +112,7 @@ func rows(t *tree, next *preview, freshness map[string]dataflow.Freshness) []Dat
 			row.Leaf = record.Leaf{Kind: record.LeafUnassigned}
 		}
 		switch is, _ := next.inputs.Get(in.Name); {
-		case row.Kind == record.LeafUnassigned && in.Source != record.FromVariable: // a start gives it a value
+		case row.Kind == record.LeafUnassigned && !in.Source.OfMachine(): // a start gives it a value
 			row.Freshness = dataflow.Absent
 		case is != row.Leaf:
 			row.Freshness = dataflow.Stale

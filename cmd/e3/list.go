@@ -68,7 +68,7 @@ type datasetJSON struct {
 
 var sourceNames = map[record.InputSource]string{
 	record.FromFile: "file", record.FromDir: "dir", record.FromGlob: "glob", record.FromValue: "value",
-	record.FromVariable: "variable",
+	record.FromVariable: "variable", record.FromTool: "program",
 }
 
 func datasetOf(d *workspace.DatasetRow) datasetJSON {
@@ -110,6 +110,8 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 		case d.Output:
 		case d.Source == record.FromVariable:
 			state += ", environment"
+		case d.Source == record.FromTool:
+			state += ", program"
 		case d.Location != "":
 			state += ", " + d.Location
 		}

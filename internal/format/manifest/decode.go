@@ -50,7 +50,7 @@ func newDecoder(file string) *decoder {
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "value", "executable", "export", "description"}
-	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "queue", "labels", "version", "description", "image"}
+	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "queue", "labels", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
 	retryWords   = []string{"timeout", "oom", "exit", "signal", "output", "start", "lost"}

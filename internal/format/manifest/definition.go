@@ -117,6 +117,7 @@ type Environment struct {
 	Pass    []string  // passed from the environment of the process that executes; not hashed
 	Secrets []string  // likewise, and masked in logs
 	Keyed   []string  // passed from the environment of the process that starts the run; their values are implicit inputs
+	Tools   []string  // programs on the PATH; what they consist of are implicit inputs
 }
 
 // A Command is either Argv, run without a shell, or Shell, a script for bash. The other one is empty.

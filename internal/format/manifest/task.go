@@ -67,6 +67,8 @@ func (d *decoder) task(key, value *node) {
 				env.Pass = d.envNames(where+": pass_env", v)
 			case "key_env":
 				env.Keyed = d.envNames(where+": key_env", v, ownEnv...)
+			case "tools":
+				env.Tools = d.tools(where+": tools", v)
 			case "secrets":
 				env.Secrets = d.envNames(where+": secrets", v)
 			case "version":

@@ -220,11 +220,14 @@ var packages = rapid.Custom(func(t *rapid.T) *record.Package {
 	return &record.Package{
 		Name: texts.Draw(t, "name"), Version: texts.Draw(t, "version"), Description: texts.Draw(t, "description"),
 		Inputs: rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) record.PackageInput {
-			in := record.PackageInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](5).Draw(t, "source"),
+			in := record.PackageInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](6).Draw(t, "source"),
 				Location: texts.Draw(t, "location"), Executable: rapid.Bool().Draw(t, "executable"), NoExport: rapid.Bool().Draw(t, "no export"),
 				Default: leaves.Draw(t, "default")}
-			if in.Source == record.FromVariable {
+			switch in.Source {
+			case record.FromVariable:
 				in.Name, in.Default = record.VariableInput(in.Location), record.Leaf{Kind: record.LeafUnassigned}
+			case record.FromTool:
+				in.Name, in.Default = record.ToolInput(in.Location), record.Leaf{Kind: record.LeafUnassigned}
 			}
 			return in
 		}), 0, 4, func(in record.PackageInput) string { return in.Name }).Draw(t, "inputs"),

@@ -394,7 +394,7 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 		readHandling(r, a, p.Tasks, form > handledForm)
 	}
 	if form >= onLostForm {
-		readOnLost(r, p.Tasks)
+		readOnLost(r, p.Tasks, form > onLostForm)
 	}
 	return p, packageSchemas[form].done(r)
 }

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"e3/internal/format/digest"
+	"e3/internal/format/record"
 )
 
 // ErrNotFound says that no program of that name is on the PATH.
@@ -21,9 +22,9 @@ var ErrNotFound = errors.New("not found on the PATH")
 
 // The roles of a file.
 const (
-	program     = "program"
-	interpreter = "interpreter" // of a script, or the loader of a program
-	library     = "library"
+	program     = record.ToolProgram
+	interpreter = record.ToolInterpreter // of a script, or the loader of a program
+	library     = record.ToolLibrary
 )
 
 // A Part is one file that decides what a program does. Path is where this machine has it; it is not in Text.
@@ -43,25 +44,21 @@ type Finder struct {
 	path   string // PATH: absolute folders
 	memory *memory
 
-	mu    sync.Mutex
-	found map[string][]Part
-	dirs  []string // of libraries, once read
+	mu   sync.Mutex
+	dirs []string // of libraries, once read
 }
 
 // New returns a Finder that searches the folders of a PATH. Hashes of files are remembered in a file of folder cache;
 // "" remembers nothing.
 func New(path, cache string) *Finder {
-	return &Finder{path: path, memory: newMemory(cache), found: map[string][]Part{}}
+	return &Finder{path: path, memory: newMemory(cache)}
 }
 
-// Find returns the parts of a program, in an order that does not depend on the machine. Within one Finder a program is
-// looked up once. Errors wrap [ErrNotFound] or come from the file system.
+// Find returns the parts of a program as it is now, in an order that does not depend on the machine. Files that have not
+// changed are not read again. Errors wrap [ErrNotFound] or come from the file system.
 func (f *Finder) Find(name string) ([]Part, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if parts, ok := f.found[name]; ok {
-		return parts, nil
-	}
 	path, err := f.look(name)
 	if err != nil {
 		return nil, err
@@ -73,7 +70,6 @@ func (f *Finder) Find(name string) ([]Part, error) {
 	slices.SortFunc(c.parts, func(a, b Part) int {
 		return strings.Compare(a.Role+"\x00"+a.Name+"\x00"+a.Hash.String(), b.Role+"\x00"+b.Name+"\x00"+b.Hash.String())
 	})
-	f.found[name] = c.parts
 	return c.parts, nil
 }
 
@@ -99,6 +95,7 @@ func (f *Finder) look(name string) (string, error) {
 }
 
 // Text is what enters a key: a line for each part, without folders. Equal programs have equal texts on all machines.
+// [record.ToolChanges] compares two.
 func Text(parts []Part) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -109,31 +106,6 @@ func Text(parts []Part) string {
 		fmt.Fprintf(&b, "%s %s %s\n", p.Role, p.Name, hash)
 	}
 	return b.String()
-}
-
-// Changed names the parts that differ between two texts, in order, such as "program python3" and "library libc.so.6".
-func Changed(was, is string) []string {
-	var names []string
-	add := func(text, other string) {
-		lines := strings.Split(other, "\n")
-		for line := range strings.Lines(text) {
-			line = strings.TrimSuffix(line, "\n")
-			i := strings.LastIndexByte(line, ' ')
-			if i > 0 && !slices.Contains(lines, line) && !slices.Contains(names, line[:i]) {
-				names = append(names, line[:i])
-			}
-		}
-	}
-	add(is, was)
-	add(was, is)
-	slices.SortStableFunc(names, func(a, b string) int { return rank(a) - rank(b) })
-	return names
-}
-
-// rank orders the parts by how much a reader can do with their names.
-func rank(part string) int {
-	role, _, _ := strings.Cut(part, " ")
-	return slices.Index([]string{program, interpreter, library}, role)
 }
 
 // A closure collects the parts of one program.

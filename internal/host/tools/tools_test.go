@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/format/record"
 	"e3/internal/host/tools"
 )
 
@@ -92,7 +93,7 @@ func TestFolders(t *testing.T) {
 	if got == first {
 		t.Error("another program has the same text")
 	}
-	if changed := tools.Changed(first, got); !slices.Equal(changed, []string{"program fit"}) {
+	if changed := record.ToolChanges(first, got); !slices.Equal(changed, []string{"program fit"}) {
 		t.Errorf("changed: got %q", changed)
 	}
 }
@@ -127,7 +128,7 @@ func TestLinked(t *testing.T) {
 	}
 	put(t, dir, "lib.c", "int answer(void) { return 42; }\n")
 	build("-shared", "-fPIC", "-o", "libanswer.so", "lib.c")
-	if changed := tools.Changed(first, text(t, tools.New(dir, ""), "prog")); !slices.Equal(changed, []string{"library libanswer.so"}) {
+	if changed := record.ToolChanges(first, text(t, tools.New(dir, ""), "prog")); !slices.Equal(changed, []string{"library libanswer.so"}) {
 		t.Errorf("after a change of the library: got %q", changed)
 	}
 	if err := os.Remove(filepath.Join(dir, "libanswer.so")); err != nil {

@@ -186,9 +186,9 @@ func envParts(a, b []record.EnvVar, show func(string) string) []Difference {
 	return list
 }
 
-// withoutVariables are the inputs that are no environment variables.
+// withoutVariables are the inputs that are neither environment variables nor programs.
 func withoutVariables(inputs []record.Input) []record.Input {
-	return slices.DeleteFunc(slices.Clone(inputs), func(in record.Input) bool { return in.Kind == record.KindVariable })
+	return slices.DeleteFunc(slices.Clone(inputs), func(in record.Input) bool { return in.Kind.OfMachine() })
 }
 
 // passedVars are the variables whose values come from the caller's environment. The values returned say how each is
@@ -198,6 +198,9 @@ func passedVars(t *record.Task) []record.EnvVar {
 	for _, in := range t.Inputs {
 		if in.Kind == record.KindVariable {
 			list = append(list, record.EnvVar{Name: in.Name, Value: "taken by key_env"})
+		}
+		if program, ok := record.ToolOf(in.Name); ok && in.Kind == record.KindTool {
+			list = append(list, record.EnvVar{Name: program, Value: "a program of tools"})
 		}
 	}
 	for _, name := range t.Passed.Env {

@@ -77,6 +77,13 @@ func (d *Difference) Text(task string) string {
 		if d.kind == record.KindVariable {
 			return "environment variable " + name + " " + became(d.Was, d.Is, " from ")
 		}
+		if program, ok := record.ToolOf(d.Name); ok && d.kind == record.KindTool {
+			text := truncate(program, maxText) + " is another program"
+			if d.Is != "" && d.Is != record.ToolProgram+" "+program {
+				text += ": " + truncate(d.Is, maxText) + " changed"
+			}
+			return text
+		}
 		what := name
 		if d.Input != "" {
 			what = truncate(d.Input, maxText)
