@@ -23,7 +23,7 @@ func (c *closure) linked(facts *facts, path string, rpath []string) error {
 	for _, name := range facts.Needed {
 		where := c.f.library(name, facts, path, rpath)
 		if where == "" {
-			if _, err := c.add(library, name, "", zero); err != nil {
+			if _, err := c.add(library, name, "", ""); err != nil {
 				return err
 			}
 			continue
@@ -53,7 +53,7 @@ func (c *closure) linked(facts *facts, path string, rpath []string) error {
 func (c *closure) file(role, name, path string) error {
 	facts, err := c.f.memory.read(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		_, err = c.add(role, name, "", zero)
+		_, err = c.add(role, name, "", "")
 		return err
 	}
 	if err != nil {

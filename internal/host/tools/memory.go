@@ -2,6 +2,8 @@ package tools
 
 import (
 	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"io/fs"
@@ -10,23 +12,20 @@ import (
 	"strings"
 	"time"
 
-	"e3/internal/format/digest"
 	"e3/internal/host/atomicfile"
 	"e3/internal/host/stamp"
 )
 
-var zero digest.Hash
-
 // facts are what was read of a file.
 type facts struct {
-	Hash        digest.Hash `json:"hash"`
-	Interpreter []string    `json:"interpreter,omitempty"` // the words after #!
-	Loader      string      `json:"loader,omitempty"`      // of an ELF program
-	Machine     string      `json:"-"`
-	Kind        []byte      `json:"machine,omitempty"` // Machine, as bytes
-	Needed      []string    `json:"needed,omitempty"`
-	RPath       []string    `json:"rpath,omitempty"`
-	RunPath     []string    `json:"runpath,omitempty"`
+	Hash        string   `json:"hash"`
+	Interpreter []string `json:"interpreter,omitempty"` // the words after #!
+	Loader      string   `json:"loader,omitempty"`      // of an ELF program
+	Machine     string   `json:"-"`
+	Kind        []byte   `json:"machine,omitempty"` // Machine, as bytes
+	Needed      []string `json:"needed,omitempty"`
+	RPath       []string `json:"rpath,omitempty"`
+	RunPath     []string `json:"runpath,omitempty"`
 }
 
 // A remembered file has the facts of the content that it had with these times.
@@ -96,11 +95,11 @@ func examine(path string, into *facts) error {
 		return err
 	}
 	defer f.Close()
-	h := digest.New()
+	h := sha256.New()
 	if _, err := io.Copy(h, bufio.NewReaderSize(f, 1<<18)); err != nil {
 		return err
 	}
-	into.Hash = h.Hash()
+	into.Hash = hex.EncodeToString(h.Sum(nil))
 	var head [256]byte
 	n, err := f.ReadAt(head[:], 0)
 	if err != nil && err != io.EOF {

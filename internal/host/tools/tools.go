@@ -4,6 +4,7 @@
 package tools
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,9 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"e3/internal/format/digest"
-	"e3/internal/format/record"
 )
 
 // ErrNotFound says that no program of that name is on the PATH.
@@ -22,15 +20,15 @@ var ErrNotFound = errors.New("not found on the PATH")
 
 // The roles of a file.
 const (
-	program     = record.ToolProgram
-	interpreter = record.ToolInterpreter // of a script, or the loader of a program
-	library     = record.ToolLibrary
+	program     = "program"
+	interpreter = "interpreter" // of a script, or the loader of a program
+	library     = "library"
 )
 
 // A Part is one file that decides what a program does. Path is where this machine has it; it is not in Text.
 type Part struct {
 	Role, Name, Path string
-	Hash             digest.Hash // zero: no file of this name was found
+	Hash             string // SHA-256 of its content; "": no file of this name was found
 }
 
 // maxParts bounds the files of one program. The largest programs of a distribution link some 300 libraries.
@@ -68,7 +66,7 @@ func (f *Finder) Find(name string) ([]Part, error) {
 		return nil, fmt.Errorf("program %s (%s): %w", name, path, err)
 	}
 	slices.SortFunc(c.parts, func(a, b Part) int {
-		return strings.Compare(a.Role+"\x00"+a.Name+"\x00"+a.Hash.String(), b.Role+"\x00"+b.Name+"\x00"+b.Hash.String())
+		return cmp.Or(strings.Compare(a.Role, b.Role), strings.Compare(a.Name, b.Name), strings.Compare(a.Hash, b.Hash))
 	})
 	return c.parts, nil
 }
@@ -95,15 +93,11 @@ func (f *Finder) look(name string) (string, error) {
 }
 
 // Text is what enters a key: a line for each part, without folders. Equal programs have equal texts on all machines.
-// [record.ToolChanges] compares two.
+// record.ToolChanges compares two.
 func Text(parts []Part) string {
 	var b strings.Builder
 	for _, p := range parts {
-		hash := "missing"
-		if !p.Hash.IsZero() {
-			hash = p.Hash.String()
-		}
-		fmt.Fprintf(&b, "%s %s %s\n", p.Role, p.Name, hash)
+		fmt.Fprintf(&b, "%s %s %s\n", p.Role, p.Name, cmp.Or(p.Hash, "missing"))
 	}
 	return b.String()
 }
@@ -115,7 +109,7 @@ type closure struct {
 	seen  map[string]bool // by role, name and path
 }
 
-func (c *closure) add(role, name, path string, h digest.Hash) (again bool, err error) {
+func (c *closure) add(role, name, path, hash string) (again bool, err error) {
 	id := role + "\x00" + name + "\x00" + path
 	if c.seen[id] {
 		return true, nil
@@ -124,7 +118,7 @@ func (c *closure) add(role, name, path string, h digest.Hash) (again bool, err e
 		return false, fmt.Errorf("it has more than %d files", maxParts)
 	}
 	c.seen[id] = true
-	c.parts = append(c.parts, Part{Role: role, Name: name, Path: path, Hash: h})
+	c.parts = append(c.parts, Part{Role: role, Name: name, Path: path, Hash: hash})
 	return false, nil
 }
 

@@ -78,6 +78,7 @@ internal/settings:             refstore internal/format/notation internal/format
 internal/format/value:         internal/format/manifest internal/format/beast2
 internal/format/manifest:      internal/format/notation
 internal/host/bash:            internal/host/runner
+internal/host/tools:           internal/host/atomicfile internal/host/stamp
 internal/host/runner:          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
 internal/format/record:        internal/format/beast2
