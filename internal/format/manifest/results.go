@@ -1,0 +1,106 @@
+package manifest
+
+import (
+	"slices"
+	"strings"
+)
+
+var resultKeys = []string{"dir", "of"}
+
+// results reads the top-level key results: a folder, or a folder with what it is to hold.
+func (d *decoder) results(n *node) {
+	r := &Results{}
+	switch n.kind {
+	case stringNode:
+		r.Dir = d.resultsDir("results", n)
+	case mapNode:
+		d.fields("results", n, resultKeys, func(key, v *node) {
+			switch key.text {
+			case "dir":
+				r.Dir = d.resultsDir("results: dir", v)
+			case "of":
+				d.resultsOf = v.pos
+				r.Of = d.resultNames(v)
+			}
+		})
+		if d.resultsAt == (Pos{}) {
+			d.report.add(n.pos, "add dir: with a folder beside the package file", "results: no folder is named")
+		}
+	default:
+		d.wrongType("results", n, "a folder such as results/")
+	}
+	d.def.Results = r
+}
+
+func (d *decoder) resultsDir(where string, n *node) string {
+	d.resultsAt = n.pos
+	if n.kind != stringNode {
+		d.wrongType(where, n, "a folder such as results/")
+		return ""
+	}
+	clean, fault, hint := cleanPath(n.text)
+	if fault == "" && clean == "." {
+		fault, hint = "the path is the folder of the package file itself", "name a folder in it, such as results/"
+	}
+	if fault != "" {
+		d.report.add(n.pos, hint, "%s %q: %s", where, truncate(n.text), fault)
+	}
+	return clean
+}
+
+func (d *decoder) resultNames(n *node) []string {
+	if n.kind == stringNode {
+		return []string{n.text}
+	}
+	if n.kind != listNode {
+		d.wrongType("results: of", n, "a list of tasks, such as [report, \"fit[*]\"]")
+		return nil
+	}
+	var names []string
+	for i := range n.list {
+		if name := d.text("results: of", &n.list[i]); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// checkResults checks what needs the whole file.
+func (d *decoder) checkResults() {
+	r := d.def.Results
+	if r == nil || d.report.full() {
+		return
+	}
+	if r.Dir != "" {
+		for i := range d.def.Inputs {
+			in := &d.def.Inputs[i]
+			if in.Kind == DirInput && (in.Path == r.Dir || strings.HasPrefix(r.Dir, in.Path+"/")) {
+				d.report.add(d.resultsAt, "name a folder outside of it", "results %q: the input %s takes in this folder, so each start would change its own input", r.Dir, in.Name)
+			}
+		}
+	}
+	if len(d.report.errs) > 0 {
+		return // tasks may be missing
+	}
+	for _, pattern := range r.Of {
+		if !slices.ContainsFunc(d.def.Tasks, func(t Task) bool { return t.named(pattern) }) {
+			d.report.add(d.resultsOf, d.suggest(pattern, d.taskNames()), "results: no task or output matches %q", truncate(pattern))
+		}
+	}
+}
+
+// named reports whether a name or pattern means the task, all items of its matrix, or one of its outputs.
+func (t *Task) named(pattern string) bool {
+	if pattern == t.Base || matchPart(pattern, t.Name) {
+		return true
+	}
+	return t.Several && slices.ContainsFunc(t.Outputs, func(o Output) bool { return matchPart(pattern, t.Name+"."+o.Name) })
+}
+
+func (d *decoder) taskNames() []string {
+	names := make([]string, 0, len(d.bases))
+	for i := range d.bases {
+		names = append(names, d.bases[i].spec.Base)
+	}
+	return names
+}
