@@ -1,4 +1,4 @@
-// Package results leaves datasets in a folder where people look for them, and knows later which files there still are as
+// Package resultdir leaves datasets in a folder where people look for them, and knows later which files there still are as
 // it wrote them.
 //
 // A file reaches its place whole, by a rename, and only if it differs from what is there. A file that somebody edited, or
@@ -6,7 +6,7 @@
 // is remembered in a record of this machine; without that record, files with other content count as edited.
 //
 // All paths are resolved below an open folder (os.Root), so no symbolic link leads out of it.
-package results
+package resultdir
 
 import (
 	"cmp"
@@ -63,8 +63,11 @@ type Report struct {
 	Kept             []Kept
 }
 
-// Kept is a file that was not written or removed, and why.
-type Kept struct{ Path, Why string }
+// Kept is a file that was not written or removed, and why. Yields says that Overwrite replaces it.
+type Kept struct {
+	Path, Why string
+	Yields    bool
+}
 
 // tempPrefix begins the name of the folder in which files are prepared.
 const tempPrefix = ".e3-results-"
@@ -232,7 +235,7 @@ func (w *writer) compare(ctx context.Context, wants []want) ([]change, error) {
 		case is.ours || w.o.Overwrite && !info.IsDir():
 			changes = append(changes, change{want: *n, seen: info})
 		default:
-			w.keep(n.path, why)
+			w.report.Kept = append(w.report.Kept, Kept{n.path, why, true})
 		}
 	}
 	return changes, nil
@@ -314,7 +317,7 @@ func (w *writer) remove(ctx context.Context, p string) error {
 	return nil
 }
 
-func (w *writer) keep(p, why string) { w.report.Kept = append(w.report.Kept, Kept{p, why}) }
+func (w *writer) keep(p, why string) { w.report.Kept = append(w.report.Kept, Kept{Path: p, Why: why}) }
 
 // stage prepares a file beside the others.
 func (w *writer) stage(ctx context.Context, c *change) error {
