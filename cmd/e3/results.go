@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"e3/internal/events"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/human"
@@ -315,6 +316,54 @@ func checkResults(ctx context.Context, r *repo.Repo, ws string, o *startOptions)
 	var unknown *workspace.UnknownError
 	if errors.As(err, &unknown) || errors.Is(err, workspace.ErrNotDeployed) || errors.Is(err, fs.ErrNotExist) {
 		return nil // the start itself says so
+	}
+	return err
+}
+
+// getArgument gets what an argument of "e3 get" means: one dataset, or the results of a workspace, or outputs that match a
+// pattern.
+func getArgument(ctx context.Context, a *app, location, arg string, o *getOptions) error {
+	if arg == "" {
+		ws, err := a.only(ctx, location)
+		if err != nil {
+			return err
+		}
+		arg = ws
+	}
+	return a.inOnly(ctx, location, arg, func(name string) error {
+		ws, of, inWorkspace := strings.Cut(name, ".")
+		switch {
+		case strings.ContainsAny(ws, "[*?"):
+			return unnamed(name, "<workspace>.<name>")
+		case events.IsPattern(of), !inWorkspace && o.out != "":
+			return getResults(ctx, a, location, ws, of, o)
+		}
+		return runGet(ctx, a, location, name, o)
+	})
+}
+
+// getResults leaves the results of a workspace, or the outputs that match a pattern, in a folder.
+func getResults(ctx context.Context, a *app, location, ws, of string, o *getOptions) error {
+	if o.out == "" {
+		return usagef("%s may mean several outputs: name a folder for them with -o, as: -o results/", human.Quoted(of))
+	}
+	r, err := a.openToRead(ctx, location)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	what := &resultOptions{out: o.out}
+	if of != "" {
+		what.of = []string{of}
+	}
+	f, err := resultFolderOf(ctx, r, ws, what)
+	if err != nil {
+		return err
+	}
+	f.flag = "--force"
+	kept, err := f.leave(ctx, a, r, ws, o.force)
+	if err == nil && kept > 0 {
+		return &exitError{exitFailed}
 	}
 	return err
 }

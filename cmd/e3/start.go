@@ -103,17 +103,16 @@ next start online sends the new results, as an import. Commands that read are of
 // startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is
 // to be found by the file.
 func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location, ws string, err error) {
-	names := 1
-	if file != "" {
-		names = 0
+	if file == "" {
+		return a.workspaceArg(cmd, args)
 	}
-	location, rest, err := a.positional(cmd, args, 1-names, "<workspace>")
+	location, rest, err := a.positional(cmd, args, 1, "<workspace>")
 	if err != nil {
 		return "", "", err
 	}
-	if file != "" && len(args) == 1 && (notation.ValidName(args[0]) || !isLocation(args[0])) {
+	if len(args) == 1 && (notation.ValidName(args[0]) || !isLocation(args[0])) {
 		location, rest = "", args
-	} else if file != "" && len(args) == 1 {
+	} else if len(args) == 1 {
 		location, rest = args[0], []string{""} // no name of a workspace
 	} else if len(args) == 0 {
 		location = ""
