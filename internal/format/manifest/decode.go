@@ -27,7 +27,7 @@ type decoder struct {
 
 	shared *sharer
 
-	resultsAt, resultsOf Pos // of the folder, and of what it is to hold
+	results resultsDecoder
 }
 
 // A named is the meaning of a name in the common namespace of inputs and tasks.
@@ -125,7 +125,8 @@ func (d *decoder) field(key, value *node) {
 	case "description":
 		def.Description = d.text("description", value)
 	case "results":
-		d.results(value)
+		d.results.decoder = d
+		d.results.read(value)
 	case "inputs", "tasks":
 		// A mapping with a tag or under an alias is one value; every other mapping is a section.
 		if value.kind != mapNode {
@@ -158,7 +159,8 @@ func (d *decoder) finish() {
 	}
 	d.shared = nil
 	d.wire()
-	d.checkResults()
+	d.results.decoder = d
+	d.results.check()
 }
 
 // declare enters a name of the common namespace of inputs and tasks.

@@ -7,23 +7,28 @@ import (
 
 var resultKeys = []string{"dir", "of"}
 
-// results reads the top-level key results: a folder, or a folder with what it is to hold.
-func (d *decoder) results(n *node) {
+// A resultsDecoder reads the top-level key results: a folder, or a folder with what it is to hold.
+type resultsDecoder struct {
+	*decoder
+	at, of Pos // of the folder, and of what it is to hold
+}
+
+func (d *resultsDecoder) read(n *node) {
 	r := &Results{}
 	switch n.kind {
 	case stringNode:
-		r.Dir = d.resultsDir("results", n)
+		r.Dir = d.dir("results", n)
 	case mapNode:
 		d.fields("results", n, resultKeys, func(key, v *node) {
 			switch key.text {
 			case "dir":
-				r.Dir = d.resultsDir("results: dir", v)
+				r.Dir = d.dir("results: dir", v)
 			case "of":
-				d.resultsOf = v.pos
-				r.Of = d.resultNames(v)
+				d.of = v.pos
+				r.Of = d.names(v)
 			}
 		})
-		if d.resultsAt == (Pos{}) {
+		if d.at == (Pos{}) {
 			d.report.add(n.pos, "add dir: with a folder beside the package file", "results: no folder is named")
 		}
 	default:
@@ -32,8 +37,8 @@ func (d *decoder) results(n *node) {
 	d.def.Results = r
 }
 
-func (d *decoder) resultsDir(where string, n *node) string {
-	d.resultsAt = n.pos
+func (d *resultsDecoder) dir(where string, n *node) string {
+	d.at = n.pos
 	if n.kind != stringNode {
 		d.wrongType(where, n, "a folder such as results/")
 		return ""
@@ -48,7 +53,7 @@ func (d *decoder) resultsDir(where string, n *node) string {
 	return clean
 }
 
-func (d *decoder) resultNames(n *node) []string {
+func (d *resultsDecoder) names(n *node) []string {
 	if n.kind == stringNode {
 		return []string{n.text}
 	}
@@ -65,8 +70,8 @@ func (d *decoder) resultNames(n *node) []string {
 	return names
 }
 
-// checkResults checks what needs the whole file.
-func (d *decoder) checkResults() {
+// check makes the checks that need the whole file.
+func (d *resultsDecoder) check() {
 	r := d.def.Results
 	if r == nil || d.report.full() {
 		return
@@ -75,7 +80,7 @@ func (d *decoder) checkResults() {
 		for i := range d.def.Inputs {
 			in := &d.def.Inputs[i]
 			if in.Kind == DirInput && (in.Path == r.Dir || strings.HasPrefix(r.Dir, in.Path+"/")) {
-				d.report.add(d.resultsAt, "name a folder outside of it", "results %q: the input %s takes in this folder, so each start would change its own input", r.Dir, in.Name)
+				d.report.add(d.at, "name a folder outside of it", "results %q: the input %s takes in this folder, so each start would change its own input", r.Dir, in.Name)
 			}
 		}
 	}
@@ -84,7 +89,7 @@ func (d *decoder) checkResults() {
 	}
 	for _, pattern := range r.Of {
 		if !slices.ContainsFunc(d.def.Tasks, func(t Task) bool { return t.named(pattern) }) {
-			d.report.add(d.resultsOf, d.suggest(pattern, d.taskNames()), "results: no task or output matches %q", truncate(pattern))
+			d.report.add(d.of, d.suggest(pattern, baseNames(d.bases)), "results: no task or output matches %q", truncate(pattern))
 		}
 	}
 }
@@ -97,10 +102,10 @@ func (t *Task) named(pattern string) bool {
 	return t.Several && slices.ContainsFunc(t.Outputs, func(o Output) bool { return matchPart(pattern, t.Name+"."+o.Name) })
 }
 
-func (d *decoder) taskNames() []string {
-	names := make([]string, 0, len(d.bases))
-	for i := range d.bases {
-		names = append(names, d.bases[i].spec.Base)
+func baseNames(bases []base) []string {
+	names := make([]string, len(bases))
+	for i := range bases {
+		names[i] = bases[i].spec.Base
 	}
 	return names
 }

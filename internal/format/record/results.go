@@ -35,7 +35,7 @@ type ResultFile struct {
 }
 
 // ResultKind is the kind of a result. The values are the numbers on disk.
-type ResultKind int64
+type ResultKind int
 
 // The kinds of results.
 const (
