@@ -23,7 +23,8 @@ type Built struct {
 	Warnings []manifest.Warning
 	Over     *Elsewhere // the deployment that it replaced; nil: none, or one of the same file
 	Instead  *Elsewhere // set if no workspace was named and the package's name was taken: what holds it
-	Renamed  string     // the previous name of the package in the same file; "" if it has not changed
+	Results  *manifest.Results
+	Renamed  string // the previous name of the package in the same file; "" if it has not changed
 }
 
 // Build reads a package file, imports its inputs and stores its tasks and the package object. Nothing refers to the
@@ -96,7 +97,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 		return nil, fmt.Errorf("store package: %w", err)
 	}
 	link.Package = h.String()
-	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: manifest.Lint(def)}, nil
+	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: manifest.Lint(def), Results: def.Results}, nil
 }
 
 var sources = map[manifest.InputKind]record.InputSource{

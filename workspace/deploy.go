@@ -157,6 +157,9 @@ func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, du
 	if err != nil {
 		return err
 	}
+	if err := w.states.links.savePlan(ctx, ws, built.Results); err != nil {
+		return err
+	}
 	// A new workspace gets its link first: after a crash in between, the next start deploys the workspace, instead of
 	// finding one that follows nothing.
 	if !s.Deployed {

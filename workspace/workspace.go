@@ -296,6 +296,9 @@ func (w *States) forgetDerived(ctx context.Context, name string) error {
 	if err := w.links.forgetLink(ctx, name); err != nil {
 		return err
 	}
+	if err := w.links.forgetResults(ctx, name); err != nil {
+		return err
+	}
 	if err := refstore.Forget(ctx, w.Derived, w.Locks, proofKey(name)); err != nil {
 		return err
 	}

@@ -100,6 +100,7 @@ func (a *app) openToStart(ctx context.Context, location string, readOnly, offlin
 		}
 		err = r.Writable(ctx)
 		if err == nil {
+			r.KeepOutOfGit()
 			return r, a.leaveOverlay(ctx, location, r)
 		}
 		why = "you may not write there"
@@ -305,7 +306,10 @@ func pad(args []string, n int) []string {
 // dataset splits <workspace>.<name>[.<entry>][/path].
 func dataset(s string) (ws string, path workspace.DatasetPath, err error) {
 	ws, rest, ok := strings.Cut(s, ".")
-	if !ok || ws == "" || rest == "" {
+	if label, _, _ := strings.Cut(s, "["); !ok && s != "" || strings.Contains(ws, "[") && label != "" {
+		return "", path, unnamed(s, "<workspace>.<name>") // a label may hold a dot
+	}
+	if ws == "" || rest == "" {
 		return "", path, usagef("%q is not <workspace>.<name>", s)
 	}
 	if path, err = workspace.ParseDatasetPath(rest); err != nil {

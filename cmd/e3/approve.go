@@ -48,11 +48,16 @@ Exit code 2: it does not wait; 1: it was rejected, or a run has gone on already.
 				}
 				return listDeferred(cmd.Context(), a, location)
 			}
-			ws, path, err := dataset(rest[0])
-			if err != nil || path.Entry != "" {
-				return usagef("%q is not <workspace>.<task>", rest[0])
-			}
-			return decide(cmd.Context(), a, location, ws, path.Name, undo, approval.Resolution{Approve: true, Note: note})
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				ws, path, err := dataset(name)
+				switch {
+				case errors.Is(err, errUnnamed):
+					return err
+				case err != nil || path.Entry != "":
+					return usagef("%q is not <workspace>.<task>", name)
+				}
+				return decide(cmd.Context(), a, location, ws, path.Name, undo, approval.Resolution{Approve: true, Note: note})
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take the approval back")

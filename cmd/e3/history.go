@@ -73,14 +73,21 @@ reads every execution of the repository: it finds older ones, and those that wer
   e3 history . prod --json`,
 		ValidArgsFunction: completeEvents(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>[.<task>]")
+			location, rest, err := a.positional(cmd, args, 1, "<workspace>[.<task>]")
 			if err != nil {
 				return err
 			}
 			if err := parseHistory(a, cmd, &o); err != nil {
 				return err
 			}
-			return showHistory(cmd.Context(), a, location, rest[0], &o)
+			if rest[0] == "" {
+				if rest[0], err = a.only(cmd.Context(), location); err != nil {
+					return err
+				}
+			}
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				return showHistory(cmd.Context(), a, location, name, &o)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -138,6 +145,9 @@ func showHistory(ctx context.Context, a *app, location, name string, o *historyO
 		if err := oneOf("status", s, words...); err != nil {
 			return err
 		}
+	}
+	if strings.ContainsAny(ws, "[*?") {
+		return unnamed(name, "<workspace>[.<task>]")
 	}
 	if err := checkName("workspace", ws); err != nil {
 		return err

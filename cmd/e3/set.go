@@ -43,7 +43,9 @@ takes any kind.`,
 			if err != nil {
 				return err
 			}
-			return runSet(cmd.Context(), a, location, rest[0], rest[1], o)
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				return runSet(cmd.Context(), a, location, name, rest[1], o)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&o.asJSON, "json-value", false, "the value must be JSON; other text is an error, not a string")
@@ -184,7 +186,9 @@ func newUnset(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runUnset(cmd.Context(), a, location, rest[0])
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				return runUnset(cmd.Context(), a, location, name)
+			})
 		},
 	}
 }

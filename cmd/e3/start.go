@@ -46,6 +46,7 @@ type startOptions struct {
 	readOnly   bool
 	offline    bool
 	runs       runsOptions
+	results    resultOptions
 }
 
 func newStart(a *app) *cobra.Command {
@@ -81,6 +82,7 @@ next start online sends the new results, as an import. Commands that read are of
 	f.StringVarP(&o.file, "file", "f", "", "package file: create what is missing, deploy it, run")
 	o.limits.flags(f)
 	o.runs.flags(cmd, a)
+	o.results.flags(f)
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.readOnly, "read-only", false, "write nothing to the repository: what runs is kept on this machine, as where you may not write")
@@ -101,17 +103,16 @@ next start online sends the new results, as an import. Commands that read are of
 // startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is
 // to be found by the file.
 func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location, ws string, err error) {
-	names := 1
-	if file != "" {
-		names = 0
+	if file == "" {
+		return a.workspaceArg(cmd, args)
 	}
-	location, rest, err := a.positional(cmd, args, 1-names, "<workspace>")
+	location, rest, err := a.positional(cmd, args, 1, "<workspace>")
 	if err != nil {
 		return "", "", err
 	}
-	if file != "" && len(args) == 1 && (notation.ValidName(args[0]) || !isLocation(args[0])) {
+	if len(args) == 1 && (notation.ValidName(args[0]) || !isLocation(args[0])) {
 		location, rest = "", args
-	} else if file != "" && len(args) == 1 {
+	} else if len(args) == 1 {
 		location, rest = args[0], []string{""} // no name of a workspace
 	} else if len(args) == 0 {
 		location = ""
@@ -223,6 +224,9 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 			return unknownOffline(r, err)
 		}
 	}
+	if err := checkResults(ctx, r, ws, o); err != nil {
+		return err
+	}
 	done, err := chooseExecutor(ctx, a, r, shown(location, r), ws, o, &settings)
 	if err != nil {
 		return err
@@ -247,7 +251,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	} else {
 		err = startText(ctx, a, r, shown(location, r), ws, settings, o.progress)
 	}
-	err = unfollowed(shown(location, r), unknownOffline(r, err))
+	err = leaveResults(ctx, a, r, ws, o, unfollowed(shown(location, r), unknownOffline(r, err)))
 	if made.Load() {
 		sayUntrusted(ctx, a, r, "what was made just now answers no later start")
 	}

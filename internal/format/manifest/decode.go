@@ -26,6 +26,8 @@ type decoder struct {
 	fanItems int              // in all of them
 
 	shared *sharer
+
+	results resultsDecoder
 }
 
 // A named is the meaning of a name in the common namespace of inputs and tasks.
@@ -48,7 +50,7 @@ func newDecoder(file string) *decoder {
 
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
-	topKeys      = []string{"e3", "name", "version", "description", "inputs", "tasks"}
+	topKeys      = []string{"e3", "name", "version", "description", "results", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "value", "executable", "export", "description"}
 	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "queue", "labels", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
@@ -122,6 +124,9 @@ func (d *decoder) field(key, value *node) {
 		}
 	case "description":
 		def.Description = d.text("description", value)
+	case "results":
+		d.results.decoder = d
+		d.results.read(value)
 	case "inputs", "tasks":
 		// A mapping with a tag or under an alias is one value; every other mapping is a section.
 		if value.kind != mapNode {
@@ -154,6 +159,8 @@ func (d *decoder) finish() {
 	}
 	d.shared = nil
 	d.wire()
+	d.results.decoder = d
+	d.results.check()
 }
 
 // declare enters a name of the common namespace of inputs and tasks.

@@ -15,6 +15,7 @@ type Definition struct {
 	Description string
 	Inputs      []Input     // in file order
 	Tasks       []Task      // in file order, the items of a matrix in the order of their dimensions
+	Results     *Results    // nil if the file says nothing about results
 	FanIns      [][]FanItem // the items of each fan-in, in the order of tasks; see Source
 }
 
@@ -40,6 +41,12 @@ func (d *Definition) Entry(s Source) string {
 		task = d.FanIns[s.Index][0].Task
 	}
 	return d.Tasks[task].Outputs[s.Entry].Name
+}
+
+// Results says in which folder each start leaves outputs for people.
+type Results struct {
+	Dir string   // clean, relative to the package file
+	Of  []string // names and patterns of tasks and outputs; none: the outputs that no task reads
 }
 
 // An InputKind is the kind of an input's source.

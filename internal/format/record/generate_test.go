@@ -258,6 +258,27 @@ var links = rapid.Custom(func(t *rapid.T) *record.Link {
 	}
 })
 
+var resultsPlans = rapid.Custom(func(t *rapid.T) *record.ResultsPlan {
+	return &record.ResultsPlan{Dir: texts.Draw(t, "dir"), Of: few(texts).Draw(t, "of")}
+})
+
+var resultLists = rapid.Custom(func(t *rapid.T) *record.Results {
+	return &record.Results{
+		Files: few(rapid.Custom(func(t *rapid.T) record.ResultFile {
+			f := record.ResultFile{Path: texts.Draw(t, "path"), Set: texts.Draw(t, "set"), Kind: kinds[record.ResultKind](4).Draw(t, "kind"),
+				Stat: fileStats.Draw(t, "stat"), Hash: digest.Sum([]byte(texts.Draw(t, "content")))}
+			if rapid.Bool().Draw(t, "at work") {
+				next := digest.Sum([]byte(texts.Draw(t, "next")))
+				f.Next = next[:]
+			}
+			return f
+		})).Draw(t, "files"),
+		Sets: few(rapid.Custom(func(t *rapid.T) record.ResultSet {
+			return record.ResultSet{Name: texts.Draw(t, "name"), Source: texts.Draw(t, "source")}
+		})).Draw(t, "sets"),
+	}
+})
+
 var proofs = rapid.Custom(func(t *rapid.T) *record.Proof {
 	return &record.Proof{
 		RunID: texts.Draw(t, "run"), Package: texts.Draw(t, "package"), Inputs: texts.Draw(t, "inputs"), Tasks: texts.Draw(t, "tasks"),
