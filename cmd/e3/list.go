@@ -68,7 +68,7 @@ type datasetJSON struct {
 
 var sourceNames = map[record.InputSource]string{
 	record.FromFile: "file", record.FromDir: "dir", record.FromGlob: "glob", record.FromValue: "value",
-	record.FromVariable: "variable",
+	record.FromVariable: "variable", record.FromParams: "params",
 }
 
 func datasetOf(d *workspace.DatasetRow) datasetJSON {

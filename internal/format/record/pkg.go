@@ -42,6 +42,7 @@ const (
 	FromGlob
 	FromValue
 	FromVariable // an environment variable, which is Location; the input is named by VariableInput
+	FromParams   // a file of parameters, or one value of it: params.go
 )
 
 // PackageTask is a task in its package.
@@ -145,6 +146,7 @@ const (
 	handledForm             // a task has handling
 	keyedForm               // an input is an environment variable, which is one more kind of source
 	onLostForm              // a task says what happens to its command when a lease is over
+	paramsForm              // an input is a file of parameters, which is one more kind of source
 )
 
 var packageSchemas = [...]schema{
@@ -161,11 +163,16 @@ var packageSchemas = [...]schema{
 	onLostForm: newSchema("package", func() beast2.Type {
 		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField(), onLostField())...)
 	}),
+	paramsForm: newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(paramsSourceType()), marksField(), handlingField(), onLostField())...)
+	}),
 }
 
 // form returns the form of a package, given the number of marked inputs.
 func (p *Package) form(marked int) packageForm {
 	switch {
+	case slices.ContainsFunc(p.Inputs, PackageInput.isParams):
+		return paramsForm
 	case anyTask(p.Tasks, (*Policy).saysOnLost):
 		return onLostForm
 	case slices.ContainsFunc(p.Inputs, PackageInput.isVariable):
@@ -375,7 +382,7 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 		readHandling(r, a, p.Tasks, form > handledForm)
 	}
 	if form >= onLostForm {
-		readOnLost(r, p.Tasks)
+		readOnLost(r, p.Tasks, form > onLostForm)
 	}
 	return p, packageSchemas[form].done(r)
 }
@@ -386,11 +393,17 @@ func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []Packa
 	if form >= keyedForm {
 		sources++
 	}
+	if form >= paramsForm {
+		sources++
+	}
 	r.Inline()
 	n := a.count(r, 5, unsafe.Sizeof(PackageInput{}))
 	if n == 0 {
-		if form == keyedForm {
+		switch form {
+		case keyedForm:
 			r.Failf(at, "no input is a variable")
+		case paramsForm:
+			r.Failf(at, "no input is a file of parameters")
 		}
 		return nil
 	}
@@ -417,6 +430,9 @@ func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []Packa
 	}
 	if form == keyedForm && !slices.ContainsFunc(list, PackageInput.isVariable) {
 		r.Failf(at, "no input is a variable")
+	}
+	if form == paramsForm && !slices.ContainsFunc(list, PackageInput.isParams) {
+		r.Failf(at, "no input is a file of parameters")
 	}
 	return list
 }
