@@ -57,14 +57,14 @@ func CheckFile(file string) error {
 	}
 	for i := range def.Inputs {
 		in := &def.Inputs[i]
-		if in.Kind != manifest.FileInput && in.Kind != manifest.DirInput {
+		if in.Kind != manifest.FileInput && in.Kind != manifest.DirInput && in.Kind != manifest.ParamsInput {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(filepath.Dir(file), filepath.FromSlash(in.Path))); err != nil {
 			return &InputError{Input: in.Name, Err: err}
 		}
 	}
-	return nil
+	return checkParams(def, filepath.Dir(file))
 }
 
 // BuildDefinition is Build for a definition that was already read and need not lie in a file: its inputs are relative
@@ -84,7 +84,10 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 	if err := s.inputs(ctx, link.Inputs); err != nil {
 		return nil, err
 	}
-	var err error
+	err := w.states.setParams(ctx, def, link)
+	if err != nil {
+		return nil, err
+	}
 	pkg := &record.Package{Name: def.Name, Version: def.Version, Description: def.Description}
 	if pkg.Inputs, err = w.packageInputs(ctx, def, link); err != nil {
 		return nil, err
@@ -103,6 +106,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 var sources = map[manifest.InputKind]record.InputSource{
 	manifest.FileInput: record.FromFile, manifest.DirInput: record.FromDir,
 	manifest.GlobInput: record.FromGlob, manifest.ValueInput: record.FromValue,
+	manifest.ParamsInput: record.FromParams, manifest.ParamInput: record.FromParams,
 }
 
 // linkInputs lists the inputs to scan, each with its entry in the earlier link.
@@ -116,7 +120,7 @@ func linkInputs(def *manifest.Definition, before *record.Link) []record.LinkInpu
 	var list []record.LinkInput
 	for i := range def.Inputs {
 		in := &def.Inputs[i]
-		if in.Kind == manifest.ValueInput {
+		if in.Kind == manifest.ValueInput || in.Kind == manifest.ParamInput {
 			continue
 		}
 		l := record.LinkInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
@@ -135,7 +139,7 @@ func (w *Deployer) packageInputs(ctx context.Context, def *manifest.Definition, 
 		in := &def.Inputs[i]
 		p := &list[i]
 		*p = record.PackageInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, NoExport: in.NoExport}
-		if in.Kind == manifest.ValueInput {
+		if in.Kind == manifest.ValueInput || in.Kind == manifest.ParamInput {
 			leaf, err := w.states.putValue(ctx, in.Value)
 			if err != nil {
 				return nil, &InputError{Input: in.Name, Err: err}

@@ -201,7 +201,7 @@ func keptMarks(pkg *record.Package, marked []string, set map[string]bool) []stri
 	slices.Sort(marked)
 	return slices.DeleteFunc(marked, func(name string) bool {
 		kept, known := set[name]
-		return known && !kept || !slices.ContainsFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name })
+		return known && !kept || !pkg.Declares(name)
 	})
 }
 
@@ -227,6 +227,10 @@ func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package,
 			case !ok:
 			case in.Source.OfMachine():
 				leaf = have // until the next start reads it again
+			case in.Source == record.FromParams: // below
+				if old.set[in.Name] {
+					set[in.Name] = true
+				}
 			case old.set[in.Name]:
 				if set[in.Name] = have.Kind == leaf.Kind; set[in.Name] {
 					leaf = have
@@ -243,6 +247,9 @@ func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package,
 		}
 		t.inputs.Sort()
 		t.tasks.Sort()
+		if err := w.keepParams(ctx, t, pkg, old); err != nil {
+			return err
+		}
 		root, err := w.states.writeTree(ctx, t, bothParts)
 		if err != nil {
 			return err
@@ -275,7 +282,7 @@ func (w *Deployer) setValues(ctx context.Context, ws string, s *State, pkg *reco
 		return nil, err
 	}
 	if marked {
-		return func(name string, _ record.Leaf) bool { return slices.Contains(marks, name) }, nil
+		return func(name string, _ record.Leaf) bool { return isSet(marks, name) }, nil
 	}
 	defaults := make(map[string]record.Leaf, len(pkg.Inputs))
 	for i := range pkg.Inputs {
@@ -312,19 +319,20 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	}
 	// Gathered objects are refreshed without a request, and are then known to be named.
 	scan := &scan{states: look.states, base: filepath.Dir(link.File), verify: g != nil}
-	executable := executables(link)
+	executable, params := executables(link), paramLeaves(link)
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
 		return nil, false, err
 	}
 	touched := scan.touched.Load() || link.Home != w.states.links.home() // written by an older e3, or in another home
-	if executable == executables(link) {
+	reshaped := look.states.reshaped(ctx, link, params)
+	if executable == executables(link) && !reshaped {
 		reread, err := look.catchUp(ctx, lock, s, link, scan.changed.Load(), durable, g)
 		if err != nil {
 			return nil, false, err
 		}
 		touched = touched || reread
 	}
-	if executable != executables(link) {
+	if executable != executables(link) || reshaped {
 		work()
 		built, err = w.deployFile(ctx, lock, link.File, durable, s) // how an input is staged is part of the task
 		return built, false, err
@@ -377,6 +385,12 @@ func (w *Deployer) behind(ctx context.Context, s *State, link *record.Link) (boo
 	}
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
+		if in.Source == record.FromParams {
+			if behind, err := w.paramsBehind(ctx, t, in, s.marks(link)); err != nil || behind {
+				return behind, err
+			}
+			continue
+		}
 		if have, ok := t.inputs.Get(in.Name); ok && have != in.Leaf && !slices.Contains(s.marks(link), in.Name) {
 			return true, nil
 		}
@@ -418,9 +432,10 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 		}
 		for i := range link.Inputs {
 			in := &link.Inputs[i]
-			if slices.Contains(set, in.Name) {
+			if in.Source != record.FromParams && slices.Contains(set, in.Name) {
 				continue
 			}
+			had, _ := t.inputs.Get(in.Name)
 			if have, _ := t.inputs.Get(in.Name); have != in.Leaf {
 				if t.inputsHash == "" { // a tree made anew: the state does not name it
 					have = record.Leaf{}
@@ -430,6 +445,12 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 					return err
 				}
 				reread = reread || again
+			}
+			if in.Source == record.FromParams {
+				if t.inputs, err = w.states.assignParams(ctx, t.inputs, in.Name, in.Leaf, had, set); err != nil {
+					return err
+				}
+				continue
 			}
 			t.inputs = t.inputs.Set(in.Name, in.Leaf)
 		}

@@ -244,6 +244,8 @@ func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
 		leaf, err = s.file(ctx, in)
 	case record.FromDir, record.FromGlob:
 		leaf, err = s.dir(ctx, in)
+	case record.FromParams:
+		leaf, err = s.params(ctx, in)
 	default:
 		return nil // values are part of the package file
 	}

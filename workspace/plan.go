@@ -103,7 +103,9 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 	next := previewBuilt(built)
 	deployed := false
 	assign := func(t *tree) error {
-		next.assign(t, built.Link)
+		if err := next.assign(ctx, w.states.withObjects(objects), t, built.Link); err != nil {
+			return err
+		}
 		return w.deployerInto(objects).previewVariables(ctx, next)
 	}
 	err = w.states.steady(ctx, ws, func(s *State) error {
@@ -139,6 +141,7 @@ func (w *Planner) kept(ctx context.Context, ws string, s *State, next *preview) 
 	}
 	for name, set := range h.set {
 		next.set[name] = set
+		next.marks = append(next.marks, name)
 	}
 	return &h.tree, nil
 }
@@ -180,7 +183,7 @@ func (w *Planner) previewStart(ctx context.Context, ws string, s *State, objects
 	}
 	next := previewBuilt(built)
 	if t, err = w.kept(ctx, ws, s, next); err == nil {
-		next.assign(t, built.Link)
+		err = next.assign(ctx, w.states.withObjects(objects), t, built.Link)
 	}
 	return next, t, err
 }

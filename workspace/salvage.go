@@ -201,6 +201,10 @@ func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record
 		have, ok := h.inputs.Get(in.Name)
 		switch {
 		case !ok || have == in.Default || in.Source.OfMachine(): // each start reads it again
+		case in.Source == record.FromParams && !followed && have.Kind == record.LeafValue:
+			if err := w.unmarkedParams(ctx, in, have, h); err != nil {
+				return err
+			}
 		case in.Source == record.FromValue || !followed || have.Kind == record.LeafUnassigned:
 			h.set[in.Name] = true
 		case have != defaultOf(next, in.Name):

@@ -139,6 +139,7 @@ type preview struct {
 	pkgHash   string
 	inputs    record.Node
 	set       map[string]bool
+	marks     []string // of what was set, also of parameters that no task reads
 	faults    []error
 
 	built    bool // the package was rebuilt from its file
@@ -148,7 +149,7 @@ type preview struct {
 
 // preview follows the package file as a start does, but stores nothing.
 func (w *Planner) preview(ctx context.Context, ws string, s *State, t *tree) (*preview, error) {
-	return w.previewWith(ctx, ws, s, t, hashOnly{w.states.Objects})
+	return w.previewWith(ctx, ws, s, t, newKeeping(w.states.Objects))
 }
 
 // previewWith is preview with a given store for the objects that it reads.
@@ -180,6 +181,13 @@ func (w *Planner) previewFile(ctx context.Context, ws string, s *State, t *tree,
 	for i := range t.inputs {
 		p.set[t.inputs[i].Name] = wasSet(t.inputs[i].Name, t.inputs[i].Leaf)
 	}
+	p.marks, _, err = w.states.links.marked(ctx, ws, s)
+	if err = ignoreBadLink(err); err != nil {
+		return nil, err
+	}
+	for _, file := range paramFiles(pkg) {
+		p.set[file] = p.set[file] || len(marksOf(file, p.marks)) > 0
+	}
 	if err := missingValues(ws, pkg, t.inputs); err != nil {
 		p.faults = append(p.faults, err)
 		return p, nil
@@ -202,8 +210,7 @@ func (w *Planner) previewFile(ctx context.Context, ws string, s *State, t *tree,
 		p.faults = append(p.faults, err)
 		return p, nil
 	}
-	p.assign(t, link)
-	return p, nil
+	return p, p.assign(ctx, w.states.withObjects(objects), t, link)
 }
 
 // follow updates the link and the package from the files on disk.
@@ -212,10 +219,10 @@ func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *re
 	if err != nil {
 		return err
 	}
-	before := executables(link)
+	before, params := executables(link), paramLeaves(link)
 	if proves(link.Stat, fileStat(info)) && link.Package == s.PackageHash {
 		scan := &scan{states: dry.states, base: filepath.Dir(link.File)}
-		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == before {
+		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == before && !dry.states.reshaped(ctx, link, params) {
 			return err
 		}
 	}
@@ -241,7 +248,7 @@ func declarations(pkg *record.Package) []byte {
 }
 
 // assign gives every input the value that it would have.
-func (p *preview) assign(t *tree, link *record.Link) {
+func (p *preview) assign(ctx context.Context, w *States, t *tree, link *record.Link) error {
 	p.inputs = make(record.Node, 0, len(p.pkg.Inputs))
 	p.fresh = map[string]bool{}
 	linked := make(map[string]record.Leaf, len(link.Inputs))
@@ -254,7 +261,7 @@ func (p *preview) assign(t *tree, link *record.Link) {
 		if !follows {
 			leaf = in.Default
 		}
-		if have, ok := t.inputs.Get(in.Name); ok && p.set[in.Name] && have.Kind == leaf.Kind {
+		if have, ok := t.inputs.Get(in.Name); ok && p.set[in.Name] && have.Kind == leaf.Kind && in.Source != record.FromParams {
 			leaf = have
 		} else if follows || p.built {
 			p.fresh[in.Name] = true
@@ -262,6 +269,7 @@ func (p *preview) assign(t *tree, link *record.Link) {
 		p.inputs = append(p.inputs, record.NodeEntry{Name: in.Name, Leaf: leaf})
 	}
 	p.inputs.Sort()
+	return p.assignParams(ctx, w, t)
 }
 
 // freshness compares every output with the result that the next start would have.

@@ -69,7 +69,7 @@ type datasetJSON struct {
 
 var sourceNames = map[record.InputSource]string{
 	record.FromFile: "file", record.FromDir: "dir", record.FromGlob: "glob", record.FromValue: "value",
-	record.FromVariable: "variable", record.FromTool: "program",
+	record.FromVariable: "variable", record.FromTool: "program", record.FromParams: "params",
 }
 
 func datasetOf(d *workspace.DatasetRow) datasetJSON {

@@ -28,6 +28,7 @@ type decoder struct {
 	shared *sharer
 
 	results resultsDecoder
+	params map[string]int32 // in Definition.Inputs, by name: values that tasks read
 }
 
 // A named is the meaning of a name in the common namespace of inputs and tasks.
@@ -51,14 +52,14 @@ func newDecoder(file string) *decoder {
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "results", "inputs", "tasks"}
-	inputKeys    = []string{"file", "dir", "glob", "value", "executable", "export", "description"}
+	inputKeys    = []string{"file", "dir", "glob", "value", "params", "executable", "export", "description"}
 	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "queue", "labels", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
 	retryWords   = []string{"timeout", "oom", "exit", "signal", "output", "start", "lost"}
 	growthKeys   = []string{"memory", "max"}
 	roleNames    = []string{"metrics", "plot", "report"}
-	inputSources = inputKeys[:4]
+	inputSources = inputKeys[:5]
 )
 
 // streams reports whether a mapping under the top-level key is read as a section.
@@ -200,7 +201,7 @@ func (d *decoder) input(key, value *node) {
 		d.fields(where, value, inputKeys, func(key, v *node) {
 			if slices.Contains(inputSources, key.text) {
 				if sources++; sources > 1 {
-					d.report.add(key.pos, "", "%s: more than one of file, dir, glob and value", where)
+					d.report.add(key.pos, "", "%s: more than one of file, dir, glob, value and params", where)
 					return
 				}
 			}
@@ -213,6 +214,8 @@ func (d *decoder) input(key, value *node) {
 				in.Kind, in.Path = GlobInput, d.projectPath(where+": glob", v, GlobInput)
 			case "value":
 				in.Kind, in.Value = ValueInput, d.value(where+": value", v)
+			case "params":
+				in.Kind, in.Path = ParamsInput, d.projectPath(where+": params", v, FileInput)
 			case "executable":
 				executable = v
 				if b, ok := d.boolean(where+": executable", v); ok {
@@ -227,7 +230,7 @@ func (d *decoder) input(key, value *node) {
 			}
 		})
 		if sources == 0 {
-			d.report.add(value.pos, "", "%s: one of file, dir, glob and value is needed", where)
+			d.report.add(value.pos, "", "%s: one of file, dir, glob, value and params is needed", where)
 		}
 	}
 	if executable != nil && in.Kind != FileInput {

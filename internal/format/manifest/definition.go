@@ -24,7 +24,7 @@ type Definition struct {
 func (d *Definition) Files() []string {
 	var files []string
 	for i := range d.Inputs {
-		if d.Inputs[i].Kind != ValueInput {
+		if d.Inputs[i].Kind != ValueInput && d.Inputs[i].Kind != ParamInput {
 			files = append(files, d.Inputs[i].Path)
 		}
 	}
@@ -58,14 +58,16 @@ const (
 	DirInput
 	GlobInput
 	ValueInput
+	ParamsInput // a file of parameters
+	ParamInput  // one value of it, named by that input's name, a dot and its path
 )
 
 // An Input is a named dataset that tasks may read.
 type Input struct {
 	Name        string
 	Kind        InputKind
-	Path        string // of a file or directory; of a glob, its pattern; clean, relative, slash-separated
-	Value       any    // of ValueInput: see Value types below
+	Path        string // of a file or directory, also of parameters; of a glob, its pattern; clean, relative, slash-separated
+	Value       any    // of ValueInput, and of parameters after SetParams: see Value types below
 	Executable  *bool  // of a file: nil takes the mode from the file itself
 	NoExport    bool   // an export without data omits its content
 	Description string

@@ -52,7 +52,7 @@ func parseReference(s string) (r reference, fault string) {
 		return r, ""
 	}
 	r.entry = s[1:]
-	if s[0] != '.' || !ValidInputName(r.entry) {
+	if s[0] != '.' || !ValidInputName(r.entry) && !ValidParamPath(r.entry) {
 		return r, "does not end in .output after the name or the brackets"
 	}
 	return r, ""

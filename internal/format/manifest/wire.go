@@ -129,11 +129,17 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	}
 	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name}}
 	if !found.task {
+		in := &d.def.Inputs[found.index]
+		if in.Kind == ParamsInput && !r.selected && r.entry != "" {
+			index := d.param(found.index, r.entry, ref.pos)
+			p.fromInput(&d.def.Inputs[index], index)
+			return p, true
+		}
 		if r.selected || r.entry != "" {
 			d.report.add(ref.pos, "write "+r.name, "%s: %q: an input has neither items nor entries", where, truncate(ref.source))
 			return plan{}, false
 		}
-		p.fromInput(&d.def.Inputs[found.index], found.index)
+		p.fromInput(in, found.index)
 		return p, true
 	}
 	d.targets = append(d.targets, target{found.index, ref.pos})
@@ -171,6 +177,9 @@ func (p *plan) fromInput(in *Input, index int32) {
 		p.input.Kind = Dir
 	case GlobInput:
 		p.input.Kind, p.input.Path, p.glob = Dir, GlobPrefix(in.Path), in.Path
+	case ParamsInput, ParamInput: // SetParams knows the value
+		p.project = false
+		p.input.Kind, p.input.Path = Scalar, ""
 	case ValueInput:
 		p.project = false
 		if _, scalar := ScalarText(in.Value); scalar {

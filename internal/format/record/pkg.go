@@ -43,6 +43,7 @@ const (
 	FromValue
 	FromVariable // an environment variable, which is Location; the input is named by VariableInput
 	FromTool     // a program on the PATH, which is Location; the input is named by ToolInput
+	FromParams   // a file of parameters, or one value of it: params.go
 )
 
 // OfMachine reports whether each start reads the input anew from its machine: a variable or a program.
@@ -123,21 +124,17 @@ func (p *Policy) isZero() bool {
 		len(p.Resources) == 0 && p.Priority == 0 && len(p.PassEnv) == 0 && len(p.Secrets) == 0 && len(p.OutputKinds) == 0
 }
 
-func sourceType() beast2.Type {
-	return beast2.Variant(
-		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null))
-}
+// sourceCases are the cases of InputSource on disk. They are sorted, as in every variant, so a new one gets a name that sorts
+// last: "which" is a program, after the command that finds one; "yaml" is a file of parameters.
+var sourceCases = [...]string{"dir", "file", "glob", "value", "variable", "which", "yaml"}
 
-// keyedSourceType has the sources of a form: with variables, and with tools.
-func keyedSourceType(tools bool) beast2.Type {
-	sources := []beast2.Field{
-		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null),
-		beast2.F("variable", beast2.Null),
+// sourceType is the type of the sources up to last. Packages and links that use no later ones keep their bytes.
+func sourceType(last InputSource) beast2.Type {
+	var cases []beast2.Field
+	for _, name := range sourceCases[:last+1] {
+		cases = append(cases, beast2.F(name, beast2.Null))
 	}
-	if tools {
-		sources = append(sources, beast2.F("which", beast2.Null))
-	}
-	return beast2.Variant(sources...)
+	return beast2.Variant(cases...)
 }
 
 // isVariable reports whether an input is an environment variable.
@@ -159,30 +156,36 @@ const (
 	keyedForm               // an input is an environment variable, which is one more kind of source
 	onLostForm              // a task says what happens to its command when a lease is over
 	toolForm                // an input is a program, which is one more kind of source
+	paramsForm              // an input is a file of parameters, which is one more kind of source
 )
 
 var packageSchemas = [...]schema{
-	plainForm: newSchema("package", func() beast2.Type { return beast2.Struct(packageFields(sourceType())...) }),
+	plainForm: newSchema("package", func() beast2.Type { return beast2.Struct(packageFields(sourceType(FromValue))...) }),
 	markedForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(sourceType()), marksField())...)
+		return beast2.Struct(append(packageFields(sourceType(FromValue)), marksField())...)
 	}),
 	handledForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(sourceType()), marksField(), handlingField())...)
+		return beast2.Struct(append(packageFields(sourceType(FromValue)), marksField(), handlingField())...)
 	}),
 	keyedForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(keyedSourceType(false)), marksField(), handlingField())...)
+		return beast2.Struct(append(packageFields(sourceType(FromVariable)), marksField(), handlingField())...)
 	}),
 	onLostForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(keyedSourceType(false)), marksField(), handlingField(), onLostField())...)
+		return beast2.Struct(append(packageFields(sourceType(FromVariable)), marksField(), handlingField(), onLostField())...)
 	}),
 	toolForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(keyedSourceType(true)), marksField(), handlingField(), onLostField())...)
+		return beast2.Struct(append(packageFields(sourceType(FromTool)), marksField(), handlingField(), onLostField())...)
+	}),
+	paramsForm: newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(sourceType(FromParams)), marksField(), handlingField(), onLostField())...)
 	}),
 }
 
-// form returns the form of a package, given the number of marked inputs.
-func (p *Package) form(marked int) packageForm {
+// form returns the form of a package, given its marked inputs.
+func (p *Package) form(marked []string) packageForm {
 	switch {
+	case slices.ContainsFunc(p.Inputs, PackageInput.isParams):
+		return paramsForm
 	case slices.ContainsFunc(p.Inputs, PackageInput.isTool):
 		return toolForm
 	case anyTask(p.Tasks, (*Policy).saysOnLost):
@@ -191,10 +194,29 @@ func (p *Package) form(marked int) packageForm {
 		return keyedForm
 	case anyTask(p.Tasks, (*Policy).isHandled):
 		return handledForm
-	case marked > 0:
+	case len(marked) > 0:
 		return markedForm
 	}
 	return plainForm
+}
+
+// lastSource is the last kind of source that an input can have in a form.
+func (f packageForm) lastSource() InputSource {
+	switch {
+	case f >= paramsForm:
+		return FromParams
+	case f >= toolForm:
+		return FromTool
+	case f >= keyedForm:
+		return FromVariable
+	}
+	return FromValue
+}
+
+// lacks says what a package of a form lacks if a shorter form would hold it.
+var lacks = [...]string{
+	markedForm: "no input is marked", handledForm: "no task has handling", keyedForm: "no input is a variable",
+	onLostForm: "no task says what happens when a lease is over", toolForm: "no input is a program", paramsForm: "no input is a file of parameters",
 }
 
 // openPackage finds the form of a package object, and returns a reader at its value.
@@ -238,15 +260,21 @@ func packageFields(source beast2.Type) []beast2.Field {
 	}
 }
 
-// Encode returns the bytes of the package object.
-func (p *Package) Encode() []byte {
+// marked are the inputs whose content an export without data leaves out.
+func (p *Package) marked() []string {
 	var marked []string
 	for i := range p.Inputs {
 		if p.Inputs[i].NoExport {
 			marked = append(marked, p.Inputs[i].Name)
 		}
 	}
-	form := p.form(len(marked))
+	return marked
+}
+
+// Encode returns the bytes of the package object.
+func (p *Package) Encode() []byte {
+	marked := p.marked()
+	form := p.form(marked)
 	b := packageSchemas[form].begin(256 + 160*len(p.Inputs) + 160*len(p.Tasks))
 	b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, p.Name), p.Version), p.Description)
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Inputs)))
@@ -396,27 +424,18 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 	if form >= onLostForm {
 		readOnLost(r, p.Tasks, form > onLostForm)
 	}
+	if r.Err() == nil && p.form(p.marked()) != form { // each package has exactly one valid form
+		r.Failf(r.Offset(), "%s", lacks[form])
+	}
 	return p, packageSchemas[form].done(r)
 }
 
-// readPackageInputs reads the inputs. In keyedForm, at least one must be a variable.
+// readPackageInputs reads the inputs.
 func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []PackageInput {
-	at, sources := r.Offset(), 4
-	if form >= keyedForm {
-		sources++
-	}
-	if form >= toolForm {
-		sources++
-	}
+	sources := int(form.lastSource()) + 1
 	r.Inline()
 	n := a.count(r, 5, unsafe.Sizeof(PackageInput{}))
 	if n == 0 {
-		switch form {
-		case keyedForm:
-			r.Failf(at, "no input is a variable")
-		case toolForm:
-			r.Failf(at, "no input is a program")
-		}
 		return nil
 	}
 	list := make([]PackageInput, n)
@@ -441,12 +460,6 @@ func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []Packa
 		if list[i] = in; r.Err() != nil {
 			return list
 		}
-	}
-	switch {
-	case form == keyedForm && !slices.ContainsFunc(list, PackageInput.isVariable):
-		r.Failf(at, "no input is a variable")
-	case form == toolForm && !slices.ContainsFunc(list, PackageInput.isTool):
-		r.Failf(at, "no input is a program")
 	}
 	return list
 }
