@@ -132,6 +132,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	}
 	a.noteEnd()
 	a.eraseNote()
+	keepFolder(a, &end)
 	return end, nil
 }
 

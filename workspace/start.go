@@ -239,6 +239,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 		return nil, err
 	}
 	info.RunID = r.rec.RunID
+	r.o.Executor.ForgetFolders(r.ws)
 	if unchanged {
 		if r.o.OnStart != nil {
 			r.o.OnStart(info)

@@ -479,6 +479,9 @@ func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		}
 	}
 	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), stream)
+	if f.left {
+		sayFolder(ctx, a, r, location, ws, f)
+	}
 }
 
 // logTail returns the last lines of a log.

@@ -34,6 +34,7 @@ type transcript struct {
 // failure is remembered for the report at the end.
 type failure struct {
 	task, execution, key, message string
+	left                          bool // the command had begun, so its folder may be kept
 }
 
 func newTranscript(out io.Writer, live *term.Live, st term.Style) *transcript {
@@ -185,8 +186,9 @@ func (t *transcript) failed(e events.Event, d *events.Data) {
 	if d.Message == "" {
 		word, note = "failed", fmt.Sprintf("exit code %d", d.ExitCode)
 	}
-	if executions.Reason(d.Reason) != executions.ReasonCancelled && d.Block == "" { // these need no explanation
-		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note})
+	if reason := executions.Reason(d.Reason); reason != executions.ReasonCancelled && d.Block == "" { // these need no explanation
+		left := reason == executions.ReasonNone && d.Message == "" || executions.LeavesFolder(reason)
+		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note, left: left})
 	}
 	if d.Duration > 0 {
 		note += ", " + human.Duration(events.Milliseconds(d.Duration))
