@@ -133,6 +133,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	}
 	a.noteEnd()
 	a.eraseNote()
+	keepFolder(a, &end)
 	return end, nil
 }
 

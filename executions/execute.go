@@ -11,6 +11,7 @@ import (
 	"e3/internal/format/signature"
 	"e3/internal/host/bash"
 	"e3/internal/host/modes"
+	"e3/internal/host/remains"
 	"e3/internal/host/runner"
 	"e3/objectstore"
 	"e3/refstore"
@@ -46,11 +47,13 @@ type Options struct {
 	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
 	// nil: none stay.
 	Checkouts func() (string, error)
-	Modes     modes.Modes   // of the logs, which move into the repository
-	Grace     time.Duration // between TERM and KILL
-	Announce  time.Duration // a command that lives longer is recorded as running; default 200 ms
-	LogEvery  time.Duration // interval of copying a growing log that cannot be adopted as a file; default 1 s
-	Now       func() time.Time
+	// Kept takes the folders of failed commands; nil: none are kept.
+	Kept     *remains.Folders
+	Modes    modes.Modes   // of the logs, which move into the repository
+	Grace    time.Duration // between TERM and KILL
+	Announce time.Duration // a command that lives longer is recorded as running; default 200 ms
+	LogEvery time.Duration // interval of copying a growing log that cannot be adopted as a file; default 1 s
+	Now      func() time.Time
 	// Sync makes everything written so far durable; nil if the run does that. It is called before the record of an
 	// execution for a run on another host, because that run cannot sync this host's writes.
 	Sync func(context.Context) error

@@ -35,6 +35,7 @@ type sandbox struct {
 	group                 FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
 	journal               *os.File  // of files moved out of it; nil: none was
 	inhabited             bool      // a descendant of the command may be alive
+	moved                 bool      // its folders are elsewhere now
 	modes                 modes.Modes
 	logs                  sandboxLogs
 	note                  sandboxNote
@@ -167,7 +168,7 @@ func (p *sandboxes) release(box *sandbox) {
 	if box.note.written {
 		p.unfinished.Store(true)
 	}
-	if box.note.written || box.inhabited {
+	if box.note.written || box.inhabited || box.moved {
 		box.drop()
 		return
 	}

@@ -246,10 +246,7 @@ func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore
 		}
 		return text, nil
 	}
-	rel := in.Path
-	if rel == "" { // declared as a scalar, set to something else
-		rel = ".e3-values/" + in.Name + ".json"
-	}
+	rel := valuePath(in)
 	path, err := local(rel)
 	if err != nil {
 		return "", err
@@ -262,6 +259,14 @@ func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore
 		return "", err
 	}
 	return rel, a.box.fix(path, stagedFile)
+}
+
+// valuePath is where the JSON file of a value is staged.
+func valuePath(in record.Input) string {
+	if in.Path == "" { // declared as a scalar, set to something else
+		return ".e3-values/" + in.Name + ".json"
+	}
+	return in.Path
 }
 
 func (a *attempt) readValue(ctx context.Context, h objectstore.Hash) (*value.Value, error) {

@@ -71,6 +71,8 @@ type RunInfo struct {
 	Elsewhere *Elsewhere
 	Renamed   string // as of Built; File is then the package file
 	File      string
+	// Expected returns how long a task took when it last ran; 0: unknown. nil if Package is.
+	Expected func(task string) time.Duration
 }
 
 // RunResult is a run that has ended.
@@ -239,6 +241,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 		return nil, err
 	}
 	info.RunID = r.rec.RunID
+	r.o.Executor.ForgetFolders(r.ws)
 	if unchanged {
 		if r.o.OnStart != nil {
 			r.o.OnStart(info)
@@ -387,6 +390,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	}
 	durations := r.w.proofs.durations(ctx, r.ws)
 	opts.Expected = func(task string) time.Duration { return durations[task] }
+	info.Expected = opts.Expected
 	opts.Restore = r.restored
 	if r.o.Publish == Always {
 		opts.Publish = func(_ context.Context, changes []dataflow.Change) error {

@@ -42,6 +42,7 @@ type startOptions struct {
 	publish    string
 	durability string
 	progress   string
+	verbose    bool
 	grace      time.Duration
 	readOnly   bool
 	offline    bool
@@ -92,6 +93,7 @@ next start online sends the new results, as an import. Commands that read are of
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "a line for each step, also of a run with many tasks")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
 	fromEnvironment(f, "offline", "fail-fast", "no-wait", "publish", "durability", "progress", "grace")
 	fixedValues(cmd, "publish", "always", "final", "none")
@@ -249,7 +251,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		a.JSON = true
 		err = startJSON(ctx, a, r, shown(location, r), ws, settings)
 	} else {
-		err = startText(ctx, a, r, shown(location, r), ws, settings, o.progress)
+		err = startText(ctx, a, r, shown(location, r), ws, settings, o)
 	}
 	err = leaveResults(ctx, a, r, ws, o, unfollowed(shown(location, r), unknownOffline(r, err)))
 	if made.Load() {
@@ -397,8 +399,9 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	return runExit(res)
 }
 
-func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions, progress string) error {
+func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions, o *startOptions) error {
 	var live *term.Live
+	progress := o.progress
 	switch f := term.Of(a.Stderr); {
 	case progress == "tty" && f == nil:
 		return usagef("--progress=tty needs a terminal on standard error")
@@ -413,11 +416,17 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	}
 	t := newTranscript(out, live, a.Style())
 	t.ask = func(task string) { fmt.Fprintln(a.Stderr, askFor(location, ws, task)) }
+	t.brief.verbose = o.verbose
 	if live != nil {
+		live.Bar = true
 		defer a.Above(live.Above)()
 	}
-	s.OnStart = func(info *workspace.RunInfo) { sayBegun(a, location, ws, info) }
+	s.OnStart = func(info *workspace.RunInfo) {
+		sayBegun(a, location, ws, info)
+		t.estimate(info, &s, a.Now)
+	}
 	s.OnEvent = both(s.OnEvent, t.event)
+	defer t.beats(a.Now)()
 	res, err := r.Workspaces.Runner.Start(ctx, ws, s)
 	if err = errors.Join(err, t.close()); err != nil {
 		return err
@@ -483,6 +492,9 @@ func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		}
 	}
 	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), stream)
+	if f.left {
+		sayFolder(ctx, a, r, location, ws, f)
+	}
 }
 
 // logTail returns the last lines of a log.

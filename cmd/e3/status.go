@@ -59,6 +59,7 @@ type statusJSON struct {
 	LastRun   *runJSON       `json:"lastRun"`
 	Deferred  []deferredJSON `json:"deferred,omitempty"` // tasks that wait for approval
 	Busy      *busyJSON      `json:"busy"`
+	Folders   []folderJSON   `json:"folders,omitempty"` // of failed commands, on this machine
 	Faults    []string       `json:"faults,omitempty"`
 	Datasets  []datasetJSON  `json:"datasets"`
 }
@@ -149,7 +150,9 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 			sayWhereItStands(ctx, a, r, ws)
 		}
 		all = append(all, st)
-		doc.Workspaces = append(doc.Workspaces, statusOf(st))
+		one := statusOf(st)
+		one.Folders = foldersOf(r, name)
+		doc.Workspaces = append(doc.Workspaces, one)
 	}
 	return a.Reply(doc, func(w io.Writer) {
 		if o := doc.Overlay; o != nil {
@@ -167,6 +170,7 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 				fmt.Fprintln(w)
 			}
 			writeStatus(w, st, a.Now())
+			writeFolders(w, doc.Workspaces[i].Folders, st.Workspace)
 		}
 	})
 }

@@ -18,11 +18,13 @@ import (
 	"e3/internal/events"
 	"e3/internal/host/modes"
 	"e3/internal/host/process"
+	"e3/internal/host/remains"
 	"e3/internal/host/runner"
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 	"e3/refstore"
+	reffs "e3/refstore/fs"
 	"e3/refstore/lease"
 	"e3/workspace"
 )
@@ -257,6 +259,20 @@ func (r *Repo) checkouts() (string, error) {
 	return modes.PrivateFolder(filepath.Join(filepath.Dir(dir), fmt.Sprintf("checkouts-%d", os.Getuid())))
 }
 
+// Kept are the folders of failed commands of this user on this machine.
+func (r *Repo) Kept() *remains.Folders {
+	switch here := r.stores.here.(type) {
+	case *reffs.Store:
+		return remains.In(reffs.Temp(here))
+	case *localStore:
+		return remains.In(reffs.Temp(here.Store))
+	}
+	return remains.In(os.DevNull) // nothing can be there
+}
+
+// Host is the name of this machine in records.
+func (r *Repo) Host() string { return self().Host }
+
 // Modes are those of this process's files on this machine.
 func (r *Repo) Modes() modes.Modes { return r.stores.modes }
 
@@ -356,7 +372,7 @@ func (r *Repo) closeLeft(ctx context.Context, dir string) error {
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
 		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.tool,
-		Scratch: r.Scratch, Checkouts: r.checkouts, Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
+		Scratch: r.Scratch, Checkouts: r.checkouts, Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
 	}
 }
 

@@ -28,7 +28,7 @@ type decoder struct {
 	shared *sharer
 
 	results resultsDecoder
-	params map[string]int32 // in Definition.Inputs, by name: values that tasks read
+	params  map[string]int32 // in Definition.Inputs, by name: values that tasks read
 }
 
 // A named is the meaning of a name in the common namespace of inputs and tasks.
