@@ -399,7 +399,7 @@ func (b *builder) facts() []fact {
 	add("e3", few(b.version))
 	add("Repository", b.o.Repository)
 	if p := r.Provenance; p != nil {
-		add("Imported", whence(p))
+		add("Imported", Whence(p))
 	}
 	add("Inputs", short(r.InputSnapshot))
 	add("Outputs", short(r.OutputSnapshot))

@@ -29,8 +29,8 @@ func few(set map[string]bool) string {
 	return strings.Join(words, ", ")
 }
 
-// whence describes the steps by which an imported run came here, the last step first.
-func whence(p *record.Provenance) string {
+// Whence describes the steps by which an imported run came here, the last step first.
+func Whence(p *record.Provenance) string {
 	if len(p.Steps) == 0 {
 		return "from a place that is not on record"
 	}
