@@ -48,7 +48,7 @@ the one that E3_REPO names, or else ".".`,
 		newList(a), newGet(a), newSet(a), newUnset(a),
 		newWorker(a), newQueue(a),
 		newKey(a), newSettings(a),
-		newGC(a), newPrune(a), newVerify(a), newApprove(a), newReject(a), newPin(a),
+		newUI(a), newGC(a), newPrune(a), newVerify(a), newApprove(a), newReject(a), newPin(a),
 		newConvert(a), newVersion(a), newMan(a),
 	)
 	root.AddCommand(topics()...)

@@ -268,10 +268,7 @@ func stateColor(st term.Style, s runview.TaskState) string {
 
 // executionTime is the duration of a task's execution, "" if there is none or it is unknown.
 func executionTime(t *runview.TaskReport) string {
-	switch {
-	case t.ExecutionID == "" || t.State == runview.TaskRetrying || t.State == runview.TaskInterrupted || t.State == runview.TaskClaimed:
-		return ""
-	case t.Duration == 0 && t.Key == "":
+	if !t.Took() {
 		return ""
 	}
 	return human.Duration(t.Duration)
