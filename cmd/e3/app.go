@@ -166,7 +166,7 @@ const outlast = 24 * time.Hour
 // openOutlasting is openWith for a command that waits for a store that does not answer, because what it runs goes on
 // meanwhile.
 func (a *app) openOutlasting(ctx context.Context, location string, o repo.Options) (*repo.Repo, error) {
-	o.Outlast = outlast
+	o.Outlast, o.Retake = outlast, true
 	r, err := a.openFor(ctx, location, o)
 	if err != nil {
 		return nil, err

@@ -54,6 +54,9 @@ type Options struct {
 	// Outlast is for how long stores that do not answer are waited for, and a lease may be suspended: for a process that
 	// runs commands. 0: as long as is usual for the store, and a lease that cannot be renewed is lost.
 	Outlast time.Duration
+	// Retake lets a session that another process has found dead go on, if that one has taken nothing over: for a process
+	// whose session is named by its own locks and claims alone. A worker's is named by its jobs.
+	Retake bool
 	// Overlay says whether what this machine has made of its own is seen, and where writes go.
 	Overlay OverlayMode
 	// Remember has this machine remember what is read of a shared repository, for Offline.
