@@ -109,7 +109,7 @@ func (r *reader) losses(ctx context.Context, i int32) (*losses, error) {
 
 // producers returns the tasks that a task reads from, each once.
 func producers(g *Graph, i int32) []int32 {
-	list := slices.Clone(g.Dependencies(i))
+	list := slices.DeleteFunc(slices.Clone(g.Dependencies(i)), func(d int32) bool { return !g.IsTask(d) })
 	slices.Sort(list)
 	return slices.Compact(list)
 }
