@@ -183,9 +183,17 @@ func (s *scheduler) grown(m grownGraph) {
 
 // listFailed fails a family of which the list of items cannot be used. What does not depend on it goes on.
 func (s *scheduler) listFailed(i int32, err error) {
+	at := i
+	if p, ok := s.g.Find(s.g.Name(i)); ok && s.g.IsPending(p) { // the family itself
+		at, s.results[i].State = p, Skipped
+	}
 	s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}})
-	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Data: &events.Data{Reason: ReasonItems, Message: err.Error(), Attempt: 1}})
-	s.failed(i, err.Error())
+	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(at)})
+	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(at), Data: &events.Data{Reason: ReasonItems, Message: err.Error(), Attempt: 1}})
+	s.failed(at, err.Error())
+	if at != i {
+		s.skipBelow(i, at)
+	}
 }
 
 // healLists has the tasks run again whose output is lost, of which a list was to be read.
