@@ -88,6 +88,9 @@ func (r *reader) reads(i int32) (list []tree.Entry) {
 	for _, w := range r.g.Package.Tasks[i].Wiring {
 		switch w.Kind {
 		case record.WireInput:
+			if w.Entry != "" {
+				continue
+			}
 			leaf, _ := r.opts.Inputs.Get(w.Name)
 			if h, err := objectstore.ParseHash(leaf.Hash); err == nil {
 				e := tree.Entry{Kind: tree.KindFile, Hash: h, Size: leaf.Size}
@@ -100,6 +103,9 @@ func (r *reader) reads(i int32) (list []tree.Entry) {
 			output(w.Name, w.Entry)
 		default:
 			for _, it := range w.Items {
+				if it.Input != "" {
+					continue
+				}
 				output(it.Task, it.Entry)
 			}
 		}

@@ -7,7 +7,6 @@ import (
 
 	"e3/dataflow/plan"
 	"e3/executions"
-	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -185,14 +184,15 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 // waiting settles a task whose inputs are not all known yet. A forced one runs whatever they will be.
 func (p *planner) waiting(ctx context.Context, i int32) error {
 	t := &p.tasks[i]
-	for _, w := range p.g.Package.Tasks[i].Wiring {
-		if w.Kind == record.WireInput {
-			if _, err := p.input(w.Name); err != nil {
-				return p.stuck(t, err)
-			}
-		}
+	var err error
+	inputParts(p.g.Package.Tasks[i].Wiring, func(name, _ string) bool {
+		_, err = p.input(name)
+		return err == nil
+	})
+	if err != nil {
+		return p.stuck(t, err)
 	}
-	err := p.contents(i)
+	err = p.contents(i)
 	switch {
 	case err != nil && (t.Forced || p.ctx.Err() != nil):
 		return p.stuck(t, err)

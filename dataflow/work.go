@@ -104,7 +104,7 @@ func (r *reader) resolve(i int32) ([]objectstore.Hash, int64, error) {
 		var err error
 		switch w.Kind {
 		case record.WireInput:
-			e, err = r.input(w.Name)
+			e, err = r.inputPart(w.Name, w.Entry)
 		case record.WireOutput:
 			e, err = r.output(w.Name, w.Entry)
 		default:
@@ -146,11 +146,10 @@ func (r *reader) output(task, entry string) (tree.Entry, error) {
 }
 
 func (r *reader) entry(task string, dir objectstore.Hash, name string) (tree.Entry, error) {
-	entries, err := r.tree(dir)
+	e, ok, err := r.below(dir, name)
 	if err != nil {
 		return tree.Entry{}, fmt.Errorf("output of %s: %w", task, err)
 	}
-	e, ok := entries.Find(name)
 	if !ok {
 		return tree.Entry{}, fmt.Errorf("output of %s has no entry %q", task, name)
 	}
@@ -186,7 +185,7 @@ func (r *reader) gather(i int32) error {
 func (r *reader) fanIn(into objectstore.Store, items []record.FanItem) (objectstore.Hash, error) {
 	entries := make(tree.Entries, len(items))
 	for k, it := range items {
-		e, err := r.output(it.Task, it.Entry)
+		e, err := r.item(&it)
 		if err != nil {
 			return objectstore.Hash{}, err
 		}
@@ -210,12 +209,18 @@ func (r *reader) sameInputs(i int32) (bool, error) {
 		case record.WireInput:
 			was, _ := r.proof.base.Inputs.Get(w.Name)
 			is, _ := r.opts.Inputs.Get(w.Name)
-			same = was.Kind == is.Kind && was.Hash == is.Hash && is.Hash != ""
+			same = was.Kind == is.Kind && was.Hash == is.Hash && is.Hash != "" || w.Entry != "" && r.samePart(was, is, w.Entry)
 		case record.WireOutput:
 			same, err = r.sameOutput(w.Name, w.Entry)
 		case record.WireFanIn:
 			for k := 0; k < len(w.Items) && same && err == nil; k++ {
-				same, err = r.sameOutput(w.Items[k].Task, w.Items[k].Entry)
+				if it := &w.Items[k]; it.Input == "" {
+					same, err = r.sameOutput(it.Task, it.Entry)
+				} else {
+					was, _ := r.proof.base.Inputs.Get(it.Input)
+					is, _ := r.opts.Inputs.Get(it.Input)
+					same = r.samePart(was, is, it.Entry)
+				}
 			}
 		}
 		if !same || err != nil {

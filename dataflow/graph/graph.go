@@ -139,6 +139,12 @@ func (l *linker) link(i int32) error {
 			}
 		case record.WireFanIn:
 			for _, it := range w.Items {
+				if it.Input != "" {
+					if _, ok := g.inputs[it.Input]; !ok {
+						return fmt.Errorf("package %s: task %s reads input %q, which does not exist", g.Package.Name, t.Name, it.Input)
+					}
+					continue
+				}
 				if err := l.read(i, it.Task); err != nil {
 					return err
 				}

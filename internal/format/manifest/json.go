@@ -13,9 +13,7 @@ import (
 
 // readJSON reads the whole file as one JSON text, token by token.
 func readJSON(file io.Reader, d *decoder) *syntaxError {
-	r := &jsonReader{decoder: d, window: window{in: file}, line: 1}
-	r.dec = json.NewDecoder(&r.window)
-	r.dec.UseNumber()
+	r := newJSONReader(file, d)
 	if fault := r.document(); fault != nil {
 		return fault
 	}
@@ -26,6 +24,13 @@ func readJSON(file io.Reader, d *decoder) *syntaxError {
 		return &syntaxError{r.pos, "JSON: text after the end of the package", "one file holds one package"}
 	}
 	return nil
+}
+
+func newJSONReader(file io.Reader, d *decoder) *jsonReader {
+	r := &jsonReader{decoder: d, window: window{in: file}, line: 1}
+	r.dec = json.NewDecoder(&r.window)
+	r.dec.UseNumber()
+	return r
 }
 
 // A jsonReader turns JSON into calls of a decoder.

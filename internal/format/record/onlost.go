@@ -37,12 +37,13 @@ func (p *Package) appendOnLost(b []byte) []byte {
 	})
 }
 
-func readOnLost(r *beast2.Reader, tasks []PackageTask) {
+// readOnLost reads the field of appendOnLost. At least one task must set it, unless none is true.
+func readOnLost(r *beast2.Reader, tasks []PackageTask, none bool) {
 	at := r.Offset()
 	n := readTasks(r, "onLost", 2, tasks, func(q *Policy) {
 		q.OnLost = OnLost(readBetween(r, "onLost", int64(OnLostKeep), int64(OnLostKill)))
 	})
-	if n == 0 {
+	if n == 0 && !none {
 		r.Failf(at, "no task says what happens when a lease is over")
 	}
 }

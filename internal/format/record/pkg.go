@@ -19,6 +19,10 @@ type Package struct {
 	Description string
 	Inputs      []PackageInput // in declared order
 	Tasks       []PackageTask  // in declared order, matrices expanded
+	// The rest is of packages with items that the file does not write out.
+	Definition string          // hash of the definition; "" if all items are in the file
+	Lists      []PackageList   // the sources of items
+	Families   []PackageFamily // in declared order
 }
 
 // PackageInput is a declared input: its source in the package file, and the dataset that it had when the package was
@@ -67,12 +71,17 @@ const (
 type Wire struct {
 	Kind  WireKind
 	Name  string    // WireInput: the input. WireOutput: the task
-	Entry string    // WireOutput: one entry of the task's directory, "" for all of it
+	Entry string    // one entry of the directory, or a path below it; "" for all of it
 	Items []FanItem // WireFanIn, in declared order
 }
 
-// FanItem is one entry of a fan-in directory.
-type FanItem struct{ Label, Task, Entry string }
+// FanItem is one entry of a fan-in directory: the output of a task, or a part of an input.
+type FanItem struct {
+	Label string
+	Task  string
+	Entry string // as of a wire
+	Input string // in place of Task
+}
 
 // Policy is how to run a task. Nothing in it enters a key.
 type Policy struct {
@@ -145,6 +154,7 @@ const (
 	handledForm             // a task has handling
 	keyedForm               // an input is an environment variable, which is one more kind of source
 	onLostForm              // a task says what happens to its command when a lease is over
+	grownForm               // the tasks are made from lists of items, or one reads a part of an input
 )
 
 var packageSchemas = [...]schema{
@@ -161,11 +171,17 @@ var packageSchemas = [...]schema{
 	onLostForm: newSchema("package", func() beast2.Type {
 		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField(), onLostField())...)
 	}),
+	grownForm: newSchema("package", func() beast2.Type {
+		fields := append(packageFieldsWith(keyedSourceType(), grownWireType()), marksField(), handlingField(), onLostField())
+		return beast2.Struct(append(fields, grownFields()...)...)
+	}),
 }
 
 // form returns the form of a package, given the number of marked inputs.
 func (p *Package) form(marked int) packageForm {
 	switch {
+	case p.isGrown():
+		return grownForm
 	case anyTask(p.Tasks, (*Policy).saysOnLost):
 		return onLostForm
 	case slices.ContainsFunc(p.Inputs, PackageInput.isVariable):
@@ -191,17 +207,31 @@ func openPackage(data []byte) (packageForm, *beast2.Reader, error) {
 func marksField() beast2.Field { return beast2.F("noExport", beast2.Array(beast2.String)) }
 
 func packageFields(source beast2.Type) []beast2.Field {
+	str := beast2.String
+	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str))
+	return packageFieldsWith(source, beast2.Variant(
+		beast2.F("fanIn", beast2.Array(item)),
+		beast2.F("input", str),
+		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str)))))
+}
+
+// grownWireType has an entry for inputs, also in a fan-in.
+func grownWireType() beast2.Type {
+	str := beast2.String
+	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str), beast2.F("input", str))
+	return beast2.Variant(
+		beast2.F("fanIn", beast2.Array(item)),
+		beast2.F("input", beast2.Struct(beast2.F("input", str), beast2.F("entry", str))),
+		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))))
+}
+
+func packageFieldsWith(source, wire beast2.Type) []beast2.Field {
 	str, integer := beast2.String, beast2.Integer
 	policy := beast2.Struct(
 		beast2.F("description", str), beast2.F("timeoutMs", integer), beast2.F("retries", integer), beast2.F("backoffMs", integer),
 		beast2.F("cpu", beast2.Float), beast2.F("memory", integer), beast2.F("resources", beast2.Dict(str, beast2.Float)),
 		beast2.F("priority", integer), beast2.F("passEnv", beast2.Array(str)), beast2.F("secrets", beast2.Array(str)),
 		beast2.F("outputKinds", beast2.Dict(str, str)))
-	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str))
-	wire := beast2.Variant(
-		beast2.F("fanIn", beast2.Array(item)),
-		beast2.F("input", str),
-		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))))
 	return []beast2.Field{
 		beast2.F("name", str),
 		beast2.F("version", str),
@@ -246,7 +276,7 @@ func (p *Package) Encode() []byte {
 		b = beast2.AppendVarint(b, uint64(t.Output))
 		b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Wiring)))
 		for j := range t.Wiring {
-			b = appendWire(b, &t.Wiring[j])
+			b = appendWire(b, &t.Wiring[j], form)
 		}
 		b = appendPolicy(b, &t.Policy)
 	}
@@ -259,20 +289,29 @@ func (p *Package) Encode() []byte {
 	if form >= onLostForm {
 		b = p.appendOnLost(b)
 	}
+	if form >= grownForm {
+		b = p.appendGrown(b)
+	}
 	return b
 }
 
-func appendWire(b []byte, w *Wire) []byte {
+func appendWire(b []byte, w *Wire, form packageForm) []byte {
 	b = beast2.AppendVarint(b, uint64(w.Kind))
 	switch w.Kind {
 	case WireInput:
-		return beast2.AppendString(b, w.Name)
+		if b = beast2.AppendString(b, w.Name); form >= grownForm {
+			b = beast2.AppendString(b, w.Entry)
+		}
+		return b
 	case WireOutput:
 		return beast2.AppendString(beast2.AppendString(b, w.Name), w.Entry)
 	}
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(w.Items)))
 	for _, it := range w.Items {
 		b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, it.Label), it.Task), it.Entry)
+		if form >= grownForm {
+			b = beast2.AppendString(b, it.Input)
+		}
 	}
 	return b
 }
@@ -360,7 +399,7 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 			t.Wiring = make([]Wire, n)
 		}
 		for j := range t.Wiring {
-			if t.Wiring[j] = readWire(r, a); r.Err() != nil {
+			if t.Wiring[j] = readWire(r, a, form); r.Err() != nil {
 				break
 			}
 		}
@@ -375,7 +414,10 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 		readHandling(r, a, p.Tasks, form > handledForm)
 	}
 	if form >= onLostForm {
-		readOnLost(r, p.Tasks)
+		readOnLost(r, p.Tasks, form > onLostForm)
+	}
+	if form >= grownForm {
+		readGrown(r, a, p)
 	}
 	return p, packageSchemas[form].done(r)
 }
@@ -438,11 +480,13 @@ func readMarks(r *beast2.Reader, a *allowance, inputs []PackageInput, none bool)
 	}
 }
 
-func readWire(r *beast2.Reader, a *allowance) Wire {
+func readWire(r *beast2.Reader, a *allowance, form packageForm) Wire {
 	w := Wire{Kind: WireKind(r.Tag(3))}
 	switch w.Kind {
 	case WireInput:
-		w.Name = r.String()
+		if w.Name = r.String(); form >= grownForm {
+			w.Entry = r.String()
+		}
 		return w
 	case WireOutput:
 		w.Name, w.Entry = r.String(), r.String()
@@ -453,7 +497,14 @@ func readWire(r *beast2.Reader, a *allowance) Wire {
 		w.Items = make([]FanItem, n)
 	}
 	for i := range w.Items {
-		if w.Items[i] = (FanItem{Label: r.String(), Task: r.String(), Entry: r.String()}); r.Err() != nil {
+		at := r.Offset()
+		it := FanItem{Label: r.String(), Task: r.String(), Entry: r.String()}
+		if form >= grownForm {
+			if it.Input = r.String(); (it.Input == "") == (it.Task == "") {
+				r.Failf(at, "an entry of a fan-in is either a task's or an input's")
+			}
+		}
+		if w.Items[i] = it; r.Err() != nil {
 			break
 		}
 	}
