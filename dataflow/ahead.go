@@ -21,7 +21,7 @@ type fetcher interface {
 type ahead struct {
 	fetcher
 	most    int // tasks whose inputs are fetched at a time, and whose are kept fetched
-	fetched []bool
+	fetched map[int32]bool
 	room    chan struct{}
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -36,12 +36,12 @@ const (
 )
 
 // newAhead returns nil if there is nothing to fetch, or if other machines read the inputs.
-func newAhead(ctx context.Context, objects objectstore.Store, tasks int, opts *Options) *ahead {
+func newAhead(ctx context.Context, objects objectstore.Store, opts *Options) *ahead {
 	f, ok := objects.(fetcher)
 	if !ok || opts.Outstanding > 0 {
 		return nil
 	}
-	a := &ahead{fetcher: f, most: aheadOfEach * max(opts.Concurrency, 1), fetched: make([]bool, tasks)}
+	a := &ahead{fetcher: f, most: aheadOfEach * max(opts.Concurrency, 1), fetched: map[int32]bool{}}
 	a.room = make(chan struct{}, a.most)
 	a.ctx, a.cancel = context.WithCancel(ctx)
 	return a
@@ -88,6 +88,9 @@ func (r *reader) reads(i int32) (list []tree.Entry) {
 	for _, w := range r.g.Package.Tasks[i].Wiring {
 		switch w.Kind {
 		case record.WireInput:
+			if w.Entry != "" {
+				continue
+			}
 			leaf, _ := r.opts.Inputs.Get(w.Name)
 			if h, err := objectstore.ParseHash(leaf.Hash); err == nil {
 				e := tree.Entry{Kind: tree.KindFile, Hash: h, Size: leaf.Size}
@@ -100,6 +103,9 @@ func (r *reader) reads(i int32) (list []tree.Entry) {
 			output(w.Name, w.Entry)
 		default:
 			for _, it := range w.Items {
+				if it.Input != "" {
+					continue
+				}
 				output(it.Task, it.Entry)
 			}
 		}

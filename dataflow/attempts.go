@@ -36,6 +36,7 @@ type attempt struct {
 	policy *record.Policy
 	step   string
 	after  string
+	force  bool
 	waits  bool   // a person may have to be asked first
 	clear  string // the key for which that is done
 }
@@ -47,7 +48,7 @@ func (s *scheduler) next(i int32) attempt {
 	p := s.policy(i)
 	number := s.states[i].attempts
 	last := number-h.uncounted > p.Retries && p.Suspend == 0
-	return attempt{number: number, last: last, policy: p, step: h.step, after: h.after, waits: s.waits(i), clear: h.cleared}
+	return attempt{number: number, last: last, policy: p, step: h.step, after: h.after, force: s.forces(i), waits: s.waits(i), clear: h.cleared}
 }
 
 // again decides whether a failed attempt is followed by another, and when.
@@ -153,7 +154,7 @@ func sharing(s *scheduler, c *completion, yes bool) {
 // started is called when the command of an execution is about to start.
 func (s *scheduler) started(c *completion, id string, at time.Time) {
 	c.begun, c.execution = true, id
-	s.emit(events.Event{Type: events.TaskStarted, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: c.about()})
+	s.emit(events.Event{Type: events.TaskStarted, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: c.worker, Data: c.about()})
 }
 
 // claimed is called when a worker has taken the task. A worker that continues the begun execution is not announced
@@ -167,13 +168,13 @@ func (s *scheduler) claimed(c *completion, id, worker string, at time.Time) {
 		c.worker = worker
 	}
 	c.claimed, c.execution = true, id
-	s.emit(events.Event{Type: events.TaskClaimed, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: c.about()})
+	s.emit(events.Event{Type: events.TaskClaimed, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: worker, Data: c.about()})
 }
 
 // orphaned is called when the lease of the task's worker has expired. Its command may go on.
 func orphaned(s *scheduler, c *completion, id string, at time.Time) {
 	if id == c.execution && (c.begun || c.claimed) {
-		s.emit(events.Event{Type: events.TaskOrphaned, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: c.about()})
+		s.emit(events.Event{Type: events.TaskOrphaned, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: c.worker, Data: c.about()})
 	}
 }
 
@@ -181,7 +182,7 @@ func orphaned(s *scheduler, c *completion, id string, at time.Time) {
 func adopted(s *scheduler, c *completion, id, worker string, at time.Time) {
 	if id == c.execution && (c.begun || c.claimed) {
 		c.worker = worker
-		s.emit(events.Event{Type: events.TaskAdopted, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: worker, Data: c.about()})
+		s.emit(events.Event{Type: events.TaskAdopted, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: worker, Data: c.about()})
 	}
 }
 
@@ -195,7 +196,7 @@ func (s *scheduler) attemptLost(c *completion, id, message string, at, again tim
 	}
 	d := c.about()
 	d.Reason, d.Message = string(executions.ReasonLost), message
-	c.last = &events.Event{Type: events.TaskFailed, Time: at, Task: s.g.Name(c.task), Execution: id, Worker: c.worker, Data: d}
+	c.last = &events.Event{Type: events.TaskFailed, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: c.worker, Data: d}
 	s.emit(*c.last)
 	c.attempt++
 	c.lost++
@@ -204,7 +205,7 @@ func (s *scheduler) attemptLost(c *completion, id, message string, at, again tim
 	if !again.IsZero() {
 		delay = max(0, time.Until(again))
 	}
-	s.emit(events.Event{Type: events.TaskRetryScheduled, Time: at, Task: s.g.Name(c.task), Data: &events.Data{Attempt: c.attempt, DelayMs: delay.Milliseconds()}})
+	s.emit(events.Event{Type: events.TaskRetryScheduled, Time: at, Task: c.view.g.Name(c.task), Data: &events.Data{Attempt: c.attempt, DelayMs: delay.Milliseconds()}})
 }
 
 // catchUp announces what was not announced while the execution was made. A command that ends at once elsewhere may

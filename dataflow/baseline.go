@@ -36,7 +36,8 @@ func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 	n := g.Len()
 	p := &proof{base: base, same: make([]bool, n), dirty: make([]bool, n), ids: make([]string, n), outputs: make([]record.Leaf, n)}
 	old := make(map[string]*record.PackageTask)
-	if base.Package != g.Package {
+	same := base.Package == g.Origin
+	if !same {
 		for i := range base.Package.Tasks {
 			old[base.Package.Tasks[i].Name] = &base.Package.Tasks[i]
 		}
@@ -57,11 +58,15 @@ func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 	}
 	for _, i := range g.Order() {
 		t := &g.Package.Tasks[i]
+		if !g.IsTask(i) {
+			p.dirty[i] = g.IsPending(i) || slices.ContainsFunc(g.Dependencies(i), func(d int32) bool { return p.dirty[d] })
+			continue
+		}
 		leaf, ok := base.Outputs.Get(t.Name)
 		p.outputs[i] = leaf
-		p.same[i] = ok && p.ids[i] != "" && (base.Package == g.Package || sameTask(old[t.Name], t))
+		p.same[i] = ok && p.ids[i] != "" && (same || sameTask(old[t.Name], t))
 		p.dirty[i] = !p.same[i] ||
-			slices.ContainsFunc(t.Wiring, func(w record.Wire) bool { return w.Kind == record.WireInput && changed[w.Name] }) ||
+			readsInput(t.Wiring, func(name string) bool { return changed[name] }) ||
 			slices.ContainsFunc(g.Dependencies(i), func(d int32) bool { return p.dirty[d] })
 	}
 	return p

@@ -81,15 +81,15 @@ func (r *reader) waits(i int32) bool { return mayWait(&r.g.Package.Tasks[i].Poli
 
 // ask asks whether a task without an answer may run on the inputs of a key: it may need approval, its command may have
 // suspended itself in an earlier run, and a person may have decided about either. It runs beside the scheduler.
-func (s *scheduler) ask(i int32, key executions.Key, a *executions.Answer, fresh bool) *asked {
-	p := &s.g.Package.Tasks[i].Policy
+func (s *scheduler) ask(v *reader, i int32, key executions.Key, a *executions.Answer, fresh bool) *asked {
+	p := &v.g.Package.Tasks[i].Policy
 	switch {
 	case s.opts.Blocks == nil && p.Approve:
 		return &asked{err: errNoApprover}
 	case s.opts.Blocks == nil, fresh && !p.Approve:
 		return &asked{}
 	}
-	q := s.question(i, key.String())
+	q := v.question(i, key.String())
 	q.Review, q.Fresh = p.Approve, fresh
 	if l := a.Latest; l != nil {
 		q.Latest = l.ExecutionID
@@ -304,6 +304,6 @@ func (s *scheduler) closeBlocks() error {
 	}
 	return s.opts.Blocks.Settle(context.WithoutCancel(s.ctx), s.opts.Workspace, s.opts.RunID, func(task string) bool {
 		i, ok := s.g.Find(task)
-		return !ok || s.results[i].State == Cached || s.results[i].State == Succeeded || s.results[i].State == Failed
+		return !ok && !s.incomplete() || ok && (s.results[i].State == Cached || s.results[i].State == Succeeded || s.results[i].State == Failed)
 	})
 }

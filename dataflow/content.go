@@ -16,16 +16,15 @@ func (r *reader) contents(i int32) error {
 	if len(r.marked) == 0 {
 		return nil
 	}
-	for _, w := range r.g.Package.Tasks[i].Wiring {
-		if w.Kind != record.WireInput || !r.marked[w.Name] {
-			continue
+	var err error
+	inputParts(r.g.Package.Tasks[i].Wiring, func(name, _ string) bool {
+		if r.marked[name] {
+			once, _ := r.present.LoadOrStore(name, sync.OnceValue(func() error { return r.content(name) }))
+			err = once.(func() error)()
 		}
-		once, _ := r.present.LoadOrStore(w.Name, sync.OnceValue(func() error { return r.content(w.Name) }))
-		if err := once.(func() error)(); err != nil {
-			return err
-		}
-	}
-	return nil
+		return err == nil
+	})
+	return err
 }
 
 // marked returns the inputs whose content an export may leave out.

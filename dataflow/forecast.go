@@ -11,6 +11,10 @@ func forecast(g *Graph, tasks []TaskPlan, opts *Options) Forecast {
 	f.Expected, f.Known = estimates(g, opts.Expected)
 	f.History = slices.Contains(f.Known, true)
 	for i := range tasks {
+		if !g.IsTask(int32(i)) { // it takes no time, and what it will become is not known
+			f.Expected[i] = 0
+			continue
+		}
 		if s := tasks[i].Step; (s == StepRun || s == StepWait) && !f.Known[i] {
 			f.Unknown++
 		}

@@ -59,17 +59,22 @@ func (s *scheduler) heal(c completion) {
 		if !s.unchangedSince(d, c.view) {
 			continue // already reopened
 		}
-		if s.heals.lost[d] == nil {
-			s.heals.lost[d] = map[objectstore.Hash]bool{}
-		}
-		for _, h := range lost {
-			s.heals.lost[d][h] = true
-		}
-		id := s.results[d].ExecutionID
-		s.states[d].history.after, s.states[d].history.uncounted = id, s.states[d].attempts
-		s.reopen(d, i, lostText(lost))
+		s.lose(d, i, lost)
 	}
 	s.push(i)
+}
+
+// lose runs a settled task again, of whose output another one has found objects lost.
+func (s *scheduler) lose(d, because int32, lost []objectstore.Hash) {
+	if s.heals.lost[d] == nil {
+		s.heals.lost[d] = map[objectstore.Hash]bool{}
+	}
+	for _, h := range lost {
+		s.heals.lost[d][h] = true
+	}
+	id := s.results[d].ExecutionID
+	s.states[d].history.after, s.states[d].history.uncounted = id, s.states[d].attempts
+	s.reopen(d, because, lostText(lost))
 }
 
 // unchangedSince tells whether a task still has the answer that it had in a view.
@@ -160,6 +165,9 @@ func (s *scheduler) wake(i int32) {
 	held := s.heals.held[i]
 	delete(s.heals.held, i)
 	switch {
+	case s.g.IsGate(i):
+		s.states[i].announced = true
+		s.growth.open(i)
 	case !s.states[i].announced:
 		s.markReady(i)
 	case held:
@@ -185,7 +193,14 @@ func (s *scheduler) changed(i int32) {
 		return
 	}
 	for _, d := range s.g.Dependents(i) {
-		if st := s.results[d].State; s.wants(d) && (st == Cached || st == Succeeded) {
+		switch st := s.results[d].State; {
+		case !s.wants(d) || st != Cached && st != Succeeded:
+		case s.g.IsGate(d):
+			if !s.growth.again[d] {
+				s.growth.again[d] = true
+				s.growth.open(d)
+			}
+		default:
 			s.reopen(d, i, changedInput)
 		}
 	}
@@ -216,6 +231,14 @@ func (r *reader) culprit(i int32) int32 {
 // skip settles a task that cannot run because one upstream has failed. A task that waits for another attempt has
 // failed, as its last attempt did.
 func (s *scheduler) skip(i, because int32) {
+	if s.g.IsGate(i) {
+		s.results[i].State = Skipped
+		s.skipBelow(i, because)
+		return
+	}
+	if s.g.IsPending(i) { // it counts as one task, since it is not known how many it would have become
+		s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}})
+	}
 	last := s.states[i].tried
 	if last == nil {
 		if s.states[i].announced {

@@ -90,47 +90,46 @@ func (s *scheduler) look() {
 		if s.waits(i) {
 			s.deferral.making++
 		}
-		fresh := s.forces(i) && h.step == ""
-		go func(v *reader) { s.done <- s.lookUp(v, i, h.after, fresh) }(s.view())
+		go func(v *reader, force bool) { s.done <- s.lookUp(v, i, h, force) }(s.view(), s.forces(i))
 	}
 }
 
-// lookUp looks up the answer of a task, and asks whether it may run if there is none. after is an execution whose output
-// is lost, fresh says that earlier decisions do not count. It runs beside the scheduler, like work.
-func (s *scheduler) lookUp(v *reader, i int32, after string, fresh bool) completion {
+// lookUp looks up the answer of a task, and asks whether it may run if there is none. It runs beside the scheduler, like
+// work.
+func (s *scheduler) lookUp(v *reader, i int32, h history, force bool) completion {
 	c := completion{task: i, unclaimed: true, view: v}
-	l, err := s.know(v, i, after)
+	l, err := v.know(i, h.after, force)
 	switch {
 	case err != nil:
-		c.err = fmt.Errorf("task %s: %w", s.g.Name(i), err)
+		c.err = fmt.Errorf("task %s: %w", v.g.Name(i), err)
 		s.findLosses(&c)
 		return c
 	case l == nil:
-		c.result, c.proven = s.proof.answer(i), true
+		c.result, c.proven = v.proof.answer(i), true
 		return c
 	}
-	key := executions.NewKey(s.g.Hashes[i], l.inputs)
+	key := executions.NewKey(v.g.Hashes[i], l.inputs)
 	c.key = key.String()
 	var a executions.Answer
 	if s.looks.Lookup != nil {
 		if a, err = s.looks.Lookup.Lookup(s.ctx, key); err != nil {
-			c.err = fmt.Errorf("task %s: %w", s.g.Name(i), err)
+			c.err = fmt.Errorf("task %s: %w", v.g.Name(i), err)
 			return c
 		}
-		a = a.Without(after)
+		a = a.Without(h.after)
 	}
-	if h := a.Hit; h != nil && !s.forces(i) {
+	if hit := a.Hit; hit != nil && !force {
 		c.result = executions.Result{
-			ExecutionID: h.ExecutionID, State: record.Success, Cached: true, Output: h.Output, Size: h.Size,
-			Duration: h.Status.CompletedAt.Sub(h.Status.StartedAt),
+			ExecutionID: hit.ExecutionID, State: record.Success, Cached: true, Output: hit.Output, Size: hit.Size,
+			Duration: hit.Status.CompletedAt.Sub(hit.Status.StartedAt),
 		}
 		return c
 	}
 	if c.looked = l; s.looks.Lookup != nil && a.Hit == nil {
 		l.answer = &a
 	}
-	if s.waits(i) {
-		c.asked = s.ask(i, key, &a, fresh)
+	if v.waits(i) {
+		c.asked = s.ask(v, i, key, &a, force && h.step == "") // earlier decisions do not count for a forced task
 	}
 	return c
 }

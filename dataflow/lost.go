@@ -109,7 +109,7 @@ func (r *reader) losses(ctx context.Context, i int32) (*losses, error) {
 
 // producers returns the tasks that a task reads from, each once.
 func producers(g *Graph, i int32) []int32 {
-	list := slices.Clone(g.Dependencies(i))
+	list := slices.DeleteFunc(slices.Clone(g.Dependencies(i)), func(d int32) bool { return !g.IsTask(d) })
 	slices.Sort(list)
 	return slices.Compact(list)
 }
@@ -126,31 +126,38 @@ func (r *reader) lostOutput(ctx context.Context, d int32, look func(context.Cont
 // lostInputs returns the inputs of a task that have lost objects, including the task's own object.
 func (r *reader) lostInputs(ctx context.Context, i int32, look func(context.Context, objectstore.Hash) (bool, error)) ([]*LostInputError, error) {
 	var list []*LostInputError
-	find := func(e LostInputError, h objectstore.Hash) error {
-		lost, err := tree.FindLost(ctx, r.objects, h, e.Input != "" && e.Kind == record.LeafDir, look)
+	find := func(e LostInputError, h objectstore.Hash, dir bool) error {
+		lost, err := tree.FindLost(ctx, r.objects, h, dir, look)
 		if err == nil && len(lost) > 0 {
 			e.Object = lost[0]
 			list = append(list, &e)
 		}
 		return err
 	}
-	if err := find(LostInputError{Workspace: r.opts.Workspace}, r.g.Hashes[i]); err != nil {
+	if err := find(LostInputError{Workspace: r.opts.Workspace}, r.g.Hashes[i], false); err != nil {
 		return nil, fmt.Errorf("task object: %w", err)
 	}
-	for _, w := range r.g.Package.Tasks[i].Wiring {
-		leaf, _ := r.opts.Inputs.Get(w.Name)
-		if w.Kind != record.WireInput || leaf.Kind == record.LeafUnassigned {
-			continue
+	var err error
+	inputParts(r.g.Package.Tasks[i].Wiring, func(name, path string) bool {
+		leaf, _ := r.opts.Inputs.Get(name)
+		if leaf.Kind == record.LeafUnassigned {
+			return true
 		}
-		h, err := objectstore.ParseHash(leaf.Hash)
-		if err == nil {
-			err = find(LostInputError{Workspace: r.opts.Workspace, Input: w.Name, Kind: leaf.Kind}, h)
+		var h objectstore.Hash
+		h, err = objectstore.ParseHash(leaf.Hash)
+		dir := leaf.Kind == record.LeafDir
+		if err == nil && path != "" {
+			h, dir, err = r.partToFind(h, path)
+		}
+		if err == nil && !h.IsZero() {
+			err = find(LostInputError{Workspace: r.opts.Workspace, Input: name, Kind: leaf.Kind}, h, dir)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("input %s: %w", w.Name, err)
+			err = fmt.Errorf("input %s: %w", name, err)
 		}
-	}
-	return list, nil
+		return err == nil
+	})
+	return list, err
 }
 
 // A LostAgainError says that an output was lost again after it was remade.

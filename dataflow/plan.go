@@ -3,10 +3,10 @@ package dataflow
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"e3/dataflow/plan"
 	"e3/executions"
-	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -38,6 +38,8 @@ type PlanOptions struct {
 	Stored func(objectstore.Hash) bool
 	// Linked says that the package file is at hand, so that a lost task object would be stored anew.
 	Linked bool
+	// Failed says, by the source of its list, which gates stay closed.
+	Failed map[string]error
 	// Gathered receives the directories of fan-ins, for inspection; nil: they are not stored.
 	Gathered objectstore.Store
 }
@@ -63,9 +65,13 @@ func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, op
 		}
 	}
 	p.twins()
-	planned := &Planned{Tasks: p.tasks}
-	for i := range p.tasks {
-		switch p.tasks[i].Step {
+	f := forecast(g, p.tasks, &opts.Options)
+	planned, err := p.planned()
+	if err != nil {
+		return nil, err
+	}
+	for i := range planned.Tasks {
+		switch planned.Tasks[i].Step {
 		case StepHit:
 			planned.Hits++
 		case StepRun:
@@ -76,7 +82,8 @@ func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, op
 			planned.Stuck++
 		}
 	}
-	planned.Forecast = forecast(g, p.tasks, &opts.Options)
+	planned.Forecast = f
+	planned.Critical = slices.DeleteFunc(planned.Critical, func(i int32) bool { return !g.IsTask(i) })
 	return planned, nil
 }
 
@@ -124,7 +131,16 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 	}
 	switch {
 	case len(stuck) > 0:
+		if err := p.fault(i); err != nil {
+			return p.stuck(t, err)
+		}
 		t.Step, t.Waits = StepStuck, stuck
+		return nil
+	case p.g.IsGate(i):
+		p.gate(i)
+		return nil
+	case p.g.IsPending(i):
+		p.unknown(i)
 		return nil
 	case len(t.Waits) > 0:
 		return p.waiting(ctx, i)
@@ -168,14 +184,15 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 // waiting settles a task whose inputs are not all known yet. A forced one runs whatever they will be.
 func (p *planner) waiting(ctx context.Context, i int32) error {
 	t := &p.tasks[i]
-	for _, w := range p.g.Package.Tasks[i].Wiring {
-		if w.Kind == record.WireInput {
-			if _, err := p.input(w.Name); err != nil {
-				return p.stuck(t, err)
-			}
-		}
+	var err error
+	inputParts(p.g.Package.Tasks[i].Wiring, func(name, _ string) bool {
+		_, err = p.input(name)
+		return err == nil
+	})
+	if err != nil {
+		return p.stuck(t, err)
 	}
-	err := p.contents(i)
+	err = p.contents(i)
 	switch {
 	case err != nil && (t.Forced || p.ctx.Err() != nil):
 		return p.stuck(t, err)

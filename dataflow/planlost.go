@@ -113,6 +113,9 @@ func (p *planner) misses(ctx context.Context, i int32) (bool, error) {
 			items = w.Items
 		}
 		for k := range items {
+			if items[k].Input != "" { // one of the inputs above
+				continue
+			}
 			if lost, err := p.lostPart(ctx, items[k].Task, items[k].Entry); lost || err != nil {
 				return lost, err
 			}

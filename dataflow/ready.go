@@ -52,6 +52,15 @@ func (r *ready) Pop() any {
 	return last
 }
 
+// ranked gives the queue another order, of a graph that has the nodes of the one before.
+func (r *ready) ranked(g *Graph, rank []time.Duration) {
+	r.g, r.rank = g, rank
+	heap.Init(r)
+	for _, p := range r.parked {
+		p.ranked(g, rank)
+	}
+}
+
 // push adds a task.
 func (r *ready) push(i int32) { heap.Push(r, i) }
 
@@ -188,6 +197,12 @@ func newBudget(g *Graph, opts *Options) *budget {
 		limits: limits{cpu: float64(opts.Concurrency), memory: opts.Memory}, most: opts.Outstanding, outstanding: map[kind]int{},
 		named: map[string]float64{}, capacity: map[string]float64{},
 	}
+	b.capacities(g, opts)
+	return b
+}
+
+// capacities finds how much there is of named resources.
+func (b *budget) capacities(g *Graph, opts *Options) {
 	for i := range g.Package.Tasks {
 		for _, a := range g.Package.Tasks[i].Policy.Resources {
 			c, stated := opts.Capacities[a.Name]
@@ -197,7 +212,6 @@ func newBudget(g *Graph, opts *Options) *budget {
 			b.capacity[a.Name] = c
 		}
 	}
-	return b
 }
 
 // demand is what a task claims, at most what there is: a task that asks for more than the machine has runs alone.

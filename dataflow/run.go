@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
@@ -71,6 +72,7 @@ type Options struct {
 	Blocks Blocks
 	NoWait bool // end when all that is left waits for a person
 
+	Growth   Growth                          // of a graph that grows; else nil
 	Expected func(task string) time.Duration // from history; nil: unknown
 	Emit     func(events.Event)              // called by several goroutines
 	Publish  Publish                         // nil: nothing is published before the end
@@ -80,10 +82,11 @@ type Options struct {
 
 // Outcome is the result of a run.
 type Outcome struct {
+	Graph      *Graph // what the graph has become: the tasks of its package
 	State      record.RunState
 	FailedTask string
 	Error      string
-	Tasks      []TaskResult // by index of the graph
+	Tasks      []TaskResult // by index of Graph
 	Summary    record.Summary
 	Proven     int  // number of tasks that the baseline answered without a lookup
 	TimedOut   bool // the first failure was a timeout
@@ -96,7 +99,29 @@ type Outcome struct {
 func Run(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor, opts Options) (*Outcome, error) {
 	s := newScheduler(ctx, g, objects, exec, &opts)
 	err := s.run()
-	return s.outcome(err), err
+	o := s.outcome(err)
+	if opts.Growth != nil {
+		if err := o.plain(); err != nil {
+			return nil, err
+		}
+	}
+	return o, err
+}
+
+// plain leaves the tasks of the package alone, in its order.
+func (o *Outcome) plain() error {
+	g, err := graph.New(o.Graph.Origin)
+	if err != nil {
+		return err
+	}
+	tasks := make([]TaskResult, g.Len())
+	for i := range tasks {
+		if at, ok := o.Graph.Find(g.Name(int32(i))); ok {
+			tasks[i] = o.Tasks[at]
+		}
+	}
+	o.Graph, o.Tasks = g, tasks
+	return nil
 }
 
 // Executions returns the run record's map: every task that has an execution, in the graph's order.

@@ -27,6 +27,11 @@ import (
 //	Cached, Succeeded ─output lost, or an input remade→ Pending
 //	launched ─an input is lost─────────→ Pending, after its producer
 //	launched ─asked about other inputs─→ asked, again
+//
+// In a graph that grows, gates and pending tasks are nodes as well (growth.go):
+//
+//	gate    ─its tasks have ended→ list read → Cached; its readers are ready, or the graph has grown
+//	pending ─grown─→ a task, or gone
 type scheduler struct {
 	*reader
 	exec Executor
@@ -39,6 +44,7 @@ type scheduler struct {
 
 	deferral deferral
 	heals    heals
+	growth   growth
 
 	running   int
 	retrying  map[int32]*time.Timer
@@ -97,19 +103,29 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 		states: make([]taskState, g.Len()), budget: newBudget(g, opts), retrying: map[int32]*time.Timer{},
 		done: make(chan completion), retry: make(chan int32), firstFailed: -1,
 		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)},
-		deferral:  newDeferral(), heals: newHeals(),
+		deferral:  newDeferral(), heals: newHeals(), growth: newGrowth(opts.Growth),
 	}
 	s.marked = marked(g.Package)
 	if l, ok := exec.(Lookup); ok && opts.Lookups > 0 || waits(g) {
-		s.looks = &looks{Lookup: l, most: max(opts.Lookups, 1), underWay: map[int32]int{}, missed: map[int32]*looked{}}
+		s.needLooks(l)
 	}
 	s.gate = newGate(ctx, s.budget)
 	s.choose()
 	return s
 }
 
+// needLooks makes the run look up tasks before they are launched. l may be nil.
+func (s *scheduler) needLooks(l Lookup) {
+	if s.looks == nil {
+		s.looks = &looks{Lookup: l, most: max(s.opts.Lookups, 1), underWay: map[int32]int{}, missed: map[int32]*looked{}}
+	}
+}
+
 // choose finds the tasks that the filter selects, and those that the baseline may answer.
 func (s *scheduler) choose() {
+	for i := range s.states {
+		s.states[i].unselected = s.g.IsGone(int32(i))
+	}
 	if s.opts.Filter != "" {
 		named, selected := s.g.Select(s.opts.Filter)
 		for i := range s.states {
@@ -137,7 +153,8 @@ func (s *scheduler) run() error {
 	for {
 		s.launch()
 		s.ready.ahead.begin(s)
-		if s.running == 0 && len(s.retrying) == 0 && s.looks.idle() && s.deferral.making == 0 {
+		s.grow()
+		if s.running == 0 && len(s.retrying) == 0 && s.looks.idle() && s.deferral.making == 0 && s.growth.idle() {
 			if s.opts.NoWait && len(s.deferral.pending) > 0 {
 				s.deferral.left = len(s.deferral.pending)
 				s.stop()
@@ -164,6 +181,8 @@ func (s *scheduler) run() error {
 			s.blockMade(m, s.deferral.isMade())
 		case m := <-s.deferral.decided:
 			s.blockDecided(m)
+		case m := <-s.growth.done:
+			s.grown(m)
 		case p := <-s.publisher.done:
 			s.fail(s.publisher.finished(p))
 		case <-s.publisher.due():
@@ -186,12 +205,41 @@ func (s *scheduler) run() error {
 
 // begin settles the tasks that the baseline proves, and finds the ready ones.
 func (s *scheduler) begin() {
+	if !s.join(func(int32) bool { return true }) {
+		return
+	}
+	s.order()
+	for i := range s.results {
+		i := int32(i)
+		if !s.wants(i) || s.results[i].State != Pending {
+			continue
+		}
+		for _, d := range s.g.Dependencies(i) {
+			if s.results[d].State == Pending {
+				s.states[i].upstream++
+			}
+		}
+		if s.states[i].upstream == 0 {
+			s.markReady(i)
+		}
+	}
+}
+
+// join makes tasks part of the run: it settles those that the baseline proves, and announces the others. It tells whether
+// anything is left to do.
+func (s *scheduler) join(joins func(int32) bool) (more bool) {
 	todo := 0
 	var proven []int32
 	for i := range s.results {
 		i := int32(i)
 		switch {
-		case !s.wants(i):
+		case !s.wants(i) || s.results[i].State != Pending || !joins(i):
+		case !s.g.IsTask(i):
+			if s.g.IsGate(i) && s.proven(i) && s.opts.Baseline.Package == s.g.Origin { // the lists are those of the baseline
+				s.results[i].State = Cached
+			} else {
+				more = true
+			}
 		case s.proven(i):
 			s.results[i] = s.proof.result(i)
 			proven = append(proven, i)
@@ -207,28 +255,25 @@ func (s *scheduler) begin() {
 				Data: &events.Data{As: s.opts.Baseline.RunID, Output: s.results[i].Output.String()}})
 		}
 	}
-	if todo == 0 {
-		return
+	if todo > 0 {
+		s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: todo}})
 	}
-	s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: todo}})
+	return more || todo > 0
+}
+
+// order ranks the tasks of the graph, also those that are ready.
+func (s *scheduler) order() {
 	own, _ := estimates(s.g, s.opts.Expected)
-	s.ready = ready{g: s.g, rank: ranks(s.g, own), overtaken: map[int32]int{}, ahead: newAhead(s.ctx, s.objects, s.g.Len(), s.opts)}
-	if s.looks != nil {
-		s.looks.queue = ready{g: s.g, rank: s.ready.rank}
+	rank := ranks(s.g, own)
+	if s.ready.ahead == nil {
+		s.ready.ahead = newAhead(s.ctx, s.objects, s.opts)
 	}
-	for i := range s.results {
-		i := int32(i)
-		if !s.wants(i) || s.results[i].State != Pending {
-			continue
-		}
-		for _, d := range s.g.Dependencies(i) {
-			if s.results[d].State == Pending {
-				s.states[i].upstream++
-			}
-		}
-		if s.states[i].upstream == 0 {
-			s.markReady(i)
-		}
+	if s.ready.overtaken == nil {
+		s.ready.overtaken = map[int32]int{}
+	}
+	s.ready.ranked(s.g, rank)
+	if s.looks != nil {
+		s.looks.queue.ranked(s.g, rank)
 	}
 }
 
@@ -261,6 +306,10 @@ func (s *scheduler) dirtyByForce(i int32) bool {
 
 func (s *scheduler) markReady(i int32) {
 	s.states[i].announced = true
+	if s.g.IsGate(i) {
+		s.growth.open(i)
+		return
+	}
 	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)})
 	lookable := s.opts.Lookups > 0 && s.looks != nil && s.looks.Lookup != nil && !s.forces(i) && s.states[i].history.after == ""
 	if lookable || s.waits(i) { // a cached answer needs no approval
@@ -409,6 +458,12 @@ const notRetried = "not tried again: the run is ending"
 func (s *scheduler) settle(i int32, r TaskResult) {
 	s.results[i] = r
 	s.publisher.add(Change{Task: s.g.Name(i), Leaf: leafOf(s.g, i, r.Output, r.Size)})
+	s.wakeBelow(i)
+	s.changed(i)
+}
+
+// wakeBelow readies the nodes that waited for this one last.
+func (s *scheduler) wakeBelow(i int32) {
 	for _, d := range s.g.Dependents(i) {
 		if !s.wants(d) {
 			continue
@@ -417,7 +472,6 @@ func (s *scheduler) settle(i int32, r TaskResult) {
 			s.wake(d)
 		}
 	}
-	s.changed(i)
 }
 
 // failed settles a failure and skips everything downstream.
@@ -445,7 +499,7 @@ func (s *scheduler) stop() {
 	s.stopping = true
 	s.gate.close()
 	s.dropBlocks()
-	s.ready.tasks = nil
+	s.ready.tasks, s.growth.ready = nil, nil
 	if s.looks != nil {
 		s.looks.queue.tasks = nil
 	}
@@ -465,12 +519,20 @@ func (s *scheduler) abandon() {
 			s.failed(int32(i), notRetried)
 		}
 	}
-	n := 0
+	n, unknown := 0, 0
 	for i := range s.results {
-		if s.results[i].State == Pending && s.wants(int32(i)) {
-			s.results[i].State = Abandoned
-			n++
+		i := int32(i)
+		if s.results[i].State != Pending || !s.wants(i) || s.g.IsGate(i) {
+			continue
 		}
+		s.results[i].State = Abandoned
+		n++
+		if s.g.IsPending(i) {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: unknown}})
 	}
 	if n > 0 {
 		s.emit(events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: n}})
@@ -479,9 +541,10 @@ func (s *scheduler) abandon() {
 
 // outcome returns the result of the run.
 func (s *scheduler) outcome(err error) *Outcome {
-	o := &Outcome{Tasks: s.results, TimedOut: s.timedOut}
+	o := &Outcome{Graph: s.g, Tasks: s.results, TimedOut: s.timedOut}
 	for i := range s.results {
-		if !s.wants(int32(i)) {
+		i := int32(i)
+		if !s.wants(i) || s.g.IsGate(i) && s.results[i].State != Failed {
 			continue
 		}
 		o.Summary.Total++
@@ -509,6 +572,8 @@ func (s *scheduler) outcome(err error) *Outcome {
 		o.State, o.Error = record.RunFailed, s.firstError
 	case s.deferral.left > 0: // nothing has gone wrong, and the next run goes on
 		o.State, o.Waiting = record.RunCancelled, s.deferral.left
+	case s.unnamedFilter():
+		o.State, o.Error = record.RunFailed, "no task matches "+s.opts.Filter
 	default:
 		o.State = record.RunCompleted
 	}

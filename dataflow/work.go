@@ -11,30 +11,31 @@ import (
 	"e3/objectstore/tree"
 )
 
-// work answers one task. It runs beside the scheduler and reads only results that were settled before the launch.
+// work answers one task. It runs beside the scheduler and reads only what was settled before the launch: the graph and the
+// results of the view.
 func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion) {
 	c.task, c.attempt, c.policy, c.view = i, a.number, a.policy, v
-	t := &s.g.Package.Tasks[i]
+	t := &v.g.Package.Tasks[i]
 	if l == nil {
 		var err error
-		if l, err = s.know(v, i, a.after); err != nil {
+		if l, err = v.know(i, a.after, a.force); err != nil {
 			c.err = fmt.Errorf("task %s: %w", t.Name, err)
 			s.findLosses(&c)
 			return c
 		}
 		if l == nil {
-			c.result, c.proven = s.proof.answer(i), true
+			c.result, c.proven = v.proof.answer(i), true
 			return c
 		}
 	}
 	var err error
-	c.key = executions.NewKey(s.g.Hashes[i], l.inputs).String()
+	c.key = executions.NewKey(v.g.Hashes[i], l.inputs).String()
 	if a.waits && c.key != a.clear {
 		c.uncleared = true
 		return c
 	}
 	req := &executions.Request{
-		Task: s.g.Hashes[i], Inputs: l.inputs, InputBytes: l.size, Policy: a.policy, Looked: l.answer,
+		Task: v.g.Hashes[i], Inputs: l.inputs, InputBytes: l.size, Policy: a.policy, Looked: l.answer,
 		Load: func(ctx context.Context) (*record.Task, error) {
 			if err := v.contents(i); err != nil {
 				return nil, err
@@ -42,9 +43,9 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 			if err := v.gather(i); err != nil {
 				return nil, err
 			}
-			return v.load(ctx, s.g.Hashes[i])
+			return v.load(ctx, v.g.Hashes[i])
 		},
-		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: s.forces(i), Without: a.after, Kept: true, // by the package, as the run holds the workspace
+		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: a.force, Without: a.after, Kept: true, // by the package, as the run holds the workspace
 		Started:  func(id string, at time.Time) { s.started(&c, id, at) },
 		Claimed:  func(id, worker string, at time.Time) { s.claimed(&c, id, worker, at) },
 		Lost:     func(id, message string, at, again time.Time) { s.attemptLost(&c, id, message, at, again) },
@@ -70,7 +71,7 @@ func (s *scheduler) findLosses(c *completion) {
 	}
 	l, err := c.view.losses(s.ctx, c.task)
 	if err != nil {
-		c.err = fmt.Errorf("task %s: look for what it reads: %w", s.g.Name(c.task), err)
+		c.err = fmt.Errorf("task %s: look for what it reads: %w", c.view.g.Name(c.task), err)
 		return
 	}
 	c.losses = l
@@ -78,13 +79,13 @@ func (s *scheduler) findLosses(c *completion) {
 
 // know finds out what a task is looked up under. nil means that no lookup is needed: early cut-off, since its inputs
 // are the same as in the baseline.
-func (s *scheduler) know(v *reader, i int32, after string) (*looked, error) {
-	if v.proof != nil && v.proof.same[i] && !s.forces(i) && after == "" {
-		if same, err := v.sameInputs(i); same || err != nil {
+func (r *reader) know(i int32, after string, force bool) (*looked, error) {
+	if r.proof != nil && r.proof.same[i] && !force && after == "" {
+		if same, err := r.sameInputs(i); same || err != nil {
 			return nil, err
 		}
 	}
-	inputs, size, err := v.resolve(i)
+	inputs, size, err := r.resolve(i)
 	return &looked{inputs: inputs, size: size}, err
 }
 
@@ -103,7 +104,7 @@ func (r *reader) resolve(i int32) ([]objectstore.Hash, int64, error) {
 		var err error
 		switch w.Kind {
 		case record.WireInput:
-			e, err = r.input(w.Name)
+			e, err = r.inputPart(w.Name, w.Entry)
 		case record.WireOutput:
 			e, err = r.output(w.Name, w.Entry)
 		default:
@@ -145,11 +146,10 @@ func (r *reader) output(task, entry string) (tree.Entry, error) {
 }
 
 func (r *reader) entry(task string, dir objectstore.Hash, name string) (tree.Entry, error) {
-	entries, err := r.tree(dir)
+	e, ok, err := r.below(dir, name)
 	if err != nil {
 		return tree.Entry{}, fmt.Errorf("output of %s: %w", task, err)
 	}
-	e, ok := entries.Find(name)
 	if !ok {
 		return tree.Entry{}, fmt.Errorf("output of %s has no entry %q", task, name)
 	}
@@ -185,7 +185,7 @@ func (r *reader) gather(i int32) error {
 func (r *reader) fanIn(into objectstore.Store, items []record.FanItem) (objectstore.Hash, error) {
 	entries := make(tree.Entries, len(items))
 	for k, it := range items {
-		e, err := r.output(it.Task, it.Entry)
+		e, err := r.item(&it)
 		if err != nil {
 			return objectstore.Hash{}, err
 		}
@@ -209,12 +209,18 @@ func (r *reader) sameInputs(i int32) (bool, error) {
 		case record.WireInput:
 			was, _ := r.proof.base.Inputs.Get(w.Name)
 			is, _ := r.opts.Inputs.Get(w.Name)
-			same = was.Kind == is.Kind && was.Hash == is.Hash && is.Hash != ""
+			same = was.Kind == is.Kind && was.Hash == is.Hash && is.Hash != "" || w.Entry != "" && r.samePart(was, is, w.Entry)
 		case record.WireOutput:
 			same, err = r.sameOutput(w.Name, w.Entry)
 		case record.WireFanIn:
 			for k := 0; k < len(w.Items) && same && err == nil; k++ {
-				same, err = r.sameOutput(w.Items[k].Task, w.Items[k].Entry)
+				if it := &w.Items[k]; it.Input == "" {
+					same, err = r.sameOutput(it.Task, it.Entry)
+				} else {
+					was, _ := r.proof.base.Inputs.Get(it.Input)
+					is, _ := r.opts.Inputs.Get(it.Input)
+					same = r.samePart(was, is, it.Entry)
+				}
 			}
 		}
 		if !same || err != nil {

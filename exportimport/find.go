@@ -140,8 +140,11 @@ func (f *finder) graph(ctx context.Context, ws string, run *record.Run, deployed
 		if err != nil {
 			break // the search works without readable events
 		}
-		if e.Type == events.RunStarted && e.Data != nil && e.Data.PackageHash != "" {
-			deployed = e.Data.PackageHash
+		d := e.Facts()
+		if d.PackageHash != "" && (e.Type == events.RunStarted || e.Type == events.GraphGrown) {
+			deployed = d.PackageHash
+		}
+		if e.Type == events.RunStarted && !d.Grows {
 			break
 		}
 	}

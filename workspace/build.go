@@ -92,7 +92,12 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 	if pkg.Inputs, err = w.packageInputs(ctx, def, link); err != nil {
 		return nil, err
 	}
-	if pkg.Tasks, err = w.packageTasks(ctx, def, pkg.Inputs); err != nil {
+	warn := def
+	if def.Grows() {
+		if warn, err = w.grownFromFile(ctx, pkg, def); err != nil {
+			return nil, err
+		}
+	} else if pkg.Tasks, err = w.packageTasks(ctx, def, pkg.Inputs); err != nil {
 		return nil, err
 	}
 	h, err := objectstore.PutBytes(ctx, w.states.Objects, pkg.Encode())
@@ -100,7 +105,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 		return nil, fmt.Errorf("store package: %w", err)
 	}
 	link.Package = h.String()
-	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: manifest.Lint(def), Results: def.Results}, nil
+	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: manifest.Lint(warn), Results: def.Results}, nil
 }
 
 var sources = map[manifest.InputKind]record.InputSource{
@@ -244,10 +249,11 @@ func inputKind(def *manifest.Definition, inputs []record.PackageInput, in *manif
 		return record.KindValue
 	}
 	executable := false
-	switch src := &in.Source; src.Kind {
-	case manifest.FromInput:
+	switch src := &in.Source; {
+	case src.Path != "": // of an item only the content counts
+	case src.Kind == manifest.FromInput:
 		executable = inputs[src.Index].Executable
-	case manifest.FromTask:
+	case src.Kind == manifest.FromTask:
 		outputs := def.Tasks[src.Index].Outputs
 		executable = outputs[max(src.Entry, 0)].Executable
 	}
@@ -263,14 +269,19 @@ func wiring(def *manifest.Definition, t *manifest.Task) []record.Wire {
 		src := &t.Inputs[i].Source
 		switch src.Kind {
 		case manifest.FromInput:
-			wires[i] = record.Wire{Kind: record.WireInput, Name: def.Inputs[src.Index].Name}
+			wires[i] = record.Wire{Kind: record.WireInput, Name: def.Inputs[src.Index].Name, Entry: src.Path}
 		case manifest.FromTask:
-			wires[i] = record.Wire{Kind: record.WireOutput, Name: def.Tasks[src.Index].Name, Entry: def.Entry(*src)}
+			wires[i] = record.Wire{Kind: record.WireOutput, Name: def.Tasks[src.Index].Name, Entry: below(def.Entry(*src), src.Path)}
 		case manifest.FromFanIn:
 			items := def.FanIns[src.Index]
 			w := record.Wire{Kind: record.WireFanIn, Items: make([]record.FanItem, len(items))}
 			for k, it := range items {
-				w.Items[k] = record.FanItem{Label: it.Label, Task: def.Tasks[it.Task].Name, Entry: def.Entry(*src)}
+				w.Items[k] = record.FanItem{Label: it.Label, Entry: below(def.Entry(*src), it.Path)}
+				if it.Task >= 0 {
+					w.Items[k].Task = def.Tasks[it.Task].Name
+				} else {
+					w.Items[k].Input = def.Inputs[it.Input].Name
+				}
 			}
 			wires[i] = w
 		}

@@ -114,6 +114,8 @@ func eventWords(e *events.Event) string {
 		return text
 	case events.RunResumed:
 		return "the store answers again" + took
+	case events.GraphGrown:
+		return human.Count(d.Items, "item") + " of " + d.Source
 	case events.TaskCreated:
 		return human.Count(max(d.Tasks, 1), "task") + " to do"
 	case events.TaskAbandoned:

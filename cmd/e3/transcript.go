@@ -74,6 +74,8 @@ func (t *transcript) event(e events.Event) {
 	switch e.Type {
 	case events.RunStarted:
 		t.line("Run %s started", human.Short(e.Run))
+	case events.GraphGrown:
+		t.line("%s has made %s", human.Line(d.Source), human.Count(d.Items, "item"))
 	case events.TaskCreated:
 		t.total += int64(max(d.Tasks, 1))
 		t.progress()

@@ -7,16 +7,19 @@ import (
 	"slices"
 	"strings"
 
-	"e3/internal/events"
 	"e3/internal/format/digest"
 	"e3/internal/format/record"
 )
 
-// A Graph is the tasks of a package with their wires resolved to indices. It does not change after New.
+// A Graph is the tasks of a package with their wires resolved to indices. It does not change after New. A growing graph
+// (NewGrowing) has other nodes beside its tasks.
 type Graph struct {
-	Package *record.Package
-	Hashes  []digest.Hash // of the task objects, by index
+	Package *record.Package // its tasks are the nodes, by index
+	Origin  *record.Package // the package that the graph was made of: Package, unless the graph grows
+	Hashes  []digest.Hash   // of the task objects, by index
 
+	kinds      []kind           // of the nodes; nil: all are tasks
+	gates      map[string]int32 // source of the list → index
 	index      map[string]int32 // task name → index
 	inputs     map[string]int32 // input name → index
 	deps       [][]int32        // the tasks that a task reads, each once
@@ -33,35 +36,48 @@ func (e *CycleError) Error() string {
 
 // New checks the package's wiring and builds its graph.
 func New(pkg *record.Package) (*Graph, error) {
-	n := len(pkg.Tasks)
-	g := &Graph{
-		Package: pkg, Hashes: make([]digest.Hash, n),
-		index: make(map[string]int32, n), inputs: make(map[string]int32, len(pkg.Inputs)),
-		deps: make([][]int32, n), dependents: make([][]int32, n),
+	g := &Graph{Package: pkg, Origin: pkg}
+	if err := g.resolve(&Growing{}); err != nil {
+		return nil, err
 	}
+	return g, nil
+}
+
+// resolve fills in what follows from the package, and from what is held back in it.
+func (g *Graph) resolve(growing *Growing) error {
+	pkg, n := g.Package, len(g.Package.Tasks)
+	g.Hashes = make([]digest.Hash, n)
+	g.index, g.inputs = make(map[string]int32, n), make(map[string]int32, len(pkg.Inputs))
+	g.deps, g.dependents = make([][]int32, n), make([][]int32, n)
 	for i := range pkg.Inputs {
 		name := pkg.Inputs[i].Name
 		if _, dup := g.inputs[name]; dup {
-			return nil, fmt.Errorf("package %s: two inputs are named %q", pkg.Name, name)
+			return fmt.Errorf("package %s: two inputs are named %q", pkg.Name, name)
 		}
 		g.inputs[name] = int32(i)
 	}
 	for i := range pkg.Tasks {
-		t := &pkg.Tasks[i]
-		if _, dup := g.index[t.Name]; dup {
-			return nil, fmt.Errorf("package %s: two tasks are named %q", pkg.Name, t.Name)
+		if err := g.named(int32(i)); err != nil {
+			return err
 		}
-		g.index[t.Name] = int32(i)
-		h, err := digest.Parse(t.Task)
-		if err != nil {
-			return nil, fmt.Errorf("package %s: task %s: %w", pkg.Name, t.Name, err)
-		}
-		g.Hashes[i] = h
 	}
 	l := linker{g: g, readers: make([]int32, n), last: make([]int32, n)}
 	for i := range pkg.Tasks {
 		if err := l.link(int32(i)); err != nil {
-			return nil, err
+			return err
+		}
+	}
+	for i := range growing.Pending {
+		p := &growing.Pending[i]
+		for _, name := range p.After {
+			if err := l.read(g.index[p.Name], name); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range growing.Gates {
+		if err := l.hold(&growing.Gates[i]); err != nil {
+			return err
 		}
 	}
 	for i, c := range l.readers {
@@ -76,9 +92,30 @@ func New(pkg *record.Package) (*Graph, error) {
 	}
 	g.topo = g.order()
 	if cycle := g.cycle(); cycle != nil {
-		return nil, &CycleError{Tasks: cycle}
+		return &CycleError{Tasks: cycle}
 	}
-	return g, nil
+	return nil
+}
+
+// named enters a node under its name. Gates have none of their own, and what is gone has none any more.
+func (g *Graph) named(i int32) error {
+	t := &g.Package.Tasks[i]
+	if g.IsGate(i) || g.IsGone(i) {
+		return nil
+	}
+	if _, dup := g.index[t.Name]; dup {
+		return fmt.Errorf("package %s: two tasks are named %q", g.Package.Name, t.Name)
+	}
+	g.index[t.Name] = i
+	if g.IsPending(i) {
+		return nil
+	}
+	h, err := digest.Parse(t.Task)
+	if err != nil {
+		return fmt.Errorf("package %s: task %s: %w", g.Package.Name, t.Name, err)
+	}
+	g.Hashes[i] = h
+	return nil
 }
 
 // A linker resolves wires. last[d] is one more than the last task that was found to read d: it avoids searching a
@@ -102,6 +139,12 @@ func (l *linker) link(i int32) error {
 			}
 		case record.WireFanIn:
 			for _, it := range w.Items {
+				if it.Input != "" {
+					if _, ok := g.inputs[it.Input]; !ok {
+						return fmt.Errorf("package %s: task %s reads input %q, which does not exist", g.Package.Name, t.Name, it.Input)
+					}
+					continue
+				}
 				if err := l.read(i, it.Task); err != nil {
 					return err
 				}
@@ -124,7 +167,7 @@ func (l *linker) read(i int32, producer string) error {
 	return nil
 }
 
-// Len returns the number of tasks.
+// Len returns the number of nodes.
 func (g *Graph) Len() int { return len(g.Hashes) }
 
 // Name returns a task's name.
@@ -234,7 +277,7 @@ func (g *Graph) Select(pattern string) (named, selected []bool) {
 	named, selected = make([]bool, g.Len()), make([]bool, g.Len())
 	var stack []int32
 	for i := range named {
-		if named[i] = events.Match(pattern, g.Name(int32(i))); named[i] {
+		if named[i] = g.matches(pattern, int32(i)); named[i] {
 			stack = append(stack, int32(i))
 		}
 	}

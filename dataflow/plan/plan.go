@@ -58,8 +58,18 @@ type Task struct {
 // Plan holds the steps of a run.
 type Plan struct {
 	Tasks                    []Task // by index of the graph
+	Growing                  []Growing
 	Hits, Runs, Waits, Stuck int
 	Forecast
+}
+
+// Growing is what a plan cannot know of a graph that grows: a list of items that is to be made.
+type Growing struct {
+	Name    string  // of the family that the list decides, or of a task that reads such a family
+	Pending bool    // the package has no tasks of it yet; otherwise it has those of the last list
+	Tasks   int     // how many tasks the last list decides
+	Waits   []int32 // the tasks that make the list
+	Err     error   // why the list cannot be used
 }
 
 // Forecast is the expected duration of a plan, from the last durations of its tasks.

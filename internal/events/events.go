@@ -25,6 +25,8 @@ const (
 	RunStalled   Type = "run.stalled" // the store does not answer, and the run waits for it; Data.Duration: time since the last renewal of its lease
 	RunResumed   Type = "run.resumed" // the store answers again, and the run continues; Data.Duration: time since that renewal
 
+	GraphGrown Type = "graph.grown" // a task has made a list of items, and the tasks of the run follow from it
+
 	TaskCreated        Type = "task.created"         // the task is part of this run; bulk: Data.Tasks tasks
 	TaskMarkedReady    Type = "task.marked_ready"    // its inputs are known
 	TaskClaimed        Type = "task.claimed"         // a worker has taken it
@@ -79,7 +81,10 @@ const (
 // line; one type of event uses a few.
 type Data struct {
 	Package     string   `json:"package,omitempty"`     // run.started: name@version
-	PackageHash string   `json:"packageHash,omitempty"` // run.started: of the package object
+	PackageHash string   `json:"packageHash,omitempty"` // run.started: of the package object; graph.grown: of the one with the new list; the end of a run: of the last one, if the graph has grown
+	Grows       bool     `json:"grows,omitempty"`       // run.started: lists of items may change the package during the run
+	Source      string   `json:"source,omitempty"`      // graph.grown: the task, or family, that has made the list
+	Items       int      `json:"items,omitempty"`       // graph.grown: of the list
 	Process     *Process `json:"process,omitempty"`     // run.started
 	Inputs      string   `json:"inputs,omitempty"`      // run.started: root hash of the inputs
 	Filter      string   `json:"filter,omitempty"`      // run.started: only tasks that match this pattern, and upstream ones

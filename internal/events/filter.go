@@ -39,7 +39,7 @@ type Filter struct {
 // Types returns all types that this program writes, in the order in which they may occur.
 func Types() []Type {
 	return []Type{
-		RunRecorded, RunStarted, TaskCreated, TaskMarkedReady, TaskCached, TaskDeferred, TaskResumed, TaskClaimed, TaskStarted, TaskOrphaned, TaskAdopted,
+		RunRecorded, RunStarted, GraphGrown, TaskCreated, TaskMarkedReady, TaskCached, TaskDeferred, TaskResumed, TaskClaimed, TaskStarted, TaskOrphaned, TaskAdopted,
 		TaskCompleted, TaskFailed, TaskRetryScheduled, TaskReopened, TaskSkipped, TaskAbandoned, RunStalled, RunResumed, RunCompleted, RunFailed,
 		RunCancelled, BlockApproved, BlockRejected, BlockWithdrawn, BlockClosed, JournalMended,
 	}
@@ -195,6 +195,9 @@ func (m *matcher) begin(e *Event) {
 // add handles the next event, read from this line, and returns it if selected.
 func (m *matcher) add(e *Event, line []byte) (match, bool) {
 	f := m.f
+	if e.Type == GraphGrown && e.Data != nil {
+		m.pkg = e.Data.PackageHash
+	}
 	many := false
 	switch {
 	case f.Task == "":

@@ -2,6 +2,7 @@ package events
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,4 +42,35 @@ func Head(ctx context.Context, streams refstore.Streams, workspace, run string) 
 			}
 		}
 	}
+}
+
+// PackageOf returns the hash of the package of a run, given its first event: the last one, if the graph has grown. It is ""
+// if no event names it. The log is read only as far as the first event requires.
+func PackageOf(ctx context.Context, streams refstore.Streams, workspace, run string, first *Event) (string, error) {
+	if first == nil || first.Type != RunStarted {
+		return "", nil
+	}
+	hash := first.Facts().PackageHash
+	if !first.Facts().Grows {
+		return hash, nil
+	}
+	end, err := End(ctx, streams, workspace, run)
+	if err != nil {
+		return "", err
+	}
+	if end != nil {
+		return cmp.Or(end.Facts().PackageHash, hash), nil
+	}
+	for e, err := range Read(ctx, streams, workspace, run) {
+		if errors.As(err, new(*DamagedError)) {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+		if e.Type == GraphGrown {
+			hash = cmp.Or(e.Facts().PackageHash, hash)
+		}
+	}
+	return hash, nil
 }

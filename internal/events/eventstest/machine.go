@@ -144,7 +144,7 @@ func (m *Machine) next(e *events.Event) error {
 	case events.RunCompleted, events.RunFailed, events.RunCancelled:
 		m.ended = e.Type
 		return m.end(e, d)
-	case events.RunStalled, events.RunResumed:
+	case events.RunStalled, events.RunResumed, events.GraphGrown:
 		return nil
 	case events.TaskCreated, events.TaskAbandoned:
 		if e.Task != "" || d.Tasks < 1 {

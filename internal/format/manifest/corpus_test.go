@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 
@@ -17,6 +18,9 @@ import (
 )
 
 var update = flag.Bool("update", false, "rewrite the golden error texts under testdata/invalid")
+
+// ignoreText leaves out the text that a definition keeps for Expand.
+var ignoreText = cmpopts.IgnoreUnexported(manifest.Definition{})
 
 // parserOnly begins a file whose fault the schema cannot express.
 const parserOnly = "# parser-only\n"
@@ -93,7 +97,7 @@ func TestValidCorpus(t *testing.T) {
 			if err != nil {
 				t.Fatalf("ParseFile: %v", err)
 			}
-			if diff := cmp.Diff(d, fromFile); diff != "" {
+			if diff := cmp.Diff(d, fromFile, ignoreText); diff != "" {
 				t.Errorf("Parse and ParseFile differ (-Parse +ParseFile):\n%s", diff)
 			}
 			if err := s.Validate(untyped(t, data)); err != nil {

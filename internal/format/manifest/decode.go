@@ -22,6 +22,10 @@ type decoder struct {
 	waiting  []waiting // with references to later names
 	overflow bool      // there were too many tasks
 
+	lists   Lists                         // of items; nil in Parse
+	grows   bool                          // a task depends on lists of items
+	indices map[string]map[string][]int32 // of the items of families
+
 	fanIns   map[string]int32 // in Definition.FanIns by target and selection, so that tasks share them
 	fanItems int              // in all of them
 
@@ -52,14 +56,15 @@ func newDecoder(file string) *decoder {
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "results", "inputs", "tasks"}
-	inputKeys    = []string{"file", "dir", "glob", "value", "params", "executable", "export", "description"}
+	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
 	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "queue", "labels", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
+	wireKeys     = []string{"from", "suffix"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
 	retryWords   = []string{"timeout", "oom", "exit", "signal", "output", "start", "lost"}
 	growthKeys   = []string{"memory", "max"}
 	roleNames    = []string{"metrics", "plot", "report"}
-	inputSources = inputKeys[:5]
+	inputSources = inputKeys[:6]
 )
 
 // streams reports whether a mapping under the top-level key is read as a section.
@@ -201,7 +206,7 @@ func (d *decoder) input(key, value *node) {
 		d.fields(where, value, inputKeys, func(key, v *node) {
 			if slices.Contains(inputSources, key.text) {
 				if sources++; sources > 1 {
-					d.report.add(key.pos, "", "%s: more than one of file, dir, glob, value and params", where)
+					d.report.add(key.pos, "", "%s: more than one of file, dir, glob, files, value and params", where)
 					return
 				}
 			}
@@ -212,6 +217,11 @@ func (d *decoder) input(key, value *node) {
 				in.Kind, in.Path = DirInput, d.projectPath(where+": dir", v, DirInput)
 			case "glob":
 				in.Kind, in.Path = GlobInput, d.projectPath(where+": glob", v, GlobInput)
+			case "files":
+				in.Kind, in.Path, in.Pattern = GlobInput, "", ""
+				if p, text := d.pattern(where+": files", v); p != nil {
+					in.Path, in.Pattern = p.Glob, text
+				}
 			case "value":
 				in.Kind, in.Value = ValueInput, d.value(where+": value", v)
 			case "params":
@@ -230,7 +240,7 @@ func (d *decoder) input(key, value *node) {
 			}
 		})
 		if sources == 0 {
-			d.report.add(value.pos, "", "%s: one of file, dir, glob, value and params is needed", where)
+			d.report.add(value.pos, "", "%s: one of file, dir, glob, files, value and params is needed", where)
 		}
 	}
 	if executable != nil && in.Kind != FileInput {

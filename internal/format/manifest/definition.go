@@ -17,6 +17,9 @@ type Definition struct {
 	Tasks       []Task      // in file order, the items of a matrix in the order of their dimensions
 	Results     *Results    // nil if the file says nothing about results
 	FanIns      [][]FanItem // the items of each fan-in, in the order of tasks; see Source
+	Families    []Family    // the tasks of the file that depend on lists of items, in file order
+
+	text []byte // of the file, if it has such tasks: Expand reads it again
 }
 
 // Files lists the paths that the inputs link to, in file order: files, directories and glob patterns,
@@ -38,6 +41,9 @@ func (d *Definition) Entry(s Source) string {
 	}
 	task := s.Index
 	if s.Kind == FromFanIn {
+		if len(d.FanIns[s.Index]) == 0 {
+			return ""
+		}
 		task = d.FanIns[s.Index][0].Task
 	}
 	return d.Tasks[task].Outputs[s.Entry].Name
@@ -67,6 +73,7 @@ type Input struct {
 	Name        string
 	Kind        InputKind
 	Path        string // of a file or directory, also of parameters; of a glob, its pattern; clean, relative, slash-separated
+	Pattern     string // of a glob that was declared as files: the path with names in braces
 	Value       any    // of ValueInput, and of parameters after SetParams: see Value types below
 	Executable  *bool  // of a file: nil takes the mode from the file itself
 	NoExport    bool   // an export without data omits its content
@@ -188,13 +195,16 @@ const (
 type Source struct {
 	Kind  SourceKind
 	Index int32
-	Entry int32 // FromTask, FromFanIn: index in the task's Outputs, or -1 for the whole output
+	Entry int32  // FromTask, FromFanIn: index in the task's Outputs, or -1 for the whole output
+	Path  string // FromInput, FromTask: of an item below the directory; "" for all of it
 }
 
 // A FanItem is one entry of a fan-in.
 type FanItem struct {
-	Label string // the entry's name: the label of the task
-	Task  int32  // index in Definition.Tasks
+	Label string // the entry's name: the label of the task, or the path of an item
+	Task  int32  // index in Definition.Tasks; of an item of an input -1
+	Input int32  // of an item of an input: index in Definition.Inputs
+	Path  string // of an item below the directory; "" for all of it
 }
 
 // A Policy holds the settings that enter no key: changing them never causes a task to run again.

@@ -26,7 +26,10 @@ type Error struct {
 
 // Error gives "file:line:column: message (hint)".
 func (e *Error) Error() string {
-	s := fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Msg)
+	s := e.Msg
+	if e.File != "" { // a definition object is no file
+		s = fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Msg)
+	}
 	if e.Hint != "" {
 		s += " (" + e.Hint + ")"
 	}

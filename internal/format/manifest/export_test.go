@@ -4,7 +4,7 @@ import "strings"
 
 // ParseSplit is Parse with YAML files above the threshold read in pieces of at least this many bytes.
 func ParseSplit(name string, data []byte, threshold, piece int64) (*Definition, error) {
-	return parse(name, section(data), splitting{threshold, piece})
+	return parse(name, section(data), splitting{threshold, piece}, nil)
 }
 
 // SplitsCleanly reports whether data would be read in pieces without a fallback, and their number.

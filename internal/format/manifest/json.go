@@ -13,9 +13,7 @@ import (
 
 // readJSON reads the whole file as one JSON text, token by token.
 func readJSON(file io.Reader, d *decoder) *syntaxError {
-	r := &jsonReader{decoder: d, window: window{in: file}, line: 1}
-	r.dec = json.NewDecoder(&r.window)
-	r.dec.UseNumber()
+	r := newJSONReader(file, d)
 	if fault := r.document(); fault != nil {
 		return fault
 	}
@@ -30,9 +28,7 @@ func readJSON(file io.Reader, d *decoder) *syntaxError {
 
 // readJSONValue reads a whole JSON text as one value.
 func readJSONValue(data []byte, d *decoder) (node, *syntaxError) {
-	r := &jsonReader{decoder: d, window: window{in: bytes.NewReader(data)}, line: 1}
-	r.dec = json.NewDecoder(&r.window)
-	r.dec.UseNumber()
+	r := newJSONReader(bytes.NewReader(data), d)
 	tok, fault := r.token()
 	if fault != nil {
 		return node{}, fault
@@ -45,6 +41,13 @@ func readJSONValue(data []byte, d *decoder) (node, *syntaxError) {
 		fault = &syntaxError{r.pos, "JSON: text after the end of the value", ""}
 	}
 	return n, fault
+}
+
+func newJSONReader(file io.Reader, d *decoder) *jsonReader {
+	r := &jsonReader{decoder: d, window: window{in: file}, line: 1}
+	r.dec = json.NewDecoder(&r.window)
+	r.dec.UseNumber()
+	return r
 }
 
 // A jsonReader turns JSON into calls of a decoder.

@@ -53,7 +53,24 @@ func (l *linter) warn(pos Pos, format string, args ...any) {
 }
 
 func (l *linter) unusedInputs() {
+	if l.def.Pending() {
+		return // tasks that are not known yet may read them
+	}
 	used := make([]bool, len(l.def.Inputs))
+	for i := range l.def.Families {
+		for _, s := range l.def.Families[i].Sources {
+			for k := range l.def.Inputs {
+				used[k] = used[k] || l.def.Inputs[k].Name == s.Input
+			}
+		}
+	}
+	for _, items := range l.def.FanIns {
+		for _, it := range items {
+			if it.Task < 0 {
+				used[it.Input] = true
+			}
+		}
+	}
 	for i := range l.def.Tasks {
 		for _, in := range l.def.Tasks[i].Inputs {
 			if in.Source.Kind == FromInput {

@@ -78,7 +78,7 @@ func usualSplitting() splitting { return splitting{threshold: 1 << 20, piece: 64
 // begins with "{" is read as JSON, or as a YAML flow mapping if it is not valid JSON; any other input is YAML. A faulty
 // file gives an error of type Errors.
 func Parse(name string, data []byte) (*Definition, error) {
-	return parse(name, section(data), usualSplitting())
+	return parse(name, section(data), usualSplitting(), nil)
 }
 
 // ParseFile reads the package file at path. Faults of its content give an error of type Errors; a failure to read
@@ -94,7 +94,7 @@ func ParseFile(path string) (*Definition, error) {
 		return nil, fmt.Errorf("open package file: %w", err)
 	}
 	if st.Mode().IsRegular() {
-		return parse(path, io.NewSectionReader(f, 0, st.Size()), usualSplitting())
+		return parse(path, io.NewSectionReader(f, 0, st.Size()), usualSplitting(), nil)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
 	if err != nil {
@@ -103,7 +103,7 @@ func ParseFile(path string) (*Definition, error) {
 	return Parse(path, data)
 }
 
-func parse(name string, file *io.SectionReader, split splitting) (*Definition, error) {
+func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*Definition, error) {
 	report := &collector{file: name}
 	if file.Size() > MaxFileSize {
 		report.add(Pos{1, 1}, "", "the file is larger than %d MiB", MaxFileSize>>20)
@@ -120,7 +120,7 @@ func parse(name string, file *io.SectionReader, split splitting) (*Definition, e
 	if look.bom {
 		file = io.NewSectionReader(file, int64(len(byteOrderMark)), file.Size()-int64(len(byteOrderMark)))
 	}
-	d, fault, err := read(name, file, look, split)
+	d, fault, err := read(name, file, look, split, lists)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read package file: %w", err)
@@ -132,14 +132,19 @@ func parse(name string, file *io.SectionReader, split splitting) (*Definition, e
 	if err := d.report.result(); err != nil {
 		return nil, err
 	}
+	if d.grows {
+		if d.def.text, err = whole(file); err != nil {
+			return nil, fmt.Errorf("read package file: %w", err)
+		}
+	}
 	return d.def, nil
 }
 
 // read feeds the file into a decoder with the first reader that accepts it. A reader that fails midway leaves its
 // decoder in an incomplete state, so each reader starts with a new one.
-func read(name string, file *io.SectionReader, look overview, split splitting) (*decoder, *syntaxError, error) {
+func read(name string, file *io.SectionReader, look overview, split splitting, lists Lists) (*decoder, *syntaxError, error) {
 	if look.first == '{' {
-		d := newDecoder(name)
+		d := begin(name, lists)
 		fault := readJSON(io.NewSectionReader(file, 0, file.Size()), d)
 		if fault == nil {
 			return d, nil, nil
@@ -148,13 +153,13 @@ func read(name string, file *io.SectionReader, look overview, split splitting) (
 		if err != nil {
 			return nil, nil, err
 		}
-		if flow := newDecoder(name); readYAML(data, flow) == nil {
+		if flow := begin(name, lists); readYAML(data, flow) == nil {
 			return flow, nil, nil
 		}
 		return d, fault, nil
 	}
 	if file.Size() > split.threshold && !look.oddBreaks {
-		d := newDecoder(name)
+		d := begin(name, lists)
 		if ok, err := readPieces(file, split.piece, d); ok || err != nil {
 			return d, nil, err
 		}
@@ -163,8 +168,14 @@ func read(name string, file *io.SectionReader, look overview, split splitting) (
 	if err != nil {
 		return nil, nil, err
 	}
-	d := newDecoder(name)
+	d := begin(name, lists)
 	return d, readYAML(data, d), nil
+}
+
+func begin(name string, lists Lists) *decoder {
+	d := newDecoder(name)
+	d.lists = lists
+	return d
 }
 
 func section(data []byte) *io.SectionReader {

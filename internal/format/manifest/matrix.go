@@ -74,16 +74,8 @@ func (d *decoder) dimension(where string, key, n *node) dimension {
 	dim.index = make(map[string]int32, len(n.list))
 	for i := range n.list {
 		item := &n.list[i]
-		switch item.kind {
-		case boolNode, intNode, floatNode, stringNode:
-		default:
-			d.wrongType(where, item, "a string, a number or a boolean")
-			continue
-		}
-		text := item.scalarText()
-		if !ValidLabelItem(text) {
-			d.report.add(item.pos, "an item is a file name of at most 128 bytes without , = [ ] and control characters, not * or a name of dots",
-				"%s: %q cannot be an item", where, truncate(text))
+		text, ok := d.itemText(where, item)
+		if !ok {
 			continue
 		}
 		if _, again := dim.index[text]; again {
@@ -95,6 +87,8 @@ func (d *decoder) dimension(where string, key, n *node) dimension {
 	}
 	return dim
 }
+
+const labelItemRule = "an item is a file name of at most 128 bytes without , = [ ] and control characters, not * or a name of dots"
 
 // stride is the distance between two items that differ by one in the dimension.
 func stride(dims []dimension, dim int) int {

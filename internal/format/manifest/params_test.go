@@ -104,11 +104,11 @@ func first(err error) string {
 
 func TestReferencesToParams(t *testing.T) {
 	for source, want := range map[string]string{
-		"params[4]":       `an input has neither items nor entries`,
-		"params[4].x":     `an input has neither items nor entries`,
+		"params[4]":       `an input has no entries, and only a folder`,
+		"params[4].x":     `an input has no entries, and only a folder`,
 		"params..rate":    `does not end in .output`,
 		"params.a b":      `does not end in .output`,
-		"value.rate":      `an input has neither items nor entries`,
+		"value.rate":      `an input has no entries, and only a folder`,
 		"parms.rate":      `there is no input or task "parms" (did you mean "params"?)`,
 		"other.some.path": `has a single output and no entry "some.path"`,
 	} {

@@ -65,6 +65,29 @@ func (d *decoder) projectPath(where string, n *node, kind InputKind) string {
 	return clean
 }
 
+// pattern reads the path of an input whose files are items.
+func (d *decoder) pattern(where string, n *node) (*Pattern, string) {
+	if n.kind != stringNode {
+		d.wrongType(where, n, "a string")
+		return nil, ""
+	}
+	clean, fault, hint := cleanPath(n.text)
+	var p *Pattern
+	switch {
+	case fault != "":
+	case strings.HasSuffix(n.text, "/"):
+		fault, hint = "the pattern ends in /, but it matches files", "use dir: for the folders in a folder"
+	default:
+		var err error
+		if p, err = ParsePattern(clean); err == nil {
+			return p, clean
+		}
+		fault, hint = err.Error(), "a pattern is like raw/{sample}_{lane}.fq; a name begins with a lower-case letter"
+	}
+	d.report.add(n.pos, hint, "%s %q: %s", where, truncate(n.text), fault)
+	return nil, ""
+}
+
 // outputPath reads the path of an output: below the task's directory, and a directory if a slash ends it.
 func (d *decoder) outputPath(where string, n *node) (clean string, kind Kind) {
 	s := n.text

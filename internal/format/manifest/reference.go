@@ -6,12 +6,13 @@ import (
 	"e3/internal/format/notation"
 )
 
-// A reference is the parsed text of a source: name[selectors].entry.
+// A reference is the parsed text of a source: name[selectors].entry[items].
 type reference struct {
 	name      string
 	selected  bool // it has brackets
 	selectors []selector
-	entry     string // "" when there is none
+	entry     string     // "" when there is none
+	items     []selector // of the second brackets, which select files of a directory
 }
 
 // A selector is one part between brackets: dimension=value or a value alone.
@@ -31,31 +32,51 @@ func parseReference(s string) (r reference, fault string) {
 		return r, "does not begin with the name of an input or task"
 	}
 	if strings.HasPrefix(s, "[") {
-		inner, rest, closed := strings.Cut(s[1:], "]")
-		if !closed {
-			return r, "has no closing bracket"
-		}
-		r.selected, s = true, rest
-		for part := range strings.SplitSeq(inner, ",") {
-			dimension, value, named := strings.Cut(part, "=")
-			if !named {
-				dimension, value = "", part
-			}
-			sel := selector{strings.TrimSpace(dimension), strings.TrimSpace(value)}
-			if sel.value == "" || named && sel.dimension == "" || strings.Contains(sel.value, "=") {
-				return r, "has an empty or malformed selection in brackets"
-			}
-			r.selectors = append(r.selectors, sel)
+		r.selected = true
+		if r.selectors, s, fault = parseSelectors(s); fault != "" {
+			return r, fault
 		}
 	}
-	if s == "" {
-		return r, ""
+	if strings.HasPrefix(s, ".") {
+		end := strings.IndexByte(s, '[')
+		if end < 0 {
+			end = len(s)
+		}
+		if r.entry, s = s[1:end], s[end:]; !ValidInputName(r.entry) && !ValidParamPath(r.entry) {
+			return r, notEntry
+		}
 	}
-	r.entry = s[1:]
-	if s[0] != '.' || !ValidInputName(r.entry) && !ValidParamPath(r.entry) {
-		return r, "does not end in .output after the name or the brackets"
+	if strings.HasPrefix(s, "[") {
+		if r.items, s, fault = parseSelectors(s); fault != "" {
+			return r, fault
+		}
+	}
+	if s != "" {
+		return r, notEntry
 	}
 	return r, ""
+}
+
+const notEntry = "does not end in .output after the name or the brackets"
+
+// parseSelectors parses what stands between brackets at the beginning of s, and returns what follows.
+func parseSelectors(s string) (list []selector, rest, fault string) {
+	inner, rest, closed := strings.Cut(s[1:], "]")
+	if !closed {
+		return nil, "", "has no closing bracket"
+	}
+	for part := range strings.SplitSeq(inner, ",") {
+		dimension, value, named := strings.Cut(part, "=")
+		if !named {
+			dimension, value = "", part
+		}
+		sel := selector{strings.TrimSpace(dimension), strings.TrimSpace(value)}
+		if sel.value == "" || named && sel.dimension == "" || strings.Contains(sel.value, "=") {
+			return nil, "", "has an empty or malformed selection in brackets"
+		}
+		list = append(list, sel)
+	}
+	return list, rest, ""
 }
 
 // A choice is the selection of a reference in one dimension of its target.
@@ -87,7 +108,12 @@ func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
 		}
 		return choices
 	}
+	rest := false
 	for _, sel := range r.selectors {
+		if sel == (selector{value: "*"}) && len(dims) > 1 {
+			rest = true
+			continue
+		}
 		i := d.dimensionOf(b, target, w, sel)
 		if i < 0 {
 			return nil
@@ -101,6 +127,9 @@ func (d *decoder) choose(b, target *base, w *wire, r reference) []choice {
 		}
 	}
 	for i := range choices {
+		if rest && choices[i].mode == chooseNone {
+			choices[i].mode = chooseAll
+		}
 		if choices[i].mode == chooseNone {
 			d.report.add(w.pos, "add "+dims[i].name+"=* for all, or one item",
 				"%s: %q does not say which %s of %s", where, truncate(w.source), dims[i].name, name)

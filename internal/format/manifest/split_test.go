@@ -25,7 +25,7 @@ func sameInPieces(t interface {
 		if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 			t.Fatalf("pieces of %d bytes: error\n%v\nwhole:\n%v\nfile:\n%s", piece, gotErr, wantErr, data)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, got, ignoreText); diff != "" {
 			t.Fatalf("pieces of %d bytes differ (-whole +pieces):\n%s\nfile:\n%s", piece, diff, data)
 		}
 	}

@@ -9,12 +9,26 @@ import (
 
 // A base is a task as the file declares it, before its matrix is expanded.
 type base struct {
-	spec *Spec
-	dims []dimension
+	spec  *Spec
+	dims  []dimension // of a literal matrix
+	items *itemMatrix // another one
+	derived
 	// first and count are the range of its items in Definition.Tasks; a task without a matrix has one.
 	first, count int
 	// waits and waitsEnd are the range of its dependencies in decoder.targets.
 	waits, waitsEnd int32
+}
+
+// derived is what lists of items make of a base.
+type derived struct {
+	vars      []string          // names of an item's values: see base.variables
+	naming    int               // of them that name an item
+	meaning   map[string]string // other names of the task, for messages
+	sources   []ItemSource      // that it needs
+	sourced   map[string]bool   // their keys
+	pending   bool              // it has no tasks yet
+	evaluated bool
+	fault     error // of the lists
 }
 
 // A wire is one source under "in" with its local name.
@@ -22,6 +36,7 @@ type wire struct {
 	name   string
 	source string
 	pos    Pos
+	suffix *bool // whether the entries of a fan-in keep the suffix of the output; nil: see plan.ending
 }
 
 // A target is a base that a task waits for.
@@ -60,7 +75,11 @@ func (d *decoder) task(key, value *node) {
 				b.spec.RunPos = v.pos
 				b.spec.Command = d.command(where, v)
 			case "matrix":
-				b.dims = d.matrix(where, v)
+				if isLiteral(v) {
+					b.dims = d.matrix(where, v)
+				} else {
+					b.items = d.itemMatrix(where, v)
+				}
 			case "env":
 				env.Set = d.env(where, v)
 			case "pass_env":
@@ -120,7 +139,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 				d.report.add(item.pos, "use a mapping, in: {name: source}", "%s: %q cannot be the name of a variable", where, truncate(name))
 				continue
 			}
-			wires = append(wires, wire{d.intern(name), d.sourceText(item.text), item.pos})
+			wires = append(wires, wire{name: d.intern(name), source: d.sourceText(item.text), pos: item.pos})
 		}
 		return wires
 	case mapNode:
@@ -129,16 +148,42 @@ func (d *decoder) inputs(where string, n *node) []wire {
 			switch {
 			case !ValidInputName(key.text):
 				d.report.add(key.pos, inputNameRule, "%s: %q is not an input name", where, truncate(key.text))
+			case v.kind == mapNode:
+				if w, ok := d.longWire(where+": "+key.text, v); ok {
+					w.name = d.intern(key.text)
+					wires = append(wires, w)
+				}
 			case v.kind != stringNode:
 				d.wrongType(where+": "+key.text, v, "the name of an input or task")
 			default:
-				wires = append(wires, wire{d.intern(key.text), d.sourceText(v.text), v.pos})
+				wires = append(wires, wire{name: d.intern(key.text), source: d.sourceText(v.text), pos: v.pos})
 			}
 		})
 		return wires
 	}
 	d.wrongType(where, n, "a list of sources or a mapping of names to sources")
 	return nil
+}
+
+// longWire reads a source with more about it.
+func (d *decoder) longWire(where string, n *node) (w wire, ok bool) {
+	w.pos = n.pos
+	d.fields(where, n, wireKeys, func(key, v *node) {
+		switch key.text {
+		case "from":
+			if w.source, w.pos = d.sourceText(d.text(where+": from", v)), v.pos; w.source != "" {
+				ok = true
+			}
+		case "suffix":
+			if yes, valid := d.boolean(where+": suffix", v); valid {
+				w.suffix = &yes
+			}
+		}
+	})
+	if !ok {
+		d.report.add(n.pos, "write {from: source}", "%s: the source is missing", where)
+	}
+	return w, ok
 }
 
 // sourceText is the text of a source that waits for its resolution. For a plain name that is declared already, it
@@ -315,6 +360,7 @@ var ownEnv = []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ"}
 const (
 	aSecret       = "a secret"
 	keyedVariable = "a variable of key_env"
+	aDimension    = "a dimension of the matrix"
 )
 
 // distinctNames checks that every variable of the task's environment has one meaning, and that bash does not overwrite
@@ -348,7 +394,13 @@ func (d *decoder) distinctNames(where string, b *base, refs []wire, env *Environ
 		claim(b.spec.Outputs[i].Name, "an output", b.spec.Pos)
 	}
 	for i := range b.dims {
-		claim(b.dims[i].name, "a dimension of the matrix", b.dims[i].pos)
+		claim(b.dims[i].name, aDimension, b.dims[i].pos)
+	}
+	if b.items != nil {
+		for _, name := range b.staticNames() {
+			claim(name, aDimension, b.items.pos)
+		}
+		defer func() { b.meaning = meaning }()
 	}
 	for i := range env.Set {
 		claim(env.Set[i].Name, "a variable of env", b.spec.Pos)

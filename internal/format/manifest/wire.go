@@ -9,6 +9,13 @@ import (
 // place gives a task without faults its range of Definition.Tasks. It resolves the task's references if all their names
 // are declared already. Most large files declare names before their use, so that few references are kept.
 func (d *decoder) place(b base, refs []wire) {
+	if b.items != nil {
+		d.grows = true
+		d.names[b.spec.Base] = named{task: true, index: int32(len(d.bases)), pos: b.spec.Pos}
+		d.waiting = append(d.waiting, waiting{int32(len(d.bases)), refs})
+		d.bases = append(d.bases, b)
+		return
+	}
 	b.first, b.count = len(d.def.Tasks), 1
 	for j := range b.dims {
 		b.count *= len(b.dims[j].items)
@@ -29,7 +36,7 @@ func (d *decoder) place(b base, refs []wire) {
 		if end := strings.IndexAny(name, "[."); end >= 0 {
 			name = name[:end]
 		}
-		if _, ok := d.names[name]; !ok {
+		if n, ok := d.names[name]; !ok || n.task && n.index >= 0 && d.bases[n.index].items != nil {
 			d.waiting = append(d.waiting, waiting{index, refs})
 			return
 		}
@@ -46,8 +53,12 @@ type waiting struct {
 // wire resolves the references that waited for later names, and checks that no task waits for itself. A reference to a
 // faulty entry is not reported, because the entry's own fault is.
 func (d *decoder) wire() {
-	for _, w := range d.waiting {
-		d.connect(w.base, w.refs)
+	if d.grows {
+		d.families()
+	} else {
+		for _, w := range d.waiting {
+			d.connect(w.base, w.refs)
+		}
 	}
 	d.cycles()
 }
@@ -62,6 +73,12 @@ type plan struct {
 	fan     bool     // chooses more than one item
 	own     bool     // differs between the items of the referring task
 	pos     Pos
+
+	joined        bool // by values: see joiner. Then choices and own mean nothing
+	selectors     []selector
+	itemSelectors []selector // of files of a directory; nil: none are selected
+	text, entry   string     // the reference
+	ending        string     // of the entries of a fan-in
 }
 
 // connect resolves the references of one task and gives its items their inputs.
@@ -69,22 +86,23 @@ func (d *decoder) connect(index int32, refs []wire) {
 	b := &d.bases[index]
 	before := len(d.report.errs)
 	plans := make([]plan, 0, len(refs))
-	own := false
+	own, pending := false, b.pending
 	b.waits = int32(len(d.targets))
+	d.waitForItems(b)
 	for i := range refs {
 		p, ok := d.resolve(b, &refs[i])
 		if !ok {
 			continue
 		}
-		own = own || p.own
+		own, pending = own || p.own || p.joined, pending || p.target != nil && p.target.pending
 		plans = append(plans, p)
 	}
 	b.waitsEnd = int32(len(d.targets))
 	if len(d.report.errs) == before && !d.report.full() {
 		d.collisions(b, plans)
 	}
-	if len(d.report.errs) > 0 || len(plans) == 0 {
-		return // the Definition will not be returned, or the task has no items
+	if len(d.report.errs) > 0 || len(plans) == 0 || b.count == 0 || pending {
+		return // the Definition will not be returned, or without these tasks, or the task has no inputs
 	}
 	if !own {
 		inputs := make([]TaskInput, len(plans))
@@ -96,12 +114,26 @@ func (d *decoder) connect(index int32, refs []wire) {
 		}
 		return
 	}
+	joiners := make([]*joiner, len(plans))
+	for i := range plans {
+		if plans[i].joined {
+			if joiners[i] = d.newJoiner(b, &plans[i]); joiners[i] == nil {
+				return
+			}
+		}
+	}
 	inputs := make([]TaskInput, b.count*len(plans))
 	for number := range b.count {
 		mine := inputs[:len(plans):len(plans)]
 		inputs = inputs[len(plans):]
 		for i := range plans {
-			mine[i] = d.taskInput(b, &plans[i], number)
+			if joiners[i] == nil {
+				mine[i] = d.taskInput(b, &plans[i], number)
+			} else if in, ok := joiners[i].input(number); ok {
+				mine[i] = in
+			} else if b.fault != nil {
+				return
+			}
 		}
 		d.def.Tasks[b.first+number].Inputs = mine
 	}
@@ -127,32 +159,38 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	if found.index < 0 {
 		return plan{}, false
 	}
-	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name}}
+	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name}, text: ref.source}
 	if !found.task {
 		in := &d.def.Inputs[found.index]
-		if in.Kind == ParamsInput && !r.selected && r.entry != "" {
+		if in.Kind == ParamsInput && !r.selected && r.entry != "" && r.items == nil {
 			index := d.param(found.index, r.entry, ref.pos)
 			p.fromInput(&d.def.Inputs[index], index)
 			return p, true
 		}
-		if r.selected || r.entry != "" {
-			d.report.add(ref.pos, "write "+r.name, "%s: %q: an input has neither items nor entries", where, truncate(ref.source))
+		if r.entry != "" || r.items != nil || r.selected && in.Kind != DirInput && in.Kind != GlobInput {
+			d.report.add(ref.pos, "write "+r.name, "%s: %q: an input has no entries, and only a folder, a glob or files have items", where, truncate(ref.source))
 			return plan{}, false
 		}
 		p.fromInput(in, found.index)
-		return p, true
+		return p, d.fromItems(&p, where, ref, r.selectors)
 	}
 	d.targets = append(d.targets, target{found.index, ref.pos})
 	to := &d.bases[found.index]
 	p.target = to
+	if !to.isFamily() && r.selected && r.items == nil && to.spec.makesFolder(r.entry) && !isAll(r.selectors) {
+		r.items, r.selectors, r.selected = r.selectors, nil, false // split[chunk]: a file of what split makes
+	}
+	p.entry, p.selectors = r.entry, r.selectors
 	switch {
-	case to.dims != nil && !r.selected:
-		d.report.add(ref.pos, "write "+r.name+"[*]"+dotted(r.entry)+" for all items or "+d.def.Tasks[to.first].Name+dotted(r.entry)+" for one",
-			"%s: %s is a matrix of %d items", where, r.name, to.count)
+	case to.isFamily() && !r.selected:
+		d.unselected(where, b, to, ref, &r)
 		return plan{}, false
-	case to.dims == nil && r.selected:
+	case !to.isFamily() && r.selected:
 		d.report.add(ref.pos, "write "+r.name+dotted(r.entry), "%s: %q: the task %s has no matrix", where, truncate(ref.source), r.name)
 		return plan{}, false
+	case to.items != nil || b.items != nil && to.dims != nil:
+		p.joined, p.fan = true, anyAll(r.selectors)
+		d.grows = true
 	case to.dims != nil:
 		if p.choices = d.choose(b, to, ref, r); p.choices == nil {
 			return plan{}, false
@@ -162,12 +200,16 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 			p.own = p.own || p.choices[i].mode == chooseOwn
 		}
 	}
-	return p, d.fromTask(&p, where, ref, r.entry)
+	if !d.fromTask(&p, where, ref, r.entry) {
+		return plan{}, false
+	}
+	p.ending = d.ending(to, ref, r.entry)
+	return p, d.fromItems(&p, where, ref, r.items)
 }
 
 // fromInput completes a plan for an input of the package.
 func (p *plan) fromInput(in *Input, index int32) {
-	p.input.Source = Source{FromInput, index, -1}
+	p.input.Source = Source{Kind: FromInput, Index: index, Entry: -1}
 	p.input.Path = in.Path
 	p.project = true
 	switch in.Kind {
@@ -269,6 +311,7 @@ func (d *decoder) fanIn(p *plan, first int) int32 {
 			key = append(key, byte(i))
 		}
 	}
+	key = append(key, p.ending...)
 	if index, ok := d.fanIns[string(key)]; ok {
 		return index
 	}
@@ -287,7 +330,7 @@ func (d *decoder) fanIn(p *plan, first int) int32 {
 			}
 		}
 		task := p.target.first + number
-		items = append(items, FanItem{d.def.Tasks[task].Label(), int32(task)})
+		items = append(items, FanItem{Label: d.def.Tasks[task].Label() + p.ending, Task: int32(task)})
 	}
 	index := int32(len(d.def.FanIns))
 	d.def.FanIns = append(d.def.FanIns, items)

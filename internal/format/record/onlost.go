@@ -37,7 +37,7 @@ func (p *Package) appendOnLost(b []byte) []byte {
 	})
 }
 
-// readOnLost reads what tasks say, at least one of them unless none may do.
+// readOnLost reads the field of appendOnLost. At least one task must set it, unless none is true.
 func readOnLost(r *beast2.Reader, tasks []PackageTask, none bool) {
 	at := r.Offset()
 	n := readTasks(r, "onLost", 2, tasks, func(q *Policy) {

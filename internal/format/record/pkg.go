@@ -19,6 +19,10 @@ type Package struct {
 	Description string
 	Inputs      []PackageInput // in declared order
 	Tasks       []PackageTask  // in declared order, matrices expanded
+	// The rest is of packages with items that the file does not write out.
+	Definition string          // hash of the definition; "" if all items are in the file
+	Lists      []PackageList   // the sources of items
+	Families   []PackageFamily // in declared order
 }
 
 // PackageInput is a declared input: its source in the package file, and the dataset that it had when the package was
@@ -72,12 +76,17 @@ const (
 type Wire struct {
 	Kind  WireKind
 	Name  string    // WireInput: the input. WireOutput: the task
-	Entry string    // WireOutput: one entry of the task's directory, "" for all of it
+	Entry string    // one entry of the directory, or a path below it; "" for all of it
 	Items []FanItem // WireFanIn, in declared order
 }
 
-// FanItem is one entry of a fan-in directory.
-type FanItem struct{ Label, Task, Entry string }
+// FanItem is one entry of a fan-in directory: the output of a task, or a part of an input.
+type FanItem struct {
+	Label string
+	Task  string
+	Entry string // as of a wire
+	Input string // in place of Task
+}
 
 // Policy is how to run a task. Nothing in it enters a key.
 type Policy struct {
@@ -157,6 +166,7 @@ const (
 	onLostForm              // a task says what happens to its command when a lease is over
 	toolForm                // an input is a program, which is one more kind of source
 	paramsForm              // an input is a file of parameters, which is one more kind of source
+	grownForm               // the tasks are made from lists of items, or one reads a part of an input
 )
 
 var packageSchemas = [...]schema{
@@ -179,11 +189,17 @@ var packageSchemas = [...]schema{
 	paramsForm: newSchema("package", func() beast2.Type {
 		return beast2.Struct(append(packageFields(sourceType(FromParams)), marksField(), handlingField(), onLostField())...)
 	}),
+	grownForm: newSchema("package", func() beast2.Type {
+		fields := append(packageFieldsWith(sourceType(FromParams), grownWireType()), marksField(), handlingField(), onLostField())
+		return beast2.Struct(append(fields, grownFields()...)...)
+	}),
 }
 
 // form returns the form of a package, given its marked inputs.
 func (p *Package) form(marked []string) packageForm {
 	switch {
+	case p.isGrown():
+		return grownForm
 	case slices.ContainsFunc(p.Inputs, PackageInput.isParams):
 		return paramsForm
 	case slices.ContainsFunc(p.Inputs, PackageInput.isTool):
@@ -217,6 +233,7 @@ func (f packageForm) lastSource() InputSource {
 var lacks = [...]string{
 	markedForm: "no input is marked", handledForm: "no task has handling", keyedForm: "no input is a variable",
 	onLostForm: "no task says what happens when a lease is over", toolForm: "no input is a program", paramsForm: "no input is a file of parameters",
+	grownForm: "no task is made from a list of items",
 }
 
 // openPackage finds the form of a package object, and returns a reader at its value.
@@ -232,17 +249,31 @@ func openPackage(data []byte) (packageForm, *beast2.Reader, error) {
 func marksField() beast2.Field { return beast2.F("noExport", beast2.Array(beast2.String)) }
 
 func packageFields(source beast2.Type) []beast2.Field {
+	str := beast2.String
+	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str))
+	return packageFieldsWith(source, beast2.Variant(
+		beast2.F("fanIn", beast2.Array(item)),
+		beast2.F("input", str),
+		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str)))))
+}
+
+// grownWireType has an entry for inputs, also in a fan-in.
+func grownWireType() beast2.Type {
+	str := beast2.String
+	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str), beast2.F("input", str))
+	return beast2.Variant(
+		beast2.F("fanIn", beast2.Array(item)),
+		beast2.F("input", beast2.Struct(beast2.F("input", str), beast2.F("entry", str))),
+		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))))
+}
+
+func packageFieldsWith(source, wire beast2.Type) []beast2.Field {
 	str, integer := beast2.String, beast2.Integer
 	policy := beast2.Struct(
 		beast2.F("description", str), beast2.F("timeoutMs", integer), beast2.F("retries", integer), beast2.F("backoffMs", integer),
 		beast2.F("cpu", beast2.Float), beast2.F("memory", integer), beast2.F("resources", beast2.Dict(str, beast2.Float)),
 		beast2.F("priority", integer), beast2.F("passEnv", beast2.Array(str)), beast2.F("secrets", beast2.Array(str)),
 		beast2.F("outputKinds", beast2.Dict(str, str)))
-	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str))
-	wire := beast2.Variant(
-		beast2.F("fanIn", beast2.Array(item)),
-		beast2.F("input", str),
-		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))))
 	return []beast2.Field{
 		beast2.F("name", str),
 		beast2.F("version", str),
@@ -293,7 +324,7 @@ func (p *Package) Encode() []byte {
 		b = beast2.AppendVarint(b, uint64(t.Output))
 		b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Wiring)))
 		for j := range t.Wiring {
-			b = appendWire(b, &t.Wiring[j])
+			b = appendWire(b, &t.Wiring[j], form)
 		}
 		b = appendPolicy(b, &t.Policy)
 	}
@@ -306,20 +337,29 @@ func (p *Package) Encode() []byte {
 	if form >= onLostForm {
 		b = p.appendOnLost(b)
 	}
+	if form >= grownForm {
+		b = p.appendGrown(b)
+	}
 	return b
 }
 
-func appendWire(b []byte, w *Wire) []byte {
+func appendWire(b []byte, w *Wire, form packageForm) []byte {
 	b = beast2.AppendVarint(b, uint64(w.Kind))
 	switch w.Kind {
 	case WireInput:
-		return beast2.AppendString(b, w.Name)
+		if b = beast2.AppendString(b, w.Name); form >= grownForm {
+			b = beast2.AppendString(b, w.Entry)
+		}
+		return b
 	case WireOutput:
 		return beast2.AppendString(beast2.AppendString(b, w.Name), w.Entry)
 	}
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(w.Items)))
 	for _, it := range w.Items {
 		b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, it.Label), it.Task), it.Entry)
+		if form >= grownForm {
+			b = beast2.AppendString(b, it.Input)
+		}
 	}
 	return b
 }
@@ -407,7 +447,7 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 			t.Wiring = make([]Wire, n)
 		}
 		for j := range t.Wiring {
-			if t.Wiring[j] = readWire(r, a); r.Err() != nil {
+			if t.Wiring[j] = readWire(r, a, form); r.Err() != nil {
 				break
 			}
 		}
@@ -423,6 +463,9 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 	}
 	if form >= onLostForm {
 		readOnLost(r, p.Tasks, form > onLostForm)
+	}
+	if form >= grownForm {
+		readGrown(r, a, p)
 	}
 	if r.Err() == nil && p.form(p.marked()) != form { // each package has exactly one valid form
 		r.Failf(r.Offset(), "%s", lacks[form])
@@ -481,11 +524,13 @@ func readMarks(r *beast2.Reader, a *allowance, inputs []PackageInput, none bool)
 	}
 }
 
-func readWire(r *beast2.Reader, a *allowance) Wire {
+func readWire(r *beast2.Reader, a *allowance, form packageForm) Wire {
 	w := Wire{Kind: WireKind(r.Tag(3))}
 	switch w.Kind {
 	case WireInput:
-		w.Name = r.String()
+		if w.Name = r.String(); form >= grownForm {
+			w.Entry = r.String()
+		}
 		return w
 	case WireOutput:
 		w.Name, w.Entry = r.String(), r.String()
@@ -496,7 +541,14 @@ func readWire(r *beast2.Reader, a *allowance) Wire {
 		w.Items = make([]FanItem, n)
 	}
 	for i := range w.Items {
-		if w.Items[i] = (FanItem{Label: r.String(), Task: r.String(), Entry: r.String()}); r.Err() != nil {
+		at := r.Offset()
+		it := FanItem{Label: r.String(), Task: r.String(), Entry: r.String()}
+		if form >= grownForm {
+			if it.Input = r.String(); (it.Input == "") == (it.Task == "") {
+				r.Failf(at, "an entry of a fan-in is either a task's or an input's")
+			}
+		}
+		if w.Items[i] = it; r.Err() != nil {
 			break
 		}
 	}

@@ -44,7 +44,11 @@ func (x *evidence) run(ws, id string) (*runFacts, error) {
 		}
 		if e != nil && e.Type == events.RunStarted && e.Data != nil {
 			d := e.Data
-			*f = runFacts{known: true, pkg: d.PackageHash, ref: d.Package, force: d.Force, filter: d.Filter, tells: d.Inputs != ""}
+			pkg, err := events.PackageOf(x.ctx, x.Records, ws, id, e)
+			if err != nil {
+				return nil, err
+			}
+			*f = runFacts{known: true, pkg: pkg, ref: d.Package, force: d.Force, filter: d.Filter, tells: d.Inputs != ""}
 			if p := d.Process; p != nil && p.User != "" {
 				f.by = p.User + "@" + p.Host
 			}

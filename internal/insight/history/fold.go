@@ -91,8 +91,10 @@ func (f *finder) begin(run string) error {
 		}
 		switch e.Type {
 		case events.RunStarted:
-			r.pkg, r.filter = d.PackageHash, d.Filter
-			r.by = Who(d.Process)
+			r.filter, r.by = d.Filter, Who(d.Process)
+			if r.pkg, err = events.PackageOf(f.ctx, f.s.Records, f.q.Workspace, run, &e); err != nil {
+				return err
+			}
 			continue
 		case events.TaskCached:
 			r.as, r.proven = d.As, d.Tasks

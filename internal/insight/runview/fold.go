@@ -19,6 +19,7 @@ import (
 type Fold struct {
 	started *events.Event // nil before run.started
 	end     *events.Event // nil before the end
+	grown   string        // hash of the package that the graph has become last
 	alive   time.Time     // of the last event of the run's own process
 	tasks   []FoldedTask  // in the order in which they are first named
 	index   map[string]int
@@ -103,6 +104,8 @@ func (f *Fold) Add(e *events.Event) {
 		f.started = e
 	case events.RunCompleted, events.RunFailed, events.RunCancelled:
 		f.end = e
+	case events.GraphGrown:
+		f.grown = d.PackageHash
 	case events.TaskCreated:
 		f.created += max(tasks, 1)
 	case events.TaskAbandoned:
@@ -311,8 +314,11 @@ func (f *Fold) sort(g *graph.Graph) {
 	}
 }
 
-// PackageHash is the hash of the run's package object, "" if no event names it.
+// PackageHash is the hash of the run's package object, the last one if its graph has grown; "" if no event names it.
 func (f *Fold) PackageHash() string {
+	if f.grown != "" {
+		return hashOrNone(f.grown)
+	}
 	if f.started == nil || f.started.Data == nil {
 		return ""
 	}

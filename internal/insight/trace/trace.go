@@ -128,6 +128,9 @@ func (t *timeline) add(e *events.Event) {
 	switch e.Type {
 	case events.RunStarted:
 		t.pkg, t.process = d.PackageHash, d.Process
+	case events.GraphGrown:
+		t.pkg = d.PackageHash
+		mark(fmt.Sprintf("%d items of %s", d.Items, d.Source), about("source", d.Source))
 	case events.RunCancelled:
 		mark("cancelled", about("by", d.By))
 	case events.RunFailed:

@@ -1,0 +1,115 @@
+package dataflow
+
+import (
+	"fmt"
+	"strings"
+
+	"e3/internal/format/record"
+	"e3/objectstore"
+	"e3/objectstore/tree"
+)
+
+// inputPart is an input, or what lies at a path in its directory. Only what is read enters the key.
+func (r *reader) inputPart(name, path string) (tree.Entry, error) {
+	whole, err := r.input(name)
+	if err != nil || path == "" {
+		return whole, err
+	}
+	e, ok, err := r.below(whole.Hash, path)
+	if err != nil {
+		return tree.Entry{}, fmt.Errorf("input %s: %w", name, err)
+	}
+	if !ok {
+		return tree.Entry{}, fmt.Errorf("input %s has no file %q any more; the next start sees what it has", name, path)
+	}
+	return e, nil
+}
+
+// item is what one entry of a fan-in holds.
+func (r *reader) item(it *record.FanItem) (tree.Entry, error) {
+	if it.Input != "" {
+		return r.inputPart(it.Input, it.Entry)
+	}
+	return r.output(it.Task, it.Entry)
+}
+
+// below finds what lies at a path in a directory.
+func (r *reader) below(dir objectstore.Hash, path string) (e tree.Entry, ok bool, err error) {
+	e = tree.Entry{Kind: tree.KindDir, Hash: dir}
+	for name := range strings.SplitSeq(path, "/") {
+		if e.Kind != tree.KindDir {
+			return e, false, nil
+		}
+		entries, err := r.tree(e.Hash)
+		if err != nil {
+			return e, false, err
+		}
+		if e, ok = entries.Find(name); !ok {
+			return e, false, nil
+		}
+	}
+	return e, true, nil
+}
+
+// partToFind is where to look for lost objects of what lies at a path in a directory: there, or in all of the directory if
+// the way is lost itself. Zero: nothing lies there.
+func (r *reader) partToFind(dir objectstore.Hash, path string) (h objectstore.Hash, isDir bool, err error) {
+	e, ok, err := r.below(dir, path)
+	if lost, err := objectstore.IsLost(err); lost || err != nil {
+		return dir, true, err
+	}
+	if !ok {
+		return objectstore.Hash{}, false, nil
+	}
+	return e.Hash, e.Kind == tree.KindDir, nil
+}
+
+// samePart tells whether two directories hold the same at a path. What cannot be read is not the same.
+func (r *reader) samePart(was, is record.Leaf, path string) bool {
+	if was.Kind != record.LeafDir || is.Kind != record.LeafDir {
+		return false
+	}
+	if was.Hash == is.Hash {
+		return is.Hash != ""
+	}
+	var parts [2]tree.Entry
+	for k, hash := range []string{was.Hash, is.Hash} {
+		h, err := objectstore.ParseHash(hash)
+		if err != nil {
+			return false
+		}
+		e, ok, err := r.below(h, path)
+		if err != nil || !ok {
+			return false
+		}
+		parts[k] = e
+	}
+	return parts[0] == parts[1]
+}
+
+// inputParts yields what a task reads of inputs: names, and paths in their directories.
+func inputParts(wires []record.Wire, yield func(name, path string) bool) {
+	for i := range wires {
+		switch w := &wires[i]; w.Kind {
+		case record.WireInput:
+			if !yield(w.Name, w.Entry) {
+				return
+			}
+		case record.WireFanIn:
+			for k := range w.Items {
+				if it := &w.Items[k]; it.Input != "" && !yield(it.Input, it.Entry) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// readsInput reports whether a task reads any of some inputs, or a part of one.
+func readsInput(wires []record.Wire, any func(name string) bool) (reads bool) {
+	inputParts(wires, func(name, _ string) bool {
+		reads = any(name)
+		return !reads
+	})
+	return reads
+}

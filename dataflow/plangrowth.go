@@ -1,0 +1,152 @@
+package dataflow
+
+import (
+	"context"
+	"slices"
+
+	"e3/dataflow/graph"
+	"e3/dataflow/plan"
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// Made finds the lists of items that are known before a run: those of gates whose tasks all have an answer now. Nothing is
+// executed and nothing is stored; only the tasks upstream of gates are looked up. lookups is as for Keys.
+func Made(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, inputs record.Node, lookups int) ([]MadeList, error) {
+	needed := make([]bool, g.Len())
+	var stack []int32
+	for _, i := range g.Gates() {
+		stack = append(stack, i)
+	}
+	for len(stack) > 0 {
+		i := stack[len(stack)-1]
+		if stack = stack[:len(stack)-1]; !needed[i] {
+			needed[i] = true
+			stack = append(stack, g.Dependencies(i)...)
+		}
+	}
+	r := newReader(ctx, g, objects, unstored{Store: objects}, &Options{Inputs: inputs})
+	known := make([]bool, g.Len())
+	err := each(ctx, g, lookups, func(ctx context.Context, i int32) error {
+		if !needed[i] || g.IsPending(i) {
+			return nil
+		}
+		if g.IsGate(i) {
+			known[i] = !slices.ContainsFunc(g.Dependencies(i), func(d int32) bool { return !known[d] })
+			return nil
+		}
+		key := r.key(i, known)
+		if key == nil {
+			return nil
+		}
+		a, err := x.Lookup(ctx, *key)
+		if err != nil || a.Hit == nil {
+			return err
+		}
+		r.results[i], known[i] = TaskResult{Output: a.Hit.Output, Size: a.Hit.Size}, true
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var made []MadeList
+	for i := range known {
+		if i := int32(i); known[i] && g.IsGate(i) {
+			made = append(made, r.madeList(i))
+		}
+	}
+	return made, nil
+}
+
+// gate settles a gate, whose tasks are settled: its list is known if they all have answers.
+func (p *planner) gate(i int32) {
+	t := &p.tasks[i]
+	if err := p.o.Failed[p.g.GateOf(i)]; err != nil {
+		t.Step, t.Err, t.Waits = StepStuck, err, nil
+		return
+	}
+	if t.Step = StepHit; len(t.Waits) > 0 {
+		t.Step = StepWait
+	}
+}
+
+// unknown settles a pending task.
+func (p *planner) unknown(i int32) {
+	if t := &p.tasks[i]; t.Step == StepNone {
+		t.Step = StepWait
+	}
+}
+
+// fault returns why a list of items stops a task.
+func (p *planner) fault(i int32) error {
+	for _, d := range p.g.Dependencies(i) {
+		if p.g.IsGate(d) && p.tasks[d].Step == StepStuck && p.tasks[d].Err != nil {
+			return p.tasks[d].Err
+		}
+	}
+	return nil
+}
+
+// planned leaves the tasks of the package alone, in its order: in a new graph they are the first nodes.
+func (p *planner) planned() (*Planned, error) {
+	planned := &Planned{Tasks: p.tasks}
+	g := p.g
+	if g.Origin == g.Package {
+		return planned, nil
+	}
+	var err error
+	if g, err = graph.New(p.g.Origin); err != nil {
+		return nil, err
+	}
+	planned.Tasks = p.tasks[:g.Len()]
+	for i := range planned.Tasks {
+		planned.Tasks[i].Waits = p.tasksBelow(planned.Tasks[i].Waits)
+	}
+	for i := g.Len(); i < p.g.Len(); i++ {
+		i := int32(i)
+		t := &p.tasks[i]
+		if t.Step == StepNone || t.Step == StepHit {
+			continue
+		}
+		e := plan.Growing{Name: p.g.Name(i), Waits: p.tasksBelow(t.Waits), Err: t.Err}
+		if e.Pending = p.g.IsPending(i); !e.Pending {
+			for _, d := range p.g.Dependents(i) {
+				if p.g.IsTask(d) && p.tasks[d].Step != StepNone {
+					e.Tasks++
+				}
+			}
+			if e.Tasks == 0 && e.Err == nil {
+				continue // the pending ones say it
+			}
+		}
+		planned.Growing = append(planned.Growing, e)
+	}
+	return planned, nil
+}
+
+// tasksBelow replaces gates and pending tasks by the tasks that they wait for.
+func (p *planner) tasksBelow(waits []int32) []int32 {
+	var list []int32
+	seen := map[int32]bool{}
+	var add func(i int32)
+	add = func(i int32) {
+		if seen[i] {
+			return
+		}
+		seen[i] = true
+		if p.g.IsTask(i) {
+			list = append(list, i)
+			return
+		}
+		for _, d := range p.tasks[i].Waits {
+			add(d)
+		}
+	}
+	for _, i := range waits {
+		add(i)
+	}
+	return list
+}
+
+var _ Lookup = (*executions.Store)(nil)

@@ -1,0 +1,307 @@
+// Package items reads lists of items: what a matrix makes tasks of. A list is the content of a value, of a file, or the
+// entries of a directory. The package knows no store: callers bring bytes and names.
+package items
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"e3/internal/format/manifest"
+	"e3/internal/format/value"
+)
+
+// List is the items of a source.
+type List = manifest.List
+
+// MaxFile is the greatest size in bytes of a file with a list.
+const MaxFile = manifest.MaxList
+
+// File reads a list from a file: .json and .yaml hold a list or a mapping, .csv and .tsv rows under a header, .txt an item
+// in each line.
+func File(name string, data []byte) (*List, error) {
+	if len(data) > MaxFile {
+		return nil, fmt.Errorf("larger than %d MiB", MaxFile>>20)
+	}
+	l, err := read(name, data)
+	if err == nil {
+		err = l.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func read(name string, data []byte) (*List, error) {
+	switch ending := strings.ToLower(path.Ext(name)); ending {
+	case ".json":
+		v, err := value.ParseJSON(data)
+		if err != nil {
+			return nil, err
+		}
+		return ofValue(v)
+	case ".yaml", ".yml":
+		v, err := manifest.ParseValue(name, data)
+		if err != nil {
+			return nil, err
+		}
+		return ofValue(v)
+	case ".csv":
+		return table(data, ',')
+	case ".tsv":
+		return table(data, '\t')
+	case ".txt":
+		return lines(data)
+	default:
+		return nil, fmt.Errorf("the ending %q names no format of a list; there are %s", ending, strings.Join(manifest.ListFormats, ", "))
+	}
+}
+
+// Value makes a list of a plain value: the elements of a list or the members of a mapping.
+func Value(v any) (*List, error) {
+	l, err := ofValue(v)
+	if err == nil {
+		err = l.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func ofValue(v any) (*List, error) {
+	switch v := v.(type) {
+	case []any:
+		if len(v) == 0 {
+			return plain(nil)
+		}
+		if _, ok := v[0].(manifest.Object); ok {
+			return objects(v)
+		}
+		return plain(v)
+	case manifest.Object:
+		return members(v)
+	}
+	return nil, errors.New("it is neither a list nor a mapping")
+}
+
+// plain makes a list of scalars.
+func plain(list []any) (*List, error) {
+	l := &List{Names: 1, Columns: []string{""}}
+	for i, v := range list {
+		text, ok := manifest.ScalarText(v)
+		if !ok || v == nil {
+			return nil, fmt.Errorf("element %d is %s, and the first is not", i+1, kind(v))
+		}
+		l.Items = append(l.Items, manifest.ListItem{Values: []string{text}})
+	}
+	return l, nil
+}
+
+func kind(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case []any:
+		return "a list"
+	case manifest.Object:
+		return "a mapping"
+	}
+	return "a single value"
+}
+
+// A columns collects the columns of items in the order of their first appearance.
+type columns struct {
+	list *List
+	at   map[string]int
+}
+
+func newColumns(l *List) *columns {
+	c := &columns{list: l, at: map[string]int{}}
+	for i, name := range l.Columns {
+		c.at[name] = i
+	}
+	return c
+}
+
+// set sets a value of an item. A value that an item lacks is empty.
+func (c *columns) set(values []string, name, text string) []string {
+	k, ok := c.at[name]
+	if !ok {
+		k = len(c.list.Columns)
+		c.at[name] = k
+		c.list.Columns = append(c.list.Columns, name)
+	}
+	for len(values) <= k {
+		values = append(values, "")
+	}
+	values[k] = text
+	return values
+}
+
+// close gives every item all columns.
+func (c *columns) close() {
+	for i := range c.list.Items {
+		for len(c.list.Items[i].Values) < len(c.list.Columns) {
+			c.list.Items[i].Values = append(c.list.Items[i].Values, "")
+		}
+	}
+}
+
+// text is the text of a member of an item: of a list or a mapping its JSON. null is no text.
+func text(v any) string {
+	if v == nil {
+		return ""
+	}
+	if s, ok := manifest.ScalarText(v); ok {
+		return s
+	}
+	return string(manifest.AppendJSON(nil, v))
+}
+
+const maxColumns = 256
+
+// objects makes a list of mappings: a column for each of their names.
+func objects(list []any) (*List, error) {
+	l := &List{Columns: []string{}}
+	c := newColumns(l)
+	for i, v := range list {
+		o, ok := v.(manifest.Object)
+		if !ok {
+			return nil, fmt.Errorf("element %d is %s, and the first is a mapping", i+1, kind(v))
+		}
+		var values []string
+		for _, m := range o {
+			if m.Name == "" {
+				return nil, fmt.Errorf("element %d has a value without a name", i+1)
+			}
+			values = c.set(values, m.Name, text(m.Value))
+		}
+		if len(l.Columns) > maxColumns {
+			return nil, fmt.Errorf("the elements have more than %d names", maxColumns)
+		}
+		l.Items = append(l.Items, manifest.ListItem{Values: values})
+	}
+	c.close()
+	return l, nil
+}
+
+// members makes a list of the members of a mapping, named by their names. Mappings in it are columns; anything else is
+// the column value.
+func members(o manifest.Object) (*List, error) {
+	l := &List{Names: 1, Columns: []string{""}}
+	c := newColumns(l)
+	for _, m := range o {
+		values := []string{m.Name}
+		if inner, ok := m.Value.(manifest.Object); ok {
+			for _, n := range inner {
+				if n.Name == "" {
+					return nil, fmt.Errorf("%q has a value without a name", m.Name)
+				}
+				values = c.set(values, n.Name, text(n.Value))
+			}
+		} else {
+			values = c.set(values, "value", text(m.Value))
+		}
+		if len(l.Columns) > maxColumns {
+			return nil, fmt.Errorf("the members have more than %d names", maxColumns)
+		}
+		l.Items = append(l.Items, manifest.ListItem{Values: values})
+	}
+	c.close()
+	return l, nil
+}
+
+// table reads rows under a header.
+func table(data []byte, comma rune) (*List, error) {
+	if !utf8.Valid(data) {
+		return nil, errors.New("it is not UTF-8 text")
+	}
+	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
+	r.Comma = comma
+	r.LazyQuotes = comma == '\t'
+	head, err := r.Read()
+	if errors.Is(err, io.EOF) {
+		return nil, errors.New("it has no header: the first line names the columns")
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &List{Columns: head}
+	for i := range head {
+		if head[i] = strings.TrimSpace(head[i]); head[i] == "" {
+			return nil, fmt.Errorf("the header has no name for column %d", i+1)
+		}
+	}
+	for {
+		row, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return l, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		l.Items = append(l.Items, manifest.ListItem{Values: row})
+		if len(l.Items) > manifest.MaxItems {
+			return nil, fmt.Errorf("more than %d rows", manifest.MaxItems)
+		}
+	}
+}
+
+// lines reads an item from each line that is not empty.
+func lines(data []byte) (*List, error) {
+	l := &List{Names: 1, Columns: []string{""}}
+	for line := range strings.Lines(string(bytes.TrimPrefix(data, []byte("\ufeff")))) {
+		if line = strings.TrimSpace(line); line != "" {
+			l.Items = append(l.Items, manifest.ListItem{Values: []string{line}})
+		}
+	}
+	return l, nil
+}
+
+// Folder makes a list of the entries of a directory, each named by its own name; that of a folder ends in "/".
+func Folder(entries []string) (*List, error) {
+	l := &List{Names: 1, Columns: []string{""}}
+	for _, name := range entries {
+		l.Items = append(l.Items, manifest.ListItem{Values: []string{strings.TrimSuffix(name, "/")}, File: name})
+	}
+	return l, l.Check()
+}
+
+// Glob makes a list of the files of a glob with one wildcard, each named by the text of the wildcard. The files are paths
+// below the folder at the beginning of the glob.
+func Glob(glob string, files []string) (*List, error) {
+	l := &List{Names: 1, Columns: []string{""}}
+	prefix := manifest.GlobPrefix(glob)
+	for _, file := range files {
+		text, ok := manifest.Wildcard(glob, path.Join(prefix, file))
+		if !ok || text == "" {
+			return nil, fmt.Errorf("%s has no name, because the wildcard of %s stands for nothing there", path.Join(prefix, file), glob)
+		}
+		l.Items = append(l.Items, manifest.ListItem{Values: []string{text}, File: file})
+	}
+	return l, l.Check()
+}
+
+// Files makes a list of the files of a pattern with names, as Glob does. The glob of the pattern may match more files than
+// the pattern does: these are no items.
+func Files(pattern string, files []string) (*List, error) {
+	p, err := manifest.ParsePattern(pattern)
+	if err != nil {
+		return nil, err
+	}
+	l := &List{Names: len(p.Names), Columns: p.Names}
+	prefix := manifest.GlobPrefix(p.Glob)
+	for _, file := range files {
+		if texts, ok := p.Match(path.Join(prefix, file)); ok {
+			l.Items = append(l.Items, manifest.ListItem{Values: texts, File: file})
+		}
+	}
+	return l, l.Check()
+}

@@ -1,0 +1,469 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A row is one item of a matrix while it is evaluated: what names it, and its constants.
+type row struct{ names, constants []Binding }
+
+func (r row) join(s row) row {
+	return row{slices.Concat(r.names, s.names), slices.Concat(r.constants, s.constants)}
+}
+
+func (r row) value(name string) (string, bool) {
+	for _, list := range [][]Binding{r.names, r.constants} {
+		for i := range list {
+			if list[i].Name == name {
+				return list[i].Value, true
+			}
+		}
+	}
+	return "", false
+}
+
+// label is the text in brackets of the row's task.
+func (r row) label() string {
+	escaped := make([]Binding, len(r.names))
+	for i, b := range r.names {
+		escaped[i] = Binding{b.Name, EscapeLabel(b.Value)}
+	}
+	return label(escaped)
+}
+
+// isFamily reports whether a task has a matrix.
+func (b *base) isFamily() bool { return b.dims != nil || b.items != nil }
+
+// variables are the names of an item's values: first those that name it, of which there are naming.
+func (b *base) variables() (names []string, naming int) {
+	if b.items != nil {
+		return b.vars, b.naming
+	}
+	return dimensionNames(b.dims), len(b.dims)
+}
+
+// evaluate makes the tasks of a matrix whose lists are known, or makes it pending.
+func (d *decoder) evaluate(b *base) {
+	if b.evaluated {
+		return
+	}
+	b.evaluated = true
+	b.first, b.count = len(d.def.Tasks), 0
+	rows := []row{{}}
+	var all row // the names
+	for i := range b.items.factors {
+		f := &b.items.factors[i]
+		var next []row
+		var more []row
+		head := f.names()
+		for k := range rows {
+			if k == 0 || f.depends() {
+				head, more = d.factorRows(b, f, rows[k])
+			}
+			if len(next)+len(more) > MaxTasks {
+				b.fail(d, f.pos, "matrix: more than %d items", MaxTasks)
+				return
+			}
+			for _, r := range more {
+				next = append(next, rows[k].join(r))
+			}
+		}
+		if b.pending && (len(rows) == 0 || len(next) == 0) {
+			d.checkRest(b, i+1)
+			return
+		}
+		if len(rows) == 0 { // the sources that more rows would have are unknown, but not their faults
+			d.checkRest(b, i)
+		}
+		rows, all = next, all.join(head)
+	}
+	if b.pending || len(d.report.errs) > 0 {
+		return
+	}
+	b.vars, b.naming = bindingNames(slices.Concat(all.names, all.constants)), len(all.names)
+	if rows = d.included(b, rows); b.pending || !d.distinct(b, rows) {
+		return
+	}
+	b.count = len(rows)
+	if b.first+b.count > MaxTasks {
+		b.count = 0
+		b.fail(d, b.items.pos, "the matrices make more than %d tasks", MaxTasks)
+		return
+	}
+	d.def.Tasks = slices.Grow(d.def.Tasks, len(rows))
+	for _, r := range rows {
+		d.def.Tasks = append(d.def.Tasks, Task{Spec: b.spec, Name: b.spec.Base + "[" + r.label() + "]", Items: slices.Concat(r.names, r.constants)})
+	}
+}
+
+// depends reports whether the rows of a factor differ between those of the factors before it.
+func (f *factor) depends() bool { return f.from != nil && f.from.ref.selected }
+
+// names are the names that a factor has whatever its source is.
+func (f *factor) names() (r row) {
+	switch {
+	case f.from == nil:
+		for _, name := range f.dims {
+			r.names = append(r.names, Binding{Name: name})
+		}
+	case f.from.name != "":
+		r.names = []Binding{{Name: f.from.name}}
+	}
+	return r
+}
+
+// checkRest checks the sources of factors that were not evaluated, because there is no row or an earlier list is unknown.
+func (d *decoder) checkRest(b *base, from int) {
+	for i := from; i < len(b.items.factors); i++ {
+		if f := &b.items.factors[i]; f.from != nil && !f.depends() {
+			d.factorRows(b, f, row{})
+		}
+	}
+}
+
+// factorRows returns the names of a factor's values, and its rows beside the row of the factors before it.
+func (d *decoder) factorRows(b *base, f *factor, before row) (head row, rows []row) {
+	if f.from == nil {
+		rows = make([]row, len(f.rows))
+		for i := range f.rows {
+			for k, name := range f.dims {
+				rows[i].names = append(rows[i].names, Binding{name, f.rows[i][k]})
+			}
+		}
+		return f.names(), rows
+	}
+	use := *f.from
+	s, ok := d.itemSource(b, &use, before)
+	if !ok {
+		return f.names(), nil
+	}
+	l, known := d.source(b, s)
+	if !known {
+		return f.names(), nil
+	}
+	return d.itemRows(b, &use, l)
+}
+
+// itemSource finds the source of items. Only for a task may the selection in brackets depend on the row. It returns
+// false after a fault, or if the task that makes the list is not known.
+func (d *decoder) itemSource(b *base, f *itemsOf, before row) (s ItemSource, ok bool) {
+	where := "task " + b.spec.Base + ": matrix"
+	found, declared := d.names[f.ref.name]
+	switch {
+	case !declared:
+		hint := ""
+		if !d.report.full() {
+			hint = didYouMean(f.ref.name, d.declared())
+		}
+		d.report.add(f.pos, hint, "%s: there is no input or task %q", where, f.ref.name)
+		return s, false
+	case found.index < 0:
+		b.pending = true
+		return s, false
+	case !found.task && f.ref.selected:
+		d.report.add(f.pos, "write "+f.ref.name, "%s: %q: the items of an input are all that it has", where, truncate(f.text))
+		return s, false
+	case !found.task:
+		if !f.takeColumn(f.ref.entry) {
+			d.report.add(f.pos, "name the column once", "%s: %q and column: both name one", where, truncate(f.text))
+			return s, false
+		}
+		return d.inputSource(b, f.pos, &d.def.Inputs[found.index])
+	}
+	to := &d.bases[found.index]
+	entry := f.ref.entry
+	if !to.spec.Several {
+		if entry != "out" && !f.takeColumn(entry) {
+			d.report.add(f.pos, "name the column once", "%s: %q and column: both name one", where, truncate(f.text))
+			return s, false
+		}
+		entry = ""
+	}
+	label := ""
+	switch {
+	case to.isFamily() && !f.ref.selected:
+		d.report.add(f.pos, "write "+f.ref.name+"[name] with a dimension of this matrix before it, such as {sample: …, part: {from: \""+f.ref.name+"[sample]\"}}",
+			"%s: %s is a matrix, and the items come from one of its tasks", where, f.ref.name)
+		return s, false
+	case !to.isFamily() && f.ref.selected:
+		d.report.add(f.pos, "write "+f.ref.name+dotted(f.ref.entry), "%s: %q: the task %s has no matrix", where, truncate(f.text), f.ref.name)
+		return s, false
+	case to.isFamily():
+		var known bool
+		if label, known = d.producer(b, to, f, before); !known {
+			b.pending = true
+			return s, false
+		}
+	}
+	return d.taskSource(b, to, f.pos, f.ref.name, entry, label)
+}
+
+// takeColumn makes column the one whose distinct values are the items.
+func (f *itemsOf) takeColumn(column string) bool {
+	if column == "" {
+		return true
+	}
+	if f.column != "" || f.by != "" {
+		return false
+	}
+	f.column = column
+	f.text = strings.TrimSuffix(f.text, "."+column)
+	return true
+}
+
+// producer finds the label of the task of another family that makes the list for a row.
+func (d *decoder) producer(b, to *base, f *itemsOf, before row) (string, bool) {
+	if d.evaluate(to); to.pending {
+		return "", false
+	}
+	names, naming := to.variables()
+	picks, fan, fault := pickOf(f.ref.selectors, names, naming, to.spec.Base, func(name string) (int, bool) {
+		for i := range before.names {
+			if before.names[i].Name == name {
+				return i, true
+			}
+		}
+		return 0, false
+	})
+	if fault == "" && fan {
+		fault = "a list of items comes from one task of " + to.spec.Base
+	}
+	if fault != "" {
+		b.fail(d, f.pos, "matrix: %q: %s", truncate(f.text), fault)
+		return "", false
+	}
+	want := picks.key(func(i int) string { return before.names[i].Value })
+	rows := d.index(to, picks)[want]
+	if len(rows) != 1 {
+		b.fail(d, f.pos, "matrix: %s: %s has no item for %s", truncate(f.text), to.spec.Base, before.label())
+		return "", false
+	}
+	return d.def.Tasks[to.first+int(rows[0])].Label(), true
+}
+
+// itemRows returns the names of the values of a list's rows, and the rows.
+func (d *decoder) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) {
+	columns := func() string {
+		if len(l.Columns) == 0 {
+			return "it has no columns"
+		}
+		return "its columns are " + listed(l.Columns)
+	}
+	find := func(name string) int { return slices.Index(l.Columns, name) }
+	var naming []int // columns
+	var names []string
+	switch {
+	case f.column != "":
+		k := find(f.column)
+		name := f.name
+		if name == "" {
+			name = f.column
+		}
+		if k < 0 || !ValidInputName(name) {
+			b.fail(d, f.pos, "matrix: %s has no column %q that could name a dimension; %s", f.text, truncate(f.column), columns())
+			return head, nil
+		}
+		return row{names: []Binding{{Name: name}}}, distinctRows(name, l, k)
+	case f.name == "":
+		if l.Names == 0 || l.Columns[0] == "" {
+			b.fail(d, f.pos, "matrix: the items of %s have no name; write matrix: {name: %s} with the column that names them or a name of your choice; %s", f.text, f.text, columns())
+			return head, nil
+		}
+		for k := range l.Names {
+			naming, names = append(naming, k), append(names, l.Columns[k])
+		}
+	default:
+		k := -1
+		switch {
+		case f.by != "":
+			if k = find(f.by); k < 0 {
+				b.fail(d, f.pos, "matrix: %s has no column %q; %s", f.text, truncate(f.by), columns())
+				return head, nil
+			}
+		case find(f.name) >= 0:
+			k = find(f.name)
+		case l.Names == 1:
+			k = 0
+		default:
+			b.fail(d, f.pos, "matrix: %s has no column %q that would name its items; add by: with one; %s", f.text, f.name, columns())
+			return head, nil
+		}
+		naming, names = []int{k}, []string{f.name}
+	}
+	with, ok := d.constantsOf(b, f, l, naming)
+	if !ok {
+		return head, nil
+	}
+	for _, name := range names {
+		head.names = append(head.names, Binding{Name: name})
+	}
+	for _, c := range with {
+		head.constants = append(head.constants, Binding{Name: c.name})
+	}
+	rows = make([]row, len(l.Items))
+	seen := make(map[string]int, len(l.Items))
+	for i := range l.Items {
+		it := &l.Items[i]
+		r := row{names: make([]Binding, len(naming)), constants: make([]Binding, len(with))}
+		for j, k := range naming {
+			r.names[j] = Binding{names[j], it.Values[k]}
+			if it.Values[k] == "" {
+				b.fail(d, f.pos, "matrix: item %d of %s has no %s", i+1, f.text, names[j])
+				return head, nil
+			}
+		}
+		for j, c := range with {
+			r.constants[j] = Binding{c.name, it.Values[find(c.column)]}
+		}
+		text := r.label()
+		if first, again := seen[text]; again {
+			hint := ""
+			if len(l.Columns) > 1 || l.Names == 0 {
+				hint = fmt.Sprintf("; for one task for each %s write {%s: %s.%s}", names[0], names[0], f.text, l.Columns[naming[0]])
+			}
+			b.fail(d, f.pos, "matrix: %s and %s of %s are both named %s%s", l.place(first), l.place(i), f.text, text, hint)
+			return head, nil
+		}
+		seen[text] = i
+		rows[i] = r
+	}
+	return head, rows
+}
+
+// place names an item in a message.
+func (l *List) place(i int) string {
+	if l.Items[i].File != "" {
+		return truncate(l.Items[i].File)
+	}
+	return fmt.Sprintf("item %d", i+1)
+}
+
+// distinctRows makes a row for each value of a column, in the order of their first appearance. Empty values make none.
+func distinctRows(name string, l *List, column int) []row {
+	var rows []row
+	seen := map[string]bool{"": true}
+	for i := range l.Items {
+		if v := l.Items[i].Values[column]; !seen[v] {
+			seen[v] = true
+			rows = append(rows, row{names: []Binding{{name, v}}})
+		}
+	}
+	return rows
+}
+
+// constantsOf returns the columns of a list that become constants: those chosen, or all that do not name the item.
+func (d *decoder) constantsOf(b *base, f *itemsOf, l *List, naming []int) ([]constant, bool) {
+	if !f.withAll {
+		for _, c := range f.with {
+			if !slices.Contains(l.Columns, c.column) {
+				b.fail(d, f.pos, "matrix: %s has no column %q; its columns are %s", f.text, truncate(c.column), listed(l.Columns))
+				return nil, false
+			}
+		}
+		return f.with, true
+	}
+	var list []constant
+	for k, column := range l.Columns {
+		switch {
+		case slices.Contains(naming, k) || column == "":
+		case !ValidInputName(column):
+			b.fail(d, f.pos, "matrix: the column %q of %s cannot be the name of a variable; choose columns: {from: %s, with: {%s: %q}}",
+				truncate(column), f.text, f.text, variableOf(column), truncate(column))
+			return nil, false
+		default:
+			list = append(list, constant{column, column})
+		}
+	}
+	return list, true
+}
+
+// included applies exclude and include.
+func (d *decoder) included(b *base, rows []row) []row {
+	names := b.vars
+	for _, list := range [][]entry{b.items.exclude, b.items.include} {
+		for _, e := range list {
+			for _, v := range e.values {
+				if !slices.Contains(names, v.Name) {
+					b.fail(d, e.pos, "matrix: %q is no dimension of this matrix; they are %s", truncate(v.Name), listed(names))
+					return nil
+				}
+			}
+		}
+	}
+	rows = slices.DeleteFunc(rows, func(r row) bool {
+		return slices.ContainsFunc(b.items.exclude, func(e entry) bool {
+			return !slices.ContainsFunc(e.values, func(v Binding) bool { have, _ := r.value(v.Name); return have != v.Value })
+		})
+	})
+	for _, e := range b.items.include {
+		var r row
+		for i, name := range names {
+			k := slices.IndexFunc(e.values, func(v Binding) bool { return v.Name == name })
+			switch {
+			case k < 0:
+				b.fail(d, e.pos, "matrix: an item under include has no %s", name)
+				return nil
+			case i < b.naming:
+				r.names = append(r.names, e.values[k])
+			default:
+				r.constants = append(r.constants, e.values[k])
+			}
+		}
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// staticNames are the names of a matrix that do not depend on a source.
+func (b *base) staticNames() (names []string) {
+	for i := range b.items.factors {
+		names = append(names, bindingNames(b.items.factors[i].names().names)...)
+	}
+	return names
+}
+
+func bindingNames(list []Binding) []string {
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].Name
+	}
+	return names
+}
+
+// distinct checks that rows have the same names, which mean nothing else in the task, and different labels.
+func (d *decoder) distinct(b *base, rows []row) bool {
+	for i, name := range b.vars {
+		if slices.Contains(b.vars[:i], name) {
+			b.fail(d, b.items.pos, "matrix: %q names two values of an item; choose columns with: {from: …, with: [column]}", name)
+			return false
+		}
+		if b.spec.Command.Argv == nil && BashSets(name) {
+			b.fail(d, b.items.pos, "matrix: bash sets %q itself; choose columns with: {from: …, with: {other: %s}}", name, name)
+			return false
+		}
+		if what, taken := b.meaning[name]; taken && what != aDimension {
+			b.fail(d, b.items.pos, "%q names both %s and a value of the matrix; choose columns with: {from: …, with: {other: %s}}", name, what, name)
+			return false
+		}
+	}
+	seen := make(map[string]bool, len(rows))
+	for _, r := range rows {
+		if !slices.Equal(bindingNames(r.names), b.vars[:b.naming]) || !slices.Equal(bindingNames(r.constants), b.vars[b.naming:]) {
+			b.fail(d, b.items.pos, "matrix: the lists have different columns: %s, and %s", listed(b.vars), listed(bindingNames(slices.Concat(r.names, r.constants))))
+			return false
+		}
+		text := r.label()
+		switch {
+		case len(text) > MaxLabel:
+			b.fail(d, b.items.pos, "matrix: the label %s would be %d bytes long, and %d is the most; name the items by a shorter column", truncate(text), len(text), MaxLabel)
+			return false
+		case seen[text]:
+			b.fail(d, b.items.pos, "matrix: two items are named %s", text)
+			return false
+		}
+		seen[text] = true
+	}
+	return true
+}

@@ -1,0 +1,360 @@
+package manifest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// A Family is a task of the file that depends on lists of items. Its tasks are known once these are.
+type Family struct {
+	Base    string
+	Sources []ItemSource // whose lists it needs, in the order of use; those of another family's items as far as these are known
+	Waits   []string     // families that keep it from having tasks: it, or its matrix, reads them and they are pending
+	Pending bool         // its tasks are not in the Definition
+	Count   int          // its tasks
+	// Fault says why lists that are known make no tasks, such as two items of one name. The family is pending then.
+	Fault error
+}
+
+// An ItemSource is a dataset whose content is a list of items.
+type ItemSource struct {
+	Key   string // the text that names it in Lists: "samples", "split", "split[s1].parts"
+	Input string // the input; "" if a task makes it
+	Task  string // the task, with its label
+	Entry string // Task: the entry of its output; "" for all of it
+	Kind  Kind   // File, Dir, or JSON for a value
+	Path  string // of a file the path, whose ending tells its format; of a directory its place among the files of the task or project
+	Glob  string // of an input that is a glob: its pattern
+	Files string // of an input that is files: its pattern with names, beside Glob
+	Known bool   // the list was given to Expand
+}
+
+// Lists are the known lists of items by the Key of their source.
+type Lists map[string]*List
+
+// Grows reports whether tasks depend on lists of items. All other definitions are complete after Parse.
+func (d *Definition) Grows() bool { return len(d.Families) > 0 }
+
+// Expand returns the definition with the tasks that follow from lists of items: those of families whose lists are all
+// known, and those that read no other family. The result depends on the file and the lists alone. Lists that nothing needs
+// are ignored. The error, if any, is Errors, as of Parse: a reference to an item that does not exist.
+func (d *Definition) Expand(lists Lists) (*Definition, error) {
+	if !d.Grows() {
+		return d, nil
+	}
+	if lists == nil {
+		lists = Lists{}
+	}
+	return parse(d.File, section(d.text), usualSplitting(), lists)
+}
+
+// Pending reports whether the lists of items of any family are not known.
+func (d *Definition) Pending() bool {
+	return slices.ContainsFunc(d.Families, func(f Family) bool { return f.Pending })
+}
+
+// Faults returns the faults of the families.
+func (d *Definition) Faults() error {
+	var errs []error
+	for i := range d.Families {
+		if err := d.Families[i].Fault; err != nil && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == err.Error() }) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Encode returns the definition object of a file whose tasks depend on lists of items: the file as JSON, without comments.
+func (d *Definition) Encode() ([]byte, error) {
+	n, err := treeOf(d.File, d.text)
+	if err != nil {
+		return nil, err
+	}
+	return append(n.appendJSON(nil), '\n'), nil
+}
+
+// DecodeDefinition reads a definition object. Its messages have no positions, because it is not the file that people know.
+func DecodeDefinition(data []byte) (*Definition, error) {
+	d, err := Parse("", data)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("definition: %w", err)
+	case !d.Grows():
+		return nil, errors.New("definition: no task depends on a list of items")
+	}
+	return d, nil
+}
+
+// treeOf reads a whole file as one tree.
+func treeOf(name string, text []byte) (*node, error) {
+	d := newDecoder(name)
+	file := section(text)
+	look, err := scan(file)
+	if err != nil {
+		return nil, err
+	}
+	if look.bom {
+		text = text[len(byteOrderMark):]
+	}
+	if look.first == '{' {
+		r := newJSONReader(section(text), d)
+		if tok, fault := r.token(); fault == nil {
+			if n, fault := r.value(tok, 0); fault == nil {
+				if _, err := r.dec.Token(); err == io.EOF {
+					return &n, d.report.result()
+				}
+			}
+		}
+		d = newDecoder(name)
+	}
+	y := &yamlReader{decoder: d}
+	root, fault := y.parse(text)
+	if fault != nil {
+		d.report.add(fault.pos, fault.hint, "%s", fault.msg)
+		return nil, d.report.result()
+	}
+	n := y.convert(root, 0)
+	return &n, d.report.result()
+}
+
+// appendJSON appends a node as compact JSON, members in their order.
+func (n *node) appendJSON(b []byte) []byte {
+	switch n.kind {
+	case stringNode:
+		return appendJSONString(b, n.text)
+	case nullNode:
+		return append(b, "null"...)
+	case listNode:
+		b = append(b, '[')
+		for i := range n.list {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = n.list[i].appendJSON(b)
+		}
+		return append(b, ']')
+	case mapNode:
+		b = append(b, '{')
+		for i := 0; i+1 < len(n.list); i += 2 {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(appendJSONString(b, n.list[i].text), ':')
+			b = n.list[i+1].appendJSON(b)
+		}
+		return append(b, '}')
+	}
+	return append(b, n.scalarText()...)
+}
+
+// fail notes a fault that lies in the lists of items, and is therefore none of the file's Errors.
+func (b *base) fail(d *decoder, pos Pos, format string, args ...any) {
+	if b.fault == nil {
+		e := &Error{File: d.report.file, Line: int(pos.Line), Column: int(pos.Column)}
+		e.Msg = "task " + b.spec.Base + ": " + fmt.Sprintf(format, args...)
+		b.fault = e
+	}
+	b.pending = true
+}
+
+// families makes the tasks of families, connects everything that waits, and leaves in the Definition only what has all
+// its lists.
+func (d *decoder) families() {
+	for i := range d.bases {
+		if b := &d.bases[i]; b.items != nil {
+			d.evaluate(b)
+		}
+	}
+	for _, w := range d.waiting {
+		d.connect(w.base, w.refs)
+	}
+	if len(d.report.errs) > 0 {
+		return
+	}
+	d.spread()
+	for i := range d.bases {
+		b := &d.bases[i]
+		if b.items == nil && !b.pending && len(b.sources) == 0 {
+			continue
+		}
+		f := Family{Base: b.spec.Base, Sources: b.sources, Pending: b.pending, Count: b.count, Fault: b.fault}
+		if b.pending {
+			f.Count = 0
+			for _, t := range d.targets[b.waits:b.waitsEnd] {
+				if to := &d.bases[t.base]; to.pending && !slices.Contains(f.Waits, to.spec.Base) {
+					f.Waits = append(f.Waits, to.spec.Base)
+				}
+			}
+		}
+		d.def.Families = append(d.def.Families, f)
+	}
+	d.compact()
+}
+
+// spread makes tasks pending that read pending families, directly or not.
+func (d *decoder) spread() {
+	readers := make([][]int32, len(d.bases))
+	var stack []int32
+	for i := range d.bases {
+		b := &d.bases[i]
+		for _, t := range d.targets[b.waits:b.waitsEnd] {
+			readers[t.base] = append(readers[t.base], int32(i))
+		}
+		if b.pending {
+			stack = append(stack, int32(i))
+		}
+	}
+	for len(stack) > 0 {
+		i := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		for _, r := range readers[i] {
+			if !d.bases[r].pending {
+				d.bases[r].pending = true
+				stack = append(stack, r)
+			}
+		}
+	}
+}
+
+// compact puts the tasks in the order of the file and leaves out those of pending families.
+func (d *decoder) compact() {
+	def := d.def
+	place := make([]int32, len(def.Tasks))
+	tasks := make([]Task, 0, len(def.Tasks))
+	for i := range d.bases {
+		b := &d.bases[i]
+		if b.pending {
+			continue
+		}
+		for k := range b.count {
+			place[b.first+k] = int32(len(tasks))
+			tasks = append(tasks, def.Tasks[b.first+k])
+		}
+	}
+	fans := make([]bool, len(def.FanIns)) // moved already
+	for i := range tasks {
+		if i > 0 && len(tasks[i].Inputs) > 0 && len(tasks[i-1].Inputs) > 0 && &tasks[i].Inputs[0] == &tasks[i-1].Inputs[0] {
+			continue // items of one task may share their inputs
+		}
+		for k := range tasks[i].Inputs {
+			switch s := &tasks[i].Inputs[k].Source; s.Kind {
+			case FromTask:
+				s.Index = place[s.Index]
+			case FromFanIn:
+				if items := def.FanIns[s.Index]; !fans[s.Index] {
+					fans[s.Index] = true
+					for j := range items {
+						if items[j].Task >= 0 {
+							items[j].Task = place[items[j].Task]
+						}
+					}
+				}
+			}
+		}
+	}
+	def.Tasks = tasks
+}
+
+// source notes that a family needs the list of a source, and returns it if it is known.
+func (d *decoder) source(b *base, s ItemSource) (*List, bool) {
+	l, known := d.lists[s.Key]
+	s.Known = known
+	if b.sourced == nil {
+		b.sourced = map[string]bool{}
+	}
+	if !b.sourced[s.Key] {
+		b.sourced[s.Key] = true
+		b.sources = append(b.sources, s)
+	}
+	if !known {
+		b.pending = true
+	}
+	return l, known
+}
+
+// inputSource is the source that an input is. It reports a fault of the reference and returns false.
+func (d *decoder) inputSource(b *base, pos Pos, in *Input) (ItemSource, bool) {
+	s := ItemSource{Key: in.Name, Input: in.Name, Path: in.Path}
+	switch in.Kind {
+	case FileInput:
+		s.Kind = File
+		return s, d.readable(b, pos, in.Name, in.Path)
+	case DirInput:
+		s.Kind = Dir
+	case GlobInput:
+		s.Kind, s.Path, s.Glob = Dir, GlobPrefix(in.Path), in.Path
+		if s.Files = in.Pattern; s.Files == "" && !OneWildcard(in.Path) {
+			d.report.add(pos, "give each a name: files: "+withNames(in.Path)+" in place of glob:", "task %s: the files of %s match several wildcards, so that their items have no names", b.spec.Base, in.Name)
+			return s, false
+		}
+	case ValueInput:
+		s.Kind, s.Path = JSON, ""
+		if _, scalar := ScalarText(in.Value); scalar {
+			d.report.add(pos, "a source of items is a list, a mapping, a file of these, or a folder", "task %s: the value %s is not a list", b.spec.Base, in.Name)
+			return s, false
+		}
+	}
+	return s, true
+}
+
+// withNames is a glob with a name for each wildcard, as a suggestion.
+func withNames(glob string) string {
+	n := 0
+	var b strings.Builder
+	for i := 0; i < len(glob); i++ {
+		if glob[i] == '*' && (i+1 == len(glob) || glob[i+1] != '*') && (i == 0 || glob[i-1] != '*') {
+			n++
+			fmt.Fprintf(&b, "{%c}", 'a'+(n-1)%26)
+			continue
+		}
+		b.WriteByte(glob[i])
+	}
+	return b.String()
+}
+
+// ListFormats are the endings of files that hold lists of items.
+var ListFormats = []string{".json", ".yaml", ".yml", ".csv", ".tsv", ".txt"}
+
+func (d *decoder) readable(b *base, pos Pos, name, path string) bool {
+	for _, ending := range ListFormats {
+		if strings.HasSuffix(strings.ToLower(path), ending) {
+			return true
+		}
+	}
+	d.report.add(pos, "a list of items is a file whose name ends in "+strings.Join(ListFormats, ", "),
+		"task %s: %s is the file %s, whose ending names no format of a list", b.spec.Base, name, truncate(path))
+	return false
+}
+
+// taskSource is the source that an output of a task is; label is that of the task.
+func (d *decoder) taskSource(b, to *base, pos Pos, name, entry string, label string) (ItemSource, bool) {
+	s := ItemSource{Task: to.spec.Base}
+	if label != "" {
+		s.Task += "[" + label + "]"
+	}
+	out := &to.spec.Outputs[0]
+	switch {
+	case to.spec.Several && entry == "":
+		d.report.add(pos, "write "+name+"."+to.spec.Outputs[0].Name, "task %s: %s has several outputs, and one of them is the source of items", b.spec.Base, to.spec.Base)
+		return s, false
+	case to.spec.Several:
+		i := slices.IndexFunc(to.spec.Outputs, func(o Output) bool { return o.Name == entry })
+		if i < 0 {
+			names := make([]string, len(to.spec.Outputs))
+			for k := range names {
+				names[k] = to.spec.Outputs[k].Name
+			}
+			d.report.add(pos, "the outputs are "+listed(names), "task %s: the task %s has no output %q", b.spec.Base, to.spec.Base, truncate(entry))
+			return s, false
+		}
+		out, s.Entry = &to.spec.Outputs[i], entry
+	}
+	s.Key, s.Kind, s.Path = s.Task+dotted(s.Entry), out.Kind, out.Path
+	if out.Kind == File {
+		return s, d.readable(b, pos, s.Key, out.Path)
+	}
+	return s, true
+}

@@ -1,0 +1,311 @@
+package manifest
+
+import (
+	"encoding/binary"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A join is the resolved selection of a reference one side of which has a matrix that is not literal, or which selects
+// files of a directory. Rows are found by their values.
+
+// A pick is the selection in one variable of a target: none for all values.
+type pick struct {
+	at    int // the variable of the target
+	own   int // the variable of the referring task whose value it is; -1: fixed
+	fixed string
+}
+
+type picks []pick
+
+// key joins the values that a referring row selects.
+func (p picks) key(own func(int) string) string {
+	var b strings.Builder
+	for _, c := range p {
+		if v := c.fixed; c.own < 0 {
+			b.WriteString(v)
+		} else {
+			b.WriteString(own(c.own))
+		}
+		b.WriteByte(0) // no value holds it
+	}
+	return b.String()
+}
+
+// pickOf resolves selectors against the variables of a target, the first naming of which must all be selected. own finds a
+// variable of the referring task. fan says that several rows may be selected.
+func pickOf(selectors []selector, names []string, naming int, target string, own func(string) (int, bool)) (list picks, fan bool, fault string) {
+	chosen := make([]bool, len(names))
+	rest := false
+	for _, sel := range selectors {
+		at := slices.Index(names, sel.dimension)
+		mine, isOwn := own(sel.value)
+		switch {
+		case sel == selector{value: "*"} && (naming > 1 || len(selectors) > 1 || naming == 0):
+			rest = true
+			continue
+		case sel.dimension != "" && at < 0:
+			return nil, false, target + " has no dimension " + strconv.Quote(truncate(sel.dimension)) + ", only " + listed(names)
+		case sel.dimension != "":
+		case isOwn && slices.Contains(names, sel.value):
+			at = slices.Index(names, sel.value)
+		case naming == 1:
+			at = 0
+		default:
+			return nil, false, "it is unclear to which dimension of " + target + " " + strconv.Quote(truncate(sel.value)) + " belongs: write " + names[0] + "=… or *; the dimensions are " + listed(names)
+		}
+		if chosen[at] {
+			return nil, false, "it selects " + names[at] + " twice"
+		}
+		chosen[at] = true
+		switch {
+		case sel.value == "*":
+			fan = true
+		case isOwn:
+			list = append(list, pick{at: at, own: mine})
+		default:
+			list = append(list, pick{at: at, own: -1, fixed: sel.value})
+		}
+	}
+	for at := range naming {
+		switch {
+		case chosen[at]:
+		case rest:
+			fan = true
+		default:
+			return nil, false, "it does not say which " + names[at] + " of " + target + ": add * for all"
+		}
+	}
+	return list, fan || rest, ""
+}
+
+// index finds the rows of a family by the values of picks.
+func (d *decoder) index(to *base, p picks) map[string][]int32 {
+	key := make([]byte, 0, 32)
+	key = binary.AppendUvarint(key, uint64(to.first))
+	key = append(key, to.spec.Base...)
+	for _, c := range p {
+		key = binary.AppendUvarint(key, uint64(c.at))
+	}
+	if rows, ok := d.indices[string(key)]; ok {
+		return rows
+	}
+	rows := make(map[string][]int32, to.count)
+	at := slices.Clone(p)
+	for i := range at {
+		at[i].own = at[i].at
+	}
+	for r := range to.count {
+		items := d.def.Tasks[to.first+r].Items
+		k := at.key(func(i int) string { return items[i].Value })
+		rows[k] = append(rows[k], int32(r))
+	}
+	if d.indices == nil {
+		d.indices = map[string]map[string][]int32{}
+	}
+	d.indices[string(key)] = rows
+	return rows
+}
+
+// own finds the variables of a referring task.
+func (b *base) own(name string) (int, bool) {
+	names, _ := b.variables()
+	i := slices.Index(names, name)
+	return i, i >= 0
+}
+
+// A joiner gives the rows of a referring task what one reference selects.
+type joiner struct {
+	d       *decoder
+	b       *base
+	p       *plan
+	picks   picks               // of the target's rows
+	rows    map[string][]int32  // of the target
+	files   map[string]*fileSet // of each source
+	fans    map[string]int32    // in Definition.FanIns, by what the row selects
+	checked bool
+}
+
+// A fileSet is the items of a source of files by the values of picks.
+type fileSet struct {
+	list  *List
+	picks picks
+	fan   bool
+	rows  map[string][]int32
+}
+
+// newJoiner resolves the selection in the target's rows. It returns nil after a fault.
+func (d *decoder) newJoiner(b *base, p *plan) *joiner {
+	j := &joiner{d: d, b: b, p: p, files: map[string]*fileSet{}, fans: map[string]int32{}}
+	if p.target == nil || !p.target.isFamily() {
+		return j
+	}
+	names, naming := p.target.variables()
+	list, fan, fault := pickOf(p.selectors, names, naming, p.target.spec.Base, b.own)
+	if fault != "" && p.target.count > 0 {
+		b.fail(d, p.pos, "%s: %s", truncate(p.text), fault)
+		return nil
+	}
+	p.fan = fan || fault != "" && p.fan
+	j.picks, j.rows = list, d.index(p.target, list)
+	return j
+}
+
+// value is a value of a row of the referring task.
+func (j *joiner) value(number int) func(int) string {
+	items := j.d.def.Tasks[j.b.first+number].Items
+	return func(i int) string { return items[i].Value }
+}
+
+// input is the input of one row. It returns false after a fault.
+func (j *joiner) input(number int) (TaskInput, bool) {
+	d, p := j.d, j.p
+	in := p.input
+	if p.target == nil {
+		return j.file(number, in, ItemSource{}, 0)
+	}
+	key := j.picks.key(j.value(number))
+	var rows []int32
+	if p.target.isFamily() {
+		rows = j.rows[key]
+	} else {
+		rows = []int32{0}
+	}
+	if !p.fan || p.itemSelectors != nil {
+		if len(rows) != 1 || p.fan {
+			what := "has no item for " + d.def.Tasks[j.b.first+number].Name
+			if p.fan || len(rows) > 1 {
+				what = "has several items for " + d.def.Tasks[j.b.first+number].Name
+			}
+			hint := ""
+			if names, naming := p.target.variables(); len(rows) == 0 && len(j.picks) > 0 && j.picks[0].own < 0 && naming > 0 && p.target.count > 0 {
+				hint = "; its " + names[j.picks[0].at] + " is one of " + listed(j.values(j.picks[0].at))
+			}
+			j.b.fail(d, p.pos, "%s: %s %s%s", truncate(p.text), p.target.spec.Base, what, hint)
+			return in, false
+		}
+		task := int32(p.target.first) + rows[0]
+		if p.itemSelectors == nil {
+			in.Source.Index = task
+			return in, true
+		}
+		label := d.def.Tasks[task].Label()
+		s, ok := d.taskSource(j.b, p.target, p.pos, p.target.spec.Base, p.entry, label)
+		if !ok {
+			return in, false
+		}
+		return j.file(number, in, s, task)
+	}
+	index, ok := j.fans[key]
+	if !ok {
+		index = d.gathered(p, len(rows), func(k int) FanItem {
+			task := int32(p.target.first) + rows[k]
+			return FanItem{Label: d.def.Tasks[task].Label() + p.ending, Task: task}
+		})
+		j.fans[key] = index
+	}
+	in.Source.Kind, in.Source.Index = FromFanIn, index
+	in.Path, in.Kind = in.Name, Dir
+	return in, true
+}
+
+// values are the first values of a variable of the target, each once.
+func (j *joiner) values(at int) (list []string) {
+	t := j.p.target
+	for r := 0; r < t.count && len(list) < 8; r++ {
+		if v := j.d.def.Tasks[t.first+r].Items[at].Value; !slices.Contains(list, v) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// gathered makes a fan-in of many items.
+func (d *decoder) gathered(p *plan, size int, item func(int) FanItem) int32 {
+	if d.fanItems += size; d.fanItems > maxFanInItems {
+		d.report.add(p.pos, "", "the fan-ins of this package have more than %d entries", maxFanInItems)
+		return 0
+	}
+	items := make([]FanItem, size)
+	for k := range items {
+		items[k] = item(k)
+	}
+	d.def.FanIns = append(d.def.FanIns, items)
+	return int32(len(d.def.FanIns) - 1)
+}
+
+// file is the input of a row that reads files of an input, or of what a task makes.
+func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskInput, bool) {
+	d, p, b := j.d, j.p, j.b
+	if p.target == nil {
+		var ok bool
+		if s, ok = d.inputSource(b, p.pos, &d.def.Inputs[in.Source.Index]); !ok {
+			return in, false
+		}
+	}
+	l, known := d.source(b, s)
+	if !known {
+		return in, false
+	}
+	set := j.files[s.Key]
+	if set == nil {
+		set = &fileSet{list: l, rows: map[string][]int32{}}
+		var fault string
+		if set.picks, set.fan, fault = pickOf(p.itemSelectors, l.Columns, l.Names, s.Key, b.own); fault != "" {
+			b.fail(d, p.pos, "%s: %s", truncate(p.text), fault)
+			return in, false
+		}
+		at := slices.Clone(set.picks)
+		for i := range at {
+			at[i].own = at[i].at
+		}
+		for i := range l.Items {
+			k := at.key(func(c int) string { return l.Items[i].Values[c] })
+			set.rows[k] = append(set.rows[k], int32(i))
+		}
+		j.files[s.Key] = set
+	}
+	key := set.picks.key(j.value(number))
+	rows := set.rows[key]
+	if set.fan {
+		fan, ok := j.fans[s.Key+"\x00"+key]
+		if !ok {
+			fan = d.gathered(p, len(rows), func(k int) FanItem {
+				file := strings.TrimSuffix(l.Items[rows[k]].File, "/")
+				it := FanItem{Label: EscapeLabel(file), Task: task, Path: file}
+				if p.target == nil {
+					it.Task, it.Input = -1, in.Source.Index
+				}
+				return it
+			})
+			j.fans[s.Key+"\x00"+key] = fan
+		}
+		in.Source.Kind, in.Source.Index = FromFanIn, fan
+		if p.target == nil {
+			in.Source.Entry = -1
+		}
+		in.Path, in.Kind = in.Name, Dir
+		return in, true
+	}
+	if len(rows) != 1 {
+		what := "has no file for "
+		if len(rows) > 1 {
+			what = "has several files for "
+		}
+		b.fail(d, p.pos, "%s: %s %s%s", truncate(p.text), s.Key, what, d.def.Tasks[b.first+number].Name)
+		return in, false
+	}
+	file := l.Items[rows[0]].File
+	in.Kind = File
+	if strings.HasSuffix(file, "/") {
+		in.Kind = Dir
+	}
+	file = strings.TrimSuffix(file, "/")
+	in.Path, in.Source.Path = path.Join(s.Path, file), file
+	if p.target != nil {
+		in.Source.Index = task
+	}
+	return in, true
+}

@@ -1,0 +1,194 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of a list of items.
+const (
+	MaxItems = MaxTasks  // items of one list
+	MaxList  = 256 << 20 // bytes of its encoding
+
+	maxColumns  = 256       // of one list
+	maxConstant = 64 << 10  // bytes of one value, which a command gets in its environment
+	maxItemText = 128 << 20 // bytes of all values of a list
+)
+
+// A List is the items of a source, in the order of the source: what a matrix makes tasks of. It is stored as an object,
+// and equal lists have equal encodings. It does not change once it is made.
+type List struct {
+	// Names is the number of leading columns whose values name an item. 0: the matrix must choose a column.
+	Names int
+	// Columns are the names of the values. "" is the only name of an item whose source gives none; the matrix names it.
+	Columns []string
+	Items   []ListItem
+}
+
+// A ListItem is one item of a list.
+type ListItem struct {
+	Values []string // one for each column
+	// File is the path of the item below its source, which is a directory; the path of a folder ends in "/". "" if the
+	// source is none.
+	File string
+}
+
+// listForm is the encoding of a List.
+type listForm struct {
+	Names   int        `json:"names"`
+	Columns []string   `json:"columns"`
+	Items   [][]string `json:"items"`
+	Files   []string   `json:"files,omitempty"`
+}
+
+// Encode returns the bytes of the list's object.
+func (l *List) Encode() []byte {
+	f := listForm{Names: l.Names, Columns: l.Columns, Items: make([][]string, len(l.Items))}
+	if f.Columns == nil {
+		f.Columns = []string{}
+	}
+	for i := range l.Items {
+		f.Items[i] = l.Items[i].Values
+		if l.Items[i].File != "" {
+			f.Files = append(f.Files, l.Items[i].File)
+		}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(f) // lists of strings always encode
+	return b.Bytes()
+}
+
+// DecodeList reads the object of a list. It refuses bytes that Encode would not write.
+func DecodeList(data []byte) (*List, error) {
+	if len(data) > MaxList {
+		return nil, fmt.Errorf("list of items: larger than %d MiB", MaxList>>20)
+	}
+	var f listForm
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&f); err != nil {
+		return nil, fmt.Errorf("list of items: %w", err)
+	}
+	if len(f.Files) != 0 && len(f.Files) != len(f.Items) {
+		return nil, fmt.Errorf("list of items: %d items have %d files", len(f.Items), len(f.Files))
+	}
+	l := &List{Names: f.Names, Columns: f.Columns}
+	if len(f.Items) > 0 {
+		l.Items = make([]ListItem, len(f.Items))
+	}
+	for i := range f.Items {
+		l.Items[i].Values = f.Items[i]
+		if f.Files != nil {
+			l.Items[i].File = f.Files[i]
+		}
+	}
+	if err := l.Check(); err != nil {
+		return nil, fmt.Errorf("list of items: %w", err)
+	}
+	if !bytes.Equal(l.Encode(), data) {
+		return nil, errors.New("list of items: not in its only form")
+	}
+	return l, nil
+}
+
+// Check returns the fault of a list, nil if it has none.
+func (l *List) Check() error {
+	switch {
+	case len(l.Items) > MaxItems:
+		return fmt.Errorf("%d items, and %d is the most", len(l.Items), MaxItems)
+	case len(l.Columns) > maxColumns:
+		return fmt.Errorf("%d columns, and %d is the most", len(l.Columns), maxColumns)
+	case l.Names < 0 || l.Names > len(l.Columns):
+		return fmt.Errorf("%d of %d columns name an item", l.Names, len(l.Columns))
+	}
+	for i, name := range l.Columns {
+		if slices.Contains(l.Columns[:i], name) {
+			return fmt.Errorf("two columns are named %q", truncate(name))
+		}
+	}
+	text := 0
+	for i := range l.Items {
+		it := &l.Items[i]
+		if len(it.Values) != len(l.Columns) {
+			return fmt.Errorf("item %d has %d values, and there are %d columns", i+1, len(it.Values), len(l.Columns))
+		}
+		if (it.File == "") != (l.Items[0].File == "") {
+			return fmt.Errorf("item %d: either all items have a file or none", i+1)
+		}
+		for k, v := range it.Values {
+			text += len(v)
+			switch {
+			case !utf8.ValidString(v):
+				return fmt.Errorf("item %d: %q is not valid UTF-8", i+1, truncate(v))
+			case strings.IndexByte(v, 0) >= 0:
+				return fmt.Errorf("item %d: a value holds the character NUL", i+1)
+			case len(v) > maxConstant:
+				return fmt.Errorf("item %d: the %s is longer than %d KiB; give a command large data as a file", i+1, columnText(l.Columns[k]), maxConstant>>10)
+			case k < l.Names && v == "":
+				return fmt.Errorf("item %d has no name: its %s is empty", i+1, columnText(l.Columns[k]))
+			}
+		}
+		if !utf8.ValidString(it.File) {
+			return fmt.Errorf("item %d: the path %q is not valid UTF-8", i+1, truncate(it.File))
+		}
+	}
+	if text > maxItemText {
+		return fmt.Errorf("the values have more than %d MiB", maxItemText>>20)
+	}
+	return nil
+}
+
+func columnText(name string) string {
+	if name == "" {
+		return "value"
+	}
+	return fmt.Sprintf("column %q", truncate(name))
+}
+
+// EscapeLabel returns the form of a value in a label: characters that a label cannot have, and a percent sign that two
+// hex digits follow, are written as % and two hex digits for each byte. Two values never have the same form.
+func EscapeLabel(s string) string {
+	if ValidLabelItem(s) && !strings.Contains(s, "%") {
+		return s
+	}
+	const hex = "0123456789ABCDEF"
+	var b strings.Builder
+	escape := func(s string) {
+		for i := range len(s) {
+			b.WriteByte('%')
+			b.WriteByte(hex[s[i]>>4])
+			b.WriteByte(hex[s[i]&15])
+		}
+	}
+	if s == "." || s == ".." || s == "*" {
+		escape(s)
+		return b.String()
+	}
+	inner := strings.TrimSpace(s)
+	lead := strings.Index(s, inner)
+	for i, r := range s {
+		size := utf8.RuneLen(r)
+		if r == utf8.RuneError {
+			_, size = utf8.DecodeRuneInString(s[i:])
+		}
+		switch {
+		case i < lead || i >= lead+len(inner), // space at an end
+			r < 0x20 || r >= 0x7f && r < 0xa0 || strings.ContainsRune("/,=[]", r),
+			r == utf8.RuneError && size == 1,
+			r == '%' && i+2 < len(s) && isHex(s[i+1]) && isHex(s[i+2]):
+			escape(s[i : i+size])
+		default:
+			b.WriteString(s[i : i+size])
+		}
+	}
+	return b.String()
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'A' <= c && c <= 'F' || 'a' <= c && c <= 'f' }

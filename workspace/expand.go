@@ -1,0 +1,301 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"e3/internal/format/items"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
+	"e3/objectstore"
+	dirtree "e3/objectstore/tree"
+)
+
+// An expansion is a package that was made from a definition and lists of items.
+type expansion struct {
+	pkg *record.Package
+	def *manifest.Definition // with the tasks of the package
+	// faults are the families whose lists are known and make no tasks, or cannot be read. They are pending.
+	faults map[string]error
+}
+
+// A sourceOf returns the dataset of an input, or of a task with its label; false if it is not known. Both names are as
+// in record.PackageList. Of several outputs it is the directory of all.
+type sourceOf func(input, task string) (record.Leaf, bool)
+
+// expand makes a package from the definition of another one and the present lists of items. Lists whose dataset is that
+// of before are not read again. Its tasks are stored, the package is not.
+func (w *Deployer) expand(ctx context.Context, before *record.Package, source sourceOf) (*expansion, error) {
+	h, err := objectstore.ParseHash(before.Definition)
+	if err != nil {
+		return nil, fmt.Errorf("definition of package %s: %w", before.Name, err)
+	}
+	data, err := objectstore.ReadAll(ctx, w.states.Objects, h, manifest.MaxFileSize)
+	if err != nil {
+		return nil, fmt.Errorf("definition of package %s: %w", before.Name, err)
+	}
+	def, err := manifest.DecodeDefinition(data)
+	if err != nil {
+		return nil, fmt.Errorf("package %s: %w", before.Name, err)
+	}
+	pkg := &record.Package{Name: before.Name, Version: before.Version, Description: before.Description, Inputs: before.Inputs, Definition: before.Definition}
+	return w.expandInto(ctx, pkg, def, before.Lists, source)
+}
+
+// expandInto gives a package without tasks those of its definition.
+func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *manifest.Definition, known []record.PackageList, source sourceOf) (*expansion, error) {
+	x := &expansion{pkg: pkg, faults: map[string]error{}}
+	r := &listReader{w: w.states, source: source, known: map[string]*record.PackageList{}, seen: map[string]int64{}, faults: map[string]error{}, lists: manifest.Lists{}}
+	for i := range known {
+		r.known[listKey(&known[i])] = &known[i]
+	}
+	var err error
+	for more := true; more; { // a list may make tasks that make further lists
+		if x.def, err = def.Expand(r.lists); err != nil {
+			return nil, err
+		}
+		more = false
+		for i := range x.def.Families {
+			for k := range x.def.Families[i].Sources {
+				found, err := r.look(ctx, &x.def.Families[i].Sources[k])
+				if err != nil {
+					return nil, err
+				}
+				more = more || found
+			}
+		}
+	}
+	pkg.Lists = r.all
+	for i := range x.def.Families {
+		f := &x.def.Families[i]
+		p := record.PackageFamily{Name: f.Base, Reads: f.Waits, Pending: f.Pending, Count: int64(f.Count)}
+		for k := range f.Sources {
+			p.Lists = append(p.Lists, r.seen[f.Sources[k].Key])
+			if fault := r.faults[f.Sources[k].Key]; fault != nil && x.faults[f.Base] == nil {
+				x.faults[f.Base] = fmt.Errorf("task %s: the items of %s: %w", f.Base, f.Sources[k].Key, fault)
+			}
+		}
+		if f.Fault != nil {
+			x.faults[f.Base] = f.Fault
+		}
+		pkg.Families = append(pkg.Families, p)
+	}
+	pkg.Tasks, err = w.packageTasks(ctx, x.def, pkg.Inputs)
+	return x, err
+}
+
+// grownFromFile gives a package without tasks those of a definition that depends on lists of items, as far as its inputs make
+// them known. It returns the definition with these tasks.
+func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *manifest.Definition) (*manifest.Definition, error) {
+	data, err := def.Encode()
+	if err != nil {
+		return nil, err
+	}
+	h, err := objectstore.PutBytes(ctx, w.states.Objects, data)
+	if err != nil {
+		return nil, fmt.Errorf("store definition: %w", err)
+	}
+	pkg.Definition = h.String()
+	defaults := make(map[string]record.Leaf, len(pkg.Inputs))
+	for i := range pkg.Inputs {
+		defaults[pkg.Inputs[i].Name] = pkg.Inputs[i].Default
+	}
+	x, err := w.expandInto(ctx, pkg, def, nil, func(input, _ string) (record.Leaf, bool) {
+		leaf, ok := defaults[input]
+		return leaf, ok && input != ""
+	})
+	if err != nil {
+		return nil, err
+	}
+	return x.def, x.err()
+}
+
+// err returns the faults as one error; nil if there are none.
+func (x *expansion) err() error {
+	var errs []error
+	for i := range x.def.Families {
+		if err := x.faults[x.def.Families[i].Base]; err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// listKey is the key of a list's source, as of manifest.ItemSource.
+func listKey(l *record.PackageList) string {
+	switch {
+	case l.Input != "":
+		return l.Input
+	case l.Entry != "":
+		return l.Task + "." + l.Entry
+	}
+	return l.Task
+}
+
+// A listReader reads the lists of an expansion, each once.
+type listReader struct {
+	w      *States
+	source sourceOf
+	known  map[string]*record.PackageList // of the package before
+
+	all    []record.PackageList
+	seen   map[string]int64 // in all
+	lists  manifest.Lists
+	faults map[string]error // of lists that were read
+}
+
+// look reads a list, if it was not looked for before, and reports whether it is new and known.
+func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, error) {
+	if _, again := r.seen[s.Key]; again {
+		return false, nil
+	}
+	r.seen[s.Key] = int64(len(r.all))
+	l := record.PackageList{Input: s.Input, Task: s.Task, Entry: s.Entry}
+	defer func() { r.all = append(r.all, l) }()
+	leaf, ok := r.source(s.Input, s.Task)
+	if !ok || leaf.Kind == record.LeafUnassigned {
+		return false, nil
+	}
+	from, err := r.w.listDataset(ctx, s, leaf)
+	if err == nil {
+		if k := r.known[s.Key]; k != nil && k.From == from.Hash && k.Known() {
+			list, err := r.w.loadList(ctx, k.List)
+			if err == nil {
+				l, r.lists[s.Key] = *k, list
+				return true, nil
+			}
+			if !isLost(err) {
+				return false, err
+			}
+		}
+	}
+	var list *manifest.List
+	if err == nil {
+		list, err = r.w.readList(ctx, s, from)
+	}
+	if lost, _ := objectstore.IsLost(err); lost || ctx.Err() != nil {
+		return false, err
+	}
+	if err != nil {
+		r.faults[s.Key] = err
+		return false, nil
+	}
+	h, err := objectstore.PutBytes(ctx, r.w.Objects, list.Encode())
+	if err != nil {
+		return false, fmt.Errorf("store list of items: %w", err)
+	}
+	l.From, l.List = from.Hash, h.String()
+	r.lists[s.Key] = list
+	return true, nil
+}
+
+// loadList reads the object of a list.
+func (w *States) loadList(ctx context.Context, hash string) (*manifest.List, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return nil, fmt.Errorf("list of items: %w", err)
+	}
+	data, err := objectstore.ReadAll(ctx, w.Objects, h, manifest.MaxList)
+	if err != nil {
+		return nil, fmt.Errorf("list of items: %w", err)
+	}
+	return manifest.DecodeList(data)
+}
+
+// listDataset is the dataset that a source is: that of an input or task, or one of several outputs of the task.
+func (w *States) listDataset(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (record.Leaf, error) {
+	if s.Entry == "" {
+		return leaf, nil
+	}
+	h, err := objectstore.ParseHash(leaf.Hash)
+	if err != nil {
+		return leaf, err
+	}
+	entries, err := dirtree.Read(ctx, w.Objects, h)
+	if err != nil {
+		return leaf, err
+	}
+	e, ok := entries.Find(s.Entry)
+	if !ok {
+		return leaf, fmt.Errorf("%s has no entry %s", s.Task, s.Entry)
+	}
+	kind := record.LeafFile
+	if e.Kind == dirtree.KindDir {
+		kind = record.LeafDir
+	}
+	return record.Leaf{Kind: kind, Hash: e.Hash.String(), Size: e.Size}, nil
+}
+
+// readList reads the items of a source from its dataset.
+func (w *States) readList(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (*manifest.List, error) {
+	h, err := objectstore.ParseHash(leaf.Hash)
+	if err != nil {
+		return nil, err
+	}
+	if leaf.Kind == record.LeafDir {
+		return w.readFolder(ctx, s, h)
+	}
+	data, err := objectstore.ReadAll(ctx, w.Objects, h, items.MaxFile)
+	if err != nil {
+		return nil, err
+	}
+	if leaf.Kind != record.LeafValue {
+		return items.File(s.Path, data)
+	}
+	v, err := value.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	text, err := v.JSON()
+	if err != nil {
+		return nil, err
+	}
+	plain, err := value.ParseJSON(text)
+	if err != nil {
+		return nil, err
+	}
+	return items.Value(plain)
+}
+
+func (w *States) readFolder(ctx context.Context, s *manifest.ItemSource, h objectstore.Hash) (*manifest.List, error) {
+	var names []string
+	if s.Glob == "" {
+		entries, err := dirtree.Read(ctx, w.Objects, h)
+		if err != nil {
+			return nil, err
+		}
+		for i := range entries {
+			switch e := &entries[i]; e.Kind {
+			case dirtree.KindDir:
+				names = append(names, e.Name+"/")
+			case dirtree.KindLink:
+				return nil, fmt.Errorf("%s is a symbolic link, which is no item", e.Name)
+			default:
+				names = append(names, e.Name)
+			}
+		}
+		return items.Folder(names)
+	}
+	err := dirtree.Walk(ctx, w.Objects, h, func(rel string, e dirtree.Entry) error {
+		if e.Kind == dirtree.KindFile {
+			names = append(names, rel)
+		}
+		if len(names) > manifest.MaxItems {
+			return fmt.Errorf("more than %d files", manifest.MaxItems)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case s.Files != "":
+		return items.Files(s.Files, names)
+	}
+	return items.Glob(s.Glob, names)
+}
+
+// below is the path of an item in its dataset: entry of several outputs, and path below it.
+func below(entry, path string) string { return strings.Trim(entry+"/"+path, "/") }
