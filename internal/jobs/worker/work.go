@@ -285,8 +285,14 @@ func (w *Worker) finish(ctx context.Context, h *holding, o queue.Outcome, res ex
 	default:
 		w.metrics.failed(cmp.Or(o.Reason, "exit"))
 	}
+	if w.s.Told != nil && res.Duration >= toldAfter {
+		_ = w.s.Told(ctx, h.job.Workspace, h.job.Execution) // a later sweep, or the next start, tells of it
+	}
 	w.report(Event{Type: JobEnded, Job: h.job, Result: res, Cancelled: o.State == queue.Cancelled})
 }
+
+// toldAfter is how long an execution takes whose run is asked for: whether it was closed meanwhile costs a read.
+const toldAfter = time.Second
 
 // insist retries a change until it succeeds or can no longer take effect. ctx ends with the lease.
 func (w *Worker) insist(ctx context.Context, do func(context.Context) error) error {
