@@ -22,8 +22,11 @@ func (a *app) workspaceArg(cmd *cobra.Command, args []string) (location, ws stri
 		return a.location(), args[0], nil
 	}
 	location, rest, err := a.positional(cmd, args, 1, "<workspace>")
-	if err != nil || rest[0] != "" {
-		return location, rest[0], err
+	if err != nil {
+		return "", "", err
+	}
+	if rest[0] != "" {
+		return location, rest[0], nil
 	}
 	ws, err = a.only(cmd.Context(), location)
 	return location, ws, err
@@ -71,7 +74,7 @@ func (a *app) inOnly(ctx context.Context, location, arg string, do func(arg stri
 		return do(ws + "." + arg)
 	case errors.As(err, &unknown) && unknown.What == "workspace" && (unknown.Name == head || events.IsPattern(head)) && len(unknown.Known) == 1:
 		again := do(unknown.Known[0] + "." + arg)
-		if errors.As(again, new(*workspace.UnknownError)) {
+		if errors.As(again, new(*workspace.UnknownError)) || errors.As(again, new(*usageError)) {
 			return err // the name means nothing there either: what was asked for is missing
 		}
 		return again

@@ -48,7 +48,7 @@ tasks upstream the ends are named; --all names every task.`,
 					return err
 				}
 				if arg.ws == "" {
-					return unnamed(name, "<workspace>.<task>@<execution>")
+					return usagef("%q is not <workspace>.<task>@<execution>", name)
 				}
 				return runWhy(cmd.Context(), a, location, arg, all)
 			})

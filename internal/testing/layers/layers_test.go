@@ -33,7 +33,7 @@ internal/testing/linear:       (test)
 internal/events/eventstest:    internal/events (test)
 internal/testing/suite:        (test)
 
-cmd/e3: internal/insight/remaining                        internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/runner internal/events internal/pkgref
+cmd/e3: internal/insight/remaining                        internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/insight/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
@@ -45,6 +45,7 @@ cmd/e3/internal/term:          internal/human
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
                                internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings
 
+internal/newfile:              internal/format/manifest internal/format/notation
 internal/resultdir:              workspace objectstore objectstore/tree refstore internal/format/record internal/backoff
 internal/verify:               internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
@@ -126,7 +127,7 @@ var closed = []string{"internal/format/", "internal/host/"}
 var owners = map[string][]string{
 	"github.com/spf13/cobra":        {"cmd/e3"},
 	"github.com/spf13/pflag":        {"cmd/e3"},
-	"go.yaml.in/yaml":               {"internal/format/manifest"},
+	"go.yaml.in/yaml":               {"internal/format/manifest", "internal/newfile"},
 	"mvdan.cc/sh":                   {"internal/format/manifest"},
 	"github.com/fsnotify/fsnotify":  {"refstore/fs"},
 	"github.com/VictoriaMetrics":    {"internal/jobs/worker"},
