@@ -193,7 +193,12 @@ func (b *bench) run(live bool, list ...made) {
 
 func (b *bench) record(r record.Run) {
 	b.t.Helper()
-	if _, err := b.records.Put(b.t.Context(), refstore.Record{Key: runview.Key("prod", r.RunID), Value: r.Encode()}); err != nil {
+	rec := refstore.Record{Key: runview.Key("prod", r.RunID)}
+	if old, err := b.records.Get(context.Background(), rec.Key); err == nil {
+		rec.Version = old.Version
+	}
+	rec.Value = r.Encode()
+	if _, err := b.records.Put(context.Background(), rec); err != nil {
 		b.t.Fatal(err)
 	}
 }
