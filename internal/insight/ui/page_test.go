@@ -1,9 +1,12 @@
 package ui_test
 
 import (
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+
+	"e3/internal/events"
 )
 
 // link returns the two groups of a pattern in a page.
@@ -23,4 +26,10 @@ func wantIn(t testing.TB, page string, texts ...string) {
 			t.Errorf("the page has no %q", text)
 		}
 	}
+}
+
+func urlOf(s string) string { return url.QueryEscape(s) }
+
+func lateTask() events.Event {
+	return events.Event{Type: events.TaskStarted, Task: "late", Execution: "01950000-0000-7000-8000-000000000000", Data: &events.Data{Attempt: 1}}
 }
