@@ -3,8 +3,6 @@ package ui
 import (
 	"slices"
 	"time"
-
-	"e3/dataflow/graph"
 )
 
 // link is a task of the critical path: from its first attempt's begin to its last one's end.
@@ -16,12 +14,12 @@ type link struct {
 // criticalPath is the chain of tasks that decided when the run ended: it ends with the task that ended last, and each task before is
 // the one, among those that the next task reads, that ended last. Cached tasks took no time, and are not on it.
 func criticalPath(m *model, spans []span) []link {
-	if m.pkg == nil || len(spans) == 0 {
+	g := m.graph
+	if g == nil || len(spans) == 0 {
 		return nil
 	}
-	g, err := graph.New(m.pkg)
-	if err != nil {
-		return nil
+	if m.path != nil && m.pathAt == m.at.Seq {
+		return m.path
 	}
 	whole := make(map[string]span, len(spans))
 	last := ""
@@ -68,6 +66,7 @@ func criticalPath(m *model, spans []span) []link {
 		path[i].waited = max(path[i].start.Sub(from), 0)
 		from = path[i].end
 	}
+	m.path, m.pathAt = path, m.at.Seq
 	return path
 }
 

@@ -120,6 +120,8 @@ func (at *feed) follow(ctx context.Context, f *feeds, ws, after string) {
 	o := events.RecordedOptions{Latest: true}
 	if c, err := events.ParseCursor(after); err == nil {
 		o = events.RecordedOptions{After: c}
+		ended, err := events.Ended(ctx, f.s.Records, ws, c.Run)
+		at.update(func() { at.cursor, at.run, at.ended = after, c.Run, ended || err != nil }) // until there is a later one
 	}
 	_, paced := f.s.Records.(events.Paced)
 	err := at.pass(ctx, f, ws, o)

@@ -1,13 +1,13 @@
 package ui
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
 	"time"
 
+	"e3/dataflow/graph"
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
@@ -26,6 +26,10 @@ type model struct {
 	bars   []span    // that have ended
 	open   map[string]span
 	index  map[string]int // task → its place in the report
+
+	graph  *graph.Graph // of the package; nil: none
+	path   []link       // the critical path after the event pathAt
+	pathAt int64
 
 	whole map[string]runview.TaskReport // by execution: tasks that were completed, and do not change any more
 	pkg   *record.Package               // nil: gone, or in no form that can be read
@@ -126,6 +130,11 @@ func (r *model) refresh(ctx context.Context, s *Stores, head *runview.Report) er
 		if r.pkg, _, err = s.Runs.PackageOf(ctx, head); err != nil {
 			return err
 		}
+		if r.pkg != nil {
+			if g, err := graph.New(r.pkg); err == nil {
+				r.graph = g
+			}
+		}
 	}
 	return nil
 }
@@ -185,9 +194,6 @@ func (r *model) spans(now time.Time) []span {
 	if len(list) == 0 { // an imported run may come without its events
 		list = r.imported()
 	}
-	slices.SortFunc(list, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.worker, b.worker), a.start.Compare(b.start), cmp.Compare(a.task, b.task), cmp.Compare(a.attempt, b.attempt))
-	})
 	return list
 }
 
