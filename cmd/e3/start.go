@@ -46,6 +46,7 @@ type startOptions struct {
 	readOnly   bool
 	offline    bool
 	runs       runsOptions
+	set        []string
 }
 
 func newStart(a *app) *cobra.Command {
@@ -82,6 +83,7 @@ next start online sends the new results, as an import. Commands that read are of
 	o.limits.flags(f)
 	o.runs.flags(cmd, a)
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
+	setFlag(f, &o.set)
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.readOnly, "read-only", false, "write nothing to the repository: what runs is kept on this machine, as where you may not write")
 	f.BoolVar(&o.offline, "offline", false, "send no request to a shared repository: use what this machine knows of it; the next start online sends the results")
@@ -126,6 +128,9 @@ func (o *startOptions) settings() (workspace.StartOptions, error) {
 		Force: o.force, Filter: o.filter, FailFast: o.failFast, NoWait: o.noWait, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
 	}
 	if err != nil {
+		return s, err
+	}
+	if s.Set, err = overridesOf(o.set); err != nil {
 		return s, err
 	}
 	if o.grace < 0 {
