@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 
 	"github.com/spf13/pflag"
 
 	"e3/internal/format/value"
+	"e3/internal/repo"
 	"e3/workspace"
 )
 
@@ -43,4 +45,25 @@ func overridesOf(args []string) ([]workspace.Override, error) {
 		list = append(list, o)
 	}
 	return list, nil
+}
+
+// branchAs makes the workspace that --as names, and returns the workspace to start.
+func branchAs(ctx context.Context, a *app, r *repo.Repo, ws string, o *startOptions, settings *workspace.StartOptions) (string, error) {
+	if o.as == "" {
+		return ws, nil
+	}
+	if err := checkName("workspace", o.as); err != nil {
+		return "", err
+	}
+	told, err := r.Workspaces.Deployer.Branch(ctx, ws, o.as, settings.Set)
+	if err != nil {
+		return "", unfollowed(shown(r.Location, r), err)
+	}
+	with := ""
+	if len(told) > 0 {
+		with = " with " + told.String()
+	}
+	a.Notef("Made workspace %s from %s%s", o.as, ws, with)
+	settings.Set = nil
+	return o.as, nil
 }
