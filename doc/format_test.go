@@ -51,6 +51,8 @@ func samples(t *testing.T) map[string][]byte {
 		"PackageMarked":     (&record.Package{Inputs: []record.PackageInput{{NoExport: true}}}).Encode(),
 		"PackageHandled":    (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{Approve: true}}}}).Encode(),
 		"PackageOnLost":     (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{OnLost: record.OnLostKill}}}}).Encode(),
+		"PackageParams":     (&record.Package{Inputs: []record.PackageInput{{Source: record.FromParams}}}).Encode(),
+		"LinkParams":        (&record.Link{Inputs: []record.LinkInput{{Source: record.FromParams}}}).Encode(),
 		"PackageKeyed":      (&record.Package{Inputs: []record.PackageInput{{Source: record.FromVariable}}}).Encode(),
 		"PackageTools":      (&record.Package{Inputs: []record.PackageInput{{Source: record.FromTool}}}).Encode(),
 		"Task":              (&record.Task{}).Encode(),

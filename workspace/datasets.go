@@ -295,36 +295,21 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 // number or a boolean becomes that text. An input whose default is null accepts any kind. A mismatch is a
 // *value.KindError.
 func (w *Datasets) FitValue(ctx context.Context, ws string, in *record.PackageInput, v any, text string) (any, error) {
-	def, err := w.valueOf(ctx, in.Default)
-	if err != nil || def == nil || def.IsNull() {
-		return v, err
-	}
-	fitted, refused := def.Fit(v, text)
-	if refused == nil {
-		return fitted, nil
-	}
-	at := DatasetPath{Name: in.Name}
-	if file, path, part := record.ParamOf(in.Name); part && in.Source == record.FromParams {
-		at = DatasetPath{Name: file, Entry: path}
-	}
-	now, err := w.Dataset(ctx, ws, at)
-	var none *UnassignedError
-	if errors.As(err, &none) {
-		return nil, refused
-	}
-	if err != nil {
-		return nil, err
-	}
-	present, err := w.valueOf(ctx, now.Leaf)
-	if err != nil {
-		return nil, err
-	}
-	if present != nil && !present.IsNull() {
-		if fitted, err := present.Fit(v, text); err == nil {
-			return fitted, nil
+	return w.fitOf(ctx, in.Default, func() (record.Leaf, error) {
+		at := DatasetPath{Name: in.Name}
+		if file, path, part := record.ParamOf(in.Name); part && in.Source == record.FromParams {
+			at = DatasetPath{Name: file, Entry: path}
 		}
-	}
-	return nil, refused
+		now, err := w.Dataset(ctx, ws, at)
+		var none *UnassignedError
+		if errors.As(err, &none) {
+			return record.Leaf{}, nil
+		}
+		if err != nil {
+			return record.Leaf{}, err
+		}
+		return now.Leaf, nil
+	}, v, text)
 }
 
 // valueOf reads a value dataset; nil if the leaf is no value, or its object is missing.

@@ -218,25 +218,9 @@ func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package,
 		if err != nil {
 			return err
 		}
-		t := &tree{inputs: make(record.Node, 0, len(pkg.Inputs)), tasks: make(record.Node, 0, len(pkg.Tasks))}
-		for i := range pkg.Inputs {
-			in := &pkg.Inputs[i]
-			leaf := in.Default
-			have, ok := old.inputs.Get(in.Name)
-			switch {
-			case !ok:
-			case in.Source.OfMachine():
-				leaf = have // until the next start reads it again
-			case in.Source == record.FromParams: // below
-				if old.set[in.Name] {
-					set[in.Name] = true
-				}
-			case old.set[in.Name]:
-				if set[in.Name] = have.Kind == leaf.Kind; set[in.Name] {
-					leaf = have
-				}
-			}
-			t.inputs = append(t.inputs, record.NodeEntry{Name: in.Name, Leaf: leaf})
+		t := &tree{tasks: make(record.Node, 0, len(pkg.Tasks))}
+		if t.inputs, err = w.keptInputs(ctx, pkg, old, set); err != nil {
+			return err
 		}
 		for i := range pkg.Tasks {
 			leaf, ok := old.tasks.Get(pkg.Tasks[i].Name)
@@ -245,11 +229,7 @@ func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package,
 			}
 			t.tasks = append(t.tasks, record.NodeEntry{Name: pkg.Tasks[i].Name, Leaf: leaf})
 		}
-		t.inputs.Sort()
 		t.tasks.Sort()
-		if err := w.keepParams(ctx, t, pkg, old); err != nil {
-			return err
-		}
 		root, err := w.states.writeTree(ctx, t, bothParts)
 		if err != nil {
 			return err

@@ -464,22 +464,21 @@ func (w *Deployer) paramsBehind(ctx context.Context, t *tree, in *record.LinkInp
 	return !slices.Equal(due, t.inputs), nil
 }
 
-// keepParams gives the parameters of a new tree the values that were set in the old one.
-func (w *Deployer) keepParams(ctx context.Context, t *tree, pkg *record.Package, old *holdings) error {
+// keepParams gives the parameters of new inputs the values that were set in the old ones.
+func (w *Deployer) keepParams(ctx context.Context, inputs record.Node, pkg *record.Package, old *holdings) (record.Node, error) {
 	marks := slices.Sorted(maps.Keys(old.set))
 	for _, file := range paramFiles(pkg) {
 		from, ok := old.inputs.Get(file)
 		if !ok || len(marksOf(file, marks)) == 0 {
 			continue
 		}
-		base, _ := t.inputs.Get(file)
-		inputs, err := w.states.assignParams(ctx, t.inputs, file, base, from, marks)
-		if err != nil {
-			return err
+		base, _ := inputs.Get(file)
+		var err error
+		if inputs, err = w.states.assignParams(ctx, inputs, file, base, from, marks); err != nil {
+			return nil, err
 		}
-		t.inputs = inputs
 	}
-	return nil
+	return inputs, nil
 }
 
 // unmarkedParams finds the parameters of a file that differ from the package's.

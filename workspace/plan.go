@@ -34,7 +34,8 @@ type PlanOptions struct {
 	Capacities  map[string]float64
 	Force       bool
 	Filter      string
-	FileNamed   bool // as of StartOptions
+	Set         []Override // as of StartOptions
+	FileNamed   bool       // as of StartOptions
 }
 
 // Plan is what a start would do now. Planning writes nothing and takes no lock.
@@ -81,6 +82,9 @@ func (w *Planner) planOf(ctx context.Context, ws string, s *State, o *PlanOption
 	if err == nil {
 		err = errors.Join(next.faults...)
 	}
+	if err == nil {
+		err = next.override(ctx, assemble(w.states.withObjects(objects)).Datasets, o.Set)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +125,9 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 		err = assign(&tree{})
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := next.override(ctx, assemble(w.states.withObjects(objects)).Datasets, o.Set); err != nil {
 		return nil, err
 	}
 	plan, err := w.plan(ctx, ws, next, objects, &o)

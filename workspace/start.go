@@ -47,7 +47,8 @@ type StartOptions struct {
 	Force       bool
 	Filter      string
 	FailFast    bool
-	NoWait      bool // end when all remaining tasks wait for a person
+	NoWait      bool       // end when all remaining tasks wait for a person
+	Set         []Override // values of inputs for this run alone
 	Publish     Publishing
 	Durability  Durability
 	FileNamed   bool               // the followed package file was named, so the current folder does not matter
@@ -166,6 +167,7 @@ type run struct {
 	inputs string // hash of the inputs node
 	tasks  string // hash of the tasks node at the beginning
 	snapshots
+	overrides
 	shown   bool // the workspace shows the proven results
 	waiting int  // tasks that wait for approval, if the run ends because of them
 	outset
@@ -216,6 +218,9 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
 	}
+	if inputs, err = r.override(ctx, inputs); err != nil {
+		return nil, err
+	}
 	r.inputs, r.tasks = inputs, tasks
 	if r.folders, err = lookAtFolders(r.w.states.Objects, r.w.states.Now()); err != nil {
 		return nil, err
@@ -227,6 +232,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if proof != nil {
 		r.remember(proof)
 	}
+	r.keeps(proof)
 	r.shown = proof != nil && proof.Tasks == tasks
 	unchanged := proof != nil && !r.o.Force && r.o.Filter == "" &&
 		proof.Package == r.state.PackageHash && proof.Inputs == inputs && proof.Tasks == tasks
@@ -304,7 +310,7 @@ func (r *run) recorded(ctx context.Context) (err error) {
 
 func (r *run) emitStarted() {
 	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
-		Filter: r.o.Filter, Force: r.o.Force, After: r.state.CurrentRunID}})
+		Filter: r.o.Filter, Force: r.o.Force, Set: r.set, After: r.state.CurrentRunID}})
 }
 
 // finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
@@ -412,7 +418,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		return nil, err
 	}
 	r.emitStarted()
-	if r.old, err = r.w.cleaner.deleteRuns(r.lock.lasting, r.ws, r.old, r.state.CurrentRunID); err != nil {
+	if r.old, err = r.w.cleaner.deleteRuns(r.lock.lasting, r.ws, r.old, r.state.CurrentRunID, r.spared); err != nil {
 		return nil, err
 	}
 	told := r.tellSuspensions()
@@ -560,7 +566,7 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if r.old, err = r.w.cleaner.deleteRuns(ctx, r.ws, r.old); err != nil {
+	if r.old, err = r.w.cleaner.deleteRuns(ctx, r.ws, r.old, r.spared); err != nil {
 		return err
 	}
 	e := runview.End(r.rec)

@@ -116,6 +116,9 @@ func runRow(a *app, t *render.Table, r *runview.Report) {
 	if r.Filter != "" {
 		notes = append(notes, "filter "+r.Filter)
 	}
+	if len(r.Set) > 0 {
+		notes = append(notes, "set "+human.Truncate(r.Set.String(), 200))
+	}
 	if r.State == record.RunFailed && r.FailedTask != "" {
 		notes = append(notes, r.FailedTask+" failed")
 	}

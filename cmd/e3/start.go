@@ -48,6 +48,8 @@ type startOptions struct {
 	offline    bool
 	runs       runsOptions
 	results    resultOptions
+	set        []string
+	as         string
 }
 
 func newStart(a *app) *cobra.Command {
@@ -69,6 +71,8 @@ next start online sends the new results, as an import. Commands that read are of
 		Example: `  e3 start . prod
   e3 start -f e3.yaml
   e3 start . prod --filter 'train*' --force
+  e3 start . dev --set k=4 --set train.rate=0.1
+  e3 start . dev --as exp1 --set k=4
   e3 start . prod --workers    # with "e3 worker ." in another terminal`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, ws, err := startArgs(a, cmd, args, o.file)
@@ -85,6 +89,8 @@ next start online sends the new results, as an import. Commands that read are of
 	o.runs.flags(cmd, a)
 	o.results.flags(f)
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
+	setFlag(f, &o.set)
+	f.StringVar(&o.as, "as", "", "run a workspace of this name, made from this one as it is now; what --set gives stays there")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.readOnly, "read-only", false, "write nothing to the repository: what runs is kept on this machine, as where you may not write")
 	f.BoolVar(&o.offline, "offline", false, "send no request to a shared repository: use what this machine knows of it; the next start online sends the results")
@@ -129,6 +135,9 @@ func (o *startOptions) settings() (workspace.StartOptions, error) {
 		Force: o.force, Filter: o.filter, FailFast: o.failFast, NoWait: o.noWait, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
 	}
 	if err != nil {
+		return s, err
+	}
+	if s.Set, err = overridesOf(o.set); err != nil {
 		return s, err
 	}
 	if o.grace < 0 {
@@ -225,6 +234,9 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		if ws, err = deployShort(ctx, a, r, ws, o.file); err != nil {
 			return unknownOffline(r, err)
 		}
+	}
+	if ws, err = branchAs(ctx, a, r, ws, o, &settings); err != nil {
+		return err
 	}
 	if err := checkResults(ctx, r, ws, o); err != nil {
 		return err

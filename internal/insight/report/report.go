@@ -395,6 +395,7 @@ func (b *builder) facts() []fact {
 	add("Cancelled by", r.By)
 	add("Reason", human.Truncate(r.Why, 400))
 	add("Only", r.Filter)
+	add("Set", human.Truncate(r.Set.String(), 400))
 	add("Workers", few(b.workers))
 	add("e3", few(b.version))
 	add("Repository", b.o.Repository)

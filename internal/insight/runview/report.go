@@ -20,6 +20,7 @@ type Report struct {
 	Process    *events.Process    // that ran it; nil if unknown; set by Report and List
 	By         string             // user@host that cancelled it; set by Report and List
 	Why        string             // the reason for the cancellation, or the signal; set by Report and List
+	Set        events.Settings    // inputs with values for this run alone; set by Report and List
 	Filter     string             // selected tasks, "" for all; set by Report and List
 	// PackageHash is the hash of the run's package object, by its first event; set by Report and List.
 	PackageHash string
@@ -271,6 +272,7 @@ func (r *Report) ended(end *events.Event) {
 func (r *Report) tell(started, end *events.Event) {
 	if started != nil && started.Data != nil {
 		r.Process, r.Filter, r.PackageHash = started.Data.Process, started.Data.Filter, hashOrNone(started.Data.PackageHash)
+		r.Set = started.Data.Set
 	}
 	if end != nil && end.Type == events.RunCancelled && end.Data != nil {
 		r.By, r.Why = end.Data.By, end.Data.Message
