@@ -78,7 +78,7 @@ internal/settings:             refstore internal/format/notation internal/format
 internal/format/value:         internal/format/manifest internal/format/beast2
 internal/format/manifest:      internal/format/notation
 internal/host/bash:            internal/host/runner
-internal/host/runner:          internal/host/process
+internal/host/runner:          internal/host/room internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
 internal/format/record:        internal/format/beast2
 
@@ -106,6 +106,7 @@ internal/host/modes:           internal/host/atomicfile
 internal/pkgref:
 internal/format/beast2:
 internal/host/atomicfile:
+internal/host/room:
 internal/host/process:
 internal/human:
 internal/parallel:
