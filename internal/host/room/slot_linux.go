@@ -317,3 +317,7 @@ func (e *Error) advice() string {
 	return "they need Linux 5.12 and user namespaces for ordinary users: see the sysctls user.max_user_namespaces, " +
 		"kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns"
 }
+
+// Possible reports whether this system can have closed rooms. Whether this machine lets its users make them shows when
+// one is made.
+func Possible() bool { return true }
