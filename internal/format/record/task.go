@@ -18,6 +18,7 @@ type Task struct {
 	Output  Output
 	Version string // explicit "version:", "" without one
 	Passed  Passed // variables of e3's own environment
+	Room    Room   // where the command runs
 }
 
 // Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values enter no
@@ -25,6 +26,47 @@ type Task struct {
 type Passed struct {
 	Env     []string // passed if they are set
 	Secrets []string // must be set; masked in logs
+}
+
+// Room is what a command can see and reach beside its inputs. The zero value is the open room: everything that its user
+// can.
+type Room struct {
+	Closed  bool // the system's programs only
+	Network bool // with Closed: this machine's network
+}
+
+func (r Room) String() string {
+	switch {
+	case r.Network:
+		return "closed, with the network"
+	case r.Closed:
+		return "closed"
+	}
+	return "open"
+}
+
+// roomNetwork is what a task object calls Room.Network.
+const roomNetwork = "network"
+
+// words are what the object of a task in a closed room says of the room, in key order.
+func (r *Room) words() []string {
+	if r.Network {
+		return []string{roomNetwork}
+	}
+	return nil
+}
+
+// readRoom reads a closed room. A word that this e3 does not know may open or close something: it is refused.
+func readRoom(r *beast2.Reader) Room {
+	room := Room{Closed: true}
+	at := r.Offset()
+	for _, word := range readNames(r) {
+		if word != roomNetwork {
+			r.Failf(at, "a closed room with %q is not supported by this version", word)
+		}
+		room.Network = true
+	}
+	return room
 }
 
 // None reports whether no variable is passed.
@@ -113,6 +155,9 @@ func keyedKindType() beast2.Type {
 // the longer form, since otherwise it would treat tasks that differ only in those names as the same one. A task with
 // variables as inputs has that field too, and an additional kind of input. An older e3 also refuses this form, since
 // otherwise it would set a variable that must be unset.
+//
+// A task in a closed room has one more field, which lists what the room has beyond the least. An older e3 refuses this
+// form, since otherwise it would run the command in the open.
 var (
 	taskSchema        = newSchema("task", func() beast2.Type { return beast2.Struct(taskFields(kindType())...) })
 	passingTaskSchema = newSchema("task", func() beast2.Type {
@@ -120,6 +165,9 @@ var (
 	})
 	keyedTaskSchema = newSchema("task", func() beast2.Type {
 		return beast2.Struct(append(taskFields(keyedKindType()), passedField())...)
+	})
+	closedTaskSchema = newSchema("task", func() beast2.Type {
+		return beast2.Struct(append(taskFields(keyedKindType()), passedField(), beast2.F("room", beast2.Array(beast2.String)))...)
 	})
 )
 
@@ -145,15 +193,17 @@ func taskFields(inputKind beast2.Type) []beast2.Field {
 
 // Encode returns the bytes of the task object.
 func (t *Task) Encode() []byte {
-	schema := taskSchema
+	form := &taskSchema
 	keyed := slices.ContainsFunc(t.Inputs, Input.isVariable)
 	switch {
+	case t.Room.Closed:
+		form = &closedTaskSchema
 	case keyed:
-		schema = keyedTaskSchema
+		form = &keyedTaskSchema
 	case !t.Passed.None():
-		schema = passingTaskSchema
+		form = &passingTaskSchema
 	}
-	b := schema.begin(256 + len(t.Shell))
+	b := form.begin(256 + len(t.Shell))
 	if t.Argv != nil {
 		b = appendStrings(append(b, 0), t.Argv)
 	} else {
@@ -174,8 +224,11 @@ func (t *Task) Encode() []byte {
 	}
 	b = append(b, 0) // image: refused for now, so always none
 	b = appendOptString(b, t.Version)
-	if keyed || !t.Passed.None() {
+	if form != &taskSchema {
 		b = appendStrings(appendStrings(b, t.Passed.Env), t.Passed.Secrets)
+	}
+	if t.Room.Closed {
+		b = appendStrings(b, t.Room.words())
 	}
 	return b
 }
@@ -203,15 +256,14 @@ func readParts(r *beast2.Reader, width int) int {
 // DecodeTask reads a task object. Task objects of the reference give ErrType: they hold
 // East IR, which cannot be run here.
 func DecodeTask(data []byte) (*Task, error) {
-	schema, passing, keyed := taskSchema, false, false
-	r, err := schema.open(data)
-	if errors.Is(err, ErrType) {
-		schema, passing = passingTaskSchema, true
-		r, err = schema.open(data)
-	}
-	if errors.Is(err, ErrType) {
-		schema, keyed = keyedTaskSchema, true
-		r, err = schema.open(data)
+	form := &taskSchema
+	r, err := form.open(data)
+	for _, other := range []*schema{&passingTaskSchema, &keyedTaskSchema, &closedTaskSchema} {
+		if !errors.Is(err, ErrType) {
+			break
+		}
+		form = other
+		r, err = form.open(data)
 	}
 	if err != nil {
 		return nil, err
@@ -233,7 +285,7 @@ func DecodeTask(data []byte) (*Task, error) {
 	for range readParts(r, 2) {
 		t.Env = append(t.Env, EnvVar{Name: r.String(), Value: r.String()})
 	}
-	readInputs(r, t, keyed)
+	readInputs(r, t, form)
 	at = r.Offset()
 	t.Output.Multi = r.Boolean()
 	r.Inline()
@@ -248,23 +300,26 @@ func DecodeTask(data []byte) (*Task, error) {
 		r.Failf(at, "container image is not supported by this version")
 	}
 	t.Version = readOptString(r)
-	if passing {
+	if form != &taskSchema {
 		at = r.Offset()
 		t.Passed = Passed{Env: readNames(r), Secrets: readNames(r)}
-		if t.Passed.None() && !keyed {
+		if t.Passed.None() && form == &passingTaskSchema {
 			r.Failf(at, "no variable is passed")
 		}
 	}
-	return t, schema.done(r)
+	if form == &closedTaskSchema {
+		t.Room = readRoom(r)
+	}
+	return t, form.done(r)
 }
 
 // isVariable reports whether an input is an environment variable.
 func (in Input) isVariable() bool { return in.Kind == KindVariable }
 
-// readInputs reads the inputs. If the form has variables, at least one input must be a variable.
-func readInputs(r *beast2.Reader, t *Task, keyed bool) {
+// readInputs reads the inputs. In the form for variables at least one input must be a variable.
+func readInputs(r *beast2.Reader, t *Task, form *schema) {
 	at, kinds := r.Offset(), 4
-	if keyed {
+	if form == &keyedTaskSchema || form == &closedTaskSchema {
 		kinds++
 	}
 	r.Inline()
@@ -276,7 +331,7 @@ func readInputs(r *beast2.Reader, t *Task, keyed bool) {
 		}
 		t.Inputs = append(t.Inputs, in)
 	}
-	if keyed && !slices.ContainsFunc(t.Inputs, Input.isVariable) {
+	if form == &keyedTaskSchema && !slices.ContainsFunc(t.Inputs, Input.isVariable) {
 		r.Failf(at, "no input is a variable")
 	}
 }
