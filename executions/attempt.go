@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"e3/internal/format/record"
 	"e3/internal/host/process"
+	"e3/internal/host/room"
 	"e3/internal/host/runner"
 	"e3/internal/human"
 	"e3/objectstore"
@@ -194,6 +196,10 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 			}
 		},
 		OnStartAfter: a.x.opts.Announce,
+	}
+	if a.spec.Room.Closed {
+		a.box.closed = true
+		spec.Closed = &room.Room{Base: filepath.Dir(a.box.root), Folder: a.box.room, Network: a.spec.Room.Network}
 	}
 	if a.req.Policy != nil {
 		spec.Timeout = a.req.Policy.Timeout

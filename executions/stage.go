@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/host/atomicfile"
+	"e3/internal/host/room"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -83,10 +84,14 @@ func lastOfEach(env []string) []string {
 // baseEnv is the environment of every command before its own declarations. Later entries win.
 func (a *attempt) baseEnv() []string {
 	env := make([]string, 0, 16+len(a.spec.Env)+len(a.spec.Inputs))
+	home, tmp := a.box.home, a.box.tmp
+	if a.spec.Room.Closed {
+		home, tmp = room.Home, room.Temp
+	}
 	env = append(env,
 		"PATH="+a.x.opts.Path,
-		"HOME="+a.box.home,
-		"TMPDIR="+a.box.tmp,
+		"HOME="+home,
+		"TMPDIR="+tmp,
 		"LANG=C.UTF-8",
 		"TZ=UTC",
 	)

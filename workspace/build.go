@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -199,6 +200,9 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 		obj.Passed = record.Passed{Env: record.Names(t.Env.Pass), Secrets: record.Names(t.Env.Secrets)}
 	}
 	obj.Env = appendEnv(obj.Env, t.Items)
+	if cmp.Or(t.Room, def.Room) == manifest.ClosedRoom {
+		obj.Room = record.Room{Closed: true, Network: t.Network}
+	}
 	for _, in := range t.Inputs {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: in.Name, Path: in.Path, Kind: inputKind(def, inputs, &in)})
 	}

@@ -55,9 +55,9 @@ func newDecoder(file string) *decoder {
 
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
-	topKeys      = []string{"e3", "name", "version", "description", "results", "inputs", "tasks"}
+	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
-	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "queue", "labels", "version", "description", "image"}
+	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "queue", "labels", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	wireKeys     = []string{"from", "suffix"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
@@ -133,6 +133,8 @@ func (d *decoder) field(key, value *node) {
 	case "results":
 		d.results.decoder = d
 		d.results.read(value)
+	case "room":
+		def.Room = d.room("room", value)
 	case "inputs", "tasks":
 		// A mapping with a tag or under an alias is one value; every other mapping is a section.
 		if value.kind != mapNode {
@@ -349,6 +351,19 @@ func (d *decoder) text(where string, n *node) string {
 		return ""
 	}
 	return d.intern(n.text)
+}
+
+// room reads the name of a room.
+func (d *decoder) room(where string, n *node) Room {
+	switch text := d.text(where, n); {
+	case text == "open":
+		return OpenRoom
+	case text == "closed":
+		return ClosedRoom
+	case n.kind == stringNode:
+		d.report.add(n.pos, "", "%s: %q is neither open nor closed", where, truncate(text))
+	}
+	return NoRoom
 }
 
 func (d *decoder) boolean(where string, n *node) (value, ok bool) {

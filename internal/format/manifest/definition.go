@@ -13,6 +13,7 @@ type Definition struct {
 	Name        string
 	Version     string
 	Description string
+	Room        Room        // of tasks that name none
 	Inputs      []Input     // in file order
 	Tasks       []Task      // in file order, the items of a matrix in the order of their dimensions
 	Results     *Results    // nil if the file says nothing about results
@@ -121,10 +122,22 @@ type Spec struct {
 	Several bool     // the output is a directory with one entry for each of Outputs; else there is one, "out"
 	Env     *Environment
 	Version string // forces new results when changed; "" when the file gives none
+	Room    Room
+	Network bool // a closed room has this machine's network
 	Policy  *Policy
 	Pos     Pos // of the task's name
 	RunPos  Pos // of its command
 }
+
+// A Room is where a command runs.
+type Room uint8
+
+// The rooms.
+const (
+	NoRoom     Room = iota // not given
+	OpenRoom               // with everything that the user can see and reach
+	ClosedRoom             // with the system's programs and the task's inputs only
+)
 
 // An Environment is the part of a task's environment beyond its inputs' names and the base environment. Tasks with
 // equal environments share one.

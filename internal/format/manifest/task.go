@@ -92,6 +92,10 @@ func (d *decoder) task(key, value *node) {
 				env.Secrets = d.envNames(where+": secrets", v)
 			case "version":
 				b.spec.Version, _ = d.version(where+": version", v)
+			case "room":
+				b.spec.Room = d.room(where+": room", v)
+			case "network":
+				b.spec.Network, _ = d.boolean(where+": network", v)
 			case "image":
 				d.report.add(key.pos, "remove it; the command runs in the environment of the host", "%s: container images are not supported yet", where)
 			default:

@@ -19,6 +19,7 @@ type Task struct {
 	Output  Output
 	Version string // explicit "version:", "" without one
 	Passed  Passed // variables of e3's own environment
+	Room    Room   // where the command runs
 }
 
 // Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values enter no
@@ -26,6 +27,47 @@ type Task struct {
 type Passed struct {
 	Env     []string // passed if they are set
 	Secrets []string // must be set; masked in logs
+}
+
+// Room is what a command can see and reach beside its inputs. The zero value is the open room: everything that its user
+// can.
+type Room struct {
+	Closed  bool // the system's programs only
+	Network bool // with Closed: this machine's network
+}
+
+func (r Room) String() string {
+	switch {
+	case r.Network:
+		return "closed, with the network"
+	case r.Closed:
+		return "closed"
+	}
+	return "open"
+}
+
+// roomNetwork is what a task object calls Room.Network.
+const roomNetwork = "network"
+
+// words are what the object of a task in a closed room says of the room, in key order.
+func (r *Room) words() []string {
+	if r.Network {
+		return []string{roomNetwork}
+	}
+	return nil
+}
+
+// readRoom reads a closed room. A word that this e3 does not know may open or close something: it is refused.
+func readRoom(r *beast2.Reader) Room {
+	room := Room{Closed: true}
+	at := r.Offset()
+	for _, word := range readNames(r) {
+		if word != roomNetwork {
+			r.Failf(at, "a closed room with %q is not supported by this version", word)
+		}
+		room.Network = true
+	}
+	return room
 }
 
 // None reports whether no variable is passed.
@@ -132,7 +174,7 @@ func keyedKindType(tools bool) beast2.Type {
 // A taskForm is the set of fields of a task object. Fields and kinds were added over time, and each form also has those of
 // the forms before it. A task is encoded in the first form that holds all of its data, so its hash stays the same when a
 // form is added. An older e3 refuses a longer form: it would take tasks that differ only there for the same one, or set a
-// variable that must be unset.
+// variable that must be unset, or run a command in the open.
 type taskForm int
 
 const (
@@ -140,6 +182,7 @@ const (
 	passingTask          // variables are passed to it
 	keyedTask            // an input is an environment variable, which is one more kind
 	toolTask             // an input is a program, which is one more kind
+	closedTask           // it runs in a closed room, whose field lists what the room has beyond the least
 )
 
 var taskSchemas = [...]schema{
@@ -153,11 +196,16 @@ var taskSchemas = [...]schema{
 	toolTask: newSchema("task", func() beast2.Type {
 		return beast2.Struct(append(taskFields(keyedKindType(true)), passedField())...)
 	}),
+	closedTask: newSchema("task", func() beast2.Type {
+		return beast2.Struct(append(taskFields(keyedKindType(true)), passedField(), beast2.F("room", beast2.Array(beast2.String)))...)
+	}),
 }
 
 // form returns the form of a task.
 func (t *Task) form() taskForm {
 	switch {
+	case t.Room.Closed:
+		return closedTask
 	case slices.ContainsFunc(t.Inputs, Input.isTool):
 		return toolTask
 	case slices.ContainsFunc(t.Inputs, Input.isVariable):
@@ -226,6 +274,9 @@ func (t *Task) Encode() []byte {
 	if form >= passingTask {
 		b = appendStrings(appendStrings(b, t.Passed.Env), t.Passed.Secrets)
 	}
+	if form >= closedTask {
+		b = appendStrings(b, t.Room.words())
+	}
 	return b
 }
 
@@ -291,6 +342,9 @@ func DecodeTask(data []byte) (*Task, error) {
 	if form >= passingTask {
 		at = r.Offset()
 		t.Passed = Passed{Env: readNames(r), Secrets: readNames(r)}
+	}
+	if form >= closedTask {
+		t.Room = readRoom(r)
 	}
 	if r.Err() == nil && t.form() != form { // each task has exactly one valid form
 		r.Failf(at, "%s", [...]string{passingTask: "no variable is passed", keyedTask: "no input is a variable", toolTask: "no input is a program"}[form])

@@ -142,6 +142,9 @@ func taskParts(a, b *record.Task) []Difference {
 	if a.Version != b.Version {
 		list = append(list, Difference{Part: Version, Was: a.Version, Is: b.Version})
 	}
+	if a.Room != b.Room {
+		list = append(list, Difference{Part: Room, Was: a.Room.String(), Is: b.Room.String()})
+	}
 	return list
 }
 
