@@ -38,7 +38,7 @@ type PlanOptions struct {
 	Stored func(objectstore.Hash) bool
 	// Linked says that the package file is at hand, so that a lost task object would be stored anew.
 	Linked bool
-	// Failed says, by the source of its list, which gates stay closed.
+	// Failed says which pending families the known lists do not make: see Grown.
 	Failed map[string]error
 	// Gathered receives the directories of fan-ins, for inspection; nil: they are not stored.
 	Gathered objectstore.Store
@@ -131,9 +131,6 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 	}
 	switch {
 	case len(stuck) > 0:
-		if err := p.fault(i); err != nil {
-			return p.stuck(t, err)
-		}
 		t.Step, t.Waits = StepStuck, stuck
 		return nil
 	case p.g.IsGate(i):

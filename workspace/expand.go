@@ -71,7 +71,7 @@ func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *man
 	pkg.Lists = r.all
 	for i := range x.def.Families {
 		f := &x.def.Families[i]
-		p := record.PackageFamily{Name: f.Base, Reads: f.Waits, Pending: f.Pending, Count: int64(f.Count)}
+		p := record.PackageFamily{Name: f.Base, ReadBy: f.ReadBy, Reads: f.Waits, Pending: f.Pending, Count: int64(f.Count)}
 		for k := range f.Sources {
 			p.Lists = append(p.Lists, r.seen[f.Sources[k].Key])
 			if fault := r.faults[f.Sources[k].Key]; fault != nil && x.faults[f.Base] == nil {
@@ -89,7 +89,8 @@ func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *man
 
 // grownFromFile gives a package without tasks those of a definition that depends on lists of items, as far as its inputs make
 // them known. It returns the definition with these tasks.
-func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *manifest.Definition) (*manifest.Definition, error) {
+// Lists that tasks make are those of the package of the earlier link, which may be nil, as far as these still make tasks.
+func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *manifest.Definition, before *record.Link) (*manifest.Definition, error) {
 	data, err := def.Encode()
 	if err != nil {
 		return nil, err
@@ -103,10 +104,27 @@ func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *
 	for i := range pkg.Inputs {
 		defaults[pkg.Inputs[i].Name] = pkg.Inputs[i].Default
 	}
-	x, err := w.expandInto(ctx, pkg, def, nil, func(input, _ string) (record.Leaf, bool) {
+	source := func(input, _ string) (record.Leaf, bool) {
 		leaf, ok := defaults[input]
 		return leaf, ok && input != ""
-	})
+	}
+	if before != nil {
+		last, err := w.lastLists(ctx, before.Package)
+		if err != nil {
+			return nil, err
+		}
+		if len(last) > 0 {
+			x, err := w.expandInto(ctx, pkg, def, last, source)
+			if err == nil && len(x.faults) == 0 {
+				return x.def, nil
+			}
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			pkg.Lists, pkg.Families, pkg.Tasks = nil, nil, nil
+		}
+	}
+	x, err := w.expandInto(ctx, pkg, def, nil, source)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +175,7 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 	defer func() { r.all = append(r.all, l) }()
 	leaf, ok := r.source(s.Input, s.Task)
 	if !ok || leaf.Kind == record.LeafUnassigned {
-		return false, nil
+		return r.last(ctx, s, &l)
 	}
 	from, err := r.w.listDataset(ctx, s, leaf)
 	if err == nil {
@@ -190,6 +208,22 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 	l.From, l.List = from.Hash, h.String()
 	r.lists[s.Key] = list
 	return true, nil
+}
+
+// last takes the list that a task has made last, since what it makes now is not known.
+func (r *listReader) last(ctx context.Context, s *manifest.ItemSource, l *record.PackageList) (bool, error) {
+	k := r.known[s.Key]
+	if s.Task == "" || k == nil || !k.Known() {
+		return false, nil
+	}
+	list, err := r.w.loadList(ctx, k.List)
+	if isLost(err) {
+		return false, nil
+	}
+	if err == nil {
+		*l, r.lists[s.Key] = *k, list
+	}
+	return err == nil, err
 }
 
 // loadList reads the object of a list.

@@ -212,14 +212,16 @@ func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *re
 	if err != nil {
 		return err
 	}
-	before := executables(link)
+	bits := executables(link)
 	if proves(link.Stat, fileStat(info)) && link.Package == s.PackageHash {
 		scan := &scan{states: dry.states, base: filepath.Dir(link.File)}
-		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == before {
+		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == bits {
 			return err
 		}
 	}
-	built, err := dry.Build(ctx, link.File, link)
+	before := *link
+	before.Package = s.PackageHash
+	built, err := dry.Build(ctx, link.File, &before)
 	if err != nil {
 		return err
 	}

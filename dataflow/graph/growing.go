@@ -20,6 +20,7 @@ type Gate struct {
 	Source string   // of the list; no other gate has it
 	Name   string   // the family of tasks that the list decides, for people
 	After  []string // the tasks, or pending ones, that make the list
+	Behind []string // the sources of the gates that decide which tasks these are
 	Holds  []string // the tasks, and pending ones, that the list decides
 }
 
@@ -128,6 +129,14 @@ func (l *linker) hold(gt *Gate) error {
 		if err := l.read(at, name); err != nil {
 			return err
 		}
+	}
+	for _, source := range gt.Behind {
+		d, ok := l.g.gates[source]
+		if !ok {
+			return fmt.Errorf("package %s: the list of %s depends on that of %s, which does not exist", l.g.Package.Name, gt.Source, source)
+		}
+		l.readers[d]++
+		l.g.deps[at] = append(l.g.deps[at], d)
 	}
 	for _, name := range gt.Holds {
 		i, ok := l.g.index[name]

@@ -12,6 +12,7 @@ import (
 type Family struct {
 	Base    string
 	Sources []ItemSource // whose lists it needs, in the order of use; those of another family's items as far as these are known
+	ReadBy  []string     // tasks of the file that read it, by their Base
 	Waits   []string     // families that keep it from having tasks: it, or its matrix, reads them and they are pending
 	Pending bool         // its tasks are not in the Definition
 	Count   int          // its tasks
@@ -175,12 +176,21 @@ func (d *decoder) families() {
 		return
 	}
 	d.spread()
+	readBy := make([][]string, len(d.bases))
+	for i := range d.bases {
+		b := &d.bases[i]
+		for _, t := range d.targets[b.waits:b.waitsEnd] {
+			if name := b.spec.Base; !slices.Contains(readBy[t.base], name) {
+				readBy[t.base] = append(readBy[t.base], name)
+			}
+		}
+	}
 	for i := range d.bases {
 		b := &d.bases[i]
 		if b.items == nil && !b.pending && len(b.sources) == 0 {
 			continue
 		}
-		f := Family{Base: b.spec.Base, Sources: b.sources, Pending: b.pending, Count: b.count, Fault: b.fault}
+		f := Family{Base: b.spec.Base, Sources: b.sources, ReadBy: readBy[i], Pending: b.pending, Count: b.count, Fault: b.fault}
 		if b.pending {
 			f.Count = 0
 			for _, t := range d.targets[b.waits:b.waitsEnd] {
