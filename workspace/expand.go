@@ -27,7 +27,8 @@ type expansion struct {
 type sourceOf func(input, task string) (record.Leaf, bool)
 
 // expand makes a package from the definition of another one and the present lists of items. Lists whose dataset is that
-// of before are not read again. Its tasks are stored, the package is not.
+// of before are not read again; those of a task whose dataset source does not know stay as they were. The tasks are
+// stored, the package is not.
 func (w *Deployer) expand(ctx context.Context, before *record.Package, source sourceOf) (*expansion, error) {
 	h, err := objectstore.ParseHash(before.Definition)
 	if err != nil {
@@ -89,8 +90,14 @@ func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *man
 
 // grownFromFile gives a package without tasks those of a definition that depends on lists of items, as far as its inputs make
 // them known. It returns the definition with these tasks.
-// Lists that tasks make are those of the package of the earlier link, which may be nil, as far as these still make tasks.
+//
+// before, which may be nil, is the link that a previous build of the same file left: the lists that tasks make are those of its
+// package.
 func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *manifest.Definition, before *record.Link) (*manifest.Definition, error) {
+	known, err := w.knownLists(ctx, before)
+	if err != nil {
+		return nil, err
+	}
 	data, err := def.Encode()
 	if err != nil {
 		return nil, err
@@ -108,23 +115,11 @@ func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *
 		leaf, ok := defaults[input]
 		return leaf, ok && input != ""
 	}
-	if before != nil {
-		last, err := w.lastLists(ctx, before.Package)
-		if err != nil {
-			return nil, err
-		}
-		if len(last) > 0 {
-			x, err := w.expandInto(ctx, pkg, def, last, source)
-			if err == nil && len(x.faults) == 0 {
-				return x.def, nil
-			}
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			pkg.Lists, pkg.Families, pkg.Tasks = nil, nil, nil
-		}
+	x, err := w.expandInto(ctx, pkg, def, known, source)
+	if len(known) > 0 && ctx.Err() == nil && (err != nil || len(x.faults) > 0) { // lists of an earlier file may not fit this one
+		pkg.Lists, pkg.Families, pkg.Tasks = nil, nil, nil
+		x, err = w.expandInto(ctx, pkg, def, nil, source)
 	}
-	x, err := w.expandInto(ctx, pkg, def, nil, source)
 	if err != nil {
 		return nil, err
 	}
@@ -174,21 +169,24 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 	l := record.PackageList{Input: s.Input, Task: s.Task, Entry: s.Entry}
 	defer func() { r.all = append(r.all, l) }()
 	leaf, ok := r.source(s.Input, s.Task)
-	if !ok || leaf.Kind == record.LeafUnassigned {
-		return r.last(ctx, s, &l)
+	ok = ok && leaf.Kind != record.LeafUnassigned
+	from := leaf
+	var err error
+	if ok {
+		from, err = r.w.listDataset(ctx, s, leaf)
 	}
-	from, err := r.w.listDataset(ctx, s, leaf)
-	if err == nil {
-		if k := r.known[s.Key]; k != nil && k.From == from.Hash && k.Known() {
-			list, err := r.w.loadList(ctx, k.List)
-			if err == nil {
-				l, r.lists[s.Key] = *k, list
-				return true, nil
-			}
-			if !isLost(err) {
-				return false, err
-			}
+	if k := r.known[s.Key]; err == nil && k != nil && k.Known() && (ok && k.From == from.Hash || !ok && s.Task != "") {
+		list, err := r.w.loadList(ctx, k.List)
+		if err == nil {
+			l, r.lists[s.Key] = *k, list
+			return true, nil
 		}
+		if !isLost(err) {
+			return false, err
+		}
+	}
+	if !ok {
+		return false, nil
 	}
 	var list *manifest.List
 	if err == nil {
@@ -208,22 +206,6 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 	l.From, l.List = from.Hash, h.String()
 	r.lists[s.Key] = list
 	return true, nil
-}
-
-// last takes the list that a task has made last, since what it makes now is not known.
-func (r *listReader) last(ctx context.Context, s *manifest.ItemSource, l *record.PackageList) (bool, error) {
-	k := r.known[s.Key]
-	if s.Task == "" || k == nil || !k.Known() {
-		return false, nil
-	}
-	list, err := r.w.loadList(ctx, k.List)
-	if isLost(err) {
-		return false, nil
-	}
-	if err == nil {
-		*l, r.lists[s.Key] = *k, list
-	}
-	return err == nil, err
 }
 
 // loadList reads the object of a list.

@@ -224,7 +224,7 @@ func (w *runGrowth) Grow(ctx context.Context, made []dataflow.MadeList) (dataflo
 	if err != nil || grown.Package == nil {
 		return grown, err
 	}
-	if err := w.r.regrow(w.r.lock.lasting, grown.Package, w.hash); err != nil {
+	if err := w.r.deployGrown(w.r.lock.lasting, grown.Package, w.hash); err != nil {
 		w.grower = before
 		return dataflow.Grown{}, err
 	}
@@ -262,9 +262,9 @@ func (w *grower) items(ctx context.Context, source string, before *record.Packag
 	return items, changed, nil
 }
 
-// regrow makes the workspace's package the one that the run's graph has become. Outputs stay if their task does. The package
+// deployGrown makes the workspace's package the one that the run's graph has become. Outputs stay if their task does. The package
 // file is not read again: the link, where this machine has one, names the new package.
-func (r *run) regrow(ctx context.Context, pkg *record.Package, hash string) error {
+func (r *run) deployGrown(ctx context.Context, pkg *record.Package, hash string) error {
 	release, err := r.w.states.protect(ctx, "package "+hash)
 	if err != nil {
 		return fmt.Errorf("package %s: %w", pkg.Name, err)
@@ -297,20 +297,4 @@ func (r *run) regrow(ctx context.Context, pkg *record.Package, hash string) erro
 	}
 	link.Package = hash
 	return r.w.states.links.saveLink(ctx, r.ws, link, false, nil)
-}
-
-// lastLists returns the lists that tasks have made, as a package has them: the next package of the same workspace begins
-// with them. A package that is gone has none.
-func (w *Deployer) lastLists(ctx context.Context, hash string) ([]record.PackageList, error) {
-	if hash == "" {
-		return nil, nil
-	}
-	pkg, err := w.states.Packages.Load(ctx, hash)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, nil
-	}
-	return slices.DeleteFunc(slices.Clone(pkg.Lists), func(l record.PackageList) bool { return l.Task == "" || !l.Known() }), nil
 }

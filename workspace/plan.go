@@ -118,6 +118,9 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 	if errors.As(err, &unknown) && unknown.What == "workspace" {
 		err = assign(&tree{})
 	}
+	if err == nil {
+		err = next.regrow(ctx, w.deployerInto(objects))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -181,6 +184,7 @@ func (w *Planner) previewStart(ctx context.Context, ws string, s *State, objects
 	next := previewBuilt(built)
 	if t, err = w.kept(ctx, ws, s, next); err == nil {
 		next.assign(t, built.Link)
+		err = next.regrow(ctx, w.deployerInto(objects))
 	}
 	return next, t, err
 }

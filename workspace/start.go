@@ -223,6 +223,11 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if err != nil {
 		return nil, err
 	}
+	if proof == nil || proof.Package != r.state.PackageHash || proof.Inputs != inputs {
+		if inputs, tasks, err = r.regrow(ctx, link, info); err != nil {
+			return nil, err
+		}
+	}
 	if proof != nil {
 		r.remember(proof)
 	}

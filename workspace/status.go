@@ -144,11 +144,17 @@ type preview struct {
 	built    bool // the package was rebuilt from its file
 	warnings []manifest.Warning
 	fresh    map[string]bool // inputs whose content a start would first have to store
+	objects  Objects         // that also has this content, as far as it was kept; nil: not kept
 }
 
 // preview follows the package file as a start does, but stores nothing.
 func (w *Planner) preview(ctx context.Context, ws string, s *State, t *tree) (*preview, error) {
-	return w.previewWith(ctx, ws, s, t, hashOnly{w.states.Objects})
+	objects := newKeeping(w.states.Objects) // lists of items are read from what a start would store
+	p, err := w.previewWith(ctx, ws, s, t, objects)
+	if err == nil {
+		p.objects = objects
+	}
+	return p, err
 }
 
 // previewWith is preview with a given store for the objects that it reads.
@@ -157,7 +163,12 @@ func (w *Planner) previewWith(ctx context.Context, ws string, s *State, t *tree,
 	if err != nil {
 		return nil, err
 	}
-	if err := w.deployerInto(objects).previewVariables(ctx, p); err != nil {
+	dry := w.deployerInto(objects)
+	err = dry.previewVariables(ctx, p)
+	if err == nil && len(p.faults) == 0 {
+		err = p.regrow(ctx, dry)
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -289,7 +300,11 @@ func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *previ
 		return nil, err
 	}
 	x := w.states.executions()
-	list, err := dataflow.ReadFreshness(ctx, g, hashOnly{w.states.Objects}, x, next.inputs, t.tasks, w.states.Lookups)
+	var objects objectstore.Store = hashOnly{w.states.Objects}
+	if next.objects != nil {
+		objects = next.objects
+	}
+	list, err := dataflow.ReadFreshness(ctx, g, objects, x, next.inputs, t.tasks, w.states.Lookups)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}

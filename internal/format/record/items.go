@@ -32,6 +32,22 @@ type PackageFamily struct {
 	Count   int64    // items; of a pending family 0
 }
 
+// Sources returns the hashes of the definition and the lists that the tasks were made of, each once. They are files.
+func (p *Package) Sources() []string {
+	if p.Definition == "" {
+		return nil
+	}
+	list := []string{p.Definition}
+	seen := map[string]bool{p.Definition: true}
+	for i := range p.Lists {
+		if h := p.Lists[i].List; h != "" && !seen[h] {
+			seen[h] = true
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
 // isGrown reports whether the package was made from lists of items, or has data that only the form for these can hold.
 func (p *Package) isGrown() bool {
 	if p.Definition != "" {

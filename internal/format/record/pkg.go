@@ -48,6 +48,9 @@ const (
 	FromVariable // an environment variable, which is Location; the input is named by VariableInput
 )
 
+// IsFile reports whether an input comes from files.
+func (s InputSource) IsFile() bool { return s == FromDir || s == FromFile || s == FromGlob }
+
 // PackageTask is a task in its package.
 type PackageTask struct {
 	Name   string
