@@ -203,6 +203,17 @@ func (w *grower) foresee(ctx context.Context, objects objectstore.Store, x dataf
 	}
 }
 
+// foresee makes the package of a preview as it will be with the lists of tasks that have answers already.
+func (w *Planner) foresee(ctx context.Context, next *preview, objects Objects) error {
+	if !grows(next.pkg) || len(next.faults) > 0 {
+		return nil
+	}
+	g := &grower{deployer: w.deployerInto(objects), inputs: next.inputs, pkg: next.pkg, hash: next.pkgHash}
+	failed, err := g.foresee(ctx, objects, w.states.executions(), w.states.Lookups)
+	next.pkg, next.pkgHash, next.failed = g.pkg, g.hash, failed
+	return err
+}
+
 // runGrowth is the Growth of a run: the workspace gets what the package becomes.
 type runGrowth struct {
 	grower

@@ -143,8 +143,9 @@ type preview struct {
 
 	built    bool // the package was rebuilt from its file
 	warnings []manifest.Warning
-	fresh    map[string]bool // inputs whose content a start would first have to store
-	objects  Objects         // that also has this content, as far as it was kept; nil: not kept
+	fresh    map[string]bool  // inputs whose content a start would first have to store
+	failed   map[string]error // families that known lists do not make, and why
+	objects  Objects          // that also has this content, as far as it was kept; nil: not kept
 }
 
 // preview follows the package file as a start does, but stores nothing.
