@@ -173,10 +173,10 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 	from := leaf
 	var err error
 	if ok {
-		from, err = r.w.listDataset(ctx, s, leaf)
+		from, err = r.dataset(ctx, s, leaf)
 	}
 	if k := r.known[s.Key]; err == nil && k != nil && k.Known() && (ok && k.From == from.Hash || !ok && s.Task != "") {
-		list, err := r.w.loadList(ctx, k.List)
+		list, err := r.load(ctx, k.List)
 		if err == nil {
 			l, r.lists[s.Key] = *k, list
 			return true, nil
@@ -190,7 +190,7 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 	}
 	var list *manifest.List
 	if err == nil {
-		list, err = r.w.readList(ctx, s, from)
+		list, err = r.read(ctx, s, from)
 	}
 	if lost, _ := objectstore.IsLost(err); lost || ctx.Err() != nil {
 		return false, err
@@ -208,21 +208,21 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 	return true, nil
 }
 
-// loadList reads the object of a list.
-func (w *States) loadList(ctx context.Context, hash string) (*manifest.List, error) {
+// load reads the object of a list.
+func (r *listReader) load(ctx context.Context, hash string) (*manifest.List, error) {
 	h, err := objectstore.ParseHash(hash)
 	if err != nil {
 		return nil, fmt.Errorf("list of items: %w", err)
 	}
-	data, err := objectstore.ReadAll(ctx, w.Objects, h, manifest.MaxList)
+	data, err := objectstore.ReadAll(ctx, r.w.Objects, h, manifest.MaxList)
 	if err != nil {
 		return nil, fmt.Errorf("list of items: %w", err)
 	}
 	return manifest.DecodeList(data)
 }
 
-// listDataset is the dataset that a source is: that of an input or task, or one of several outputs of the task.
-func (w *States) listDataset(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (record.Leaf, error) {
+// dataset is the dataset that a source is: that of an input or task, or one of several outputs of the task.
+func (r *listReader) dataset(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (record.Leaf, error) {
 	if s.Entry == "" {
 		return leaf, nil
 	}
@@ -230,7 +230,7 @@ func (w *States) listDataset(ctx context.Context, s *manifest.ItemSource, leaf r
 	if err != nil {
 		return leaf, err
 	}
-	entries, err := dirtree.Read(ctx, w.Objects, h)
+	entries, err := dirtree.Read(ctx, r.w.Objects, h)
 	if err != nil {
 		return leaf, err
 	}
@@ -245,16 +245,16 @@ func (w *States) listDataset(ctx context.Context, s *manifest.ItemSource, leaf r
 	return record.Leaf{Kind: kind, Hash: e.Hash.String(), Size: e.Size}, nil
 }
 
-// readList reads the items of a source from its dataset.
-func (w *States) readList(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (*manifest.List, error) {
+// read reads the items of a source from its dataset.
+func (r *listReader) read(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (*manifest.List, error) {
 	h, err := objectstore.ParseHash(leaf.Hash)
 	if err != nil {
 		return nil, err
 	}
 	if leaf.Kind == record.LeafDir {
-		return w.readFolder(ctx, s, h)
+		return r.folder(ctx, s, h)
 	}
-	data, err := objectstore.ReadAll(ctx, w.Objects, h, items.MaxFile)
+	data, err := objectstore.ReadAll(ctx, r.w.Objects, h, items.MaxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -276,10 +276,11 @@ func (w *States) readList(ctx context.Context, s *manifest.ItemSource, leaf reco
 	return items.Value(plain)
 }
 
-func (w *States) readFolder(ctx context.Context, s *manifest.ItemSource, h objectstore.Hash) (*manifest.List, error) {
+// folder reads the items of a directory.
+func (r *listReader) folder(ctx context.Context, s *manifest.ItemSource, h objectstore.Hash) (*manifest.List, error) {
 	var names []string
 	if s.Glob == "" {
-		entries, err := dirtree.Read(ctx, w.Objects, h)
+		entries, err := dirtree.Read(ctx, r.w.Objects, h)
 		if err != nil {
 			return nil, err
 		}
@@ -295,7 +296,7 @@ func (w *States) readFolder(ctx context.Context, s *manifest.ItemSource, h objec
 		}
 		return items.Folder(names)
 	}
-	err := dirtree.Walk(ctx, w.Objects, h, func(rel string, e dirtree.Entry) error {
+	err := dirtree.Walk(ctx, r.w.Objects, h, func(rel string, e dirtree.Entry) error {
 		if e.Kind == dirtree.KindFile {
 			names = append(names, rel)
 		}

@@ -263,7 +263,7 @@ func (w *grower) items(ctx context.Context, source string, before *record.Packag
 			if !l.Known() {
 				continue
 			}
-			list, err := w.deployer.states.loadList(ctx, l.List)
+			list, err := (&listReader{w: w.deployer.states}).load(ctx, l.List)
 			if err != nil {
 				return 0, false, err
 			}

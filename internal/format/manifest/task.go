@@ -78,7 +78,7 @@ func (d *decoder) task(key, value *node) {
 				if isLiteral(v) {
 					b.dims = d.matrix(where, v)
 				} else {
-					b.items = d.itemMatrix(where, v)
+					b.items = matrixReader{d}.itemMatrix(where, v)
 				}
 			case "env":
 				env.Set = d.env(where, v)

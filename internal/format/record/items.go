@@ -76,6 +76,19 @@ func (w *Wire) isBelow() bool {
 	return false
 }
 
+// ReadsInput reports whether a wire reads any of some inputs, or parts of one.
+func (w *Wire) ReadsInput(any func(name string) bool) bool {
+	if w.Kind == WireInput {
+		return any(w.Name)
+	}
+	for i := range w.Items {
+		if name := w.Items[i].Input; name != "" && any(name) {
+			return true
+		}
+	}
+	return false
+}
+
 func grownFields() []beast2.Field {
 	str := beast2.String
 	return []beast2.Field{
