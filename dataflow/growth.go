@@ -339,5 +339,10 @@ func (w *growth) unnamed() bool {
 	if s.opts.Filter == "" || w.Growth == nil || s.stopping {
 		return false
 	}
-	return !slices.ContainsFunc(s.states, func(t taskState) bool { return !t.unnamed && !t.unselected })
+	for i := range s.states {
+		if i := int32(i); !s.g.IsGate(i) && !s.states[i].unnamed && s.wants(i) {
+			return false
+		}
+	}
+	return true
 }

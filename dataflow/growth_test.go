@@ -109,6 +109,11 @@ func (d *definition) expand(known lists) (*record.Package, *graph.Growing) {
 	}
 	for _, source := range slices.Sorted(maps.Keys(held)) {
 		g := graph.Gate{Source: source, Name: source + "'s", Holds: held[source]}
+		for _, t := range d.templates {
+			if t.source == source {
+				g.Families = append(g.Families, t.name)
+			}
+		}
 		if s := d.templates[d.index[source]].source; s != "" {
 			g.Behind = []string{s}
 		}

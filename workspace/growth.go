@@ -86,6 +86,7 @@ func growing(pkg *record.Package) *graph.Growing {
 				at[source] = n
 				g.Gates = append(g.Gates, graph.Gate{Source: source, Name: f.Name, After: tasks[base(pkg.Lists[k].Task)]})
 			}
+			g.Gates[n].Families = append(g.Gates[n].Families, f.Name)
 			g.Gates[n].Holds = append(g.Gates[n].Holds, held...)
 		}
 	}
@@ -245,7 +246,11 @@ func (w *runGrowth) Grow(ctx context.Context, made []dataflow.MadeList) (dataflo
 			return grown, err
 		}
 		if changed {
-			w.r.emit(events.Event{Type: events.GraphGrown, Data: &events.Data{Source: m.Source, Items: items, PackageHash: w.hash}})
+			d := &events.Data{Source: m.Source, Items: items, PackageHash: w.hash}
+			if len(grown.Failed) > 0 && items == 0 {
+				d.Reason = dataflow.ReasonItems
+			}
+			w.r.emit(events.Event{Type: events.GraphGrown, Data: d})
 		}
 	}
 	return grown, nil
