@@ -49,7 +49,8 @@ func (d expander) evaluate(b *base) {
 	if b.evaluated {
 		return
 	}
-	b.evaluated = true
+	b.evaluated, b.evaluating = true, true
+	defer func() { b.evaluating = false }()
 	b.first, b.count = len(d.def.Tasks), 0
 	rows := []row{{}}
 	var all row // the names
@@ -215,7 +216,10 @@ func (f *itemsOf) takeColumn(column string) bool {
 
 // producer finds the label of the task of another family that makes the list for a row.
 func (d expander) producer(b, to *base, f *itemsOf, before row) (string, bool) {
-	if d.evaluate(to); to.pending {
+	if to.items != nil {
+		d.evaluate(to)
+	}
+	if to.pending || to.evaluating { // one that waits for itself is reported as a cycle
 		return "", false
 	}
 	names, naming := to.variables()

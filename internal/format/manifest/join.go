@@ -53,6 +53,8 @@ func pickOf(selectors []selector, names []string, naming int, target string, own
 			at = slices.Index(names, sel.value)
 		case naming == 1:
 			at = 0
+		case len(names) == 0:
+			return nil, false, target + " has no dimensions"
 		default:
 			return nil, false, "it is unclear to which dimension of " + target + " " + strconv.Quote(truncate(sel.value)) + " belongs: write " + names[0] + "=… or *; the dimensions are " + listed(names)
 		}

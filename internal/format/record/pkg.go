@@ -503,8 +503,8 @@ func readWire(r *beast2.Reader, a *allowance, form packageForm) Wire {
 		at := r.Offset()
 		it := FanItem{Label: r.String(), Task: r.String(), Entry: r.String()}
 		if form >= grownForm {
-			if it.Input = r.String(); (it.Input == "") == (it.Task == "") {
-				r.Failf(at, "an entry of a fan-in is either a task's or an input's")
+			if it.Input = r.String(); it.Input != "" && it.Task != "" {
+				r.Failf(at, "an entry of a fan-in is a task's or an input's, not both")
 			}
 		}
 		if w.Items[i] = it; r.Err() != nil {
