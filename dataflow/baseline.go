@@ -66,7 +66,7 @@ func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 		p.outputs[i] = leaf
 		p.same[i] = ok && p.ids[i] != "" && (same || sameTask(old[t.Name], t))
 		p.dirty[i] = !p.same[i] ||
-			readsInput(t.Wiring, func(name string) bool { return changed[name] }) ||
+			slices.ContainsFunc(t.Wiring, func(w record.Wire) bool { return w.ReadsInput(func(name string) bool { return changed[name] }) }) ||
 			slices.ContainsFunc(g.Dependencies(i), func(d int32) bool { return p.dirty[d] })
 	}
 	return p

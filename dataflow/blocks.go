@@ -304,6 +304,6 @@ func (s *scheduler) closeBlocks() error {
 	}
 	return s.opts.Blocks.Settle(context.WithoutCancel(s.ctx), s.opts.Workspace, s.opts.RunID, func(task string) bool {
 		i, ok := s.g.Find(task)
-		return !ok && !s.incomplete() || ok && (s.results[i].State == Cached || s.results[i].State == Succeeded || s.results[i].State == Failed)
+		return !ok && !s.growth.incomplete() || ok && (s.results[i].State == Cached || s.results[i].State == Succeeded || s.results[i].State == Failed)
 	})
 }

@@ -3,6 +3,7 @@ package dataflow
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,11 +28,13 @@ type MadeList struct {
 	Outputs []Change // of the tasks that make the list, in the graph's order
 }
 
-// Grown is what a package has become. An error about a list stops only what the list decides.
+// Grown is what a package has become.
 type Grown struct {
 	Package *record.Package // nil: the lists are those that the package was made with
 	Growing *graph.Growing  // what is still not known
-	Failed  map[string]error
+	// Failed says why lists that are known make no tasks, by the name of the pending family. It stops only what depends on
+	// that family.
+	Failed map[string]error
 }
 
 // ReasonItems is the reason of the failure of a family whose list of items cannot be used.
@@ -40,10 +43,13 @@ const ReasonItems = "items"
 // growth is the state of a graph that grows. The scheduler's goroutine owns it.
 type growth struct {
 	Growth
+	s     *scheduler
 	ready []int32 // gates of which the list can be read
 	busy  bool    // lists are being read
 	done  chan grownGraph
 	again map[int32]bool // gates that have opened, of which a task was made again with another output
+	// failed is what Grown.Failed has said so far.
+	failed map[string]error
 }
 
 // grownGraph is the result of reading lists.
@@ -56,8 +62,8 @@ type grownGraph struct {
 	err    error
 }
 
-func newGrowth(g Growth) growth {
-	return growth{Growth: g, done: make(chan grownGraph), again: map[int32]bool{}}
+func newGrowth(s *scheduler, g Growth) *growth {
+	return &growth{Growth: g, s: s, done: make(chan grownGraph), again: map[int32]bool{}, failed: map[string]error{}}
 }
 
 func (w *growth) idle() bool { return !w.busy && len(w.ready) == 0 }
@@ -65,9 +71,9 @@ func (w *growth) idle() bool { return !w.busy && len(w.ready) == 0 }
 // open makes the list of a gate due.
 func (w *growth) open(i int32) { w.ready = append(w.ready, i) }
 
-// grow begins to read the lists that are due, all of them at once, so that the graph is made anew as seldom as possible.
-func (s *scheduler) grow() {
-	w := &s.growth
+// begin begins to read the lists that are due, all of them at once, so that the graph is made anew as seldom as possible.
+func (w *growth) begin() {
+	s := w.s
 	if w.busy || s.stopping || len(w.ready) == 0 {
 		return
 	}
@@ -78,20 +84,20 @@ func (s *scheduler) grow() {
 	if len(gates) == 0 {
 		gates, w.ready = w.ready, nil
 	}
-	go func(v *reader) { w.done <- v.grow(w.Growth, gates) }(s.view())
+	go func(v *reader) { w.done <- grow(v, w.Growth, gates) }(s.view())
 }
 
-// grow reads lists, and makes the graph that follows from them. It runs beside the scheduler.
-func (r *reader) grow(growth Growth, gates []int32) grownGraph {
+// begin reads lists, and makes the graph that follows from them. It runs beside the scheduler.
+func grow(r *reader, growth Growth, gates []int32) grownGraph {
 	m := grownGraph{gates: gates, view: r}
 	made := make([]MadeList, len(gates))
 	for k, i := range gates {
-		made[k] = r.madeList(i)
+		made[k] = madeList(r, i)
 	}
 	if m.grown, m.err = growth.Grow(r.ctx, made); m.err != nil {
-		m.err = fmt.Errorf("items of %s: %w", r.gateNames(gates), m.err)
+		m.err = fmt.Errorf("items of %s: %w", gateNames(r.g, gates), m.err)
 		if lost, _ := objectstore.IsLost(m.err); lost {
-			r.listLosses(&m)
+			listLosses(r, &m)
 		}
 		return m
 	}
@@ -101,29 +107,35 @@ func (r *reader) grow(growth Growth, gates []int32) grownGraph {
 	return m
 }
 
-func (r *reader) gateNames(gates []int32) string {
+func gateNames(g *Graph, gates []int32) string {
 	names := make([]string, len(gates))
 	for k, i := range gates {
-		names[k] = r.g.Name(i)
+		names[k] = g.Name(i)
 	}
 	return strings.Join(names, ", ")
 }
 
-func (r *reader) madeList(i int32) MadeList {
+func madeList(r *reader, i int32) MadeList {
 	made := MadeList{Source: r.g.GateOf(i)}
 	for _, d := range r.g.Dependencies(i) {
+		if r.g.IsGate(d) {
+			continue
+		}
 		made.Outputs = append(made.Outputs, Change{Task: r.g.Name(d), Leaf: leafOf(r.g, d, r.results[d].Output, r.results[d].Size)})
 	}
 	return made
 }
 
 // listLosses finds the lost outputs because of which lists could not be read.
-func (r *reader) listLosses(m *grownGraph) {
+func listLosses(r *reader, m *grownGraph) {
 	discard := func(ctx context.Context, h objectstore.Hash) (bool, error) {
 		return objectstore.Discard(ctx, r.objects, h)
 	}
 	for _, i := range m.gates {
 		for _, d := range r.g.Dependencies(i) {
+			if r.g.IsGate(d) {
+				continue
+			}
 			lost, err := r.lostOutput(r.ctx, d, discard)
 			if err != nil {
 				m.err = err
@@ -140,68 +152,116 @@ func (r *reader) listLosses(m *grownGraph) {
 	}
 }
 
-// grown takes back lists that were read.
-func (s *scheduler) grown(m grownGraph) {
-	w := &s.growth
+// taken takes back lists that were read.
+func (w *growth) taken(m grownGraph) {
+	s := w.s
 	w.busy = false
 	switch {
 	case m.err != nil && s.cancels(m.err):
 		return
 	case len(m.losses) > 0:
-		s.healLists(m)
+		w.heal(m)
 		return
 	case m.err != nil:
 		s.fail(m.err)
 		return
 	}
+	maps.Copy(w.failed, m.grown.Failed)
 	again := slices.ContainsFunc(m.gates, func(i int32) bool { return w.again[i] })
 	if again && (m.g != nil || len(m.grown.Failed) > 0) {
-		s.fail(fmt.Errorf("the items of %s have changed during the run, since a lost output was made again: start once more", s.gateNames(m.gates)))
+		s.fail(fmt.Errorf("the items of %s have changed during the run, since a lost output was made again: start once more", gateNames(s.g, m.gates)))
 		return
 	}
-	var opened []int32
 	for _, i := range m.gates {
-		if m.grown.Failed[s.g.GateOf(i)] == nil && !w.again[i] {
+		if !w.again[i] {
 			s.results[i].State = Cached
-			opened = append(opened, i)
 		}
 		delete(w.again, i)
 	}
-	if m.g != nil && !s.stopping {
-		s.become(m.g)
-	} else {
-		for _, i := range opened {
-			s.wakeBelow(i)
+	if again || s.stopping {
+		return
+	}
+	if m.g != nil {
+		w.become(m.g)
+	}
+	join(s)
+	w.renew()
+}
+
+// doubt finds the tasks that may turn out to be none of the run: those below gates that are closed. A closed gate that the
+// baseline proves is opened, since its list is that of the baseline.
+func (w *growth) doubt() {
+	s := w.s
+	gates := s.g.Gates()
+	if len(gates) == 0 {
+		return
+	}
+	var closed []int32
+	for _, i := range gates {
+		switch {
+		case !s.wants(i) || s.results[i].State != Pending:
+		case s.proven(i) && s.opts.Baseline.Package == s.g.Origin:
+			s.results[i].State = Cached
+		default:
+			closed = append(closed, i)
 		}
 	}
-	for _, i := range m.gates {
-		if err := m.grown.Failed[s.g.GateOf(i)]; err != nil {
-			s.listFailed(i, err)
-		}
+	below := make([]bool, s.g.Len())
+	s.g.MarkDownstream(closed, below)
+	for i := range below {
+		s.states[i].uncertain = below[i]
 	}
 }
 
-// listFailed fails a family of which the list of items cannot be used. What does not depend on it goes on.
-func (s *scheduler) listFailed(i int32, err error) {
-	at := i
-	if p, ok := s.g.Find(s.g.Name(i)); ok && s.g.IsPending(p) { // the family itself
-		at, s.results[i].State = p, Skipped
+// certain counts what is below a gate that will not open, as it was in the last run, and below no other closed one.
+func (w *growth) certain(gate int32) {
+	s := w.s
+	w.doubt()
+	below := make([]bool, s.g.Len())
+	s.g.MarkDownstream([]int32{gate}, below)
+	n := 0
+	for i := range below {
+		if t := &s.states[i]; below[i] && s.wants(int32(i)) && !t.uncertain && !t.counted && !s.g.IsGate(int32(i)) {
+			t.counted = true
+			n++
+		}
 	}
-	s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}})
-	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(at)})
-	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(at), Data: &events.Data{Reason: ReasonItems, Message: err.Error(), Attempt: 1}})
-	s.failed(at, err.Error())
-	if at != i {
-		s.skipBelow(i, at)
+	if n > 0 {
+		s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: n}})
 	}
 }
 
-// healLists has the tasks run again whose output is lost, of which a list was to be read.
-func (s *scheduler) healLists(m grownGraph) {
+// count makes a pending task one of the run's, since it is not known how many it would have become.
+func (w *growth) count(i int32) {
+	s := w.s
+	if !s.states[i].counted {
+		s.states[i].counted = true
+		s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}})
+	}
+}
+
+// unmade fails a family of which the lists are known and make no tasks. What does not depend on it goes on.
+func (w *growth) unmade(i int32) {
+	s := w.s
+	name := s.g.Name(i)
+	err := w.failed[name]
+	if err == nil {
+		s.fail(fmt.Errorf("task %s: its items are not known, and nothing makes them known", name))
+		return
+	}
+	w.count(i)
+	s.emit(events.Event{Type: events.TaskMarkedReady, Task: name})
+	s.emit(events.Event{Type: events.TaskFailed, Task: name, Data: &events.Data{Reason: ReasonItems, Message: err.Error(), Attempt: 1}})
+	s.failed(i, err.Error())
+}
+
+// heal has the tasks run again whose output is lost, of which a list was to be read.
+func (w *growth) heal(m grownGraph) {
+	s := w.s
 	for d, lost := range m.losses {
 		for _, h := range lost {
 			if s.unchangedSince(d, m.view) && s.heals.lost[d][h] {
-				s.fail(fmt.Errorf("items of %s: %w", s.gateNames(m.gates), &LostAgainError{s.g.Name(d), h}))
+				s.fail(fmt.Errorf("items of %s: %w", gateNames(s.g, m.gates), &LostAgainError{s.g.Name(d), h}))
 				return
 			}
 		}
@@ -212,56 +272,59 @@ func (s *scheduler) healLists(m grownGraph) {
 	for _, i := range m.gates {
 		for _, d := range s.g.Dependencies(i) {
 			if lost := m.losses[d]; len(lost) > 0 && s.unchangedSince(d, m.view) {
-				s.lose(d, i, lost)
+				lose(s, d, i, lost)
 			}
 		}
 		if s.states[i].upstream == 0 { // its own list could be read
-			s.growth.open(i)
+			w.open(i)
 		}
 	}
 }
 
 // become continues with the graph that this one has grown into. Nodes keep their indices.
-func (s *scheduler) become(g *Graph) {
-	before := make([]bool, s.g.Len()) // the node was a task of the run
-	for i := range before {
-		before[i] = s.counts(int32(i))
-	}
+func (w *growth) become(g *Graph) {
+	s := w.s
 	more := g.Len() - s.g.Len()
 	s.g = g
 	s.results = append(slices.Clone(s.results), make([]TaskResult, more)...)
 	s.states = append(s.states, make([]taskState, more)...)
 	s.budget.capacities(g, s.opts)
 	if waits(g) {
-		s.needLooks(nil)
+		needLooks(s, nil)
 	}
 	s.choose()
-	s.order()
-	s.join(func(i int32) bool { return int(i) >= len(before) || !before[i] })
-	for _, i := range g.Order() {
+	order(s)
+}
+
+// renew finds what the nodes wait for that were not ready before, after gates have opened.
+func (w *growth) renew() {
+	s := w.s
+	for _, i := range s.g.Order() {
 		if !s.wants(i) || s.results[i].State != Pending || s.states[i].announced || s.states[i].busy {
 			continue
 		}
 		s.states[i].upstream = 0
-		for _, d := range g.Dependencies(i) {
+		broken := int32(-1)
+		for _, d := range s.g.Dependencies(i) {
 			switch s.results[d].State {
 			case Pending:
 				s.states[i].upstream++
 			case Failed, Skipped:
-				s.skip(i, s.culprit(d))
-			}
-			if s.results[i].State != Pending {
-				break
+				broken = d
 			}
 		}
-		if s.results[i].State == Pending && s.states[i].upstream == 0 {
+		switch {
+		case broken >= 0:
+			s.skip(i, s.culprit(broken))
+		case s.states[i].upstream == 0:
 			s.wake(i)
 		}
 	}
 }
 
 // incomplete tells whether some tasks of the graph are not known.
-func (s *scheduler) incomplete() bool {
+func (w *growth) incomplete() bool {
+	s := w.s
 	for i := range s.results {
 		if i := int32(i); s.g.IsPending(i) || s.g.IsGate(i) && s.results[i].State != Cached {
 			return true
@@ -270,13 +333,16 @@ func (s *scheduler) incomplete() bool {
 	return false
 }
 
-// counts tells whether a node is a task of the run.
-func (s *scheduler) counts(i int32) bool { return s.wants(i) && s.g.IsTask(i) }
-
-// unnamedFilter tells whether the filter names nothing, now that the graph does not grow any more.
-func (s *scheduler) unnamedFilter() bool {
-	if s.opts.Filter == "" || s.growth.Growth == nil || s.stopping {
+// unnamed tells whether the filter names nothing, now that the graph does not grow any more.
+func (w *growth) unnamed() bool {
+	s := w.s
+	if s.opts.Filter == "" || w.Growth == nil || s.stopping {
 		return false
 	}
-	return !slices.ContainsFunc(s.states, func(t taskState) bool { return !t.unnamed && !t.unselected })
+	for i := range s.states {
+		if i := int32(i); !s.g.IsGate(i) && !s.states[i].unnamed && s.wants(i) {
+			return false
+		}
+	}
+	return true
 }

@@ -59,13 +59,13 @@ func (s *scheduler) heal(c completion) {
 		if !s.unchangedSince(d, c.view) {
 			continue // already reopened
 		}
-		s.lose(d, i, lost)
+		lose(s, d, i, lost)
 	}
 	s.push(i)
 }
 
 // lose runs a settled task again, of whose output another one has found objects lost.
-func (s *scheduler) lose(d, because int32, lost []objectstore.Hash) {
+func lose(s *scheduler, d, because int32, lost []objectstore.Hash) {
 	if s.heals.lost[d] == nil {
 		s.heals.lost[d] = map[objectstore.Hash]bool{}
 	}
@@ -168,6 +168,8 @@ func (s *scheduler) wake(i int32) {
 	case s.g.IsGate(i):
 		s.states[i].announced = true
 		s.growth.open(i)
+	case s.g.IsPending(i):
+		s.growth.unmade(i)
 	case !s.states[i].announced:
 		s.markReady(i)
 	case held:
@@ -231,13 +233,16 @@ func (r *reader) culprit(i int32) int32 {
 // skip settles a task that cannot run because one upstream has failed. A task that waits for another attempt has
 // failed, as its last attempt did.
 func (s *scheduler) skip(i, because int32) {
-	if s.g.IsGate(i) {
+	switch {
+	case s.states[i].uncertain:
+		return // until it is known whether it is a task of the run: renew
+	case s.g.IsGate(i):
 		s.results[i].State = Skipped
+		s.growth.certain(i)
 		s.skipBelow(i, because)
 		return
-	}
-	if s.g.IsPending(i) { // it counts as one task, since it is not known how many it would have become
-		s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}})
+	case s.g.IsPending(i):
+		s.growth.count(i)
 	}
 	last := s.states[i].tried
 	if last == nil {

@@ -104,12 +104,3 @@ func inputParts(wires []record.Wire, yield func(name, path string) bool) {
 		}
 	}
 }
-
-// readsInput reports whether a task reads any of some inputs, or a part of one.
-func readsInput(wires []record.Wire, any func(name string) bool) (reads bool) {
-	inputParts(wires, func(name, _ string) bool {
-		reads = any(name)
-		return !reads
-	})
-	return reads
-}

@@ -38,9 +38,10 @@ type PlanOptions struct {
 	Stored func(objectstore.Hash) bool
 	// Linked says that the package file is at hand, so that a lost task object would be stored anew.
 	Linked bool
-	// Failed says, by the source of its list, which gates stay closed.
+	// Failed says which pending families the known lists do not make: see Grown.
 	Failed map[string]error
-	// Gathered receives the directories of fan-ins, for inspection; nil: they are not stored.
+	// Gathered receives the directories of fan-ins, for inspection; nil: they are not stored. It also reads the directories
+	// of inputs that the start would store.
 	Gathered objectstore.Store
 }
 
@@ -55,6 +56,9 @@ type Lookup interface {
 // on this machine: a task whose output is lost runs too. An error means that the records cannot be read.
 func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, opts PlanOptions) (*Planned, error) {
 	s := &scheduler{reader: newReader(ctx, g, objects, unstored{objects, opts.Gathered}, &opts.Options), states: make([]taskState, g.Len())}
+	if opts.Gathered != nil {
+		s.folders = opts.Gathered
+	}
 	s.marked = marked(g.Package)
 	s.choose()
 	maps.DeleteFunc(s.marked, func(name string, _ bool) bool { return opts.Fresh[name] })
@@ -131,9 +135,6 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 	}
 	switch {
 	case len(stuck) > 0:
-		if err := p.fault(i); err != nil {
-			return p.stuck(t, err)
-		}
 		t.Step, t.Waits = StepStuck, stuck
 		return nil
 	case p.g.IsGate(i):

@@ -53,7 +53,7 @@ func Made(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, in
 	var made []MadeList
 	for i := range known {
 		if i := int32(i); known[i] && g.IsGate(i) {
-			made = append(made, r.madeList(i))
+			made = append(made, madeList(r, i))
 		}
 	}
 	return made, nil
@@ -62,10 +62,6 @@ func Made(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, in
 // gate settles a gate, whose tasks are settled: its list is known if they all have answers.
 func (p *planner) gate(i int32) {
 	t := &p.tasks[i]
-	if err := p.o.Failed[p.g.GateOf(i)]; err != nil {
-		t.Step, t.Err, t.Waits = StepStuck, err, nil
-		return
-	}
 	if t.Step = StepHit; len(t.Waits) > 0 {
 		t.Step = StepWait
 	}
@@ -73,19 +69,11 @@ func (p *planner) gate(i int32) {
 
 // unknown settles a pending task.
 func (p *planner) unknown(i int32) {
-	if t := &p.tasks[i]; t.Step == StepNone {
-		t.Step = StepWait
+	t := &p.tasks[i]
+	t.Step = StepWait
+	if err := p.o.Failed[p.g.Name(i)]; err != nil {
+		t.Step, t.Err, t.Waits = StepStuck, err, nil
 	}
-}
-
-// fault returns why a list of items stops a task.
-func (p *planner) fault(i int32) error {
-	for _, d := range p.g.Dependencies(i) {
-		if p.g.IsGate(d) && p.tasks[d].Step == StepStuck && p.tasks[d].Err != nil {
-			return p.tasks[d].Err
-		}
-	}
-	return nil
 }
 
 // planned leaves the tasks of the package alone, in its order: in a new graph they are the first nodes.

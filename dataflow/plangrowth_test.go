@@ -63,8 +63,8 @@ func TestPlanOfGrowth(t *testing.T) {
 	if p.Hits != len(pkg.Tasks) || p.Growing != nil {
 		t.Errorf("afterwards %d of %d are hits; growing %+v", p.Hits, len(pkg.Tasks), p.Growing)
 	}
-	got := at(known, w, "x", map[string]error{"split": errors.New("bad")})
-	if want := "split hit, fit[a] stuck, fit[b] stuck, prep hit, merge stuck, other hit; split's false 3: bad"; got != want {
+	got := at(nil, w, "x", map[string]error{"fit": errors.New("bad")})
+	if want := "split hit, prep hit, other hit; fit true 0: bad; merge true 0"; got != want {
 		t.Errorf("with a bad list the plan is\n%s\nwant\n%s", got, want)
 	}
 	made, err := dataflow.Made(t.Context(), gr, w.objects, w, oneInput, 0)

@@ -14,6 +14,7 @@ type reader struct {
 	g       *Graph
 	objects objectstore.Store
 	dirs    objectstore.Store // stores the directories of fan-ins, or computes their hashes
+	folders objectstore.Store // directories are read from it: objects, or in a plan also what a start would store
 	opts    *Options
 	proof   *proof          // nil without a baseline
 	marked  map[string]bool // inputs whose content may be missing
@@ -25,7 +26,7 @@ type reader struct {
 
 func newReader(ctx context.Context, g *Graph, objects, dirs objectstore.Store, opts *Options) *reader {
 	return &reader{
-		ctx: ctx, g: g, objects: objects, dirs: dirs, opts: opts, trees: &sync.Map{}, present: &sync.Map{}, results: make([]TaskResult, g.Len()),
+		ctx: ctx, g: g, objects: objects, dirs: dirs, folders: objects, opts: opts, trees: &sync.Map{}, present: &sync.Map{}, results: make([]TaskResult, g.Len()),
 	}
 }
 

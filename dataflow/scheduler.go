@@ -44,7 +44,7 @@ type scheduler struct {
 
 	deferral deferral
 	heals    heals
-	growth   growth
+	growth   *growth
 
 	running   int
 	retrying  map[int32]*time.Timer
@@ -54,17 +54,24 @@ type scheduler struct {
 	cancelled bool
 	fatal     error
 
-	firstFailed int32
-	firstError  string
-	timedOut    bool
+	first firstFailure
 
 	publisher publisher
+}
+
+// firstFailure is the first failure of a run for good.
+type firstFailure struct {
+	task     int32 // -1: there is none
+	text     string
+	timedOut bool
 }
 
 // taskState is what the scheduler knows of a task beside its result.
 type taskState struct {
 	unselected bool  // the filter leaves it out
 	unnamed    bool  // the filter does not name it, though it may select it: --force does not apply
+	counted    bool  // an event has counted it among the tasks of the run
+	uncertain  bool  // below a gate that is closed: it may turn out to be no task of the run
 	announced  bool  // an event has announced it as ready, since its last reopening
 	busy       bool  // it runs, is looked up, or waits for an approval
 	upstream   int32 // number of direct dependencies that have not ended
@@ -101,13 +108,14 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 	s := &scheduler{
 		reader: newReader(ctx, g, objects, unstored{Store: objects}, opts), exec: exec,
 		states: make([]taskState, g.Len()), budget: newBudget(g, opts), retrying: map[int32]*time.Timer{},
-		done: make(chan completion), retry: make(chan int32), firstFailed: -1,
+		done: make(chan completion), retry: make(chan int32), first: firstFailure{task: -1},
 		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)},
-		deferral:  newDeferral(), heals: newHeals(), growth: newGrowth(opts.Growth),
+		deferral:  newDeferral(), heals: newHeals(),
 	}
+	s.growth = newGrowth(s, opts.Growth)
 	s.marked = marked(g.Package)
 	if l, ok := exec.(Lookup); ok && opts.Lookups > 0 || waits(g) {
-		s.needLooks(l)
+		needLooks(s, l)
 	}
 	s.gate = newGate(ctx, s.budget)
 	s.choose()
@@ -115,7 +123,7 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 }
 
 // needLooks makes the run look up tasks before they are launched. l may be nil.
-func (s *scheduler) needLooks(l Lookup) {
+func needLooks(s *scheduler, l Lookup) {
 	if s.looks == nil {
 		s.looks = &looks{Lookup: l, most: max(s.opts.Lookups, 1), underWay: map[int32]int{}, missed: map[int32]*looked{}}
 	}
@@ -124,12 +132,12 @@ func (s *scheduler) needLooks(l Lookup) {
 // choose finds the tasks that the filter selects, and those that the baseline may answer.
 func (s *scheduler) choose() {
 	for i := range s.states {
-		s.states[i].unselected = s.g.IsGone(int32(i))
+		s.states[i].unselected = s.g.IsGone(int32(i)) && !s.states[i].counted
 	}
 	if s.opts.Filter != "" {
 		named, selected := s.g.Select(s.opts.Filter)
 		for i := range s.states {
-			s.states[i].unnamed, s.states[i].unselected = !named[i], !selected[i]
+			s.states[i].unnamed, s.states[i].unselected = !named[i], !selected[i] && !s.states[i].counted
 		}
 	}
 	if s.opts.Baseline != nil {
@@ -153,7 +161,7 @@ func (s *scheduler) run() error {
 	for {
 		s.launch()
 		s.ready.ahead.begin(s)
-		s.grow()
+		s.growth.begin()
 		if s.running == 0 && len(s.retrying) == 0 && s.looks.idle() && s.deferral.making == 0 && s.growth.idle() {
 			if s.opts.NoWait && len(s.deferral.pending) > 0 {
 				s.deferral.left = len(s.deferral.pending)
@@ -182,7 +190,7 @@ func (s *scheduler) run() error {
 		case m := <-s.deferral.decided:
 			s.blockDecided(m)
 		case m := <-s.growth.done:
-			s.grown(m)
+			s.growth.taken(m)
 		case p := <-s.publisher.done:
 			s.fail(s.publisher.finished(p))
 		case <-s.publisher.due():
@@ -205,10 +213,10 @@ func (s *scheduler) run() error {
 
 // begin settles the tasks that the baseline proves, and finds the ready ones.
 func (s *scheduler) begin() {
-	if !s.join(func(int32) bool { return true }) {
+	if !join(s) {
 		return
 	}
-	s.order()
+	order(s)
 	for i := range s.results {
 		i := int32(i)
 		if !s.wants(i) || s.results[i].State != Pending {
@@ -227,23 +235,22 @@ func (s *scheduler) begin() {
 
 // join makes tasks part of the run: it settles those that the baseline proves, and announces the others. It tells whether
 // anything is left to do.
-func (s *scheduler) join(joins func(int32) bool) (more bool) {
+func join(s *scheduler) (more bool) {
+	s.growth.doubt()
 	todo := 0
 	var proven []int32
 	for i := range s.results {
 		i := int32(i)
-		switch {
-		case !s.wants(i) || s.results[i].State != Pending || !joins(i):
-		case !s.g.IsTask(i):
-			if s.g.IsGate(i) && s.proven(i) && s.opts.Baseline.Package == s.g.Origin { // the lists are those of the baseline
-				s.results[i].State = Cached
-			} else {
-				more = true
-			}
-		case s.proven(i):
+		switch t := &s.states[i]; {
+		case !s.wants(i) || s.results[i].State != Pending || t.counted:
+		case s.g.IsTask(i) && s.proven(i):
 			s.results[i] = s.proof.result(i)
 			proven = append(proven, i)
+			t.counted = true
+		case !s.g.IsTask(i) || t.uncertain:
+			more = true
 		default:
+			t.counted = true
 			todo++
 		}
 	}
@@ -262,7 +269,7 @@ func (s *scheduler) join(joins func(int32) bool) (more bool) {
 }
 
 // order ranks the tasks of the graph, also those that are ready.
-func (s *scheduler) order() {
+func order(s *scheduler) {
 	own, _ := estimates(s.g, s.opts.Expected)
 	rank := ranks(s.g, own)
 	if s.ready.ahead == nil {
@@ -308,6 +315,10 @@ func (s *scheduler) markReady(i int32) {
 	s.states[i].announced = true
 	if s.g.IsGate(i) {
 		s.growth.open(i)
+		return
+	}
+	if s.g.IsPending(i) {
+		s.growth.unmade(i)
 		return
 	}
 	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)})
@@ -417,8 +428,8 @@ func (s *scheduler) complete(c completion) {
 	if text == "" {
 		text = strconv.FormatInt(r.ExitCode, 10)
 	}
-	if r.Reason == executions.ReasonTimeout && s.firstFailed < 0 {
-		s.timedOut = true
+	if r.Reason == executions.ReasonTimeout && s.first.task < 0 {
+		s.first.timedOut = true
 	}
 	s.failed(i, text)
 }
@@ -477,8 +488,8 @@ func (s *scheduler) wakeBelow(i int32) {
 // failed settles a failure and skips everything downstream.
 func (s *scheduler) failed(i int32, text string) {
 	s.results[i].State = Failed
-	if s.firstFailed < 0 {
-		s.firstFailed, s.firstError = i, text
+	if s.first.task < 0 {
+		s.first.task, s.first.text = i, text
 	}
 	s.skipBelow(i, i)
 	if s.opts.FailFast {
@@ -518,7 +529,7 @@ func (s *scheduler) abandon() {
 			s.failed(int32(i), notRetried)
 		}
 	}
-	n, unknown := 0, 0
+	n, uncounted := 0, 0
 	for i := range s.results {
 		i := int32(i)
 		if s.results[i].State != Pending || !s.wants(i) || s.g.IsGate(i) {
@@ -526,12 +537,12 @@ func (s *scheduler) abandon() {
 		}
 		s.results[i].State = Abandoned
 		n++
-		if s.g.IsPending(i) {
-			unknown++
+		if !s.states[i].counted {
+			uncounted++
 		}
 	}
-	if unknown > 0 {
-		s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: unknown}})
+	if uncounted > 0 {
+		s.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: uncounted}})
 	}
 	if n > 0 {
 		s.emit(events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: n}})
@@ -540,10 +551,10 @@ func (s *scheduler) abandon() {
 
 // outcome returns the result of the run.
 func (s *scheduler) outcome(err error) *Outcome {
-	o := &Outcome{Graph: s.g, Tasks: s.results, TimedOut: s.timedOut}
+	o := &Outcome{Graph: s.g, Tasks: s.results, TimedOut: s.first.timedOut}
 	for i := range s.results {
 		i := int32(i)
-		if !s.wants(i) || s.g.IsGate(i) && s.results[i].State != Failed {
+		if !s.wants(i) || s.g.IsGate(i) {
 			continue
 		}
 		o.Summary.Total++
@@ -567,17 +578,17 @@ func (s *scheduler) outcome(err error) *Outcome {
 		o.State, o.Error = record.RunFailed, err.Error()
 	case s.cancelled && o.Summary.Completed < o.Summary.Total:
 		o.State = record.RunCancelled
-	case s.firstFailed >= 0:
-		o.State, o.Error = record.RunFailed, s.firstError
+	case s.first.task >= 0:
+		o.State, o.Error = record.RunFailed, s.first.text
 	case s.deferral.left > 0: // nothing has gone wrong, and the next run goes on
 		o.State, o.Waiting = record.RunCancelled, s.deferral.left
-	case s.unnamedFilter():
+	case s.growth.unnamed():
 		o.State, o.Error = record.RunFailed, "no task matches "+s.opts.Filter
 	default:
 		o.State = record.RunCompleted
 	}
-	if o.State == record.RunFailed && s.firstFailed >= 0 {
-		o.FailedTask = s.g.Name(s.firstFailed)
+	if o.State == record.RunFailed && s.first.task >= 0 {
+		o.FailedTask = s.g.Name(s.first.task)
 	}
 	return o
 }

@@ -160,7 +160,7 @@ func (r *reader) tree(h objectstore.Hash) (tree.Entries, error) {
 	if t, ok := r.trees.Load(h); ok {
 		return t.(tree.Entries), nil
 	}
-	t, err := tree.Read(r.ctx, r.objects, h)
+	t, err := tree.Read(r.ctx, r.folders, h)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/beast2"
+	"e3/internal/format/digest"
 	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/objectstore/tree"
@@ -50,6 +51,7 @@ func samples(t *testing.T) map[string][]byte {
 		"Package":           (&record.Package{}).Encode(),
 		"PackageMarked":     (&record.Package{Inputs: []record.PackageInput{{NoExport: true}}}).Encode(),
 		"PackageHandled":    (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{Approve: true}}}}).Encode(),
+		"PackageGrown":      (&record.Package{Definition: digest.Sum(nil).String()}).Encode(),
 		"PackageOnLost":     (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{OnLost: record.OnLostKill}}}}).Encode(),
 		"PackageParams":     (&record.Package{Inputs: []record.PackageInput{{Source: record.FromParams}}}).Encode(),
 		"LinkParams":        (&record.Link{Inputs: []record.LinkInput{{Source: record.FromParams}}}).Encode(),

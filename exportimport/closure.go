@@ -327,6 +327,11 @@ func (g *gatherer) required(ctx context.Context, w *reach.Walker) error {
 			return err
 		}
 	}
+	for _, hash := range s.pkg.Sources() {
+		if err := root(reach.File, hash, rolePackage, "items", false); err != nil {
+			return err
+		}
+	}
 	for i := range s.pkg.Tasks {
 		t := &s.pkg.Tasks[i]
 		if err := root(reach.Task, t.Task, rolePackage, t.Name, false); err != nil {
@@ -471,7 +476,7 @@ func (g *gatherer) hidden() map[position]bool {
 		t := &g.s.pkg.Tasks[i]
 		h, err := objectstore.ParseHash(t.Task)
 		for j := range t.Wiring {
-			if w := &t.Wiring[j]; err == nil && w.Kind == record.WireInput && marked[w.Name] {
+			if w := &t.Wiring[j]; err == nil && w.ReadsInput(func(name string) bool { return marked[name] }) {
 				all[position{h, j}] = true
 			}
 		}

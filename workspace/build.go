@@ -95,7 +95,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 	}
 	warn := def
 	if def.Grows() {
-		if warn, err = w.grownFromFile(ctx, pkg, def); err != nil {
+		if warn, err = w.grownFromFile(ctx, pkg, def, before); err != nil {
 			return nil, err
 		}
 	} else if pkg.Tasks, err = w.packageTasks(ctx, def, pkg.Inputs); err != nil {

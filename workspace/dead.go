@@ -210,7 +210,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err := x.DropBegun(ctx, ws, id); err != nil {
 		return current, err
 	}
-	end.Data.Late = len(c.late)
+	end.Data.Late, end.Data.PackageHash = len(c.late), f.Grown()
 	c.emit(end)
 	if err := log.Close(); err != nil {
 		return current, err

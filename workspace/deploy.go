@@ -125,6 +125,10 @@ func (w *Deployer) deployFile(ctx context.Context, lock *hold, file string, dura
 	if err != nil && !errors.Is(err, errBadLink) {
 		return nil, err
 	}
+	if held != nil && before != nil { // the package may have grown since the link was made
+		b := *before
+		b.Package, before = held.PackageHash, &b
+	}
 	var built *Built
 	if held == nil {
 		built, err = w.Build(ctx, file, before)

@@ -27,7 +27,8 @@ type expansion struct {
 type sourceOf func(input, task string) (record.Leaf, bool)
 
 // expand makes a package from the definition of another one and the present lists of items. Lists whose dataset is that
-// of before are not read again. Its tasks are stored, the package is not.
+// of before are not read again; those of a task whose dataset source does not know stay as they were. The tasks are
+// stored, the package is not.
 func (w *Deployer) expand(ctx context.Context, before *record.Package, source sourceOf) (*expansion, error) {
 	h, err := objectstore.ParseHash(before.Definition)
 	if err != nil {
@@ -71,7 +72,7 @@ func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *man
 	pkg.Lists = r.all
 	for i := range x.def.Families {
 		f := &x.def.Families[i]
-		p := record.PackageFamily{Name: f.Base, Reads: f.Waits, Pending: f.Pending, Count: int64(f.Count)}
+		p := record.PackageFamily{Name: f.Base, ReadBy: f.ReadBy, Reads: f.Waits, Pending: f.Pending, Count: int64(f.Count)}
 		for k := range f.Sources {
 			p.Lists = append(p.Lists, r.seen[f.Sources[k].Key])
 			if fault := r.faults[f.Sources[k].Key]; fault != nil && x.faults[f.Base] == nil {
@@ -89,7 +90,14 @@ func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *man
 
 // grownFromFile gives a package without tasks those of a definition that depends on lists of items, as far as its inputs make
 // them known. It returns the definition with these tasks.
-func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *manifest.Definition) (*manifest.Definition, error) {
+//
+// before, which may be nil, is the link that a previous build of the same file left: the lists that tasks make are those of its
+// package.
+func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *manifest.Definition, before *record.Link) (*manifest.Definition, error) {
+	known, err := w.knownLists(ctx, before)
+	if err != nil {
+		return nil, err
+	}
 	data, err := def.Encode()
 	if err != nil {
 		return nil, err
@@ -103,10 +111,15 @@ func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *
 	for i := range pkg.Inputs {
 		defaults[pkg.Inputs[i].Name] = pkg.Inputs[i].Default
 	}
-	x, err := w.expandInto(ctx, pkg, def, nil, func(input, _ string) (record.Leaf, bool) {
+	source := func(input, _ string) (record.Leaf, bool) {
 		leaf, ok := defaults[input]
 		return leaf, ok && input != ""
-	})
+	}
+	x, err := w.expandInto(ctx, pkg, def, known, source)
+	if len(known) > 0 && ctx.Err() == nil && (err != nil || len(x.faults) > 0) { // lists of an earlier file may not fit this one
+		pkg.Lists, pkg.Families, pkg.Tasks = nil, nil, nil
+		x, err = w.expandInto(ctx, pkg, def, nil, source)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -156,25 +169,28 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 	l := record.PackageList{Input: s.Input, Task: s.Task, Entry: s.Entry}
 	defer func() { r.all = append(r.all, l) }()
 	leaf, ok := r.source(s.Input, s.Task)
-	if !ok || leaf.Kind == record.LeafUnassigned {
-		return false, nil
+	ok = ok && leaf.Kind != record.LeafUnassigned
+	from := leaf
+	var err error
+	if ok {
+		from, err = r.dataset(ctx, s, leaf)
 	}
-	from, err := r.w.listDataset(ctx, s, leaf)
-	if err == nil {
-		if k := r.known[s.Key]; k != nil && k.From == from.Hash && k.Known() {
-			list, err := r.w.loadList(ctx, k.List)
-			if err == nil {
-				l, r.lists[s.Key] = *k, list
-				return true, nil
-			}
-			if !isLost(err) {
-				return false, err
-			}
+	if k := r.known[s.Key]; err == nil && k != nil && k.Known() && (ok && k.From == from.Hash || !ok && s.Task != "") {
+		list, err := r.load(ctx, k.List)
+		if err == nil {
+			l, r.lists[s.Key] = *k, list
+			return true, nil
 		}
+		if !isLost(err) {
+			return false, err
+		}
+	}
+	if !ok {
+		return false, nil
 	}
 	var list *manifest.List
 	if err == nil {
-		list, err = r.w.readList(ctx, s, from)
+		list, err = r.read(ctx, s, from)
 	}
 	if lost, _ := objectstore.IsLost(err); lost || ctx.Err() != nil {
 		return false, err
@@ -192,21 +208,21 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 	return true, nil
 }
 
-// loadList reads the object of a list.
-func (w *States) loadList(ctx context.Context, hash string) (*manifest.List, error) {
+// load reads the object of a list.
+func (r *listReader) load(ctx context.Context, hash string) (*manifest.List, error) {
 	h, err := objectstore.ParseHash(hash)
 	if err != nil {
 		return nil, fmt.Errorf("list of items: %w", err)
 	}
-	data, err := objectstore.ReadAll(ctx, w.Objects, h, manifest.MaxList)
+	data, err := objectstore.ReadAll(ctx, r.w.Objects, h, manifest.MaxList)
 	if err != nil {
 		return nil, fmt.Errorf("list of items: %w", err)
 	}
 	return manifest.DecodeList(data)
 }
 
-// listDataset is the dataset that a source is: that of an input or task, or one of several outputs of the task.
-func (w *States) listDataset(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (record.Leaf, error) {
+// dataset is the dataset that a source is: that of an input or task, or one of several outputs of the task.
+func (r *listReader) dataset(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (record.Leaf, error) {
 	if s.Entry == "" {
 		return leaf, nil
 	}
@@ -214,7 +230,7 @@ func (w *States) listDataset(ctx context.Context, s *manifest.ItemSource, leaf r
 	if err != nil {
 		return leaf, err
 	}
-	entries, err := dirtree.Read(ctx, w.Objects, h)
+	entries, err := dirtree.Read(ctx, r.w.Objects, h)
 	if err != nil {
 		return leaf, err
 	}
@@ -229,16 +245,16 @@ func (w *States) listDataset(ctx context.Context, s *manifest.ItemSource, leaf r
 	return record.Leaf{Kind: kind, Hash: e.Hash.String(), Size: e.Size}, nil
 }
 
-// readList reads the items of a source from its dataset.
-func (w *States) readList(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (*manifest.List, error) {
+// read reads the items of a source from its dataset.
+func (r *listReader) read(ctx context.Context, s *manifest.ItemSource, leaf record.Leaf) (*manifest.List, error) {
 	h, err := objectstore.ParseHash(leaf.Hash)
 	if err != nil {
 		return nil, err
 	}
 	if leaf.Kind == record.LeafDir {
-		return w.readFolder(ctx, s, h)
+		return r.folder(ctx, s, h)
 	}
-	data, err := objectstore.ReadAll(ctx, w.Objects, h, items.MaxFile)
+	data, err := objectstore.ReadAll(ctx, r.w.Objects, h, items.MaxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -260,10 +276,11 @@ func (w *States) readList(ctx context.Context, s *manifest.ItemSource, leaf reco
 	return items.Value(plain)
 }
 
-func (w *States) readFolder(ctx context.Context, s *manifest.ItemSource, h objectstore.Hash) (*manifest.List, error) {
+// folder reads the items of a directory.
+func (r *listReader) folder(ctx context.Context, s *manifest.ItemSource, h objectstore.Hash) (*manifest.List, error) {
 	var names []string
 	if s.Glob == "" {
-		entries, err := dirtree.Read(ctx, w.Objects, h)
+		entries, err := dirtree.Read(ctx, r.w.Objects, h)
 		if err != nil {
 			return nil, err
 		}
@@ -279,7 +296,7 @@ func (w *States) readFolder(ctx context.Context, s *manifest.ItemSource, h objec
 		}
 		return items.Folder(names)
 	}
-	err := dirtree.Walk(ctx, w.Objects, h, func(rel string, e dirtree.Entry) error {
+	err := dirtree.Walk(ctx, r.w.Objects, h, func(rel string, e dirtree.Entry) error {
 		if e.Kind == dirtree.KindFile {
 			names = append(names, rel)
 		}

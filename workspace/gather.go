@@ -169,6 +169,9 @@ func (n *namedObjects) root(ctx context.Context, s *State) error {
 	for i := range pkg.Tasks {
 		n.add(pkg.Tasks[i].Task)
 	}
+	for _, hash := range pkg.Sources() {
+		n.add(hash)
+	}
 	for i := range pkg.Inputs {
 		in := &pkg.Inputs[i]
 		if in.NoExport {

@@ -69,13 +69,13 @@ func (n *nextPlanner) Reads(ctx context.Context, g *graph.Graph, i int32, produc
 // Limits of a keeping store in bytes: in total, and for one object. keptEntry is the cost of an object besides its
 // bytes.
 const (
-	keptBytes = 64 << 20
+	keptBytes = 128 << 20
 	keptOne   = 4 << 20
 	keptEntry = 128
 )
 
-// keeping is a store that hashes what is put. It keeps the bytes in memory while there is room; of a large object, only
-// the size.
+// keeping is a store that hashes what is put. It keeps the bytes in memory while there is room; of a large file, only the
+// size.
 type keeping struct {
 	hashOnly
 
@@ -102,23 +102,29 @@ func (s *keeping) Put(_ context.Context, r io.Reader) (objectstore.Info, error) 
 	if err != nil {
 		return info, err
 	}
-	k := keptObject{size: n}
+	var data []byte
 	if n <= keptOne {
-		k.data = append([]byte{}, b.Bytes()...)
+		data = b.Bytes()
 	}
+	s.keep(info, data)
+	return info, nil
+}
+
+// keep notes an object. data, which is nil or all of it, is copied if there is room.
+func (s *keeping) keep(info objectstore.Info, data []byte) {
+	k := keptObject{size: info.Size}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.kept[info.Hash]; ok {
-		return info, nil
+		return
 	}
-	if int64(len(k.data))+keptEntry > s.room {
-		k.data = nil
+	if data != nil && int64(len(data))+keptEntry <= s.room {
+		k.data = append([]byte{}, data...)
 	}
 	if s.room >= keptEntry {
 		s.room -= keptEntry + int64(len(k.data))
 		s.kept[info.Hash] = k
 	}
-	return info, nil
 }
 
 // atMost keeps the first bytes of a stream, and drops the rest.
@@ -132,10 +138,14 @@ func (w *atMost) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// PutBytes is Put.
-func (s *keeping) PutBytes(ctx context.Context, b []byte) (objectstore.Hash, error) {
-	info, err := s.Put(ctx, bytes.NewReader(b))
-	return info.Hash, err
+// PutBytes is Put for an object that is in memory, such as a directory: it is kept however large it is.
+func (s *keeping) PutBytes(_ context.Context, b []byte) (objectstore.Hash, error) {
+	info := objectstore.Info{Hash: objectstore.Sum(b), Size: int64(len(b))}
+	if b == nil {
+		b = []byte{}
+	}
+	s.keep(info, b)
+	return info.Hash, nil
 }
 
 func (s *keeping) get(h objectstore.Hash) (keptObject, bool) {

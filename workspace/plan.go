@@ -124,6 +124,12 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 	if errors.As(err, &unknown) && unknown.What == "workspace" {
 		err = assign(&tree{})
 	}
+	if err == nil {
+		err = next.regrow(ctx, w.deployerInto(objects))
+	}
+	if err == nil {
+		err = w.foresee(ctx, next, objects)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +162,15 @@ func (w *Planner) kept(ctx context.Context, ws string, s *State, next *preview) 
 // previewStart previews the tree that the next start would run on. Lost parts of the tree and of the package are
 // rebuilt in memory, as the start would rebuild them in the repository.
 func (w *Planner) previewStart(ctx context.Context, ws string, s *State, objects *keeping) (*preview, *tree, error) {
+	next, t, err := w.previewNow(ctx, ws, s, objects)
+	if err == nil {
+		err = w.foresee(ctx, next, objects)
+	}
+	return next, t, err
+}
+
+// previewNow is previewStart before lists of items are known that cached tasks have made.
+func (w *Planner) previewNow(ctx context.Context, ws string, s *State, objects *keeping) (*preview, *tree, error) {
 	t, err := w.states.readTree(ctx, s.RootHash, bothParts)
 	if err != nil {
 		err = fmt.Errorf("workspace %s: %w", ws, w.states.notRunnable(ctx, s, err))
@@ -190,7 +205,9 @@ func (w *Planner) previewStart(ctx context.Context, ws string, s *State, objects
 	}
 	next := previewBuilt(built)
 	if t, err = w.kept(ctx, ws, s, next); err == nil {
-		err = next.assign(ctx, w.states.withObjects(objects), t, built.Link)
+		if err = next.assign(ctx, w.states.withObjects(objects), t, built.Link); err == nil {
+			err = next.regrow(ctx, w.deployerInto(objects))
+		}
 	}
 	return next, t, err
 }
@@ -221,7 +238,13 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 	if p.Graph, err = graph.New(next.pkg); err != nil {
 		return nil, err
 	}
-	if err := checkFilter(p.Graph, o.Filter); err != nil {
+	g := p.Graph
+	if grows(next.pkg) {
+		if g, err = graphOf(next.pkg); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkFilter(g, o.Filter); err != nil {
 		return nil, err
 	}
 	durations := w.proofs.durations(ctx, ws)
@@ -232,6 +255,7 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 			Expected: func(task string) time.Duration { return durations[task] },
 		},
 		Fresh:    next.fresh,
+		Failed:   next.failed,
 		Linked:   next.file != "",
 		Gathered: objects,
 	}
@@ -251,7 +275,7 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 		}
 	}
 	x := w.states.executions()
-	if p.Planned, err = dataflow.Plan(ctx, p.Graph, w.states.Objects, x, opts); err != nil {
+	if p.Planned, err = dataflow.Plan(ctx, g, w.states.Objects, x, opts); err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}
 	return p, nil

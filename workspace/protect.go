@@ -90,6 +90,7 @@ func (w *States) refreshPackage(ctx context.Context, hash string, pkg *record.Pa
 	for i := range pkg.Tasks {
 		hashes = append(hashes, pkg.Tasks[i].Task)
 	}
+	hashes = append(hashes, pkg.Sources()...)
 	err := parallel.AtMost(ctx, w.Lookups, len(hashes), func(ctx context.Context, k int) error {
 		h, err := objectstore.ParseHash(hashes[k])
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"e3/dataflow"
-	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
@@ -168,8 +167,10 @@ type run struct {
 	tasks  string // hash of the tasks node at the beginning
 	snapshots
 	overrides
-	shown   bool // the workspace shows the proven results
-	waiting int  // tasks that wait for approval, if the run ends because of them
+	grows   bool   // the graph may grow
+	grown   string // the hash of the package that the graph has become; "": that of the start
+	shown   bool   // the workspace shows the proven results
+	waiting int    // tasks that wait for approval, if the run ends because of them
 	outset
 }
 
@@ -228,6 +229,11 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	proof, err := r.w.proofs.proof(ctx, r.ws, r.outset)
 	if err != nil {
 		return nil, err
+	}
+	if proof == nil || proof.Package != r.state.PackageHash || proof.Inputs != inputs {
+		if inputs, tasks, err = r.regrow(ctx, link, info); err != nil {
+			return nil, err
+		}
 	}
 	if proof != nil {
 		r.remember(proof)
@@ -310,7 +316,7 @@ func (r *run) recorded(ctx context.Context) (err error) {
 
 func (r *run) emitStarted() {
 	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
-		Filter: r.o.Filter, Force: r.o.Force, Set: r.set, After: r.state.CurrentRunID}})
+		Filter: r.o.Filter, Force: r.o.Force, Set: r.set, After: r.state.CurrentRunID, Grows: r.grows}})
 }
 
 // finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
@@ -362,11 +368,11 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		}
 		info.Package = pkg
 	}
-	graph, err := graph.New(pkg)
+	g, err := graphOf(pkg)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkFilter(graph, r.o.Filter); err != nil {
+	if err := checkFilter(g, r.o.Filter); err != nil {
 		return nil, err
 	}
 	opts := dataflow.Options{
@@ -388,6 +394,9 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		if proof, err = r.w.proofs.nearest(ctx, r.ws, r.outset, r.state, r.inputs); err != nil {
 			return nil, err
 		}
+	}
+	if growth := r.growth(pkg, opts.Inputs); growth != nil {
+		opts.Growth, r.grows = growth, true
 	}
 	if proof != nil {
 		if opts.Baseline, err = r.w.proofs.baseline(ctx, proof, r.state.PackageHash, pkg); err != nil {
@@ -422,15 +431,15 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		return nil, err
 	}
 	told := r.tellSuspensions()
-	outcome, runErr := dataflow.Run(ctx, graph, r.w.states.Objects, r.o.Executor, opts)
+	outcome, runErr := dataflow.Run(ctx, g, r.w.states.Objects, r.o.Executor, opts)
 	told()
 	// Results are recorded even if the run is being cancelled.
 	r.cause = context.Cause(ctx)
 	if errors.Is(r.cause, refstore.ErrLost) {
 		return nil, errors.Join(r.cause, runErr) // nothing more is written
 	}
-	endErr := r.end(r.lock.lasting, graph, outcome, durations)
-	res := &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Waiting: r.waiting, Graph: graph, Outcome: outcome}
+	endErr := r.end(r.lock.lasting, outcome.Graph, outcome, durations)
+	res := &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Waiting: r.waiting, Graph: outcome.Graph, Outcome: outcome}
 	if r.rec.State == record.RunCancelled && r.waiting == 0 {
 		errors.As(r.cause, &res.Cancelled)
 	}
@@ -466,9 +475,11 @@ func checkFilter(g *dataflow.Graph, filter string) error {
 			return nil
 		}
 	}
-	known := make([]string, g.Len())
-	for i := range known {
-		known[i] = g.Name(int32(i))
+	var known []string
+	for i := range g.Len() {
+		if i := int32(i); g.IsTask(i) || g.IsPending(i) {
+			known = append(known, g.Name(i))
+		}
 	}
 	return fmt.Errorf("--filter %s: %w", filter, &noMatch{UnknownError{What: "task", Name: filter, Known: known}})
 }
@@ -575,7 +586,7 @@ func (r *run) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	e.Data.Late, e.Data.Journal = r.late, r.place.Stream
+	e.Data.Late, e.Data.Journal, e.Data.PackageHash = r.late, r.place.Stream, r.grown
 	if r.rec.State == record.RunCancelled {
 		e.Data.By, e.Data.Message = causeOf(r.cause)
 	}

@@ -144,12 +144,19 @@ type preview struct {
 
 	built    bool // the package was rebuilt from its file
 	warnings []manifest.Warning
-	fresh    map[string]bool // inputs whose content a start would first have to store
+	fresh    map[string]bool  // inputs whose content a start would first have to store
+	failed   map[string]error // families that known lists do not make, and why
+	objects  Objects          // that also has this content, as far as it was kept; nil: not kept
 }
 
 // preview follows the package file as a start does, but stores nothing.
 func (w *Planner) preview(ctx context.Context, ws string, s *State, t *tree) (*preview, error) {
-	return w.previewWith(ctx, ws, s, t, newKeeping(w.states.Objects))
+	objects := newKeeping(w.states.Objects) // lists of items are read from what a start would store
+	p, err := w.previewWith(ctx, ws, s, t, objects)
+	if err == nil {
+		p.objects = objects
+	}
+	return p, err
 }
 
 // previewWith is preview with a given store for the objects that it reads.
@@ -158,7 +165,12 @@ func (w *Planner) previewWith(ctx context.Context, ws string, s *State, t *tree,
 	if err != nil {
 		return nil, err
 	}
-	if err := w.deployerInto(objects).previewVariables(ctx, p); err != nil {
+	dry := w.deployerInto(objects)
+	err = dry.previewVariables(ctx, p)
+	if err == nil && len(p.faults) == 0 {
+		err = p.regrow(ctx, dry)
+	}
+	if err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
@@ -219,14 +231,16 @@ func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *re
 	if err != nil {
 		return err
 	}
-	before, params := executables(link), paramLeaves(link)
+	bits, params := executables(link), paramLeaves(link)
 	if proves(link.Stat, fileStat(info)) && link.Package == s.PackageHash {
 		scan := &scan{states: dry.states, base: filepath.Dir(link.File)}
-		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == before && !dry.states.reshaped(ctx, link, params) {
+		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == bits && !dry.states.reshaped(ctx, link, params) {
 			return err
 		}
 	}
-	built, err := dry.Build(ctx, link.File, link)
+	before := *link
+	before.Package = s.PackageHash
+	built, err := dry.Build(ctx, link.File, &before)
 	if err != nil {
 		return err
 	}
@@ -295,7 +309,11 @@ func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *previ
 		return nil, err
 	}
 	x := w.states.executions()
-	list, err := dataflow.ReadFreshness(ctx, g, hashOnly{w.states.Objects}, x, next.inputs, t.tasks, w.states.Lookups)
+	var objects objectstore.Store = hashOnly{w.states.Objects}
+	if next.objects != nil {
+		objects = next.objects
+	}
+	list, err := dataflow.ReadFreshness(ctx, g, objects, x, next.inputs, t.tasks, w.states.Lookups)
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
 	}

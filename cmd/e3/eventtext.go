@@ -115,6 +115,9 @@ func eventWords(e *events.Event) string {
 	case events.RunResumed:
 		return "the store answers again" + took
 	case events.GraphGrown:
+		if d.Reason != "" {
+			return "no items of " + d.Source
+		}
 		return human.Count(d.Items, "item") + " of " + d.Source
 	case events.TaskCreated:
 		return human.Count(max(d.Tasks, 1), "task") + " to do"

@@ -84,6 +84,7 @@ type planJSON struct {
 	Concurrency int            `json:"concurrency"`
 	Expected    *expectedJSON  `json:"expected"` // null without any history
 	Tasks       []planTaskJSON `json:"tasks"`
+	Growing     []growingJSON  `json:"growing,omitempty"`
 }
 
 // expectedJSON is the expected duration of a run.
@@ -141,7 +142,7 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 	if err := a.Reply(planOf(p, list, l.concurrency), func(w io.Writer) { writePlan(w, p, list, l.concurrency, o.all, a.Now(), a.Style()) }); err != nil {
 		return err
 	}
-	if o.exitCode && p.Runs+p.Waits+p.Stuck > 0 {
+	if o.exitCode && p.Runs+p.Waits+p.Stuck+len(p.Growing) > 0 {
 		return &exitError{exitFailed}
 	}
 	return nil
@@ -358,6 +359,7 @@ func planOf(p *workspace.Plan, list []planRow, cores int) planJSON {
 		}
 		doc.Tasks = append(doc.Tasks, task)
 	}
+	doc.Growing = growingOf(p)
 	return doc
 }
 
@@ -392,6 +394,7 @@ func writePlan(w io.Writer, p *workspace.Plan, list []planRow, cores int, all bo
 	if n := p.Runs + p.Waits + p.Stuck - len(list); n > 0 && !all {
 		fmt.Fprintf(w, "  and %s, which --all lists\n", human.Count(n, "other task"))
 	}
+	writeGrowing(w, p)
 	fmt.Fprintln(w, planSummary(p))
 	if i := slices.IndexFunc(p.Tasks, stops); i >= 0 {
 		fmt.Fprintf(w, "A start would stop at %s, whatever else there is to run\n", human.Line(p.Graph.Name(int32(i))))
@@ -426,7 +429,7 @@ func planTime(p *workspace.Plan, i int32) string {
 
 // planSummary counts the tasks by step.
 func planSummary(p *workspace.Plan) string {
-	if p.Runs+p.Waits+p.Stuck == 0 {
+	if p.Runs+p.Waits+p.Stuck+len(p.Growing) == 0 {
 		return fmt.Sprintf("Nothing to run: %s", human.Count(p.Hits, "hit"))
 	}
 	parts := []string{human.Count(p.Hits, "hit"), fmt.Sprintf("%d to run", p.Runs)}

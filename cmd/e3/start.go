@@ -503,6 +503,9 @@ func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 			}
 		}
 	}
+	if f.key == "" { // nothing was to run
+		return
+	}
 	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), stream)
 	if f.left {
 		sayFolder(ctx, a, r, location, ws, f)

@@ -75,6 +75,9 @@ func (t *transcript) event(e events.Event) {
 	case events.RunStarted:
 		t.line("Run %s started", human.Short(e.Run))
 	case events.GraphGrown:
+		if d.Reason != "" { // the failure of what depends on it says why
+			return
+		}
 		t.line("%s has made %s", human.Line(d.Source), human.Count(d.Items, "item"))
 	case events.TaskCreated:
 		t.total += int64(max(d.Tasks, 1))

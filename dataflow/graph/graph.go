@@ -18,11 +18,12 @@ type Graph struct {
 	Origin  *record.Package // the package that the graph was made of: Package, unless the graph grows
 	Hashes  []digest.Hash   // of the task objects, by index
 
-	kinds      []kind           // of the nodes; nil: all are tasks
-	gates      map[string]int32 // source of the list → index
-	index      map[string]int32 // task name → index
-	inputs     map[string]int32 // input name → index
-	deps       [][]int32        // the tasks that a task reads, each once
+	kinds      []kind             // of the nodes; nil: all are tasks
+	gates      map[string]int32   // source of the list → index
+	families   map[int32][]string // gate → the families of tasks that its list decides
+	index      map[string]int32   // task name → index
+	inputs     map[string]int32   // input name → index
+	deps       [][]int32          // the tasks that a task reads, each once
 	dependents [][]int32
 	topo       []int32 // each after the tasks that it reads
 }

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"slices"
 
 	"e3/internal/events"
 	"e3/internal/format/record"
@@ -17,10 +18,12 @@ type Growing struct {
 // A Gate holds tasks back until the tasks that make a list of items have ended. Without it, an item of the last run could
 // run although the new list lacks it.
 type Gate struct {
-	Source string   // of the list; no other gate has it
-	Name   string   // the family of tasks that the list decides, for people
-	After  []string // the tasks, or pending ones, that make the list
-	Holds  []string // the tasks, and pending ones, that the list decides
+	Source   string   // of the list; no other gate has it
+	Name     string   // one of the families of tasks that the list decides, for people
+	Families []string // all of them
+	After    []string // the tasks, or pending ones, that make the list
+	Behind   []string // the sources of the gates that decide which tasks these are
+	Holds    []string // the tasks, and pending ones, that the list decides
 }
 
 // Pending is a task, or a whole family of tasks, that the package lacks because a list is not known yet.
@@ -54,7 +57,7 @@ func (g *Graph) Grow(pkg *record.Package, growing *Growing) (*Graph, error) {
 
 // grow orders the nodes, and links them.
 func grow(before *Graph, pkg *record.Package, growing *Growing) (*Graph, error) {
-	o := ordering{before: before, g: &Graph{Origin: pkg, gates: map[string]int32{}}, nodes: make(map[string]int32, len(pkg.Tasks))}
+	o := ordering{before: before, g: &Graph{Origin: pkg, gates: map[string]int32{}, families: map[int32][]string{}}, nodes: make(map[string]int32, len(pkg.Tasks))}
 	if before != nil {
 		o.view = append(o.view, before.Package.Tasks...)
 		o.g.kinds = make([]kind, before.Len(), before.Len()+len(pkg.Tasks))
@@ -78,7 +81,8 @@ func grow(before *Graph, pkg *record.Package, growing *Growing) (*Graph, error) 
 		if before != nil {
 			at, ok = before.gates[gt.Source]
 		}
-		o.g.gates[gt.Source] = o.put(at, ok, record.PackageTask{Name: gt.Name}, gate)
+		at = o.put(at, ok, record.PackageTask{Name: gt.Name}, gate)
+		o.g.gates[gt.Source], o.g.families[at] = at, gt.Families
 	}
 	view := *pkg
 	view.Tasks = o.view
@@ -129,6 +133,14 @@ func (l *linker) hold(gt *Gate) error {
 			return err
 		}
 	}
+	for _, source := range gt.Behind {
+		d, ok := l.g.gates[source]
+		if !ok {
+			return fmt.Errorf("package %s: the list of %s depends on that of %s, which does not exist", l.g.Package.Name, gt.Source, source)
+		}
+		l.readers[d]++
+		l.g.deps[at] = append(l.g.deps[at], d)
+	}
 	for _, name := range gt.Holds {
 		i, ok := l.g.index[name]
 		if !ok {
@@ -165,11 +177,13 @@ func (g *Graph) GateOf(i int32) string {
 	return ""
 }
 
-// matches tells whether a filter names a node. It names a pending one if it could name one of its items.
+// matches tells whether a filter names a node. It names a pending one, or a gate, if it could name an item that is not known.
 func (g *Graph) matches(pattern string, i int32) bool {
 	switch {
 	case g.IsTask(i):
 		return events.Match(pattern, g.Name(i))
+	case g.IsGate(i):
+		return slices.ContainsFunc(g.families[i], func(name string) bool { return mayMatch(pattern, name+"[") })
 	case g.IsPending(i):
 		return events.Match(pattern, g.Name(i)) || mayMatch(pattern, g.Name(i)+"[")
 	}

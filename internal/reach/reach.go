@@ -287,6 +287,13 @@ func eachInPackage(data []byte, _ Kind, yield func(Child)) error {
 			return err
 		}
 	}
+	for _, hash := range pkg.Sources() {
+		h, err := objectstore.ParseHash(hash)
+		if err != nil {
+			return fmt.Errorf("definition or list of items: %w", err)
+		}
+		yield(Child{Ref{File, h}, "items", -1})
+	}
 	return nil
 }
 

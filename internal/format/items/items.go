@@ -146,12 +146,16 @@ func (c *columns) set(values []string, name, text string) []string {
 }
 
 // close gives every item all columns.
-func (c *columns) close() {
+func (c *columns) close() error {
+	if err := fits(c.list); err != nil {
+		return err
+	}
 	for i := range c.list.Items {
 		for len(c.list.Items[i].Values) < len(c.list.Columns) {
 			c.list.Items[i].Values = append(c.list.Items[i].Values, "")
 		}
 	}
+	return nil
 }
 
 // text is the text of a member of an item: of a list or a mapping its JSON. null is no text.
@@ -165,7 +169,19 @@ func text(v any) string {
 	return string(manifest.AppendJSON(nil, v))
 }
 
-const maxColumns = 256
+// Limits of a table in memory: its columns, and the values of all items.
+const (
+	maxColumns = 256
+	maxValues  = 16 << 20
+)
+
+// fits checks that all items can have all columns.
+func fits(l *List) error {
+	if len(l.Columns)*len(l.Items) > maxValues {
+		return fmt.Errorf("%d items with %d columns are more than %d values", len(l.Items), len(l.Columns), maxValues)
+	}
+	return nil
+}
 
 // objects makes a list of mappings: a column for each of their names.
 func objects(list []any) (*List, error) {
@@ -188,8 +204,7 @@ func objects(list []any) (*List, error) {
 		}
 		l.Items = append(l.Items, manifest.ListItem{Values: values})
 	}
-	c.close()
-	return l, nil
+	return l, c.close()
 }
 
 // members makes a list of the members of a mapping, named by their names. Mappings in it are columns; anything else is
@@ -214,8 +229,7 @@ func members(o manifest.Object) (*List, error) {
 		}
 		l.Items = append(l.Items, manifest.ListItem{Values: values})
 	}
-	c.close()
-	return l, nil
+	return l, c.close()
 }
 
 // table reads rows under a header.
@@ -248,8 +262,8 @@ func table(data []byte, comma rune) (*List, error) {
 			return nil, err
 		}
 		l.Items = append(l.Items, manifest.ListItem{Values: row})
-		if len(l.Items) > manifest.MaxItems {
-			return nil, fmt.Errorf("more than %d rows", manifest.MaxItems)
+		if err := fits(l); err != nil {
+			return nil, err
 		}
 	}
 }

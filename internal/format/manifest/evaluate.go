@@ -45,11 +45,12 @@ func (b *base) variables() (names []string, naming int) {
 }
 
 // evaluate makes the tasks of a matrix whose lists are known, or makes it pending.
-func (d *decoder) evaluate(b *base) {
+func (d expander) evaluate(b *base) {
 	if b.evaluated {
 		return
 	}
-	b.evaluated = true
+	b.evaluated, b.evaluating = true, true
+	defer func() { b.evaluating = false }()
 	b.first, b.count = len(d.def.Tasks), 0
 	rows := []row{{}}
 	var all row // the names
@@ -115,7 +116,7 @@ func (f *factor) names() (r row) {
 }
 
 // checkRest checks the sources of factors that were not evaluated, because there is no row or an earlier list is unknown.
-func (d *decoder) checkRest(b *base, from int) {
+func (d expander) checkRest(b *base, from int) {
 	for i := from; i < len(b.items.factors); i++ {
 		if f := &b.items.factors[i]; f.from != nil && !f.depends() {
 			d.factorRows(b, f, row{})
@@ -124,7 +125,7 @@ func (d *decoder) checkRest(b *base, from int) {
 }
 
 // factorRows returns the names of a factor's values, and its rows beside the row of the factors before it.
-func (d *decoder) factorRows(b *base, f *factor, before row) (head row, rows []row) {
+func (d expander) factorRows(b *base, f *factor, before row) (head row, rows []row) {
 	if f.from == nil {
 		rows = make([]row, len(f.rows))
 		for i := range f.rows {
@@ -148,7 +149,7 @@ func (d *decoder) factorRows(b *base, f *factor, before row) (head row, rows []r
 
 // itemSource finds the source of items. Only for a task may the selection in brackets depend on the row. It returns
 // false after a fault, or if the task that makes the list is not known.
-func (d *decoder) itemSource(b *base, f *itemsOf, before row) (s ItemSource, ok bool) {
+func (d expander) itemSource(b *base, f *itemsOf, before row) (s ItemSource, ok bool) {
 	where := "task " + b.spec.Base + ": matrix"
 	found, declared := d.names[f.ref.name]
 	switch {
@@ -214,8 +215,11 @@ func (f *itemsOf) takeColumn(column string) bool {
 }
 
 // producer finds the label of the task of another family that makes the list for a row.
-func (d *decoder) producer(b, to *base, f *itemsOf, before row) (string, bool) {
-	if d.evaluate(to); to.pending {
+func (d expander) producer(b, to *base, f *itemsOf, before row) (string, bool) {
+	if to.items != nil {
+		d.evaluate(to)
+	}
+	if to.pending || to.evaluating { // one that waits for itself is reported as a cycle
 		return "", false
 	}
 	names, naming := to.variables()
@@ -244,7 +248,7 @@ func (d *decoder) producer(b, to *base, f *itemsOf, before row) (string, bool) {
 }
 
 // itemRows returns the names of the values of a list's rows, and the rows.
-func (d *decoder) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) {
+func (d expander) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) {
 	columns := func() string {
 		if len(l.Columns) == 0 {
 			return "it has no columns"
@@ -354,7 +358,7 @@ func distinctRows(name string, l *List, column int) []row {
 }
 
 // constantsOf returns the columns of a list that become constants: those chosen, or all that do not name the item.
-func (d *decoder) constantsOf(b *base, f *itemsOf, l *List, naming []int) ([]constant, bool) {
+func (d expander) constantsOf(b *base, f *itemsOf, l *List, naming []int) ([]constant, bool) {
 	if !f.withAll {
 		for _, c := range f.with {
 			if !slices.Contains(l.Columns, c.column) {
@@ -380,7 +384,7 @@ func (d *decoder) constantsOf(b *base, f *itemsOf, l *List, naming []int) ([]con
 }
 
 // included applies exclude and include.
-func (d *decoder) included(b *base, rows []row) []row {
+func (d expander) included(b *base, rows []row) []row {
 	names := b.vars
 	for _, list := range [][]entry{b.items.exclude, b.items.include} {
 		for _, e := range list {
@@ -433,7 +437,7 @@ func bindingNames(list []Binding) []string {
 }
 
 // distinct checks that rows have the same names, which mean nothing else in the task, and different labels.
-func (d *decoder) distinct(b *base, rows []row) bool {
+func (d expander) distinct(b *base, rows []row) bool {
 	for i, name := range b.vars {
 		if slices.Contains(b.vars[:i], name) {
 			b.fail(d, b.items.pos, "matrix: %q names two values of an item; choose columns with: {from: …, with: [column]}", name)

@@ -49,6 +49,9 @@ var (
 	joinKeys   = []string{"zip", "include", "exclude"}
 )
 
+// A matrixReader reads matrices that are not literal.
+type matrixReader struct{ *decoder }
+
 // isLiteral reports whether a matrix is a mapping of dimensions to lists of items, or a faulty one.
 func isLiteral(n *node) bool {
 	if n.kind != mapNode {
@@ -83,7 +86,7 @@ func sourceOf(n *node) []string {
 }
 
 // itemMatrix reads a matrix that is not literal: the name of a source, a mapping, or a list of these.
-func (d *decoder) itemMatrix(where string, n *node) *itemMatrix {
+func (d matrixReader) itemMatrix(where string, n *node) *itemMatrix {
 	where += ": matrix"
 	m := &itemMatrix{pos: n.pos}
 	parts := []*node{n}
@@ -115,7 +118,7 @@ func (d *decoder) itemMatrix(where string, n *node) *itemMatrix {
 }
 
 // factors reads a mapping of a matrix.
-func (d *decoder) factors(where string, n *node, m *itemMatrix) {
+func (d matrixReader) factors(where string, n *node, m *itemMatrix) {
 	before := len(m.factors)
 	d.members(where, n, "dimension", func(key, v *node) {
 		at := where + ": " + truncate(key.text)
@@ -157,7 +160,7 @@ func (d *decoder) factors(where string, n *node, m *itemMatrix) {
 }
 
 // zip reads dimensions whose first items belong together, then their second ones, and so on.
-func (d *decoder) zip(where string, n *node) (factor, bool) {
+func (d matrixReader) zip(where string, n *node) (factor, bool) {
 	f := factor{pos: n.pos}
 	longest := -1
 	ok := len(n.list) > 0
@@ -195,7 +198,7 @@ func (d *decoder) zip(where string, n *node) (factor, bool) {
 }
 
 // itemText reads an item that is written out.
-func (d *decoder) itemText(where string, item *node) (string, bool) {
+func (d matrixReader) itemText(where string, item *node) (string, bool) {
 	switch item.kind {
 	case boolNode, intNode, floatNode, stringNode:
 	default:
@@ -211,7 +214,7 @@ func (d *decoder) itemText(where string, item *node) (string, bool) {
 }
 
 // joinEntries reads include or exclude.
-func (d *decoder) joinEntries(where string, n *node) []entry {
+func (d matrixReader) joinEntries(where string, n *node) []entry {
 	var list []entry
 	for i := range n.list {
 		item := &n.list[i]
@@ -234,7 +237,7 @@ func (d *decoder) joinEntries(where string, n *node) []entry {
 }
 
 // itemsOf reads the use of a source: its text, or a mapping with more about it. nil after a fault.
-func (d *decoder) itemsOf(where, name string, n *node) *itemsOf {
+func (d matrixReader) itemsOf(where, name string, n *node) *itemsOf {
 	f := &itemsOf{pos: n.pos, name: name, withAll: true}
 	if n.kind == stringNode {
 		return d.sourceItems(where, f, n)
@@ -269,7 +272,7 @@ func (d *decoder) itemsOf(where, name string, n *node) *itemsOf {
 	return d.sourceItems(where, f, from)
 }
 
-func (d *decoder) sourceItems(where string, f *itemsOf, n *node) *itemsOf {
+func (d matrixReader) sourceItems(where string, f *itemsOf, n *node) *itemsOf {
 	var fault string
 	f.text = n.text
 	if f.ref, fault = parseReference(n.text); fault == "" && f.ref.items != nil {
@@ -283,7 +286,7 @@ func (d *decoder) sourceItems(where string, f *itemsOf, n *node) *itemsOf {
 }
 
 // constants reads the columns that become constants of an item: a list, or a mapping of variables to columns.
-func (d *decoder) constants(where string, n *node) []constant {
+func (d matrixReader) constants(where string, n *node) []constant {
 	list := []constant{}
 	add := func(name string, n *node, column string) {
 		if !ValidInputName(name) {

@@ -12,6 +12,7 @@ import (
 type Family struct {
 	Base    string
 	Sources []ItemSource // whose lists it needs, in the order of use; those of another family's items as far as these are known
+	ReadBy  []string     // tasks of the file that read it, by their Base
 	Waits   []string     // families that keep it from having tasks: it, or its matrix, reads them and they are pending
 	Pending bool         // its tasks are not in the Definition
 	Count   int          // its tasks
@@ -151,7 +152,7 @@ func (n *node) appendJSON(b []byte) []byte {
 }
 
 // fail notes a fault that lies in the lists of items, and is therefore none of the file's Errors.
-func (b *base) fail(d *decoder, pos Pos, format string, args ...any) {
+func (b *base) fail(d expander, pos Pos, format string, args ...any) {
 	if b.fault == nil {
 		e := &Error{File: d.report.file, Line: int(pos.Line), Column: int(pos.Column)}
 		e.Msg = "task " + b.spec.Base + ": " + fmt.Sprintf(format, args...)
@@ -160,9 +161,12 @@ func (b *base) fail(d *decoder, pos Pos, format string, args ...any) {
 	b.pending = true
 }
 
+// An expander makes the tasks of families from lists of items, and resolves references to them and to files of directories.
+type expander struct{ *decoder }
+
 // families makes the tasks of families, connects everything that waits, and leaves in the Definition only what has all
 // its lists.
-func (d *decoder) families() {
+func (d expander) families() {
 	for i := range d.bases {
 		if b := &d.bases[i]; b.items != nil {
 			d.evaluate(b)
@@ -175,12 +179,21 @@ func (d *decoder) families() {
 		return
 	}
 	d.spread()
+	readBy := make([][]string, len(d.bases))
+	for i := range d.bases {
+		b := &d.bases[i]
+		for _, t := range d.targets[b.waits:b.waitsEnd] {
+			if name := b.spec.Base; !slices.Contains(readBy[t.base], name) {
+				readBy[t.base] = append(readBy[t.base], name)
+			}
+		}
+	}
 	for i := range d.bases {
 		b := &d.bases[i]
 		if b.items == nil && !b.pending && len(b.sources) == 0 {
 			continue
 		}
-		f := Family{Base: b.spec.Base, Sources: b.sources, Pending: b.pending, Count: b.count, Fault: b.fault}
+		f := Family{Base: b.spec.Base, Sources: b.sources, ReadBy: readBy[i], Pending: b.pending, Count: b.count, Fault: b.fault}
 		if b.pending {
 			f.Count = 0
 			for _, t := range d.targets[b.waits:b.waitsEnd] {
@@ -195,7 +208,7 @@ func (d *decoder) families() {
 }
 
 // spread makes tasks pending that read pending families, directly or not.
-func (d *decoder) spread() {
+func (d expander) spread() {
 	readers := make([][]int32, len(d.bases))
 	var stack []int32
 	for i := range d.bases {
@@ -220,7 +233,7 @@ func (d *decoder) spread() {
 }
 
 // compact puts the tasks in the order of the file and leaves out those of pending families.
-func (d *decoder) compact() {
+func (d expander) compact() {
 	def := d.def
 	place := make([]int32, len(def.Tasks))
 	tasks := make([]Task, 0, len(def.Tasks))
@@ -259,7 +272,7 @@ func (d *decoder) compact() {
 }
 
 // source notes that a family needs the list of a source, and returns it if it is known.
-func (d *decoder) source(b *base, s ItemSource) (*List, bool) {
+func (d expander) source(b *base, s ItemSource) (*List, bool) {
 	l, known := d.lists[s.Key]
 	s.Known = known
 	if b.sourced == nil {
@@ -276,7 +289,7 @@ func (d *decoder) source(b *base, s ItemSource) (*List, bool) {
 }
 
 // inputSource is the source that an input is. It reports a fault of the reference and returns false.
-func (d *decoder) inputSource(b *base, pos Pos, in *Input) (ItemSource, bool) {
+func (d expander) inputSource(b *base, pos Pos, in *Input) (ItemSource, bool) {
 	s := ItemSource{Key: in.Name, Input: in.Name, Path: in.Path}
 	switch in.Kind {
 	case FileInput:
@@ -318,7 +331,7 @@ func withNames(glob string) string {
 // ListFormats are the endings of files that hold lists of items.
 var ListFormats = []string{".json", ".yaml", ".yml", ".csv", ".tsv", ".txt"}
 
-func (d *decoder) readable(b *base, pos Pos, name, path string) bool {
+func (d expander) readable(b *base, pos Pos, name, path string) bool {
 	for _, ending := range ListFormats {
 		if strings.HasSuffix(strings.ToLower(path), ending) {
 			return true
@@ -330,7 +343,7 @@ func (d *decoder) readable(b *base, pos Pos, name, path string) bool {
 }
 
 // taskSource is the source that an output of a task is; label is that of the task.
-func (d *decoder) taskSource(b, to *base, pos Pos, name, entry string, label string) (ItemSource, bool) {
+func (d expander) taskSource(b, to *base, pos Pos, name, entry string, label string) (ItemSource, bool) {
 	s := ItemSource{Task: to.spec.Base}
 	if label != "" {
 		s.Task += "[" + label + "]"

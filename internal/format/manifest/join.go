@@ -53,6 +53,8 @@ func pickOf(selectors []selector, names []string, naming int, target string, own
 			at = slices.Index(names, sel.value)
 		case naming == 1:
 			at = 0
+		case len(names) == 0:
+			return nil, false, target + " has no dimensions"
 		default:
 			return nil, false, "it is unclear to which dimension of " + target + " " + strconv.Quote(truncate(sel.value)) + " belongs: write " + names[0] + "=… or *; the dimensions are " + listed(names)
 		}
@@ -82,7 +84,7 @@ func pickOf(selectors []selector, names []string, naming int, target string, own
 }
 
 // index finds the rows of a family by the values of picks.
-func (d *decoder) index(to *base, p picks) map[string][]int32 {
+func (d expander) index(to *base, p picks) map[string][]int32 {
 	key := make([]byte, 0, 32)
 	key = binary.AppendUvarint(key, uint64(to.first))
 	key = append(key, to.spec.Base...)
@@ -118,7 +120,7 @@ func (b *base) own(name string) (int, bool) {
 
 // A joiner gives the rows of a referring task what one reference selects.
 type joiner struct {
-	d       *decoder
+	d       expander
 	b       *base
 	p       *plan
 	picks   picks               // of the target's rows
@@ -137,7 +139,7 @@ type fileSet struct {
 }
 
 // newJoiner resolves the selection in the target's rows. It returns nil after a fault.
-func (d *decoder) newJoiner(b *base, p *plan) *joiner {
+func (d expander) newJoiner(b *base, p *plan) *joiner {
 	j := &joiner{d: d, b: b, p: p, files: map[string]*fileSet{}, fans: map[string]int32{}}
 	if p.target == nil || !p.target.isFamily() {
 		return j
@@ -223,7 +225,7 @@ func (j *joiner) values(at int) (list []string) {
 }
 
 // gathered makes a fan-in of many items.
-func (d *decoder) gathered(p *plan, size int, item func(int) FanItem) int32 {
+func (d expander) gathered(p *plan, size int, item func(int) FanItem) int32 {
 	if d.fanItems += size; d.fanItems > maxFanInItems {
 		d.report.add(p.pos, "", "the fan-ins of this package have more than %d entries", maxFanInItems)
 		return 0

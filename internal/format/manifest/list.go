@@ -155,7 +155,7 @@ func columnText(name string) string {
 // EscapeLabel returns the form of a value in a label: characters that a label cannot have, and a percent sign that two
 // hex digits follow, are written as % and two hex digits for each byte. Two values never have the same form.
 func EscapeLabel(s string) string {
-	if ValidLabelItem(s) && !strings.Contains(s, "%") {
+	if ValidLabelItem(s) && utf8.ValidString(s) && !strings.Contains(s, "%") {
 		return s
 	}
 	const hex = "0123456789ABCDEF"

@@ -74,7 +74,7 @@ func (d *decoder) dimension(where string, key, n *node) dimension {
 	dim.index = make(map[string]int32, len(n.list))
 	for i := range n.list {
 		item := &n.list[i]
-		text, ok := d.itemText(where, item)
+		text, ok := matrixReader{d}.itemText(where, item)
 		if !ok {
 			continue
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // waitForItems notes that a family waits for the tasks that make its lists.
-func (d *decoder) waitForItems(b *base) {
+func (d expander) waitForItems(b *base) {
 	if b.items == nil {
 		return
 	}
@@ -45,7 +45,7 @@ func (s *Spec) makesFolder(entry string) bool {
 
 // unselected reports that a reference to a family does not say which of its items it reads. The suggestion is item by
 // item if both tasks have the same dimensions.
-func (d *decoder) unselected(where string, b, to *base, ref *wire, r *reference) {
+func (d expander) unselected(where string, b, to *base, ref *wire, r *reference) {
 	what := "a matrix"
 	example := r.name + "[*]" + dotted(r.entry) + " for all items"
 	names, naming := to.variables()
@@ -74,7 +74,7 @@ func (d *decoder) unselected(where string, b, to *base, ref *wire, r *reference)
 }
 
 // fromItems completes a plan that selects files of a directory.
-func (d *decoder) fromItems(p *plan, where string, ref *wire, selectors []selector) bool {
+func (d expander) fromItems(p *plan, where string, ref *wire, selectors []selector) bool {
 	switch {
 	case selectors == nil:
 		return true
@@ -101,7 +101,7 @@ func (d *decoder) fromItems(p *plan, where string, ref *wire, selectors []select
 // ending is what the entries of a fan-in have after the label. A fan-in of a family whose items are not all written out
 // keeps the suffix of the output. For other families it must be asked for, because it is part of what a reader reads: without
 // that, every reader would run again.
-func (d *decoder) ending(to *base, ref *wire, entry string) string {
+func ending(to *base, ref *wire, entry string) string {
 	if ref.suffix == nil && to.items == nil || ref.suffix != nil && !*ref.suffix {
 		return ""
 	}

@@ -21,14 +21,15 @@ type base struct {
 
 // derived is what lists of items make of a base.
 type derived struct {
-	vars      []string          // names of an item's values: see base.variables
-	naming    int               // of them that name an item
-	meaning   map[string]string // other names of the task, for messages
-	sources   []ItemSource      // that it needs
-	sourced   map[string]bool   // their keys
-	pending   bool              // it has no tasks yet
-	evaluated bool
-	fault     error // of the lists
+	vars    []string          // names of an item's values: see base.variables
+	naming  int               // of them that name an item
+	meaning map[string]string // other names of the task, for messages
+	sources []ItemSource      // that it needs
+	sourced map[string]bool   // their keys
+	pending bool              // it has no tasks yet
+	fault   error             // of the lists
+
+	evaluated, evaluating bool
 }
 
 // A wire is one source under "in" with its local name.
@@ -78,7 +79,7 @@ func (d *decoder) task(key, value *node) {
 				if isLiteral(v) {
 					b.dims = d.matrix(where, v)
 				} else {
-					b.items = d.itemMatrix(where, v)
+					b.items = matrixReader{d}.itemMatrix(where, v)
 				}
 			case "env":
 				env.Set = d.env(where, v)

@@ -54,7 +54,7 @@ type waiting struct {
 // faulty entry is not reported, because the entry's own fault is.
 func (d *decoder) wire() {
 	if d.grows {
-		d.families()
+		expander{d}.families()
 	} else {
 		for _, w := range d.waiting {
 			d.connect(w.base, w.refs)
@@ -88,7 +88,7 @@ func (d *decoder) connect(index int32, refs []wire) {
 	plans := make([]plan, 0, len(refs))
 	own, pending := false, b.pending
 	b.waits = int32(len(d.targets))
-	d.waitForItems(b)
+	expander{d}.waitForItems(b)
 	for i := range refs {
 		p, ok := d.resolve(b, &refs[i])
 		if !ok {
@@ -117,7 +117,7 @@ func (d *decoder) connect(index int32, refs []wire) {
 	joiners := make([]*joiner, len(plans))
 	for i := range plans {
 		if plans[i].joined {
-			if joiners[i] = d.newJoiner(b, &plans[i]); joiners[i] == nil {
+			if joiners[i] = (expander{d}).newJoiner(b, &plans[i]); joiners[i] == nil {
 				return
 			}
 		}
@@ -172,7 +172,7 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 			return plan{}, false
 		}
 		p.fromInput(in, found.index)
-		return p, d.fromItems(&p, where, ref, r.selectors)
+		return p, expander{d}.fromItems(&p, where, ref, r.selectors)
 	}
 	d.targets = append(d.targets, target{found.index, ref.pos})
 	to := &d.bases[found.index]
@@ -183,7 +183,7 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	p.entry, p.selectors = r.entry, r.selectors
 	switch {
 	case to.isFamily() && !r.selected:
-		d.unselected(where, b, to, ref, &r)
+		expander{d}.unselected(where, b, to, ref, &r)
 		return plan{}, false
 	case !to.isFamily() && r.selected:
 		d.report.add(ref.pos, "write "+r.name+dotted(r.entry), "%s: %q: the task %s has no matrix", where, truncate(ref.source), r.name)
@@ -203,8 +203,8 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	if !d.fromTask(&p, where, ref, r.entry) {
 		return plan{}, false
 	}
-	p.ending = d.ending(to, ref, r.entry)
-	return p, d.fromItems(&p, where, ref, r.items)
+	p.ending = ending(to, ref, r.entry)
+	return p, expander{d}.fromItems(&p, where, ref, r.items)
 }
 
 // fromInput completes a plan for an input of the package.

@@ -26,9 +26,26 @@ func (l *PackageList) Known() bool { return l.List != "" }
 type PackageFamily struct {
 	Name    string
 	Lists   []int64  // the sources of its matrix: indices in Package.Lists
+	ReadBy  []string // tasks of the file that read it, which its items decide as well
 	Reads   []string // families that it reads and whose items are not known, and which therefore keep it from having items
 	Pending bool     // its items are not known, and the package has no task of it
 	Count   int64    // items; of a pending family 0
+}
+
+// Sources returns the hashes of the definition and the lists that the tasks were made of, each once. They are files.
+func (p *Package) Sources() []string {
+	if p.Definition == "" {
+		return nil
+	}
+	list := []string{p.Definition}
+	seen := map[string]bool{p.Definition: true}
+	for i := range p.Lists {
+		if h := p.Lists[i].List; h != "" && !seen[h] {
+			seen[h] = true
+			list = append(list, h)
+		}
+	}
+	return list
 }
 
 // isGrown reports whether the package was made from lists of items, or has data that only the form for these can hold.
@@ -59,6 +76,19 @@ func (w *Wire) isBelow() bool {
 	return false
 }
 
+// ReadsInput reports whether a wire reads any of some inputs, or parts of one.
+func (w *Wire) ReadsInput(any func(name string) bool) bool {
+	if w.Kind == WireInput {
+		return any(w.Name)
+	}
+	for i := range w.Items {
+		if name := w.Items[i].Input; name != "" && any(name) {
+			return true
+		}
+	}
+	return false
+}
+
 func grownFields() []beast2.Field {
 	str := beast2.String
 	return []beast2.Field{
@@ -66,7 +96,7 @@ func grownFields() []beast2.Field {
 		beast2.F("lists", beast2.Array(beast2.Struct(
 			beast2.F("input", str), beast2.F("task", str), beast2.F("entry", str), beast2.F("from", str), beast2.F("list", str)))),
 		beast2.F("families", beast2.Array(beast2.Struct(
-			beast2.F("name", str), beast2.F("lists", beast2.Array(beast2.Integer)), beast2.F("reads", beast2.Array(str)),
+			beast2.F("name", str), beast2.F("lists", beast2.Array(beast2.Integer)), beast2.F("readBy", beast2.Array(str)), beast2.F("reads", beast2.Array(str)),
 			beast2.F("pending", beast2.Boolean), beast2.F("count", beast2.Integer)))),
 	}
 }
@@ -87,6 +117,7 @@ func (p *Package) appendGrown(b []byte) []byte {
 		for _, k := range f.Lists {
 			b = beast2.AppendInteger(b, k)
 		}
+		b = appendStrings(b, f.ReadBy)
 		b = appendStrings(b, f.Reads)
 		b = beast2.AppendInteger(beast2.AppendBoolean(b, f.Pending), f.Count)
 	}
@@ -128,7 +159,7 @@ func readGrown(r *beast2.Reader, a *allowance, p *Package) {
 				return
 			}
 		}
-		f.Reads = a.strings(r)
+		f.ReadBy, f.Reads = a.strings(r), a.strings(r)
 		if f.Pending, f.Count = r.Boolean(), r.Integer(); r.Err() != nil {
 			return
 		}

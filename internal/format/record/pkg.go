@@ -53,6 +53,9 @@ const (
 // OfMachine reports whether each start reads the input anew from its machine: a variable or a program.
 func (s InputSource) OfMachine() bool { return s == FromVariable || s == FromTool }
 
+// IsFile reports whether an input comes from files.
+func (s InputSource) IsFile() bool { return s == FromDir || s == FromFile || s == FromGlob }
+
 // PackageTask is a task in its package.
 type PackageTask struct {
 	Name   string
@@ -544,8 +547,8 @@ func readWire(r *beast2.Reader, a *allowance, form packageForm) Wire {
 		at := r.Offset()
 		it := FanItem{Label: r.String(), Task: r.String(), Entry: r.String()}
 		if form >= grownForm {
-			if it.Input = r.String(); (it.Input == "") == (it.Task == "") {
-				r.Failf(at, "an entry of a fan-in is either a task's or an input's")
+			if it.Input = r.String(); it.Input != "" && it.Task != "" {
+				r.Failf(at, "an entry of a fan-in is a task's or an input's, not both")
 			}
 		}
 		if w.Items[i] = it; r.Err() != nil {

@@ -256,13 +256,17 @@ func wireText(w *record.Wire) string {
 	}
 	switch w.Kind {
 	case record.WireInput:
-		return "input " + w.Name
+		return output("input "+w.Name, w.Entry)
 	case record.WireOutput:
 		return output(w.Name, w.Entry)
 	}
 	items := make([]string, len(w.Items))
 	for i, it := range w.Items {
-		items[i] = it.Label + ": " + output(it.Task, it.Entry)
+		from := it.Task
+		if it.Input != "" {
+			from = "input " + it.Input
+		}
+		items[i] = it.Label + ": " + output(from, it.Entry)
 	}
 	return fmt.Sprintf("%d outputs: %s", len(items), strings.Join(items, ", "))
 }

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"e3/dataflow/graph"
-	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 )
 
@@ -82,7 +81,7 @@ func readers(g *graph.Graph, input string) []int32 {
 	var list []int32
 	for i := range g.Package.Tasks {
 		for j := range g.Package.Tasks[i].Wiring {
-			if w := &g.Package.Tasks[i].Wiring[j]; w.Kind == record.WireInput && w.Name == input {
+			if w := &g.Package.Tasks[i].Wiring[j]; w.ReadsInput(func(name string) bool { return name == input }) {
 				list = append(list, int32(i))
 				break
 			}

@@ -133,7 +133,7 @@ func (x *explaining) besides(i int32) (*Reason, error) {
 	s := &side{ws: n.Workspace, task: t.Name}
 	s.definition.task, s.partial, s.inputs = n.graph.Hashes[i], true, make([]objectstore.Hash, len(t.Wiring))
 	for j := range t.Wiring {
-		if w := &t.Wiring[j]; w.Kind == record.WireInput {
+		if w := &t.Wiring[j]; w.Kind == record.WireInput && w.Entry == "" {
 			leaf, _ := n.Inputs.Get(w.Name)
 			s.inputs[j] = hash(leaf.Hash)
 		}

@@ -54,7 +54,7 @@ func (x *explaining) differ(r *Reason, was, is *side, depth int) error {
 				return err
 			}
 			for _, it := range items {
-				if it.How == "changed" && it.wire != nil {
+				if it.How == "changed" && it.wire != nil && it.wire.Input == "" {
 					follow = append(follow, edge{it.wire.Task, it.wire.Entry, it.was, it.is})
 				}
 			}

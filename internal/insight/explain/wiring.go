@@ -268,12 +268,18 @@ func (x *evidence) wire(s *side) error {
 func source(w *record.Wire) string {
 	switch w.Kind {
 	case record.WireInput:
+		if w.Entry != "" {
+			return w.Entry + " of input " + w.Name
+		}
 		return "input " + w.Name
 	case record.WireOutput:
 		if w.Entry != "" {
 			return w.Name + "." + w.Entry
 		}
 		return "task " + w.Name
+	}
+	if len(w.Items) > 0 && w.Items[0].Input != "" {
+		return human.Count(len(w.Items), "file") + " of input " + w.Items[0].Input
 	}
 	return human.Count(len(w.Items), "task")
 }

@@ -34,8 +34,16 @@ func Graph(pkg *record.Package, o GraphOptions) *diagram.Graph {
 		read := map[string]bool{}
 		for i := range pkg.Tasks {
 			for _, w := range pkg.Tasks[i].Wiring {
-				if w.Kind == record.WireInput && keep(&pkg.Tasks[i]) {
+				if !keep(&pkg.Tasks[i]) {
+					continue
+				}
+				if w.Kind == record.WireInput {
 					read[w.Name] = true
+				}
+				for _, it := range w.Items {
+					if it.Input != "" {
+						read[it.Input] = true
+					}
 				}
 			}
 		}
@@ -71,6 +79,10 @@ func Graph(pkg *record.Package, o GraphOptions) *diagram.Graph {
 				join(tasks, w.Name)
 			case record.WireFanIn:
 				for _, it := range w.Items {
+					if it.Input != "" {
+						join(inputs, it.Input)
+						continue
+					}
 					join(tasks, it.Task)
 				}
 			}

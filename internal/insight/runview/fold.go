@@ -338,6 +338,9 @@ func (f *Fold) PackageHash() string {
 	return hashOrNone(f.started.Data.PackageHash)
 }
 
+// Grown is the hash of the package that the run's graph has become, "" if it has not grown.
+func (f *Fold) Grown() string { return hashOrNone(f.grown) }
+
 // Fold folds the events of a run up to the first damaged line, which damage describes. Of later events only the end of
 // the run counts.
 func (v *Runs) Fold(ctx context.Context, ws, run string) (f *Fold, damage, err error) {

@@ -1,0 +1,316 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"e3/dataflow"
+	"e3/dataflow/graph"
+	"e3/internal/events"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// A package whose items tasks make is made anew when a list is made: from its definition, with the lists that are known by
+// then. A list is known from the last run that made it, until the present one does (doc/design.md, §8, "Growing graphs").
+
+// A grower makes a package anew with lists that tasks have made. It implements dataflow.Growth for a plan; the run's also
+// deploys what it makes.
+type grower struct {
+	deployer *Deployer
+	inputs   record.Node // the datasets of the package's inputs
+	pkg      *record.Package
+	hash     string
+	made     map[string]record.Leaf // what the tasks that make lists have left, as far as they have ended
+}
+
+// grows reports whether tasks of a package make lists of items.
+func grows(pkg *record.Package) bool {
+	return slices.ContainsFunc(pkg.Lists, func(l record.PackageList) bool { return l.Task != "" }) ||
+		slices.ContainsFunc(pkg.Families, func(f record.PackageFamily) bool { return f.Pending })
+}
+
+// graphOf returns the graph of a package, with gates if its tasks make lists of items.
+func graphOf(pkg *record.Package) (*graph.Graph, error) {
+	if !grows(pkg) {
+		return graph.New(pkg)
+	}
+	return graph.NewGrowing(pkg, growing(pkg))
+}
+
+// base is the task of the file that a task, or the source of a list, comes from.
+func base(task string) string {
+	if i := strings.IndexAny(task, "[."); i >= 0 {
+		return task[:i]
+	}
+	return task
+}
+
+// growing returns the gates and pending tasks of a package. All tasks of a family that make lists share a gate, so that the
+// graph grows once for them.
+func growing(pkg *record.Package) *graph.Growing {
+	g := &graph.Growing{}
+	tasks := map[string][]string{} // by family, also one that is no matrix
+	for i := range pkg.Tasks {
+		name := pkg.Tasks[i].Name
+		tasks[base(name)] = append(tasks[base(name)], name)
+	}
+	for i := range pkg.Families {
+		if f := &pkg.Families[i]; f.Pending {
+			tasks[f.Name] = []string{f.Name}
+			g.Pending = append(g.Pending, graph.Pending{Name: f.Name, After: f.Reads})
+		}
+	}
+	at := map[string]int{} // gates by source
+	for i := range pkg.Families {
+		f := &pkg.Families[i]
+		held := slices.Clone(tasks[f.Name])
+		for _, reader := range f.ReadBy {
+			held = append(held, tasks[reader]...)
+		}
+		mine := map[string]bool{}
+		for _, k := range f.Lists {
+			source := sourceOfList(&pkg.Lists[k])
+			if source == "" || mine[source] {
+				continue
+			}
+			mine[source] = true
+			n, ok := at[source]
+			if !ok {
+				n = len(g.Gates)
+				at[source] = n
+				g.Gates = append(g.Gates, graph.Gate{Source: source, Name: f.Name, After: tasks[base(pkg.Lists[k].Task)]})
+			}
+			g.Gates[n].Families = append(g.Gates[n].Families, f.Name)
+			g.Gates[n].Holds = append(g.Gates[n].Holds, held...)
+		}
+	}
+	for i := range pkg.Families { // of a family without items nothing else would tell
+		f := &pkg.Families[i]
+		for j := range g.Gates {
+			if gt := &g.Gates[j]; base(gt.Source) == f.Name {
+				for _, k := range f.Lists {
+					if source := sourceOfList(&pkg.Lists[k]); source != "" && !slices.Contains(gt.Behind, source) {
+						gt.Behind = append(gt.Behind, source)
+					}
+				}
+			}
+		}
+	}
+	for i := range g.Gates {
+		holds := g.Gates[i].Holds
+		slices.Sort(holds)
+		g.Gates[i].Holds = slices.Compact(holds)
+	}
+	return g
+}
+
+// sourceOfList is the source of a gate: the family that makes a list, or one of its outputs; "" for an input.
+func sourceOfList(l *record.PackageList) string {
+	if l.Task == "" {
+		return ""
+	}
+	if l.Entry != "" {
+		return base(l.Task) + "." + l.Entry
+	}
+	return base(l.Task)
+}
+
+// Growing implements dataflow.Growth.
+func (w *grower) Growing() *graph.Growing { return growing(w.pkg) }
+
+// Grow implements dataflow.Growth. The new package is stored.
+func (w *grower) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.Grown, error) {
+	leaves := maps.Clone(w.made)
+	if leaves == nil {
+		leaves = map[string]record.Leaf{}
+	}
+	for _, m := range made {
+		for _, o := range m.Outputs {
+			leaves[o.Task] = o.Leaf
+		}
+	}
+	known := w.pkg.Lists
+	var bad manifest.Errors
+	x, err := w.expand(ctx, known, leaves)
+	if errors.As(err, &bad) { // of the file, with these lists: it goes on without them
+		known = slices.Clone(known)
+		for i := range known {
+			if _, is := leaves[known[i].Task]; is {
+				known[i].From, known[i].List = "", ""
+			}
+		}
+		x, err = w.expand(ctx, known, nil)
+	}
+	if err != nil {
+		return dataflow.Grown{}, err
+	}
+	w.made = leaves
+	grown := dataflow.Grown{Failed: maps.Clone(x.faults)}
+	if bad != nil {
+		for i := range x.pkg.Families {
+			if f := &x.pkg.Families[i]; f.Pending && len(f.Reads) == 0 {
+				grown.Failed[f.Name] = bad
+			}
+		}
+	}
+	data := x.pkg.Encode()
+	hash := objectstore.Sum(data).String()
+	if hash == w.hash {
+		return grown, nil
+	}
+	if _, err := objectstore.PutBytes(ctx, w.deployer.states.Objects, data); err != nil {
+		return dataflow.Grown{}, fmt.Errorf("store package: %w", err)
+	}
+	w.pkg, w.hash = x.pkg, hash
+	grown.Package, grown.Growing = x.pkg, growing(x.pkg)
+	return grown, nil
+}
+
+// expand makes the package with the datasets that are lists. A list that is not among them is that of before.
+func (w *grower) expand(ctx context.Context, known []record.PackageList, made map[string]record.Leaf) (*expansion, error) {
+	before := *w.pkg
+	before.Lists = known
+	return w.deployer.expand(ctx, &before, func(input, task string) (record.Leaf, bool) {
+		if input != "" {
+			return w.inputs.Get(input)
+		}
+		leaf, ok := made[task]
+		return leaf, ok
+	})
+}
+
+// foresee makes a package as it will be with the lists of tasks that have answers already: a start would find them before it
+// runs anything. It returns why lists cannot be used, by family.
+func (w *grower) foresee(ctx context.Context, objects objectstore.Store, x dataflow.Lookup, lookups int) (map[string]error, error) {
+	for {
+		g, err := graphOf(w.pkg)
+		if err != nil {
+			return nil, err
+		}
+		made, err := dataflow.Made(ctx, g, objects, x, w.inputs, lookups)
+		if err != nil || len(made) == 0 {
+			return nil, err
+		}
+		grown, err := w.Grow(ctx, made)
+		if err != nil || grown.Package == nil {
+			return grown.Failed, err
+		}
+	}
+}
+
+// foresee makes the package of a preview as it will be with the lists of tasks that have answers already.
+func (w *Planner) foresee(ctx context.Context, next *preview, objects Objects) error {
+	if !grows(next.pkg) || len(next.faults) > 0 {
+		return nil
+	}
+	g := &grower{deployer: w.deployerInto(objects), inputs: next.inputs, pkg: next.pkg, hash: next.pkgHash}
+	failed, err := g.foresee(ctx, objects, w.states.executions(), w.states.Lookups)
+	next.pkg, next.pkgHash, next.failed = g.pkg, g.hash, failed
+	return err
+}
+
+// runGrowth is the Growth of a run: the workspace gets what the package becomes.
+type runGrowth struct {
+	grower
+	r *run
+}
+
+// growth returns the Growth of a run, nil if its package does not grow.
+func (r *run) growth(pkg *record.Package, inputs record.Node) dataflow.Growth {
+	if !grows(pkg) {
+		return nil
+	}
+	return &runGrowth{grower{deployer: r.w.deployer, inputs: inputs, pkg: pkg, hash: r.state.PackageHash}, r}
+}
+
+// Grow implements dataflow.Growth. It writes in the order of §5: objects, the workspace's state, the event.
+func (w *runGrowth) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.Grown, error) {
+	before := w.grower
+	grown, err := w.grower.Grow(ctx, made)
+	if err != nil || grown.Package == nil {
+		return grown, err
+	}
+	if err := w.r.deployGrown(w.r.lock.lasting, grown.Package, w.hash); err != nil {
+		w.grower = before
+		return dataflow.Grown{}, err
+	}
+	for _, m := range made {
+		items, changed, err := w.items(ctx, m.Source, before.pkg)
+		if err != nil {
+			return grown, err
+		}
+		if changed {
+			d := &events.Data{Source: m.Source, Items: items, PackageHash: w.hash}
+			if len(grown.Failed) > 0 && items == 0 {
+				d.Reason = dataflow.ReasonItems
+			}
+			w.r.emit(events.Event{Type: events.GraphGrown, Data: d})
+		}
+	}
+	return grown, nil
+}
+
+// items returns the number of items of the lists of a source, and whether any of these lists has changed.
+func (w *grower) items(ctx context.Context, source string, before *record.Package) (items int, changed bool, err error) {
+	was, now := map[string]string{}, w.pkg
+	for i := range before.Lists {
+		was[listKey(&before.Lists[i])] = before.Lists[i].List
+	}
+	for i := range now.Lists {
+		if l := &now.Lists[i]; sourceOfList(l) == source {
+			changed = changed || was[listKey(l)] != l.List
+			if !l.Known() {
+				continue
+			}
+			list, err := (&listReader{w: w.deployer.states}).load(ctx, l.List)
+			if err != nil {
+				return 0, false, err
+			}
+			items += len(list.Items)
+		}
+	}
+	return items, changed, nil
+}
+
+// deployGrown makes the workspace's package the one that the run's graph has become. Outputs stay if their task does. The package
+// file is not read again: the link, where this machine has one, names the new package.
+func (r *run) deployGrown(ctx context.Context, pkg *record.Package, hash string) error {
+	release, err := r.w.states.protect(ctx, "package "+hash)
+	if err != nil {
+		return fmt.Errorf("package %s: %w", pkg.Name, err)
+	}
+	r.held = append(r.held, release)
+	was := r.state.PackageHash
+	_, err = r.w.states.edit(ctx, r.lock, r.ws, r.durable, tasksPart, func(s *State, t *tree) error {
+		tasks := make(record.Node, 0, len(pkg.Tasks))
+		for i := range pkg.Tasks {
+			leaf, ok := t.tasks.Get(pkg.Tasks[i].Name)
+			if !ok {
+				leaf = record.Leaf{Kind: record.LeafUnassigned}
+			}
+			tasks = append(tasks, record.NodeEntry{Name: pkg.Tasks[i].Name, Leaf: leaf})
+		}
+		tasks.Sort()
+		t.tasks, s.PackageHash = tasks, hash
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.state.PackageHash, r.grown = hash, hash
+	link, err := r.w.states.links.remembered(ctx, r.ws)
+	if err != nil && !errors.Is(err, errBadLink) {
+		return err
+	}
+	if link == nil || link.Package != was { // the next start reads the file again
+		return nil
+	}
+	link.Package = hash
+	return r.w.states.links.saveLink(ctx, r.ws, link, false, nil)
+}
