@@ -79,7 +79,7 @@ func TestVisit(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(v.Dir, "data", "in.txt")); err != nil || string(text) != "content" {
 		t.Errorf("the input holds %q, %v", text, err)
 	}
-	for _, want := range []string{"data=data/in.txt", "out=out", "HIDDEN=secret", "HOME=" + filepath.Join(v.Root, "home"), "TMPDIR=" + filepath.Join(v.Root, "tmp")} {
+	for _, want := range []string{"data=data/in.txt", "out=out", "HIDDEN=secret", "HOME=" + filepath.Join(v.Root, "room", "home"), "TMPDIR=" + filepath.Join(v.Root, "room", "tmp")} {
 		if !slices.Contains(v.Env, want) {
 			t.Errorf("the environment lacks %s: %q", want, v.Env)
 		}

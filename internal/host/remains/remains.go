@@ -52,9 +52,9 @@ type Folder struct {
 }
 
 // The folders in a Root.
-func (f *Folder) Work() string { return filepath.Join(f.Root, "work") }
-func (f *Folder) Home() string { return filepath.Join(f.Root, "home") }
-func (f *Folder) Temp() string { return filepath.Join(f.Root, "tmp") }
+func (f *Folder) Work() string { return filepath.Join(f.Root, "room", "work") }
+func (f *Folder) Home() string { return filepath.Join(f.Root, "room", "home") }
+func (f *Folder) Temp() string { return filepath.Join(f.Root, "room", "tmp") }
 
 // aboutFile describes a kept folder, in its root. A root without one is the rest of a removal.
 const aboutFile = "about.json"

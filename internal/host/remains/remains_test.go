@@ -19,10 +19,10 @@ var noon = time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 func sandbox(t *testing.T, text string) string {
 	t.Helper()
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "work"), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(root, "room", "work"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "work", "file"), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "room", "work", "file"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return root
@@ -111,7 +111,7 @@ func TestKeepBounds(t *testing.T) {
 		if _, err := k.Keep(root, remains.Folder{Workspace: "a", Task: "more", Run: "1", Execution: "more", At: noon}); !errors.Is(err, remains.ErrFull) {
 			t.Errorf("one more: got %v, want ErrFull", err)
 		}
-		if _, err := os.Stat(filepath.Join(root, "work", "file")); err != nil {
+		if _, err := os.Stat(filepath.Join(root, "room", "work", "file")); err != nil {
 			t.Error(err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestKeepBounds(t *testing.T) {
 	keep(t, k, remains.Folder{Workspace: "a", Task: "more", Run: "1", Execution: "more"})
 
 	root := sandbox(t, "")
-	if err := os.Truncate(filepath.Join(root, "work", "file"), remains.MaxBytes+1); err != nil {
+	if err := os.Truncate(filepath.Join(root, "room", "work", "file"), remains.MaxBytes+1); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := k.Keep(root, remains.Folder{Workspace: "b", Task: "large", Run: "1", Execution: "large", At: noon}); !errors.Is(err, remains.ErrTooLarge) {
