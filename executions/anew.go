@@ -70,3 +70,20 @@ func (a *attempt) givenUp(ctx context.Context) (bool, error) {
 	}
 	return true, a.x.leased.Confirm(ctx)
 }
+
+// errOnLost ends a command whose policy does not let it outlast a lease. Its text is recorded.
+var errOnLost = errors.New("the store did not answer for as long as a lease lasts, and the policy of the task has its command end then")
+
+// killOnLost cancels a command with errOnLost when the lease is suspended, if the policy says so. For a job the
+// supervisor does that.
+func (a *attempt) killOnLost(cancel context.CancelCauseFunc) (stop func()) {
+	o, ok := a.x.lessee.(refstore.Outlasting)
+	if !ok || a.req.keeps() || a.req.Job.Identity != "" {
+		return func() {}
+	}
+	return o.OnSuspension(func(s refstore.Suspension) {
+		if !s.Over {
+			cancel(errOnLost)
+		}
+	})
+}

@@ -28,6 +28,7 @@ type Status struct {
 	Busy      *BusyError       // the holder of the workspace; nil: none
 	LastRun   *runview.Report  // without its tasks; nil before the first run
 	Deferred  []approval.Block // blocks that wait for approval, with or without a run at work
+	Decided   []approval.Block // blocks that were approved or rejected, and on which no run has acted yet
 	Faults    []error          // why the package file or its inputs cannot be read
 	Datasets  []DatasetRow     // inputs in the package's order, then outputs
 	Package   *record.Package  // the package that the next start would run; nil if nothing can be started
@@ -64,7 +65,7 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 	if st.LastRun, err = w.states.Runs.Summary(ctx, ws); err != nil && !errors.Is(err, runview.ErrNoRun) {
 		return nil, err
 	}
-	if st.Deferred, err = w.approvals.deferred(ctx, s, ws, st.LastRun); err != nil {
+	if st.Deferred, st.Decided, err = w.approvals.deferred(ctx, s, ws, st.LastRun); err != nil {
 		return nil, err
 	}
 	if !s.Deployed {
@@ -97,7 +98,8 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 	}
 	st.Datasets = rows(t, next, freshness)
 	if st.LastRun == nil || !st.LastRun.Live { // during a run, the run may have been forced
-		st.Deferred = slices.DeleteFunc(st.Deferred, func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current })
+		current := func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current }
+		st.Deferred, st.Decided = slices.DeleteFunc(st.Deferred, current), slices.DeleteFunc(st.Decided, current)
 	}
 	return st, nil
 }

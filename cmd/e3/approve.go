@@ -180,6 +180,25 @@ func deferredOf(list []approval.Block) []deferredJSON {
 	return docs
 }
 
+// standingJSON is a task that was approved or rejected, on which no run has acted yet.
+type standingJSON struct {
+	Task   string  `json:"task"`
+	Block  string  `json:"block"`
+	Status string  `json:"status"` // approved or rejected
+	By     string  `json:"by,omitempty"`
+	At     *string `json:"at"`
+	Note   string  `json:"note,omitempty"`
+}
+
+func standingOf(list []approval.Block) []standingJSON {
+	var docs []standingJSON
+	for i := range list {
+		b := &list[i]
+		docs = append(docs, standingJSON{Task: b.Task, Block: b.ID, Status: string(b.Status), By: b.By, At: render.JSONTime(b.At), Note: b.Note})
+	}
+	return docs
+}
+
 // askFor says what to type when a task waits for approval.
 func askFor(location, ws, task string) string {
 	name := human.Quoted(ws + "." + task)

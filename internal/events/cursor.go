@@ -291,7 +291,9 @@ func (r *recordedReader) drain(ctx context.Context) {
 // journaled handles the next event of the journal.
 func (r *recordedReader) journaled(ctx context.Context, e *Event) {
 	if e.Type == RunRecorded && e.Data != nil && e.Data.Run != "" {
-		r.drain(ctx)
+		if r.drain(ctx); !r.done && r.f.ofJournal(e) {
+			defer r.hand(*e)
+		}
 		if seq, skip := r.skips(ctx, e.Data.Run); skip && (r.open == nil || r.open.Run != e.Data.Run) {
 			if e.Data.Reason != ReasonImported || r.open == nil || r.ended {
 				r.open, r.at.Run, r.at.Seq = nil, e.Data.Run, seq
