@@ -62,7 +62,7 @@ func CheckFile(file string) error {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(filepath.Dir(file), filepath.FromSlash(in.Path))); err != nil {
-			return &InputError{Input: in.Name, Err: err}
+			return locate(def, &InputError{Input: in.Name, Err: err})
 		}
 	}
 	return checkParams(def, filepath.Dir(file))
@@ -83,7 +83,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 	link.Inputs = linkInputs(def, before)
 	s := &scan{states: w.states, base: filepath.Dir(link.File), verify: true}
 	if err := s.inputs(ctx, link.Inputs); err != nil {
-		return nil, err
+		return nil, locate(def, err)
 	}
 	err := w.states.setParams(ctx, def, link)
 	if err != nil {
@@ -106,7 +106,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 		return nil, fmt.Errorf("store package: %w", err)
 	}
 	link.Package = h.String()
-	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: manifest.Lint(warn), Results: def.Results}, nil
+	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: append(manifest.Lint(warn), emptyGlobs(def, link)...), Results: def.Results}, nil
 }
 
 var sources = map[manifest.InputKind]record.InputSource{

@@ -305,7 +305,7 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	scan := &scan{states: look.states, base: filepath.Dir(link.File), verify: g != nil}
 	executable, params := executables(link), paramLeaves(link)
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
-		return nil, false, err
+		return nil, false, locateIn(link.File, err)
 	}
 	touched := scan.touched.Load() || link.Home != w.states.links.home() // written by an older e3, or in another home
 	reshaped := look.states.reshaped(ctx, link, params)

@@ -221,7 +221,7 @@ func (w *Planner) previewFile(ctx context.Context, ws string, s *State, t *tree,
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		p.faults = append(p.faults, err)
+		p.faults = append(p.faults, locateIn(link.File, err))
 		return p, nil
 	}
 	return p, p.assign(ctx, w.states.withObjects(objects), t, link)

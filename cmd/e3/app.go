@@ -100,7 +100,7 @@ func (a *app) openToStart(ctx context.Context, location string, readOnly, offlin
 		}
 		err = r.Writable(ctx)
 		if err == nil {
-			r.KeepOutOfGit()
+			repo.KeepOutOfGit(r)
 			return r, a.leaveOverlay(ctx, location, r)
 		}
 		why = "you may not write there"

@@ -195,7 +195,7 @@ func (f *resultFolder) leave(ctx context.Context, a *app, r *repo.Repo, ws strin
 	if err != nil {
 		return 0, err
 	}
-	into := &resultdir.Folder{Root: root, Objects: r.Objects, Records: r.Local(), Key: r.Workspaces.Datasets.ResultsKey(ws, real), Now: a.Now}
+	into := &resultdir.Folder{Root: root, Objects: r.Objects, Records: repo.LocalOf(r), Key: r.Workspaces.Datasets.ResultsKey(ws, real), Now: a.Now}
 	set := strings.Join(f.of, " ")
 	source, err := r.Workspaces.Datasets.ResultSource(ctx, ws)
 	if err != nil {

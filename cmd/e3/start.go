@@ -495,6 +495,7 @@ func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 			for _, line := range lines {
 				a.Notef("  | %s", human.Line(line))
 			}
+			sayUndeclared(ctx, a, r, ws, f.task, lines)
 			if len(lines) > 0 {
 				if s == executions.Stderr {
 					stream = " --stderr"

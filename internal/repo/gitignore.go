@@ -30,7 +30,7 @@ func ignore(root string, m modes.Modes) error {
 
 // KeepOutOfGit gives a repository in a folder the file that keeps it out of Git, if an older e3 made it. A failure costs
 // nothing: the next start tries again.
-func (r *Repo) KeepOutOfGit() {
+func KeepOutOfGit(r *Repo) {
 	if r.stores.folder != "" && filepath.Base(r.stores.folder) == DirName && !r.stores.overlaid {
 		_ = ignore(r.stores.folder, r.stores.modes)
 	}

@@ -2,5 +2,5 @@ package repo
 
 import "e3/workspace"
 
-// Local is the store of what never leaves this machine.
-func (r *Repo) Local() workspace.Local { return r.stores.local }
+// LocalOf is the repository's store of what never leaves this machine.
+func LocalOf(r *Repo) workspace.Local { return r.stores.local }

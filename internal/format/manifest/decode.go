@@ -391,6 +391,9 @@ func (d *decoder) suggest(word string, known []string) string {
 	if d.report.full() {
 		return ""
 	}
+	if hint := elsewhere(word, known); hint != "" {
+		return hint
+	}
 	return didYouMean(word, slices.Values(known))
 }
 

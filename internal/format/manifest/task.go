@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -165,6 +166,10 @@ func (d *decoder) inputs(where string, n *node) []wire {
 			}
 		})
 		return wires
+	}
+	if n.kind == stringNode {
+		d.report.add(n.pos, fmt.Sprintf("write in: [%s]", truncate(n.text)), "%s: want a list of sources or a mapping of names to sources, not a string", where)
+		return nil
 	}
 	d.wrongType(where, n, "a list of sources or a mapping of names to sources")
 	return nil

@@ -144,14 +144,20 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	where := "task " + b.spec.Base
 	r, fault := parseReference(ref.source)
 	if fault != "" {
-		d.report.add(ref.pos, "a source is like sales, clean, train.model, train[4] or train[*].metrics", "%s: %q %s", where, truncate(ref.source), fault)
+		hint := pathHint(ref.source)
+		if hint == "" {
+			hint = "a source is like sales, clean, train.model, train[4] or train[*].metrics"
+		}
+		d.report.add(ref.pos, hint, "%s: %q %s", where, truncate(ref.source), fault)
 		return plan{}, false
 	}
 	found, ok := d.names[r.name]
 	if !ok {
 		hint := ""
 		if !d.report.full() {
-			hint = didYouMean(r.name, d.declared())
+			if hint = didYouMean(r.name, d.declared()); hint == "" {
+				hint = pathHint(ref.source)
+			}
 		}
 		d.report.add(ref.pos, hint, "%s: there is no input or task %q", where, r.name)
 		return plan{}, false
