@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -311,6 +312,57 @@ func TestThreeClicks(t *testing.T) {
 			t.Error("the page does not show what it printed")
 		}
 	})
+}
+
+// The command serves until it is told to end. Started again, it serves the tabs that are open, at the same address.
+func TestUIServesAndGoesOn(t *testing.T) {
+	s := newUIStage(t, 4)
+	t.Setenv("E3_STATE_DIR", t.TempDir())
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func() (address string, end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		in, out := io.Pipe()
+		a := newApp()
+		a.Stdout, a.Stderr = out, io.Discard
+		ended := make(chan int, 1)
+		go func() {
+			ended <- run(ctx, []string{"ui", ".", "prod", "--no-open", "--json"}, a)
+			out.Close()
+		}()
+		var doc uiAddressJSON
+		if err := json.NewDecoder(in).Decode(&doc); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, in) }()
+		return doc.URL, func() {
+			cancel()
+			if code := <-ended; code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+		}
+	}
+	address, end := serve()
+	at, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.client, s.at = &http.Client{Jar: jar}, "http://"+at.Host
+	s.page(at.RequestURI())
+	if page := s.page("/run?w=prod"); !strings.Contains(page, "train[3]") {
+		t.Error("the run is not there")
+	}
+	end()
+	again, end := serve()
+	defer end()
+	if !strings.HasPrefix(again, s.at+"/") {
+		t.Errorf("at %s, want %s", again, s.at)
+	}
+	if page := s.page("/run?w=prod"); !strings.Contains(page, "train[3]") {
+		t.Error("the tab does not go on")
+	}
 }
 
 // A server that is started again goes on with its port and its secret, which only this user can read.

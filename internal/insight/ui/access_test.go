@@ -3,6 +3,7 @@ package ui_test
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -94,5 +95,17 @@ func TestKeyboardWalk(t *testing.T) {
 	tab.Eval(`document.querySelector("h1").textContent`, &heading)
 	if !strings.HasPrefix(heading, "broken") {
 		t.Errorf("Enter leads to %q", heading)
+	}
+}
+
+// The script is typed by its comments.
+func TestScriptIsTyped(t *testing.T) {
+	tsc, err := exec.LookPath("tsc")
+	if err != nil {
+		t.Skip("tsc is not on the PATH: npm install -g typescript")
+	}
+	out, err := exec.Command(tsc, "--noEmit", "--allowJs", "--checkJs", "--strict", "--target", "es2022", "--lib", "es2022,dom,dom.iterable", "--module", "esnext", "static/ui.js").CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
