@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -37,10 +38,14 @@ func TestPagesFitEveryWindow(t *testing.T) {
 	b.run(false, small()...)
 	b.serve(ui.Options{})
 	tab := b.tab()
+	widths, schemes := []int{360, 1280, 2560}, []bool{false, true}
+	if testing.Short() {
+		widths, schemes = widths[:1], schemes[:1]
+	}
 	for name, path := range views() {
 		tab.Go(b.front.URL + path)
-		for _, width := range []int{360, 1280, 2560} {
-			for _, dark := range []bool{false, true} {
+		for _, width := range widths {
+			for _, dark := range schemes {
 				tab.Window(width, 900, dark)
 				var wide int
 				tab.Eval("document.documentElement.scrollWidth", &wide)
@@ -85,6 +90,9 @@ func TestNothingOfTasksRuns(t *testing.T) {
 	b.serve(ui.Options{})
 	tab := b.tab()
 	paths := []string{"/run?w=prod", "/run?w=prod&view=timeline", "/run?w=prod&view=graph", "/run?w=prod&q=" + urlOf(hostile[1]), "/task?w=prod&t=" + urlOf(hostile[0]), "/run?w=prod&by=family"}
+	if testing.Short() {
+		list = append(list[:1:1], list[len(list)-4:]...)
+	}
 	for _, m := range list {
 		for _, view := range []string{"", "data", "history"} {
 			paths = append(paths, "/task?w=prod&t="+urlOf(m.name)+"&view="+view)
@@ -155,4 +163,27 @@ func TestLivePagesKeepTheirPlace(t *testing.T) {
 	if said := tab.Said(); len(said) > 0 {
 		t.Errorf("%q", said)
 	}
+}
+
+// A hidden tab closes its stream. Shown again, it shows what has happened meanwhile.
+func TestHiddenTabsCloseTheStream(t *testing.T) {
+	b := newBench(t)
+	b.run(true, small()[:3]...)
+	b.serve(ui.Options{})
+	tab := b.tab()
+	tab.Go(b.front.URL + "/run?w=prod")
+	tab.Until(`document.getElementById("live").textContent === "live"`)
+	turn := func(hidden bool) {
+		tab.Eval(fmt.Sprintf(`Object.defineProperty(document, "hidden", {value: %v, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, hidden), nil)
+	}
+	turn(true)
+	for b.server.Streams() > 0 {
+		runtime.Gosched()
+		if t.Context().Err() != nil {
+			t.Fatal("the stream stays open")
+		}
+	}
+	b.tell(lateTask())
+	turn(false)
+	tab.Until(`document.getElementById("t-late") !== null`)
 }

@@ -3,9 +3,11 @@ package ui
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html/template"
 	"io"
 	"io/fs"
 	"net/http"
@@ -50,7 +52,7 @@ type preview struct {
 	Name    string
 	Text    string
 	Table   *report.Table
-	Image   string // address
+	Image   template.URL
 	Frame   string // address of a document that runs nothing
 	Entries []entry
 	Note    string
@@ -203,9 +205,9 @@ func (p *preview) show(data []byte, kind record.Kind, role string) {
 	name := strings.ToLower(p.Name)
 	switch {
 	case strings.HasPrefix(format, "image/"):
-		p.Image = p.Raw
+		p.Image = template.URL(p.Raw) // of this server, or the picture itself; in an element for pictures neither runs anything
 		if p.Raw == "" {
-			p.Note = "a picture, which these files do not hold"
+			p.Image = template.URL("data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data))
 		}
 	case format == "text/html":
 		p.Frame = p.Raw

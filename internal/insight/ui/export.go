@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"slices"
 	"sort"
 	"strings"
 
 	"e3/internal/insight/diagram"
+	"e3/internal/insight/explain"
 )
 
 // Files is where an export goes.
@@ -143,8 +145,33 @@ func (f *frame) static(x *exporter) {
 	text := diagram.Style() + string(style)
 	sum := sha256.Sum256([]byte(text))
 	f.Style = template.CSS(text)
-	f.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
+	f.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; base-uri 'none'; form-action 'none'"
 }
 
 // errHidden says that content is not to leave the repository.
 var errHidden = errors.New("the package file marks it with export: false, so its content is not in these files")
+
+// tellsHidden reports whether an explanation may tell something of the content of hidden inputs.
+func tellsHidden(w *explain.Explanation, hidden map[string]bool) bool {
+	for _, c := range append(append([]explain.Cause{w.Root}, w.Roots...), w.Changed...) {
+		if hidden[c.Subject] {
+			return true
+		}
+	}
+	return reasonTells(w.Reason, hidden)
+}
+
+func reasonTells(r *explain.Reason, hidden map[string]bool) bool {
+	if r == nil {
+		return false
+	}
+	if hidden[r.Cause.Subject] || reasonTells(r.Before, hidden) {
+		return true
+	}
+	for i := range r.Differences {
+		if d := &r.Differences[i]; hidden[d.Input] || hidden[d.Name] {
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.Upstream, func(up *explain.Reason) bool { return reasonTells(up, hidden) })
+}

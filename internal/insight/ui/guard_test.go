@@ -190,7 +190,7 @@ func TestSlowConnectionsAreBounded(t *testing.T) {
 	go func() { done <- b.server.Serve(b.ctx, l) }()
 	n := 10_000
 	if testing.Short() {
-		n = 2_000
+		n = 700
 	}
 	var open []net.Conn
 	for i := range n {

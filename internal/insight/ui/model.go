@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"e3/dataflow/graph"
@@ -33,7 +34,8 @@ type model struct {
 
 	whole map[string]runview.TaskReport // by execution: tasks that were completed, and do not change any more
 	pkg   *record.Package               // nil: gone, or in no form that can be read
-	used  time.Time
+	used  time.Time                     // of models
+	size  atomic.Int64                  // tasks
 }
 
 // span is an attempt in the run.
@@ -95,7 +97,7 @@ func (m *models) shrink(keep *model) {
 	slices.SortFunc(list, func(a, b *model) int { return b.used.Compare(a.used) })
 	tasks := 0
 	for i, r := range list {
-		tasks += len(r.index) // a number that is a moment old will do
+		tasks += int(r.size.Load())
 		if r != keep && (i >= maxModels || tasks > maxKept) {
 			delete(m.runs, [2]string{r.ws, r.id})
 		}
@@ -122,6 +124,7 @@ func (r *model) refresh(ctx context.Context, s *Stores, head *runview.Report) er
 	}
 	r.report = head
 	r.index = make(map[string]int, len(head.Tasks))
+	r.size.Store(int64(len(head.Tasks)))
 	for i := range head.Tasks {
 		r.index[head.Tasks[i].Task] = i
 	}
@@ -210,12 +213,13 @@ func (r *model) imported() []span {
 	return list
 }
 
-// complete returns tasks of the report with what only their executions hold.
+// complete sets what only their executions hold in tasks of the report. While a run is at work, its page asks again and again: what has
+// ended is then remembered. Afterwards a task may be rejected.
 func (r *model) complete(ctx context.Context, s *Stores, tasks []runview.TaskReport) error {
 	var open []int
 	for i := range tasks {
 		t := &tasks[i]
-		if known, ok := r.whole[t.ExecutionID]; ok && t.ExecutionID != "" && (t.State == known.State || known.Task == t.Task && t.Key == "") {
+		if known, ok := r.whole[t.ExecutionID]; ok && r.report.Live && t.ExecutionID != "" && (t.State == known.State || known.Task == t.Task && t.Key == "") {
 			state := t.State
 			*t = known
 			if t.State != runview.TaskFailed && t.State != runview.TaskError {
@@ -239,7 +243,7 @@ func (r *model) complete(ctx context.Context, s *Stores, tasks []runview.TaskRep
 		tasks[i] = part[k]
 		switch part[k].State {
 		case runview.TaskSuccess, runview.TaskCached, runview.TaskFailed, runview.TaskError:
-			if len(r.whole) < maxKept {
+			if len(r.whole) < maxKept && r.report.Live {
 				r.whole[part[k].ExecutionID] = part[k]
 			}
 		}

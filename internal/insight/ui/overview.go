@@ -9,6 +9,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/history"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 )
@@ -171,9 +172,7 @@ func (s *Server) pastRun(f *frame, r *runview.Report) pastRun {
 		Report: r, Status: r.Status(), Class: report.RunClass(r), URL: f.To(viewRun, "w", f.Workspace, "r", r.RunID),
 		Took: r.RanFor(s.o.Now()), Timed: r.State != record.RunRunning || r.Live, Summary: summaryText(r),
 	}
-	if r.Process != nil {
-		p.By = human.Line(strings.Trim(r.Process.User+"@"+r.Process.Host, "@"))
-	}
+	p.By = human.Line(history.Who(r.Process))
 	var notes []string
 	if r.FailedTask != "" && r.State == record.RunFailed {
 		notes = append(notes, r.FailedTask+" failed")

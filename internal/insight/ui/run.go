@@ -12,6 +12,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/diagram"
+	"e3/internal/insight/history"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 )
@@ -160,9 +161,7 @@ func (s *Server) facts(r *runview.Report) []fact {
 	if r.State != record.RunRunning || r.Live {
 		add("Duration", human.Duration(r.RanFor(s.o.Now())))
 	}
-	if p := r.Process; p != nil {
-		add("By", strings.Trim(p.User+"@"+p.Host, "@"))
-	}
+	add("By", history.Who(r.Process))
 	add("Cancelled by", r.By)
 	add("Reason", human.Truncate(r.Why, 400))
 	add("Only", r.Filter)

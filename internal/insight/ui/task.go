@@ -114,6 +114,9 @@ func (s *Server) taskPage(ctx context.Context, f *frame) (any, error) {
 		}
 		f.command("why", human.Quoted(f.Workspace+"."+task+at))
 		b.Why, err = s.stores.Explain().Why(ctx, f.Workspace, task, p.get("x"))
+		if err == nil && tellsHidden(b.Why, f.hidden) {
+			b.Why, b.Missing = nil, "An input with export: false is part of the answer, so these files do not hold it."
+		}
 	case taskData:
 		f.command("get", name)
 		err = s.data(ctx, f, b)
