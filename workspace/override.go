@@ -77,7 +77,7 @@ func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs 
 			continue
 		}
 		leaf, _ := inputs.Get(in.Name)
-		all, err := w.states.plain(ctx, leaf)
+		all, err := paramsOf(w.states).read(ctx, leaf)
 		if err != nil {
 			return nil, now, &InputError{Input: in.Name, Err: err}
 		}
@@ -134,7 +134,7 @@ func (w *Datasets) override(ctx context.Context, inputs record.Node, in *record.
 	}
 	told := appendTold(v)
 	if in.Source == record.FromParams {
-		inputs, err = w.states.withParam(ctx, inputs, in.Name, v)
+		inputs, err = paramsOf(w.states).with(ctx, inputs, in.Name, v)
 		return inputs, told, err
 	}
 	leaf, err := w.states.putValue(ctx, v)
