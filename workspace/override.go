@@ -196,6 +196,15 @@ func (r *run) override(ctx context.Context, inputs string) (string, error) {
 	return h.String(), err
 }
 
+// tellSet appends the first event of a run with overrides before a task begins: nothing else tells the values of a run
+// that is killed.
+func (r *run) tellSet() error {
+	if len(r.set) == 0 {
+		return nil
+	}
+	return r.log.Flush()
+}
+
 // keeps are the runs whose records a run leaves: a run with overrides proves nothing, so the proven run stays.
 func (r *run) keeps(proof *provenRun) {
 	if proof != nil && len(r.o.Set) > 0 {
