@@ -39,6 +39,7 @@ type startOptions struct {
 	filter     string
 	failFast   bool
 	noWait     bool
+	strict     bool
 	publish    string
 	durability string
 	progress   string
@@ -95,13 +96,14 @@ next start online sends the new results, as an import. Commands that read are of
 	f.BoolVar(&o.readOnly, "read-only", false, "write nothing to the repository: what runs is kept on this machine, as where you may not write")
 	f.BoolVar(&o.offline, "offline", false, "send no request to a shared repository: use what this machine knows of it; the next start online sends the results")
 	f.BoolVar(&o.failFast, "fail-fast", false, "start no more tasks after the first failure")
+	f.BoolVar(&o.strict, "strict", false, "a task with may_fail fails the run as any other does")
 	f.BoolVar(&o.noWait, "no-wait", false, "end, with exit code 3, when all that is left waits for approval; the next start goes on")
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "a line for each step, also of a run with many tasks")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
-	fromEnvironment(f, "offline", "fail-fast", "no-wait", "publish", "durability", "progress", "grace")
+	fromEnvironment(f, "offline", "fail-fast", "strict", "no-wait", "publish", "durability", "progress", "grace")
 	fixedValues(cmd, "publish", "always", "final", "none")
 	fixedValues(cmd, "durability", "batch", "full", "none")
 	fixedValues(cmd, "progress", "auto", "tty", "plain", "json", "none")
@@ -132,7 +134,7 @@ func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location
 func (o *startOptions) settings() (workspace.StartOptions, error) {
 	l, err := o.limits.parse()
 	s := workspace.StartOptions{
-		Force: o.force, Filter: o.filter, FailFast: o.failFast, NoWait: o.noWait, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
+		Force: o.force, Filter: o.filter, FailFast: o.failFast, Strict: o.strict, NoWait: o.noWait, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
 	}
 	if err != nil {
 		return s, err
@@ -452,20 +454,22 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 
 // summary prints the last line.
 func summary(out io.Writer, res *workspace.RunResult) error {
-	state, rest := res.Run.State.String(), counts(res.Run.Summary)
+	state, rest := res.Run.State.String(), counts(res.Run.State, res.Run.Summary)
 	if n := res.Waiting; n > 0 {
 		s := res.Run.Summary
 		s.Skipped -= int64(n)
-		state, rest = "waits for approval", counts(s)+fmt.Sprintf(", %d waiting", n)
+		state, rest = "waits for approval", counts(res.Run.State, s)+fmt.Sprintf(", %d waiting", n)
 	}
 	_, err := fmt.Fprintf(out, "Run %s %s%s (%s)\n", human.Short(res.Run.RunID), state, cancelledRun(res.Cancelled), rest)
 	return err
 }
 
 // counts is "2 cached, 1 executed", and what went wrong.
-func counts(s record.Summary) string {
+func counts(state record.RunState, s record.Summary) string {
 	text := fmt.Sprintf("%d cached, %d executed", s.Cached, s.Completed-s.Cached)
-	if s.Failed > 0 {
+	if s.Failed > 0 && state == record.RunCompleted {
+		text += fmt.Sprintf(", %d allowed to fail", s.Failed)
+	} else if s.Failed > 0 {
 		text += fmt.Sprintf(", %d failed", s.Failed)
 	}
 	if s.Skipped > 0 {

@@ -220,14 +220,18 @@ func (t *transcript) failed(e events.Event, d *events.Data) {
 	if d.Message == "" {
 		word, note = "failed", fmt.Sprintf("exit code %d", d.ExitCode)
 	}
-	if reason := executions.Reason(d.Reason); reason != executions.ReasonCancelled && d.Block == "" { // these need no explanation
+	if reason := executions.Reason(d.Reason); reason != executions.ReasonCancelled && d.Block == "" && !d.MayFail { // these need no explanation
 		left := reason == executions.ReasonNone && d.Message == "" || executions.LeavesFolder(reason)
 		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note, left: left})
 	}
 	if d.Duration > 0 {
 		note += ", " + human.Duration(events.Milliseconds(d.Duration))
 	}
-	t.task(word, t.style.Red, e.Task, " ("+human.Line(note)+")")
+	color := t.style.Red
+	if d.MayFail {
+		color = t.style.Yellow
+	}
+	t.task(word, color, e.Task, " ("+human.Line(note)+allowed(d.MayFail)+")")
 }
 
 // forget removes the recorded failure of a task.
