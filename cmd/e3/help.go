@@ -34,6 +34,7 @@ With --json the last line on standard output is the error:
   E3_CACHE_SIZE    greatest size of that cache (default: 20GiB)
   E3_STATE_DIR     folder for this machine's other data about shared repositories
   E3_DEBUG         topics to log on standard error: leases, lookups, requests (to DynamoDB and S3), or all
+  E3_WATCH_POLL    true: start --watch looks at the files each second, as for a network drive
   E3_PROFILE       profiles to write, as cpu:FILE, memory:FILE or trace:FILE; several with commas
   NO_COLOR         no colours, whatever its value
   FORCE_COLOR      colours also where the output is no terminal

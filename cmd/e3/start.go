@@ -44,6 +44,8 @@ type startOptions struct {
 	durability string
 	progress   string
 	verbose    bool
+	watch      string // "": one run
+	round      *round // of a watch; nil: this is none
 	grace      time.Duration
 	readOnly   bool
 	offline    bool
@@ -80,6 +82,9 @@ next start online sends the new results, as an import. Commands that read are of
 			if err != nil {
 				return err
 			}
+			if o.watch != "" {
+				return runWatch(cmd.Context(), a, location, ws, &o)
+			}
 			return runStart(cmd.Context(), a, location, ws, &o)
 		},
 	}
@@ -101,11 +106,14 @@ next start online sends the new results, as an import. Commands that read are of
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
+	f.StringVar(&o.watch, "watch", "", "run again when the package file or a file of an input changes: finish (the run at work ends first) or stop (it is cancelled)")
+	f.Lookup("watch").NoOptDefVal = watchFinish
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "a line for each step, also of a run with many tasks")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
 	fromEnvironment(f, "offline", "fail-fast", "strict", "no-wait", "publish", "durability", "progress", "grace")
 	fixedValues(cmd, "publish", "always", "final", "none")
 	fixedValues(cmd, "durability", "batch", "full", "none")
+	fixedValues(cmd, "watch", watchFinish, watchStop)
 	fixedValues(cmd, "progress", "auto", "tty", "plain", "json", "none")
 	return cmd
 }
@@ -206,6 +214,12 @@ func (o *limitOptions) parse() (limits, error) {
 	return l, nil
 }
 
+// startOnce is runStart, of a copy of the options.
+func startOnce(ctx context.Context, a *app, location, ws string, o *startOptions) error {
+	once := *o
+	return runStart(ctx, a, location, ws, &once)
+}
+
 func runStart(ctx context.Context, a *app, location, ws string, o *startOptions) error {
 	settings, err := o.settings()
 	if err != nil {
@@ -263,7 +277,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	}
 	if a.JSON || o.progress == "json" {
 		a.JSON = true
-		err = startJSON(ctx, a, r, shown(location, r), ws, settings)
+		err = startJSON(ctx, a, r, shown(location, r), ws, settings, o)
 	} else {
 		err = startText(ctx, a, r, shown(location, r), ws, settings, o)
 	}
@@ -390,7 +404,7 @@ func (a *app) warn(warnings []manifest.Warning) {
 }
 
 // startJSON writes the events of the run, one a line.
-func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions) error {
+func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions, o *startOptions) error {
 	out := bufio.NewWriter(a.Stdout)
 	var fault error
 	s.OnStart = func(info *workspace.RunInfo) { sayBegun(a, location, ws, info) }
@@ -409,6 +423,9 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	res, err := r.Workspaces.Runner.Start(ctx, ws, s)
 	if err = errors.Join(err, fault); err != nil {
 		return err
+	}
+	if o.round != nil {
+		o.round.res = res
 	}
 	return runExit(res)
 }
@@ -430,7 +447,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	}
 	t := newTranscript(out, live, a.Style())
 	t.ask = func(task string) { fmt.Fprintln(a.Stderr, askFor(location, ws, task)) }
-	t.brief.verbose = o.verbose
+	t.brief.verbose, t.brief.round = o.verbose, o.round != nil
 	if live != nil {
 		live.Bar = true
 		defer a.Above(live.Above)()
@@ -445,7 +462,9 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	if err = errors.Join(err, t.close()); err != nil {
 		return err
 	}
-	if err := summary(out, res); err != nil {
+	if o.round != nil {
+		o.round.res = res
+	} else if err := summary(out, res); err != nil {
 		return err
 	}
 	explainFailures(ctx, a, r, location, ws, t.failures)

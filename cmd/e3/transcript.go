@@ -73,6 +73,9 @@ func (t *transcript) event(e events.Event) {
 	defer t.milestone(e.Time)
 	switch e.Type {
 	case events.RunStarted:
+		if t.brief.round && !t.brief.verbose {
+			return
+		}
 		t.line("Run %s started", human.Short(e.Run))
 	case events.GraphGrown:
 		t.line("%s has made %s", human.Line(d.Source), human.Count(d.Items, "item"))
@@ -174,6 +177,9 @@ func (t *transcript) cached(e events.Event, d *events.Data) {
 func (t *transcript) tellProven() {
 	names := t.brief.proven
 	t.brief.proven, t.muted = nil, false
+	if t.brief.round && !t.brief.verbose {
+		return
+	}
 	if len(names) > maxWhole && !t.brief.verbose {
 		t.task("cached", t.style.Dim, human.Count(len(names), "task"), "")
 		return
