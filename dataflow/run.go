@@ -61,6 +61,7 @@ type Options struct {
 	Force       bool               // run what the filter names even if the answer is known
 	Filter      string             // only tasks that match this pattern and those upstream; "": all
 	FailFast    bool               // start nothing after the first failure
+	Strict      bool               // tasks that may fail fail the run as others do
 	// Lookups is how many tasks are looked up at a time, for remote records. Ready tasks are then looked up before
 	// they claim any resources of commands. 0: a task is looked up when it is launched.
 	Lookups int

@@ -149,9 +149,20 @@ func (s *scheduler) wants(i int32) bool  { return !s.states[i].unselected }
 func (s *scheduler) forces(i int32) bool { return s.opts.Force && !s.states[i].unnamed }
 
 func (s *scheduler) emit(e events.Event) {
-	if s.opts.Emit != nil {
-		s.opts.Emit(e)
+	if s.opts.Emit == nil {
+		return
 	}
+	if e.Type == events.TaskFailed && e.Data != nil {
+		if i, ok := s.g.Find(e.Task); ok {
+			e.Data.MayFail = mayFail(s, i)
+		}
+	}
+	s.opts.Emit(e)
+}
+
+// mayFail tells whether a failure of the task does not fail the run.
+func mayFail(s *scheduler, i int32) bool {
+	return s.g.Package.Tasks[i].Policy.MayFail && !s.opts.Strict
 }
 
 // run drives the graph to its end.
@@ -428,7 +439,7 @@ func (s *scheduler) complete(c completion) {
 	if text == "" {
 		text = strconv.FormatInt(r.ExitCode, 10)
 	}
-	if r.Reason == executions.ReasonTimeout && s.first.task < 0 {
+	if r.Reason == executions.ReasonTimeout && s.first.task < 0 && !mayFail(s, i) {
 		s.first.timedOut = true
 	}
 	s.failed(i, text)
@@ -488,11 +499,12 @@ func (s *scheduler) wakeBelow(i int32) {
 // failed settles a failure and skips everything downstream.
 func (s *scheduler) failed(i int32, text string) {
 	s.results[i].State = Failed
-	if s.first.task < 0 {
+	allowed := mayFail(s, i)
+	if s.first.task < 0 && !allowed {
 		s.first.task, s.first.text = i, text
 	}
 	s.skipBelow(i, i)
-	if s.opts.FailFast {
+	if s.opts.FailFast && !allowed {
 		s.stop()
 	}
 }

@@ -308,7 +308,7 @@ func policy(t *manifest.Task) record.Policy {
 		p.Retries, p.Backoff, p.RetryOn, p.Lost = int64(m.Retries.Max), m.Retries.Backoff, m.Retries.On, int64(m.Retries.Lost)
 		p.OOM = record.Escalation{Factor: m.OnOOM.Factor, Max: m.OnOOM.Max}
 		p.OnLost = map[manifest.OnLost]record.OnLost{manifest.Keep: record.OnLostKeep, manifest.Kill: record.OnLostKill}[m.OnLost]
-		p.Approve, p.Suspend, p.Queue, p.Labels = m.Approve, int64(m.Suspend), m.Queue, m.Labels
+		p.Approve, p.Suspend, p.Queue, p.Labels, p.MayFail = m.Approve, int64(m.Suspend), m.Queue, m.Labels, m.MayFail
 		p.CPU, p.Memory = m.Resources.CPU, m.Resources.Memory
 		for _, a := range m.Resources.Other {
 			p.Resources = append(p.Resources, record.Amount{Name: a.Name, Value: a.Value})

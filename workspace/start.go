@@ -46,6 +46,7 @@ type StartOptions struct {
 	Force       bool
 	Filter      string
 	FailFast    bool
+	Strict      bool       // tasks that may fail fail the run as others do
 	NoWait      bool       // end when all remaining tasks wait for a person
 	Set         []Override // values of inputs for this run alone
 	Publish     Publishing
@@ -378,7 +379,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	opts := dataflow.Options{
 		RunID: r.rec.RunID, Workspace: r.ws,
 		Concurrency: r.o.Concurrency, Memory: r.o.Memory, Capacities: r.o.Capacities,
-		Force: r.o.Force, Filter: r.o.Filter, FailFast: r.o.FailFast, Emit: r.emit, Lookups: r.w.states.Lookups,
+		Force: r.o.Force, Filter: r.o.Filter, FailFast: r.o.FailFast, Strict: r.o.Strict, Emit: r.emit, Lookups: r.w.states.Lookups,
 		Outstanding: r.o.Outstanding, Blocks: &runBlocks{Blocks: r.w.approvals.blocks}, NoWait: r.o.NoWait,
 	}
 	if opts.Inputs, err = r.w.states.readNode(ctx, inputs); err != nil {
@@ -537,7 +538,7 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	if err := r.finish(ctx); err != nil {
 		return err
 	}
-	if out.State != record.RunCompleted || r.o.Filter != "" || after == nil || !r.quiet {
+	if out.State != record.RunCompleted || out.Summary.Failed > 0 || r.o.Filter != "" || after == nil || !r.quiet {
 		return nil
 	}
 	return r.w.proofs.prove(ctx, r.ws, &record.Proof{

@@ -163,7 +163,7 @@ func eventWords(e *events.Event) string {
 		if why == "" {
 			why = fmt.Sprintf("exit code %d", d.ExitCode)
 		}
-		return attempt + "failed: " + why + took
+		return attempt + "failed: " + why + took + allowed(d.MayFail)
 	case events.TaskRetryScheduled:
 		text := followingAttempt(d)
 		if d.Memory > 0 {
@@ -220,6 +220,17 @@ func startWords(d *events.Data) string {
 	return text
 }
 
+// endState is the state of a run that ends with an event.
+func endState(t events.Type) record.RunState {
+	switch t {
+	case events.RunCompleted:
+		return record.RunCompleted
+	case events.RunCancelled:
+		return record.RunCancelled
+	}
+	return record.RunFailed
+}
+
 func endWords(t events.Type, d *events.Data) string {
 	text := "run " + strings.TrimPrefix(string(t), "run.")
 	if t == events.RunCancelled && d.By != "" {
@@ -232,7 +243,7 @@ func endWords(t events.Type, d *events.Data) string {
 	case t == events.RunFailed && d.Reason != "": // the process died
 		text += ": " + d.Message
 	case s != nil:
-		text += ": " + counts(record.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped})
+		text += ": " + counts(endState(t), record.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped})
 	}
 	return text
 }

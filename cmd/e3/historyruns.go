@@ -99,7 +99,7 @@ func runRow(a *app, t *render.Table, r *runview.Report) {
 	case r.State != record.RunRunning:
 		long = human.Duration(r.RanFor(a.Now()))
 		if r.Summary != (record.Summary{}) {
-			tasks = counts(r.Summary)
+			tasks = counts(r.State, r.Summary)
 		}
 	case r.Live:
 		long = human.Seconds(r.RanFor(a.Now())) + "…"

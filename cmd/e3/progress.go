@@ -24,6 +24,7 @@ const (
 // brief is the progress of a run with many tasks. transcript.mu guards it.
 type brief struct {
 	verbose  bool  // all lines, however many
+	round    bool  // of a watch, which prints a line for each run: there are only notable lines
 	todo     int64 // tasks that were announced
 	notable  int
 	silenced int // notable lines that were left out
@@ -38,7 +39,7 @@ type brief struct {
 }
 
 // short reports whether the run has too many tasks for a line each.
-func (b *brief) short() bool { return !b.verbose && b.todo > maxWhole }
+func (b *brief) short() bool { return !b.verbose && (b.todo > maxWhole || b.round) }
 
 // tells reports whether an event has a line of its own.
 func (b *brief) tells(e *events.Event, d *events.Data) bool {
@@ -49,7 +50,7 @@ func (b *brief) tells(e *events.Event, d *events.Data) bool {
 	case events.TaskStarted, events.TaskCompleted, events.TaskSkipped:
 		return false
 	case events.TaskCached:
-		return e.Task == "" || d.As != ""
+		return !b.round && (e.Task == "" || d.As != "")
 	case events.TaskFailed, events.TaskRetryScheduled, events.TaskReopened, events.TaskOrphaned, events.TaskAdopted:
 		if b.notable++; b.notable > maxNotable {
 			b.silenced++
@@ -80,7 +81,7 @@ func leftText(left *remaining.Run, now time.Time) string {
 // milestone prints how far the run is, if it has passed another tenth.
 func (t *transcript) milestone(now time.Time) {
 	b := &t.brief
-	if !b.short() || t.live != nil {
+	if !b.short() || b.round || t.live != nil {
 		return
 	}
 	at := t.fresh() * milestones / b.todo

@@ -116,6 +116,7 @@ type taskJSON struct {
 	Reason     string  `json:"reason,omitempty"`
 	Message    string  `json:"message,omitempty"`
 	Because    string  `json:"because,omitempty"`
+	MayFail    bool    `json:"mayFail,omitempty"` // its failure does not fail the run
 
 	ImportedFrom *stepJSON      `json:"importedFrom,omitempty"` // the last step by which the execution came here
 	Rejected     *rejectionJSON `json:"rejected,omitempty"`
@@ -160,7 +161,7 @@ func runOf(r *runview.Report) runJSON {
 		doc.Tasks[i] = taskJSON{
 			Task: t.Task, State: string(t.State), Cached: t.State == runview.TaskCached, Execution: t.ExecutionID, Key: t.Key,
 			StartedAt: render.JSONTime(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
-			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because,
+			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because, MayFail: t.MayFail,
 			Rejected: rejectionOf(t.Rejection),
 		}
 		if t.State == runview.TaskDeferred {
@@ -301,13 +302,21 @@ func cameWith(r *runview.Report, s *record.Step) bool {
 	return r.Provenance.Steps[len(r.Provenance.Steps)-1].By == s.By
 }
 
+// allowed is added to the failure of a task that may fail.
+func allowed(mayFail bool) string {
+	if mayFail {
+		return ", allowed to fail"
+	}
+	return ""
+}
+
 // taskNote adds details to the state of a task.
 func taskNote(t *runview.TaskReport) string {
 	switch t.State {
 	case runview.TaskFailed:
-		return fmt.Sprintf("exit code %d", t.ExitCode)
+		return fmt.Sprintf("exit code %d", t.ExitCode) + allowed(t.MayFail)
 	case runview.TaskError:
-		return t.Message
+		return t.Message + allowed(t.MayFail)
 	case runview.TaskSkipped:
 		return t.Because + " failed"
 	case runview.TaskRetrying:

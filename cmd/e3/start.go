@@ -39,10 +39,13 @@ type startOptions struct {
 	filter     string
 	failFast   bool
 	noWait     bool
+	strict     bool
 	publish    string
 	durability string
 	progress   string
 	verbose    bool
+	watch      string // "": one run
+	round      *round // of a watch; nil: this is none
 	grace      time.Duration
 	readOnly   bool
 	offline    bool
@@ -79,6 +82,9 @@ next start online sends the new results, as an import. Commands that read are of
 			if err != nil {
 				return err
 			}
+			if o.watch != "" {
+				return runWatch(cmd.Context(), a, location, ws, &o)
+			}
 			return runStart(cmd.Context(), a, location, ws, &o)
 		},
 	}
@@ -95,15 +101,19 @@ next start online sends the new results, as an import. Commands that read are of
 	f.BoolVar(&o.readOnly, "read-only", false, "write nothing to the repository: what runs is kept on this machine, as where you may not write")
 	f.BoolVar(&o.offline, "offline", false, "send no request to a shared repository: use what this machine knows of it; the next start online sends the results")
 	f.BoolVar(&o.failFast, "fail-fast", false, "start no more tasks after the first failure")
+	f.BoolVar(&o.strict, "strict", false, "a task with may_fail fails the run as any other does")
 	f.BoolVar(&o.noWait, "no-wait", false, "end, with exit code 3, when all that is left waits for approval; the next start goes on")
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
+	f.StringVar(&o.watch, "watch", "", "run again when the package file or a file of an input changes: finish (the run at work ends first) or stop (it is cancelled)")
+	f.Lookup("watch").NoOptDefVal = watchFinish
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "a line for each step, also of a run with many tasks")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
-	fromEnvironment(f, "offline", "fail-fast", "no-wait", "publish", "durability", "progress", "grace")
+	fromEnvironment(f, "offline", "fail-fast", "strict", "no-wait", "publish", "durability", "progress", "grace")
 	fixedValues(cmd, "publish", "always", "final", "none")
 	fixedValues(cmd, "durability", "batch", "full", "none")
+	fixedValues(cmd, "watch", watchFinish, watchStop)
 	fixedValues(cmd, "progress", "auto", "tty", "plain", "json", "none")
 	return cmd
 }
@@ -132,7 +142,7 @@ func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location
 func (o *startOptions) settings() (workspace.StartOptions, error) {
 	l, err := o.limits.parse()
 	s := workspace.StartOptions{
-		Force: o.force, Filter: o.filter, FailFast: o.failFast, NoWait: o.noWait, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
+		Force: o.force, Filter: o.filter, FailFast: o.failFast, Strict: o.strict, NoWait: o.noWait, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
 	}
 	if err != nil {
 		return s, err
@@ -204,6 +214,12 @@ func (o *limitOptions) parse() (limits, error) {
 	return l, nil
 }
 
+// startOnce is runStart, of a copy of the options.
+func startOnce(ctx context.Context, a *app, location, ws string, o *startOptions) error {
+	once := *o
+	return runStart(ctx, a, location, ws, &once)
+}
+
 func runStart(ctx context.Context, a *app, location, ws string, o *startOptions) error {
 	settings, err := o.settings()
 	if err != nil {
@@ -261,7 +277,7 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	}
 	if a.JSON || o.progress == "json" {
 		a.JSON = true
-		err = startJSON(ctx, a, r, shown(location, r), ws, settings)
+		err = startJSON(ctx, a, r, shown(location, r), ws, settings, o)
 	} else {
 		err = startText(ctx, a, r, shown(location, r), ws, settings, o)
 	}
@@ -388,7 +404,7 @@ func (a *app) warn(warnings []manifest.Warning) {
 }
 
 // startJSON writes the events of the run, one a line.
-func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions) error {
+func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions, o *startOptions) error {
 	out := bufio.NewWriter(a.Stdout)
 	var fault error
 	s.OnStart = func(info *workspace.RunInfo) { sayBegun(a, location, ws, info) }
@@ -407,6 +423,9 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	res, err := r.Workspaces.Runner.Start(ctx, ws, s)
 	if err = errors.Join(err, fault); err != nil {
 		return err
+	}
+	if o.round != nil {
+		o.round.res = res
 	}
 	return runExit(res)
 }
@@ -428,7 +447,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	}
 	t := newTranscript(out, live, a.Style())
 	t.ask = func(task string) { fmt.Fprintln(a.Stderr, askFor(location, ws, task)) }
-	t.brief.verbose = o.verbose
+	t.brief.verbose, t.brief.round = o.verbose, o.round != nil
 	if live != nil {
 		live.Bar = true
 		defer a.Above(live.Above)()
@@ -443,7 +462,9 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	if err = errors.Join(err, t.close()); err != nil {
 		return err
 	}
-	if err := summary(out, res); err != nil {
+	if o.round != nil {
+		o.round.res = res
+	} else if err := summary(out, res); err != nil {
 		return err
 	}
 	explainFailures(ctx, a, r, location, ws, t.failures)
@@ -452,20 +473,22 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 
 // summary prints the last line.
 func summary(out io.Writer, res *workspace.RunResult) error {
-	state, rest := res.Run.State.String(), counts(res.Run.Summary)
+	state, rest := res.Run.State.String(), counts(res.Run.State, res.Run.Summary)
 	if n := res.Waiting; n > 0 {
 		s := res.Run.Summary
 		s.Skipped -= int64(n)
-		state, rest = "waits for approval", counts(s)+fmt.Sprintf(", %d waiting", n)
+		state, rest = "waits for approval", counts(res.Run.State, s)+fmt.Sprintf(", %d waiting", n)
 	}
 	_, err := fmt.Fprintf(out, "Run %s %s%s (%s)\n", human.Short(res.Run.RunID), state, cancelledRun(res.Cancelled), rest)
 	return err
 }
 
 // counts is "2 cached, 1 executed", and what went wrong.
-func counts(s record.Summary) string {
+func counts(state record.RunState, s record.Summary) string {
 	text := fmt.Sprintf("%d cached, %d executed", s.Cached, s.Completed-s.Cached)
-	if s.Failed > 0 {
+	if s.Failed > 0 && state == record.RunCompleted {
+		text += fmt.Sprintf(", %d allowed to fail", s.Failed)
+	} else if s.Failed > 0 {
 		text += fmt.Sprintf(", %d failed", s.Failed)
 	}
 	if s.Skipped > 0 {

@@ -236,7 +236,7 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 	case r.State == record.RunRunning:
 		line("Last run", "%s %s, started %s", human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt))
 	default:
-		line("Last run", "%s %s %s (%s)%s", human.Short(r.RunID), r.Status(), human.Stamp(r.CompletedAt), counts(r.Summary),
+		line("Last run", "%s %s %s (%s)%s", human.Short(r.RunID), r.Status(), human.Stamp(r.CompletedAt), counts(r.State, r.Summary),
 			map[bool]string{true: ", imported"}[r.Provenance != nil])
 	}
 	for i := range st.Deferred {

@@ -73,6 +73,9 @@ func (t *transcript) event(e events.Event) {
 	defer t.milestone(e.Time)
 	switch e.Type {
 	case events.RunStarted:
+		if t.brief.round && !t.brief.verbose {
+			return
+		}
 		t.line("Run %s started", human.Short(e.Run))
 	case events.GraphGrown:
 		if d.Reason != "" { // the failure of what depends on it says why
@@ -177,6 +180,9 @@ func (t *transcript) cached(e events.Event, d *events.Data) {
 func (t *transcript) tellProven() {
 	names := t.brief.proven
 	t.brief.proven, t.muted = nil, false
+	if t.brief.round && !t.brief.verbose {
+		return
+	}
 	if len(names) > maxWhole && !t.brief.verbose {
 		t.task("cached", t.style.Dim, human.Count(len(names), "task"), "")
 		return
@@ -223,14 +229,18 @@ func (t *transcript) failed(e events.Event, d *events.Data) {
 	if d.Message == "" {
 		word, note = "failed", fmt.Sprintf("exit code %d", d.ExitCode)
 	}
-	if reason := executions.Reason(d.Reason); reason != executions.ReasonCancelled && d.Block == "" { // these need no explanation
+	if reason := executions.Reason(d.Reason); reason != executions.ReasonCancelled && d.Block == "" && !d.MayFail { // these need no explanation
 		left := reason == executions.ReasonNone && d.Message == "" || executions.LeavesFolder(reason)
 		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note, left: left})
 	}
 	if d.Duration > 0 {
 		note += ", " + human.Duration(events.Milliseconds(d.Duration))
 	}
-	t.task(word, t.style.Red, e.Task, " ("+human.Line(note)+")")
+	color := t.style.Red
+	if d.MayFail {
+		color = t.style.Yellow
+	}
+	t.task(word, color, e.Task, " ("+human.Line(note)+allowed(d.MayFail)+")")
 }
 
 // forget removes the recorded failure of a task.

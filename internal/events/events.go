@@ -110,6 +110,7 @@ type Data struct {
 	DelayMs     int64    `json:"delayMs,omitempty"`     // task.retry_scheduled
 	Memory      int64    `json:"memory,omitempty"`      // task.retry_scheduled: bytes that the attempt asks for, if more than before
 	Because     string   `json:"because,omitempty"`     // task.skipped: the task that failed; task.reopened: the task that needs it
+	MayFail     bool     `json:"mayFail,omitempty"`     // task.failed: the failure does not fail the run
 	NoRecord    bool     `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run's names none
 	Shared      bool     `json:"shared,omitempty"`      // another run's execution, which this run waited for
 	Late        int      `json:"late,omitempty"`        // the end of a run: executions of this or earlier runs that went on; the journal reports their ends

@@ -231,6 +231,7 @@ type Policy struct {
 	Approve     bool     // a person must approve it before it runs
 	Suspend     int      // exit code by which the command asks to be resumed later; 0: none
 	OnLost      OnLost   // what happens to the command when the lease of its process is over
+	MayFail     bool     // its failure does not fail the run
 	Queue       string   // for workers; "" when not given
 	Labels      []string // a worker must have all of them to run it
 }

@@ -22,7 +22,7 @@ func TestHandling(t *testing.T) {
 			Retries: manifest.Retries{Max: 2, Backoff: 5 * time.Second, Lost: 5,
 				On: []string{"timeout", "oom", "exit", "signal", "output", "start", "lost", "75"}},
 			OnOOM: manifest.Growth{Factor: 2, Max: 64 << 30}, Resources: manifest.Resources{Memory: 4 << 30},
-			Approve: true, Suspend: 76, OnLost: manifest.Keep, Queue: "gpu", Labels: []string{"gpu", "big-1"},
+			Approve: true, Suspend: 76, OnLost: manifest.Keep, MayFail: true, Queue: "gpu", Labels: []string{"gpu", "big-1"},
 		},
 		"d": {
 			Retries: manifest.Retries{Max: 1, On: []string{"oom", "3"}, Lost: -1}, OnOOM: manifest.Growth{Factor: 1.25},

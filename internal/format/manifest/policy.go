@@ -53,6 +53,8 @@ func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces
 		case n.kind == stringNode:
 			d.report.add(n.pos, "", "%s: %q is neither keep nor kill", where, truncate(text))
 		}
+	case "may_fail":
+		p.MayFail, _ = d.boolean(where, n)
 	case "on_oom":
 		at.onOOM = n.pos
 		p.OnOOM = d.growth(where, n)

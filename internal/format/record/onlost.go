@@ -25,7 +25,28 @@ func (p *Policy) KeepsOnLost() bool {
 	return !p.Approve && p.Suspend == 0
 }
 
-func (p *Policy) saysOnLost() bool { return p.OnLost != OnLostDefault }
+// saysOnLost reports whether the policy has a value in the field onLost, which also tells whether the task may fail: an
+// older e3 refuses the greater values, as it would fail the run.
+func (p *Policy) saysOnLost() bool { return p.OnLost != OnLostDefault || p.MayFail }
+
+// mayFail is added to the value of a task that may fail.
+const mayFail = 4
+
+func (p *Policy) onLostValue() int64 {
+	if p.MayFail {
+		return int64(p.OnLost) + mayFail
+	}
+	return int64(p.OnLost)
+}
+
+func (p *Policy) setOnLost(r *beast2.Reader) {
+	at := r.Offset()
+	n := readBetween(r, "onLost", int64(OnLostKeep), mayFail+int64(OnLostKill))
+	if n == mayFail-1 {
+		r.Failf(at, "onLost %d is out of range", n)
+	}
+	p.OnLost, p.MayFail = OnLost(n%mayFail), n >= mayFail
+}
 
 func onLostField() beast2.Field {
 	return beast2.F("onLost", beast2.Dict(beast2.String, beast2.Integer))
@@ -33,16 +54,14 @@ func onLostField() beast2.Field {
 
 func (p *Package) appendOnLost(b []byte) []byte {
 	return appendTasks(b, p.Tasks, (*Policy).saysOnLost, func(b []byte, q *Policy) []byte {
-		return beast2.AppendInteger(b, int64(q.OnLost))
+		return beast2.AppendInteger(b, q.onLostValue())
 	})
 }
 
 // readOnLost reads the field of appendOnLost. At least one task must set it, unless none is true.
 func readOnLost(r *beast2.Reader, tasks []PackageTask, none bool) {
 	at := r.Offset()
-	n := readTasks(r, "onLost", 2, tasks, func(q *Policy) {
-		q.OnLost = OnLost(readBetween(r, "onLost", int64(OnLostKeep), int64(OnLostKill)))
-	})
+	n := readTasks(r, "onLost", 2, tasks, func(q *Policy) { q.setOnLost(r) })
 	if n == 0 && !none {
 		r.Failf(at, "no task says what happens when a lease is over")
 	}

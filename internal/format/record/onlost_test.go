@@ -35,6 +35,25 @@ func TestPackageOnLost(t *testing.T) {
 	}
 }
 
+// A task that may fail has a greater value, which an older e3 refuses, with and without a policy for a lost lease.
+func TestPackageMayFail(t *testing.T) {
+	p := handledPackage("a b c d", func(name string) bool { return name == "b" })
+	for i, lost := range []record.OnLost{record.OnLostDefault, record.OnLostKeep, record.OnLostKill} {
+		p.Tasks[i].Policy.MayFail, p.Tasks[i].Policy.OnLost = true, lost
+	}
+	got, err := record.DecodePackage(p.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	p.Tasks[0].Policy.OnLost = 3 // 7
+	if _, err := record.DecodePackage(p.Encode()); err == nil || !strings.Contains(err.Error(), "out of range") {
+		t.Errorf("an unknown value: %v, want that it is out of range", err)
+	}
+}
+
 func TestKeepsOnLost(t *testing.T) {
 	for _, c := range []struct {
 		policy record.Policy

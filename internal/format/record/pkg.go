@@ -107,6 +107,7 @@ type Policy struct {
 	Approve     bool          // a person must approve it before it runs
 	Suspend     int64         // the exit code by which the command asks to be resumed later; 0: none
 	OnLost      OnLost        // what happens to the command when the lease of its process is over
+	MayFail     bool          // its failure does not fail the run
 	Queue       string        // for workers; "": the run's
 	Labels      []string      // a worker must have all of them
 	PassEnv     []string      // of packages that were built before the task object had Passed: its Env

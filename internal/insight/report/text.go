@@ -78,6 +78,9 @@ func Note(t *runview.TaskReport) string {
 			add("by %s", human.Truncate(t.Worker, 400))
 		}
 	}
+	if t.MayFail {
+		add("allowed to fail")
+	}
 	if t.Reason != "" && !strings.Contains(t.Message, t.Reason) {
 		add("%s", t.Reason)
 	}
@@ -110,6 +113,9 @@ func Lead(r *runview.Report) string {
 	}
 	if r.State == record.RunCompleted {
 		cached, all := r.Summary.Cached, r.Summary.Total
+		if n := r.Summary.Failed; n > 0 {
+			return fmt.Sprintf("%d of %s ended with a result; %d failed, as they may.", r.Summary.Completed, human.Count(all, "task"), n)
+		}
 		switch {
 		case all == 0:
 			return "There was nothing to do."

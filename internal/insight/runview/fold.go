@@ -197,7 +197,7 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	case events.TaskCompleted:
 		t.State = TaskSuccess
 	case events.TaskFailed:
-		t.ExitCode, t.Reason, t.Message, t.failedBy = d.ExitCode, d.Reason, d.Message, e.Seq
+		t.ExitCode, t.Reason, t.Message, t.MayFail, t.failedBy = d.ExitCode, d.Reason, d.Message, d.MayFail, e.Seq
 		t.State = failure(d.Message)
 		if d.Attempt > 0 {
 			t.Attempt = d.Attempt
@@ -291,7 +291,7 @@ func (f *Fold) FirstFailed() string {
 	name, by := "", int64(0)
 	for i := range f.tasks {
 		t := &f.tasks[i]
-		if (t.State == TaskFailed || t.State == TaskError) && (name == "" || t.failedBy < by) {
+		if (t.State == TaskFailed || t.State == TaskError) && !t.MayFail && (name == "" || t.failedBy < by) {
 			name, by = t.Task, t.failedBy
 		}
 	}

@@ -72,6 +72,7 @@ type TaskReport struct {
 	Reason      string
 	Message     string
 	Because     string // the failed task because of which it was skipped
+	MayFail     bool   // its failure does not fail the run
 	// ImportedFrom is the last step by which the execution came here; nil where it was made here, or is gone. Report
 	// sets it and Rejection.
 	ImportedFrom *record.Step

@@ -34,7 +34,7 @@ internal/events/eventstest:    internal/events (test)
 internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
-cmd/e3: internal/insight/remaining                        internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/runner internal/events internal/pkgref
+cmd/e3:                        internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/insight/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
@@ -53,6 +53,7 @@ gc:                            workspace executions objectstore refstore interna
 exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore objectstore/tree refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human internal/backoff
 internal/insight/ui:           internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
+internal/watch:                internal/format/manifest
 internal/insight/explain:      internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
 internal/insight/compare:      internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/parallel
 workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/human internal/packages internal/parallel internal/backoff
@@ -132,7 +133,7 @@ var owners = map[string][]string{
 	"github.com/spf13/pflag":        {"cmd/e3"},
 	"go.yaml.in/yaml":               {"internal/format/manifest", "internal/newfile"},
 	"mvdan.cc/sh":                   {"internal/format/manifest"},
-	"github.com/fsnotify/fsnotify":  {"refstore/fs"},
+	"github.com/fsnotify/fsnotify":  {"refstore/fs", "internal/watch"},
 	"github.com/VictoriaMetrics":    {"internal/jobs/worker"},
 	"github.com/klauspost/compress": {"internal/format/zipfile"},
 	"golang.org/x/mod":              {"internal/pkgref"},

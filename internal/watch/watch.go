@@ -1,0 +1,314 @@
+// Package watch tells when the files of a package change: the package file, and what its inputs name. It reads no
+// content: a file has changed if its size, times, mode or inode have.
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"e3/internal/format/manifest"
+)
+
+// Options adjust a Watcher.
+type Options struct {
+	Quiet time.Duration // no change for so long ends a series of changes; default 100 ms
+	Most  time.Duration // a series ends after so long anyway; default 2 s
+	Every time.Duration // interval of looking where the system does not notify; default 1 s
+	Poll  bool          // do not ask the system to notify, as for files that another machine changes
+	// Polling is told once why the system does not notify; it may be nil.
+	Polling func(error)
+}
+
+// A Watcher watches the files of one package file. One goroutine may use it at a time.
+type Watcher struct {
+	file    string
+	opts    Options
+	inputs  []manifest.Input // as the package file last named them
+	seen    map[string]stamp // by path
+	notify  *fsnotify.Watcher
+	watched map[string]bool // folders
+	cost    time.Duration   // of the last look
+}
+
+// stamp is what shows a change of a file.
+type stamp struct {
+	size  int64
+	mode  fs.FileMode
+	time  time.Time
+	inode any
+}
+
+// New begins to watch a package file, which need not be there, and its inputs. A change from here on is returned by
+// Next.
+func New(file string, o Options) (*Watcher, error) {
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range []struct {
+		at    *time.Duration
+		value time.Duration
+	}{{&o.Quiet, 100 * time.Millisecond}, {&o.Most, 2 * time.Second}, {&o.Every, time.Second}} {
+		if *d.at == 0 {
+			*d.at = d.value
+		}
+	}
+	w := &Watcher{file: path, opts: o, watched: map[string]bool{}}
+	if !o.Poll {
+		if w.notify, err = fsnotify.NewWatcher(); err != nil {
+			w.poll(err)
+		}
+	}
+	w.seen = w.look()
+	return w, nil
+}
+
+// Close ends the watch.
+func (w *Watcher) Close() {
+	if w.notify != nil {
+		w.notify.Close() // nothing is left to do if that fails
+	}
+}
+
+// poll gives up notifications.
+func (w *Watcher) poll(why error) {
+	w.Close()
+	w.notify = nil
+	if w.opts.Polling != nil {
+		w.opts.Polling(why)
+	}
+}
+
+// Files is the number of files that were there at the last look, with the package file.
+func (w *Watcher) Files() int { return len(w.seen) }
+
+// Next waits for changes, and for the end of the series that they belong to, and returns the paths of the files that
+// differ from those of the last call: made, changed or removed.
+func (w *Watcher) Next(ctx context.Context) ([]string, error) {
+	for {
+		if changed := w.take(w.look()); len(changed) > 0 {
+			return w.settle(ctx, changed)
+		}
+		if err := w.wait(ctx, 0); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// settle waits until nothing changes any more.
+func (w *Watcher) settle(ctx context.Context, changed []string) ([]string, error) {
+	until := time.Now().Add(w.opts.Most)
+	for time.Now().Before(until) {
+		if err := w.wait(ctx, w.opts.Quiet); err != nil {
+			return nil, err
+		}
+		more := w.take(w.look())
+		if len(more) == 0 {
+			break
+		}
+		changed = append(changed, more...)
+	}
+	slices.Sort(changed)
+	return slices.Compact(changed), nil
+}
+
+// take makes a look the latest one, and returns the paths that differ.
+func (w *Watcher) take(now map[string]stamp) []string {
+	var changed []string
+	for path, is := range now {
+		if was, ok := w.seen[path]; !ok || was != is {
+			changed = append(changed, path)
+		}
+	}
+	for path := range w.seen {
+		if _, ok := now[path]; !ok {
+			changed = append(changed, path)
+		}
+	}
+	w.seen = now
+	slices.Sort(changed)
+	return changed
+}
+
+// wait returns when something may have changed, or after a time if that is not 0.
+func (w *Watcher) wait(ctx context.Context, most time.Duration) error {
+	every := most
+	if w.notify == nil && every == 0 {
+		every = max(w.opts.Every, 20*w.cost) // looking takes at most a twentieth of a core
+	}
+	var tick <-chan time.Time
+	if every > 0 {
+		timer := time.NewTimer(every)
+		defer timer.Stop()
+		tick = timer.C
+	}
+	if w.notify == nil || most > 0 { // in a series, the time decides
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick:
+			return nil
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case _, ok := <-w.notify.Events:
+		if !ok {
+			return fmt.Errorf("watch: %w", fs.ErrClosed)
+		}
+	case err := <-w.notify.Errors: // events were lost: look
+		if err != nil && !errors.Is(err, fsnotify.ErrEventOverflow) {
+			w.poll(err)
+		}
+	}
+	w.drain()
+	return nil
+}
+
+// drain drops the notifications that are there: one look answers them all.
+func (w *Watcher) drain() {
+	for w.notify != nil {
+		select {
+		case <-w.notify.Events:
+		default:
+			return
+		}
+	}
+}
+
+// look returns what is there now, and asks for notifications from folders that are new.
+func (w *Watcher) look() map[string]stamp {
+	began := time.Now()
+	if def, err := manifest.ParseFile(w.file); err == nil { // a faulty file leaves the inputs of the last good one
+		w.inputs = def.Inputs
+	}
+	for {
+		l := &looker{base: filepath.Dir(w.file), found: map[string]stamp{}, folders: map[string]bool{}}
+		l.one(w.file)
+		for i := range w.inputs {
+			l.input(&w.inputs[i])
+		}
+		if !w.follow(l.folders) { // else a file may have come before the notifications of its folder began
+			w.cost = time.Since(began)
+			return l.found
+		}
+	}
+}
+
+// follow asks for notifications from exactly these folders, and reports whether any is new. It asks again for the others:
+// a folder may have been removed and made anew.
+func (w *Watcher) follow(folders map[string]bool) (more bool) {
+	for _, path := range slices.Sorted(maps.Keys(folders)) {
+		if w.notify == nil {
+			return false
+		}
+		err := w.notify.Add(path)
+		switch {
+		case err == nil:
+			more = more || !w.watched[path]
+			w.watched[path] = true
+		case !errors.Is(err, fs.ErrNotExist): // as many watches as the system allows
+			w.poll(err)
+		}
+	}
+	if w.notify == nil {
+		return false
+	}
+	for path := range w.watched {
+		if !folders[path] {
+			_ = w.notify.Remove(path) // it may be gone
+			delete(w.watched, path)
+		}
+	}
+	return more
+}
+
+// looker gathers the files of inputs, and the folders in which they can appear.
+type looker struct {
+	base    string
+	found   map[string]stamp
+	folders map[string]bool
+}
+
+// folder watches a folder, or the nearest one above that exists.
+func (l *looker) folder(path string) {
+	for {
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			l.folders[path] = true
+			return
+		}
+		above := filepath.Dir(path)
+		if above == path {
+			return
+		}
+		path = above
+	}
+}
+
+// one looks at one file. What a link names counts.
+func (l *looker) one(path string) {
+	l.folder(filepath.Dir(path))
+	if info, err := os.Stat(path); err == nil {
+		l.add(path, info)
+	}
+}
+
+func (l *looker) add(path string, info fs.FileInfo) {
+	l.found[path] = stamp{size: info.Size(), mode: info.Mode(), time: info.ModTime(), inode: number(info)}
+}
+
+func (l *looker) input(in *manifest.Input) {
+	path := filepath.Join(l.base, filepath.FromSlash(in.Path))
+	switch {
+	case in.Path == "":
+	case in.Kind == manifest.DirInput:
+		l.folder(filepath.Dir(path))
+		l.walk(path, func(string) bool { return true }, func(string) bool { return true })
+	case in.Kind == manifest.GlobInput:
+		prefix := filepath.Join(l.base, filepath.FromSlash(manifest.GlobPrefix(in.Path)))
+		l.folder(prefix)
+		l.walk(prefix,
+			func(rel string) bool { return manifest.GlobEnters(in.Path, rel) },
+			func(rel string) bool { return manifest.MatchGlob(in.Path, rel) })
+	default: // a file, or what else is read from one
+		l.one(path)
+	}
+}
+
+// walk looks at the files below a folder. enters and matches get paths relative to the package file.
+func (l *looker) walk(root string, enters, matches func(rel string) bool) {
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return fs.SkipDir // gone meanwhile, or closed: the start says so
+		}
+		rel, err := filepath.Rel(l.base, path)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		if d.IsDir() {
+			if d.Name() == ".e3" || path != root && !enters(rel) {
+				return fs.SkipDir
+			}
+			l.folders[path] = true
+			return nil
+		}
+		if !matches(rel) {
+			return nil
+		}
+		if info, err := os.Stat(path); err == nil {
+			l.add(path, info)
+		}
+		return nil
+	})
+}
