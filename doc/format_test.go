@@ -53,6 +53,7 @@ func samples(t *testing.T) map[string][]byte {
 		"PackageOnLost":     (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{OnLost: record.OnLostKill}}}}).Encode(),
 		"PackageKeyed":      (&record.Package{Inputs: []record.PackageInput{{Source: record.FromVariable}}}).Encode(),
 		"Task":              (&record.Task{}).Encode(),
+		"TaskClosed":        (&record.Task{Room: record.Room{Closed: true}}).Encode(),
 		"TaskKeyed":         (&record.Task{Inputs: []record.Input{{Kind: record.KindVariable}}}).Encode(),
 		"Node":              record.Node{}.Encode(),
 		"Directory":         directory,
