@@ -59,6 +59,7 @@ func samples(t *testing.T) map[string][]byte {
 		"PackageTools":      (&record.Package{Inputs: []record.PackageInput{{Source: record.FromTool}}}).Encode(),
 		"Task":              (&record.Task{}).Encode(),
 		"TaskTools":         (&record.Task{Inputs: []record.Input{{Kind: record.KindTool}}}).Encode(),
+		"TaskClosed":        (&record.Task{Room: record.Room{Closed: true}}).Encode(),
 		"TaskKeyed":         (&record.Task{Inputs: []record.Input{{Kind: record.KindVariable}}}).Encode(),
 		"Node":              record.Node{}.Encode(),
 		"Directory":         directory,

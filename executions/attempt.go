@@ -199,7 +199,10 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	}
 	if a.spec.Room.Closed {
 		a.box.closed = true
-		spec.Closed = &room.Room{Base: filepath.Dir(a.box.root), Folder: a.box.room, Network: a.spec.Room.Network}
+		spec.Closed = &room.Room{Base: filepath.Dir(a.box.root), Folder: a.box.room(), Network: a.spec.Room.Network}
+		for _, l := range a.box.lent {
+			spec.Closed.Mounts = append(spec.Closed.Mounts, l.mount())
+		}
 	}
 	if a.req.Policy != nil {
 		spec.Timeout = a.req.Policy.Timeout

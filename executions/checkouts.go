@@ -47,6 +47,7 @@ type checkouts struct {
 	idle    []*checkout // the latest last
 	count   int         // made or taken by this process
 	sizes   sync.Map    // objectstore.Hash → bool: it has minKeptFiles or more
+	layers  layers
 }
 
 // A checkout is a folder with the entries tree, the checkout itself while it is idle; tree.clock, of tree.Renew; and,
@@ -285,6 +286,7 @@ func storedIn(folder string) []storedCheckout {
 
 // rest leaves the idle checkouts to the next process. Those for which there is no room go with this process's folder.
 func (p *checkouts) rest(now time.Time) error {
+	p.takeBackAll()
 	p.mu.Lock()
 	idle := p.idle
 	p.idle = nil
@@ -356,6 +358,9 @@ func (a *attempt) stageKept(ctx context.Context, in record.Input, h objectstore.
 		return false, err
 	}
 	label := objectstore.Sum([]byte(a.req.Workspace + "\x00" + in.Path)).String()
+	if a.spec.Room.Closed && !a.x.checkouts.layers.refused.Load() {
+		return true, stageLayer(ctx, a, label, h, rel)
+	}
 	c, err := a.x.checkouts.take(ctx, label, h, filepath.Join(a.box.work, rel), a.box.strips)
 	if err != nil {
 		return false, err

@@ -13,6 +13,21 @@ import (
 // launch runs the attempt's command. A script that is one plain command goes without bash, unless that might show.
 // A command that cannot be started so has done nothing that bash would not do again: bash then reports the fault.
 func (a *attempt) launch(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+	res, err := launchOnce(ctx, a, spec)
+	if len(a.box.lent) > 0 && runner.CannotMount(err) {
+		if err := copyLayers(ctx, a); err != nil {
+			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+		}
+		unlayered := *spec.Closed
+		unlayered.Mounts = nil
+		spec.Closed = &unlayered
+		return launchOnce(ctx, a, spec)
+	}
+	return res, err
+}
+
+// launchOnce is launch without copies instead of layers.
+func launchOnce(ctx context.Context, a *attempt, spec runner.Spec) (runner.Result, error) {
 	p, ok := a.plain(spec.Env)
 	if !ok {
 		return a.x.runner.Run(ctx, spec)

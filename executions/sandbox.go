@@ -29,14 +29,12 @@ type FileMode = fs.FileMode
 // never reused.
 type sandbox struct {
 	root              string
-	room              string // in root, with the next three: what a command in a closed room sees of the sandbox
 	work, home, tmp   string
 	real              string    // work without links: what a command calls its working directory
 	homeTime, tmpTime time.Time // their change times as made: any later change shows
 	strips            bool      // this process's umask takes bits from the modes of staged files
 	group             FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
 	journal           *os.File  // of files moved out of it; nil: none was
-	closed            bool      // the command runs in a closed room
 	inhabited         bool      // a descendant of the command may be alive
 	moved             bool      // its folders are elsewhere now
 	modes             modes.Modes
@@ -50,7 +48,16 @@ type sandbox struct {
 	files []string // removed afterwards
 	sandboxInputs
 	kept []*checkout // in work
+	sandboxRoom
 }
+
+// sandboxRoom is for a command in a closed room, which sees of the sandbox the folder around work, home and tmp.
+type sandboxRoom struct {
+	closed bool
+	lent   []*layer // mounted in work
+}
+
+func (b *sandbox) room() string { return filepath.Dir(b.work) }
 
 // sandboxInputs are small files whose inodes take the next content.
 type sandboxInputs struct {
@@ -151,7 +158,7 @@ func (p *sandboxes) make() (*sandbox, error) {
 	p.count++
 	root := filepath.Join(dir, "w"+strconv.Itoa(p.count))
 	room := filepath.Join(root, roomFolder)
-	box := &sandbox{root: root, room: room, work: filepath.Join(room, "work"), home: filepath.Join(room, "home"), tmp: filepath.Join(room, "tmp"), modes: p.modes}
+	box := &sandbox{root: root, work: filepath.Join(room, "work"), home: filepath.Join(room, "home"), tmp: filepath.Join(room, "tmp"), modes: p.modes}
 	err = box.make()
 	if err == nil {
 		err = box.renew(true)
@@ -172,7 +179,7 @@ func (p *sandboxes) release(box *sandbox) {
 	if box.note.written {
 		p.unfinished.Store(true)
 	}
-	if box.note.written || box.inhabited || box.moved {
+	if box.note.written || box.inhabited || box.moved || p.checkouts.takeBack(box) != nil {
 		box.drop()
 		return
 	}
@@ -214,10 +221,10 @@ func (b *sandbox) make() error {
 	if err := os.Chmod(b.root, 0o700|b.group); err != nil {
 		return err
 	}
-	return b.folder(b.room)
+	return b.folder(b.room())
 }
 
-// roomFolder is the name of sandbox.room in root.
+// roomFolder is the name of sandbox.room in the sandbox.
 const roomFolder = "room"
 
 // workIn is the working directory of a command in the sandbox of a process that may be an older e3's.
@@ -247,8 +254,8 @@ func (b *sandbox) fix(path string, mode FileMode) error {
 
 // renew makes whatever is missing or has been touched.
 func (b *sandbox) renew(fresh bool) error {
-	if b.closed && !hasEntries(b.room, 3) {
-		return fmt.Errorf("the command has left something beside its folders in %s", b.room)
+	if b.closed && !hasEntries(b.room(), 3) {
+		return fmt.Errorf("the command has left something beside its folders in %s", b.room())
 	}
 	b.closed = false
 	if fresh || !b.tidy() {

@@ -40,6 +40,8 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 		{"pass_env", "run: cat", "run: cat, pass_env: [A]"},
 		{"secrets", "run: cat", "run: cat, secrets: [A]"},
 		{"key_env", "run: cat", "run: cat, key_env: [A]"},
+		{"room", "run: cat", "run: cat, room: closed"},
+		{"network", "run: cat", "run: cat, room: closed, network: true"},
 		{"description", "run: cat", "run: cat, description: d"},
 		{"timeout", "run: cat", "run: cat, timeout: 1m"},
 		{"retries", "run: cat", "run: cat, retries: 1"},

@@ -30,6 +30,17 @@ type Kept struct {
 func (k *Kept) Files() int   { return k.files }
 func (k *Kept) Bytes() int64 { return k.bytes }
 
+// Folders lists the folders in it, relative to it: first "", which is the checkout itself.
+func (k *Kept) Folders() []string { return k.folder.list("", nil) }
+
+func (f *keptFolder) list(path string, all []string) []string {
+	all = append(all, path)
+	for name, sub := range f.folders {
+		all = sub.list(filepath.Join(path, name), all)
+	}
+	return all
+}
+
 // Doubt makes the next Renew read every file again. It is for a checkout that may have lost bytes while its times
 // stayed, because the machine has been restarted.
 func (k *Kept) Doubt() { k.folder.doubt() }

@@ -44,5 +44,11 @@ func explainClosed(err *room.Error, spec *Spec) error {
 	return failed
 }
 
+// CannotMount reports whether a command did not start because a mount of its room failed.
+func CannotMount(err error) bool {
+	e, ok := errors.AsType[*room.Error](err)
+	return ok && e.Step == room.StepMount
+}
+
 // NoRoom reports whether a command did not start because this machine cannot make closed rooms.
 func NoRoom(err error) bool { return errors.Is(err, room.ErrUnavailable) }

@@ -23,7 +23,7 @@ const module = "e3"
 // without a package, is a violation. "(test)" marks a package that only tests may import.
 const table = `
 # What looks at the program from outside.
-bench:                         executions internal/jobs/queue internal/repo objectstore objectstore/tree objectstore/s3 refstore refstore/fs refstore/dynamo internal/testing/recorded internal/testing/testserver
+bench:                         executions internal/host/room internal/host/runner internal/jobs/queue internal/repo objectstore objectstore/tree objectstore/s3 refstore refstore/fs refstore/dynamo internal/testing/recorded internal/testing/testserver
 internal/testing/e2e:
 internal/release:
 internal/testing/testserver/serve: internal/testing/testserver
@@ -70,7 +70,7 @@ internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/q
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/signature internal/host/bash internal/host/room internal/host/remains internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
+executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/signature internal/host/bash internal/host/room internal/host/remains internal/host/runner internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
@@ -116,6 +116,7 @@ internal/pkgref:
 internal/format/beast2:
 internal/host/atomicfile:
 internal/host/room:
+internal/host/watch:
 internal/host/process:
 internal/human:
 internal/parallel:

@@ -1,0 +1,45 @@
+package watch_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"e3/internal/host/watch"
+)
+
+func TestTouched(t *testing.T) {
+	for name, change := range map[string]func(dir string) error{
+		"written": func(dir string) error { return os.WriteFile(filepath.Join(dir, "f"), []byte("y"), 0o644) },
+		"made":    func(dir string) error { return os.WriteFile(filepath.Join(dir, "g"), nil, 0o644) },
+		"removed": func(dir string) error { return os.Remove(filepath.Join(dir, "f")) },
+		"mode":    func(dir string) error { return os.Chmod(filepath.Join(dir, "f"), 0o600) },
+		"folder":  func(dir string) error { return os.Chmod(dir, 0o700) },
+		"moved":   func(dir string) error { return os.Rename(dir, dir+"2") },
+	} {
+		dir := filepath.Join(t.TempDir(), "d")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		w, err := watch.Folders([]string{dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || w.Touched() {
+			t.Errorf("%s: touched by reading (%v)", name, err)
+		}
+		if err := change(dir); err != nil {
+			t.Fatal(err)
+		}
+		if !w.Touched() || !w.Touched() {
+			t.Errorf("%s: not seen", name)
+		}
+		w.Close()
+	}
+	if _, err := watch.Folders([]string{"/nonexistent"}); err == nil {
+		t.Error("a folder that is not there can be watched")
+	}
+}
