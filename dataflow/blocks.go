@@ -159,7 +159,8 @@ func (s *scheduler) blockMade(m madeBlock, early []decidedBlock) {
 			at = r.EndedAt // its command has suspended itself
 		}
 		s.emit(events.Event{Type: events.TaskDeferred, Time: at, Task: s.g.Name(i), Execution: r.ExecutionID, Worker: m.c.worker, Data: &events.Data{
-			Block: m.block.ID, BlockType: string(m.block.Type), Step: m.block.Step, Key: m.c.key, Attempt: m.c.attempt, ExitCode: r.ExitCode, Duration: r.Duration.Milliseconds()}})
+			Block: m.block.ID, BlockType: string(m.block.Type), Step: m.block.Step, Key: m.c.key, Attempt: m.c.attempt, ExitCode: r.ExitCode, Duration: r.Duration.Milliseconds(),
+			Shared: m.c.shared || r.Cached}})
 	}
 	if s.stopping {
 		return

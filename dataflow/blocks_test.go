@@ -330,6 +330,11 @@ func TestSuspendedElsewhere(t *testing.T) {
 		if got, want := typesOf(log.of("train")), "marked_ready started deferred resumed started completed"; got != want {
 			t.Errorf("its events are %s, want %s", got, want)
 		}
+		for _, e := range log.list {
+			if e.Type == events.TaskDeferred && e.Execution == "other" && !e.Data.Shared {
+				t.Error("the end of another run's execution is told as this run's")
+			}
+		}
 	})
 }
 

@@ -544,7 +544,7 @@ func (e *emitted) state(task string) eventstest.State {
 	}
 	return map[events.Type]eventstest.State{
 		events.TaskMarkedReady: eventstest.Abandoned, events.TaskDeferred: eventstest.Abandoned, events.TaskResumed: eventstest.Abandoned, events.TaskReopened: eventstest.Abandoned, events.TaskCached: eventstest.Cached, events.TaskCompleted: eventstest.Success,
-		events.TaskFailed: eventstest.Failed, events.TaskSkipped: eventstest.Skipped,
+		events.TaskFailed: eventstest.Failed, events.TaskRetryScheduled: eventstest.Failed, events.TaskSkipped: eventstest.Skipped,
 	}[list[len(list)-1]]
 }
 

@@ -523,11 +523,10 @@ func (s *scheduler) stop() {
 }
 
 // abandon settles the tasks that were never launched. A task that waits for another attempt has failed, as its last
-// attempt did.
+// attempt did, and as that one's event says.
 func (s *scheduler) abandon() {
 	for i := range s.results {
-		if last := s.states[i].tried; last != nil && s.results[i].State == Pending {
-			notAgain(s, *last)
+		if s.states[i].tried != nil && s.results[i].State == Pending {
 			s.failed(int32(i), notRetried)
 		}
 	}

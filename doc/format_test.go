@@ -53,8 +53,12 @@ func samples(t *testing.T) map[string][]byte {
 		"PackageHandled":    (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{Approve: true}}}}).Encode(),
 		"PackageGrown":      (&record.Package{Definition: digest.Sum(nil).String()}).Encode(),
 		"PackageOnLost":     (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{OnLost: record.OnLostKill}}}}).Encode(),
+		"PackageParams":     (&record.Package{Inputs: []record.PackageInput{{Source: record.FromParams}}}).Encode(),
+		"LinkParams":        (&record.Link{Inputs: []record.LinkInput{{Source: record.FromParams}}}).Encode(),
 		"PackageKeyed":      (&record.Package{Inputs: []record.PackageInput{{Source: record.FromVariable}}}).Encode(),
+		"PackageTools":      (&record.Package{Inputs: []record.PackageInput{{Source: record.FromTool}}}).Encode(),
 		"Task":              (&record.Task{}).Encode(),
+		"TaskTools":         (&record.Task{Inputs: []record.Input{{Kind: record.KindTool}}}).Encode(),
 		"TaskKeyed":         (&record.Task{Inputs: []record.Input{{Kind: record.KindVariable}}}).Encode(),
 		"Node":              record.Node{}.Encode(),
 		"Directory":         directory,
@@ -62,6 +66,9 @@ func samples(t *testing.T) map[string][]byte {
 		"LinkAt":            (&record.Link{Home: "/"}).Encode(),
 		"Proof":             (&record.Proof{}).Encode(),
 		"Durations":         record.Durations{}.Encode(nil),
+
+		"ResultsPlan":       (&record.ResultsPlan{}).Encode(),
+		"Results":           (&record.Results{}).Encode(),
 
 		"WorkspaceDeployment": (&record.WorkspaceDeployment{}).Encode(),
 	}

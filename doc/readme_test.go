@@ -84,15 +84,15 @@ func TestReadmeExitCodes(t *testing.T) {
 	}
 }
 
-// TestReadmeTasks reads the tasks that README.md shows without a package around them.
-func TestReadmeTasks(t *testing.T) {
-	_, shown, _ := strings.Cut(read(t, "../README.md"), "\n## Running on more than one machine\n")
+// TestTeamTasks reads the tasks that team.md shows without a package around them.
+func TestTeamTasks(t *testing.T) {
+	_, shown, _ := strings.Cut(read(t, "team.md"), "\n## Running on more than one machine\n")
 	_, shown, _ = strings.Cut(shown, "```yaml\n")
 	shown, _, found := strings.Cut(shown, "```")
 	if !found {
-		t.Fatal("README.md shows no tasks")
+		t.Fatal("team.md shows no tasks")
 	}
-	d, err := manifest.Parse("README.md", []byte("e3: 1\nname: p\ntasks:\n"+shown))
+	d, err := manifest.Parse("team.md", []byte("e3: 1\nname: p\ntasks:\n"+shown))
 	if err != nil {
 		t.Fatal(err)
 	}

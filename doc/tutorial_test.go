@@ -14,6 +14,11 @@ func TestTutorial(t *testing.T) {
 	follow(t, read(t, "tutorial.md"), "bash", "awk")
 }
 
+// TestExperiments runs the commands of experiments.md.
+func TestExperiments(t *testing.T) {
+	follow(t, read(t, "experiments.md"), "bash", "awk")
+}
+
 // packages are those of Debian that have the programs which documents need.
 var packages = map[string]string{"bash": "bash", "awk": "mawk", "python3": "python3"}
 

@@ -143,7 +143,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 
 // reopen gives the attempt the sandbox in which the execution was begun. It returns false if the sandbox is gone.
 func (a *attempt) reopen(h *handover) (there bool, err error) {
-	a.box = &sandbox{root: h.Sandbox, work: filepath.Join(h.Sandbox, "work")}
+	a.box = &sandbox{root: h.Sandbox, work: workIn(h.Sandbox)}
 	there, err = a.x.sandboxes.foreign(a.box)
 	if there {
 		a.box.logs.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), h.Stdout)

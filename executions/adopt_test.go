@@ -280,7 +280,7 @@ func TestAdopt(t *testing.T) {
 				want: executions.Result{State: record.Error, Reason: executions.ReasonTimeout, Message: "timed out after 2s"}},
 			{name: "secrets", running: true, rest: `echo "it is $TOKEN"; echo made > out`, policy: &record.Policy{Secrets: []string{"TOKEN"}},
 				want: executions.Result{State: record.Success, Size: 5}, out: "made\n", log: "begun\nit is ***\n"},
-			{name: "its log removed", rest: "rm ../stdout; echo ended; echo made > out",
+			{name: "its log removed", rest: "rm ../../stdout; echo ended; echo made > out",
 				want: executions.Result{State: record.Success, Size: 5}, out: "made\n", log: ""},
 		} {
 			t.Run(fmt.Sprintf("%s, logs copied %v", test.name, copies), func(t *testing.T) {
@@ -493,7 +493,7 @@ func TestAdoptHalfTaken(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := os.Remove(filepath.Join(boxes[0], "work", "out")); err != nil {
+		if err := os.Remove(filepath.Join(boxes[0], "room", "work", "out")); err != nil {
 			t.Fatal(err)
 		}
 		journal := fmt.Sprintf(`{"path":"out","hash":"%s","mode":420}`+"\n"+`{"path":"an`, hash)

@@ -1,16 +1,19 @@
 package executions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"e3/internal/format/record"
 	"e3/internal/host/process"
+	"e3/internal/host/room"
 	"e3/internal/host/runner"
 	"e3/internal/human"
 	"e3/objectstore"
@@ -127,11 +130,15 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	}
 	end, err := a.finish(ctx, out, res)
 	if err != nil {
+		end, err = a.finishAnew(ctx, out, res, err)
+	}
+	if err != nil {
 		a.recordFault(ctx, res, err)
 		return Result{}, err
 	}
 	a.noteEnd()
 	a.eraseNote()
+	keepFolder(a, &end)
 	return end, nil
 }
 
@@ -190,6 +197,10 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		},
 		OnStartAfter: a.x.opts.Announce,
 	}
+	if a.spec.Room.Closed {
+		a.box.closed = true
+		spec.Closed = &room.Room{Base: filepath.Dir(a.box.root), Folder: a.box.room, Network: a.spec.Room.Network}
+	}
 	if a.req.Policy != nil {
 		spec.Timeout = a.req.Policy.Timeout
 	}
@@ -200,6 +211,10 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		}
 		spec.Identity, spec.Lasting = a.req.Job.Identity, a.req.keeps()
 	}
+	tools := checkTools(a)
+	if tools != nil && a.req.Job.Ref != "" { // another worker may have them
+		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, tools)
+	}
 	a.box.logs.used = true // until they are known to be empty
 	if err := a.note(); err != nil {
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
@@ -207,7 +222,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if a.req.Started != nil { // from here on the execution gets a record, whichever process is killed
 		a.req.Started(a.id, a.startedAt)
 	}
-	if err := a.unset(); err != nil {
+	if err := cmp.Or(tools, a.unset()); err != nil {
 		return runner.Result{}, err
 	}
 	res, err := a.launch(ctx, spec)
@@ -228,23 +243,6 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		}
 	}
 	return res, err
-}
-
-// errOnLost ends a command whose policy does not let it outlast a lease. Its text is recorded.
-var errOnLost = errors.New("the store did not answer for as long as a lease lasts, and the policy of the task has its command end then")
-
-// killOnLost cancels a command with errOnLost when the lease is suspended, if the policy says so. For a job the
-// supervisor does that.
-func (a *attempt) killOnLost(cancel context.CancelCauseFunc) (stop func()) {
-	o, ok := a.x.lessee.(refstore.Outlasting)
-	if !ok || a.req.keeps() || a.req.Job.Identity != "" {
-		return func() {}
-	}
-	return o.OnSuspension(func(s refstore.Suspension) {
-		if !s.Over {
-			cancel(errOnLost)
-		}
-	})
 }
 
 // keeper is a runner that keeps the end of a command with an identity until Release.
@@ -275,6 +273,11 @@ func (a *attempt) announce(ctx context.Context, p process.ID) error {
 		Key: recordKey(a.key, a.id), Value: status.Encode(), Fields: a.fields(),
 	})
 	if err != nil {
+		if given, _ := a.givenUp(ctx); given { // its end will be that of another execution
+			a.close()
+			a.claim, a.version = nil, refstore.Absent
+			return nil
+		}
 		return a.recordError(err)
 	}
 	a.announced = true
@@ -389,6 +392,8 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 		return verdict{state: record.Error, reason: ReasonStart, message: start.Error()}
 	case errors.As(runErr, &unset):
 		return verdict{state: record.Error, reason: ReasonStart, message: unset.Error()}
+	case errors.Is(runErr, ErrOtherTool) && a.req.Job.Ref == "":
+		return verdict{state: record.Error, reason: ReasonStart, message: runErr.Error() + ": start again, which reads the programs anew"}
 	case a.req.Job.Ref != "" && (errors.Is(runErr, runner.ErrExpired) || errors.Is(runErr, runner.ErrSupervisorLost)):
 		return verdict{state: record.Error, reason: ReasonLost, message: runErr.Error()}
 	case errors.Is(runErr, errOnLost):

@@ -214,7 +214,7 @@ func (x *Executor) readNote(file string) (*attempt, error) {
 	return &attempt{
 		x: x, key: n.key, id: n.id, startedAt: status.StartedAt, abandoned: &leftover{status, detail, n}, adopted: true,
 		req: &Request{Job: Job{Ref: n.job}, Task: n.key.Task, Inputs: inputs, RunID: detail.RunID, Workspace: detail.Workspace, Name: detail.Task, Attempt: detail.Attempt},
-		box: &sandbox{root: root, work: filepath.Join(root, "work")},
+		box: &sandbox{root: root, work: workIn(root)},
 	}, nil
 }
 

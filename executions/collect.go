@@ -64,7 +64,7 @@ func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (tre
 	bad := &OutputError{Name: out.Name, Path: out.Path, Want: out.Kind.String()}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		bad.Got = "nothing"
+		bad.Got = "nothing" + a.writtenInstead()
 		return entry, bad
 	case err != nil:
 		return entry, a.storeError(bad, err)

@@ -11,6 +11,7 @@ import (
 	"e3/internal/format/signature"
 	"e3/internal/host/bash"
 	"e3/internal/host/modes"
+	"e3/internal/host/remains"
 	"e3/internal/host/runner"
 	"e3/objectstore"
 	"e3/refstore"
@@ -40,15 +41,19 @@ type Options struct {
 	Key     *signature.Key              // signs what is made here; nil: it is not signed
 	Path    string                      // PATH of the commands
 	Getenv  func(string) (string, bool) // source of pass_env and secrets
-	Scratch func() (string, error)      // a directory of this process on the object store's filesystem
+	// Tools returns what a program on Path consists of, as the value of its input. nil: no task may name programs.
+	Tools   func(program string) (string, error)
+	Scratch func() (string, error) // a directory of this process on the object store's filesystem
 	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
 	// nil: none stay.
 	Checkouts func() (string, error)
-	Modes     modes.Modes   // of the logs, which move into the repository
-	Grace     time.Duration // between TERM and KILL
-	Announce  time.Duration // a command that lives longer is recorded as running; default 200 ms
-	LogEvery  time.Duration // interval of copying a growing log that cannot be adopted as a file; default 1 s
-	Now       func() time.Time
+	// Kept takes the folders of failed commands; nil: none are kept.
+	Kept     *remains.Folders
+	Modes    modes.Modes   // of the logs, which move into the repository
+	Grace    time.Duration // between TERM and KILL
+	Announce time.Duration // a command that lives longer is recorded as running; default 200 ms
+	LogEvery time.Duration // interval of copying a growing log that cannot be adopted as a file; default 1 s
+	Now      func() time.Time
 	// Sync makes everything written so far durable; nil if the run does that. It is called before the record of an
 	// execution for a run on another host, because that run cannot sync this host's writes.
 	Sync func(context.Context) error

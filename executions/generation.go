@@ -53,7 +53,7 @@ func (g *Generation) Begin(ctx context.Context) (end func(), err error) {
 		return nil, err
 	}
 	return sync.OnceFunc(func() {
-		g.settle(ctx)
+		g.settle(ctx, lock)
 		lock.Unlock()
 	}), nil
 }
@@ -61,14 +61,15 @@ func (g *Generation) Begin(ctx context.Context) (end func(), err error) {
 // settleTime bounds the wait for a store that does not answer at the end of a batch.
 const settleTime = 30 * time.Second
 
-func (g *Generation) settle(ctx context.Context) {
+func (g *Generation) settle(ctx context.Context, lock refstore.Lock) {
 	leased, ok := g.locks.(refstore.Leased)
 	if !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	if leased.Confirm(ctx) != nil {
+	lapsing, ok := lock.(refstore.Lapsing)
+	if leased.Confirm(ctx) != nil || ok && lapsing.Lapsed() {
 		_ = g.change(ctx) // a store that cannot be reached has not received the batch's last writes either
 	}
 }

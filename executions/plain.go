@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"e3/internal/host/bash"
+	"e3/internal/host/room"
 	"e3/internal/host/runner"
 )
 
@@ -47,5 +48,10 @@ func (a *attempt) plain(env []string) (*bash.Process, bool) {
 	if command == nil || !a.x.bash.Known() {
 		return nil, false
 	}
-	return command.Bind(env, a.box.real)
+	if !a.spec.Room.Closed {
+		return command.Bind(env, a.box.real)
+	}
+	// With redirections bash would name a process of the room.
+	p, ok := command.Bind(env, room.Work)
+	return p, ok && len(p.Redirects) == 0
 }

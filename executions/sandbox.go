@@ -28,16 +28,20 @@ type FileMode = fs.FileMode
 // millisecond. Whatever the last command touched is made anew. A sandbox in which a process may have something open is
 // never reused.
 type sandbox struct {
-	root, work, home, tmp string
-	real                  string    // work without links: what a command calls its working directory
-	homeTime, tmpTime     time.Time // their change times as made: any later change shows
-	strips                bool      // this process's umask takes bits from the modes of staged files
-	group                 FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
-	journal               *os.File  // of files moved out of it; nil: none was
-	inhabited             bool      // a descendant of the command may be alive
-	modes                 modes.Modes
-	logs                  sandboxLogs
-	note                  sandboxNote
+	root              string
+	room              string // in root, with the next three: what a command in a closed room sees of the sandbox
+	work, home, tmp   string
+	real              string    // work without links: what a command calls its working directory
+	homeTime, tmpTime time.Time // their change times as made: any later change shows
+	strips            bool      // this process's umask takes bits from the modes of staged files
+	group             FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
+	journal           *os.File  // of files moved out of it; nil: none was
+	closed            bool      // the command runs in a closed room
+	inhabited         bool      // a descendant of the command may be alive
+	moved             bool      // its folders are elsewhere now
+	modes             modes.Modes
+	logs              sandboxLogs
+	note              sandboxNote
 
 	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs, files and
 	// inputs are the present one's.
@@ -146,7 +150,8 @@ func (p *sandboxes) make() (*sandbox, error) {
 	}
 	p.count++
 	root := filepath.Join(dir, "w"+strconv.Itoa(p.count))
-	box := &sandbox{root: root, work: filepath.Join(root, "work"), home: filepath.Join(root, "home"), tmp: filepath.Join(root, "tmp"), modes: p.modes}
+	room := filepath.Join(root, roomFolder)
+	box := &sandbox{root: root, room: room, work: filepath.Join(room, "work"), home: filepath.Join(room, "home"), tmp: filepath.Join(room, "tmp"), modes: p.modes}
 	err = box.make()
 	if err == nil {
 		err = box.renew(true)
@@ -167,7 +172,7 @@ func (p *sandboxes) release(box *sandbox) {
 	if box.note.written {
 		p.unfinished.Store(true)
 	}
-	if box.note.written || box.inhabited {
+	if box.note.written || box.inhabited || box.moved {
 		box.drop()
 		return
 	}
@@ -206,7 +211,21 @@ func (b *sandbox) make() error {
 		return err
 	}
 	b.strips, b.group = info.Mode().Perm() != stagedDir, info.Mode()&fs.ModeSetgid
-	return os.Chmod(b.root, 0o700|b.group)
+	if err := os.Chmod(b.root, 0o700|b.group); err != nil {
+		return err
+	}
+	return b.folder(b.room)
+}
+
+// roomFolder is the name of sandbox.room in root.
+const roomFolder = "room"
+
+// workIn is the working directory of a command in the sandbox of a process that may be an older e3's.
+func workIn(root string) string {
+	if room := filepath.Join(root, roomFolder); isFolder(room) {
+		return filepath.Join(room, "work")
+	}
+	return filepath.Join(root, "work")
 }
 
 // folder makes a folder of a command, with the same mode in every repository.
@@ -228,6 +247,10 @@ func (b *sandbox) fix(path string, mode FileMode) error {
 
 // renew makes whatever is missing or has been touched.
 func (b *sandbox) renew(fresh bool) error {
+	if b.closed && !hasEntries(b.room, 3) {
+		return fmt.Errorf("the command has left something beside its folders in %s", b.room)
+	}
+	b.closed = false
 	if fresh || !b.tidy() {
 		if err := atomicfile.RemoveAll(b.work); err != nil {
 			return err

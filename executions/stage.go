@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/host/atomicfile"
+	"e3/internal/host/room"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -83,10 +84,14 @@ func lastOfEach(env []string) []string {
 // baseEnv is the environment of every command before its own declarations. Later entries win.
 func (a *attempt) baseEnv() []string {
 	env := make([]string, 0, 16+len(a.spec.Env)+len(a.spec.Inputs))
+	home, tmp := a.box.home, a.box.tmp
+	if a.spec.Room.Closed {
+		home, tmp = room.Home, room.Temp
+	}
 	env = append(env,
 		"PATH="+a.x.opts.Path,
-		"HOME="+a.box.home,
-		"TMPDIR="+a.box.tmp,
+		"HOME="+home,
+		"TMPDIR="+tmp,
 		"LANG=C.UTF-8",
 		"TZ=UTC",
 	)
@@ -164,6 +169,8 @@ func (a *attempt) stageInput(ctx context.Context, in record.Input, h objectstore
 	switch in.Kind {
 	case record.KindVariable:
 		return a.variable(ctx, h)
+	case record.KindTool:
+		return "", false, nil // the command finds it on its PATH
 	case record.KindValue:
 		text, err = a.stageValue(ctx, in, h)
 	default:
@@ -244,10 +251,7 @@ func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore
 		}
 		return text, nil
 	}
-	rel := in.Path
-	if rel == "" { // declared as a scalar, set to something else
-		rel = ".e3-values/" + in.Name + ".json"
-	}
+	rel := valuePath(in)
 	path, err := local(rel)
 	if err != nil {
 		return "", err
@@ -260,6 +264,14 @@ func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore
 		return "", err
 	}
 	return rel, a.box.fix(path, stagedFile)
+}
+
+// valuePath is where the JSON file of a value is staged.
+func valuePath(in record.Input) string {
+	if in.Path == "" { // declared as a scalar, set to something else
+		return ".e3-values/" + in.Name + ".json"
+	}
+	return in.Path
 }
 
 func (a *attempt) readValue(ctx context.Context, h objectstore.Hash) (*value.Value, error) {
@@ -294,7 +306,7 @@ func (a *attempt) argv() []string {
 		pairs = append(pairs, "{"+e.Name+"}", e.Value)
 	}
 	for i, in := range spec.Inputs {
-		if in.Kind == record.KindVariable {
+		if in.Kind.OfMachine() {
 			continue // as for pass_env: an unset variable has no text
 		}
 		pairs = append(pairs, "{"+in.Name+"}", a.texts[i])

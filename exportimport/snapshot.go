@@ -213,7 +213,7 @@ func withDefaults(pkg *record.Package, inputs record.Node) *record.Package {
 	same := true
 	for i := range changed.Inputs {
 		in := &changed.Inputs[i]
-		if in.Source == record.FromVariable {
+		if in.Source.OfMachine() {
 			continue // every start sets it from its own environment
 		}
 		if leaf, ok := inputs.Get(in.Name); ok && leaf != in.Default {

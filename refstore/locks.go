@@ -76,6 +76,14 @@ type Lock interface {
 	Previous() []byte
 }
 
+// Lapsing is an additional capability of a [Lock]: its holder may have been found dead, and have taken it again before
+// another process did.
+type Lapsing interface {
+	Lock
+	// Lapsed reports whether other processes may have found the lock free since it was taken.
+	Lapsed() bool
+}
+
 // Lessee is an additional capability of a store whose use depends on renewing a lease: its locks and claims are
 // leases (then it is [Leased]), or only the session that keeps stored objects from collections is.
 type Lessee interface {

@@ -86,7 +86,8 @@ func (w *Approvals) Deferred(ctx context.Context, ws string) ([]approval.Block, 
 	if err != nil {
 		return nil, err
 	}
-	return w.deferred(ctx, state, ws, r)
+	waiting, _, err := w.deferred(ctx, state, ws, r)
+	return waiting, err
 }
 
 // stand reads a workspace and its latest run; nil if it has none.
@@ -102,25 +103,28 @@ func (w *Approvals) stand(ctx context.Context, ws string) (*State, *runview.Repo
 	return state, r, nil
 }
 
-// deferred is Deferred for a workspace whose state and latest run r were read.
-func (w *Approvals) deferred(ctx context.Context, state *State, ws string, r *runview.Report) ([]approval.Block, error) {
+// deferred is Deferred for a workspace whose state and latest run r were read. decided are the blocks that were approved or
+// rejected and on which no run has acted: the next one does.
+func (w *Approvals) deferred(ctx context.Context, state *State, ws string, r *runview.Report) (waiting, decided []approval.Block, err error) {
 	all, err := w.all(ctx, state, ws, "", r)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.SortStableFunc(all, func(x, y approval.Block) int { return strings.Compare(x.Task, y.Task) })
-	var waiting []approval.Block
 	for len(all) > 0 {
 		n := slices.IndexFunc(all, func(b approval.Block) bool { return b.Task != all[0].Task })
 		if n < 0 {
 			n = len(all)
 		}
-		if b := present(all[:n]); b.Status == approval.Pending {
+		switch b := present(all[:n]); {
+		case b.Status == approval.Pending:
 			waiting = append(waiting, *b)
+		case b.Status != approval.Closed && b.Acted.IsZero():
+			decided = append(decided, *b)
 		}
 		all = all[n:]
 	}
-	return waiting, nil
+	return waiting, decided, nil
 }
 
 // all returns the blocks of a workspace, or of one task, that belong to the deployed package. Blocks of an older e3
@@ -290,7 +294,7 @@ func (w *Approvals) notWaiting(ctx context.Context, ws, task string, state *Stat
 		}
 	}
 	e := &NotWaitingError{Workspace: ws, Task: task}
-	waiting, err := w.deferred(ctx, state, ws, r)
+	waiting, _, err := w.deferred(ctx, state, ws, r)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -23,7 +24,8 @@ type Built struct {
 	Warnings []manifest.Warning
 	Over     *Elsewhere // the deployment that it replaced; nil: none, or one of the same file
 	Instead  *Elsewhere // set if no workspace was named and the package's name was taken: what holds it
-	Renamed  string     // the previous name of the package in the same file; "" if it has not changed
+	Results  *manifest.Results
+	Renamed  string // the previous name of the package in the same file; "" if it has not changed
 }
 
 // Build reads a package file, imports its inputs and stores its tasks and the package object. Nothing refers to the
@@ -56,14 +58,14 @@ func CheckFile(file string) error {
 	}
 	for i := range def.Inputs {
 		in := &def.Inputs[i]
-		if in.Kind != manifest.FileInput && in.Kind != manifest.DirInput {
+		if in.Kind != manifest.FileInput && in.Kind != manifest.DirInput && in.Kind != manifest.ParamsInput {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(filepath.Dir(file), filepath.FromSlash(in.Path))); err != nil {
-			return &InputError{Input: in.Name, Err: err}
+			return locate(def, &InputError{Input: in.Name, Err: err})
 		}
 	}
-	return nil
+	return checkParams(def, filepath.Dir(file))
 }
 
 // BuildDefinition is Build for a definition that was already read and need not lie in a file: its inputs are relative
@@ -81,9 +83,12 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 	link.Inputs = linkInputs(def, before)
 	s := &scan{states: w.states, base: filepath.Dir(link.File), verify: true}
 	if err := s.inputs(ctx, link.Inputs); err != nil {
+		return nil, locate(def, err)
+	}
+	err := w.states.setParams(ctx, def, link)
+	if err != nil {
 		return nil, err
 	}
-	var err error
 	pkg := &record.Package{Name: def.Name, Version: def.Version, Description: def.Description}
 	if pkg.Inputs, err = w.packageInputs(ctx, def, link); err != nil {
 		return nil, err
@@ -101,12 +106,13 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 		return nil, fmt.Errorf("store package: %w", err)
 	}
 	link.Package = h.String()
-	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: manifest.Lint(warn)}, nil
+	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: append(manifest.Lint(warn), emptyGlobs(def, link)...), Results: def.Results}, nil
 }
 
 var sources = map[manifest.InputKind]record.InputSource{
 	manifest.FileInput: record.FromFile, manifest.DirInput: record.FromDir,
 	manifest.GlobInput: record.FromGlob, manifest.ValueInput: record.FromValue,
+	manifest.ParamsInput: record.FromParams, manifest.ParamInput: record.FromParams,
 }
 
 // linkInputs lists the inputs to scan, each with its entry in the earlier link.
@@ -120,7 +126,7 @@ func linkInputs(def *manifest.Definition, before *record.Link) []record.LinkInpu
 	var list []record.LinkInput
 	for i := range def.Inputs {
 		in := &def.Inputs[i]
-		if in.Kind == manifest.ValueInput {
+		if in.Kind == manifest.ValueInput || in.Kind == manifest.ParamInput {
 			continue
 		}
 		l := record.LinkInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, Leaf: record.Leaf{Kind: record.LeafUnassigned}}
@@ -139,7 +145,7 @@ func (w *Deployer) packageInputs(ctx context.Context, def *manifest.Definition, 
 		in := &def.Inputs[i]
 		p := &list[i]
 		*p = record.PackageInput{Name: in.Name, Source: sources[in.Kind], Location: in.Path, NoExport: in.NoExport}
-		if in.Kind == manifest.ValueInput {
+		if in.Kind == manifest.ValueInput || in.Kind == manifest.ParamInput {
 			leaf, err := w.states.putValue(ctx, in.Value)
 			if err != nil {
 				return nil, &InputError{Input: in.Name, Err: err}
@@ -194,11 +200,17 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 		obj.Passed = record.Passed{Env: record.Names(t.Env.Pass), Secrets: record.Names(t.Env.Secrets)}
 	}
 	obj.Env = appendEnv(obj.Env, t.Items)
+	if cmp.Or(t.Room, def.Room) == manifest.ClosedRoom {
+		obj.Room = record.Room{Closed: true, Network: t.Network}
+	}
 	for _, in := range t.Inputs {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: in.Name, Path: in.Path, Kind: inputKind(def, inputs, &in)})
 	}
 	for _, name := range keyed(t) {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: name, Kind: record.KindVariable})
+	}
+	for _, name := range programs(t) {
+		obj.Inputs = append(obj.Inputs, record.Input{Name: record.ToolInput(name), Kind: record.KindTool})
 	}
 	obj.Output.Multi = t.Several
 	for i := range t.Outputs {
@@ -280,6 +292,9 @@ func wiring(def *manifest.Definition, t *manifest.Task) []record.Wire {
 	}
 	for _, name := range keyed(t) {
 		wires = append(wires, record.Wire{Kind: record.WireInput, Name: record.VariableInput(name)})
+	}
+	for _, name := range programs(t) {
+		wires = append(wires, record.Wire{Kind: record.WireInput, Name: record.ToolInput(name)})
 	}
 	return wires
 }

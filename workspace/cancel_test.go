@@ -314,7 +314,7 @@ func TestCancelMoments(t *testing.T) {
 		},
 		{
 			"between two attempts", flaky, nil, 50 * time.Second, "cancelled",
-			"run.started, created, marked_ready t0, started t0, failed t0, retry_scheduled t0, failed t0, skipped t1, run.cancelled",
+			"run.started, created, marked_ready t0, started t0, failed t0, retry_scheduled t0, skipped t1, run.cancelled",
 		},
 		{
 			"in the second attempt", flaky, func(st *stage, _ *actor, _ *workspace.StartOptions) {

@@ -109,6 +109,9 @@ func (e *UnassignedError) Error() string {
 	if variable, ok := record.VariableOf(e.Name); ok {
 		return fmt.Sprintf("input %s of workspace %s has no value yet; a start takes it from the environment: %s=<value> e3 start <repo> %s", e.Name, e.Workspace, variable, e.Workspace)
 	}
+	if program, ok := record.ToolOf(e.Name); ok {
+		return fmt.Sprintf("input %s of workspace %s has no value yet; a start reads the program %s: e3 start <repo> %s", e.Name, e.Workspace, program, e.Workspace)
+	}
 	return fmt.Sprintf("input %s of workspace %s has no value; set it with: e3 set <repo> %s.%s <value>", e.Name, e.Workspace, e.Workspace, e.Name)
 }
 
@@ -148,6 +151,16 @@ func (w *Datasets) datasetOf(ctx context.Context, ws string, s *State, p Dataset
 	}
 	if p.Entry == "" {
 		return d, nil
+	}
+	if d.Kind == record.LeafValue && !d.Output {
+		if leaf, ok := t.inputs.Get(p.Name + "." + p.Entry); ok {
+			d.Leaf = leaf
+			return d, nil
+		}
+		if in, err := w.input(ctx, s, p.Name); err == nil && in.Source == record.FromParams {
+			d.Leaf, err = w.paramLeaf(ctx, p.Name, p.Entry, d.Leaf)
+			return d, err
+		}
 	}
 	return d, w.descend(ctx, d)
 }
@@ -250,16 +263,25 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 		return nil, w.states.notRunnable(ctx, s, err)
 	}
 	unknown := &UnknownError{What: "input", Name: name}
+	file, _, part := record.ParamOf(name)
+	var whole *record.PackageInput // the file of parameters that name may be a part of
 	for i := range pkg.Inputs {
 		switch in := &pkg.Inputs[i]; {
 		case in.Source == record.FromVariable && in.Name == name:
 			return nil, fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
-		case in.Source == record.FromVariable:
+		case in.Source == record.FromTool && in.Name == name:
+			return nil, fmt.Errorf("%s is a program, of tools: %w", in.Location, ErrTool)
+		case in.Source.OfMachine():
 			continue
 		case in.Name == name:
 			return in, nil
+		case part && in.Name == file && in.Source == record.FromParams:
+			whole = in
 		}
 		unknown.Known = append(unknown.Known, pkg.Inputs[i].Name)
+	}
+	if whole != nil {
+		return w.param(ctx, s, whole, name)
 	}
 	if slices.ContainsFunc(pkg.Tasks, func(t record.PackageTask) bool { return t.Name == name }) {
 		unknown.Known = nil // no suggestion: the name is right
@@ -273,32 +295,21 @@ func (w *Datasets) input(ctx context.Context, s *State, name string) (*record.Pa
 // number or a boolean becomes that text. An input whose default is null accepts any kind. A mismatch is a
 // *value.KindError.
 func (w *Datasets) FitValue(ctx context.Context, ws string, in *record.PackageInput, v any, text string) (any, error) {
-	def, err := w.valueOf(ctx, in.Default)
-	if err != nil || def == nil || def.IsNull() {
-		return v, err
-	}
-	fitted, refused := def.Fit(v, text)
-	if refused == nil {
-		return fitted, nil
-	}
-	now, err := w.Dataset(ctx, ws, DatasetPath{Name: in.Name})
-	var none *UnassignedError
-	if errors.As(err, &none) {
-		return nil, refused
-	}
-	if err != nil {
-		return nil, err
-	}
-	present, err := w.valueOf(ctx, now.Leaf)
-	if err != nil {
-		return nil, err
-	}
-	if present != nil && !present.IsNull() {
-		if fitted, err := present.Fit(v, text); err == nil {
-			return fitted, nil
+	return w.fitOf(ctx, in.Default, func() (record.Leaf, error) {
+		at := DatasetPath{Name: in.Name}
+		if file, path, part := record.ParamOf(in.Name); part && in.Source == record.FromParams {
+			at = DatasetPath{Name: file, Entry: path}
 		}
-	}
-	return nil, refused
+		now, err := w.Dataset(ctx, ws, at)
+		var none *UnassignedError
+		if errors.As(err, &none) {
+			return record.Leaf{}, nil
+		}
+		if err != nil {
+			return record.Leaf{}, err
+		}
+		return now.Leaf, nil
+	}, v, text)
 }
 
 // valueOf reads a value dataset; nil if the leaf is no value, or its object is missing.
@@ -357,6 +368,7 @@ func (w *Datasets) PutStream(ctx context.Context, r io.Reader) (record.Leaf, err
 // leafKinds is the kind of dataset that each source of inputs needs.
 var leafKinds = map[record.InputSource]record.LeafKind{
 	record.FromFile: record.LeafFile, record.FromDir: record.LeafDir, record.FromGlob: record.LeafDir, record.FromValue: record.LeafValue,
+	record.FromParams: record.LeafValue,
 }
 
 // Set gives an input a value that stays until Unset, whatever happens to its linked file. It takes no lock: a run at
@@ -364,7 +376,7 @@ var leafKinds = map[record.InputSource]record.LeafKind{
 func (w *Datasets) Set(ctx context.Context, ws, name string, leaf record.Leaf) error {
 	// The mark is written first: a run that updates linked inputs reads the marks on each attempt to write the tree, so
 	// one of the two writers sees the other. If the state holds the marks, they are swapped together with the tree.
-	marked, err := w.markSet(ctx, ws, name, true)
+	marked, err := w.markSet(ctx, ws, func(marks []string) []string { return with(marks, name) })
 	badLink := err
 	if err != nil && !errors.Is(err, errBadLink) {
 		return err
@@ -383,11 +395,16 @@ func (w *Datasets) Set(ctx context.Context, ws, name string, leaf record.Leaf) e
 			return badLink // without a mark the value would count as the file's earlier content
 		}
 		s.mark(name, true)
+		if in.Source == record.FromParams {
+			return w.setParam(ctx, t, name, leaf)
+		}
 		t.inputs = t.inputs.Set(name, leaf)
 		return nil
 	})
 	if err != nil && marked {
-		_, unmarkErr := w.markSet(context.WithoutCancel(ctx), ws, name, false)
+		_, unmarkErr := w.markSet(context.WithoutCancel(ctx), ws, func(marks []string) []string {
+			return slices.DeleteFunc(marks, func(mark string) bool { return mark == name })
+		})
 		err = errors.Join(err, unmarkErr)
 	}
 	return err
@@ -395,7 +412,7 @@ func (w *Datasets) Set(ctx context.Context, ws, name string, leaf record.Leaf) e
 
 // Unset returns an input to its linked file, or to the package's default. It returns false if the input was not set.
 func (w *Datasets) Unset(ctx context.Context, ws, name string) (bool, error) {
-	unmarked, err := w.markSet(ctx, ws, name, false)
+	unmarked, err := w.markSet(ctx, ws, func(marks []string) []string { return without(marks, name) })
 	if err = ignoreBadLink(err); err != nil {
 		return false, err
 	}
@@ -403,6 +420,16 @@ func (w *Datasets) Unset(ctx context.Context, ws, name string) (bool, error) {
 	_, err = w.states.edit(ctx, nil, ws, true, inputsPart, func(s *State, t *tree) error {
 		in, err := w.input(ctx, s, name)
 		if err != nil {
+			return err
+		}
+		if in.Source == record.FromParams {
+			unmarkedHere := s.mark(name, false)
+			marks, _, err := w.states.links.marked(ctx, ws, s)
+			if err = ignoreBadLink(err); err != nil {
+				return err
+			}
+			differs, err := w.unsetParam(ctx, ws, s, t, in, marks)
+			changed = differs || unmarked || unmarkedHere
 			return err
 		}
 		have, _ := t.inputs.Get(name)
@@ -439,9 +466,9 @@ func (w *Datasets) unsetLeaf(ctx context.Context, ws string, s *State, in *recor
 	return in.Default, err
 }
 
-// markSet records in the link, if there is one, whether an input is set, and tells whether that changed. The link of a
+// markSet changes which inputs the link, if there is one, has as set, and tells whether that changed. The link of a
 // shared workspace has no marks: State.mark does it.
-func (w *Datasets) markSet(ctx context.Context, ws, name string, set bool) (bool, error) {
+func (w *Datasets) markSet(ctx context.Context, ws string, change func([]string) []string) (bool, error) {
 	for !w.states.links.shared {
 		rec, err := w.states.Local.Get(ctx, linkKey(ws))
 		if errors.Is(err, refstore.ErrNotFound) {
@@ -457,14 +484,9 @@ func (w *Datasets) markSet(ctx context.Context, ws, name string, set bool) (bool
 		if err != nil {
 			return false, err
 		}
-		i := slices.Index(l.Set, name)
-		switch {
-		case set == (i >= 0):
+		before := len(l.Set)
+		if l.Set = change(l.Set); len(l.Set) == before {
 			return false, nil
-		case set:
-			l.Set = append(l.Set, name)
-		default:
-			l.Set = slices.Delete(l.Set, i, i+1)
 		}
 		rec.Value = l.Encode()
 		if _, err = w.states.Local.PutSync(ctx, rec); !errors.Is(err, refstore.ErrConflict) {

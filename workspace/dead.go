@@ -473,6 +473,9 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 		return err
 	}
 	e.Data.Shared = c.shared[t.ExecutionID]
+	if e.Type == events.TaskFailed && e.Time.Before(t.StartedAt) { // fenced, and begun by its process since
+		e.Time = t.StartedAt
+	}
 	if e.Type == "" {
 		c.late[t.ExecutionID] = true
 		if e.Data.Shared {

@@ -161,6 +161,9 @@ func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, du
 	if err != nil {
 		return err
 	}
+	if err := w.states.links.savePlan(ctx, ws, built.Results); err != nil {
+		return err
+	}
 	// A new workspace gets its link first: after a crash in between, the next start deploys the workspace, instead of
 	// finding one that follows nothing.
 	if !s.Deployed {
@@ -202,7 +205,7 @@ func keptMarks(pkg *record.Package, marked []string, set map[string]bool) []stri
 	slices.Sort(marked)
 	return slices.DeleteFunc(marked, func(name string) bool {
 		kept, known := set[name]
-		return known && !kept || !slices.ContainsFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name })
+		return known && !kept || !pkg.Declares(name)
 	})
 }
 
@@ -219,21 +222,9 @@ func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package,
 		if err != nil {
 			return err
 		}
-		t := &tree{inputs: make(record.Node, 0, len(pkg.Inputs)), tasks: make(record.Node, 0, len(pkg.Tasks))}
-		for i := range pkg.Inputs {
-			in := &pkg.Inputs[i]
-			leaf := in.Default
-			have, ok := old.inputs.Get(in.Name)
-			switch {
-			case !ok:
-			case in.Source == record.FromVariable:
-				leaf = have // until the next start reads it again
-			case old.set[in.Name]:
-				if set[in.Name] = have.Kind == leaf.Kind; set[in.Name] {
-					leaf = have
-				}
-			}
-			t.inputs = append(t.inputs, record.NodeEntry{Name: in.Name, Leaf: leaf})
+		t := &tree{tasks: make(record.Node, 0, len(pkg.Tasks))}
+		if t.inputs, err = w.keptInputs(ctx, pkg, old, set); err != nil {
+			return err
 		}
 		for i := range pkg.Tasks {
 			leaf, ok := old.tasks.Get(pkg.Tasks[i].Name)
@@ -242,7 +233,6 @@ func (w *Deployer) install(ctx context.Context, lock *hold, pkg *record.Package,
 			}
 			t.tasks = append(t.tasks, record.NodeEntry{Name: pkg.Tasks[i].Name, Leaf: leaf})
 		}
-		t.inputs.Sort()
 		t.tasks.Sort()
 		root, err := w.states.writeTree(ctx, t, bothParts)
 		if err != nil {
@@ -276,11 +266,11 @@ func (w *Deployer) setValues(ctx context.Context, ws string, s *State, pkg *reco
 		return nil, err
 	}
 	if marked {
-		return func(name string, _ record.Leaf) bool { return slices.Contains(marks, name) }, nil
+		return func(name string, _ record.Leaf) bool { return isSet(marks, name) }, nil
 	}
 	defaults := make(map[string]record.Leaf, len(pkg.Inputs))
 	for i := range pkg.Inputs {
-		if in := &pkg.Inputs[i]; in.Source != record.FromVariable {
+		if in := &pkg.Inputs[i]; !in.Source.OfMachine() {
 			defaults[in.Name] = in.Default
 		}
 	}
@@ -313,19 +303,20 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	}
 	// Gathered objects are refreshed without a request, and are then known to be named.
 	scan := &scan{states: look.states, base: filepath.Dir(link.File), verify: g != nil}
-	executable := executables(link)
+	executable, params := executables(link), paramLeaves(link)
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
-		return nil, false, err
+		return nil, false, locateIn(link.File, err)
 	}
 	touched := scan.touched.Load() || link.Home != w.states.links.home() // written by an older e3, or in another home
-	if executable == executables(link) {
+	reshaped := look.states.reshaped(ctx, link, params)
+	if executable == executables(link) && !reshaped {
 		reread, err := look.catchUp(ctx, lock, s, link, scan.changed.Load(), durable, g)
 		if err != nil {
 			return nil, false, err
 		}
 		touched = touched || reread
 	}
-	if executable != executables(link) {
+	if executable != executables(link) || reshaped {
 		work()
 		built, err = w.deployFile(ctx, lock, link.File, durable, s) // how an input is staged is part of the task
 		return built, false, err
@@ -378,6 +369,12 @@ func (w *Deployer) behind(ctx context.Context, s *State, link *record.Link) (boo
 	}
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
+		if in.Source == record.FromParams {
+			if behind, err := w.paramsBehind(ctx, t, in, s.marks(link)); err != nil || behind {
+				return behind, err
+			}
+			continue
+		}
 		if have, ok := t.inputs.Get(in.Name); ok && have != in.Leaf && !slices.Contains(s.marks(link), in.Name) {
 			return true, nil
 		}
@@ -419,9 +416,10 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 		}
 		for i := range link.Inputs {
 			in := &link.Inputs[i]
-			if slices.Contains(set, in.Name) {
+			if in.Source != record.FromParams && slices.Contains(set, in.Name) {
 				continue
 			}
+			had, _ := t.inputs.Get(in.Name)
 			if have, _ := t.inputs.Get(in.Name); have != in.Leaf {
 				if t.inputsHash == "" { // a tree made anew: the state does not name it
 					have = record.Leaf{}
@@ -431,6 +429,12 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 					return err
 				}
 				reread = reread || again
+			}
+			if in.Source == record.FromParams {
+				if t.inputs, err = w.states.assignParams(ctx, t.inputs, in.Name, in.Leaf, had, set); err != nil {
+					return err
+				}
+				continue
 			}
 			t.inputs = t.inputs.Set(in.Name, in.Leaf)
 		}

@@ -97,14 +97,15 @@ func (s *State) mark(name string, set bool) bool {
 		return false
 	}
 	i, is := slices.BinarySearch(s.deployment.Set, name)
-	if is == set {
+	marked := func(mark string) bool { return covers(name, mark) }
+	if set && is || !set && !slices.ContainsFunc(s.deployment.Set, marked) {
 		return false
 	}
 	d := *s.deployment
 	if d.Set = slices.Clone(d.Set); set {
 		d.Set = slices.Insert(d.Set, i, name)
 	} else {
-		d.Set = slices.Delete(d.Set, i, i+1)
+		d.Set = slices.DeleteFunc(d.Set, marked)
 	}
 	s.deployment = &d
 	return true

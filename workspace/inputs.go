@@ -29,8 +29,13 @@ func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node,
 	if err != nil {
 		return nil, err
 	}
-	r.inputs = t.inputsHash
-	return t.inputs, r.snapInputs(ctx, r.inputs, "")
+	if r.inputs, err = r.override(ctx, t.inputsHash); err != nil {
+		return nil, err
+	}
+	if inputs, err = r.w.states.readNode(ctx, r.inputs); err != nil {
+		return nil, err
+	}
+	return inputs, r.snapInputs(ctx, r.inputs, "")
 }
 
 // restored stores the present package file, linked inputs and variables again. The state stays unchanged. If a file has

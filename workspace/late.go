@@ -25,11 +25,15 @@ type lateExecution struct {
 	Worker    string `json:"worker,omitempty"`
 	Started   bool   `json:"started,omitempty"` // its run has reported its start
 	Told      bool   `json:"told,omitempty"`    // its run tells of its end; it is noted for what follows for its job
+	After     int64  `json:"after,omitempty"`   // the journal had so many events when it was noted: its end is none of them
 }
 
 func latePartition(ws string) string { return "INDEX/late/" + ws }
 
 func (w *States) noteLate(ctx context.Context, ws string, l *lateExecution) error {
+	if end, err := events.JournalEnd(ctx, w.Records, ws); err == nil {
+		l.After = end
+	}
 	text, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -60,40 +64,131 @@ func (w *States) dropLate(ctx context.Context, ws, run string) error {
 }
 
 // tellLate appends the ends of executions to the journal that went on without their run, and of those that workers have begun since for
-// the same jobs. It returns how many may still end. The caller holds the dataflow lock.
+// the same jobs. It returns how many may still end. Several processes may do so at a time.
 func (w *States) tellLate(ctx context.Context, ws string, x reaper) (left int, err error) {
 	t := lateTeller{w: w, ws: ws, x: x}
+	var notes []lateNote
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws)}) {
 		if errors.Is(err, refstore.ErrDamaged) {
-			continue // the note is only a hint
+			w.warn(&LateNoteError{Workspace: ws, Execution: rec.Key.Sort, Err: err})
+			continue
 		}
 		if err != nil {
 			return left, fmt.Errorf("executions that went on: %w", err)
 		}
-		l := lateExecution{Execution: rec.Key.Sort}
-		if json.Unmarshal(rec.Value, &l) == nil {
-			n, err := t.tell(ctx, &l)
-			if err != nil {
-				return left, err
-			}
-			if left += n; n > 0 {
-				continue
-			}
+		notes = t.read(notes, rec)
+	}
+	for i := range notes {
+		n, err := t.settle(ctx, &notes[i])
+		if err != nil {
+			return left, err
 		}
-		if err := w.Records.Delete(ctx, rec.Key, rec.Version); err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
-			return left, fmt.Errorf("executions that went on: %w", err)
-		}
+		left += n
 	}
 	return left, nil
 }
 
+// TellLate appends the end of an execution to the journal that has gone on without its run, if it is noted as such and
+// the run is closed. It costs a read if the execution is not noted.
+func (w *States) TellLate(ctx context.Context, ws, execution string, x reaper) error {
+	rec, err := w.Records.Get(ctx, refstore.Key{Partition: latePartition(ws), Sort: execution})
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("whether the run of execution %s is closed: %w", execution, err)
+	}
+	t := lateTeller{w: w, ws: ws, x: x}
+	for _, note := range t.read(nil, rec) {
+		if end, err := events.End(ctx, w.Records, ws, note.late.Run); err != nil || end == nil {
+			return err // the process that closes the run is at it
+		}
+		if _, err := t.settle(ctx, &note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TellAllLate is TellLate for all executions that are noted, of any workspace.
+func (w *States) TellAllLate(ctx context.Context, x reaper) error {
+	names, err := w.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ws := range names {
+		for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws), KeysOnly: true}) {
+			if err == nil {
+				err = w.TellLate(ctx, ws, rec.Key.Sort, x)
+			}
+			if err != nil && !errors.Is(err, refstore.ErrDamaged) { // a start reports damage
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// LateNoteError reports the damaged note of an execution that went on without its run: its end may be missing in the
+// journal of the workspace.
+type LateNoteError struct {
+	Workspace, Execution string
+	Err                  error
+}
+
+func (e *LateNoteError) Error() string {
+	return fmt.Sprintf("workspace %s: the note of execution %s, which went on without its run, cannot be read, so its history may lack the end; see: e3 verify: %v",
+		e.Workspace, e.Execution, e.Err)
+}
+
+// Unwrap returns the damage.
+func (e *LateNoteError) Unwrap() error { return e.Err }
+
+func (w *States) warn(err error) {
+	if w.Warn != nil {
+		w.Warn(err)
+	}
+}
+
+// A lateNote is a record with what it says.
+type lateNote struct {
+	rec  refstore.Record
+	late lateExecution
+}
+
+// read adds the note in a record, unless that cannot be decoded.
+func (t *lateTeller) read(notes []lateNote, rec refstore.Record) []lateNote {
+	l := lateExecution{Execution: rec.Key.Sort}
+	if err := json.Unmarshal(rec.Value, &l); err != nil {
+		t.w.warn(&LateNoteError{Workspace: t.ws, Execution: rec.Key.Sort, Err: err})
+		return notes
+	}
+	if len(notes) == 0 || l.After < t.after {
+		t.after = l.After
+	}
+	return append(notes, lateNote{rec: rec, late: l})
+}
+
+// settle tells what a note is about, and removes it if no more can follow.
+func (t *lateTeller) settle(ctx context.Context, note *lateNote) (left int, err error) {
+	if left, err = t.tell(ctx, &note.late); err != nil || left > 0 {
+		return left, err
+	}
+	if err := t.w.Records.Delete(ctx, note.rec.Key, note.rec.Version); err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
+		return 0, fmt.Errorf("executions that went on: %w", err)
+	}
+	return 0, nil
+}
+
 // A lateTeller tells of the executions of a workspace that went on.
 type lateTeller struct {
-	w    *States
-	ws   string
-	x    reaper
-	told map[string]bool         // executions whose end is in the journal; nil: not read yet
-	jobs map[string][]JobAttempt // by run
+	w     *States
+	ws    string
+	x     reaper
+	told  map[string]bool         // executions whose end is in the journal after that place; nil: not read yet
+	begun map[string]bool         // executions whose start is there
+	after int64                   // how far the journal was read; before that, where its reading begins
+	jobs  map[string][]JobAttempt // by run
 }
 
 // tell tells of an execution, and of those that follow for its job. It returns 1 while one of them goes on, or may be begun: then the
@@ -154,35 +249,54 @@ func (t *lateTeller) attempts(ctx context.Context, l *lateExecution) ([]JobAttem
 // end tells how an execution has ended. over is false while it goes on.
 func (t *lateTeller) end(ctx context.Context, l *lateExecution) (over bool, err error) {
 	if t.told == nil {
-		if t.told, err = t.w.toldLate(ctx, t.ws); err != nil {
+		if err := t.readJournal(ctx); err != nil {
 			return false, err
 		}
 	}
 	if l.Told || t.told[l.Execution] {
 		return true, nil
 	}
+	l.Started = l.Started || t.begun[l.Execution]
 	list, over, err := t.w.lateEvents(ctx, t.ws, l, t.x)
 	if err != nil || !over {
 		return false, err
 	}
 	t.told[l.Execution] = true
-	_, err = events.AppendJournal(ctx, t.w.Records, t.ws, t.w.Now, list...)
-	return true, err
+	return true, tellOnce(ctx, t.w, t.ws, t.after, list)
 }
 
-// toldLate finds the executions whose end is already in the journal: a process may have died before it removed their
-// notes.
-func (w *States) toldLate(ctx context.Context, ws string) (map[string]bool, error) {
-	told := map[string]bool{}
-	for e, err := range events.ReadJournal(ctx, w.Records, ws, 0) {
-		if err != nil && !errors.As(err, new(*events.JournalError)) {
-			return nil, err
-		}
-		if err == nil && (e.Type == events.TaskCompleted || e.Type == events.TaskFailed) {
-			told[e.Execution] = true
+// tellOnce appends events of executions to the journal, each once, whatever number of processes do so. None is among
+// the first after.
+func tellOnce(ctx context.Context, w *States, ws string, after int64, list []events.Event) error {
+	for _, e := range list {
+		same := func(old *events.Event) bool { return old.Execution == e.Execution && old.Type == e.Type }
+		if err := events.AppendJournalOnce(ctx, w.Records, ws, w.Now, after, e, same); err != nil {
+			return err
 		}
 	}
-	return told, nil
+	return nil
+}
+
+// readJournal finds the executions whose end is already in the journal, after the place at which the first of them was
+// noted: a process may have died before it removed their notes.
+func (t *lateTeller) readJournal(ctx context.Context) error {
+	t.told, t.begun = map[string]bool{}, map[string]bool{}
+	for e, err := range events.ReadJournal(ctx, t.w.Records, t.ws, t.after) {
+		if err != nil && !errors.As(err, new(*events.JournalError)) {
+			t.told = nil
+			return err
+		}
+		if err == nil {
+			t.after = e.Seq
+			switch e.Type {
+			case events.TaskStarted: // another process is about to tell of the end
+				t.begun[e.Execution] = true
+			case events.TaskCompleted, events.TaskFailed:
+				t.told[e.Execution] = true
+			}
+		}
+	}
+	return nil
 }
 
 // lateEvents returns the events of an execution's end. over is false while it goes on.
@@ -293,11 +407,5 @@ func tellBegun(ctx context.Context, w *States, ws, run string, l *executions.Beg
 	if err != nil {
 		return err
 	}
-	for _, e := range list {
-		same := func(old *events.Event) bool { return old.Execution == e.Execution && old.Type == e.Type }
-		if err := events.AppendJournalOnce(ctx, w.Records, ws, w.Now, 0, e, same); err != nil {
-			return err
-		}
-	}
-	return nil
+	return tellOnce(ctx, w, ws, 0, list)
 }

@@ -195,9 +195,17 @@ type scan struct {
 type InputError struct {
 	Input string
 	Err   error
+	Where string // "e3.yaml:5:3: ", or "" if that is not known
+	Like  string // a file with a similar name beside a missing one, or ""
 }
 
-func (e *InputError) Error() string { return fmt.Sprintf("input %s: %v", e.Input, e.Err) }
+func (e *InputError) Error() string {
+	text := fmt.Sprintf("%sinput %s: %v", e.Where, e.Input, e.Err)
+	if e.Like != "" {
+		text += fmt.Sprintf(" (did you mean %q?)", e.Like)
+	}
+	return text
+}
 
 func (e *InputError) Unwrap() error { return e.Err }
 
@@ -244,6 +252,8 @@ func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
 		leaf, err = s.file(ctx, in)
 	case record.FromDir, record.FromGlob:
 		leaf, err = s.dir(ctx, in)
+	case record.FromParams:
+		leaf, err = s.params(ctx, in)
 	default:
 		return nil // values are part of the package file
 	}

@@ -34,7 +34,8 @@ type PlanOptions struct {
 	Capacities  map[string]float64
 	Force       bool
 	Filter      string
-	FileNamed   bool // as of StartOptions
+	Set         []Override // as of StartOptions
+	FileNamed   bool       // as of StartOptions
 }
 
 // Plan is what a start would do now. Planning writes nothing and takes no lock.
@@ -81,6 +82,9 @@ func (w *Planner) planOf(ctx context.Context, ws string, s *State, o *PlanOption
 	if err == nil {
 		err = errors.Join(next.faults...)
 	}
+	if err == nil {
+		err = next.override(ctx, assemble(w.states.withObjects(objects)).Datasets, o.Set)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +107,9 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 	next := previewBuilt(built)
 	deployed := false
 	assign := func(t *tree) error {
-		next.assign(t, built.Link)
+		if err := next.assign(ctx, w.states.withObjects(objects), t, built.Link); err != nil {
+			return err
+		}
 		return w.deployerInto(objects).previewVariables(ctx, next)
 	}
 	err = w.states.steady(ctx, ws, func(s *State) error {
@@ -127,6 +133,9 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 	if err != nil {
 		return nil, err
 	}
+	if err := next.override(ctx, assemble(w.states.withObjects(objects)).Datasets, o.Set); err != nil {
+		return nil, err
+	}
 	plan, err := w.plan(ctx, ws, next, objects, &o)
 	if err == nil {
 		plan.New = !deployed
@@ -145,6 +154,7 @@ func (w *Planner) kept(ctx context.Context, ws string, s *State, next *preview) 
 	}
 	for name, set := range h.set {
 		next.set[name] = set
+		next.marks = append(next.marks, name)
 	}
 	return &h.tree, nil
 }
@@ -195,8 +205,9 @@ func (w *Planner) previewNow(ctx context.Context, ws string, s *State, objects *
 	}
 	next := previewBuilt(built)
 	if t, err = w.kept(ctx, ws, s, next); err == nil {
-		next.assign(t, built.Link)
-		err = next.regrow(ctx, w.deployerInto(objects))
+		if err = next.assign(ctx, w.states.withObjects(objects), t, built.Link); err == nil {
+			err = next.regrow(ctx, w.deployerInto(objects))
+		}
 	}
 	return next, t, err
 }

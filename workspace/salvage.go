@@ -200,7 +200,11 @@ func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record
 		in := &pkg.Inputs[i]
 		have, ok := h.inputs.Get(in.Name)
 		switch {
-		case !ok || have == in.Default || in.Source == record.FromVariable: // a variable, which each start reads again
+		case !ok || have == in.Default || in.Source.OfMachine(): // each start reads it again
+		case in.Source == record.FromParams && !followed && have.Kind == record.LeafValue:
+			if err := w.unmarkedParams(ctx, in, have, h); err != nil {
+				return err
+			}
 		case in.Source == record.FromValue || !followed || have.Kind == record.LeafUnassigned:
 			h.set[in.Name] = true
 		case have != defaultOf(next, in.Name):
@@ -239,7 +243,7 @@ func (w *States) unreadable(ws string, pkg *record.Package, h *holdings) error {
 func (w *States) lostValues(ws string, pkg *record.Package, cause error, meant func(name string) bool) error {
 	e := &LostValuesError{Workspace: ws, Err: cause}
 	for i := range pkg.Inputs {
-		if name := pkg.Inputs[i].Name; pkg.Inputs[i].Source != record.FromVariable && meant(name) {
+		if name := pkg.Inputs[i].Name; !pkg.Inputs[i].Source.OfMachine() && meant(name) {
 			e.Inputs = append(e.Inputs, name)
 		}
 	}
@@ -254,7 +258,7 @@ func missingValues(ws string, pkg *record.Package, inputs record.Node) error {
 	e := &LostValuesError{Workspace: ws}
 	for i := range pkg.Inputs {
 		in := &pkg.Inputs[i]
-		if have, ok := inputs.Get(in.Name); ok && have.Kind == record.LeafUnassigned && in.Default.Kind != record.LeafUnassigned && in.Source != record.FromVariable {
+		if have, ok := inputs.Get(in.Name); ok && have.Kind == record.LeafUnassigned && in.Default.Kind != record.LeafUnassigned && !in.Source.OfMachine() {
 			e.Inputs = append(e.Inputs, in.Name)
 		}
 	}

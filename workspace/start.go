@@ -46,7 +46,8 @@ type StartOptions struct {
 	Force       bool
 	Filter      string
 	FailFast    bool
-	NoWait      bool // end when all remaining tasks wait for a person
+	NoWait      bool       // end when all remaining tasks wait for a person
+	Set         []Override // values of inputs for this run alone
 	Publish     Publishing
 	Durability  Durability
 	FileNamed   bool               // the followed package file was named, so the current folder does not matter
@@ -70,6 +71,8 @@ type RunInfo struct {
 	Elsewhere *Elsewhere
 	Renamed   string // as of Built; File is then the package file
 	File      string
+	// Expected returns how long a task took when it last ran; 0: unknown. nil if Package is.
+	Expected func(task string) time.Duration
 }
 
 // RunResult is a run that has ended.
@@ -163,6 +166,7 @@ type run struct {
 	inputs string // hash of the inputs node
 	tasks  string // hash of the tasks node at the beginning
 	snapshots
+	overrides
 	grows   bool   // the graph may grow
 	grown   string // the hash of the package that the graph has become; "": that of the start
 	shown   bool   // the workspace shows the proven results
@@ -215,6 +219,9 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
 	}
+	if inputs, err = r.override(ctx, inputs); err != nil {
+		return nil, err
+	}
 	r.inputs, r.tasks = inputs, tasks
 	if r.folders, err = lookAtFolders(r.w.states.Objects, r.w.states.Now()); err != nil {
 		return nil, err
@@ -231,6 +238,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if proof != nil {
 		r.remember(proof)
 	}
+	r.keeps(proof)
 	r.shown = proof != nil && proof.Tasks == tasks
 	unchanged := proof != nil && !r.o.Force && r.o.Filter == "" &&
 		proof.Package == r.state.PackageHash && proof.Inputs == inputs && proof.Tasks == tasks
@@ -245,6 +253,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 		return nil, err
 	}
 	info.RunID = r.rec.RunID
+	r.o.Executor.ForgetFolders(r.ws)
 	if unchanged {
 		if r.o.OnStart != nil {
 			r.o.OnStart(info)
@@ -307,7 +316,7 @@ func (r *run) recorded(ctx context.Context) (err error) {
 
 func (r *run) emitStarted() {
 	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
-		Filter: r.o.Filter, Force: r.o.Force, After: r.state.CurrentRunID, Grows: r.grows}})
+		Filter: r.o.Filter, Force: r.o.Force, Set: r.set, After: r.state.CurrentRunID, Grows: r.grows}})
 }
 
 // finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
@@ -396,6 +405,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	}
 	durations := r.w.proofs.durations(ctx, r.ws)
 	opts.Expected = func(task string) time.Duration { return durations[task] }
+	info.Expected = opts.Expected
 	opts.Restore = r.restored
 	if r.o.Publish == Always {
 		opts.Publish = func(_ context.Context, changes []dataflow.Change) error {
@@ -417,7 +427,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		return nil, err
 	}
 	r.emitStarted()
-	if r.old, err = r.w.cleaner.deleteRuns(r.lock.lasting, r.ws, r.old, r.state.CurrentRunID); err != nil {
+	if r.old, err = r.w.cleaner.deleteRuns(r.lock.lasting, r.ws, r.old, r.state.CurrentRunID, r.spared); err != nil {
 		return nil, err
 	}
 	told := r.tellSuspensions()
@@ -567,7 +577,7 @@ func (r *run) finish(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if r.old, err = r.w.cleaner.deleteRuns(ctx, r.ws, r.old); err != nil {
+	if r.old, err = r.w.cleaner.deleteRuns(ctx, r.ws, r.old, r.spared); err != nil {
 		return err
 	}
 	e := runview.End(r.rec)

@@ -28,6 +28,7 @@ type Status struct {
 	Busy      *BusyError       // the holder of the workspace; nil: none
 	LastRun   *runview.Report  // without its tasks; nil before the first run
 	Deferred  []approval.Block // blocks that wait for approval, with or without a run at work
+	Decided   []approval.Block // blocks that were approved or rejected, and on which no run has acted yet
 	Faults    []error          // why the package file or its inputs cannot be read
 	Datasets  []DatasetRow     // inputs in the package's order, then outputs
 	Package   *record.Package  // the package that the next start would run; nil if nothing can be started
@@ -64,7 +65,7 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 	if st.LastRun, err = w.states.Runs.Summary(ctx, ws); err != nil && !errors.Is(err, runview.ErrNoRun) {
 		return nil, err
 	}
-	if st.Deferred, err = w.approvals.deferred(ctx, s, ws, st.LastRun); err != nil {
+	if st.Deferred, st.Decided, err = w.approvals.deferred(ctx, s, ws, st.LastRun); err != nil {
 		return nil, err
 	}
 	if !s.Deployed {
@@ -97,7 +98,8 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 	}
 	st.Datasets = rows(t, next, freshness)
 	if st.LastRun == nil || !st.LastRun.Live { // during a run, the run may have been forced
-		st.Deferred = slices.DeleteFunc(st.Deferred, func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current })
+		current := func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current }
+		st.Deferred, st.Decided = slices.DeleteFunc(st.Deferred, current), slices.DeleteFunc(st.Decided, current)
 	}
 	return st, nil
 }
@@ -112,7 +114,7 @@ func rows(t *tree, next *preview, freshness map[string]dataflow.Freshness) []Dat
 			row.Leaf = record.Leaf{Kind: record.LeafUnassigned}
 		}
 		switch is, _ := next.inputs.Get(in.Name); {
-		case row.Kind == record.LeafUnassigned && in.Source != record.FromVariable: // a start gives it a value
+		case row.Kind == record.LeafUnassigned && !in.Source.OfMachine(): // a start gives it a value
 			row.Freshness = dataflow.Absent
 		case is != row.Leaf:
 			row.Freshness = dataflow.Stale
@@ -139,6 +141,7 @@ type preview struct {
 	pkgHash   string
 	inputs    record.Node
 	set       map[string]bool
+	marks     []string // of what was set, also of parameters that no task reads
 	faults    []error
 
 	built    bool // the package was rebuilt from its file
@@ -192,6 +195,13 @@ func (w *Planner) previewFile(ctx context.Context, ws string, s *State, t *tree,
 	for i := range t.inputs {
 		p.set[t.inputs[i].Name] = wasSet(t.inputs[i].Name, t.inputs[i].Leaf)
 	}
+	p.marks, _, err = w.states.links.marked(ctx, ws, s)
+	if err = ignoreBadLink(err); err != nil {
+		return nil, err
+	}
+	for _, file := range paramFiles(pkg) {
+		p.set[file] = p.set[file] || len(marksOf(file, p.marks)) > 0
+	}
 	if err := missingValues(ws, pkg, t.inputs); err != nil {
 		p.faults = append(p.faults, err)
 		return p, nil
@@ -211,11 +221,10 @@ func (w *Planner) previewFile(ctx context.Context, ws string, s *State, t *tree,
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		p.faults = append(p.faults, err)
+		p.faults = append(p.faults, locateIn(link.File, err))
 		return p, nil
 	}
-	p.assign(t, link)
-	return p, nil
+	return p, p.assign(ctx, w.states.withObjects(objects), t, link)
 }
 
 // follow updates the link and the package from the files on disk.
@@ -224,10 +233,10 @@ func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *re
 	if err != nil {
 		return err
 	}
-	bits := executables(link)
+	bits, params := executables(link), paramLeaves(link)
 	if proves(link.Stat, fileStat(info)) && link.Package == s.PackageHash {
 		scan := &scan{states: dry.states, base: filepath.Dir(link.File)}
-		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == bits {
+		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == bits && !dry.states.reshaped(ctx, link, params) {
 			return err
 		}
 	}
@@ -255,7 +264,7 @@ func declarations(pkg *record.Package) []byte {
 }
 
 // assign gives every input the value that it would have.
-func (p *preview) assign(t *tree, link *record.Link) {
+func (p *preview) assign(ctx context.Context, w *States, t *tree, link *record.Link) error {
 	p.inputs = make(record.Node, 0, len(p.pkg.Inputs))
 	p.fresh = map[string]bool{}
 	linked := make(map[string]record.Leaf, len(link.Inputs))
@@ -268,7 +277,7 @@ func (p *preview) assign(t *tree, link *record.Link) {
 		if !follows {
 			leaf = in.Default
 		}
-		if have, ok := t.inputs.Get(in.Name); ok && p.set[in.Name] && have.Kind == leaf.Kind {
+		if have, ok := t.inputs.Get(in.Name); ok && p.set[in.Name] && have.Kind == leaf.Kind && in.Source != record.FromParams {
 			leaf = have
 		} else if follows || p.built {
 			p.fresh[in.Name] = true
@@ -276,6 +285,7 @@ func (p *preview) assign(t *tree, link *record.Link) {
 		p.inputs = append(p.inputs, record.NodeEntry{Name: in.Name, Leaf: leaf})
 	}
 	p.inputs.Sort()
+	return p.assignParams(ctx, w, t)
 }
 
 // freshness compares every output with the result that the next start would have.

@@ -12,9 +12,9 @@ import (
 	"e3/objectstore"
 )
 
-// The value of a variable of key_env is an input of the package. Each start reads it from its own environment, under
-// the lock, whether the workspace follows a package file or not. So a package holds no value, and the tree holds that
-// of the latest start. Everything else treats it like any other input.
+// The value of a variable of key_env, and what a program of tools consists of, are inputs of the package. Each start reads
+// them on its own machine, under the lock, whether the workspace follows a package file or not. So a package holds no value,
+// and the tree holds that of the latest start. Everything else treats it like any other input.
 
 // keyed returns the names, in key order, of the variables whose values are inputs of a task.
 func keyed(t *manifest.Task) []string {
@@ -24,21 +24,31 @@ func keyed(t *manifest.Task) []string {
 	return record.Names(t.Env.Keyed)
 }
 
-// variableInputs returns the inputs, in key order, for the variables of all tasks.
+// programs returns the names, in key order, of the programs that are inputs of a task.
+func programs(t *manifest.Task) []string {
+	if t.Env == nil || len(t.Env.Tools) == 0 {
+		return nil
+	}
+	return record.Names(t.Env.Tools)
+}
+
+// variableInputs returns the inputs, in key order, for the variables and programs of all tasks.
 func variableInputs(def *manifest.Definition) []record.PackageInput {
-	var names []string
+	var names, tools []string
 	var last *manifest.Environment // tasks of a matrix, among others, share it
 	for i := range def.Tasks {
 		if env := def.Tasks[i].Env; env != nil && env != last {
-			names = append(names, env.Keyed...)
+			names, tools = append(names, env.Keyed...), append(tools, env.Tools...)
 			last = env
 		}
 	}
+	unassigned := record.Leaf{Kind: record.LeafUnassigned}
 	var list []record.PackageInput
 	for _, name := range record.Names(names) {
-		list = append(list, record.PackageInput{
-			Name: record.VariableInput(name), Source: record.FromVariable, Location: name, Default: record.Leaf{Kind: record.LeafUnassigned},
-		})
+		list = append(list, record.PackageInput{Name: record.VariableInput(name), Source: record.FromVariable, Location: name, Default: unassigned})
+	}
+	for _, name := range record.Names(tools) {
+		list = append(list, record.PackageInput{Name: record.ToolInput(name), Source: record.FromTool, Location: name, Default: unassigned})
 	}
 	return list
 }
@@ -55,14 +65,31 @@ func (w *Deployer) variable(name string) ([]byte, error) {
 	return value.Encode(text)
 }
 
-// taken returns the entries of a node that hold variables, with their present values and the bytes of these.
+// tool returns what a program of this machine consists of.
+func (w *Deployer) tool(name string) ([]byte, error) {
+	if w.states.Tools == nil {
+		return nil, fmt.Errorf("programs cannot be read here")
+	}
+	text, err := w.states.Tools(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: install it, or take it from the task's tools", err)
+	}
+	return value.Encode(text)
+}
+
+// taken returns the entries of a node that hold variables and programs, with their present values and the bytes of these.
 func (w *Deployer) taken(inputs record.Node) (list []record.NodeEntry, data [][]byte, err error) {
 	for i := range inputs {
+		read := w.variable
 		name, ok := record.VariableOf(inputs[i].Name)
+		if !ok {
+			read = w.tool
+			name, ok = record.ToolOf(inputs[i].Name)
+		}
 		if !ok {
 			continue
 		}
-		bytes, err := w.variable(name)
+		bytes, err := read(name)
 		if err != nil {
 			return nil, nil, &InputError{Input: inputs[i].Name, Err: err}
 		}
@@ -134,7 +161,7 @@ func (r *run) restoreVariables(ctx context.Context) error {
 func (w *Deployer) previewVariables(ctx context.Context, p *preview) error {
 	named := make(record.Node, 0)
 	for i := range p.pkg.Inputs {
-		if in := &p.pkg.Inputs[i]; in.Source == record.FromVariable {
+		if in := &p.pkg.Inputs[i]; in.Source.OfMachine() {
 			named = append(named, record.NodeEntry{Name: in.Name})
 		}
 	}

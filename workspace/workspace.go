@@ -29,6 +29,8 @@ var (
 	ErrNotDeployed = packages.ErrNotDeployed
 	// ErrVariable is wrapped if an input to set or unset holds an environment variable.
 	ErrVariable = errors.New("each start takes it from its own environment")
+	// ErrTool is wrapped if an input to set or unset holds what a program consists of.
+	ErrTool = errors.New("each start reads it on its machine")
 )
 
 // Types of other packages that callers need.
@@ -74,7 +76,7 @@ const (
 	None                    // nothing is synced
 )
 
-// Stores are the stores and callbacks that workspaces need.
+// Stores are the stores and callbacks that workspaces need. Fields: one for each thing that a repository lends them.
 type Stores struct {
 	Records Records
 	Locks   refstore.Locker
@@ -106,6 +108,8 @@ type Stores struct {
 	// From is the command's current folder; "" if it has none.
 	From   string
 	Getenv func(string) (string, bool) // reads variables of key_env; nil: from the environment of this process
+	// Tools returns what a program of this machine consists of, as the value of its input. nil: no package names programs.
+	Tools  func(program string) (string, error)
 	Now    func() time.Time
 	Holder func() string // describes this process, as LockState.Holder
 	User   func() string // the deploying user, as user@host; nil if unknown
@@ -290,6 +294,9 @@ func (w *Cleaner) remove(ctx context.Context, lock *hold) error {
 // forgetDerived removes the records about a workspace beside its state.
 func (w *States) forgetDerived(ctx context.Context, name string) error {
 	if err := w.links.forgetLink(ctx, name); err != nil {
+		return err
+	}
+	if err := w.links.forgetResults(ctx, name); err != nil {
 		return err
 	}
 	if err := refstore.Forget(ctx, w.Derived, w.Locks, proofKey(name)); err != nil {

@@ -100,6 +100,7 @@ func (a *app) openToStart(ctx context.Context, location string, readOnly, offlin
 		}
 		err = r.Writable(ctx)
 		if err == nil {
+			repo.KeepOutOfGit(r)
 			return r, a.leaveOverlay(ctx, location, r)
 		}
 		why = "you may not write there"
@@ -165,7 +166,7 @@ const outlast = 24 * time.Hour
 // openOutlasting is openWith for a command that waits for a store that does not answer, because what it runs goes on
 // meanwhile.
 func (a *app) openOutlasting(ctx context.Context, location string, o repo.Options) (*repo.Repo, error) {
-	o.Outlast = outlast
+	o.Outlast, o.Retake = outlast, true
 	r, err := a.openFor(ctx, location, o)
 	if err != nil {
 		return nil, err
@@ -305,7 +306,10 @@ func pad(args []string, n int) []string {
 // dataset splits <workspace>.<name>[.<entry>][/path].
 func dataset(s string) (ws string, path workspace.DatasetPath, err error) {
 	ws, rest, ok := strings.Cut(s, ".")
-	if !ok || ws == "" || rest == "" {
+	if label, _, _ := strings.Cut(s, "["); !ok && s != "" || strings.Contains(ws, "[") && label != "" {
+		return "", path, unnamed(s, "<workspace>.<name>") // a label may hold a dot
+	}
+	if ws == "" || rest == "" {
 		return "", path, usagef("%q is not <workspace>.<name>", s)
 	}
 	if path, err = workspace.ParseDatasetPath(rest); err != nil {

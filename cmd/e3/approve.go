@@ -48,11 +48,16 @@ Exit code 2: it does not wait; 1: it was rejected, or a run has gone on already.
 				}
 				return listDeferred(cmd.Context(), a, location)
 			}
-			ws, path, err := dataset(rest[0])
-			if err != nil || path.Entry != "" {
-				return usagef("%q is not <workspace>.<task>", rest[0])
-			}
-			return decide(cmd.Context(), a, location, ws, path.Name, undo, approval.Resolution{Approve: true, Note: note})
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				ws, path, err := dataset(name)
+				switch {
+				case errors.Is(err, errUnnamed):
+					return err
+				case err != nil || path.Entry != "":
+					return usagef("%q is not <workspace>.<task>", name)
+				}
+				return decide(cmd.Context(), a, location, ws, path.Name, undo, approval.Resolution{Approve: true, Note: note})
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take the approval back")
@@ -171,6 +176,25 @@ func deferredOf(list []approval.Block) []deferredJSON {
 	for i := range list {
 		b := &list[i]
 		docs = append(docs, deferredJSON{Task: b.Task, Type: string(b.Type), Block: b.ID, Run: b.Run, Step: b.Step, Execution: b.Execution, Since: render.JSONTime(b.Created)})
+	}
+	return docs
+}
+
+// standingJSON is a task that was approved or rejected, on which no run has acted yet.
+type standingJSON struct {
+	Task   string  `json:"task"`
+	Block  string  `json:"block"`
+	Status string  `json:"status"` // approved or rejected
+	By     string  `json:"by,omitempty"`
+	At     *string `json:"at"`
+	Note   string  `json:"note,omitempty"`
+}
+
+func standingOf(list []approval.Block) []standingJSON {
+	var docs []standingJSON
+	for i := range list {
+		b := &list[i]
+		docs = append(docs, standingJSON{Task: b.Task, Block: b.ID, Status: string(b.Status), By: b.By, At: render.JSONTime(b.At), Note: b.Note})
 	}
 	return docs
 }

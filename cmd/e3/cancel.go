@@ -45,7 +45,7 @@ run when it continues.`,
   e3 cancel . prod --no-wait`,
 		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>")
+			location, ws, err := a.workspaceArg(cmd, args)
 			if err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ run when it continues.`,
 				return err
 			}
 			defer r.Close()
-			return runCancel(cmd.Context(), a, r, rest[0], options)
+			return runCancel(cmd.Context(), a, r, ws, options)
 		},
 	}
 	f := cmd.Flags()

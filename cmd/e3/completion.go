@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -102,7 +101,7 @@ func completeTask(a *app) cobra.CompletionFunc {
 
 func completeInput(a *app) cobra.CompletionFunc {
 	return completeIn(a, func(d workspace.DatasetRow) string {
-		if _, variable := record.VariableOf(d.Name); d.Output || variable {
+		if d.Output || d.Source.OfMachine() {
 			return ""
 		}
 		return d.Name

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -44,9 +45,16 @@ differs or cannot be compared, as that of "git diff".`,
   e3 diff . prod@ --exit-code && echo unchanged since`,
 		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 1, "<A>", "<B>")
+			location, rest, err := a.positional(cmd, args, 2, "<A>", "<B>")
 			if err != nil {
 				return err
+			}
+			if rest[0] == "" || strings.HasPrefix(rest[0], "@") {
+				ws, err := a.only(cmd.Context(), location)
+				if err != nil {
+					return err
+				}
+				rest[0] = ws + rest[0]
 			}
 			was, is, err := sides(rest[0], rest[1])
 			if err != nil {

@@ -333,7 +333,7 @@ func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o 
 	}
 	latest := f.Run == "" && f.Since.IsZero()
 	list := events.WithCursors(ctx, r.Records, events.FollowAll(ctx, r.Records, f, events.FollowOptions{Latest: latest, Until: gone}))
-	if f.Workspace != "" && f.Run == "" && f.Since.IsZero() && f.FromSeq == 0 && f.Last == 0 {
+	if f.Workspace != "" && f.Run == "" && f.FromSeq == 0 && f.Last == 0 {
 		list = events.ReadRecorded(ctx, r.Records, f, events.RecordedOptions{After: o.cursor, Latest: latest && o.after == "", Follow: true})
 	}
 	var fault error

@@ -211,6 +211,9 @@ func startWords(d *events.Data) string {
 	if d.Filter != "" {
 		text += ", only " + d.Filter
 	}
+	if len(d.Set) > 0 {
+		text += ", with " + d.Set.String()
+	}
 	if p := d.Process; p != nil {
 		text += fmt.Sprintf(", by %s@%s, process %d", p.User, p.Host, p.PID)
 	}

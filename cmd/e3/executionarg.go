@@ -30,6 +30,9 @@ func parseExecution(s string) (executionArg, error) {
 		return executionArg{id: s}, nil
 	}
 	ws, path, err := dataset(name)
+	if errors.Is(err, errUnnamed) {
+		return arg, unnamed(s, "the id of an execution, nor <workspace>.<task>")
+	}
 	if err != nil || path.Entry != "" {
 		return arg, usagef("%q is neither the id of an execution nor <workspace>.<task>", s)
 	}

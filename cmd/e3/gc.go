@@ -105,12 +105,16 @@ func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Repor
 	if err != nil {
 		return nil, err
 	}
-	s := gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.Now, Holder: r.Workspaces.Holder, By: repo.UserAtHost()}
-	report, err := gc.Collect(ctx, s, o)
+	report, err := gc.Collect(ctx, gcStores(a, r), o)
 	if report != nil {
 		report.ImportedRuns = runs
 	}
 	return report, err
+}
+
+// gcStores are the stores that gc collects in.
+func gcStores(a *app, r *repo.Repo) gc.Stores {
+	return gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.Now, Holder: r.Workspaces.Holder, By: repo.UserAtHost()}
 }
 
 // retireImported removes imported runs as old as expired events; objects that only they hold become garbage. It

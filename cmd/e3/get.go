@@ -24,35 +24,40 @@ import (
 
 type getOptions struct {
 	out   string
-	force bool
+	force bool // also of resultOptions.overwrite
 }
 
 func newGet(a *app) *cobra.Command {
 	var o getOptions
 	cmd := &cobra.Command{
-		Use:   "get [repo] <workspace>.<dataset>",
+		Use:   "get [repo] [workspace][.dataset]",
 		Short: "Print a dataset, or write it to a file or folder",
 		Long: `Print a dataset: a file as its bytes, a value as text or JSON, a directory as a list of its entries. With -o it is
 written to a file, or to a folder if it is a directory. It appears there complete or not at all. Existing files are
 replaced only with --force.
+
+A workspace alone means the outputs that no task reads, and a name with * or ? means all outputs that match. They need -o,
+with a folder: only what changed is written there, and files that were edited are kept unless --force is given.
 
 In a workspace of the TypeScript e3 a dataset is named by its path, with backticks around names that need them. Values that
 are not plain data, such as functions, are printed in the notation of "e3 convert"; with -o their bytes are written.`,
 		Example: `  e3 get . prod.report -o report.html
   e3 get . prod.train.metrics
   e3 get . prod.images -o images/
+  e3 get . prod -o results/
+  e3 get . 'prod.fit[*]' -o results/
   e3 get . 'prod.train[4].model' > model.pkl
   e3 get . theirs.tasks.train.output`,
 		ValidArgsFunction: completeDataset(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>.<dataset>")
+			location, rest, err := a.positional(cmd, args, 1, "<workspace>.<dataset>")
 			if err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("output") && o.out == "" {
 				return usagef("--output needs a path")
 			}
-			return runGet(cmd.Context(), a, location, rest[0], &o)
+			return getArgument(cmd.Context(), a, location, rest[0], &o)
 		},
 	}
 	f := cmd.Flags()

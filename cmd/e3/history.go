@@ -73,14 +73,21 @@ reads every execution of the repository: it finds older ones, and those that wer
   e3 history . prod --json`,
 		ValidArgsFunction: completeEvents(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			location, rest, err := a.positional(cmd, args, 0, "<workspace>[.<task>]")
+			location, rest, err := a.positional(cmd, args, 1, "<workspace>[.<task>]")
 			if err != nil {
 				return err
 			}
 			if err := parseHistory(a, cmd, &o); err != nil {
 				return err
 			}
-			return showHistory(cmd.Context(), a, location, rest[0], &o)
+			if rest[0] == "" {
+				if rest[0], err = a.only(cmd.Context(), location); err != nil {
+					return err
+				}
+			}
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				return showHistory(cmd.Context(), a, location, name, &o)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -138,6 +145,9 @@ func showHistory(ctx context.Context, a *app, location, name string, o *historyO
 		if err := oneOf("status", s, words...); err != nil {
 			return err
 		}
+	}
+	if strings.ContainsAny(ws, "[*?") {
+		return unnamed(name, "<workspace>[.<task>]")
 	}
 	if err := checkName("workspace", ws); err != nil {
 		return err
@@ -214,7 +224,22 @@ type taskHistoryJSON struct {
 	Total     *int            `json:"total,omitempty"` // that match; absent if earlier ones were not read
 	More      bool            `json:"more,omitempty"`  // there are earlier ones that --last left out
 	Attempts  []executionJSON `json:"attempts"`
-	Durations []durationJSON  `json:"durations"` // of all that were read and match, the oldest first
+	Created   *createdJSON    `json:"created,omitempty"` // absent if unknown, or if earlier runs were not read
+	Durations []durationJSON  `json:"durations"`         // of all that were read and match, the oldest first
+}
+
+// createdJSON is the first run whose package has a task.
+type createdJSON struct {
+	Run      string  `json:"run"`
+	At       *string `json:"at"`
+	Earliest bool    `json:"earliest,omitempty"` // no earlier run is on record
+}
+
+func createdOf(c *history.Appearance) *createdJSON {
+	if c == nil {
+		return nil
+	}
+	return &createdJSON{Run: c.Run, At: render.JSONTime(c.At), Earliest: c.Earliest}
 }
 
 func taskHistory(ctx context.Context, a *app, r *repo.Repo, ws, task string, o *historyOptions) error {
@@ -240,7 +265,7 @@ func taskHistory(ctx context.Context, a *app, r *repo.Repo, ws, task string, o *
 	}
 	var parts []taskPart
 	for _, t := range found.Tasks {
-		p := taskPart{name: t.Name, partial: found.Partial}
+		p := taskPart{name: t.Name, partial: found.Partial, created: t.Appeared}
 		p.all = slices.DeleteFunc(t.Attempts, func(x history.Attempt) bool { return !o.wants(&x) })
 		if len(p.all) == 0 && !single {
 			continue
@@ -249,7 +274,7 @@ func taskHistory(ctx context.Context, a *app, r *repo.Repo, ws, task string, o *
 		if p.points = attemptPoints(p.all); p.partial {
 			p.points = attemptPoints(shown)
 		}
-		item := taskHistoryJSON{Task: t.Name, More: left > 0, Attempts: []executionJSON{}, Durations: durationsOf(p.points)}
+		item := taskHistoryJSON{Task: t.Name, More: left > 0, Created: createdOf(t.Appeared), Attempts: []executionJSON{}, Durations: durationsOf(p.points)}
 		if total := len(p.all); !p.partial {
 			item.Total = &total
 		}
@@ -338,6 +363,7 @@ type taskPart struct {
 	name    string
 	all     []history.Attempt // that match
 	partial bool              // and there are earlier ones
+	created *history.Appearance
 	points  []render.Point
 }
 
@@ -379,6 +405,12 @@ func writeAttempts(a *app, w io.Writer, ws string, p *taskPart, single bool, o *
 	t.Write(w, indent)
 	if left > 0 {
 		fmt.Fprintf(w, "%s%s; --last 0 shows all\n", indent, earlier(left, p.partial))
+	} else if c := p.created; c != nil && a.ToTerminal() { // elsewhere each line is an attempt
+		which := "the first run with it"
+		if c.Earliest {
+			which = "the earliest run on record"
+		}
+		fmt.Fprintf(w, "%sIn the workspace since run %s of %s, %s\n", indent, human.Short(c.Run), human.Stamp(c.At), which)
 	}
 	if o.draw(a, p.points, single) {
 		fmt.Fprintln(w)

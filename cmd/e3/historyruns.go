@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"e3/cmd/e3/internal/render"
 	"e3/internal/format/record"
@@ -44,7 +43,7 @@ func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *history
 	for _, run := range slices.Backward(runs) {
 		if run.State != record.RunRunning {
 			points = append(points, render.Point{
-				At: run.StartedAt, Took: runTook(run, a.Now()), Status: run.Status(), Bad: run.State != record.RunCompleted,
+				At: run.StartedAt, Took: run.RanFor(a.Now()), Status: run.Status(), Bad: run.State != record.RunCompleted,
 			})
 		}
 	}
@@ -63,7 +62,7 @@ func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *history
 		item := pastRunJSON{runJSON: runOf(run), By: history.Who(run.Process)}
 		item.Tasks = nil
 		if run.State != record.RunRunning || run.Live {
-			ms := runTook(run, a.Now()).Milliseconds()
+			ms := run.RanFor(a.Now()).Milliseconds()
 			item.Duration = &ms
 		}
 		doc.Runs = append(doc.Runs, item)
@@ -94,25 +93,16 @@ func (o *historyOptions) wantsRun(r *runview.Report) bool {
 	return strings.HasPrefix(r.RunID, strings.ToLower(o.run)) && o.matches(r.Status(), bad, r.StartedAt, history.Who(r.Process))
 }
 
-// runTook is the duration of a run, up to now if it has not ended.
-func runTook(r *runview.Report, now time.Time) time.Duration {
-	end := r.CompletedAt
-	if r.State == record.RunRunning {
-		end = now
-	}
-	return max(end.Sub(r.StartedAt), 0)
-}
-
 func runRow(a *app, t *render.Table, r *runview.Report) {
 	long, tasks := "", ""
 	switch {
 	case r.State != record.RunRunning:
-		long = human.Duration(runTook(r, a.Now()))
+		long = human.Duration(r.RanFor(a.Now()))
 		if r.Summary != (record.Summary{}) {
 			tasks = counts(r.Summary)
 		}
 	case r.Live:
-		long = human.Seconds(runTook(r, a.Now())) + "…"
+		long = human.Seconds(r.RanFor(a.Now())) + "…"
 	}
 	var notes []string
 	if text := unheard(r.Heard, a.Now()); text != "" {
@@ -125,6 +115,9 @@ func runRow(a *app, t *render.Table, r *runview.Report) {
 	}
 	if r.Filter != "" {
 		notes = append(notes, "filter "+r.Filter)
+	}
+	if len(r.Set) > 0 {
+		notes = append(notes, "set "+human.Truncate(r.Set.String(), 200))
 	}
 	if r.State == record.RunFailed && r.FailedTask != "" {
 		notes = append(notes, r.FailedTask+" failed")

@@ -40,14 +40,15 @@ on disk.`,
 				return err
 			}
 			defer r.Close()
-			switch name := strings.TrimSuffix(rest[0], "."); {
-			case name == "":
+			if rest[0] == "" {
 				return listWorkspaces(cmd.Context(), a, r)
-			case !strings.Contains(name, "."):
-				return listDatasets(cmd.Context(), a, r, name)
-			default:
-				return listEntries(cmd.Context(), a, r, name)
 			}
+			return a.inOnly(cmd.Context(), location, strings.TrimSuffix(rest[0], "."), func(name string) error {
+				if strings.ContainsAny(name, ".[") {
+					return listEntries(cmd.Context(), a, r, name)
+				}
+				return listDatasets(cmd.Context(), a, r, name)
+			})
 		},
 	}
 }
@@ -68,7 +69,7 @@ type datasetJSON struct {
 
 var sourceNames = map[record.InputSource]string{
 	record.FromFile: "file", record.FromDir: "dir", record.FromGlob: "glob", record.FromValue: "value",
-	record.FromVariable: "variable",
+	record.FromVariable: "variable", record.FromTool: "program", record.FromParams: "params",
 }
 
 func datasetOf(d *workspace.DatasetRow) datasetJSON {
@@ -110,12 +111,43 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 		case d.Output:
 		case d.Source == record.FromVariable:
 			state += ", environment"
+		case d.Source == record.FromTool:
+			state += ", program"
 		case d.Location != "":
 			state += ", " + d.Location
 		}
-		t.Row(d.Name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12), state)
+		t.Row(d.Name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12), state, shortValue(ctx, r, d.Leaf))
 	}
 	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
+}
+
+// shortValue is a value on one line, cut where that is long; "" if the dataset is no value, or cannot be read.
+func shortValue(ctx context.Context, r *repo.Repo, l record.Leaf) string {
+	const most = 40
+	if l.Kind != record.LeafValue {
+		return ""
+	}
+	h, err := objectstore.ParseHash(l.Hash)
+	if err != nil {
+		return ""
+	}
+	v, err := readValue(ctx, r, h)
+	if err != nil {
+		return ""
+	}
+	text, scalar := v.Scalar()
+	if !scalar {
+		data, err := v.JSON()
+		if err != nil {
+			return ""
+		}
+		text = string(data)
+	}
+	text = human.Line(text)
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most]) + "…"
+	}
+	return "= " + text
 }
 
 // eastEntries lists a tree of datasets of the TypeScript e3.

@@ -63,7 +63,9 @@ For an imported execution, the first lines on standard error tell its origin; fo
 			if err := alternatives(cmd, "run", "execution", "list", "follow"); err != nil {
 				return err
 			}
-			return runLogs(cmd.Context(), a, location, rest[0], &o)
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				return runLogs(cmd.Context(), a, location, name, &o)
+			})
 		},
 	}
 	f := cmd.Flags()

@@ -28,6 +28,7 @@ type planOptions struct {
 	limits   limitOptions
 	force    bool
 	filter   string
+	set      []string
 	all      bool
 	exitCode bool
 }
@@ -60,6 +61,7 @@ file that is not deployed.`,
 	f.StringVarP(&o.file, "file", "f", "", "package file: plan what start -f would do with it")
 	o.limits.flags(f)
 	f.BoolVar(&o.force, "force", false, "plan a start --force, which runs cached tasks too")
+	setFlag(f, &o.set)
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.all, "all", false, "list every task, hits as well")
 	f.BoolVar(&o.exitCode, "exit-code", false, "end with exit code 1 if anything is to run, 0 if all are hits")
@@ -122,7 +124,11 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 	}
 	defer r.Close()
 	collectOften()
-	opts := workspace.PlanOptions{Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities, Force: o.force, Filter: o.filter, FileNamed: o.file != ""}
+	set, err := overridesOf(o.set)
+	if err != nil {
+		return err
+	}
+	opts := workspace.PlanOptions{Set: set, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities, Force: o.force, Filter: o.filter, FileNamed: o.file != ""}
 	p, err := planned(ctx, a, r.Repo, ws, o.file, opts)
 	if err != nil {
 		return unfollowed(shown(location, r.Repo), err)

@@ -42,18 +42,20 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 			if err != nil {
 				return err
 			}
-			arg, err := parseExecution(rest[0])
-			switch {
-			case err != nil:
-				return err
-			case arg.id == "":
-				err := decide(cmd.Context(), a, location, arg.ws, arg.task, undo, approval.Resolution{Note: why})
-				if errors.Is(err, approval.ErrNotFound) {
-					err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, human.Quoted(rest[0]+"@<id>"), human.Quoted(rest[0]))
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				arg, err := parseExecution(name)
+				switch {
+				case err != nil:
+					return err
+				case arg.id == "":
+					err := decide(cmd.Context(), a, location, arg.ws, arg.task, undo, approval.Resolution{Note: why})
+					if errors.Is(err, approval.ErrNotFound) {
+						err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, human.Quoted(name+"@<id>"), human.Quoted(name))
+					}
+					return err
 				}
-				return err
-			}
-			return runReject(cmd.Context(), a, location, arg, undo, why)
+				return runReject(cmd.Context(), a, location, arg, undo, why)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "withdraw a rejection")

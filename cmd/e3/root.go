@@ -39,16 +39,19 @@ the one that E3_REPO names, or else ".".`,
 	fromEnvironment(f, "color")
 	fixedValues(root, "color", "auto", "always", "never")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words := cmd.Flags().Args(); len(words) > 0 && cmd.HasAvailableSubCommands() && !strings.Contains(cmd.Use, " ") { // a mistyped command, before its flags
+			return noCommand(cmd, words[0], commandNames(cmd))
+		}
 		return usagef("%v; see: %s --help", err, cmd.CommandPath())
 	})
 	root.SetUsageFunc(usage)
 	root.AddCommand(
-		newInit(a), newPackage(a), newWorkspace(a),
-		newStart(a), newPlan(a), newCancel(a), newRun(a), newGraph(a), newDiff(a), newHistory(a), newStats(a), newLogs(a), newEvents(a), newWhy(a), newStatus(a, "status"),
+		newNew(a), newInit(a), newPackage(a), newWorkspace(a),
+		newStart(a), newPlan(a), newCancel(a), newRun(a), newGraph(a), newDiff(a), newCompare(a), newHistory(a), newStats(a), newLogs(a), newShell(a), newEvents(a), newWhy(a), newStatus(a, "status"),
 		newList(a), newGet(a), newSet(a), newUnset(a),
 		newWorker(a), newQueue(a),
 		newKey(a), newSettings(a),
-		newGC(a), newPrune(a), newVerify(a), newApprove(a), newReject(a), newPin(a),
+		newUI(a), newGC(a), newPrune(a), newVerify(a), newApprove(a), newReject(a), newPin(a),
 		newConvert(a), newVersion(a), newMan(a),
 	)
 	root.AddCommand(topics()...)
@@ -75,12 +78,7 @@ func (a *app) prepare(cmd *cobra.Command) error {
 func family(cmd *cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var names []string
-		for _, sub := range cmd.Commands() {
-			if sub.IsAvailableCommand() {
-				names = append(names, sub.Name())
-			}
-		}
+		names := commandNames(cmd)
 		switch {
 		case len(args) > 0:
 			return noCommand(cmd, args[0], names)
@@ -92,11 +90,23 @@ func family(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
+func commandNames(cmd *cobra.Command) (names []string) {
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
 // noCommand is the error for an unknown subcommand; it suggests similar names.
 func noCommand(cmd *cobra.Command, word string, names []string) error {
 	err := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+word)
-	if guess := notation.Nearest(word, slices.Values(names)); guess != "" {
+	if guess := notation.Nearest(word, slices.Values(names)); guess != "" && peerCommands[word] == "" {
 		return usagef("%s; did you mean %q?", err, guess)
+	}
+	if ours := peerCommands[word]; ours != "" && !cmd.HasParent() {
+		return usagef("%s; use: %s", err, ours)
 	}
 	return usagef("%s; see: %s --help", err, cmd.CommandPath())
 }

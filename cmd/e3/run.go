@@ -76,27 +76,28 @@ waiting time, and tasks that took no time.`,
 
 // runJSON is a run for programs. Fields: each is a key of the JSON output.
 type runJSON struct {
-	Run            string         `json:"run"`
-	Workspace      string         `json:"workspace"`
-	Package        string         `json:"package"`
-	Status         string         `json:"status"`
-	Heard          *string        `json:"heard,omitempty"` // last sign of life from another host, by its clock
-	StartedAt      *string        `json:"startedAt"`
-	CompletedAt    *string        `json:"completedAt"`
-	FailedTask     string         `json:"failedTask,omitempty"`
-	Error          string         `json:"error,omitempty"`
-	InputSnapshot  string         `json:"inputSnapshot"`
-	OutputSnapshot string         `json:"outputSnapshot,omitempty"`
-	Summary        events.Summary `json:"summary"`
-	User           string         `json:"user,omitempty"`
-	Host           string         `json:"host,omitempty"`
-	Filter         string         `json:"filter,omitempty"`
-	CancelledBy    string         `json:"cancelledBy,omitempty"`
-	CancelReason   string         `json:"cancelReason,omitempty"`
-	ImportedFrom   []stepJSON     `json:"importedFrom,omitempty"`
-	Unnamed        int64          `json:"unnamed,omitempty"` // cached tasks whose names are no longer known
-	Damaged        string         `json:"damaged,omitempty"` // what is wrong with the events
-	Tasks          []taskJSON     `json:"tasks,omitempty"`
+	Run            string          `json:"run"`
+	Workspace      string          `json:"workspace"`
+	Package        string          `json:"package"`
+	Status         string          `json:"status"`
+	Heard          *string         `json:"heard,omitempty"` // last sign of life from another host, by its clock
+	StartedAt      *string         `json:"startedAt"`
+	CompletedAt    *string         `json:"completedAt"`
+	FailedTask     string          `json:"failedTask,omitempty"`
+	Error          string          `json:"error,omitempty"`
+	InputSnapshot  string          `json:"inputSnapshot"`
+	OutputSnapshot string          `json:"outputSnapshot,omitempty"`
+	Summary        events.Summary  `json:"summary"`
+	User           string          `json:"user,omitempty"`
+	Host           string          `json:"host,omitempty"`
+	Filter         string          `json:"filter,omitempty"`
+	Set            events.Settings `json:"set,omitempty"`
+	CancelledBy    string          `json:"cancelledBy,omitempty"`
+	CancelReason   string          `json:"cancelReason,omitempty"`
+	ImportedFrom   []stepJSON      `json:"importedFrom,omitempty"`
+	Unnamed        int64           `json:"unnamed,omitempty"` // cached tasks whose names are no longer known
+	Damaged        string          `json:"damaged,omitempty"` // what is wrong with the events
+	Tasks          []taskJSON      `json:"tasks,omitempty"`
 }
 
 // taskJSON is a task in a run.
@@ -146,7 +147,7 @@ func runOf(r *runview.Report) runJSON {
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
 		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
 		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: stepsOf(r.Provenance),
-		Filter: r.Filter, CancelledBy: r.By, CancelReason: r.Why, Unnamed: r.Unnamed,
+		Filter: r.Filter, Set: r.Set, CancelledBy: r.By, CancelReason: r.Why, Unnamed: r.Unnamed,
 	}
 	if r.Process != nil {
 		doc.User, doc.Host = r.Process.User, r.Process.Host
@@ -193,7 +194,7 @@ func writeRun(w io.Writer, r *runview.Report, now time.Time, st term.Style) {
 			label = ""
 		}
 	}
-	for _, line := range []struct{ label, text string }{{"Cancelled", cancelledBy(r)}, {"Filter", r.Filter}, {"Error", runError(r)}, {"Damaged", damage(r)}} {
+	for _, line := range []struct{ label, text string }{{"Cancelled", cancelledBy(r)}, {"Filter", r.Filter}, {"Set", r.Set.String()}, {"Error", runError(r)}, {"Damaged", damage(r)}} {
 		if line.text != "" {
 			fmt.Fprintf(w, "  %-10s %s\n", line.label+":", human.Line(line.text))
 		}
@@ -268,10 +269,7 @@ func stateColor(st term.Style, s runview.TaskState) string {
 
 // executionTime is the duration of a task's execution, "" if there is none or it is unknown.
 func executionTime(t *runview.TaskReport) string {
-	switch {
-	case t.ExecutionID == "" || t.State == runview.TaskRetrying || t.State == runview.TaskInterrupted || t.State == runview.TaskClaimed:
-		return ""
-	case t.Duration == 0 && t.Key == "":
+	if !t.Took() {
 		return ""
 	}
 	return human.Duration(t.Duration)

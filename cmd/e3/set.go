@@ -43,7 +43,9 @@ takes any kind.`,
 			if err != nil {
 				return err
 			}
-			return runSet(cmd.Context(), a, location, rest[0], rest[1], o)
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				return runSet(cmd.Context(), a, location, name, rest[1], o)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&o.asJSON, "json-value", false, "the value must be JSON; other text is an error, not a string")
@@ -64,14 +66,19 @@ func openInput(ctx context.Context, a *app, location, arg string) (r *repo.Repo,
 		return nil, "", "", err
 	}
 	err = r.Workspaces.Datasets.Settable(ctx, ws)
+	input = path.Name
 	if err == nil && path.Entry != "" {
-		err = usagef("%q is not <workspace>.<input>: an input is set as a whole", arg)
+		var in *record.PackageInput
+		if in, err = r.Workspaces.Datasets.Input(ctx, ws, path.Name); err == nil && in.Source != record.FromParams {
+			err = usagef("%q is not <workspace>.<input>: an input is set as a whole", arg)
+		}
+		input += "." + path.Entry
 	}
 	if err != nil {
 		r.Close()
 		return nil, "", "", err
 	}
-	return r, ws, path.Name, nil
+	return r, ws, input, nil
 }
 
 // setOptions are the flags of set.
@@ -105,7 +112,7 @@ func runSet(ctx context.Context, a *app, location, name, text string, o setOptio
 // takeIn stores the value of an argument according to the kind of the input.
 func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.PackageInput, text string, o setOptions) (record.Leaf, error) {
 	path, isPath := strings.CutPrefix(text, "@")
-	if decl.Source == record.FromValue {
+	if decl.Source == record.FromValue || decl.Source == record.FromParams {
 		v, err := parseValue(a, path, isPath, text, o.asJSON)
 		if err == nil && !o.changeKind {
 			if isPath || o.asJSON {
@@ -184,7 +191,9 @@ func newUnset(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runUnset(cmd.Context(), a, location, rest[0])
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				return runUnset(cmd.Context(), a, location, name)
+			})
 		},
 	}
 }

@@ -42,10 +42,14 @@ type startOptions struct {
 	publish    string
 	durability string
 	progress   string
+	verbose    bool
 	grace      time.Duration
 	readOnly   bool
 	offline    bool
 	runs       runsOptions
+	results    resultOptions
+	set        []string
+	as         string
 }
 
 func newStart(a *app) *cobra.Command {
@@ -67,6 +71,8 @@ next start online sends the new results, as an import. Commands that read are of
 		Example: `  e3 start . prod
   e3 start -f e3.yaml
   e3 start . prod --filter 'train*' --force
+  e3 start . dev --set k=4 --set train.rate=0.1
+  e3 start . dev --as exp1 --set k=4
   e3 start . prod --workers    # with "e3 worker ." in another terminal`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, ws, err := startArgs(a, cmd, args, o.file)
@@ -81,7 +87,10 @@ next start online sends the new results, as an import. Commands that read are of
 	f.StringVarP(&o.file, "file", "f", "", "package file: create what is missing, deploy it, run")
 	o.limits.flags(f)
 	o.runs.flags(cmd, a)
+	o.results.flags(f)
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
+	setFlag(f, &o.set)
+	f.StringVar(&o.as, "as", "", "run a workspace of this name, made from this one as it is now; what --set gives stays there")
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.readOnly, "read-only", false, "write nothing to the repository: what runs is kept on this machine, as where you may not write")
 	f.BoolVar(&o.offline, "offline", false, "send no request to a shared repository: use what this machine knows of it; the next start online sends the results")
@@ -90,6 +99,7 @@ next start online sends the new results, as an import. Commands that read are of
 	f.StringVar(&o.publish, "publish", "always", "when results reach the workspace: always (as they come), final or none")
 	f.StringVar(&o.durability, "durability", "batch", "what survives power loss: batch (a finished run), full (every execution) or none")
 	f.StringVar(&o.progress, "progress", "auto", "auto, tty, plain, json or none")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "a line for each step, also of a run with many tasks")
 	f.DurationVar(&o.grace, "grace", 5*time.Second, "between TERM and KILL when a command is stopped")
 	fromEnvironment(f, "offline", "fail-fast", "no-wait", "publish", "durability", "progress", "grace")
 	fixedValues(cmd, "publish", "always", "final", "none")
@@ -101,17 +111,16 @@ next start online sends the new results, as an import. Commands that read are of
 // startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is
 // to be found by the file.
 func startArgs(a *app, cmd *cobra.Command, args []string, file string) (location, ws string, err error) {
-	names := 1
-	if file != "" {
-		names = 0
+	if file == "" {
+		return a.workspaceArg(cmd, args)
 	}
-	location, rest, err := a.positional(cmd, args, 1-names, "<workspace>")
+	location, rest, err := a.positional(cmd, args, 1, "<workspace>")
 	if err != nil {
 		return "", "", err
 	}
-	if file != "" && len(args) == 1 && (notation.ValidName(args[0]) || !isLocation(args[0])) {
+	if len(args) == 1 && (notation.ValidName(args[0]) || !isLocation(args[0])) {
 		location, rest = "", args
-	} else if file != "" && len(args) == 1 {
+	} else if len(args) == 1 {
 		location, rest = args[0], []string{""} // no name of a workspace
 	} else if len(args) == 0 {
 		location = ""
@@ -126,6 +135,9 @@ func (o *startOptions) settings() (workspace.StartOptions, error) {
 		Force: o.force, Filter: o.filter, FailFast: o.failFast, NoWait: o.noWait, Concurrency: l.concurrency, Memory: l.memory, Capacities: l.capacities,
 	}
 	if err != nil {
+		return s, err
+	}
+	if s.Set, err = overridesOf(o.set); err != nil {
 		return s, err
 	}
 	if o.grace < 0 {
@@ -223,6 +235,12 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 			return unknownOffline(r, err)
 		}
 	}
+	if ws, err = branchAs(ctx, a, r, ws, o, &settings); err != nil {
+		return err
+	}
+	if err := checkResults(ctx, r, ws, o); err != nil {
+		return err
+	}
 	done, err := chooseExecutor(ctx, a, r, shown(location, r), ws, o, &settings)
 	if err != nil {
 		return err
@@ -245,9 +263,9 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		a.JSON = true
 		err = startJSON(ctx, a, r, shown(location, r), ws, settings)
 	} else {
-		err = startText(ctx, a, r, shown(location, r), ws, settings, o.progress)
+		err = startText(ctx, a, r, shown(location, r), ws, settings, o)
 	}
-	err = unfollowed(shown(location, r), unknownOffline(r, err))
+	err = leaveResults(ctx, a, r, ws, o, unfollowed(shown(location, r), unknownOffline(r, err)))
 	if made.Load() {
 		sayUntrusted(ctx, a, r, "what was made just now answers no later start")
 	}
@@ -393,8 +411,9 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	return runExit(res)
 }
 
-func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions, progress string) error {
+func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s workspace.StartOptions, o *startOptions) error {
 	var live *term.Live
+	progress := o.progress
 	switch f := term.Of(a.Stderr); {
 	case progress == "tty" && f == nil:
 		return usagef("--progress=tty needs a terminal on standard error")
@@ -409,11 +428,17 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	}
 	t := newTranscript(out, live, a.Style())
 	t.ask = func(task string) { fmt.Fprintln(a.Stderr, askFor(location, ws, task)) }
+	t.brief.verbose = o.verbose
 	if live != nil {
+		live.Bar = true
 		defer a.Above(live.Above)()
 	}
-	s.OnStart = func(info *workspace.RunInfo) { sayBegun(a, location, ws, info) }
+	s.OnStart = func(info *workspace.RunInfo) {
+		sayBegun(a, location, ws, info)
+		t.estimate(info, &s, a.Now)
+	}
 	s.OnEvent = both(s.OnEvent, t.event)
+	defer t.beats(a.Now)()
 	res, err := r.Workspaces.Runner.Start(ctx, ws, s)
 	if err = errors.Join(err, t.close()); err != nil {
 		return err
@@ -470,6 +495,7 @@ func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 			for _, line := range lines {
 				a.Notef("  | %s", human.Line(line))
 			}
+			sayUndeclared(ctx, a, r, ws, f.task, lines)
 			if len(lines) > 0 {
 				if s == executions.Stderr {
 					stream = " --stderr"
@@ -482,6 +508,9 @@ func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		return
 	}
 	a.Notef("  all of it: e3 logs %s %s%s", human.Quoted(location), human.Quoted(ws+"."+f.task), stream)
+	if f.left {
+		sayFolder(ctx, a, r, location, ws, f)
+	}
 }
 
 // logTail returns the last lines of a log.

@@ -15,6 +15,7 @@ import (
 	"e3/dataflow"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/jobs/approval"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -58,7 +59,9 @@ type statusJSON struct {
 	Elsewhere *elsewhereJSON `json:"elsewhere,omitempty"`
 	LastRun   *runJSON       `json:"lastRun"`
 	Deferred  []deferredJSON `json:"deferred,omitempty"` // tasks that wait for approval
+	Decided   []standingJSON `json:"decided,omitempty"`  // tasks that were approved or rejected, on which no run has acted yet
 	Busy      *busyJSON      `json:"busy"`
+	Folders   []folderJSON   `json:"folders,omitempty"` // of failed commands, on this machine
 	Faults    []string       `json:"faults,omitempty"`
 	Datasets  []datasetJSON  `json:"datasets"`
 }
@@ -149,7 +152,9 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 			sayWhereItStands(ctx, a, r, ws)
 		}
 		all = append(all, st)
-		doc.Workspaces = append(doc.Workspaces, statusOf(st))
+		one := statusOf(st)
+		one.Folders = foldersOf(r, name)
+		doc.Workspaces = append(doc.Workspaces, one)
 	}
 	return a.Reply(doc, func(w io.Writer) {
 		if o := doc.Overlay; o != nil {
@@ -167,6 +172,7 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 				fmt.Fprintln(w)
 			}
 			writeStatus(w, st, a.Now())
+			writeFolders(w, doc.Workspaces[i].Folders, st.Workspace)
 		}
 	})
 }
@@ -185,7 +191,7 @@ func statusOf(st *workspace.Status) statusJSON {
 		run.Tasks = nil
 		doc.LastRun = &run
 	}
-	doc.Deferred = deferredOf(st.Deferred)
+	doc.Deferred, doc.Decided = deferredOf(st.Deferred), standingOf(st.Decided)
 	doc.Busy = busyOf(st.Busy)
 	for _, f := range st.Faults {
 		doc.Faults = append(doc.Faults, f.Error())
@@ -236,6 +242,14 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 	for i := range st.Deferred {
 		b := &st.Deferred[i]
 		line("Waits", "%s for approval since %s: e3 approve <repo> %s", b.Task, human.Stamp(b.Created), human.Quoted(st.Workspace+"."+b.Task))
+	}
+	for i := range st.Decided {
+		b := &st.Decided[i]
+		if b.Status == approval.Approved {
+			line("Approved", "%s by %s, %s: the next start goes on with it", b.Task, cmp.Or(b.By, "an unknown user"), human.Stamp(b.At))
+		} else {
+			line("Rejected", "%s by %s, %s: the next start fails it; to take that back: e3 reject <repo> %s --undo", b.Task, cmp.Or(b.By, "an unknown user"), human.Stamp(b.At), human.Quoted(st.Workspace+"."+b.Task))
+		}
 	}
 	if b := st.Busy; b != nil {
 		line("Busy", "%s by %s since %s%s", b.Doing(), cmp.Or(b.Holder, "another process"), human.Stamp(b.Since), also(unheard(b.Heard, now)))

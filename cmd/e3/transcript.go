@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"e3/cmd/e3/internal/term"
 	"e3/executions"
@@ -16,12 +17,14 @@ import (
 	"e3/internal/jobs/approval"
 )
 
-// A transcript prints the progress of a run, a line for each task, in the form of seed 003. On a terminal, a live line
-// below it counts all steps.
+// A transcript prints the progress of a run, in the form of seed 003: a line for each step of a small run, and how far it
+// is for a large one (progress.go). On a terminal, a live line below it counts all steps.
 type transcript struct {
 	live *term.Live // nil without a terminal
 
 	mu       sync.Mutex
+	brief    brief
+	muted    bool // the present event has no line
 	buf      *bufio.Writer
 	total    int64 // steps, once they are known
 	done     int64
@@ -34,10 +37,11 @@ type transcript struct {
 // failure is remembered for the report at the end.
 type failure struct {
 	task, execution, key, message string
+	left                          bool // the command had begun, so its folder may be kept
 }
 
 func newTranscript(out io.Writer, live *term.Live, st term.Style) *transcript {
-	return &transcript{buf: bufio.NewWriterSize(out, 32<<10), live: live, style: st, waits: map[string]bool{}}
+	return &transcript{buf: bufio.NewWriterSize(out, 32<<10), live: live, style: st, waits: map[string]bool{}, brief: brief{running: map[string]time.Time{}}}
 }
 
 // line writes one line, above the live one if there is one.
@@ -58,6 +62,15 @@ func (t *transcript) event(e events.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := e.Facts()
+	if e.Type != events.TaskCached {
+		t.tellProven()
+	}
+	failed := t.brief.failed
+	t.muted = !t.brief.follow(&e, d)
+	if t.live != nil {
+		t.live.Fail(t.brief.failed - failed)
+	}
+	defer t.milestone(e.Time)
 	switch e.Type {
 	case events.RunStarted:
 		t.line("Run %s started", human.Short(e.Run))
@@ -134,6 +147,9 @@ func (t *transcript) event(e events.Event) {
 
 // task prints "  [word]   name note", the names in one column.
 func (t *transcript) task(word, color, name, note string) {
+	if t.muted {
+		return
+	}
 	pad := strings.Repeat(" ", max(1, 9-len(word)-2))
 	t.line("  %s[%s]%s%s%s%s", color, word, t.style.EndOf(color), pad, human.Line(name), note)
 }
@@ -150,7 +166,24 @@ func (t *transcript) cached(e events.Event, d *events.Data) {
 		t.total++
 	}
 	t.ended(e.Task)
+	if d.As != "" {
+		t.brief.proven = append(t.brief.proven, e.Task)
+		return
+	}
 	t.task("cached", t.style.Dim, e.Task, "")
+}
+
+// tellProven prints the tasks that were cached as in an earlier run: each, or their number if they are many.
+func (t *transcript) tellProven() {
+	names := t.brief.proven
+	t.brief.proven, t.muted = nil, false
+	if len(names) > maxWhole && !t.brief.verbose {
+		t.task("cached", t.style.Dim, human.Count(len(names), "task"), "")
+		return
+	}
+	for _, name := range names {
+		t.task("cached", t.style.Dim, name, "")
+	}
 }
 
 // reopened undoes the end of a task. A task that had not ended waits again, which needs no line.
@@ -190,8 +223,9 @@ func (t *transcript) failed(e events.Event, d *events.Data) {
 	if d.Message == "" {
 		word, note = "failed", fmt.Sprintf("exit code %d", d.ExitCode)
 	}
-	if executions.Reason(d.Reason) != executions.ReasonCancelled && d.Block == "" { // these need no explanation
-		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note})
+	if reason := executions.Reason(d.Reason); reason != executions.ReasonCancelled && d.Block == "" { // these need no explanation
+		left := reason == executions.ReasonNone && d.Message == "" || executions.LeavesFolder(reason)
+		t.failures = append(t.failures, failure{task: e.Task, execution: e.Execution, key: d.Key, message: note, left: left})
 	}
 	if d.Duration > 0 {
 		note += ", " + human.Duration(events.Milliseconds(d.Duration))
@@ -223,9 +257,13 @@ func (t *transcript) progress() {
 func (t *transcript) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.tellProven()
 	if t.live != nil {
 		t.live.Close()
 		t.live = nil
+	}
+	if b := &t.brief; b.silenced > 0 {
+		t.line("  … and %s more about failed attempts; -v prints all", human.Count(b.silenced, "line"))
 	}
 	return t.buf.Flush()
 }

@@ -42,14 +42,16 @@ tasks upstream the ends are named; --all names every task.`,
 			if err != nil {
 				return err
 			}
-			arg, err := parseExecution(rest[0])
-			if err != nil {
-				return err
-			}
-			if arg.ws == "" {
-				return usagef("%q is not <workspace>.<task>@<execution>", rest[0])
-			}
-			return runWhy(cmd.Context(), a, location, arg, all)
+			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
+				arg, err := parseExecution(name)
+				if err != nil {
+					return err
+				}
+				if arg.ws == "" {
+					return usagef("%q is not <workspace>.<task>@<execution>", name)
+				}
+				return runWhy(cmd.Context(), a, location, arg, all)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "name every task of the chain upstream")

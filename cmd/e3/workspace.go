@@ -57,11 +57,20 @@ func onWorkspace(a *app, do func(context.Context, *repo.Repo, string) error) fun
 	}, "<workspace>")
 }
 
-// onWorkspaceToRead is onWorkspace for a command that only reads ([app.openToRead]).
+// onWorkspaceToRead is onWorkspace for a command that only reads ([app.openToRead]). The only workspace need not be named.
 func onWorkspaceToRead(a *app, do func(context.Context, *repo.Repo, string) error) func(*cobra.Command, []string) error {
-	return onOpen(a, a.openToRead, func(ctx context.Context, r *repo.Repo, args []string) error {
-		return do(ctx, r, args[0])
-	}, "<workspace>")
+	return func(cmd *cobra.Command, args []string) error {
+		location, ws, err := a.workspaceArg(cmd, args)
+		if err != nil {
+			return err
+		}
+		r, err := a.openToRead(cmd.Context(), location)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		return do(cmd.Context(), r, ws)
+	}
 }
 
 func newWorkspaceDeploy(a *app) *cobra.Command {

@@ -139,10 +139,11 @@ func ReadRecorded(ctx context.Context, streams refstore.Streams, f Filter, o Rec
 // A recordedReader reads a workspace's events in the order of recording.
 type recordedReader struct {
 	*follower
-	at     Cursor
-	latest bool
-	open   *tail // the run at.Run; nil: none yet
-	ended  bool  // its end was read
+	at      Cursor
+	latest  bool
+	open    *tail           // the run at.Run; nil: none yet
+	ended   bool            // its end was read
+	earlier map[string]bool // runs that ended before Filter.Since
 }
 
 // cursor is the reader's place.
@@ -226,6 +227,9 @@ func (r *recordedReader) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.earlier, err = earlierRuns(ctx, r.streams, r.f); err != nil {
+		return err
+	}
 	runs, err := Runs(ctx, r.streams, r.f.Workspace)
 	if err != nil {
 		return err
@@ -251,6 +255,10 @@ func (r *recordedReader) begin(ctx context.Context) error {
 		case run.Run == r.at.Run:
 			r.enter(run.Run, r.at.Seq)
 		default:
+			if seq, skip := r.skips(ctx, run.Run); skip {
+				r.at.Run, r.at.Seq = run.Run, seq
+				continue
+			}
 			r.enter(run.Run, 0)
 		}
 		if r.drain(ctx); r.done || ctx.Err() != nil {
@@ -283,7 +291,16 @@ func (r *recordedReader) drain(ctx context.Context) {
 // journaled handles the next event of the journal.
 func (r *recordedReader) journaled(ctx context.Context, e *Event) {
 	if e.Type == RunRecorded && e.Data != nil && e.Data.Run != "" {
-		r.drain(ctx)
+		if r.drain(ctx); !r.done && r.f.ofJournal(e) {
+			defer r.hand(*e)
+		}
+		if seq, skip := r.skips(ctx, e.Data.Run); skip && (r.open == nil || r.open.Run != e.Data.Run) {
+			if e.Data.Reason != ReasonImported || r.open == nil || r.ended {
+				r.open, r.at.Run, r.at.Seq = nil, e.Data.Run, seq
+			}
+			r.at.Journal = e.Seq
+			return
+		}
 		if e.Data.Reason == ReasonImported && r.open != nil && !r.ended {
 			// The run was imported while another run is at work. The cursor stays before the import until all of it is
 			// read.

@@ -89,6 +89,7 @@ type Data struct {
 	Inputs      string   `json:"inputs,omitempty"`      // run.started: root hash of the inputs
 	Filter      string   `json:"filter,omitempty"`      // run.started: only tasks that match this pattern, and upstream ones
 	Force       bool     `json:"force,omitempty"`       // run.started: tasks that match the filter ran even if cached
+	Set         Settings `json:"set,omitempty"`         // run.started: inputs with values for this run alone
 	After       string   `json:"after,omitempty"`       // run.started: the workspace's previous run, whose events exist as long as events are kept
 	Outputs     string   `json:"outputs,omitempty"`     // the end of a run: root hash of the workspace's datasets
 	Run         string   `json:"run,omitempty"`         // in the journal: the run that the event is about

@@ -40,8 +40,13 @@ type position struct {
 // Read yields the events of a run in order, up to the last complete line: a torn tail is not yet an event. A damaged
 // line, or a gap in the numbers, is a [*DamagedError].
 func Read(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Positioned, error] {
+	return ReadAfter(ctx, streams, workspace, run, Positioned{})
+}
+
+// ReadAfter is Read from behind an event that Read has yielded on; the zero event is the begin.
+func ReadAfter(ctx context.Context, streams refstore.Streams, workspace, run string, last Positioned) iter.Seq2[Positioned, error] {
 	return func(yield func(Positioned, error) bool) {
-		var p position
+		p := position{off: last.end, seq: last.Seq}
 		src := source{streams, RunRef{workspace, run}}
 		err := src.read(ctx, &p, nil, func(e *Event, _ []byte) bool {
 			return yield(Positioned{Event: *e, end: p.off}, nil)

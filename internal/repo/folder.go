@@ -48,6 +48,11 @@ func createFolder(dir string, f *format) (string, error) {
 			return "", fmt.Errorf("create repository: %w", err)
 		}
 	}
+	if f.Location == "" && filepath.Base(root) == DirName {
+		if err := ignore(root, m); err != nil {
+			return "", fmt.Errorf("create repository: %w", err)
+		}
+	}
 	text, err := f.encode()
 	if err != nil {
 		return "", err

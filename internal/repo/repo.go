@@ -18,11 +18,13 @@ import (
 	"e3/internal/events"
 	"e3/internal/host/modes"
 	"e3/internal/host/process"
+	"e3/internal/host/remains"
 	"e3/internal/host/runner"
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 	"e3/refstore"
+	reffs "e3/refstore/fs"
 	"e3/refstore/lease"
 	"e3/workspace"
 )
@@ -52,6 +54,9 @@ type Options struct {
 	// Outlast is for how long stores that do not answer are waited for, and a lease may be suspended: for a process that
 	// runs commands. 0: as long as is usual for the store, and a lease that cannot be renewed is lost.
 	Outlast time.Duration
+	// Retake lets a session that another process has found dead go on, if that one has taken nothing over: for a process
+	// whose session is named by its own locks and claims alone. A worker's is named by its jobs.
+	Retake bool
 	// Overlay says whether what this machine has made of its own is seen, and where writes go.
 	Overlay OverlayMode
 	// Remember has this machine remember what is read of a shared repository, for Offline.
@@ -133,6 +138,7 @@ type stores struct {
 	far     bool            // other users may be on other machines
 
 	overlaid bool // what is written stays on this machine
+	programs programs
 }
 
 // here is a store of this machine with a folder of this process.
@@ -182,7 +188,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Demands: r.Demand, Signer: r.Signer,
+		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: r.tool, Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts,
 	})
@@ -255,6 +261,20 @@ func (r *Repo) checkouts() (string, error) {
 	}
 	return modes.PrivateFolder(filepath.Join(filepath.Dir(dir), fmt.Sprintf("checkouts-%d", os.Getuid())))
 }
+
+// Kept are the folders of failed commands of this user on this machine.
+func (r *Repo) Kept() *remains.Folders {
+	switch here := r.stores.here.(type) {
+	case *reffs.Store:
+		return remains.In(reffs.Temp(here))
+	case *localStore:
+		return remains.In(reffs.Temp(here.Store))
+	}
+	return remains.In(os.DevNull) // nothing can be there
+}
+
+// Host is the name of this machine in records.
+func (r *Repo) Host() string { return self().Host }
 
 // Modes are those of this process's files on this machine.
 func (r *Repo) Modes() modes.Modes { return r.stores.modes }
@@ -354,8 +374,8 @@ func (r *Repo) closeLeft(ctx context.Context, dir string) error {
 
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
-		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv,
-		Scratch: r.Scratch, Checkouts: r.checkouts, Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
+		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.tool,
+		Scratch: r.Scratch, Checkouts: r.checkouts, Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
 	}
 }
 

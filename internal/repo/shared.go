@@ -215,7 +215,7 @@ func (r *Repo) leases(records refstore.Store, bucket *s3.Bucket, ttl, settle tim
 	o := lease.Options{
 		TTL: cmp.Or(r.opts.Lease, ttl), Settle: r.settling(settle), Owner: lease.Owner{Process: self(), Words: inWords()},
 		Relied:  func(name [32]byte) string { return "file " + objectstore.Hash(name).String() },
-		Renewed: r.renewed, Elapsed: runner.Elapsed,
+		Renewed: r.renewed, Elapsed: runner.Elapsed, Retake: r.opts.Retake,
 	}
 	if bucket != nil {
 		o.Clock = bucket.Now

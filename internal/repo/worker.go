@@ -76,9 +76,15 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	opts.Sync = r.Records.Sync // for runs on other hosts
 	x := executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts)
 	r.makes.Store(x)
+	curator := executions.NewCurator(r.Executions, r.Records, r.opts.Now)
 	return worker.New(worker.Stores{
-		Queue: r.queue, Supervisor: leaver{sup, r}, Session: leases, Objects: r.Objects, Sweep: r.sweep,
-		Executor: x,
+		Queue: r.queue, Supervisor: leaver{sup, r}, Session: leases, Objects: r.Objects, Executor: x,
+		Sweep: func(ctx context.Context) error {
+			return errors.Join(r.sweep(ctx), r.Workspaces.TellAllLate(ctx, curator))
+		},
+		Told: func(ctx context.Context, ws, execution string) error {
+			return r.Workspaces.TellLate(ctx, ws, execution, curator)
+		},
 	}, o.Options), nil
 }
 

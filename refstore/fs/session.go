@@ -58,6 +58,9 @@ func (s *Store) SessionDir() (string, error) {
 	return dir, err
 }
 
+// Temp is the folder in which the folders of a store's sessions lie. It may not exist.
+func Temp(s *Store) string { return s.files.path("tmp") }
+
 // Session is like [Store.SessionDir], and also returns the beginning of the session, by the file system's clock.
 func (s *Store) Session() (dir string, began time.Time, err error) {
 	t, err := s.begin()

@@ -60,7 +60,7 @@ func (l *Leases) putClaim(ctx context.Context, s *session, h *held, text []byte)
 				return nil, err
 			}
 			switch {
-			case rec.Session != s.id:
+			case !s.is(rec.Session):
 				v, err := l.judge(ctx, rec.Session)
 				if err != nil {
 					return nil, err
@@ -77,7 +77,8 @@ func (l *Leases) putClaim(ctx context.Context, s *session, h *held, text []byte)
 				h.previous = rec.before()
 			}
 		}
-		value := encode(claimRecord{hold{Session: s.id, Nonce: h.nonce, Text: text, Before: h.previous}})
+		h.under = s.name()
+		value := encode(claimRecord{hold{Session: h.under, Nonce: h.nonce, Text: text, Before: h.previous}})
 		v, late, err := l.put(ctx, refstore.Record{Key: h.key, Value: value, Version: there.Version})
 		if err == nil {
 			h.version, h.late = v, late

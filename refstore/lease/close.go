@@ -42,7 +42,7 @@ func (l *Leases) Close() error {
 	if s == nil {
 		return nil
 	}
-	defer openSessions.Delete(s.id) // even if the store was not told: see abandoned
+	defer openSessions.Delete(s.name()) // even if the store was not told: see abandoned
 	s.end()
 	stopped := make(chan struct{})
 	go func() {
@@ -88,7 +88,7 @@ func (s *session) releaseAll(ctx context.Context, list []*held) {
 // objects. One that answered a collection which still runs is marked ended: it may have relied on a name after the
 // collector read the references.
 func (s *session) endSession(ctx context.Context, lost bool) error {
-	key := sessionKey(s.id)
+	key := sessionKey(s.name())
 	s.mu.Lock()
 	epoch := s.epoch
 	s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *session) endSession(ctx context.Context, lost bool) error {
 		var err error
 		switch {
 		case lost || unsettled:
-			_, err = s.l.markClosed(ctx, s.id)
+			_, err = s.l.markClosed(ctx, s.name())
 		case epoch != 0 && s.epochWritten == epoch:
 			rec := s.record()
 			rec.State, rec.Epoch, rec.Parts, rec.Relied = ended, s.epochWritten, s.parts, flat(s.tail[:s.public])
@@ -134,7 +134,7 @@ func (s *session) endSession(ctx context.Context, lost bool) error {
 	if lost || unsettled || epoch != 0 || s.parts == 0 && s.trying == 0 && s.larges == 0 {
 		return nil
 	}
-	return s.l.removeParts(ctx, s.id+"/", func(context.Context, string) (bool, error) { return true, nil })
+	return s.l.removeParts(ctx, s.name()+"/", func(context.Context, string) (bool, error) { return true, nil })
 }
 
 // openSessions is the set of ids of this process's open sessions, over all Leases.

@@ -115,7 +115,7 @@ func (c *collection) condemn(ctx context.Context, shard byte, names [][32]byte) 
 		delete(c.lists, shard)
 		return err
 	}
-	version, late, err = c.write(ctx, condemnedKey(shard), encode(condemnedRecord{Session: c.s.id, Nonce: nonce, Names: flat(names)}))
+	version, late, err = c.write(ctx, condemnedKey(shard), encode(condemnedRecord{Session: c.s.name(), Nonce: nonce, Names: flat(names)}))
 	if err == nil {
 		free, err = c.free(ctx, names)
 	}
@@ -169,7 +169,7 @@ func (c *collection) write(ctx context.Context, key refstore.Key, value []byte) 
 		if err := decode(there, &rec); err != nil {
 			return v, false, err
 		}
-		if rec.Session != c.s.id {
+		if rec.Session != c.s.name() {
 			return v, false, fmt.Errorf("a list of session %s stands: %w", rec.Session, refstore.ErrConflict)
 		}
 	}
@@ -188,7 +188,7 @@ func (c *collection) read(ctx context.Context) (recent map[[32]byte]struct{}, er
 		if err != nil {
 			return nil, err
 		}
-		if r.Key.Sort == c.s.id {
+		if r.Key.Sort == c.s.name() {
 			there = true
 			if _, err := c.l.checkOwn(r, nil); err != nil {
 				return nil, err

@@ -32,10 +32,16 @@ func (s *session) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	s.looked = nil
+	if rec.Session == "" {
+		s.looked = &rec.Number
+	}
+	s.mu.Unlock()
 	switch {
 	case rec.Session == "" || rec.Number == s.deadEpoch:
 		s.leave(rec.Number)
-	case rec.Session == s.id:
+	case rec.Session == s.name():
 		if s.l.collecting() == rec.Number {
 			s.enter(rec.Number)
 		} else if s.l.unsettled() > 0 {
@@ -138,7 +144,7 @@ func (c *collection) raise(ctx context.Context) error {
 		}
 		switch rec.Session {
 		case "":
-		case c.s.id:
+		case c.s.name():
 			if c.l.collecting() != 0 {
 				return &refstore.LockedError{Name: "collection", Holder: []byte(c.l.own.words())}
 			}
@@ -150,7 +156,7 @@ func (c *collection) raise(ctx context.Context) error {
 				return err
 			}
 		}
-		next := epochRecord{Number: rec.Number + 1, Session: c.s.id}
+		next := epochRecord{Number: rec.Number + 1, Session: c.s.name()}
 		c.l.mu.Lock()
 		if c.l.collect != nil {
 			c.l.mu.Unlock()
@@ -213,7 +219,7 @@ func (c *collection) clear(ctx context.Context) error {
 		if err := decode(r, &rec); err != nil {
 			return err
 		}
-		if rec.Session != c.s.id {
+		if rec.Session != c.s.name() {
 			if err := c.settled(ctx, rec.Session); err != nil {
 				return err
 			}
@@ -257,7 +263,7 @@ func (c *collection) answered(ctx context.Context, r refstore.Record) (bool, err
 	if err != nil {
 		return false, err
 	}
-	if id == c.s.id {
+	if id == c.s.name() {
 		_, err := c.l.checkOwn(r, nil)
 		return v.rec.Epoch == c.epoch, err
 	}
@@ -331,7 +337,7 @@ func (l *Leases) endEpoch(ctx context.Context, s *session, number uint64) error 
 // lower ends an epoch of this session.
 func (l *Leases) lower(ctx context.Context, s *session, number uint64) error {
 	rec, version, err := l.epoch(ctx)
-	if err != nil || rec.Session != s.id || rec.Number != number {
+	if err != nil || rec.Session != s.name() || rec.Number != number {
 		return err
 	}
 	rec.Session = ""

@@ -77,6 +77,10 @@ type Options struct {
 	// Relied converts a name that a session relies on to the form of a protected name. nil is its hex digits.
 	Relied func(name [32]byte) string
 
+	// Retake lets a session that was found dead go on under another id, if no process has taken over its locks and no
+	// collection has passed it over. It is for a process whose session no record names but its own locks and claims.
+	Retake bool
+
 	// Renewed, if set, is called after each successful renewal of the session, including the first, with the time at
 	// which it was sent, by Elapsed. It must not block.
 	Renewed func(sent time.Duration)
@@ -198,10 +202,12 @@ func (l *Leases) Held() error {
 	}
 	if s := l.session.Load(); s != nil {
 		if late := l.o.Elapsed() - s.renewed(); late > l.o.limit() {
-			if l.suspend(s.renewed(), late, l.o.limit()) {
+			if l.suspend(s.renewed(), late, l.o.limit(), false) {
 				return fmt.Errorf("session of %s: %w: it was last renewed %v ago", l.own.words(), refstore.ErrSuspended, late.Round(time.Millisecond))
 			}
 			l.lose(fmt.Sprintf("it was last renewed %v ago", late.Round(time.Millisecond)))
+		} else if l.suspended() {
+			return fmt.Errorf("session of %s: %w: %w", l.own.words(), refstore.ErrSuspended, errBuried)
 		}
 	}
 	return l.final()
@@ -255,19 +261,32 @@ func (l *Leases) Confirm(ctx context.Context) error {
 	if s == nil {
 		return nil
 	}
-	r, err := l.store.Get(ctx, sessionKey(s.id))
-	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
-		return fmt.Errorf("confirm the session: %w", err)
+	for {
+		name := s.name()
+		r, err := l.store.Get(ctx, sessionKey(name))
+		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+			return fmt.Errorf("confirm the session: %w", err)
+		}
+		if name != s.name() { // it has begun anew
+			continue
+		}
+		if _, err = l.checkOwn(r, err); err != nil || !l.buried() {
+			return err
+		}
+		if err := l.stands(ctx); err != nil {
+			return err
+		}
 	}
-	_, err = l.checkOwn(r, err)
-	return err
 }
 
-// checkOwn finds out, from a read of the session's own record, whether the session is still marked alive.
+// checkOwn finds out, from a read of the session's own record, whether the session is still marked alive. If it is not,
+// and may begin anew, it is buried and the error is nil.
 func (l *Leases) checkOwn(r refstore.Record, err error) (rec sessionRecord, _ error) {
 	switch {
 	case errors.Is(err, refstore.ErrNotFound):
-		l.lose("its record is gone")
+		if !l.bury(l.session.Load(), nil) {
+			l.lose("its record is gone")
+		}
 	case err != nil:
 		return rec, err
 	default:
@@ -277,7 +296,9 @@ func (l *Leases) checkOwn(r refstore.Record, err error) (rec sessionRecord, _ er
 		}
 		switch rec.State {
 		case dead:
-			l.lose("it was declared dead by " + shorten(rec.Death.By))
+			if !l.bury(l.session.Load(), rec.Death) {
+				l.lose("it was declared dead by " + shorten(rec.Death.By))
+			}
 		case ended:
 			l.lose("it has ended")
 		}

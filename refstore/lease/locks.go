@@ -2,6 +2,7 @@ package lease
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +25,13 @@ type held struct {
 	claim    *[32]byte // nil for a lock
 	nonce    uint64
 	version  refstore.Version // the record's version when it was written
+	under    string           // the session's id when the record was written
+	shared   bool             // the lock is shared
 	sole     bool             // the record has no other hold
 	late     bool             // a retry of its creation may still arrive, and recreate the record after its release
 	previous []byte
 	released atomic.Bool
+	lapsed   atomic.Bool // see retake
 }
 
 // Previous implements [refstore.Lock].
@@ -51,7 +55,7 @@ func (h *held) Unlock() error {
 	defer cancel()
 	var err error
 	if h.sole {
-		err = h.l.store.Delete(ctx, h.key, h.version)
+		err = h.l.store.Delete(ctx, h.key, h.getVersion())
 	}
 	if !h.sole || errors.Is(err, refstore.ErrConflict) {
 		_, err = s.release(ctx, h.key, h.nonce, false)
@@ -60,6 +64,18 @@ func (h *held) Unlock() error {
 		s.addLooseEnd(looseEnd{key: h.key, nonce: h.nonce, late: h.late})
 	}
 	return nil
+}
+
+func (h *held) getVersion() refstore.Version {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	return h.version
+}
+
+func (h *held) setVersion(v refstore.Version) {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	h.version = v
 }
 
 // attempt draws a nonce for a hold that is about to be taken.
@@ -105,6 +121,12 @@ func (l *Leases) acquired(ctx context.Context, h *held) (refstore.Lock, error) {
 		l.forget(h.claim, h.nonce)
 		return nil, err
 	}
+	if s := l.session.Load(); h.under != s.name() { // it has begun anew since
+		if has, err := s.retake(ctx, h); err != nil || !has {
+			l.giveUp(s, h)
+			return nil, cmp.Or(err, refstore.ErrClaimed)
+		}
+	}
 	slog.Debug("took", "topic", "leases", "record", h.key)
 	return h, nil
 }
@@ -149,7 +171,7 @@ func (l *Leases) TryLock(ctx context.Context, name string, mode refstore.Mode, h
 	if err != nil {
 		return nil, fmt.Errorf("lock %.100q: %w", name, err)
 	}
-	h := &held{l: l, key: key, nonce: l.attempt()}
+	h := &held{l: l, key: key, nonce: l.attempt(), shared: mode == refstore.Shared}
 	lock, err := l.tryLock(ctx, s, h, mode, holder)
 	if err != nil {
 		l.forget(nil, h.nonce)
@@ -197,7 +219,8 @@ func (l *Leases) tryLock(ctx context.Context, s *session, h *held, mode refstore
 				h.previous = previous
 			}
 		}
-		rec.Holders = append(rec.Holders, hold{Session: s.id, Nonce: h.nonce, Text: text, Before: h.previous})
+		h.under = s.name()
+		rec.Holders = append(rec.Holders, hold{Session: h.under, Nonce: h.nonce, Text: text, Before: h.previous})
 		v, late, err := l.put(ctx, refstore.Record{Key: h.key, Value: encode(rec), Version: there.Version})
 		if err == nil {
 			h.version, h.sole, h.late = v, len(rec.Holders) == 1, late
@@ -243,7 +266,7 @@ func latest(previous []byte) []byte {
 func (l *Leases) living(ctx context.Context, s *session, rec *lockRecord) (living []hold, previous []byte, err error) {
 	var dead [][]byte
 	for _, h := range rec.Holders {
-		if h.Session == s.id {
+		if s.is(h.Session) {
 			if l.has(h.Nonce) {
 				living = append(living, h)
 			} else if before := h.before(); before != nil { // left by a write that was given up
@@ -272,7 +295,7 @@ func (l *Leases) locked(ctx context.Context, s *session, living []hold) error {
 	locked := &refstore.LockedError{Holder: living[len(living)-1].Text, Pending: maxTTL}
 	for _, h := range living {
 		var v view
-		if h.Session != s.id {
+		if !s.is(h.Session) {
 			var err error
 			if v, err = l.look(ctx, h.Session); err != nil {
 				return err
@@ -306,7 +329,7 @@ func (l *Leases) resolve(ctx context.Context, s *session, h *held, err error) (r
 // among reports whether a lock or claim record has a hold of this session.
 func (s *session) among(r refstore.Record, nonce uint64) bool {
 	rec, err := decodeHolds(r)
-	return err == nil && slices.ContainsFunc(rec.Holders, func(h hold) bool { return h.Session == s.id && h.Nonce == nonce })
+	return err == nil && slices.ContainsFunc(rec.Holders, func(h hold) bool { return s.is(h.Session) && h.Nonce == nonce })
 }
 
 // decodeHolds reads a lock; it reads a claim or a condemned list as a lock with one holder.
@@ -338,7 +361,7 @@ func (s *session) release(ctx context.Context, key refstore.Key, nonce uint64, o
 		if err != nil {
 			return was, err
 		}
-		left, has := rec.without(s.id, nonce)
+		left, has := rec.without(s.is, nonce)
 		if !has {
 			return was, nil
 		}
@@ -395,7 +418,7 @@ func (l *Leases) HeldBy(ctx context.Context, name string) (holder []byte, heard 
 	}
 	s := l.session.Load()
 	for _, h := range slices.Backward(rec.Holders) {
-		if s != nil && h.Session == s.id {
+		if s != nil && s.is(h.Session) {
 			if l.has(h.Nonce) {
 				return h.text(), heard, true, nil
 			}

@@ -15,7 +15,7 @@ func (l *Leases) Session(ctx context.Context) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return s.id, nil
+	return s.name(), nil
 }
 
 // Ended reports whether a session's holds are free: it has ended, never existed, or is dead. It marks a session dead if
@@ -25,7 +25,7 @@ func (l *Leases) Ended(ctx context.Context, id string) (ended bool, pending time
 	if err := validSession(id); err != nil {
 		return false, 0, fmt.Errorf("whether the session has ended: %w", err)
 	}
-	if s := l.session.Load(); s != nil && s.id == id {
+	if s := l.session.Load(); s != nil && s.name() == id {
 		if l.Held() == nil || l.final() == nil {
 			return false, 0, nil
 		}
@@ -43,7 +43,7 @@ func (l *Leases) Heard(ctx context.Context, id string) (refstore.Heard, error) {
 	if err := validSession(id); err != nil {
 		return refstore.Heard{}, fmt.Errorf("when the session was renewed: %w", err)
 	}
-	if s := l.session.Load(); s != nil && s.id == id {
+	if s := l.session.Load(); s != nil && s.name() == id {
 		return refstore.Heard{}, nil
 	}
 	v, err := l.look(ctx, id)

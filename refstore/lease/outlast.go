@@ -23,6 +23,7 @@ type suspension struct {
 	mu      sync.Mutex
 	outlast time.Duration // how long a session may be suspended; 0: not at all
 	on      bool
+	dead    bool          // the session's record is marked dead, or gone, and no other was begun
 	since   time.Duration // when the last renewal before it was sent, by Options.Elapsed
 	done    chan struct{} // closed at its end; nil without a suspension
 	next    int
@@ -60,13 +61,14 @@ func (p *suspension) OnSuspension(tell func(refstore.Suspension)) (stop func()) 
 }
 
 // suspend begins a suspension of a session that was last renewed at that time, late ago. It reports whether the session
-// may outlast that. limit is how late a renewal may be without a suspension.
-func (p *suspension) suspend(renewed, late, limit time.Duration) bool {
+// may outlast that. limit is how late a renewal may be without a suspension. dead says that the session has to begin anew.
+func (p *suspension) suspend(renewed, late, limit time.Duration, dead bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if late > limit+p.outlast {
+	if late > limit+p.outlast || dead && p.outlast == 0 {
 		return false
 	}
+	p.dead = p.dead || dead
 	if !p.on {
 		p.on, p.since, p.done = true, renewed, make(chan struct{})
 		slog.Debug("suspended", "topic", "leases", "after", late)
@@ -79,7 +81,7 @@ func (p *suspension) suspend(renewed, late, limit time.Duration) bool {
 func (p *suspension) resume(sent time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.on {
+	if p.on && !p.dead {
 		p.on = false
 		close(p.done)
 		slog.Debug("resumed", "topic", "leases", "after", sent-p.since)
@@ -112,6 +114,27 @@ func (p *suspension) announce(s refstore.Suspension) {
 			p.telling.Unlock()
 		}
 	}()
+}
+
+// buried reports whether the session has to begin anew.
+func (p *suspension) buried() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.on && p.dead
+}
+
+// disinter says that the session has a new record. It is suspended until it has its holds again.
+func (p *suspension) disinter() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead = false
+}
+
+// suspended reports whether the session is suspended.
+func (p *suspension) suspended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.on
 }
 
 // unrenewed is the error of the last renewal, nil if it succeeded.

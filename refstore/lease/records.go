@@ -220,8 +220,8 @@ func (r *lockRecord) validate() error {
 }
 
 // without returns the record without one hold, or nil if no hold remains.
-func (r *lockRecord) without(session string, nonce uint64) (rest *lockRecord, was bool) {
-	i := slices.IndexFunc(r.Holders, func(h hold) bool { return h.Session == session && h.Nonce == nonce })
+func (r *lockRecord) without(of func(session string) bool, nonce uint64) (rest *lockRecord, was bool) {
+	i := slices.IndexFunc(r.Holders, func(h hold) bool { return of(h.Session) && h.Nonce == nonce })
 	switch {
 	case i < 0:
 		return r, false

@@ -96,7 +96,7 @@ func (l *Leases) spared(ctx context.Context, name [32]byte) error {
 
 // harmless reports whether no deletion of a collector can still arrive.
 func (l *Leases) harmless(ctx context.Context, collector string) (bool, error) {
-	if own := l.session.Load(); own != nil && own.id == collector {
+	if own := l.session.Load(); own != nil && own.name() == collector {
 		return false, nil
 	}
 	v, err := l.judge(ctx, collector)
@@ -112,6 +112,11 @@ func (l *Leases) harmless(ctx context.Context, collector string) (bool, error) {
 func (s *session) enter(epoch uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.enterLocked(epoch)
+}
+
+// enterLocked is enter for a caller that holds mu.
+func (s *session) enterLocked(epoch uint64) {
 	if s.epoch >= epoch { // a newer collection has begun
 		return
 	}

@@ -20,8 +20,8 @@ import (
 // session is this process's session. One goroutine writes its record, one checks the epoch and loose ends, one
 // watches the clock.
 type session struct {
-	l     *Leases
-	id    string
+	l *Leases
+	identity
 	began time.Time
 	ahead time.Duration // of the wall clock over the lease's clock at the beginning, see Sending
 	sent  atomic.Int64  // when the last successful renewal was sent, by Options.Elapsed
@@ -39,7 +39,10 @@ type session struct {
 	roots
 	epoch    uint64 // the collection in progress; 0 if there is none
 	answered uint64 // the last collection that this session answers
-	loose    []looseEnd
+	// looked is the number of the last collection, if it had ended when the session last looked; else nil. idleEpoch is
+	// the same as of a look that a renewal has followed: the session was alive then.
+	looked, idleEpoch *uint64
+	loose             []looseEnd
 
 	deadEpoch uint64 // a settled collection of a dead collector; used by followLoop and begin
 
@@ -65,6 +68,7 @@ type writer struct {
 	public       int        // names in the record
 	toPublish    [][32]byte // names that become public with the next write
 	epochWritten uint64     // the last collection that the record answers
+	retaking     bool       // the record is new, and not all holds name it
 }
 
 func (s *session) renewed() time.Duration { return time.Duration(s.sent.Load()) }
@@ -81,23 +85,23 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		l: l, id: id.String(), began: began, ahead: l.ahead(time.Now()),
+		l: l, identity: identity{id: id.String()}, began: began, ahead: l.ahead(time.Now()),
 		wake: make(chan struct{}, 1), look: make(chan struct{}, 1), progress: make(chan struct{}),
 		roots: roots{protects: make(map[*protection]struct{}), relied: make(map[[32]byte]reliance)},
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
-	openSessions.Store(s.id, nil)
+	openSessions.Store(s.name(), nil)
 	err = s.write(ctx)
 	if err == nil {
 		err = s.follow(ctx)
 	}
 	if err != nil {
 		s.end()
-		openSessions.Delete(s.id)
+		openSessions.Delete(s.name())
 		// If the record arrives late, nothing renews it.
 		ctx, cancel := l.o.detached(ctx)
 		defer cancel()
-		if r, getErr := l.store.Get(ctx, sessionKey(s.id)); getErr == nil {
+		if r, getErr := l.store.Get(ctx, sessionKey(s.name())); getErr == nil {
 			err = errors.Join(err, l.store.Delete(ctx, r.Key, r.Version))
 		}
 		return nil, err
@@ -157,7 +161,7 @@ func (s *session) renewLoop() {
 		ctx, cancel := context.WithTimeout(s.ctx, patience)
 		err := s.write(ctx)
 		cancel()
-		slog.Debug("renew", "topic", "leases", "session", s.id, "lease", s.l.o.TTL, "error", err)
+		slog.Debug("renew", "topic", "leases", "session", s.name(), "lease", s.l.o.TTL, "error", err)
 		if err != nil {
 			s.l.failure.Store(&err)
 			failed++
@@ -212,6 +216,11 @@ func (s *session) wait(ctx context.Context, wanted uint64) error {
 
 // write updates the records. Slow parts are left to the next write, so that the renewal is not delayed.
 func (s *session) write(ctx context.Context) error {
+	if s.l.buried() {
+		if err := s.beginAnew(ctx); err != nil {
+			return err
+		}
+	}
 	s.mu.Lock()
 	wanted, answered := s.wanted, s.answered
 	s.tail, s.toPublish = append(s.tail, s.queue...), append(s.toPublish, s.queue...)
@@ -233,6 +242,12 @@ func (s *session) write(ctx context.Context) error {
 		signal(s.wake)
 		return partsErr
 	}
+	if s.retaking {
+		if err := s.retakeAll(ctx); err != nil {
+			return err
+		}
+		s.l.resume(time.Duration(s.sent.Load()))
+	}
 	s.public, s.epochWritten = len(s.tail), answered
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,6 +257,7 @@ func (s *session) write(ctx context.Context) error {
 		}
 	}
 	s.toPublish = nil
+	s.idleEpoch = s.looked
 	s.written = wanted
 	close(s.progress)
 	s.progress = make(chan struct{})
@@ -270,7 +286,7 @@ func (s *session) writeParts(ctx context.Context) (all bool, err error) {
 		if s.trying == 0 {
 			s.trying = min(len(s.tail), maxPart)
 		}
-		r := refstore.Record{Key: part(reliedPartition, s.id, s.parts), Value: flat(s.tail[:s.trying])}
+		r := refstore.Record{Key: part(reliedPartition, s.name(), s.parts), Value: flat(s.tail[:s.trying])}
 		if _, err := s.l.store.Put(ctx, r); err != nil {
 			there, getErr := s.l.store.Get(ctx, r.Key)
 			if getErr != nil || !bytes.Equal(there.Value, r.Value) {
@@ -287,7 +303,7 @@ func (s *session) writeParts(ctx context.Context) (all bool, err error) {
 
 // put writes the session's record. If a failed write may have taken effect, a read decides.
 func (s *session) put(ctx context.Context, rec sessionRecord) error {
-	key := sessionKey(s.id)
+	key := sessionKey(s.name())
 	s.beat++
 	rec.Beat = s.beat
 	value := encode(rec)
@@ -308,6 +324,9 @@ func (s *session) put(ctx context.Context, rec sessionRecord) error {
 		there, standErr := s.l.checkOwn(r, getErr)
 		if standErr != nil {
 			return standErr
+		}
+		if s.l.buried() {
+			return errBuried
 		}
 		if bytes.Equal(r.Value, value) { // it took effect
 			s.succeeded(r.Version, sent)
@@ -334,7 +353,9 @@ func (s *session) succeeded(v refstore.Version, sent time.Duration) {
 	s.version = v
 	s.sent.Store(int64(sent))
 	s.l.o.Renewed(sent)
-	s.l.resume(sent)
+	if !s.retaking {
+		s.l.resume(sent)
+	}
 }
 
 // flat joins names.

@@ -67,7 +67,7 @@ func (s *session) protect(ctx context.Context, p *protection) error {
 	}
 	s.mu.Unlock()
 	if p.large > 0 { // before the session's record names it
-		key := part(protectedPartition, s.id, p.large)
+		key := part(protectedPartition, s.name(), p.large)
 		if _, err := s.l.store.Put(ctx, refstore.Record{Key: key, Value: p.text}); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (s *session) unprotect(p *protection) {
 	after := s.wanted
 	s.mu.Unlock()
 	if p.large > 0 {
-		e := looseEnd{key: part(protectedPartition, s.id, p.large), whole: true, after: after}
+		e := looseEnd{key: part(protectedPartition, s.name(), p.large), whole: true, after: after}
 		s.addLooseEnd(e)
 	}
 }
@@ -138,7 +138,7 @@ func (l *Leases) liveSessions(ctx context.Context) ([]refstore.SessionInfo, erro
 		if err != nil {
 			return nil, err
 		}
-		id, isOwn := r.Key.Sort, own != nil && r.Key.Sort == own.id
+		id, isOwn := r.Key.Sort, own != nil && r.Key.Sort == own.name()
 		drained := false
 		if !isOwn && (v.free || v.gone) {
 			wait, _, err := l.settling(ctx, v)
@@ -199,7 +199,7 @@ func (l *Leases) info(ctx context.Context, id string, rec sessionRecord) (info r
 func (l *Leases) infoOf(ctx context.Context, id string, rec sessionRecord) (refstore.SessionInfo, error) {
 	info := refstore.SessionInfo{Began: time.Unix(0, rec.Began)}
 	text, large := rec.Protected, rec.Large
-	if own := l.session.Load(); own != nil && own.id == id { // the current state, not the last written one
+	if own := l.session.Load(); own != nil && own.name() == id { // the current state, not the last written one
 		own.mu.Lock()
 		text, large = own.protected()
 		own.mu.Unlock()

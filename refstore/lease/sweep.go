@@ -22,7 +22,7 @@ func (l *Leases) Sweep(ctx context.Context) (int, error) {
 		if err != nil {
 			return swept, fmt.Errorf("sweep sessions: %w", err)
 		}
-		if own != nil && r.Key.Sort == own.id {
+		if own != nil && r.Key.Sort == own.name() {
 			continue
 		}
 		v, settled, err := l.sweepable(ctx, r)

@@ -143,6 +143,10 @@ func (m *Machine) next(e *events.Event) error {
 		return nil
 	case events.RunCompleted, events.RunFailed, events.RunCancelled:
 		m.ended = e.Type
+		if d.Reason != events.ReasonCrashed { // what waited for another attempt has failed as its last one did
+			m.counts[Failed] += m.counts[Retrying]
+			m.counts[Retrying] = 0
+		}
 		return m.end(e, d)
 	case events.RunStalled, events.RunResumed, events.GraphGrown:
 		return nil
@@ -150,7 +154,7 @@ func (m *Machine) next(e *events.Event) error {
 		if e.Task != "" || d.Tasks < 1 {
 			return fmt.Errorf("it is of many tasks; it names %q and stands for %d", e.Task, d.Tasks)
 		}
-		return m.many(e.Type, d.Tasks)
+		return m.many(e.Type, d.Tasks, d.Reason == events.ReasonCrashed)
 	case events.TaskCached:
 		if e.Task == "" {
 			if d.Tasks < 1 || d.As == "" {
@@ -165,10 +169,10 @@ func (m *Machine) next(e *events.Event) error {
 }
 
 // unfinished are the states of tasks that have not ended.
-var unfinished = []State{Pending, Ready, Claimed, Running, Deferred, Retrying}
+var unfinished = []State{Pending, Ready, Claimed, Running, Deferred, Retrying} // Retrying is the last
 
 // many moves tasks that the event does not name.
-func (m *Machine) many(typ events.Type, n int) error {
+func (m *Machine) many(typ events.Type, n int, crashed bool) error {
 	if typ == events.TaskCreated {
 		m.pending += n
 		m.walk(Edge{Unnamed, events.TaskCreated, Pending, true}, n)
@@ -176,7 +180,10 @@ func (m *Machine) many(typ events.Type, n int) error {
 	}
 	// The event does not name the tasks: they are all that never started, had another attempt due, or whose execution
 	// goes on.
-	total := 0
+	total, unfinished := 0, unfinished
+	if !crashed { // what waits for another attempt has failed as its last one did
+		unfinished = unfinished[:len(unfinished)-1]
+	}
 	for _, from := range unfinished {
 		total += m.counts[from]
 	}

@@ -150,7 +150,7 @@ func TestMachineRefuses(t *testing.T) {
 		{"an end with a pending task", "run.started\ntask.created n=I\nrun.failed", "1 tasks are pending still"},
 		{"an end with a ready task", "run.started\ntask.created n=I\ntask.marked_ready a\nrun.failed", `1 tasks are ready still, as "a"`},
 		{"an end with a running task", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.started a attempt=I\nrun.cancelled", `running still, as "a"`},
-		{"an end with a task that waits for a retry", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a\ntask.retry_scheduled a attempt=II\nrun.failed", `retrying still, as "a"`},
+		{"an end that counts a task that waits for a retry as open", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a\ntask.retry_scheduled a attempt=II\nrun.completed", "0 of 1 tasks are completed"},
 		{"completed with a failure", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a\nrun.completed", "0 of 1 tasks are completed"},
 		{"cancelled with nothing left", "run.started\ntask.cached a as=q\nrun.cancelled", "1 of 1 tasks are completed"},
 		{"another summary", "run.started\ntask.cached a as=q\nrun.failed failed=I", "its summary is"},

@@ -47,7 +47,7 @@ func read(name string, data []byte) (*List, error) {
 		}
 		return ofValue(v)
 	case ".yaml", ".yml":
-		v, err := manifest.ParseValue(data)
+		v, err := manifest.ParseValue(name, data)
 		if err != nil {
 			return nil, err
 		}

@@ -65,7 +65,7 @@ func TestFileRefuses(t *testing.T) {
 		{"a.json", `["a"`, "EOF"},
 		{"a.json", `[""]`, "item 1 has no name"},
 		{"a.json", `["a\u0000"]`, "NUL"},
-		{"a.yaml", "a: [", "line 2"},
+		{"a.yaml", "a: [", "a.yaml:2:"},
 		{"a.yaml", "- a\n- b: 1\n", "element 2 is a mapping"},
 		{"a.csv", "", "header"},
 		{"a.csv", "a,b\n1\n", "wrong number of fields"},

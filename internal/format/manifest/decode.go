@@ -30,6 +30,9 @@ type decoder struct {
 	fanItems int              // in all of them
 
 	shared *sharer
+
+	results resultsDecoder
+	params  map[string]int32 // in Definition.Inputs, by name: values that tasks read
 }
 
 // A named is the meaning of a name in the common namespace of inputs and tasks.
@@ -52,16 +55,16 @@ func newDecoder(file string) *decoder {
 
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
-	topKeys      = []string{"e3", "name", "version", "description", "inputs", "tasks"}
-	inputKeys    = []string{"file", "dir", "glob", "files", "value", "executable", "export", "description"}
-	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "queue", "labels", "version", "description", "image"}
+	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "inputs", "tasks"}
+	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
+	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "queue", "labels", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	wireKeys     = []string{"from", "suffix"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
 	retryWords   = []string{"timeout", "oom", "exit", "signal", "output", "start", "lost"}
 	growthKeys   = []string{"memory", "max"}
 	roleNames    = []string{"metrics", "plot", "report"}
-	inputSources = inputKeys[:5]
+	inputSources = inputKeys[:6]
 )
 
 // streams reports whether a mapping under the top-level key is read as a section.
@@ -127,6 +130,11 @@ func (d *decoder) field(key, value *node) {
 		}
 	case "description":
 		def.Description = d.text("description", value)
+	case "results":
+		d.results.decoder = d
+		d.results.read(value)
+	case "room":
+		def.Room = d.room("room", value)
 	case "inputs", "tasks":
 		// A mapping with a tag or under an alias is one value; every other mapping is a section.
 		if value.kind != mapNode {
@@ -159,6 +167,8 @@ func (d *decoder) finish() {
 	}
 	d.shared = nil
 	d.wire()
+	d.results.decoder = d
+	d.results.check()
 }
 
 // declare enters a name of the common namespace of inputs and tasks.
@@ -198,7 +208,7 @@ func (d *decoder) input(key, value *node) {
 		d.fields(where, value, inputKeys, func(key, v *node) {
 			if slices.Contains(inputSources, key.text) {
 				if sources++; sources > 1 {
-					d.report.add(key.pos, "", "%s: more than one of file, dir, glob, files and value", where)
+					d.report.add(key.pos, "", "%s: more than one of file, dir, glob, files, value and params", where)
 					return
 				}
 			}
@@ -216,6 +226,8 @@ func (d *decoder) input(key, value *node) {
 				}
 			case "value":
 				in.Kind, in.Value = ValueInput, d.value(where+": value", v)
+			case "params":
+				in.Kind, in.Path = ParamsInput, d.projectPath(where+": params", v, FileInput)
 			case "executable":
 				executable = v
 				if b, ok := d.boolean(where+": executable", v); ok {
@@ -230,7 +242,7 @@ func (d *decoder) input(key, value *node) {
 			}
 		})
 		if sources == 0 {
-			d.report.add(value.pos, "", "%s: one of file, dir, glob, files and value is needed", where)
+			d.report.add(value.pos, "", "%s: one of file, dir, glob, files, value and params is needed", where)
 		}
 	}
 	if executable != nil && in.Kind != FileInput {
@@ -341,6 +353,19 @@ func (d *decoder) text(where string, n *node) string {
 	return d.intern(n.text)
 }
 
+// room reads the name of a room.
+func (d *decoder) room(where string, n *node) Room {
+	switch text := d.text(where, n); {
+	case text == "open":
+		return OpenRoom
+	case text == "closed":
+		return ClosedRoom
+	case n.kind == stringNode:
+		d.report.add(n.pos, "", "%s: %q is neither open nor closed", where, truncate(text))
+	}
+	return NoRoom
+}
+
 func (d *decoder) boolean(where string, n *node) (value, ok bool) {
 	if n.kind != boolNode {
 		d.wrongType(where, n, "true or false")
@@ -365,6 +390,9 @@ func (d *decoder) version(where string, n *node) (string, bool) {
 func (d *decoder) suggest(word string, known []string) string {
 	if d.report.full() {
 		return ""
+	}
+	if hint := elsewhere(word, known); hint != "" {
+		return hint
 	}
 	return didYouMean(word, slices.Values(known))
 }

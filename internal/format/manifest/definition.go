@@ -13,8 +13,10 @@ type Definition struct {
 	Name        string
 	Version     string
 	Description string
+	Room        Room        // of tasks that name none
 	Inputs      []Input     // in file order
 	Tasks       []Task      // in file order, the items of a matrix in the order of their dimensions
+	Results     *Results    // nil if the file says nothing about results
 	FanIns      [][]FanItem // the items of each fan-in, in the order of tasks; see Source
 	Families    []Family    // the tasks of the file that depend on lists of items, in file order
 
@@ -26,7 +28,7 @@ type Definition struct {
 func (d *Definition) Files() []string {
 	var files []string
 	for i := range d.Inputs {
-		if d.Inputs[i].Kind != ValueInput {
+		if d.Inputs[i].Kind != ValueInput && d.Inputs[i].Kind != ParamInput {
 			files = append(files, d.Inputs[i].Path)
 		}
 	}
@@ -48,6 +50,12 @@ func (d *Definition) Entry(s Source) string {
 	return d.Tasks[task].Outputs[s.Entry].Name
 }
 
+// Results says in which folder each start leaves outputs for people.
+type Results struct {
+	Dir string   // clean, relative to the package file
+	Of  []string // names and patterns of tasks and outputs; none: the outputs that no task reads
+}
+
 // An InputKind is the kind of an input's source.
 type InputKind uint8
 
@@ -57,15 +65,17 @@ const (
 	DirInput
 	GlobInput
 	ValueInput
+	ParamsInput // a file of parameters
+	ParamInput  // one value of it, named by that input's name, a dot and its path
 )
 
 // An Input is a named dataset that tasks may read.
 type Input struct {
 	Name        string
 	Kind        InputKind
-	Path        string // of a file or directory; of a glob, its pattern; clean, relative, slash-separated
+	Path        string // of a file or directory, also of parameters; of a glob, its pattern; clean, relative, slash-separated
 	Pattern     string // of a glob that was declared as files: the path with names in braces
-	Value       any    // of ValueInput: see Value types below
+	Value       any    // of ValueInput, and of parameters after SetParams: see Value types below
 	Executable  *bool  // of a file: nil takes the mode from the file itself
 	NoExport    bool   // an export without data omits its content
 	Description string
@@ -112,10 +122,22 @@ type Spec struct {
 	Several bool     // the output is a directory with one entry for each of Outputs; else there is one, "out"
 	Env     *Environment
 	Version string // forces new results when changed; "" when the file gives none
+	Room    Room
+	Network bool // a closed room has this machine's network
 	Policy  *Policy
 	Pos     Pos // of the task's name
 	RunPos  Pos // of its command
 }
+
+// A Room is where a command runs.
+type Room uint8
+
+// The rooms.
+const (
+	NoRoom     Room = iota // not given
+	OpenRoom               // with everything that the user can see and reach
+	ClosedRoom             // with the system's programs and the task's inputs only
+)
 
 // An Environment is the part of a task's environment beyond its inputs' names and the base environment. Tasks with
 // equal environments share one.
@@ -124,6 +146,7 @@ type Environment struct {
 	Pass    []string  // passed from the environment of the process that executes; not hashed
 	Secrets []string  // likewise, and masked in logs
 	Keyed   []string  // passed from the environment of the process that starts the run; their values are implicit inputs
+	Tools   []string  // programs on the PATH; what they consist of are implicit inputs
 }
 
 // A Command is either Argv, run without a shell, or Shell, a script for bash. The other one is empty.

@@ -21,9 +21,26 @@ func readJSON(file io.Reader, d *decoder) *syntaxError {
 	case fault != nil:
 		return fault
 	case tok != nil:
-		return &syntaxError{r.pos, "JSON: text after the end of the package", "one file holds one package"}
+		return &syntaxError{r.pos, "JSON: text after the end of the package", onePackage}
 	}
 	return nil
+}
+
+// readJSONValue reads a whole JSON text as one value.
+func readJSONValue(data []byte, d *decoder) (node, *syntaxError) {
+	r := newJSONReader(bytes.NewReader(data), d)
+	tok, fault := r.token()
+	if fault != nil {
+		return node{}, fault
+	}
+	n, fault := r.value(tok, 0)
+	if fault != nil {
+		return node{}, fault
+	}
+	if tok, fault = r.token(); fault == nil && tok != nil || len(d.report.errs) > 0 {
+		fault = &syntaxError{r.pos, "JSON: text after the end of the value", ""}
+	}
+	return n, fault
 }
 
 func newJSONReader(file io.Reader, d *decoder) *jsonReader {

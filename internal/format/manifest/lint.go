@@ -79,6 +79,9 @@ func (l *linter) unusedInputs() {
 		}
 	}
 	for i, u := range used {
+		if in := &l.def.Inputs[i]; in.Kind == ParamsInput && l.def.readsParamOf(in.Name) {
+			continue
+		}
 		if !u {
 			l.warn(l.def.Inputs[i].Pos, "no task reads the input %s", l.def.Inputs[i].Name)
 		}

@@ -11,6 +11,7 @@
 // from local names to sources. A source is one of
 //
 //	sales                     an input of the package
+//	params.train.rate         one value of an input that is a file of parameters
 //	clean                     the output of a task; of a task with several outputs, a directory of them all
 //	train.model               one of several outputs
 //	train[4]                  one item of a matrix task (several dimensions: train[depth=4,lr=0.1])

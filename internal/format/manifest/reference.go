@@ -42,7 +42,7 @@ func parseReference(s string) (r reference, fault string) {
 		if end < 0 {
 			end = len(s)
 		}
-		if r.entry, s = s[1:end], s[end:]; !ValidInputName(r.entry) {
+		if r.entry, s = s[1:end], s[end:]; !ValidInputName(r.entry) && !ValidParamPath(r.entry) {
 			return r, notEntry
 		}
 	}

@@ -79,12 +79,15 @@ func (s *sharer) environment(e Environment) *Environment {
 	writeStrings(&h, e.Secrets)
 	h.WriteByte(1)
 	writeStrings(&h, e.Keyed)
+	h.WriteByte(1)
+	writeStrings(&h, e.Tools)
 	key := h.Sum64()
 	known, ok := s.environments[key]
 	switch {
 	case !ok:
 		return remember(s.environments, key, &e)
-	case slices.Equal(known.Set, e.Set) && slices.Equal(known.Pass, e.Pass) && slices.Equal(known.Secrets, e.Secrets) && slices.Equal(known.Keyed, e.Keyed):
+	case slices.Equal(known.Set, e.Set) && slices.Equal(known.Pass, e.Pass) && slices.Equal(known.Secrets, e.Secrets) &&
+		slices.Equal(known.Keyed, e.Keyed) && slices.Equal(known.Tools, e.Tools):
 		return known
 	}
 	return &e

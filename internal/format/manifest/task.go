@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -87,10 +88,16 @@ func (d *decoder) task(key, value *node) {
 				env.Pass = d.envNames(where+": pass_env", v)
 			case "key_env":
 				env.Keyed = d.envNames(where+": key_env", v, ownEnv...)
+			case "tools":
+				env.Tools = d.tools(where+": tools", v)
 			case "secrets":
 				env.Secrets = d.envNames(where+": secrets", v)
 			case "version":
 				b.spec.Version, _ = d.version(where+": version", v)
+			case "room":
+				b.spec.Room = d.room(where+": room", v)
+			case "network":
+				b.spec.Network, _ = d.boolean(where+": network", v)
 			case "image":
 				d.report.add(key.pos, "remove it; the command runs in the environment of the host", "%s: container images are not supported yet", where)
 			default:
@@ -159,6 +166,10 @@ func (d *decoder) inputs(where string, n *node) []wire {
 			}
 		})
 		return wires
+	}
+	if n.kind == stringNode {
+		d.report.add(n.pos, fmt.Sprintf("write in: [%s]", truncate(n.text)), "%s: want a list of sources or a mapping of names to sources, not a string", where)
+		return nil
 	}
 	d.wrongType(where, n, "a list of sources or a mapping of names to sources")
 	return nil

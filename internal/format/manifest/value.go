@@ -1,12 +1,8 @@
 package manifest
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"strconv"
-	"unicode/utf8"
 )
 
 // ScalarText is the text of a scalar value as a task receives it in its environment. A list or an Object has
@@ -61,27 +57,4 @@ func appendJSONString(dst []byte, s string) []byte {
 	// A string always encodes; Marshal can fail only on other types.
 	b, _ := json.Marshal(s)
 	return append(dst, b...)
-}
-
-// ParseValue reads a YAML document as a value of one of the types of Input.Value.
-func ParseValue(data []byte) (any, error) {
-	d := newDecoder("")
-	if len(data) > MaxFileSize {
-		return nil, fmt.Errorf("larger than %d MiB", MaxFileSize>>20)
-	}
-	if !utf8.Valid(data) {
-		return nil, errors.New("it is not UTF-8 text")
-	}
-	y := &yamlReader{decoder: d}
-	root, fault := y.parse(bytes.TrimPrefix(data, []byte(byteOrderMark)))
-	if fault != nil {
-		return nil, fmt.Errorf("line %d: %s", fault.pos.Line, fault.msg)
-	}
-	n := y.convert(root, 0)
-	v := d.value("value", &n)
-	if len(d.report.errs) > 0 {
-		e := d.report.errs[0]
-		return nil, fmt.Errorf("line %d: %s", e.Line, e.Msg)
-	}
-	return v, nil
 }

@@ -144,14 +144,20 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	where := "task " + b.spec.Base
 	r, fault := parseReference(ref.source)
 	if fault != "" {
-		d.report.add(ref.pos, "a source is like sales, clean, train.model, train[4] or train[*].metrics", "%s: %q %s", where, truncate(ref.source), fault)
+		hint := pathHint(ref.source)
+		if hint == "" {
+			hint = "a source is like sales, clean, train.model, train[4] or train[*].metrics"
+		}
+		d.report.add(ref.pos, hint, "%s: %q %s", where, truncate(ref.source), fault)
 		return plan{}, false
 	}
 	found, ok := d.names[r.name]
 	if !ok {
 		hint := ""
 		if !d.report.full() {
-			hint = didYouMean(r.name, d.declared())
+			if hint = didYouMean(r.name, d.declared()); hint == "" {
+				hint = pathHint(ref.source)
+			}
 		}
 		d.report.add(ref.pos, hint, "%s: there is no input or task %q", where, r.name)
 		return plan{}, false
@@ -162,6 +168,11 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name}, text: ref.source}
 	if !found.task {
 		in := &d.def.Inputs[found.index]
+		if in.Kind == ParamsInput && !r.selected && r.entry != "" && r.items == nil {
+			index := d.param(found.index, r.entry, ref.pos)
+			p.fromInput(&d.def.Inputs[index], index)
+			return p, true
+		}
 		if r.entry != "" || r.items != nil || r.selected && in.Kind != DirInput && in.Kind != GlobInput {
 			d.report.add(ref.pos, "write "+r.name, "%s: %q: an input has no entries, and only a folder, a glob or files have items", where, truncate(ref.source))
 			return plan{}, false
@@ -214,6 +225,9 @@ func (p *plan) fromInput(in *Input, index int32) {
 		p.input.Kind = Dir
 	case GlobInput:
 		p.input.Kind, p.input.Path, p.glob = Dir, GlobPrefix(in.Path), in.Path
+	case ParamsInput, ParamInput: // SetParams knows the value
+		p.project = false
+		p.input.Kind, p.input.Path = Scalar, ""
 	case ValueInput:
 		p.project = false
 		if _, scalar := ScalarText(in.Value); scalar {

@@ -13,6 +13,12 @@ import (
 // maxNodes bounds the memory of one YAML document: the parser needs about 250 bytes for a node.
 const maxNodes = 4_000_000
 
+// Texts of faults that files of other kinds than a package have too.
+const (
+	emptyFile  = "the file is empty"
+	onePackage = "one file holds one package"
+)
+
 // readYAML reads the whole file as one YAML document.
 func readYAML(data []byte, d *decoder) *syntaxError {
 	c := &yamlReader{decoder: d}
@@ -58,13 +64,13 @@ func (c *yamlReader) parse(data []byte) (*yaml.Node, *syntaxError) {
 	var doc, next yaml.Node
 	switch err := loader.Load(&doc); {
 	case errors.Is(err, io.EOF) || err == nil && len(doc.Content) == 0:
-		return nil, &syntaxError{Pos{c.line + 1, 1}, "the file is empty", "a package file begins with \"e3: 1\""}
+		return nil, &syntaxError{Pos{c.line + 1, 1}, emptyFile, "a package file begins with \"e3: 1\""}
 	case err != nil:
 		return nil, c.syntax(err)
 	}
 	switch err := loader.Load(&next); {
 	case err == nil:
-		return nil, &syntaxError{c.pos(&next), "a second YAML document begins here", "one file holds one package"}
+		return nil, &syntaxError{c.pos(&next), "a second YAML document begins here", onePackage}
 	case !errors.Is(err, io.EOF):
 		return nil, c.syntax(err)
 	}

@@ -15,6 +15,7 @@ var fuzzTargets = []struct{ fuzz, codec string }{
 	{"FuzzDecodeDurations", "durations"}, {"FuzzDecodeWorkspaceDeployment", "workspace deployment"},
 	{"FuzzDecodeProvenance", "provenance"}, {"FuzzDecodeExport", "export provenance"}, {"FuzzDecodeRejection", "rejection"},
 	{"FuzzDecodeSignature", "signature"}, {"FuzzDecodeSignedProof", "signed proof"},
+	{"FuzzDecodeResultsPlan", "results plan"}, {"FuzzDecodeResults", "results"},
 	{"FuzzDecodeTombstones", "tombstones"}, {"FuzzDecodePin", "pin"}, {"FuzzDecodeCancellation", "cancellation"},
 }
 

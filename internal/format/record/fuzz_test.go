@@ -23,6 +23,8 @@ func FuzzDecodeNode(f *testing.F)                { fuzzCodec(f, "node") }
 func FuzzDecodePackage(f *testing.F)             { fuzzCodec(f, "package") }
 func FuzzDecodeLink(f *testing.F)                { fuzzCodec(f, "link") }
 func FuzzDecodeProof(f *testing.F)               { fuzzCodec(f, "proof") }
+func FuzzDecodeResultsPlan(f *testing.F)         { fuzzCodec(f, "results plan") }
+func FuzzDecodeResults(f *testing.F)             { fuzzCodec(f, "results") }
 func FuzzDecodeProvenance(f *testing.F)          { fuzzCodec(f, "provenance") }
 func FuzzDecodeExport(f *testing.F)              { fuzzCodec(f, "export provenance") }
 func FuzzDecodeRejection(f *testing.F)           { fuzzCodec(f, "rejection") }

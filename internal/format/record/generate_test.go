@@ -220,11 +220,14 @@ var packages = rapid.Custom(func(t *rapid.T) *record.Package {
 	return &record.Package{
 		Name: texts.Draw(t, "name"), Version: texts.Draw(t, "version"), Description: texts.Draw(t, "description"),
 		Inputs: rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) record.PackageInput {
-			in := record.PackageInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](5).Draw(t, "source"),
+			in := record.PackageInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](6).Draw(t, "source"),
 				Location: texts.Draw(t, "location"), Executable: rapid.Bool().Draw(t, "executable"), NoExport: rapid.Bool().Draw(t, "no export"),
 				Default: leaves.Draw(t, "default")}
-			if in.Source == record.FromVariable {
+			switch in.Source {
+			case record.FromVariable:
 				in.Name, in.Default = record.VariableInput(in.Location), record.Leaf{Kind: record.LeafUnassigned}
+			case record.FromTool:
+				in.Name, in.Default = record.ToolInput(in.Location), record.Leaf{Kind: record.LeafUnassigned}
 			}
 			return in
 		}), 0, 4, func(in record.PackageInput) string { return in.Name }).Draw(t, "inputs"),
@@ -252,6 +255,27 @@ var links = rapid.Custom(func(t *rapid.T) *record.Link {
 						Executable: rapid.Bool().Draw(t, "executable")}
 				})).Draw(t, "files")}
 		})).Draw(t, "inputs"),
+	}
+})
+
+var resultsPlans = rapid.Custom(func(t *rapid.T) *record.ResultsPlan {
+	return &record.ResultsPlan{Dir: texts.Draw(t, "dir"), Of: few(texts).Draw(t, "of")}
+})
+
+var resultLists = rapid.Custom(func(t *rapid.T) *record.Results {
+	return &record.Results{
+		Files: few(rapid.Custom(func(t *rapid.T) record.ResultFile {
+			f := record.ResultFile{Path: texts.Draw(t, "path"), Set: texts.Draw(t, "set"), Kind: kinds[record.ResultKind](4).Draw(t, "kind"),
+				Stat: fileStats.Draw(t, "stat"), Hash: digest.Sum([]byte(texts.Draw(t, "content")))}
+			if rapid.Bool().Draw(t, "at work") {
+				next := digest.Sum([]byte(texts.Draw(t, "next")))
+				f.Next = next[:]
+			}
+			return f
+		})).Draw(t, "files"),
+		Sets: few(rapid.Custom(func(t *rapid.T) record.ResultSet {
+			return record.ResultSet{Name: texts.Draw(t, "name"), Source: texts.Draw(t, "source")}
+		})).Draw(t, "sets"),
 	}
 })
 

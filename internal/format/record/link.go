@@ -56,7 +56,9 @@ var (
 	linkAtSchema = newSchema("link", func() beast2.Type { return linkType(beast2.F("home", beast2.String)) })
 )
 
-func linkType(first ...beast2.Field) beast2.Type {
+func linkType(first ...beast2.Field) beast2.Type { return linkTypeOf(sourceType(FromValue), first...) }
+
+func linkTypeOf(source beast2.Type, first ...beast2.Field) beast2.Type {
 	str, integer := beast2.String, beast2.Integer
 	stat := beast2.Struct(beast2.F("size", integer), beast2.F("mtimeNs", integer), beast2.F("ctimeNs", integer),
 		beast2.F("inode", integer), beast2.F("seenNs", integer))
@@ -68,7 +70,7 @@ func linkType(first ...beast2.Field) beast2.Type {
 		beast2.F("set", beast2.Array(str)),
 		beast2.F("inputs", beast2.Array(beast2.Struct(
 			beast2.F("name", str),
-			beast2.F("source", sourceType()),
+			beast2.F("source", source),
 			beast2.F("location", str),
 			beast2.F("leaf", leafType()),
 			beast2.F("files", beast2.Array(file))))))...)
@@ -89,9 +91,12 @@ func readFileStat(r *beast2.Reader) FileStat {
 // be relative to the working directory.
 func (l *Link) Encode() []byte {
 	var b []byte
-	if size := 256 + 160*len(l.Inputs); l.Home == "" {
+	switch size := 256 + 160*len(l.Inputs); {
+	case l.hasParams():
+		b = beast2.AppendString(linkParamsSchema.begin(size), l.Home)
+	case l.Home == "":
 		b = linkSchema.begin(size)
-	} else {
+	default:
 		b = beast2.AppendString(linkAtSchema.begin(size), l.Home)
 	}
 	b = appendFileStat(beast2.AppendString(b, l.File), l.Stat)
@@ -118,6 +123,12 @@ func DecodeLink(data []byte) (*Link, error) {
 	l := &Link{}
 	r, err := linkAtSchema.open(data)
 	if errors.Is(err, ErrType) {
+		if r, err = linkParamsSchema.open(data); err == nil {
+			l.Home = r.String()
+			return l, readLink(r, l, int(FromParams)+1)
+		}
+	}
+	if errors.Is(err, ErrType) {
 		r, err = linkSchema.open(data)
 	} else if err == nil {
 		at := r.Offset()
@@ -128,12 +139,18 @@ func DecodeLink(data []byte) (*Link, error) {
 	if err != nil {
 		return nil, err
 	}
+	return l, readLink(r, l, int(FromValue)+1)
+}
+
+// readLink reads what follows the home.
+func readLink(r *beast2.Reader, l *Link, sources int) error {
+	at := r.Offset()
 	l.File, l.Stat, l.Package, l.Set = r.String(), readFileStat(r), r.String(), readStrings(r)
 	r.Inline()
 	l.Inputs = make([]LinkInput, r.Count(4))
 	for i := range l.Inputs {
 		in := &l.Inputs[i]
-		in.Name, in.Source, in.Location, in.Leaf = r.String(), InputSource(r.Tag(4)), r.String(), readLeaf(r)
+		in.Name, in.Source, in.Location, in.Leaf = r.String(), InputSource(r.Tag(sources)), r.String(), readLeaf(r)
 		r.Inline()
 		in.Files = make([]LinkFile, r.Count(8))
 		for j := range in.Files {
@@ -148,7 +165,10 @@ func DecodeLink(data []byte) (*Link, error) {
 			f.Executable = r.Boolean()
 		}
 	}
-	return l, linkSchema.done(r)
+	if sources > int(FromParams) && !l.hasParams() {
+		r.Failf(at, "no input is a file of parameters")
+	}
+	return linkSchema.done(r)
 }
 
 // Proof is the evidence that the results of a completed run are valid: the repository's generation did not change while

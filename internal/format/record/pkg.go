@@ -46,7 +46,12 @@ const (
 	FromGlob
 	FromValue
 	FromVariable // an environment variable, which is Location; the input is named by VariableInput
+	FromTool     // a program on the PATH, which is Location; the input is named by ToolInput
+	FromParams   // a file of parameters, or one value of it: params.go
 )
+
+// OfMachine reports whether each start reads the input anew from its machine: a variable or a program.
+func (s InputSource) OfMachine() bool { return s == FromVariable || s == FromTool }
 
 // IsFile reports whether an input comes from files.
 func (s InputSource) IsFile() bool { return s == FromDir || s == FromFile || s == FromGlob }
@@ -131,19 +136,24 @@ func (p *Policy) isZero() bool {
 		len(p.Resources) == 0 && p.Priority == 0 && len(p.PassEnv) == 0 && len(p.Secrets) == 0 && len(p.OutputKinds) == 0
 }
 
-func sourceType() beast2.Type {
-	return beast2.Variant(
-		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null))
-}
+// sourceCases are the cases of InputSource on disk. They are sorted, as in every variant, so a new one gets a name that sorts
+// last: "which" is a program, after the command that finds one; "yaml" is a file of parameters.
+var sourceCases = [...]string{"dir", "file", "glob", "value", "variable", "which", "yaml"}
 
-func keyedSourceType() beast2.Type {
-	return beast2.Variant(
-		beast2.F("dir", beast2.Null), beast2.F("file", beast2.Null), beast2.F("glob", beast2.Null), beast2.F("value", beast2.Null),
-		beast2.F("variable", beast2.Null))
+// sourceType is the type of the sources up to last. Packages and links that use no later ones keep their bytes.
+func sourceType(last InputSource) beast2.Type {
+	var cases []beast2.Field
+	for _, name := range sourceCases[:last+1] {
+		cases = append(cases, beast2.F(name, beast2.Null))
+	}
+	return beast2.Variant(cases...)
 }
 
 // isVariable reports whether an input is an environment variable.
 func (in PackageInput) isVariable() bool { return in.Source == FromVariable }
+
+// isTool reports whether an input is a program.
+func (in PackageInput) isTool() bool { return in.Source == FromTool }
 
 // A packageForm is the set of fields of a package object. Fields were added over time, and each form also has those of
 // the forms before it. A package is encoded in the first form that holds all of its data, so that its bytes and its
@@ -157,44 +167,76 @@ const (
 	handledForm             // a task has handling
 	keyedForm               // an input is an environment variable, which is one more kind of source
 	onLostForm              // a task says what happens to its command when a lease is over
+	toolForm                // an input is a program, which is one more kind of source
+	paramsForm              // an input is a file of parameters, which is one more kind of source
 	grownForm               // the tasks are made from lists of items, or one reads a part of an input
 )
 
 var packageSchemas = [...]schema{
-	plainForm: newSchema("package", func() beast2.Type { return beast2.Struct(packageFields(sourceType())...) }),
+	plainForm: newSchema("package", func() beast2.Type { return beast2.Struct(packageFields(sourceType(FromValue))...) }),
 	markedForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(sourceType()), marksField())...)
+		return beast2.Struct(append(packageFields(sourceType(FromValue)), marksField())...)
 	}),
 	handledForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(sourceType()), marksField(), handlingField())...)
+		return beast2.Struct(append(packageFields(sourceType(FromValue)), marksField(), handlingField())...)
 	}),
 	keyedForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField())...)
+		return beast2.Struct(append(packageFields(sourceType(FromVariable)), marksField(), handlingField())...)
 	}),
 	onLostForm: newSchema("package", func() beast2.Type {
-		return beast2.Struct(append(packageFields(keyedSourceType()), marksField(), handlingField(), onLostField())...)
+		return beast2.Struct(append(packageFields(sourceType(FromVariable)), marksField(), handlingField(), onLostField())...)
+	}),
+	toolForm: newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(sourceType(FromTool)), marksField(), handlingField(), onLostField())...)
+	}),
+	paramsForm: newSchema("package", func() beast2.Type {
+		return beast2.Struct(append(packageFields(sourceType(FromParams)), marksField(), handlingField(), onLostField())...)
 	}),
 	grownForm: newSchema("package", func() beast2.Type {
-		fields := append(packageFieldsWith(keyedSourceType(), grownWireType()), marksField(), handlingField(), onLostField())
+		fields := append(packageFieldsWith(sourceType(FromParams), grownWireType()), marksField(), handlingField(), onLostField())
 		return beast2.Struct(append(fields, grownFields()...)...)
 	}),
 }
 
-// form returns the form of a package, given the number of marked inputs.
-func (p *Package) form(marked int) packageForm {
+// form returns the form of a package, given its marked inputs.
+func (p *Package) form(marked []string) packageForm {
 	switch {
 	case p.isGrown():
 		return grownForm
+	case slices.ContainsFunc(p.Inputs, PackageInput.isParams):
+		return paramsForm
+	case slices.ContainsFunc(p.Inputs, PackageInput.isTool):
+		return toolForm
 	case anyTask(p.Tasks, (*Policy).saysOnLost):
 		return onLostForm
 	case slices.ContainsFunc(p.Inputs, PackageInput.isVariable):
 		return keyedForm
 	case anyTask(p.Tasks, (*Policy).isHandled):
 		return handledForm
-	case marked > 0:
+	case len(marked) > 0:
 		return markedForm
 	}
 	return plainForm
+}
+
+// lastSource is the last kind of source that an input can have in a form.
+func (f packageForm) lastSource() InputSource {
+	switch {
+	case f >= paramsForm:
+		return FromParams
+	case f >= toolForm:
+		return FromTool
+	case f >= keyedForm:
+		return FromVariable
+	}
+	return FromValue
+}
+
+// lacks says what a package of a form lacks if a shorter form would hold it.
+var lacks = [...]string{
+	markedForm: "no input is marked", handledForm: "no task has handling", keyedForm: "no input is a variable",
+	onLostForm: "no task says what happens when a lease is over", toolForm: "no input is a program", paramsForm: "no input is a file of parameters",
+	grownForm: "no task is made from a list of items",
 }
 
 // openPackage finds the form of a package object, and returns a reader at its value.
@@ -252,15 +294,21 @@ func packageFieldsWith(source, wire beast2.Type) []beast2.Field {
 	}
 }
 
-// Encode returns the bytes of the package object.
-func (p *Package) Encode() []byte {
+// marked are the inputs whose content an export without data leaves out.
+func (p *Package) marked() []string {
 	var marked []string
 	for i := range p.Inputs {
 		if p.Inputs[i].NoExport {
 			marked = append(marked, p.Inputs[i].Name)
 		}
 	}
-	form := p.form(len(marked))
+	return marked
+}
+
+// Encode returns the bytes of the package object.
+func (p *Package) Encode() []byte {
+	marked := p.marked()
+	form := p.form(marked)
 	b := packageSchemas[form].begin(256 + 160*len(p.Inputs) + 160*len(p.Tasks))
 	b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, p.Name), p.Version), p.Description)
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Inputs)))
@@ -422,21 +470,18 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 	if form >= grownForm {
 		readGrown(r, a, p)
 	}
+	if r.Err() == nil && p.form(p.marked()) != form { // each package has exactly one valid form
+		r.Failf(r.Offset(), "%s", lacks[form])
+	}
 	return p, packageSchemas[form].done(r)
 }
 
-// readPackageInputs reads the inputs. In keyedForm, at least one must be a variable.
+// readPackageInputs reads the inputs.
 func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []PackageInput {
-	at, sources := r.Offset(), 4
-	if form >= keyedForm {
-		sources++
-	}
+	sources := int(form.lastSource()) + 1
 	r.Inline()
 	n := a.count(r, 5, unsafe.Sizeof(PackageInput{}))
 	if n == 0 {
-		if form == keyedForm {
-			r.Failf(at, "no input is a variable")
-		}
 		return nil
 	}
 	list := make([]PackageInput, n)
@@ -450,18 +495,17 @@ func readPackageInputs(r *beast2.Reader, a *allowance, form packageForm) []Packa
 			Default:    readLeaf(r),
 		}
 		switch {
-		case !in.isVariable():
-		case in.Name != VariableInput(in.Location):
+		case !in.Source.OfMachine():
+		case in.isVariable() && in.Name != VariableInput(in.Location):
 			r.Failf(at, "input %q holds the variable %q", in.Name, in.Location)
+		case in.isTool() && in.Name != ToolInput(in.Location):
+			r.Failf(at, "input %q holds the program %q", in.Name, in.Location)
 		case in.Default.Kind != LeafUnassigned:
-			r.Failf(at, "variable %q has a value", in.Location)
+			r.Failf(at, "%s %q has a value", map[InputSource]string{FromVariable: "variable", FromTool: "program"}[in.Source], in.Location)
 		}
 		if list[i] = in; r.Err() != nil {
 			return list
 		}
-	}
-	if form == keyedForm && !slices.ContainsFunc(list, PackageInput.isVariable) {
-		r.Failf(at, "no input is a variable")
 	}
 	return list
 }

@@ -59,6 +59,8 @@ var codecs = []codec{
 	newCodec("node", nodes, record.Node.Encode, record.DecodeNode),
 	newCodec("package", packages, (*record.Package).Encode, record.DecodePackage),
 	newCodec("link", links, (*record.Link).Encode, record.DecodeLink),
+	newCodec("results plan", resultsPlans, (*record.ResultsPlan).Encode, record.DecodeResultsPlan),
+	newCodec("results", resultLists, (*record.Results).Encode, record.DecodeResults),
 	newCodec("proof", proofs, (*record.Proof).Encode, record.DecodeProof),
 	newCodec("durations", durationMaps, encodeDurations, record.DecodeDurations),
 	newCodec("provenance", provenances, (*record.Provenance).Encode, record.DecodeProvenance),
@@ -129,6 +131,9 @@ func TestDecodeOtherType(t *testing.T) {
 		"link":      (&record.Link{}).Encode(),
 		"proof":     (&record.Proof{}).Encode(),
 		"durations": record.Durations{}.Encode(nil),
+
+		"results plan": (&record.ResultsPlan{}).Encode(),
+		"results":      (&record.Results{}).Encode(),
 
 		"provenance":        (&record.Provenance{}).Encode(),
 		"export provenance": (&record.Export{}).Encode(),

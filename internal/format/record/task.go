@@ -2,6 +2,7 @@ package record
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -18,6 +19,7 @@ type Task struct {
 	Output  Output
 	Version string // explicit "version:", "" without one
 	Passed  Passed // variables of e3's own environment
+	Room    Room   // where the command runs
 }
 
 // Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values enter no
@@ -25,6 +27,47 @@ type Task struct {
 type Passed struct {
 	Env     []string // passed if they are set
 	Secrets []string // must be set; masked in logs
+}
+
+// Room is what a command can see and reach beside its inputs. The zero value is the open room: everything that its user
+// can.
+type Room struct {
+	Closed  bool // the system's programs only
+	Network bool // with Closed: this machine's network
+}
+
+func (r Room) String() string {
+	switch {
+	case r.Network:
+		return "closed, with the network"
+	case r.Closed:
+		return "closed"
+	}
+	return "open"
+}
+
+// roomNetwork is what a task object calls Room.Network.
+const roomNetwork = "network"
+
+// words are what the object of a task in a closed room says of the room, in key order.
+func (r *Room) words() []string {
+	if r.Network {
+		return []string{roomNetwork}
+	}
+	return nil
+}
+
+// readRoom reads a closed room. A word that this e3 does not know may open or close something: it is refused.
+func readRoom(r *beast2.Reader) Room {
+	room := Room{Closed: true}
+	at := r.Offset()
+	for _, word := range readNames(r) {
+		if word != roomNetwork {
+			r.Failf(at, "a closed room with %q is not supported by this version", word)
+		}
+		room.Network = true
+	}
+	return room
 }
 
 // None reports whether no variable is passed.
@@ -50,6 +93,7 @@ const (
 	KindFile                   // raw bytes
 	KindValue                  // a beast2 value; inputs only
 	KindVariable               // an environment variable: its text, or null where it is unset; inputs only
+	KindTool                   // a program of the machine: the hashes of what it consists of, as text; inputs only
 )
 
 func (k Kind) String() string {
@@ -62,6 +106,8 @@ func (k Kind) String() string {
 		return "file"
 	case KindVariable:
 		return "environment variable"
+	case KindTool:
+		return "program"
 	}
 	return "value"
 }
@@ -72,6 +118,16 @@ func VariableInput(variable string) string { return "$" + variable }
 
 // VariableOf is the environment variable whose value an input of a package holds; false for any other input.
 func VariableOf(input string) (string, bool) { return strings.CutPrefix(input, "$") }
+
+// ToolInput names the input of a package that holds the parts of a program. No package file can declare such a name.
+func ToolInput(program string) string { return "%" + program }
+
+// ToolOf is the program whose parts an input of a package holds; false for any other input.
+func ToolOf(input string) (string, bool) { return strings.CutPrefix(input, "%") }
+
+// OfMachine reports whether an input of this kind comes from the machine on which a run starts, and not from a file or
+// another task.
+func (k Kind) OfMachine() bool { return k == KindVariable || k == KindTool }
 
 // Input is one declared input: its name for the command, its path relative to the task's directory, and its form.
 type Input struct {
@@ -103,25 +159,73 @@ func kindType() beast2.Type {
 		beast2.F("file", beast2.Null), beast2.F("value", beast2.Null))
 }
 
-func keyedKindType() beast2.Type {
-	return beast2.Variant(
+// keyedKindType has the kinds of a form: with variables, and with tools ("which", after the program that finds them).
+func keyedKindType(tools bool) beast2.Type {
+	kinds := []beast2.Field{
 		beast2.F("dir", beast2.Null), beast2.F("executable", beast2.Null),
-		beast2.F("file", beast2.Null), beast2.F("value", beast2.Null), beast2.F("variable", beast2.Null))
+		beast2.F("file", beast2.Null), beast2.F("value", beast2.Null), beast2.F("variable", beast2.Null),
+	}
+	if tools {
+		kinds = append(kinds, beast2.F("which", beast2.Null))
+	}
+	return beast2.Variant(kinds...)
 }
 
-// A task to which variables are passed has an additional field; all other tasks keep their hashes. An older e3 refuses
-// the longer form, since otherwise it would treat tasks that differ only in those names as the same one. A task with
-// variables as inputs has that field too, and an additional kind of input. An older e3 also refuses this form, since
-// otherwise it would set a variable that must be unset.
-var (
-	taskSchema        = newSchema("task", func() beast2.Type { return beast2.Struct(taskFields(kindType())...) })
-	passingTaskSchema = newSchema("task", func() beast2.Type {
-		return beast2.Struct(append(taskFields(kindType()), passedField())...)
-	})
-	keyedTaskSchema = newSchema("task", func() beast2.Type {
-		return beast2.Struct(append(taskFields(keyedKindType()), passedField())...)
-	})
+// A taskForm is the set of fields of a task object. Fields and kinds were added over time, and each form also has those of
+// the forms before it. A task is encoded in the first form that holds all of its data, so its hash stays the same when a
+// form is added. An older e3 refuses a longer form: it would take tasks that differ only there for the same one, or set a
+// variable that must be unset, or run a command in the open.
+type taskForm int
+
+const (
+	plainTask   taskForm = iota
+	passingTask          // variables are passed to it
+	keyedTask            // an input is an environment variable, which is one more kind
+	toolTask             // an input is a program, which is one more kind
+	closedTask           // it runs in a closed room, whose field lists what the room has beyond the least
 )
+
+var taskSchemas = [...]schema{
+	plainTask: newSchema("task", func() beast2.Type { return beast2.Struct(taskFields(kindType())...) }),
+	passingTask: newSchema("task", func() beast2.Type {
+		return beast2.Struct(append(taskFields(kindType()), passedField())...)
+	}),
+	keyedTask: newSchema("task", func() beast2.Type {
+		return beast2.Struct(append(taskFields(keyedKindType(false)), passedField())...)
+	}),
+	toolTask: newSchema("task", func() beast2.Type {
+		return beast2.Struct(append(taskFields(keyedKindType(true)), passedField())...)
+	}),
+	closedTask: newSchema("task", func() beast2.Type {
+		return beast2.Struct(append(taskFields(keyedKindType(true)), passedField(), beast2.F("room", beast2.Array(beast2.String)))...)
+	}),
+}
+
+// form returns the form of a task.
+func (t *Task) form() taskForm {
+	switch {
+	case t.Room.Closed:
+		return closedTask
+	case slices.ContainsFunc(t.Inputs, Input.isTool):
+		return toolTask
+	case slices.ContainsFunc(t.Inputs, Input.isVariable):
+		return keyedTask
+	case !t.Passed.None():
+		return passingTask
+	}
+	return plainTask
+}
+
+// kinds is the number of kinds that an input can have.
+func (f taskForm) kinds() int {
+	switch f {
+	case plainTask, passingTask:
+		return 4
+	case keyedTask:
+		return 5
+	}
+	return 6
+}
 
 func passedField() beast2.Field {
 	return beast2.F("passed", beast2.Struct(
@@ -145,15 +249,8 @@ func taskFields(inputKind beast2.Type) []beast2.Field {
 
 // Encode returns the bytes of the task object.
 func (t *Task) Encode() []byte {
-	schema := taskSchema
-	keyed := slices.ContainsFunc(t.Inputs, Input.isVariable)
-	switch {
-	case keyed:
-		schema = keyedTaskSchema
-	case !t.Passed.None():
-		schema = passingTaskSchema
-	}
-	b := schema.begin(256 + len(t.Shell))
+	form := t.form()
+	b := taskSchemas[form].begin(256 + len(t.Shell))
 	if t.Argv != nil {
 		b = appendStrings(append(b, 0), t.Argv)
 	} else {
@@ -174,8 +271,11 @@ func (t *Task) Encode() []byte {
 	}
 	b = append(b, 0) // image: refused for now, so always none
 	b = appendOptString(b, t.Version)
-	if keyed || !t.Passed.None() {
+	if form >= passingTask {
 		b = appendStrings(appendStrings(b, t.Passed.Env), t.Passed.Secrets)
+	}
+	if form >= closedTask {
+		b = appendStrings(b, t.Room.words())
 	}
 	return b
 }
@@ -203,16 +303,7 @@ func readParts(r *beast2.Reader, width int) int {
 // DecodeTask reads a task object. Task objects of the reference give ErrType: they hold
 // East IR, which cannot be run here.
 func DecodeTask(data []byte) (*Task, error) {
-	schema, passing, keyed := taskSchema, false, false
-	r, err := schema.open(data)
-	if errors.Is(err, ErrType) {
-		schema, passing = passingTaskSchema, true
-		r, err = schema.open(data)
-	}
-	if errors.Is(err, ErrType) {
-		schema, keyed = keyedTaskSchema, true
-		r, err = schema.open(data)
-	}
+	form, r, err := openTask(data)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +324,7 @@ func DecodeTask(data []byte) (*Task, error) {
 	for range readParts(r, 2) {
 		t.Env = append(t.Env, EnvVar{Name: r.String(), Value: r.String()})
 	}
-	readInputs(r, t, keyed)
+	readInputs(r, t, form)
 	at = r.Offset()
 	t.Output.Multi = r.Boolean()
 	r.Inline()
@@ -248,36 +339,45 @@ func DecodeTask(data []byte) (*Task, error) {
 		r.Failf(at, "container image is not supported by this version")
 	}
 	t.Version = readOptString(r)
-	if passing {
+	if form >= passingTask {
 		at = r.Offset()
 		t.Passed = Passed{Env: readNames(r), Secrets: readNames(r)}
-		if t.Passed.None() && !keyed {
-			r.Failf(at, "no variable is passed")
+	}
+	if form >= closedTask {
+		t.Room = readRoom(r)
+	}
+	if r.Err() == nil && t.form() != form { // each task has exactly one valid form
+		r.Failf(at, "%s", [...]string{passingTask: "no variable is passed", keyedTask: "no input is a variable", toolTask: "no input is a program"}[form])
+	}
+	return t, taskSchemas[form].done(r)
+}
+
+// openTask finds the form of a task object, and returns a reader at its value.
+func openTask(data []byte) (taskForm, *beast2.Reader, error) {
+	for form := range taskSchemas {
+		if r, err := taskSchemas[form].open(data); !errors.Is(err, ErrType) {
+			return taskForm(form), r, err
 		}
 	}
-	return t, schema.done(r)
+	return 0, nil, fmt.Errorf("task: %w", ErrType)
 }
 
 // isVariable reports whether an input is an environment variable.
 func (in Input) isVariable() bool { return in.Kind == KindVariable }
 
-// readInputs reads the inputs. If the form has variables, at least one input must be a variable.
-func readInputs(r *beast2.Reader, t *Task, keyed bool) {
-	at, kinds := r.Offset(), 4
-	if keyed {
-		kinds++
-	}
+// isTool reports whether an input is a program.
+func (in Input) isTool() bool { return in.Kind == KindTool }
+
+// readInputs reads the inputs.
+func readInputs(r *beast2.Reader, t *Task, form taskForm) {
 	r.Inline()
 	for range readParts(r, 3) {
 		at := r.Offset()
-		in := Input{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(kinds))}
-		if in.isVariable() && in.Path != "" {
-			r.Failf(at, "variable %q has a path", in.Name)
+		in := Input{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(form.kinds()))}
+		if in.Kind.OfMachine() && in.Path != "" {
+			r.Failf(at, "%s %q has a path", in.Kind, in.Name)
 		}
 		t.Inputs = append(t.Inputs, in)
-	}
-	if keyed && !slices.ContainsFunc(t.Inputs, Input.isVariable) {
-		r.Failf(at, "no input is a variable")
 	}
 }
 

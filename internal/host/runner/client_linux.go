@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"e3/internal/host/process"
+	"e3/internal/host/room"
 
 	"golang.org/x/sys/unix"
 )
@@ -159,7 +160,11 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 	if b.keeping != nil {
 		mask = spec.Mask
 	}
-	if argumentBytes(spec)+stringBytes(mask)+len(spec.Identity)+len(spec.State)+len(path)+len(spec.Dir)+len(spec.Marker)+len(spec.Room)+redirectBytes(spec.Redirects)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
+	closed, err := spec.closed()
+	if err != nil {
+		return Result{}, err
+	}
+	if argumentBytes(spec)+stringBytes(mask)+len(spec.Identity)+len(spec.State)+len(path)+len(spec.Dir)+len(spec.Marker)+len(spec.Room)+len(closed)+redirectBytes(spec.Redirects)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
 		return Result{}, syscall.E2BIG
 	}
 	request := spawnRequest{
@@ -171,6 +176,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 		dir:           spec.Dir,
 		marker:        spec.Marker,
 		room:          spec.Room,
+		closed:        closed,
 		argv:          spec.Argv,
 		env:           spec.Env,
 		mask:          mask,
@@ -206,6 +212,8 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 			case r.kind == kindFailed && syscall.Errno(r.status) == errIdentity:
 				return Result{}, &StartError{Op: OpSpec, Path: spec.Argv[0], Err: errIdentity,
 					detail: fmt.Sprintf("another command with the identity %q still runs", spec.Identity)}
+			case r.kind == kindFailed && r.flags&flagClosed != 0:
+				return Result{}, explainClosed(&room.Error{Step: room.Step(r.pid), Err: syscall.Errno(r.status)}, spec)
 			case r.kind == kindFailed:
 				return Result{}, syscall.Errno(r.status)
 			default:

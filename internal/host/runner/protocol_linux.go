@@ -53,6 +53,7 @@ const (
 	flagExpired   // also of kindFailed: the supervisor was not extended in time
 	flagOOM       // the kernel killed it because memory ran out
 	flagStraggler // a descendant may be alive
+	flagClosed    // of kindFailed: pid is the room.Step that failed
 )
 
 var errMessage = errors.New("malformed message")
@@ -68,6 +69,7 @@ type spawnRequest struct {
 	dir           string
 	marker        string
 	room          string
+	closed        string // a room.Room as JSON; empty: the command runs in the open
 	argv          []string
 	env           []string
 	mask          []string // with flagStdout or flagStderr
@@ -140,6 +142,7 @@ func appendSpawn(b []byte, r *spawnRequest) []byte {
 	b = appendString(b, r.dir)
 	b = appendString(b, r.marker)
 	b = appendString(b, r.room)
+	b = appendString(b, r.closed)
 	b = appendStrings(b, r.argv)
 	b = appendStrings(b, r.env)
 	b = appendStrings(b, r.mask)
@@ -250,6 +253,7 @@ func decodeSpawn(body []byte) (*spawnRequest, error) {
 		dir:           c.string(),
 		marker:        c.string(),
 		room:          c.string(),
+		closed:        c.string(),
 		argv:          c.strings(),
 		env:           c.strings(),
 		mask:          c.strings(),

@@ -10,7 +10,7 @@ import (
 func exampleSpawn() *spawnRequest {
 	return &spawnRequest{
 		id: 7, flags: flagStdout | flagMerged, timeout: time.Minute, grace: -1, announceAfter: time.Second,
-		path: "/bin/sh", dir: "/tmp", marker: "E3_EXECUTION=7",
+		path: "/bin/sh", dir: "/tmp", closed: "{}", marker: "E3_EXECUTION=7",
 		argv: []string{"sh", "-c", "", "\xff"}, env: []string{"A=b"},
 		mask: []string{"s3cret", ""}, redirects: []Redirect{{FD: 1, Path: "out", Mode: Append}, {FD: 2, From: 1}}, identity: "job/1", state: "state\x00",
 	}

@@ -13,6 +13,10 @@ import (
 // reap reaps t if it has ended, and kills the rest of its group. Reaping comes last, because until then the group's
 // number cannot be reused.
 func (l *laneServer) reap(t *task, now time.Time) bool {
+	if t.closed != nil {
+		l.reapClosed(t, now)
+		return true
+	}
 	if t.pidfd < 0 && !hasEnded(t.pid) {
 		return false
 	}

@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"e3/internal/host/process"
+	"e3/internal/host/room"
 )
 
 // DefaultGrace is the default time between TERM and KILL.
@@ -98,6 +99,10 @@ type Spec struct {
 	// Room, if set, is a folder that only this command and its descendants use: a descendant of the supervisor with its
 	// working directory or an open file in there belongs to this command.
 	Room string
+
+	// Closed, if set, is the closed room in which the command runs. Dir is then the room's working directory as it is
+	// outside, Argv[0] is looked up in the room, and nothing of the command outlives it, whatever it does.
+	Closed *room.Room
 
 	// Timeout stops the command when it runs longer. Zero means no limit.
 	Timeout time.Duration
@@ -218,7 +223,7 @@ func (s *Supervisor) Run(ctx context.Context, spec Spec) (Result, error) {
 		return Result{}, err
 	}
 	path := spec.Path
-	if path == "" {
+	if path == "" && spec.Closed == nil {
 		var err error
 		if path, err = LookPath(spec.Argv[0], spec.Dir, spec.Env); err != nil {
 			return Result{}, err
@@ -313,6 +318,9 @@ func (spec *Spec) validate() error {
 			return &StartError{Op: OpSpec, Path: name, Err: syscall.EINVAL,
 				detail: fmt.Sprintf("environment variable %q contains a NUL byte", variable)}
 		}
+	}
+	if spec.Closed != nil && !room.Possible() {
+		return closedError(spec, room.ErrUnavailable)
 	}
 	if spec.Timeout < 0 || spec.OnStartAfter < 0 {
 		return &StartError{Op: OpSpec, Path: name, Err: syscall.EINVAL, detail: "a duration is negative"}

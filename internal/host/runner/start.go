@@ -17,13 +17,14 @@ const (
 	OpLookup = "lookup" // finding the command in PATH
 	OpChdir  = "chdir"  // entering the working directory
 	OpExec   = "exec"   // creating the process or executing the file
+	OpClosed = "closed" // making the closed room
 )
 
 // StartError says that a command could not start. Nothing of it ran.
 type StartError struct {
 	Op   string
 	Path string // the command, or the working directory for OpChdir
-	Err  error  // a syscall.Errno
+	Err  error  // a syscall.Errno; for OpClosed it wraps one, or room.ErrUnavailable
 
 	detail string
 }
@@ -32,6 +33,9 @@ func (e *StartError) Error() string {
 	text := e.detail
 	if text == "" {
 		text = e.Err.Error()
+	}
+	if e.Op == OpClosed {
+		return text
 	}
 	if e.Op == OpChdir {
 		return fmt.Sprintf("cannot enter working directory %q: %s", e.Path, text)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"e3/internal/host/process"
+	"e3/internal/host/room"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +25,9 @@ const (
 
 	// sweepInterval is how often orphans are collected while commands run.
 	sweepInterval = time.Second
+
+	// huskInterval is how often the processes of ended rooms are reaped.
+	huskInterval = 10 * time.Millisecond
 
 	// closeLimit bounds how long a lane waits for its killed commands to end.
 	closeLimit = 500 * time.Millisecond
@@ -69,6 +73,8 @@ type laneServer struct {
 	swept      time.Time     // when orphans were last collected
 
 	inbox inbox // requests of other threads
+	slots room.Slots
+	husks bool // processes of ended rooms are left to reap
 }
 
 // taskFDs is where the tasks begin in laneServer.fds.
@@ -95,6 +101,8 @@ type task struct {
 	orphaned   bool      // the last pass killed an orphan that may belong to it
 	straggler  bool      // the last pass spared an orphan that may belong to it
 	resolved   string    // room without links; "" until holds needs it
+
+	closed *room.Process // nil: it runs in the open. Else pid is process 1 of its room, and pidfd its End
 }
 
 func newServer(null, lanes int) *server {
@@ -165,10 +173,13 @@ func (l *laneServer) timeout(now time.Time) *unix.Timespec {
 	if l.in.pending() && !l.clientGone {
 		return &unix.Timespec{}
 	}
-	if len(l.tasks)+len(l.draining) == 0 && l.closing.IsZero() {
+	if len(l.tasks)+len(l.draining) == 0 && l.closing.IsZero() && !l.husks {
 		return nil
 	}
 	next := sweepInterval
+	if l.husks {
+		next = huskInterval
+	}
 	if !l.closing.IsZero() {
 		next = closeLimit / 10
 	}
@@ -271,33 +282,12 @@ func (l *laneServer) spawn(r *spawnRequest, fds []int) {
 			return
 		}
 	}
-	l.commands.add(t)
-	var pid int
-	files, err := redirected(r, [3]int{l.null, stdout, stderr})
-	if err == nil {
-		pid, err = syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
-			Dir:   r.dir,
-			Env:   r.env,
-			Files: files.standard[:],
-			Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &t.pidfd},
-		})
-	}
-	files.close()
-	if err != nil {
-		var errno syscall.Errno
-		if !errors.As(err, &errno) {
-			errno = unix.EINVAL
-		}
-		l.commands.remove(t)
-		if l.keeper != nil {
-			l.keeper.abandon(t)
-		}
-		l.send(&reply{kind: kindFailed, id: r.id, status: uint32(errno)})
+	if err := l.start(t, r, [3]int{l.null, stdout, stderr}); err != nil {
+		l.refuse(t, err)
 		return
 	}
-	l.commands.started(t, pid)
 	if t.kept != nil {
-		t.kept.pid.Store(int64(pid))
+		t.kept.pid.Store(int64(t.pid))
 	}
 	if r.timeout > 0 {
 		t.deadline = t.started.Add(r.timeout)
@@ -310,6 +300,46 @@ func (l *laneServer) spawn(r *spawnRequest, fds []int) {
 	}
 	l.tasks = append(l.tasks, t)
 	l.fds = append(l.fds, unix.PollFd{Fd: int32(t.pidfd), Events: unix.POLLIN})
+}
+
+// start starts the process of a command, of which standard are the descriptors before its redirections.
+func (l *laneServer) start(t *task, r *spawnRequest, standard [3]int) error {
+	files, err := redirected(r, standard)
+	defer files.close()
+	if err != nil {
+		return err
+	}
+	if r.closed != "" {
+		return l.startClosed(t, r, &files)
+	}
+	l.commands.add(t)
+	pid, err := syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
+		Dir:   r.dir,
+		Env:   r.env,
+		Files: files.standard[:],
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &t.pidfd},
+	})
+	if err != nil {
+		l.commands.remove(t)
+		return err
+	}
+	l.commands.started(t, pid)
+	return nil
+}
+
+// refuse tells the client that a command could not start.
+func (l *laneServer) refuse(t *task, err error) {
+	failed := reply{kind: kindFailed, id: t.id, status: uint32(unix.EINVAL)}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		failed.status = uint32(errno)
+	}
+	if e, ok := errors.AsType[*room.Error](err); ok {
+		failed.flags, failed.pid = flagClosed, uint32(e.Step)
+	}
+	if l.keeper != nil {
+		l.keeper.abandon(t)
+	}
+	l.send(&failed)
 }
 
 // announce tells the client that t runs.
@@ -327,7 +357,9 @@ func (l *laneServer) handleDue(now time.Time) {
 		if (t.pidfd < 0 || l.fds[i+taskFDs].Revents != 0) && l.reap(t, now) {
 			l.tasks = slices.Delete(l.tasks, i, i+1)
 			l.fds = slices.Delete(l.fds, i+taskFDs, i+taskFDs+1)
-			l.draining = append(l.draining, t)
+			if t.closed == nil {
+				l.draining = append(l.draining, t)
+			}
 			continue
 		}
 		i++
@@ -338,6 +370,7 @@ func (l *laneServer) handleDue(now time.Time) {
 			t.stop(flagTimedOut, now)
 		}
 	}
+	l.husks = l.slots.Reap()
 	if len(l.draining) > 0 {
 		l.drain(now)
 	} else if len(l.tasks) > 0 && now.Sub(l.swept) > sweepInterval {
@@ -362,8 +395,8 @@ func (t *task) stop(reason byte, now time.Time) {
 		return
 	}
 	t.deadline = now.Add(t.grace)
-	_ = unix.Kill(-t.pid, unix.SIGTERM)
-	_ = unix.Kill(-t.pid, unix.SIGCONT) // a stopped process could not handle TERM
+	t.signal(unix.SIGTERM)
+	t.signal(unix.SIGCONT) // a stopped process could not handle TERM
 }
 
 // abort ends t without a grace. The first reason counts.
@@ -376,7 +409,16 @@ func (t *task) abort(reason byte) {
 }
 
 // kill kills t's process group in one step of the kernel, so that no member escapes by forking.
-func (t *task) kill() { _ = unix.Kill(-t.pid, unix.SIGKILL) }
+func (t *task) kill() { t.signal(unix.SIGKILL) }
+
+// signal signals t's process group. Process 1 of a closed room passes signals on.
+func (t *task) signal(signal syscall.Signal) {
+	if t.closed != nil {
+		_ = unix.Kill(t.pid, signal)
+		return
+	}
+	_ = unix.Kill(-t.pid, signal)
+}
 
 // answer reports t once no process of it is left and its masked output is written.
 func (l *laneServer) answer(t *task) {

@@ -128,6 +128,9 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 	if r.Filter != "" {
 		d.notef("it was asked for %s only", r.Filter)
 	}
+	if len(r.Set) > 0 {
+		d.notef("it was started with --set %s", r.Set)
+	}
 	if r.Unnamed > 0 {
 		d.notef("%d of its tasks cannot be named any more", r.Unnamed)
 	}

@@ -174,7 +174,7 @@ func differing(was, is []fact) []Part {
 	return parts
 }
 
-var partOrder = []string{"declaration", "command", "env", "pass_env", "secrets", "inputs", "wiring", "output", "version", "policy"}
+var partOrder = []string{"declaration", "command", "env", "pass_env", "secrets", "inputs", "wiring", "output", "version", "room", "policy"}
 
 // facts lists the elements of a declaration. lost says why its task object cannot be read.
 func (c *comparison) facts(ctx context.Context, pt *record.PackageTask) (list []fact, lost string, err error) {
@@ -217,6 +217,9 @@ func (c *comparison) facts(ctx context.Context, pt *record.PackageTask) (list []
 	}
 	for _, name := range t.Passed.Secrets {
 		list = append(list, fact{"secrets", name, "passed"})
+	}
+	if t.Room.Closed {
+		list = append(list, fact{"room", "", t.Room.String()})
 	}
 	return append(list, policyFacts(&pt.Policy)...), "", nil
 }

@@ -72,6 +72,8 @@ type Node struct {
 	// Anchor is the id of the element that the node links to in the page around the drawing, "" for no link. Only SVG
 	// uses it.
 	Anchor string
+	// Href is the address of a page that the node links to instead.
+	Href string
 	// Tallies are the statuses of the nodes that this one stands for; nil where it stands for itself.
 	Tallies []Tally
 }

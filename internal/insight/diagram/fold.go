@@ -105,7 +105,12 @@ func sum(g *Graph, list []int, label func(int) string) Node {
 		}
 	}
 	first := &g.Nodes[list[0]]
-	node := Node{Label: label(total), Kind: first.Kind, Anchor: first.Anchor}
+	node := Node{Label: label(total), Kind: first.Kind, Anchor: first.Anchor, Group: first.Group}
+	for _, i := range list[1:] {
+		if g.Nodes[i].Group != first.Group {
+			node.Group = ""
+		}
+	}
 	for s, n := range counts {
 		node.Tallies = append(node.Tallies, Tally{s, n})
 	}

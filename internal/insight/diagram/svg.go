@@ -80,8 +80,12 @@ func (n *Node) draw(b *bufio.Writer, at point, s size) {
 		tip += "\n" + caption
 	}
 	fmt.Fprintf(b, `<g class="s-%s">`, class)
-	if n.Anchor != "" {
-		fmt.Fprintf(b, `<a href="#%s">`, escape(n.Anchor))
+	href := n.Href
+	if href == "" && n.Anchor != "" {
+		href = "#" + n.Anchor
+	}
+	if href != "" {
+		fmt.Fprintf(b, `<a href="%s">`, escape(href))
 	}
 	fmt.Fprintf(b, `<title>%s</title>`, escape(tip))
 	round, dash := 8.0, ""
@@ -104,7 +108,7 @@ func (n *Node) draw(b *bufio.Writer, at point, s size) {
 	fmt.Fprintf(b, `<text class="l" x="%g" y="%g" font-size="%g" font-family="sans-serif" fill="#1f2328">%s</text>`,
 		x+padding, math.Round(baseline), labelSize, escape(shorten(label, longest)))
 	n.bar(b, x, y, s)
-	if n.Anchor != "" {
+	if href != "" {
 		b.WriteString("</a>")
 	}
 	b.WriteString("</g>\n")

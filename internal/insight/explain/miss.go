@@ -81,7 +81,7 @@ func (x *Explainer) Miss(ctx context.Context, ws, task string, key executions.Ke
 
 // content compares the contents of an input, and those of a fan-in item by item.
 func (x *explaining) content(base *side, d *Difference) (err error) {
-	if d.kind == record.KindVariable {
+	if d.kind.OfMachine() {
 		return x.variable(d)
 	}
 	if d.kind != record.KindDir {

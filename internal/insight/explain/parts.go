@@ -142,6 +142,9 @@ func taskParts(a, b *record.Task) []Difference {
 	if a.Version != b.Version {
 		list = append(list, Difference{Part: Version, Was: a.Version, Is: b.Version})
 	}
+	if a.Room != b.Room {
+		list = append(list, Difference{Part: Room, Was: a.Room.String(), Is: b.Room.String()})
+	}
 	return list
 }
 
@@ -186,9 +189,9 @@ func envParts(a, b []record.EnvVar, show func(string) string) []Difference {
 	return list
 }
 
-// withoutVariables are the inputs that are no environment variables.
+// withoutVariables are the inputs that are neither environment variables nor programs.
 func withoutVariables(inputs []record.Input) []record.Input {
-	return slices.DeleteFunc(slices.Clone(inputs), func(in record.Input) bool { return in.Kind == record.KindVariable })
+	return slices.DeleteFunc(slices.Clone(inputs), func(in record.Input) bool { return in.Kind.OfMachine() })
 }
 
 // passedVars are the variables whose values come from the caller's environment. The values returned say how each is
@@ -198,6 +201,9 @@ func passedVars(t *record.Task) []record.EnvVar {
 	for _, in := range t.Inputs {
 		if in.Kind == record.KindVariable {
 			list = append(list, record.EnvVar{Name: in.Name, Value: "taken by key_env"})
+		}
+		if program, ok := record.ToolOf(in.Name); ok && in.Kind == record.KindTool {
+			list = append(list, record.EnvVar{Name: program, Value: "a program of tools"})
 		}
 	}
 	for _, name := range t.Passed.Env {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 
 	"e3/internal/format/record"
 	"e3/internal/insight/history"
@@ -60,7 +61,7 @@ func (x *explaining) differ(r *Reason, was, is *side, depth int) error {
 			kept = append(kept, d)
 			continue
 		}
-		if d.kind == record.KindVariable {
+		if d.kind.OfMachine() {
 			if err := x.variable(&d); err != nil {
 				return err
 			}
@@ -101,6 +102,9 @@ func (x *explaining) differ(r *Reason, was, is *side, depth int) error {
 
 // variable fills in the old and new values of an environment variable that is an input.
 func (x *evidence) variable(d *Difference) error {
+	if d.kind == record.KindTool {
+		return x.tool(d)
+	}
 	was, wasText, err := x.variableText(d.was)
 	if err != nil {
 		return err
@@ -116,6 +120,17 @@ func (x *evidence) variable(d *Difference) error {
 		d.Is = strconv.Quote(d.Is)
 	}
 	return nil
+}
+
+// tool fills in which files of a program differ.
+func (x *evidence) tool(d *Difference) error {
+	was, _, err := x.variableText(d.was)
+	if err != nil {
+		return err
+	}
+	is, _, err := x.variableText(d.is)
+	d.Is = strings.Join(record.ToolChanges(was, is), ", ")
+	return err
 }
 
 // variableText is the text of a variable. If it has none, the bool is false and the string says why.

@@ -49,6 +49,8 @@ func (d *Difference) Text(task string) string {
 		return what + " " + name + " " + became(d.Was, d.Is, " from ")
 	case Version:
 		return "the version " + became(quotedIf(d.Was), quotedIf(d.Is), " from ")
+	case Room:
+		return fmt.Sprintf("the room is %s now, not %s", d.Is, d.Was)
 	case InputAdded:
 		return "input " + name + " was added"
 	case InputRemoved:
@@ -76,6 +78,13 @@ func (d *Difference) Text(task string) string {
 	case Input, Made:
 		if d.kind == record.KindVariable {
 			return "environment variable " + name + " " + became(d.Was, d.Is, " from ")
+		}
+		if program, ok := record.ToolOf(d.Name); ok && d.kind == record.KindTool {
+			text := truncate(program, maxText) + " is another program"
+			if d.Is != "" && d.Is != record.ToolProgram+" "+program {
+				text += ": " + truncate(d.Is, maxText) + " changed"
+			}
+			return text
 		}
 		what := name
 		if d.Input != "" {

@@ -131,6 +131,8 @@ type Query struct {
 	// From is the id of a run: older runs are not read, nor executions with lesser ids, but for those that answered in the
 	// runs that are read. "" is all.
 	From string
+	// Only is the id of a run that has ended: the result has the attempts that its events name, and nothing else is read.
+	Only string
 	// NotStarted adds the failures that left no execution, such as that of a task whose input was missing.
 	NotStarted bool
 }
@@ -139,6 +141,8 @@ type Query struct {
 type Task struct {
 	Name     string
 	Attempts []Attempt
+	// Appeared is where the task was created; nil if that is unknown, or if earlier runs were not read.
+	Appeared *Appearance
 }
 
 // Found is the result of a query.
@@ -171,6 +175,9 @@ func Find(ctx context.Context, s Stores, q Query) (*Found, error) {
 		return nil, err
 	}
 	if err := f.settle(); err != nil {
+		return nil, err
+	}
+	if err := f.appeared(); err != nil {
 		return nil, err
 	}
 	return f.found(), nil

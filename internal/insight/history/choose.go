@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
 )
@@ -133,6 +134,12 @@ func (c *Chooser) recorded(x *Attempt) (*executions.Execution, error) {
 // InRun finds the task's execution in a run: the attempt of that number, or, if attempt is 0, the one that counted. The
 // run is given by the beginning of its id.
 func (c *Chooser) InRun(ctx context.Context, prefix string, attempt int64) (*executions.Execution, error) {
+	if x, err := c.inEndedRun(ctx, prefix, attempt); err != nil || x != nil {
+		if err != nil {
+			return nil, err
+		}
+		return c.recorded(x)
+	}
 	list, err := c.attempts(ctx, false)
 	if err != nil {
 		return nil, err
@@ -147,13 +154,50 @@ func (c *Chooser) InRun(ctx context.Context, prefix string, attempt int64) (*exe
 			return nil, c.noPart(ctx, prefix, err)
 		}
 	}
+	if x := partOf(list, run, attempt); x != nil {
+		return c.recorded(x)
+	}
+	return nil, &AbsentError{Task: c.Task, Run: run, Attempt: attempt}
+}
+
+// inEndedRun is InRun by the events of the run alone, so its cost does not depend on what else is on record. It finds
+// nothing unless one run fits, has ended, and has the attempt.
+func (c *Chooser) inEndedRun(ctx context.Context, prefix string, attempt int64) (*Attempt, error) {
+	runs, err := events.Runs(ctx, c.Records, c.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	run := ""
+	for _, r := range runs {
+		if strings.HasPrefix(r.Run, strings.ToLower(prefix)) {
+			if run != "" {
+				return nil, nil
+			}
+			run = r.Run
+		}
+	}
+	if run == "" {
+		return nil, nil
+	}
+	if ended, err := events.Ended(ctx, c.Records, c.Workspace, run); err != nil || !ended {
+		return nil, err
+	}
+	found, err := Find(ctx, c.Stores, Query{Workspace: c.Workspace, Tasks: []string{c.Task}, Only: run})
+	if err != nil || len(found.Damaged) > 0 {
+		return nil, err
+	}
+	return partOf(found.Tasks[0].Attempts, run, attempt), nil
+}
+
+// partOf returns the attempt of that number that a run has made, or, if attempt is 0, the latest that it was part of.
+func partOf(list []Attempt, run string, attempt int64) *Attempt {
 	for i := range list {
 		x := &list[i]
 		if attempt > 0 && x.MadeBy == run && x.Number == attempt || attempt == 0 && (x.MadeBy == run || slices.Contains(x.Runs, run)) {
-			return c.recorded(x)
+			return x
 		}
 	}
-	return nil, &AbsentError{Task: c.Task, Run: run, Attempt: attempt}
+	return nil
 }
 
 // chooseRun finds, by the beginning of its id, a run that the task was part of.

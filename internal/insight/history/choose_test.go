@@ -2,6 +2,7 @@ package history_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -32,4 +33,28 @@ func TestChooseInRun(t *testing.T) {
 			t.Errorf("a run that was not: got %v, want an UnknownError with those that were", err)
 		}
 	})
+}
+
+// What a run that has ended had of a task is found by that run's events, however much else is on record.
+func TestChooseInRunCost(t *testing.T) {
+	r := newRepo(t)
+	s := &counted{Records: r.Records}
+	a := newArchive(t, s, r.Objects, r.Records)
+	cost := func(from, runs int) int64 {
+		for i := from; i < runs; i++ {
+			k := key("t", fmt.Sprint(i))
+			a.execution(made{id: 10*i + 9, key: k, ws: "prod", task: "t", run: 10*i + 10, state: record.Success})
+			a.log("prod", 10*i+10, began, started("t", k, 10*i+9, 1), completed("t", k, 10*i+9), ended)
+		}
+		c := &history.Chooser{Stores: a.Stores, Workspace: "prod", Task: "t", Now: func() time.Time { return now }, Damaged: func([]error) {}}
+		s.n.Store(0)
+		if e, err := c.InRun(t.Context(), id(20), 0); err != nil || e.ExecutionID != id(19) {
+			t.Errorf("got %v, %v, want execution %s", e, err, id(19))
+		}
+		return s.n.Load()
+	}
+	few, many := cost(0, 5), cost(5, 60)
+	if t.Logf("%d reads with 5 runs on record, %d with 60", few, many); many > few {
+		t.Errorf("%d reads with 5 runs on record, %d with 60", few, many)
+	}
 }

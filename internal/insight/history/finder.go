@@ -36,11 +36,12 @@ type finder struct {
 
 // taskFinder holds the facts about one task.
 type taskFinder struct {
-	name    string
-	byID    map[string]*Attempt
-	lost    []*Attempt                // failures without an execution
-	answers map[string]string         // by run with events of the task: its final execution, "" if it has none
-	hashes  map[objectstore.Hash]bool // that it has, or had
+	appeared *Appearance
+	name     string
+	byID     map[string]*Attempt
+	lost     []*Attempt                // failures without an execution
+	answers  map[string]string         // by run with events of the task: its final execution, "" if it has none
+	hashes   map[objectstore.Hash]bool // that it has, or had
 }
 
 // runFacts holds the facts about a run as a whole, from its events.
@@ -124,6 +125,9 @@ func (f *finder) fromPackages() error {
 
 // fromExecutions adds the executions of the tasks, and those that were their results without an event.
 func (f *finder) fromExecutions() error {
+	if f.q.Only != "" {
+		return nil
+	}
 	of := map[objectstore.Hash][]*taskFinder{}
 	for _, t := range f.tasks {
 		for h := range t.hashes {
@@ -394,7 +398,7 @@ func (f *finder) found() *Found {
 		slices.SortFunc(list, func(x, y Attempt) int {
 			return cmp.Or(y.sortTime().Compare(x.sortTime()), strings.Compare(y.ExecutionID, x.ExecutionID))
 		})
-		found.Tasks = append(found.Tasks, Task{Name: name, Attempts: list})
+		found.Tasks = append(found.Tasks, Task{Name: name, Attempts: list, Appeared: t.appeared})
 	}
 	return found
 }

@@ -19,7 +19,7 @@ func (f *finder) fromEvents() error {
 		return err
 	}
 	for _, r := range runs {
-		if r.Run < f.q.From {
+		if r.Run < f.q.From || f.q.Only != "" && r.Run != f.q.Only {
 			continue
 		}
 		if err := f.begin(r.Run); err != nil {
@@ -51,7 +51,7 @@ const apart = 2
 
 // filters are the event filters for the selected tasks.
 func (f *finder) filters() []events.Filter {
-	filter := events.Filter{Workspace: f.q.Workspace, From: f.q.From, Task: f.q.Pattern, Types: []events.Type{
+	filter := events.Filter{Workspace: f.q.Workspace, From: f.q.From, Run: f.q.Only, Task: f.q.Pattern, Types: []events.Type{
 		events.TaskStarted, events.TaskCached, events.TaskCompleted, events.TaskFailed, events.TaskDeferred, events.TaskSkipped,
 	}}
 	// proven finds out which tasks the bulk events stand for, for all events at once.

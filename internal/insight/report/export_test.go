@@ -1,14 +1,5 @@
 package report
 
-// Plain is plain.
-var Plain = plain
-
-// Sniff is sniff.
-var Sniff = sniff
-
-// Harmless is harmless.
-var Harmless = harmless
-
 // MetricsTable reads a file of metrics and returns the lines of its table, and its note.
 func MetricsTable(data []byte) (lines [][]string, note string) {
 	m := &metricSource{file: file{task: "t", name: "m.json"}, values: map[string]cell{}}

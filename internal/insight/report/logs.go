@@ -174,7 +174,7 @@ func (b *builder) tail(key executions.Key, id string, stream executions.Stream, 
 			break
 		}
 	}
-	t.Text = plain(body)
+	t.Text = Plain(body)
 	return t, nil
 }
 
@@ -183,9 +183,9 @@ var sequences = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])`)
 })
 
-// plain converts a program's output to text for a page. It drops control sequences of terminals, keeps the last version
+// Plain converts a program's output to text for a page. It drops control sequences of terminals, keeps the last version
 // of an overwritten line, and shows any other invisible character as U+FFFD.
-func plain(data []byte) string {
+func Plain(data []byte) string {
 	if bytes.IndexByte(data, 0x1b) >= 0 {
 		data = sequences().ReplaceAll(data, nil)
 	}

@@ -41,6 +41,19 @@ type cell struct {
 	Number      bool
 }
 
+// Table is a table of metrics.
+type Table = metrics
+
+// TableOf reads a JSON object, or a CSV table with a header, as a table; a note says why it is none.
+func TableOf(data []byte) Table {
+	m := &metricSource{values: map[string]cell{}}
+	m.read(data)
+	if m.table != nil {
+		return m.csv()
+	}
+	return m.alone()
+}
+
 // metricSource is the content of one file.
 type metricSource struct {
 	file

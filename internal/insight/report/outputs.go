@@ -244,17 +244,17 @@ func (o *outputs) figure(f file) (figure, error) {
 		return fig, err
 	}
 	fig.Size = int64(len(data))
-	switch format := sniff(data); {
+	switch format := Sniff(data); {
 	case strings.HasPrefix(format, "image/"):
 		fig.Image = template.URL("data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data))
 		o.bytes += int64(len(fig.Image))
 	case format == "text/html" && len(data) > maxFrame:
 		fig.Note = "too large for this page"
 	case format == "text/html":
-		fig.Frame = template.HTMLAttr(`srcdoc="` + html.EscapeString(harmless(string(data))) + `"`)
+		fig.Frame = template.HTMLAttr(`srcdoc="` + html.EscapeString(Harmless(string(data))) + `"`)
 		o.bytes += int64(len(data))
 	case format == "text/plain":
-		fig.Text = plain(data[:min(len(data), maxText)])
+		fig.Text = Plain(data[:min(len(data), maxText)])
 		if len(data) > maxText {
 			fig.Note = fmt.Sprintf("its first %s", human.Bytes(maxText))
 		}

@@ -50,6 +50,11 @@ const (
 //go:embed page.html
 var pageText string
 
+// LineText defines the template "line", which draws a Line.
+//
+//go:embed line.html
+var LineText string
+
 //go:embed style.css
 var styleText string
 
@@ -60,7 +65,7 @@ var scriptText string
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Funcs(template.FuncMap{
 		"elapsed": human.Duration, "visible": visible, "bytes": human.Bytes, "ms": time.Duration.Milliseconds,
-	}).Parse(pageText))
+	}).Parse(pageText + LineText))
 })
 
 // page holds the data of the template. Fields: each is a name that the template uses.
@@ -74,10 +79,10 @@ type page struct {
 	Class   string // of the status
 	Lead    string // the outcome in a sentence
 	Facts   []fact
-	Shares  []share
+	Shares  []Share
 	Graph   template.HTML
 	GraphOf string // a note if the graph is folded or not drawn
-	Line    *timeline
+	Line    *Line
 	Rows    []row
 	Left    int // tasks that are not in Rows
 	States  []string
@@ -102,8 +107,8 @@ func (p *page) Documents() []figure {
 // fact is a line of the header.
 type fact struct{ Name, Value string }
 
-// share is the number of tasks in a state, and where they are in a bar of 1000.
-type share struct {
+// Share is the number of tasks in a state, and where they are in a bar of 1000.
+type Share struct {
 	State string
 	Count int
 	X, W  float64
@@ -135,7 +140,7 @@ type builder struct {
 	o   Options
 
 	pkg     *record.Package // nil: gone, or made by another e3
-	bars    []bar
+	bars    []Bar
 	last    time.Time // of the events
 	version map[string]bool
 	workers map[string]bool
@@ -152,7 +157,7 @@ func (b *builder) page() (*page, error) {
 	}
 	p := &page{
 		Title: fmt.Sprintf("%s: run %s, %s", visible(r.WorkspaceName), short(r.RunID), r.Status()),
-		Run:   r, Status: r.Status(), Class: runClass(r), Version: visible(b.o.Version), Made: b.stamp(b.o.Now),
+		Run:   r, Status: r.Status(), Class: RunClass(r), Version: visible(b.o.Version), Made: b.stamp(b.o.Now),
 		Style: template.CSS(diagram.Style() + styleText), Script: template.JS(scriptText),
 	}
 	b.rows(p)
@@ -174,7 +179,7 @@ func (b *builder) page() (*page, error) {
 		p.Notes = append(p.Notes, human.Count(r.Unnamed, "more task")+" had results of an earlier run of which nothing is left.")
 	}
 	p.Facts = b.facts()
-	p.Lead = lead(r, p.Shares)
+	p.Lead = Lead(r)
 	p.Policy = policy(p)
 	return p, nil
 }
@@ -200,7 +205,7 @@ func digest(text string) string {
 
 // readEvents reads the facts of the run's events that its report lacks.
 func (b *builder) readEvents() error {
-	open := map[string]bar{}
+	open := map[string]Bar{}
 	b.workers = map[string]bool{}
 	for e, err := range events.Read(b.ctx, b.s.Runs.Records, b.run.WorkspaceName, b.run.RunID) {
 		if b.ctx.Err() != nil {
@@ -213,19 +218,19 @@ func (b *builder) readEvents() error {
 		b.last = e.Time
 		if e.Type == events.TaskStarted {
 			b.workers[e.Worker] = true
-			open[e.Task] = bar{Task: e.Task, Worker: e.Worker, Attempt: d.Attempt, start: e.Time}
+			open[e.Task] = Bar{Task: e.Task, Worker: e.Worker, Attempt: d.Attempt, Start: e.Time}
 		}
 		state := runview.Outcome(&e.Event)
 		if at, ok := open[e.Task]; ok && state != "" {
 			delete(open, e.Task)
-			at.State, at.end = state, e.Time
+			at.State, at.End = state, e.Time
 			b.bars = append(b.bars, at)
 		}
 	}
 	for _, at := range open {
-		at.State, at.end = runview.TaskInterrupted, b.last
+		at.State, at.End = runview.TaskInterrupted, b.last
 		if b.run.Live {
-			at.State, at.end = runview.TaskRunning, b.o.Now
+			at.State, at.End = runview.TaskRunning, b.o.Now
 		}
 		b.bars = append(b.bars, at)
 	}
@@ -252,7 +257,7 @@ func (b *builder) rows(p *page) {
 	counts := map[string]int{}
 	tasks := b.run.Tasks
 	for i := range tasks {
-		counts[stateOf(&tasks[i])]++
+		counts[StateOf(&tasks[i])]++
 	}
 	listed := tasks
 	if len(listed) > maxRows { // drop the uneventful ones
@@ -269,27 +274,36 @@ func (b *builder) rows(p *page) {
 	p.Rows = make([]row, len(listed))
 	for i := range listed {
 		t := &listed[i]
-		took := t.ExecutionID != "" && (t.Duration > 0 || t.Key != "") && t.State != runview.TaskRetrying && t.State != runview.TaskInterrupted
-		p.Rows[i] = row{TaskReport: t, Anchor: fmt.Sprintf("t%d", i), Note: note(t), Took: took}
+		took := t.Took()
+		p.Rows[i] = row{TaskReport: t, Anchor: fmt.Sprintf("t%d", i), Note: Note(t), Took: took}
 	}
-	total := len(tasks)
-	if waiting := int(b.run.Total) - total; waiting > 0 {
+	if waiting := int(b.run.Total) - len(tasks); waiting > 0 {
 		counts["waits"] += waiting
-		total += waiting
 	}
+	p.Shares = Shares(counts)
+	for _, s := range p.Shares {
+		if s.State != "waits" {
+			p.States = append(p.States, s.State)
+		}
+	}
+}
+
+// Shares are the states of tasks in the order of the bar, by their numbers.
+func Shares(counts map[string]int) []Share {
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	var list []Share
 	x := 0.0
 	for _, state := range slices.Concat(states[:], unknown(counts)) {
-		n := counts[state]
-		if n == 0 {
-			continue
-		}
-		wide := float64(n) / float64(total) * 1000
-		p.Shares = append(p.Shares, share{State: state, Count: n, X: x, W: wide})
-		x += wide
-		if state != "waits" {
-			p.States = append(p.States, state)
+		if n := counts[state]; n > 0 {
+			wide := float64(n) / float64(total) * 1000
+			list = append(list, Share{State: state, Count: n, X: x, W: wide})
+			x += wide
 		}
 	}
+	return list
 }
 
 // states are all states of tasks, in the order of the bar.
@@ -300,8 +314,8 @@ func unknown(counts map[string]int) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(counts)), func(s string) bool { return slices.Contains(states[:], s) })
 }
 
-// stateOf is the state of a task for display; a ready task has none yet.
-func stateOf(t *runview.TaskReport) string {
+// StateOf is the state of a task for display; a ready task has none yet.
+func StateOf(t *runview.TaskReport) string {
 	if t.State == "" {
 		return "waits"
 	}
@@ -309,7 +323,7 @@ func stateOf(t *runview.TaskReport) string {
 }
 
 // StateText is the task's state in words.
-func (r *row) StateText() string { return stateOf(r.TaskReport) }
+func (r *row) StateText() string { return StateOf(r.TaskReport) }
 
 // graph draws the package, coloured by the states of the tasks.
 func (b *builder) graph(p *page) error {
@@ -334,7 +348,7 @@ func (b *builder) graph(p *page) error {
 				}
 				return
 			}
-			n.Status, n.Anchor = diagram.Status(stateOf(t.TaskReport)), t.Anchor
+			n.Status, n.Anchor = diagram.Status(StateOf(t.TaskReport)), t.Anchor
 			if t.Took {
 				n.Note = human.Duration(t.Duration)
 			}
@@ -381,11 +395,12 @@ func (b *builder) facts() []fact {
 	add("Cancelled by", r.By)
 	add("Reason", human.Truncate(r.Why, 400))
 	add("Only", r.Filter)
+	add("Set", human.Truncate(r.Set.String(), 400))
 	add("Workers", few(b.workers))
 	add("e3", few(b.version))
 	add("Repository", b.o.Repository)
 	if p := r.Provenance; p != nil {
-		add("Imported", whence(p))
+		add("Imported", Whence(p))
 	}
 	add("Inputs", short(r.InputSnapshot))
 	add("Outputs", short(r.OutputSnapshot))

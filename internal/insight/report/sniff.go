@@ -12,8 +12,8 @@ var signatures = []struct{ begin, format string }{
 	{"\x89PNG\r\n\x1a\n", "image/png"}, {"\xff\xd8\xff", "image/jpeg"}, {"GIF87a", "image/gif"}, {"GIF89a", "image/gif"},
 }
 
-// sniff returns the type of data by its content, whatever the file's name is: image/…, text/html, text/plain, or "".
-func sniff(data []byte) string {
+// Sniff returns the type of data by its content, whatever the file's name is: image/…, text/html, text/plain, or "".
+func Sniff(data []byte) string {
 	for _, s := range signatures {
 		if bytes.HasPrefix(data, []byte(s.begin)) {
 			return s.format
@@ -49,6 +49,6 @@ var greeters = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)<(/?)(link|meta|base|i?frame|frameset|object|embed|portal)\b`)
 })
 
-// harmless disables the greeters of a document; the policy would block their content anyway. It keeps scripts (which
+// Harmless disables the greeters of a document; the policy would block their content anyway. It keeps scripts (which
 // the frame does not run), styles and pictures.
-func harmless(html string) string { return greeters().ReplaceAllString(html, "<${1}x-$2") }
+func Harmless(html string) string { return greeters().ReplaceAllString(html, "<${1}x-$2") }

@@ -29,8 +29,8 @@ func few(set map[string]bool) string {
 	return strings.Join(words, ", ")
 }
 
-// whence describes the steps by which an imported run came here, the last step first.
-func whence(p *record.Provenance) string {
+// Whence describes the steps by which an imported run came here, the last step first.
+func Whence(p *record.Provenance) string {
 	if len(p.Steps) == 0 {
 		return "from a place that is not on record"
 	}
@@ -45,8 +45,8 @@ func whence(p *record.Provenance) string {
 	return text
 }
 
-// runClass is the status that gives a run its colour.
-func runClass(r *runview.Report) string {
+// RunClass is the status that gives a run its colour.
+func RunClass(r *runview.Report) string {
 	switch s := r.Status(); s {
 	case "completed":
 		return "success"
@@ -56,8 +56,8 @@ func runClass(r *runview.Report) string {
 	return "interrupted"
 }
 
-// note adds details to the state of a task.
-func note(t *runview.TaskReport) string {
+// Note adds details to the state of a task.
+func Note(t *runview.TaskReport) string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, visible(fmt.Sprintf(format, args...))) }
 	switch t.State {
@@ -90,8 +90,8 @@ func note(t *runview.TaskReport) string {
 	return strings.Join(parts, ", ")
 }
 
-// lead describes the outcome of a run in a sentence.
-func lead(r *runview.Report, shares []share) string {
+// Lead describes the outcome of a run in a sentence.
+func Lead(r *runview.Report) string {
 	if r.Crashed() {
 		return "The process that ran it died."
 	}

@@ -20,24 +20,26 @@ const (
 	lineAxis  = 22.0
 )
 
-// bar is one execution in the run.
-type bar struct {
+// A Bar is one attempt in a run. The caller sets the fields before X; the rest is laid out.
+type Bar struct {
 	Task       string
 	Worker     string
 	Attempt    int64
 	State      runview.TaskState
-	start, end time.Time
-	lane       int
+	Start, End time.Time
+	Href       string // address of a page about it; "" none
+	Critical   bool   // on the critical path: marked
 
 	X, Y, W, H float64
 	Label      string // "" where there is no room
 	Tip        string
+	lane       int
 }
 
-// timeline shows the times of executions. Those that overlap are in different lanes.
-type timeline struct {
+// A Line shows the times of executions. Those that overlap are in different lanes.
+type Line struct {
 	H, AxisY float64
-	Bars     []*bar
+	Bars     []*Bar
 	Small    []smalls
 	Ticks    []tick
 	Groups   []group
@@ -59,30 +61,34 @@ type group struct {
 }
 
 // timeline lays out the executions of the run; nil if there are none.
-func (b *builder) timeline() *timeline {
+func (b *builder) timeline() *Line {
 	bars := b.bars
 	if len(bars) == 0 { // an imported run may come without its events
 		bars = b.fromTasks()
 	}
+	return LineOf(bars, b.run.StartedAt, b.run.CompletedAt)
+}
+
+// LineOf lays out bars, and sorts them; from and to are extended to hold all of them. It is nil if there are no bars.
+func LineOf(bars []Bar, from, to time.Time) *Line {
 	if len(bars) == 0 {
 		return nil
 	}
-	slices.SortFunc(bars, func(a, b bar) int {
-		return cmp.Or(cmp.Compare(a.Worker, b.Worker), a.start.Compare(b.start), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Attempt, b.Attempt))
+	slices.SortFunc(bars, func(a, b Bar) int {
+		return cmp.Or(cmp.Compare(a.Worker, b.Worker), a.Start.Compare(b.Start), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Attempt, b.Attempt))
 	})
-	from, to := b.run.StartedAt, b.run.CompletedAt
 	for i := range bars {
-		if bars[i].end.Before(bars[i].start) { // a clock went back
-			bars[i].end = bars[i].start
+		if bars[i].End.Before(bars[i].Start) { // a clock went back
+			bars[i].End = bars[i].Start
 		}
-		if from.IsZero() || bars[i].start.Before(from) {
-			from = bars[i].start
+		if from.IsZero() || bars[i].Start.Before(from) {
+			from = bars[i].Start
 		}
-		if bars[i].end.After(to) {
-			to = bars[i].end
+		if bars[i].End.After(to) {
+			to = bars[i].End
 		}
 	}
-	l := &timeline{}
+	l := &Line{}
 	lanes, left := l.lanes(bars)
 	high := math.Max(4, math.Min(22, 900/float64(lanes)))
 	span := math.Max(to.Sub(from).Seconds(), 0.001)
@@ -92,7 +98,7 @@ func (b *builder) timeline() *timeline {
 		heads = 18
 	}
 	worker, groups := "", 0
-	drawn := make([]*bar, 0, len(bars))
+	drawn := make([]*Bar, 0, len(bars))
 	for i := range bars {
 		at := &bars[i]
 		if i == 0 || at.Worker != worker {
@@ -103,7 +109,7 @@ func (b *builder) timeline() *timeline {
 		if at.lane < 0 {
 			continue
 		}
-		at.X, at.W = x(at.start), math.Max(x(at.end)-x(at.start), 1.2)
+		at.X, at.W = x(at.Start), math.Max(x(at.End)-x(at.Start), 1.2)
 		at.Y, at.H = lineAxis+float64(groups)*heads+float64(at.lane)*high+1, high-2
 		drawn = append(drawn, at)
 	}
@@ -112,12 +118,17 @@ func (b *builder) timeline() *timeline {
 	}
 	l.AxisY = lineAxis
 	l.H = lineAxis + float64(groups)*heads + float64(lanes)*high + 4
-	slices.SortStableFunc(drawn, func(a, b *bar) int { return cmp.Compare(b.end.Sub(b.start), a.end.Sub(a.start)) })
+	slices.SortStableFunc(drawn, func(a, b *Bar) int {
+		return cmp.Or(first(b.Critical)-first(a.Critical), cmp.Compare(b.End.Sub(b.Start), a.End.Sub(a.Start)))
+	})
 	for _, at := range drawn[:min(len(drawn), maxBars)] {
 		name := visible(at.Task)
-		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, at.State, human.Duration(at.end.Sub(at.start)), human.Duration(at.start.Sub(from)))
+		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, at.State, human.Duration(at.End.Sub(at.Start)), human.Duration(at.Start.Sub(from)))
 		if at.Attempt > 1 {
 			at.Tip += fmt.Sprintf(", attempt %d", at.Attempt)
+		}
+		if at.Critical {
+			at.Tip += ", on the critical path"
 		}
 		if room := int((at.W - 10) / 6.6); high >= 16 && room >= 4 {
 			if at.Label = name; len([]rune(name)) > room {
@@ -138,7 +149,7 @@ func (b *builder) timeline() *timeline {
 
 // lanes gives each bar the first lane of its worker that is free, and returns the number of lanes, and the number of
 // bars without one.
-func (l *timeline) lanes(bars []bar) (lanes, left int) {
+func (l *Line) lanes(bars []Bar) (lanes, left int) {
 	var ends []time.Time // of the worker's lanes
 	first := 0
 	for i := range bars {
@@ -147,13 +158,13 @@ func (l *timeline) lanes(bars []bar) (lanes, left int) {
 			ends = ends[:0]
 			l.Groups = append(l.Groups, group{Name: cmp.Or(visible(bars[i].Worker), "a worker that is not on record")})
 		}
-		lane := slices.IndexFunc(ends, func(t time.Time) bool { return !t.After(bars[i].start) })
+		lane := slices.IndexFunc(ends, func(t time.Time) bool { return !t.After(bars[i].Start) })
 		switch {
 		case lane >= 0:
-			ends[lane] = bars[i].end
+			ends[lane] = bars[i].End
 		case first+len(ends) < maxLanes:
 			lane = len(ends)
-			ends = append(ends, bars[i].end)
+			ends = append(ends, bars[i].End)
 		default:
 			bars[i].lane = -1
 			left++
@@ -164,8 +175,16 @@ func (l *timeline) lanes(bars []bar) (lanes, left int) {
 	return max(first+len(ends), 1), left
 }
 
+// first is 1 for what is drawn one by one before all others.
+func first(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
 // rest draws the bars beyond maxBars, as one path for each state.
-func (l *timeline) rest(drawn []*bar) {
+func (l *Line) rest(drawn []*Bar) {
 	if len(drawn) <= maxBars {
 		return
 	}
@@ -185,7 +204,7 @@ func (l *timeline) rest(drawn []*bar) {
 }
 
 // ticks are at most eight round times along the axis.
-func (l *timeline) ticks(span time.Duration) {
+func (l *Line) ticks(span time.Duration) {
 	step := span / 8 / (7 * 24 * time.Hour) * (7 * 24 * time.Hour) // whole weeks, for longer spans
 	const ms, s, m, h = time.Millisecond, time.Second, time.Minute, time.Hour
 	for _, round := range []time.Duration{
@@ -225,24 +244,24 @@ func clock(d time.Duration) string {
 }
 
 // fromTasks makes bars of the executions within the time of the run, from the report of its tasks.
-func (b *builder) fromTasks() []bar {
-	var bars []bar
+func (b *builder) fromTasks() []Bar {
+	var bars []Bar
 	for i := range b.run.Tasks {
 		t := &b.run.Tasks[i]
 		if t.State == runview.TaskCached || t.ExecutionID == "" || t.StartedAt.IsZero() || t.StartedAt.Before(b.run.StartedAt) ||
 			!b.run.CompletedAt.IsZero() && t.StartedAt.After(b.run.CompletedAt) {
 			continue
 		}
-		bars = append(bars, bar{Task: t.Task, Attempt: t.Attempt, State: t.State, start: t.StartedAt, end: t.StartedAt.Add(t.Duration)})
+		bars = append(bars, Bar{Task: t.Task, Attempt: t.Attempt, State: t.State, Start: t.StartedAt, End: t.StartedAt.Add(t.Duration)})
 	}
 	return bars
 }
 
 // Room is the width of the drawing, including the strokes of elements at its edges.
-func (*timeline) Room() float64 { return lineWidth + 4 }
+func (*Line) Room() float64 { return lineWidth + 4 }
 
 // TextX is the left end of a bar's label.
-func (b *bar) TextX() float64 { return b.X + 6 }
+func (b *Bar) TextX() float64 { return b.X + 6 }
 
 // TextY is the baseline of a bar's label.
-func (b *bar) TextY() float64 { return b.Y + b.H/2 + 4 }
+func (b *Bar) TextY() float64 { return b.Y + b.H/2 + 4 }

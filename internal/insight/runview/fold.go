@@ -104,6 +104,9 @@ func (f *Fold) Add(e *events.Event) {
 		f.started = e
 	case events.RunCompleted, events.RunFailed, events.RunCancelled:
 		f.end = e
+		if d.Reason != events.ReasonCrashed {
+			f.endRetries()
+		}
 	case events.GraphGrown:
 		f.grown = d.PackageHash
 	case events.TaskCreated:
@@ -127,6 +130,16 @@ func (f *Fold) Add(e *events.Event) {
 			f.bulk[len(f.bulk)-1].n--
 		}
 		f.transition(f.task(e.Task), e, d)
+	}
+}
+
+// endRetries settles the tasks that waited for another attempt when the run ended: they have failed as their last attempt
+// did, which is told already.
+func (f *Fold) endRetries() {
+	for i := range f.tasks {
+		if t := &f.tasks[i]; t.State == TaskRetrying {
+			t.State, t.Attempt = failure(t.Message), max(t.Attempt-1, 1)
+		}
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
-	"e3/internal/human"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -21,6 +20,7 @@ type Report struct {
 	Process    *events.Process    // that ran it; nil if unknown; set by Report and List
 	By         string             // user@host that cancelled it; set by Report and List
 	Why        string             // the reason for the cancellation, or the signal; set by Report and List
+	Set        events.Settings    // inputs with values for this run alone; set by Report and List
 	Filter     string             // selected tasks, "" for all; set by Report and List
 	// PackageHash is the hash of the run's package object, by its first event; set by Report and List.
 	PackageHash string
@@ -106,22 +106,7 @@ func (v *Runs) summary(ctx context.Context, ws, id string) (*Report, error) {
 // Report reports a run of a workspace by a prefix of its id; "" is the one that the workspace shows. The run needs no
 // record if its events are here. Imported runs and runs with events are reported even if the workspace does not exist.
 func (v *Runs) Report(ctx context.Context, ws, run string) (*Report, error) {
-	_, missing := v.Workspaces.State(ctx, ws)
-	if missing != nil && !errors.Is(missing, human.ErrNotFound) {
-		return nil, missing
-	}
-	id, err := v.runID(ctx, ws, run)
-	var unknown *human.UnknownError
-	if missing != nil && err != nil && !errors.As(err, &unknown) && !errors.Is(err, executions.ErrAmbiguous) {
-		return nil, missing
-	}
-	if err != nil {
-		return nil, err
-	}
-	r, err := v.summary(ctx, ws, id)
-	if missing != nil && (err != nil || r.Provenance == nil && id == "") {
-		return nil, missing
-	}
+	r, err := v.Find(ctx, ws, run)
 	if err != nil {
 		return nil, err
 	}
@@ -138,38 +123,7 @@ func (v *Runs) tasks(ctx context.Context, ws string, r *Report) (*Fold, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Damage = damage
-	r.tell(f.started, f.end)
-	if !r.unrecorded && r.State != record.RunRunning {
-		r.named(f)
-		r.Done, r.Total = r.Summary.Completed+r.Summary.Failed, r.Summary.Total
-		return f, nil
-	}
-	if r.Unnamed, err = v.Expand(ctx, ws, r.RunID, f); err != nil {
-		return nil, err
-	}
-	if r.unrecorded {
-		g, err := v.graphOf(ctx, f.PackageHash())
-		if err != nil {
-			return nil, err
-		}
-		f.sort(g)
-		r.Run.Tasks = f.Executions()
-	}
-	if f.end == nil || f.end.Data == nil || f.end.Data.Summary == nil {
-		r.Summary = f.Summary()
-	}
-	r.Done, r.Total = r.Summary.Completed+r.Summary.Failed, r.Summary.Total
-	if r.State == record.RunRunning {
-		r.Done += r.Summary.Skipped
-	}
-	for i := range f.tasks {
-		if t := &f.tasks[i]; t.State != "" && t.State != TaskReady {
-			r.Tasks = append(r.Tasks, t.TaskReport)
-		}
-	}
-	r.now(v.Now())
-	return f, nil
+	return f, v.Tasks(ctx, r, f, damage)
 }
 
 // named lists the tasks of an ended run in the order of its record, which is that of the package. This includes the
@@ -318,6 +272,7 @@ func (r *Report) ended(end *events.Event) {
 func (r *Report) tell(started, end *events.Event) {
 	if started != nil && started.Data != nil {
 		r.Process, r.Filter, r.PackageHash = started.Data.Process, started.Data.Filter, hashOrNone(started.Data.PackageHash)
+		r.Set = started.Data.Set
 	}
 	if end != nil && end.Type == events.RunCancelled && end.Data != nil {
 		r.By, r.Why = end.Data.By, end.Data.Message

@@ -136,11 +136,11 @@ func (rs *records) loadFinished(ctx context.Context, queue, id string) (stored, 
 func (rs *records) swap(ctx context.Context, over refstore.Version, j *Job) (stored, error) {
 	j.Updated = rs.now()
 	s := stored{Job: *j, value: j.encode(), unmoved: true}
-	if len(s.value) > maxRecord/2 {
-		return stored{}, fmt.Errorf("job %s: %w: its record has %d bytes", j.Ref(), refstore.ErrInvalid, len(s.value))
+	err := s.fits()
+	if err != nil {
+		return stored{}, err
 	}
 	key := jobKey(j.Queue, j.ID)
-	var err error
 	if s.version, err = rs.store.Put(ctx, refstore.Record{Key: key, Value: s.value, Version: over}); err == nil || errors.Is(err, refstore.ErrConflict) {
 		return s, err
 	}
@@ -155,6 +155,14 @@ func (rs *records) swap(ctx context.Context, over refstore.Version, j *Job) (sto
 	return stored{}, err
 }
 
+// fits refuses a record that is so large that a later version of it might not be read.
+func (s *stored) fits() error {
+	if len(s.value) > maxRecord/2 {
+		return fmt.Errorf("job %s: %w: its record has %d bytes", s.Ref(), refstore.ErrInvalid, len(s.value))
+	}
+	return nil
+}
+
 // conclude is swap for a change that may end the job. On a store that can, the job then goes to the finished ones in the
 // same call, unless a person may want to retry it. A process that dies in between leaves a running job beside the
 // finished one, which orphan removes.
@@ -166,11 +174,22 @@ func (rs *records) conclude(ctx context.Context, over refstore.Version, j *Job) 
 	if rs.o.Mover != nil && !sharded && j.Status.Terminal() && !j.isDead() {
 		j.Updated = rs.now()
 		s := stored{Job: *j, value: j.encode()}
+		if err := s.fits(); err != nil {
+			return stored{}, err
+		}
 		s.version, err = rs.o.Mover.Move(ctx, jobKey(j.Queue, j.ID), over, refstore.Record{Key: finishedKey(j.Queue, j.ID), Value: s.value})
 		if err == nil {
 			return s, nil
 		}
-	} // after an error, what the call has left is for swap and move to find
+		// It may have failed after it had moved the job: a flush, or the answer. Then the job has ended, and its record
+		// under the old key is gone, which is no loss of the lease.
+		if there, getErr := rs.store.Get(ctx, finishedKey(j.Queue, j.ID)); getErr == nil && bytes.Equal(there.Value, s.value) {
+			if _, getErr := rs.store.Get(ctx, jobKey(j.Queue, j.ID)); errors.Is(getErr, refstore.ErrNotFound) {
+				s.version = there.Version
+				return s, nil
+			}
+		}
+	} // after any other error, what the call has left is for swap and move to find
 	return rs.swap(ctx, over, j)
 }
 

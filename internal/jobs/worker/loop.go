@@ -455,6 +455,9 @@ func (l *loop) ended(h *holding) {
 	w.room.give(&h.job.Policy)
 	w.metrics.running.Store(int64(len(w.running)))
 	l.busy = w.o.Now()
+	if h.foreign {
+		w.foreign[h.job.Queue+"/"+h.job.ID] = w.o.Now()
+	}
 	if !h.fault {
 		w.faults = 0
 		return

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"e3/internal/format/record"
 	"e3/internal/jobs/queue"
@@ -86,10 +87,23 @@ func (t *turn) passOver(j *queue.Job) {
 	t.job = nil
 }
 
+// foreignFor is how long a worker leaves a job alone for which its machine has other programs. They may be installed.
+const foreignFor = time.Minute
+
+// isForeign reports whether the job was given back lately because this machine has other programs.
+func (l *loop) isForeign(j *queue.Job) bool {
+	found, ok := l.w.foreign[j.Queue+"/"+j.ID]
+	if ok && l.w.o.Now().Sub(found) >= foreignFor {
+		delete(l.w.foreign, j.Queue+"/"+j.ID)
+		return false
+	}
+	return ok
+}
+
 // takes tells whether a job can be claimed now, and records one that waits for room.
 func (l *loop) takes(j *queue.Job) bool {
 	w := l.w
-	if !w.has(j.Labels) {
+	if !w.has(j.Labels) || l.isForeign(j) {
 		return false
 	}
 	switch w.room.check(&j.Policy) {

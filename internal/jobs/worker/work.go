@@ -166,6 +166,9 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 		w.finish(l.held, h, o, res)
 	case errors.Is(cause, errCancelled):
 		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonCancelled, h.cancelled())
+	case errors.Is(err, executions.ErrOtherTool):
+		h.foreign = true
+		w.giveBack(l, h, err.Error())
 	case isLost(err) && cause == nil: // no worker can make it until the run has restored the object
 		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonInput, queue.Truncate(err.Error()))
 	case errors.Is(cause, ErrStopped):
@@ -173,16 +176,21 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 			w.settle(l.held, h, key, req.Inputs, w.o.Name+" was stopped")
 			return
 		}
-		if err := w.insist(l.held, func(ctx context.Context) error { return h.lease.Release(ctx) }); err != nil {
-			w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
-			return
-		}
-		w.report(Event{Type: JobGiven, Job: h.job, Message: "it had not begun", Again: w.o.Now()})
+		w.giveBack(l, h, "it had not begun")
 	default: // a fault of this machine or the stores
 		h.fault = true
 		w.report(Event{Type: Fault, Job: h.job, Message: err.Error()})
 		w.settle(l.held, h, key, req.Inputs, queue.Truncate(fmt.Sprintf("%s could not make it: %v", w.o.Name, err)))
 	}
+}
+
+// giveBack returns a job that was not begun to its queue.
+func (w *Worker) giveBack(l *loop, h *holding, why string) {
+	if err := w.insist(l.held, func(ctx context.Context) error { return h.lease.Release(ctx) }); err != nil {
+		w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
+		return
+	}
+	w.report(Event{Type: JobGiven, Job: h.job, Message: why, Again: w.o.Now()})
 }
 
 // isLost tells whether an execution was not made because an object is missing or damaged.
@@ -277,8 +285,14 @@ func (w *Worker) finish(ctx context.Context, h *holding, o queue.Outcome, res ex
 	default:
 		w.metrics.failed(cmp.Or(o.Reason, "exit"))
 	}
+	if w.s.Told != nil && res.Duration >= toldAfter {
+		_ = w.s.Told(ctx, h.job.Workspace, h.job.Execution) // a later sweep, or the next start, tells of it
+	}
 	w.report(Event{Type: JobEnded, Job: h.job, Result: res, Cancelled: o.State == queue.Cancelled})
 }
+
+// toldAfter is how long an execution takes whose run is asked for: whether it was closed meanwhile costs a read.
+const toldAfter = time.Second
 
 // insist retries a change until it succeeds or can no longer take effect. ctx ends with the lease.
 func (w *Worker) insist(ctx context.Context, do func(context.Context) error) error {

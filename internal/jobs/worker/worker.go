@@ -53,6 +53,9 @@ type Stores struct {
 	Session    Session
 	Objects    objectstore.Store
 	Sweep      func(ctx context.Context) error // removes leftovers of dead processes
+	// Told is called when an execution has ended that took long enough for its run to have been closed meanwhile. nil:
+	// nothing is told.
+	Told func(ctx context.Context, workspace, execution string) error
 }
 
 // Options say which jobs a worker takes, and how many at a time.
@@ -97,16 +100,17 @@ type Worker struct {
 	labels  map[string]bool
 	metrics *Metrics
 
-	room    *capacity         // of the loop
-	turn    turn              // of the loop
-	running map[*holding]bool // of the loop
-	orphans []*runner.Orphan  // adopted commands whose jobs must still be claimed; of the loop
-	sought  map[string]bool   // orphaned jobs begun on this host whose commands were searched for; of the loop
-	looked  time.Time         // time of the last search; of the loop
-	beside  bool              // another worker of this host adopts dead workers' commands; of the loop
-	polled  time.Time         // last look at orphans without room for jobs; of the loop
-	faults  int               // consecutive faults of this machine or the stores; of the loop
-	paused  time.Time         // no claims before this time, because of faults; of the loop
+	room    *capacity            // of the loop
+	turn    turn                 // of the loop
+	running map[*holding]bool    // of the loop
+	foreign map[string]time.Time // jobs that need other programs than this machine's, and when that was found; of the loop
+	orphans []*runner.Orphan     // adopted commands whose jobs must still be claimed; of the loop
+	sought  map[string]bool      // orphaned jobs begun on this host whose commands were searched for; of the loop
+	looked  time.Time            // time of the last search; of the loop
+	beside  bool                 // another worker of this host adopts dead workers' commands; of the loop
+	polled  time.Time            // last look at orphans without room for jobs; of the loop
+	faults  int                  // consecutive faults of this machine or the stores; of the loop
+	paused  time.Time            // no claims before this time, because of faults; of the loop
 	done    chan *holding
 	reports sync.Mutex
 }
@@ -116,6 +120,8 @@ type holding struct {
 	lease *queue.Lease
 	job   queue.Job
 	fault bool // a fault other than the command's prevented the attempt
+	// foreign says that this machine has other programs than the job needs.
+	foreign bool
 	// revoked says that a scheduler stopped the attempt and tells the run why, so it does not count.
 	revoked bool
 }
@@ -124,7 +130,7 @@ type holding struct {
 func New(s Stores, o Options) *Worker {
 	w := &Worker{
 		s: s, o: o, labels: map[string]bool{}, metrics: o.Metrics, room: newCapacity(&o),
-		running: map[*holding]bool{}, sought: map[string]bool{}, done: make(chan *holding),
+		running: map[*holding]bool{}, foreign: map[string]time.Time{}, sought: map[string]bool{}, done: make(chan *holding),
 	}
 	for _, l := range o.Labels {
 		w.labels[l] = true

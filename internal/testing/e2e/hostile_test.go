@@ -163,8 +163,8 @@ var hostiles = []hostile{
 	{name: "leaves things in its home", run: `'echo x > "$HOME/.profile"; mkdir -p "$TMPDIR/a/b"; echo x > "$out"'`, state: record.Success},
 	{name: "replaces its directory", run: `'cd /; rm -rf "$OLDPWD"; ln -s "$E2E_STATE" "$OLDPWD"'`, state: record.Error, message: "found nothing"},
 	{name: "deletes its sandbox", run: `'cd ..; rm -rf -- *'`, state: record.Error, message: "found nothing"},
-	{name: "deletes its logs and stays", run: `'rm ../std*; echo lost; sleep 0.4; echo x > "$out"'`, state: record.Success, want: prints("")},
-	{name: "replaces its logs and stays", run: `'ln -sf /etc/passwd ../stdout; ln -f "$a" ../stderr; sleep 0.4; echo x > "$out"'`, state: record.Success, want: prints("")},
+	{name: "deletes its logs and stays", run: `'rm ../../std*; echo lost; sleep 0.4; echo x > "$out"'`, state: record.Success, want: prints("")},
+	{name: "replaces its logs and stays", run: `'ln -sf /etc/passwd ../../stdout; ln -f "$a" ../../stderr; sleep 0.4; echo x > "$out"'`, state: record.Success, want: prints("")},
 	{name: "deletes its sandbox and stays", run: `'cd ..; rm -rf -- *; sleep 0.5'`, state: record.Error, message: "found nothing"},
 
 	// What it leaves behind.
@@ -200,7 +200,7 @@ var hostiles = []hostile{
 	{name: "binary log", run: `'printf "\\000\\377\\033[2J\\r\\n\\001"; echo x > "$out"'`, state: record.Success, want: prints("\x00\xff\x1b[2J\r\n\x01")},
 	{name: "escape sequences and a failure", run: `'printf "\\033]0;title\\007\\033[2J\\033[31m\\302\\233\\000\\rover" >&2; exit 1'`, state: record.Failed},
 	{name: "a line of a megabyte and a failure", run: `'head -c 1000000 /dev/zero | tr "\\0" x; exit 1'`, state: record.Failed},
-	{name: "truncates its log", run: `'echo one; truncate -s 0 ../stdout /proc/self/fd/1; echo two; echo x > "$out"'`, state: record.Success, want: prints("two\n")},
+	{name: "truncates its log", run: `'echo one; truncate -s 0 ../../stdout /proc/self/fd/1; echo two; echo x > "$out"'`, state: record.Success, want: prints("two\n")},
 }
 
 // noProcess demands that nothing of the task is left, and that its output does not change.

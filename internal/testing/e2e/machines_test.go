@@ -65,6 +65,8 @@ func TestTwoMachines(t *testing.T) {
 		{"cut_off", machineCutOff},
 		{"cut_off_shortly", machineCutOffShortly},
 		{"outage", machineOutage},
+		{"found_dead", machineFoundDead(false)},
+		{"given_up", machineFoundDead(true)},
 		{"killed_here", machineKilled("here")},
 		{"killed_elsewhere", machineKilled("elsewhere")},
 		{"cancelled_when_dead", machineCancelsDead},

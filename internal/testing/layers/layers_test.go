@@ -32,10 +32,11 @@ internal/testing/recorded:     executions internal/repo objectstore refstore int
 internal/testing/linear:       (test)
 internal/events/eventstest:    internal/events (test)
 internal/testing/suite:        (test)
+internal/testing/browser:      (test)
 
-cmd/e3:                        internal/insight/runview dataflow/graph exportimport internal/verify gc workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/runner internal/events internal/pkgref
+cmd/e3: internal/insight/remaining                        internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
-                               internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats
+                               internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/insight/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
                                cmd/e3/internal/render cmd/e3/internal/term internal/human internal/backoff
 cmd/e3/internal/render:        cmd/e3/internal/term internal/human
@@ -43,18 +44,22 @@ cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
-                               internal/events internal/format/notation internal/format/signature internal/host/modes internal/host/runner internal/host/process internal/format/record internal/host/atomicfile internal/settings
+                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings
 
+internal/newfile:              internal/format/manifest internal/format/notation
+internal/resultdir:              workspace objectstore objectstore/tree refstore internal/format/record internal/backoff
 internal/verify:               internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
 exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore objectstore/tree refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human internal/backoff
+internal/insight/ui:           internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
 internal/insight/explain:      internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
 internal/insight/compare:      internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/parallel
 workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/human internal/packages internal/parallel internal/backoff
 internal/insight/report:       internal/insight/runview internal/insight/diagram executions objectstore objectstore/tree internal/events internal/format/record internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
+internal/insight/remaining:    dataflow/graph internal/format/record
 internal/insight/diagram:      internal/insight/runview internal/human
 internal/insight/runview:      dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record
@@ -64,7 +69,7 @@ internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/q
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/signature internal/host/bash internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
+executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/signature internal/host/bash internal/host/room internal/host/remains internal/host/runner internal/host/process internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
@@ -79,7 +84,9 @@ internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
 internal/format/manifest:      internal/format/notation
 internal/host/bash:            internal/host/runner
-internal/host/runner:          internal/host/process
+internal/host/tools:           internal/host/atomicfile internal/host/stamp
+internal/host/remains:         internal/host/runner internal/host/modes internal/host/atomicfile
+internal/host/runner: internal/host/room          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
 internal/format/record:        internal/format/beast2
 
@@ -107,6 +114,7 @@ internal/host/modes:           internal/host/atomicfile
 internal/pkgref:
 internal/format/beast2:
 internal/host/atomicfile:
+internal/host/room:
 internal/host/process:
 internal/human:
 internal/parallel:
@@ -122,7 +130,7 @@ var closed = []string{"internal/format/", "internal/host/"}
 var owners = map[string][]string{
 	"github.com/spf13/cobra":        {"cmd/e3"},
 	"github.com/spf13/pflag":        {"cmd/e3"},
-	"go.yaml.in/yaml":               {"internal/format/manifest"},
+	"go.yaml.in/yaml":               {"internal/format/manifest", "internal/newfile"},
 	"mvdan.cc/sh":                   {"internal/format/manifest"},
 	"github.com/fsnotify/fsnotify":  {"refstore/fs"},
 	"github.com/VictoriaMetrics":    {"internal/jobs/worker"},

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,9 @@ type Live struct {
 	Unit        func(int64) string // formats a count; nil: a plain number
 	running     []runningTask      // in the order of their start
 	waiting     int                // tasks that wait for approval
+	failed      int64
+	Bar         bool          // a bar is drawn before the counts, where there is room
+	Left        func() string // the time that is left, as text; nil or "": unknown
 	shown       bool
 	closed      bool
 	stop        chan struct{}
@@ -94,6 +98,13 @@ func (d *Live) End(name string) {
 	}
 }
 
+// Fail adds to the number of tasks that have failed.
+func (d *Live) Fail(n int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed += n
+}
+
 // Wait adds to the number of tasks that wait for approval.
 func (d *Live) Wait(n int) {
 	d.mu.Lock()
@@ -133,6 +144,39 @@ func (d *Live) line(room int) string {
 	if d.Unit != nil {
 		line = fmt.Sprintf("[%s/%s]", d.Unit(d.done), d.Unit(d.total))
 	}
+	if d.Bar && room >= 60 {
+		line = bar(d.done, d.total) + line
+	}
+	if d.failed > 0 {
+		line += fmt.Sprintf(" %d failed", d.failed)
+		if len(d.running)+d.waiting > 0 {
+			line += ";"
+		}
+	}
+	end := ""
+	if d.Left != nil && room >= 40 {
+		if text := d.Left(); text != "" {
+			end = "; " + text + " left"
+			room -= Columns(end)
+		}
+	}
+	line = d.withTasks(line, room) + end
+	return Truncate(line, max(room+Columns(end), 0))
+}
+
+// bar draws the share that is done in a fixed width.
+func bar(done, total int64) string {
+	const width = 20
+	n := int(width * min(max(done, 0), total) / max(total, 1))
+	head := ""
+	if n < width {
+		head = ">"
+	}
+	return "[" + strings.Repeat("=", n) + head + strings.Repeat(" ", max(width-n-1, 0)) + "] "
+}
+
+// withTasks adds the tasks that wait, and as many running ones as fit.
+func (d *Live) withTasks(line string, room int) string {
 	if d.waiting > 0 {
 		line += fmt.Sprintf(" %d waiting for approval", d.waiting)
 		if len(d.running) > 0 {

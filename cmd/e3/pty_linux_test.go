@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A terminal is a pseudo terminal, and what was written to it.
+type terminal struct {
+	*os.File // for the program
+	control  *os.File
+	mu       sync.Mutex
+	text     bytes.Buffer
+	read     sync.WaitGroup
+}
+
+func newTerminal(t *testing.T, columns uint16) *terminal {
+	t.Helper()
+	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := int(control.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := &terminal{File: f, control: control}
+	term.read.Go(func() {
+		b := make([]byte, 4096)
+		for {
+			n, err := control.Read(b)
+			term.mu.Lock()
+			term.text.Write(b[:n])
+			term.mu.Unlock()
+			if err != nil { // EIO once no process has the terminal open
+				return
+			}
+		}
+	})
+	return term
+}
+
+// shown closes the terminal and returns what was written to it.
+func (t *terminal) shown() string {
+	t.Close()
+	t.read.Wait()
+	t.control.Close()
+	return t.text.String()
+}
+
+// play runs a command line as a person at the terminal would.
+func (t *terminal) play(env map[string]string, args ...string) int {
+	a := newApp()
+	a.Stdout, a.Stderr, a.stdin = t.File, t.File, t.File
+	a.Getenv = func(name string) string { return env[name] }
+	return run(context.Background(), args, a)
+}
+
+// project makes a folder with a package file.
+func project(t *testing.T, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "e3.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+var sequences = regexp.MustCompile("\x1b\\[[?0-9;]*[a-zA-Z]")
+
+// On a terminal a run of many tasks is one line: a bar, counts, what runs, and the time that is left. Lines above it tell
+// of failures alone, and nothing of the bar is left at the end.
+func TestProgressOnTerminal(t *testing.T) {
+	var items []string
+	for i := range 60 {
+		items = append(items, fmt.Sprint(i))
+	}
+	dir := project(t, `e3: 1
+name: many
+tasks:
+  fit:
+    matrix: {n: [`+strings.Join(items, ", ")+`]}
+    out: o
+    run: 'sleep 0.05; test "$n" != 7; touch "$out"'
+`)
+	file := filepath.Join(dir, "e3.yaml")
+	for _, env := range []map[string]string{{"TERM": "xterm"}, {"TERM": "xterm", "NO_COLOR": "1"}} {
+		term := newTerminal(t, 100)
+		if code := term.play(env, "start", "-f", file, "--force"); code != exitFailed {
+			t.Errorf("exit code %d, want %d", code, exitFailed)
+		}
+		raw := term.shown()
+		text := sequences.ReplaceAllString(raw, "")
+		if !regexp.MustCompile(`\r\[=+> +\] \[\d+/60\] (1 failed; )?fit\[\d+\] 0s`).MatchString(text) {
+			t.Errorf("there is no bar in %q", text)
+		}
+		if !regexp.MustCompile(`; (about|at least) \d+s left`).MatchString(text) {
+			t.Errorf("no time left in %q", text)
+		}
+		var lines []string
+		for line := range strings.SplitSeq(text, "\r\n") { // the bar is erased by what follows
+			lines = append(lines, line[strings.LastIndexByte(line, '\r')+1:])
+		}
+		got := strings.Join(lines, "\n")
+		if strings.Contains(got, "[done]") || strings.Contains(got, "[start]") || strings.Count(got, "[failed] fit[7] (exit code 1") != 1 {
+			t.Errorf("above the bar there is\n%s", got)
+		}
+		if colored := strings.Contains(raw, "\x1b[31m"); colored != (env["NO_COLOR"] == "") {
+			t.Errorf("with NO_COLOR=%q, colours are %t", env["NO_COLOR"], colored)
+		}
+	}
+}
+
+// e3 shell hands its terminal to the shell.
+func TestShellOnTerminal(t *testing.T) {
+	dir := project(t, "e3: 1\nname: p\ntasks:\n  t: {out: o, run: 'echo made > \"$out\"; exit 4'}\n")
+	location := filepath.Join(dir, ".e3")
+	term := newTerminal(t, 100)
+	env := map[string]string{"TERM": "xterm", "SHELL": "/bin/sh"}
+	if code := term.play(env, "start", "-f", filepath.Join(dir, "e3.yaml")); code != exitFailed {
+		t.Fatalf("exit code %d, want %d", code, exitFailed)
+	}
+	if _, err := term.control.WriteString("test -t 0 && echo is $TERM with `cat o`; ../command; exit $?\n"); err != nil {
+		t.Fatal(err)
+	}
+	if code := term.play(env, "shell", location, "p.t"); code != 4 {
+		t.Errorf("exit code %d, want that of the command", code)
+	}
+	if text := term.shown(); !strings.Contains(text, "is xterm with made\r\n") {
+		t.Errorf("the shell had no terminal, or was elsewhere:\n%s", text)
+	}
+}

@@ -1,0 +1,415 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"e3/internal/human"
+	"e3/internal/insight/ui"
+)
+
+// uiProject has cached and failed tasks, retries, an approval, a family, and metrics that differ between its two runs.
+const uiProject = `e3: 1
+name: prod
+inputs:
+  rows: {file: rows.csv}
+  rate: {value: 0.5}
+tasks:
+  clean:
+    in: [rows]
+    out: clean.csv
+    run: cat "$rows" > "$out"
+  train:
+    matrix: {n: [%s]}
+    in: [clean, rate]
+    retries: 1
+    out: {scores: {file: m.json, kind: metrics}, log: log.txt}
+    run: |
+      echo "item $n"; echo "warning of $n" >&2
+      [ "$n" -ne 3 ]
+      echo "{\"loss\": $rate}" > "$scores"; echo ok > "$log"
+  after:
+    in: [train]
+    out: {file: a.txt}
+    run: echo > "$out"
+  publish:
+    in: [clean]
+    approve: true
+    out: done.txt
+    run: echo done > "$out"
+`
+
+// uiStage is a project whose pages are served.
+type uiStage struct {
+	t      *testing.T
+	client *http.Client
+	at     string
+}
+
+func newUIStage(t *testing.T, items int) *uiStage {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	t.Setenv("E3_REPO", "")
+	numbers := make([]string, items)
+	for i := range numbers {
+		numbers[i] = fmt.Sprint(i + 1)
+	}
+	s := &uiStage{t: t}
+	write := func(name, text string) {
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	project := fmt.Sprintf(strings.Replace(uiProject, "{file: a.txt}", "a.txt", 1), strings.Join(numbers, ", "))
+	project = strings.Replace(project, "in: [train]", "in: {three: 'train[3].log'}", 1)
+	write("e3.yaml", project)
+	write("rows.csv", "a,b\n1,2\n")
+	s.e3("start", "-f", "e3.yaml", "--no-wait", "--progress", "none")
+	write("e3.yaml", strings.Replace(project, "0.5", "0.25", 1))
+	s.e3("start", ".", "prod", "--no-wait", "--progress", "none")
+
+	a := newApp()
+	r, err := a.open(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close() })
+	server := ui.New(t.Context(), uiStores(a, r), ui.Options{Repository: ".", Version: "9.9"})
+	front := httptest.NewServer(server.Handler())
+	t.Cleanup(front.Close)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.client, s.at = &http.Client{Jar: jar}, front.URL
+	s.page(server.Login(ui.Start("")))
+	return s
+}
+
+// e3 runs a command and returns what it prints.
+func (s *uiStage) e3(args ...string) string {
+	s.t.Helper()
+	var out, said bytes.Buffer
+	a := newApp()
+	a.Stdout, a.Stderr = &out, &said
+	if code := run(s.t.Context(), args, a); code > 1 || code == 1 && args[0] != "start" {
+		s.t.Fatalf("e3 %s: exit code %d: %s", strings.Join(args, " "), code, said.String())
+	}
+	return out.String()
+}
+
+// json runs a command with --json.
+func (s *uiStage) json(into any, args ...string) {
+	s.t.Helper()
+	if err := json.Unmarshal([]byte(s.e3(append(args, "--json")...)), into); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *uiStage) page(path string) string {
+	s.t.Helper()
+	answer, err := s.client.Get(s.at + path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != 200 {
+		s.t.Fatalf("%s: %d %v\n%.1000s", path, answer.StatusCode, err, text)
+	}
+	return string(text)
+}
+
+// cells returns the groups of a pattern wherever it fits, as a browser shows them.
+func cells(page, pattern string) []string {
+	var list []string
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(page, -1) {
+		for i := range m[1:] {
+			m[i+1] = html.UnescapeString(strings.TrimSpace(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(m[i+1], "")))
+		}
+		list = append(list, strings.Join(m[1:], " | "))
+	}
+	return list
+}
+
+func same(t *testing.T, what string, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s\n got %q\nwant %q", what, got, want)
+	}
+	if len(want) == 0 {
+		t.Errorf("%s: nothing was compared", what)
+	}
+}
+
+// TestPagesSayWhatCommandsSay: what a page shows is what the command that it names prints with --json.
+func TestPagesSayWhatCommandsSay(t *testing.T) {
+	items := 500
+	if testing.Short() {
+		items = 120 // more than a page of the list
+	}
+	s := newUIStage(t, items)
+
+	t.Run("run", func(t *testing.T) {
+		var doc runJSON
+		s.json(&doc, "run", ".", "prod")
+		var want, got []string
+		for _, task := range doc.Tasks {
+			attempt := ""
+			if task.Attempt > 0 {
+				attempt = fmt.Sprint(task.Attempt)
+			}
+			want = append(want, fmt.Sprintf("%s | %s | %d | %s", task.Task, task.State, task.Duration, attempt))
+		}
+		row := `<tr id="t-[^"]*"><th scope="row">(.*?)</th><td><span class="state s-([a-z]+)">.*?</td><td class="num[^"]*" data-ms="(\d+)">.*?</td><td class="when">.*?</td><td class="num opt">(\d*)</td>`
+		for n := 1; (n-1)*100 < len(doc.Tasks); n++ {
+			got = append(got, cells(s.page(fmt.Sprintf("/run?w=prod&page=%d", n)), row)...)
+		}
+		same(t, "tasks", got, want)
+		page := s.page("/run?w=prod")
+		same(t, "status", cells(page, `<h1>prod <span class="badge s-([a-z]+)">`), []string{doc.Status})
+		same(t, "run and package", cells(page, `<dt>(?:Run|Package)</dt><dd>(.*?)</dd>`), []string{doc.Package, doc.Run})
+		counts := map[string]int{}
+		for _, task := range doc.Tasks {
+			counts[task.State]++
+		}
+		for state, n := range counts {
+			if text := fmt.Sprintf("<b>%d</b> %s", n, state); !strings.Contains(page, text) {
+				t.Errorf("the page has no %q", text)
+			}
+		}
+		failed := slices.DeleteFunc(slices.Clone(doc.Tasks), func(task taskJSON) bool { return task.State != "failed" })
+		filtered := cells(s.page("/run?w=prod&status=failed"), row)
+		if len(filtered) != len(failed) || len(failed) == 0 {
+			t.Errorf("%d failed tasks, want %d", len(filtered), len(failed))
+		}
+	})
+	t.Run("history", func(t *testing.T) {
+		var doc struct {
+			Runs []pastRunJSON `json:"runs"`
+		}
+		s.json(&doc, "history", ".", "prod")
+		var want []string
+		for _, run := range doc.Runs {
+			want = append(want, fmt.Sprintf("%s | %s | %s", human.Short(run.Run), run.Status, run.By))
+		}
+		got := cells(s.page("/history?w=prod"), `<tr id="r-[^"]*"><th scope="row" class="mono">(.*?)</th><td><span class="badge s-([a-z]+)">(?s:.*?)<td class="opt">[^<]*</td><td class="opt">(.*?)</td>`)
+		same(t, "runs", got, want)
+	})
+	t.Run("attempts", func(t *testing.T) {
+		var doc struct {
+			Tasks []taskHistoryJSON `json:"tasks"`
+		}
+		s.json(&doc, "history", ".", "prod.train[3]")
+		var want []string
+		for _, x := range doc.Tasks[0].Attempts {
+			want = append(want, fmt.Sprintf("%s | %s | %s", human.Short(x.Execution), x.State, x.Worker))
+		}
+		got := cells(s.page("/task?w=prod&t=train%5B3%5D&view=history"), `<tr[^>]* id="x-[^"]*"><th scope="row" class="mono">(.*?)</th><td><span class="state s-([a-z]+)">(?s:.*?)<td class="opt">(.*?)</td>`)
+		same(t, "attempts", got, want)
+	})
+	t.Run("why", func(t *testing.T) {
+		for _, task := range []string{"train[1]", "train[3]", "after", "publish", "clean"} {
+			var doc struct{ Sentence string }
+			s.json(&doc, "why", ".", "prod."+task)
+			got := cells(s.page("/task?w=prod&view=why&t="+url.QueryEscape(task)), `<p class="lead" id="sentence">(.*?)</p>`)
+			same(t, task, got, []string{human.Line(doc.Sentence)})
+		}
+	})
+	t.Run("log", func(t *testing.T) {
+		for stream, flag := range map[string]string{"stdout": "--stdout", "stderr": "--stderr"} {
+			want := strings.Split(strings.TrimSuffix(s.e3("logs", ".", "prod.train[3]", flag), "\n"), "\n")
+			got := cells(s.page("/task?w=prod&t=train%5B3%5D&log="+stream), `<span class="l">(.*?)</span></li>`)
+			same(t, stream, got, want)
+		}
+	})
+	t.Run("compare", func(t *testing.T) {
+		var doc diffJSON
+		s.json(&doc, "diff", ".", "prod@-1", "@")
+		page := s.page("/compare?w=prod")
+		var want []string
+		for _, c := range doc.Inputs.Changes {
+			want = append(want, fmt.Sprintf("%s | %s | %s | %s", c.Name, c.Change, c.Was.Value, c.Is.Value))
+		}
+		inputs, _, _ := strings.Cut(page, `id="metrics-h"`)
+		_, inputs, _ = strings.Cut(inputs, `id="params-h"`)
+		same(t, "inputs", cells(inputs, `<tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td></tr>`), want)
+		want = nil
+		for _, m := range doc.Metrics {
+			for _, c := range m.Changes {
+				want = append(want, fmt.Sprintf("%s | %s | %s", c.Key, c.Was, c.Is))
+			}
+		}
+		_, metrics, _ := strings.Cut(page, `id="metrics-h"`)
+		metrics, _, _ = strings.Cut(metrics, `id="outputs-h"`)
+		same(t, "metrics", cells(metrics, `<tr><th scope="row">(.*?)</th><td class="num">(.*?)</td><td class="num">(.*?)</td>`), want)
+	})
+	t.Run("status", func(t *testing.T) {
+		var doc struct {
+			Workspaces []statusJSON `json:"workspaces"`
+		}
+		s.json(&doc, "status", ".")
+		page := s.page("/")
+		w := doc.Workspaces[0]
+		same(t, "workspaces", cells(page, `<h2><a href="[^"]*">(.*?)</a></h2><span class="badge s-([a-z]+)">`), []string{w.Workspace + " | " + w.LastRun.Status})
+		if w.Package == nil || !strings.Contains(page, w.Package.Name+"@"+w.Package.Version) {
+			t.Error("the package is not on the page")
+		}
+		for _, d := range w.Deferred {
+			if !strings.Contains(page, ">"+d.Task+"</a> waits for approval") {
+				t.Errorf("the page does not say that %s waits", d.Task)
+			}
+		}
+	})
+	t.Run("stats", func(t *testing.T) {
+		var doc struct{ Total sumsJSON }
+		s.json(&doc, "stats", ".")
+		page := s.page("/store")
+		want := fmt.Sprintf("all | %d | %d | %.1f %%", doc.Total.Runs, doc.Total.Hits, 100*doc.Total.HitRate)
+		same(t, "sums", cells(page, `<tr><th scope="row">(all)</th><td class="num">(.*?)</td><td class="num">(.*?)</td><td class="num">(.*?)</td>`), []string{want})
+	})
+}
+
+// Each of three questions is answered after at most three clicks from the first page.
+func TestThreeClicks(t *testing.T) {
+	s := newUIStage(t, 5)
+	click := func(page, text string) string {
+		t.Helper()
+		m := regexp.MustCompile(`<a href="([^"]*)"[^>]*>(?:<[^>]*>[^<]*</[^>]*>)*\s*` + regexp.QuoteMeta(text) + `</a>`).FindStringSubmatch(page)
+		if m == nil {
+			t.Fatalf("there is no link %q", text)
+		}
+		return s.page(html.UnescapeString(m[1]))
+	}
+	first := s.page("/")
+	t.Run("which task made this run slow", func(t *testing.T) {
+		if page := click(first, "prod"); !strings.Contains(page, "Where the time went") || !strings.Contains(page, `<ol class="path">`) {
+			t.Error("the run does not say where the time went")
+		}
+	})
+	t.Run("why did it run again", func(t *testing.T) {
+		page := click(click(click(first, "prod"), "train[1]"), "Why")
+		if !strings.Contains(page, `id="sentence"`) || !strings.Contains(page, "rate") {
+			t.Error("the page does not say that the rate has changed")
+		}
+	})
+	t.Run("what did the failed one print", func(t *testing.T) {
+		if page := click(click(first, "prod"), "train[3]"); !strings.Contains(page, "item 3") {
+			t.Error("the page does not show what it printed")
+		}
+	})
+}
+
+// The command serves until it is told to end. Started again, it serves the tabs that are open, at the same address.
+func TestUIServesAndGoesOn(t *testing.T) {
+	s := newUIStage(t, 4)
+	t.Setenv("E3_STATE_DIR", t.TempDir())
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve := func() (address string, end func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		in, out := io.Pipe()
+		a := newApp()
+		a.Stdout, a.Stderr = out, io.Discard
+		ended := make(chan int, 1)
+		go func() {
+			ended <- run(ctx, []string{"ui", ".", "prod", "--no-open", "--json"}, a)
+			out.Close()
+		}()
+		var doc uiAddressJSON
+		if err := json.NewDecoder(in).Decode(&doc); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, in) }()
+		return doc.URL, func() {
+			cancel()
+			if code := <-ended; code != 0 {
+				t.Errorf("exit code %d, want 0", code)
+			}
+		}
+	}
+	address, end := serve()
+	at, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.client, s.at = &http.Client{Jar: jar}, "http://"+at.Host
+	s.page(at.RequestURI())
+	if page := s.page("/run?w=prod"); !strings.Contains(page, "train[3]") {
+		t.Error("the run is not there")
+	}
+	end()
+	again, end := serve()
+	defer end()
+	if !strings.HasPrefix(again, s.at+"/") {
+		t.Errorf("at %s, want %s", again, s.at)
+	}
+	if page := s.page("/run?w=prod"); !strings.Contains(page, "train[3]") {
+		t.Error("the tab does not go on")
+	}
+}
+
+// A server that is started again goes on with its port and its secret, which only this user can read.
+func TestKeptServer(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(t.TempDir())
+	s := &uiStage{t: t}
+	s.e3("init", ".")
+	a := newApp()
+	r, err := a.open(t.Context(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	first := keptServer(dir, r)
+	l, err := first.listen(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.save(l); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%q %v, want one file", files, err)
+	}
+	if info, err := os.Stat(files[0]); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v %v, want 0600", info.Mode(), err)
+	}
+	beside := keptServer(dir, r)
+	l2, err := beside.listen(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(first.Secret, beside.Secret) {
+		t.Error("two servers at a time share a secret: what one tab may, the other may")
+	}
+	l2.Close()
+	at := l.Addr().String()
+	l.Close()
+	again := keptServer(dir, r)
+	l3, err := again.listen(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l3.Close()
+	if l3.Addr().String() != at || !bytes.Equal(first.Secret, again.Secret) {
+		t.Errorf("%s, want %s and the same secret", l3.Addr(), at)
+	}
+}

@@ -1,0 +1,89 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
+	"e3/refstore"
+)
+
+// Where claims are leases, another process may find this one dead and record the end of an execution that goes on here.
+// This process may be back before another has taken its workspace. Keys are content, so the result of the command is as
+// good as any. The execution keeps the end that it was given, and the result is recorded under a new one, whose detail
+// names the first.
+
+// finishAnew records the end of a command whose execution another process has given up, if that is why the record
+// could not be written; else the error is cause. If this process has lost its lease, nothing is recorded.
+func (a *attempt) finishAnew(ctx context.Context, v verdict, res runner.Result, cause error) (Result, error) {
+	for range 3 { // each time it was found dead again
+		given, err := a.givenUp(ctx)
+		if err != nil || !given {
+			return Result{}, cause
+		}
+		now, err := a.x.Lookup(ctx, a.key)
+		if err != nil {
+			return Result{}, err
+		}
+		id, err := NewIDAfter(now.greatest)
+		if err != nil {
+			return Result{}, err
+		}
+		a.close()
+		req := *a.req
+		req.Attempt++
+		if req.Lost != nil {
+			req.Lost(a.id, "its process was found dead; its command went on, and the end of that is another execution's", time.Time{}, time.Time{})
+		}
+		if now.Hit != nil && !req.Force { // the process that gave it up has made it
+			return hit(now.Hit), nil
+		}
+		a.begun, a.id, a.req = a.id, id, &req
+		a.announced, a.version, a.claim, a.pump = false, refstore.Absent, nil, nil
+		var end Result
+		if end, cause = a.finish(ctx, v, res); cause == nil {
+			return end, nil
+		}
+	}
+	return Result{}, fmt.Errorf("execution %s was found dead again and again: %w", a.id, cause)
+}
+
+// givenUp tells whether another process has recorded the end of this execution, while this process still holds its
+// lease, or has it again.
+func (a *attempt) givenUp(ctx context.Context) (bool, error) {
+	if a.x.leased == nil || a.req.Job.Ref != "" || a.x.leaseLoss(ctx) != nil {
+		return false, nil
+	}
+	rec, err := a.x.records.Get(ctx, recordKey(a.key, a.id))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	e, err := decode(a.key, rec)
+	if err != nil || e.State != record.Error || !Stale(e.Message) {
+		return false, err
+	}
+	return true, a.x.leased.Confirm(ctx)
+}
+
+// errOnLost ends a command whose policy does not let it outlast a lease. Its text is recorded.
+var errOnLost = errors.New("the store did not answer for as long as a lease lasts, and the policy of the task has its command end then")
+
+// killOnLost cancels a command with errOnLost when the lease is suspended, if the policy says so. For a job the
+// supervisor does that.
+func (a *attempt) killOnLost(cancel context.CancelCauseFunc) (stop func()) {
+	o, ok := a.x.lessee.(refstore.Outlasting)
+	if !ok || a.req.keeps() || a.req.Job.Identity != "" {
+		return func() {}
+	}
+	return o.OnSuspension(func(s refstore.Suspension) {
+		if !s.Over {
+			cancel(errOnLost)
+		}
+	})
+}

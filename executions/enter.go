@@ -1,0 +1,202 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"e3/internal/format/record"
+	"e3/internal/host/atomicfile"
+	"e3/internal/host/remains"
+	"e3/objectstore"
+)
+
+// keepFolder keeps the folder of a command that failed, so that a person can enter it. One that cannot be kept is
+// reused or removed as usual: the folder is a convenience.
+func keepFolder(a *attempt, end *Result) {
+	folders := a.x.opts.Kept
+	if folders == nil {
+		return
+	}
+	if end.Success() && a.req.Attempt > 1 {
+		folders.Drop(a.req.Workspace, a.req.Name)
+	}
+	if !end.LeavesFolder() || a.req.against != nil || a.req.Workspace == "" {
+		return
+	}
+	_, err := folders.Keep(a.box.root, remains.Folder{
+		Execution: a.id, Workspace: a.req.Workspace, Task: a.req.Name, Run: a.req.RunID, At: a.x.opts.Now(),
+	})
+	a.box.moved = err == nil
+}
+
+// Success reports whether the execution has an output.
+func (r *Result) Success() bool { return r.State == record.Success }
+
+// LeavesFolder reports whether the command has failed in a way that its folder can help to explain.
+func (r *Result) LeavesFolder() bool {
+	return r.State == record.Failed && r.Reason != ReasonSuspended || r.State == record.Error && LeavesFolder(r.Reason)
+}
+
+// LeavesFolder reports whether an error with this reason is one of the command, which had begun.
+func LeavesFolder(reason Reason) bool {
+	switch reason {
+	case ReasonTimeout, ReasonSignal, ReasonOutput, ReasonOOM:
+		return true
+	}
+	return false
+}
+
+// ForgetFolders removes the kept folders of a workspace of which another run begins.
+func (x *Executor) ForgetFolders(ws string) {
+	if x != nil && x.opts.Kept != nil {
+		x.opts.Kept.Clear(ws)
+	}
+}
+
+// A Visit is a folder in which a person works as the command of a task would.
+type Visit struct {
+	Root  string // holds the working directory, HOME and TMPDIR; only this user can enter it
+	Dir   string // working directory
+	Env   []string
+	Argv  []string // the command itself, which has not been started
+	Unset []string // secrets that this process's environment lacks
+	Kept  bool     // it is the folder that the command has left
+
+	leave func() error
+}
+
+// Leave ends the visit. A folder that was made for it is removed.
+func (v *Visit) Leave() error { return v.leave() }
+
+// A GoneInputError says that the content of an input is not in the repository any more.
+type GoneInputError struct {
+	Input string
+	Hash  objectstore.Hash
+	err   error
+}
+
+func (e *GoneInputError) Error() string {
+	return fmt.Sprintf("the content of input %s (%s) is not in the repository any more: a collection or a prune has removed it", e.Input, e.Hash.String()[:12])
+}
+
+// Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.
+func (e *GoneInputError) Unwrap() error { return e.err }
+
+// Visit stages the inputs of a request as its execution would, in a folder of this process: if that dies, the sweep
+// removes it. Nothing is recorded, and no secret need be set.
+func (x *Executor) Visit(ctx context.Context, req *Request) (*Visit, error) {
+	a, err := x.visitor(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	x.sandboxes.mu.Lock()
+	a.box, err = x.sandboxes.make()
+	x.sandboxes.mu.Unlock()
+	if err != nil {
+		return nil, fmt.Errorf("make a folder: %w", err)
+	}
+	// The folder is removed, and never serves a command. Its user may write into the logs, which nothing reads.
+	leave := func() error {
+		a.box.drop()
+		err := atomicfile.RemoveAll(a.box.root)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	env, err := a.stage(ctx)
+	if err != nil {
+		return nil, errors.Join(goneInput(ctx, a, fmt.Errorf("stage inputs: %w", err)), leave())
+	}
+	v := newVisit(a, env)
+	v.leave = leave
+	return v, nil
+}
+
+// VisitKept enters the folder that a failed command of the request has left.
+func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folder) (*Visit, error) {
+	a, err := x.visitor(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	a.box = &sandbox{root: f.Root, room: filepath.Join(f.Root, roomFolder), work: f.Work(), home: f.Home(), tmp: f.Temp()}
+	env := a.baseEnv()
+	for i, in := range a.spec.Inputs {
+		text, set, err := inputText(ctx, a, in, req.Inputs[i])
+		if err != nil {
+			return nil, goneInput(ctx, a, fmt.Errorf("input %s: %w", in.Name, err))
+		}
+		a.texts = append(a.texts, text)
+		if set {
+			env = append(env, in.Name+"="+text)
+		}
+	}
+	for _, out := range a.spec.Output.Entries {
+		env = append(env, out.Name+"="+out.Path)
+	}
+	if req.Step != "" {
+		env = append(env, "E3_STEP="+req.Step)
+	}
+	v := newVisit(a, lastOfEach(append(env, marker(a.id))))
+	v.Kept, v.leave = true, func() error { return nil }
+	return v, nil
+}
+
+// visitor is an attempt that is never made. Its id marks no process of a command that e3 has started.
+func (x *Executor) visitor(ctx context.Context, req *Request) (*attempt, error) {
+	spec, err := req.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(spec.Inputs) != len(req.Inputs) {
+		return nil, fmt.Errorf("task declares %d inputs, %d are given", len(spec.Inputs), len(req.Inputs))
+	}
+	id, err := NewID()
+	return &attempt{x: x, key: NewKey(req.Task, req.Inputs), req: req, spec: spec, id: id}, err
+}
+
+func newVisit(a *attempt, env []string) *Visit {
+	v := &Visit{Root: a.box.root, Dir: a.box.work, Env: env, Argv: a.argv()}
+	var unset *unsetError
+	if errors.As(a.unset(), &unset) {
+		v.Unset = unset.names
+	}
+	return v
+}
+
+// inputText is the command's text for an input that is staged already.
+func inputText(ctx context.Context, a *attempt, in record.Input, h objectstore.Hash) (text string, set bool, err error) {
+	switch in.Kind {
+	case record.KindVariable:
+		return a.variable(ctx, h)
+	case record.KindValue:
+		v, err := a.readValue(ctx, h)
+		if err != nil {
+			return "", false, err
+		}
+		if text, ok := v.Scalar(); ok {
+			return text, true, nil
+		}
+		return valuePath(in), true, nil
+	}
+	return in.Path, true, nil
+}
+
+// goneInput names the input whose object is missing, if that is what err says.
+func goneInput(ctx context.Context, a *attempt, err error) error {
+	if !errors.Is(err, objectstore.ErrNotFound) {
+		return err
+	}
+	missing, fault := a.x.objects.Missing(ctx, a.req.Inputs)
+	if fault != nil || len(missing) == 0 {
+		return err
+	}
+	for i, h := range a.req.Inputs {
+		if h == missing[0] {
+			return &GoneInputError{Input: a.spec.Inputs[i].Name, Hash: h, err: err}
+		}
+	}
+	return err
+}

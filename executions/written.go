@@ -1,0 +1,43 @@
+package executions
+
+import (
+	"io/fs"
+	"path/filepath"
+	"strings"
+)
+
+// writtenInstead lists files that a command left in its folder where a declared output is missing: the path may be
+// mistyped. It is "" if there are none, or if they cannot be told from inputs.
+func (a *attempt) writtenInstead() string {
+	const most, looked = 5, 2000
+	inputs := map[string]bool{".e3-values": true}
+	for i := range a.spec.Inputs {
+		inputs[a.spec.Inputs[i].Path] = true
+	}
+	if inputs["."] { // a pattern at the top: anything may be an input
+		return ""
+	}
+	var files []string
+	n := 0
+	_ = filepath.WalkDir(a.box.work, func(p string, e fs.DirEntry, err error) error {
+		rel := a.rel(p)
+		switch n++; {
+		case err != nil || rel == ".":
+			return nil
+		case n > looked || len(files) > most:
+			return fs.SkipAll
+		case inputs[rel] && e.IsDir():
+			return fs.SkipDir
+		case !inputs[rel] && !e.IsDir():
+			files = append(files, rel)
+		}
+		return nil
+	})
+	switch {
+	case len(files) == 0:
+		return ""
+	case len(files) > most:
+		files[most] = "…"
+	}
+	return "; the command wrote " + strings.Join(files, ", ")
+}

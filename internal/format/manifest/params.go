@@ -1,0 +1,221 @@
+package manifest
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"e3/internal/format/notation"
+)
+
+// A file of parameters is an input whose values are inputs of their own: a task that reads params.train.rate depends on
+// that value alone. So Definition.Inputs has a ParamsInput for the file, and a ParamInput for each value that a task
+// reads. The file is not read here: SetParams takes its content.
+
+// ParamPath is the path of a parameter in its file, as "train.rate"; "" for an input of any other kind.
+func (in *Input) ParamPath() string {
+	if in.Kind != ParamInput {
+		return ""
+	}
+	_, path, _ := strings.Cut(in.Name, ".")
+	return path
+}
+
+// readsParamOf reports whether a task reads a value of a file of parameters.
+func (d *Definition) readsParamOf(file string) bool {
+	return slices.ContainsFunc(d.Inputs, func(in Input) bool {
+		of, _, _ := strings.Cut(in.Name, ".")
+		return in.Kind == ParamInput && of == file
+	})
+}
+
+// ValidParamPath reports whether s names a value below the top of a file of parameters: names joined by dots.
+func ValidParamPath(s string) bool {
+	for part := range strings.SplitSeq(s, ".") {
+		if !notation.ValidName(part) {
+			return false
+		}
+	}
+	return true
+}
+
+// param returns the index of the input for one value of a file of parameters.
+func (d *decoder) param(file int32, path string, pos Pos) int32 {
+	name := d.def.Inputs[file].Name + "." + path
+	if index, ok := d.params[name]; ok {
+		return index
+	}
+	if d.params == nil {
+		d.params = map[string]int32{}
+	}
+	index := int32(len(d.def.Inputs))
+	of := &d.def.Inputs[file]
+	d.def.Inputs = append(d.def.Inputs, Input{Name: name, Kind: ParamInput, Path: of.Path, NoExport: of.NoExport, Pos: pos})
+	d.params[name] = index
+	return index
+}
+
+// SetParams takes the contents of the files of parameters, which content returns by the name of their input. It sets
+// the values of the inputs, and how tasks get these: the text of a scalar, any other value as a JSON file. Values that
+// a file lacks are Errors. The definition must not be in use elsewhere.
+func (d *Definition) SetParams(content func(input string) any) error {
+	report := &collector{file: d.File}
+	for i := range d.Inputs {
+		in := &d.Inputs[i]
+		switch in.Kind {
+		case ParamsInput:
+			in.Value = content(in.Name)
+		case ParamInput:
+			file, path, _ := strings.Cut(in.Name, ".")
+			whole := content(file)
+			v, ok := ValueAt(whole, path)
+			if !ok {
+				report.add(in.Pos, missingParam(whole, path), "%s has no value %q", in.Path, truncate(path))
+			}
+			in.Value = v
+		}
+	}
+	for i := range d.Tasks {
+		for j := range d.Tasks[i].Inputs {
+			d.form(&d.Tasks[i].Inputs[j])
+		}
+	}
+	return report.result()
+}
+
+// form makes the input of a task a JSON file if it is a parameter without a text. Tasks may share it.
+func (d *Definition) form(t *TaskInput) {
+	if t.Source.Kind != FromInput || t.Kind != Scalar {
+		return
+	}
+	in := &d.Inputs[t.Source.Index]
+	if _, scalar := ScalarText(in.Value); !scalar && (in.Kind == ParamsInput || in.Kind == ParamInput) {
+		t.Kind, t.Path = JSON, valuesDir+"/"+t.Name+".json"
+	}
+}
+
+// missingParam suggests a parameter for one that its file lacks.
+func missingParam(whole any, path string) string {
+	if hint := didYouMean(path, ParamPaths(whole)); hint != "" {
+		return hint
+	}
+	last := path[strings.LastIndexByte(path, '.')+1:]
+	for known := range ParamPaths(whole) {
+		if known[strings.LastIndexByte(known, '.')+1:] == last {
+			return fmt.Sprintf("did you mean %q?", known)
+		}
+	}
+	if names := slices.Collect(ParamPaths(whole)); len(names) > 0 {
+		return "it has " + listed(names)
+	}
+	return "the file holds no named values"
+}
+
+// ParamPaths yields the paths of all values in a mapping that can be named, mappings before their members.
+func ParamPaths(whole any) iter.Seq[string] {
+	return func(yield func(string) bool) { paramPaths(whole, "", yield) }
+}
+
+func paramPaths(v any, at string, yield func(string) bool) bool {
+	o, _ := v.(Object)
+	for _, m := range o {
+		if !notation.ValidName(m.Name) {
+			continue
+		}
+		path := m.Name
+		if at != "" {
+			path = at + "." + m.Name
+		}
+		if !yield(path) || !paramPaths(m.Value, path, yield) {
+			return false
+		}
+	}
+	return true
+}
+
+// ValueAt returns the value at a dotted path in nested mappings.
+func ValueAt(v any, path string) (any, bool) {
+	for part := range strings.SplitSeq(path, ".") {
+		o, _ := v.(Object)
+		i := slices.IndexFunc(o, func(m Member) bool { return m.Name == part })
+		if i < 0 {
+			return nil, false
+		}
+		v = o[i].Value
+	}
+	return v, true
+}
+
+// WithValue returns whole with another value at a dotted path, which it makes if necessary. It returns false if a part
+// of the path is no mapping. whole itself is unchanged.
+func WithValue(whole any, path string, v any) (any, bool) {
+	o, ok := whole.(Object)
+	if !ok {
+		return whole, false
+	}
+	part, rest, deeper := strings.Cut(path, ".")
+	o = slices.Clone(o)
+	i := slices.IndexFunc(o, func(m Member) bool { return m.Name == part })
+	if i < 0 {
+		i = len(o)
+		o = append(o, Member{Name: part, Value: Object{}})
+	}
+	if deeper {
+		if v, ok = WithValue(o[i].Value, rest, v); !ok {
+			return whole, false
+		}
+	}
+	o[i].Value = v
+	return o, true
+}
+
+// ParseValue reads a file that holds one value, in YAML or JSON, as Input.Value has it. name is that of the file, for
+// Errors.
+func ParseValue(name string, data []byte) (any, error) {
+	d := newDecoder(name)
+	look, err := scan(section(data))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if look.bad != "" {
+		d.report.add(look.badPos, "the file must be UTF-8 text", "%s", look.bad)
+		return nil, d.report.result()
+	}
+	if look.bom {
+		data = data[len(byteOrderMark):]
+	}
+	n, fault := valueNode(d, data, look.first == '{')
+	if fault != nil {
+		d.report.add(fault.pos, fault.hint, "%s", fault.msg)
+	}
+	if err := d.report.result(); err != nil {
+		return nil, err
+	}
+	v := d.value("value", &n)
+	return v, d.report.result()
+}
+
+// valueNode reads a document as JSON if it can be, else as YAML.
+func valueNode(d *decoder, data []byte, json bool) (node, *syntaxError) {
+	var wrong *syntaxError
+	if json {
+		var n node
+		if n, wrong = readJSONValue(data, newDecoder(d.report.file)); wrong == nil {
+			return n, nil
+		}
+	}
+	c := &yamlReader{decoder: d}
+	root, fault := c.parse(data)
+	switch {
+	case fault != nil && wrong != nil:
+		return node{}, wrong
+	case fault != nil && fault.msg == emptyFile:
+		fault.hint = ""
+	case fault != nil && fault.hint == onePackage:
+		fault.hint = "one file holds one document"
+	case fault == nil:
+		return c.convert(root, 0), nil
+	}
+	return node{}, fault
+}

@@ -1,0 +1,111 @@
+package manifest
+
+import (
+	"slices"
+	"strings"
+)
+
+var resultKeys = []string{"dir", "of"}
+
+// A resultsDecoder reads the top-level key results: a folder, or a folder with what it is to hold.
+type resultsDecoder struct {
+	*decoder
+	at, of Pos // of the folder, and of what it is to hold
+}
+
+func (d *resultsDecoder) read(n *node) {
+	r := &Results{}
+	switch n.kind {
+	case stringNode:
+		r.Dir = d.dir("results", n)
+	case mapNode:
+		d.fields("results", n, resultKeys, func(key, v *node) {
+			switch key.text {
+			case "dir":
+				r.Dir = d.dir("results: dir", v)
+			case "of":
+				d.of = v.pos
+				r.Of = d.names(v)
+			}
+		})
+		if d.at == (Pos{}) {
+			d.report.add(n.pos, "add dir: with a folder beside the package file", "results: no folder is named")
+		}
+	default:
+		d.wrongType("results", n, "a folder such as results/")
+	}
+	d.def.Results = r
+}
+
+func (d *resultsDecoder) dir(where string, n *node) string {
+	d.at = n.pos
+	if n.kind != stringNode {
+		d.wrongType(where, n, "a folder such as results/")
+		return ""
+	}
+	clean, fault, hint := cleanPath(n.text)
+	if fault == "" && clean == "." {
+		fault, hint = "the path is the folder of the package file itself", "name a folder in it, such as results/"
+	}
+	if fault != "" {
+		d.report.add(n.pos, hint, "%s %q: %s", where, truncate(n.text), fault)
+	}
+	return clean
+}
+
+func (d *resultsDecoder) names(n *node) []string {
+	if n.kind == stringNode {
+		return []string{n.text}
+	}
+	if n.kind != listNode {
+		d.wrongType("results: of", n, "a list of tasks, such as [report, \"fit[*]\"]")
+		return nil
+	}
+	var names []string
+	for i := range n.list {
+		if name := d.text("results: of", &n.list[i]); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// check makes the checks that need the whole file.
+func (d *resultsDecoder) check() {
+	r := d.def.Results
+	if r == nil || d.report.full() {
+		return
+	}
+	if r.Dir != "" {
+		for i := range d.def.Inputs {
+			in := &d.def.Inputs[i]
+			if in.Kind == DirInput && (in.Path == r.Dir || strings.HasPrefix(r.Dir, in.Path+"/")) {
+				d.report.add(d.at, "name a folder outside of it", "results %q: the input %s takes in this folder, so each start would change its own input", r.Dir, in.Name)
+			}
+		}
+	}
+	if len(d.report.errs) > 0 {
+		return // tasks may be missing
+	}
+	for _, pattern := range r.Of {
+		if !slices.ContainsFunc(d.def.Tasks, func(t Task) bool { return t.named(pattern) }) {
+			d.report.add(d.of, d.suggest(pattern, baseNames(d.bases)), "results: no task or output matches %q", truncate(pattern))
+		}
+	}
+}
+
+// named reports whether a name or pattern means the task, all items of its matrix, or one of its outputs.
+func (t *Task) named(pattern string) bool {
+	if pattern == t.Base || matchPart(pattern, t.Name) {
+		return true
+	}
+	return t.Several && slices.ContainsFunc(t.Outputs, func(o Output) bool { return matchPart(pattern, t.Name+"."+o.Name) })
+}
+
+func baseNames(bases []base) []string {
+	names := make([]string, len(bases))
+	for i := range bases {
+		names[i] = bases[i].spec.Base
+	}
+	return names
+}

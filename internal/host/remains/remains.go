@@ -1,0 +1,240 @@
+// Package remains keeps the folders of failed commands on this machine, so that a person can enter them.
+//
+// Such a folder stays until the next start of its workspace. Its number and size are bounded. It is moved here as a
+// whole by one rename, after the end of its execution is on record; a crash before that leaves it to the sweep of its
+// session. No object, record or key depends on it.
+package remains
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/internal/host/atomicfile"
+	"e3/internal/host/modes"
+	"e3/internal/host/runner"
+)
+
+// Bounds of what is kept.
+const (
+	MaxFolders = 8              // of one workspace
+	MaxBytes   = int64(1) << 30 // of one folder
+	MaxAll     = int64(4) << 30 // of all folders of a user
+	MaxAge     = 7 * 24 * time.Hour
+	maxEntries = 200_000 // of one folder: a larger one takes long to measure and to remove
+)
+
+// Errors of Keep: the folder stays where it is.
+var (
+	ErrTooLarge = errors.New("the folder of the command is too large to be kept")
+	ErrFull     = errors.New("as many folders of failed commands are kept as there may be")
+)
+
+// A Folder is a kept folder.
+type Folder struct {
+	Execution string    `json:"execution"`
+	Workspace string    `json:"workspace"`
+	Task      string    `json:"task"`
+	Run       string    `json:"run"`
+	At        time.Time `json:"at"`
+	Bytes     int64     `json:"bytes"`
+	Visit     bool      `json:"visit,omitempty"` // a person has made and left it; it replaces no other
+	Root      string    `json:"-"`               // holds the working directory, HOME and TMPDIR
+}
+
+// The folders in a Root.
+func (f *Folder) Work() string { return filepath.Join(f.Root, "room", "work") }
+func (f *Folder) Home() string { return filepath.Join(f.Root, "room", "home") }
+func (f *Folder) Temp() string { return filepath.Join(f.Root, "room", "tmp") }
+
+// aboutFile describes a kept folder, in its root. A root without one is the rest of a removal.
+const aboutFile = "about.json"
+
+const maxAbout = 64 << 10
+
+// Folders are the kept folders of this user beside the folders of processes. It is safe for concurrent use.
+type Folders struct {
+	root string
+	mu   sync.Mutex
+	full map[string]bool // workspace and run for which Keep has returned ErrFull
+}
+
+// In returns the folders in the temporary folder of a repository on this machine. Nothing is made before Keep.
+func In(tmp string) *Folders {
+	return &Folders{root: filepath.Join(tmp, fmt.Sprintf("failed-%d", os.Getuid())), full: map[string]bool{}}
+}
+
+// Keep takes the sandbox at root away for a failed command. It replaces the folder of an earlier attempt of the task,
+// and those of earlier runs of the workspace. Of several processes each may exceed the bounds by one folder.
+func (k *Folders) Keep(root string, f Folder) (*Folder, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.full[f.Workspace+"\x00"+f.Run] {
+		return nil, ErrFull
+	}
+	var err error
+	if f.Bytes, err = size(root); err != nil {
+		return nil, err
+	}
+	if _, err := modes.PrivateFolder(k.root); err != nil {
+		return nil, err
+	}
+	k.remove(func(o *Folder) bool {
+		return !f.Visit && o.Workspace == f.Workspace && (o.Run != f.Run || o.Task == f.Task) || f.At.Sub(o.At) > MaxAge
+	})
+	count, bytes := 0, f.Bytes
+	for _, o := range k.list() {
+		bytes += o.Bytes
+		if o.Workspace == f.Workspace {
+			count++
+		}
+	}
+	if count >= MaxFolders || bytes > MaxAll {
+		k.full[f.Workspace+"\x00"+f.Run] = count >= MaxFolders
+		return nil, ErrFull
+	}
+	if err := writeAbout(root, &f); err != nil {
+		return nil, err
+	}
+	f.Root = filepath.Join(k.root, f.Execution)
+	if err := os.Rename(root, f.Root); err != nil {
+		return nil, err
+	}
+	return &f, nil
+}
+
+// writeAbout replaces what a command may have put there.
+func writeAbout(root string, f *Folder) error {
+	text, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(root, aboutFile)
+	if err := atomicfile.RemoveAll(path); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(text, '\n'))
+	return errors.Join(err, file.Close())
+}
+
+// size adds up the files below a folder, without what other file systems or links bring.
+func size(root string) (int64, error) {
+	var n int64
+	entries := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return fs.SkipDir // a command may have closed a folder to everyone
+		}
+		if entries++; entries > maxEntries {
+			return ErrTooLarge
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		info, err := d.Info()
+		if err != nil {
+			return nil
+		}
+		if n += info.Size(); n > MaxBytes {
+			return ErrTooLarge
+		}
+		return nil
+	})
+	return n, err
+}
+
+// List returns the kept folders of a workspace, or of all if ws is "", in the order of their names.
+func (k *Folders) List(ws string) []Folder {
+	return slices.DeleteFunc(k.list(), func(f Folder) bool { return ws != "" && f.Workspace != ws })
+}
+
+// Find returns the folder of an execution; nil if it is not kept.
+func (k *Folders) Find(execution string) *Folder {
+	if execution == "" || strings.ContainsAny(execution, `/\.`) {
+		return nil
+	}
+	return read(filepath.Join(k.root, execution))
+}
+
+// Clear removes the folders of a workspace, except those in which a process works.
+func (k *Folders) Clear(ws string) { k.forget(func(f *Folder) bool { return f.Workspace == ws }) }
+
+// Drop removes the folder of a task of a workspace, which has succeeded since.
+func (k *Folders) Drop(ws, task string) {
+	k.forget(func(f *Folder) bool { return f.Workspace == ws && f.Task == task })
+}
+
+func (k *Folders) forget(which func(*Folder) bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	clear(k.full)
+	k.remove(which)
+}
+
+func (k *Folders) list() []Folder {
+	entries, err := os.ReadDir(k.root)
+	if err != nil {
+		return nil
+	}
+	var list []Folder
+	for _, e := range entries {
+		if f := read(filepath.Join(k.root, e.Name())); f != nil {
+			list = append(list, *f)
+		}
+	}
+	return list
+}
+
+// read returns what is kept at a path; nil if it is the rest of a removal.
+func read(root string) *Folder {
+	file, err := os.Open(filepath.Join(root, aboutFile))
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxAbout))
+	f := &Folder{Root: root}
+	if err != nil || json.NewDecoder(bytes.NewReader(text)).Decode(f) != nil || f.Execution != filepath.Base(root) {
+		return nil
+	}
+	return f
+}
+
+// remove removes folders, and rests of removals. A folder stays if the system shows that a process works in it or has a
+// file of it open, such as a person's shell.
+func (k *Folders) remove(which func(*Folder) bool) {
+	entries, err := os.ReadDir(k.root)
+	if err != nil {
+		return
+	}
+	var goes []string
+	for _, e := range entries {
+		if f := read(filepath.Join(k.root, e.Name())); f == nil || which(f) {
+			goes = append(goes, e.Name())
+		}
+	}
+	if len(goes) == 0 {
+		return
+	}
+	occupied, _ := runner.Occupied(k.root)
+	for _, name := range goes {
+		if !occupied[name] {
+			path := filepath.Join(k.root, name)
+			_ = os.Remove(filepath.Join(path, aboutFile)) // first, so that the rest is known to be one
+			_ = atomicfile.RemoveAll(path)                // the next removal goes on
+		}
+	}
+}

@@ -1,0 +1,270 @@
+//go:build amd64 || arm64
+
+package room
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// base is where the root file system is mounted before the room is entered. It exists everywhere, and nothing of the
+// system lies below it.
+const base = "/tmp"
+
+const (
+	readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+	plain    = unix.MS_NOSUID | unix.MS_NODEV
+)
+
+// hold is the first of the descriptors of what mounts hide.
+const hold = 100
+
+// shell adds the calls by which a keeper makes what the rooms of its slot have in common: everything but /proc,
+// private file systems and the command's folder. Room.Base is at Folder, where those of commands cover it.
+func (r *Room) shell(p *program) {
+	s := thisSystem()
+	p.step = StepUser
+	p.write("/proc/self/setgroups", "deny", 0)
+	p.write("/proc/self/uid_map", fmt.Sprintf("%d %d 1", os.Geteuid(), os.Geteuid()), 0)
+	p.write("/proc/self/gid_map", fmt.Sprintf("%d %d 1", os.Getegid(), os.Getegid()), 0)
+	// Commands must not see this process's memory, which is a copy of the supervisor's.
+	p.add(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0)
+
+	p.step = StepRoot
+	p.add(unix.SYS_SETHOSTNAME, p.text(hostname), uintptr(len(hostname)))
+	p.mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+	const heldBase, heldRoot = hold, hold + 1
+	p.step = StepFolder
+	p.hold(r.Base, heldBase)
+	p.step = StepRoot
+	if r.Root != "" {
+		p.hold(r.Root, heldRoot)
+		p.mount(held(heldRoot), base, "", unix.MS_BIND|unix.MS_REC, "")
+	} else {
+		p.mount("room", base, "tmpfs", plain, "mode=0755,size=1m")
+		p.step = StepSystem
+		r.showSystem(p, s)
+	}
+	p.restrict(base, readOnly)
+	p.step = StepDevices
+	makeDevices(p, s)
+	p.step = StepProc // that of this machine, which the kernel wants to see when a command gets one of its own
+	p.bind("/proc", base+"/proc")
+	p.step = StepFolder
+	p.bind(held(heldBase), base+Folder)
+	p.restrict(base+Folder, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	if !r.Network {
+		p.step = StepNetwork
+		raiseLoopback(p)
+	}
+	p.step = StepPivot
+	p.add(unix.SYS_CHDIR, p.text(base))
+	p.add(unix.SYS_PIVOT_ROOT, p.text("."), p.text("."))
+	p.add(unix.SYS_UMOUNT2, p.text("."), unix.MNT_DETACH)
+	p.add(unix.SYS_CHDIR, p.text("/"))
+	for _, fd := range []uintptr{heldBase, heldRoot} {
+		p.add(unix.SYS_CLOSE, fd).how = ignores
+	}
+	p.add(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING).how = ignores
+	p.step = StepRights
+	for c := range uintptr(lastCapability) {
+		p.add(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c).hint = uint32(unix.EINVAL)
+	}
+	p.add(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, noRoot)
+}
+
+// finish adds the calls by which process 1 makes a room of the keeper's one. It has a copy of the keeper's mounts.
+func (r *Room) finish(p *program) {
+	s := thisSystem()
+	p.step = StepProc
+	p.mount("proc", "/proc", "proc", plain|unix.MS_NOEXEC, "")
+	for _, path := range s.procReadOnly {
+		p.bind(path, path).how = ignores
+		p.restrict(path, unix.MOUNT_ATTR_RDONLY).how = ignores
+	}
+	for _, path := range s.procHidden {
+		p.bind("/dev/null", path).how = ignores
+	}
+	p.step = StepDevices
+	p.mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
+	p.mount("shm", "/dev/shm", "tmpfs", plain, "mode=1777")
+	r.holdSources(p)
+	p.step = StepFolder
+	// This covers Base, and all in it that is not the command's. Without capabilities nothing uncovers it.
+	p.bind(Folder+strings.TrimPrefix(r.Folder, r.Base), Folder)
+	p.bind(Temp, "/tmp")
+	p.step = StepMount
+	r.mountAll(p)
+	p.add(unix.SYS_CLOSE_RANGE, hold, uintptr(^uint32(0)), 0)
+}
+
+// held is the name of a descriptor of program.hold.
+func held(number int) string { return fmt.Sprintf("/proc/self/fd/%d", number) }
+
+// holdSources opens the sources of mounts, before Base is covered.
+func (r *Room) holdSources(p *program) {
+	p.step = StepMount
+	for i := range r.Mounts {
+		m := &r.Mounts[i]
+		for k, source := range []string{m.Source, m.Upper, m.Scratch} {
+			if source != "" {
+				p.hold(Folder+strings.TrimPrefix(source, r.Base), hold+3*i+k)
+			}
+		}
+	}
+}
+
+// showSystem makes the root file system of this machine's programs.
+func (r *Room) showSystem(p *program, s *system) {
+	for _, folder := range []string{"/dev", Folder, "/etc", "/proc", "/run", "/sys", "/tmp", "/var"} {
+		p.mkdir(base + folder)
+	}
+	p.symlink("../tmp", base+"/var/tmp")
+	p.symlink("../run", base+"/var/run")
+	for _, folder := range s.folders {
+		p.mkdir(base + folder)
+		p.bind(folder, base+folder)
+	}
+	for _, folder := range s.etc {
+		p.mkdir(base + folder)
+	}
+	for _, link := range s.links {
+		p.symlink(link[0], base+link[1])
+	}
+	for _, folder := range s.settingFolders {
+		p.mkdir(base + folder)
+		p.bind(folder, base+folder)
+	}
+	for _, file := range s.settings {
+		p.place(base + file)
+		p.bind(file, base+file)
+	}
+	for _, file := range s.files(r.Network) {
+		p.write(base+file[0], file[1], unix.O_CREAT)
+	}
+	if r.Network {
+		for _, file := range []string{"/etc/hosts", "/etc/resolv.conf"} {
+			p.place(base + file)
+			p.bind(file, base+file).how = ignores
+		}
+	}
+}
+
+// makeDevices makes /dev.
+func makeDevices(p *program, s *system) {
+	dev := base + "/dev"
+	p.mount("dev", dev, "tmpfs", plain|unix.MS_NOEXEC, "mode=0755,size=64k")
+	for _, device := range s.devices {
+		p.place(base + device)
+		p.bind(device, base+device)
+	}
+	for _, link := range deviceLinks {
+		p.symlink(link[0], dev+"/"+link[1])
+	}
+	p.mkdir(dev + "/pts")
+	p.mkdir(dev + "/shm")
+	p.restrict(dev, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+}
+
+// mountAll makes Room.Mounts.
+func (r *Room) mountAll(p *program) {
+	for i := range r.Mounts {
+		m := &r.Mounts[i]
+		source, upper, scratch := held(hold+3*i), held(hold+3*i+1), held(hold+3*i+2)
+		if m.Upper != "" {
+			p.mount("overlay", m.Target, "overlay", plain,
+				"lowerdir="+source+",upperdir="+upper+",workdir="+scratch+",userxattr")
+			continue
+		}
+		p.bind(source, m.Target)
+		attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+		if !m.Writable {
+			attributes |= unix.MOUNT_ATTR_RDONLY
+		}
+		p.restrict(m.Target, attributes)
+	}
+}
+
+// raiseLoopback lets commands reach themselves as localhost.
+func raiseLoopback(p *program) {
+	request := make([]byte, 40) // struct ifreq: a name, and flags
+	copy(request, "lo")
+	binary.NativeEndian.PutUint16(request[unix.IFNAMSIZ:], unix.IFF_UP|unix.IFF_RUNNING)
+	p.add(unix.SYS_SOCKET, unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0).how = saves
+	p.add(unix.SYS_IOCTL, 0, unix.SIOCSIFFLAGS, p.bytes(request)).how = uses
+	p.add(unix.SYS_CLOSE, 0).how = uses
+}
+
+// lastCapability is more than any kernel has; dropping one that does not exist fails.
+const lastCapability = 63
+
+// enter adds the calls of process 2 before it becomes the command.
+func (r *Room) enter(p *program, dir string) {
+	p.step = StepRights
+	p.add(unix.SYS_SETPGID, 0, 0)
+	p.add(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, store(p.memory, uint64(0)), 0, 8)
+	p.add(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if r.Network && canScope() {
+		scopeAbstractSockets(p)
+	}
+	header := store(p.memory, unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})
+	p.add(unix.SYS_CAPSET, header, store(p.memory, [2]unix.CapUserData{}))
+	p.step = StepEnter
+	p.add(unix.SYS_CHDIR, p.text(dir))
+	p.step = StepRights
+	filter := storeList(p.memory, systemCallFilter())
+	prog := store(p.memory, [2]uintptr{filter.n, p.address(filter.at)}) // struct sock_fprog
+	p.add(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, prog)
+}
+
+// noRoot: user 0 has no capabilities for being user 0, and that stays so.
+const noRoot = 1<<0 | 1<<1 | 1<<2 | 1<<3 | 1<<5 | 1<<6 | 1<<7 // NOROOT, NO_SETUID_FIXUP, KEEP_CAPS locked, NO_CAP_AMBIENT_RAISE
+
+// scopeAbstractSockets keeps the abstract sockets of this machine out of reach.
+func scopeAbstractSockets(p *program) {
+	const abstractSockets, signals = 1 << 0, 1 << 1
+	attr := store(p.memory, [3]uint64{0, 0, abstractSockets | signals}) // handled_access_fs, handled_access_net, scoped
+	p.add(unix.SYS_LANDLOCK_CREATE_RULESET, attr, 24, 0).how = saves
+	p.add(unix.SYS_LANDLOCK_RESTRICT_SELF, 0, 0).how = uses
+	p.add(unix.SYS_CLOSE, 0).how = uses
+}
+
+// canScope reports whether Landlock has scopes: Linux 6.12.
+var canScope = sync.OnceValue(func() bool {
+	const scopes = 6 // the first version that has them
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	return errno == 0 && version >= scopes
+})
+
+// HidesAbstractSockets reports whether a room with Network keeps the abstract sockets of this machine out of reach.
+func HidesAbstractSockets() bool { return canScope() }
+
+// valid refuses paths that have no meaning.
+func (r *Room) valid() bool {
+	inside := []string{r.Folder}
+	for i := range r.Mounts {
+		m := &r.Mounts[i]
+		if !path.IsAbs(m.Target) || (m.Upper == "") != (m.Scratch == "") {
+			return false
+		}
+		inside = append(inside, m.Source)
+		if m.Upper != "" {
+			inside = append(inside, m.Upper, m.Scratch)
+		}
+	}
+	for _, p := range inside {
+		if !strings.HasPrefix(p, r.Base+"/") || path.Clean(p) != p || strings.ContainsRune(p, 0) {
+			return false
+		}
+	}
+	return path.IsAbs(r.Base) && path.Clean(r.Base) == r.Base && len(r.Mounts) <= maxMounts
+}
+
+// maxMounts keeps the descriptors of sources below the usual limit.
+const maxMounts = 250

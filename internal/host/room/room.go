@@ -1,0 +1,152 @@
+// Package room starts commands in closed rooms: Linux namespaces of their own, made by an ordinary user, in which the
+// command sees the system's programs, its own folder, and nothing else of the machine.
+//
+// A slot makes rooms, for one command at a time. Its keeper, a fork of this process, has a user, network, host name and
+// mount namespace, with the root file system that all rooms of the slot have in common. For each command the keeper
+// forks process 1 of a room, with process, mount and IPC namespaces of its own. Process 1 mounts what is the command's,
+// starts the command as process 2, and reaps what loses its parent. When the command has ended, it kills whatever is left.
+// No other program is involved, and root is not needed.
+//
+// Between a fork and the execution of the command no Go code may allocate or lock. So a room is compiled into a list of
+// system calls, in memory that all these processes share (program_linux.go), and they work it off (fork_linux.go).
+package room
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+)
+
+// Where a command finds its own folders in a room. They do not depend on the machine, so that neither do the bytes of
+// programs that store the path of their working directory.
+const (
+	Folder = "/e3"      // shows Room.Folder
+	Work   = "/e3/work" // the working directory
+	Home   = "/e3/home"
+	Temp   = "/e3/tmp" // also /tmp
+)
+
+// A Room says what a command can see and reach. Its zero value, with folders, is a room with the programs of this system
+// and no network.
+type Room struct {
+	// Base is the absolute path of a folder around Folder and the sources of Mounts. Rooms with one Base share what they
+	// can.
+	Base string
+
+	// Folder is the only folder in which the command may write: shown as /e3. It holds the folders work, home and tmp.
+	Folder string
+
+	// Root is the absolute path of a folder with a root file system, of which the command sees a read-only view. It
+	// must have the folders in RootFolders. Empty: /usr, /bin, /lib and parts of /etc of this system.
+	Root string
+
+	// Mounts are made in order, after everything else.
+	Mounts []Mount
+
+	// Network lets the command use this machine's network. Otherwise it has a loopback device of its own.
+	Network bool
+}
+
+// A Mount shows a file or a folder of this machine in the room.
+type Mount struct {
+	Source   string // below Room.Base
+	Target   string // absolute path in the room, which exists
+	Writable bool
+
+	// Upper and Scratch, for a folder, are empty folders of one file system, below Room.Base: what the command writes goes into
+	// Upper, and Source stays as it is.
+	Upper, Scratch string
+}
+
+// RootFolders must exist in a Room.Root.
+var RootFolders = []string{"dev", "e3", "etc", "proc", "sys", "tmp"}
+
+// ErrUnavailable is wrapped by the errors of rooms that this machine cannot make.
+var ErrUnavailable = errors.New("this machine cannot make closed rooms")
+
+// An Error says which step of making a room failed. Nothing of the command ran.
+type Error struct {
+	Step Step
+	Err  syscall.Errno
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("cannot make a closed room: %s: %v", e.Step, e.Err)
+	if e.unavailable() {
+		text = fmt.Sprintf("%v: %s: %v; %s", ErrUnavailable, e.Step, e.Err, e.advice())
+	}
+	return text
+}
+
+// Unwrap returns the system's error, and ErrUnavailable if the kernel refuses rooms.
+func (e *Error) Unwrap() []error {
+	if e.unavailable() {
+		return []error{e.Err, ErrUnavailable}
+	}
+	return []error{e.Err}
+}
+
+// unavailable reports whether other rooms would fail as well.
+func (e *Error) unavailable() bool {
+	return e.Step != StepFolder && e.Step != StepMount && e.Step != StepEnter && e.Step != StepExec
+}
+
+// A Step is a part of making a room.
+type Step uint32
+
+// The steps, in their order.
+const (
+	StepFork    Step = iota + 1 // making the namespaces
+	StepUser                    // naming the user in them
+	StepRoot                    // the root file system
+	StepSystem                  // the system's folders in it
+	StepDevices                 // /dev
+	StepProc                    // /proc
+	StepNetwork                 // the loopback device
+	StepFolder                  // Room.Folder
+	StepMount                   // Room.Mounts
+	StepPivot                   // leaving the old root file system
+	StepSpawn                   // the command's process
+	StepRights                  // giving up capabilities, and the system call filter
+	StepEnter                   // the working directory
+	StepExec                    // the command
+)
+
+func (s Step) String() string {
+	names := [...]string{
+		StepFork: "make namespaces", StepUser: "name the user", StepRoot: "make a root file system",
+		StepSystem: "show the system's folders", StepDevices: "make /dev", StepProc: "mount /proc",
+		StepNetwork: "set up the loopback device", StepFolder: "show the task's folder",
+		StepMount: "mount the inputs", StepPivot: "enter the root file system",
+		StepSpawn: "make a process", StepRights: "give up rights", StepEnter: "enter the working directory",
+		StepExec: "execute the command",
+	}
+	if int(s) < len(names) && names[s] != "" {
+		return names[s]
+	}
+	return fmt.Sprintf("step %d", uint32(s))
+}
+
+// Candidates lists the paths at which a command of this name is looked for, in the order of the PATH of env. A name with
+// a slash is its own path.
+func Candidates(name string, env []string) []string {
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	var list []string
+	for _, entry := range env {
+		search, ok := strings.CutPrefix(entry, "PATH=")
+		if !ok {
+			continue
+		}
+		for folder := range strings.SplitSeq(search, ":") {
+			if folder == "" {
+				folder = "."
+			}
+			list = append(list, strings.TrimSuffix(folder, "/")+"/"+name)
+		}
+		break
+	}
+	return list
+}

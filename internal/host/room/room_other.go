@@ -1,0 +1,11 @@
+//go:build !linux || !(amd64 || arm64)
+
+package room
+
+func (e *Error) advice() string { return "they exist on Linux, for amd64 and arm64" }
+
+// Possible reports whether this system can have closed rooms.
+func Possible() bool { return false }
+
+// HidesAbstractSockets reports whether a room with Network keeps the abstract sockets of this machine out of reach.
+func HidesAbstractSockets() bool { return false }

@@ -1,0 +1,39 @@
+//go:build linux && !amd64 && !arm64
+
+package room
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Spec is a command to start in a room.
+type Spec struct {
+	Paths, Argv, Env []string
+	Dir              string
+	Files            [3]int
+}
+
+// Slots makes no rooms here.
+type Slots struct{}
+
+// Process is none.
+type Process struct{ PID, End int }
+
+// Result is how a command in a room ended.
+type Result struct {
+	Status syscall.WaitStatus
+	Usage  unix.Rusage
+}
+
+// Start fails.
+func (s *Slots) Start(*Room, *Spec) (*Process, error) {
+	return nil, &Error{Step: StepFork, Err: unix.ENOSYS}
+}
+
+// Reap has nothing to do.
+func (s *Slots) Reap() bool { return false }
+
+// Finish is never called.
+func (p *Process) Finish() (Result, error) { return Result{}, &Error{Step: StepFork, Err: unix.ENOSYS} }

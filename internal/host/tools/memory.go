@@ -1,0 +1,136 @@
+package tools
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"e3/internal/host/atomicfile"
+	"e3/internal/host/stamp"
+)
+
+// facts are what was read of a file.
+type facts struct {
+	Hash        string   `json:"hash"`
+	Interpreter []string `json:"interpreter,omitempty"` // the words after #!
+	Loader      string   `json:"loader,omitempty"`      // of an ELF program
+	Machine     string   `json:"-"`
+	Kind        []byte   `json:"machine,omitempty"` // Machine, as bytes
+	Needed      []string `json:"needed,omitempty"`
+	RPath       []string `json:"rpath,omitempty"`
+	RunPath     []string `json:"runpath,omitempty"`
+}
+
+// A remembered file has the facts of the content that it had with these times.
+type remembered struct {
+	Size     int64 `json:"size"`
+	Modified int64 `json:"modified"`
+	Changed  int64 `json:"changed"`
+	Inode    int64 `json:"inode"`
+	Facts    facts `json:"facts"`
+}
+
+// memory keeps the facts of files from one process to the next. A file whose times could hide a change is read again.
+type memory struct {
+	file  string
+	files map[string]*remembered
+	fresh bool // holds more than the file does
+}
+
+// maxRemembered bounds the memory's file; a larger one begins anew.
+const maxRemembered = 4 << 20
+
+func newMemory(cache string) *memory {
+	m := &memory{files: map[string]*remembered{}}
+	if cache == "" {
+		return m
+	}
+	m.file = filepath.Join(cache, "tools.json")
+	data, err := os.ReadFile(m.file)
+	if err != nil || len(data) > maxRemembered || json.Unmarshal(data, &m.files) != nil || m.files == nil {
+		m.files = map[string]*remembered{} // anything else in its place is read as nothing
+	}
+	for path, r := range m.files {
+		if r == nil {
+			delete(m.files, path)
+			continue
+		}
+		r.Facts.Machine = string(r.Facts.Kind)
+	}
+	return m
+}
+
+// read returns the facts of a file.
+func (m *memory) read(path string) (*facts, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	changed, inode := status(info)
+	now := remembered{Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: changed, Inode: inode}
+	if r := m.files[path]; r != nil && r.Size == now.Size && r.Modified == now.Modified && r.Changed == changed && r.Inode == inode {
+		return &r.Facts, nil
+	}
+	seen := time.Now().UnixNano()
+	if err := examine(path, &now.Facts); err != nil {
+		return nil, err
+	}
+	if changed != 0 && stamp.Settled(seen, now.Modified, changed) { // a change since then changes the times
+		m.files[path], m.fresh = &now, true
+	}
+	return &now.Facts, nil
+}
+
+// examine reads a file.
+func examine(path string, into *facts) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, bufio.NewReaderSize(f, 1<<18)); err != nil {
+		return err
+	}
+	into.Hash = hex.EncodeToString(h.Sum(nil))
+	var head [256]byte
+	n, err := f.ReadAt(head[:], 0)
+	if err != nil && err != io.EOF {
+		return err
+	}
+	if line, ok := strings.CutPrefix(string(head[:n]), "#!"); ok {
+		line, _, _ = strings.Cut(line, "\n")
+		if words := strings.Fields(line); len(words) > 0 && filepath.IsAbs(words[0]) {
+			into.Interpreter = words
+		}
+		return nil
+	}
+	links(f, into)
+	into.Kind = []byte(into.Machine)
+	return nil
+}
+
+// save keeps the facts for the next process.
+func (m *memory) save() {
+	if m.file == "" || !m.fresh {
+		return
+	}
+	data, err := json.Marshal(m.files)
+	if err != nil || len(data) > maxRemembered {
+		return
+	}
+	if os.MkdirAll(filepath.Dir(m.file), 0o700) == nil {
+		_ = atomicfile.WriteFile(m.file, data, atomicfile.Options{Perm: 0o600})
+		m.fresh = false
+	}
+}
+
+// executable reports whether anyone may execute a file.
+func executable(info fs.FileInfo) bool { return info.Mode().Perm()&0o111 != 0 }

@@ -1,0 +1,504 @@
+package compare
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"e3/internal/format/record"
+	"e3/internal/format/value"
+	"e3/internal/parallel"
+	"e3/objectstore"
+)
+
+// A Table compares many sides: a row for each, or for each item of a matrix that makes metrics, with the parameters and
+// metrics of that row and how long its tasks took.
+type Table struct {
+	Params  []string  `json:"params"`  // columns, in the order of their names
+	Metrics []*Column `json:"metrics"` // columns, in the order of tasks, outputs and keys
+	Rows    []*Row    `json:"rows"`
+}
+
+// A Column is a metric.
+type Column struct {
+	Name   string `json:"name"`
+	Better Better `json:"better,omitempty"`
+	Best   []int  `json:"best,omitempty"` // rows with the best value, where there is something to choose from
+
+	of metric
+}
+
+// metric is the place of a metric: the task without its label, the entry of its output, and the key in the file.
+type metric struct{ base, entry, key string }
+
+// Better tells which values of a metric are better.
+type Better string
+
+// The directions of a metric; "" is not known.
+const (
+	Lower  Better = "lower"
+	Higher Better = "higher"
+)
+
+// A Row is a side, or an item of a matrix in one. Values are JSON.
+type Row struct {
+	Side    string                     `json:"side"`
+	Item    string                     `json:"item,omitempty"`
+	Run     string                     `json:"run,omitempty"`
+	Params  map[string]json.RawMessage `json:"params"`
+	Metrics map[string]json.RawMessage `json:"metrics"`
+	Ms      int64                      `json:"ms"` // of the executions of its tasks, even if earlier runs made them
+	Notes   []string                   `json:"notes,omitempty"`
+
+	found map[metric]json.RawMessage
+}
+
+// TableOptions say what a table shows.
+type TableOptions struct {
+	All  bool              // also parameters that are the same in all rows
+	Best map[string]Better // directions of metrics by column; "" is the direction of all others
+	Sort string            // the column by which rows are sorted, with a leading "-" from the greatest; "": as given
+}
+
+// ErrNoColumn says that no column has the name.
+var ErrNoColumn = errors.New("there is no such column")
+
+// Table compares sides.
+func (s Stores) Table(ctx context.Context, sides []Side, o TableOptions) (*Table, error) {
+	read := make([]*side, len(sides))
+	err := parallel.Each(ctx, len(sides), func(ctx context.Context, i int) (err error) {
+		read[i], err = s.read(ctx, sides[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	t := &Table{}
+	for _, d := range read {
+		rows, err := s.rows(ctx, d)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", d, err)
+		}
+		t.Rows = append(t.Rows, rows...)
+	}
+	t.nameMetrics()
+	t.nameParams(o.All || len(t.Rows) == 1)
+	for name := range o.Best {
+		if name != "" && !slices.ContainsFunc(t.Metrics, func(c *Column) bool { return c.Name == name }) {
+			return nil, fmt.Errorf("metric %q: %w; there are %s", name, ErrNoColumn, strings.Join(t.names(), ", "))
+		}
+	}
+	for _, c := range t.Metrics {
+		c.Better = cmp.Or(o.Best[c.Name], o.Best[""], directionOf(c.of.key))
+	}
+	if err := t.sort(o.Sort); err != nil {
+		return nil, err
+	}
+	for _, c := range t.Metrics {
+		t.best(c)
+	}
+	return t, nil
+}
+
+// rows are the rows of a side: one, and one for each label of tasks with metrics.
+func (s Stores) rows(ctx context.Context, d *side) ([]*Row, error) {
+	params, err := s.params(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	byItem := map[string]*Row{}
+	var list []*Row
+	row := func(item string) *Row {
+		r := byItem[item]
+		if r == nil {
+			r = &Row{Side: d.String(), Item: item, Run: d.RunID, Params: maps.Clone(params), found: map[metric]json.RawMessage{}}
+			itemParams(r.Params, item)
+			byItem[item] = r
+			list = append(list, r)
+		}
+		return r
+	}
+	type source struct {
+		task  string
+		entry string
+		data  []byte
+		lost  string
+	}
+	var sources []source
+	if d.pkg != nil {
+		for i := range d.pkg.Tasks {
+			for _, k := range d.pkg.Tasks[i].Policy.OutputKinds {
+				if k.Value == kindMetrics {
+					sources = append(sources, source{task: d.pkg.Tasks[i].Name, entry: k.Name})
+				}
+			}
+		}
+	}
+	err = parallel.Each(ctx, len(sources), func(ctx context.Context, i int) (err error) {
+		src := &sources[i]
+		leaf, ok := d.outputs.leaves[src.task]
+		if !ok {
+			src.lost = "has no output"
+			return nil
+		}
+		c := comparison{ctx: ctx, objects: d.objects}
+		src.data, src.lost, err = c.metricsFile(leaf, src.entry)
+		if leaf.Kind == record.LeafFile {
+			src.entry = ""
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range sources {
+		src := &sources[i]
+		base, item := splitLabel(src.task)
+		r := row(item)
+		values, err := flatten(src.data)
+		if src.lost != "" || err != nil {
+			r.Notes = append(r.Notes, src.task+": "+firstOf(src.lost, err))
+			continue
+		}
+		for key, v := range values {
+			r.found[metric{base, src.entry, key}] = v
+		}
+	}
+	if len(list) == 0 {
+		row("")
+	}
+	d.times(byItem, list)
+	list[0].Notes = append(list[0].Notes, d.Notes...)
+	if d.pkgGone != "" {
+		list[0].Notes = append(list[0].Notes, d.pkgGone)
+	}
+	return list, nil
+}
+
+// times adds up what tasks took: of an item for its row, of all other tasks for the row of the side, or else the first.
+func (d *side) times(byItem map[string]*Row, list []*Row) {
+	for task, o := range d.tasks {
+		if !o.ended {
+			continue
+		}
+		_, item := splitLabel(task)
+		r := byItem[item]
+		if r == nil {
+			if r = byItem[""]; r == nil {
+				continue // it belongs to no row alone
+			}
+		}
+		r.Ms += o.duration.Milliseconds()
+	}
+}
+
+// splitLabel splits the name of a task into its base and label.
+func splitLabel(task string) (base, label string) {
+	base, label, found := strings.Cut(task, "[")
+	if !found {
+		return task, ""
+	}
+	return base, strings.TrimSuffix(label, "]")
+}
+
+// itemParams adds the dimensions of a label, if it names them.
+func itemParams(params map[string]json.RawMessage, item string) {
+	if !strings.Contains(item, "=") {
+		return
+	}
+	for part := range strings.SplitSeq(item, ",") {
+		if name, v, ok := strings.Cut(part, "="); ok {
+			params[name] = scalarJSON(v)
+		}
+	}
+}
+
+// scalarJSON is the JSON of a text from a label: itself if it is a number or a truth value, else as a string.
+func scalarJSON(text string) json.RawMessage {
+	if v, err := value.ParseJSON([]byte(text)); err == nil {
+		switch v.(type) {
+		case int64, float64, bool:
+			return json.RawMessage(text)
+		}
+	}
+	data, _ := json.Marshal(text) // a string has a JSON form
+	return data
+}
+
+// params are the values of a side's inputs by name: those of a file of parameters one by one, and the short hashes of
+// files and directories.
+func (s Stores) params(ctx context.Context, d *side) (map[string]json.RawMessage, error) {
+	list := map[string]json.RawMessage{}
+	files := map[string]bool{}
+	for name := range d.inputs.leaves {
+		if file, _, ok := record.ParamOf(name); ok {
+			files[file] = true
+		}
+	}
+	if d.pkg != nil {
+		for i := range d.pkg.Inputs {
+			if in := &d.pkg.Inputs[i]; in.Source == record.FromParams {
+				files[in.Name] = true
+			}
+		}
+	}
+	for name, leaf := range d.inputs.leaves {
+		if file, _, ok := record.ParamOf(name); ok && files[file] {
+			continue // its file has it
+		}
+		if leaf.Kind != record.LeafValue {
+			list[name], _ = json.Marshal(leaf.Hash[:min(len(leaf.Hash), 8)])
+			continue
+		}
+		text, err := s.valueText(ctx, d, leaf)
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", name, err)
+		}
+		if !files[name] {
+			list[name] = text
+			continue
+		}
+		if err := spread(list, "", text); err != nil {
+			return nil, fmt.Errorf("input %s: %w", name, err)
+		}
+	}
+	return list, nil
+}
+
+// maxParams bounds the value of an input that a table shows.
+const maxParams = 16 << 20
+
+// valueText is a value as JSON; null if it is gone.
+func (s Stores) valueText(ctx context.Context, d *side, leaf record.Leaf) (json.RawMessage, error) {
+	h, err := objectstore.ParseHash(leaf.Hash)
+	if err != nil {
+		return nil, err
+	}
+	data, err := objectstore.ReadAll(ctx, d.objects, h, maxParams)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		return json.RawMessage("null"), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v, err := value.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	return v.JSON()
+}
+
+// spread adds the values of nested mappings under dotted names.
+func spread(list map[string]json.RawMessage, at string, text json.RawMessage) error {
+	var members map[string]json.RawMessage
+	if len(text) == 0 || text[0] != '{' {
+		list[at] = text
+		return nil
+	}
+	if err := json.Unmarshal(text, &members); err != nil {
+		return err
+	}
+	for name, v := range members {
+		path := name
+		if at != "" {
+			path = at + "." + name
+		}
+		if err := spread(list, path, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameMetrics makes the columns. A metric is named by its key alone if all are of one output, else by the task, and by
+// the entry where a task has several.
+func (t *Table) nameMetrics() {
+	entries := map[string]map[string]bool{}
+	seen := map[metric]bool{}
+	var all []metric
+	for _, r := range t.Rows {
+		for m := range r.found {
+			if entries[m.base] == nil {
+				entries[m.base] = map[string]bool{}
+			}
+			entries[m.base][m.entry] = true
+			if !seen[m] {
+				seen[m] = true
+				all = append(all, m)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b metric) int {
+		return cmp.Or(cmp.Compare(a.base, b.base), cmp.Compare(a.entry, b.entry), cmp.Compare(a.key, b.key))
+	})
+	for _, m := range all {
+		name := m.key
+		if len(entries[m.base]) > 1 {
+			name = strings.Trim(m.entry+"."+name, ".")
+		}
+		if len(entries) > 1 {
+			name = strings.Trim(m.base+"."+name, ".")
+		}
+		name = cmp.Or(name, m.base)
+		t.Metrics = append(t.Metrics, &Column{Name: name, of: m})
+		for _, r := range t.Rows {
+			if r.Metrics == nil {
+				r.Metrics = map[string]json.RawMessage{}
+			}
+			if v, ok := r.found[m]; ok {
+				r.Metrics[name] = v
+			}
+		}
+	}
+}
+
+// nameParams makes the columns of parameters, of all or of those that differ between rows.
+func (t *Table) nameParams(all bool) {
+	names := map[string]bool{}
+	for _, r := range t.Rows {
+		for name := range r.Params {
+			names[name] = true
+		}
+	}
+	t.Params = []string{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		same := !slices.ContainsFunc(t.Rows, func(r *Row) bool { return !bytes.Equal(r.Params[name], t.Rows[0].Params[name]) })
+		if all || !same {
+			t.Params = append(t.Params, name)
+			continue
+		}
+		for _, r := range t.Rows {
+			delete(r.Params, name)
+		}
+	}
+}
+
+// names lists the metrics.
+func (t *Table) names() []string {
+	list := make([]string, len(t.Metrics))
+	for i, c := range t.Metrics {
+		list[i] = c.Name
+	}
+	return list
+}
+
+// best marks the rows with the best value of a metric, unless it is not known which that is, or all are equal.
+func (t *Table) best(c *Column) {
+	if c.Better == "" {
+		return
+	}
+	var top float64
+	same := true
+	for i, r := range t.Rows {
+		text := r.Metrics[c.Name]
+		if len(text) == 0 {
+			continue
+		}
+		v, ok := number(text)
+		switch {
+		case !ok:
+		case c.Best == nil:
+			top, c.Best = v, []int{i}
+		case v == top:
+			c.Best = append(c.Best, i)
+		default:
+			same = false
+			if (v < top) == (c.Better == Lower) {
+				top, c.Best = v, []int{i}
+			}
+		}
+	}
+	if same {
+		c.Best = nil
+	}
+}
+
+// sort orders the rows by a column; rows without a value come last.
+func (t *Table) sort(column string) error {
+	if column == "" {
+		return nil
+	}
+	name, down := strings.CutPrefix(column, "-")
+	var at func(*Row) json.RawMessage
+	switch {
+	case name == "side":
+		at = func(r *Row) json.RawMessage { return scalarJSON(r.Side) }
+	case name == "item":
+		at = func(r *Row) json.RawMessage { return scalarJSON(r.Item) }
+	case name == "time":
+		at = func(r *Row) json.RawMessage { return json.RawMessage(fmt.Sprint(r.Ms)) }
+	case slices.ContainsFunc(t.Metrics, func(c *Column) bool { return c.Name == name }):
+		at = func(r *Row) json.RawMessage { return r.Metrics[name] }
+	case slices.Contains(t.Params, name):
+		at = func(r *Row) json.RawMessage { return r.Params[name] }
+	default:
+		return fmt.Errorf("column %q: %w; there are %s", name, ErrNoColumn, strings.Join(slices.Concat([]string{"side", "item", "time"}, t.Params, t.names()), ", "))
+	}
+	slices.SortStableFunc(t.Rows, func(a, b *Row) int {
+		x, y := at(a), at(b)
+		if len(x) == 0 || len(y) == 0 {
+			return cmp.Compare(len(y), len(x))
+		}
+		order := compareJSON(x, y)
+		if down {
+			return -order
+		}
+		return order
+	})
+	return nil
+}
+
+// compareJSON orders numbers by their size and before all else, which is ordered as text.
+func compareJSON(x, y json.RawMessage) int {
+	a, okA := number(x)
+	b, okB := number(y)
+	switch {
+	case okA && okB:
+		return cmp.Compare(a, b)
+	case okA != okB:
+		if okA {
+			return -1
+		}
+		return 1
+	}
+	return bytes.Compare(x, y)
+}
+
+// directionOf tells from the words in the name of a metric which values are better. It returns "" in doubt.
+func directionOf(key string) Better {
+	found := Better("")
+	words := strings.FieldsFunc(strings.ToLower(key), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
+	for _, word := range words {
+		better := directions[word]
+		if better == "" {
+			continue
+		}
+		if found != "" && found != better {
+			return ""
+		}
+		found = better
+	}
+	return found
+}
+
+// directions of words in the names of metrics.
+var directions = func() map[string]Better {
+	list := map[string]Better{}
+	for _, word := range strings.Fields("loss error errors err mae mse rmse mape logloss perplexity wer cer fpr fnr fid latency seconds duration cost") {
+		list[word] = Lower
+	}
+	for _, word := range strings.Fields("acc accuracy auc auroc f1 precision recall r2 iou miou bleu rouge ndcg mrr tpr throughput correct") {
+		list[word] = Higher
+	}
+	return list
+}()
+
+// Time is how long the tasks of a row took.
+func (r *Row) Time() time.Duration { return time.Duration(r.Ms) * time.Millisecond }

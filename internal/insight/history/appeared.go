@@ -1,0 +1,45 @@
+package history
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"e3/internal/events"
+)
+
+// An Appearance is the first run of a workspace whose package has a task: where the task was created, as far as events
+// tell.
+type Appearance struct {
+	Run string
+	At  time.Time // when that run began; zero if its id holds no time
+	// Earliest says that no earlier run is on record: the task may be older.
+	Earliest bool
+}
+
+// appeared finds where the selected tasks appeared. It reads the packages of the runs in their order until all have.
+// Nothing is known if some runs were left out.
+func (f *finder) appeared() error {
+	if f.q.From != "" || f.q.Only != "" {
+		return nil
+	}
+	missing := maps.Clone(f.tasks)
+	runs := slices.Sorted(maps.Keys(f.runs))
+	for i, run := range runs {
+		if len(missing) == 0 {
+			return nil
+		}
+		p, err := f.packageOf(run)
+		if err != nil {
+			return err
+		}
+		for name, t := range missing {
+			if _, has := p.hashes[name]; has {
+				at, _ := events.Began(run)
+				t.appeared = &Appearance{Run: run, At: at, Earliest: i == 0}
+				delete(missing, name)
+			}
+		}
+	}
+	return nil
+}

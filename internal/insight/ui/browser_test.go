@@ -1,0 +1,189 @@
+package ui_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"e3/internal/insight/runview"
+	"e3/internal/insight/ui"
+	"e3/internal/testing/browser"
+)
+
+// tab opens a browser that the bench's server lets in.
+func (b *bench) tab() *browser.Tab {
+	b.t.Helper()
+	tab := browser.Open(b.t)
+	c := b.cookie()
+	tab.Cookie(b.front.URL, c.Name, c.Value)
+	return tab
+}
+
+// views are pages of every kind.
+func views() map[string]string {
+	return map[string]string{
+		"workspaces": "/", "run": "/run?w=prod", "timeline": "/run?w=prod&view=timeline", "graph": "/run?w=prod&view=graph", "families": "/run?w=prod&by=family",
+		"task": "/task?w=prod&t=broken", "data": "/task?w=prod&t=train%5B2%5D&view=data", "attempts": "/task?w=prod&t=train%5B2%5D&view=history",
+		"history": "/history?w=prod", "compare": "/compare?w=prod", "queue": "/queue", "store": "/store",
+	}
+}
+
+// Screenshots of all pages, at three widths, light and dark, go to the folder that E3_SHOTS names. At each width nothing is wider than
+// the window: only tables, drawings and logs scroll by themselves.
+func TestPagesFitEveryWindow(t *testing.T) {
+	b := newBench(t)
+	b.run(false, small()...)
+	b.serve(ui.Options{})
+	tab := b.tab()
+	widths, schemes := []int{360, 1280, 2560}, []bool{false, true}
+	if testing.Short() {
+		widths, schemes = widths[:1], schemes[:1]
+	}
+	for name, path := range views() {
+		tab.Go(b.front.URL + path)
+		for _, width := range widths {
+			for _, dark := range schemes {
+				tab.Window(width, 900, dark)
+				var wide int
+				tab.Eval("document.documentElement.scrollWidth", &wide)
+				if wide > width {
+					t.Errorf("%s is %d wide in a window of %d", name, wide, width)
+				}
+				if dir := os.Getenv("E3_SHOTS"); dir != "" {
+					scheme := map[bool]string{true: "dark", false: "light"}[dark]
+					if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), tab.Shot(), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+		}
+		if said := tab.Said(); len(said) > 0 {
+			t.Errorf("%s: %q", name, said)
+		}
+	}
+}
+
+// hostile are names and texts that run where a page forgets to escape them.
+var hostile = []string{
+	`<script>document.title="pwned"</script>`, `"><img src=x onerror="document.title='pwned'">`, `'-document.title='pwned'-'`,
+	`</pre><svg onload="document.title='pwned'">`, `javascript:document.title="pwned"`, `{{.}}`, "a\u202eb\x00\x1b]0;pwned\x07",
+}
+
+func TestNothingOfTasksRuns(t *testing.T) {
+	b := newBench(t)
+	var list []made
+	for i, h := range hostile {
+		list = append(list, made{name: fmt.Sprintf("t%d %s", i, h), state: runview.TaskSuccess, stdout: h + "\n", stderr: h, file: "o" + h, output: `{"` + "k" + `": "v"}`, kind: "metrics"})
+	}
+	page := `<!doctype html><html><head><title>x</title><script>parent.document.title="pwned";top.location="/x"</script></head><body onload="top.document.title='pwned'">words</body></html>`
+	svg := `<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" onload="document.title='pwned'"><script>document.title="pwned"</script><rect width="9" height="9"/></svg>`
+	list = append(list,
+		made{name: "page", state: runview.TaskSuccess, file: "p.html", output: page, kind: "report"},
+		made{name: "svg", state: runview.TaskSuccess, file: "p.svg", output: svg, kind: "plot"},
+		made{name: "metrics", state: runview.TaskSuccess, file: "m.json", output: `{"<img src=x onerror=document.title='pwned'>": "<script>document.title='pwned'</script>"}`, kind: "metrics"},
+		made{name: "failed", state: runview.TaskError, message: hostile[0], file: "x"},
+	)
+	b.run(false, list...)
+	b.serve(ui.Options{})
+	tab := b.tab()
+	paths := []string{"/run?w=prod", "/run?w=prod&view=timeline", "/run?w=prod&view=graph", "/run?w=prod&q=" + urlOf(hostile[1]), "/task?w=prod&t=" + urlOf(hostile[0]), "/run?w=prod&by=family"}
+	if testing.Short() {
+		list = append(list[:1:1], list[len(list)-4:]...)
+	}
+	for _, m := range list {
+		for _, view := range []string{"", "data", "history"} {
+			paths = append(paths, "/task?w=prod&t="+urlOf(m.name)+"&view="+view)
+		}
+		paths = append(paths, "/task?w=prod&t="+urlOf(m.name)+"&log=stderr&find="+urlOf(hostile[1]))
+	}
+	for _, path := range paths {
+		tab.Go(b.front.URL + path)
+		var title string
+		tab.Eval("document.title", &title)
+		if title == "pwned" || !strings.HasSuffix(title, "· e3") {
+			t.Errorf("%s: title %q", path, title)
+		}
+		var scripts, handlers int
+		tab.Eval("document.scripts.length", &scripts)
+		tab.Eval("[...document.querySelectorAll('*')].filter(e => [...e.attributes].some(a => a.name.startsWith('on') || a.value.startsWith('javascript:') && a.name !== 'value')).length", &handlers)
+		if scripts != 1 || handlers > 0 {
+			t.Errorf("%s: %d scripts and %d handlers, want the page's own one", path, scripts, handlers)
+		}
+	}
+	// Content that a browser shows by itself runs nothing either.
+	for _, name := range []string{"page", "svg"} {
+		data := b.page("/task?w=prod&t=" + name + "&view=data")
+		at, _ := link(t, data, `(?:src|href)="(/content[^"]*)"()`)
+		tab.Go(b.front.URL + at)
+		var title string
+		tab.Eval("document.title", &title)
+		if title == "pwned" {
+			t.Errorf("%s: its script ran", name)
+		}
+	}
+}
+
+// The pages are complete without scripts.
+func TestPagesWithoutScript(t *testing.T) {
+	b := newBench(t)
+	b.run(false, small()...)
+	b.serve(ui.Options{})
+	page := b.page("/run?w=prod")
+	wantIn(t, page, `id="t-train[2]"`, `href="/task?t=train%5B2%5D&amp;w=prod"`, "Where the time went", "e3 run /srv/e3 prod")
+	page = b.page("/task?w=prod&t=broken")
+	wantIn(t, page, `<span class="t-1">ValueError</span>: no &lt;data&gt;`, `id="L1"`, "exit code 3")
+	page = b.page("/task?w=prod&t=train[2]&view=data")
+	wantIn(t, page, ">accuracy<", ">0.7<")
+	for _, path := range views() {
+		if page := b.page(path); strings.Contains(page, "onclick") || strings.Count(page, "<script") != 1 || strings.Contains(page, "style=") {
+			t.Errorf("%s has scripts or styles of its own", path)
+		}
+	}
+}
+
+// A live page changes in its place: what a person types and where a person is stays.
+func TestLivePagesKeepTheirPlace(t *testing.T) {
+	b := newBench(t)
+	b.run(true, small()[:3]...)
+	b.serve(ui.Options{})
+	tab := b.tab()
+	tab.Go(b.front.URL + "/run?w=prod")
+	tab.Until(`document.getElementById("live").textContent === "live"`)
+	tab.Eval(`(() => { const q = document.querySelector("input[name=q]"); q.focus(); q.value = "half a wor"; document.getElementById("t-clean").marked = true })()`, nil)
+	b.tell(lateTask())
+	tab.Until(`document.getElementById("t-late") !== null`)
+	var kept bool
+	tab.Eval(`document.activeElement === document.querySelector("input[name=q]") && document.activeElement.value === "half a wor" && document.getElementById("t-clean").marked === true`, &kept)
+	if !kept {
+		t.Error("the focus, the text or the row was replaced")
+	}
+	if said := tab.Said(); len(said) > 0 {
+		t.Errorf("%q", said)
+	}
+}
+
+// A hidden tab closes its stream. Shown again, it shows what has happened meanwhile.
+func TestHiddenTabsCloseTheStream(t *testing.T) {
+	b := newBench(t)
+	b.run(true, small()[:3]...)
+	b.serve(ui.Options{})
+	tab := b.tab()
+	tab.Go(b.front.URL + "/run?w=prod")
+	tab.Until(`document.getElementById("live").textContent === "live"`)
+	turn := func(hidden bool) {
+		tab.Eval(fmt.Sprintf(`Object.defineProperty(document, "hidden", {value: %v, configurable: true}); document.dispatchEvent(new Event("visibilitychange"))`, hidden), nil)
+	}
+	turn(true)
+	for b.server.Streams() > 0 {
+		runtime.Gosched()
+		if t.Context().Err() != nil {
+			t.Fatal("the stream stays open")
+		}
+	}
+	b.tell(lateTask())
+	turn(false)
+	tab.Until(`document.getElementById("t-late") !== null`)
+}

@@ -1,0 +1,119 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strconv"
+
+	"e3/internal/human"
+	"e3/internal/insight/compare"
+)
+
+// compareBody is the difference of two sides. Fields: each is a name that the template uses.
+type compareBody struct {
+	A, B       string // the sides as the command line writes them
+	D          *compare.Difference
+	Params     []change // inputs
+	Outputs    []change
+	Runs       []choice
+	Quick      []tab
+	ShownTasks []compare.TaskChange
+}
+
+// change is a dataset that differs, with short texts of both sides.
+type change struct {
+	compare.DatasetChange
+	Old, New string
+}
+
+// choice is a side that can be chosen.
+type choice struct{ Value, Text string }
+
+func (s *Server) comparePage(ctx context.Context, f *frame) (any, error) {
+	f.ofWorkspace(viewCompare)
+	f.Title = human.Line(f.Workspace) + ": compare"
+	f.Crumbs = append(f.Crumbs, crumb{"compare", ""})
+	b := &compareBody{A: f.Place.get("a"), B: f.Place.get("b")}
+	if b.A == "" {
+		b.A = f.Workspace + "@-1"
+	}
+	if b.B == "" {
+		b.B = "@"
+	}
+	n := 0
+	for r, err := range s.stores.Runs.List(ctx, f.Workspace) {
+		if err != nil {
+			return nil, err
+		}
+		if n++; n > mostRuns {
+			break
+		}
+		b.Runs = append(b.Runs, choice{f.Workspace + "@" + r.RunID, stamp(r.StartedAt) + " " + r.Status()})
+	}
+	for _, q := range []struct{ name, a, b string }{
+		{"the latest run and the one before", "", ""}, {"the latest run and what the next start sees", f.Workspace + "@", "@next"}, {"the latest run and the workspace now", f.Workspace + "@", f.Workspace},
+	} {
+		b.Quick = append(b.Quick, tab{q.name, f.With("a", q.a, "b", q.b), q.a == f.Place.get("a") && q.b == f.Place.get("b")})
+	}
+	f.command("diff", human.Quoted(b.A), human.Quoted(b.B))
+	if n < 2 && f.Place.get("a") == "" {
+		return b, nil // there is nothing to compare yet
+	}
+	was, err := compare.ParseSide(b.A, f.Workspace)
+	if err != nil {
+		return nil, joinAsked(err)
+	}
+	is, err := compare.ParseSide(b.B, was.Workspace)
+	if err != nil {
+		return nil, joinAsked(err)
+	}
+	if b.D, err = compare.Compare(ctx, s.stores.Compare, was, is); err != nil {
+		return nil, err
+	}
+	b.Params, b.Outputs = changesOf(b.D.Inputs.Changes), changesOf(b.D.Outputs.Changes)
+	return b, nil
+}
+
+// joinAsked marks an error of what the address asks for.
+func joinAsked(err error) error { return &askedError{err} }
+
+type askedError struct{ err error }
+
+func (e *askedError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error and that it is the address's.
+func (e *askedError) Unwrap() []error { return []error{e.err, errAsked} }
+
+func changesOf(list []compare.DatasetChange) []change {
+	out := make([]change, len(list))
+	for i := range list {
+		out[i] = change{list[i], datasetText(list[i].Was), datasetText(list[i].Is)}
+	}
+	return out
+}
+
+// datasetText is a side's dataset in a few words.
+func datasetText(d *compare.Dataset) string {
+	switch {
+	case d == nil:
+		return ""
+	case d.Open:
+		return "not known before its task has run"
+	case len(d.Value) > 0:
+		var short bytes.Buffer
+		if json.Compact(&short, d.Value) == nil {
+			return human.Truncate(human.Line(short.String()), 200)
+		}
+	}
+	text := d.Kind
+	if d.Files != nil {
+		text += ", " + human.Count(*d.Files, "file")
+	}
+	if d.Size != nil {
+		text += ", " + human.Bytes(*d.Size)
+	}
+	return text
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -1,0 +1,330 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
+	"e3/internal/human"
+	"e3/internal/insight/report"
+	"e3/objectstore"
+	"e3/objectstore/tree"
+)
+
+// Bounds of previews.
+const (
+	maxPreview = 2 << 20  // bytes that are read
+	maxShown   = 32 << 10 // bytes of text that are shown
+	maxEntries = 200      // of a directory
+	maxOpened  = 4        // outputs whose previews a page opens by itself
+	maxImage   = 32 << 20
+)
+
+// item is an input or an output of an execution. Fields: each is a name that the template uses.
+type item struct {
+	Name, Kind string
+	Path       string // in the task's folder
+	From       string // what feeds an input
+	FromURL    string
+	Hash       string
+	Size       int64 // -1: not known
+	URL        string
+	Open       bool
+	Preview    *preview
+	Role       string // metrics, plot or report
+}
+
+// preview shows content. One of its parts is set. Fields: each is a name that the template uses.
+type preview struct {
+	Name    string
+	Text    string
+	Table   *report.Table
+	Image   template.URL
+	Frame   string // address of a document that runs nothing
+	Entries []entry
+	Note    string
+	Raw     string // address of the bytes
+}
+
+// entry is a file of a directory.
+type entry struct {
+	Name, Kind string
+	Size       int64
+	URL        string
+}
+
+// thing is content by its name.
+type thing struct {
+	hash objectstore.Hash
+	kind record.Kind
+	link bool
+	size int64
+}
+
+// find resolves a part of an execution: an input or an output by name, and a path in it. Nothing else can be named.
+func (s *Server) find(ctx context.Context, e *executions.Execution, task *record.Task, io, name, rel string) (thing, error) {
+	t := thing{size: -1}
+	text := ""
+	switch io {
+	case "in":
+		for i := range task.Inputs {
+			if task.Inputs[i].Name == name && i < len(e.InputHashes) {
+				text, t.kind = e.InputHashes[i], task.Inputs[i].Kind
+			}
+		}
+	case "out":
+		for i := range task.Output.Entries {
+			if task.Output.Entries[i].Name == name {
+				text, t.kind = e.OutputHash, task.Output.Entries[i].Kind
+			}
+		}
+		if task.Output.Multi {
+			t.kind = record.KindDir
+			rel = path.Join(name, rel)
+		}
+	}
+	h, err := objectstore.ParseHash(text)
+	if err != nil {
+		return t, errAsked
+	}
+	t.hash = h
+	if rel != "" && rel != "." {
+		if t.kind != record.KindDir || !fs.ValidPath(rel) {
+			return t, errAsked
+		}
+		found, err := tree.Lookup(ctx, s.stores.Objects, h, rel)
+		if err != nil {
+			return t, err
+		}
+		t = thing{hash: found.Hash, size: found.Size, kind: record.KindFile}
+		switch found.Kind {
+		case tree.KindDir:
+			t.kind, t.size = record.KindDir, -1
+		case tree.KindLink:
+			t.link = true
+		}
+	}
+	return t, nil
+}
+
+// preview reads the beginning of content.
+func (s *Server) preview(ctx context.Context, f *frame, e *executions.Execution, task *record.Task, it *item, io, rel string) *preview {
+	p := &preview{Name: it.Name}
+	if rel != "" {
+		p.Name += "/" + rel
+	}
+	fail := func(err error) *preview {
+		switch {
+		case errors.Is(err, objectstore.ErrNotFound):
+			p.Note = "its content is not in the repository any more, or was never exported"
+		case errors.Is(err, errHidden):
+			p.Note = err.Error()
+		case errors.Is(err, errAsked):
+			p.Note = "there is nothing of that name"
+		default:
+			p.Note = err.Error()
+		}
+		return p
+	}
+	if io == "in" && f.hidden[strings.TrimPrefix(it.From, "input ")] {
+		return fail(errHidden)
+	}
+	t, err := s.find(ctx, e, task, io, it.Name, rel)
+	if err != nil {
+		return fail(err)
+	}
+	if t.link {
+		p.Note = "a link"
+		return p
+	}
+	if t.kind == record.KindDir {
+		list, err := tree.Read(ctx, s.stores.Objects, t.hash)
+		if err != nil {
+			return fail(err)
+		}
+		for _, en := range list[:min(len(list), maxEntries)] {
+			x := entry{Name: en.Name, Kind: map[tree.Kind]string{tree.KindDir: "directory", tree.KindLink: "link"}[en.Kind], Size: en.Size}
+			if en.Kind != tree.KindLink {
+				x.URL = f.With("view", "data", "io", io, "n", it.Name, "path", path.Join(rel, en.Name))
+			}
+			p.Entries = append(p.Entries, x)
+		}
+		if n := len(list) - maxEntries; n > 0 {
+			p.Note = "and " + human.Count(n, "more entry")
+		}
+		return p
+	}
+	if !f.Static {
+		p.Raw = "/content?" + at("", "k", e.Key.String(), "x", e.ExecutionID, "io", io, "n", it.Name, "path", rel).Query.Encode()
+	}
+	if t.size < 0 {
+		if t.size, err = s.stores.Objects.Stat(ctx, t.hash); err != nil {
+			return fail(err)
+		}
+	}
+	if t.size > maxPreview {
+		p.Note = human.Bytes(t.size) + " are too large to show here"
+		return p
+	}
+	data, err := objectstore.ReadAll(ctx, s.stores.Objects, t.hash, maxPreview)
+	if err != nil {
+		return fail(err)
+	}
+	p.show(data, t.kind, it.Role)
+	return p
+}
+
+// show chooses how content is seen.
+func (p *preview) show(data []byte, kind record.Kind, role string) {
+	if kind == record.KindValue || kind == record.KindVariable {
+		v, err := value.Decode(data)
+		if err == nil {
+			var text []byte
+			if text, err = v.JSONWithin(maxShown); err == nil {
+				p.Text = indented(text)
+				return
+			}
+		}
+		p.Note = "a value that cannot be shown: " + err.Error()
+		return
+	}
+	format := report.Sniff(data)
+	name := strings.ToLower(p.Name)
+	switch {
+	case strings.HasPrefix(format, "image/"):
+		p.Image = template.URL(p.Raw) // of this server, or the picture itself; in an element for pictures neither runs anything
+		if p.Raw == "" {
+			p.Image = template.URL("data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data))
+		}
+	case format == "text/html":
+		p.Frame = p.Raw
+		if p.Raw == "" {
+			p.Text = clipped(data, p)
+		}
+	case format == "text/plain" && (role == "metrics" || strings.HasSuffix(name, ".csv")):
+		if t := report.TableOf(data); len(t.Head) > 0 {
+			p.Table = &t
+			return
+		}
+		p.Text = clipped(data, p)
+	case format == "text/plain":
+		if json.Valid(data) && len(data) < maxShown {
+			p.Text = indented(data)
+			return
+		}
+		p.Text = clipped(data, p)
+	default:
+		p.Note = human.Bytes(int64(len(data))) + " in a format that cannot be shown"
+	}
+}
+
+func indented(data []byte) string {
+	var v json.RawMessage = data
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil || len(text) > maxShown {
+		text = data[:min(len(data), maxShown)]
+	}
+	return report.Plain(text)
+}
+
+func clipped(data []byte, p *preview) string {
+	if len(data) > maxShown {
+		p.Note = "its first " + human.Bytes(maxShown)
+		data = data[:maxShown]
+	}
+	return report.Plain(data)
+}
+
+// content serves the bytes of an input or output. A browser shows some forms, and runs nothing of them.
+func (s *Server) content(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	ctx := r.Context()
+	key, id, ok := executionOf(q)
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	fail := func(err error) { http.Error(w, err.Error(), statusOf(err)) }
+	e, err := s.stores.Executions.Get(ctx, key, id)
+	if err != nil {
+		fail(err)
+		return
+	}
+	task, err := executions.LoadTask(ctx, s.stores.Objects, key.Task)
+	if err != nil {
+		fail(err)
+		return
+	}
+	t, err := s.find(ctx, e, task, q.Get("io"), q.Get("n"), q.Get("path"))
+	if err == nil && (t.kind == record.KindDir || t.link) {
+		err = errAsked
+	}
+	if err != nil {
+		fail(err)
+		return
+	}
+	in, err := s.stores.Objects.Open(ctx, t.hash)
+	if err != nil {
+		fail(err)
+		return
+	}
+	defer in.Close()
+	head := make([]byte, 4<<10)
+	n, err := io.ReadFull(in, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		fail(err)
+		return
+	}
+	kind := cmp.Or(report.Sniff(head[:n]), "application/octet-stream")
+	h := w.Header()
+	h.Set("Content-Security-Policy", foreignPolicy)
+	if strings.HasPrefix(kind, "text/") {
+		kind += "; charset=utf-8"
+	}
+	h.Set("Content-Type", kind)
+	if kind == "application/octet-stream" || q.Get("save") != "" {
+		h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", fileName(q.Get("n"), q.Get("path"))))
+	}
+	copyTo(w, io.MultiReader(strings.NewReader(string(head[:n])), in))
+}
+
+// fileName is a name under which a browser keeps content.
+func fileName(name, rel string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || strings.ContainsRune(`/\"`, r) {
+			return '_'
+		}
+		return r
+	}, path.Base(path.Join(name, rel)))
+}
+
+// copyTo sends content, each part of which must be taken in time.
+func copyTo(w http.ResponseWriter, in io.Reader) {
+	out := http.NewResponseController(w)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := in.Read(buf)
+		if n > 0 {
+			_ = out.SetWriteDeadline(time.Now().Add(writeTimeout))
+			if _, err := w.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package ui
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"html/template"
+	"slices"
+	"sort"
+	"strings"
+
+	"e3/internal/insight/diagram"
+	"e3/internal/insight/explain"
+)
+
+// Files is where an export goes.
+type Files interface {
+	// Write writes one file, whose name has no folder.
+	Write(name string, data []byte) error
+}
+
+// Exported says what an export holds.
+type Exported struct {
+	Pages, Tasks int
+	Left         int // tasks without a page of their own
+}
+
+// maxExported is the number of tasks that have pages of their own in an export.
+const maxExported = 2_000
+
+// Export writes the pages of a workspace's run as files that open from disk and need no server: the run in its views, and each of its
+// tasks. hidden names the inputs whose content is left out.
+func (s *Server) Export(ctx context.Context, ws, run string, hidden map[string]bool, to Files) (*Exported, error) {
+	m, err := s.models.run(ctx, ws, run)
+	if err != nil {
+		return nil, err
+	}
+	tasks := make([]string, 0, len(m.report.Tasks))
+	for i := range m.report.Tasks {
+		tasks = append(tasks, m.report.Tasks[i].Task)
+	}
+	m.mu.Unlock()
+	x := &exporter{s: s, ws: ws, run: run, names: map[string]string{}, hidden: hidden}
+	first := at(viewRun, "w", ws, "r", run)
+	x.add(first, "index")
+	for _, view := range []string{runTimeline, runGraph} {
+		x.add(first.with("view", view), view)
+	}
+	x.add(first.with("by", "family"), "families")
+	for n := maxRows; n < len(tasks); n += maxRows {
+		x.add(first.with("page", itoa(n/maxRows+1)), fmt.Sprintf("tasks-%d", n/maxRows+1))
+	}
+	x.add(at(viewHistory, "w", ws), "history")
+	out := &Exported{Tasks: len(tasks), Left: max(0, len(tasks)-maxExported)}
+	for i, task := range tasks[:len(tasks)-out.Left] {
+		p := at(viewTask, "w", ws, "t", task, "r", run)
+		x.add(p, fmt.Sprintf("task-%d", i+1))
+		x.add(p.with("log", "stderr"), fmt.Sprintf("task-%d-stderr", i+1))
+		for _, view := range []string{taskWhy, taskData, taskHistory} {
+			x.add(p.with("view", view), fmt.Sprintf("task-%d-%s", i+1, view))
+		}
+	}
+	for _, p := range x.places {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		text, err := s.renderFile(ctx, p, x)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			if text, err = s.faultFile(p, err, x); err != nil {
+				return nil, err
+			}
+		}
+		if err := to.Write(x.names[key(p)], text); err != nil {
+			return nil, err
+		}
+		out.Pages++
+	}
+	return out, nil
+}
+
+// exporter knows which places have files.
+type exporter struct {
+	s       *Server
+	ws, run string
+	places  []Place
+	names   map[string]string
+	hidden  map[string]bool
+}
+
+func (x *exporter) add(p Place, name string) {
+	x.places = append(x.places, p)
+	x.names[key(p)] = name + ".html"
+}
+
+// key is a place as text. What a file cannot hold is no part of it.
+func key(p Place) string {
+	var words []string
+	for k, v := range p.Query {
+		if len(v) > 0 && v[0] != "" && !(k == "log" && v[0] == "stdout") {
+			words = append(words, k+"="+v[0])
+		}
+	}
+	sort.Strings(words)
+	return p.View + "?" + strings.Join(words, "&")
+}
+
+// link is a linker of files. A link to the latest run is one to the exported run.
+func (x *exporter) link(p Place) string {
+	if (p.View == viewRun || p.View == viewTask) && p.get("w") == x.ws && p.get("r") == "" {
+		p = p.with("r", x.run)
+	}
+	return x.names[key(p)]
+}
+
+// renderFile renders a place as a file.
+func (s *Server) renderFile(ctx context.Context, p Place, x *exporter) ([]byte, error) {
+	f := s.frame(p, x.link)
+	f.static(x)
+	body, err := s.views()[p.View](ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	return f.write(p.View, body)
+}
+
+func (s *Server) faultFile(p Place, fault error, x *exporter) ([]byte, error) {
+	f := s.frame(p, x.link)
+	f.static(x)
+	f.Title = "Not here"
+	return f.write("fault", fault.Error())
+}
+
+// static makes the page a file: its style is in it, and a policy forbids everything else.
+func (f *frame) static(x *exporter) {
+	f.Static, f.Token, f.hidden = true, "", x.hidden
+	style, err := static.ReadFile("static/ui.css")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	text := diagram.Style() + string(style)
+	sum := sha256.Sum256([]byte(text))
+	f.Style = template.CSS(text)
+	f.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; base-uri 'none'; form-action 'none'"
+}
+
+// errHidden says that content is not to leave the repository.
+var errHidden = errors.New("the package file marks it with export: false, so its content is not in these files")
+
+// tellsHidden reports whether an explanation may tell something of the content of hidden inputs.
+func tellsHidden(w *explain.Explanation, hidden map[string]bool) bool {
+	for _, c := range append(append([]explain.Cause{w.Root}, w.Roots...), w.Changed...) {
+		if hidden[c.Subject] {
+			return true
+		}
+	}
+	return reasonTells(w.Reason, hidden)
+}
+
+func reasonTells(r *explain.Reason, hidden map[string]bool) bool {
+	if r == nil {
+		return false
+	}
+	if hidden[r.Cause.Subject] || reasonTells(r.Before, hidden) {
+		return true
+	}
+	for i := range r.Differences {
+		if d := &r.Differences[i]; hidden[d.Input] || hidden[d.Name] {
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.Upstream, func(up *explain.Reason) bool { return reasonTells(up, hidden) })
+}

@@ -1,0 +1,164 @@
+package ui
+
+import (
+	"embed"
+	"fmt"
+	"html/template"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"e3/internal/human"
+	"e3/internal/insight/report"
+)
+
+//go:embed page
+var pageFiles embed.FS
+
+// pages are the templates by view, parsed when the first page is rendered.
+var pages = sync.OnceValue(func() map[string]*template.Template {
+	read := func(name string) string {
+		data, err := pageFiles.ReadFile("page/" + name + ".html")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		return string(data)
+	}
+	all := map[string]*template.Template{}
+	base := template.Must(template.New("base").Funcs(template.FuncMap{
+		"elapsed": human.Duration, "bytes": human.Bytes, "line": human.Line, "short": short, "stamp": stamp, "iso": iso,
+		"ms": func(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }, "count": func(n int, what string) string { return human.Count(n, what) },
+		"percent": func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }, "mark": mark, "join": strings.Join, "list2": func(a, b any) []any { return []any{a, b} },
+		"count64": func(n int64, what string) string { return human.Count(n, what) },
+	}).Parse(report.LineText + read("layout")))
+	for _, view := range []string{viewWorkspaces, viewRun, viewTask, viewCompare, viewHistory, viewQueue, viewStore, "fault", "done", "login"} {
+		all[view] = template.Must(template.Must(base.Clone()).Parse(read(view)))
+	}
+	return all
+})
+
+// frame is what all pages have around their bodies. Fields: each is a name that the templates use.
+type frame struct {
+	Title      string
+	Place      Place
+	Workspace  string
+	Crumbs     []crumb
+	Command    string // that gives the same on a terminal
+	Nav        []tab
+	Stream     string // address of the stream of events; "": the page does not change
+	Pause      string // address at which it does not change, or does again
+	Notes      []string
+	Repository string
+	Version    string
+	Made       time.Time
+	Static     bool   // a file, without a server
+	Token      string // of forms; "": the page offers no actions
+	Policy     string // of a file
+	Style      template.CSS
+
+	to     linker
+	hidden map[string]bool // inputs whose content is not shown
+}
+
+// crumb is a step from the first page to this one; the last has no address.
+type crumb struct{ Name, URL string }
+
+// tab is a link to another view of the same thing.
+type tab struct {
+	Name, URL string
+	Current   bool
+}
+
+func (s *Server) frame(p Place, to linker) *frame {
+	f := &frame{Place: p, Workspace: p.get("w"), Repository: s.o.Repository, Version: s.o.Version, Made: s.o.Now(), to: to}
+	if s.o.Actions != nil {
+		f.Token = s.guard.formToken()
+	}
+	return f
+}
+
+// To is the address of a view, by keys and values.
+func (f *frame) To(view string, pairs ...string) string { return f.to(at(view, pairs...)) }
+
+// With is the address of this page with some keys changed.
+func (f *frame) With(pairs ...string) string { return f.to(f.Place.with(pairs...)) }
+
+// repo is the repository as a command line names it.
+func (f *frame) repo() string { return human.Quoted(f.Repository) }
+
+// command sets the command that gives the same on a terminal.
+func (f *frame) command(words ...string) {
+	f.Command = "e3 " + words[0] + " " + f.repo()
+	for _, w := range words[1:] {
+		if w != "" {
+			f.Command += " " + w
+		}
+	}
+}
+
+// ofWorkspace adds the crumbs and the tabs of a workspace.
+func (f *frame) ofWorkspace(current string) {
+	f.Crumbs = append(f.Crumbs, crumb{"Workspaces", f.To(viewWorkspaces)}, crumb{f.Workspace, f.To(viewRun, "w", f.Workspace)})
+	for _, v := range []struct{ name, view string }{{"Latest run", viewRun}, {"History", viewHistory}, {"Compare", viewCompare}} {
+		f.Nav = append(f.Nav, tab{v.name, f.To(v.view, "w", f.Workspace), v.view == current})
+	}
+}
+
+// live makes the page follow a workspace.
+func (s *Server) live(f *frame, more ...string) {
+	if f.Static {
+		return
+	}
+	if f.Place.get("still") != "" {
+		f.Pause = f.With("still", "")
+		return
+	}
+	f.Pause = f.With("still", "1")
+	q := url.Values{"w": {f.Workspace}}
+	if c := s.feeds.cursor(f.Workspace); c != "" {
+		q.Set("after", c)
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		q.Set(more[i], more[i+1])
+	}
+	f.Stream = "/events?" + q.Encode()
+}
+
+func urlEscape(s string) string { return url.QueryEscape(s) }
+
+func short(id string) string { return human.Line(human.Short(id)) }
+
+// stamp is a time for people, "" if it is unknown.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return human.Stamp(t)
+}
+
+// iso is a time for programs.
+func iso(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// mark is the sign of a status, which differs by shape from those of others: a colour alone says nothing.
+func mark(status string) string {
+	switch status {
+	case "success", "completed", "current":
+		return "✓"
+	case "failed", "error", "crashed", "damaged":
+		return "✗"
+	case "cached", "hit":
+		return "↺"
+	case "running", "claimed":
+		return "▶"
+	case "retrying":
+		return "⟳"
+	case "deferred", "waits", "queued":
+		return "⏸"
+	case "interrupted", "cancelled", "unfinished":
+		return "◼"
+	case "skipped", "abandoned":
+		return "⊘"
+	}
+	return "·"
+}

@@ -1,0 +1,252 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"e3/dataflow/graph"
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/internal/insight/runview"
+)
+
+// A model is a run as it was last read. It goes on from there, so that a page of a run of 10,000 tasks that is shown each second reads
+// its new events only.
+type model struct {
+	mu     sync.Mutex
+	ws, id string
+	report *runview.Report // with its tasks
+	fold   *runview.Fold
+	at     events.Positioned // the last event in the fold
+	damage error
+	last   time.Time // of the events
+	bars   []span    // that have ended
+	open   map[string]span
+	index  map[string]int // task → its place in the report
+
+	graph  *graph.Graph // of the package; nil: none
+	path   []link       // the critical path after the event pathAt
+	pathAt int64
+
+	whole map[string]runview.TaskReport // by execution: tasks that were completed, and do not change any more
+	pkg   *record.Package               // nil: gone, or in no form that can be read
+	used  time.Time                     // of models
+	size  atomic.Int64                  // tasks
+}
+
+// span is an attempt in the run.
+type span struct {
+	task, worker, execution string
+	attempt                 int64
+	state                   runview.TaskState
+	start, end              time.Time
+}
+
+// models keeps the runs that pages have shown last.
+type models struct {
+	s   *Stores
+	now func() time.Time
+
+	mu   sync.Mutex
+	runs map[[2]string]*model
+}
+
+// Bounds of what models keep.
+const (
+	maxModels = 4
+	maxKept   = 120_000 // tasks of all of them; the one in use may be larger
+)
+
+// run returns the run of a workspace by the beginning of its id, as it is now. The caller unlocks it.
+func (m *models) run(ctx context.Context, ws, prefix string) (*model, error) {
+	head, err := m.s.Runs.Find(ctx, ws, prefix)
+	if err != nil {
+		return nil, err
+	}
+	key := [2]string{ws, head.RunID}
+	m.mu.Lock()
+	r := m.runs[key]
+	if r == nil {
+		r = &model{ws: ws, id: head.RunID}
+		m.runs[key] = r
+	}
+	r.used = m.now()
+	m.shrink(r)
+	m.mu.Unlock()
+	r.mu.Lock()
+	if err := r.refresh(ctx, m.s, head); err != nil {
+		r.mu.Unlock()
+		m.mu.Lock()
+		delete(m.runs, key)
+		m.mu.Unlock()
+		return nil, err
+	}
+	return r, nil
+}
+
+// shrink drops the runs that were not used for longest.
+func (m *models) shrink(keep *model) {
+	list := make([]*model, 0, len(m.runs))
+	for _, r := range m.runs {
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b *model) int { return b.used.Compare(a.used) })
+	tasks := 0
+	for i, r := range list {
+		tasks += int(r.size.Load())
+		if r != keep && (i >= maxModels || tasks > maxKept) {
+			delete(m.runs, [2]string{r.ws, r.id})
+		}
+	}
+}
+
+// refresh reads what has happened since.
+func (r *model) refresh(ctx context.Context, s *Stores, head *runview.Report) error {
+	old := r.report
+	if old != nil && old.State != record.RunRunning && head.State == old.State && head.Crashed() == old.Crashed() {
+		return nil
+	}
+	first := r.fold == nil
+	if first {
+		r.fold, r.open, r.whole = runview.NewFold(), map[string]span{}, map[string]runview.TaskReport{}
+	}
+	if r.damage == nil {
+		if err := r.read(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := s.Runs.Tasks(ctx, head, r.fold, r.damage); err != nil {
+		return err
+	}
+	r.report = head
+	r.index = make(map[string]int, len(head.Tasks))
+	r.size.Store(int64(len(head.Tasks)))
+	for i := range head.Tasks {
+		r.index[head.Tasks[i].Task] = i
+	}
+	if first {
+		var err error
+		if r.pkg, _, err = s.Runs.PackageOf(ctx, head); err != nil {
+			return err
+		}
+		if r.pkg != nil {
+			if g, err := graph.New(r.pkg); err == nil {
+				r.graph = g
+			}
+		}
+	}
+	return nil
+}
+
+// read adds the events after those that were read.
+func (r *model) read(ctx context.Context, s *Stores) error {
+	for e, err := range events.ReadAfter(ctx, s.Records, r.ws, r.id, r.at) {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.As(err, new(*events.DamagedError)):
+			r.damage = err
+			return nil
+		case err != nil:
+			return err
+		}
+		r.at = e
+		r.fold.Add(&e.Event)
+		r.draw(&e.Event)
+	}
+	return nil
+}
+
+// draw notes when attempts begin and end.
+func (r *model) draw(e *events.Event) {
+	d := e.Facts()
+	if e.Time.After(r.last) {
+		r.last = e.Time
+	}
+	if e.Type == events.TaskStarted {
+		r.open[e.Task] = span{task: e.Task, worker: e.Worker, execution: e.Execution, attempt: d.Attempt, start: e.Time}
+	}
+	state := runview.Outcome(e)
+	if at, ok := r.open[e.Task]; ok && state != "" {
+		delete(r.open, e.Task)
+		at.state, at.end = state, e.Time
+		if at.end.Before(at.start) { // a clock went back
+			at.end = at.start
+		}
+		r.bars = append(r.bars, at)
+	}
+}
+
+// spans are the attempts of the run, those that are at work up to now.
+func (r *model) spans(now time.Time) []span {
+	list := slices.Clone(r.bars)
+	for _, at := range r.open {
+		at.state, at.end = runview.TaskInterrupted, r.last
+		if r.report.Live {
+			at.state, at.end = runview.TaskRunning, now
+		}
+		if at.end.Before(at.start) {
+			at.end = at.start
+		}
+		list = append(list, at)
+	}
+	if len(list) == 0 { // an imported run may come without its events
+		list = r.imported()
+	}
+	return list
+}
+
+func (r *model) imported() []span {
+	var list []span
+	for i := range r.report.Tasks {
+		t := &r.report.Tasks[i]
+		if t.State == runview.TaskCached || t.ExecutionID == "" || t.StartedAt.IsZero() || t.StartedAt.Before(r.report.StartedAt) ||
+			!r.report.CompletedAt.IsZero() && t.StartedAt.After(r.report.CompletedAt) {
+			continue
+		}
+		list = append(list, span{task: t.Task, attempt: t.Attempt, state: t.State, execution: t.ExecutionID, start: t.StartedAt, end: t.StartedAt.Add(t.Duration)})
+	}
+	return list
+}
+
+// complete sets what only their executions hold in tasks of the report. While a run is at work, its page asks again and again: what has
+// ended is then remembered. Afterwards a task may be rejected.
+func (r *model) complete(ctx context.Context, s *Stores, tasks []runview.TaskReport) error {
+	var open []int
+	for i := range tasks {
+		t := &tasks[i]
+		if known, ok := r.whole[t.ExecutionID]; ok && r.report.Live && t.ExecutionID != "" && (t.State == known.State || known.Task == t.Task && t.Key == "") {
+			state := t.State
+			*t = known
+			if t.State != runview.TaskFailed && t.State != runview.TaskError {
+				t.State = state
+			}
+		} else if t.ExecutionID != "" {
+			open = append(open, i)
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	part := make([]runview.TaskReport, len(open))
+	for k, i := range open {
+		part[k] = tasks[i]
+	}
+	if err := s.Runs.Complete(ctx, r.report, part); err != nil {
+		return err
+	}
+	for k, i := range open {
+		tasks[i] = part[k]
+		switch part[k].State {
+		case runview.TaskSuccess, runview.TaskCached, runview.TaskFailed, runview.TaskError:
+			if len(r.whole) < maxKept && r.report.Live {
+				r.whole[part[k].ExecutionID] = part[k]
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,335 @@
+package ui
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"html/template"
+	"strings"
+	"time"
+
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/insight/diagram"
+	"e3/internal/insight/history"
+	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
+)
+
+// runBody is what the page of a run shows. Fields: each is a name that the template uses.
+type runBody struct {
+	Run       *runview.Report
+	Status    string
+	Class     string // of the status
+	Lead      string
+	Facts     []fact
+	Shares    []countOf
+	Left      string // how long it may take yet
+	Took      time.Duration
+	Path      []step // the critical path, in the order of time
+	PathTime  time.Duration
+	PathMore  int // further steps
+	Failed    []row
+	MoreBad   int
+	Tabs      []tab
+	View      string // tasks, timeline or graph
+	List      *taskList
+	Line      *report.Line
+	Graph     template.HTML
+	GraphNote string
+	Waiting   []runview.TaskReport // for approval
+	Earlier   string               // address of the comparison with the run before
+}
+
+type fact struct{ Name, Value string }
+
+// countOf is the number of tasks in a state, with the address of their list.
+type countOf struct {
+	report.Share
+	URL     string
+	Current bool
+}
+
+// row is a task in a list.
+type row struct {
+	*runview.TaskReport
+	State string
+	Note  string
+	URL   string
+	Logs  string
+}
+
+// step is a task of the critical path.
+type step struct {
+	Task, URL, State string
+	Took             time.Duration
+	Waited           time.Duration // since the one before
+	Share            int           // of the run, in percent
+}
+
+// Bounds of the page of a run.
+const (
+	maxPath   = 12
+	maxFailed = 8
+	maxNodes  = 160
+	maxRows   = 100 // of a page of the list
+	maxBars   = 20_000
+)
+
+// Views of a run.
+const (
+	runTasks    = "tasks"
+	runTimeline = "timeline"
+	runGraph    = "graph"
+)
+
+func (s *Server) runPage(ctx context.Context, f *frame) (any, error) {
+	p := f.Place
+	m, err := s.models.run(ctx, f.Workspace, p.get("r"))
+	if err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	r := m.report
+	now := s.o.Now()
+	f.ofWorkspace(viewRun)
+	b := &runBody{
+		Run: r, Status: r.Status(), Class: report.RunClass(r), Lead: report.Lead(r), Took: r.RanFor(now),
+		View: cmp.Or(p.get("view"), runTasks),
+	}
+	f.Title = fmt.Sprintf("%s: run %s, %s", human.Line(r.WorkspaceName), short(r.RunID), b.Status)
+	if p.get("r") != "" {
+		f.Nav[0].Current = false
+		f.Crumbs = append(f.Crumbs, crumb{"run " + short(r.RunID), ""})
+		f.command("run", human.Quoted(f.Workspace), "--run", short(r.RunID))
+	} else {
+		f.command("run", human.Quoted(f.Workspace))
+	}
+	if p.get("r") == "" || r.Live {
+		s.live(f)
+	}
+	b.Facts = s.facts(r)
+	b.counts(f)
+	b.Left = timeLeft(m, now)
+	spans := m.spans(now)
+	path := criticalPath(m, spans)
+	b.steps(f, path, now)
+	if err := s.failed(ctx, f, m, b); err != nil {
+		return nil, err
+	}
+	b.Earlier = f.To(viewCompare, "w", f.Workspace, "a", f.Workspace+"@"+r.RunID, "b", "@")
+	if p.get("r") == "" {
+		b.Earlier = f.To(viewCompare, "w", f.Workspace, "a", f.Workspace+"@-1", "b", "@")
+	}
+	switch b.View {
+	case runTasks:
+		b.List, err = s.taskList(ctx, f, m)
+	case runTimeline:
+		b.timeline(f, r, spans, path)
+		f.command("run", human.Quoted(f.Workspace), "--run", short(r.RunID), "--trace", "-")
+	case runGraph:
+		err = b.graph(f, m)
+		f.command("graph", human.Quoted(f.Workspace), "--format", "svg")
+	default:
+		err = errAsked
+	}
+	for _, view := range []string{runTasks, runTimeline, runGraph} {
+		b.Tabs = append(b.Tabs, tab{strings.ToUpper(view[:1]) + view[1:], f.With("view", strings.TrimPrefix(view, runTasks), "page", ""), view == b.View})
+	}
+	if r.Damage != nil {
+		f.Notes = append(f.Notes, "Not all is known of this run: "+human.Line(r.Damage.Error()))
+	}
+	if r.Unnamed > 0 {
+		f.Notes = append(f.Notes, human.Count(r.Unnamed, "more task")+" had results of an earlier run of which nothing is left")
+	}
+	return b, err
+}
+
+// facts are the lines of the header.
+func (s *Server) facts(r *runview.Report) []fact {
+	var list []fact
+	add := func(name, value string) {
+		if value != "" {
+			list = append(list, fact{name, human.Line(value)})
+		}
+	}
+	add("Package", r.PackageRef)
+	add("Run", r.RunID)
+	add("Started", stamp(r.StartedAt))
+	add("Ended", stamp(r.CompletedAt))
+	if r.State != record.RunRunning || r.Live {
+		add("Duration", human.Duration(r.RanFor(s.o.Now())))
+	}
+	add("By", history.Who(r.Process))
+	add("Cancelled by", r.By)
+	add("Reason", human.Truncate(r.Why, 400))
+	add("Only", r.Filter)
+	if r.FailedTask == "" {
+		add("Error", human.Truncate(r.Error, 400))
+	}
+	if r.Provenance != nil {
+		add("Imported", report.Whence(r.Provenance))
+	}
+	return list
+}
+
+// counts are the tasks by state; those without a state wait for their turn.
+func (b *runBody) counts(f *frame) {
+	counts := map[string]int{}
+	for i := range b.Run.Tasks {
+		counts[report.StateOf(&b.Run.Tasks[i])]++
+	}
+	if waiting := int(b.Run.Total) - len(b.Run.Tasks) - int(b.Run.Unnamed); waiting > 0 {
+		counts["waits"] += waiting
+	}
+	counts["cached"] += int(b.Run.Unnamed)
+	for _, sh := range report.Shares(counts) {
+		c := countOf{Share: sh, Current: f.Place.get("status") == sh.State}
+		if sh.State != "waits" {
+			c.URL = f.With("status", sh.State, "view", "", "page", "")
+		}
+		b.Shares = append(b.Shares, c)
+	}
+	for i := range b.Run.Tasks {
+		if t := &b.Run.Tasks[i]; t.State == runview.TaskDeferred {
+			b.Waiting = append(b.Waiting, *t)
+		}
+	}
+}
+
+// timeLeft is how long a live run takes yet if its tasks go on to end as fast as they have done so far.
+func timeLeft(m *model, now time.Time) string {
+	r := m.report
+	if !r.Live || r.Total <= r.Done {
+		return ""
+	}
+	ran := len(m.bars)
+	if ran == 0 {
+		return ""
+	}
+	left := time.Duration(float64(now.Sub(r.StartedAt)) / float64(ran) * float64(r.Total-r.Done))
+	return "about " + human.Seconds(max(left.Round(time.Second), time.Second)) + " left at this pace"
+}
+
+// steps are the critical path as the page shows it.
+func (b *runBody) steps(f *frame, path []link, now time.Time) {
+	whole := max(b.Run.RanFor(now), time.Millisecond)
+	for _, l := range path {
+		b.PathTime += l.end.Sub(l.start)
+	}
+	if len(path) > maxPath { // the long ones say where the time went
+		keep := longest(path, maxPath)
+		b.PathMore = len(path) - len(keep)
+		path = keep
+	}
+	for _, l := range path {
+		took := l.end.Sub(l.start)
+		b.Path = append(b.Path, step{
+			Task: l.task, URL: taskURL(f, l.task), State: string(l.state), Took: took, Waited: l.waited, Share: int(100 * took / whole),
+		})
+	}
+}
+
+// taskURL is the page of a task in the run that the page shows.
+func taskURL(f *frame, task string) string {
+	return f.To(viewTask, "w", f.Workspace, "t", task, "r", f.Place.get("r"))
+}
+
+// failed are the failures, with their notes.
+func (s *Server) failed(ctx context.Context, f *frame, m *model, b *runBody) error {
+	var list []runview.TaskReport
+	for i := range m.report.Tasks {
+		switch t := &m.report.Tasks[i]; t.State {
+		case runview.TaskFailed, runview.TaskError:
+			if len(list) < maxFailed {
+				list = append(list, *t)
+			} else {
+				b.MoreBad++
+			}
+		}
+	}
+	if err := m.complete(ctx, s.stores, list); err != nil {
+		return err
+	}
+	b.Failed = rowsOf(f, list)
+	return nil
+}
+
+func rowsOf(f *frame, list []runview.TaskReport) []row {
+	rows := make([]row, len(list))
+	for i := range list {
+		t := &list[i]
+		rows[i] = row{TaskReport: t, State: report.StateOf(t), Note: report.Note(t), URL: taskURL(f, t.Task)}
+		if t.ExecutionID != "" {
+			rows[i].Logs = rows[i].URL
+		}
+	}
+	return rows
+}
+
+// timeline draws the attempts of the run.
+func (b *runBody) timeline(f *frame, r *runview.Report, spans []span, path []link) {
+	critical := map[string]bool{}
+	for _, l := range path {
+		critical[l.task] = true
+	}
+	bars := make([]report.Bar, 0, min(len(spans), maxBars))
+	for _, at := range spans {
+		if len(bars) == maxBars {
+			f.Notes = append(f.Notes, fmt.Sprintf("Only the first %d of %d attempts are drawn", maxBars, len(spans)))
+			break
+		}
+		bars = append(bars, report.Bar{
+			Task: at.task, Worker: at.worker, Attempt: at.attempt, State: at.state, Start: at.start, End: at.end,
+			Href: taskURL(f, at.task), Critical: critical[at.task],
+		})
+	}
+	b.Line = report.LineOf(bars, r.StartedAt, r.CompletedAt)
+}
+
+// graph draws the package, coloured by the states of the tasks.
+func (b *runBody) graph(f *frame, m *model) error {
+	if m.pkg == nil {
+		b.GraphNote = "The package of this run is not in the repository in a form that can be drawn."
+		return nil
+	}
+	g := report.Graph(m.pkg, report.GraphOptions{
+		Inputs: len(m.pkg.Inputs)+len(m.pkg.Tasks) <= 40,
+		Look: func(n *diagram.Node, name string, input bool) {
+			if input {
+				return
+			}
+			n.Href = taskURL(f, name)
+			i, ok := m.index[name]
+			if !ok {
+				if m.report.Live {
+					n.Status = diagram.Waits
+				}
+				return
+			}
+			t := &m.report.Tasks[i]
+			n.Status = diagram.Status(report.StateOf(t))
+			if t.Took() {
+				n.Note = human.Duration(t.Duration)
+			}
+		},
+	})
+	g.Title = "Tasks of " + b.Run.PackageRef + " and what they read from each other"
+	whole := len(g.Nodes)
+	g = diagram.Fold(g, maxNodes)
+	if len(g.Nodes) < whole {
+		b.GraphNote = fmt.Sprintf("%d nodes are drawn as %d: items of a matrix, or tasks of the same depth, are one.", whole, len(g.Nodes))
+		for i := range g.Nodes {
+			if n := &g.Nodes[i]; n.Tallies != nil && n.Group != "" {
+				n.Href = f.With("view", "", "q", n.Group+"[", "page", "")
+			}
+		}
+	}
+	var out bytes.Buffer
+	if err := g.InlineSVG(&out); err != nil {
+		return err
+	}
+	b.Graph = template.HTML(out.String()) // SVG escapes its text
+	return nil
+}

@@ -1,0 +1,450 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/human"
+	"e3/internal/insight/explain"
+	"e3/internal/insight/history"
+	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
+	"e3/objectstore"
+)
+
+// taskBody is what the page of a task shows. Fields: each is a name that the template uses.
+type taskBody struct {
+	Task      string
+	Row       *row // in the run; nil: it is not part of it
+	Run       *runview.Report
+	RunURL    string
+	Execution *executions.Execution // that the page is about; nil: nothing was executed
+	State     string
+	Note      string
+	Facts     []fact
+	View      string
+	Tabs      []tab
+	Attempts  []attempt // of the run, for the choice of a log
+	Shell     string
+	Words     []string // of a command that is no script
+	Env       []record.EnvVar
+	Log       *logView
+	Why       *explain.Explanation
+	Inputs    []item
+	Outputs   []item
+	Shown     *preview // that the address asks for
+	History   []attempt
+	More      bool // there are earlier ones
+	Plot      *plot
+	Memory    *plot
+	Missing   string // why there is nothing to show
+}
+
+// attempt is a line of a task's history.
+type attempt struct {
+	*history.Attempt
+	URL    string
+	RunURL string
+	Notes  string
+	Memory int64
+	Now    bool // it is what the page is about
+}
+
+// Views of a task.
+const (
+	taskLog     = "log"
+	taskWhy     = "why"
+	taskData    = "data"
+	taskHistory = "history"
+)
+
+const mostAttempts = 60
+
+func (s *Server) taskPage(ctx context.Context, f *frame) (any, error) {
+	p := f.Place
+	task := p.get("t")
+	if task == "" || f.Workspace == "" {
+		return nil, errAsked
+	}
+	f.ofWorkspace("")
+	b := &taskBody{Task: task, View: cmp.Or(p.get("view"), taskLog), RunURL: f.To(viewRun, "w", f.Workspace, "r", p.get("r"))}
+	f.Title = human.Line(f.Workspace + "." + task)
+	if p.get("r") != "" {
+		f.Crumbs = append(f.Crumbs, crumb{"run " + short(p.get("r")), b.RunURL})
+	}
+	f.Crumbs = append(f.Crumbs, crumb{human.Line(task), ""})
+	if err := s.inRun(ctx, f, b); err != nil {
+		return nil, err
+	}
+	if err := s.attempts(ctx, f, b); err != nil {
+		return nil, err
+	}
+	for _, t := range []struct{ name, view string }{{"Log", taskLog}, {"Why", taskWhy}, {"Inputs and outputs", taskData}, {"History", taskHistory}} {
+		b.Tabs = append(b.Tabs, tab{t.name, f.With("view", strings.TrimPrefix(t.view, taskLog), "line", "", "find", "", "log", "", "io", "", "n", "", "path", ""), t.view == b.View})
+	}
+	name := human.Quoted(f.Workspace + "." + task)
+	id := p.get("x")
+	if e := b.Execution; e != nil {
+		id = e.ExecutionID
+		if err := s.described(ctx, b); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	switch b.View {
+	case taskLog:
+		f.command("logs", name, flag("--execution", short(id)))
+		if b.Execution != nil {
+			b.Log = s.readLog(ctx, f, b.Execution)
+			if b.Log.Stream == "stderr" {
+				f.Command += " --stderr"
+			}
+		}
+	case taskWhy:
+		at := ""
+		if p.get("x") != "" {
+			at = "@" + short(p.get("x"))
+		}
+		f.command("why", human.Quoted(f.Workspace+"."+task+at))
+		b.Why, err = s.stores.Explain().Why(ctx, f.Workspace, task, p.get("x"))
+		if err == nil && tellsHidden(b.Why, f.hidden) {
+			b.Why, b.Missing = nil, "An input with export: false is part of the answer, so these files do not hold it."
+		}
+	case taskData:
+		f.command("get", name)
+		err = s.data(ctx, f, b)
+	case taskHistory:
+		f.command("history", name, "--last", fmt.Sprint(mostAttempts))
+	default:
+		err = errAsked
+	}
+	if e := b.Execution; b.Run != nil && b.Run.Live && p.get("x") == "" || e != nil && e.State == record.Running {
+		if e != nil && e.State == record.Running && b.View == taskLog {
+			s.live(f, "k", e.Key.String(), "x", e.ExecutionID)
+		} else {
+			s.live(f)
+		}
+	}
+	return b, err
+}
+
+// flag is an argument with its value, "" without one.
+func flag(name, value string) string {
+	if value == "" {
+		return ""
+	}
+	return name + " " + value
+}
+
+// inRun finds the task in the run that the address names.
+func (s *Server) inRun(ctx context.Context, f *frame, b *taskBody) error {
+	m, err := s.models.run(ctx, f.Workspace, f.Place.get("r"))
+	if errors.Is(err, runview.ErrNoRun) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	head := *m.report
+	head.Tasks = nil
+	b.Run = &head
+	i, ok := m.index[b.Task]
+	if !ok {
+		return nil
+	}
+	part := []runview.TaskReport{m.report.Tasks[i]}
+	if err := m.complete(ctx, s.stores, part); err != nil {
+		return err
+	}
+	b.Row = &rowsOf(f, part)[0]
+	return nil
+}
+
+// attempts reads the latest attempts, and chooses the one that the page is about.
+func (s *Server) attempts(ctx context.Context, f *frame, b *taskBody) error {
+	q := history.Query{Workspace: f.Workspace, Tasks: []string{b.Task}, NotStarted: true}
+	found, err := history.Latest(ctx, s.stores.history(), q, mostAttempts, func(*history.Attempt) bool { return true })
+	if err != nil {
+		return err
+	}
+	var list []history.Attempt
+	for _, t := range found.Tasks {
+		if t.Name == b.Task {
+			list = t.Attempts
+		}
+	}
+	b.More = found.Partial || len(list) > mostAttempts
+	list = list[:min(len(list), mostAttempts)]
+	want := strings.ToLower(f.Place.get("x"))
+	if want == "" && b.Row != nil {
+		want = b.Row.ExecutionID
+	}
+	if err := s.chosen(ctx, f, b, list, want); err != nil {
+		return err
+	}
+	for i := range list {
+		a := attemptOf(f, &list[i])
+		a.Now = b.Execution != nil && list[i].ExecutionID == b.Execution.ExecutionID
+		b.History = append(b.History, a)
+		if b.Run != nil && (list[i].MadeBy == b.Run.RunID) {
+			b.Attempts = append(b.Attempts, a)
+		}
+	}
+	if b.Row == nil && len(list) == 0 && b.Execution == nil {
+		packaged, err := s.stores.Runs.AllTaskHashes(ctx, f.Workspace)
+		if err != nil {
+			return err
+		}
+		if _, ok := packaged[b.Task]; !ok {
+			return &human.UnknownError{What: "task", Name: b.Task}
+		}
+		b.Missing = "It has not run yet."
+	}
+	b.Plot, b.Memory = plots(b.History)
+	return nil
+}
+
+// chosen sets the execution that the page is about.
+func (s *Server) chosen(ctx context.Context, f *frame, b *taskBody, list []history.Attempt, want string) error {
+	if b.Row != nil {
+		b.State, b.Note = b.Row.State, b.Row.Note
+	}
+	if want == "" && (b.Row != nil || len(list) == 0) {
+		if b.Row != nil {
+			b.Missing = cmp.Or(b.Row.Note, "It has no execution in this run.")
+		}
+		return nil
+	}
+	i := slices.IndexFunc(list, func(a history.Attempt) bool {
+		return a.ExecutionID != "" && strings.HasPrefix(a.ExecutionID, want)
+	})
+	var e *executions.Execution
+	switch {
+	case i >= 0:
+		e = list[i].Execution
+		if want != "" && f.Place.get("x") != "" || b.Row == nil {
+			b.State, b.Note = string(list[i].Status), attemptNote(&list[i])
+		}
+		if e == nil && list[i].Err != nil {
+			b.Missing = list[i].Err.Error()
+		}
+	case b.Row != nil && strings.HasPrefix(b.Row.ExecutionID, want):
+		key, ok := executions.ParseKey(b.Row.Key)
+		if !ok {
+			b.Missing = "Its execution is not in the repository."
+			return nil
+		}
+		found, err := s.stores.Executions.Get(ctx, key, b.Row.ExecutionID)
+		if err != nil && !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed) {
+			return err
+		}
+		if e = found; err != nil {
+			b.Missing = err.Error()
+		}
+	default:
+		found, err := s.stores.Executions.Locate(ctx, want)
+		if err != nil {
+			return err
+		}
+		e = found
+		b.State = string(runview.StateOf(e.State))
+	}
+	b.Execution = e
+	return nil
+}
+
+func attemptOf(f *frame, x *history.Attempt) attempt {
+	a := attempt{Attempt: x, Notes: attemptNote(x)}
+	if x.ExecutionID != "" {
+		a.URL = f.With("x", x.ExecutionID, "view", "", "line", "", "find", "", "io", "", "n", "", "path", "")
+	}
+	if x.MadeBy != "" && slices.Contains(x.Runs, x.MadeBy) {
+		a.RunURL = f.To(viewRun, "w", f.Workspace, "r", x.MadeBy)
+	}
+	if x.Execution != nil && x.Execution.Detail != nil {
+		a.Memory = x.Execution.Detail.PeakRSS
+	}
+	return a
+}
+
+// attemptNote is what is to be said of an attempt beyond its status.
+func attemptNote(x *history.Attempt) string {
+	var notes []string
+	add := func(format string, args ...any) { notes = append(notes, human.Line(fmt.Sprintf(format, args...))) }
+	if x.Number > 1 {
+		add("attempt %d", x.Number)
+	}
+	switch x.Status {
+	case runview.TaskFailed:
+		add("exit code %d", x.ExitCode)
+	case runview.TaskError:
+		add("%s", cmp.Or(x.Message, x.Reason, "it ended without an exit code"))
+	}
+	if n := len(x.Answered()); n > 0 && x.Status != runview.TaskError {
+		add("cached in %s", human.Count(n, "run"))
+	}
+	if e := x.Execution; e != nil && e.Rejected() {
+		add("rejected by %s", e.Rejection.By)
+	}
+	if gone := x.Pruned(); gone != nil {
+		add("pruned by %s", gone.By)
+	}
+	return strings.Join(notes, ", ")
+}
+
+// described adds the command and the facts of the execution.
+func (s *Server) described(ctx context.Context, b *taskBody) error {
+	e := b.Execution
+	add := func(name, value string) {
+		if value != "" {
+			b.Facts = append(b.Facts, fact{name, human.Line(value)})
+		}
+	}
+	add("Execution", e.ExecutionID)
+	add("Started", stamp(e.StartedAt))
+	if !e.CompletedAt.IsZero() {
+		add("Took", human.Duration(e.CompletedAt.Sub(e.StartedAt)))
+	}
+	if d := e.Detail; d != nil {
+		add("Worker", d.Worker)
+		if d.PeakRSS > 0 {
+			add("Memory", human.Bytes(d.PeakRSS))
+		}
+		if cpu := d.UserCPU + d.SystemCPU; cpu > 0 {
+			add("CPU", human.Duration(cpu))
+		}
+		if d.Attempt > 1 {
+			add("Attempt", fmt.Sprint(d.Attempt))
+		}
+		if d.BytesOut > 0 {
+			add("Output", human.Bytes(d.BytesOut))
+		}
+	}
+	if e.Provenance != nil {
+		add("Imported", report.Whence(e.Provenance))
+	}
+	add("Key", e.Key.String())
+	task, err := executions.LoadTask(ctx, s.stores.Objects, e.Key.Task)
+	switch {
+	case errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType):
+		return nil
+	case err != nil:
+		return err
+	}
+	b.Shell, b.Words, b.Env = strings.TrimSuffix(task.Shell, "\n"), task.Argv, task.Env
+	return nil
+}
+
+// data lists the inputs and outputs of the execution.
+func (s *Server) data(ctx context.Context, f *frame, b *taskBody) error {
+	e := b.Execution
+	if e == nil {
+		return nil
+	}
+	task, err := executions.LoadTask(ctx, s.stores.Objects, e.Key.Task)
+	if errors.Is(err, objectstore.ErrNotFound) {
+		b.Missing = "The declaration of this task is not in the repository any more."
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	declared := s.declaration(ctx, f, b)
+	for i := range task.Inputs {
+		in := &task.Inputs[i]
+		it := item{Name: in.Name, Kind: in.Kind.String(), Path: in.Path, Size: -1, URL: f.With("io", "in", "n", in.Name, "path", "")}
+		if i < len(e.InputHashes) {
+			it.Hash = e.InputHashes[i]
+		}
+		if declared != nil && i < len(declared.Wiring) {
+			fedBy(f, &it, &declared.Wiring[i])
+		}
+		b.Inputs = append(b.Inputs, it)
+	}
+	opened := 0
+	for i := range task.Output.Entries {
+		out := &task.Output.Entries[i]
+		it := item{Name: out.Name, Kind: out.Kind.String(), Path: out.Path, Size: -1, URL: f.With("io", "out", "n", out.Name, "path", "")}
+		if declared != nil {
+			for _, k := range declared.Policy.OutputKinds {
+				if k.Name == out.Name {
+					it.Role = k.Value
+				}
+			}
+		}
+		if e.OutputHash != "" && f.Place.get("n") == "" && opened < maxOpened {
+			opened++
+			it.Preview = s.preview(ctx, f, e, task, &it, "out", "")
+		}
+		b.Outputs = append(b.Outputs, it)
+	}
+	if n := f.Place.get("n"); n != "" {
+		io := f.Place.get("io")
+		list := b.Outputs
+		if io == "in" {
+			list = b.Inputs
+		}
+		i := slices.IndexFunc(list, func(it item) bool { return it.Name == n })
+		if i < 0 {
+			return errAsked
+		}
+		b.Shown = s.preview(ctx, f, e, task, &list[i], io, f.Place.get("path"))
+	}
+	return nil
+}
+
+// declaration is the task as the package of the run declares it, nil if that is not known.
+func (s *Server) declaration(ctx context.Context, f *frame, b *taskBody) *record.PackageTask {
+	if b.Run == nil {
+		return nil
+	}
+	m, err := s.models.run(ctx, f.Workspace, b.Run.RunID)
+	if err != nil {
+		return nil
+	}
+	defer m.mu.Unlock()
+	if m.pkg == nil {
+		return nil
+	}
+	for i := range m.pkg.Tasks {
+		if t := &m.pkg.Tasks[i]; t.Name == b.Task && t.Task == b.Execution.Key.Task.String() {
+			return t
+		}
+	}
+	return nil
+}
+
+// fedBy says what feeds an input.
+func fedBy(f *frame, it *item, w *record.Wire) {
+	switch w.Kind {
+	case record.WireInput:
+		it.From = "input " + w.Name
+	case record.WireOutput:
+		it.From, it.FromURL = w.Name, taskURL(f, w.Name)
+	case record.WireFanIn:
+		it.From = human.Count(len(w.Items), "task")
+	}
+}
+
+// plots are the durations and the memory of attempts.
+func plots(list []attempt) (took, memory *plot) {
+	var t, m []point
+	for i := range slices.Backward(list) {
+		a := &list[i]
+		if a.Timed {
+			t = append(t, point{at: a.At(), value: a.Duration.Seconds(), state: string(a.Status), url: a.URL, text: human.Duration(a.Duration)})
+		}
+		if a.Memory > 0 {
+			m = append(m, point{at: a.At(), value: float64(a.Memory), state: string(a.Status), url: a.URL, text: human.Bytes(a.Memory)})
+		}
+	}
+	return plotOf(t, func(v float64) string { return human.Duration(time.Duration(v * float64(time.Second))) }), plotOf(m, func(v float64) string { return human.Bytes(int64(v)) })
+}

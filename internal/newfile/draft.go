@@ -1,0 +1,261 @@
+// Package newfile writes first package files: for the files of a folder, with guesses that the file marks as such, and for
+// pipelines of DVC. What it writes is a correct package file; what it could not carry over, it says with the line.
+package newfile
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
+)
+
+// A Draft is a package file in the making.
+type Draft struct {
+	Name    string
+	Head    []string // lines of comment at the top
+	Results string   // folder; "": none
+	Inputs  []*Input
+	Tasks   []*Task
+
+	named map[string]bool
+}
+
+// An Input is an input of a draft.
+type Input struct {
+	Name    string
+	Kind    string // file, dir, glob or value
+	Path    string // or the value as YAML
+	Comment string
+}
+
+// A Task is a task of a draft.
+type Task struct {
+	Name        string
+	Description string
+	Comments    []string
+	In          []Ref
+	Out         []Out
+	PassEnv     []string
+	Run         string // a script
+}
+
+// A Ref is what a task reads.
+type Ref struct{ Task, Input string } // Task or task.output; or an input
+
+// Out is what a task writes.
+type Out struct {
+	Name string // "" if it is the only one
+	Path string
+	Dir  bool
+	Kind string // metrics, plot or report; or ""
+}
+
+// name makes a name that the draft does not have yet.
+func (d *Draft) name(text string) string {
+	if d.named == nil {
+		d.named = map[string]bool{}
+	}
+	base := identifier(text)
+	name := base
+	for i := 2; d.named[name] || manifest.BashSets(name); i++ {
+		name = base + "_" + strconv.Itoa(i)
+	}
+	d.named[name] = true
+	return name
+}
+
+// identifier turns a text into a name that can also be a variable.
+func identifier(text string) string {
+	var b strings.Builder
+	for _, r := range strings.ToLower(text) {
+		switch {
+		case r < 0x80 && notation.IsWord(byte(r)):
+			b.WriteRune(r)
+		case b.Len() > 0 && !strings.HasSuffix(b.String(), "_"):
+			b.WriteByte('_')
+		}
+	}
+	name := strings.TrimRight(b.String(), "_")
+	switch {
+	case name == "" || notation.IsDigit(name[0]):
+		name = "x" + name
+	case name == "e3" || name == "out":
+		name += "_"
+	}
+	return name[:min(len(name), 48)]
+}
+
+// input returns the name of the input for a path, which it adds if there is none.
+func (d *Draft) input(kind, p, comment string) string {
+	for _, in := range d.Inputs {
+		if in.Kind == kind && in.Path == p {
+			return in.Name
+		}
+	}
+	name := path.Base(p)
+	if kind == "glob" {
+		name = strings.ReplaceAll(path.Dir(p)+"_"+strings.TrimLeft(path.Ext(p), "."), "*", "")
+	}
+	in := &Input{Name: d.name(name), Kind: kind, Path: p, Comment: comment}
+	d.Inputs = append(d.Inputs, in)
+	return in.Name
+}
+
+// Text is the package file.
+func (d *Draft) Text() string {
+	var b strings.Builder
+	for _, line := range d.Head {
+		b.WriteString(strings.TrimRight("# "+line, " ") + "\n")
+	}
+	fmt.Fprintf(&b, "e3: 1\nname: %s\n", scalar(d.Name))
+	if d.Results != "" {
+		fmt.Fprintf(&b, "results: %s   # each start leaves here what no task reads\n", scalar(d.Results))
+	}
+	if len(d.Inputs) > 0 {
+		b.WriteString("\ninputs:\n")
+		width := 0
+		for _, in := range d.Inputs {
+			width = max(width, len(in.Name))
+		}
+		read := map[string]bool{}
+		for _, t := range d.Tasks {
+			for _, r := range t.In {
+				read[r.Input] = true
+			}
+		}
+		unread := false
+		for _, in := range d.Inputs {
+			mark := "  "
+			if !read[in.Name] {
+				mark, unread = "  # ", true
+			}
+			line := fmt.Sprintf("%s%-*s {%s: %s}", mark, width+1, in.Name+":", in.Kind, flow(in))
+			if in.Comment != "" {
+				line += "   # " + in.Comment
+			}
+			b.WriteString(line + "\n")
+		}
+		if unread {
+			b.WriteString("  # Inputs behind a # are here, and no task reads them yet.\n")
+		}
+	}
+	b.WriteString("\ntasks:\n")
+	for i, t := range d.Tasks {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		t.write(&b)
+	}
+	return b.String()
+}
+
+func flow(in *Input) string {
+	if in.Kind == "value" {
+		return in.Path
+	}
+	return scalar(in.Path)
+}
+
+func (t *Task) write(b *strings.Builder) {
+	for _, c := range t.Comments {
+		b.WriteString("  # " + c + "\n")
+	}
+	fmt.Fprintf(b, "  %s:\n", t.Name)
+	if t.Description != "" {
+		fmt.Fprintf(b, "    description: %s\n", scalar(t.Description))
+	}
+	if len(t.In) > 0 {
+		fmt.Fprintf(b, "    in: %s\n", t.in())
+	}
+	fmt.Fprintf(b, "    out:%s\n", t.out())
+	if len(t.PassEnv) > 0 {
+		fmt.Fprintf(b, "    pass_env: [%s]\n", strings.Join(t.PassEnv, ", "))
+	}
+	if !strings.Contains(t.Run, "\n") && len(t.Run) < 100 {
+		fmt.Fprintf(b, "    run: %s\n", scalar(t.Run))
+		return
+	}
+	b.WriteString("    run: |\n")
+	for line := range strings.SplitSeq(strings.TrimRight(t.Run, "\n"), "\n") {
+		b.WriteString(strings.TrimRight("      "+line, " ") + "\n")
+	}
+}
+
+// in is the list of what the task reads; a mapping if two would have the same local name, or that of an output.
+func (t *Task) in() string {
+	taken := map[string]bool{"out": true}
+	for _, o := range t.Out {
+		taken[o.Name] = true
+	}
+	var list, pairs []string
+	plain := true
+	for _, r := range t.In {
+		source := r.Input
+		if r.Task != "" {
+			source = r.Task
+		}
+		local := source[strings.LastIndexByte(source, '.')+1:]
+		if taken[local] || !manifest.ValidInputName(local) {
+			plain = false
+			local = identifier(source)
+			for i := 2; taken[local]; i++ {
+				local = identifier(source) + "_" + strconv.Itoa(i)
+			}
+		}
+		taken[local] = true
+		list = append(list, source)
+		pairs = append(pairs, local+": "+source)
+	}
+	if plain {
+		return "[" + strings.Join(list, ", ") + "]"
+	}
+	return "{" + strings.Join(pairs, ", ") + "}"
+}
+
+func (t *Task) out() string {
+	if len(t.Out) == 1 && t.Out[0].Name == "" {
+		return " " + t.Out[0].text()
+	}
+	var b strings.Builder
+	for i := range t.Out {
+		fmt.Fprintf(&b, "\n      %s: %s", t.Out[i].Name, t.Out[i].text())
+	}
+	return b.String()
+}
+
+func (o *Out) text() string {
+	p := o.Path
+	if o.Dir {
+		p += "/"
+	}
+	if o.Kind == "" {
+		return scalar(p)
+	}
+	key := "file"
+	if o.Dir {
+		key = "dir"
+	}
+	return fmt.Sprintf("{%s: %s, kind: %s}", key, scalar(p), o.Kind)
+}
+
+// scalar is a string in YAML: plain where that is a string beyond doubt, else in quotes.
+func scalar(s string) string {
+	plain := s != "" && !strings.ContainsAny(s[:1], " -?:,[]{}#&*!|>'\"%@`~.0123456789=<+") && !strings.ContainsAny(s, "\n\t\\\"{}[]#,&*") &&
+		!strings.Contains(s, ": ") && !strings.HasSuffix(s, ":") && strings.TrimSpace(s) == s &&
+		!slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}, strings.ToLower(s)) && isPrintable(s)
+	switch {
+	case plain:
+		return s
+	case !strings.ContainsAny(s, "'\n") && isPrintable(s):
+		return "'" + s + "'"
+	}
+	return strconv.Quote(s)
+}
+
+func isPrintable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) })
+}

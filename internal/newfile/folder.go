@@ -1,0 +1,377 @@
+package newfile
+
+import (
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"e3/internal/format/notation"
+)
+
+// mostFiles bounds how many files of a folder are looked at, and many is from how many of one kind on a folder's files are one
+// input.
+const (
+	mostFiles  = 5000
+	many       = 4
+	mostScript = 256 << 10
+)
+
+// interpreters run scripts by their suffix.
+var interpreters = map[string]string{
+	".py": "python3", ".sh": "bash", ".bash": "bash", ".r": "Rscript", ".jl": "julia", ".pl": "perl", ".js": "node", ".rb": "ruby",
+}
+
+// dataKinds are suffixes of files that programs read.
+var dataKinds = []string{
+	".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".feather", ".arrow", ".xlsx", ".xls", ".xml", ".txt", ".dat", ".tab", ".yaml", ".yml", ".toml", ".ini",
+	".npy", ".npz", ".h5", ".hdf5", ".pkl", ".rds", ".rdata", ".sqlite", ".db", ".fasta", ".fa", ".fastq", ".fq", ".bam", ".vcf", ".bed", ".gff", ".gtf",
+	".png", ".jpg", ".jpeg", ".tif", ".tiff", ".wav", ".mp3", ".geojson", ".shp", ".nc", ".md", ".sql", ".log", ".gz", ".zip", ".bz2", ".xz", ".zst",
+}
+
+// skipped are folders that hold nothing of a pipeline.
+var skipped = []string{"node_modules", "venv", "env", "__pycache__", "results", "build", "dist", "target", "renv"}
+
+// notData are files about a project rather than of it.
+var notData = []string{
+	"readme", "license", "licence", "changelog", "contributing", "requirements", "environment", "pyproject", "setup", "package", "package-lock", "dvc", "e3", "citation",
+	"docker-compose", "compose", "poetry", "uv", "pipfile", "taskfile", "snakefile", "mkdocs", "cargo", "tsconfig", "renv",
+}
+
+// FromFolder drafts a package file for the files of a folder: data as inputs, programs as tasks. Which program reads and
+// writes what is guessed from the names in it.
+func FromFolder(fsys fs.FS, name string) (*Draft, error) {
+	f := &folder{Draft: &Draft{Name: packageName(name)}, fsys: fsys}
+	f.Results = "results/"
+	if err := f.walk(); err != nil {
+		return nil, err
+	}
+	f.head()
+	f.data()
+	f.programs()
+	f.example()
+	return f.Draft, nil
+}
+
+func packageName(name string) string {
+	var b strings.Builder
+	for _, r := range name {
+		if r < 0x80 && (notation.IsWord(byte(r)) || r == '-' && b.Len() > 0) {
+			b.WriteRune(r)
+		} else if b.Len() > 0 {
+			b.WriteByte('-')
+		}
+	}
+	text := strings.Trim(b.String(), "-")
+	if !notation.ValidName(text) {
+		return "pipeline"
+	}
+	return text
+}
+
+type folder struct {
+	*Draft
+	fsys     fs.FS
+	files    []string // data, in order
+	scripts  []string
+	special  []string // files of other tools
+	cut      bool
+	wanted   map[string]string   // input by path
+	texts    map[string]string   // of scripts
+	imported map[string][]string // scripts that others import, with these
+}
+
+func (f *folder) walk() error {
+	n := 0
+	return fs.WalkDir(f.fsys, ".", func(p string, e fs.DirEntry, err error) error {
+		name := path.Base(p)
+		switch {
+		case err != nil && p == ".":
+			return err
+		case err != nil:
+			return fs.SkipDir // cannot be read
+		case p == ".":
+			return nil
+		case strings.HasPrefix(name, "."), e.IsDir() && slices.Contains(skipped, strings.ToLower(name)):
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case !e.Type().IsRegular():
+			return nil
+		}
+		if n++; n > mostFiles {
+			f.cut = true
+			return fs.SkipAll
+		}
+		ext := strings.ToLower(path.Ext(name))
+		stem := strings.ToLower(strings.TrimSuffix(name, path.Ext(name)))
+		_, program := interpreters[ext]
+		switch {
+		case slices.Contains([]string{"makefile", "gnumakefile", "snakefile", "taskfile", "dvc", "justfile"}, stem) && !strings.Contains(p, "/"):
+			f.special = append(f.special, p)
+		case slices.Contains(notData, stem):
+		case program:
+			f.scripts = append(f.scripts, p)
+		case slices.Contains(dataKinds, ext):
+			f.files = append(f.files, p)
+		}
+		return nil
+	})
+}
+
+func (f *folder) head() {
+	f.Head = []string{
+		"Made by e3 new from the files of this folder. What is guessed says so: look it over, then type",
+		"",
+		"  e3 start -f e3.yaml",
+		"",
+		"A task runs in an empty folder with copies of its inputs at their paths, and nothing else. Its inputs and outputs are also",
+		"variables of its command: \"$name\". doc/package-file.md has every key.",
+	}
+	if f.cut {
+		f.Head = append(f.Head, fmt.Sprintf("Only the first %d files were looked at.", mostFiles))
+	}
+	for _, p := range f.special {
+		switch stem, _, _ := strings.Cut(strings.ToLower(p), "."); stem {
+		case "makefile", "gnumakefile":
+			f.Head = append(f.Head, "", p+" is here. A rule of it becomes a task by hand: the target is out, the prerequisites are in, the recipe is run",
+				"(with $x for $$x, \"$out\" for $@, and the names of the inputs for $< and $^).")
+		case "dvc":
+			f.Head = append(f.Head, "", p+" is here: e3 new --from "+p+" turns it into a package file.")
+		default:
+			f.Head = append(f.Head, "", p+" is here. Its rules become tasks by hand: what they read is in, what they write is out, the command is run.")
+		}
+	}
+}
+
+// data makes inputs of files: one for each, or one for those of a kind in a folder that has many.
+func (f *folder) data() {
+	f.wanted = map[string]string{}
+	groups := map[string][]string{}
+	var order []string
+	for _, p := range f.files {
+		key := path.Dir(p) + "/*" + path.Ext(p)
+		if groups[key] == nil {
+			order = append(order, key)
+		}
+		groups[key] = append(groups[key], p)
+	}
+	for _, key := range order {
+		group := groups[key]
+		if len(group) >= many && !strings.HasPrefix(key, "./") {
+			name := f.input("glob", key, fmt.Sprintf("%d files", len(group)))
+			f.wanted[key] = name
+			for _, p := range group {
+				f.wanted[p] = name
+			}
+			continue
+		}
+		for _, p := range group {
+			f.wanted[p] = f.input("file", p, "")
+		}
+	}
+}
+
+// mention is a quoted or bare word that looks like a file's name.
+var mention = regexp.MustCompile(`[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z][A-Za-z0-9]{0,9}\b`)
+
+// A name is probably written if this stands before it on its line, or that behind it.
+var (
+	writesBefore = regexp.MustCompile(`(\bto_[a-z]+\(\s*(\w+\s*=\s*)?|savefig\(\s*|ggsave\(\s*|\bsave\w*\([^)]*|\bwrite[._A-Za-z]*\([^)]*|\b(png|pdf|svg)\(\s*|>>?\s*|-o\s+|--out(put)?[= ])["']?$`)
+	writesBehind = regexp.MustCompile(`^["']\s*,\s*(mode\s*=\s*)?["'][wax]`)
+)
+
+// made are suffixes of files that programs write, beside those that they read.
+var madeKinds = []string{".html", ".pdf", ".svg", ".joblib", ".pt", ".onnx", ".bin", ".model", ".tex"}
+
+// written lists the files that a script probably writes.
+func written(text string) (names []string) {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			continue
+		}
+		for _, at := range mention.FindAllStringIndex(line, -1) {
+			name := path.Clean(line[at[0]:at[1]])
+			ext := strings.ToLower(path.Ext(name))
+			if !slices.Contains(dataKinds, ext) && !slices.Contains(madeKinds, ext) || !fs.ValidPath(name) {
+				continue
+			}
+			if writesBefore.MatchString(line[:at[0]]) || writesBehind.MatchString(line[at[1]:]) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// programs makes a task of each script.
+func (f *folder) programs() {
+	f.texts, f.imported = map[string]string{}, map[string][]string{}
+	for _, p := range f.scripts {
+		if data, err := fs.ReadFile(f.fsys, p); err == nil && len(data) <= mostScript {
+			f.texts[p] = string(data)
+		}
+	}
+	for _, p := range f.scripts {
+		stem := strings.TrimSuffix(path.Base(p), path.Ext(p))
+		called := regexp.MustCompile(`(?m)^\s*(from\s+[\w.]*\b` + regexp.QuoteMeta(stem) + `\s+import|import\s+[\w., ]*\b` + regexp.QuoteMeta(stem) + `\b)|source\(["'][^"']*` + regexp.QuoteMeta(path.Base(p)) + `|(?m)^\s*(\.|source)\s+\S*` + regexp.QuoteMeta(path.Base(p)))
+		for other, text := range f.texts {
+			if other != p && called.MatchString(text) {
+				f.imported[p] = append(f.imported[p], other)
+			}
+		}
+	}
+	made := map[string]string{} // path: task.output
+	outs := map[string][]string{}
+	for _, p := range f.scripts {
+		if f.imported[p] != nil {
+			continue
+		}
+		for _, m := range written(f.texts[p]) {
+			if f.wanted[m] == "" && f.wanted[path.Dir(m)+"/*"+path.Ext(m)] == "" && made[m] == "" && !f.overlaps(outs, m) {
+				made[m] = p
+				outs[p] = append(outs[p], m)
+			}
+		}
+	}
+	tasks := map[string]*Task{}
+	for _, p := range f.scripts {
+		if f.imported[p] != nil {
+			continue
+		}
+		t := &Task{Name: f.name(strings.TrimSuffix(path.Base(p), path.Ext(p)))}
+		tasks[p] = t
+		f.Tasks = append(f.Tasks, t)
+		for _, m := range outs[p] {
+			t.Out = append(t.Out, Out{Name: f.name(path.Base(m)), Path: m})
+		}
+	}
+	source := func(writer, m string) string {
+		if t := tasks[writer]; len(t.Out) > 1 {
+			for _, o := range t.Out {
+				if o.Path == m {
+					return t.Name + "." + o.Name
+				}
+			}
+		}
+		return tasks[writer].Name
+	}
+	for _, p := range f.scripts {
+		if t := tasks[p]; t != nil {
+			f.wire(t, p, made, source)
+		}
+	}
+}
+
+// needs reports whether a script imports another, also over others.
+func (f *folder) needs(script, helper string, depth int) bool {
+	return depth < 8 && slices.ContainsFunc(f.imported[helper], func(by string) bool { return by == script || by != helper && f.needs(script, by, depth+1) })
+}
+
+// inFolder reports whether a script names the folder of a file as such.
+func (f *folder) inFolder(text, file string) bool {
+	dir := path.Dir(file)
+	if dir == "." {
+		return false
+	}
+	if strings.Contains(dir, "/") && strings.Contains(text, dir) {
+		return !slices.ContainsFunc(f.files, func(o string) bool { return strings.HasPrefix(o, dir+"/") && strings.Contains(text, o) })
+	}
+	return slices.ContainsFunc([]string{`"` + dir + `"`, "'" + dir + "'", dir + "/*", dir + `/"`, dir + "/'"}, func(s string) bool { return strings.Contains(text, s) })
+}
+
+func (f *folder) overlaps(outs map[string][]string, p string) bool {
+	for _, list := range outs {
+		for _, q := range list {
+			if strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// wire fills in what a script reads, and its command.
+func (f *folder) wire(t *Task, p string, made map[string]string, source func(writer, path string) string) {
+	self := f.input("file", p, "")
+	t.In = append(t.In, Ref{Input: self})
+	text := f.texts[p]
+	add := func(r Ref) {
+		if !slices.Contains(t.In, r) {
+			t.In = append(t.In, r)
+		}
+	}
+	for _, helper := range f.scripts {
+		if f.needs(p, helper, 0) {
+			add(Ref{Input: f.input("file", helper, "")})
+		}
+	}
+	for _, d := range f.files {
+		if strings.Contains(text, path.Base(d)) || f.inFolder(text, d) {
+			add(Ref{Input: f.wanted[d]})
+		}
+	}
+	for _, m := range mention.FindAllString(text, -1) {
+		if writer := made[path.Clean(m)]; writer != "" && writer != p && !f.reaches(writer, p, made) {
+			add(Ref{Task: source(writer, path.Clean(m))})
+		}
+	}
+	command := interpreters[strings.ToLower(path.Ext(p))] + ` "$` + self + `"`
+	if len(t.Out) == 0 {
+		t.printing(command)
+		return
+	}
+	t.Run = command
+	if len(t.Out) == 1 {
+		t.Out[0].Name = ""
+	}
+	t.Comments = append(t.Comments, "guessed from the names in "+p+": what it reads and writes")
+}
+
+// printing makes the output of a task what its command prints.
+func (t *Task) printing(command string) {
+	t.Out = []Out{{Path: t.Name + ".txt"}}
+	t.Run = command + ` > "$out"`
+	t.Comments = []string{"guessed: it prints its result. If it writes files, name them under out, and leave > \"$out\" away"}
+}
+
+// Unwire takes back the guesses about what programs write and read of each other, since they contradict each other.
+func (d *Draft) Unwire() {
+	for _, t := range d.Tasks {
+		t.In = slices.DeleteFunc(t.In, func(r Ref) bool { return r.Task != "" })
+		if command, prints := strings.CutSuffix(t.Run, ` > "$out"`); !prints {
+			t.printing(command)
+		}
+	}
+}
+
+// reaches reports whether a script would read its own output, over what others write.
+func (f *folder) reaches(reader, writer string, made map[string]string) bool {
+	for _, m := range mention.FindAllString(f.texts[reader], -1) {
+		if made[path.Clean(m)] == writer {
+			return true
+		}
+	}
+	return false
+}
+
+// example makes a task where there is no program, so that the file can be started.
+func (f *folder) example() {
+	if len(f.Tasks) > 0 {
+		return
+	}
+	t := &Task{Name: f.name("first"), Out: []Out{{Path: "first.txt"}}, Comments: []string{"an example: put your own command here"}}
+	f.Tasks = append(f.Tasks, t)
+	if len(f.Inputs) == 0 {
+		f.Inputs = append(f.Inputs, &Input{Name: f.name("greeting"), Kind: "value", Path: "hello", Comment: "e3 set greeting hi"})
+		t.In, t.Run = []Ref{{Input: "greeting"}}, `echo "$greeting" > "$out"`
+		return
+	}
+	for _, in := range f.Inputs {
+		t.In = append(t.In, Ref{Input: in.Name})
+	}
+	t.Run = `ls -lR > "$out"`
+}

@@ -1,0 +1,141 @@
+package newfile_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"pgregory.net/rapid"
+
+	"e3/internal/format/manifest"
+	"e3/internal/newfile"
+)
+
+// TestFolderIsCorrect drafts a file for folders with odd names and contents: the result has neither faults nor warnings.
+func TestFolderIsCorrect(t *testing.T) {
+	names := []string{"a.csv", "A b.csv", "out.csv", "e3.py", "1.py", "in.sh", "if.py", "path.sh", "data/x.csv", "data/y.csv", "data/z.csv", "data/w.csv",
+		"data/ä.csv", "deep/er/a.csv", "train.py", "a/train.py", "train.R", "x.tar.gz", "Makefile", "dvc.yaml", ".env", "venv/a.py", "#.csv", "- .csv", "'.csv", "HOME.py", "home.py"}
+	lines := []string{"open('a.csv')", "df.to_csv('new.csv')", "open(\"new.csv\", \"w\")", "import train", "echo x > new.txt", "cat new.txt", "savefig('deep/fig.png')",
+		"write.csv(x, 'data/x.csv')", "x = 'data/'", "> ../up.csv", "> deep", "> new.csv/x.csv"}
+	rapid.Check(t, func(t *rapid.T) {
+		fsys := fstest.MapFS{}
+		for _, name := range rapid.SliceOfDistinct(rapid.SampledFrom(names), rapid.ID[string]).Draw(t, "names") {
+			fsys[name] = &fstest.MapFile{Data: []byte(strings.Join(rapid.SliceOfN(rapid.SampledFrom(lines), 0, 5).Draw(t, "lines"), "\n"))}
+		}
+		d, err := newfile.FromFolder(fsys, rapid.SampledFrom([]string{"p", "my project", "日本", "-x", ""}).Draw(t, "name"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkDraft(t, d, true)
+	})
+}
+
+func checkDraft(t interface{ Fatalf(string, ...any) }, d *newfile.Draft, mayUnwire bool) {
+	def, err := manifest.Parse("e3.yaml", []byte(d.Text()))
+	if err != nil && mayUnwire {
+		d.Unwire()
+		def, err = manifest.Parse("e3.yaml", []byte(d.Text()))
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, d.Text())
+	}
+	if warnings := manifest.Lint(def); len(warnings) > 0 {
+		t.Fatalf("%v\n%s", warnings, d.Text())
+	}
+}
+
+// TestCommandsStayAsTheyWere compares what becomes of a stage.
+func TestCommandsStayAsTheyWere(t *testing.T) {
+	for name, test := range map[string]struct{ dvc, want, notes string }{
+		"a file and a folder": {
+			"stages:\n  a:\n    cmd: python a.py\n    deps: [a.py, data]\n    outs: [o.txt, models]\n",
+			"  a:\n    in: [a_py, data]\n    out:\n      o_txt: o.txt\n      models: models/\n    run: python a.py\n", "",
+		},
+		"a file in a folder that is read": {
+			"stages:\n  a:\n    cmd: x\n    deps: [data, data/x.csv]\n    outs: [o]\n",
+			"  a:\n    in: [data]\n    out: o/\n    run: x\n", "",
+		},
+		"a file in a folder that a stage writes": {
+			"stages:\n  a:\n    cmd: x\n    deps: [a.py]\n    outs: [m]\n  b:\n    cmd: y\n    deps: [m/best.pt]\n    outs: [b.txt]\n",
+			"  b:\n    in: [a]\n    out: b.txt\n    run: 'y'\n", "",
+		},
+		"a folder in which a stage writes": {
+			"stages:\n  a:\n    cmd: x\n    deps: [data]\n    outs: [data/o.txt]\n", "  a:\n    out: data/o.txt\n    run: x\n",
+			"dvc.yaml:4: stage a: data is a folder of the project in which stage a writes data/o.txt: a task reads either; name the files that it needs under inputs",
+		},
+		"no deps": {
+			"stages:\n  a:\n    cmd: date > o.txt\n    outs: [o.txt]\n", "  a:\n    out: o.txt\n    run: date > o.txt\n",
+			"dvc.yaml:3: stage a: it has no deps: DVC runs it each time, e3 once; to run it again: e3 start --force --filter a",
+		},
+		"no outs": {
+			"stages:\n  a:\n    cmd: pytest\n    deps: [a.py]\n",
+			"  a:\n    in: [a_py]\n    out: log.txt\n    run: |\n      {\n      pytest\n      } > \"$out\"\n",
+			"dvc.yaml:3: stage a: it has no outs, and a task must have an output: what it prints is kept in log.txt",
+		},
+		"variables": {
+			"stages:\n  a:\n    cmd: x --token $WANDB_KEY ${HOME} \\${sh} > o\n    deps: [a.py]\n    outs: [o]\n",
+			"  a:\n    in: [a_py]\n    out: o/\n    pass_env: [WANDB_KEY]\n    run: 'x --token $WANDB_KEY ${HOME} ${sh} > o'\n",
+			"dvc.yaml:3: stage a: its command uses $WANDB_KEY: it is passed on, and not in the key; if it decides the result, name it under key_env",
+		},
+		"one file of two stages": {
+			"stages:\n  a:\n    cmd: x\n    deps: [a.py]\n    outs: [o.txt]\n  b:\n    cmd: x\n    deps: [a.py]\n    outs: [o.txt]\n",
+			"  a:\n    in: [a_py]\n    out: o.txt\n    run: x\n", "dvc.yaml:9: stage b: a writes o.txt too; one of them has to write another file",
+		},
+		"an unknown key": {
+			"stages:\n  a:\n    cmd: x\n    deps: [a.py]\n    outs: [o.txt]\n    foo: 1\n", "  a:\n    in: [a_py]\n    out: o.txt\n    run: x\n",
+			"dvc.yaml:6: stage a: foo: e3 new does not know this key; look up what it does, and do it by hand",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fsys := fstest.MapFS{"dvc.yaml": {Data: []byte(test.dvc)}, "a.py": {}, "data/x.csv": {}}
+			d, notes, err := newfile.FromDVC(fsys, "dvc.yaml", "p")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(d.Text(), test.want) {
+				t.Errorf("got\n%s\nwant in it\n%s", d.Text(), test.want)
+			}
+			var got []string
+			for _, n := range notes {
+				got = append(got, n.String())
+			}
+			if text := strings.Join(got, "\n"); text != test.notes {
+				t.Errorf("notes\n%s\nwant\n%s", text, test.notes)
+			}
+			checkDraft(t, d, false)
+		})
+	}
+}
+
+// TestNoPipeline refuses what is no pipeline, and survives any shape of one.
+func TestNoPipeline(t *testing.T) {
+	for _, text := range []string{"", "a", "[]", "{", "stages: {a: {cmd: [}}"} {
+		if _, _, err := newfile.FromDVC(fstest.MapFS{"dvc.yaml": {Data: []byte(text)}}, "dvc.yaml", "p"); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+	keys := []string{"cmd", "deps", "outs", "params", "metrics", "plots", "foreach", "do", "matrix", "vars", "wdir", "frozen", "always_changed", "desc", "meta", "live", "x"}
+	values := []string{"a", "[]", "[a, {b: c}]", "{}", "{a: {b: 1}}", "true", "null", "${a.b[0]}", "[[a]]", "{a: [1, 2]}", "[${item}]", "'${item.x}'", "../x", "[s3://b/c]", "[1, 2.5, true]"}
+	rapid.Check(t, func(t *rapid.T) {
+		var b strings.Builder
+		b.WriteString("stages:\n")
+		for i := range rapid.IntRange(1, 4).Draw(t, "stages") {
+			fmt.Fprintf(&b, "  s%d:\n", i)
+			for _, k := range rapid.SliceOfNDistinct(rapid.SampledFrom(keys), 1, 6, rapid.ID[string]).Draw(t, "keys") {
+				fmt.Fprintf(&b, "    %s: %s\n", k, rapid.SampledFrom(values).Draw(t, "value"))
+			}
+		}
+		fsys := fstest.MapFS{"dvc.yaml": {Data: []byte(b.String())}, "params.yaml": {Data: []byte("a: {b: [1]}")}}
+		d, notes, err := newfile.FromDVC(fsys, "dvc.yaml", "p")
+		if err != nil {
+			return
+		}
+		_ = d.Text()
+		for _, n := range notes {
+			if n.Line < 1 {
+				t.Fatalf("a note without a line: %v\n%s", n, b.String())
+			}
+		}
+	})
+}

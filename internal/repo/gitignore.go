@@ -1,0 +1,37 @@
+package repo
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"e3/internal/host/modes"
+)
+
+// ignoreFile keeps the repository's folder out of Git: it lies in the folder and ignores all of it, itself included. A
+// folder that refers to a shared repository has none, because a team may want to commit it.
+const ignoreFile = ".gitignore"
+
+const ignoreText = "# Made by e3: results and logs are not for version control.\n*\n"
+
+// ignore makes the file if there is none. What is there already stays.
+func ignore(root string, m modes.Modes) error {
+	path := filepath.Join(root, ignoreFile)
+	if _, err := os.Lstat(path); err == nil {
+		return nil
+	}
+	err := writeSynced(path, []byte(ignoreText), m)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// KeepOutOfGit gives a repository in a folder the file that keeps it out of Git, if an older e3 made it. A failure costs
+// nothing: the next start tries again.
+func KeepOutOfGit(r *Repo) {
+	if r.stores.folder != "" && filepath.Base(r.stores.folder) == DirName && !r.stores.overlaid {
+		_ = ignore(r.stores.folder, r.stores.modes)
+	}
+}

@@ -1,0 +1,6 @@
+package repo
+
+import "e3/workspace"
+
+// LocalOf is the repository's store of what never leaves this machine.
+func LocalOf(r *Repo) workspace.Local { return r.stores.local }

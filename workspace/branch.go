@@ -1,0 +1,209 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"e3/dataflow/graph"
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/internal/packages"
+	"e3/refstore"
+)
+
+// A branch is a workspace that was made from another one for an experiment ("e3 start --as"): it has the other's package
+// and inputs as they were, with some values of its own, and follows no file. The objects and executions are the same.
+
+// A TakenError says that a workspace is no branch that may be made anew.
+type TakenError struct{ Workspace, Why string }
+
+func (e *TakenError) Error() string {
+	return fmt.Sprintf("workspace %s %s, so it is not made anew from another one: give another name", e.Workspace, e.Why)
+}
+
+// Branch makes the workspace ws from the workspace from as its next start would see it, with other values for some
+// inputs, which stay. An existing workspace that follows no file and has an unregistered package of that name is made
+// anew; any other is a *TakenError. It takes no lock of from, and changes nothing there.
+func (w *Deployer) Branch(ctx context.Context, from, ws string, set []Override) (events.Settings, error) {
+	if from == ws {
+		return nil, &TakenError{ws, "is that workspace itself"}
+	}
+	var told events.Settings
+	err := w.states.steady(ctx, from, func(s *State) (err error) {
+		told, err = w.branch(ctx, from, s, ws, set)
+		return err
+	})
+	return told, err
+}
+
+func (w *Deployer) branch(ctx context.Context, from string, s *State, ws string, set []Override) (events.Settings, error) {
+	pkg, hash, err := w.present(ctx, from, s)
+	if err != nil {
+		return nil, err
+	}
+	old, err := w.states.holdings(ctx, from, s, pkg)
+	if err != nil {
+		return nil, err
+	}
+	t := &tree{tasks: unassigned(pkg)}
+	kept := map[string]bool{}
+	if t.inputs, err = w.keptInputs(ctx, pkg, old, kept); err != nil {
+		return nil, err
+	}
+	for i := range t.inputs {
+		if _, err := w.states.refresh(ctx, t.inputs[i].Leaf, record.Leaf{}); err != nil {
+			return nil, err
+		}
+	}
+	var told events.Settings
+	if t.inputs, told, err = w.datasets.overridden(ctx, pkg, t.inputs, set); err != nil {
+		return nil, err
+	}
+	for name := range told {
+		kept[name] = true
+	}
+	for name := range old.set {
+		if _, decided := kept[name]; !decided && pkg.Declares(name) {
+			kept[name] = true
+		}
+	}
+	if err := w.states.Create(ctx, ws); err != nil && !errors.Is(err, ErrExists) {
+		return nil, err
+	}
+	ctx, lock, err := w.states.lockExisting(ctx, ws, record.Deployment)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Unlock()
+	return told, lock.explain(ctx, w.installBranch(ctx, lock, pkg, hash, t, kept))
+}
+
+// present returns the package that the next start of a workspace would run, with all of its objects stored.
+func (w *Deployer) present(ctx context.Context, ws string, s *State) (*record.Package, string, error) {
+	if !s.Deployed {
+		return nil, "", fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
+	}
+	link, err := w.states.links.link(ctx, ws, s)
+	if err != nil {
+		return nil, "", err
+	}
+	if other, err := w.states.links.unfollowed(ctx, ws, s, link); err != nil || other != nil {
+		return nil, "", either(other, err)
+	}
+	if link != nil && !folderGone(link.File) {
+		built, err := w.Build(ctx, link.File, link)
+		if err != nil {
+			return nil, "", err
+		}
+		if _, err := graph.New(built.Package); err != nil {
+			return nil, "", err
+		}
+		return built.Package, built.Hash, nil
+	}
+	pkg, err := w.states.Packages.Load(ctx, s.PackageHash)
+	if err == nil {
+		err = w.states.refreshPackage(ctx, s.PackageHash, pkg)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("workspace %s: %w", ws, w.states.notRunnable(ctx, s, err))
+	}
+	return pkg, s.PackageHash, nil
+}
+
+// installBranch makes the tree and the package the workspace's, if that is free or a branch.
+func (w *Deployer) installBranch(ctx context.Context, lock *hold, pkg *record.Package, hash string, t *tree, kept map[string]bool) error {
+	ws := lock.ws
+	from, err := w.states.links.origin(ctx, ws, nil, "", true)
+	if err != nil {
+		return err
+	}
+	s, err := lock.read(ctx)
+	if err == nil {
+		err = w.isBranch(ctx, ws, s, pkg)
+	}
+	if err != nil {
+		return err
+	}
+	// As for an adopted workspace, the link goes first: a link without a file has no effect.
+	if w.states.links.shared {
+		err = w.states.links.forgetLink(ctx, ws)
+	} else {
+		marks := slices.DeleteFunc(slices.Sorted(maps.Keys(kept)), func(name string) bool { return !kept[name] })
+		err = w.states.links.saveLink(ctx, ws, &record.Link{}, true, func([]string) []string { return marks })
+	}
+	if err != nil {
+		return err
+	}
+	_, err = w.states.update(ctx, lock, ws, true, func(s *State) error {
+		root, err := w.states.writeTree(ctx, t, bothParts)
+		if err == nil {
+			err = w.states.Records.Sync(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		now := w.states.Now()
+		s.PackageName, s.PackageVersion, s.PackageHash = pkg.Name, pkg.Version, hash
+		s.DeployedAt, s.RootHash, s.RootUpdatedAt, s.Deployed = now, root, now, true
+		w.states.links.deployedFrom(s, from, pkg, nil)
+		return nil
+	})
+	return err
+}
+
+// isBranch is nil if a workspace is empty, or may have been made from another one with such a package.
+func (w *Deployer) isBranch(ctx context.Context, ws string, s *State, pkg *record.Package) error {
+	if !s.Deployed {
+		return nil
+	}
+	link, err := w.states.links.link(ctx, ws, s)
+	switch {
+	case err != nil && !errors.Is(err, errBadLink):
+		return err
+	case err != nil, s.deployment != nil && s.deployment.File != "":
+		return &TakenError{ws, "follows a package file"}
+	case link != nil:
+		return &TakenError{ws, "follows " + link.File}
+	case s.PackageName != pkg.Name:
+		return &TakenError{ws, "holds the package " + s.PackageName + "@" + s.PackageVersion}
+	}
+	rec, err := w.states.Records.Get(ctx, packages.Key(s.PackageName, s.PackageVersion))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil
+	}
+	if err == nil && strings.TrimSuffix(string(rec.Value), "\n") == s.PackageHash {
+		err = &TakenError{ws, "holds the registered package " + s.PackageName + "@" + s.PackageVersion}
+	}
+	return err
+}
+
+// keptInputs are the inputs of a package in a workspace: set values stay if the input's name and kind remain, all others
+// are the defaults. kept gets for each input with a set value whether it was kept.
+func (w *Deployer) keptInputs(ctx context.Context, pkg *record.Package, old *holdings, kept map[string]bool) (record.Node, error) {
+	inputs := make(record.Node, 0, len(pkg.Inputs))
+	for i := range pkg.Inputs {
+		in := &pkg.Inputs[i]
+		leaf := in.Default
+		have, ok := old.inputs.Get(in.Name)
+		switch {
+		case !ok:
+		case in.Source.OfMachine():
+			leaf = have // until the next start reads it again
+		case in.Source == record.FromParams: // below
+			if old.set[in.Name] {
+				kept[in.Name] = true
+			}
+		case old.set[in.Name]:
+			if kept[in.Name] = have.Kind == leaf.Kind; kept[in.Name] {
+				leaf = have
+			}
+		}
+		inputs = append(inputs, record.NodeEntry{Name: in.Name, Leaf: leaf})
+	}
+	inputs.Sort()
+	return w.keepParams(ctx, inputs, pkg, old)
+}

@@ -1,0 +1,86 @@
+package workspace
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"e3/internal/format/manifest"
+	"e3/internal/format/notation"
+	"e3/internal/format/record"
+)
+
+// locate adds to the errors of inputs where the package file declares them, and for a missing file the nearest name beside
+// it.
+func locate(def *manifest.Definition, err error) error {
+	var several interface{ Unwrap() []error }
+	var one *InputError
+	switch {
+	case errors.As(err, &several):
+		for _, e := range several.Unwrap() {
+			_ = locate(def, e)
+		}
+	case errors.As(err, &one) && one.Where == "":
+		i := slices.IndexFunc(def.Inputs, func(in manifest.Input) bool { return in.Name == one.Input })
+		if i < 0 {
+			break
+		}
+		in := &def.Inputs[i]
+		one.Where = fmt.Sprintf("%s:%d:%d: ", def.File, in.Pos.Line, in.Pos.Column)
+		if errors.Is(one.Err, fs.ErrNotExist) {
+			one.Like = nearestFile(filepath.Join(filepath.Dir(def.File), filepath.FromSlash(in.Path)), in.Path)
+		}
+	}
+	return err
+}
+
+// locateIn is locate for a package file that has to be read for that; if it cannot be, the error stays as it is.
+func locateIn(file string, err error) error {
+	var one *InputError
+	if !errors.As(err, &one) {
+		return err
+	}
+	if def, bad := manifest.ParseFile(file); bad == nil {
+		_ = locate(def, err)
+	}
+	return err
+}
+
+// nearestFile is the path of a file with a similar name beside a missing one, as the package file would write it; "" if
+// there is none.
+func nearestFile(file, written string) string {
+	entries, err := os.ReadDir(filepath.Dir(file))
+	if err != nil {
+		return ""
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	name := notation.Nearest(filepath.Base(file), slices.Values(names))
+	if name == "" {
+		return ""
+	}
+	return filepath.ToSlash(filepath.Join(filepath.Dir(filepath.FromSlash(written)), name))
+}
+
+// emptyGlobs warns of patterns that match no file.
+func emptyGlobs(def *manifest.Definition, link *record.Link) (warnings []manifest.Warning) {
+	for i := range link.Inputs {
+		in := &link.Inputs[i]
+		if in.Source != record.FromGlob || len(in.Files) > 0 {
+			continue
+		}
+		at := slices.IndexFunc(def.Inputs, func(d manifest.Input) bool { return d.Name == in.Name })
+		if at < 0 {
+			continue
+		}
+		pos := def.Inputs[at].Pos
+		warnings = append(warnings, manifest.Warning{File: def.File, Line: int(pos.Line), Column: int(pos.Column),
+			Msg: fmt.Sprintf("input %s: no file matches %s; paths are relative to the package file, and ** stands for any number of folders", in.Name, in.Location)})
+	}
+	return warnings
+}

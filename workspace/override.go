@@ -1,0 +1,263 @@
+package workspace
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// An Override gives an input a value for one run ("e3 start --set"). The run works on inputs of its own, which its
+// record names; the workspace's tree stays as it is, and gets none of the results.
+type Override struct {
+	Name string // of an input or a parameter; a parameter may be given by its path alone
+	// Value is the plain value of an input that is a value. Text is the user's spelling of it, "" if that was JSON.
+	Value any
+	Text  string
+	// Path is of a file or directory; for an input that is a value, of a YAML or JSON file that holds it. "": Value counts.
+	Path string
+}
+
+// An OverrideError says why an input cannot have a value.
+type OverrideError struct {
+	Name string
+	Err  error
+}
+
+func (e *OverrideError) Error() string { return fmt.Sprintf("--set %s: %v", e.Name, e.Err) }
+
+func (e *OverrideError) Unwrap() error { return e.Err }
+
+// overridden returns inputs with the overrides, and what is on record about them: each input's value as JSON, by name.
+func (w *Datasets) overridden(ctx context.Context, pkg *record.Package, inputs record.Node, set []Override) (record.Node, map[string]json.RawMessage, error) {
+	told := map[string]json.RawMessage{}
+	for i := range set {
+		o := &set[i]
+		in, now, err := w.overridable(ctx, pkg, inputs, o.Name)
+		if err == nil && told[in.Name] != nil {
+			err = errors.New("it is given twice")
+		}
+		if err == nil {
+			inputs, told[in.Name], err = w.override(ctx, inputs, in, now, o)
+		}
+		if err != nil {
+			return nil, nil, &OverrideError{o.Name, err}
+		}
+	}
+	return inputs, told, nil
+}
+
+// overridable finds the input that a name means, and the dataset that the run would have.
+func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs record.Node, name string) (*record.PackageInput, record.Leaf, error) {
+	if i := slices.IndexFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name }); i >= 0 {
+		in := &pkg.Inputs[i]
+		if in.Source.OfMachine() {
+			return nil, record.Leaf{}, fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
+		}
+		now, _ := inputs.Get(name)
+		return in, now, nil
+	}
+	unknown := &UnknownError{What: "input", Name: name}
+	var found []*record.PackageInput
+	var now record.Leaf
+	for i := range pkg.Inputs {
+		in := &pkg.Inputs[i]
+		if !in.Source.OfMachine() {
+			unknown.Known = append(unknown.Known, in.Name)
+		}
+		if in.Source != record.FromParams || strings.Contains(in.Name, ".") {
+			continue
+		}
+		leaf, _ := inputs.Get(in.Name)
+		all, err := w.states.plain(ctx, leaf)
+		if err != nil {
+			return nil, now, &InputError{Input: in.Name, Err: err}
+		}
+		path, _ := strings.CutPrefix(name, in.Name+".")
+		v, ok := manifest.ValueAt(all, path)
+		if !ok {
+			for p := range manifest.ParamPaths(all) {
+				unknown.Known = append(unknown.Known, p, in.Name+"."+p)
+			}
+			continue
+		}
+		if now, err = w.states.putValue(ctx, v); err != nil {
+			return nil, now, err
+		}
+		of := *in
+		of.Name = in.Name + "." + path
+		of.Default = record.Leaf{Kind: record.LeafUnassigned} // the present value decides about the kind
+		if k := slices.IndexFunc(pkg.Inputs, func(p record.PackageInput) bool { return p.Name == of.Name }); k >= 0 {
+			of = pkg.Inputs[k]
+		}
+		found = append(found, &of)
+	}
+	switch len(found) {
+	case 0:
+		return nil, now, unknown
+	case 1:
+		return found[0], now, nil
+	}
+	return nil, now, fmt.Errorf("it may be %s or %s: write it out", found[0].Name, found[1].Name)
+}
+
+// override gives one input its value.
+func (w *Datasets) override(ctx context.Context, inputs record.Node, in *record.PackageInput, now record.Leaf, o *Override) (record.Node, json.RawMessage, error) {
+	if in.Source != record.FromValue && in.Source != record.FromParams {
+		leaf, err := w.overridePath(ctx, in, o.Path)
+		if err != nil {
+			return nil, nil, err
+		}
+		return inputs.Set(in.Name, leaf), appendTold(leaf.Hash), nil
+	}
+	v, text, err := o.Value, o.Text, error(nil)
+	if o.Path != "" {
+		data, err := os.ReadFile(o.Path)
+		if err == nil {
+			v, err = manifest.ParseValue(o.Path, data)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		text = ""
+	}
+	if v, err = w.fitOf(ctx, in.Default, func() (record.Leaf, error) { return now, nil }, v, text); err != nil {
+		return nil, nil, err
+	}
+	told := appendTold(v)
+	if in.Source == record.FromParams {
+		inputs, err = w.states.withParam(ctx, inputs, in.Name, v)
+		return inputs, told, err
+	}
+	leaf, err := w.states.putValue(ctx, v)
+	return inputs.Set(in.Name, leaf), told, err
+}
+
+// overridePath stores the content for an input that is a file or a directory.
+func (w *Datasets) overridePath(ctx context.Context, in *record.PackageInput, path string) (record.Leaf, error) {
+	what := map[bool]string{true: "file", false: "directory"}[in.Source == record.FromFile]
+	if path == "" {
+		return record.Leaf{}, fmt.Errorf("it is a %s, so give it as @path", what)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	if info.IsDir() != (in.Source != record.FromFile) || !info.IsDir() && !info.Mode().IsRegular() {
+		return record.Leaf{}, fmt.Errorf("it is a %s, and %s is not", what, path)
+	}
+	return w.PutPath(ctx, in.Source, path)
+}
+
+// maxTold bounds the text of a value in an event. The inputs that the run's record names have it in full.
+const maxTold = 1 << 10
+
+// appendTold is a value as events tell it: as JSON, or null if that is long.
+func appendTold(v any) json.RawMessage {
+	if text := manifest.AppendJSON(nil, v); len(text) <= maxTold {
+		return text
+	}
+	return json.RawMessage("null")
+}
+
+// overrides are the facts about a run with overrides.
+type overrides struct {
+	set    map[string]json.RawMessage // what its first event tells
+	spared string                     // the run whose record it leaves
+}
+
+// override makes the run work on inputs of its own, if it was asked to. It returns the hash of their node.
+func (r *run) override(ctx context.Context, inputs string) (string, error) {
+	if len(r.o.Set) == 0 {
+		return inputs, nil
+	}
+	r.o.Publish = Never
+	pkg, err := r.w.states.Packages.Load(ctx, r.state.PackageHash)
+	if err != nil {
+		return "", fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
+	}
+	node, err := r.w.states.readNode(ctx, inputs)
+	if err != nil {
+		return "", err
+	}
+	node, r.set, err = r.w.deployer.datasets.overridden(ctx, pkg, node, r.o.Set)
+	if err != nil {
+		return "", err
+	}
+	h, err := objectstore.PutBytes(ctx, r.w.states.Objects, node.Encode())
+	return h.String(), err
+}
+
+// keeps are the runs whose records a run leaves: a run with overrides proves nothing, so the proven run stays.
+func (r *run) keeps(proof *provenRun) {
+	if proof != nil && len(r.o.Set) > 0 {
+		r.spared = proof.RunID
+	}
+}
+
+// override gives a preview the inputs of a run with overrides.
+func (p *preview) override(ctx context.Context, w *Datasets, set []Override) error {
+	if len(set) == 0 {
+		return nil
+	}
+	inputs, _, err := w.overridden(ctx, p.pkg, slices.Clone(p.inputs), set)
+	if err != nil {
+		return err
+	}
+	if p.fresh = maps.Clone(p.fresh); p.fresh == nil {
+		p.fresh = map[string]bool{}
+	}
+	for i := range inputs {
+		if was, _ := p.inputs.Get(inputs[i].Name); was != inputs[i].Leaf {
+			p.fresh[inputs[i].Name] = true
+		}
+	}
+	p.inputs = inputs
+	return nil
+}
+
+// fitOf converts a value to the kind that an input has: that of its default, else of its present value.
+func (w *Datasets) fitOf(ctx context.Context, def record.Leaf, present func() (record.Leaf, error), v any, text string) (any, error) {
+	of, err := w.valueOf(ctx, def)
+	if err != nil {
+		return nil, err
+	}
+	var refused error
+	if of != nil {
+		if of.IsNull() {
+			return v, nil
+		}
+		var fitted any
+		if fitted, refused = of.Fit(v, text); refused == nil {
+			return fitted, nil
+		}
+	}
+	leaf, err := present()
+	if err != nil {
+		return nil, err
+	}
+	if of, err = w.valueOf(ctx, leaf); err != nil {
+		return nil, err
+	}
+	if of != nil && !of.IsNull() {
+		fitted, err := of.Fit(v, text)
+		if err == nil {
+			return fitted, nil
+		}
+		if refused == nil {
+			refused = err
+		}
+	}
+	if refused == nil {
+		return v, nil
+	}
+	return nil, refused
+}

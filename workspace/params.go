@@ -1,0 +1,522 @@
+package workspace
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/internal/format/value"
+	"e3/objectstore"
+)
+
+// A file of parameters is an input that holds the value of the whole file. Each value that tasks read is another input,
+// made from it: params.train.rate from params. So the file's input decides, and whatever changes it makes the others
+// anew. "e3 set" marks the values that it sets by their paths, whether tasks read them or not; the file decides about
+// the rest (doc/workspaces.md, Parameters).
+
+// maxParams bounds a file of parameters, which is read into memory by each start that finds it changed.
+const maxParams = 16 << 20
+
+// A ParamsError says what is wrong with the values of a file of parameters.
+type ParamsError struct{ Where, Msg string }
+
+func (e *ParamsError) Error() string { return e.Where + ": " + e.Msg }
+
+const noMapping = "it must be a mapping of names to values"
+
+// params reads a file of parameters as a value.
+func (s *scan) params(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
+	path := filepath.Join(s.base, filepath.FromSlash(in.Location))
+	info, err := os.Stat(path)
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	if len(in.Files) == 1 && proves(in.Files[0].Stat, fileStat(info)) {
+		if h := in.Files[0].Hash; !s.verify || s.refresh(ctx, h) {
+			return record.Leaf{Kind: record.LeafValue, Hash: objectstore.Hash(h).String()}, nil
+		}
+	}
+	if !info.Mode().IsRegular() {
+		return record.Leaf{}, &objectstore.SpecialFileError{Path: path, Mode: info.Mode().Type()}
+	}
+	for try := 1; ; try++ {
+		seen := s.states.Now().UnixNano()
+		data, stat, err := readSteady(path)
+		if errors.Is(err, errMoving) && try < attempts {
+			continue
+		}
+		if err != nil {
+			return record.Leaf{}, err
+		}
+		v, err := paramsIn(in.Location, data)
+		if err != nil {
+			return record.Leaf{}, err
+		}
+		leaf, err := s.states.putValue(ctx, v)
+		if err != nil {
+			return record.Leaf{}, err
+		}
+		h, err := objectstore.ParseHash(leaf.Hash)
+		stat.Seen = seen
+		in.Files = []record.LinkFile{{Path: in.Location, Stat: stat, Hash: h}}
+		s.touched.Store(true)
+		return leaf, err
+	}
+}
+
+var errMoving = errors.New("the file changed while it was read")
+
+// readSteady reads a file that does not change meanwhile, and returns what it looked like.
+func readSteady(path string) ([]byte, record.FileStat, error) {
+	f, err := objectstore.OpenFile(path)
+	if err != nil {
+		return nil, record.FileStat{}, err
+	}
+	defer f.Close()
+	before, err := f.Stat()
+	if err != nil {
+		return nil, record.FileStat{}, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxParams+1))
+	if err != nil {
+		return nil, record.FileStat{}, err
+	}
+	if len(data) > maxParams {
+		return nil, record.FileStat{}, fmt.Errorf("%s has more than %d MiB, which is too large for parameters: make it a file input", path, maxParams>>20)
+	}
+	after, err := f.Stat()
+	if err == nil && (fileStat(after) != fileStat(before) || int64(len(data)) != after.Size()) {
+		err = fmt.Errorf("%s: %w", path, errMoving)
+	}
+	return data, fileStat(before), err
+}
+
+// paramsIn is the value of a file of parameters.
+func paramsIn(name string, data []byte) (any, error) {
+	v, err := manifest.ParseValue(name, data)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := v.(manifest.Object); !ok {
+		return nil, &ParamsError{name, noMapping}
+	}
+	return v, nil
+}
+
+// setParams gives the definition the values of its files of parameters, as the link has them.
+func (w *States) setParams(ctx context.Context, def *manifest.Definition, link *record.Link) error {
+	content := map[string]any{}
+	for i := range link.Inputs {
+		in := &link.Inputs[i]
+		if in.Source != record.FromParams {
+			continue
+		}
+		v, err := w.plain(ctx, in.Leaf)
+		if err != nil {
+			return &InputError{Input: in.Name, Err: err}
+		}
+		content[in.Name] = v
+	}
+	if len(content) == 0 {
+		return nil
+	}
+	return def.SetParams(func(input string) any { return content[input] })
+}
+
+// checkParams reports what is wrong with the files of parameters of a definition that is relative to base.
+func checkParams(def *manifest.Definition, base string) error {
+	content := map[string]any{}
+	for i := range def.Inputs {
+		in := &def.Inputs[i]
+		if in.Kind != manifest.ParamsInput {
+			continue
+		}
+		data, _, err := readSteady(filepath.Join(base, filepath.FromSlash(in.Path)))
+		if err == nil {
+			content[in.Name], err = paramsIn(in.Path, data)
+		}
+		if err != nil && !errors.Is(err, errMoving) {
+			return &InputError{Input: in.Name, Err: err}
+		}
+	}
+	if len(content) == 0 {
+		return nil
+	}
+	return def.SetParams(func(input string) any { return content[input] })
+}
+
+// plain reads the value of a leaf.
+func (w *States) plain(ctx context.Context, leaf record.Leaf) (any, error) {
+	h, err := objectstore.ParseHash(leaf.Hash)
+	if err != nil {
+		return nil, err
+	}
+	data, err := objectstore.ReadAll(ctx, w.Objects, h, value.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	v, err := value.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	return v.Plain()
+}
+
+// reshaped tells whether files of parameters differ in more than the values of tasks' parameters: whether a value has a
+// text decides how a task gets it, which is part of the task. before holds the former leaves of the files.
+func (w *States) reshaped(ctx context.Context, link *record.Link, before map[string]record.Leaf) bool {
+	for i := range link.Inputs {
+		in := &link.Inputs[i]
+		if in.Source != record.FromParams || in.Leaf == before[in.Name] {
+			continue
+		}
+		was, errWas := w.plain(ctx, before[in.Name])
+		is, errIs := w.plain(ctx, in.Leaf)
+		if errWas != nil || errIs != nil || !sameShape(was, is) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameShape tells whether two values have the same names, and texts in the same places.
+func sameShape(a, b any) bool {
+	x, objectA := a.(manifest.Object)
+	y, objectB := b.(manifest.Object)
+	if !objectA && !objectB {
+		_, textA := manifest.ScalarText(a)
+		_, textB := manifest.ScalarText(b)
+		return textA == textB
+	}
+	if !objectA || !objectB || len(x) != len(y) {
+		return false
+	}
+	return !slices.ContainsFunc(x, func(m manifest.Member) bool {
+		other, ok := manifest.ValueAt(y, m.Name)
+		if strings.Contains(m.Name, ".") { // no path leads there
+			return false
+		}
+		return !ok || !sameShape(m.Value, other)
+	})
+}
+
+// paramLeaves are the leaves of the link's files of parameters, by name.
+func paramLeaves(link *record.Link) map[string]record.Leaf {
+	leaves := map[string]record.Leaf{}
+	for i := range link.Inputs {
+		if in := &link.Inputs[i]; in.Source == record.FromParams {
+			leaves[in.Name] = in.Leaf
+		}
+	}
+	return leaves
+}
+
+// covers tells whether a mark is for a name or a part of it.
+func covers(name, mark string) bool {
+	return mark == name || len(mark) > len(name) && mark[len(name)] == '.' && mark[:len(name)] == name
+}
+
+// with adds a mark.
+func with(marks []string, name string) []string {
+	if slices.Contains(marks, name) {
+		return marks
+	}
+	return append(marks, name)
+}
+
+// without removes the mark of an input, and those of its parts.
+func without(marks []string, name string) []string {
+	return slices.DeleteFunc(marks, func(mark string) bool { return covers(name, mark) })
+}
+
+// isSet tells whether marks say that an input was set, itself or as part of what was set.
+func isSet(marks []string, name string) bool {
+	return slices.ContainsFunc(marks, func(mark string) bool { return covers(mark, name) })
+}
+
+// marksOf are those of marks that concern a file of parameters, the wider before the narrower ones.
+func marksOf(file string, marks []string) []string {
+	var list []string
+	for _, m := range marks {
+		if covers(file, m) {
+			list = append(list, m)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// paramFiles are the names of the inputs of a package that are files of parameters.
+func paramFiles(pkg *record.Package) []string {
+	var list []string
+	for i := range pkg.Inputs {
+		if in := &pkg.Inputs[i]; in.Source == record.FromParams && !strings.Contains(in.Name, ".") {
+			list = append(list, in.Name)
+		}
+	}
+	return list
+}
+
+// assignParams gives the inputs of a file of parameters their values: those of base, except where marks say that set
+// ones count, which are in the dataset from. A set value stays if base has its path and gives tasks the same form.
+func (w *States) assignParams(ctx context.Context, inputs record.Node, file string, base, from record.Leaf, marks []string) (record.Node, error) {
+	whole, err := w.plain(ctx, base)
+	if err != nil {
+		return nil, &InputError{Input: file, Err: err}
+	}
+	given := whole
+	if marks = marksOf(file, marks); len(marks) > 0 && from.Kind == record.LeafValue {
+		set, err := w.plain(ctx, from)
+		if err != nil {
+			return nil, &InputError{Input: file, Err: err}
+		}
+		whole = overlaid(whole, set, file, marks)
+	}
+	return w.projectParams(ctx, inputs, file, whole, given)
+}
+
+// overlaid returns whole with the values of set that marks name.
+func overlaid(whole, set any, file string, marks []string) any {
+	if slices.Contains(marks, file) {
+		return set
+	}
+	for _, m := range marks {
+		path := m[len(file)+1:]
+		was, there := manifest.ValueAt(whole, path)
+		v, ok := manifest.ValueAt(set, path)
+		_, textWas := manifest.ScalarText(was)
+		_, textIs := manifest.ScalarText(v)
+		if there && ok && textWas == textIs {
+			whole, _ = manifest.WithValue(whole, path, v)
+		}
+	}
+	return whole
+}
+
+// projectParams stores the value of a file of parameters and those of its inputs. A value that tasks read and whole
+// lacks is taken from fallback.
+func (w *States) projectParams(ctx context.Context, inputs record.Node, file string, whole, fallback any) (record.Node, error) {
+	inputs = slices.Clone(inputs)
+	var read []string
+	for i := range inputs {
+		if of, path, ok := record.ParamOf(inputs[i].Name); ok && of == file {
+			read = append(read, path)
+		}
+	}
+	for _, path := range read {
+		if _, ok := manifest.ValueAt(whole, path); ok {
+			continue
+		}
+		v, ok := manifest.ValueAt(fallback, path)
+		if ok {
+			whole, ok = manifest.WithValue(whole, path, v)
+		}
+		if !ok {
+			return nil, &ParamsError{"input " + file, fmt.Sprintf("it has no value %q, which a task reads", path)}
+		}
+	}
+	assign := func(name string, v any) error {
+		leaf, err := w.putValue(ctx, v)
+		if err == nil {
+			inputs = inputs.Set(name, leaf)
+		}
+		return err
+	}
+	for _, path := range read {
+		v, _ := manifest.ValueAt(whole, path)
+		if err := assign(file+"."+path, v); err != nil {
+			return nil, &InputError{Input: file + "." + path, Err: err}
+		}
+	}
+	if err := assign(file, whole); err != nil {
+		return nil, &InputError{Input: file, Err: err}
+	}
+	return inputs, nil
+}
+
+// withParam returns inputs after a parameter, or the whole file, was set to a value.
+func (w *States) withParam(ctx context.Context, inputs record.Node, name string, v any) (record.Node, error) {
+	file, path, part := record.ParamOf(name)
+	if !part {
+		if _, ok := v.(manifest.Object); !ok {
+			return nil, &ParamsError{"input " + name, noMapping}
+		}
+		return w.projectParams(ctx, inputs, name, v, nil)
+	}
+	have, _ := inputs.Get(file)
+	whole, err := w.plain(ctx, have)
+	if err != nil {
+		return nil, &InputError{Input: file, Err: err}
+	}
+	whole, ok := manifest.WithValue(whole, path, v)
+	if !ok {
+		return nil, &ParamsError{"input " + name, "a part of its path holds no mapping"}
+	}
+	return w.projectParams(ctx, inputs, file, whole, nil)
+}
+
+// differingParams are the paths at which a value has members that another one has not, or has otherwise.
+func differingParams(base, have any, at string) []string {
+	x, objectA := base.(manifest.Object)
+	y, objectB := have.(manifest.Object)
+	if !objectA || !objectB {
+		if bytes.Equal(manifest.AppendJSON(nil, base), manifest.AppendJSON(nil, have)) {
+			return nil
+		}
+		return []string{at}
+	}
+	var list []string
+	for _, m := range y {
+		if was, ok := manifest.ValueAt(x, m.Name); ok && !strings.Contains(m.Name, ".") {
+			list = append(list, differingParams(was, m.Value, at+"."+m.Name)...)
+		}
+	}
+	return list
+}
+
+// param returns the declaration of a parameter that tasks need not read: its file's, with its value in the workspace as
+// default. The error of an unknown one suggests others.
+func (w *Datasets) param(ctx context.Context, s *State, file *record.PackageInput, name string) (*record.PackageInput, error) {
+	t, err := w.states.readTree(ctx, s.RootHash, inputsPart)
+	if err != nil {
+		return nil, err
+	}
+	have, _ := t.inputs.Get(file.Name)
+	leaf, err := w.paramLeaf(ctx, file.Name, name[len(file.Name)+1:], have)
+	if err != nil {
+		return nil, err
+	}
+	in := *file
+	in.Name, in.Default = name, leaf
+	return &in, nil
+}
+
+// paramLeaf is the dataset of a part of a file of parameters.
+func (w *Datasets) paramLeaf(ctx context.Context, file, path string, whole record.Leaf) (record.Leaf, error) {
+	all, err := w.states.plain(ctx, whole)
+	if err != nil {
+		return record.Leaf{}, &InputError{Input: file, Err: err}
+	}
+	v, ok := manifest.ValueAt(all, path)
+	if !ok {
+		unknown := &UnknownError{What: "parameter", Name: file + "." + path}
+		for p := range manifest.ParamPaths(all) {
+			unknown.Known = append(unknown.Known, file+"."+p)
+		}
+		return record.Leaf{}, unknown
+	}
+	return w.states.putValue(ctx, v)
+}
+
+// setParam is Set for a parameter in the tree that is about to be swapped.
+func (w *Datasets) setParam(ctx context.Context, t *tree, name string, leaf record.Leaf) error {
+	v, err := w.states.plain(ctx, leaf)
+	if err == nil {
+		t.inputs, err = w.states.withParam(ctx, t.inputs, name, v)
+	}
+	return err
+}
+
+// unsetParam is Unset for a parameter in the tree that is about to be swapped. marks are those that stay. It tells
+// whether a value changed.
+func (w *Datasets) unsetParam(ctx context.Context, ws string, s *State, t *tree, in *record.PackageInput, marks []string) (bool, error) {
+	file, _, part := record.ParamOf(in.Name)
+	if !part {
+		file = in.Name
+	}
+	decl, err := w.input(ctx, s, file)
+	if err != nil {
+		return false, err
+	}
+	have, _ := t.inputs.Get(file)
+	base, err := w.unsetLeaf(ctx, ws, s, decl, have)
+	if err != nil {
+		return false, err
+	}
+	inputs, err := w.states.assignParams(ctx, t.inputs, file, base, have, marks)
+	if err != nil {
+		return false, err
+	}
+	t.inputs = inputs
+	now, _ := inputs.Get(file)
+	return now != have, nil
+}
+
+// paramsBehind tells whether the tree's parameters differ from those of their file, where these are not set.
+func (w *Deployer) paramsBehind(ctx context.Context, t *tree, in *record.LinkInput, marks []string) (bool, error) {
+	have, ok := t.inputs.Get(in.Name)
+	if !ok || have == in.Leaf || len(marksOf(in.Name, marks)) == 0 {
+		return ok && have != in.Leaf, nil
+	}
+	due, err := w.states.assignParams(ctx, t.inputs, in.Name, in.Leaf, have, marks)
+	if err != nil {
+		return true, ignoreLost(err)
+	}
+	return !slices.Equal(due, t.inputs), nil
+}
+
+// keepParams gives the parameters of new inputs the values that were set in the old ones.
+func (w *Deployer) keepParams(ctx context.Context, inputs record.Node, pkg *record.Package, old *holdings) (record.Node, error) {
+	marks := slices.Sorted(maps.Keys(old.set))
+	for _, file := range paramFiles(pkg) {
+		from, ok := old.inputs.Get(file)
+		if !ok || len(marksOf(file, marks)) == 0 {
+			continue
+		}
+		base, _ := inputs.Get(file)
+		var err error
+		if inputs, err = w.states.assignParams(ctx, inputs, file, base, from, marks); err != nil {
+			return nil, err
+		}
+	}
+	return inputs, nil
+}
+
+// unmarkedParams finds the parameters of a file that differ from the package's.
+func (w *States) unmarkedParams(ctx context.Context, in *record.PackageInput, have record.Leaf, h *holdings) error {
+	if _, _, part := record.ParamOf(in.Name); part {
+		return nil // its file's value has it
+	}
+	base, err := w.plain(ctx, in.Default)
+	if isLost(err) {
+		h.set[in.Name] = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	v, err := w.plain(ctx, have)
+	if err != nil {
+		return ignoreLost(err)
+	}
+	for _, name := range differingParams(base, v, in.Name) {
+		h.set[name] = true
+	}
+	return nil
+}
+
+// assignParams gives the parameters of a preview the values that a start would.
+func (p *preview) assignParams(ctx context.Context, w *States, t *tree) error {
+	for _, file := range paramFiles(p.pkg) {
+		base, _ := p.inputs.Get(file)
+		from, _ := t.inputs.Get(file)
+		if base.Kind != record.LeafValue {
+			continue
+		}
+		inputs, err := w.assignParams(ctx, p.inputs, file, base, from, p.marks)
+		if err != nil {
+			return err
+		}
+		p.inputs = inputs
+	}
+	return nil
+}

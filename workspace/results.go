@@ -1,0 +1,342 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"e3/internal/events"
+	"e3/internal/format/manifest"
+	"e3/internal/format/record"
+	"e3/objectstore"
+	dirtree "e3/objectstore/tree"
+	"e3/refstore"
+)
+
+// Results are outputs of a workspace with their places in a folder for people.
+type Results struct {
+	Outputs []ResultOutput // those that have a value, in the order of the package
+	Missing []string       // those that no task has made yet
+	// Source identifies what the outputs were made from: the package and the tree. While it stays, so do the outputs.
+	Source string
+}
+
+// ResultOutput is one output: of a task, or one of several.
+type ResultOutput struct {
+	Name string // train[4] or train[4].model
+	Path string // in a folder, with slashes
+	record.Leaf
+}
+
+// ResultSource is the Source of the results of a workspace.
+func (w *Datasets) ResultSource(ctx context.Context, ws string) (string, error) {
+	s, err := w.deployed(ctx, ws)
+	if err != nil {
+		return "", err
+	}
+	return resultSource(s), nil
+}
+
+func resultSource(s *State) string { return s.PackageHash + "/" + s.RootHash }
+
+// Results finds the outputs that the names and patterns mean; without any, the outputs that no task reads. They are
+// protected from collection until release is called.
+func (w *Datasets) Results(ctx context.Context, ws string, of []string) (r *Results, release func(), err error) {
+	for {
+		if r, err = w.results(ctx, ws, of); err != nil {
+			return nil, nil, err
+		}
+		names := make([]string, len(r.Outputs))
+		for i := range r.Outputs {
+			names[i] = "file " + r.Outputs[i].Hash
+			if r.Outputs[i].Kind == record.LeafDir {
+				names[i] = "dir " + r.Outputs[i].Hash
+			}
+		}
+		slices.Sort(names)
+		release, err = w.states.protect(ctx, slices.Compact(names)...)
+		if errors.Is(err, refstore.ErrReadOnly) {
+			return r, func() {}, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		now, err := w.ResultSource(ctx, ws)
+		if err == nil && now == r.Source {
+			return r, release, nil
+		}
+		release()
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+func (w *Datasets) results(ctx context.Context, ws string, of []string) (r *Results, err error) {
+	err = w.states.steady(ctx, ws, func(s *State) error {
+		if !s.Deployed {
+			return fmt.Errorf("workspace %s: %w", ws, ErrNotDeployed)
+		}
+		pkg, err := w.states.Packages.Load(ctx, s.PackageHash)
+		if err != nil {
+			return fmt.Errorf("workspace %s: %w", ws, w.states.notRunnable(ctx, s, err))
+		}
+		t, err := w.states.readTree(ctx, s.RootHash, tasksPart)
+		if err != nil {
+			return fmt.Errorf("workspace %s: %w", ws, err)
+		}
+		r = &Results{Source: resultSource(s)}
+		return w.choose(ctx, pkg, t.tasks, of, r)
+	})
+	return r, err
+}
+
+// choose fills in the results.
+func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record.Node, of []string, r *Results) error {
+	read := readOutputs(pkg)
+	found := make([]bool, len(of))
+	for i := range pkg.Tasks {
+		t := &pkg.Tasks[i]
+		whole, some := matching(of, t.Name, found)
+		last := len(of) == 0 && !read[output{t.Name, ""}]
+		if !whole && !some && !last {
+			continue
+		}
+		outputs, err := w.outputsOf(ctx, t)
+		if err != nil {
+			return err
+		}
+		leaf, ok := tasks.Get(t.Name)
+		missing := !ok || leaf.Kind == record.LeafUnassigned
+		var entries dirtree.Entries
+		for k := range outputs.Entries {
+			e := &outputs.Entries[k]
+			o := ResultOutput{Name: t.Name, Path: ResultPath(t.Name, "", e.Path, e.Kind == record.KindDir), Leaf: leaf}
+			if outputs.Multi {
+				o.Name, o.Path = t.Name+"."+e.Name, ResultPath(t.Name, e.Name, e.Path, e.Kind == record.KindDir)
+			}
+			chosen := whole || last && !read[output{t.Name, e.Name}]
+			if some && !chosen {
+				chosen, _ = matching(of, o.Name, found)
+			}
+			switch {
+			case !chosen:
+				continue
+			case missing:
+				r.Missing = append(r.Missing, o.Name)
+				continue
+			case !fs.ValidPath(o.Path):
+				return fmt.Errorf("%s: %q cannot be the path of a file", o.Name, o.Path)
+			case outputs.Multi:
+				if entries == nil {
+					if entries, err = w.entriesOf(ctx, leaf); err != nil {
+						return fmt.Errorf("%s: %w", t.Name, err)
+					}
+				}
+				if o.Leaf, ok = entryLeaf(entries, e.Name); !ok {
+					r.Missing = append(r.Missing, o.Name)
+					continue
+				}
+			}
+			r.Outputs = append(r.Outputs, o)
+		}
+	}
+	for i, is := range found {
+		if !is {
+			unknown := &UnknownError{What: "output", Name: of[i]}
+			for k := range pkg.Tasks {
+				unknown.Known = append(unknown.Known, pkg.Tasks[k].Name)
+			}
+			return unknown
+		}
+	}
+	return nil
+}
+
+// output is one output of a task, or with an empty entry the whole.
+type output struct{ task, entry string }
+
+// readOutputs are the outputs that tasks read. An entry of "" means that the task's whole output is read.
+func readOutputs(pkg *record.Package) map[output]bool {
+	read := map[output]bool{}
+	for i := range pkg.Tasks {
+		for _, wire := range pkg.Tasks[i].Wiring {
+			switch wire.Kind {
+			case record.WireOutput:
+				read[output{wire.Name, wire.Entry}] = true
+			case record.WireFanIn:
+				for _, item := range wire.Items {
+					read[output{item.Task, item.Entry}] = true
+				}
+			}
+		}
+	}
+	return read
+}
+
+// matching reports whether a pattern means a task or an output: by its name, or without its label. some says that a
+// pattern may mean one of several outputs. The patterns that match are marked as found.
+func matching(of []string, name string, found []bool) (whole, some bool) {
+	base, _, labelled := strings.Cut(name, "[")
+	for i, pattern := range of {
+		switch {
+		case events.Match(pattern, name), labelled && pattern == base:
+			whole, found[i] = true, true
+		case strings.Contains(pattern, ".") || strings.Contains(pattern, "*"):
+			some = true
+		}
+	}
+	return whole, some
+}
+
+func (w *Datasets) outputsOf(ctx context.Context, t *record.PackageTask) (*record.Output, error) {
+	h, err := objectstore.ParseHash(t.Task)
+	if err != nil {
+		return nil, err
+	}
+	data, err := objectstore.ReadAll(ctx, w.states.Objects, h, record.MaxTask)
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", t.Name, err)
+	}
+	task, err := record.DecodeTask(data)
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", t.Name, err)
+	}
+	return &task.Output, nil
+}
+
+func (w *Datasets) entriesOf(ctx context.Context, leaf record.Leaf) (dirtree.Entries, error) {
+	h, err := objectstore.ParseHash(leaf.Hash)
+	if err != nil {
+		return nil, err
+	}
+	return dirtree.Read(ctx, w.states.Objects, h)
+}
+
+func entryLeaf(entries dirtree.Entries, name string) (record.Leaf, bool) {
+	switch e, ok := entries.Find(name); {
+	case !ok:
+	case e.Kind == dirtree.KindDir:
+		return record.Leaf{Kind: record.LeafDir, Hash: e.Hash.String()}, true
+	case e.Kind == dirtree.KindFile:
+		return record.Leaf{Kind: record.LeafFile, Hash: e.Hash.String(), Size: e.Size, Executable: e.Executable}, true
+	}
+	return record.Leaf{}, false
+}
+
+// ResultPath is the place of an output in a folder for people: named after the task, its item and the output, with the
+// suffix of the file that the task writes. Names of tasks and outputs hold no dot, so no two outputs have one place.
+func ResultPath(task, entry, written string, dir bool) string {
+	place, label, labelled := strings.Cut(task, "[")
+	if labelled {
+		place += "/" + strings.TrimSuffix(label, "]")
+	}
+	if entry != "" {
+		place += "/" + entry
+	}
+	if dir {
+		return place
+	}
+	return place + suffix(written)
+}
+
+// suffix is the last extension of a file, with the one before it if the last says how the file is packed: .tar.gz.
+func suffix(file string) string {
+	base := path.Base(file)
+	ext := path.Ext(base)
+	stem := strings.TrimSuffix(base, ext)
+	if stem == "" {
+		return ""
+	}
+	if inner := path.Ext(stem); slices.Contains([]string{".gz", ".bz2", ".xz", ".zst", ".lz4", ".br", ".bgz"}, ext) && inner != stem {
+		return inner + ext
+	}
+	return ext
+}
+
+// A Project is what this machine knows of the files that a workspace follows.
+type Project struct {
+	Folder string              // that holds the package file; "" if the workspace follows none here
+	Plan   *record.ResultsPlan // what the package file says about results
+	Inputs []record.LinkInput  // files, directories and patterns; values are not among them
+}
+
+// Project returns what is known of the package file of a workspace.
+func (w *Datasets) Project(ctx context.Context, ws string) (*Project, error) {
+	s, err := w.deployed(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	p := &Project{Plan: &record.ResultsPlan{}}
+	link, err := w.states.links.link(ctx, ws, s)
+	if err = ignoreBadLink(err); err != nil || link == nil {
+		return p, err
+	}
+	p.Folder, p.Inputs = filepath.Dir(link.File), link.Inputs
+	rec, err := w.states.Local.Get(ctx, planKey(ws))
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
+		return p, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("results of workspace %s: %w", ws, err)
+	}
+	if plan, err := record.DecodeResultsPlan(rec.Value); err == nil {
+		p.Plan = plan
+	}
+	return p, nil
+}
+
+func resultsPartition(ws string) string { return "INDEX/results/" + ws }
+
+func planKey(ws string) refstore.Key {
+	return refstore.Key{Partition: resultsPartition(ws), Sort: "plan"}
+}
+
+// ResultsKey is the key of this machine's record of a folder in which it leaves results of a workspace. A folder beside
+// the repository is known by its relative path, so that a copy of both knows its own.
+func (w *Datasets) ResultsKey(ws, folder string) refstore.Key {
+	return refstore.Key{Partition: resultsPartition(ws), Sort: objectstore.Sum([]byte(w.states.links.noted(folder))).String()}
+}
+
+// savePlan remembers what the package file says about results.
+func (w *links) savePlan(ctx context.Context, ws string, r *manifest.Results) error {
+	plan := record.ResultsPlan{}
+	if r != nil {
+		plan = record.ResultsPlan{Dir: r.Dir, Of: r.Of}
+	}
+	fresh := plan.Encode()
+	for {
+		rec, err := w.Local.Get(ctx, planKey(ws))
+		switch {
+		case errors.Is(err, refstore.ErrNotFound) && r == nil, err == nil && string(rec.Value) == string(fresh):
+			return nil
+		case err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged):
+			return fmt.Errorf("results of workspace %s: %w", ws, err)
+		}
+		_, err = w.Local.Put(ctx, refstore.Record{Key: planKey(ws), Value: fresh, Version: rec.Version})
+		if !errors.Is(err, refstore.ErrConflict) {
+			return err
+		}
+		if err := w.confirm(ctx, ws); err != nil {
+			return err
+		}
+	}
+}
+
+// forgetResults removes this machine's records of results. The files stay.
+func (w *links) forgetResults(ctx context.Context, ws string) error {
+	for rec, err := range w.Local.List(ctx, refstore.Query{Partition: resultsPartition(ws), KeysOnly: true}) {
+		if err != nil {
+			return err
+		}
+		if err := refstore.Forget(ctx, w.Local, w.Locks, rec.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
