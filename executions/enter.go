@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 
 	"e3/internal/format/record"
 	"e3/internal/host/atomicfile"

@@ -85,7 +85,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 	if err := s.inputs(ctx, link.Inputs); err != nil {
 		return nil, locate(def, err)
 	}
-	err := w.states.setParams(ctx, def, link)
+	err := paramsOf(w.states).define(ctx, def, link)
 	if err != nil {
 		return nil, err
 	}

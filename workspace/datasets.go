@@ -376,7 +376,7 @@ var leafKinds = map[record.InputSource]record.LeafKind{
 func (w *Datasets) Set(ctx context.Context, ws, name string, leaf record.Leaf) error {
 	// The mark is written first: a run that updates linked inputs reads the marks on each attempt to write the tree, so
 	// one of the two writers sees the other. If the state holds the marks, they are swapped together with the tree.
-	marked, err := w.markSet(ctx, ws, func(marks []string) []string { return with(marks, name) })
+	marked, err := w.markSet(ctx, ws, func(marks []string) []string { return marking(marks, name) })
 	badLink := err
 	if err != nil && !errors.Is(err, errBadLink) {
 		return err

@@ -308,7 +308,7 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 		return nil, false, locateIn(link.File, err)
 	}
 	touched := scan.touched.Load() || link.Home != w.states.links.home() // written by an older e3, or in another home
-	reshaped := look.states.reshaped(ctx, link, params)
+	reshaped := paramsOf(look.states).reshaped(ctx, link, params)
 	if executable == executables(link) && !reshaped {
 		reread, err := look.catchUp(ctx, lock, s, link, scan.changed.Load(), durable, g)
 		if err != nil {
@@ -431,7 +431,7 @@ func (w *Deployer) assignLinked(ctx context.Context, lock *hold, link *record.Li
 				reread = reread || again
 			}
 			if in.Source == record.FromParams {
-				if t.inputs, err = w.states.assignParams(ctx, t.inputs, in.Name, in.Leaf, had, set); err != nil {
+				if t.inputs, err = paramsOf(w.states).assign(ctx, t.inputs, in.Name, in.Leaf, had, set); err != nil {
 					return err
 				}
 				continue

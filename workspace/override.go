@@ -77,7 +77,7 @@ func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs 
 			continue
 		}
 		leaf, _ := inputs.Get(in.Name)
-		all, err := w.states.plain(ctx, leaf)
+		all, err := paramsOf(w.states).read(ctx, leaf)
 		if err != nil {
 			return nil, now, &InputError{Input: in.Name, Err: err}
 		}
@@ -134,7 +134,7 @@ func (w *Datasets) override(ctx context.Context, inputs record.Node, in *record.
 	}
 	told := appendTold(v)
 	if in.Source == record.FromParams {
-		inputs, err = w.states.withParam(ctx, inputs, in.Name, v)
+		inputs, err = paramsOf(w.states).with(ctx, inputs, in.Name, v)
 		return inputs, told, err
 	}
 	leaf, err := w.states.putValue(ctx, v)
@@ -194,6 +194,15 @@ func (r *run) override(ctx context.Context, inputs string) (string, error) {
 	}
 	h, err := objectstore.PutBytes(ctx, r.w.states.Objects, node.Encode())
 	return h.String(), err
+}
+
+// tellSet appends the first event of a run with overrides before a task begins: nothing else tells the values of a run
+// that is killed.
+func (r *run) tellSet() error {
+	if len(r.set) == 0 {
+		return nil
+	}
+	return r.log.Flush()
 }
 
 // keeps are the runs whose records a run leaves: a run with overrides proves nothing, so the proven run stays.

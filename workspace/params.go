@@ -23,6 +23,11 @@ import (
 // anew. "e3 set" marks the values that it sets by their paths, whether tasks read them or not; the file decides about
 // the rest (doc/workspaces.md, Parameters).
 
+// params makes the inputs of files of parameters.
+type params struct{ states *States }
+
+func paramsOf(w *States) params { return params{w} }
+
 // maxParams bounds a file of parameters, which is read into memory by each start that finds it changed.
 const maxParams = 16 << 20
 
@@ -112,15 +117,15 @@ func paramsIn(name string, data []byte) (any, error) {
 	return v, nil
 }
 
-// setParams gives the definition the values of its files of parameters, as the link has them.
-func (w *States) setParams(ctx context.Context, def *manifest.Definition, link *record.Link) error {
+// define gives the definition the values of its files of parameters, as the link has them.
+func (p params) define(ctx context.Context, def *manifest.Definition, link *record.Link) error {
 	content := map[string]any{}
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
 		if in.Source != record.FromParams {
 			continue
 		}
-		v, err := w.plain(ctx, in.Leaf)
+		v, err := p.read(ctx, in.Leaf)
 		if err != nil {
 			return &InputError{Input: in.Name, Err: err}
 		}
@@ -154,13 +159,13 @@ func checkParams(def *manifest.Definition, base string) error {
 	return def.SetParams(func(input string) any { return content[input] })
 }
 
-// plain reads the value of a leaf.
-func (w *States) plain(ctx context.Context, leaf record.Leaf) (any, error) {
+// read reads the value of a leaf.
+func (p params) read(ctx context.Context, leaf record.Leaf) (any, error) {
 	h, err := objectstore.ParseHash(leaf.Hash)
 	if err != nil {
 		return nil, err
 	}
-	data, err := objectstore.ReadAll(ctx, w.Objects, h, value.MaxBytes)
+	data, err := objectstore.ReadAll(ctx, p.states.Objects, h, value.MaxBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -173,14 +178,14 @@ func (w *States) plain(ctx context.Context, leaf record.Leaf) (any, error) {
 
 // reshaped tells whether files of parameters differ in more than the values of tasks' parameters: whether a value has a
 // text decides how a task gets it, which is part of the task. before holds the former leaves of the files.
-func (w *States) reshaped(ctx context.Context, link *record.Link, before map[string]record.Leaf) bool {
+func (p params) reshaped(ctx context.Context, link *record.Link, before map[string]record.Leaf) bool {
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
 		if in.Source != record.FromParams || in.Leaf == before[in.Name] {
 			continue
 		}
-		was, errWas := w.plain(ctx, before[in.Name])
-		is, errIs := w.plain(ctx, in.Leaf)
+		was, errWas := p.read(ctx, before[in.Name])
+		is, errIs := p.read(ctx, in.Leaf)
 		if errWas != nil || errIs != nil || !sameShape(was, is) {
 			return true
 		}
@@ -225,8 +230,8 @@ func covers(name, mark string) bool {
 	return mark == name || len(mark) > len(name) && mark[len(name)] == '.' && mark[:len(name)] == name
 }
 
-// with adds a mark.
-func with(marks []string, name string) []string {
+// marking adds a mark.
+func marking(marks []string, name string) []string {
 	if slices.Contains(marks, name) {
 		return marks
 	}
@@ -266,22 +271,22 @@ func paramFiles(pkg *record.Package) []string {
 	return list
 }
 
-// assignParams gives the inputs of a file of parameters their values: those of base, except where marks say that set
+// assign gives the inputs of a file of parameters their values: those of base, except where marks say that set
 // ones count, which are in the dataset from. A set value stays if base has its path and gives tasks the same form.
-func (w *States) assignParams(ctx context.Context, inputs record.Node, file string, base, from record.Leaf, marks []string) (record.Node, error) {
-	whole, err := w.plain(ctx, base)
+func (p params) assign(ctx context.Context, inputs record.Node, file string, base, from record.Leaf, marks []string) (record.Node, error) {
+	whole, err := p.read(ctx, base)
 	if err != nil {
 		return nil, &InputError{Input: file, Err: err}
 	}
 	given := whole
 	if marks = marksOf(file, marks); len(marks) > 0 && from.Kind == record.LeafValue {
-		set, err := w.plain(ctx, from)
+		set, err := p.read(ctx, from)
 		if err != nil {
 			return nil, &InputError{Input: file, Err: err}
 		}
 		whole = overlaid(whole, set, file, marks)
 	}
-	return w.projectParams(ctx, inputs, file, whole, given)
+	return p.project(ctx, inputs, file, whole, given)
 }
 
 // overlaid returns whole with the values of set that marks name.
@@ -302,9 +307,9 @@ func overlaid(whole, set any, file string, marks []string) any {
 	return whole
 }
 
-// projectParams stores the value of a file of parameters and those of its inputs. A value that tasks read and whole
+// project stores the value of a file of parameters and those of its inputs. A value that tasks read and whole
 // lacks is taken from fallback.
-func (w *States) projectParams(ctx context.Context, inputs record.Node, file string, whole, fallback any) (record.Node, error) {
+func (p params) project(ctx context.Context, inputs record.Node, file string, whole, fallback any) (record.Node, error) {
 	inputs = slices.Clone(inputs)
 	var read []string
 	for i := range inputs {
@@ -325,7 +330,7 @@ func (w *States) projectParams(ctx context.Context, inputs record.Node, file str
 		}
 	}
 	assign := func(name string, v any) error {
-		leaf, err := w.putValue(ctx, v)
+		leaf, err := p.states.putValue(ctx, v)
 		if err == nil {
 			inputs = inputs.Set(name, leaf)
 		}
@@ -343,17 +348,17 @@ func (w *States) projectParams(ctx context.Context, inputs record.Node, file str
 	return inputs, nil
 }
 
-// withParam returns inputs after a parameter, or the whole file, was set to a value.
-func (w *States) withParam(ctx context.Context, inputs record.Node, name string, v any) (record.Node, error) {
+// with returns inputs after a parameter, or the whole file, was set to a value.
+func (p params) with(ctx context.Context, inputs record.Node, name string, v any) (record.Node, error) {
 	file, path, part := record.ParamOf(name)
 	if !part {
 		if _, ok := v.(manifest.Object); !ok {
 			return nil, &ParamsError{"input " + name, noMapping}
 		}
-		return w.projectParams(ctx, inputs, name, v, nil)
+		return p.project(ctx, inputs, name, v, nil)
 	}
 	have, _ := inputs.Get(file)
-	whole, err := w.plain(ctx, have)
+	whole, err := p.read(ctx, have)
 	if err != nil {
 		return nil, &InputError{Input: file, Err: err}
 	}
@@ -361,7 +366,7 @@ func (w *States) withParam(ctx context.Context, inputs record.Node, name string,
 	if !ok {
 		return nil, &ParamsError{"input " + name, "a part of its path holds no mapping"}
 	}
-	return w.projectParams(ctx, inputs, file, whole, nil)
+	return p.project(ctx, inputs, file, whole, nil)
 }
 
 // differingParams are the paths at which a value has members that another one has not, or has otherwise.
@@ -402,7 +407,7 @@ func (w *Datasets) param(ctx context.Context, s *State, file *record.PackageInpu
 
 // paramLeaf is the dataset of a part of a file of parameters.
 func (w *Datasets) paramLeaf(ctx context.Context, file, path string, whole record.Leaf) (record.Leaf, error) {
-	all, err := w.states.plain(ctx, whole)
+	all, err := paramsOf(w.states).read(ctx, whole)
 	if err != nil {
 		return record.Leaf{}, &InputError{Input: file, Err: err}
 	}
@@ -419,9 +424,9 @@ func (w *Datasets) paramLeaf(ctx context.Context, file, path string, whole recor
 
 // setParam is Set for a parameter in the tree that is about to be swapped.
 func (w *Datasets) setParam(ctx context.Context, t *tree, name string, leaf record.Leaf) error {
-	v, err := w.states.plain(ctx, leaf)
+	v, err := paramsOf(w.states).read(ctx, leaf)
 	if err == nil {
-		t.inputs, err = w.states.withParam(ctx, t.inputs, name, v)
+		t.inputs, err = paramsOf(w.states).with(ctx, t.inputs, name, v)
 	}
 	return err
 }
@@ -442,7 +447,7 @@ func (w *Datasets) unsetParam(ctx context.Context, ws string, s *State, t *tree,
 	if err != nil {
 		return false, err
 	}
-	inputs, err := w.states.assignParams(ctx, t.inputs, file, base, have, marks)
+	inputs, err := paramsOf(w.states).assign(ctx, t.inputs, file, base, have, marks)
 	if err != nil {
 		return false, err
 	}
@@ -457,7 +462,7 @@ func (w *Deployer) paramsBehind(ctx context.Context, t *tree, in *record.LinkInp
 	if !ok || have == in.Leaf || len(marksOf(in.Name, marks)) == 0 {
 		return ok && have != in.Leaf, nil
 	}
-	due, err := w.states.assignParams(ctx, t.inputs, in.Name, in.Leaf, have, marks)
+	due, err := paramsOf(w.states).assign(ctx, t.inputs, in.Name, in.Leaf, have, marks)
 	if err != nil {
 		return true, ignoreLost(err)
 	}
@@ -474,19 +479,19 @@ func (w *Deployer) keepParams(ctx context.Context, inputs record.Node, pkg *reco
 		}
 		base, _ := inputs.Get(file)
 		var err error
-		if inputs, err = w.states.assignParams(ctx, inputs, file, base, from, marks); err != nil {
+		if inputs, err = paramsOf(w.states).assign(ctx, inputs, file, base, from, marks); err != nil {
 			return nil, err
 		}
 	}
 	return inputs, nil
 }
 
-// unmarkedParams finds the parameters of a file that differ from the package's.
-func (w *States) unmarkedParams(ctx context.Context, in *record.PackageInput, have record.Leaf, h *holdings) error {
+// unmarked finds the parameters of a file that differ from the package's.
+func (p params) unmarked(ctx context.Context, in *record.PackageInput, have record.Leaf, h *holdings) error {
 	if _, _, part := record.ParamOf(in.Name); part {
 		return nil // its file's value has it
 	}
-	base, err := w.plain(ctx, in.Default)
+	base, err := p.read(ctx, in.Default)
 	if isLost(err) {
 		h.set[in.Name] = true
 		return nil
@@ -494,7 +499,7 @@ func (w *States) unmarkedParams(ctx context.Context, in *record.PackageInput, ha
 	if err != nil {
 		return err
 	}
-	v, err := w.plain(ctx, have)
+	v, err := p.read(ctx, have)
 	if err != nil {
 		return ignoreLost(err)
 	}
@@ -504,7 +509,7 @@ func (w *States) unmarkedParams(ctx context.Context, in *record.PackageInput, ha
 	return nil
 }
 
-// assignParams gives the parameters of a preview the values that a start would.
+// assign gives the parameters of a preview the values that a start would.
 func (p *preview) assignParams(ctx context.Context, w *States, t *tree) error {
 	for _, file := range paramFiles(p.pkg) {
 		base, _ := p.inputs.Get(file)
@@ -512,7 +517,7 @@ func (p *preview) assignParams(ctx context.Context, w *States, t *tree) error {
 		if base.Kind != record.LeafValue {
 			continue
 		}
-		inputs, err := w.assignParams(ctx, p.inputs, file, base, from, p.marks)
+		inputs, err := paramsOf(w).assign(ctx, p.inputs, file, base, from, p.marks)
 		if err != nil {
 			return err
 		}

@@ -202,7 +202,7 @@ func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record
 		switch {
 		case !ok || have == in.Default || in.Source.OfMachine(): // each start reads it again
 		case in.Source == record.FromParams && !followed && have.Kind == record.LeafValue:
-			if err := w.unmarkedParams(ctx, in, have, h); err != nil {
+			if err := paramsOf(w).unmarked(ctx, in, have, h); err != nil {
 				return err
 			}
 		case in.Source == record.FromValue || !followed || have.Kind == record.LeafUnassigned:

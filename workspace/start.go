@@ -427,6 +427,9 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		return nil, err
 	}
 	r.emitStarted()
+	if err := r.tellSet(); err != nil {
+		return nil, err
+	}
 	if r.old, err = r.w.cleaner.deleteRuns(r.lock.lasting, r.ws, r.old, r.state.CurrentRunID, r.spared); err != nil {
 		return nil, err
 	}

@@ -236,7 +236,7 @@ func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *re
 	bits, params := executables(link), paramLeaves(link)
 	if proves(link.Stat, fileStat(info)) && link.Package == s.PackageHash {
 		scan := &scan{states: dry.states, base: filepath.Dir(link.File)}
-		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == bits && !dry.states.reshaped(ctx, link, params) {
+		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == bits && !paramsOf(dry.states).reshaped(ctx, link, params) {
 			return err
 		}
 	}

@@ -26,11 +26,16 @@ func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport
 	}
 	x.mind(w, a)
 	w.Execution = ref(a)
-	if report == nil || report.ExecutionID != p.ExecutionID || !x.shows(w.Task, hash(a.Output)) {
+	other := report != nil && report.Key != "" && report.Key != a.Key.String() // as in a run with other values
+	if report == nil || !other && report.ExecutionID != p.ExecutionID || !x.shows(w.Task, hash(a.Output)) {
 		w.Notes = append(w.Notes, "the workspace does not show it yet: the next start takes the execution without running anything")
 	}
 	if report != nil && report.ExecutionID != p.ExecutionID && (report.State == runview.TaskFailed || report.State == runview.TaskError) {
-		w.Notes = append(w.Notes, "its latest attempt, execution "+report.ExecutionID+", failed: no failure hides a success on the same inputs")
+		hides := "failed: no failure hides a success on the same inputs"
+		if other {
+			hides = "failed on other inputs"
+		}
+		w.Notes = append(w.Notes, "its latest attempt, execution "+report.ExecutionID+", "+hides)
 	}
 	if r := w.Execution; r.Task != w.Task || r.Workspace != w.Workspace {
 		w.Notes = append(w.Notes, fmt.Sprintf("%s.%s ran the same; its result counts as soon as the key is the same", r.Workspace, r.Task))
