@@ -31,7 +31,8 @@ type proof struct {
 	outputs []record.Leaf
 }
 
-// prove compares a baseline with a graph in one pass, without a store.
+// prove compares a baseline with a graph in one pass, without a store. A gate does not make dirty what it holds: its list
+// decides whether a task is one of the run, not what its answer is.
 func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 	n := g.Len()
 	p := &proof{base: base, same: make([]bool, n), dirty: make([]bool, n), ids: make([]string, n), outputs: make([]record.Leaf, n)}
@@ -67,7 +68,7 @@ func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 		p.same[i] = ok && p.ids[i] != "" && (same || sameTask(old[t.Name], t))
 		p.dirty[i] = !p.same[i] ||
 			slices.ContainsFunc(t.Wiring, func(w record.Wire) bool { return w.ReadsInput(func(name string) bool { return changed[name] }) }) ||
-			slices.ContainsFunc(g.Dependencies(i), func(d int32) bool { return p.dirty[d] })
+			slices.ContainsFunc(g.Dependencies(i), func(d int32) bool { return p.dirty[d] && !g.IsGate(d) })
 	}
 	return p
 }

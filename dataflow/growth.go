@@ -231,7 +231,8 @@ func (w *growth) certain(gate int32) {
 	}
 }
 
-// count makes a pending task one of the run's, since it is not known how many it would have become.
+// count makes a task one of the run's, unless it is. A pending family is one, since it is not known how many it would have
+// become.
 func (w *growth) count(i int32) {
 	s := w.s
 	if !s.states[i].counted {

@@ -241,9 +241,8 @@ func (s *scheduler) skip(i, because int32) {
 		s.growth.certain(i)
 		s.skipBelow(i, because)
 		return
-	case s.g.IsPending(i):
-		s.growth.count(i)
 	}
+	s.growth.count(i)
 	last := s.states[i].tried
 	if last == nil {
 		if s.states[i].announced {

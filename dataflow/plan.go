@@ -103,8 +103,9 @@ type planner struct {
 // all walks the graph once.
 func (p *planner) all(ctx context.Context) error {
 	p.tasks, p.results = make([]TaskPlan, p.g.Len()), make([]TaskResult, p.g.Len())
+	held := p.held()
 	for i := range p.tasks {
-		if i := int32(i); p.wants(i) && p.proven(i) && !p.losses.below[i] {
+		if i := int32(i); p.wants(i) && p.proven(i) && !p.losses.below[i] && !held[i] {
 			p.hit(i, p.proof.result(i))
 		}
 	}

@@ -59,6 +59,20 @@ func Made(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, in
 	return made, nil
 }
 
+// held marks what is below gates that the baseline does not prove.
+func (p *planner) held() []bool {
+	held := make([]bool, p.g.Len())
+	var closed []int32
+	for _, i := range p.g.Gates() {
+		if !p.proven(i) || p.losses.below[i] || p.opts.Baseline.Package != p.g.Origin {
+			closed = append(closed, i)
+			held[i] = true
+		}
+	}
+	p.g.MarkDownstream(closed, held)
+	return held
+}
+
 // gate settles a gate, whose tasks are settled: its list is known if they all have answers.
 func (p *planner) gate(i int32) {
 	t := &p.tasks[i]

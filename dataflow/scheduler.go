@@ -254,7 +254,7 @@ func join(s *scheduler) (more bool) {
 		i := int32(i)
 		switch t := &s.states[i]; {
 		case !s.wants(i) || s.results[i].State != Pending || t.counted:
-		case s.g.IsTask(i) && s.proven(i):
+		case s.g.IsTask(i) && !t.uncertain && s.proven(i):
 			s.results[i] = s.proof.result(i)
 			proven = append(proven, i)
 			t.counted = true
@@ -313,7 +313,7 @@ func (s *scheduler) dirtyByForce(i int32) bool {
 				s.proof.dirty[j] = true
 			}
 			for _, d := range s.g.Dependencies(j) {
-				if s.proof.dirty[d] {
+				if s.proof.dirty[d] && (!s.g.IsGate(d) || s.g.IsGate(j)) {
 					s.proof.dirty[j] = true
 				}
 			}
@@ -332,6 +332,7 @@ func (s *scheduler) markReady(i int32) {
 		s.growth.unmade(i)
 		return
 	}
+	s.growth.count(i)
 	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)})
 	lookable := s.opts.Lookups > 0 && s.looks != nil && s.looks.Lookup != nil && !s.forces(i) && s.states[i].history.after == ""
 	if lookable || s.waits(i) { // a cached answer needs no approval

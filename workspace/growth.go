@@ -66,12 +66,25 @@ func growing(pkg *record.Package) *graph.Growing {
 			g.Pending = append(g.Pending, graph.Pending{Name: f.Name, After: f.Reads})
 		}
 	}
+	readBy := map[string][]string{}
+	for i := range pkg.Families {
+		readBy[pkg.Families[i].Name] = pkg.Families[i].ReadBy
+	}
 	at := map[string]int{} // gates by source
 	for i := range pkg.Families {
 		f := &pkg.Families[i]
 		held := slices.Clone(tasks[f.Name])
-		for _, reader := range f.ReadBy {
-			held = append(held, tasks[reader]...)
+		readers := slices.Clone(f.ReadBy)
+		for k := 0; k < len(readers); k++ {
+			own := tasks[readers[k]]
+			held = append(held, own...)
+			if len(own) == 0 { // a family without items has no task that would wait
+				for _, r := range readBy[readers[k]] {
+					if !slices.Contains(readers, r) {
+						readers = append(readers, r)
+					}
+				}
+			}
 		}
 		mine := map[string]bool{}
 		for _, k := range f.Lists {
