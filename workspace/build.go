@@ -98,7 +98,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 		if warn, err = w.grownFromFile(ctx, pkg, def, before); err != nil {
 			return nil, err
 		}
-	} else if pkg.Tasks, err = w.packageTasks(ctx, def, pkg.Inputs); err != nil {
+	} else if pkg.Tasks, err = w.packageTasks(ctx, def, pkg.Inputs, nil); err != nil {
 		return nil, err
 	}
 	h, err := objectstore.PutBytes(ctx, w.states.Objects, pkg.Encode())
@@ -171,8 +171,8 @@ func (w *States) putValue(ctx context.Context, v any) (record.Leaf, error) {
 	return record.Leaf{Kind: record.LeafValue, Hash: h.String()}, err
 }
 
-// packageTasks stores the task objects, several at a time.
-func (w *Deployer) packageTasks(ctx context.Context, def *manifest.Definition, inputs []record.PackageInput) ([]record.PackageTask, error) {
+// packageTasks stores the task objects, several at a time, except for those in held, which are known to be stored and kept.
+func (w *Deployer) packageTasks(ctx context.Context, def *manifest.Definition, inputs []record.PackageInput, held map[string]bool) ([]record.PackageTask, error) {
 	list := make([]record.PackageTask, len(def.Tasks))
 	g, ctx := errgroup.WithContext(ctx)
 	workers := max(runtime.GOMAXPROCS(0), w.states.Lookups)
@@ -180,9 +180,12 @@ func (w *Deployer) packageTasks(ctx context.Context, def *manifest.Definition, i
 		g.Go(func() error {
 			for i := k * len(list) / workers; i < (k+1)*len(list)/workers; i++ {
 				t := &def.Tasks[i]
-				h, err := objectstore.PutBytes(ctx, w.states.Objects, taskObject(def, inputs, t).Encode())
-				if err != nil {
-					return fmt.Errorf("store task %s: %w", t.Name, err)
+				data := taskObject(def, inputs, t).Encode()
+				h := objectstore.Sum(data)
+				if !held[h.String()] {
+					if _, err := objectstore.PutBytes(ctx, w.states.Objects, data); err != nil {
+						return fmt.Errorf("store task %s: %w", t.Name, err)
+					}
 				}
 				list[i] = record.PackageTask{Name: t.Name, Task: h.String(), Output: outputKind(t), Wiring: wiring(def, t), Policy: policy(t)}
 			}

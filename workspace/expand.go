@@ -28,7 +28,7 @@ type sourceOf func(input, task string) (record.Leaf, bool)
 
 // expand makes a package from the definition of another one and the present lists of items. Lists whose dataset is that
 // of before are not read again; those of a task whose dataset source does not know stay as they were. The tasks are
-// stored, the package is not.
+// stored, unless before, which must be what the locked workspace has deployed, names them already. The package is not stored.
 func (w *Deployer) expand(ctx context.Context, before *record.Package, source sourceOf) (*expansion, error) {
 	h, err := objectstore.ParseHash(before.Definition)
 	if err != nil {
@@ -43,11 +43,16 @@ func (w *Deployer) expand(ctx context.Context, before *record.Package, source so
 		return nil, fmt.Errorf("package %s: %w", before.Name, err)
 	}
 	pkg := &record.Package{Name: before.Name, Version: before.Version, Description: before.Description, Inputs: before.Inputs, Definition: before.Definition}
+	pkg.Tasks = before.Tasks
 	return w.expandInto(ctx, pkg, def, before.Lists, source)
 }
 
-// expandInto gives a package without tasks those of its definition.
+// expandInto gives a package the tasks of its definition. The objects of tasks that it has already are not stored again.
 func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *manifest.Definition, known []record.PackageList, source sourceOf) (*expansion, error) {
+	held := make(map[string]bool, len(pkg.Tasks))
+	for i := range pkg.Tasks {
+		held[pkg.Tasks[i].Task] = true
+	}
 	x := &expansion{pkg: pkg, faults: map[string]error{}}
 	r := &listReader{w: w.states, source: source, known: map[string]*record.PackageList{}, seen: map[string]int64{}, faults: map[string]error{}, lists: manifest.Lists{}}
 	for i := range known {
@@ -84,7 +89,7 @@ func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *man
 		}
 		pkg.Families = append(pkg.Families, p)
 	}
-	pkg.Tasks, err = w.packageTasks(ctx, x.def, pkg.Inputs)
+	pkg.Tasks, err = w.packageTasks(ctx, x.def, pkg.Inputs, held)
 	return x, err
 }
 

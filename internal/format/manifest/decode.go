@@ -221,7 +221,7 @@ func (d *decoder) input(key, value *node) {
 				in.Kind, in.Path = GlobInput, d.projectPath(where+": glob", v, GlobInput)
 			case "files":
 				in.Kind, in.Path, in.Pattern = GlobInput, "", ""
-				if p, text := d.pattern(where+": files", v); p != nil {
+				if p, text := (matrixReader{d}).pattern(where+": files", v); p != nil {
 					in.Path, in.Pattern = p.Glob, text
 				}
 			case "value":

@@ -49,7 +49,7 @@ var (
 	joinKeys   = []string{"zip", "include", "exclude"}
 )
 
-// A matrixReader reads matrices that are not literal.
+// A matrixReader reads matrices, and what else of a file speaks of items.
 type matrixReader struct{ *decoder }
 
 // isLiteral reports whether a matrix is a mapping of dimensions to lists of items, or a faulty one.

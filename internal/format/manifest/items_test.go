@@ -275,3 +275,28 @@ tasks:
 		})
 	}
 }
+
+// A matrix of 20,000 lines, and families on it.
+func TestManyLines(t *testing.T) {
+	const lines = 20_000
+	var b strings.Builder
+	b.WriteString(head + "tasks:\n  list: {out: l.txt, run: x}\n  lines:\n    out: o\n    run: x\n    matrix:\n      n:\n")
+	items := make([]string, lines)
+	for i := range items {
+		items[i] = fmt.Sprint("item", i)
+		b.WriteString("        - " + items[i] + "\n")
+	}
+	b.WriteString("  own: {matrix: {n: list}, in: {line: 'lines[n]'}, out: p, run: x}\n")
+	b.WriteString("  again: {matrix: {n: list}, in: {own: 'own[n]', of: 'own[n=n, *]'}, out: q, run: x}\n")
+	b.WriteString("  all: {in: {all: 'again[*]'}, out: r, run: x}\n")
+	d, err := manifest.Parse("e3.yaml", []byte(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, err = d.Expand(manifest.Lists{"list": values(items...)}); err != nil || d.Faults() != nil {
+		t.Fatal(err, d.Faults())
+	}
+	if len(d.Tasks) != 3*lines+2 {
+		t.Fatalf("%d tasks, want %d", len(d.Tasks), 3*lines+2)
+	}
+}

@@ -15,7 +15,7 @@ type dimension struct {
 }
 
 // matrix reads the dimensions of a task.
-func (d *decoder) matrix(where string, n *node) []dimension {
+func (d matrixReader) matrix(where string, n *node) []dimension {
 	where += ": matrix"
 	if n.kind != mapNode || len(n.list) == 0 {
 		if n.kind == mapNode {
@@ -61,7 +61,7 @@ func (d *decoder) matrix(where string, n *node) []dimension {
 	return dims
 }
 
-func (d *decoder) dimension(where string, key, n *node) dimension {
+func (d matrixReader) dimension(where string, key, n *node) dimension {
 	dim := dimension{name: d.intern(key.text), pos: key.pos}
 	if n.kind != listNode {
 		d.wrongType(where, n, "a list of strings, numbers or booleans")
@@ -74,7 +74,7 @@ func (d *decoder) dimension(where string, key, n *node) dimension {
 	dim.index = make(map[string]int32, len(n.list))
 	for i := range n.list {
 		item := &n.list[i]
-		text, ok := matrixReader{d}.itemText(where, item)
+		text, ok := d.itemText(where, item)
 		if !ok {
 			continue
 		}

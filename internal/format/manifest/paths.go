@@ -66,7 +66,7 @@ func (d *decoder) projectPath(where string, n *node, kind InputKind) string {
 }
 
 // pattern reads the path of an input whose files are items.
-func (d *decoder) pattern(where string, n *node) (*Pattern, string) {
+func (d matrixReader) pattern(where string, n *node) (*Pattern, string) {
 	if n.kind != stringNode {
 		d.wrongType(where, n, "a string")
 		return nil, ""

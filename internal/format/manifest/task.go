@@ -78,7 +78,7 @@ func (d *decoder) task(key, value *node) {
 				b.spec.Command = d.command(where, v)
 			case "matrix":
 				if isLiteral(v) {
-					b.dims = d.matrix(where, v)
+					b.dims = matrixReader{d}.matrix(where, v)
 				} else {
 					b.items = matrixReader{d}.itemMatrix(where, v)
 				}
@@ -155,7 +155,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 			case !ValidInputName(key.text):
 				d.report.add(key.pos, inputNameRule, "%s: %q is not an input name", where, truncate(key.text))
 			case v.kind == mapNode:
-				if w, ok := d.longWire(where+": "+key.text, v); ok {
+				if w, ok := (matrixReader{d}).longWire(where+": "+key.text, v); ok {
 					w.name = d.intern(key.text)
 					wires = append(wires, w)
 				}
@@ -176,7 +176,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 }
 
 // longWire reads a source with more about it.
-func (d *decoder) longWire(where string, n *node) (w wire, ok bool) {
+func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 	w.pos = n.pos
 	d.fields(where, n, wireKeys, func(key, v *node) {
 		switch key.text {
