@@ -134,8 +134,8 @@ func (s *uiStage) page(path string) string {
 	return string(text)
 }
 
-// cells returns the groups of a pattern wherever it fits, as a browser shows them.
-func cells(page, pattern string) []string {
+// shownIn returns the groups of a pattern wherever it fits, as a browser shows them.
+func shownIn(page, pattern string) []string {
 	var list []string
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(page, -1) {
 		for i := range m[1:] {
@@ -177,12 +177,12 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		}
 		row := `<tr id="t-[^"]*"><th scope="row">(.*?)</th><td><span class="state s-([a-z]+)">.*?</td><td class="num[^"]*" data-ms="(\d+)">.*?</td><td class="when">.*?</td><td class="num opt">(\d*)</td>`
 		for n := 1; (n-1)*100 < len(doc.Tasks); n++ {
-			got = append(got, cells(s.page(fmt.Sprintf("/run?w=prod&page=%d", n)), row)...)
+			got = append(got, shownIn(s.page(fmt.Sprintf("/run?w=prod&page=%d", n)), row)...)
 		}
 		same(t, "tasks", got, want)
 		page := s.page("/run?w=prod")
-		same(t, "status", cells(page, `<h1>prod <span class="badge s-([a-z]+)">`), []string{doc.Status})
-		same(t, "run and package", cells(page, `<dt>(?:Run|Package)</dt><dd>(.*?)</dd>`), []string{doc.Package, doc.Run})
+		same(t, "status", shownIn(page, `<h1>prod <span class="badge s-([a-z]+)">`), []string{doc.Status})
+		same(t, "run and package", shownIn(page, `<dt>(?:Run|Package)</dt><dd>(.*?)</dd>`), []string{doc.Package, doc.Run})
 		counts := map[string]int{}
 		for _, task := range doc.Tasks {
 			counts[task.State]++
@@ -193,7 +193,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 			}
 		}
 		failed := slices.DeleteFunc(slices.Clone(doc.Tasks), func(task taskJSON) bool { return task.State != "failed" })
-		filtered := cells(s.page("/run?w=prod&status=failed"), row)
+		filtered := shownIn(s.page("/run?w=prod&status=failed"), row)
 		if len(filtered) != len(failed) || len(failed) == 0 {
 			t.Errorf("%d failed tasks, want %d", len(filtered), len(failed))
 		}
@@ -207,7 +207,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		for _, run := range doc.Runs {
 			want = append(want, fmt.Sprintf("%s | %s | %s", human.Short(run.Run), run.Status, run.By))
 		}
-		got := cells(s.page("/history?w=prod"), `<tr id="r-[^"]*"><th scope="row" class="mono">(.*?)</th><td><span class="badge s-([a-z]+)">(?s:.*?)<td class="opt">[^<]*</td><td class="opt">(.*?)</td>`)
+		got := shownIn(s.page("/history?w=prod"), `<tr id="r-[^"]*"><th scope="row" class="mono">(.*?)</th><td><span class="badge s-([a-z]+)">(?s:.*?)<td class="opt">[^<]*</td><td class="opt">(.*?)</td>`)
 		same(t, "runs", got, want)
 	})
 	t.Run("attempts", func(t *testing.T) {
@@ -219,21 +219,21 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		for _, x := range doc.Tasks[0].Attempts {
 			want = append(want, fmt.Sprintf("%s | %s | %s", human.Short(x.Execution), x.State, x.Worker))
 		}
-		got := cells(s.page("/task?w=prod&t=train%5B3%5D&view=history"), `<tr[^>]* id="x-[^"]*"><th scope="row" class="mono">(.*?)</th><td><span class="state s-([a-z]+)">(?s:.*?)<td class="opt">(.*?)</td>`)
+		got := shownIn(s.page("/task?w=prod&t=train%5B3%5D&view=history"), `<tr[^>]* id="x-[^"]*"><th scope="row" class="mono">(.*?)</th><td><span class="state s-([a-z]+)">(?s:.*?)<td class="opt">(.*?)</td>`)
 		same(t, "attempts", got, want)
 	})
 	t.Run("why", func(t *testing.T) {
 		for _, task := range []string{"train[1]", "train[3]", "after", "publish", "clean"} {
 			var doc struct{ Sentence string }
 			s.json(&doc, "why", ".", "prod."+task)
-			got := cells(s.page("/task?w=prod&view=why&t="+url.QueryEscape(task)), `<p class="lead" id="sentence">(.*?)</p>`)
+			got := shownIn(s.page("/task?w=prod&view=why&t="+url.QueryEscape(task)), `<p class="lead" id="sentence">(.*?)</p>`)
 			same(t, task, got, []string{human.Line(doc.Sentence)})
 		}
 	})
 	t.Run("log", func(t *testing.T) {
 		for stream, flag := range map[string]string{"stdout": "--stdout", "stderr": "--stderr"} {
 			want := strings.Split(strings.TrimSuffix(s.e3("logs", ".", "prod.train[3]", flag), "\n"), "\n")
-			got := cells(s.page("/task?w=prod&t=train%5B3%5D&log="+stream), `<span class="l">(.*?)</span></li>`)
+			got := shownIn(s.page("/task?w=prod&t=train%5B3%5D&log="+stream), `<span class="l">(.*?)</span></li>`)
 			same(t, stream, got, want)
 		}
 	})
@@ -247,7 +247,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		}
 		inputs, _, _ := strings.Cut(page, `id="metrics-h"`)
 		_, inputs, _ = strings.Cut(inputs, `id="params-h"`)
-		same(t, "inputs", cells(inputs, `<tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td></tr>`), want)
+		same(t, "inputs", shownIn(inputs, `<tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td></tr>`), want)
 		want = nil
 		for _, m := range doc.Metrics {
 			for _, c := range m.Changes {
@@ -256,7 +256,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		}
 		_, metrics, _ := strings.Cut(page, `id="metrics-h"`)
 		metrics, _, _ = strings.Cut(metrics, `id="outputs-h"`)
-		same(t, "metrics", cells(metrics, `<tr><th scope="row">(.*?)</th><td class="num">(.*?)</td><td class="num">(.*?)</td>`), want)
+		same(t, "metrics", shownIn(metrics, `<tr><th scope="row">(.*?)</th><td class="num">(.*?)</td><td class="num">(.*?)</td>`), want)
 	})
 	t.Run("status", func(t *testing.T) {
 		var doc struct {
@@ -265,7 +265,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		s.json(&doc, "status", ".")
 		page := s.page("/")
 		w := doc.Workspaces[0]
-		same(t, "workspaces", cells(page, `<h2><a href="[^"]*">(.*?)</a></h2><span class="badge s-([a-z]+)">`), []string{w.Workspace + " | " + w.LastRun.Status})
+		same(t, "workspaces", shownIn(page, `<h2><a href="[^"]*">(.*?)</a></h2><span class="badge s-([a-z]+)">`), []string{w.Workspace + " | " + w.LastRun.Status})
 		if w.Package == nil || !strings.Contains(page, w.Package.Name+"@"+w.Package.Version) {
 			t.Error("the package is not on the page")
 		}
@@ -280,7 +280,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		s.json(&doc, "stats", ".")
 		page := s.page("/store")
 		want := fmt.Sprintf("all | %d | %d | %.1f %%", doc.Total.Runs, doc.Total.Hits, 100*doc.Total.HitRate)
-		same(t, "sums", cells(page, `<tr><th scope="row">(all)</th><td class="num">(.*?)</td><td class="num">(.*?)</td><td class="num">(.*?)</td>`), []string{want})
+		same(t, "sums", shownIn(page, `<tr><th scope="row">(all)</th><td class="num">(.*?)</td><td class="num">(.*?)</td><td class="num">(.*?)</td>`), []string{want})
 	})
 }
 
