@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"e3/internal/format/record"
 	"e3/internal/host/atomicfile"
@@ -122,7 +121,7 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 	if err != nil {
 		return nil, err
 	}
-	a.box = &sandbox{root: f.Root, room: filepath.Join(f.Root, roomFolder), work: f.Work(), home: f.Home(), tmp: f.Temp()}
+	a.box = &sandbox{root: f.Root, work: f.Work(), home: f.Home(), tmp: f.Temp()}
 	env := a.baseEnv()
 	for i, in := range a.spec.Inputs {
 		text, set, err := inputText(ctx, a, in, req.Inputs[i])
