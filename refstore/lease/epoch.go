@@ -33,9 +33,9 @@ func (s *session) follow(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.looked = nil
+	s.idle.looked = nil
 	if rec.Session == "" {
-		s.looked = &rec.Number
+		s.idle.looked = &rec.Number
 	}
 	s.mu.Unlock()
 	switch {
