@@ -39,7 +39,7 @@ func (s *session) follow(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	switch {
-	case rec.Session == "" || rec.Number == s.deadEpoch:
+	case rec.Session == "" || rec.Number == s.idle.dead:
 		s.leave(rec.Number)
 	case rec.Session == s.name():
 		if s.l.collecting() == rec.Number {
@@ -55,7 +55,7 @@ func (s *session) follow(ctx context.Context) error {
 			return err
 		}
 		if safe {
-			s.deadEpoch = rec.Number
+			s.idle.dead = rec.Number
 			s.leave(rec.Number)
 		} else {
 			s.enter(rec.Number)

@@ -47,6 +47,7 @@ func (n *identity) name() string {
 type idleEpochs struct {
 	looked *uint64 // by the last look
 	proven *uint64 // by a look that a renewal has followed, so that the session was alive then
+	dead   uint64  // a settled collection of a dead collector; used by followLoop and begin alone
 }
 
 func (s *session) name() string { return s.ids.name() }
@@ -165,7 +166,7 @@ func (s *session) anew() (large []uint64) {
 	}
 	s.parts, s.trying, s.public, s.epochWritten, s.answered = 0, 0, 0, 0, 0
 	s.epoch = unknownEpoch
-	s.idle = idleEpochs{}
+	s.idle.looked, s.idle.proven = nil, nil
 	_, large = s.protected()
 	return large
 }

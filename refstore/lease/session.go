@@ -42,8 +42,6 @@ type session struct {
 	idle     idleEpochs
 	loose    []looseEnd
 
-	deadEpoch uint64 // a settled collection of a dead collector; used by followLoop and begin
-
 	writer // used by renewLoop, and while the session begins or closes
 }
 
