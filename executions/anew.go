@@ -18,9 +18,9 @@ import (
 
 // finishAnew records the end of a command whose execution another process has given up, if that is why the record
 // could not be written; else the error is cause. If this process has lost its lease, nothing is recorded.
-func (a *attempt) finishAnew(ctx context.Context, v verdict, res runner.Result, cause error) (Result, error) {
+func finishAnew(ctx context.Context, a *attempt, v verdict, res runner.Result, cause error) (Result, error) {
 	for range 3 { // each time it was found dead again
-		given, err := a.givenUp(ctx)
+		given, err := givenUp(ctx, a)
 		if err != nil || !given {
 			return Result{}, cause
 		}
@@ -53,7 +53,7 @@ func (a *attempt) finishAnew(ctx context.Context, v verdict, res runner.Result, 
 
 // givenUp tells whether another process has recorded the end of this execution, while this process still holds its
 // lease, or has it again.
-func (a *attempt) givenUp(ctx context.Context) (bool, error) {
+func givenUp(ctx context.Context, a *attempt) (bool, error) {
 	if a.x.leased == nil || a.req.Job.Ref != "" || a.x.leaseLoss(ctx) != nil {
 		return false, nil
 	}

@@ -130,7 +130,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	}
 	end, err := a.finish(ctx, out, res)
 	if err != nil {
-		end, err = a.finishAnew(ctx, out, res, err)
+		end, err = finishAnew(ctx, a, out, res, err)
 	}
 	if err != nil {
 		a.recordFault(ctx, res, err)
@@ -276,7 +276,7 @@ func (a *attempt) announce(ctx context.Context, p process.ID) error {
 		Key: recordKey(a.key, a.id), Value: status.Encode(), Fields: a.fields(),
 	})
 	if err != nil {
-		if given, _ := a.givenUp(ctx); given { // its end will be that of another execution
+		if given, _ := givenUp(ctx, a); given { // its end will be that of another execution
 			a.close()
 			a.claim, a.version = nil, refstore.Absent
 			return nil

@@ -70,7 +70,7 @@ func (w *States) tellLate(ctx context.Context, ws string, x reaper) (left int, e
 	var notes []lateNote
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws)}) {
 		if errors.Is(err, refstore.ErrDamaged) {
-			w.warn(&LateNoteError{Workspace: ws, Execution: rec.Key.Sort, Err: err})
+			warn(w, &LateNoteError{Workspace: ws, Execution: rec.Key.Sort, Err: err})
 			continue
 		}
 		if err != nil {
@@ -90,7 +90,7 @@ func (w *States) tellLate(ctx context.Context, ws string, x reaper) (left int, e
 
 // TellLate appends the end of an execution to the journal that has gone on without its run, if it is noted as such and
 // the run is closed. It costs a read if the execution is not noted.
-func (w *States) TellLate(ctx context.Context, ws, execution string, x reaper) error {
+func TellLate(ctx context.Context, w *States, ws, execution string, x reaper) error {
 	rec, err := w.Records.Get(ctx, refstore.Key{Partition: latePartition(ws), Sort: execution})
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil
@@ -111,7 +111,7 @@ func (w *States) TellLate(ctx context.Context, ws, execution string, x reaper) e
 }
 
 // TellAllLate is TellLate for all executions that are noted, of any workspace.
-func (w *States) TellAllLate(ctx context.Context, x reaper) error {
+func TellAllLate(ctx context.Context, w *States, x reaper) error {
 	names, err := w.List(ctx)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (w *States) TellAllLate(ctx context.Context, x reaper) error {
 	for _, ws := range names {
 		for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws), KeysOnly: true}) {
 			if err == nil {
-				err = w.TellLate(ctx, ws, rec.Key.Sort, x)
+				err = TellLate(ctx, w, ws, rec.Key.Sort, x)
 			}
 			if err != nil && !errors.Is(err, refstore.ErrDamaged) { // a start reports damage
 				return err
@@ -144,7 +144,7 @@ func (e *LateNoteError) Error() string {
 // Unwrap returns the damage.
 func (e *LateNoteError) Unwrap() error { return e.Err }
 
-func (w *States) warn(err error) {
+func warn(w *States, err error) {
 	if w.Warn != nil {
 		w.Warn(err)
 	}
@@ -160,7 +160,7 @@ type lateNote struct {
 func (t *lateTeller) read(notes []lateNote, rec refstore.Record) []lateNote {
 	l := lateExecution{Execution: rec.Key.Sort}
 	if err := json.Unmarshal(rec.Value, &l); err != nil {
-		t.w.warn(&LateNoteError{Workspace: t.ws, Execution: rec.Key.Sort, Err: err})
+		warn(t.w, &LateNoteError{Workspace: t.ws, Execution: rec.Key.Sort, Err: err})
 		return notes
 	}
 	if len(notes) == 0 || l.After < t.after {

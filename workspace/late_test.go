@@ -39,9 +39,9 @@ func TestTellLate(t *testing.T) {
 				var g sync.WaitGroup
 				for range 4 {
 					g.Go(func() {
-						err := d.p.ws.TellLate(t.Context(), "w", claimed, curator)
+						err := workspace.TellLate(t.Context(), d.p.ws.States, "w", claimed, curator)
 						if how == "by maintenance" {
-							err = d.p.ws.TellAllLate(t.Context(), curator)
+							err = workspace.TellAllLate(t.Context(), d.p.ws.States, curator)
 						}
 						if err != nil && !errors.Is(err, refstore.ErrNotFound) {
 							t.Error(err)

@@ -80,10 +80,10 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	return worker.New(worker.Stores{
 		Queue: r.queue, Supervisor: leaver{sup, r}, Session: leases, Objects: r.Objects, Executor: x,
 		Sweep: func(ctx context.Context) error {
-			return errors.Join(r.sweep(ctx), r.Workspaces.TellAllLate(ctx, curator))
+			return errors.Join(r.sweep(ctx), workspace.TellAllLate(ctx, r.Workspaces.States, curator))
 		},
 		Told: func(ctx context.Context, ws, execution string) error {
-			return r.Workspaces.TellLate(ctx, ws, execution, curator)
+			return workspace.TellLate(ctx, r.Workspaces.States, ws, execution, curator)
 		},
 	}, o.Options), nil
 }

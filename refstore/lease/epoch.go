@@ -33,13 +33,13 @@ func (s *session) follow(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.looked = nil
+	s.idle.looked = nil
 	if rec.Session == "" {
-		s.looked = &rec.Number
+		s.idle.looked = &rec.Number
 	}
 	s.mu.Unlock()
 	switch {
-	case rec.Session == "" || rec.Number == s.deadEpoch:
+	case rec.Session == "" || rec.Number == s.idle.dead:
 		s.leave(rec.Number)
 	case rec.Session == s.name():
 		if s.l.collecting() == rec.Number {
@@ -55,7 +55,7 @@ func (s *session) follow(ctx context.Context) error {
 			return err
 		}
 		if safe {
-			s.deadEpoch = rec.Number
+			s.idle.dead = rec.Number
 			s.leave(rec.Number)
 		} else {
 			s.enter(rec.Number)

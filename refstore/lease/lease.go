@@ -284,7 +284,7 @@ func (l *Leases) Confirm(ctx context.Context) error {
 func (l *Leases) checkOwn(r refstore.Record, err error) (rec sessionRecord, _ error) {
 	switch {
 	case errors.Is(err, refstore.ErrNotFound):
-		if !l.bury(l.session.Load(), nil) {
+		if !bury(l, l.session.Load(), nil) {
 			l.lose("its record is gone")
 		}
 	case err != nil:
@@ -296,7 +296,7 @@ func (l *Leases) checkOwn(r refstore.Record, err error) (rec sessionRecord, _ er
 		}
 		switch rec.State {
 		case dead:
-			if !l.bury(l.session.Load(), rec.Death) {
+			if !bury(l, l.session.Load(), rec.Death) {
 				l.lose("it was declared dead by " + shorten(rec.Death.By))
 			}
 		case ended:

@@ -124,7 +124,7 @@ func (p *suspension) buried() bool {
 }
 
 // disinter says that the session has a new record. It is suspended until it has its holds again.
-func (p *suspension) disinter() {
+func disinter(p *suspension) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dead = false

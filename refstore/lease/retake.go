@@ -42,6 +42,18 @@ func (n *identity) name() string {
 	return n.id
 }
 
+// idleEpochs are the numbers of collections that had ended when the session looked; nil if one was in progress, or none
+// was looked at.
+type idleEpochs struct {
+	looked *uint64 // by the last look
+	proven *uint64 // by a look that a renewal has followed, so that the session was alive then
+	dead   uint64  // a settled collection of a dead collector; used by followLoop and begin alone
+}
+
+func (s *session) name() string { return s.ids.name() }
+
+func (s *session) is(id string) bool { return s.ids.is(id) }
+
 // is reports whether an id is, or was, this session's.
 func (n *identity) is(id string) bool {
 	n.mu.Lock()
@@ -57,7 +69,7 @@ func (n *identity) rename(id string) {
 
 // bury suspends a session whose record says that it is dead, until it has begun anew. It returns false if the session
 // has to end. death is nil if its record is gone.
-func (l *Leases) bury(s *session, death *deathRecord) bool {
+func bury(l *Leases, s *session, death *deathRecord) bool {
 	if !l.o.Retake || s == nil || death != nil && death.Closed || l.collecting() != 0 || l.unsettled() > 0 {
 		return false
 	}
@@ -99,11 +111,11 @@ func (s *session) beginAnew(ctx context.Context) error {
 		openSessions.Delete(id.String())
 		return err
 	}
-	s.rename(id.String())
+	s.ids.rename(id.String())
 	openSessions.Delete(old) // other sessions of this process close its record
 	s.beat, s.version = rec.Beat, v
 	s.retaking = true
-	l.disinter()
+	disinter(&l.suspension)
 	s.sent.Store(int64(sent))
 	_, _ = l.markClosed(ctx, old) // otherwise it blocks collections until it is swept
 	return nil
@@ -120,7 +132,7 @@ func (s *session) continuous(ctx context.Context, old string) error {
 		return err
 	}
 	s.mu.Lock()
-	idle := s.idleEpoch != nil && epoch.Session == "" && *s.idleEpoch == epoch.Number
+	idle := s.idle.proven != nil && epoch.Session == "" && *s.idle.proven == epoch.Number
 	s.mu.Unlock()
 	if idle {
 		return nil
@@ -154,7 +166,7 @@ func (s *session) anew() (large []uint64) {
 	}
 	s.parts, s.trying, s.public, s.epochWritten, s.answered = 0, 0, 0, 0, 0
 	s.epoch = unknownEpoch
-	s.looked, s.idleEpoch = nil, nil
+	s.idle.looked, s.idle.proven = nil, nil
 	_, large = s.protected()
 	return large
 }

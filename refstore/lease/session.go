@@ -20,8 +20,8 @@ import (
 // session is this process's session. One goroutine writes its record, one checks the epoch and loose ends, one
 // watches the clock.
 type session struct {
-	l *Leases
-	identity
+	l     *Leases
+	ids   identity
 	began time.Time
 	ahead time.Duration // of the wall clock over the lease's clock at the beginning, see Sending
 	sent  atomic.Int64  // when the last successful renewal was sent, by Options.Elapsed
@@ -39,12 +39,8 @@ type session struct {
 	roots
 	epoch    uint64 // the collection in progress; 0 if there is none
 	answered uint64 // the last collection that this session answers
-	// looked is the number of the last collection, if it had ended when the session last looked; else nil. idleEpoch is
-	// the same as of a look that a renewal has followed: the session was alive then.
-	looked, idleEpoch *uint64
-	loose             []looseEnd
-
-	deadEpoch uint64 // a settled collection of a dead collector; used by followLoop and begin
+	idle     idleEpochs
+	loose    []looseEnd
 
 	writer // used by renewLoop, and while the session begins or closes
 }
@@ -85,7 +81,7 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		l: l, identity: identity{id: id.String()}, began: began, ahead: l.ahead(time.Now()),
+		l: l, ids: identity{id: id.String()}, began: began, ahead: l.ahead(time.Now()),
 		wake: make(chan struct{}, 1), look: make(chan struct{}, 1), progress: make(chan struct{}),
 		roots: roots{protects: make(map[*protection]struct{}), relied: make(map[[32]byte]reliance)},
 	}
@@ -257,7 +253,7 @@ func (s *session) write(ctx context.Context) error {
 		}
 	}
 	s.toPublish = nil
-	s.idleEpoch = s.looked
+	s.idle.proven = s.idle.looked
 	s.written = wanted
 	close(s.progress)
 	s.progress = make(chan struct{})
