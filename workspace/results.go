@@ -278,17 +278,25 @@ func (w *Datasets) Project(ctx context.Context, ws string) (*Project, error) {
 		return p, err
 	}
 	p.Folder, p.Inputs = filepath.Dir(link.File), link.Inputs
+	p.Plan, err = w.ResultsPlan(ctx, ws)
+	return p, err
+}
+
+// ResultsPlan is what the package file of a workspace said about results when this machine last deployed it. It asks no
+// store of others.
+func (w *Datasets) ResultsPlan(ctx context.Context, ws string) (*record.ResultsPlan, error) {
 	rec, err := w.states.Local.Get(ctx, planKey(ws))
-	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
-		return p, nil
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, refstore.ErrNotFound), errors.Is(err, refstore.ErrDamaged):
+		return &record.ResultsPlan{}, nil
+	case err != nil:
 		return nil, fmt.Errorf("results of workspace %s: %w", ws, err)
 	}
-	if plan, err := record.DecodeResultsPlan(rec.Value); err == nil {
-		p.Plan = plan
+	plan, err := record.DecodeResultsPlan(rec.Value)
+	if err != nil {
+		return &record.ResultsPlan{}, nil // of a newer e3; the next deploy writes it again
 	}
-	return p, nil
+	return plan, nil
 }
 
 func resultsPartition(ws string) string { return "INDEX/results/" + ws }

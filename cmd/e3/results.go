@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -286,6 +287,11 @@ func leaveResults(ctx context.Context, a *app, r *repo.Repo, ws string, o *start
 	var exit *exitError
 	if ended != nil && !errors.As(ended, &exit) || o.publish == "none" || ctx.Err() != nil {
 		return ended
+	}
+	if o.results.out == "" {
+		if plan, err := r.Workspaces.Datasets.ResultsPlan(ctx, ws); err != nil || plan.Dir == "" {
+			return cmp.Or(ended, err)
+		}
 	}
 	f, err := resultFolderOf(ctx, r, ws, &o.results)
 	if err == nil && f != nil {

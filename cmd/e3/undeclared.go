@@ -28,12 +28,16 @@ var (
 
 // sayUndeclared names files of the project that a failed command has missed, given the last lines of its log.
 func sayUndeclared(ctx context.Context, a *app, r *repo.Repo, ws, task string, lines []string) {
+	if !slices.ContainsFunc(lines, func(line string) bool { return missesFile.MatchString(line) || missesModule.MatchString(line) }) {
+		return
+	}
 	p, err := r.Workspaces.Datasets.Project(ctx, ws)
 	if err != nil || p.Folder == "" {
 		return
 	}
 	const most = 3
-	for _, file := range missed(p.Folder, lines)[:min(len(missed(p.Folder, lines)), most)] {
+	files := missed(p.Folder, lines)
+	for _, file := range files[:min(len(files), most)] {
 		a.Notef("  %s", human.Line(undeclared(p, task, file)))
 	}
 }
