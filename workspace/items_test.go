@@ -30,7 +30,7 @@ func TestItemsAreThoseWrittenOut(t *testing.T) {
 		t.Errorf("a package that writes out its items has a definition: %+v", literal.Package)
 	}
 	pkg := grown.Package
-	wantFamilies := []record.PackageFamily{{Name: "fit", Lists: []int64{0}, Count: 4}}
+	wantFamilies := []record.PackageFamily{{Name: "fit", Lists: []int64{0}, ReadBy: []string{"one", "all"}, Count: 4}}
 	if diff := cmp.Diff(wantFamilies, pkg.Families); diff != "" {
 		t.Errorf("families (-want +got)\n%s", diff)
 	}
