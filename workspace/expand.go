@@ -89,6 +89,9 @@ func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *man
 		}
 		pkg.Families = append(pkg.Families, p)
 	}
+	if err = paramsOf(w.states).redefine(ctx, x.def, pkg); err != nil {
+		return nil, err
+	}
 	pkg.Tasks, err = w.packageTasks(ctx, x.def, pkg.Inputs, held)
 	return x, err
 }

@@ -62,6 +62,9 @@ func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs 
 		if in.Source.OfMachine() {
 			return nil, record.Leaf{}, fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
 		}
+		if slices.ContainsFunc(pkg.Lists, func(l record.PackageList) bool { return l.Input == name }) {
+			return nil, record.Leaf{}, errors.New("it decides which items there are, and so the tasks: edit it, or use e3 set")
+		}
 		now, _ := inputs.Get(name)
 		return in, now, nil
 	}

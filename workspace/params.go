@@ -137,6 +137,27 @@ func (p params) define(ctx context.Context, def *manifest.Definition, link *reco
 	return def.SetParams(func(input string) any { return content[input] })
 }
 
+// redefine is define for a definition that was expanded, by the values of the package: they have the same forms as those of
+// the workspace.
+func (p params) redefine(ctx context.Context, def *manifest.Definition, pkg *record.Package) error {
+	content := map[string]any{}
+	for i := range pkg.Inputs {
+		in := &pkg.Inputs[i]
+		if _, _, part := record.ParamOf(in.Name); part || in.Source != record.FromParams {
+			continue
+		}
+		v, err := p.read(ctx, in.Default)
+		if err != nil {
+			return &InputError{Input: in.Name, Err: err}
+		}
+		content[in.Name] = v
+	}
+	if len(content) == 0 {
+		return nil
+	}
+	return def.SetParams(func(input string) any { return content[input] })
+}
+
 // checkParams reports what is wrong with the files of parameters of a definition that is relative to base.
 func checkParams(def *manifest.Definition, base string) error {
 	content := map[string]any{}

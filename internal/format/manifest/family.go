@@ -303,6 +303,9 @@ func (d expander) inputSource(b *base, pos Pos, in *Input) (ItemSource, bool) {
 			d.report.add(pos, "give each a name: files: "+withNames(in.Path)+" in place of glob:", "task %s: the files of %s match several wildcards, so that their items have no names", b.spec.Base, in.Name)
 			return s, false
 		}
+	case ParamsInput, ParamInput:
+		d.report.add(pos, "make the list an input: value: […], or file: folds.json", "task %s: %s is a file of parameters, which has no items", b.spec.Base, in.Name)
+		return s, false
 	case ValueInput:
 		s.Kind, s.Path = JSON, ""
 		if _, scalar := ScalarText(in.Value); scalar {
