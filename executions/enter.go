@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 
 	"e3/internal/format/record"
 	"e3/internal/host/atomicfile"
 	"e3/internal/host/remains"
+	"e3/internal/host/room"
 	"e3/objectstore"
 )
 
@@ -64,6 +64,8 @@ type Visit struct {
 	Argv  []string // the command itself, which has not been started
 	Unset []string // secrets that this process's environment lacks
 	Kept  bool     // it is the folder that the command has left
+	// Closed means that the command itself runs in a closed room, which a visit does not.
+	Closed bool
 
 	leave func() error
 }
@@ -122,7 +124,7 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 	if err != nil {
 		return nil, err
 	}
-	a.box = &sandbox{root: f.Root, room: filepath.Join(f.Root, roomFolder), work: f.Work(), home: f.Home(), tmp: f.Temp()}
+	a.box = &sandbox{root: f.Root, work: f.Work(), home: f.Home(), tmp: f.Temp()}
 	env := a.baseEnv()
 	for i, in := range a.spec.Inputs {
 		text, set, err := inputText(ctx, a, in, req.Inputs[i])
@@ -159,7 +161,17 @@ func (x *Executor) visitor(ctx context.Context, req *Request) (*attempt, error) 
 }
 
 func newVisit(a *attempt, env []string) *Visit {
-	v := &Visit{Root: a.box.root, Dir: a.box.work, Env: env, Argv: a.argv()}
+	if a.spec.Room.Closed { // whose HOME and TMPDIR are not here
+		for i, e := range env {
+			switch e {
+			case "HOME=" + room.Home:
+				env[i] = "HOME=" + a.box.home
+			case "TMPDIR=" + room.Temp:
+				env[i] = "TMPDIR=" + a.box.tmp
+			}
+		}
+	}
+	v := &Visit{Root: a.box.root, Dir: a.box.work, Env: env, Argv: a.argv(), Closed: a.spec.Room.Closed}
 	var unset *unsetError
 	if errors.As(a.unset(), &unset) {
 		v.Unset = unset.names
