@@ -9,6 +9,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/host/atomicfile"
 	"e3/internal/host/remains"
+	"e3/internal/host/room"
 	"e3/objectstore"
 )
 
@@ -63,6 +64,8 @@ type Visit struct {
 	Argv  []string // the command itself, which has not been started
 	Unset []string // secrets that this process's environment lacks
 	Kept  bool     // it is the folder that the command has left
+	// Closed means that the command itself runs in a closed room, which a visit does not.
+	Closed bool
 
 	leave func() error
 }
@@ -158,7 +161,17 @@ func (x *Executor) visitor(ctx context.Context, req *Request) (*attempt, error) 
 }
 
 func newVisit(a *attempt, env []string) *Visit {
-	v := &Visit{Root: a.box.root, Dir: a.box.work, Env: env, Argv: a.argv()}
+	if a.spec.Room.Closed { // whose HOME and TMPDIR are not here
+		for i, e := range env {
+			switch e {
+			case "HOME=" + room.Home:
+				env[i] = "HOME=" + a.box.home
+			case "TMPDIR=" + room.Temp:
+				env[i] = "TMPDIR=" + a.box.tmp
+			}
+		}
+	}
+	v := &Visit{Root: a.box.root, Dir: a.box.work, Env: env, Argv: a.argv(), Closed: a.spec.Room.Closed}
 	var unset *unsetError
 	if errors.As(a.unset(), &unset) {
 		v.Unset = unset.names

@@ -25,7 +25,7 @@ type folderJSON struct {
 func foldersOf(r *repo.Repo, ws string) []folderJSON {
 	var list []folderJSON
 	for _, f := range r.Kept().List(ws) {
-		doc := folderJSON{Task: f.Task, Execution: f.Execution, Host: r.Host(), Path: f.Work(), Bytes: f.Bytes}
+		doc := folderJSON{Task: f.Task, Execution: f.Execution, Host: repo.Host(), Path: f.Work(), Bytes: f.Bytes}
 		if f.Visit {
 			doc.Execution = ""
 		}
@@ -49,10 +49,10 @@ func writeFolders(w io.Writer, list []folderJSON, ws string) {
 func sayFolder(ctx context.Context, a *app, r *repo.Repo, location, ws string, f failure) {
 	shell := fmt.Sprintf("e3 shell %s %s", human.Quoted(location), human.Quoted(ws+"."+f.task))
 	if folder := r.Kept().Find(f.execution); folder != nil {
-		a.Notef("  its folder: %s on %s; enter it with: %s", human.Line(folder.Work()), human.Line(r.Host()), shell)
+		a.Notef("  its folder: %s on %s; enter it with: %s", human.Line(folder.Work()), human.Line(repo.Host()), shell)
 		return
 	}
-	if host := hostOf(ctx, r, f); host != "" && host != r.Host() {
+	if host := hostOf(ctx, r, f); host != "" && host != repo.Host() {
 		a.Notef("  its folder is on %s, if it is kept; to enter it there: %s", human.Line(host), shell)
 		return
 	}

@@ -151,7 +151,7 @@ func enter(ctx context.Context, r *repo.Repo, x *executions.Executor, e *executi
 
 // visit tells what is there, starts the shell or the command, and returns its exit code.
 func (a *app) visit(v *executions.Visit, e *executions.Execution, o *shellOptions) (int, error) {
-	script := filepath.Join(v.Root, "command")
+	script := filepath.Join(filepath.Dir(v.Dir), "command")
 	if err := writeCommand(script, v.Argv); err != nil {
 		return 0, err
 	}
@@ -162,6 +162,9 @@ func (a *app) visit(v *executions.Visit, e *executions.Execution, o *shellOption
 	a.Notef("%s, execution %s: %s", human.Line(taskOf(e)), human.Short(e.ExecutionID), human.Line(endOf(e)))
 	a.Notef("Folder:  %s (%s)", human.Line(v.Dir), left)
 	a.Notef("Command: %s", human.Text(commandLine(v.Argv)))
+	if v.Closed {
+		a.Notef("The command runs in a closed room, and this shell does not: it sees the whole machine")
+	}
 	if len(v.Unset) > 0 {
 		a.Notef("Not set here: %s", human.Line(strings.Join(v.Unset, ", ")))
 	}

@@ -274,7 +274,7 @@ func (r *Repo) Kept() *remains.Folders {
 }
 
 // Host is the name of this machine in records.
-func (r *Repo) Host() string { return self().Host }
+func Host() string { return self().Host }
 
 // Modes are those of this process's files on this machine.
 func (r *Repo) Modes() modes.Modes { return r.stores.modes }

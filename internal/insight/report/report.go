@@ -70,28 +70,29 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 
 // page holds the data of the template. Fields: each is a name that the template uses.
 type page struct {
-	Title   string
-	Policy  string
-	Style   template.CSS
-	Script  template.JS
-	Run     *runview.Report
-	Status  string
-	Class   string // of the status
-	Lead    string // the outcome in a sentence
-	Facts   []fact
-	Shares  []Share
-	Graph   template.HTML
-	GraphOf string // a note if the graph is folded or not drawn
-	Line    *Line
-	Rows    []row
-	Left    int // tasks that are not in Rows
-	States  []string
-	Logs    *logs
-	Metrics []metrics
-	Figures []figure
-	Notes   []string // what is missing among metrics and figures
-	Version string
-	Made    string
+	Title    string
+	Policy   string
+	Style    template.CSS
+	Script   template.JS
+	Run      *runview.Report
+	Status   string
+	Class    string // of the status
+	Lead     string // the outcome in a sentence
+	Facts    []fact
+	Shares   []Share
+	Graph    template.HTML
+	GraphOf  string // a note if the graph is folded or not drawn
+	Line     *Line
+	Rows     []row
+	Left     int // tasks that are not in Rows
+	States   []string
+	Commands []command
+	Logs     *logs
+	Metrics  []metrics
+	Figures  []figure
+	Notes    []string // what is missing among metrics and figures
+	Version  string
+	Made     string
 }
 
 // Pictures are the figures that are shown side by side.
@@ -119,7 +120,11 @@ type row struct {
 	*runview.TaskReport
 	Anchor string
 	Note   string
-	Took   bool // its duration is known
+	Took   bool    // its duration is known
+	Memory int64   // bytes of its largest process; 0: unknown
+	Cores  float64 // that it kept busy on average; 0: unknown
+
+	execution *executions.Execution // nil: not read
 }
 
 // Write writes the page of a run, given its [runview.Runs.Report].
@@ -161,6 +166,12 @@ func (b *builder) page() (*page, error) {
 		Style: template.CSS(diagram.Style() + styleText), Script: template.JS(scriptText),
 	}
 	b.rows(p)
+	if err := b.measure(p); err != nil {
+		return nil, err
+	}
+	if err := b.commands(p); err != nil {
+		return nil, err
+	}
 	if err := b.graph(p); err != nil {
 		return nil, err
 	}
