@@ -103,11 +103,11 @@ func (a *attempt) storeError(bad *OutputError, err error) error {
 	case errors.As(err, &malformed):
 		bad.Got = malformed.Error()
 	case errors.As(err, &special):
-		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), a.rel(special.Path))
+		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), relIn(a, special.Path))
 	case errors.As(err, &changed):
-		bad.Got = fmt.Sprintf("that %q is still being written", a.rel(changed.Path))
+		bad.Got = fmt.Sprintf("that %q is still being written", relIn(a, changed.Path))
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &path) && a.owns(path.Path):
-		bad.Got = fmt.Sprintf("no permission to read %q", a.rel(path.Path))
+		bad.Got = fmt.Sprintf("no permission to read %q", relIn(a, path.Path))
 	default:
 		return fmt.Errorf("store output %s: %w", bad.Name, err)
 	}
@@ -119,8 +119,8 @@ func (a *attempt) owns(path string) bool {
 	return !filepath.IsAbs(path) || strings.HasPrefix(path, a.box.work)
 }
 
-// rel returns a path relative to the command's directory.
-func (a *attempt) rel(path string) string {
+// relIn returns a path relative to the command's directory.
+func relIn(a *attempt, path string) string {
 	if rel, err := filepath.Rel(a.box.work, path); err == nil && filepath.IsLocal(rel) {
 		return filepath.ToSlash(rel)
 	}

@@ -35,11 +35,10 @@ type sandbox struct {
 	strips            bool      // this process's umask takes bits from the modes of staged files
 	group             FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
 	journal           *os.File  // of files moved out of it; nil: none was
-	inhabited         bool      // a descendant of the command may be alive
-	moved             bool      // its folders are elsewhere now
 	modes             modes.Modes
 	logs              sandboxLogs
 	note              sandboxNote
+	sandboxFate
 
 	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs, files and
 	// inputs are the present one's.
@@ -49,6 +48,12 @@ type sandbox struct {
 	sandboxInputs
 	kept []*checkout // in work
 	sandboxRoom
+}
+
+// sandboxFate says why a sandbox is not reused.
+type sandboxFate struct {
+	inhabited bool // a descendant of the command may be alive
+	moved     bool // its folders are elsewhere now
 }
 
 // sandboxRoom is for a command in a closed room, which sees of the sandbox the folder around work, home and tmp.

@@ -20,7 +20,7 @@ func (a *attempt) writtenInstead() string {
 	var files []string
 	n := 0
 	_ = filepath.WalkDir(a.box.work, func(p string, e fs.DirEntry, err error) error {
-		rel := a.rel(p)
+		rel := relIn(a, p)
 		switch n++; {
 		case err != nil || rel == ".":
 			return nil

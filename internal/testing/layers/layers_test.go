@@ -366,7 +366,7 @@ bottom:    # imports nothing
 		{"new package", law, "new", nil, "new has no row: enter it in the table where it belongs"},
 		{"testing", law, "store", []string{"bottom", "testing"}, "store imports testing outside its tests"},
 		{"test package", law, "top", []string{"suite"}, "top imports suite, which is for tests"},
-		{"dependency out of place", law, "top", []string{"go.yaml.in/yaml/v4"}, "top imports go.yaml.in/yaml/v4, which only internal/format/manifest may"},
+		{"dependency out of place", law, "top", []string{"go.yaml.in/yaml/v4"}, "top imports go.yaml.in/yaml/v4, which only internal/format/manifest, internal/newfile may"},
 		{"row without a package", law + "gone:\n", "", nil, "gone has a row but does not exist"},
 		{"row twice", law + "bottom:\n", "", nil, "bottom has two rows"},
 		{"table points up", law + "last: top\n", "last", nil, "the row of last names top, which is not below it"},
