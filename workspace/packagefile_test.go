@@ -46,6 +46,7 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 		{"timeout", "run: cat", "run: cat, timeout: 1m"},
 		{"retries", "run: cat", "run: cat, retries: 1"},
 		{"on_oom", "run: cat", "run: cat, retries: 1, resources: {memory: 1GiB}, on_oom: {memory: x2}"},
+		{"may_fail", "run: cat", "run: cat, may_fail: true"},
 		{"on_lost", "run: cat", "run: cat, on_lost: kill"},
 		{"resources", "run: cat", "run: cat, resources: {cpu: 2}"},
 		{"priority", "run: cat", "run: cat, priority: 1"},

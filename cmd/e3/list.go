@@ -116,7 +116,11 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 		case d.Location != "":
 			state += ", " + d.Location
 		}
-		t.Row(d.Name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12), state, shortValue(ctx, r, d.Leaf))
+		value := ""
+		if d.Output || d.Source != record.FromTool { // what a program consists of is no line
+			value = shortValue(ctx, r, d.Leaf)
+		}
+		t.Row(d.Name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12), state, value)
 	}
 	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }

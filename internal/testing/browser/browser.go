@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -55,7 +56,15 @@ func Open(t testing.TB) *Tab {
 	if program == "" {
 		t.Skip("there is no browser to open pages in: install chromium")
 	}
-	home := t.TempDir()
+	home, err := os.MkdirTemp("", "e3-browser-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // its helpers may live a moment longer, and write
+		for tries := 0; os.RemoveAll(home) != nil && tries < 1000; tries++ {
+			runtime.Gosched()
+		}
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--user-data-dir="+home+"/profile", "--remote-debugging-pipe", "about:blank")

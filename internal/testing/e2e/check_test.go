@@ -127,7 +127,7 @@ func (c *checker) folders() {
 	if err != nil {
 		c.fault("%v", err)
 	}
-	known := []string{"format.json", "format.copy", "objects", "packages", "workspaces", "executions", "dataflows", "events", "journals", "settings", "tombstones", "pins", "cancels", "approvals", "blocks", "queue", "index", "locks", "tmp"}
+	known := []string{".gitignore", "format.json", "format.copy", "objects", "packages", "workspaces", "executions", "dataflows", "events", "journals", "settings", "tombstones", "pins", "cancels", "approvals", "blocks", "queue", "index", "locks", "tmp"}
 	for _, e := range entries {
 		if !slices.Contains(known, e.Name()) {
 			c.fault("%s is no part of a repository", e.Name())
@@ -719,14 +719,16 @@ func (c *checker) index() {
 	}
 }
 
-// leftovers demands that no temporary file is left.
+// leftovers demands that no temporary file is left, apart from the folders of failed tasks, which the next start clears.
 func (c *checker) leftovers() {
 	entries, err := os.ReadDir(filepath.Join(c.root, "tmp"))
 	if err != nil {
 		c.fault("%v", err)
 	}
 	for _, e := range entries {
-		c.fault("tmp/%s is left", e.Name())
+		if !strings.HasPrefix(e.Name(), "failed-") {
+			c.fault("tmp/%s is left", e.Name())
+		}
 	}
 }
 
