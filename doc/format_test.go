@@ -68,8 +68,8 @@ func samples(t *testing.T) map[string][]byte {
 		"Proof":             (&record.Proof{}).Encode(),
 		"Durations":         record.Durations{}.Encode(nil),
 
-		"ResultsPlan":       (&record.ResultsPlan{}).Encode(),
-		"Results":           (&record.Results{}).Encode(),
+		"ResultsPlan": (&record.ResultsPlan{}).Encode(),
+		"Results":     (&record.Results{}).Encode(),
 
 		"WorkspaceDeployment": (&record.WorkspaceDeployment{}).Encode(),
 	}
