@@ -147,6 +147,10 @@ func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record
 		}
 	}
 	for i, is := range found {
+		if !is && pendingFamily(pkg, of[i]) {
+			r.Missing = append(r.Missing, of[i])
+			continue
+		}
 		if !is {
 			unknown := &UnknownError{What: "output", Name: of[i]}
 			for k := range pkg.Tasks {
@@ -158,12 +162,23 @@ func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record
 	return nil
 }
 
+// pendingFamily reports whether a name may mean tasks that are not known, since the list of their items was not made.
+func pendingFamily(pkg *record.Package, name string) bool {
+	return slices.ContainsFunc(pkg.Families, func(f record.PackageFamily) bool {
+		rest, ok := strings.CutPrefix(name, f.Name)
+		return f.Pending && ok && (rest == "" || rest[0] == '[' || rest[0] == '.')
+	})
+}
+
 // output is one output of a task, or with an empty entry the whole.
 type output struct{ task, entry string }
 
 // readOutputs are the outputs that tasks read. An entry of "" means that the task's whole output is read.
 func readOutputs(pkg *record.Package) map[output]bool {
 	read := map[output]bool{}
+	for i := range pkg.Lists { // the matrix of a task reads these
+		read[output{pkg.Lists[i].Task, pkg.Lists[i].Entry}] = true
+	}
 	for i := range pkg.Tasks {
 		for _, wire := range pkg.Tasks[i].Wiring {
 			switch wire.Kind {

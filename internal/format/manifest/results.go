@@ -88,10 +88,18 @@ func (d *resultsDecoder) check() {
 		return // tasks may be missing
 	}
 	for _, pattern := range r.Of {
-		if !slices.ContainsFunc(d.def.Tasks, func(t Task) bool { return t.named(pattern) }) {
+		if !slices.ContainsFunc(d.def.Tasks, func(t Task) bool { return t.named(pattern) }) && !d.awaited(pattern) {
 			d.report.add(d.of, d.suggest(pattern, baseNames(d.bases)), "results: no task or output matches %q", truncate(pattern))
 		}
 	}
+}
+
+// awaited reports whether a name or pattern may mean tasks that are not known yet, because a task makes the list of their
+// items.
+func (d *resultsDecoder) awaited(pattern string) bool {
+	return slices.ContainsFunc(d.def.Families, func(f Family) bool {
+		return f.Pending && (matchPart(pattern, f.Base) || strings.HasPrefix(pattern, f.Base+"[") || strings.HasPrefix(pattern, f.Base+"."))
+	})
 }
 
 // named reports whether a name or pattern means the task, all items of its matrix, or one of its outputs.
