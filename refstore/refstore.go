@@ -44,6 +44,8 @@ var (
 	// ErrDamaged reports a record that exists but is not what was written. With the error comes a record with the
 	// key, the undamaged parts and, if known, the version, by which it can be deleted or replaced.
 	ErrDamaged = errors.New("damaged")
+	// ErrForeign reports that something is in a record's or stream's place that no backend makes, such as a folder.
+	ErrForeign = errors.New("not a regular file, so e3 has not put it there; move it away")
 )
 
 // SumField is the side field that holds the sum of a record whose value has no room for one (package checked). A

@@ -143,7 +143,7 @@ type recordedReader struct {
 	latest  bool
 	open    *tail           // the run at.Run; nil: none yet
 	ended   bool            // its end was read
-	earlier map[string]bool // runs that are passed over: they ended before Filter.Since, or have no log that can be read
+	earlier map[string]bool // runs that ended before Filter.Since
 }
 
 // cursor is the reader's place.
@@ -233,15 +233,6 @@ func (r *recordedReader) begin(ctx context.Context) error {
 	runs, err := Runs(ctx, r.streams, r.f.Workspace)
 	if err != nil {
 		return err
-	}
-	listed := make(map[string]bool, len(runs))
-	for _, run := range runs {
-		listed[run.Run] = true
-	}
-	for run := range recorded {
-		if !listed[run] { // its log was removed, or something else is in its place
-			r.earlier[run] = true
-		}
 	}
 	before := slices.DeleteFunc(slices.Clone(runs), func(run RunRef) bool { return recorded[run.Run] > 0 })
 	if r.latest {

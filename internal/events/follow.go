@@ -285,6 +285,12 @@ func (w *follower) take(ctx context.Context, t *tail) {
 			return
 		}
 	}
+	if errors.Is(err, refstore.ErrForeign) && !w.one() { // other runs can be read
+		err = &DamagedError{Workspace: t.Workspace, Run: t.Run, Err: err}
+		t.streams = nil
+		w.done = !w.yield(Event{}, err)
+		return
+	}
 	if err != nil && ctx.Err() == nil {
 		t.streams = nil
 		w.done = !w.yield(Event{}, fmt.Errorf("follow: %w", err))

@@ -23,7 +23,7 @@ const maxFile = 1 << 30
 var (
 	errLocked     = errors.New("locked by another process")
 	errElsewhere  = errors.New("not written in place")
-	errNotRegular = errors.New("not a regular file, so e3 has not put it there; move it away")
+	errNotRegular = refstore.ErrForeign
 )
 
 // stamp has the parts of a version.
