@@ -480,7 +480,7 @@ func TestGrowthEqualsWrittenOut(t *testing.T) {
 
 var definitions = rapid.Custom(func(t *rapid.T) *definition {
 	var lines []string
-	var names, families []string
+	var names []string
 	source := map[string]string{}
 	for i := range rapid.IntRange(2, 8).Draw(t, "templates") {
 		name := fmt.Sprintf("t%d", i)
@@ -500,9 +500,6 @@ var definitions = rapid.Custom(func(t *rapid.T) *definition {
 			default:
 				line += " " + r + "*"
 			}
-		}
-		if source[name] != "" {
-			families = append(families, name)
 		}
 		lines, names = append(lines, line), append(names, name)
 	}

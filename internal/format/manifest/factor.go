@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -329,12 +328,4 @@ func variableOf(text string) string {
 		name = "_" + name
 	}
 	return name
-}
-
-// describe names the items of a source in a message.
-func (f *itemsOf) describe() string {
-	if f.column != "" {
-		return fmt.Sprintf("the column %s of %s", f.column, f.text)
-	}
-	return f.text
 }

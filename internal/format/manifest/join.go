@@ -120,14 +120,13 @@ func (b *base) own(name string) (int, bool) {
 
 // A joiner gives the rows of a referring task what one reference selects.
 type joiner struct {
-	d       expander
-	b       *base
-	p       *plan
-	picks   picks               // of the target's rows
-	rows    map[string][]int32  // of the target
-	files   map[string]*fileSet // of each source
-	fans    map[string]int32    // in Definition.FanIns, by what the row selects
-	checked bool
+	d     expander
+	b     *base
+	p     *plan
+	picks picks               // of the target's rows
+	rows  map[string][]int32  // of the target
+	files map[string]*fileSet // of each source
+	fans  map[string]int32    // in Definition.FanIns, by what the row selects
 }
 
 // A fileSet is the items of a source of files by the values of picks.

@@ -39,11 +39,6 @@ func measure(b *testing.B, f func()) {
 	b.ReportMetric(cpu/float64(len(times)), "cpu-us")
 }
 
-func usage(of *[2]unix.Rusage) {
-	_ = unix.Getrusage(unix.RUSAGE_SELF, &of[0])
-	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &of[1])
-}
-
 func bench(b *testing.B, p *place) {
 	null, _ := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin"}

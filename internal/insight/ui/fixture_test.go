@@ -81,7 +81,6 @@ type bench struct {
 	pkg     record.Package
 	log     *events.Log
 	began   time.Time
-	n       int
 
 	ctx    context.Context
 	stop   context.CancelFunc
