@@ -241,7 +241,7 @@ func (w *growth) count(i int32) {
 	}
 }
 
-// unmade fails a family of which the lists are known and make no tasks. What does not depend on it goes on.
+// unmade fails a family of which the lists are known and make no tasks. Tasks that do not depend on it go on.
 func (w *growth) unmade(i int32) {
 	s := w.s
 	name := s.g.Name(i)

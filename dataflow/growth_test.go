@@ -170,7 +170,7 @@ func (d *definition) task(t template, label string, known lists) record.PackageT
 	return task
 }
 
-// grower is the Growth of a definition. What a task has left says how many items it has made.
+// grower is the Growth of a definition. A task's output says how many items it has made.
 type grower struct {
 	d     *definition
 	known lists

@@ -64,7 +64,7 @@ func (r *reader) partToFind(dir objectstore.Hash, path string) (h objectstore.Ha
 	return e.Hash, e.Kind == tree.KindDir, nil
 }
 
-// samePart tells whether two directories hold the same at a path. What cannot be read is not the same.
+// samePart tells whether two directories hold the same at a path. A directory that cannot be read is different.
 func (r *reader) samePart(was, is record.Leaf, path string) bool {
 	if was.Kind != record.LeafDir || is.Kind != record.LeafDir {
 		return false

@@ -104,7 +104,7 @@ func (p *checkouts) lend(ctx context.Context, label string, h objectstore.Hash, 
 		return nil, err
 	}
 	c.label, c.hash = short(label), short(h.String())
-	// What changes between the renewal and the start of the watch shows in another renewal.
+	// A change between the renewal and the start of the watch shows in another renewal.
 	var paths []string
 	for _, folder := range c.kept.Folders() {
 		paths = append(paths, filepath.Join(c.tree(), folder))

@@ -435,8 +435,8 @@ func TestCloseDeadWithWorkers(t *testing.T) {
 	}
 }
 
-// An execution whose worker has just claimed it goes on, though it is not on record yet: its end is told once it is.
-func TestCloseDeadClaimed(t *testing.T) {
+// newClaimed is a dead run whose task a worker has claimed, and the id of the execution that is not on record yet.
+func newClaimed(t *testing.T) (*dead, string) {
 	d := newDead(t)
 	d.run(record.RunRunning)
 	claimed := newID(t)
@@ -451,6 +451,12 @@ func TestCloseDeadClaimed(t *testing.T) {
 		}
 		return d.attempts, nil
 	})
+	return d, claimed
+}
+
+// An execution whose worker has just claimed it goes on, though it is not on record yet: its end is told once it is.
+func TestCloseDeadClaimed(t *testing.T) {
+	d, claimed := newClaimed(t)
 	d.p.start()
 	d.p.start()
 	if got, want := d.events(), "run.started, task.created, task.marked_ready a, task.claimed a crashed, task.abandoned crashed, run.failed crashed"; got != want {

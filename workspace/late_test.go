@@ -1,7 +1,6 @@
 package workspace_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -20,20 +19,7 @@ import (
 func TestTellLate(t *testing.T) {
 	for _, how := range []string{"by the worker", "by maintenance"} {
 		t.Run(how, func(t *testing.T) {
-			d := newDead(t)
-			d.run(record.RunRunning)
-			claimed := newID(t)
-			d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}},
-				events.Event{Type: events.TaskMarkedReady, Task: "a"})
-			d.attempts = []workspace.JobAttempt{
-				{Task: "a", Number: 1, Execution: claimed, Worker: "ann@lab", Claimed: time.UnixMilli(990), Key: d.key.String(), Open: true},
-			}
-			d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
-				if run != d.id {
-					return nil, nil
-				}
-				return d.attempts, nil
-			})
+			d, claimed := newClaimed(t)
 			curator := executions.NewCurator(d.p.repo.Executions, d.p.repo.Records, nil)
 			tell := func() {
 				var g sync.WaitGroup

@@ -21,11 +21,11 @@ func newNew(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new [folder]",
 		Short: "Write a first package file, for the files here or from a dvc.yaml",
-		Long: `Write a package file, e3.yaml, for the files of this folder: data becomes inputs, programs become tasks. What a program
-reads and writes is guessed from the names in it, and marked as a guess.
+		Long: `Write a package file, e3.yaml, for the files of this folder: data becomes inputs, programs become tasks. The
+inputs and outputs of a program are guessed from the names in it, and marked as guesses.
 
 With --from, a pipeline of DVC becomes a package file: stages, foreach, matrix, vars, params, metrics and plots. Commands stay as
-they are. What has no counterpart is named with its line and with what to do by hand; the exit code is 1 if something is lost.
+they are. Parts without a counterpart are named with their lines and with what to do by hand; the exit code is 1 if something is lost.
 
 An existing file is never overwritten.`,
 		Example: `  e3 new

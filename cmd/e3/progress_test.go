@@ -126,7 +126,7 @@ func TestTranscriptBeat(t *testing.T) {
 	})
 }
 
-// What the progress of one task costs, to be compared with the millisecond that the shortest command takes.
+// BenchmarkTranscript measures the cost of one task's progress, to be compared with the millisecond that the shortest command takes.
 func BenchmarkTranscript(b *testing.B) {
 	list := many(10_000, 0, time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC))
 	for b.Loop() {

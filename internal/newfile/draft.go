@@ -1,5 +1,5 @@
 // Package newfile writes first package files: for the files of a folder, with guesses that the file marks as such, and for
-// pipelines of DVC. What it writes is a correct package file; what it could not carry over, it says with the line.
+// pipelines of DVC. The result is a correct package file; parts that were not carried over are named with their lines.
 package newfile
 
 import (

@@ -124,7 +124,7 @@ func (f *folder) walk() error {
 
 func (f *folder) head() {
 	f.Head = []string{
-		"Made by e3 new from the files of this folder. What is guessed says so: look it over, then type",
+		"Made by e3 new from the files of this folder. Guesses are marked: look it over, then type",
 		"",
 		"  e3 start -f e3.yaml",
 		"",

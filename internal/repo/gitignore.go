@@ -15,7 +15,7 @@ const ignoreFile = ".gitignore"
 
 const ignoreText = "# Made by e3: results and logs are not for version control.\n*\n"
 
-// ignore makes the file if there is none. What is there already stays.
+// ignore makes the file if there is none. An existing one stays.
 func ignore(root string, m modes.Modes) error {
 	path := filepath.Join(root, ignoreFile)
 	if _, err := os.Lstat(path); err == nil {

@@ -2,8 +2,8 @@
 // it wrote them.
 //
 // A file reaches its place whole, by a rename, and only if it differs from what is there. A file that somebody edited, or
-// that was there before, is kept and reported. A file whose output is gone is removed if it is unedited. What was written
-// is remembered in a record of this machine; without that record, files with other content count as edited.
+// that was there before, is kept and reported. A file whose output is gone is removed if it is unedited. Written files
+// are remembered in a record of this machine; without that record, files with other content count as edited.
 //
 // All paths are resolved below an open folder (os.Root), so no symbolic link leads out of it.
 package resultdir

@@ -255,7 +255,7 @@ func (l *looker) folder(path string) {
 	}
 }
 
-// one looks at one file. What a link names counts.
+// one looks at one file. A link stands for the file that it names.
 func (l *looker) one(path string) {
 	l.folder(filepath.Dir(path))
 	if info, err := os.Stat(path); err == nil {

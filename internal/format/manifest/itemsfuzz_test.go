@@ -33,7 +33,7 @@ func FuzzDefinition(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, x, y string) {
 		if len(data) > 1<<16 {
-			t.Skip()
+			return
 		}
 		d, err := manifest.Parse("e3.yaml", data)
 		if err != nil || !d.Grows() {

@@ -338,8 +338,23 @@ func (d *decoder) env(where string, n *node) []Binding {
 
 // envNames reads names of variables; those that e3 sets itself are refused.
 func (d *decoder) envNames(where string, n *node, own ...string) []string {
+	return distinct(d, where, n, "variable", func(item *node) bool {
+		switch {
+		case !ValidEnvName(item.text):
+			d.report.add(item.pos, envRule, "%s: %q is not the name of a variable that can be passed", where, truncate(item.text))
+		case slices.Contains(own, item.text):
+			d.report.add(item.pos, "give it a value with env", "%s: e3 sets %q itself, so its value would never reach the task", where, item.text)
+		default:
+			return true
+		}
+		return false
+	})
+}
+
+// distinct reads a list of names of things, each once. valid reports what is wrong with a name, if anything is.
+func distinct(d *decoder, where string, n *node, thing string, valid func(*node) bool) []string {
 	if n.kind != listNode {
-		d.wrongType(where, n, "a list of variables")
+		d.wrongType(where, n, "a list of "+thing+"s")
 		return nil
 	}
 	names := make([]string, 0, len(n.list))
@@ -348,11 +363,8 @@ func (d *decoder) envNames(where string, n *node, own ...string) []string {
 		item := &n.list[i]
 		switch {
 		case item.kind != stringNode:
-			d.wrongType(where, item, "the name of a variable")
-		case !ValidEnvName(item.text):
-			d.report.add(item.pos, envRule, "%s: %q is not the name of a variable that can be passed", where, truncate(item.text))
-		case slices.Contains(own, item.text):
-			d.report.add(item.pos, "give it a value with env", "%s: e3 sets %q itself, so its value would never reach the task", where, item.text)
+			d.wrongType(where, item, "the name of a "+thing)
+		case !valid(item):
 		case seen[item.text]:
 			d.report.add(item.pos, "", "%s: %q is here for the second time", where, truncate(item.text))
 		default:

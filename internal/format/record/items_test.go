@@ -86,7 +86,7 @@ func TestPackageGrown(t *testing.T) {
 	}
 }
 
-// What contradicts itself is refused.
+// Records that contradict themselves are refused.
 func TestPackageGrownRefuses(t *testing.T) {
 	h := digest.Sum(nil).String()
 	for _, test := range []struct {

@@ -86,7 +86,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// What a person keeps replaces nothing, and goes with the next start.
+// A folder that a person keeps replaces nothing, and goes with the next start.
 func TestKeepVisit(t *testing.T) {
 	k := remains.In(t.TempDir())
 	keep(t, k, remains.Folder{Workspace: "a", Task: "x", Run: "2", Execution: "e1"})
@@ -96,7 +96,7 @@ func TestKeepVisit(t *testing.T) {
 	wants(t, k)
 }
 
-// Number, size and age are bounded. What is not kept stays where it is.
+// Number, size and age are bounded. A folder that is not kept stays where it is.
 func TestKeepBounds(t *testing.T) {
 	k := remains.In(t.TempDir())
 	keep(t, k, remains.Folder{Workspace: "old", Task: "x", Run: "1", Execution: "old", At: noon.Add(-remains.MaxAge - time.Second)})

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What the Go runtime does around a fork. syscall.ForkExec uses the same functions.
+// These functions are the Go runtime's work around a fork. syscall.ForkExec uses the same functions.
 
 //go:linkname beforeFork syscall.runtime_BeforeFork
 func beforeFork()

@@ -14,7 +14,7 @@ import (
 // The folders of programs and libraries. Where one is a link, the room has the same link.
 var systemFolders = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"}
 
-// What programs read of /etc and /var to find their parts. Nothing in there tells who uses the machine, or is secret: of
+// These files of /etc and /var tell programs where their parts are. Nothing in there tells who uses the machine, or is secret: of
 // /etc/ssl and /etc/pki only the certificates.
 var systemSettings = []string{
 	"/etc/ImageMagick-*", "/etc/OpenCL", "/etc/R", "/etc/alternatives", "/etc/crypto-policies", "/etc/fonts",

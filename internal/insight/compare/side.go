@@ -11,7 +11,7 @@ import (
 // ErrSyntax is wrapped when a text does not name a side.
 var ErrSyntax = errors.New("a side is <workspace>, <workspace>@<run>, <workspace>@, <workspace>@-<n> or <workspace>@next")
 
-// What is the kind of a side.
+// A What is the kind of a side.
 type What int
 
 // The kinds of sides.

@@ -35,7 +35,7 @@ func TestChooseInRun(t *testing.T) {
 	})
 }
 
-// What a run that has ended had of a task is found by that run's events, however much else is on record.
+// The executions of a task in a run that has ended are found by that run's events, however much else is on record.
 func TestChooseInRunCost(t *testing.T) {
 	r := newRepo(t)
 	s := &counted{Records: r.Records}

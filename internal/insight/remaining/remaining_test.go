@@ -52,7 +52,7 @@ func TestLeftOverdue(t *testing.T) {
 	wants(t, r, time.Minute, remaining.Estimate{Left: 7 * time.Second, Known: true})
 }
 
-// What has no history makes the estimate a lower bound; with none at all there is no estimate.
+// A task without history makes the estimate a lower bound; with none at all there is no estimate.
 func TestLeftUnknown(t *testing.T) {
 	r := remaining.Of(graphtest.Flow("a:", "b:"), history(nil), 1)
 	r.Announce(2)

@@ -97,7 +97,7 @@ func (x *exporter) add(p Place, name string) {
 	x.names[key(p)] = name + ".html"
 }
 
-// key is a place as text. What a file cannot hold is no part of it.
+// key is a place as text. Parts that no file can hold are left out.
 func key(p Place) string {
 	var words []string
 	for k, v := range p.Query {

@@ -1,7 +1,7 @@
 // Package ui shows a repository in a browser: its workspaces, runs, tasks, their history and logs, the queues and the store. The
 // pages are rendered here and complete without a script; a small script keeps them up to date.
 //
-// It reads, and writes nothing. What it shows comes from the functions that also answer the command line. Names, logs and contents
+// It reads, and writes nothing. Its pages come from the functions that also answer the command line. Names, logs and contents
 // are untrusted: they are shown as text, or run nothing.
 package ui
 

@@ -61,7 +61,9 @@ func TestShardsShareTheLoad(t *testing.T) {
 					}
 					most := jobs / 8
 					if first > 0 {
-						most = jobs / 4 // the flow is known step by step
+						// The first 400 entries go to 1, 2, 4 and 8 shards, as the flow becomes known. Shard 1 gets 125 of them on
+						// average, with a deviation of 10: 200 is never reached, while 150 was once in some 150 runs.
+						most = jobs / 6
 					}
 					for partition, n := range got {
 						if n > most && (first == 0 || partition != "QUEUE/default/ready") {
