@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,11 +119,12 @@ func TestIdleWorkerIsCheap(t *testing.T) {
 				beside.Go(func() { worker.work(t, ctx, 0) })
 				beside.Go(func() { _ = worker.Tend(ctx, []string{queue.DefaultQueue}, func(err error) { t.Error(err) }) })
 				time.Sleep(time.Minute) // a new worker expects work
-				reads, sessions := 0, 0
+				reads := 0
+				var gets atomic.Int64 // by the goroutine that follows sessions, too
 				worker.wire.counted()
 				worker.wire.hook(func(n int, after bool, op string) error {
 					if n == 0 && op == "get" {
-						sessions++
+						gets.Add(1)
 					}
 					return nil
 				})
@@ -134,6 +136,7 @@ func TestIdleWorkerIsCheap(t *testing.T) {
 						reads += n
 					}
 				}
+				sessions := int(gets.Load())
 				reads += sessions
 				// At $0.125 for a million reads, and $0.625 for a million of the 12 renewals in a minute.
 				price := 60 * 24 * 30 * (float64(reads)/minutes*0.125 + 12*0.625) / 1e6
