@@ -92,7 +92,8 @@ func projectIn(t testing.TB, dir string, files map[string]string) *project {
 		t.Fatal(err)
 	}
 	p := &project{t: t, dir: dir, env: []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=/nonexistent", "USER=tester", "E2E_STATE=" + filepath.Join(dir, "state"),
+		"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "state", "home"), "USER=tester",
+		"E2E_STATE=" + filepath.Join(dir, "state"),
 	}}
 	if raceBuild {
 		p.env = append(p.env, "GORACE=atexit_sleep_ms=0")

@@ -17,6 +17,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -63,8 +64,8 @@ func Env() []string {
 		"AWS_REGION=" + Region,
 		"AWS_PROFILE=",
 		"AWS_CA_BUNDLE=", // besides, to read it takes longer than many a request
-		"AWS_CONFIG_FILE=/nonexistent",
-		"AWS_SHARED_CREDENTIALS_FILE=/nonexistent",
+		"AWS_CONFIG_FILE=" + os.DevNull,
+		"AWS_SHARED_CREDENTIALS_FILE=" + os.DevNull,
 		"AWS_EC2_METADATA_DISABLED=true",
 	}
 }
