@@ -14,6 +14,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/ui"
+	"e3/internal/testing/browser"
 	"e3/objectstore"
 )
 
@@ -156,9 +157,12 @@ func (b *bench) busy(t *testing.T) {
 	tab.Go(b.front.URL + "/run?w=prod")
 	var loaded float64
 	tab.Eval(`performance.getEntriesByType("navigation")[0].loadEventStart`, &loaded)
-	tab.Eval(`window.longest = 0; window.updates = 0; window.waits = []; new PerformanceObserver(l => { for (const e of l.getEntries()) longest = Math.max(longest, e.duration) }).observe({type: "longtask"});
-new PerformanceObserver(l => { updates += l.getEntries().length }).observe({type: "measure"});
-(function look() { const asked = performance.now(); setTimeout(() => { waits.push(performance.now() - asked - 10); look() }, 10) })()`, nil)
+	tab.Eval(`window.longest = 0; window.updates = 0; new PerformanceObserver(l => { for (const e of l.getEntries()) longest = Math.max(longest, e.duration) }).observe({type: "longtask"});
+new PerformanceObserver(l => { updates += l.getEntries().length }).observe({type: "measure"})`, nil)
+	empty := browser.Open(b.t) // shows how late timers are on this machine, busy as it is
+	const timers = `window.waits = []; (function look() { const asked = performance.now(); setTimeout(() => { waits.push(performance.now() - asked - 10); look() }, 10) })()`
+	tab.Eval(timers, nil)
+	empty.Eval(timers, nil)
 	hash, err := objectstore.ParseHash(b.pkg.Tasks[0].Task)
 	if err != nil {
 		t.Fatal(err)
@@ -185,18 +189,20 @@ new PerformanceObserver(l => { updates += l.getEntries().length }).observe({type
 	tab.Until("updates >= 2")
 	close(stop)
 	writer.Wait()
-	var longest, late float64
+	var longest, late, without float64
 	var updates int
 	tab.Eval("longest", &longest)
 	tab.Eval("updates", &updates)
-	tab.Eval("waits.sort((a, b) => a - b)[Math.floor(waits.length * 0.99)]", &late)
+	const latest = "waits.sort((a, b) => a - b)[Math.floor(waits.length * 0.99)]"
+	tab.Eval(latest, &late)
+	empty.Eval(latest, &without)
 	var state string
 	tab.Eval(`document.querySelector(".counts").innerText`, &state)
-	t.Logf("first view after %.0f ms; %d changes, %d updates of the page; its longest task took %.0f ms, 99 %% of its timers were late by less than %.0f ms; it shows %q", loaded, changed, updates, longest, late, state)
-	if late > 100 {
-		t.Errorf("the page does not answer for %.0f ms, want less than 100", late)
+	t.Logf("first view after %.0f ms; %d changes, %d updates of the page; its longest task took %.0f ms, 99 %% of its timers were late by less than %.0f ms, those of an empty page by %.0f; it shows %q", loaded, changed, updates, longest, late, without, state)
+	if late > max(100, 3*without) {
+		t.Errorf("the page does not answer for %.0f ms, want less than 100, or 3 times the %.0f of an empty page", late, without)
 	}
-	if loaded > 4000 { // 1 s on a machine that does nothing else
+	if loaded > 4000+50*without { // 1 s on a machine that does nothing else
 		t.Errorf("the first view took %.0f ms", loaded)
 	}
 }
