@@ -37,6 +37,16 @@ func (a *attempt) handover() ([]byte, error) {
 	return json.Marshal(h)
 }
 
+// HandedOver returns the key of the execution whose command a supervisor has kept with this state (runner.Orphan); false
+// if the state is not an execution's.
+func HandedOver(state []byte) (Key, bool) {
+	var h handover
+	if err := json.Unmarshal(state, &h); err != nil {
+		return Key{}, false
+	}
+	return ParseKey(h.Key)
+}
+
 // readHandover decodes a supervisor's state. It must name this execution or, if resumes, another one of the key.
 func readHandover(state []byte, key Key, id string, resumes bool) (*handover, error) {
 	var h handover

@@ -64,6 +64,7 @@ func (l *loop) run() error {
 	for {
 		l.claim()
 		if l.done() {
+			l.abandon()
 			return l.cause()
 		}
 		timer := time.NewTimer(l.pause())
@@ -111,6 +112,10 @@ func (l *loop) done() bool {
 	}
 	if l.draining || l.finished {
 		return true
+	}
+	if len(w.withdrawn) > 0 {
+		l.occupied()
+		return false
 	}
 	now := w.o.Now()
 	if w.o.For > 0 && now.Sub(l.began) >= w.o.For || w.o.Idle > 0 && now.Sub(l.busy) >= w.o.Idle && !l.awaited() {
@@ -235,7 +240,7 @@ func (l *loop) claim() {
 		}
 		if len(toAdopt) > 0 {
 			l.takeOver(toAdopt)
-		} else if lease == nil {
+		} else if !l.bequeath() && lease == nil {
 			return
 		}
 	}
@@ -248,14 +253,15 @@ type orphans map[string]bool
 const maxSought = 1 << 12
 
 // mustAdopt tells whether a job must wait for the command that a lost worker began for it on this host: the command was
-// already adopted, or was not searched for yet. In the latter case the job is added to toAdopt.
+// already adopted, for this job or for a withdrawn one, or was not searched for yet. In the latter case the job is added
+// to toAdopt.
 func (l *loop) mustAdopt(j *queue.Job, toAdopt orphans) bool {
 	w := l.w
 	if own := identity(j); slices.ContainsFunc(w.orphans, func(o *runner.Orphan) bool { return o.Identity == own }) {
 		return true
 	}
 	if !j.Orphaned() {
-		return false
+		return l.inherits(j)
 	}
 	name := fmt.Sprintf("%s#%d", j.Ref(), j.Token)
 	if j.MakerHost != w.o.Host || w.sought[name] {
@@ -318,6 +324,8 @@ func (l *loop) claimOne() {
 			if l.takeOver(toAdopt); !w.worksOn(name, id) {
 				continue
 			}
+		case l.bequeath() && !w.worksOn(name, id):
+			continue
 		}
 		return
 	}
@@ -379,26 +387,34 @@ func (l *loop) takeUp() {
 			kept = append(kept, o)
 		case fate == unneeded:
 			o.Release()
+		case fate == jobWithdrawn:
+			l.keepWithdrawn(o)
 		}
 	}
 	w.orphans = kept
+	l.forgetWithdrawn()
 }
 
 // abandon stops the adopted commands whose jobs are not held. After the loss of the lease they are already left.
 func (l *loop) abandon() {
+	w := l.w
 	if l.held.Err() == nil {
-		for _, o := range l.w.orphans {
+		for _, o := range w.orphans {
 			o.Release()
 		}
+		for _, c := range w.withdrawn {
+			c.o.Release()
+		}
 	}
-	l.w.orphans = nil
+	w.orphans, w.withdrawn = nil, nil
 }
 
 // Fates of an adopted command.
 const (
-	unneeded  = iota // no job needs it any more
-	undecided        // its worker may still hold the job
-	taken            // its job is being worked on
+	unneeded     = iota // no job needs it any more
+	undecided           // its worker may still hold the job
+	taken               // its job is being worked on
+	jobWithdrawn        // its job was given up elsewhere, and withdrawn before another attempt
 )
 
 // takeUpOne claims the job of an adopted command. After an error, which is the store's, the fate is unknown.
@@ -416,6 +432,8 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 		job, err = w.s.Queue.Job(l.held, name, id)
 	}
 	switch {
+	case wasWithdrawn(err, attempt):
+		return jobWithdrawn, nil
 	case isOver(err):
 		return unneeded, nil
 	case err != nil:

@@ -150,20 +150,10 @@ func TestGivenUpMeanwhile(t *testing.T) {
 		if ends == "before" {
 			r.letGo(l)
 		}
-		r.orphaned(l.Job)
-		lease, err := r.Queue().Only(t.Context(), l.Queue, l.ID, queue.Want{Worker: "elsewhere", Host: "elsewhere", NewExecution: executions.NewIDAfter})
-		for ; err == nil && lease == nil; <-time.After(5 * time.Millisecond) { // it is briefly reserved for its host
-			lease, err = r.Queue().Only(t.Context(), l.Queue, l.ID, queue.Want{Worker: "elsewhere", Host: "elsewhere", NewExecution: executions.NewIDAfter})
-		}
-		r.must(err)
+		r.givenUpElsewhere(l, first)
 		task, err := objectstore.ParseHash(l.TaskHash)
 		r.must(err)
 		key := executions.NewKey(task, nil)
-		curator := executions.NewCurator(r.Executions, r.Records, time.Now)
-		_, err = curator.Settle(t.Context(), key, nil, first, executions.ReasonLost, "its worker was lost")
-		r.must(err)
-		_, err = lease.Again(t.Context(), "its worker was lost", 100*time.Millisecond)
-		r.must(err)
 		w := r.work(0, worker.Options{})
 		r.waitFor("the command is adopted", func() bool { return w.count(worker.JobAdopted, "left") > 0 })
 		r.letGo(l)
@@ -181,6 +171,70 @@ func TestGivenUpMeanwhile(t *testing.T) {
 			t.Errorf("the first execution is %+v, %v; want that it stays given up", e, err)
 		}
 	}
+}
+
+// A run that follows a dead one withdraws its queued job, and enqueues its own for the same execution. The command of the
+// withdrawn one, which a lost worker of this host has begun, answers it; so the command does not run twice.
+func TestWithdrawnMeanwhile(t *testing.T) {
+	for _, name := range []string{"ended, and asked for again", "asked for again later"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			l, kill := r.victim()
+			first := r.until(l.Job, func(j *queue.Job) bool { return !j.Started.IsZero() }).Execution
+			kill()
+			if name == "ended, and asked for again" {
+				r.letGo(l)
+			}
+			r.givenUpElsewhere(l, first)
+			gone, err := r.Queue().Withdraw(t.Context(), l.Queue, l.ID, "me@elsewhere", queue.ReasonLeft)
+			if err != nil || gone.Status != queue.Cancelled {
+				t.Fatalf("withdrawn: %s, %v", gone.Status, err)
+			}
+			ask := func() queue.Job {
+				again := queue.Job{Workspace: "prod", Run: "run-2", Task: l.Task, Attempt: 1, TaskHash: l.TaskHash, MaxAttempts: 3}
+				again, err := r.Queue().Enqueue(t.Context(), &again)
+				r.must(err)
+				return again
+			}
+			var again queue.Job
+			if name == "ended, and asked for again" {
+				again = ask()
+				r.work(0, worker.Options{})
+			} else {
+				r.work(0, worker.Options{})
+				r.ended(r.enqueue(`touch "$out"`, nil)) // the worker looks for commands before it claims
+				again = ask()
+				r.letGo(l)
+			}
+			again = r.ended(again)
+			begun, err := os.ReadFile(filepath.Join(l.dir, "begun"))
+			r.must(err)
+			if again.Status != queue.Succeeded || again.Attempts != 1 || strings.Count(string(begun), "\n") != 1 {
+				t.Errorf("the job is %s after %d attempts, begun by %q; want a success of one command", again.Status, again.Attempts, begun)
+			}
+			if e := r.result(again); e.Detail == nil || e.Detail.Begun != first || e.Detail.RunID != "run-2" {
+				t.Errorf("on record is %+v; want run-2's, that names %s", e.Detail, first)
+			}
+		})
+	}
+}
+
+// givenUpElsewhere has a worker of another host give up the execution of a dead worker here, and ask for another attempt.
+func (r *rig) givenUpElsewhere(l *leftover, execution string) {
+	r.Helper()
+	r.orphaned(l.Job)
+	lease, err := r.Queue().Only(r.Context(), l.Queue, l.ID, queue.Want{Worker: "elsewhere", Host: "elsewhere", NewExecution: executions.NewIDAfter})
+	for ; err == nil && lease == nil; <-time.After(5 * time.Millisecond) { // it is briefly reserved for its host
+		lease, err = r.Queue().Only(r.Context(), l.Queue, l.ID, queue.Want{Worker: "elsewhere", Host: "elsewhere", NewExecution: executions.NewIDAfter})
+	}
+	r.must(err)
+	task, err := objectstore.ParseHash(l.TaskHash)
+	r.must(err)
+	curator := executions.NewCurator(r.Executions, r.Records, time.Now)
+	_, err = curator.Settle(r.Context(), executions.NewKey(task, nil), nil, execution, executions.ReasonLost, "its worker was lost")
+	r.must(err)
+	_, err = lease.Again(r.Context(), "its worker was lost", 100*time.Millisecond)
+	r.must(err)
 }
 
 // orphaned waits until a job is not locked.

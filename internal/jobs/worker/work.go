@@ -74,8 +74,10 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 // before names the job's previous worker.
 func (h *holding) before() string {
 	maker := h.job.Maker
-	if n := len(h.job.Lost); n > 0 && !h.lease.Adopted() { // this worker makes it
-		maker = h.job.Lost[n-1].Worker
+	if !h.lease.Adopted() { // this worker makes it
+		if maker = ""; len(h.job.Lost) > 0 {
+			maker = h.job.Lost[len(h.job.Lost)-1].Worker
+		}
 	}
 	return cmp.Or(maker, "its worker")
 }

@@ -113,6 +113,8 @@ type Worker struct {
 	paused  time.Time            // no claims before this time, because of faults; of the loop
 	done    chan *holding
 	reports sync.Mutex
+
+	withdrawn []*withdrawn // commands whose jobs were withdrawn, for jobs that ask for the same; of the loop
 }
 
 // holding is a job that this worker holds.
