@@ -20,7 +20,8 @@ const (
 	// another adopter, whose death may be visible before its sockets end.
 	goneLimit = 20 * time.Millisecond
 
-	// endedLimit is how long it waits if that socket has ended, but has not been noticed yet.
+	// endedLimit is how long it waits if that socket has ended, but has not been noticed yet, or if the predecessor is
+	// dying: its main thread has ended, and its files close when its last one has.
 	endedLimit = 2 * time.Second
 
 	// leaveLimit bounds how long the last messages to an adopter may take.
@@ -30,7 +31,8 @@ const (
 // adopter is the process that has replaced the client of this supervisor process.
 type adopter struct {
 	conn *net.UnixConn
-	fd   int           // of conn, valid until gone
+	fd   int // of conn, valid until gone
+	who  process.ID
 	gone chan struct{} // closed when it is gone
 	done chan struct{} // closed when write has ended
 
@@ -49,7 +51,7 @@ func (k *keeper) acceptAdopters() {
 			return
 		case err != nil: // for example too many open files
 			time.Sleep(20 * time.Millisecond)
-		case !sameUser(conn) || !waitGone(k.gone, firstLane):
+		case !sameUser(conn) || !waitGone(k.gone, firstLane, k.client):
 			conn.Close()
 		case !k.predecessorGone():
 			_ = conn.SetWriteDeadline(time.Now().Add(leaveLimit))
@@ -63,22 +65,36 @@ func (k *keeper) acceptAdopters() {
 
 // sameUser reports whether the other end of conn is a process of this user.
 func sameUser(conn *net.UnixConn) bool {
+	peer := peerOf(conn)
+	return peer != nil && peer.Uid == uint32(os.Geteuid())
+}
+
+// peerOf is the process at the other end of conn; nil if that is unknown.
+func peerOf(conn *net.UnixConn) (peer *unix.Ucred) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return false
+		return nil
 	}
-	var peer *unix.Ucred
 	if ctlErr := raw.Control(func(fd uintptr) {
 		peer, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); ctlErr != nil || err != nil {
-		return false
+		return nil
 	}
-	return peer.Uid == uint32(os.Geteuid())
+	return peer
+}
+
+// identify identifies a running process; the result is zero if it does not run any more, or is not seen here.
+func identify(pid int) process.ID {
+	id, err := process.Lookup(pid)
+	if err != nil {
+		return process.ID{}
+	}
+	return id
 }
 
 // waitGone waits shortly for gone and reports whether it is closed. It waits longer if fd, the predecessor's socket,
-// has ended.
-func waitGone(gone <-chan struct{}, fd int) bool {
+// has ended, or if who, the predecessor, is dying. An adopter that found it dead already must not find nothing here.
+func waitGone(gone <-chan struct{}, fd int, who process.ID) bool {
 	select {
 	case <-gone:
 		return true
@@ -87,6 +103,8 @@ func waitGone(gone <-chan struct{}, fd int) bool {
 	limit := goneLimit
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	if n, err := unix.Poll(fds, 0); n > 0 && err == nil {
+		limit = endedLimit
+	} else if alive, known := process.Alive(who); known && !alive {
 		limit = endedLimit
 	}
 	timer := time.NewTimer(limit)
@@ -103,7 +121,7 @@ func (k *keeper) predecessorGone() bool {
 	k.mu.Lock()
 	a := k.adopter
 	k.mu.Unlock()
-	return a == nil || waitGone(a.gone, a.fd)
+	return a == nil || waitGone(a.gone, a.fd, a.who)
 }
 
 // handOver makes the other end of conn the adopter, if there is no other and a command is left.
@@ -116,6 +134,9 @@ func (k *keeper) handOver(conn *net.UnixConn) bool {
 	a := &adopter{conn: conn, gone: make(chan struct{}), done: make(chan struct{})}
 	if raw, err := conn.SyscallConn(); err != nil || raw.Control(func(fd uintptr) { a.fd = int(fd) }) != nil {
 		return false
+	}
+	if peer := peerOf(conn); peer != nil {
+		a.who = identify(int(peer.Pid))
 	}
 	a.more = sync.NewCond(&a.mu)
 	k.adopter = a

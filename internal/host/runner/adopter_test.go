@@ -73,6 +73,58 @@ func TestAdoptersRace(t *testing.T) {
 	}
 }
 
+// The commands of a process that is dying, dead by the kernel's answer and with its files still open, are found: the
+// adopter waits for its end.
+func TestAdoptFromDying(t *testing.T) {
+	for _, name := range []string{"client", "adopter"} {
+		t.Run(name, func(t *testing.T) {
+			sockets, dir := filepath.Join(t.TempDir(), "s"), t.TempDir()
+			config := workerConfig{Sockets: sockets, For: time.Hour, Dying: true}
+			if name == "client" {
+				config.Commands = []workerCommand{{Identity: "a/1", Script: started + "sleep 1000", Dir: dir}}
+			} else {
+				sockets, _ = orphaned(t, workerCommand{Identity: "a/1", Script: "sleep 1000", Dir: dir})
+				config.Sockets, config.Adopt = sockets, true
+			}
+			worker, of := startWorker(t, config)
+			if name == "client" {
+				familyMembers(t, dir, "main", "supervisor")
+			} else {
+				var count int
+				noted(t, of, "adopted", &count)
+			}
+			id, err := process.Lookup(worker.Process.Pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			touch(t, of, "die")
+			waitFor(t, 20*time.Second, "the worker is dying", func() bool {
+				alive, known := process.Alive(id)
+				return known && !alive
+			})
+			s := outliving(t, sockets, time.Hour)
+			type found struct {
+				orphans []*runner.Orphan
+				err     error
+			}
+			result := make(chan found, 1)
+			go func() {
+				orphans, err := s.Adopt(t.Context())
+				result <- found{orphans, err}
+			}()
+			select {
+			case got := <-result:
+				t.Fatalf("while it was dying: %d orphans, %v; want that this is waited for", len(got.orphans), got.err)
+			case <-time.After(200 * time.Millisecond):
+			}
+			kill(t, worker)
+			if got := <-result; len(got.orphans) != 1 || got.err != nil {
+				t.Errorf("%d orphans, %v; want 1", len(got.orphans), got.err)
+			}
+		})
+	}
+}
+
 // The commands of a dead adopter can be adopted again, also ended ones.
 func TestAdopterKilled(t *testing.T) {
 	running, ended := t.TempDir(), t.TempDir()

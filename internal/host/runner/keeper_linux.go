@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"e3/internal/host/process"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -40,6 +42,7 @@ type keeper struct {
 	dir      int      // the folder of the socket
 	name     string   // of the socket in there
 	timer    *os.File // becomes readable when the time is over
+	client   process.ID
 	gone     chan struct{}
 
 	mu          sync.Mutex
@@ -92,6 +95,7 @@ func (s *server) keep(k *keeping, lanes []*laneServer, first int) error {
 		dir:      first + 1,
 		name:     k.name,
 		timer:    os.NewFile(uintptr(timer), "timer"),
+		client:   identify(k.client),
 		gone:     make(chan struct{}),
 		clients:  len(lanes),
 		until:    k.until,

@@ -37,6 +37,7 @@ type keeping struct {
 	retain time.Duration // Outlive.Retain
 	name   string        // of the socket in its folder
 	keeps  int           // how many files to keep open
+	client int           // its pid; in the supervisor only
 
 	files []*os.File // in the client only: the listening socket, its folder, and those files
 }
@@ -170,11 +171,12 @@ func parseKeeping(args []string) (k *keeping, ok bool) {
 	if len(args) != before+5 {
 		return nil, false
 	}
+	client, err0 := strconv.Atoi(args[before-1])
 	until, err1 := strconv.ParseInt(args[before+2], 10, 64)
 	retain, err2 := strconv.ParseInt(args[before+3], 10, 64)
 	keeps, err3 := strconv.Atoi(args[before+4])
-	return &keeping{name: args[before+1], until: time.Duration(until), retain: time.Duration(retain), keeps: keeps},
-		errors.Join(err1, err2, err3) == nil && keeps >= 0
+	return &keeping{name: args[before+1], until: time.Duration(until), retain: time.Duration(retain), keeps: keeps, client: client},
+		errors.Join(err0, err1, err2, err3) == nil && keeps >= 0
 }
 
 // maskOutput puts a pipe and a MaskWriter before each of the task's output files.

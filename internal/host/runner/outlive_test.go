@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -32,6 +33,7 @@ type workerConfig struct {
 	Keep     string        // a file to lock, for Outlive.Keep
 	Spawners int
 	Adopt    bool // adopt, and wait for the ends
+	Dying    bool // end the main thread once the file die is there: the process is a zombie with its files open
 	Repeat   int  // how often to run the commands, in sequence, under numbered identities
 	Commands []workerCommand
 }
@@ -113,10 +115,38 @@ func workerMain(dir string) error {
 			failed <- runWorkerCommand(s, command)
 		}()
 	}
+	if config.Dying {
+		go endMainThread(filepath.Join(dir, "die"))
+	}
 	for {
 		if err := <-failed; err != nil {
 			return err
 		}
+	}
+}
+
+// endMainThread ends the main thread once a file is there. The kernel shows such a process as a zombie, although its
+// files close only with its last thread. This is how a killed process with many threads looks for a moment.
+func endMainThread(file string) {
+	self, _ := process.Self()
+	for {
+		if _, err := os.Stat(file); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for { // each goroutine keeps a thread; one gets the main one
+		go func() {
+			runtime.LockOSThread()
+			if syscall.Gettid() == os.Getpid() {
+				syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
+			}
+			select {}
+		}()
+		if alive, known := process.Alive(self); known && !alive {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
