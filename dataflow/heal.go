@@ -231,7 +231,7 @@ func (r *reader) culprit(i int32) int32 {
 }
 
 // skip settles a task that cannot run because one upstream has failed. A task that waits for another attempt has
-// failed, as its last attempt did.
+// failed, as its last attempt did, and as that one's event says.
 func (s *scheduler) skip(i, because int32) {
 	switch {
 	case s.states[i].uncertain:
@@ -256,7 +256,6 @@ func (s *scheduler) skip(i, because int32) {
 	if t := s.retrying[i]; t != nil && t.Stop() {
 		delete(s.retrying, i)
 	}
-	notAgain(s, *last)
 	s.failed(i, last.Data.Message)
 }
 

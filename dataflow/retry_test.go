@@ -9,6 +9,7 @@ import (
 	"e3/dataflow"
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 )
 
@@ -70,6 +71,46 @@ func TestRetries(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An input is lost while a retry waits, and cannot be made again. The task has failed as its last attempt did: one failure
+// is one event.
+func TestRetryWhoseInputIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pkg := flow("a", "b: a", "c: b", "slow", "d: a slow")
+		policy(pkg, "b", record.Policy{Retries: 2, Backoff: time.Hour})
+		g := graphOf(t, pkg)
+		w, log := newWorld(), &emitted{}
+		w.store(pkg)
+		w.reads = true
+		w.behave = func(task string, attempt int64) behaviour {
+			switch {
+			case task == "slow":
+				return behaviour{takes: time.Minute}
+			case task == "b", task == "a" && attempt > 1:
+				return behaviour{fails: true}
+			}
+			return behaviour{}
+		}
+		emit := func(e events.Event) {
+			log.emit(e)
+			if e.Type == events.TaskRetryScheduled {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				for _, made := range w.cache { // a's
+					w.objects.Set(made.Output, []byte("damaged"))
+				}
+			}
+		}
+		out := run(t.Context(), t, g, w, func(o *dataflow.Options) { o.Emit = emit })
+		wantStates(t, g, out, "a=failed b=failed c=skipped slow=succeeded d=skipped")
+		if got, want := log.of("b"), []events.Type{events.TaskMarkedReady, events.TaskStarted, events.TaskFailed, events.TaskRetryScheduled}; !slices.Equal(got, want) {
+			t.Errorf("of b is told %q, want %q", got, want)
+		}
+		if err := log.walk(out, map[eventstest.Edge]int{}); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Only failures that the policy names are retried.

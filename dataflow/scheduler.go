@@ -469,12 +469,7 @@ func (s *scheduler) cancels(err error) bool {
 	return s.ctx.Err() != nil && (errors.Is(err, context.Cause(s.ctx)) || errors.Is(err, s.ctx.Err()))
 }
 
-// notAgain tells that a task has failed for good whose next attempt was scheduled. The failure of its last execution is told already.
-func notAgain(s *scheduler, last events.Event) {
-	last.Execution, last.Time = "", time.Time{}
-	s.emit(last)
-}
-
+// notRetried is the text of the failure of a task whose next attempt was scheduled when its run ended.
 const notRetried = "not tried again: the run is ending"
 
 // settle records an answer and readies the tasks that waited for it.
