@@ -235,7 +235,7 @@ type runGrowth struct {
 }
 
 // growth returns the Growth of a run, nil if its package does not grow.
-func (r *run) growth(pkg *record.Package, inputs record.Node) dataflow.Growth {
+func (r *run) growth(pkg *record.Package, inputs record.Node) *runGrowth {
 	if !grows(pkg) {
 		return nil
 	}
@@ -292,7 +292,8 @@ func (w *grower) items(ctx context.Context, source string, before *record.Packag
 }
 
 // deployGrown makes the workspace's package the one that the run's graph has become. Outputs stay if their task does. The package
-// file is not read again: the link, where this machine has one, names the new package.
+// file is not read again: the link, where this machine has one, names the new package. A run with values of its own keeps its package
+// to itself.
 func (r *run) deployGrown(ctx context.Context, pkg *record.Package, hash string) error {
 	release, err := r.w.states.protect(ctx, "package "+hash)
 	if err != nil {
@@ -300,6 +301,10 @@ func (r *run) deployGrown(ctx context.Context, pkg *record.Package, hash string)
 	}
 	r.held = append(r.held, release)
 	was := r.state.PackageHash
+	if len(r.o.Set) > 0 {
+		r.state.PackageHash, r.grown = hash, hash
+		return nil
+	}
 	_, err = r.w.states.edit(ctx, r.lock, r.ws, r.durable, tasksPart, func(s *State, t *tree) error {
 		tasks := make(record.Node, 0, len(pkg.Tasks))
 		for i := range pkg.Tasks {

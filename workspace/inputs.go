@@ -29,7 +29,7 @@ func (r *run) checkInputs(ctx context.Context, inputs record.Node) (record.Node,
 	if err != nil {
 		return nil, err
 	}
-	if r.inputs, err = r.override(ctx, t.inputsHash); err != nil {
+	if r.inputs, err = r.override(ctx, &RunInfo{}, t.inputsHash); err != nil {
 		return nil, err
 	}
 	if inputs, err = r.w.states.readNode(ctx, r.inputs); err != nil {

@@ -62,9 +62,6 @@ func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs 
 		if in.Source.OfMachine() {
 			return nil, record.Leaf{}, fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
 		}
-		if slices.ContainsFunc(pkg.Lists, func(l record.PackageList) bool { return l.Input == name }) {
-			return nil, record.Leaf{}, errors.New("it decides which items there are, and so the tasks: edit it, or use e3 set")
-		}
 		now, _ := inputs.Get(name)
 		return in, now, nil
 	}
@@ -177,15 +174,19 @@ type overrides struct {
 	spared string                     // the run whose record it leaves
 }
 
-// override makes the run work on inputs of its own, if it was asked to. It returns the hash of their node.
-func (r *run) override(ctx context.Context, inputs string) (string, error) {
+// override makes the run work on inputs of its own, if it was asked to, and on a package of its own if they have other items. It
+// returns the hash of the inputs' node.
+func (r *run) override(ctx context.Context, info *RunInfo, inputs string) (string, error) {
 	if len(r.o.Set) == 0 {
 		return inputs, nil
 	}
 	r.o.Publish = Never
-	pkg, err := r.w.states.Packages.Load(ctx, r.state.PackageHash)
-	if err != nil {
-		return "", fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
+	pkg := info.Package
+	if pkg == nil {
+		var err error
+		if pkg, err = r.w.states.Packages.Load(ctx, r.state.PackageHash); err != nil {
+			return "", fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
+		}
 	}
 	node, err := r.w.states.readNode(ctx, inputs)
 	if err != nil {
@@ -194,6 +195,18 @@ func (r *run) override(ctx context.Context, inputs string) (string, error) {
 	node, r.set, err = r.w.deployer.datasets.overridden(ctx, pkg, node, r.o.Set)
 	if err != nil {
 		return "", err
+	}
+	x, hash, err := r.w.deployer.regrown(ctx, pkg, node, func(string) bool { return false })
+	if err != nil {
+		return "", err
+	}
+	if x != nil {
+		release, err := r.w.states.protect(ctx, "package "+hash)
+		if err != nil {
+			return "", fmt.Errorf("package %s: %w", pkg.Name, err)
+		}
+		r.held = append(r.held, release)
+		info.Package, r.state.PackageHash = x.pkg, hash
 	}
 	h, err := objectstore.PutBytes(ctx, r.w.states.Objects, node.Encode())
 	return h.String(), err
@@ -215,12 +228,12 @@ func (r *run) keeps(proof *provenRun) {
 	}
 }
 
-// override gives a preview the inputs of a run with overrides.
-func (p *preview) override(ctx context.Context, w *Datasets, set []Override) error {
+// override gives a preview the inputs of a run with overrides, and the package that they make.
+func (p *preview) override(ctx context.Context, dry *Deployer, set []Override) error {
 	if len(set) == 0 {
 		return nil
 	}
-	inputs, _, err := w.overridden(ctx, p.pkg, slices.Clone(p.inputs), set)
+	inputs, _, err := dry.datasets.overridden(ctx, p.pkg, slices.Clone(p.inputs), set)
 	if err != nil {
 		return err
 	}
@@ -233,7 +246,11 @@ func (p *preview) override(ctx context.Context, w *Datasets, set []Override) err
 		}
 	}
 	p.inputs = inputs
-	return nil
+	x, hash, err := dry.regrown(ctx, p.pkg, inputs, func(string) bool { return false })
+	if x != nil {
+		p.pkg, p.pkgHash = x.pkg, hash
+	}
+	return err
 }
 
 // fitOf converts a value to the kind that an input has: that of its default, else of its present value.

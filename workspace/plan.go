@@ -78,12 +78,15 @@ func (w *Planner) planOf(ctx context.Context, ws string, s *State, o *PlanOption
 		}
 	}
 	objects := newKeeping(w.states.Objects)
-	next, _, err := w.previewStart(ctx, ws, s, objects)
+	next, _, err := w.previewNow(ctx, ws, s, objects)
 	if err == nil {
 		err = errors.Join(next.faults...)
 	}
 	if err == nil {
-		err = next.override(ctx, assemble(w.states.withObjects(objects)).Datasets, o.Set)
+		err = next.override(ctx, w.deployerInto(objects), o.Set)
+	}
+	if err == nil {
+		err = w.foresee(ctx, next, objects)
 	}
 	if err != nil {
 		return nil, err
@@ -128,12 +131,12 @@ func (w *Planner) PlanFile(ctx context.Context, ws, file string, o PlanOptions) 
 		err = next.regrow(ctx, w.deployerInto(objects))
 	}
 	if err == nil {
+		err = next.override(ctx, w.deployerInto(objects), o.Set)
+	}
+	if err == nil {
 		err = w.foresee(ctx, next, objects)
 	}
 	if err != nil {
-		return nil, err
-	}
-	if err := next.override(ctx, assemble(w.states.withObjects(objects)).Datasets, o.Set); err != nil {
 		return nil, err
 	}
 	plan, err := w.plan(ctx, ws, next, objects, &o)

@@ -51,15 +51,7 @@ func (w *Datasets) Results(ctx context.Context, ws string, of []string) (r *Resu
 		if r, err = w.results(ctx, ws, of); err != nil {
 			return nil, nil, err
 		}
-		names := make([]string, len(r.Outputs))
-		for i := range r.Outputs {
-			names[i] = "file " + r.Outputs[i].Hash
-			if r.Outputs[i].Kind == record.LeafDir {
-				names[i] = "dir " + r.Outputs[i].Hash
-			}
-		}
-		slices.Sort(names)
-		release, err = w.states.protect(ctx, slices.Compact(names)...)
+		release, err = w.states.protect(ctx, r.names()...)
 		if errors.Is(err, refstore.ErrReadOnly) {
 			return r, func() {}, nil
 		}
@@ -75,6 +67,37 @@ func (w *Datasets) Results(ctx context.Context, ws string, of []string) (r *Resu
 			return nil, nil, err
 		}
 	}
+}
+
+// ResultsOfRun is Results for a run with values of its own, whose outputs the workspace has not got. They have no Source.
+func (w *Datasets) ResultsOfRun(ctx context.Context, run *RunResult, of []string) (r *Results, release func(), err error) {
+	tasks := record.Node{}
+	for _, c := range run.Outcome.Results(run.Graph, true) {
+		tasks = append(tasks, record.NodeEntry{Name: c.Task, Leaf: c.Leaf})
+	}
+	tasks.Sort()
+	r = &Results{}
+	if err := w.choose(ctx, run.Package, tasks, of, r); err != nil {
+		return nil, nil, err
+	}
+	release, err = w.states.protect(ctx, r.names()...)
+	if errors.Is(err, refstore.ErrReadOnly) {
+		return r, func() {}, nil
+	}
+	return r, release, err
+}
+
+// names are the objects of the results, as protect takes them.
+func (r *Results) names() []string {
+	names := make([]string, len(r.Outputs))
+	for i := range r.Outputs {
+		names[i] = "file " + r.Outputs[i].Hash
+		if r.Outputs[i].Kind == record.LeafDir {
+			names[i] = "dir " + r.Outputs[i].Hash
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (w *Datasets) results(ctx context.Context, ws string, of []string) (r *Results, err error) {

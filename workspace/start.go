@@ -85,6 +85,7 @@ type RunResult struct {
 	Cancelled *CancelledError
 	Graph     *dataflow.Graph
 	Outcome   *dataflow.Outcome
+	Package   *record.Package // what the graph was at the end; nil, as the two above, if the run is proven current
 }
 
 // work is called when the run is not proven current at once; it may be called again.
@@ -220,9 +221,6 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
 	}
-	if inputs, err = r.override(ctx, inputs); err != nil {
-		return nil, err
-	}
 	r.inputs, r.tasks = inputs, tasks
 	if r.folders, err = lookAtFolders(r.w.states.Objects, r.w.states.Now()); err != nil {
 		return nil, err
@@ -236,6 +234,10 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 			return nil, err
 		}
 	}
+	if inputs, err = r.override(ctx, info, inputs); err != nil {
+		return nil, err
+	}
+	r.inputs = inputs
 	if proof != nil {
 		r.remember(proof)
 	}
@@ -396,7 +398,8 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 			return nil, err
 		}
 	}
-	if growth := r.growth(pkg, opts.Inputs); growth != nil {
+	growth := r.growth(pkg, opts.Inputs)
+	if growth != nil {
 		opts.Growth, r.grows = growth, true
 	}
 	if proof != nil {
@@ -443,7 +446,10 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		return nil, errors.Join(r.cause, runErr) // nothing more is written
 	}
 	endErr := r.end(r.lock.lasting, outcome.Graph, outcome, durations)
-	res := &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Waiting: r.waiting, Graph: outcome.Graph, Outcome: outcome}
+	res := &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Waiting: r.waiting, Graph: outcome.Graph, Outcome: outcome, Package: pkg}
+	if growth != nil {
+		res.Package = growth.pkg
+	}
 	if r.rec.State == record.RunCancelled && r.waiting == 0 {
 		errors.As(r.cause, &res.Cancelled)
 	}

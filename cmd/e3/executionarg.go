@@ -7,19 +7,66 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/repo"
+	"e3/workspace"
 )
 
-// executionArg is an argument that names an execution: <id>, or <workspace>.<task>@<id>, or <workspace>.<task>. The
+// executionArg is an argument that names an execution: <id> or @<id>, or <workspace>.<task>@<id>, or <workspace>.<task>. The
 // beginning of an id is sufficient.
 type executionArg struct {
 	ws, task string // "" where only an id is given
 	id       string // "" where none is given
 }
 
+// inExecution calls do with an argument that names an execution. In the repository's only workspace a task needs no workspace.
+// "add" and "ffff" may be the name of a task as well as the beginning of an id: the task is meant if there is one. "@add" is
+// always an id.
+func (a *app) inExecution(ctx context.Context, location, arg string, do func(executionArg) error) error {
+	ws, err := a.taskLikeID(ctx, location, arg)
+	if err != nil {
+		return err
+	}
+	if ws != "" {
+		return do(executionArg{ws: ws, task: arg})
+	}
+	return a.inOnly(ctx, location, arg, func(name string) error {
+		parsed, err := parseExecution(name)
+		if err != nil {
+			return err
+		}
+		return do(parsed)
+	})
+}
+
+// taskLikeID returns the repository's only workspace if it has a task of a name that may also be an execution's id, else "".
+func (a *app) taskLikeID(ctx context.Context, location, name string) (string, error) {
+	if !isID(name) || len(name) == idLength || !notation.ValidName(name) {
+		return "", nil
+	}
+	r, err := a.openToRead(ctx, location)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	names, err := r.Workspaces.List(ctx)
+	if err != nil || len(names) != 1 {
+		return "", err
+	}
+	_, err = r.Workspaces.Runs.TaskExecutions(ctx, names[0], name)
+	var unknown *workspace.UnknownError
+	if errors.As(err, &unknown) || errors.Is(err, workspace.ErrNotDeployed) {
+		return "", nil
+	}
+	return names[0], err
+}
+
 func parseExecution(s string) (executionArg, error) {
 	var arg executionArg
+	if id, ok := strings.CutPrefix(s, "@"); ok && isID(id) {
+		return executionArg{id: id}, nil
+	}
 	name := s
 	if i := strings.LastIndexByte(s, '@'); i >= 0 {
 		name, arg.id = s[:i], s[i+1:]
@@ -40,9 +87,11 @@ func parseExecution(s string) (executionArg, error) {
 	return arg, nil
 }
 
+const idLength = 36 // of an execution, in full
+
 // isID reports whether s may be an execution's id, or the beginning of one.
 func isID(s string) bool {
-	return s != "" && len(s) <= 36 && strings.Trim(s, "0123456789abcdefABCDEF-") == ""
+	return s != "" && len(s) <= idLength && strings.Trim(s, "0123456789abcdefABCDEF-") == ""
 }
 
 // find finds the execution that the argument names; without an id the task's execution in the latest run.

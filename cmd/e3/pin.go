@@ -82,16 +82,14 @@ func onExecution(a *app, do func(context.Context, *repo.Repo, executionArg) erro
 		if err != nil {
 			return err
 		}
-		arg, err := parseExecution(rest[0])
-		if err != nil {
-			return err
-		}
-		r, err := a.open(cmd.Context(), location)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		return do(cmd.Context(), r, arg)
+		return a.inExecution(cmd.Context(), location, rest[0], func(arg executionArg) error {
+			r, err := a.open(cmd.Context(), location)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			return do(cmd.Context(), r, arg)
+		})
 	}
 }
 

@@ -42,14 +42,11 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 			if err != nil {
 				return err
 			}
-			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
-				arg, err := parseExecution(name)
-				switch {
-				case err != nil:
-					return err
-				case arg.id == "":
+			return a.inExecution(cmd.Context(), location, rest[0], func(arg executionArg) error {
+				if arg.id == "" {
 					err := decide(cmd.Context(), a, location, arg.ws, arg.task, undo, approval.Resolution{Note: why})
 					if errors.Is(err, approval.ErrNotFound) {
+						name := arg.ws + "." + arg.task
 						err = usagef("%w; to retire an execution of it write %s, see the ids with: e3 logs <repo> %s --list", err, human.Quoted(name+"@<id>"), human.Quoted(name))
 					}
 					return err

@@ -29,6 +29,7 @@ type resultOptions struct {
 	out       string
 	of        []string
 	overwrite bool
+	run       *workspace.RunResult // whose results these are; nil: the workspace's
 }
 
 func (o *resultOptions) flags(f *pflag.FlagSet) {
@@ -185,8 +186,9 @@ type keptJSON struct {
 	Why  string `json:"why"`
 }
 
-// leave writes results into the folder and says what it did. It returns the number of files that it kept.
-func (f *resultFolder) leave(ctx context.Context, a *app, r *repo.Repo, ws string, overwrite bool) (kept int, err error) {
+// leave writes results into the folder and says what it did. It returns the number of files that it kept. run is a run whose
+// results the workspace has not got; nil: those of the workspace are left.
+func (f *resultFolder) leave(ctx context.Context, a *app, r *repo.Repo, ws string, run *workspace.RunResult, overwrite bool) (kept int, err error) {
 	root, err := f.open()
 	if err != nil {
 		return 0, fmt.Errorf("results in %s: %w", f.shown, err)
@@ -198,14 +200,19 @@ func (f *resultFolder) leave(ctx context.Context, a *app, r *repo.Repo, ws strin
 	}
 	into := &resultdir.Folder{Root: root, Objects: r.Objects, Records: repo.LocalOf(r), Key: r.Workspaces.Datasets.ResultsKey(ws, real), Now: a.Now}
 	set := strings.Join(f.of, " ")
-	source, err := r.Workspaces.Datasets.ResultSource(ctx, ws)
-	if err != nil {
-		return 0, err
+	results := func() (*workspace.Results, func(), error) { return r.Workspaces.Datasets.Results(ctx, ws, f.of) }
+	if run != nil {
+		results = func() (*workspace.Results, func(), error) { return r.Workspaces.Datasets.ResultsOfRun(ctx, run, f.of) }
+	} else {
+		source, err := r.Workspaces.Datasets.ResultSource(ctx, ws)
+		if err != nil {
+			return 0, err
+		}
+		if n, same := into.Unchanged(ctx, set, source); same {
+			return 0, f.say(a, &resultdir.Report{Same: n}, nil)
+		}
 	}
-	if n, same := into.Unchanged(ctx, set, source); same {
-		return 0, f.say(a, &resultdir.Report{Same: n}, nil)
-	}
-	found, release, err := r.Workspaces.Datasets.Results(ctx, ws, f.of)
+	found, release, err := results()
 	if err != nil {
 		return 0, err
 	}
@@ -282,7 +289,8 @@ func (f *resultFolder) summary(rep *resultdir.Report) string {
 // listOf is a list that is never null in JSON.
 func listOf(l []string) []string { return append([]string{}, l...) }
 
-// leaveResults leaves the results of a start. A run that failed leaves what the workspace has.
+// leaveResults leaves the results of a start. A run that failed leaves what the workspace has. The folder that the package file names
+// holds those of the workspace, so a run with --set leaves its own only where -o says so.
 func leaveResults(ctx context.Context, a *app, r *repo.Repo, ws string, o *startOptions, ended error) error {
 	var exit *exitError
 	if ended != nil && !errors.As(ended, &exit) || o.publish == "none" || ctx.Err() != nil {
@@ -294,8 +302,15 @@ func leaveResults(ctx context.Context, a *app, r *repo.Repo, ws string, o *start
 		}
 	}
 	f, err := resultFolderOf(ctx, r, ws, &o.results)
+	run := o.results.run
+	if run == nil || len(o.set) == 0 || o.as != "" || run.Outcome == nil { // the workspace has them
+		run = nil
+	} else if o.results.out == "" && f != nil {
+		a.Notef("%s stays as it is: this run had values of its own. To leave its results: -o %s", human.Line(f.shown), human.Line(f.shown))
+		return ended
+	}
 	if err == nil && f != nil {
-		_, err = f.leave(ctx, a, r, ws, o.results.overwrite)
+		_, err = f.leave(ctx, a, r, ws, run, o.results.overwrite)
 	}
 	if err == nil {
 		return ended
@@ -367,7 +382,7 @@ func getResults(ctx context.Context, a *app, location, ws, of string, o *getOpti
 		return err
 	}
 	f.flag = "--force"
-	kept, err := f.leave(ctx, a, r, ws, o.force)
+	kept, err := f.leave(ctx, a, r, ws, nil, o.force)
 	if err == nil && kept > 0 {
 		return &exitError{exitFailed}
 	}

@@ -62,11 +62,9 @@ there if they are set here.`,
 			if err != nil {
 				return err
 			}
-			arg, err := parseExecution(strings.TrimPrefix(rest[0], "@"))
-			if err != nil {
-				return err
-			}
-			return runShell(cmd.Context(), a, location, arg, &o)
+			return a.inExecution(cmd.Context(), location, rest[0], func(arg executionArg) error {
+				return runShell(cmd.Context(), a, location, arg, &o)
+			})
 		},
 	}
 	f := cmd.Flags()

@@ -424,6 +424,7 @@ func startJSON(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	if err = errors.Join(err, fault); err != nil {
 		return err
 	}
+	o.results.run = res
 	if o.round != nil {
 		o.round.res = res
 	}
@@ -462,6 +463,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	if err = errors.Join(err, t.close()); err != nil {
 		return err
 	}
+	o.results.run = res
 	if o.round != nil {
 		o.round.res = res
 	} else if err := summary(out, res); err != nil {

@@ -42,13 +42,9 @@ tasks upstream the ends are named; --all names every task.`,
 			if err != nil {
 				return err
 			}
-			return a.inOnly(cmd.Context(), location, rest[0], func(name string) error {
-				arg, err := parseExecution(name)
-				if err != nil {
-					return err
-				}
+			return a.inExecution(cmd.Context(), location, rest[0], func(arg executionArg) error {
 				if arg.ws == "" {
-					return usagef("%q is not <workspace>.<task>@<execution>", name)
+					return usagef("%q is not <workspace>.<task>@<execution>", rest[0])
 				}
 				return runWhy(cmd.Context(), a, location, arg, all)
 			})

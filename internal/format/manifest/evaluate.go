@@ -166,6 +166,8 @@ func (d expander) itemSource(b *base, f *itemsOf, before row) (s ItemSource, ok 
 	case !found.task && f.ref.selected:
 		d.report.add(f.pos, "write "+f.ref.name, "%s: %q: the items of an input are all that it has", where, truncate(f.text))
 		return s, false
+	case f.param != 0:
+		return d.inputSource(b, f.pos, &d.def.Inputs[f.param])
 	case !found.task:
 		if !f.takeColumn(f.ref.entry) {
 			d.report.add(f.pos, "name the column once", "%s: %q and column: both name one", where, truncate(f.text))

@@ -32,6 +32,7 @@ type itemsOf struct {
 	column  string     // in place of by: an item for each distinct value of this column
 	with    []constant // the columns that become constants, unless withAll
 	withAll bool
+	param   int32 // the input that the reference is, if it names a value of a file of parameters; else 0, which is never one
 }
 
 // A constant is a variable of an item and the column of its value.

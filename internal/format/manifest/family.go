@@ -167,6 +167,7 @@ type expander struct{ *decoder }
 // families makes the tasks of families, connects everything that waits, and leaves in the Definition only what has all
 // its lists.
 func (d expander) families() {
+	d.listParams()
 	for i := range d.bases {
 		if b := &d.bases[i]; b.items != nil {
 			d.evaluate(b)
@@ -271,6 +272,25 @@ func (d expander) compact() {
 	def.Tasks = tasks
 }
 
+// listParams makes inputs of the parameters that are lists of items, before any list is read: so a definition has the same inputs
+// whatever its lists are.
+func (d expander) listParams() {
+	for i := range d.bases {
+		if d.bases[i].items == nil {
+			continue
+		}
+		for k := range d.bases[i].items.factors {
+			f := d.bases[i].items.factors[k].from
+			if f == nil || f.ref.entry == "" || f.ref.selected {
+				continue
+			}
+			if in, ok := d.names[f.ref.name]; ok && !in.task && in.index >= 0 && d.def.Inputs[in.index].Kind == ParamsInput {
+				f.param = d.param(in.index, f.ref.entry, f.pos)
+			}
+		}
+	}
+}
+
 // source notes that a family needs the list of a source, and returns it if it is known.
 func (d expander) source(b *base, s ItemSource) (*List, bool) {
 	l, known := d.lists[s.Key]
@@ -303,8 +323,10 @@ func (d expander) inputSource(b *base, pos Pos, in *Input) (ItemSource, bool) {
 			d.report.add(pos, "give each a name: files: "+withNames(in.Path)+" in place of glob:", "task %s: the files of %s match several wildcards, so that their items have no names", b.spec.Base, in.Name)
 			return s, false
 		}
-	case ParamsInput, ParamInput:
-		d.report.add(pos, "make the list an input: value: […], or file: folds.json", "task %s: %s is a file of parameters, which has no items", b.spec.Base, in.Name)
+	case ParamInput:
+		s.Kind, s.Path = JSON, ""
+	case ParamsInput:
+		d.report.add(pos, "name the list in it, as "+in.Name+".folds", "task %s: %s is a file of parameters, which has no items itself", b.spec.Base, in.Name)
 		return s, false
 	case ValueInput:
 		s.Kind, s.Path = JSON, ""
