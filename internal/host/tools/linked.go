@@ -66,7 +66,7 @@ func (c *closure) file(role, name, path string) error {
 // library finds a library for a file; "" if it is nowhere.
 func (f *Finder) library(name string, facts *facts, path string, rpath []string) string {
 	if strings.Contains(name, "/") {
-		if filepath.IsAbs(name) && fits(name, facts) {
+		if filepath.IsAbs(name) && f.memory.fits(name, facts) {
 			return name
 		}
 		return ""
@@ -77,7 +77,7 @@ func (f *Finder) library(name string, facts *facts, path string, rpath []string)
 	}
 	dirs = append(dirs, origin(facts.RunPath, path)...)
 	for _, dir := range append(dirs, f.libraries()...) {
-		if file := filepath.Join(dir, name); filepath.IsAbs(dir) && fits(file, facts) {
+		if file := filepath.Join(dir, name); filepath.IsAbs(dir) && f.memory.fits(file, facts) {
 			return file
 		}
 	}
@@ -100,8 +100,15 @@ func origin(dirs []string, path string) []string {
 }
 
 // fits reports whether a file is there and made for the same kind of machine, as the loader checks.
-func fits(path string, facts *facts) bool {
-	f, err := os.Open(path)
+func (m *memory) fits(path string, facts *facts) bool {
+	_, r, err := m.known(path)
+	if err != nil {
+		return false
+	}
+	if r != nil {
+		return r.Facts.Machine != "" && (facts.Machine == "" || facts.Machine == r.Facts.Machine)
+	}
+	f, err := m.open(path)
 	if err != nil {
 		return false
 	}

@@ -42,6 +42,7 @@ type memory struct {
 	file  string
 	files map[string]*remembered
 	fresh bool // holds more than the file does
+	opens int  // files opened so far, for tests
 }
 
 // maxRemembered bounds the memory's file; a larger one begins anew.
@@ -67,30 +68,47 @@ func newMemory(cache string) *memory {
 	return m
 }
 
+// known returns the state of a file as it is now, and what is remembered of it; nil if it may have changed since.
+func (m *memory) known(path string) (now, then *remembered, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	changed, inode := status(info)
+	now = &remembered{Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: changed, Inode: inode}
+	if r := m.files[path]; r != nil && r.Size == now.Size && r.Modified == now.Modified && r.Changed == changed && r.Inode == inode {
+		return now, r, nil
+	}
+	return now, nil, nil
+}
+
+func (m *memory) open(path string) (*os.File, error) {
+	m.opens++
+	return os.Open(path)
+}
+
 // read returns the facts of a file.
 func (m *memory) read(path string) (*facts, error) {
-	info, err := os.Stat(path)
+	now, r, err := m.known(path)
 	if err != nil {
 		return nil, err
 	}
-	changed, inode := status(info)
-	now := remembered{Size: info.Size(), Modified: info.ModTime().UnixNano(), Changed: changed, Inode: inode}
-	if r := m.files[path]; r != nil && r.Size == now.Size && r.Modified == now.Modified && r.Changed == changed && r.Inode == inode {
+	if r != nil {
 		return &r.Facts, nil
 	}
 	seen := time.Now().UnixNano()
-	if err := examine(path, &now.Facts); err != nil {
+	if err := m.examine(path, &now.Facts); err != nil {
 		return nil, err
 	}
-	if changed != 0 && stamp.Settled(seen, now.Modified, changed) { // a change since then changes the times
-		m.files[path], m.fresh = &now, true
+	if now.Changed != 0 && stamp.Settled(seen, now.Modified, now.Changed) { // a change since then changes the times
+		m.files[path], m.fresh = now, true
 	}
 	return &now.Facts, nil
 }
 
 // examine reads a file.
-func examine(path string, into *facts) error {
-	f, err := os.Open(path)
+func (m *memory) examine(path string, into *facts) error {
+	f, err := m.open(path)
 	if err != nil {
 		return err
 	}

@@ -202,3 +202,20 @@ func FuzzParts(f *testing.F) {
 		}
 	})
 }
+
+// TestUnchangedFilesStayClosed: comparing a program again opens none of its files. Each task with tools compares.
+func TestUnchangedFilesStayClosed(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip("only Linux tells when a file has changed")
+	}
+	f := tools.New(filepath.Dir(sh), "")
+	first := text(t, f, "sh")
+	if tools.Opens(f) == 0 {
+		t.Fatal("the program was not read")
+	}
+	before := tools.Opens(f)
+	if again := text(t, f, "sh"); again != first || tools.Opens(f) != before {
+		t.Errorf("comparing again opens %d files and gives\n%s, not\n%s", tools.Opens(f)-before, again, first)
+	}
+}
