@@ -10,6 +10,7 @@ type places struct {
 	look   *Look
 	inputs map[string]bool // of Look.Inputs
 	others map[string]bool // of Look.Others
+	own    map[string]bool // of Look.Outputs
 	seen   map[string]bool // paths of findings, and of what is none; "r " and an input that was read
 }
 
@@ -17,9 +18,12 @@ type places struct {
 const mostSeen = 1 << 16
 
 func newPlaces(look *Look) *places {
-	p := &places{look: look, inputs: map[string]bool{}, others: map[string]bool{}, seen: map[string]bool{}}
+	p := &places{look: look, inputs: map[string]bool{}, others: map[string]bool{}, own: map[string]bool{}, seen: map[string]bool{}}
 	for _, in := range look.Inputs {
 		p.inputs[path.Clean(in)] = true
+	}
+	for _, out := range look.Outputs {
+		p.own[path.Clean(out)] = true
 	}
 	for _, other := range look.Others {
 		p.others[path.Clean(other)] = true
@@ -71,6 +75,9 @@ func (p *places) find(name string, exists func(string) bool, kind func(string) K
 		return p.reads(rel)
 	}
 	p.remember(name)
+	if below(p.own, rel) {
+		return nil
+	}
 	if p.others[rel] {
 		return []Finding{{Missing, rel}}
 	}
@@ -85,6 +92,16 @@ func (p *places) find(name string, exists func(string) bool, kind func(string) K
 		}
 	}
 	return nil
+}
+
+// below reports whether a path is one of some, or lies in one.
+func below(some map[string]bool, rel string) bool {
+	for at := rel; at != "."; at = path.Dir(at) {
+		if some[at] {
+			return true
+		}
+	}
+	return false
 }
 
 // reads are the entries of Look.Inputs that a path is or lies in, each for the first time only.

@@ -9,6 +9,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"strings"
@@ -27,6 +28,9 @@ type Look struct {
 
 	// Others are further paths below Work whose absence is worth a Missing.
 	Others []string
+
+	// Outputs lists paths below Work that the command makes: they are no findings, nor is what lies in them.
+	Outputs []string
 
 	// Report is a file of this machine, to which findings are appended as they are made.
 	Report string
@@ -55,8 +59,13 @@ const MostFindings = 4096
 // ErrUnavailable is wrapped if this system cannot trace.
 var ErrUnavailable = errors.New("this machine cannot trace commands")
 
-// append adds a line of a report.
-func (f Finding) append(b []byte) []byte {
+// Compare orders findings by kind, then by path.
+func (f Finding) Compare(other Finding) int {
+	return cmp.Or(cmp.Compare(f.Kind, other.Kind), cmp.Compare(f.Path, other.Path))
+}
+
+// Append adds the line of a report.
+func (f Finding) Append(b []byte) []byte {
 	b = append(b, byte(f.Kind), ' ')
 	return append(strconv.AppendQuote(b, f.Path), '\n')
 }

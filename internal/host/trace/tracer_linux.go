@@ -131,7 +131,7 @@ func (t *Tracer) look(n *notification) {
 		if t.found++; t.found > MostFindings {
 			return
 		}
-		t.line = f.append(t.line[:0])
+		t.line = f.Append(t.line[:0])
 		_, _ = t.report.Write(t.line)
 	}
 }
