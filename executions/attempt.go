@@ -176,6 +176,7 @@ type attempt struct {
 	begun     string    // the earlier execution under which its command was begun, since given up; else ""
 	abandoned *leftover // from its note, if it is closed for a dead process; else nil
 	checked   bool      // its inputs were checked when they were staged
+	report    string    // the file that takes what a traced command opens; "": it is not traced
 }
 
 // run starts the command and waits for it.
@@ -203,6 +204,9 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		for _, l := range a.box.lent {
 			spec.Closed.Mounts = append(spec.Closed.Mounts, l.mount())
 		}
+	}
+	if err := traceOpens(ctx, a, &spec); err != nil {
+		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 	}
 	if a.req.Policy != nil {
 		spec.Timeout = a.req.Policy.Timeout
@@ -441,7 +445,11 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 		return Result{}, err
 	}
 	detail.Logs = a.logSums(ctx, logs)
-	fields := append(logs, refstore.Field{Name: fieldDetail, Value: detail.Encode()})
+	opened, err := openedField(a)
+	if err != nil {
+		return Result{}, err
+	}
+	fields := append(append(logs, opened...), refstore.Field{Name: fieldDetail, Value: detail.Encode()})
 	status.OutputHash = v.outputHash()
 	if key := a.x.opts.Key; key != nil {
 		s := sign(key, statementOf(a.key, status, detail.BytesOut))

@@ -13,6 +13,7 @@ import (
 	"e3/internal/host/modes"
 	"e3/internal/host/remains"
 	"e3/internal/host/runner"
+	"e3/internal/host/trace"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -61,6 +62,9 @@ type Options struct {
 	Remote Remote
 	// Working, if set, replaces the store's (Store.WithJobs).
 	Working Working
+	// Trace returns what to look for among the files that a command opens; Work, Inputs, Outputs and Report are filled in. A
+	// nil Look: the command is not traced. nil: none is.
+	Trace func(context.Context, *Request) (*trace.Look, error)
 	// Waiting is called beside a request that has waited for some seconds for an execution that another process makes. It may last
 	// until its context is done, which is when the wait is over.
 	Waiting func(context.Context, *Request, Wait)

@@ -56,6 +56,9 @@ func launchOnce(ctx context.Context, a *attempt, spec runner.Spec) (runner.Resul
 // plain returns what bash would execute for the attempt's script, if that is one plain command. A command that may
 // outlive this process keeps its bash, because only this process can say what bash would have said of its end.
 func (a *attempt) plain(env []string) (*bash.Process, bool) {
+	if a.report != "" {
+		return nil, false // redirections of the supervisor are not traced
+	}
 	if a.spec.Argv != nil || a.x.bash == nil || a.req.Job.Identity != "" {
 		return nil, false
 	}

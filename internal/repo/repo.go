@@ -20,6 +20,7 @@ import (
 	"e3/internal/host/process"
 	"e3/internal/host/remains"
 	"e3/internal/host/runner"
+	"e3/internal/host/trace"
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/objectstore/cached"
@@ -340,6 +341,8 @@ type ExecutorOptions struct {
 	Remote executions.Remote
 	// Waiting is that of [executions.Options].
 	Waiting func(context.Context, *executions.Request, executions.Wait)
+	// Trace is that of [executions.Options].
+	Trace func(context.Context, *executions.Request) (*trace.Look, error)
 }
 
 // Executor returns the executor of this process, which has no other and no [Repo.Worker].
@@ -353,7 +356,7 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	if opts.Key, err = r.Signer(); err != nil {
 		return nil, err
 	}
-	opts.Remote, opts.Waiting = o.Remote, o.Waiting
+	opts.Remote, opts.Waiting, opts.Trace = o.Remote, o.Waiting, o.Trace
 	if o.Full {
 		opts.Sync = r.Records.Sync
 	}

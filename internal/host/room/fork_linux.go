@@ -47,8 +47,9 @@ type board struct {
 	}
 	request struct {
 		flags             uintptr
-		first, second     span // of calls
-		paths             span // of addresses of C strings
+		first, second     span    // of calls
+		sent              uintptr // how many descriptors come with it
+		paths             span    // of addresses of C strings
 		argv, environment uintptr
 	}
 	mail struct { // of the keeper, to receive descriptors
@@ -64,6 +65,9 @@ const (
 	mailFD = 3 // of the keeper: its socket
 	endFD  = 3 // of process 1: closed when the command has ended
 	sent   = 4 // how many descriptors come with a request: the command's 0 to 2, then the one that becomes endFD
+
+	traceFD  = 4 // of process 1 and 2, in a request with one more descriptor: the socket for the listener
+	listener = 9 // of process 2, until it is sent
 )
 
 // blocked are all signals: keepers and processes 1 only end by KILL from outside of the room.
@@ -167,15 +171,18 @@ func first(memory unsafe.Pointer, parent int) {
 	if n, _, _ := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&hangUp)), 1, uintptr(unsafe.Pointer(&none)), 0, 0, 0); n != 0 {
 		return
 	}
-	fds := (*[sent]int32)(unsafe.Add(unsafe.Pointer(&b.mail.control), unix.SizeofCmsghdr))
-	for to := 0; to < sent; to++ {
-		if _, _, errno := syscall.RawSyscall(unix.SYS_DUP3, uintptr(fds[to]), uintptr(to), 0); errno != 0 {
+	fds := (*[sent + 1]int32)(unsafe.Add(unsafe.Pointer(&b.mail.control), unix.SizeofCmsghdr))
+	for to := uintptr(0); to < b.request.sent && to <= sent; to++ {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_DUP3, uintptr(fds[to]), to, 0); errno != 0 {
 			b.end.step, b.end.errno, b.end.state = uint32(StepSpawn), uint32(errno), stateFailed
 			return
 		}
 	}
 	syscall.RawSyscall(unix.SYS_FCNTL, endFD, unix.F_SETFD, unix.FD_CLOEXEC)
-	syscall.RawSyscall(unix.SYS_CLOSE_RANGE, endFD+1, uintptr(^uint32(0)), 0)
+	if b.request.sent > sent {
+		syscall.RawSyscall(unix.SYS_FCNTL, traceFD, unix.F_SETFD, unix.FD_CLOEXEC)
+	}
+	syscall.RawSyscall(unix.SYS_CLOSE_RANGE, b.request.sent, uintptr(^uint32(0)), 0)
 	if errno := perform(memory, b.request.first, &b.end.step); errno != 0 {
 		b.end.errno, b.end.state = uint32(errno), stateFailed
 		return

@@ -89,7 +89,7 @@ func (e *Error) Unwrap() []error {
 
 // unavailable reports whether other rooms would fail as well.
 func (e *Error) unavailable() bool {
-	return e.Step != StepFolder && e.Step != StepMount && e.Step != StepEnter && e.Step != StepExec
+	return e.Step != StepFolder && e.Step != StepMount && e.Step != StepEnter && e.Step != StepTrace && e.Step != StepExec
 }
 
 // A Step is a part of making a room.
@@ -110,6 +110,7 @@ const (
 	StepSpawn                   // the command's process
 	StepRights                  // giving up capabilities, and the system call filter
 	StepEnter                   // the working directory
+	StepTrace                   // the filter of a tracer
 	StepExec                    // the command
 )
 
@@ -120,7 +121,7 @@ func (s Step) String() string {
 		StepNetwork: "set up the loopback device", StepFolder: "show the task's folder",
 		StepMount: "mount the inputs", StepPivot: "enter the root file system",
 		StepSpawn: "make a process", StepRights: "give up rights", StepEnter: "enter the working directory",
-		StepExec: "execute the command",
+		StepTrace: "trace the command", StepExec: "execute the command",
 	}
 	if int(s) < len(names) && names[s] != "" {
 		return names[s]

@@ -23,6 +23,7 @@ type Spec struct {
 	Env   []string
 	Dir   string // in the room
 	Files [3]int // descriptors 0 to 2
+	Trace int    // a socket, to which the listener of a trace.Filter is sent; 0: the command is not traced
 }
 
 // Slots makes rooms. Only one thread may use it, which must be locked and last: keepers and rooms die with it. They are
@@ -231,6 +232,9 @@ func (l *slot) start(r *Room, spec *Spec) (*Process, error) {
 	first.memory, second.memory = l.memory, l.memory
 	r.finish(&first)
 	r.enter(&second, spec.Dir)
+	if spec.Trace != 0 {
+		installTracer(&second)
+	}
 	b := l.board()
 	b.end.state, b.reply.pid, b.reply.errno = stateMaking, 0, 0
 	q := &b.request
@@ -249,7 +253,12 @@ func (l *slot) start(r *Room, spec *Spec) (*Process, error) {
 	if err := unix.Pipe2(end, unix.O_CLOEXEC); err != nil {
 		return nil, os.NewSyscallError("pipe", err)
 	}
-	rights := unix.UnixRights(spec.Files[0], spec.Files[1], spec.Files[2], end[1])
+	fds := []int{spec.Files[0], spec.Files[1], spec.Files[2], end[1]}
+	if spec.Trace != 0 {
+		fds = append(fds, spec.Trace)
+	}
+	q.sent = uintptr(len(fds))
+	rights := unix.UnixRights(fds...)
 	err := unix.Sendmsg(l.mail, []byte{0}, rights, nil, unix.MSG_NOSIGNAL)
 	unix.Close(end[1])
 	if err == nil {

@@ -164,7 +164,11 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 	if err != nil {
 		return Result{}, err
 	}
-	if argumentBytes(spec)+stringBytes(mask)+len(spec.Identity)+len(spec.State)+len(path)+len(spec.Dir)+len(spec.Marker)+len(spec.Room)+len(closed)+redirectBytes(spec.Redirects)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
+	traced, err := spec.traced()
+	if err != nil {
+		return Result{}, err
+	}
+	if argumentBytes(spec)+stringBytes(mask)+len(spec.Identity)+len(spec.State)+len(path)+len(spec.Dir)+len(spec.Marker)+len(spec.Room)+len(closed)+len(traced)+redirectBytes(spec.Redirects)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
 		return Result{}, syscall.E2BIG
 	}
 	request := spawnRequest{
@@ -177,6 +181,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 		marker:        spec.Marker,
 		room:          spec.Room,
 		closed:        closed,
+		traced:        traced,
 		argv:          spec.Argv,
 		env:           spec.Env,
 		mask:          mask,

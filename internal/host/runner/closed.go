@@ -25,7 +25,12 @@ func closedError(spec *Spec, err error) *StartError {
 
 // explainClosed says why a command did not start in its room.
 func explainClosed(err *room.Error, spec *Spec) error {
-	if err.Step != room.StepExec {
+	switch {
+	case err.Step == room.StepTrace:
+		return untraced(spec, explainTrace(err.Err))
+	case spec.Closed == nil:
+		return explainOpen(err, spec)
+	case err.Step != room.StepExec:
 		return closedError(spec, err)
 	}
 	failed := &StartError{Op: OpExec, Path: spec.Argv[0], Err: err.Err}

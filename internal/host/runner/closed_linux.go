@@ -25,7 +25,12 @@ func (l *laneServer) startClosed(t *task, r *spawnRequest, files *descriptors) e
 	for i, fd := range files.standard {
 		spec.Files[i] = int(fd)
 	}
+	end, err := withTracer(r, spec)
+	if err != nil {
+		return err
+	}
 	p, err := l.slots.Start(&where, spec)
+	end()
 	if err != nil {
 		return err
 	}

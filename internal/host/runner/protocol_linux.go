@@ -70,6 +70,7 @@ type spawnRequest struct {
 	marker        string
 	room          string
 	closed        string // a room.Room as JSON; empty: the command runs in the open
+	traced        string // a trace.Look as JSON; empty: the command is not traced
 	argv          []string
 	env           []string
 	mask          []string // with flagStdout or flagStderr
@@ -143,6 +144,7 @@ func appendSpawn(b []byte, r *spawnRequest) []byte {
 	b = appendString(b, r.marker)
 	b = appendString(b, r.room)
 	b = appendString(b, r.closed)
+	b = appendString(b, r.traced)
 	b = appendStrings(b, r.argv)
 	b = appendStrings(b, r.env)
 	b = appendStrings(b, r.mask)
@@ -254,6 +256,7 @@ func decodeSpawn(body []byte) (*spawnRequest, error) {
 		marker:        c.string(),
 		room:          c.string(),
 		closed:        c.string(),
+		traced:        c.string(),
 		argv:          c.strings(),
 		env:           c.strings(),
 		mask:          c.strings(),

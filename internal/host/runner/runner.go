@@ -39,6 +39,7 @@ import (
 
 	"e3/internal/host/process"
 	"e3/internal/host/room"
+	"e3/internal/host/trace"
 )
 
 // DefaultGrace is the default time between TERM and KILL.
@@ -103,6 +104,9 @@ type Spec struct {
 	// Closed, if set, is the closed room in which the command runs. Dir is then the room's working directory as it is
 	// outside, Argv[0] is looked up in the room, and nothing of the command outlives it, whatever it does.
 	Closed *room.Room
+
+	// Trace, if set, has the files that the command opens reported. Only where trace.Possible.
+	Trace *trace.Look
 
 	// Timeout stops the command when it runs longer. Zero means no limit.
 	Timeout time.Duration
@@ -321,6 +325,9 @@ func (spec *Spec) validate() error {
 	}
 	if spec.Closed != nil && !room.Possible() {
 		return closedError(spec, room.ErrUnavailable)
+	}
+	if spec.Trace != nil && !trace.Possible() {
+		return untraced(spec, trace.ErrUnavailable)
 	}
 	if spec.Timeout < 0 || spec.OnStartAfter < 0 {
 		return &StartError{Op: OpSpec, Path: name, Err: syscall.EINVAL, detail: "a duration is negative"}

@@ -18,6 +18,7 @@ const (
 	OpChdir  = "chdir"  // entering the working directory
 	OpExec   = "exec"   // creating the process or executing the file
 	OpClosed = "closed" // making the closed room
+	OpTrace  = "trace"  // tracing the files that it opens
 )
 
 // StartError says that a command could not start. Nothing of it ran.
@@ -34,7 +35,7 @@ func (e *StartError) Error() string {
 	if text == "" {
 		text = e.Err.Error()
 	}
-	if e.Op == OpClosed {
+	if e.Op == OpClosed || e.Op == OpTrace {
 		return text
 	}
 	if e.Op == OpChdir {
@@ -130,10 +131,13 @@ func getenv(env []string, name string) (string, bool) {
 // explainStart turns the bare errno of a failed start into a StartError that says which step failed. The system
 // reports only the number; repeating the checks finds the step. Other errors pass unchanged.
 func explainStart(err error, path string, spec *Spec) error {
-	errno, ok := err.(syscall.Errno)
-	if !ok {
-		return err
+	if errno, ok := err.(syscall.Errno); ok {
+		return explainErrno(errno, path, spec)
 	}
+	return err
+}
+
+func explainErrno(errno syscall.Errno, path string, spec *Spec) error {
 	info, statErr := os.Stat(spec.Dir)
 	if statErr == nil && !info.IsDir() {
 		statErr = syscall.ENOTDIR

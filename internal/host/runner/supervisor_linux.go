@@ -313,12 +313,7 @@ func (l *laneServer) start(t *task, r *spawnRequest, standard [3]int) error {
 		return l.startClosed(t, r, &files)
 	}
 	l.commands.add(t)
-	pid, err := syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
-		Dir:   r.dir,
-		Env:   r.env,
-		Files: files.standard[:],
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &t.pidfd},
-	})
+	pid, err := l.startOpen(t, r, &files)
 	if err != nil {
 		l.commands.remove(t)
 		return err

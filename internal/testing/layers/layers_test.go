@@ -44,7 +44,7 @@ cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
-                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings
+                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings
 
 internal/newfile:              internal/format/manifest internal/format/notation
 internal/resultdir:              workspace objectstore objectstore/tree refstore internal/format/record internal/backoff
@@ -70,7 +70,7 @@ internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/q
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/signature internal/host/bash internal/host/room internal/host/remains internal/host/runner internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
+executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/signature internal/host/bash internal/host/room internal/host/trace internal/host/remains internal/host/runner internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
@@ -87,7 +87,7 @@ internal/format/manifest:      internal/format/notation
 internal/host/bash:            internal/host/runner
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
 internal/host/remains:         internal/host/runner internal/host/modes internal/host/atomicfile
-internal/host/runner: internal/host/room          internal/host/process
+internal/host/runner: internal/host/room internal/host/trace          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
 internal/format/record:        internal/format/beast2
 
@@ -115,7 +115,8 @@ internal/host/modes:           internal/host/atomicfile
 internal/pkgref:
 internal/format/beast2:
 internal/host/atomicfile:
-internal/host/room:
+internal/host/room: internal/host/trace
+internal/host/trace:
 internal/host/watch:
 internal/host/process:
 internal/human:

@@ -1,0 +1,101 @@
+package executions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"e3/internal/format/record"
+	"e3/internal/host/room"
+	"e3/internal/host/runner"
+	"e3/internal/host/trace"
+	"e3/refstore"
+)
+
+// fieldOpened holds the report of a traced command (trace.Parse), for people. Nothing that a run does depends on it.
+const fieldOpened = "opened.txt"
+
+// maxOpened bounds the report in the record: some thousand paths.
+const maxOpened = 128 << 10
+
+// traceOpens has the files that the command opens reported, if Options.Trace says so.
+func traceOpens(ctx context.Context, a *attempt, spec *runner.Spec) error {
+	if a.x.opts.Trace == nil {
+		return nil
+	}
+	look, err := a.x.opts.Trace(ctx, a.req)
+	if err != nil || look == nil {
+		return err
+	}
+	look.Work, look.Report = a.box.real, filepath.Join(a.box.root, "opened")
+	if a.spec.Room.Closed {
+		look.Work = room.Work
+	}
+	for _, in := range a.spec.Inputs {
+		if rel := stagedAt(in); rel != "" {
+			look.Inputs = append(look.Inputs, rel)
+		}
+	}
+	for _, out := range a.spec.Output.Entries { // what it makes itself
+		look.Outputs = append(look.Outputs, out.Path)
+	}
+	if err := os.Remove(look.Report); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	a.report, spec.Trace = look.Report, look
+	return nil
+}
+
+// stagedAt is where an input is put for the command; "": nowhere.
+func stagedAt(in record.Input) string {
+	if in.Kind.OfMachine() {
+		return ""
+	}
+	return in.Path
+}
+
+// openedField is the report of a traced command as a field of its record, sorted and bounded.
+func openedField(a *attempt) ([]refstore.Field, error) {
+	if a.report == "" {
+		return nil, nil
+	}
+	f, err := os.Open(a.report)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // it did not start
+	}
+	if err != nil {
+		return nil, fmt.Errorf("files that the command opened: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, 16*maxOpened))
+	if err != nil {
+		return nil, fmt.Errorf("files that the command opened: %w", err)
+	}
+	list := trace.Parse(string(text))
+	slices.SortFunc(list, trace.Finding.Compare)
+	value := []byte{}
+	for _, finding := range slices.Compact(list) {
+		if value = finding.Append(value); len(value) >= maxOpened {
+			break
+		}
+	}
+	return []refstore.Field{{Name: fieldOpened, Value: value}}, nil
+}
+
+// Opened returns what a command opened. traced is false if that is not on record.
+func (s *Store) Opened(ctx context.Context, k Key, id string) (found []trace.Finding, traced bool, err error) {
+	rec, err := s.records.Get(ctx, recordKey(k, id), fieldOpened)
+	if errors.Is(err, refstore.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("execution %s: %w", id, err)
+	}
+	text, traced := rec.Field(fieldOpened)
+	return trace.Parse(string(text)), traced, nil
+}

@@ -1,0 +1,116 @@
+//go:build amd64 || arm64
+
+package room
+
+import (
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors of a process that becomes a command in the open room, above those of the command.
+const (
+	heldFiles  = hold // three
+	heldSocket = hold + 3
+	heldEnd    = hold + 4
+)
+
+// StartOpen starts a traced command that sees the whole machine, as a child of this thread. Its first file is executed. The
+// command dies with the thread. It returns once the command is executed, which waits for the tracer; the error is an
+// *Error if that fails. Unless this process is privileged, the command cannot gain rights by executing a file.
+//
+// The child has a copy of this process's memory. With that memory itself, as syscall.ForkExec gives it, this thread would
+// wait for the tracer, which is a thread of this process, with the scheduler's means in its hands.
+func StartOpen(spec *Spec) (pid int, err error) {
+	m, err := newMemory()
+	if err != nil {
+		return 0, err
+	}
+	defer m.free()
+	m.alloc(unsafe.Sizeof(board{}))
+	end := make([]int, 2)
+	if err := unix.Pipe2(end, unix.O_CLOEXEC); err != nil {
+		return 0, os.NewSyscallError("pipe", err)
+	}
+	defer unix.Close(end[0])
+	b := (*board)(m.base)
+	p := program{memory: m}
+	enterOpen(&p, spec, end[1])
+	q := &b.request
+	q.second = storeList(m, p.calls)
+	q.paths = storeList(m, []uintptr{m.text(spec.Paths[0])})
+	q.argv, q.environment = m.vector(spec.Argv), m.vector(spec.Env)
+	if m.full {
+		unix.Close(end[1])
+		return 0, &Error{Step: StepExec, Err: unix.E2BIG}
+	}
+	b.end.state = stateMaking
+	pid, errno := forkOpen(m.base)
+	runtime.KeepAlive(m)
+	unix.Close(end[1])
+	if errno != 0 {
+		return 0, &Error{Step: StepSpawn, Err: errno}
+	}
+	var none [1]byte
+	for err = unix.EINTR; err == unix.EINTR; { // until the command is executed, or has failed
+		_, err = unix.Read(end[0], none[:])
+	}
+	if b.end.state == stateFailed {
+		_, _ = syscall.Wait4(pid, nil, 0, nil)
+		return 0, &Error{Step: Step(b.end.step), Err: syscall.Errno(b.end.errno)}
+	}
+	return pid, nil
+}
+
+// enterOpen adds the calls of a child before it becomes the command.
+func enterOpen(p *program, spec *Spec, end int) {
+	p.step = StepSpawn
+	p.add(unix.SYS_SETPGID, 0, 0)
+	p.add(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL))
+	for i, fd := range spec.Files {
+		p.add(unix.SYS_DUP3, uintptr(fd), uintptr(heldFiles+i), unix.O_CLOEXEC)
+	}
+	p.add(unix.SYS_DUP3, uintptr(spec.Trace), heldSocket, unix.O_CLOEXEC)
+	p.add(unix.SYS_DUP3, uintptr(end), heldEnd, unix.O_CLOEXEC)
+	for i := range spec.Files {
+		p.add(unix.SYS_DUP3, uintptr(heldFiles+i), uintptr(i), 0)
+	}
+	p.add(unix.SYS_DUP3, heldSocket, traceFD, unix.O_CLOEXEC)
+	p.step = StepEnter
+	p.add(unix.SYS_CHDIR, p.text(spec.Dir))
+	if !privileged() {
+		p.step = StepRights
+		p.add(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	}
+	installTracer(p)
+}
+
+// privileged reports whether this process may have system calls watched without giving up rights.
+var privileged = sync.OnceValue(func() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
+})
+
+// forkOpen makes a child that becomes the command of the board's request. It returns in this process only; see fork.
+//
+//go:noinline
+//go:norace
+//go:nocheckptr
+func forkOpen(memory unsafe.Pointer) (pid int, err syscall.Errno) {
+	beforeFork()
+	child, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if child != 0 || errno != 0 {
+		afterFork()
+		return int(child), errno
+	}
+	afterForkInChild()
+	second(memory)
+	for {
+		syscall.RawSyscall(unix.SYS_EXIT_GROUP, 1, 0, 0)
+	}
+}

@@ -1,0 +1,69 @@
+package runner
+
+import (
+	"encoding/json"
+	"syscall"
+
+	"e3/internal/host/room"
+	"e3/internal/host/trace"
+
+	"golang.org/x/sys/unix"
+)
+
+// startOpen starts a command in the open room, as a child of this thread.
+func (l *laneServer) startOpen(t *task, r *spawnRequest, files *descriptors) (pid int, err error) {
+	if r.traced != "" {
+		return startTraced(t, r, files)
+	}
+	return syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
+		Dir:   r.dir,
+		Env:   r.env,
+		Files: files.standard[:],
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &t.pidfd},
+	})
+}
+
+func startTraced(t *task, r *spawnRequest, files *descriptors) (pid int, err error) {
+	spec := &room.Spec{Paths: []string{r.path}, Argv: r.argv, Env: r.env, Dir: r.dir}
+	for i, fd := range files.standard {
+		spec.Files[i] = int(fd)
+	}
+	end, err := withTracer(r, spec)
+	if err != nil {
+		return 0, err
+	}
+	pid, err = room.StartOpen(spec)
+	end()
+	if err != nil {
+		return 0, err
+	}
+	if t.pidfd, err = unix.PidfdOpen(pid, 0); err != nil {
+		t.pidfd = -1
+	}
+	return pid, nil
+}
+
+// withTracer makes the tracer of a command and the socket that brings it the listener. end is to be called once the command
+// has started, or has not.
+func withTracer(r *spawnRequest, spec *room.Spec) (end func(), err error) {
+	if r.traced == "" {
+		return func() {}, nil
+	}
+	var look trace.Look
+	if err := json.Unmarshal([]byte(r.traced), &look); err != nil {
+		return nil, unix.EINVAL
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	tracer, err := trace.New(&look)
+	if err != nil {
+		unix.Close(pair[0])
+		unix.Close(pair[1])
+		return nil, err
+	}
+	spec.Trace = pair[1]
+	go tracer.Await(pair[0]) // the command does not start before
+	return func() { unix.Close(pair[1]) }, nil
+}

@@ -1,0 +1,57 @@
+//go:build amd64 || arm64
+
+package trace
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Offsets in struct seccomp_data, of little-endian machines.
+const (
+	offsetCall = 0
+	offsetArch = 4
+	offsetArgs = 16
+)
+
+// notReading are flags of opens that read no existing content: a path alone, a file that the open makes or empties, or a
+// file without a name.
+const notReading = unix.O_PATH | unix.O_CREAT | unix.O_TRUNC | (unix.O_TMPFILE &^ unix.O_DIRECTORY)
+
+// filter hands opens for reading and executions to the tracer.
+var filter = sync.OnceValue(func() []unix.SockFilter {
+	var f []unix.SockFilter
+	op := func(code uint16, k uint32, jt, jf uint8) {
+		f = append(f, unix.SockFilter{Code: code, K: k, Jt: jt, Jf: jf})
+	}
+	load := func(offset uint32) { op(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset, 0, 0) }
+	give := func(action uint32) { op(unix.BPF_RET|unix.BPF_K, action, 0, 0) }
+	equal := uint16(unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K)
+
+	load(offsetArch) // programs for another processor are not traced
+	op(equal, thisArch, 1, 0)
+	give(unix.SECCOMP_RET_ALLOW)
+	load(offsetCall)
+	for _, call := range []uint32{unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_OPENAT2} { // flags of openat2 lie in memory
+		op(equal, call, 0, 1)
+		give(unix.SECCOMP_RET_USER_NOTIF)
+	}
+	for _, open := range openCalls {
+		op(equal, open.call, 0, 6)
+		load(offsetArgs + 8*open.flags)
+		op(unix.BPF_JMP|unix.BPF_JSET|unix.BPF_K, notReading, 3, 0)
+		op(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, unix.O_ACCMODE, 0, 0)
+		op(equal, unix.O_WRONLY, 1, 0)
+		give(unix.SECCOMP_RET_USER_NOTIF)
+		give(unix.SECCOMP_RET_ALLOW)
+	}
+	give(unix.SECCOMP_RET_ALLOW)
+	return f
+})
+
+// Filter is the program by which the kernel hands calls to a tracer. It has no state: commands share it.
+func Filter() []unix.SockFilter { return filter() }
+
+// openCall is a system call that opens a file, and the number of the argument with its flags.
+type openCall struct{ call, flags uint32 }
