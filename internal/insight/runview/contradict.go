@@ -82,7 +82,7 @@ func (f *Fold) otherTasks(run *record.Run) string {
 			}
 			continue
 		}
-		t := &f.tasks[i]
+		t := f.tasks[i]
 		if t.Ended != e.ExecutionID {
 			return fmt.Sprintf("its record says that execution %.40q stands for task %.80q, its events %.40q", e.ExecutionID, e.Task, t.Ended)
 		}

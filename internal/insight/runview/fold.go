@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"e3/dataflow/graph"
@@ -21,8 +22,10 @@ type Fold struct {
 	end     *events.Event // nil before the end
 	grown   string        // hash of the package that the graph has become last
 	alive   time.Time     // of the last event of the run's own process
-	tasks   []FoldedTask  // in the order in which they are first named
+	tasks   []*FoldedTask // in the order in which they are first named
+	slab    []FoldedTask  // of which the next tasks are made: no growth of the list copies them
 	index   map[string]int
+	workers map[string]string // names that many tasks share
 	bulk    []provenTasks
 	created int64 // announced by task.created
 	named   int64 // proven tasks with their own event
@@ -43,10 +46,10 @@ func (f *Fold) Alive() time.Time { return f.alive }
 // Named is the number of tasks that the events have named.
 func (f *Fold) Named() int { return len(f.tasks) }
 
-// Find returns a task, nil if no event names it. It is valid until the next event that names another task.
+// Find returns a task, nil if no event names it. Later events of the task change it.
 func (f *Fold) Find(task string) *FoldedTask {
 	if i, ok := f.index[task]; ok {
-		return &f.tasks[i]
+		return f.tasks[i]
 	}
 	return nil
 }
@@ -55,7 +58,7 @@ func (f *Fold) Find(task string) *FoldedTask {
 func (f *Fold) All() iter.Seq[*FoldedTask] {
 	return func(yield func(*FoldedTask) bool) {
 		for i := range f.tasks {
-			if !yield(&f.tasks[i]) {
+			if !yield(f.tasks[i]) {
 				return
 			}
 		}
@@ -83,6 +86,12 @@ type provenTasks struct {
 	n  int64
 	as string
 }
+
+// Bounds of what a fold makes at a time, and of the names that it remembers.
+const (
+	maxSlab    = 512
+	maxWorkers = 4096
+)
 
 // maxTasks bounds a number of tasks in an event, so that sums do not overflow.
 const maxTasks = 1 << 40
@@ -137,20 +146,38 @@ func (f *Fold) Add(e *events.Event) {
 // did, which is told already.
 func (f *Fold) endRetries() {
 	for i := range f.tasks {
-		if t := &f.tasks[i]; t.State == TaskRetrying {
+		if t := f.tasks[i]; t.State == TaskRetrying {
 			t.State, t.Attempt = failure(t.Message), max(t.Attempt-1, 1)
 		}
 	}
 }
 
+// worker returns a name of a worker that all tasks of that worker share.
+func (f *Fold) worker(name string) string {
+	if known, ok := f.workers[name]; ok {
+		return known
+	}
+	name = strings.Clone(name)
+	if f.workers == nil || len(f.workers) == maxWorkers {
+		f.workers = map[string]string{}
+	}
+	f.workers[name] = name
+	return name
+}
+
 func (f *Fold) task(name string) *FoldedTask {
 	i, ok := f.index[name]
 	if !ok {
+		name = strings.Clone(name) // the event's line need not stay in memory
 		i = len(f.tasks)
 		f.index[name] = i
-		f.tasks = append(f.tasks, FoldedTask{TaskReport: TaskReport{Task: name}})
+		if len(f.slab) == 0 {
+			f.slab = make([]FoldedTask, min(max(i, 8), maxSlab))
+		}
+		f.tasks, f.slab = append(f.tasks, &f.slab[0]), f.slab[1:]
+		f.tasks[i].Task = name
 	}
-	return &f.tasks[i]
+	return f.tasks[i]
 }
 
 // transition applies an event to the state of its task.
@@ -160,7 +187,7 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	} else {
 		t.own = true
 	}
-	if e.Execution != "" && (e.Execution != t.ExecutionID || d.Key != "") {
+	if e.Execution != "" && (e.Execution != t.ExecutionID || d.Key != "" && d.Key != t.Key) {
 		t.ExecutionID, t.Key = e.Execution, d.Key
 	}
 	switch e.Type {
@@ -168,15 +195,15 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 		t.State = TaskReady
 		return
 	case events.TaskClaimed:
-		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskClaimed, e.Time, d.Attempt, 0, e.Worker
+		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskClaimed, e.Time, d.Attempt, 0, f.worker(e.Worker)
 		return
 	case events.TaskStarted:
-		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker, t.Adopted = TaskRunning, e.Time, d.Attempt, 0, e.Worker, false
+		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker, t.Adopted = TaskRunning, e.Time, d.Attempt, 0, f.worker(e.Worker), false
 		return
 	case events.TaskOrphaned:
 		return
 	case events.TaskAdopted:
-		t.Worker, t.Adopted = e.Worker, true
+		t.Worker, t.Adopted = f.worker(e.Worker), true
 		return
 	case events.TaskDeferred:
 		t.State, t.Since = TaskDeferred, e.Time
@@ -207,7 +234,7 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	}
 	if e.Execution != "" {
 		if !d.NoRecord {
-			t.Ended = e.Execution
+			t.Ended = t.ExecutionID
 		}
 		if e.Type != events.TaskFailed || d.Block == "" { // a rejected task had ended before
 			t.Duration = events.Milliseconds(d.Duration)
@@ -290,7 +317,7 @@ func StateAfter(end *events.Event) record.RunState {
 func (f *Fold) FirstFailed() string {
 	name, by := "", int64(0)
 	for i := range f.tasks {
-		t := &f.tasks[i]
+		t := f.tasks[i]
 		if (t.State == TaskFailed || t.State == TaskError) && !t.MayFail && (name == "" || t.failedBy < by) {
 			name, by = t.Task, t.failedBy
 		}
@@ -302,7 +329,7 @@ func (f *Fold) FirstFailed() string {
 func (f *Fold) Executions() record.RunTasks {
 	return record.NewRunTasks(func(yield func(record.TaskExecution) bool) {
 		for i := range f.tasks {
-			t := &f.tasks[i]
+			t := f.tasks[i]
 			if t.Ended != "" && !yield(record.TaskExecution{Task: t.Task, ExecutionID: t.Ended, Cached: t.State == TaskCached}) {
 				return
 			}
@@ -321,7 +348,7 @@ func (f *Fold) sort(g *graph.Graph) {
 		}
 		return g.Len()
 	}
-	slices.SortStableFunc(f.tasks, func(a, b FoldedTask) int { return place(&a) - place(&b) })
+	slices.SortStableFunc(f.tasks, func(a, b *FoldedTask) int { return place(a) - place(b) })
 	for i := range f.tasks {
 		f.index[f.tasks[i].Task] = i
 	}

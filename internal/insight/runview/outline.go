@@ -67,7 +67,7 @@ func (v *Runs) Tasks(ctx context.Context, r *Report, f *Fold, damage error) (err
 	}
 	r.Tasks = make([]TaskReport, 0, len(f.tasks))
 	for i := range f.tasks {
-		if t := &f.tasks[i]; t.State != "" && t.State != TaskReady {
+		if t := f.tasks[i]; t.State != "" && t.State != TaskReady {
 			r.Tasks = append(r.Tasks, t.TaskReport)
 		}
 	}
@@ -78,7 +78,13 @@ func (v *Runs) Tasks(ctx context.Context, r *Report, f *Fold, damage error) (err
 // clone returns a fold with the same events.
 func (f *Fold) clone() *Fold {
 	c := *f
-	c.tasks, c.bulk, c.index = slices.Clone(f.tasks), slices.Clone(f.bulk), maps.Clone(f.index)
+	c.bulk, c.index, c.slab, c.workers = slices.Clone(f.bulk), maps.Clone(f.index), nil, nil
+	tasks := make([]FoldedTask, len(f.tasks))
+	c.tasks = make([]*FoldedTask, len(f.tasks))
+	for i, t := range f.tasks {
+		tasks[i] = *t
+		c.tasks[i] = &tasks[i]
+	}
 	return &c
 }
 

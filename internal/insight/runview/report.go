@@ -149,7 +149,7 @@ func (r *Report) named(f *Fold) {
 		r.Tasks = append(r.Tasks, t)
 	}
 	for i := range f.tasks {
-		if t := &f.tasks[i]; !taken[t.Task] && t.State != "" && t.State != TaskReady {
+		if t := f.tasks[i]; !taken[t.Task] && t.State != "" && t.State != TaskReady {
 			r.Tasks = append(r.Tasks, t.TaskReport)
 		}
 	}

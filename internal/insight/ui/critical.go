@@ -3,6 +3,8 @@ package ui
 import (
 	"slices"
 	"time"
+
+	"e3/dataflow/graph"
 )
 
 // link is a task of the critical path: from its first attempt's begin to its last one's end.
@@ -11,15 +13,22 @@ type link struct {
 	waited time.Duration // since the end of the one before; since the run's begin for the first
 }
 
+// critical returns the critical path as the events so far have it; tasks that are at work have taken until now.
+func (r *model) critical(now time.Time) []link {
+	if r.pathAt != r.at.Seq {
+		r.path, r.pathAt = nil, r.at.Seq
+		if r.graph != nil {
+			r.path = criticalPath(r.graph, r.spans(now), r.report.StartedAt)
+		}
+	}
+	return r.path
+}
+
 // criticalPath is the chain of tasks that decided when the run ended: it ends with the task that ended last, and each task before is
 // the one, among those that the next task reads, that ended last. Cached tasks took no time, and are not on it.
-func criticalPath(m *model, spans []span) []link {
-	g := m.graph
-	if g == nil || len(spans) == 0 {
+func criticalPath(g *graph.Graph, spans []span, from time.Time) []link {
+	if len(spans) == 0 {
 		return nil
-	}
-	if m.path != nil && m.pathAt == m.at.Seq {
-		return m.path
 	}
 	whole := make(map[string]span, len(spans))
 	last := ""
@@ -61,12 +70,10 @@ func criticalPath(m *model, spans []span) []link {
 		last = before
 	}
 	slices.Reverse(path)
-	from := m.report.StartedAt
 	for i := range path {
 		path[i].waited = max(path[i].start.Sub(from), 0)
 		from = path[i].end
 	}
-	m.path, m.pathAt = path, m.at.Seq
 	return path
 }
 

@@ -42,6 +42,7 @@ func (s *Server) Export(ctx context.Context, ws, run string, hidden map[string]b
 		tasks = append(tasks, m.report.Tasks[i].Task)
 	}
 	m.mu.Unlock()
+	s.models.hold = true
 	x := &exporter{s: s, ws: ws, run: run, names: map[string]string{}, hidden: hidden}
 	first := at(viewRun, "w", ws, "r", run)
 	x.add(first, "index")

@@ -26,30 +26,32 @@ type model struct {
 	last   time.Time // of the events
 	bars   []span    // that have ended
 	open   map[string]span
-	index  map[string]int // task → its place in the report
+	index  map[string]int // task → its place in the report; nil: not asked for yet
 
-	graph  *graph.Graph // of the package; nil: none
+	graph  *graph.Graph // of the package, while the run is at work; nil: none
 	path   []link       // the critical path after the event pathAt
-	pathAt int64
+	pathAt int64        // -1: not looked for
 
+	hold  bool                          // keep the package when the run has ended
 	whole map[string]runview.TaskReport // by execution: tasks that were completed, and do not change any more
-	pkg   *record.Package               // nil: gone, or in no form that can be read
 	used  time.Time                     // of models
 	size  atomic.Int64                  // tasks
 }
 
 // span is an attempt in the run.
 type span struct {
-	task, worker, execution string
-	attempt                 int64
-	state                   runview.TaskState
-	start, end              time.Time
+	task, worker string
+	attempt      int64
+	state        runview.TaskState
+	start, end   time.Time
 }
 
 // models keeps the runs that pages have shown last.
 type models struct {
 	s   *Stores
 	now func() time.Time
+	// hold keeps the packages of runs that have ended, for an export, which asks for all of their tasks; a page asks for one.
+	hold bool
 
 	mu   sync.Mutex
 	runs map[[2]string]*model
@@ -71,13 +73,14 @@ func (m *models) run(ctx context.Context, ws, prefix string) (*model, error) {
 	m.mu.Lock()
 	r := m.runs[key]
 	if r == nil {
-		r = &model{ws: ws, id: head.RunID}
+		r = &model{ws: ws, id: head.RunID, pathAt: -1}
 		m.runs[key] = r
 	}
 	r.used = m.now()
 	m.shrink(r)
 	m.mu.Unlock()
 	r.mu.Lock()
+	r.hold = m.hold
 	if err := r.refresh(ctx, m.s, head); err != nil {
 		r.mu.Unlock()
 		m.mu.Lock()
@@ -110,34 +113,62 @@ func (r *model) refresh(ctx context.Context, s *Stores, head *runview.Report) er
 	if old != nil && old.State != record.RunRunning && head.State == old.State && head.Crashed() == old.Crashed() {
 		return nil
 	}
-	first := r.fold == nil
-	if first {
+	first := r.report == nil
+	if r.fold == nil {
 		r.fold, r.open, r.whole = runview.NewFold(), map[string]span{}, map[string]runview.TaskReport{}
+		r.at, r.damage, r.bars, r.pathAt = events.Positioned{}, nil, nil, -1
 	}
+	seq := r.at.Seq
 	if r.damage == nil {
 		if err := r.read(ctx, s); err != nil {
 			return err
 		}
 	}
+	if !first && r.at.Seq == seq && !head.Live && !old.Live && head.State == old.State {
+		return nil // interrupted, and nothing has closed it
+	}
 	if err := s.Runs.Tasks(ctx, head, r.fold, r.damage); err != nil {
 		return err
 	}
-	r.report = head
-	r.index = make(map[string]int, len(head.Tasks))
+	r.report, r.index = head, nil
 	r.size.Store(int64(len(head.Tasks)))
-	for i := range head.Tasks {
-		r.index[head.Tasks[i].Task] = i
-	}
 	if first {
-		var err error
-		if r.pkg, _, err = s.Runs.PackageOf(ctx, head); err != nil {
+		pkg, err := r.pkg(ctx, s)
+		if err != nil {
 			return err
 		}
-		if r.pkg != nil {
-			if g, err := graph.New(r.pkg); err == nil {
+		if pkg != nil {
+			if g, err := graph.New(pkg); err == nil {
 				r.graph = g
 			}
 		}
+	}
+	if head.State != record.RunRunning && !r.hold { // what was read is all: the path is looked for now, and the rest is not needed again
+		r.critical(time.Time{})
+		r.graph, r.fold, r.whole = nil, nil, nil
+	}
+	return nil
+}
+
+// pkg reads the package of the run; nil: it is gone, or in no form that can be read.
+func (r *model) pkg(ctx context.Context, s *Stores) (*record.Package, error) {
+	if r.graph != nil {
+		return r.graph.Package, nil
+	}
+	pkg, _, err := s.Runs.PackageOf(ctx, r.report)
+	return pkg, err
+}
+
+// find returns a task of the report, nil if the run has not come to it.
+func (r *model) find(task string) *runview.TaskReport {
+	if r.index == nil {
+		r.index = make(map[string]int, len(r.report.Tasks))
+		for i := range r.report.Tasks {
+			r.index[r.report.Tasks[i].Task] = i
+		}
+	}
+	if i, ok := r.index[task]; ok {
+		return &r.report.Tasks[i]
 	}
 	return nil
 }
@@ -168,7 +199,8 @@ func (r *model) draw(e *events.Event) {
 		r.last = e.Time
 	}
 	if e.Type == events.TaskStarted {
-		r.open[e.Task] = span{task: e.Task, worker: e.Worker, execution: e.Execution, attempt: d.Attempt, start: e.Time}
+		t := r.fold.Find(e.Task) // its names are those of all attempts
+		r.open[t.Task] = span{task: t.Task, worker: t.Worker, attempt: d.Attempt, start: e.Time}
 	}
 	state := runview.Outcome(e)
 	if at, ok := r.open[e.Task]; ok && state != "" {
@@ -208,7 +240,7 @@ func (r *model) imported() []span {
 			!r.report.CompletedAt.IsZero() && t.StartedAt.After(r.report.CompletedAt) {
 			continue
 		}
-		list = append(list, span{task: t.Task, attempt: t.Attempt, state: t.State, execution: t.ExecutionID, start: t.StartedAt, end: t.StartedAt.Add(t.Duration)})
+		list = append(list, span{task: t.Task, attempt: t.Attempt, state: t.State, start: t.StartedAt, end: t.StartedAt.Add(t.Duration)})
 	}
 	return list
 }

@@ -112,8 +112,7 @@ func (s *Server) runPage(ctx context.Context, f *frame) (any, error) {
 	b.Facts = s.facts(r)
 	b.counts(f)
 	b.Left = timeLeft(m, now)
-	spans := m.spans(now)
-	path := criticalPath(m, spans)
+	path := m.critical(now)
 	b.steps(f, path, now)
 	if err := s.failed(ctx, f, m, b); err != nil {
 		return nil, err
@@ -126,10 +125,10 @@ func (s *Server) runPage(ctx context.Context, f *frame) (any, error) {
 	case runTasks:
 		b.List, err = s.taskList(ctx, f, m)
 	case runTimeline:
-		b.timeline(f, r, spans, path)
+		b.timeline(f, r, m.spans(now), path)
 		f.command("run", human.Quoted(f.Workspace), "--run", short(r.RunID), "--trace", "-")
 	case runGraph:
-		err = b.graph(f, m)
+		err = s.graph(ctx, f, m, b)
 		f.command("graph", human.Quoted(f.Workspace), "--format", "svg")
 	default:
 		err = errAsked
@@ -289,26 +288,29 @@ func (b *runBody) timeline(f *frame, r *runview.Report, spans []span, path []lin
 }
 
 // graph draws the package, coloured by the states of the tasks.
-func (b *runBody) graph(f *frame, m *model) error {
-	if m.pkg == nil {
+func (s *Server) graph(ctx context.Context, f *frame, m *model, b *runBody) error {
+	pkg, err := m.pkg(ctx, s.stores)
+	if err != nil {
+		return err
+	}
+	if pkg == nil {
 		b.GraphNote = "The package of this run is not in the repository in a form that can be drawn."
 		return nil
 	}
-	g := report.Graph(m.pkg, report.GraphOptions{
-		Inputs: len(m.pkg.Inputs)+len(m.pkg.Tasks) <= 40,
+	g := report.Graph(pkg, report.GraphOptions{
+		Inputs: len(pkg.Inputs)+len(pkg.Tasks) <= 40,
 		Look: func(n *diagram.Node, name string, input bool) {
 			if input {
 				return
 			}
 			n.Href = taskURL(f, name)
-			i, ok := m.index[name]
-			if !ok {
+			t := m.find(name)
+			if t == nil {
 				if m.report.Live {
 					n.Status = diagram.Waits
 				}
 				return
 			}
-			t := &m.report.Tasks[i]
 			n.Status = diagram.Status(report.StateOf(t))
 			if t.Took() {
 				n.Note = human.Duration(t.Duration)

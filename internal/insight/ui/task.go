@@ -156,11 +156,11 @@ func (s *Server) inRun(ctx context.Context, f *frame, b *taskBody) error {
 	head := *m.report
 	head.Tasks = nil
 	b.Run = &head
-	i, ok := m.index[b.Task]
-	if !ok {
+	t := m.find(b.Task)
+	if t == nil {
 		return nil
 	}
-	part := []runview.TaskReport{m.report.Tasks[i]}
+	part := []runview.TaskReport{*t}
 	if err := m.complete(ctx, s.stores, part); err != nil {
 		return err
 	}
@@ -411,11 +411,12 @@ func (s *Server) declaration(ctx context.Context, f *frame, b *taskBody) *record
 		return nil
 	}
 	defer m.mu.Unlock()
-	if m.pkg == nil {
+	pkg, err := m.pkg(ctx, s.stores)
+	if err != nil || pkg == nil {
 		return nil
 	}
-	for i := range m.pkg.Tasks {
-		if t := &m.pkg.Tasks[i]; t.Name == b.Task && t.Task == b.Execution.Key.Task.String() {
+	for i := range pkg.Tasks {
+		if t := &pkg.Tasks[i]; t.Name == b.Task && t.Task == b.Execution.Key.Task.String() {
 			return t
 		}
 	}

@@ -28,7 +28,7 @@ internal/testing/e2e:
 internal/release:
 internal/testing/testserver/serve: internal/testing/testserver
 internal/testing/testserver:
-internal/testing/recorded:     executions internal/repo objectstore refstore internal/format/record
+internal/testing/recorded:     executions internal/repo objectstore refstore internal/format/record internal/events internal/insight/runview
 internal/testing/linear:       (test)
 internal/events/eventstest:    internal/events (test)
 internal/testing/suite:        (test)
