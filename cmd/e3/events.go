@@ -41,9 +41,9 @@ the order in which they were recorded, those of several in that in which they be
 A task is given by its name or by a pattern of * and ?. The exact name also finds events that cover many tasks proven to be
 unchanged, unless the run has events of its own for the task.
 
--f shows events as they happen: of the latest run, or of all since --since, and of each later run, until Ctrl-C; with --run, until
-that run ends. With --after it goes on behind an event that was printed: over all runs, in the order in which they were recorded,
-without loss or repeats. With --json the output is one document {"events": […]}; with --ndjson or -f each line is an event, as "e3 start
+-f shows events as they happen: of the latest run of each workspace, or of all since --since, and of each later run, until Ctrl-C; with
+--run, until that run ends. What is recorded beside the runs, as an approval, is shown too. With --after it goes on behind an event that was printed: over all runs, in the order in which they were recorded,
+without loss or repeats; each workspace has cursors of its own. With --json the output is one document {"events": […]}; with --ndjson or -f each line is an event, as "e3 start
 --json" writes it.
 
 Events are kept for as long as the setting events-retention says; "e3 events clean" removes them earlier.`,
@@ -333,7 +333,10 @@ func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o 
 	}
 	latest := f.Run == "" && f.Since.IsZero()
 	list := events.WithCursors(ctx, r.Records, events.FollowAll(ctx, r.Records, f, events.FollowOptions{Latest: latest, Until: gone}))
-	if f.Workspace != "" && f.Run == "" && f.FromSeq == 0 && f.Last == 0 {
+	switch inOrder := f.Run == "" && f.FromSeq == 0 && f.Last == 0; {
+	case inOrder && f.Workspace == "":
+		list = events.FollowRecorded(ctx, r.Records, f, latest)
+	case inOrder:
 		list = events.ReadRecorded(ctx, r.Records, f, events.RecordedOptions{After: o.cursor, Latest: latest && o.after == "", Follow: true})
 	}
 	var fault error

@@ -114,6 +114,11 @@ type RecordedOptions struct {
 // recording, each with its cursor. It ignores Filter.Run, FromSeq and Last. Damage is yielded as a [*DamagedError] or
 // [*JournalError], and reading continues; other errors end it.
 func ReadRecorded(ctx context.Context, streams refstore.Streams, f Filter, o RecordedOptions) iter.Seq2[Event, error] {
+	return readRecorded(ctx, streams, f, o, func(Cursor) {})
+}
+
+// readRecorded is ReadRecorded, and tells where it has ended.
+func readRecorded(ctx context.Context, streams refstore.Streams, f Filter, o RecordedOptions, ended func(Cursor)) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -133,6 +138,7 @@ func ReadRecorded(ctx context.Context, streams refstore.Streams, f Filter, o Rec
 		if err := r.read(ctx, o.Follow); err != nil && ctx.Err() == nil {
 			yield(Event{}, err)
 		}
+		ended(r.cursor())
 	}
 }
 

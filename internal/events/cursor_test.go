@@ -1,6 +1,7 @@
 package events_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -19,6 +21,7 @@ import (
 type history struct {
 	tb    interface{ Fatal(...any) }
 	s     *mem.Store
+	ws    string      // "": ws
 	log   *events.Log // of the run at work
 	runs  int
 	known int64    // the stream of the journal in which the last run was recorded
@@ -52,28 +55,30 @@ func (h *history) step(kind int, first bool) {
 	case kind <= 1 && h.log == nil: // another run begins; an older e3 does not record it
 		run := h.run()
 		if !first {
-			place, err := events.RecordRun(context.Background(), asked{h.s}, ws, run, fixed, h.known)
+			place, err := events.RecordRun(context.Background(), asked{h.s}, h.of(), run, fixed, h.known)
 			h.must(err)
 			h.known = place.Stream
 		}
-		h.log = events.Create(h.s, ws, run, fixed)
+		h.log = events.Create(h.s, h.of(), run, fixed)
 		h.emit(h.log, run, events.RunStarted)
 	case kind == 2 && !first:
-		list, err := events.AppendJournal(context.Background(), h.s, ws, fixed, events.Event{Type: "approved", Task: "t"})
+		list, err := events.AppendJournal(context.Background(), h.s, h.of(), fixed, events.Event{Type: "approved", Task: "t"})
 		h.must(err)
 		h.wrote = append(h.wrote, fmt.Sprint("journal ", list[0].Seq))
 	case kind == 3 && !first:
 		id := fmt.Sprintf("0094fdc2-fa2f-7cc0-81d3-%012d", len(h.wrote)) // before all others
-		log := events.Create(h.s, ws, id, fixed)
+		log := events.Create(h.s, h.of(), id, fixed)
 		h.emit(log, id, events.RunStarted)
 		h.emit(log, id, events.RunCompleted)
 		h.must(log.Close())
-		_, err := events.AppendJournal(context.Background(), h.s, ws, fixed, events.Event{Type: events.RunRecorded, Data: &events.Data{Run: id, Reason: events.ReasonImported}})
+		_, err := events.AppendJournal(context.Background(), h.s, h.of(), fixed, events.Event{Type: events.RunRecorded, Data: &events.Data{Run: id, Reason: events.ReasonImported}})
 		h.must(err)
 	case h.log != nil:
 		h.emit(h.log, h.run0(), events.TaskStarted)
 	}
 }
+
+func (h *history) of() string { return cmp.Or(h.ws, ws) }
 
 func (h *history) run0() string { return fmt.Sprintf("0194fdc2-fa2f-7cc0-81d3-%012d", h.runs) }
 
@@ -192,6 +197,56 @@ func TestFollowCursor(t *testing.T) {
 		<-done
 		if !slices.Equal(seen, h.wrote) {
 			t.Errorf("seen are\n%q\nwant\n%q", seen, h.wrote)
+		}
+	})
+}
+
+// A follower of all workspaces sees what each reader of one sees: what exists, what is recorded later, and workspaces that
+// begin meanwhile, with the cursors of each.
+func TestFollowRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := mem.New()
+		all := map[string]*history{"": {tb: t, s: s}, "-b": {tb: t, s: s, ws: ws + "-b"}, "-late": {tb: t, s: s, ws: ws + "-late"}}
+		for _, kind := range []int{1, 4, 2, 0} {
+			all[""].step(kind, false)
+			all["-b"].step(kind, false)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		seen, at := map[string][]string{}, map[string]events.Cursor{}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for e, err := range events.FollowRecorded(ctx, s, events.Filter{Since: fixed()}, false) {
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				seen[e.Workspace] = append(seen[e.Workspace], nameOf(&e))
+				if at[e.Workspace], err = events.ParseCursor(e.Cursor); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		synctest.Wait()
+		for _, kind := range []int{1, 4, 2, 0, 2, 1, 4} {
+			for _, h := range all {
+				h.step(kind, false)
+			}
+			time.Sleep(time.Second) // by the bubble's clock: workspaces are looked for
+			synctest.Wait()
+		}
+		cancel()
+		<-done
+		for name, h := range all {
+			got := seen[ws+name]
+			slices.Sort(got) // what was recorded beside a run before the follower began comes before or behind that run
+			slices.Sort(h.wrote)
+			if !slices.Equal(got, h.wrote) {
+				t.Errorf("of %s are seen\n%q\nwant\n%q", ws+name, got, h.wrote)
+			}
+			for e, err := range events.ReadRecorded(t.Context(), s, events.Filter{Workspace: ws + name}, events.RecordedOptions{After: at[ws+name]}) {
+				t.Errorf("behind the last cursor of %s comes %s, %v", ws+name, nameOf(&e), err)
+			}
 		}
 	})
 }

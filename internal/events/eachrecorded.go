@@ -1,0 +1,154 @@
+package events
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"e3/refstore"
+)
+
+// FollowRecorded is [ReadRecorded] of every workspace that has events, and goes on as events are recorded and workspaces
+// begin, until the context ends. Existing events of several workspaces are merged by their times; later ones come as
+// they are recorded. Each event carries the cursor of its own workspace. With latest, each workspace begins with its
+// latest run.
+func FollowRecorded(ctx context.Context, streams refstore.Streams, f Filter, latest bool) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		e := &eachRecorded{streams: streams, f: f, latest: latest, found: make(chan recordedEvent), told: map[string]bool{}, recheck: recheck}
+		if p, ok := streams.(Paced); ok {
+			e.recheck = max(recheck, p.StreamPace())
+		}
+		defer e.readers.Wait()
+		defer cancel()
+		e.follow(ctx, yield)
+	}
+}
+
+// eachRecorded follows all workspaces, each by a reader of its own.
+type eachRecorded struct {
+	streams refstore.Streams
+	f       Filter
+	latest  bool
+	found   chan recordedEvent
+	readers sync.WaitGroup
+	told    map[string]bool // damage of existing events
+	recheck time.Duration
+}
+
+type recordedEvent struct {
+	Event
+	err error
+}
+
+func (e *eachRecorded) follow(ctx context.Context, yield func(Event, error) bool) {
+	names, err := Workspaces(ctx, e.streams)
+	if err != nil {
+		if ctx.Err() == nil {
+			yield(Event{}, err)
+		}
+		return
+	}
+	known := map[string]bool{}
+	at, more := e.existing(ctx, names, yield)
+	if !more {
+		return
+	}
+	for _, name := range names {
+		known[name] = true
+		e.begin(ctx, name, at[name])
+	}
+	again := time.NewTimer(e.recheck)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case next := <-e.found:
+			if next.err != nil && e.told[next.err.Error()] { // of what exists
+				continue
+			}
+			if !yield(next.Event, next.err) {
+				return
+			}
+			continue
+		case <-again.C:
+		}
+		began := time.Now()
+		names, err := Workspaces(ctx, e.streams)
+		if err != nil {
+			if ctx.Err() == nil {
+				yield(Event{}, err)
+			}
+			return
+		}
+		for _, name := range names {
+			if !known[name] {
+				known[name] = true
+				e.begin(ctx, name, RecordedOptions{})
+			}
+		}
+		again.Reset(max(e.recheck, 20*time.Since(began))) // a twentieth of the time
+	}
+}
+
+// existing yields what is recorded already, merged by time, and returns where each workspace's reader goes on; false if
+// the caller has stopped.
+func (e *eachRecorded) existing(ctx context.Context, names []string, yield func(Event, error) bool) (at map[string]RecordedOptions, more bool) {
+	at = map[string]RecordedOptions{}
+	type head struct {
+		recordedEvent
+		next func() (Event, error, bool)
+	}
+	var heads []*head
+	for _, name := range names {
+		f := e.f
+		f.Workspace = name
+		next, stop := iter.Pull2(readRecorded(ctx, e.streams, f, RecordedOptions{Latest: e.latest}, func(c Cursor) {
+			at[name] = RecordedOptions{After: c, Latest: e.latest && c == Cursor{}}
+		}))
+		defer stop()
+		h := &head{next: next}
+		if ev, err, ok := next(); ok {
+			h.recordedEvent = recordedEvent{ev, err}
+			heads = append(heads, h)
+		}
+	}
+	for len(heads) > 0 {
+		first := 0
+		for i, h := range heads {
+			if h.err != nil || heads[first].err == nil && h.Time.Before(heads[first].Time) {
+				first = i
+			}
+		}
+		h := heads[first]
+		if h.err != nil {
+			e.told[h.err.Error()] = true
+		}
+		if !yield(h.Event, h.err) {
+			return nil, false
+		}
+		ev, err, ok := h.next()
+		if h.recordedEvent = (recordedEvent{ev, err}); !ok {
+			heads = append(heads[:first], heads[first+1:]...)
+		}
+	}
+	return at, ctx.Err() == nil
+}
+
+// begin follows one workspace in the background. What it finds is yielded by follow.
+func (e *eachRecorded) begin(ctx context.Context, name string, o RecordedOptions) {
+	f := e.f
+	f.Workspace = name
+	o.Follow = true
+	e.readers.Go(func() {
+		for ev, err := range ReadRecorded(ctx, e.streams, f, o) {
+			select {
+			case e.found <- recordedEvent{ev, err}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+}
