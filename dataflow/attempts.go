@@ -32,7 +32,8 @@ func (s *scheduler) policy(i int32) *record.Policy {
 // each after the first replaces a lost one.
 type attempt struct {
 	number int64
-	last   bool // no other follows if its command ends without success
+	ends   bool // the run, if its command ends without success
+	mild   bool // the task's failure may be tolerated
 	policy *record.Policy
 	step   string
 	after  string
@@ -47,8 +48,9 @@ func (s *scheduler) next(i int32) attempt {
 	h := s.states[i].history
 	p := s.policy(i)
 	number := s.states[i].attempts
-	last := number-h.uncounted > p.Retries && p.Suspend == 0
-	return attempt{number: number, last: last, policy: p, step: h.step, after: h.after, force: s.forces(i), waits: s.waits(i), clear: h.cleared}
+	mild := tolerable(s, i)
+	ends := s.opts.FailFast && number-h.uncounted > p.Retries && p.Suspend == 0 && !mayFail(s, i) && !mild
+	return attempt{number: number, ends: ends, mild: mild, policy: p, step: h.step, after: h.after, force: s.forces(i), waits: s.waits(i), clear: h.cleared}
 }
 
 // again decides whether a failed attempt is followed by another, and when.
@@ -197,7 +199,10 @@ func (s *scheduler) attemptLost(c *completion, id, message string, at, again tim
 	d := c.about()
 	d.Reason, d.Message = string(executions.ReasonLost), message
 	c.last = &events.Event{Type: events.TaskFailed, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: c.worker, Data: d}
-	s.emit(*c.last)
+	d.MayFail, d.Tolerable = c.policy.MayFail && !s.opts.Strict, c.mild
+	if s.opts.Emit != nil { // not emit, which belongs to the scheduler's goroutine
+		s.opts.Emit(*c.last)
+	}
 	c.attempt++
 	c.lost++
 	c.begun, c.claimed, c.execution, c.worker = false, false, "", ""

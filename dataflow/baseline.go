@@ -75,8 +75,13 @@ func prove(g *Graph, base *Baseline, inputs record.Node) *proof {
 
 func sameTask(a, b *record.PackageTask) bool {
 	return a != nil && a.Task == b.Task && a.Output == b.Output && slices.EqualFunc(a.Wiring, b.Wiring, func(v, w record.Wire) bool {
-		return v.Kind == w.Kind && v.Name == w.Name && v.Entry == w.Entry && slices.Equal(v.Items, w.Items)
+		return v.Kind == w.Kind && v.Name == w.Name && v.Entry == w.Entry && slices.Equal(v.Items, w.Items) && sameManifest(v.Gather, w.Gather)
 	})
+}
+
+// sameManifest tells whether two fan-ins have the same manifest, or none, if they have the same members.
+func sameManifest(a, b *record.Gather) bool {
+	return (a == nil) == (b == nil) && (a == nil || slices.Equal(a.Names, b.Names) && slices.Equal(a.Values, b.Values))
 }
 
 // answer is result in the form of an executor's.

@@ -38,10 +38,13 @@ func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x *
 		leaf, _ := outputs.Get(g.Name(i))
 		h, err := objectstore.ParseHash(leaf.Hash)
 		if err != nil {
-			return nil // unassigned
+			h, leaf.Size = objectstore.Hash{}, 0 // unassigned
 		}
 		r.results[i] = TaskResult{Output: h, Size: leaf.Size}
-		all[i], err = r.freshness(i, all, x)
+		fresh, err := r.freshness(i, all, x)
+		if !h.IsZero() {
+			all[i] = fresh
+		}
 		return err
 	})
 	if err != nil {
@@ -50,12 +53,22 @@ func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x *
 	return all, nil
 }
 
-// freshness compares the output of task i with the answer for its present inputs.
+// freshness compares the output of task i with the answer for its present inputs. If the task has failed on them, or cannot run as
+// another one has failed, its state is Failed or Skipped then: a reader that can leave it out is current without it.
 func (r *reader) freshness(i int32, known []Freshness, x *executions.Store) (Freshness, error) {
 	for _, d := range r.g.Dependencies(i) {
-		if known[d] != Current {
+		switch {
+		case known[d] == Current, r.isGone(d) && r.g.Tolerates(i, d):
+		case r.isGone(d):
+			r.results[i].State = Skipped
+			return Stale, nil
+		default:
 			return Stale, nil
 		}
+	}
+	if tooFew(r, i) >= 0 {
+		r.results[i].State = Skipped
+		return Stale, nil
 	}
 	inputs, _, err := r.resolve(i)
 	if err != nil {
@@ -64,7 +77,13 @@ func (r *reader) freshness(i int32, known []Freshness, x *executions.Store) (Fre
 		}
 		return Stale, nil // an input without a value, or a missing object: a run would report it
 	}
+	if !r.g.AnyTolerant() && r.results[i].Output.IsZero() {
+		return Absent, nil
+	}
 	a, err := x.Lookup(r.ctx, executions.NewKey(r.g.Hashes[i], inputs))
+	if err == nil && a.Hit == nil && a.Latest != nil && (a.Latest.State == record.Failed || a.Latest.State == record.Error) {
+		r.results[i].State = Failed
+	}
 	if err != nil || a.Hit == nil || a.Hit.Output != r.results[i].Output {
 		return Stale, err
 	}

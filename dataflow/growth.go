@@ -300,23 +300,27 @@ func (w *growth) become(g *Graph) {
 // renew finds what the nodes wait for that were not ready before, after gates have opened.
 func (w *growth) renew() {
 	s := w.s
+	waits := func(i int32) bool {
+		return s.wants(i) && s.results[i].State == Pending && !s.states[i].announced && !s.states[i].busy
+	}
 	for _, i := range s.g.Order() {
-		if !s.wants(i) || s.results[i].State != Pending || s.states[i].announced || s.states[i].busy {
+		if !waits(i) {
 			continue
 		}
 		s.states[i].upstream = 0
-		broken := int32(-1)
 		for _, d := range s.g.Dependencies(i) {
-			switch s.results[d].State {
-			case Pending:
+			if s.results[d].State == Pending {
 				s.states[i].upstream++
-			case Failed, Skipped:
-				broken = d
 			}
 		}
-		switch {
-		case broken >= 0:
-			s.skip(i, s.culprit(broken))
+	}
+	for _, i := range s.g.Order() { // what is skipped counts down what tolerates it
+		if !waits(i) {
+			continue
+		}
+		switch d := broken(s.reader, i); {
+		case d >= 0:
+			s.skip(i, s.culprit(d))
 		case s.states[i].upstream == 0:
 			s.wake(i)
 		}

@@ -143,11 +143,9 @@ func (s *scheduler) hold(i int32) {
 	s.states[i].busy = false
 	s.heals.held[i] = true
 	s.looks.forget(i)
-	for _, d := range s.g.Dependencies(i) {
-		if st := s.results[d].State; st == Failed || st == Skipped {
-			s.skip(i, s.culprit(d))
-			return
-		}
+	if d := broken(s.reader, i); d >= 0 {
+		s.skip(i, s.culprit(d))
+		return
 	}
 	if s.states[i].tried != nil {
 		return
@@ -173,6 +171,10 @@ func (s *scheduler) wake(i int32) {
 	case !s.states[i].announced:
 		s.markReady(i)
 	case held:
+		if d := tooFew(s.reader, i); d >= 0 {
+			s.skip(i, s.culprit(d))
+			return
+		}
 		s.ready.push(i)
 	}
 }
@@ -225,7 +227,11 @@ func (s *scheduler) outdated(c *completion) int32 {
 // culprit returns the failed task because of which another one failed or was skipped.
 func (r *reader) culprit(i int32) int32 {
 	for r.results[i].State == Skipped {
-		i = r.g.Dependencies(i)[slices.IndexFunc(r.g.Dependencies(i), func(d int32) bool { return r.results[d].State == Failed || r.results[d].State == Skipped })]
+		d := broken(r, i)
+		if d < 0 {
+			d = tooFew(r, i)
+		}
+		i = d
 	}
 	return i
 }
@@ -249,8 +255,11 @@ func (s *scheduler) skip(i, because int32) {
 			s.reopened(i, because, "", remadeInput)
 		}
 		s.results[i].State = Skipped
-		s.emit(events.Event{Type: events.TaskSkipped, Task: s.g.Name(i), Data: &events.Data{Because: s.g.Name(because)}})
+		s.emit(events.Event{Type: events.TaskSkipped, Task: s.g.Name(i), Data: &events.Data{Because: s.g.Name(because), Gathered: gatherFacts(s.reader, i, true)}})
 		s.skipBelow(i, because)
+		if s.opts.FailFast && tooFew(s.reader, i) >= 0 {
+			s.stop()
+		}
 		return
 	}
 	if t := s.retrying[i]; t != nil && t.Stop() {
@@ -262,7 +271,11 @@ func (s *scheduler) skip(i, because int32) {
 // skipBelow skips the readers of a failed or skipped task, except those that run on its earlier output.
 func (s *scheduler) skipBelow(i, because int32) {
 	for _, d := range s.g.Dependents(i) {
-		if s.wants(d) && s.results[d].State == Pending && !s.states[d].busy {
+		switch {
+		case !s.wants(d) || s.results[d].State != Pending:
+		case s.g.Tolerates(d, i):
+			tolerate(s, d)
+		case !s.states[d].busy:
 			s.skip(d, because)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // Keys finds the keys under which a package's tasks were looked up in a run on the given inputs, without running
 // anything. visit is called once for each task, after all that it reads, for several tasks at a time. key is nil if
 // it cannot be known: an input has no value, or the output of a producer is unknown or gone. visit returns the task's
-// output, nil if it is not known. Nothing is stored. lookups is the number of concurrent visits; 0: the number of
+// output, nil if it is not known; fan-ins that can leave it out do. Nothing is stored. lookups is the number of concurrent visits; 0: the number of
 // processors.
 func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs record.Node, lookups int, visit func(i int32, key *executions.Key) (*Produced, error)) error {
 	r := newReader(ctx, g, objects, unstored{Store: objects}, &Options{Inputs: inputs})
@@ -24,6 +24,8 @@ func Keys(ctx context.Context, g *Graph, objects objectstore.Store, inputs recor
 		made, err := visit(i, r.key(i, known))
 		if made != nil {
 			r.results[i], known[i] = TaskResult{Output: made.Output, Size: made.Size}, true
+		} else {
+			r.results[i].State = Failed // it may be left out
 		}
 		return err
 	})
@@ -52,9 +54,12 @@ func each(ctx context.Context, g *Graph, lookups int, fn func(ctx context.Contex
 // key returns the key of a task whose producers have been visited.
 func (r *reader) key(i int32, known []bool) *executions.Key {
 	for _, d := range r.g.Dependencies(i) {
-		if !known[d] {
+		if !known[d] && !(r.isGone(d) && r.g.Tolerates(i, d)) {
 			return nil
 		}
+	}
+	if tooFew(r, i) >= 0 {
+		return nil
 	}
 	inputs, _, err := r.resolve(i)
 	if err != nil {

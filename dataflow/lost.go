@@ -58,7 +58,7 @@ func (r *reader) losses(ctx context.Context, i int32) (*losses, error) {
 	discard := func(ctx context.Context, h objectstore.Hash) (bool, error) {
 		return objectstore.Discard(ctx, r.objects, h)
 	}
-	for _, d := range producers(r.g, i) {
+	for _, d := range producers(r, i) {
 		lost, err := r.lostOutput(ctx, d, discard)
 		if err != nil {
 			return nil, err
@@ -89,12 +89,13 @@ func (r *reader) losses(ctx context.Context, i int32) (*losses, error) {
 		}
 		l.inputs = append(l.inputs, e)
 	}
-	for _, w := range r.g.Package.Tasks[i].Wiring {
-		r.present.Delete(w.Name)
-		if w.Kind != record.WireFanIn || len(l.tasks) > 0 {
+	wires := r.g.Package.Tasks[i].Wiring
+	for j := range wires {
+		r.present.Delete(wires[j].Name)
+		if !isGathered(&wires[j]) || len(l.tasks) > 0 {
 			continue
 		}
-		h, err := r.fanIn(r.dirs, w.Items) // it is stored again before the task runs
+		h, _, err := r.gathered(r.dirs, wires, j) // it is stored again before the task runs
 		if err != nil {
 			return nil, err
 		}
@@ -108,8 +109,8 @@ func (r *reader) losses(ctx context.Context, i int32) (*losses, error) {
 }
 
 // producers returns the tasks that a task reads from, each once.
-func producers(g *Graph, i int32) []int32 {
-	list := slices.DeleteFunc(slices.Clone(g.Dependencies(i)), func(d int32) bool { return !g.IsTask(d) })
+func producers(r *reader, i int32) []int32 {
+	list := slices.DeleteFunc(slices.Clone(r.g.Dependencies(i)), func(d int32) bool { return !r.g.IsTask(d) || r.isGone(d) })
 	slices.Sort(list)
 	return slices.Compact(list)
 }

@@ -129,6 +129,10 @@ func (p *planner) plan(ctx context.Context, i int32) error {
 		switch p.tasks[d].Step {
 		case StepHit:
 		case StepStuck:
+			if p.g.Tolerates(i, d) {
+				t.Waits = append(t.Waits, d)
+				continue
+			}
 			stuck = append(stuck, d)
 		default:
 			t.Waits = append(t.Waits, d)

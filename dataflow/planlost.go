@@ -80,7 +80,7 @@ func (p *planner) upstream(ctx context.Context, i int32) (lost bool, err error) 
 	if misses, err := p.misses(ctx, i); !misses || err != nil {
 		return false, err
 	}
-	for _, d := range producers(p.g, i) {
+	for _, d := range producers(p.reader, i) {
 		if p.tasks[d].Step != StepHit {
 			continue
 		}

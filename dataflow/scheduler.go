@@ -54,14 +54,15 @@ type scheduler struct {
 	cancelled bool
 	fatal     error
 
-	first firstFailure
+	failures []failure // for good, in their order, except for those of tasks that may fail
+	mild     *verdicts // which failures may be tolerated; nil: not asked for since the graph was made
 
 	publisher publisher
 }
 
-// firstFailure is the first failure of a run for good.
-type firstFailure struct {
-	task     int32 // -1: there is none
+// failure is a failure for good.
+type failure struct {
+	task     int32
 	text     string
 	timedOut bool
 }
@@ -86,6 +87,7 @@ type completion struct {
 	key       string
 	attempt   int64          // the number of the last attempt; 0: there was none
 	policy    *record.Policy // of the launch; nil: nothing was launched
+	mild      bool           // its failure may be tolerated
 	claimed   bool           // a worker's claim was announced
 	begun     bool           // the start of its command was announced
 	execution string         // of the last of these two
@@ -108,7 +110,7 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 	s := &scheduler{
 		reader: newReader(ctx, g, objects, unstored{Store: objects}, opts), exec: exec,
 		states: make([]taskState, g.Len()), budget: newBudget(g, opts), retrying: map[int32]*time.Timer{},
-		done: make(chan completion), retry: make(chan int32), first: firstFailure{task: -1},
+		done: make(chan completion), retry: make(chan int32),
 		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)},
 		deferral:  newDeferral(), heals: newHeals(),
 	}
@@ -131,6 +133,7 @@ func needLooks(s *scheduler, l Lookup) {
 
 // choose finds the tasks that the filter selects, and those that the baseline may answer.
 func (s *scheduler) choose() {
+	s.mild = nil
 	for i := range s.states {
 		s.states[i].unselected = s.g.IsGone(int32(i)) && !s.states[i].counted
 	}
@@ -154,7 +157,7 @@ func (s *scheduler) emit(e events.Event) {
 	}
 	if e.Type == events.TaskFailed && e.Data != nil {
 		if i, ok := s.g.Find(e.Task); ok {
-			e.Data.MayFail = mayFail(s, i)
+			e.Data.MayFail, e.Data.Tolerable = mayFail(s, i), tolerable(s, i)
 		}
 	}
 	s.opts.Emit(e)
@@ -219,6 +222,7 @@ func (s *scheduler) run() error {
 	s.fail(s.closeBlocks())
 	s.fail(s.publisher.wait())
 	s.abandon()
+	leaveOut(s)
 	return s.fatal
 }
 
@@ -332,8 +336,17 @@ func (s *scheduler) markReady(i int32) {
 		s.growth.unmade(i)
 		return
 	}
+	if d := tooFew(s.reader, i); d >= 0 {
+		s.states[i].announced = false
+		s.skip(i, s.culprit(d))
+		return
+	}
 	s.growth.count(i)
-	s.emit(events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)})
+	e := events.Event{Type: events.TaskMarkedReady, Task: s.g.Name(i)}
+	if f := gatherFacts(s.reader, i, false); f != nil {
+		e.Data = &events.Data{Gathered: f}
+	}
+	s.emit(e)
 	lookable := s.opts.Lookups > 0 && s.looks != nil && s.looks.Lookup != nil && !s.forces(i) && s.states[i].history.after == ""
 	if lookable || s.waits(i) { // a cached answer needs no approval
 		s.looks.queue.push(i)
@@ -440,10 +453,11 @@ func (s *scheduler) complete(c completion) {
 	if text == "" {
 		text = strconv.FormatInt(r.ExitCode, 10)
 	}
-	if r.Reason == executions.ReasonTimeout && s.first.task < 0 && !mayFail(s, i) {
-		s.first.timedOut = true
-	}
+	n := len(s.failures)
 	s.failed(i, text)
+	if r.Reason == executions.ReasonTimeout && len(s.failures) > n && s.failures[n].task == i {
+		s.failures[n].timedOut = true
+	}
 }
 
 // count adds the attempts of a task that were lost while it was out.
@@ -496,11 +510,11 @@ func (s *scheduler) wakeBelow(i int32) {
 func (s *scheduler) failed(i int32, text string) {
 	s.results[i].State = Failed
 	allowed := mayFail(s, i)
-	if s.first.task < 0 && !allowed {
-		s.first.task, s.first.text = i, text
+	if !allowed {
+		s.failures = append(s.failures, failure{task: i, text: text})
 	}
 	s.skipBelow(i, i)
-	if s.opts.FailFast && !allowed {
+	if s.opts.FailFast && !allowed && !tolerable(s, i) {
 		s.stop()
 	}
 }
@@ -559,7 +573,7 @@ func (s *scheduler) abandon() {
 
 // outcome returns the result of the run.
 func (s *scheduler) outcome(err error) *Outcome {
-	o := &Outcome{Graph: s.g, Tasks: s.results, TimedOut: s.first.timedOut}
+	o := &Outcome{Graph: s.g, Tasks: s.results, TimedOut: len(s.failures) > 0 && s.failures[0].timedOut}
 	for i := range s.results {
 		i := int32(i)
 		if !s.wants(i) || s.g.IsGate(i) {
@@ -586,8 +600,8 @@ func (s *scheduler) outcome(err error) *Outcome {
 		o.State, o.Error = record.RunFailed, err.Error()
 	case s.cancelled && o.Summary.Completed < o.Summary.Total:
 		o.State = record.RunCancelled
-	case s.first.task >= 0:
-		o.State, o.Error = record.RunFailed, s.first.text
+	case len(s.failures) > 0:
+		o.State, o.Error = record.RunFailed, s.failures[0].text
 	case s.deferral.left > 0: // nothing has gone wrong, and the next run goes on
 		o.State, o.Waiting = record.RunCancelled, s.deferral.left
 	case s.growth.unnamed():
@@ -595,8 +609,8 @@ func (s *scheduler) outcome(err error) *Outcome {
 	default:
 		o.State = record.RunCompleted
 	}
-	if o.State == record.RunFailed && s.first.task >= 0 {
-		o.FailedTask = s.g.Name(s.first.task)
+	if o.State == record.RunFailed && len(s.failures) > 0 {
+		o.FailedTask = s.g.Name(s.failures[0].task)
 	}
 	return o
 }

@@ -14,7 +14,7 @@ import (
 // work answers one task. It runs beside the scheduler and reads only what was settled before the launch: the graph and the
 // results of the view.
 func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion) {
-	c.task, c.attempt, c.policy, c.view = i, a.number, a.policy, v
+	c.task, c.attempt, c.policy, c.mild, c.view = i, a.number, a.policy, a.mild, v
 	t := &v.g.Package.Tasks[i]
 	if l == nil {
 		var err error
@@ -54,7 +54,7 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 		Shared:   func(yes bool) { sharing(s, &c, yes) },
 	}
 	if s.opts.Outstanding == 0 {
-		req.Admit = func(context.Context) (func(bool), error) { return s.gate.admit(a.policy, s.opts.FailFast && a.last) }
+		req.Admit = func(context.Context) (func(bool), error) { return s.gate.admit(a.policy, a.ends) }
 	}
 	c.result, err = s.exec.Do(s.ctx, req)
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *reader) resolve(i int32) ([]objectstore.Hash, int64, error) {
 		case record.WireOutput:
 			e, err = r.output(w.Name, w.Entry)
 		default:
-			e.Hash, err = r.fanIn(r.dirs, w.Items)
+			e.Hash, e.Size, err = r.gathered(r.dirs, wires, j)
 		}
 		if err != nil {
 			return nil, 0, err
@@ -168,17 +168,32 @@ func (r *reader) tree(h objectstore.Hash) (tree.Entries, error) {
 	return t, nil
 }
 
-// gather stores the fan-in directories that a task is about to read. A hit needs none stored: the execution that
-// answers names them.
+// gather stores the fan-in directories that a task is about to read, and their manifests. A hit needs none stored: the execution
+// that answers names them.
 func (r *reader) gather(i int32) error {
-	for _, w := range r.g.Package.Tasks[i].Wiring {
-		if w.Kind == record.WireFanIn {
-			if _, err := r.fanIn(r.objects, w.Items); err != nil {
+	wires := r.g.Package.Tasks[i].Wiring
+	for j := range wires {
+		if isGathered(&wires[j]) {
+			if _, _, err := r.gathered(r.objects, wires, j); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// isGathered tells whether e3 makes what a wire holds: the directory of a fan-in, or its manifest.
+func isGathered(w *record.Wire) bool {
+	return w.Kind == record.WireFanIn || w.Kind == record.WireManifest
+}
+
+// gathered stores what e3 makes for a wire. The size is that of a file.
+func (r *reader) gathered(into objectstore.Store, wires []record.Wire, j int) (h objectstore.Hash, size int64, err error) {
+	if wires[j].Kind == record.WireManifest {
+		return r.manifest(into, &wires[j-1])
+	}
+	h, err = r.fanIn(into, r.members(&wires[j]))
+	return h, 0, err
 }
 
 // fanIn stores the directory that gathers one entry from each of many tasks.
@@ -213,6 +228,7 @@ func (r *reader) sameInputs(i int32) (bool, error) {
 		case record.WireOutput:
 			same, err = r.sameOutput(w.Name, w.Entry)
 		case record.WireFanIn:
+			same = len(r.members(&w)) == len(w.Items)
 			for k := 0; k < len(w.Items) && same && err == nil; k++ {
 				if it := &w.Items[k]; it.Input == "" {
 					same, err = r.sameOutput(it.Task, it.Entry)

@@ -290,7 +290,13 @@ func wiring(def *manifest.Definition, t *manifest.Task) []record.Wire {
 					w.Items[k].Input = def.Inputs[it.Input].Name
 				}
 			}
+			if g := t.Inputs[i].Gather; g != nil {
+				values := def.ValuesOf(src.Index)
+				w.Gather = &record.Gather{Need: g.Need, Names: values.Names, Values: values.Values}
+			}
 			wires[i] = w
+		case manifest.FromManifest:
+			wires[i] = record.Wire{Kind: record.WireManifest}
 		}
 	}
 	for _, name := range keyed(t) {

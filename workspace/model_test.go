@@ -163,7 +163,7 @@ func TestEventsModel(t *testing.T) {
 	play(saga{wide: true, rounds: make([]sagaRound, 2)}, t.Fatalf)
 	// Not covered here: nothing is lost and no lease expires (the scheduler's model has that), and no execution
 	// outlives its run (TestLate has that).
-	elsewhere := []events.Type{events.TaskReopened, events.TaskOrphaned, events.TaskAdopted}
+	elsewhere := []events.Type{events.TaskReopened, events.TaskOrphaned, events.TaskAdopted, events.TaskLeftOut}
 	untrodden := func(e eventstest.Edge) bool {
 		return walked[e] == 0 && !slices.Contains(elsewhere, e.Type) && (!e.Closing() || e.From == eventstest.Retrying)
 	}

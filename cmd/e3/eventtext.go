@@ -124,7 +124,7 @@ func eventWords(e *events.Event) string {
 	case events.TaskAbandoned:
 		return human.Count(max(d.Tasks, 1), "task") + " abandoned"
 	case events.TaskMarkedReady:
-		return "ready"
+		return "ready" + lacking(d.Gathered)
 	case events.TaskClaimed:
 		return attempt + "claimed" + byWorker(e)
 	case events.TaskStarted:
@@ -163,7 +163,7 @@ func eventWords(e *events.Event) string {
 		if why == "" {
 			why = fmt.Sprintf("exit code %d", d.ExitCode)
 		}
-		return attempt + "failed: " + why + took + allowed(d.MayFail)
+		return attempt + "failed: " + why + took + mayFail(d)
 	case events.TaskRetryScheduled:
 		text := followingAttempt(d)
 		if d.Memory > 0 {
@@ -173,7 +173,9 @@ func eventWords(e *events.Event) string {
 	case events.TaskReopened:
 		return "decided again for " + d.Because + ": " + d.Message
 	case events.TaskSkipped:
-		return "skipped: " + d.Because + " failed"
+		return "skipped: " + whySkipped(d.Because, d.Gathered)
+	case events.TaskLeftOut:
+		return "left out of " + d.Because + ", so its failure does not fail the run"
 	case events.TaskCached:
 		text := "cached"
 		if e.Task == "" {

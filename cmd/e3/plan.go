@@ -266,6 +266,9 @@ func explainPlan(ctx context.Context, a *app, r *repo.Repo, p *workspace.Plan, l
 			row.reason = "the same as " + p.Graph.Name(t.Waits[0]) + ": one of them runs"
 		case t.Step == dataflow.StepWait:
 			row.reason = "for " + human.Few(taskNames(p.Graph, t.Waits))
+			if needs := p.Graph.Needs(row.task); needs != "" {
+				row.reason += "; " + needs + " must succeed"
+			}
 		case t.Err != nil:
 			row.reason = t.Err.Error()
 		case t.Step == dataflow.StepStuck:

@@ -117,6 +117,9 @@ type taskJSON struct {
 	Message    string  `json:"message,omitempty"`
 	Because    string  `json:"because,omitempty"`
 	MayFail    bool    `json:"mayFail,omitempty"` // its failure does not fail the run
+	LeftOut    string  `json:"leftOut,omitempty"` // its failure does not fail the run, since this task does without it
+
+	Gathered *events.Gathered `json:"gathered,omitempty"` // what its fan-ins lack
 
 	ImportedFrom *stepJSON      `json:"importedFrom,omitempty"` // the last step by which the execution came here
 	Rejected     *rejectionJSON `json:"rejected,omitempty"`
@@ -161,7 +164,7 @@ func runOf(r *runview.Report) runJSON {
 		doc.Tasks[i] = taskJSON{
 			Task: t.Task, State: string(t.State), Cached: t.State == runview.TaskCached, Execution: t.ExecutionID, Key: t.Key,
 			StartedAt: render.JSONTime(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
-			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because, MayFail: t.MayFail,
+			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because, MayFail: t.MayFail, LeftOut: t.LeftOut, Gathered: t.Gathered,
 			Rejected: rejectionOf(t.Rejection),
 		}
 		if t.State == runview.TaskDeferred {
@@ -302,36 +305,69 @@ func cameWith(r *runview.Report, s *record.Step) bool {
 	return r.Provenance.Steps[len(r.Provenance.Steps)-1].By == s.By
 }
 
-// allowed is added to the failure of a task that may fail.
-func allowed(mayFail bool) string {
-	if mayFail {
+// allowed is added to the failure of a task that does not fail the run.
+func allowed(t *runview.TaskReport) string {
+	switch {
+	case t.MayFail:
 		return ", allowed to fail"
+	case t.LeftOut != "":
+		return ", left out of " + t.LeftOut
 	}
 	return ""
+}
+
+// mayFail is added to the failure of a task that may not fail the run.
+func mayFail(d *events.Data) string {
+	switch {
+	case d.MayFail:
+		return ", allowed to fail"
+	case d.Tolerable:
+		return ", may be left out"
+	}
+	return ""
+}
+
+// lacking is added to what a task does with less than all.
+func lacking(g *events.Gathered) string {
+	if g == nil {
+		return ""
+	}
+	return ", " + g.LeftOut()
+}
+
+// whySkipped says why a task was skipped.
+func whySkipped(because string, g *events.Gathered) string {
+	if g != nil {
+		return because + " failed; " + g.TooFew()
+	}
+	return because + " failed"
 }
 
 // taskNote adds details to the state of a task.
 func taskNote(t *runview.TaskReport) string {
 	switch t.State {
 	case runview.TaskFailed:
-		return fmt.Sprintf("exit code %d", t.ExitCode) + allowed(t.MayFail)
+		return fmt.Sprintf("exit code %d", t.ExitCode) + allowed(t)
 	case runview.TaskError:
-		return t.Message + allowed(t.MayFail)
+		return t.Message + allowed(t)
 	case runview.TaskSkipped:
-		return t.Because + " failed"
+		return whySkipped(t.Because, t.Gathered)
 	case runview.TaskRetrying:
 		return fmt.Sprintf("attempt %d follows", t.Attempt)
 	case runview.TaskDeferred:
 		return "waits for approval since " + human.Stamp(t.Since)
 	case runview.TaskAbandoned:
 		return "waited for approval when the run ended"
-	case runview.TaskClaimed, runview.TaskRunning, runview.TaskSuccess:
+	case runview.TaskClaimed, runview.TaskRunning, runview.TaskSuccess, runview.TaskCached:
 		var parts []string
 		if t.Attempt > 1 {
 			parts = append(parts, fmt.Sprintf("attempt %d", t.Attempt))
 		}
 		if t.Worker != "" && t.State != runview.TaskSuccess {
 			parts = append(parts, "by "+workerName(t.Worker))
+		}
+		if t.Gathered != nil {
+			parts = append(parts, t.Gathered.LeftOut())
 		}
 		return strings.Join(parts, ", ")
 	}

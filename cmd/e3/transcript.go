@@ -142,9 +142,15 @@ func (t *transcript) event(e events.Event) {
 		t.task("retry", t.style.Yellow, e.Task, " ("+followingAttempt(d)+more+")")
 	case events.TaskReopened:
 		t.reopened(e, d)
+	case events.TaskMarkedReady:
+		if d.Gathered != nil {
+			t.task("gather", t.style.Yellow, e.Task, fmt.Sprintf(" (%s)", human.Line(d.Gathered.LeftOut())))
+		}
+	case events.TaskLeftOut:
+		t.forget(e.Task)
 	case events.TaskSkipped:
 		t.ended(e.Task)
-		t.task("skip", t.style.Dim, e.Task, fmt.Sprintf(" (%s failed)", human.Line(d.Because)))
+		t.task("skip", t.style.Dim, e.Task, fmt.Sprintf(" (%s)", human.Line(whySkipped(d.Because, d.Gathered))))
 	}
 }
 
@@ -237,10 +243,10 @@ func (t *transcript) failed(e events.Event, d *events.Data) {
 		note += ", " + human.Duration(events.Milliseconds(d.Duration))
 	}
 	color := t.style.Red
-	if d.MayFail {
+	if d.MayFail || d.Tolerable {
 		color = t.style.Yellow
 	}
-	t.task(word, color, e.Task, " ("+human.Line(note)+allowed(d.MayFail)+")")
+	t.task(word, color, e.Task, " ("+human.Line(note)+mayFail(d)+")")
 }
 
 // forget removes the recorded failure of a task.

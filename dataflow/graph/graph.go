@@ -25,7 +25,8 @@ type Graph struct {
 	inputs     map[string]int32   // input name → index
 	deps       [][]int32          // the tasks that a task reads, each once
 	dependents [][]int32
-	topo       []int32 // each after the tasks that it reads
+	strict     map[int32]map[int32]bool // of a task that tolerates failures: the tasks of which it does not
+	topo       []int32                  // each after the tasks that it reads
 }
 
 // A CycleError says that tasks wait for each other.
@@ -128,6 +129,7 @@ type linker struct {
 
 func (l *linker) link(i int32) error {
 	g, t := l.g, &l.g.Package.Tasks[i]
+	g.tolerate(i)
 	for j := range t.Wiring {
 		switch w := &t.Wiring[j]; w.Kind {
 		case record.WireInput:

@@ -40,6 +40,7 @@ const (
 	TaskResumed        Type = "task.resumed"         // it was approved
 	TaskReopened       Type = "task.reopened"        // its result is void, because a part of its output or inputs was lost or remade; Execution: the one that had answered it, if any
 	TaskSkipped        Type = "task.skipped"         // something upstream failed
+	TaskLeftOut        Type = "task.left_out"        // the end of a run: the failure does not fail it, since Data.Because does without the task
 	TaskAbandoned      Type = "task.abandoned"       // the run ended before it was started; bulk
 	TaskCached         Type = "task.cached"          // answered by an earlier execution; bulk: as in run Data.As
 
@@ -80,44 +81,46 @@ const (
 // Data has fields that only some types of events use. Durations are milliseconds. Fields: each is a key of a stored
 // line; one type of event uses a few.
 type Data struct {
-	Package     string   `json:"package,omitempty"`     // run.started: name@version
-	PackageHash string   `json:"packageHash,omitempty"` // run.started: of the package object; graph.grown: of the one with the new list; the end of a run: of the last one, if the graph has grown
-	Grows       bool     `json:"grows,omitempty"`       // run.started: lists of items may change the package during the run
-	Source      string   `json:"source,omitempty"`      // graph.grown: the task, or family, that has made the list
-	Items       int      `json:"items,omitempty"`       // graph.grown: of the list
-	Process     *Process `json:"process,omitempty"`     // run.started
-	Inputs      string   `json:"inputs,omitempty"`      // run.started: root hash of the inputs
-	Filter      string   `json:"filter,omitempty"`      // run.started: only tasks that match this pattern, and upstream ones
-	Force       bool     `json:"force,omitempty"`       // run.started: tasks that match the filter ran even if cached
-	Set         Settings `json:"set,omitempty"`         // run.started: inputs with values for this run alone
-	After       string   `json:"after,omitempty"`       // run.started: the workspace's previous run, whose events exist as long as events are kept
-	Outputs     string   `json:"outputs,omitempty"`     // the end of a run: root hash of the workspace's datasets
-	Run         string   `json:"run,omitempty"`         // in the journal: the run that the event is about
-	By          string   `json:"by,omitempty"`          // run.cancelled: user@host of the request; task.resumed, task.failed: user@host of the decision about the block
-	Tasks       int      `json:"tasks,omitempty"`       // bulk events: how many tasks
-	As          string   `json:"as,omitempty"`          // bulk task.cached: the run whose executions answer them
-	Key         string   `json:"key,omitempty"`         // taskHash/inputsHash
-	Block       string   `json:"block,omitempty"`       // task.deferred, task.resumed, task.failed by rejection: the block's id
-	BlockType   string   `json:"blockType,omitempty"`   // task.deferred: review or suspend
-	Step        string   `json:"step,omitempty"`        // task.deferred: the suspended step, "" for the first; task.resumed: the next one, resume:<block>
-	At          string   `json:"at,omitempty"`          // time of the decision about the block, RFC 3339
-	Attempt     int64    `json:"attempt,omitempty"`     // from 1
-	Duration    int64    `json:"ms,omitempty"`          // of the execution or the run
-	ExitCode    int64    `json:"exitCode,omitempty"`    // task.failed
-	Reason      string   `json:"reason,omitempty"`      // timeout, cancelled, signal, …
-	Message     string   `json:"message,omitempty"`     // of a failure or an end; task.resumed: the note
-	Output      string   `json:"output,omitempty"`      // task.completed, task.cached: hash of the output
-	DelayMs     int64    `json:"delayMs,omitempty"`     // task.retry_scheduled
-	Memory      int64    `json:"memory,omitempty"`      // task.retry_scheduled: bytes that the attempt asks for, if more than before
-	Because     string   `json:"because,omitempty"`     // task.skipped: the task that failed; task.reopened: the task that needs it
-	MayFail     bool     `json:"mayFail,omitempty"`     // task.failed: the failure does not fail the run
-	NoRecord    bool     `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run's names none
-	Shared      bool     `json:"shared,omitempty"`      // another run's execution, which this run waited for
-	Late        int      `json:"late,omitempty"`        // the end of a run: executions of this or earlier runs that went on; the journal reports their ends
-	Journal     int64    `json:"journal,omitempty"`     // the end of a run: Place.Stream of its run.recorded
-	Summary     *Summary `json:"summary,omitempty"`     // the end of a run
-	Bytes       int64    `json:"bytes,omitempty"`       // task.completed: size of the output
-	Requests    *Traffic `json:"requests,omitempty"`    // the end of a run: requests that its process had sent by then, if they are counted
+	Package     string    `json:"package,omitempty"`     // run.started: name@version
+	PackageHash string    `json:"packageHash,omitempty"` // run.started: of the package object; graph.grown: of the one with the new list; the end of a run: of the last one, if the graph has grown
+	Grows       bool      `json:"grows,omitempty"`       // run.started: lists of items may change the package during the run
+	Source      string    `json:"source,omitempty"`      // graph.grown: the task, or family, that has made the list
+	Items       int       `json:"items,omitempty"`       // graph.grown: of the list
+	Process     *Process  `json:"process,omitempty"`     // run.started
+	Inputs      string    `json:"inputs,omitempty"`      // run.started: root hash of the inputs
+	Filter      string    `json:"filter,omitempty"`      // run.started: only tasks that match this pattern, and upstream ones
+	Force       bool      `json:"force,omitempty"`       // run.started: tasks that match the filter ran even if cached
+	Set         Settings  `json:"set,omitempty"`         // run.started: inputs with values for this run alone
+	After       string    `json:"after,omitempty"`       // run.started: the workspace's previous run, whose events exist as long as events are kept
+	Outputs     string    `json:"outputs,omitempty"`     // the end of a run: root hash of the workspace's datasets
+	Run         string    `json:"run,omitempty"`         // in the journal: the run that the event is about
+	By          string    `json:"by,omitempty"`          // run.cancelled: user@host of the request; task.resumed, task.failed: user@host of the decision about the block
+	Tasks       int       `json:"tasks,omitempty"`       // bulk events: how many tasks
+	As          string    `json:"as,omitempty"`          // bulk task.cached: the run whose executions answer them
+	Key         string    `json:"key,omitempty"`         // taskHash/inputsHash
+	Block       string    `json:"block,omitempty"`       // task.deferred, task.resumed, task.failed by rejection: the block's id
+	BlockType   string    `json:"blockType,omitempty"`   // task.deferred: review or suspend
+	Step        string    `json:"step,omitempty"`        // task.deferred: the suspended step, "" for the first; task.resumed: the next one, resume:<block>
+	At          string    `json:"at,omitempty"`          // time of the decision about the block, RFC 3339
+	Attempt     int64     `json:"attempt,omitempty"`     // from 1
+	Duration    int64     `json:"ms,omitempty"`          // of the execution or the run
+	ExitCode    int64     `json:"exitCode,omitempty"`    // task.failed
+	Reason      string    `json:"reason,omitempty"`      // timeout, cancelled, signal, …
+	Message     string    `json:"message,omitempty"`     // of a failure or an end; task.resumed: the note
+	Output      string    `json:"output,omitempty"`      // task.completed, task.cached: hash of the output
+	DelayMs     int64     `json:"delayMs,omitempty"`     // task.retry_scheduled
+	Memory      int64     `json:"memory,omitempty"`      // task.retry_scheduled: bytes that the attempt asks for, if more than before
+	Because     string    `json:"because,omitempty"`     // task.skipped: the task that failed; task.reopened: the task that needs it; task.left_out: the task that does without it
+	MayFail     bool      `json:"mayFail,omitempty"`     // task.failed: the failure does not fail the run
+	Tolerable   bool      `json:"tolerable,omitempty"`   // task.failed: all that reads the task may do without it
+	Gathered    *Gathered `json:"gathered,omitempty"`    // task.marked_ready, task.skipped: what the task's fan-ins lack
+	NoRecord    bool      `json:"noRecord,omitempty"`    // task.failed: the execution left no record, so the run's names none
+	Shared      bool      `json:"shared,omitempty"`      // another run's execution, which this run waited for
+	Late        int       `json:"late,omitempty"`        // the end of a run: executions of this or earlier runs that went on; the journal reports their ends
+	Journal     int64     `json:"journal,omitempty"`     // the end of a run: Place.Stream of its run.recorded
+	Summary     *Summary  `json:"summary,omitempty"`     // the end of a run
+	Bytes       int64     `json:"bytes,omitempty"`       // task.completed: size of the output
+	Requests    *Traffic  `json:"requests,omitempty"`    // the end of a run: requests that its process had sent by then, if they are counted
 }
 
 // Milliseconds is a duration of an event. Since the text may be hostile, it is clamped: not negative, and at most the

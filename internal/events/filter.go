@@ -40,7 +40,7 @@ type Filter struct {
 func Types() []Type {
 	return []Type{
 		RunRecorded, RunStarted, GraphGrown, TaskCreated, TaskMarkedReady, TaskCached, TaskDeferred, TaskResumed, TaskClaimed, TaskStarted, TaskOrphaned, TaskAdopted,
-		TaskCompleted, TaskFailed, TaskRetryScheduled, TaskReopened, TaskSkipped, TaskAbandoned, RunStalled, RunResumed, RunCompleted, RunFailed,
+		TaskCompleted, TaskFailed, TaskRetryScheduled, TaskReopened, TaskSkipped, TaskLeftOut, TaskAbandoned, RunStalled, RunResumed, RunCompleted, RunFailed,
 		RunCancelled, BlockApproved, BlockRejected, BlockWithdrawn, BlockClosed, JournalMended,
 	}
 }

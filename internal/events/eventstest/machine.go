@@ -79,6 +79,7 @@ var diagram = []Edge{
 	{From: Deferred, Type: events.TaskFailed, To: Failed},
 	{From: Deferred, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
 	{From: Failed, Type: events.TaskRetryScheduled, To: Retrying},
+	{From: Failed, Type: events.TaskLeftOut, To: Failed},
 	{From: Retrying, Type: events.TaskClaimed, To: Claimed},
 	{From: Retrying, Type: events.TaskStarted, To: Running},
 	{From: Retrying, Type: events.TaskCached, To: Cached},
@@ -114,6 +115,7 @@ type machineTask struct {
 	attempt   int64  // number of the running, last or next attempt
 	execution string // of that attempt, once it is claimed or has started
 	block     string // the block that defers the task
+	spared    bool   // its failure does not fail the run
 }
 
 // Next takes the next event. After an error the machine must not be used.
@@ -276,7 +278,10 @@ func (t *machineTask) attempted(e *events.Event, d *events.Data) error {
 		}
 	}
 	switch e.Type {
+	case events.TaskLeftOut:
+		t.spared = true
 	case events.TaskFailed:
+		t.spared = d.MayFail
 		t.attempt = max(t.attempt, 1) // it could not start, or belongs to another run
 	case events.TaskDeferred:
 		if d.Block == "" {
@@ -312,10 +317,20 @@ func (m *Machine) end(e *events.Event, d *events.Data) error {
 	if d.Summary != nil && *d.Summary != sum {
 		return fmt.Errorf("its summary is %+v, and the tasks are %+v", *d.Summary, sum)
 	}
-	if all := sum.Completed == sum.Total; e.Type == events.RunCompleted && !all || e.Type == events.RunCancelled && all {
+	if all := sum.Completed == sum.Total; e.Type == events.RunCompleted && !all && !m.spared() || e.Type == events.RunCancelled && all {
 		return fmt.Errorf("%d of %d tasks are completed", sum.Completed, sum.Total)
 	}
 	return nil
+}
+
+// spared reports whether tasks have failed, and all failures are such that do not fail the run.
+func (m *Machine) spared() bool {
+	for _, t := range m.tasks {
+		if (t.state == Failed || t.state == Retrying) && !t.spared {
+			return false
+		}
+	}
+	return m.counts[Failed] > 0
 }
 
 // some returns the name of a task in a state.

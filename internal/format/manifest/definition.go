@@ -18,6 +18,7 @@ type Definition struct {
 	Tasks       []Task      // in file order, the items of a matrix in the order of their dimensions
 	Results     *Results    // nil if the file says nothing about results
 	FanIns      [][]FanItem // the items of each fan-in, in the order of tasks; see Source
+	FanValues   FanValues   // of fan-ins of files that have manifests
 	Families    []Family    // the tasks of the file that depend on lists of items, in file order
 
 	text []byte // of the file, if it has such tasks: Expand reads it again
@@ -192,6 +193,7 @@ type TaskInput struct {
 	Path   string // where it is staged in the task's directory; "" for Scalar
 	Kind   Kind
 	Source Source
+	Gather *Gather // of a fan-in with a manifest, which is the next input
 }
 
 // A SourceKind is the kind of a task input's source.
@@ -199,9 +201,10 @@ type SourceKind uint8
 
 // The kinds of source.
 const (
-	FromInput SourceKind = iota // Definition.Inputs[Index]
-	FromTask                    // the output of Definition.Tasks[Index], or one entry of it
-	FromFanIn                   // a directory with the same output of each task in Definition.FanIns[Index]
+	FromInput    SourceKind = iota // Definition.Inputs[Index]
+	FromTask                       // the output of Definition.Tasks[Index], or one entry of it
+	FromFanIn                      // a directory with the same output of each task in Definition.FanIns[Index]
+	FromManifest                   // a JSON file about the fan-in that is the task's input before, which has this Index too
 )
 
 // A Source is the source end of a wire. It holds indices, not names, because a package may have millions.

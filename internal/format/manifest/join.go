@@ -282,6 +282,9 @@ func (j *joiner) file(number int, in TaskInput, s ItemSource, task int32) (TaskI
 				return it
 			})
 			j.fans[s.Key+"\x00"+key] = fan
+			if p.listed {
+				d.def.note(fan, l, rows)
+			}
 		}
 		in.Source.Kind, in.Source.Index = FromFanIn, fan
 		if p.target == nil {

@@ -39,6 +39,7 @@ type wire struct {
 	source string
 	pos    Pos
 	suffix *bool // whether the entries of a fan-in keep the suffix of the output; nil: see plan.ending
+	gather gathering
 }
 
 // A target is a base that a task waits for.
@@ -158,6 +159,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 				if w, ok := (matrixReader{d}).longWire(where+": "+key.text, v); ok {
 					w.name = d.intern(key.text)
 					wires = append(wires, w)
+					wires = append(wires, w.roster(d)...)
 				}
 			case v.kind != stringNode:
 				d.wrongType(where+": "+key.text, v, "the name of an input or task")
@@ -178,6 +180,7 @@ func (d *decoder) inputs(where string, n *node) []wire {
 // longWire reads a source with more about it.
 func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 	w.pos = n.pos
+	var needed, listed *node
 	d.fields(where, n, wireKeys, func(key, v *node) {
 		switch key.text {
 		case "from":
@@ -188,11 +191,22 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 			if yes, valid := d.boolean(where+": suffix", v); valid {
 				w.suffix = &yes
 			}
+		case "need":
+			w.gather.need = d.need(where+": need", v)
+			needed = v
+		case "manifest":
+			if yes, valid := d.boolean(where+": manifest", v); valid {
+				w.gather.manifest, listed = yes, v
+			}
 		}
 	})
 	if !ok {
 		d.report.add(n.pos, "write {from: source}", "%s: the source is missing", where)
 	}
+	if needed != nil && listed != nil && !w.gather.manifest {
+		d.report.add(listed.pos, "remove it", "%s: a fan-in with need has a manifest, which lists what is missing", where)
+	}
+	w.gather.manifest = w.gather.manifest || needed != nil
 	return w, ok
 }
 
@@ -410,7 +424,7 @@ func (d *decoder) distinctNames(where string, b *base, refs []wire, env *Environ
 		meaning[name] = what
 	}
 	for i := range refs {
-		claim(refs[i].name, "an input", refs[i].pos)
+		claim(refs[i].name, refs[i].what(), refs[i].pos)
 	}
 	for i := range b.spec.Outputs {
 		claim(b.spec.Outputs[i].Name, "an output", b.spec.Pos)

@@ -79,6 +79,8 @@ type plan struct {
 	itemSelectors []selector // of files of a directory; nil: none are selected
 	text, entry   string     // the reference
 	ending        string     // of the entries of a fan-in
+	roster        bool       // it is the manifest of the plan before
+	listed        bool       // the next one is its manifest
 }
 
 // connect resolves the references of one task and gives its items their inputs.
@@ -90,6 +92,10 @@ func (d *decoder) connect(index int32, refs []wire) {
 	b.waits = int32(len(d.targets))
 	expander{d}.waitForItems(b)
 	for i := range refs {
+		if refs[i].gather.roster {
+			plans = expander{d}.roster(b, plans, &refs[i])
+			continue
+		}
 		p, ok := d.resolve(b, &refs[i])
 		if !ok {
 			continue
@@ -108,6 +114,7 @@ func (d *decoder) connect(index int32, refs []wire) {
 		inputs := make([]TaskInput, len(plans))
 		for i := range plans {
 			inputs[i] = d.taskInput(b, &plans[i], 0)
+			inputs[i].follow(&plans[i], inputs[:i])
 		}
 		for i := range b.count {
 			d.def.Tasks[b.first+i].Inputs = inputs
@@ -129,6 +136,7 @@ func (d *decoder) connect(index int32, refs []wire) {
 		for i := range plans {
 			if joiners[i] == nil {
 				mine[i] = d.taskInput(b, &plans[i], number)
+				mine[i].follow(&plans[i], mine[:i])
 			} else if in, ok := joiners[i].input(number); ok {
 				mine[i] = in
 			} else if b.fault != nil {
@@ -165,7 +173,7 @@ func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	if found.index < 0 {
 		return plan{}, false
 	}
-	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name}, text: ref.source}
+	p := plan{pos: ref.pos, input: TaskInput{Name: ref.name, Gather: ref.gather.of()}, text: ref.source}
 	if !found.task {
 		in := &d.def.Inputs[found.index]
 		if in.Kind == ParamsInput && !r.selected && r.entry != "" && r.items == nil {

@@ -164,7 +164,7 @@ func readGrown(r *beast2.Reader, a *allowance, p *Package) {
 			return
 		}
 	}
-	if !p.isGrown() {
+	if !p.isGrown() && !p.isGathered() {
 		r.Failf(at, "no task is made from items, and none reads a part of an input")
 	}
 }

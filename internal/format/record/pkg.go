@@ -65,32 +65,6 @@ type PackageTask struct {
 	Policy Policy
 }
 
-// WireKind is the kind of source that feeds an input. The values are the case tags on disk.
-type WireKind int
-
-// The kinds of wires.
-const (
-	WireFanIn  WireKind = iota // a directory made of many tasks' outputs
-	WireInput                  // an input of the package
-	WireOutput                 // a task's output, or one entry of it
-)
-
-// Wire feeds one input of a task.
-type Wire struct {
-	Kind  WireKind
-	Name  string    // WireInput: the input. WireOutput: the task
-	Entry string    // one entry of the directory, or a path below it; "" for all of it
-	Items []FanItem // WireFanIn, in declared order
-}
-
-// FanItem is one entry of a fan-in directory: the output of a task, or a part of an input.
-type FanItem struct {
-	Label string
-	Task  string
-	Entry string // as of a wire
-	Input string // in place of Task
-}
-
 // Policy is how to run a task. Nothing in it enters a key.
 type Policy struct {
 	Description string
@@ -171,6 +145,7 @@ const (
 	toolForm                // an input is a program, which is one more kind of source
 	paramsForm              // an input is a file of parameters, which is one more kind of source
 	grownForm               // the tasks are made from lists of items, or one reads a part of an input
+	gatherForm              // a fan-in has a manifest, and may do with some of its members
 )
 
 var packageSchemas = [...]schema{
@@ -197,11 +172,17 @@ var packageSchemas = [...]schema{
 		fields := append(packageFieldsWith(sourceType(FromParams), grownWireType()), marksField(), handlingField(), onLostField())
 		return beast2.Struct(append(fields, grownFields()...)...)
 	}),
+	gatherForm: newSchema("package", func() beast2.Type {
+		fields := append(packageFieldsWith(sourceType(FromParams), gatherWireType()), marksField(), handlingField(), onLostField())
+		return beast2.Struct(append(fields, grownFields()...)...)
+	}),
 }
 
 // form returns the form of a package, given its marked inputs.
 func (p *Package) form(marked []string) packageForm {
 	switch {
+	case p.isGathered():
+		return gatherForm
 	case p.isGrown():
 		return grownForm
 	case slices.ContainsFunc(p.Inputs, PackageInput.isParams):
@@ -237,7 +218,7 @@ func (f packageForm) lastSource() InputSource {
 var lacks = [...]string{
 	markedForm: "no input is marked", handledForm: "no task has handling", keyedForm: "no input is a variable",
 	onLostForm: "no task says what happens when a lease is over", toolForm: "no input is a program", paramsForm: "no input is a file of parameters",
-	grownForm: "no task is made from a list of items",
+	grownForm: "no task is made from a list of items", gatherForm: "no fan-in has a manifest",
 }
 
 // openPackage finds the form of a package object, and returns a reader at its value.
@@ -259,16 +240,6 @@ func packageFields(source beast2.Type) []beast2.Field {
 		beast2.F("fanIn", beast2.Array(item)),
 		beast2.F("input", str),
 		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str)))))
-}
-
-// grownWireType has an entry for inputs, also in a fan-in.
-func grownWireType() beast2.Type {
-	str := beast2.String
-	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str), beast2.F("input", str))
-	return beast2.Variant(
-		beast2.F("fanIn", beast2.Array(item)),
-		beast2.F("input", beast2.Struct(beast2.F("input", str), beast2.F("entry", str))),
-		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))))
 }
 
 func packageFieldsWith(source, wire beast2.Type) []beast2.Field {
@@ -347,27 +318,6 @@ func (p *Package) Encode() []byte {
 	return b
 }
 
-func appendWire(b []byte, w *Wire, form packageForm) []byte {
-	b = beast2.AppendVarint(b, uint64(w.Kind))
-	switch w.Kind {
-	case WireInput:
-		if b = beast2.AppendString(b, w.Name); form >= grownForm {
-			b = beast2.AppendString(b, w.Entry)
-		}
-		return b
-	case WireOutput:
-		return beast2.AppendString(beast2.AppendString(b, w.Name), w.Entry)
-	}
-	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(w.Items)))
-	for _, it := range w.Items {
-		b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, it.Label), it.Task), it.Entry)
-		if form >= grownForm {
-			b = beast2.AppendString(b, it.Input)
-		}
-	}
-	return b
-}
-
 func appendPolicy(b []byte, p *Policy) []byte {
 	if p.isZero() {
 		return append(b, 0)
@@ -419,6 +369,16 @@ func (a *allowance) count(r *beast2.Reader, width int, size uintptr) int {
 	return n
 }
 
+// spend counts what is no list.
+func (a *allowance) spend(r *beast2.Reader, size uintptr) {
+	if a == nil {
+		return
+	}
+	if a.left -= int64(size); a.left < 0 {
+		r.Failf(r.Offset(), "its parts take more than %d bytes of memory", a.all)
+	}
+}
+
 func (a *allowance) strings(r *beast2.Reader) []string {
 	if a == nil {
 		return readStrings(r)
@@ -446,15 +406,7 @@ func decodePackage(data []byte, a *allowance) (*Package, error) {
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		t.Name, t.Task, t.Output = r.String(), r.String(), Kind(r.Tag(4))
-		r.Inline()
-		if n := a.count(r, 2, unsafe.Sizeof(Wire{})); n > 0 {
-			t.Wiring = make([]Wire, n)
-		}
-		for j := range t.Wiring {
-			if t.Wiring[j] = readWire(r, a, form); r.Err() != nil {
-				break
-			}
-		}
+		readWiring(r, a, form, t)
 		if t.Policy = readPolicy(r, a); r.Err() != nil {
 			break
 		}
@@ -526,37 +478,6 @@ func readMarks(r *beast2.Reader, a *allowance, inputs []PackageInput, none bool)
 	if len(marked) > 0 {
 		r.Failf(at, "mark of %q: there is no such input, or the marks are in another order", marked[0])
 	}
-}
-
-func readWire(r *beast2.Reader, a *allowance, form packageForm) Wire {
-	w := Wire{Kind: WireKind(r.Tag(3))}
-	switch w.Kind {
-	case WireInput:
-		if w.Name = r.String(); form >= grownForm {
-			w.Entry = r.String()
-		}
-		return w
-	case WireOutput:
-		w.Name, w.Entry = r.String(), r.String()
-		return w
-	}
-	r.Inline()
-	if n := a.count(r, 3, unsafe.Sizeof(FanItem{})); n > 0 {
-		w.Items = make([]FanItem, n)
-	}
-	for i := range w.Items {
-		at := r.Offset()
-		it := FanItem{Label: r.String(), Task: r.String(), Entry: r.String()}
-		if form >= grownForm {
-			if it.Input = r.String(); it.Input != "" && it.Task != "" {
-				r.Failf(at, "an entry of a fan-in is a task's or an input's, not both")
-			}
-		}
-		if w.Items[i] = it; r.Err() != nil {
-			break
-		}
-	}
-	return w
 }
 
 func readPolicy(r *beast2.Reader, a *allowance) Policy {

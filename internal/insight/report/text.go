@@ -67,6 +67,9 @@ func Note(t *runview.TaskReport) string {
 		add("%s", human.Truncate(t.Message, 400))
 	case runview.TaskSkipped:
 		add("%s failed", t.Because)
+		if t.Gathered != nil {
+			add("%s", t.Gathered.TooFew())
+		}
 	case runview.TaskRetrying:
 		add("attempt %d follows", t.Attempt)
 	case runview.TaskDeferred:
@@ -80,6 +83,12 @@ func Note(t *runview.TaskReport) string {
 	}
 	if t.MayFail {
 		add("allowed to fail")
+	}
+	if t.LeftOut != "" {
+		add("left out of %s", t.LeftOut)
+	}
+	if t.Gathered != nil && t.State != runview.TaskSkipped {
+		add("%s", t.Gathered.LeftOut())
 	}
 	if t.Reason != "" && !strings.Contains(t.Message, t.Reason) {
 		add("%s", t.Reason)

@@ -192,7 +192,10 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	}
 	switch e.Type {
 	case events.TaskMarkedReady:
-		t.State = TaskReady
+		t.State, t.Gathered = TaskReady, d.Gathered
+		return
+	case events.TaskLeftOut:
+		t.LeftOut = d.Because
 		return
 	case events.TaskClaimed:
 		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskClaimed, e.Time, d.Attempt, 0, f.worker(e.Worker)
@@ -217,7 +220,7 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 		t.State, t.Attempt = TaskRetrying, d.Attempt
 		return
 	case events.TaskSkipped:
-		t.State, t.Because = TaskSkipped, d.Because
+		t.State, t.Because, t.Gathered = TaskSkipped, d.Because, d.Gathered
 		return
 	case events.TaskCached:
 		t.State = TaskCached
@@ -318,7 +321,7 @@ func (f *Fold) FirstFailed() string {
 	name, by := "", int64(0)
 	for i := range f.tasks {
 		t := f.tasks[i]
-		if (t.State == TaskFailed || t.State == TaskError) && !t.MayFail && (name == "" || t.failedBy < by) {
+		if (t.State == TaskFailed || t.State == TaskError) && !t.MayFail && t.LeftOut == "" && (name == "" || t.failedBy < by) {
 			name, by = t.Task, t.failedBy
 		}
 	}

@@ -71,8 +71,10 @@ type TaskReport struct {
 	ExitCode    int64
 	Reason      string
 	Message     string
-	Because     string // the failed task because of which it was skipped
-	MayFail     bool   // its failure does not fail the run
+	Because     string           // the failed task because of which it was skipped
+	MayFail     bool             // its failure does not fail the run
+	LeftOut     string           // its failure does not fail the run, since this task does without it
+	Gathered    *events.Gathered // what its fan-ins lack; nil: nothing
 	// ImportedFrom is the last step by which the execution came here; nil where it was made here, or is gone. Report
 	// sets it and Rejection.
 	ImportedFrom *record.Step

@@ -432,6 +432,8 @@ func fedBy(f *frame, it *item, w *record.Wire) {
 		it.From, it.FromURL = w.Name, taskURL(f, w.Name)
 	case record.WireFanIn:
 		it.From = human.Count(len(w.Items), "task")
+	case record.WireManifest:
+		it.From = "the manifest of these"
 	}
 }
 

@@ -89,7 +89,7 @@ internal/host/tools:           internal/host/atomicfile internal/host/stamp
 internal/host/remains:         internal/host/runner internal/host/modes internal/host/atomicfile
 internal/host/runner: internal/host/room internal/host/trace          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
-internal/format/record:        internal/format/beast2
+internal/format/record:        internal/format/beast2 internal/format/notation
 
 objectstore/cached:            objectstore internal/backoff
 objectstore/s3:                objectstore internal/backoff

@@ -1,0 +1,199 @@
+package dataflow
+
+import (
+	"encoding/json"
+	"slices"
+
+	"e3/dataflow/graph"
+	"e3/internal/events"
+	"e3/internal/format/record"
+	"e3/objectstore"
+)
+
+// Gathering with need (doc/design.md §8, "Tolerant gathering"): a fan-in that does with some of its members is decided when all of
+// them have ended. What has failed, or was skipped, is left out of its directory, and named in its manifest.
+
+// isGone tells whether a task has ended without an output.
+func (r *reader) isGone(d int32) bool {
+	return r.results[d].State == Failed || r.results[d].State == Skipped
+}
+
+// members are the entries of a fan-in that have an output.
+func (r *reader) members(w *record.Wire) []record.FanItem {
+	if !w.Tolerates() || !slices.ContainsFunc(w.Items, r.lacks) {
+		return w.Items
+	}
+	return slices.DeleteFunc(slices.Clone(w.Items), r.lacks)
+}
+
+// lacks tells whether a member of a fan-in has no output.
+func (r *reader) lacks(it record.FanItem) bool {
+	d, ok := r.g.Find(it.Task)
+	return ok && r.isGone(d)
+}
+
+// listing is the manifest of a fan-in. doc/package-file.md, "The manifest of a fan-in", documents it.
+type listing struct {
+	Items   []listed `json:"items"`
+	Missing []listed `json:"missing"`
+}
+
+// listed is one entry of a manifest.
+type listed struct {
+	Label  string            `json:"label"`
+	File   string            `json:"file,omitempty"` // in the directory; a missing one has none
+	Task   string            `json:"task,omitempty"` // of a missing one
+	Values map[string]string `json:"values"`
+}
+
+// manifest stores the manifest of a fan-in, and returns its hash and size.
+func (r *reader) manifest(into objectstore.Store, w *record.Wire) (objectstore.Hash, int64, error) {
+	l := listing{Items: []listed{}, Missing: []listed{}}
+	for k := range w.Items {
+		it := &w.Items[k]
+		e := listed{Label: it.Label, File: it.Label, Values: map[string]string{}}
+		if it.Task != "" {
+			e.Label = graph.LabelOf(it.Task)
+		}
+		if it.Entry != "" && e.Label == "" {
+			e.Label = it.Label
+		}
+		for n, v := range w.Gather.ValuesOf(k) {
+			e.Values[w.Gather.Names[n]] = v
+		}
+		if w.Tolerates() && r.lacks(*it) {
+			e.File, e.Task = "", it.Task
+			l.Missing = append(l.Missing, e)
+			continue
+		}
+		l.Items = append(l.Items, e)
+	}
+	data, err := json.Marshal(l)
+	if err != nil {
+		return objectstore.Hash{}, 0, err
+	}
+	data = append(data, '\n')
+	h, err := objectstore.PutBytes(r.ctx, into, data)
+	return h, int64(len(data)), err
+}
+
+// broken returns a task because of which another one cannot run, and does not tolerate it; -1: there is none.
+func broken(r *reader, i int32) int32 {
+	for _, d := range r.g.Dependencies(i) {
+		if r.isGone(d) && !r.g.Tolerates(i, d) {
+			return d
+		}
+	}
+	return -1
+}
+
+// tooFew returns a missing member of a fan-in of which too few have succeeded; -1: there is none.
+func tooFew(r *reader, i int32) int32 {
+	for _, l := range r.g.Lacks(i, r.isGone) {
+		if !l.Enough() {
+			return l.Missing[0]
+		}
+	}
+	return -1
+}
+
+// mostNamed is how many missing members an event names.
+const mostNamed = 20
+
+// gatherFacts is what the events of a task say of the fan-ins that lack members, or only of those that lack too many; nil if none
+// does.
+func gatherFacts(r *reader, i int32, tooFew bool) *events.Gathered {
+	lacks := slices.DeleteFunc(r.g.Lacks(i, r.isGone), func(l graph.Lack) bool { return tooFew && l.Enough() })
+	if len(lacks) == 0 {
+		return nil
+	}
+	f := &events.Gathered{}
+	for k := range lacks {
+		l := &lacks[k]
+		f.Members, f.Missing, f.Needed = f.Members+l.Members, f.Missing+len(l.Missing), f.Needed+l.Needed
+		for _, d := range l.Missing {
+			if len(f.Names) < mostNamed {
+				f.Names = append(f.Names, r.g.Name(d))
+			}
+		}
+	}
+	return f
+}
+
+// tolerate settles one dependency of a task that can do without it.
+func tolerate(s *scheduler, d int32) {
+	t := &s.states[d]
+	if t.upstream--; t.upstream == 0 && !t.busy && !s.stopping {
+		s.wake(d)
+	}
+}
+
+// tolerable tells whether everything in the run that reads a task, directly or through tasks that cannot run without it, may do
+// without its output. A task that nothing reads is not.
+func tolerable(s *scheduler, i int32) bool {
+	if !s.g.AnyTolerant() || s.opts.Strict {
+		return false
+	}
+	if s.mild == nil {
+		s.mild = &verdicts{s: s, known: map[int32]int32{}}
+	}
+	return s.mild.of(i) >= 0
+}
+
+// verdicts finds failures that are tolerated. settled asks for what became of the fan-ins, otherwise for what may.
+type verdicts struct {
+	s       *scheduler
+	settled bool
+	known   map[int32]int32
+}
+
+// of returns a task that does without the output of task i, if every reader does; else -1.
+func (v *verdicts) of(i int32) int32 {
+	if by, ok := v.known[i]; ok {
+		return by
+	}
+	by := int32(-1)
+	for _, d := range v.s.g.Dependents(i) {
+		if !v.s.wants(d) {
+			continue
+		}
+		by = v.reader(i, d)
+		if by < 0 {
+			break
+		}
+	}
+	v.known[i] = by
+	return by
+}
+
+// reader is of for one reader.
+func (v *verdicts) reader(i, d int32) int32 {
+	s := v.s
+	switch {
+	case !s.g.IsTask(d):
+		return -1
+	case !s.g.Tolerates(d, i):
+		if v.settled && s.results[d].State != Skipped {
+			return -1
+		}
+		return v.of(d)
+	case v.settled && tooFew(s.reader, d) >= 0:
+		return -1
+	}
+	return d
+}
+
+// leaveOut tells which failures the run tolerates, and keeps the others. With Strict all of them fail the run.
+func leaveOut(s *scheduler) {
+	if !s.g.AnyTolerant() || s.opts.Strict {
+		return
+	}
+	v := &verdicts{s: s, settled: true, known: map[int32]int32{}}
+	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool {
+		by := v.of(f.task)
+		if by >= 0 {
+			s.emit(events.Event{Type: events.TaskLeftOut, Task: s.g.Name(f.task), Data: &events.Data{Because: s.g.Name(by)}})
+		}
+		return by >= 0
+	})
+}

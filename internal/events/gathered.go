@@ -1,0 +1,30 @@
+package events
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Gathered is what fan-ins with need lack of their members.
+type Gathered struct {
+	Members int      `json:"members"` // of all fan-ins of the task that lack any
+	Missing int      `json:"missing"`
+	Needed  int      `json:"needed"`
+	Names   []string `json:"names"` // the first of the missing tasks
+}
+
+// LeftOut says what a task does without: "2 of 200 left out: fit[a], fit[b]".
+func (g *Gathered) LeftOut() string {
+	const most = 3
+	names := g.Names[:min(len(g.Names), most)]
+	text := fmt.Sprintf("%d of %d left out: %s", g.Missing, g.Members, strings.Join(names, ", "))
+	if more := g.Missing - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// TooFew says why a task could not run: "188 of 200 succeeded, 190 are needed".
+func (g *Gathered) TooFew() string {
+	return fmt.Sprintf("%d of %d succeeded, %d needed", g.Members-g.Missing, g.Members, g.Needed)
+}

@@ -1,0 +1,124 @@
+package manifest
+
+import "e3/internal/format/notation"
+
+// gathering is what a source under "in" says of how it gathers many items.
+type gathering struct {
+	need     notation.Need
+	manifest bool // the source comes with a manifest
+	roster   bool // this wire is the manifest of the wire before
+}
+
+// Gather is how a fan-in with a manifest gathers.
+type Gather struct{ Need notation.Need }
+
+// FanValues are the values of the items of fan-ins of files, by the index of the fan-in. Those of tasks are the tasks' Items.
+type FanValues map[int32]ItemValues
+
+// ItemValues are the values of items.
+type ItemValues struct {
+	Names  []string
+	Values []string // of all items in their order, for each as many as there are names
+}
+
+// ManifestOf is the name under which a task gets the manifest of its fan-in of a name.
+func ManifestOf(name string) string { return name + "_manifest" }
+
+// of is what the input of a task says of it; nil unless it has a manifest.
+func (g gathering) of() *Gather {
+	if !g.manifest {
+		return nil
+	}
+	return &Gather{g.need}
+}
+
+// what a wire is, for messages.
+func (w *wire) what() string {
+	if w.gather.roster {
+		return "the manifest of a fan-in"
+	}
+	return "an input"
+}
+
+// note keeps the values of the items of a fan-in of files: rows of a list.
+func (d *Definition) note(fan int32, l *List, rows []int32) {
+	values := ItemValues{Names: l.Columns, Values: make([]string, 0, len(rows)*len(l.Columns))}
+	for _, r := range rows {
+		values.Values = append(values.Values, l.Items[r].Values...)
+	}
+	if d.FanValues == nil {
+		d.FanValues = FanValues{}
+	}
+	d.FanValues[fan] = values
+}
+
+// ValuesOf returns the values of the items of a fan-in.
+func (d *Definition) ValuesOf(fan int32) ItemValues {
+	if v, ok := d.FanValues[fan]; ok {
+		return v
+	}
+	var v ItemValues
+	for _, it := range d.FanIns[fan] {
+		if it.Task < 0 || it.Path != "" {
+			continue
+		}
+		for _, b := range d.Tasks[it.Task].Items {
+			if len(v.Names) < len(d.Tasks[it.Task].Items) {
+				v.Names = append(v.Names, b.Name)
+			}
+			v.Values = append(v.Values, b.Value)
+		}
+	}
+	return v
+}
+
+// roster is the wire of the manifest of a wire, if it has one.
+func (w *wire) roster(d *decoder) []wire {
+	if !w.gather.manifest {
+		return nil
+	}
+	return []wire{{name: d.intern(ManifestOf(w.name)), source: w.source, pos: w.pos, gather: gathering{roster: true}}}
+}
+
+// need reads how many members a fan-in needs.
+func (d *decoder) need(where string, n *node) notation.Need {
+	text := n.text
+	if n.kind == intNode {
+		text = n.scalarText()
+	} else if n.kind != stringNode {
+		d.wrongType(where, n, "a share like 95%, a number, or any")
+		return notation.Need{}
+	}
+	need, ok := notation.ParseNeed(text)
+	if !ok {
+		d.report.add(n.pos, "write 95%, a number like 3, or any", "%s: %q is not how many members must succeed", where, truncate(text))
+	}
+	return need
+}
+
+// roster adds the plan of a manifest after that of its fan-in, which is missing after a fault.
+func (d expander) roster(b *base, plans []plan, ref *wire) []plan {
+	if len(plans) == 0 || ManifestOf(plans[len(plans)-1].input.Name) != ref.name {
+		return plans
+	}
+	fan := &plans[len(plans)-1]
+	where := "task " + b.spec.Base
+	switch {
+	case !fan.fan && !anyAll(fan.itemSelectors):
+		d.report.add(ref.pos, "write [*] for all items", "%s: %q is not several items, so there is nothing to gather", where, truncate(ref.source))
+		return plans
+	case fan.itemSelectors != nil && fan.input.Gather.Need.Kind != notation.NeedAll:
+		d.report.add(ref.pos, "leave need out", "%s: %q selects files, of which none can fail", where, truncate(ref.source))
+		return plans
+	}
+	fan.listed = true
+	return append(plans, plan{input: TaskInput{Name: ref.name, Path: valuesDir + "/" + ref.name + ".json", Kind: File, Source: Source{Kind: FromManifest, Entry: -1}},
+		pos: ref.pos, text: ref.source, roster: true})
+}
+
+// follow completes the input of a manifest: it is that of the fan-in before it.
+func (in *TaskInput) follow(p *plan, before []TaskInput) {
+	if p.roster {
+		in.Source.Index = before[len(before)-1].Source.Index
+	}
+}
