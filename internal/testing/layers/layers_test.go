@@ -62,6 +62,7 @@ internal/insight/trace:        internal/insight/runview dataflow/graph execution
 internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
 internal/insight/remaining:    dataflow/graph internal/format/record
 internal/insight/diagram:      internal/insight/runview internal/human
+internal/insight/plot:         internal/human
 internal/insight/runview:      dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record
 dataflow/plan:                 dataflow/graph executions objectstore internal/format/record
