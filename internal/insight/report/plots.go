@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"html/template"
+	"io"
 	"strings"
 
 	"e3/internal/human"
@@ -23,6 +24,9 @@ type Chart struct {
 	SVG        template.HTML
 	Note       string
 }
+
+// ChartStyle is for pages that show charts.
+const ChartStyle = plot.Style
 
 // plotted is a table that is to be drawn.
 type plotted struct {
@@ -76,7 +80,7 @@ func (c *Charts) Draw() []Chart {
 		task, name, _ := strings.Cut(key, "\x00")
 		group := c.groups[key]
 		charts := []*plot.Chart{plot.Alone(group[0].Table)}
-		if matrixOf(group[0].task) != "" && len(group) > 1 {
+		if matrixOf(group[0].task) != "" && (len(group) > 1 || len(charts[0].Lines) == 1) {
 			items := make([]plot.Item, len(group))
 			for i := range group {
 				items[i] = plot.Item{Name: visible(strings.TrimSuffix(group[i].task[len(task)+1:], "]")), Table: group[i].Table}
@@ -90,7 +94,7 @@ func (c *Charts) Draw() []Chart {
 			if ch.Y != "" {
 				title += ": " + ch.Y + " by " + ch.X
 			}
-			out := Chart{Task: task, Name: name, SVG: template.HTML(ch.SVG(title)), Note: ch.Names()}
+			out := Chart{Task: visible(task), Name: visible(name), SVG: template.HTML(ch.SVG(title)), Note: ch.Names()}
 			if n := c.left[key]; n > 0 {
 				out.Note = strings.TrimPrefix(fmt.Sprintf("%s; the first %d of %d tasks", out.Note, maxDrawn, maxDrawn+n), "; ")
 			}
@@ -108,6 +112,29 @@ func ChartOf(name string, data []byte) (Chart, bool) {
 		return Chart{}, false
 	}
 	return c.Draw()[0], true
+}
+
+var chartsPage = template.Must(template.New("charts").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{{.Title}}</title><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src {{.Hash}}">
+<style>{{.Style}}</style></head><body><h1>{{.Title}}</h1>
+<section><div class="cards">{{range .Charts}}<figure class="card"><figcaption>{{.Task}}{{with .Name}} · {{.}}{{end}}</figcaption>
+{{.SVG}}{{with .Note}}<p class="note">{{.}}</p>{{end}}</figure>
+{{end}}</div>{{with .Notes}}<ul class="note">{{range .}}<li>{{.}}</li>{{end}}</ul>{{end}}</section></body></html>
+`))
+
+// WriteCharts writes charts as a page of their own.
+func WriteCharts(w io.Writer, title string, charts []Chart, notes []string) error {
+	for i := range notes {
+		notes[i] = visible(notes[i])
+	}
+	style := styleText + plot.Style
+	return chartsPage.Execute(w, struct {
+		Title, Hash string
+		Style       template.CSS
+		Charts      []Chart
+		Notes       []string
+	}{visible(title), digest(style), template.CSS(style), charts, notes})
 }
 
 // chart takes a plot if it is a table.

@@ -69,4 +69,3 @@ func TestChartOf(t *testing.T) {
 		t.Error("words are a chart")
 	}
 }
-
