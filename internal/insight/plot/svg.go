@@ -12,9 +12,9 @@ import (
 
 // Measures of a chart, in its own pixels. At a page width of 420 pixels a chart is about that wide, so texts keep their size.
 const (
-	width, height = 400.0, 220.0
+	width, height = 400.0, 228.0
 	left, right   = 52.0, 10.0
-	top, bottom   = 22.0, 34.0
+	top, bottom   = 30.0, 34.0
 	wideText      = 6.2 // of a character
 	mostNamed     = 12  // lines with a name below the chart
 	mostPoints    = 800 // of all lines of a chart, per line at least two: a line has no more than the chart has pixels
@@ -196,9 +196,9 @@ func (e *extent) widen() {
 	}
 }
 
-// step is the distance of round ticks, of which there are two to six.
+// step is the distance of round ticks, of which there are three to seven.
 func (e extent) step() float64 {
-	raw := (e.to/4 - e.from/4)
+	raw := (e.to/5 - e.from/5) * 0.9999
 	p := math.Pow(10, math.Floor(math.Log10(raw)))
 	for _, m := range []float64{1, 2, 5} {
 		if raw <= m*p {
