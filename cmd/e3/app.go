@@ -15,6 +15,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
+	"e3/internal/format/manifest"
 	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/repo"
@@ -199,6 +200,11 @@ func (a *app) openFor(ctx context.Context, location string, o repo.Options) (*re
 		a.Notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), human.Line(e.Holder))
 	}
 	r, err := repo.Open(ctx, location, o)
+	if errors.Is(err, repo.ErrNoRepository) && location == "." {
+		if _, stat := os.Stat(manifest.FileName); stat == nil { // the usual way to a repository
+			err = fmt.Errorf("%w, or from the package file that is here: e3 start -f %s", err, manifest.FileName)
+		}
+	}
 	if other := a.Getenv("E3_REPO"); location == "." && other != "" && other != "." && errors.Is(err, repo.ErrNoRepository) {
 		err = fmt.Errorf("%w; the . on the command line overrides E3_REPO, which is %s; to use that, leave the . out", err, other)
 	}

@@ -26,6 +26,8 @@ type compareOptions struct {
 	best  []string
 	sort  string
 	asCSV bool
+	plots string // a page to write
+	force bool
 }
 
 func newCompare(a *app) *cobra.Command {
@@ -39,12 +41,15 @@ took. A side is a workspace, a pattern of workspaces ('exp*'), or a run as "e3 d
 Where the metrics are those of a matrix, there is a row for each item. An input that is a file or a directory shows the
 beginning of its hash.
 
+With --plots, outputs marked "kind: plot" that are tables are drawn in a page: a chart for each, with a line for each side and item.
+
 The best value of a metric has an asterisk. Its name tells which value that is (accuracy, loss, rmse, …), or --best does:
 "lower" or "higher" for all metrics, "name=lower" for one.`,
 		Example: `  e3 compare . dev exp1 'exp*'
   e3 compare . dev 'exp*' --sort -accuracy
   e3 compare . dev --best rank=lower --all
-  e3 compare . 'exp*' --csv > experiments.csv`,
+  e3 compare . 'exp*' --csv > experiments.csv
+  e3 compare . dev 'exp*' --plots curves.html`,
 		ValidArgsFunction: completeWorkspace(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, rest, err := compareArgs(a, cmd, args)
@@ -59,6 +64,8 @@ The best value of a metric has an asterisk. Its name tells which value that is (
 	f.StringArrayVar(&o.best, "best", nil, "lower or higher, or name=lower, name=higher for one metric (repeatable)")
 	f.StringVar(&o.sort, "sort", "", "sort by a column, with a leading - from the greatest: a parameter, a metric, side, item or time")
 	f.BoolVar(&o.asCSV, "csv", false, "print CSV")
+	f.StringVar(&o.plots, "plots", "", "write the plots as a page to this `file`")
+	f.BoolVar(&o.force, "force", false, "with --plots: replace the file if it exists")
 	return cmd
 }
 
@@ -96,6 +103,11 @@ func runCompare(ctx context.Context, a *app, location string, args []string, o *
 	sides, err := comparedSides(ctx, r, args)
 	if err != nil {
 		return err
+	}
+	if o.plots != "" {
+		if err := writePlots(ctx, a, r, sides, o); err != nil {
+			return err
+		}
 	}
 	t, err := comparedFrom(r).Table(ctx, sides, opts)
 	if errors.Is(err, compare.ErrSyntax) || errors.Is(err, compare.ErrNoColumn) {

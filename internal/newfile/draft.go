@@ -27,7 +27,7 @@ type Draft struct {
 // An Input is an input of a draft.
 type Input struct {
 	Name    string
-	Kind    string // file, dir, glob or value
+	Kind    string // file, dir, glob, files or value
 	Path    string // or the value as YAML
 	Comment string
 }
@@ -37,14 +37,15 @@ type Task struct {
 	Name        string
 	Description string
 	Comments    []string
+	Matrix      string // the source of its items; "": none
 	In          []Ref
 	Out         []Out
 	PassEnv     []string
 	Run         string // a script
 }
 
-// A Ref is what a task reads.
-type Ref struct{ Task, Input string } // Task or task.output; or an input
+// A Ref is what a task reads: Task, as task or task.output, or an input. As is its name in the task; "": as usual.
+type Ref struct{ Task, Input, As string }
 
 // Out is what a task writes.
 type Out struct {
@@ -124,7 +125,8 @@ func (d *Draft) Text() string {
 		read := map[string]bool{}
 		for _, t := range d.Tasks {
 			for _, r := range t.In {
-				read[r.Input] = true
+				name, _, _ := strings.Cut(r.Input, "[")
+				read[name] = true
 			}
 		}
 		unread := false
@@ -168,6 +170,9 @@ func (t *Task) write(b *strings.Builder) {
 	if t.Description != "" {
 		fmt.Fprintf(b, "    description: %s\n", scalar(t.Description))
 	}
+	if t.Matrix != "" {
+		fmt.Fprintf(b, "    matrix: %s\n", t.Matrix)
+	}
 	if len(t.In) > 0 {
 		fmt.Fprintf(b, "    in: %s\n", t.in())
 	}
@@ -197,6 +202,11 @@ func (t *Task) in() string {
 		source := r.Input
 		if r.Task != "" {
 			source = r.Task
+		}
+		if r.As != "" {
+			plain = false
+			pairs = append(pairs, r.As+": "+scalar(source))
+			continue
 		}
 		local := source[strings.LastIndexByte(source, '.')+1:]
 		if taken[local] || !manifest.ValidInputName(local) {

@@ -21,7 +21,7 @@ const (
 
 // interpreters run scripts by their suffix.
 var interpreters = map[string]string{
-	".py": "python3", ".sh": "bash", ".bash": "bash", ".r": "Rscript", ".jl": "julia", ".pl": "perl", ".js": "node", ".rb": "ruby",
+	".awk": "awk -f", ".py": "python3", ".sh": "bash", ".bash": "bash", ".r": "Rscript", ".jl": "julia", ".pl": "perl", ".js": "node", ".rb": "ruby",
 }
 
 // dataKinds are suffixes of files that programs read.
@@ -320,6 +320,9 @@ func (f *folder) wire(t *Task, p string, made map[string]string, source func(wri
 		}
 	}
 	command := interpreters[strings.ToLower(path.Ext(p))] + ` "$` + self + `"`
+	if f.overFiles(t, p, command) {
+		return
+	}
 	if len(t.Out) == 0 {
 		t.printing(command)
 		return
@@ -363,8 +366,15 @@ func (f *folder) example() {
 	if len(f.Tasks) > 0 {
 		return
 	}
-	t := &Task{Name: f.name("first"), Out: []Out{{Path: "first.txt"}}, Comments: []string{"an example: put your own command here"}}
+	t := &Task{Name: "", Out: []Out{{Path: "first.txt"}}, Comments: []string{"an example: put your own command here"}}
 	f.Tasks = append(f.Tasks, t)
+	for _, in := range f.Inputs {
+		if in.Kind == "glob" {
+			f.exampleItems(in, t)
+			return
+		}
+	}
+	t.Name = f.name("first")
 	if len(f.Inputs) == 0 {
 		f.Inputs = append(f.Inputs, &Input{Name: f.name("greeting"), Kind: "value", Path: "hello", Comment: "e3 set greeting hi"})
 		t.In, t.Run = []Ref{{Input: "greeting"}}, `echo "$greeting" > "$out"`
@@ -374,4 +384,52 @@ func (f *folder) example() {
 		t.In = append(t.In, Ref{Input: in.Name})
 	}
 	t.Run = `ls -lR > "$out"`
+}
+
+// asItems makes items of the files of an input.
+func (in *Input) asItems() {
+	in.Kind, in.Path = "files", strings.Replace(in.Path, "*", "{name}", 1)
+	in.Comment += ": an item for each, known by its {name}"
+}
+
+// takes are ways in which programs read the files that their arguments name.
+var takes = regexp.MustCompile(`sys\.argv|argparse|\bclick\b|\btyper\b|fileinput|\$\{?[1@*]|commandArgs|process\.argv|\bARGV\b|\bARGS\b|<>`)
+
+// overFiles makes a program that reads the files of its arguments a task for each file of a folder, if there is one such folder
+// and nothing tells what the program reads.
+func (f *folder) overFiles(t *Task, p, command string) bool {
+	var many *Input
+	for _, in := range f.Inputs {
+		switch {
+		case in.Kind != "glob" && in.Kind != "files":
+		case many != nil:
+			return false
+		default:
+			many = in
+		}
+	}
+	if many == nil || len(t.In) > 1 || len(t.Out) > 0 || path.Ext(p) != ".awk" && !takes.MatchString(f.texts[p]) {
+		return false
+	}
+	if many.Kind == "glob" {
+		many.asItems()
+	}
+	t.Matrix = many.Name
+	t.In = append(t.In, Ref{Input: many.Name + "[name]", As: "file"})
+	t.Out = []Out{{Path: t.Name + ".txt"}}
+	t.Run = command + ` "$file" > "$out"`
+	t.Comments = []string{"guessed: one task for each file, which " + p + " reads, and it prints its result. \"$name\" is the name of the file"}
+	return true
+}
+
+// exampleItems makes a task for each file of an input, and one that reads the results of all.
+func (f *folder) exampleItems(in *Input, each *Task) {
+	in.asItems()
+	each.Comments = []string{"an example, one task for each file: put your own command here. \"$file\" is the file, \"$name\" its name"}
+	each.Name, each.Out = f.name("each"), []Out{{Path: "each.txt"}}
+	each.Matrix, each.In, each.Run = in.Name, []Ref{{Input: in.Name + "[name]", As: "file"}}, `wc -c < "$file" > "$out"`
+	f.Tasks = append(f.Tasks, &Task{
+		Name: f.name("all"), Out: []Out{{Path: "all.txt"}}, In: []Ref{{Task: each.Name + "[*]", As: "parts"}}, Run: `(cd "$parts" && grep . *) > "$out"`,
+		Comments: []string{"an example: \"$parts\" is a folder with the results of all"},
+	})
 }

@@ -133,7 +133,7 @@ func (c *comparison) metricsFile(l record.Leaf, entry string) (data []byte, lost
 		case err != nil:
 			return nil, "", err
 		case e.Kind != tree.KindFile:
-			return nil, "the metrics are no file", nil
+			return nil, "it is no file", nil
 		}
 		h = e.Hash
 	}
@@ -143,7 +143,7 @@ func (c *comparison) metricsFile(l record.Leaf, entry string) (data []byte, lost
 	case errors.Is(err, objectstore.ErrNotFound):
 		return nil, "an output is no longer here", nil
 	case errors.As(err, &large):
-		return nil, fmt.Sprintf("the metrics are larger than %d MiB", maxMetrics>>20), nil
+		return nil, fmt.Sprintf("it is larger than %d MiB", maxMetrics>>20), nil
 	}
 	return data, "", err
 }

@@ -255,6 +255,9 @@ func (o *outputs) tables() []metrics {
 	var order []string
 	for _, m := range o.metrics {
 		name := m.task + "\x00" + m.name
+		if matrixOf(m.task) != "" {
+			m.single()
+		}
 		if base := matrixOf(m.task); base != "" && m.table == nil && len(m.keys) > 0 {
 			name = base + "\x00" + m.name
 		}
@@ -279,6 +282,22 @@ func (o *outputs) tables() []metrics {
 		o.note("Some metrics are left out to keep the page small; get them with: e3 get")
 	}
 	return list
+}
+
+// single makes keys of a table of one line, so that it fits into the table of its matrix.
+func (m *metricSource) single() {
+	if len(m.table) != 2 {
+		return
+	}
+	head, line := m.table[0], m.table[1]
+	m.table = nil
+	for i, text := range line {
+		c := cell{Text: visible(human.Truncate(text, maxValue))}
+		if _, err := strconv.ParseFloat(text, 64); err == nil {
+			c = number(text)
+		}
+		m.set(head[i], c)
+	}
 }
 
 func (m *metricSource) title() string { return visible(m.task) + " · " + visible(m.name) }

@@ -32,10 +32,11 @@ const (
 	maxNotes      = 12
 )
 
-// figure is an output that is shown: one of Image, Frame and Text is set, or only a note.
+// figure is an output that is shown: one of Chart, Image, Frame and Text is set, or only a note.
 type figure struct {
 	Task, Name string
-	Size       int64
+	Size       int64 // -1: of several files
+	Chart      template.HTML
 	Image      template.URL
 	Frame      template.HTMLAttr // a document, as an attribute
 	Text       string
@@ -66,6 +67,7 @@ func (b *builder) outputs(p *page) error {
 		}
 	}
 	p.Metrics = o.tables()
+	o.drawn()
 	if o.left > 0 {
 		p.Notes = append(p.Notes, human.Count(o.left, "more file")+" among plots and reports are left out to keep the page small; get them with: e3 get")
 	}
@@ -80,6 +82,7 @@ type outputs struct {
 	left    int
 	metrics []*metricSource
 	rows    int
+	charts  Charts
 }
 
 // note records that something is missing.
@@ -219,6 +222,11 @@ func (o *outputs) show(f file, kind string) error {
 	}
 	if kind == "metrics" {
 		return o.readMetrics(f)
+	}
+	if kind == "plot" {
+		if drawn, err := o.chart(o.b.ctx, f); drawn || err != nil {
+			return err
+		}
 	}
 	if len(o.page.Figures) >= maxFigures {
 		o.left++

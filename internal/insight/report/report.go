@@ -25,6 +25,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/diagram"
+	"e3/internal/insight/plot"
 	"e3/internal/insight/runview"
 )
 
@@ -163,7 +164,7 @@ func (b *builder) page() (*page, error) {
 	p := &page{
 		Title: fmt.Sprintf("%s: run %s, %s", visible(r.WorkspaceName), short(r.RunID), r.Status()),
 		Run:   r, Status: r.Status(), Class: RunClass(r), Version: visible(b.o.Version), Made: b.stamp(b.o.Now),
-		Style: template.CSS(diagram.Style() + styleText), Script: template.JS(scriptText),
+		Style: template.CSS(diagram.Style() + styleText + plot.Style), Script: template.JS(scriptText),
 	}
 	b.rows(p)
 	if err := b.measure(p); err != nil {

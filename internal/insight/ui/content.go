@@ -52,6 +52,7 @@ type preview struct {
 	Name    string
 	Text    string
 	Table   *report.Table
+	Chart   template.HTML // of a plot that is a table
 	Image   template.URL
 	Frame   string // address of a document that runs nothing
 	Entries []entry
@@ -214,6 +215,7 @@ func (p *preview) show(data []byte, kind record.Kind, role string) {
 		if p.Raw == "" {
 			p.Text = clipped(data, p)
 		}
+	case format == "text/plain" && role == "plot" && p.draw(data):
 	case format == "text/plain" && (role == "metrics" || strings.HasSuffix(name, ".csv")):
 		if t := report.TableOf(data); len(t.Head) > 0 {
 			p.Table = &t
@@ -229,6 +231,13 @@ func (p *preview) show(data []byte, kind record.Kind, role string) {
 	default:
 		p.Note = human.Bytes(int64(len(data))) + " in a format that cannot be shown"
 	}
+}
+
+// draw shows a table of numbers as a chart, if it is one.
+func (p *preview) draw(data []byte) bool {
+	c, ok := report.ChartOf(p.Name, data)
+	p.Chart = c.SVG
+	return ok
 }
 
 func indented(data []byte) string {

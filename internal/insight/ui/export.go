@@ -13,6 +13,7 @@ import (
 
 	"e3/internal/insight/diagram"
 	"e3/internal/insight/explain"
+	"e3/internal/insight/report"
 )
 
 // Files is where an export goes.
@@ -143,7 +144,7 @@ func (f *frame) static(x *exporter) {
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	text := diagram.Style() + string(style)
+	text := diagram.Style() + report.ChartStyle + string(style)
 	sum := sha256.Sum256([]byte(text))
 	f.Style = template.CSS(text)
 	f.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; base-uri 'none'; form-action 'none'"

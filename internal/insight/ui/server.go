@@ -24,6 +24,7 @@ import (
 	"e3/executions"
 	"e3/internal/human"
 	"e3/internal/insight/diagram"
+	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 )
 
@@ -103,7 +104,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request, files fs.FS) {
 	}
 	kind := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}[path.Ext(name)]
 	if name == "ui.css" {
-		data = append([]byte(diagram.Style()), data...)
+		data = append([]byte(diagram.Style()+report.ChartStyle), data...)
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "private, max-age=60")

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"e3/internal/human"
+	"e3/internal/insight/compare"
+	"e3/internal/insight/report"
+	"e3/internal/repo"
+)
+
+// writePlots writes the plots of all sides as a page: one chart for each output, with a line for each side and item.
+func writePlots(ctx context.Context, a *app, r *repo.Repo, sides []compare.Side, o *compareOptions) error {
+	plots, err := comparedFrom(r).Plots(ctx, sides)
+	if err != nil {
+		return err
+	}
+	if len(plots) == 0 {
+		return usagef(`no output of these is marked as a plot: write out: {curve: {file: curve.csv, kind: plot}} at a task`)
+	}
+	var charts report.Charts
+	var notes []string
+	for i := range plots {
+		p := &plots[i]
+		base, label, _ := strings.Cut(p.Task, "[")
+		line := strings.TrimSpace(p.Side + " " + strings.TrimSuffix(label, "]"))
+		drawn := false
+		if p.Lost == "" {
+			drawn, _ = charts.Take(base+"["+line+"]", p.Entry, int64(len(p.Data)), func() ([]byte, error) { return p.Data, nil })
+			if !drawn {
+				p.Lost = "it is no table of numbers with a header, so its page has it alone: e3 run --report"
+			}
+		}
+		if note := fmt.Sprintf("%s in %s: %s.", p.Task, p.Side, p.Lost); !drawn && !slices.Contains(notes, note) {
+			notes = append(notes, note)
+		}
+	}
+	title := "Plots of " + human.Few(names(sides))
+	return writeDrawing(a, r, &getOptions{out: o.plots, force: o.force}, func(w io.Writer) error {
+		return report.WriteCharts(w, title, charts.Draw(), notes)
+	})
+}
+
+func names(sides []compare.Side) []string {
+	list := make([]string, len(sides))
+	for i, s := range sides {
+		list[i] = s.String()
+	}
+	return list
+}

@@ -1,0 +1,254 @@
+package plot
+
+import (
+	"fmt"
+	"html"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Measures of a chart, in its own pixels. At a page width of 420 pixels a chart is about that wide, so texts keep their size.
+const (
+	width, height = 400.0, 228.0
+	left, right   = 52.0, 10.0
+	top, bottom   = 30.0, 34.0
+	wideText      = 6.2 // of a character
+	mostNamed     = 12  // lines with a name below the chart
+	mostPoints    = 800 // of all lines of a chart, per line at least two: a line has no more than the chart has pixels
+)
+
+// Style is for pages that show charts. Colours are legible on light and dark ground; --text, --dim and --rule are the page's.
+const Style = `.chart{display:block;width:100%;max-width:46rem;height:auto;margin:0 auto;font:12px system-ui,sans-serif}
+.chart text{fill:var(--dim,#5b6675)}.chart .y{fill:var(--text,#1f2328);font-weight:600}
+.chart .grid{stroke:var(--rule,#e1e5ea);fill:none}.chart .l{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}.chart .many{stroke-width:1.1;opacity:.75}
+.chart g:hover>.l{stroke-width:3;opacity:1}
+`
+
+// colours are those of the first lines, told apart by people with colour blindness as well (Okabe and Ito, darker yellow).
+var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#8c564b"}
+
+// colour is that of line i of n: its own while there are few, else from blue to red in their order.
+func colour(i, n int) string {
+	if n <= len(colours) {
+		return colours[i]
+	}
+	return fmt.Sprintf("hsl(%d 65%% 48%%)", 220+int(math.Round(float64(i)/float64(n-1)*140)))
+}
+
+// SVG draws the chart. The result needs Style, has no script, and is no more than some 100 KiB.
+func (c *Chart) SVG(title string) string {
+	x, y := c.extents()
+	var b strings.Builder
+	named := len(c.Lines) <= mostNamed && (len(c.Lines) > 1 || len(c.Lines) == 1 && c.Lines[0].Name != "")
+	rows, places := c.legend(named)
+	full := height + 17*float64(rows)
+	if rows > 0 {
+		full += 6
+	}
+	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %g %g" role="img" aria-label="%s">`, width, full, html.EscapeString(title))
+	if c.Y != "" {
+		fmt.Fprintf(&b, `<text class="y" x="4" y="13">%s</text>`, html.EscapeString(clip(c.Y, 52)))
+	}
+	for _, v := range y.ticks() {
+		at := px(y.place(v, height-bottom, top))
+		fmt.Fprintf(&b, `<path class="grid" d="M%g %sH%g"/><text x="%g" y="%s" text-anchor="end" dominant-baseline="middle">%s</text>`, left, at, width-right, left-5, at, number(v))
+	}
+	c.axis(&b, x)
+	for i := range c.Lines {
+		c.line(&b, i, x, y)
+	}
+	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">%s</text>`, (left+width-right)/2, height-4, html.EscapeString(clip(c.X, 50)))
+	for i, p := range places {
+		at := height + 14 + 17*p.row
+		fmt.Fprintf(&b, `<path class="l" stroke="%s" stroke-width="3" d="M%g %gh12"/><text x="%g" y="%g">%s</text>`, colour(i, len(c.Lines)), p.x, at-4, p.x+17, at, html.EscapeString(p.text))
+	}
+	b.WriteString("</svg>")
+	return b.String()
+}
+
+// Names says which lines a chart has that shows no name of each; "" if it shows them.
+func (c *Chart) Names() string {
+	if n := len(c.Lines); n > mostNamed {
+		return fmt.Sprintf("%d lines, from %s (blue) to %s (red); point at a line for its name", n, c.Lines[0].Name, c.Lines[n-1].Name)
+	}
+	return ""
+}
+
+// axis draws the x axis: numbers, or as many labels as fit.
+func (c *Chart) axis(b *strings.Builder, x extent) {
+	text := func(v float64, s string) {
+		at := x.place(v, left, width-right)
+		anchor := "middle"
+		if half := float64(utf8.RuneCountInString(s)) * wideText / 2; at+half > width-2 {
+			anchor, at = "end", width-2
+		}
+		fmt.Fprintf(b, `<text x="%s" y="%g" text-anchor="%s">%s</text>`, px(at), height-bottom+14, anchor, html.EscapeString(s))
+	}
+	if c.Labels == nil {
+		for _, v := range x.ticks() {
+			text(v, number(v))
+		}
+		return
+	}
+	long := 3
+	for _, l := range c.Labels {
+		long = max(long, utf8.RuneCountInString(l))
+	}
+	long = min(long, 14)
+	fit := max(2, int((width-left-right)/(float64(long+1)*wideText)))
+	for i := 0; i < len(c.Labels); i += (len(c.Labels) + fit - 1) / fit {
+		text(float64(i), clip(c.Labels[i], 14))
+	}
+}
+
+// line draws a line, and points where it has no neighbour.
+func (c *Chart) line(b *strings.Builder, i int, x, y extent) {
+	l := &c.Lines[i]
+	class := "l"
+	if len(c.Lines) > mostNamed {
+		class = "l many"
+	}
+	most := max(2, mostPoints*mostNamed/max(len(c.Lines), mostNamed))
+	step := (len(l.X) + most - 1) / most
+	var path strings.Builder
+	pen := "M"
+	for k := 0; k < len(l.X); k += max(step, 1) {
+		if k+step >= len(l.X) {
+			k = len(l.X) - 1 // the last one is there in any case
+		}
+		if math.IsNaN(l.X[k]) || math.IsNaN(l.Y[k]) {
+			pen = "M"
+			continue
+		}
+		path.WriteString(pen + px(x.place(l.X[k], left, width-right)) + " " + px(y.place(l.Y[k], height-bottom, top)))
+		if pen == "M" {
+			path.WriteString("h0") // round ends make a point of it
+		}
+		pen = "L"
+	}
+	fmt.Fprintf(b, `<g><path class="%s" stroke="%s" d="%s"/>`, class, colour(i, len(c.Lines)), path.String())
+	if l.Name != "" {
+		fmt.Fprintf(b, `<title>%s</title>`, html.EscapeString(l.Name))
+	}
+	b.WriteString("</g>")
+}
+
+type place struct {
+	row, x float64
+	text   string
+}
+
+// legend lays out the names below the chart.
+func (c *Chart) legend(named bool) (rows int, places []place) {
+	if !named {
+		return 0, nil
+	}
+	p := place{x: 8}
+	rows = 1
+	for i := range c.Lines {
+		p.text = clip(c.Lines[i].Name, 40)
+		wide := 17 + float64(utf8.RuneCountInString(p.text))*wideText + 14
+		if p.x > 8 && p.x+wide > width {
+			p.x, rows = 8, rows+1
+			p.row++
+		}
+		places = append(places, p)
+		p.x += wide
+	}
+	return rows, places
+}
+
+// extent is the range of an axis.
+type extent struct{ from, to float64 }
+
+func (c *Chart) extents() (x, y extent) {
+	x, y = extent{math.Inf(1), math.Inf(-1)}, extent{math.Inf(1), math.Inf(-1)}
+	for i := range c.Lines {
+		l := &c.Lines[i]
+		for k := range l.X {
+			if !math.IsNaN(l.X[k]) && !math.IsNaN(l.Y[k]) {
+				x.add(l.X[k])
+				y.add(l.Y[k])
+			}
+		}
+	}
+	y.widen()
+	x.widen()
+	return x, y.rounded()
+}
+
+func (e *extent) add(v float64) { e.from, e.to = min(e.from, v), max(e.to, v) }
+
+// widen makes a range of none, or of one value.
+func (e *extent) widen() {
+	if e.from > e.to {
+		e.from, e.to = 0, 1
+	}
+	if e.to-e.from <= math.Abs(e.to)*1e-12 {
+		d := math.Abs(e.to) / 10
+		if d == 0 || math.IsInf(e.from-d, 0) {
+			d = 1
+		}
+		e.from, e.to = e.from-d, e.to+d
+	}
+}
+
+// step is the distance of round ticks, of which there are three to seven.
+func (e extent) step() float64 {
+	raw := (e.to/5 - e.from/5) * 0.9999
+	p := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, m := range []float64{1, 2, 5} {
+		if raw <= m*p {
+			return m * p
+		}
+	}
+	return 10 * p
+}
+
+// rounded begins and ends at a tick.
+func (e extent) rounded() extent {
+	s := e.step()
+	return extent{math.Floor(e.from/s) * s, math.Ceil(e.to/s) * s}
+}
+
+func (e extent) ticks() []float64 {
+	s := e.step()
+	var list []float64
+	for i := math.Ceil(e.from/s - 1e-9); i*s <= e.to+s*1e-9 && len(list) < 12; i++ {
+		v := i * s
+		if math.Abs(v) < s*1e-9 {
+			v = 0
+		}
+		list = append(list, v)
+	}
+	if len(list) == 0 {
+		return slices.Compact([]float64{e.from, e.to})
+	}
+	return list
+}
+
+// place maps a value to a range of pixels.
+func (e extent) place(v, from, to float64) float64 {
+	return from + (v/2-e.from/2)/(e.to/2-e.from/2)*(to-from)
+}
+
+func px(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
+
+// number is the text of a tick.
+func number(v float64) string {
+	if a := math.Abs(v); a != 0 && (a < 1e-4 || a >= 1e6) {
+		return strings.Replace(strconv.FormatFloat(v, 'g', 3, 64), "e+0", "e", 1)
+	}
+	return strconv.FormatFloat(math.Round(v*1e6)/1e6, 'f', -1, 64)
+}
+
+// clip cuts a text to n characters.
+func clip(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}

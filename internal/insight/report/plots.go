@@ -1,0 +1,158 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"e3/internal/human"
+	"e3/internal/insight/plot"
+	"e3/objectstore"
+)
+
+// Bounds of charts.
+const (
+	maxPlot  = 1 << 20 // bytes of a table that is drawn
+	maxDrawn = 200     // of the charts of a family
+)
+
+// A Chart is a plot of a task, or one of all tasks of a matrix: a line for each.
+type Chart struct {
+	Task, Name string // the task or family, and the file
+	SVG        template.HTML
+	Note       string
+}
+
+// ChartStyle is for pages that show charts.
+const ChartStyle = plot.Style
+
+// plotted is a table that is to be drawn.
+type plotted struct {
+	file
+	*plot.Table
+}
+
+// Charts gathers tables and draws those of a family together. The zero value is ready.
+type Charts struct {
+	groups map[string][]plotted
+	order  []string
+	left   map[string]int // by group: tables beyond the bound
+}
+
+// Take takes the content of a file of a task if it is a table that can be drawn. read is called at most once.
+func (c *Charts) Take(task, name string, size int64, read func() ([]byte, error)) (bool, error) {
+	if size > maxPlot {
+		return false, nil
+	}
+	key := task
+	if base := matrixOf(task); base != "" {
+		key = base
+	}
+	key += "\x00" + name
+	if len(c.groups[key]) >= maxDrawn {
+		c.left[key]++
+		return true, nil
+	}
+	data, err := read()
+	if err != nil {
+		return false, err
+	}
+	t, ok := plot.Read(data)
+	if !ok {
+		return false, nil
+	}
+	if c.groups == nil {
+		c.groups, c.left = map[string][]plotted{}, map[string]int{}
+	}
+	if c.groups[key] == nil {
+		c.order = append(c.order, key)
+	}
+	c.groups[key] = append(c.groups[key], plotted{file{task: task, name: name}, t})
+	return true, nil
+}
+
+// Draw returns the charts in the order of their first tables.
+func (c *Charts) Draw() []Chart {
+	var list []Chart
+	for _, key := range c.order {
+		task, name, _ := strings.Cut(key, "\x00")
+		group := c.groups[key]
+		charts := []*plot.Chart{plot.Alone(group[0].Table)}
+		if matrixOf(group[0].task) != "" && (len(group) > 1 || len(charts[0].Lines) == 1) {
+			items := make([]plot.Item, len(group))
+			for i := range group {
+				items[i] = plot.Item{Name: visible(strings.TrimSuffix(group[i].task[len(task)+1:], "]")), Table: group[i].Table}
+			}
+			charts = plot.Together(items)
+		} else {
+			task = group[0].task
+		}
+		for _, ch := range charts {
+			title := visible(task) + " · " + visible(name)
+			if ch.Y != "" {
+				title += ": " + ch.Y + " by " + ch.X
+			}
+			out := Chart{Task: visible(task), Name: visible(name), SVG: template.HTML(ch.SVG(title)), Note: ch.Names()}
+			if n := c.left[key]; n > 0 {
+				out.Note = strings.TrimPrefix(fmt.Sprintf("%s; the first %d of %d tasks", out.Note, maxDrawn, maxDrawn+n), "; ")
+			}
+			list = append(list, out)
+		}
+	}
+	return list
+}
+
+// ChartOf draws one table; false if it is none.
+func ChartOf(name string, data []byte) (Chart, bool) {
+	var c Charts
+	ok, err := c.Take("", name, int64(len(data)), func() ([]byte, error) { return data, nil })
+	if !ok || err != nil {
+		return Chart{}, false
+	}
+	return c.Draw()[0], true
+}
+
+var chartsPage = template.Must(template.New("charts").Parse(`<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{{.Title}}</title><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src {{.Hash}}">
+<style>{{.Style}}</style></head><body><h1>{{.Title}}</h1>
+<section><div class="cards">{{range .Charts}}<figure class="card"><figcaption>{{.Task}}{{with .Name}} · {{.}}{{end}}</figcaption>
+{{.SVG}}{{with .Note}}<p class="note">{{.}}</p>{{end}}</figure>
+{{end}}</div>{{with .Notes}}<ul class="note">{{range .}}<li>{{.}}</li>{{end}}</ul>{{end}}</section></body></html>
+`))
+
+// WriteCharts writes charts as a page of their own.
+func WriteCharts(w io.Writer, title string, charts []Chart, notes []string) error {
+	for i := range notes {
+		notes[i] = visible(notes[i])
+	}
+	style := styleText + plot.Style
+	return chartsPage.Execute(w, struct {
+		Title, Hash string
+		Style       template.CSS
+		Charts      []Chart
+		Notes       []string
+	}{visible(title), digest(style), template.CSS(style), charts, notes})
+}
+
+// chart takes a plot if it is a table.
+func (o *outputs) chart(ctx context.Context, f file) (bool, error) {
+	return o.charts.Take(f.task, f.name, f.size, func() ([]byte, error) {
+		return objectstore.ReadAll(ctx, o.b.s.Runs.Objects, f.hash, maxPlot)
+	})
+}
+
+// drawn adds the charts to the page, before its other figures.
+func (o *outputs) drawn() {
+	var list []figure
+	for _, c := range o.charts.Draw() {
+		if o.bytes += int64(len(c.SVG)); o.bytes > allFigures {
+			o.left++
+			continue
+		}
+		list = append(list, figure{Task: c.Task, Name: c.Name, Size: -1, Chart: c.SVG, Note: human.Line(c.Note)})
+	}
+	o.page.Figures = append(list, o.page.Figures...)
+}
