@@ -139,6 +139,7 @@ type stores struct {
 
 	overlaid bool // what is written stays on this machine
 	programs programs
+	presets  presets
 }
 
 // here is a store of this machine with a folder of this process.
@@ -188,7 +189,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: r.tool, Demands: r.Demand, Signer: r.Signer,
+		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: r.tool, Rooms: rooms(r), Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts,
 	})

@@ -355,15 +355,12 @@ func (d *decoder) text(where string, n *node) string {
 
 // room reads the name of a room.
 func (d *decoder) room(where string, n *node) Room {
-	switch text := d.text(where, n); {
-	case text == "open":
-		return OpenRoom
-	case text == "closed":
-		return ClosedRoom
-	case n.kind == stringNode:
+	text := d.text(where, n)
+	room, ok := ParseRoom(text)
+	if !ok && n.kind == stringNode {
 		d.report.add(n.pos, "", "%s: %q is neither open nor closed", where, truncate(text))
 	}
-	return NoRoom
+	return room
 }
 
 func (d *decoder) boolean(where string, n *node) (value, ok bool) {

@@ -139,6 +139,18 @@ const (
 	ClosedRoom             // with the system's programs and the task's inputs only
 )
 
+func (r Room) String() string { return [...]string{"", "open", "closed"}[r] }
+
+// ParseRoom returns the room of a name: open or closed.
+func ParseRoom(name string) (Room, bool) {
+	for _, r := range []Room{OpenRoom, ClosedRoom} {
+		if r.String() == name {
+			return r, true
+		}
+	}
+	return NoRoom, false
+}
+
 // An Environment is the part of a task's environment beyond its inputs' names and the base environment. Tasks with
 // equal environments share one.
 type Environment struct {
