@@ -210,7 +210,7 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 	}
 	obj.Env = appendEnv(obj.Env, t.Items)
 	if cmp.Or(t.Room, def.Room) == manifest.ClosedRoom {
-		obj.Room = record.Room{Closed: true, Network: t.Network}
+		obj.Room = record.Room{Closed: true, Network: t.Network}.WithDevices(t.Devices)
 	}
 	for _, in := range t.Inputs {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: in.Name, Path: in.Path, Kind: inputKind(def, inputs, &in)})

@@ -8,6 +8,7 @@ import (
 
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
+	"e3/refstore"
 )
 
 // Rooms are the rooms, given outside of a package file, of tasks that name none. A task's own room always counts. Then
@@ -49,6 +50,20 @@ func (r Rooms) text() string {
 		return r.Set.String()
 	}
 	return ""
+}
+
+// Followed returns the package files that workspaces follow on this machine.
+func (w *Deployer) Followed(ctx context.Context) ([]string, error) {
+	var files []string
+	for rec, err := range (refstore.Unreadable{Store: w.states.Local}).List(ctx, refstore.Query{Partition: linkKey("").Partition}) {
+		if err != nil {
+			return nil, err
+		}
+		if l, err := w.states.links.readLink(rec.Key.Sort, rec.Value); err == nil && l.File != "" { // a start reports a bad one
+			files = append(files, l.File)
+		}
+	}
+	return files, nil
 }
 
 // rooms are those that count now.

@@ -123,7 +123,8 @@ type Spec struct {
 	Env     *Environment
 	Version string // forces new results when changed; "" when the file gives none
 	Room    Room
-	Network bool // a closed room has this machine's network
+	Network bool     // a closed room has this machine's network
+	Devices []string // of a closed room
 	Policy  *Policy
 	Pos     Pos // of the task's name
 	RunPos  Pos // of its command
