@@ -64,6 +64,7 @@ func samples(t *testing.T) map[string][]byte {
 		"Node":              record.Node{}.Encode(),
 		"Directory":         directory,
 		"Link":              (&record.Link{}).Encode(),
+		"LinkRoom":          (&record.Link{Room: "closed"}).Encode(),
 		"LinkAt":            (&record.Link{Home: "/"}).Encode(),
 		"Proof":             (&record.Proof{}).Encode(),
 		"Durations":         record.Durations{}.Encode(nil),

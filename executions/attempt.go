@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"e3/internal/format/record"
 	"e3/internal/host/process"
-	"e3/internal/host/room"
 	"e3/internal/host/runner"
 	"e3/internal/human"
 	"e3/objectstore"
@@ -198,11 +196,11 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		},
 		OnStartAfter: a.x.opts.Announce,
 	}
+	var unready error
 	if a.spec.Room.Closed {
 		a.box.closed = true
-		spec.Closed = &room.Room{Base: filepath.Dir(a.box.root), Folder: a.box.room(), Network: a.spec.Room.Network}
-		for _, l := range a.box.lent {
-			spec.Closed.Mounts = append(spec.Closed.Mounts, l.mount())
+		if spec.Closed, unready = closedRoom(a); unready != nil && a.req.Job.Ref != "" { // another worker may have it
+			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, unready)
 		}
 	}
 	if err := traceOpens(ctx, a, &spec); err != nil {
@@ -229,7 +227,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if a.req.Started != nil { // from here on the execution gets a record, whichever process is killed
 		a.req.Started(a.id, a.startedAt)
 	}
-	if err := cmp.Or(tools, a.unset()); err != nil {
+	if err := cmp.Or(unready, tools, a.unset()); err != nil {
 		return runner.Result{}, err
 	}
 	res, err := a.launch(ctx, spec)
@@ -394,9 +392,12 @@ func (v *verdict) outputHash() string {
 func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) verdict {
 	var start *runner.StartError
 	var unset *unsetError
+	var lacking *roomError
 	switch {
 	case errors.As(runErr, &start):
 		return verdict{state: record.Error, reason: ReasonStart, message: start.Error()}
+	case errors.As(runErr, &lacking):
+		return verdict{state: record.Error, reason: ReasonStart, message: lacking.Error()}
 	case errors.As(runErr, &unset):
 		return verdict{state: record.Error, reason: ReasonStart, message: unset.Error()}
 	case errors.Is(runErr, ErrOtherTool) && a.req.Job.Ref == "":

@@ -43,7 +43,9 @@ type Options struct {
 	Path    string                      // PATH of the commands
 	Getenv  func(string) (string, bool) // source of pass_env and secrets
 	// Tools returns what a program on Path consists of, as the value of its input. nil: no task may name programs.
-	Tools   func(program string) (string, error)
+	Tools func(program string) (string, error)
+	// Hidden returns the folders of projects that a closed room would show with the system; nil: none.
+	Hidden  func() ([]string, error)
 	Scratch func() (string, error) // a directory of this process on the object store's filesystem
 	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
 	// nil: none stay.

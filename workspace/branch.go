@@ -94,6 +94,9 @@ func (w *Deployer) present(ctx context.Context, ws string, s *State) (*record.Pa
 	if other, err := w.states.links.unfollowed(ctx, ws, s, link); err != nil || other != nil {
 		return nil, "", either(other, err)
 	}
+	if _, err := w.states.roomsOf(ctx, ws, link); err != nil {
+		return nil, "", err
+	}
 	if link != nil && !folderGone(link.File) {
 		built, err := w.Build(ctx, link.File, link)
 		if err != nil {

@@ -80,13 +80,19 @@ func (w *Deployer) BuildDefinition(ctx context.Context, def *manifest.Definition
 
 // build fills in the link, of which the file and its times are given.
 func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, before *record.Link) (*Built, error) {
+	rooms, err := w.states.rooms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rooms = rooms.known(before)
+	rooms.apply(def)
+	link.Room = rooms.text()
 	link.Inputs = linkInputs(def, before)
 	s := &scan{states: w.states, base: filepath.Dir(link.File), verify: true}
 	if err := s.inputs(ctx, link.Inputs); err != nil {
 		return nil, locate(def, err)
 	}
-	err := paramsOf(w.states).define(ctx, def, link)
-	if err != nil {
+	if err := paramsOf(w.states).define(ctx, def, link); err != nil {
 		return nil, err
 	}
 	pkg := &record.Package{Name: def.Name, Version: def.Version, Description: def.Description}
@@ -204,7 +210,7 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 	}
 	obj.Env = appendEnv(obj.Env, t.Items)
 	if cmp.Or(t.Room, def.Room) == manifest.ClosedRoom {
-		obj.Room = record.Room{Closed: true, Network: t.Network}
+		obj.Room = record.Room{Closed: true, Network: t.Network}.WithDevices(t.Devices)
 	}
 	for _, in := range t.Inputs {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: in.Name, Path: in.Path, Kind: inputKind(def, inputs, &in)})

@@ -284,14 +284,15 @@ func (w *Deployer) setValues(ctx context.Context, ws string, s *State, pkg *reco
 // the lock. It returns the package if that was rebuilt, and calls work before. taken says that the variables of key_env
 // were compared, which follow does when it reads the tree.
 func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *record.Link, durable bool, work func()) (built *Built, taken bool, err error) {
-	if link == nil || folderGone(link.File) {
-		return nil, false, nil
+	rooms, err := w.states.roomsOf(ctx, lock.ws, link)
+	if err != nil || link == nil || folderGone(link.File) {
+		return nil, false, err
 	}
 	info, err := statLinked(lock.ws, link.File)
 	if err != nil {
 		return nil, false, err
 	}
-	if !proves(link.Stat, fileStat(info)) || link.Package != s.PackageHash {
+	if !proves(link.Stat, fileStat(info)) || link.Package != s.PackageHash || link.Room != rooms.text() {
 		work()
 		built, err = w.deployFile(ctx, lock, link.File, durable, s)
 		return built, false, err

@@ -32,6 +32,7 @@ type Status struct {
 	Faults    []error          // why the package file or its inputs cannot be read
 	Datasets  []DatasetRow     // inputs in the package's order, then outputs
 	Package   *record.Package  // the package that the next start would run; nil if nothing can be started
+	Rooms     Rooms            // of tasks that name none, for the next start; none if the workspace follows no file
 	East      bool             // a package of the reference: it cannot be started, so no dataset is stale
 }
 
@@ -89,6 +90,11 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 		return nil, err
 	}
 	st.File, st.Edited, st.Faults, st.Package = next.file, next.edited, next.faults, next.pkg
+	if st.File != "" && len(st.Faults) == 0 {
+		if st.Rooms, err = w.states.rooms(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if st.Elsewhere == nil {
 		st.Elsewhere = next.elsewhere // the clone was removed
 	}
@@ -234,7 +240,11 @@ func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *re
 		return err
 	}
 	bits, params := executables(link), paramLeaves(link)
-	if proves(link.Stat, fileStat(info)) && link.Package == s.PackageHash {
+	rooms, err := dry.states.rooms(ctx)
+	if err != nil {
+		return err
+	}
+	if proves(link.Stat, fileStat(info)) && link.Package == s.PackageHash && link.Room == rooms.known(link).text() {
 		scan := &scan{states: dry.states, base: filepath.Dir(link.File)}
 		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == bits && !paramsOf(dry.states).reshaped(ctx, link, params) {
 			return err
@@ -246,7 +256,7 @@ func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *re
 	if err != nil {
 		return err
 	}
-	p.edited = !bytes.Equal(declarations(built.Package), declarations(p.pkg))
+	p.edited = (link.Room == built.Link.Room || !proves(link.Stat, fileStat(info))) && !bytes.Equal(declarations(built.Package), declarations(p.pkg))
 	p.built, p.pkg, p.pkgHash, p.warnings, link.Inputs = true, built.Package, built.Hash, built.Warnings, built.Link.Inputs
 	return nil
 }

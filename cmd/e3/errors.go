@@ -101,7 +101,7 @@ func exitCode(err error) int {
 		errors.Is(err, signature.ErrBadSignature), errors.Is(err, settings.ErrUnsigned), errors.Is(err, settings.ErrUntrusted):
 		return exitIntegrity
 	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &unknown), errors.As(err, &params), errors.As(err, &override), errors.As(err, &taken),
-		errors.As(err, &foreign), errors.As(err, &pruned), errors.As(err, &unclear), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrVariable), errors.Is(err, workspace.ErrTool), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists), errors.Is(err, repo.ErrLocation):
+		errors.As(err, &foreign), errors.As(err, &pruned), errors.As(err, &unclear), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrVariable), errors.Is(err, workspace.ErrTool), errors.Is(err, workspace.ErrRoomOfFile), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists), errors.Is(err, repo.ErrLocation):
 		return exitUsage
 	case errors.Is(err, approval.ErrNotFound), errors.Is(err, runview.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.As(err, &special)):
 		return exitUsage

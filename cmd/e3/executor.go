@@ -86,11 +86,11 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	if err != nil {
 		return nil, err
 	}
-	runs, err := settings.Choose(ctx, r.Records, ws, said)
+	runs, err := settings.Choose(ctx, r.Settings, ws, said)
 	var damaged *settings.DamagedError
 	switch {
 	case errors.As(err, &damaged): // the run continues without the setting
-		a.Warnf("%v; the setting executor is unknown: this process executes the tasks, unless --executor names another way", err)
+		a.Warnf("%v; the settings executor and room are unknown: this process executes the tasks, unless --executor names another way, in the rooms of the latest start, unless --room names another", err)
 	case err != nil:
 		return nil, err
 	}

@@ -65,5 +65,6 @@ func branchAs(ctx context.Context, a *app, r *repo.Repo, ws string, o *startOpti
 	}
 	a.Notef("Made workspace %s from %s%s", o.as, ws, with)
 	settings.Set = nil
+	r.SayRoom("") // its package has the rooms already
 	return o.as, nil
 }

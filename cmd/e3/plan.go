@@ -29,6 +29,7 @@ type planOptions struct {
 	force    bool
 	filter   string
 	set      []string
+	room     string
 	all      bool
 	exitCode bool
 }
@@ -62,6 +63,7 @@ file that is not deployed.`,
 	o.limits.flags(f)
 	f.BoolVar(&o.force, "force", false, "plan a start --force, which runs cached tasks too")
 	setFlag(f, &o.set)
+	roomFlag(cmd, &o.room)
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.all, "all", false, "list every task, hits as well")
 	f.BoolVar(&o.exitCode, "exit-code", false, "end with exit code 1 if anything is to run, 0 if all are hits")
@@ -123,6 +125,9 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 		return err
 	}
 	defer r.Close()
+	if err := sayRoom(r.Repo, o.room); err != nil {
+		return err
+	}
 	collectOften()
 	set, err := overridesOf(o.set)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
+	"e3/internal/format/manifest"
 	"e3/internal/format/notation"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
@@ -60,6 +61,18 @@ func repoSettings() []repoSetting {
 				return err
 			}
 			s.EventsRetention = text
+			return nil
+		},
+	}, {
+		name:  "room",
+		about: "where tasks run that name no room, of package files that name none: open or closed",
+		get:   func(_ *repo.Repo, s *settings.Settings) any { return cmp.Or(s.Room, manifest.OpenRoom.String()) },
+		set: func(s *settings.Settings, text string) error {
+			room, ok := manifest.ParseRoom(text)
+			if !ok {
+				return fmt.Errorf("want open or closed, not %q", text)
+			}
+			s.Room = room.String()
 			return nil
 		},
 	}, executorSetting(""), queueSetting("")}

@@ -51,8 +51,33 @@ type startOptions struct {
 	offline    bool
 	runs       runsOptions
 	results    resultOptions
-	set        []string
-	as         string
+	variant
+}
+
+// A variant is what a run changes of the package file.
+type variant struct {
+	set  []string
+	as   string
+	room string
+}
+
+// roomFlag adds the flag --room.
+func roomFlag(cmd *cobra.Command, v *string) {
+	cmd.Flags().StringVar(v, "room", "", "open or closed: the room of tasks that name none, instead of the package file's and of the setting")
+	fromEnvironment(cmd.Flags(), "room")
+	fixedValues(cmd, "room", manifest.OpenRoom.String(), manifest.ClosedRoom.String())
+}
+
+// sayRoom has the packages that are built from now on have the room of --room.
+func sayRoom(r *repo.Repo, text string) error {
+	if text == "" {
+		return nil
+	}
+	if _, ok := manifest.ParseRoom(text); !ok {
+		return usagef("--room is open or closed, not %q", text)
+	}
+	r.SayRoom(text)
+	return nil
 }
 
 func newStart(a *app) *cobra.Command {
@@ -69,6 +94,10 @@ workspace has the package's name unless you give another.
 If you may not write to the repository, or with --read-only, start takes what is cached there and keeps
 what it runs on this machine alone. Later starts find it, and so do commands that read.
 
+With --room closed, tasks see what they declare and the system's programs, and nothing else of this machine. A task's own
+"room" wins over the option, which wins over the package's and over the setting room. It is for this start: a later one
+without it goes back, and takes what is cached.
+
 With --offline, start sends no request to a shared repository: it uses what this machine has seen of it. The
 next start online sends the new results, as an import. Commands that read are offline if E3_OFFLINE is true.`,
 		Example: `  e3 start . prod
@@ -76,6 +105,7 @@ next start online sends the new results, as an import. Commands that read are of
   e3 start . prod --filter 'train*' --force
   e3 start . dev --set k=4 --set train.rate=0.1
   e3 start . dev --as exp1 --set k=4
+  e3 start . prod --room closed
   e3 start . prod --workers    # with "e3 worker ." in another terminal`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			location, ws, err := startArgs(a, cmd, args, o.file)
@@ -97,6 +127,7 @@ next start online sends the new results, as an import. Commands that read are of
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	setFlag(f, &o.set)
 	f.StringVar(&o.as, "as", "", "run a workspace of this name, made from this one as it is now; what --set gives stays there")
+	roomFlag(cmd, &o.room)
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.readOnly, "read-only", false, "write nothing to the repository: what runs is kept on this machine, as where you may not write")
 	f.BoolVar(&o.offline, "offline", false, "send no request to a shared repository: use what this machine knows of it; the next start online sends the results")
@@ -246,6 +277,9 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		return err
 	}
 	defer r.Close()
+	if err := sayRoom(r, o.room); err != nil {
+		return err
+	}
 	if o.file != "" {
 		if ws, err = deployShort(ctx, a, r, ws, o.file); err != nil {
 			return unknownOffline(r, err)

@@ -13,6 +13,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/dataflow"
+	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/jobs/approval"
@@ -55,6 +56,7 @@ type statusJSON struct {
 	DeployedAt *string      `json:"deployedAt"`
 	File       string       `json:"file,omitempty"`
 	Edited     bool         `json:"edited,omitempty"`
+	Room       string       `json:"room,omitempty"` // closed: the setting, for tasks that name none
 	// Elsewhere is the machine that decides the deployment, if it is not this one.
 	Elsewhere *elsewhereJSON `json:"elsewhere,omitempty"`
 	LastRun   *runJSON       `json:"lastRun"`
@@ -179,6 +181,9 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 
 func statusOf(st *workspace.Status) statusJSON {
 	doc := statusJSON{Workspace: st.Workspace, File: st.File, Edited: st.Edited, Elsewhere: elsewhereOf(st.Elsewhere), Datasets: []datasetJSON{}}
+	if st.Rooms.Set == manifest.ClosedRoom {
+		doc.Room = st.Rooms.Set.String()
+	}
 	if st.State.Deployed {
 		doc.Package = &packageJSON{Name: st.State.PackageName, Version: st.State.PackageVersion, Hash: st.State.PackageHash}
 		doc.DeployedAt = render.JSONTime(st.State.DeployedAt)
@@ -217,6 +222,9 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 	}
 	if st.File != "" {
 		line("File", "%s%s", st.File, map[bool]string{true: " (edited since)"}[st.Edited])
+	}
+	if st.Rooms.Set == manifest.ClosedRoom {
+		line("Room", "closed where neither a task nor the package file names one: the setting room")
 	}
 	if e := st.Elsewhere; e != nil {
 		text := map[bool]string{true: "; not " + e.Mine}[e.Mine != ""]

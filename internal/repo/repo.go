@@ -140,6 +140,7 @@ type stores struct {
 
 	overlaid bool // what is written stays on this machine
 	programs programs
+	presets  presets
 }
 
 // here is a store of this machine with a folder of this process.
@@ -189,7 +190,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: r.tool, Demands: r.Demand, Signer: r.Signer,
+		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: r.tool, Rooms: rooms(r), Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts,
 	})
@@ -377,7 +378,7 @@ func (r *Repo) closeLeft(ctx context.Context, dir string) error {
 
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
-		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.tool,
+		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.tool, Hidden: hidden(r),
 		Scratch: r.Scratch, Checkouts: r.checkouts, Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
 	}
 }

@@ -38,6 +38,10 @@ func Decode(data []byte) (*Settings, error) {
 			if _, err = ParseRetention(s.EventsRetention); err != nil {
 				err = fmt.Errorf("eventsRetention: %w", err)
 			}
+		case "room":
+			if err = into(m, &s.Room); err == nil && s.Room != "open" && s.Room != "closed" {
+				err = fmt.Errorf("room: %q is neither open nor closed", s.Room)
+			}
 		case "executor":
 			err = into(m, &s.Runs.Executor)
 		case "queue":
@@ -207,6 +211,9 @@ func (s *Settings) Encode() []byte {
 	list := []member{known("requireSigned", s.RequireSigned), {"trustedKeys", keys}}
 	if s.EventsRetention != "" {
 		list = append(list, known("eventsRetention", s.EventsRetention))
+	}
+	if s.Room != "" {
+		list = append(list, known("room", s.Room))
 	}
 	list = append(list, s.Runs.members()...)
 	if len(s.Workspaces) > 0 {

@@ -26,6 +26,8 @@ type Settings struct {
 	// EventsRetention is the time for which events of ended runs are kept: a duration like "90d", or "never" to remove
 	// none. "" is DefaultRetention.
 	EventsRetention string
+	// Room is where tasks run that name no room, of package files that name none: open or closed. "" is open.
+	Room string
 	// Runs says where the tasks of runs are executed, and Workspaces the same for single workspaces.
 	Runs       Runs
 	Workspaces map[string]Runs
@@ -70,12 +72,13 @@ func (s *Settings) RunsOf(workspace string) Runs {
 }
 
 // Choose decides where the tasks of a workspace are executed: said, the choice of the command line, wins over the
-// settings. If the settings are damaged, it returns a [DamagedError] together with a valid choice that ignores them.
-func Choose(ctx context.Context, store refstore.Store, workspace string, said Runs) (Runs, error) {
+// settings, which get reads. If these are damaged, it returns a [DamagedError] together with a valid choice that ignores
+// them.
+func Choose(ctx context.Context, get func(context.Context) (*Settings, error), workspace string, said Runs) (Runs, error) {
 	if said.Executor == Local || said.Executor == Slurm || said.Executor != "" && said.Queue != "" {
 		return said, nil
 	}
-	s, err := Get(ctx, store)
+	s, err := get(ctx)
 	var damaged *DamagedError
 	switch {
 	case errors.As(err, &damaged):

@@ -427,7 +427,20 @@ func TestSetRunsRefuses(t *testing.T) {
 }
 
 // The choice of a start wins over the settings, part by part; damaged settings are ignored.
+func TestRoomSetting(t *testing.T) {
+	s, err := settings.Decode([]byte(`{"room":"closed","later":1}`))
+	if err != nil || s.Room != "closed" || !strings.Contains(string(s.Encode()), `"room": "closed"`) {
+		t.Errorf("got %+v, %v", s, err)
+	}
+	if _, err := settings.Decode([]byte(`{"room":"half"}`)); err == nil || !strings.Contains(err.Error(), `"half" is neither open nor closed`) {
+		t.Errorf("an unknown room: %v", err)
+	}
+}
+
 func TestChoose(t *testing.T) {
+	get := func(store refstore.Store) func(context.Context) (*settings.Settings, error) {
+		return func(ctx context.Context) (*settings.Settings, error) { return settings.Get(ctx, store) }
+	}
 	store := mem.New()
 	put(t, store, `{"executor":"workers","queue":"all","workspaces":{"prod":{"executor":"slurm"}}}`)
 	type runs = settings.Runs
@@ -443,7 +456,7 @@ func TestChoose(t *testing.T) {
 		"workers, queue":  {"dev", runs{Executor: settings.Workers, Queue: "gpu"}, runs{Executor: settings.Workers, Queue: "gpu"}},
 		"a queue of none": {"prod", runs{Queue: "gpu"}, runs{Executor: settings.Slurm, Queue: "gpu"}},
 	} {
-		got, err := settings.Choose(t.Context(), store, test.ws, test.said)
+		got, err := settings.Choose(t.Context(), get(store), test.ws, test.said)
 		if diff := cmp.Diff(test.want, got, exported); err != nil || diff != "" {
 			t.Errorf("said %s: %v (-want +got):\n%s", name, err, diff)
 		}
@@ -451,7 +464,7 @@ func TestChoose(t *testing.T) {
 
 	broken := mem.New()
 	put(t, broken, `{"executor":`)
-	got, err := settings.Choose(t.Context(), broken, "prod", runs{})
+	got, err := settings.Choose(t.Context(), get(broken), "prod", runs{})
 	var damaged *settings.DamagedError
 	if !errors.As(err, &damaged) || got.Executor != settings.Local {
 		t.Errorf("damaged settings: got %+v, %v, want local and a DamagedError", got, err)

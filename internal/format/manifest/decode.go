@@ -57,7 +57,7 @@ func newDecoder(file string) *decoder {
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
-	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "may_fail", "queue", "labels", "version", "description", "image"}
+	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "may_fail", "queue", "labels", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	wireKeys     = []string{"from", "suffix", "need", "manifest"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
@@ -355,15 +355,12 @@ func (d *decoder) text(where string, n *node) string {
 
 // room reads the name of a room.
 func (d *decoder) room(where string, n *node) Room {
-	switch text := d.text(where, n); {
-	case text == "open":
-		return OpenRoom
-	case text == "closed":
-		return ClosedRoom
-	case n.kind == stringNode:
+	text := d.text(where, n)
+	room, ok := ParseRoom(text)
+	if !ok && n.kind == stringNode {
 		d.report.add(n.pos, "", "%s: %q is neither open nor closed", where, truncate(text))
 	}
-	return NoRoom
+	return room
 }
 
 func (d *decoder) boolean(where string, n *node) (value, ok bool) {

@@ -124,7 +124,8 @@ type Spec struct {
 	Env     *Environment
 	Version string // forces new results when changed; "" when the file gives none
 	Room    Room
-	Network bool // a closed room has this machine's network
+	Network bool     // a closed room has this machine's network
+	Devices []string // of a closed room
 	Policy  *Policy
 	Pos     Pos // of the task's name
 	RunPos  Pos // of its command
@@ -139,6 +140,18 @@ const (
 	OpenRoom               // with everything that the user can see and reach
 	ClosedRoom             // with the system's programs and the task's inputs only
 )
+
+func (r Room) String() string { return [...]string{"", "open", "closed"}[r] }
+
+// ParseRoom returns the room of a name: open or closed.
+func ParseRoom(name string) (Room, bool) {
+	for _, r := range []Room{OpenRoom, ClosedRoom} {
+		if r.String() == name {
+			return r, true
+		}
+	}
+	return NoRoom, false
+}
 
 // An Environment is the part of a task's environment beyond its inputs' names and the base environment. Tasks with
 // equal environments share one.

@@ -49,7 +49,11 @@ func (d *Definition) Expand(lists Lists) (*Definition, error) {
 	if lists == nil {
 		lists = Lists{}
 	}
-	return parse(d.File, section(d.text), usualSplitting(), lists)
+	x, err := parse(d.File, section(d.text), usualSplitting(), lists)
+	if x != nil {
+		x.Room = d.Room // the file may name another
+	}
+	return x, err
 }
 
 // Pending reports whether the lists of items of any family are not known.
@@ -74,7 +78,22 @@ func (d *Definition) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.name("room", d.Room)
 	return append(n.appendJSON(nil), '\n'), nil
+}
+
+// name gives a key of a mapping the name of a room.
+func (n *node) name(key string, r Room) {
+	if r == NoRoom {
+		return
+	}
+	for i := 0; i+1 < len(n.list); i += 2 {
+		if n.list[i].text == key {
+			n.list[i+1].text = r.String()
+			return
+		}
+	}
+	n.list = append(n.list, node{kind: stringNode, text: key}, node{kind: stringNode, text: r.String()})
 }
 
 // DecodeDefinition reads a definition object. Its messages have no positions, because it is not the file that people know.

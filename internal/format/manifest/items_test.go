@@ -300,3 +300,31 @@ func TestManyLines(t *testing.T) {
 		t.Fatalf("%d tasks, want %d", len(d.Tasks), 3*lines+2)
 	}
 }
+
+// TestRoomOfGrown: a definition that was given a room keeps it through its object and its expansion.
+func TestRoomOfGrown(t *testing.T) {
+	for _, said := range []string{"", "room: open\n"} {
+		text := "e3: 1\nname: p\n" + said + "inputs: {raw: {dir: raw}}\ntasks:\n  t: {matrix: {items: raw}, out: o, run: [touch, o]}\n"
+		def, err := manifest.Parse("e3.yaml", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		same, err := def.Encode()
+		if err != nil || strings.Contains(string(same), "closed") || said == "" && strings.Contains(string(same), "room") {
+			t.Errorf("unchanged: %s, %v", same, err)
+		}
+		def.Room = manifest.ClosedRoom
+		data, err := def.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := manifest.DecodeDefinition(data)
+		if err != nil || back.Room != manifest.ClosedRoom {
+			t.Fatalf("read again: %v, %v", back, err)
+		}
+		grown, err := def.Expand(nil)
+		if err != nil || grown.Room != manifest.ClosedRoom {
+			t.Errorf("expanded: %v, %v", grown, err)
+		}
+	}
+}

@@ -99,6 +99,8 @@ func (d *decoder) task(key, value *node) {
 				b.spec.Room = d.room(where+": room", v)
 			case "network":
 				b.spec.Network, _ = d.boolean(where+": network", v)
+			case "devices":
+				b.spec.Devices = d.devices(where+": devices", v)
 			case "image":
 				d.report.add(key.pos, "remove it; the command runs in the environment of the host", "%s: container images are not supported yet", where)
 			default:

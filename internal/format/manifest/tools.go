@@ -23,3 +23,14 @@ func (d *decoder) tools(where string, n *node) []string {
 func ValidTool(s string) bool {
 	return ValidLabelItem(s) && s[0] != '-' && !strings.ContainsAny(s, " ")
 }
+
+// devices reads the names of devices that a closed room has.
+func (d *decoder) devices(where string, n *node) []string {
+	return distinct(d, where, n, "device", func(item *node) bool {
+		if item.text != "nvidia" {
+			d.report.add(item.pos, "", "%s: %q is not known; want nvidia", where, truncate(item.text))
+			return false
+		}
+		return true
+	})
+}

@@ -245,7 +245,7 @@ var fileStats = rapid.Custom(func(t *rapid.T) record.FileStat {
 
 var links = rapid.Custom(func(t *rapid.T) *record.Link {
 	return &record.Link{
-		Home: texts.Draw(t, "home"), File: texts.Draw(t, "file"), Stat: fileStats.Draw(t, "stat"), Package: hashes.Draw(t, "package"), Set: few(texts).Draw(t, "set"),
+		Home: texts.Draw(t, "home"), Room: texts.Draw(t, "room"), File: texts.Draw(t, "file"), Stat: fileStats.Draw(t, "stat"), Package: hashes.Draw(t, "package"), Set: few(texts).Draw(t, "set"),
 		Inputs: few(rapid.Custom(func(t *rapid.T) record.LinkInput {
 			return record.LinkInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](4).Draw(t, "source"),
 				Location: texts.Draw(t, "location"), Leaf: leaves.Draw(t, "leaf"),

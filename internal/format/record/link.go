@@ -14,6 +14,7 @@ type Link struct {
 	// Home is the folder of the repository when the link was written. File is relative to it, or the absolute path of
 	// a package file outside. Links of machines that share a repository, and those of older programs, have no home.
 	Home    string
+	Room    string // the room, given outside of the file, with which Package was built; "" if none was
 	File    string
 	Stat    FileStat
 	Package string   // hash of the package object built from it
@@ -92,6 +93,8 @@ func readFileStat(r *beast2.Reader) FileStat {
 func (l *Link) Encode() []byte {
 	var b []byte
 	switch size := 256 + 160*len(l.Inputs); {
+	case l.Room != "":
+		b = beast2.AppendString(beast2.AppendString(linkRoomSchema.begin(size), l.Home), l.Room)
 	case l.hasParams():
 		b = beast2.AppendString(linkParamsSchema.begin(size), l.Home)
 	case l.Home == "":
@@ -125,6 +128,16 @@ func DecodeLink(data []byte) (*Link, error) {
 	if errors.Is(err, ErrType) {
 		if r, err = linkParamsSchema.open(data); err == nil {
 			l.Home = r.String()
+			return l, readLink(r, l, int(FromParams)+1)
+		}
+	}
+	if errors.Is(err, ErrType) {
+		if r, err = linkRoomSchema.open(data); err == nil {
+			l.Home = r.String()
+			at := r.Offset()
+			if l.Room = r.String(); l.Room == "" {
+				r.Failf(at, "the room is empty")
+			}
 			return l, readLink(r, l, int(FromParams)+1)
 		}
 	}
@@ -165,7 +178,7 @@ func readLink(r *beast2.Reader, l *Link, sources int) error {
 			f.Executable = r.Boolean()
 		}
 	}
-	if sources > int(FromParams) && !l.hasParams() {
+	if sources > int(FromParams) && l.Room == "" && !l.hasParams() {
 		r.Failf(at, "no input is a file of parameters")
 	}
 	return linkSchema.done(r)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"e3/internal/format/record"
 )
@@ -42,6 +43,28 @@ func TestPackageParams(t *testing.T) {
 	}
 	if _, err := record.DecodePackage(append(without, 0)); err == nil {
 		t.Error("a byte after the end is accepted")
+	}
+}
+
+// TestLinkRoom: a link without a room has the bytes that it had before there were rooms.
+func TestLinkRoom(t *testing.T) {
+	for _, source := range []record.InputSource{record.FromFile, record.FromParams} {
+		for _, room := range []string{"", "closed", "start open"} {
+			l := &record.Link{Home: "/h", Room: room, File: "e3.yaml", Inputs: []record.LinkInput{{
+				Name: "in", Source: source, Leaf: record.Leaf{Kind: record.LeafUnassigned}, Files: []record.LinkFile{},
+			}}}
+			data := l.Encode()
+			got, err := record.DecodeLink(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(l, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%v, room %q (-want +got):\n%s", source, room, diff)
+			}
+			if room == "" && strings.Contains(string(data), "room") {
+				t.Error("a link without a room names one")
+			}
+		}
 	}
 }
 

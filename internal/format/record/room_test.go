@@ -20,7 +20,7 @@ func TestRoom(t *testing.T) {
 		t.Errorf("a task in the open room has the hash %s", got)
 	}
 	hashes := map[string]bool{}
-	for _, room := range []record.Room{{}, {Closed: true}, {Closed: true, Network: true}} {
+	for _, room := range []record.Room{{}, {Closed: true}, {Closed: true, Network: true}, record.Room{Closed: true, Network: true}.WithDevices([]string{"nvidia"})} {
 		for _, passed := range []record.Passed{{}, {Env: []string{"A"}}, {Secrets: []string{"B"}}} {
 			for _, inputs := range [][]record.Input{nil, keyedTask().Inputs} {
 				want := keyedTask()
@@ -37,8 +37,8 @@ func TestRoom(t *testing.T) {
 			}
 		}
 	}
-	if len(hashes) != 18 {
-		t.Errorf("18 tasks have %d hashes", len(hashes))
+	if len(hashes) != 24 {
+		t.Errorf("24 tasks have %d hashes", len(hashes))
 	}
 }
 
@@ -59,6 +59,13 @@ func TestRoomIsRefusedByOlder(t *testing.T) {
 	}
 	if a.String() == b.String() {
 		t.Errorf("both have the type %s", a)
+	}
+	for _, word := range []string{"device:nvidib", "devicf:nvidia"} {
+		task.Room = record.Room{Closed: true}.WithDevices([]string{"nvidia"})
+		later := strings.Replace(string(task.Encode()), "device:nvidia", word, 1)
+		if _, err := record.DecodeTask([]byte(later)); err == nil || !strings.Contains(err.Error(), "not supported by this version") {
+			t.Errorf("%s: %v", word, err)
+		}
 	}
 	later := strings.Replace(string(data), "network", "netwerk", 1)
 	if _, err := record.DecodeTask([]byte(later)); err == nil || !strings.Contains(err.Error(), "not supported by this version") {

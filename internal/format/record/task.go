@@ -34,27 +34,53 @@ type Passed struct {
 type Room struct {
 	Closed  bool // the system's programs only
 	Network bool // with Closed: this machine's network
+
+	// Devices are, with Closed, the names of devices in key order, each followed by a space; see WithDevices. As text, so
+	// that rooms can be compared.
+	Devices string
 }
 
-func (r Room) String() string {
-	switch {
-	case r.Network:
-		return "closed, with the network"
-	case r.Closed:
-		return "closed"
+// WithDevices returns a closed room that has the devices with these names too.
+func (r Room) WithDevices(names []string) Room {
+	r.Devices = ""
+	for _, name := range Names(names) {
+		r.Devices += name + " "
 	}
-	return "open"
+	return r
+}
+
+// DeviceNames are the names of the room's devices, in key order.
+func (r Room) DeviceNames() []string { return strings.Fields(r.Devices) }
+
+func (r Room) String() string {
+	if !r.Closed {
+		return "open"
+	}
+	text := "closed"
+	if r.Network {
+		text += ", with the network"
+	}
+	if r.Devices != "" {
+		text += ", with devices: " + strings.Join(r.DeviceNames(), ", ")
+	}
+	return text
 }
 
 // roomNetwork is what a task object calls Room.Network.
 const roomNetwork = "network"
 
+// roomDevice begins what a task object calls a device of a room. It sorts before roomNetwork.
+const roomDevice = "device:"
+
 // words are what the object of a task in a closed room says of the room, in key order.
-func (r *Room) words() []string {
-	if r.Network {
-		return []string{roomNetwork}
+func (r *Room) words() (list []string) {
+	for _, name := range r.DeviceNames() {
+		list = append(list, roomDevice+name)
 	}
-	return nil
+	if r.Network {
+		list = append(list, roomNetwork)
+	}
+	return list
 }
 
 // readRoom reads a closed room. A word that this e3 does not know may open or close something: it is refused.
@@ -62,13 +88,21 @@ func readRoom(r *beast2.Reader) Room {
 	room := Room{Closed: true}
 	at := r.Offset()
 	for _, word := range readNames(r) {
-		if word != roomNetwork {
+		device, ok := strings.CutPrefix(word, roomDevice)
+		switch {
+		case word == roomNetwork:
+			room.Network = true
+		case ok && ValidDevice(device):
+			room.Devices += device + " "
+		default:
 			r.Failf(at, "a closed room with %q is not supported by this version", word)
 		}
-		room.Network = true
 	}
 	return room
 }
+
+// ValidDevice reports whether tasks can name a device of this name.
+func ValidDevice(name string) bool { return name == "nvidia" }
 
 // None reports whether no variable is passed.
 func (p *Passed) None() bool { return len(p.Env) == 0 && len(p.Secrets) == 0 }

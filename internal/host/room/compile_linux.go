@@ -50,10 +50,13 @@ func (r *Room) shell(p *program) {
 		p.mount("room", base, "tmpfs", plain, "mode=0755,size=1m")
 		p.step = StepSystem
 		r.showSystem(p, s)
+		for _, folder := range r.Hidden {
+			p.mount("hidden", base+folder, "tmpfs", plain, "mode=0555,size=4k")
+		}
 	}
 	p.restrict(base, readOnly)
 	p.step = StepDevices
-	makeDevices(p, s)
+	makeDevices(p, s, r.Devices)
 	p.step = StepProc // that of this machine, which the kernel wants to see when a command gets one of its own
 	p.bind("/proc", base+"/proc")
 	p.step = StepFolder
@@ -157,12 +160,19 @@ func (r *Room) showSystem(p *program, s *system) {
 }
 
 // makeDevices makes /dev.
-func makeDevices(p *program, s *system) {
+func makeDevices(p *program, s *system, more []Device) {
 	dev := base + "/dev"
 	p.mount("dev", dev, "tmpfs", plain|unix.MS_NOEXEC, "mode=0755,size=64k")
 	for _, device := range s.devices {
 		p.place(base + device)
 		p.bind(device, base+device)
+	}
+	for _, d := range more {
+		if folder := path.Dir(d.Target); folder != "/dev" {
+			p.mkdir(base + folder)
+		}
+		p.place(base + d.Target)
+		p.bind(d.Source, base+d.Target)
 	}
 	for _, link := range deviceLinks {
 		p.symlink(link[0], dev+"/"+link[1])
@@ -260,6 +270,16 @@ func (r *Room) valid() bool {
 	}
 	for _, p := range inside {
 		if !strings.HasPrefix(p, r.Base+"/") || path.Clean(p) != p || strings.ContainsRune(p, 0) {
+			return false
+		}
+	}
+	for _, d := range r.Devices {
+		if !validDevice(d) {
+			return false
+		}
+	}
+	for _, folder := range r.Hidden {
+		if !path.IsAbs(folder) || path.Clean(folder) != folder || folder == "/" || strings.ContainsRune(folder, 0) {
 			return false
 		}
 	}

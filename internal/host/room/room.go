@@ -44,6 +44,12 @@ type Room struct {
 	// Mounts are made in order, after everything else.
 	Mounts []Mount
 
+	// Hidden are folders of this system that the room covers with empty ones, as [Hidden] returns them. Without Root only.
+	Hidden []string
+
+	// Devices are shown in /dev.
+	Devices []Device
+
 	// Network lets the command use this machine's network. Otherwise it has a loopback device of its own.
 	Network bool
 }

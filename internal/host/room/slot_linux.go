@@ -45,8 +45,8 @@ type slot struct {
 
 // slotKey is what rooms of one slot have in common.
 type slotKey struct {
-	base, root string
-	network    bool
+	base, root, shown string // shown: what is hidden and which devices there are
+	network           bool
 }
 
 // A Process is process 1 of a room.
@@ -95,7 +95,10 @@ var errKeeper = errors.New("the process that makes closed rooms has ended")
 
 // take returns an idle slot for the room, or makes one.
 func (s *Slots) take(r *Room) (l *slot, fresh bool, err error) {
-	key := slotKey{r.Base, r.Root, r.Network}
+	key := slotKey{base: r.Base, root: r.Root, network: r.Network}
+	if len(r.Hidden)+len(r.Devices) > 0 {
+		key.shown = fmt.Sprintf("%q %q", r.Hidden, r.Devices)
+	}
 	for i := len(s.idle) - 1; i >= 0; i-- {
 		if l := s.idle[i]; l.of == key {
 			s.idle = append(s.idle[:i], s.idle[i+1:]...)

@@ -47,8 +47,13 @@ func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport
 	return x.follows(w, a.MadeBy)
 }
 
-// mind adds the origin of an execution.
+// mind adds the origin of an execution, and its room.
 func (x *explaining) mind(w *Explanation, a *history.Attempt) {
+	if a.Execution != nil {
+		if task, err := x.object(a.Key.Task); err == nil && task != nil && task.Room.Closed {
+			w.Notes = append(w.Notes, "its room is "+task.Room.String())
+		}
+	}
 	if r := ref(a); r.ImportedFrom != "" {
 		w.Notes = append(w.Notes, "the execution was imported from "+truncate(r.ImportedFrom, maxText))
 	}

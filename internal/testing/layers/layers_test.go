@@ -44,7 +44,7 @@ cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
-                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings
+                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings
 
 internal/newfile:              internal/format/manifest internal/format/notation
 internal/resultdir:              workspace objectstore objectstore/tree refstore internal/format/record internal/backoff

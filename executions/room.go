@@ -1,0 +1,31 @@
+package executions
+
+import (
+	"path/filepath"
+
+	"e3/internal/host/room"
+)
+
+// A roomError says that this machine has not what a task's closed room is to have. The command was not started.
+type roomError struct{ err error }
+
+func (e *roomError) Error() string { return e.err.Error() }
+func (e *roomError) Unwrap() error { return e.err }
+
+// closedRoom is the closed room of the attempt's command.
+func closedRoom(a *attempt) (*room.Room, error) {
+	r := &room.Room{Base: filepath.Dir(a.box.root), Folder: a.box.room(), Network: a.spec.Room.Network}
+	for _, l := range a.box.lent {
+		r.Mounts = append(r.Mounts, l.mount())
+	}
+	var err error
+	if a.x.opts.Hidden != nil {
+		if r.Hidden, err = a.x.opts.Hidden(); err != nil {
+			return nil, &roomError{err}
+		}
+	}
+	if r.Devices, err = room.Devices("/dev", a.spec.Room.DeviceNames()); err != nil {
+		return nil, &roomError{err}
+	}
+	return r, nil
+}
