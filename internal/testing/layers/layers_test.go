@@ -57,7 +57,7 @@ internal/watch:                internal/format/manifest
 internal/insight/explain:      internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
 internal/insight/compare:      internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/parallel
 workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/human internal/packages internal/parallel internal/backoff
-internal/insight/report:       internal/insight/runview internal/insight/diagram executions objectstore objectstore/tree internal/events internal/format/record internal/format/value internal/human
+internal/insight/report:       internal/parallel internal/insight/runview internal/insight/diagram executions objectstore objectstore/tree internal/events internal/format/record internal/format/value internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
 internal/insight/remaining:    dataflow/graph internal/format/record
