@@ -2,33 +2,19 @@ package doc_test
 
 import (
 	"maps"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"e3/internal/format/manifest"
+	"e3/internal/testing/built"
 )
-
-// build compiles e3 and returns the program's path.
-func build(t *testing.T) string {
-	t.Helper()
-	if _, err := os.ReadDir("../cmd/e3"); err != nil { // for the cache of go test
-		t.Fatal(err)
-	}
-	program := filepath.Join(t.TempDir(), "e3")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "e3/cmd/e3").CombinedOutput(); err != nil {
-		t.Fatalf("build e3: %v\n%s", err, out)
-	}
-	return program
-}
 
 // TestReadmeCommands compares the table of commands with the program.
 func TestReadmeCommands(t *testing.T) {
-	program := build(t)
+	program := built.Program(t)
 	usage := func(args ...string) string {
 		out, err := exec.Command(program, append(args, "--help")...).CombinedOutput()
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"e3/internal/testing/built"
 )
 
 // TestTutorial runs the commands of tutorial.md.
@@ -31,7 +33,7 @@ func follow(t *testing.T, document string, needs ...string) {
 		}
 	}
 	reader := &reader{t: t, dir: t.TempDir(), env: append(os.Environ(),
-		"PATH="+filepath.Dir(build(t))+string(os.PathListSeparator)+os.Getenv("PATH"), "HOME="+t.TempDir(), "E3_REPO=")}
+		"PATH="+filepath.Dir(built.Program(t))+string(os.PathListSeparator)+os.Getenv("PATH"), "HOME="+t.TempDir(), "E3_REPO=")}
 	// A fence follows the name of a file, or begins a transcript.
 	parts := regexp.MustCompile("(?s)<!-- file: ([^ ]+) -->\n```[a-z]*\n(.*?)```|```console\n(.*?)```").FindAllStringSubmatch(document, -1)
 	if len(parts) < 4 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	_ "e3/internal/repo" // for the cache of go test: what the program is made of
+	"e3/internal/testing/built"
 )
 
 // A project is a copy of an example.
@@ -25,13 +26,7 @@ func newProject(t *testing.T, name string, needs ...string) *project {
 			t.Skipf("the example's tasks need %s: install it", program)
 		}
 	}
-	p := &project{t: t, dir: filepath.Join(t.TempDir(), name), program: filepath.Join(t.TempDir(), "e3")}
-	if _, err := os.ReadDir("../cmd/e3"); err != nil { // likewise
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", p.program, "e3/cmd/e3").CombinedOutput(); err != nil {
-		t.Fatalf("build e3: %v\n%s", err, out)
-	}
+	p := &project{t: t, dir: filepath.Join(t.TempDir(), name), program: built.Program(t)}
 	if err := os.CopyFS(p.dir, os.DirFS(name)); err != nil {
 		t.Fatal(err)
 	}

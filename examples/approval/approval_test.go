@@ -13,6 +13,7 @@ import (
 	"time"
 
 	_ "e3/internal/repo" // for the cache of go test: what the program is made of
+	"e3/internal/testing/built"
 )
 
 // project is a copy of the example.
@@ -30,13 +31,7 @@ func newProject(t *testing.T) *project {
 			t.Skipf("the example's tasks need %s; install %s", name, what)
 		}
 	}
-	p := &project{t: t, dir: t.TempDir(), program: filepath.Join(t.TempDir(), "e3"), bank: t.TempDir()}
-	if _, err := os.ReadDir("../../cmd/e3"); err != nil { // likewise
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", p.program, "e3/cmd/e3").CombinedOutput(); err != nil {
-		t.Fatalf("build e3: %v\n%s", err, out)
-	}
+	p := &project{t: t, dir: t.TempDir(), program: built.Program(t), bank: t.TempDir()}
 	for _, name := range []string{"e3.yaml", "orders.csv"} {
 		data, err := os.ReadFile(name)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	_ "e3/internal/repo" // for the cache of go test: what the program is made of
+	"e3/internal/testing/built"
 )
 
 // all are the tasks of the example.
@@ -37,14 +38,7 @@ func newProject(t *testing.T) *project {
 	if _, err := exec.LookPath("awk"); err != nil {
 		t.Skip("the example computes with awk; install mawk or any other awk")
 	}
-	p := &project{t: t, dir: t.TempDir(), program: filepath.Join(t.TempDir(), "e3")}
-	if _, err := os.ReadDir("../../cmd/e3"); err != nil { // likewise
-		t.Fatal(err)
-	}
-	build := exec.Command("go", "build", "-o", p.program, "e3/cmd/e3")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build e3: %v\n%s", err, out)
-	}
+	p := &project{t: t, dir: t.TempDir(), program: built.Program(t)}
 	for _, name := range []string{"e3.yaml", "data", "scripts"} {
 		copyTree(t, name, filepath.Join(p.dir, name))
 	}

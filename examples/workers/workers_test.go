@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	_ "e3/internal/repo" // for the cache of go test: what the program is made of
+	"e3/internal/testing/built"
 )
 
 // TestKubernetesJob validates the Job, and finds that the schema refuses what is wrong with one.
@@ -76,13 +77,7 @@ func requirements(worker map[string]any) map[string]any {
 // TestCommandLines gives the program each of its command lines in the examples and in the document, with --help, which has it
 // read the flags and nothing else.
 func TestCommandLines(t *testing.T) {
-	if _, err := os.ReadDir("../../cmd/e3"); err != nil { // for the cache of go test
-		t.Fatal(err)
-	}
-	program := filepath.Join(t.TempDir(), "e3")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", program, "e3/cmd/e3").CombinedOutput(); err != nil {
-		t.Fatalf("build e3: %v\n%s", err, out)
-	}
+	program := built.Program(t)
 	if entry := `ENTRYPOINT ["tini", "--", "e3"]`; !slices.Contains(strings.Split(read(t, "Dockerfile"), "\n"), entry) {
 		t.Errorf("the image does not run e3: Dockerfile has no line %s", entry)
 	}

@@ -154,6 +154,9 @@ func TestConformance(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
 		for _, c := range refstoretest.Cases() {
 			for name, spread := range map[string]bool{c.Name: false, c.Name + ", spread": true} {
+				if spread && c.Large && testing.Short() {
+					continue
+				}
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					err := c.Run(t.Context(), func(context.Context) (refstore.Store, error) {
@@ -240,6 +243,9 @@ func (b beneath) PutSync(ctx context.Context, r refstore.Record) (refstore.Versi
 func TestConformanceWithSums(t *testing.T) {
 	srv := minidyn()
 	for _, c := range refstoretest.Cases() {
+		if c.Large && testing.Short() {
+			continue
+		}
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			err := c.Run(t.Context(), func(context.Context) (refstore.Store, error) {

@@ -19,7 +19,7 @@ func listCases() []Case {
 		onStore("list with values and fields", listValues),
 		onStore("list after write", listAfterWrite),
 		onStore("list while deleting", listWhileDeleting),
-		onStore("list while replacing", listWhileReplacing),
+		large(onStore("list while replacing", listWhileReplacing)),
 		onStore("partitions are apart", partitionsApart),
 	}
 }

@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"testing"
 
 	"e3/internal/host/runner"
+	"e3/internal/testing/built"
 	"e3/internal/testing/testserver"
 )
 
@@ -57,14 +57,12 @@ func buildAndRun(m *testing.M) int {
 		return m.Run()
 	}
 	program = filepath.Join(dir, "e3")
-	args := []string{"build", "-o", program}
+	var flags []string
 	if raceBuild {
-		args = append(args, "-race")
+		flags = append(flags, "-race")
 	}
-	build := exec.Command("go", append(args, "e3/cmd/e3")...)
-	build.Stderr = os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build e3:", err)
+	if err := built.WriteProgram(program, flags...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return m.Run()

@@ -31,6 +31,7 @@ internal/testing/testserver:
 internal/testing/recorded:     executions internal/repo objectstore refstore internal/format/record internal/events internal/insight/runview
 internal/testing/linear:       (test)
 internal/events/eventstest:    internal/events (test)
+internal/testing/built:        (test)
 internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -56,10 +55,7 @@ func (t *Tables) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // ask answers one request. A table that was made is remembered.
 func (t *Tables) ask(op string, body []byte) (int, []byte, http.Header) {
-	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
-	r.Header.Set("X-Amz-Target", "DynamoDB_20120810."+op)
-	answer := httptest.NewRecorder()
-	t.now.ServeHTTP(answer, r)
+	answer := ask(t.now, op, body)
 	if op == "CreateTable" && answer.Code == http.StatusOK {
 		var request struct{ TableName string }
 		if json.Unmarshal(body, &request) == nil {

@@ -9,24 +9,19 @@
 package testserver
 
 import (
-	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"io"
 	"log"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
-	"github.com/truora/minidyn/server"
 )
 
 // The credentials that all servers take, and the region that they are in.
@@ -75,34 +70,6 @@ func Name() string {
 	var id [10]byte
 	rand.Read(id[:])
 	return "e3-" + hex.EncodeToString(id[:])
-}
-
-// Minidyn starts a DynamoDB server in this process and returns its URL. It enforces no size limits.
-func Minidyn(tb TB) string {
-	tb.Helper()
-	minidyn := server.NewServer()
-	var tables sync.RWMutex // it looks tables up without waiting for one being made
-	return serve(tb, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A client that stops half-way delays no other: it is read, and answered, without the lock.
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return // it is gone
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		answer := httptest.NewRecorder()
-		lock, unlock := tables.RLock, tables.RUnlock
-		if strings.HasSuffix(r.Header.Get("X-Amz-Target"), "Table") {
-			lock, unlock = tables.Lock, tables.Unlock
-		}
-		func() {
-			lock()
-			defer unlock()
-			minidyn.ServeHTTP(answer, r)
-		}()
-		maps.Copy(w.Header(), answer.Header())
-		w.WriteHeader(answer.Code)
-		_, _ = answer.Body.WriteTo(w)
-	}))
 }
 
 // GoFakeS3 starts an S3 server in this process and returns its URL. It accepts a wrong SHA-256 and ignores conditions on
