@@ -173,9 +173,9 @@ func TestDocuments(t *testing.T) {
 	all := document[struct {
 		Settings []settingJSON `json:"settings"`
 	}](c, 0, "settings", "there")
-	check(len(all.Settings) == 5 && all.Settings[0] == one && all.Settings[1] == settingJSON{"require-signed-executions", false} &&
-		all.Settings[2] == settingJSON{"events-retention", "90d"} && all.Settings[3] == settingJSON{"executor", "local"} &&
-		all.Settings[4] == settingJSON{"queue", "default"}, all)
+	check(len(all.Settings) == 6 && all.Settings[0] == one && all.Settings[1] == settingJSON{"require-signed-executions", false} &&
+		all.Settings[2] == settingJSON{"events-retention", "90d"} && all.Settings[3] == settingJSON{"room", "open"} &&
+		all.Settings[4] == settingJSON{"executor", "local"} && all.Settings[5] == settingJSON{"queue", "default"}, all)
 	refused := document[faultDocument](c, 12, "package", "import", "there", "out.zip")
 	check(refused.Type == "error" && refused.ExitCode == 12 && strings.Contains(refused.Message, "not trusted here"), refused)
 

@@ -449,7 +449,7 @@ func (c *checker) executions() {
 
 // executionFiles are the files that an execution may have.
 var executionFiles = []string{
-	"status.beast2", "output", "stdout.txt", "stderr.txt", "detail.beast2", "rejected.beast2", "metadata.beast2", "provenance.beast2", "log~", "job",
+	"status.beast2", "output", "stdout.txt", "stderr.txt", "detail.beast2", "rejected.beast2", "metadata.beast2", "provenance.beast2", "signature.beast2", "log~", "job",
 }
 
 func (c *checker) execution(rel string) {
