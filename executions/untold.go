@@ -13,9 +13,10 @@ import (
 	"syscall"
 )
 
-// Between the record of an execution's end and the event that tells of it, a process may die. So before the note of the begun command
-// is erased, the execution is added to a file beside the sandboxes: one short write, no sync. Once the events are written (Told), the
-// file is emptied. The lines of a dead process come to the process that closes its run, as notes do.
+// Between the record of an execution's end and the event that tells of it, a process may die. So before the note of the
+// begun command is erased, the execution is added to a file beside the sandboxes: one short write, no sync. Once the
+// events are written (Told), the file is emptied. The lines of a dead process come to the process that closes its run,
+// as notes do.
 
 const (
 	untoldFile = "untold"
@@ -115,7 +116,8 @@ func (u *untold) any() bool {
 // Told says that the end of an execution of this process is in the events of its run.
 func (x *Executor) Told(id string) { x.untold.told(id) }
 
-// noteEnd notes that the end of the execution is on record. An execution for a job needs that not, because its run follows the job.
+// noteEnd notes that the end of the execution is on record. An execution for a job needs that not, because its run
+// follows the job.
 func (a *attempt) noteEnd() {
 	if a.req.RunID == "" || a.req.Workspace == "" || a.req.Job.Ref != "" || a.abandoned != nil {
 		return

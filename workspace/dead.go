@@ -150,7 +150,10 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err != nil {
 		return current, err
 	}
-	c := &closing{w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, shared: shared, blocks: blocks, late: map[string]bool{}, open: map[string]bool{}}
+	c := &closing{
+		w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, shared: shared, blocks: blocks,
+		late: map[string]bool{}, open: map[string]bool{},
+	}
 	for i := range attempts {
 		if attempts[i].Open && !attempts[i].Lost {
 			c.open[attempts[i].Execution] = true
@@ -194,7 +197,8 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		if err := log.Flush(); err != nil {
 			return current, err
 		}
-		if rec.Version, err = w.states.Records.Put(ctx, refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version}); err != nil {
+		put := refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version}
+		if rec.Version, err = w.states.Records.Put(ctx, put); err != nil {
 			return current, fmt.Errorf("record run: %w", err)
 		}
 		end = runview.End(run)
@@ -247,7 +251,9 @@ func (w *States) attempts(ctx context.Context, ws, run string) ([]JobAttempt, er
 	}
 	list, err := w.Attempts(ctx, ws, run)
 	slices.SortFunc(list, func(a, b JobAttempt) int {
-		return cmp.Or(strings.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number), strings.Compare(a.Execution, b.Execution))
+		return cmp.Or(
+			strings.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number), strings.Compare(a.Execution, b.Execution),
+		)
 	})
 	return list, err
 }
@@ -315,32 +321,16 @@ type closing struct {
 	waiting   int64 // tasks that wait for another attempt, or whose execution goes on
 }
 
-func (c *closing) emit(e events.Event) {
-	e = c.log.Emit(e)
-	c.f.Add(&e)
-}
-
-// crashed returns the data of an event that the run's own process did not write.
-func crashed(key string, attempt int64) *events.Data {
-	return &events.Data{Key: key, Attempt: attempt, Reason: events.ReasonCrashed}
-}
-
-// announce emits the first event of a task that no event names.
-func (c *closing) announce(task string) {
-	if c.f.Unnamed() <= 0 {
-		c.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1, Reason: events.ReasonCrashed}})
-	}
-	c.emit(events.Event{Type: events.TaskMarkedReady, Task: task, Data: &events.Data{Reason: events.ReasonCrashed}})
-}
-
-// resume tells that a task goes on that had waited for approval: it has run since, so it was approved. The journal says by whom.
+// resume tells that a task goes on that had waited for approval: it has run since, so it was approved. The journal says
+// by whom.
 func (c *closing) resume(task string) {
 	d := crashed("", 0)
 	d.Block = c.blocks[task]
 	c.emit(events.Event{Type: events.TaskResumed, Task: task, Data: d})
 }
 
-// begin tells of an execution that the run's process had begun, if it died before it could: events are written in batches.
+// begin tells of an execution that the run's process had begun, if it died before it could: events are written in
+// batches.
 func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 	t := c.f.Find(l.Task)
 	if t == nil {
@@ -360,7 +350,8 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 	}
 	for retry := t.State == runview.TaskFailed || t.State == runview.TaskError; retry || due < l.Attempt; retry = false {
 		if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
-			c.emit(events.Event{Type: events.TaskFailed, Task: l.Task, Data: &events.Data{Attempt: due, Reason: events.ReasonCrashed, NoRecord: true,
+			c.emit(events.Event{Type: events.TaskFailed, Task: l.Task, Data: &events.Data{
+				Attempt: due, Reason: events.ReasonCrashed, NoRecord: true,
 				Message: "the process of this run ended before it could tell of this attempt"}})
 		} else if !retry {
 			break
@@ -376,7 +367,7 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 		if !c.anonymous {
 			worker = ""
 		}
-		c.emit(events.Event{Type: events.TaskStarted, Time: at, Task: l.Task, Execution: l.ExecutionID, Worker: worker, Data: crashed(l.Key, due)})
+		c.ran(events.TaskStarted, at, l.Task, l.ExecutionID, worker, crashed(l.Key, due))
 	}
 	return nil
 }
@@ -411,7 +402,7 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 		return nil // the task already has its answer
 	}
 	if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
-		c.emit(events.Event{Type: events.TaskClaimed, Time: a.Claimed, Task: a.Task, Execution: a.Execution, Worker: a.Worker, Data: crashed(a.Key, due)})
+		c.ran(events.TaskClaimed, a.Claimed, a.Task, a.Execution, a.Worker, crashed(a.Key, due))
 	}
 	if t.State == runview.TaskClaimed {
 		at, _, err := c.began(ctx, a.Key, a.Execution)
@@ -422,11 +413,11 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 			at = a.Started
 		}
 		if !at.IsZero() {
-			c.emit(events.Event{Type: events.TaskStarted, Time: at, Task: a.Task, Execution: a.Execution, Worker: t.Worker, Data: crashed(a.Key, due)})
+			c.ran(events.TaskStarted, at, a.Task, a.Execution, t.Worker, crashed(a.Key, due))
 		}
 	}
 	if a.Adopter != "" && t.State == runview.TaskRunning && !t.Adopted {
-		c.emit(events.Event{Type: events.TaskAdopted, Time: a.Adopted, Task: a.Task, Execution: a.Execution, Worker: a.Adopter, Data: crashed(a.Key, due)})
+		c.ran(events.TaskAdopted, a.Adopted, a.Task, a.Execution, a.Adopter, crashed(a.Key, due))
 	}
 	return nil
 }
@@ -440,7 +431,8 @@ func (c *closing) followed(ctx context.Context, attempts []JobAttempt) error {
 		}
 		c.late[a.Execution] = true
 		err := c.w.states.noteLate(ctx, c.ws, &lateExecution{
-			Run: c.run, Task: a.Task, Key: a.Key, Execution: a.Execution, Attempt: a.Number, Worker: a.Worker, Started: true, Told: true,
+			Run: c.run, Task: a.Task, Key: a.Key, Execution: a.Execution, Attempt: a.Number, Worker: a.Worker,
+			Started: true, Told: true,
 		})
 		if err != nil {
 			return err
@@ -482,7 +474,8 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 			return nil // that run, or the journal, tells how it ends
 		}
 		return c.w.states.noteLate(ctx, c.ws, &lateExecution{
-			Run: c.run, Task: t.Task, Key: t.Key, Execution: t.ExecutionID, Attempt: t.Attempt, Worker: t.Worker, Started: t.State == runview.TaskRunning,
+			Run: c.run, Task: t.Task, Key: t.Key, Execution: t.ExecutionID, Attempt: t.Attempt, Worker: t.Worker,
+			Started: t.State == runview.TaskRunning,
 		})
 	}
 	if t.State == runview.TaskClaimed {
@@ -491,14 +484,15 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 			return err
 		}
 		if e.Type == events.TaskCompleted || !at.IsZero() { // its start was not reported either
-			c.emit(events.Event{Type: events.TaskStarted, Time: at, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: crashed(t.Key, t.Attempt)})
+			c.ran(events.TaskStarted, at, t.Task, t.ExecutionID, t.Worker, crashed(t.Key, t.Attempt))
 		}
 	}
 	c.emit(e)
 	return nil
 }
 
-// began is when the command of an execution began, and the process that ran it, by its record; zero if that does not say that it did.
+// began is when the command of an execution began, and the process that ran it, by its record; zero if that does not
+// say that it did.
 func (c *closing) began(ctx context.Context, key, id string) (at time.Time, worker string, err error) {
 	k, ok := executions.ParseKey(key)
 	if !ok {
@@ -520,7 +514,9 @@ func (c *closing) began(ctx context.Context, key, id string) (at time.Time, work
 // execution returns the end event of an execution whose end is not in the log. The event has no type if the execution
 // goes on.
 func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.Event, error) {
-	end := events.Event{Type: events.TaskFailed, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: crashed(t.Key, t.Attempt)}
+	end := events.Event{
+		Type: events.TaskFailed, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: crashed(t.Key, t.Attempt),
+	}
 	key, ok := executions.ParseKey(t.Key)
 	if !ok {
 		end.Data.NoRecord, end.Data.Message = true, "the events of this run do not tell which execution it was"
@@ -562,7 +558,10 @@ func (c *closing) proven(run *record.Run) {
 	}
 	for t := range run.Tasks.All() {
 		if c.f.Find(t.Task) == nil {
-			c.emit(events.Event{Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{As: run.RunID, Reason: events.ReasonCrashed}})
+			c.emit(events.Event{
+				Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID,
+				Data: &events.Data{As: run.RunID, Reason: events.ReasonCrashed},
+			})
 		}
 	}
 }

@@ -25,7 +25,7 @@ type lateExecution struct {
 	Worker    string `json:"worker,omitempty"`
 	Started   bool   `json:"started,omitempty"` // its run has reported its start
 	Told      bool   `json:"told,omitempty"`    // its run tells of its end; it is noted for what follows for its job
-	After     int64  `json:"after,omitempty"`   // the journal had so many events when it was noted: its end is none of them
+	After     int64  `json:"after,omitempty"`   // events of the journal when it was noted: its end is none of them
 }
 
 func latePartition(ws string) string { return "INDEX/late/" + ws }
@@ -38,15 +38,16 @@ func (w *States) noteLate(ctx context.Context, ws string, l *lateExecution) erro
 	if err != nil {
 		return err
 	}
-	_, err = w.Records.Put(ctx, refstore.Record{Key: refstore.Key{Partition: latePartition(ws), Sort: l.Execution}, Value: text})
+	key := refstore.Key{Partition: latePartition(ws), Sort: l.Execution}
+	_, err = w.Records.Put(ctx, refstore.Record{Key: key, Value: text})
 	if err != nil && !errors.Is(err, refstore.ErrConflict) { // already noted
 		return fmt.Errorf("note the running execution %s: %w", l.Execution, err)
 	}
 	return nil
 }
 
-// dropLate removes the notes of a run that is about to be closed. A process that was killed while it closed the run has left them:
-// what they say of the run's log may no longer be so.
+// dropLate removes the notes of a run that is about to be closed. A process that was killed while it closed the run has
+// left them: what they say of the run's log may no longer be so.
 func (w *States) dropLate(ctx context.Context, ws, run string) error {
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws)}) {
 		if errors.Is(err, refstore.ErrDamaged) {
@@ -63,8 +64,8 @@ func (w *States) dropLate(ctx context.Context, ws, run string) error {
 	return nil
 }
 
-// tellLate appends the ends of executions to the journal that went on without their run, and of those that workers have begun since for
-// the same jobs. It returns how many may still end. Several processes may do so at a time.
+// tellLate appends the ends of executions to the journal that went on without their run, and of those that workers have
+// begun since for the same jobs. It returns how many may still end. Several processes may do so at a time.
 func (w *States) tellLate(ctx context.Context, ws string, x reaper) (left int, err error) {
 	t := lateTeller{w: w, ws: ws, x: x}
 	var notes []lateNote
@@ -137,7 +138,8 @@ type LateNoteError struct {
 }
 
 func (e *LateNoteError) Error() string {
-	return fmt.Sprintf("workspace %s: the note of execution %s, which went on without its run, cannot be read, so its history may lack the end; see: e3 verify: %v",
+	return fmt.Sprintf("workspace %s: the note of execution %s, which went on without its run, cannot be read, "+
+		"so its history may lack the end; see: e3 verify: %v",
 		e.Workspace, e.Execution, e.Err)
 }
 
@@ -174,7 +176,8 @@ func (t *lateTeller) settle(ctx context.Context, note *lateNote) (left int, err 
 	if left, err = t.tell(ctx, &note.late); err != nil || left > 0 {
 		return left, err
 	}
-	if err := t.w.Records.Delete(ctx, note.rec.Key, note.rec.Version); err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
+	err = t.w.Records.Delete(ctx, note.rec.Key, note.rec.Version)
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
 		return 0, fmt.Errorf("executions that went on: %w", err)
 	}
 	return 0, nil
@@ -191,8 +194,8 @@ type lateTeller struct {
 	jobs  map[string][]JobAttempt // by run
 }
 
-// tell tells of an execution, and of those that follow for its job. It returns 1 while one of them goes on, or may be begun: then the
-// note stays, and the next call finds in the journal what is told.
+// tell tells of an execution, and of those that follow for its job. It returns 1 while one of them goes on, or may be
+// begun: then the note stays, and the next call finds in the journal what is told.
 func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err error) {
 	for {
 		attempts, err := t.attempts(ctx, l)
@@ -213,7 +216,9 @@ func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err 
 			}
 			return 0, nil
 		}
-		*l = lateExecution{Execution: next.Execution, Run: l.Run, Task: next.Task, Key: next.Key, Attempt: next.Number, Worker: next.Worker}
+		*l = lateExecution{
+			Execution: next.Execution, Run: l.Run, Task: next.Task, Key: next.Key, Attempt: next.Number, Worker: next.Worker,
+		}
 	}
 }
 
@@ -227,7 +232,8 @@ func following(attempts []JobAttempt, task, execution string) (next *JobAttempt)
 	return next
 }
 
-// attempts returns those of the run of an execution that a worker has made. They are read before the execution is looked at.
+// attempts returns those of the run of an execution that a worker has made. They are read before the execution is
+// looked at.
 func (t *lateTeller) attempts(ctx context.Context, l *lateExecution) ([]JobAttempt, error) {
 	if l.Worker == "" {
 		return nil, nil
@@ -300,7 +306,9 @@ func (t *lateTeller) readJournal(ctx context.Context) error {
 }
 
 // lateEvents returns the events of an execution's end. over is false while it goes on.
-func (w *States) lateEvents(ctx context.Context, ws string, l *lateExecution, x reaper) (list []events.Event, over bool, err error) {
+func (w *States) lateEvents(
+	ctx context.Context, ws string, l *lateExecution, x reaper,
+) (list []events.Event, over bool, err error) {
 	key, ok := executions.ParseKey(l.Key)
 	if !ok {
 		return nil, true, nil
@@ -362,11 +370,14 @@ func outcome(end *events.Event, e *executions.Execution) {
 // isOpen reports whether the job of an execution that is not on record has not ended: its worker is about to record it.
 func isOpen(ctx context.Context, w *States, ws string, l *lateExecution) (bool, error) {
 	attempts, err := w.attempts(ctx, ws, l.Run)
-	return slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution && a.Open && !a.Lost }), err
+	return slices.ContainsFunc(attempts, func(a JobAttempt) bool {
+		return a.Execution == l.Execution && a.Open && !a.Lost
+	}), err
 }
 
-// TellLeft appends to the journal what became of executions that a dead process had begun for a run, where that run was closed by a
-// process of another machine, which could not know of them. Of a run without an end it tells nothing: the process that closes it does.
+// TellLeft appends to the journal what became of executions that a dead process had begun for a run, where that run was
+// closed by a process of another machine, which could not know of them. Of a run without an end it tells nothing: the
+// process that closes it does.
 func (w *States) TellLeft(ctx context.Context, ws, run string, x reaper) error {
 	end, err := events.End(ctx, w.Records, ws, run)
 	if err != nil || end == nil {

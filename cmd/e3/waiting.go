@@ -21,9 +21,9 @@ import (
 // mostWaits is how many waits a start says something about.
 const mostWaits = 8
 
-// A waitWatch says what a start waits for, while other processes execute its tasks. If the worker of such a task has died, and
-// the start executes tasks itself, it begins a worker for this job alone on the machine that has the command: the command goes on,
-// or its end is taken. Its methods are safe for concurrent use.
+// A waitWatch says what a start waits for, while other processes execute its tasks. If the worker of such a task has
+// died, and the start executes tasks itself, it begins a worker for this job alone on the machine that has the command:
+// the command goes on, or its end is taken. Its methods are safe for concurrent use.
 type waitWatch struct {
 	a        *app
 	r        *repo.Repo
@@ -104,11 +104,13 @@ func (w *waitWatch) text(work *queue.Work) string {
 	worker := human.Line(workerName(cmp.Or(j.Worker, j.Maker)))
 	switch {
 	case !work.Over:
-		return fmt.Sprintf("%s executes it, since %s; waiting for its result", worker, human.Stamp(cmp.Or(j.Started, j.Claimed)))
+		since := human.Stamp(cmp.Or(j.Started, j.Claimed))
+		return fmt.Sprintf("%s executes it, since %s; waiting for its result", worker, since)
 	case w.mayAdopt(j):
 		return "its worker " + worker + " has died; going on with its command"
 	default:
-		return fmt.Sprintf("its worker %s has died; a worker on that machine would go on with its command: e3 worker %s (without one it runs again in a minute)",
+		return fmt.Sprintf("its worker %s has died; a worker on that machine would go on with its command: e3 worker %s "+
+			"(without one it runs again in a minute)",
 			worker, human.Quoted(w.location))
 	}
 }

@@ -196,3 +196,15 @@ func TestJobReadWhileWritten(t *testing.T) {
 		}
 	}
 }
+
+// A record of a job has nothing beside its file, so no fields are taken that would not be found again.
+func TestJobHasNoFields(t *testing.T) {
+	s := open(t, t.TempDir(), fs.Options{})
+	_, err := s.Put(t.Context(), refstore.Record{Key: jobKey, Value: []byte("{}"), Fields: []refstore.Field{{Name: "f", Value: []byte("x")}}})
+	if !errors.Is(err, refstore.ErrInvalid) {
+		t.Errorf("a job with a field: %v, want ErrInvalid", err)
+	}
+	if _, err := s.Get(t.Context(), jobKey); !errors.Is(err, refstore.ErrNotFound) {
+		t.Errorf("it is read: %v, want ErrNotFound", err)
+	}
+}

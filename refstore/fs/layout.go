@@ -67,6 +67,7 @@ type place struct {
 	suffix string // of the files
 	paired bool   // the sort key is "<folder>/<file>", cut at the last "/"
 	grows  bool   // longer values are written in place; readers check the sum, and read again
+	bare   bool   // no record has side fields or a sum, so nothing beside its file is looked for
 }
 
 // place looks a partition up in the table of records.
@@ -109,7 +110,8 @@ func (s *files) place(partition string) (place, error) {
 	case "INDEX":
 		top, tree = "index", true
 	case "QUEUE":
-		top, tree, p.grows = "queue", true, strings.HasSuffix(partition, "/jobs")
+		// Jobs and their entries have their sums within; QUEUE/names has sums beside.
+		top, tree, p.grows, p.bare = "queue", true, strings.HasSuffix(partition, "/jobs"), segments >= 2
 	case "LEASE":
 		top, tree = filepath.Join("locks", "leases"), true
 	default:
@@ -183,6 +185,9 @@ func (s slot) fields() string {
 	}
 	return s.path + "~"
 }
+
+// hasFields tells whether there is a folder of side fields.
+func (s *Store) hasFields(sl slot) bool { return !sl.bare && s.files.exists(sl.fields()) == nil }
 
 // fieldName is the name of a field's file in that folder. The fields stdout.txt and stderr.txt of an execution are
 // its logs: short logs come with the record, in one rename.

@@ -100,6 +100,8 @@ func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refst
 	w.takeSum()
 	var v refstore.Version
 	switch {
+	case sl.bare && len(r.Fields) > 0:
+		err = fmt.Errorf("a record of this kind has no fields: %w", refstore.ErrInvalid)
 	case sl.shape == virtualShape:
 		v, err = w.makeVirtual()
 	case r.Version != refstore.Absent:
@@ -226,10 +228,12 @@ func (w *writer) fillDir(ctx context.Context, folder string) error {
 // createFile writes the value aside and renames it to a path that must be free.
 func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 	// If the record exists, return early, without a write. This is an optimization only.
-	if _, err := os.Lstat(w.slot.path); err == nil {
-		return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
+	if !w.slot.bare { // such a record is nearly always new
+		if _, err := os.Lstat(w.slot.path); err == nil {
+			return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
+		}
 	}
-	fields := len(w.record.Fields) > 0 || w.store.files.exists(w.slot.fields()) == nil
+	fields := len(w.record.Fields) > 0 || w.store.hasFields(w.slot)
 	if fields || w.sum != nil {
 		sh, err := w.store.lockShard(ctx, w.slot.key)
 		if err != nil {
@@ -465,7 +469,7 @@ func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version,
 func (w *writer) replace(ctx context.Context, from slot, v refstore.Version) (stamp, error) {
 	s := w.store
 	if from.shape != fileShape || w.slot.shape != fileShape || len(w.record.Fields) > 0 || w.record.Version != refstore.Absent ||
-		s.files.exists(w.slot.fields()) == nil {
+		s.hasFields(w.slot) {
 		return stamp{}, errors.ErrUnsupported
 	}
 	sh, err := s.lockShard(ctx, from.key)
@@ -533,6 +537,9 @@ func (s *Store) removeLocked(sl slot, sh shard, st stamp) error {
 		return err
 	}
 	s.touch(sl)
+	if sl.bare {
+		return nil
+	}
 	if err := s.removeDir(sl.fields()); !errors.Is(err, iofs.ErrNotExist) {
 		return err
 	}

@@ -76,10 +76,10 @@ func (w *writer) sumAfter(old stamp) error {
 }
 
 func (s slot) removeSum() error {
-	if s.shape != fileShape {
+	if s.shape != fileShape || s.bare {
 		return nil
 	}
-	err := os.Remove(s.path + sumSuffix)
+	err := remove(s.path + sumSuffix)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return nil
 	}
@@ -101,6 +101,9 @@ func (s *Store) gone(sl slot) bool {
 	case dirShape:
 		file = sl.field(executionSums)
 	case virtualShape:
+		return false
+	}
+	if sl.bare {
 		return false
 	}
 	if _, err := os.Lstat(file); err != nil {

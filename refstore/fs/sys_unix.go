@@ -48,6 +48,18 @@ func createFile(path string, data []byte, m modes.Modes, durable bool) (st stamp
 	return fstat(fd, path)
 }
 
+// remove is os.Remove for a file that mostly does not exist. Of such a path os.Remove asks twice.
+func remove(path string) error {
+	err := unix.Unlink(path)
+	if errors.Is(err, unix.ENOENT) {
+		return &iofs.PathError{Op: "remove", Path: path, Err: err}
+	}
+	if err != nil {
+		return os.Remove(path)
+	}
+	return nil
+}
+
 // readFile returns the content of a regular file. If the file is overwritten meanwhile, readFile reads it again.
 func readFile(path string) ([]byte, stamp, error) {
 	fd, err := open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)

@@ -34,6 +34,8 @@ func createFile(path string, data []byte, m modes.Modes, durable bool) (st stamp
 	return stampOf(info, path)
 }
 
+func remove(path string) error { return os.Remove(path) }
+
 func readFile(path string) ([]byte, stamp, error) {
 	f, err := openStream(path, os.O_RDONLY)
 	if err != nil {

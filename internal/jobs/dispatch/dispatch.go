@@ -143,7 +143,11 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	}
 	w := r.expect(job.ID, key, req)
 	defer r.forget(job.ID)
-	job, err = d.enqueue(ctx, &job, r.isFirst(job.ID))
+	first := r.isFirst(job.ID)
+	if first {
+		r.inbox.ExpectFirst(job.ID)
+	}
+	job, err = d.enqueue(ctx, &job, first)
 	if err == nil {
 		r.inbox.Expect(job.ID)
 		job, err = d.await(ctx, w, job)

@@ -25,6 +25,7 @@ type Inbox struct {
 	mu       sync.Mutex
 	expected map[string]seen
 	fresh    []string // expected since the last look
+	notifies bool     // the store notifies of finished jobs from now on
 
 	// State of Next.
 	begun  bool
@@ -67,6 +68,18 @@ func (b *Inbox) Expect(id string) {
 		b.fresh = append(b.fresh, id)
 	}
 	signal(b.more)
+}
+
+// ExpectFirst is Expect for a job that is about to be enqueued for the first time. Where the store notifies of finished
+// jobs, that will tell of its end, and it is not looked for. Elsewhere it does nothing.
+func (b *Inbox) ExpectFirst(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, ok := b.expected[id]; ok || !b.notifies {
+		return
+	}
+	b.expected[id] = seen{}
+	b.news.note(b.q.o.Now())
 }
 
 // Forget removes a job from those that Next reports. A finished job is forgotten once Next has reported it.
@@ -132,6 +145,9 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 			return nil, err
 		}
 		b.begun = true
+		b.mu.Lock()
+		b.notifies = b.ended != nil
+		b.mu.Unlock()
 	}
 	for {
 		if err := ctx.Err(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +116,70 @@ func (f inboxFault) run(t *testing.T, w *world, o queue.Options, late bool) (met
 	w.sound(t)
 	w.empty(t)
 	return met
+}
+
+// A job that was expected before it was enqueued for the first time is not looked for: where the store notifies, its end
+// is told.
+func TestInboxExpectsFirst(t *testing.T) {
+	for first, most := range map[bool]int{true: 0, false: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			w := worldOn(t, mem.New())
+			front, worker := w.onStore("front", w.store, queue.Options{}), w.on("back")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			in := front.Inbox(ctx, queue.DefaultQueue, run)
+			told := make(chan queue.Job, 1)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for {
+					jobs, err := in.Next(ctx)
+					if err != nil {
+						return
+					}
+					for _, j := range jobs {
+						if j.Status.Terminal() {
+							told <- j
+						}
+					}
+				}
+			}()
+			synctest.Wait() // it has begun, and looked at all
+			j := job(1)
+			j.ID = queue.Identity(j)
+			var mu sync.Mutex
+			looks := 0
+			front.wire.hook(func(_ int, after bool, op string) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if !after && strings.Contains(op, "finished/"+run) && strings.Contains(op, j.ID) {
+					looks++
+				}
+				return nil
+			})
+			if first {
+				in.ExpectFirst(j.ID)
+			}
+			_, err := front.EnqueueFirst(t.Context(), j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.Expect(j.ID)
+			synctest.Wait()
+			mu.Lock()
+			if looks > most {
+				t.Errorf("expected first: %v: it was looked for %d times among the finished ones, want at most %d", first, looks, most)
+			}
+			mu.Unlock()
+			worker.finish(t, worker.claim(t))
+			if ended := <-told; ended.ID != j.ID {
+				t.Errorf("told is the end of %s, want %s", ended.ID, j.ID)
+			}
+			cancel()
+			<-done
+			front.wire.hook(nil)
+		})
+	}
 }
 
 // A job that has ended is reported even if it cannot be moved, because the record among the finished ones is
