@@ -52,6 +52,8 @@ func samples(t *testing.T) map[string][]byte {
 		"PackageMarked":     (&record.Package{Inputs: []record.PackageInput{{NoExport: true}}}).Encode(),
 		"PackageHandled":    (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{Approve: true}}}}).Encode(),
 		"PackageGrown":      (&record.Package{Definition: digest.Sum(nil).String()}).Encode(),
+		"PackageGather": (&record.Package{Tasks: []record.PackageTask{{Wiring: []record.Wire{
+			{Kind: record.WireFanIn, Gather: &record.Gather{}}, {Kind: record.WireManifest}}}}}).Encode(),
 		"PackageOnLost":     (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{OnLost: record.OnLostKill}}}}).Encode(),
 		"PackageParams":     (&record.Package{Inputs: []record.PackageInput{{Source: record.FromParams}}}).Encode(),
 		"LinkParams":        (&record.Link{Inputs: []record.LinkInput{{Source: record.FromParams}}}).Encode(),
