@@ -145,6 +145,7 @@ type verdicts struct {
 	s       *scheduler
 	settled bool
 	known   map[int32]int32
+	lacking map[int32]bool // by task that tolerates failures, whether too many have failed
 }
 
 // of returns a task that does without the output of task i, if every reader does; else -1.
@@ -177,10 +178,20 @@ func (v *verdicts) reader(i, d int32) int32 {
 			return -1
 		}
 		return v.of(d)
-	case v.settled && tooFew(s.reader, d) >= 0:
+	case v.settled && v.tooFew(d):
 		return -1
 	}
 	return d
+}
+
+// tooFew is tooFew, found once for each task.
+func (v *verdicts) tooFew(d int32) bool {
+	lacks, known := v.lacking[d]
+	if !known {
+		lacks = tooFew(v.s.reader, d) >= 0
+		v.lacking[d] = lacks
+	}
+	return lacks
 }
 
 // leaveOut tells which failures the run tolerates, and keeps the others. With Strict all of them fail the run.
@@ -188,7 +199,7 @@ func leaveOut(s *scheduler) {
 	if !s.g.AnyTolerant() || s.opts.Strict {
 		return
 	}
-	v := &verdicts{s: s, settled: true, known: map[int32]int32{}}
+	v := &verdicts{s: s, settled: true, known: map[int32]int32{}, lacking: map[int32]bool{}}
 	s.failures = slices.DeleteFunc(s.failures, func(f failure) bool {
 		by := v.of(f.task)
 		if by >= 0 {

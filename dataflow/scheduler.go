@@ -81,7 +81,7 @@ type taskState struct {
 	history    history
 }
 
-// completion is the result of a launched task or of a lookup.
+// completion is the result of a launched task or of a lookup. Fields: each is told by one kind of end.
 type completion struct {
 	task      int32
 	key       string

@@ -261,6 +261,9 @@ func (x *explaining) explainNow(w *Explanation) error {
 	case plan.StepRun:
 		return x.wouldRun(w, i, report)
 	default:
+		if report != nil && report.Gathered != nil && (report.State == runview.TaskSuccess || report.State == runview.TaskCached) {
+			w.Notes = append(w.Notes, "the result of its last run is execution "+report.ExecutionID+", with "+truncate(report.Gathered.LeftOut(), maxText)+"; the next start tries these again")
+		}
 		return x.waits(w, i, report)
 	}
 }
