@@ -35,14 +35,20 @@ func newProject(t *testing.T, name string, needs ...string) *project {
 
 func (p *project) e3(args ...string) string {
 	p.t.Helper()
+	out, err := p.try(args...)
+	if err != nil {
+		p.t.Fatalf("e3 %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// try is e3 for a command that may fail.
+func (p *project) try(args ...string) (string, error) {
 	cmd := exec.Command(p.program, args...)
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "E3_REPO=")
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		p.t.Fatalf("e3 %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
+	return string(out), err
 }
 
 // starts runs the example and demands these counts.
