@@ -1,7 +1,7 @@
 // Command bench measures e3 against its peers on the same generated work, in one run, and
 // prints medians and ratios.
 //
-//	go run ./bench             graphs of 10,000 tasks, events, files, folders, exports, gc, uploads, lookups, changes, workers, start-up (some minutes)
+//	go run ./bench             graphs of 10,000 tasks, items that a task makes, events, files, folders, exports, gc, uploads, lookups, changes, workers, start-up (some minutes)
 //	go run ./bench -full       and 100,000 tasks, a folder of 100,000 files, and a 2 GiB file
 //	go run ./bench -run null   only measurements whose name contains "null"
 //
@@ -70,7 +70,7 @@ func (b *bench) main() error {
 	}
 	fmt.Printf("%d cores, %s, %s\n\n", runtime.NumCPU(), runtime.Version(), time.Now().UTC().Format("2006-01-02"))
 	fmt.Printf("%-34s %12s %12s %8s %8s\n", "what", "e3", "peer", "ratio", "target")
-	for _, part := range []func() error{b.startup, b.graphs, b.events, b.files, b.folder, b.room, b.large, b.archives, b.shared, b.queue} {
+	for _, part := range []func() error{b.startup, b.graphs, b.items, b.events, b.files, b.folder, b.room, b.large, b.archives, b.shared, b.queue} {
 		if err := part(); err != nil {
 			return err
 		}

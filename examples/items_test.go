@@ -35,14 +35,20 @@ func newProject(t *testing.T, name string, needs ...string) *project {
 
 func (p *project) e3(args ...string) string {
 	p.t.Helper()
+	out, err := p.try(args...)
+	if err != nil {
+		p.t.Fatalf("e3 %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// try is e3 for a command that may fail.
+func (p *project) try(args ...string) (string, error) {
 	cmd := exec.Command(p.program, args...)
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "E3_REPO=")
 	out, err := cmd.CombinedOutput()
-	if err != nil {
-		p.t.Fatalf("e3 %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return string(out)
+	return string(out), err
 }
 
 // starts runs the example and demands these counts.
@@ -63,6 +69,15 @@ func (p *project) edit(name string, change func(string) string) {
 	if err := os.WriteFile(path, []byte(change(string(data))), 0o644); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+func (p *project) read(name string) string {
+	p.t.Helper()
+	data, err := os.ReadFile(filepath.Join(p.dir, name))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(data)
 }
 
 func (p *project) has(name, want string) {
@@ -88,6 +103,14 @@ func TestGenomics(t *testing.T) {
 	}
 	p.starts("9 cached, 0 executed")
 	p.has("results/table.csv", "eve,80,")
+	p.edit("reads/zoe_L1.fq", func(string) string { return "" })
+	p.starts("8 cached, 2 executed, 1 allowed to fail")
+	if text := p.read("results/table.csv"); strings.Contains(text, "zoe") || !strings.Contains(text, "ada,160,") {
+		t.Errorf("with a sample that fails the table is:\n%s", text)
+	}
+	p.edit("reads/zoe_L1.fq", func(string) string { return "@zoe.1.0\nACGTACGTACGT\n+\nIIIIIIIIIIII\n" })
+	p.starts("8 cached, 3 executed")
+	p.has("results/table.csv", "zoe,8,")
 }
 
 // TestLevels: a chapter more is three tasks more, of which nothing was known before the run.

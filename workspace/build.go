@@ -102,7 +102,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 	warn := def
 	if def.Grows() {
 		if warn, err = w.grownFromFile(ctx, pkg, def, before); err != nil {
-			return nil, err
+			return nil, locate(def, err)
 		}
 	} else if pkg.Tasks, err = w.packageTasks(ctx, def, pkg.Inputs, nil); err != nil {
 		return nil, err

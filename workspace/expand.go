@@ -81,7 +81,7 @@ func (w *Deployer) expandInto(ctx context.Context, pkg *record.Package, def *man
 		for k := range f.Sources {
 			p.Lists = append(p.Lists, r.seen[f.Sources[k].Key])
 			if fault := r.faults[f.Sources[k].Key]; fault != nil && x.faults[f.Base] == nil {
-				x.faults[f.Base] = fmt.Errorf("task %s: the items of %s: %w", f.Base, f.Sources[k].Key, fault)
+				x.faults[f.Base] = &ItemsError{Family: f.Base, Source: f.Sources[k].Key, Err: fault}
 			}
 		}
 		if f.Fault != nil {
@@ -133,6 +133,20 @@ func (w *Deployer) grownFromFile(ctx context.Context, pkg *record.Package, def *
 	}
 	return x.def, x.err()
 }
+
+// An ItemsError says why a list of items cannot be used.
+type ItemsError struct {
+	Where  string // the place in the package file with ": ", if it is at hand
+	Family string // the task whose matrix it is
+	Source string
+	Err    error
+}
+
+func (e *ItemsError) Error() string {
+	return fmt.Sprintf("%stask %s: the items of %s: %v", e.Where, e.Family, e.Source, e.Err)
+}
+
+func (e *ItemsError) Unwrap() error { return e.Err }
 
 // err returns the faults as one error; nil if there are none.
 func (x *expansion) err() error {

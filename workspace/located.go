@@ -18,7 +18,14 @@ import (
 func locate(def *manifest.Definition, err error) error {
 	var several interface{ Unwrap() []error }
 	var one *InputError
+	var list *ItemsError
 	switch {
+	case errors.As(err, &list) && list.Where == "" && list == err:
+		for i := range def.Families {
+			if f := &def.Families[i]; f.Base == list.Family {
+				list.Where = fmt.Sprintf("%s:%d:%d: ", def.File, f.Pos.Line, f.Pos.Column)
+			}
+		}
 	case errors.As(err, &several):
 		for _, e := range several.Unwrap() {
 			_ = locate(def, e)
@@ -40,7 +47,7 @@ func locate(def *manifest.Definition, err error) error {
 // locateIn is locate for a package file that has to be read for that; if it cannot be, the error stays as it is.
 func locateIn(file string, err error) error {
 	var one *InputError
-	if !errors.As(err, &one) {
+	if !errors.As(err, &one) && !errors.As(err, new(*ItemsError)) {
 		return err
 	}
 	if def, bad := manifest.ParseFile(file); bad == nil {

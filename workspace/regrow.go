@@ -28,6 +28,9 @@ func (w *Deployer) regrow(ctx context.Context, lock *hold, s *State, pkg *record
 		follows = func(name string) bool { return !slices.Contains(marks, name) }
 	}
 	x, hash, err := w.regrown(ctx, pkg, t.inputs, follows)
+	if err != nil && link != nil {
+		err = locateIn(link.File, err)
+	}
 	if x == nil || err != nil {
 		return false, err
 	}
@@ -133,6 +136,9 @@ func (p *preview) regrow(ctx context.Context, dry *Deployer) error {
 	x, hash, err := dry.regrown(ctx, p.pkg, p.inputs, func(name string) bool { return p.file != "" && !p.set[name] })
 	if x != nil {
 		p.pkg, p.pkgHash = x.pkg, hash
+	}
+	if err != nil && p.file != "" {
+		err = locateIn(p.file, err)
 	}
 	return err
 }
