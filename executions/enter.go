@@ -163,7 +163,7 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 			return nil, goneInput(ctx, a, fmt.Errorf("input %s: %w", in.Name, err))
 		}
 		a.texts = append(a.texts, text)
-		if set {
+		if set && !record.ToolFile(in.Name) {
 			env = append(env, in.Name+"="+text)
 		}
 	}
