@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"e3/internal/format/record"
 	"e3/internal/host/atomicfile"
@@ -64,10 +67,35 @@ type Visit struct {
 	Argv  []string // the command itself, which has not been started
 	Unset []string // secrets that this process's environment lacks
 	Kept  bool     // it is the folder that the command has left
-	// Closed means that the command itself runs in a closed room, which a visit does not.
-	Closed bool
+	// Closed is the closed room in which the command runs, and in it a visitor (runner.Visit); nil: it runs in the open.
+	// Env is that of the room then.
+	Closed *room.Room
 
-	leave func() error
+	attempt *attempt
+	leave   func() error
+}
+
+// Open makes a visit of a closed task one in the open, where the visitor sees the whole machine.
+func (v *Visit) Open(ctx context.Context) error {
+	for i, e := range v.Env { // whose HOME and TMPDIR are not here
+		switch e {
+		case "HOME=" + room.Home:
+			v.Env[i] = "HOME=" + v.attempt.box.home
+		case "TMPDIR=" + room.Temp:
+			v.Env[i] = "TMPDIR=" + v.attempt.box.tmp
+		}
+	}
+	v.Closed = nil
+	return v.Copy(ctx)
+}
+
+// Copy makes copies of the folders that are mounted in a closed room, where they cannot be mounted. A folder that the
+// command has left has none of its own changes then.
+func (v *Visit) Copy(ctx context.Context) error {
+	if v.Closed != nil {
+		v.Closed.Mounts = nil
+	}
+	return copyLayers(ctx, v.attempt)
 }
 
 // Leave ends the visit. A folder that was made for it is removed.
@@ -113,7 +141,10 @@ func (x *Executor) Visit(ctx context.Context, req *Request) (*Visit, error) {
 	if err != nil {
 		return nil, errors.Join(goneInput(ctx, a, fmt.Errorf("stage inputs: %w", err)), leave())
 	}
-	v := newVisit(a, env)
+	v, err := newVisit(a, env)
+	if err != nil {
+		return nil, errors.Join(err, leave())
+	}
 	v.leave = leave
 	return v, nil
 }
@@ -132,7 +163,7 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 			return nil, goneInput(ctx, a, fmt.Errorf("input %s: %w", in.Name, err))
 		}
 		a.texts = append(a.texts, text)
-		if set {
+		if set && !record.ToolFile(in.Name) {
 			env = append(env, in.Name+"="+text)
 		}
 	}
@@ -142,7 +173,15 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 	if req.Step != "" {
 		env = append(env, "E3_STEP="+req.Step)
 	}
-	v := newVisit(a, lastOfEach(append(env, marker(a.id))))
+	if a.spec.Room.Closed {
+		if err := lendAgain(ctx, a); err != nil {
+			return nil, goneInput(ctx, a, err)
+		}
+	}
+	v, err := newVisit(a, lastOfEach(append(env, marker(a.id))))
+	if err != nil {
+		return nil, err
+	}
 	v.Kept, v.leave = true, func() error { return nil }
 	return v, nil
 }
@@ -160,23 +199,50 @@ func (x *Executor) visitor(ctx context.Context, req *Request) (*attempt, error) 
 	return &attempt{x: x, key: NewKey(req.Task, req.Inputs), req: req, spec: spec, id: id}, err
 }
 
-func newVisit(a *attempt, env []string) *Visit {
-	if a.spec.Room.Closed { // whose HOME and TMPDIR are not here
-		for i, e := range env {
-			switch e {
-			case "HOME=" + room.Home:
-				env[i] = "HOME=" + a.box.home
-			case "TMPDIR=" + room.Temp:
-				env[i] = "TMPDIR=" + a.box.tmp
-			}
-		}
-	}
-	v := &Visit{Root: a.box.root, Dir: a.box.work, Env: env, Argv: a.argv(), Closed: a.spec.Room.Closed}
+func newVisit(a *attempt, env []string) (*Visit, error) {
+	v := &Visit{Root: a.box.root, Dir: a.box.work, Env: env, Argv: a.argv(), attempt: a}
 	var unset *unsetError
 	if errors.As(a.unset(), &unset) {
 		v.Unset = unset.names
 	}
-	return v
+	if !a.spec.Room.Closed {
+		return v, nil
+	}
+	var err error
+	if v.Closed, err = closedRoom(a); err != nil {
+		return nil, err
+	}
+	// A kept folder lies beside the folder of this process, in which checkouts are.
+	for _, l := range a.box.lent {
+		for !strings.HasPrefix(l.tree(), v.Closed.Base+"/") {
+			v.Closed.Base = filepath.Dir(v.Closed.Base)
+		}
+	}
+	return v, nil
+}
+
+// lendAgain gives a kept folder its large folders again, below the layers that its command has written.
+func lendAgain(ctx context.Context, a *attempt) error {
+	for i, in := range a.spec.Inputs {
+		rel, err := local(in.Path)
+		if in.Kind != record.KindDir || err != nil {
+			continue
+		}
+		own := filepath.Join(a.box.root, "u"+strconv.Itoa(len(a.box.lent)))
+		large, err := a.x.checkouts.large(ctx, a.req.Inputs[i])
+		if err != nil {
+			return err
+		}
+		if !large || !isFolder(filepath.Join(own, "upper")) || !a.alone(in, rel) {
+			continue
+		}
+		l, err := a.x.checkouts.lend(ctx, "", a.req.Inputs[i], false)
+		if err != nil {
+			return fmt.Errorf("input %s: %w", in.Name, err)
+		}
+		a.box.lent = append(a.box.lent, &layer{l, rel, own})
+	}
+	return nil
 }
 
 // inputText is the command's text for an input that is staged already.

@@ -38,7 +38,7 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("input %s: %w", in.Name, err)
 		}
 		a.texts = append(a.texts, text)
-		if set {
+		if set && !record.ToolFile(in.Name) {
 			env = append(env, in.Name+"="+text)
 		}
 	}

@@ -27,8 +27,8 @@ import (
 )
 
 type shellOptions struct {
-	keep, fresh bool
-	command     []string // after --; none: a shell
+	keep, fresh, open bool
+	command           []string // after --; none: a shell
 }
 
 func newShell(a *app) *cobra.Command {
@@ -42,6 +42,9 @@ started, or bash; a command after -- runs instead, and its exit code is that of 
 A task that has failed is entered as its command left it, until the next start of the workspace. With --fresh, and for other
 tasks, the inputs of its latest execution are staged anew in a folder that is removed at the end. @<execution>, the beginning of
 an id, means any execution on record.
+
+For a task in a closed room the shell opens in such a room: what is missing there is missing for the command. --open enters
+with the whole machine in sight.
 
 Nothing that happens in the folder enters the cache or the workspace. The file ../command starts the task's command. Secrets are
 there if they are set here.`,
@@ -69,6 +72,7 @@ there if they are set here.`,
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.keep, "keep", false, "leave the folder at the end, as that of a failed task: until the next start of the workspace")
+	f.BoolVar(&o.open, "open", false, "not in the closed room of the task's command, but with the whole machine in sight")
 	f.BoolVar(&o.fresh, "fresh", false, "stage the inputs anew, although the folder of the failed command is here")
 	return cmd
 }
@@ -99,7 +103,13 @@ func runShell(ctx context.Context, a *app, location string, arg executionArg, o 
 	if err != nil {
 		return fmt.Errorf("enter execution %s: %w", e.ExecutionID, err)
 	}
-	code, err := a.visit(v, e, o)
+	if v.Closed != nil && o.open {
+		err = v.Open(ctx)
+	}
+	code := 0
+	if err == nil {
+		code, err = a.visit(ctx, v, e, o)
+	}
 	return errors.Join(leave(a, r, v, e, o.keep), err, exitWith(code))
 }
 
@@ -148,7 +158,7 @@ func enter(ctx context.Context, r *repo.Repo, x *executions.Executor, e *executi
 }
 
 // visit tells what is there, starts the shell or the command, and returns its exit code.
-func (a *app) visit(v *executions.Visit, e *executions.Execution, o *shellOptions) (int, error) {
+func (a *app) visit(ctx context.Context, v *executions.Visit, e *executions.Execution, o *shellOptions) (int, error) {
 	script := filepath.Join(filepath.Dir(v.Dir), "command")
 	if err := writeCommand(script, v.Argv); err != nil {
 		return 0, err
@@ -160,8 +170,8 @@ func (a *app) visit(v *executions.Visit, e *executions.Execution, o *shellOption
 	a.Notef("%s, execution %s: %s", human.Line(taskOf(e)), human.Short(e.ExecutionID), human.Line(endOf(e)))
 	a.Notef("Folder:  %s (%s)", human.Line(v.Dir), left)
 	a.Notef("Command: %s", human.Text(commandLine(v.Argv)))
-	if v.Closed {
-		a.Notef("The command runs in a closed room, and this shell does not: it sees the whole machine")
+	if v.Closed != nil {
+		a.Notef("Room:    closed; the folder is /e3/work there (--open enters with the whole machine in sight)")
 	}
 	if len(v.Unset) > 0 {
 		a.Notef("Not set here: %s", human.Line(strings.Join(v.Unset, ", ")))
@@ -173,6 +183,9 @@ func (a *app) visit(v *executions.Visit, e *executions.Execution, o *shellOption
 			env = append(slices.Clip(env), "TERM="+t)
 		}
 		a.Notef("The command is started by ../command; nothing that happens here enters the cache")
+	}
+	if v.Closed != nil {
+		return a.inRoom(ctx, v, argv, env)
 	}
 	return a.foreground(argv, v.Dir, env)
 }

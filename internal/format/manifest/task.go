@@ -62,6 +62,7 @@ func (d *decoder) task(key, value *node) {
 	var env Environment
 	var policy Policy
 	var places policyPlaces
+	var toolsPos Pos
 	var run, out bool
 	if value.kind != mapNode {
 		d.wrongType(where, value, "a mapping with at least out and run")
@@ -90,7 +91,7 @@ func (d *decoder) task(key, value *node) {
 			case "key_env":
 				env.Keyed = d.envNames(where+": key_env", v, ownEnv...)
 			case "tools":
-				env.Tools = d.tools(where+": tools", v)
+				env.Tools, toolsPos = d.tools(where+": tools", v), v.pos
 			case "secrets":
 				env.Secrets = d.envNames(where+": secrets", v)
 			case "version":
@@ -114,6 +115,7 @@ func (d *decoder) task(key, value *node) {
 			d.report.add(key.pos, "add run: with a command", "%s: there is no command", where)
 		}
 		d.distinctNames(where, &b, refs, &env)
+		env.Tools, refs = d.toolFiles(env.Tools, toolsPos, refs)
 		if len(d.report.errs) == before {
 			d.consistent(where, &policy, &places)
 		}

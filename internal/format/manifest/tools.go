@@ -2,13 +2,51 @@ package manifest
 
 import "strings"
 
-// tools reads the names of programs, which are looked up on the PATH.
+// A tool with a slash is a file of the project: an input that the command gets at its path, executable, and in no
+// variable. Its input is named "./" and the path, a name that no declared input has.
+
+// ToolFile reports whether an input of this name is a program of the project.
+func ToolFile(input string) bool { return strings.HasPrefix(input, "./") }
+
+// toolFiles takes the files of the project out of the names of tools, and adds their inputs to those of the task.
+func (d *decoder) toolFiles(names []string, pos Pos, refs []wire) (programs []string, all []wire) {
+	for _, name := range names {
+		if !strings.Contains(name, "/") {
+			programs = append(programs, name)
+			continue
+		}
+		clean, _, _ := cleanPath(name)
+		input := d.intern("./" + clean)
+		if _, known := d.names[input]; !known {
+			yes := true
+			d.names[input] = named{index: int32(len(d.def.Inputs)), pos: pos}
+			d.def.Inputs = append(d.def.Inputs, Input{Name: input, Kind: FileInput, Path: d.intern(clean), Executable: &yes, Pos: pos})
+		}
+		refs = append(refs, wire{name: input, source: input, pos: pos})
+	}
+	return programs, refs
+}
+
+// tools reads the names of programs, which are looked up on the PATH, and the paths of those of the project.
 func (d *decoder) tools(where string, n *node) []string {
+	files := map[string]bool{}
 	return distinct(d, where, n, "program", func(item *node) bool {
+		if strings.Contains(item.text, "/") {
+			clean, fault, hint := cleanPath(item.text)
+			switch {
+			case fault != "":
+			case clean == "." || strings.HasSuffix(item.text, "/"):
+				fault = "the path is that of a folder"
+			case files[clean]:
+				fault = "the program is named twice"
+			}
+			files[clean] = true
+			if fault != "" {
+				d.report.add(item.pos, hint, "%s: %q: %s", where, truncate(item.text), fault)
+			}
+			return fault == ""
+		}
 		switch {
-		case strings.Contains(item.text, "/"):
-			d.report.add(item.pos, "declare a program of the project as an input, {file: bin/fit, executable: true}, and name only programs of the PATH here",
-				"%s: %q is a path", where, truncate(item.text))
 		case !ValidTool(item.text):
 			d.report.add(item.pos, "a name is that of a file on the PATH, without spaces and control characters",
 				"%s: %q is not the name of a program", where, truncate(item.text))

@@ -150,6 +150,13 @@ func (d *decoder) connect(index int32, refs []wire) {
 // resolve finds the target of a reference. It returns false if the target is faulty or unknown.
 func (d *decoder) resolve(b *base, ref *wire) (plan, bool) {
 	where := "task " + b.spec.Base
+	if ToolFile(ref.source) {
+		if found, ok := d.names[ref.source]; ok {
+			p := plan{pos: ref.pos, input: TaskInput{Name: ref.name}, text: ref.source}
+			p.fromInput(&d.def.Inputs[found.index], found.index)
+			return p, true
+		}
+	}
 	r, fault := parseReference(ref.source)
 	if fault != "" {
 		hint := pathHint(ref.source)

@@ -12,7 +12,7 @@ import (
 
 // ParamOf splits the name of an input that is one value of a file of parameters; false for any other input.
 func ParamOf(input string) (file, path string, ok bool) {
-	if _, variable := VariableOf(input); variable {
+	if _, variable := VariableOf(input); variable || ToolFile(input) {
 		return "", "", false
 	}
 	return strings.Cut(input, ".")

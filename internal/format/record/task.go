@@ -159,6 +159,10 @@ func ToolInput(program string) string { return "%" + program }
 // ToolOf is the program whose parts an input of a package holds; false for any other input.
 func ToolOf(input string) (string, bool) { return strings.CutPrefix(input, "%") }
 
+// ToolFile reports whether an input of this name is a program of the project, of tools: the command gets it at its path,
+// and in no variable.
+func ToolFile(input string) bool { return strings.HasPrefix(input, "./") }
+
 // OfMachine reports whether an input of this kind comes from the machine on which a run starts, and not from a file or
 // another task.
 func (k Kind) OfMachine() bool { return k == KindVariable || k == KindTool }

@@ -215,9 +215,11 @@ func raiseLoopback(p *program) {
 const lastCapability = 63
 
 // enter adds the calls of process 2 before it becomes the command.
-func (r *Room) enter(p *program, dir string) {
+func (r *Room) enter(p *program, spec *Spec) {
 	p.step = StepRights
-	p.add(unix.SYS_SETPGID, 0, 0)
+	if !spec.Foreground {
+		p.add(unix.SYS_SETPGID, 0, 0)
+	}
 	p.add(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, store(p.memory, uint64(0)), 0, 8)
 	p.add(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if r.Network && canScope() {
@@ -226,7 +228,7 @@ func (r *Room) enter(p *program, dir string) {
 	header := store(p.memory, unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3})
 	p.add(unix.SYS_CAPSET, header, store(p.memory, [2]unix.CapUserData{}))
 	p.step = StepEnter
-	p.add(unix.SYS_CHDIR, p.text(dir))
+	p.add(unix.SYS_CHDIR, p.text(spec.Dir))
 	p.step = StepRights
 	filter := storeList(p.memory, systemCallFilter())
 	prog := store(p.memory, [2]uintptr{filter.n, p.address(filter.at)}) // struct sock_fprog

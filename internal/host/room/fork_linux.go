@@ -199,7 +199,9 @@ func first(memory unsafe.Pointer, parent int) {
 		signal, _, _ := syscall.RawSyscall6(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&blocked)), 0, 0, 8, 0, 0)
 		switch signal {
 		case uintptr(unix.SIGTERM), uintptr(unix.SIGCONT):
-			syscall.RawSyscall(unix.SYS_KILL, -command, signal, 0)
+			if _, _, errno := syscall.RawSyscall(unix.SYS_KILL, -command, signal, 0); errno != 0 { // it leads no group
+				syscall.RawSyscall(unix.SYS_KILL, command, signal, 0)
+			}
 		}
 	}
 	empty()

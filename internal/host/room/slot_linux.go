@@ -24,6 +24,9 @@ type Spec struct {
 	Dir   string // in the room
 	Files [3]int // descriptors 0 to 2
 	Trace int    // a socket, to which the listener of a trace.Filter is sent; 0: the command is not traced
+
+	// Foreground leaves the command in the process group of this process, to which a terminal sends its signals.
+	Foreground bool
 }
 
 // Slots makes rooms. Only one thread may use it, which must be locked and last: keepers and rooms die with it. They are
@@ -234,7 +237,7 @@ func (l *slot) start(r *Room, spec *Spec) (*Process, error) {
 	var first, second program
 	first.memory, second.memory = l.memory, l.memory
 	r.finish(&first)
-	r.enter(&second, spec.Dir)
+	r.enter(&second, spec)
 	if spec.Trace != 0 {
 		installTracer(&second)
 	}

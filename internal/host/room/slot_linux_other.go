@@ -14,6 +14,7 @@ type Spec struct {
 	Dir              string
 	Files            [3]int
 	Trace            int
+	Foreground       bool
 }
 
 // Slots makes no rooms here.
@@ -35,6 +36,9 @@ func (s *Slots) Start(*Room, *Spec) (*Process, error) {
 
 // StartOpen fails.
 func StartOpen(*Spec) (int, error) { return 0, &Error{Step: StepTrace, Err: unix.ENOSYS} }
+
+// Close has nothing to do.
+func (s *Slots) Close() {}
 
 // Reap has nothing to do.
 func (s *Slots) Reap() bool { return false }
