@@ -300,6 +300,7 @@ func suffix(file string) string {
 // A Project is what this machine knows of the files that a workspace follows.
 type Project struct {
 	Folder string              // that holds the package file; "" if the workspace follows none here
+	File   string              // the package file
 	Plan   *record.ResultsPlan // what the package file says about results
 	Inputs []record.LinkInput  // files, directories and patterns; values are not among them
 }
@@ -315,7 +316,7 @@ func (w *Datasets) Project(ctx context.Context, ws string) (*Project, error) {
 	if err = ignoreBadLink(err); err != nil || link == nil {
 		return p, err
 	}
-	p.Folder, p.Inputs = filepath.Dir(link.File), link.Inputs
+	p.Folder, p.File, p.Inputs = filepath.Dir(link.File), link.File, link.Inputs
 	p.Plan, err = w.ResultsPlan(ctx, ws)
 	return p, err
 }

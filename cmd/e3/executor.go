@@ -36,6 +36,8 @@ type runsOptions struct {
 
 	slurmArgs, slurmResources []string
 	slurmProgram              string
+
+	opens openOptions
 }
 
 func (o *runsOptions) flags(cmd *cobra.Command, a *app) {
@@ -101,6 +103,12 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		runs.Executor = settings.Local // no worker sees what is kept on this machine
 	}
 	e := repo.ExecutorOptions{Grace: o.grace, Full: s.Durability == workspace.Full}
+	if o.runs.opens.any() {
+		if runs.Executor != settings.Local && runs.Executor != "" {
+			return nil, usagef("only commands of this process can be traced: e3 start --executor local, without which tasks go to %s", runs.Executor)
+		}
+		e.Trace = newOpens(r).look
+	}
 	var ends []func() error
 	done = func() {
 		for _, end := range slices.Backward(ends) {

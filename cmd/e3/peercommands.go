@@ -4,7 +4,7 @@ package main
 var peerCommands = map[string]string{
 	"repro": "e3 start", "exec": "e3 start", "execute": "e3 start", "make": "e3 start", "up": "e3 start", "go": "e3 start", "submit": "e3 start", "resume": "e3 start", "retry": "e3 start, which repeats what failed",
 	"build": "e3 start, or e3 package build to keep a package", "apply": "e3 start", "watch": "e3 start --watch",
-	"dry-run": "e3 plan", "dryrun": "e3 plan", "lint": "e3 plan, which reports all mistakes of the package file", "check": "e3 plan, or e3 verify for the repository", "validate": "e3 plan, which reports all mistakes of the package file",
+	"dry-run": "e3 plan", "dryrun": "e3 plan", "check": "e3 plan, or e3 verify for the repository", "validate": "e3 plan, which reports all mistakes of the package file",
 	"ls": "e3 list", "ps": "e3 status", "jobs": "e3 queue", "top": "e3 status", "info": "e3 status",
 	"log": "e3 logs for what a task printed, e3 history for runs", "show": "e3 get for a dataset, e3 run for a run", "cat": "e3 get", "dag": "e3 graph", "tree": "e3 graph", "report": "e3 run --report run.html", "metrics": "e3 diff", "params": "e3 list for values, e3 diff for changes", "plots": "e3 run --report run.html, e3 compare --plots plots.html", "exp": "e3 history for runs, e3 diff to compare them",
 	"clean": "e3 gc removes what nothing refers to, e3 prune old results", "rm": "e3 workspace remove", "remove": "e3 workspace remove", "delete": "e3 workspace remove", "stop": "e3 cancel", "kill": "e3 cancel", "unlock": "e3 start: no lock outlives its process",

@@ -47,7 +47,7 @@ the one that E3_REPO names, or else ".".`,
 	root.SetUsageFunc(usage)
 	root.AddCommand(
 		newNew(a), newInit(a), newPackage(a), newWorkspace(a),
-		newStart(a), newPlan(a), newCancel(a), newRun(a), newGraph(a), newDiff(a), newCompare(a), newHistory(a), newStats(a), newLogs(a), newShell(a), newEvents(a), newWhy(a), newStatus(a, "status"),
+		newStart(a), newPlan(a), newLint(a), newCancel(a), newRun(a), newGraph(a), newDiff(a), newCompare(a), newHistory(a), newStats(a), newLogs(a), newShell(a), newEvents(a), newWhy(a), newStatus(a, "status"),
 		newList(a), newGet(a), newSet(a), newUnset(a),
 		newWorker(a), newQueue(a),
 		newKey(a), newSettings(a),

@@ -112,6 +112,9 @@ next start online sends the new results, as an import. Commands that read are of
 			if err != nil {
 				return err
 			}
+			if err := o.runs.opens.usage(a, &o); err != nil {
+				return err
+			}
 			if o.watch != "" {
 				return runWatch(cmd.Context(), a, location, ws, &o)
 			}
@@ -124,6 +127,7 @@ next start online sends the new results, as an import. Commands that read are of
 	o.limits.flags(f)
 	o.runs.flags(cmd, a)
 	o.results.flags(f)
+	o.runs.opens.flags(f)
 	f.BoolVar(&o.force, "force", false, "run even what is cached; always new executions")
 	setFlag(f, &o.set)
 	f.StringVar(&o.as, "as", "", "run a workspace of this name, made from this one as it is now; what --set gives stays there")
@@ -291,6 +295,9 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	if err := checkResults(ctx, r, ws, o); err != nil {
 		return err
 	}
+	if err := o.runs.opens.check(ctx, r, ws); err != nil {
+		return err
+	}
 	done, err := chooseExecutor(ctx, a, r, shown(location, r), ws, o, &settings)
 	if err != nil {
 		return err
@@ -320,6 +327,9 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		sayUntrusted(ctx, a, r, "what was made just now answers no later start")
 	}
 	var ended *exitError
+	if (err == nil || errors.As(err, &ended)) && o.runs.opens.proposes() {
+		err = cmp.Or(proposeAfter(ctx, a, r, shown(location, r), ws, o), err)
+	}
 	if (err == nil || errors.As(err, &ended)) && r.Overlay() == "" {
 		retireEvents(ctx, a, r)
 	}

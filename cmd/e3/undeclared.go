@@ -13,7 +13,9 @@ import (
 
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
+	"e3/internal/host/trace"
 	"e3/internal/human"
+	"e3/internal/propose"
 	"e3/internal/repo"
 	"e3/workspace"
 )
@@ -44,8 +46,9 @@ func sayUndeclared(ctx context.Context, a *app, r *repo.Repo, ws, task string, l
 
 // missed lists the files of a project that lines name as missing.
 func missed(folder string, lines []string) (files []string) {
+	ignored := propose.Ignored(os.DirFS(folder))
 	add := func(file string) bool {
-		if !fs.ValidPath(file) || file == "." || strings.HasPrefix(file, repo.DirName) {
+		if !fs.ValidPath(file) || file == "." || strings.HasPrefix(file, repo.DirName) || trace.Private(file) || ignored(file) {
 			return false
 		}
 		if _, err := os.Lstat(filepath.Join(folder, filepath.FromSlash(file))); err != nil {

@@ -25,6 +25,9 @@ func explainTrace(errno syscall.Errno) error {
 	if errno == syscall.EBUSY {
 		why = "a container or another program watches the system calls of this process already"
 	}
+	if errno == syscall.EPERM {
+		why = "the sysctl kernel.yama.ptrace_scope must be 0 or 1"
+	}
 	return fmt.Errorf("%w: %w: %s", trace.ErrUnavailable, errno, why)
 }
 

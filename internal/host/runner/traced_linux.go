@@ -2,6 +2,8 @@ package runner
 
 import (
 	"encoding/json"
+	"os"
+	"sync"
 	"syscall"
 
 	"e3/internal/host/room"
@@ -43,11 +45,20 @@ func startTraced(t *task, r *spawnRequest, files *descriptors) (pid int, err err
 	return pid, nil
 }
 
+// forbidden reports whether this process may not read the paths that its commands give to the kernel: a setting of Yama.
+var forbidden = sync.OnceValue(func() bool {
+	scope, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	return err == nil && len(scope) > 0 && scope[0] >= '2' && os.Geteuid() != 0
+})
+
 // withTracer makes the tracer of a command and the socket that brings it the listener. end is to be called once the command
 // has started, or has not.
 func withTracer(r *spawnRequest, spec *room.Spec) (end func(), err error) {
 	if r.traced == "" {
 		return func() {}, nil
+	}
+	if forbidden() {
+		return nil, &room.Error{Step: room.StepTrace, Err: unix.EPERM}
 	}
 	var look trace.Look
 	if err := json.Unmarshal([]byte(r.traced), &look); err != nil {

@@ -92,6 +92,7 @@ func TestTraced(t *testing.T) {
 		"a redirection":               {script: "read x < data/a.csv || true", want: []string{"f data/a.csv"}},
 		"from a subshell, elsewhere":  {script: "mkdir d; (cd d; cat ../data/a.csv) || true", want: []string{"f data/a.csv"}},
 		"a pattern lists":             {script: "cat data/*.csv || true", want: []string{"d data"}},
+		"a folder that is entered":    {script: "cd data || cd more.txt || cd nothing || true", want: []string{"d data"}},
 		"a script":                    {script: "./bin/fit.sh || true", want: []string{"f bin/fit.sh"}},
 		"what it writes":              {script: "echo x > out.txt; cat out.txt; echo y >> more.txt", want: nil},
 		"what the project has not":    {script: "cat nothing data/nothing || true", want: nil},

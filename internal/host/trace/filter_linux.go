@@ -19,7 +19,7 @@ const (
 // file without a name.
 const notReading = unix.O_PATH | unix.O_CREAT | unix.O_TRUNC | (unix.O_TMPFILE &^ unix.O_DIRECTORY)
 
-// filter hands opens for reading and executions to the tracer.
+// filter hands opens for reading, executions and changes of the working directory to the tracer.
 var filter = sync.OnceValue(func() []unix.SockFilter {
 	var f []unix.SockFilter
 	op := func(code uint16, k uint32, jt, jf uint8) {
@@ -33,7 +33,7 @@ var filter = sync.OnceValue(func() []unix.SockFilter {
 	op(equal, thisArch, 1, 0)
 	give(unix.SECCOMP_RET_ALLOW)
 	load(offsetCall)
-	for _, call := range []uint32{unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_OPENAT2} { // flags of openat2 lie in memory
+	for _, call := range []uint32{unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_CHDIR, unix.SYS_OPENAT2} { // flags of openat2 lie in memory
 		op(equal, call, 0, 1)
 		give(unix.SECCOMP_RET_USER_NOTIF)
 	}

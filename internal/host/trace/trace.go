@@ -43,7 +43,7 @@ type Kind byte
 const (
 	Read    Kind = 'r' // an entry of Look.Inputs
 	File    Kind = 'f' // a file of the project that is not in Work
-	Folder  Kind = 'd' // a folder of the project that is not in Work
+	Folder  Kind = 'd' // a folder of the project that is not in Work: listed or entered
 	Missing Kind = 'm' // an entry of Look.Others that is not in Work
 )
 

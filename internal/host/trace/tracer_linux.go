@@ -100,7 +100,7 @@ func (t *Tracer) answer(listener int) {
 func (t *Tracer) look(n *notification) {
 	at, name := int32(n.args[0]), n.args[1]
 	switch n.call {
-	case oldOpen, unix.SYS_EXECVE:
+	case oldOpen, unix.SYS_EXECVE, unix.SYS_CHDIR:
 		at, name = unix.AT_FDCWD, n.args[0]
 	}
 	text := t.read(int(n.pid), uintptr(name))
@@ -128,6 +128,9 @@ func (t *Tracer) look(n *notification) {
 		return unix.Lstat(process+"/root"+name, &stat) == nil
 	}
 	for _, f := range t.places.find(path.Clean(full), exists, t.kind) {
+		if n.call == unix.SYS_CHDIR && f.Kind == File {
+			continue
+		}
 		if t.found++; t.found > MostFindings {
 			return
 		}

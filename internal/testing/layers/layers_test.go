@@ -35,7 +35,7 @@ internal/testing/built:        (test)
 internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
-cmd/e3:                        internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/runner internal/events internal/pkgref
+cmd/e3:                        internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/insight/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
@@ -48,6 +48,7 @@ internal/repo:                 internal/jobs/worker internal/jobs/dispatch inter
                                internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings
 
 internal/newfile:              internal/format/manifest internal/format/notation
+internal/propose:              internal/format/manifest internal/host/trace
 internal/resultdir:              workspace objectstore objectstore/tree refstore internal/format/record internal/backoff
 internal/verify:               internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 gc:                            workspace executions objectstore refstore internal/reach internal/format/record
@@ -135,7 +136,7 @@ var closed = []string{"internal/format/", "internal/host/"}
 var owners = map[string][]string{
 	"github.com/spf13/cobra":        {"cmd/e3"},
 	"github.com/spf13/pflag":        {"cmd/e3"},
-	"go.yaml.in/yaml":               {"internal/format/manifest", "internal/newfile"},
+	"go.yaml.in/yaml":               {"internal/format/manifest", "internal/newfile", "internal/propose"},
 	"mvdan.cc/sh":                   {"internal/format/manifest"},
 	"github.com/fsnotify/fsnotify":  {"refstore/fs", "internal/watch"},
 	"github.com/VictoriaMetrics":    {"internal/jobs/worker"},
@@ -369,7 +370,7 @@ bottom:    # imports nothing
 		{"new package", law, "new", nil, "new has no row: enter it in the table where it belongs"},
 		{"testing", law, "store", []string{"bottom", "testing"}, "store imports testing outside its tests"},
 		{"test package", law, "top", []string{"suite"}, "top imports suite, which is for tests"},
-		{"dependency out of place", law, "top", []string{"go.yaml.in/yaml/v4"}, "top imports go.yaml.in/yaml/v4, which only internal/format/manifest, internal/newfile may"},
+		{"dependency out of place", law, "top", []string{"go.yaml.in/yaml/v4"}, "top imports go.yaml.in/yaml/v4, which only internal/format/manifest, internal/newfile, internal/propose may"},
 		{"row without a package", law + "gone:\n", "", nil, "gone has a row but does not exist"},
 		{"row twice", law + "bottom:\n", "", nil, "bottom has two rows"},
 		{"table points up", law + "last: top\n", "last", nil, "the row of last names top, which is not below it"},

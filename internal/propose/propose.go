@@ -1,0 +1,430 @@
+// Package propose finds out what tasks of a package read and do not declare, from what their commands have opened
+// (internal/host/trace), and edits the package file accordingly. It proposes only what a declaration would put where the
+// command has looked for it.
+package propose
+
+import (
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"e3/internal/format/manifest"
+	"e3/internal/host/trace"
+)
+
+// A Package is what a package offers to its tasks.
+type Package struct {
+	Inputs []manifest.Input
+	Tasks  []Producer
+}
+
+// A Producer is a task of the package file, with all its items.
+type Producer struct {
+	Name    string
+	Matrix  bool     // it has items
+	Dims    []string // that name an item; nil: unknown
+	Several bool     // its output is a folder with one entry for each of Outputs
+	Outputs []Output
+}
+
+// An Output is a file or a folder that a task makes.
+type Output struct {
+	Name, Path string
+}
+
+// A Run is the latest command of a task: of one item, if it has several.
+type Run struct {
+	Task      string // with the label of the item
+	Traced    bool   // Findings are known
+	Succeeded bool
+	Findings  []trace.Finding
+	Inputs    []Staged
+}
+
+// A Staged is an input that the task declares.
+type Staged struct {
+	Name string
+	Path string // where the command finds it; "": it is none of the file system
+}
+
+// A Project is the folder of a package file.
+type Project struct {
+	Files fs.FS
+	// Ignored reports whether a path is none of the project's sources (.gitignore).
+	Ignored func(rel string) bool
+	// Made returns the output, as a source of an input, whose content a file of the project has; "": none.
+	Made func(rel string) string
+}
+
+// A Proposal is what the tasks of a package read and do not declare, in the order of the file.
+type Proposal struct {
+	New   []NewInput // of the package
+	Tasks []Task
+}
+
+// A NewInput is an input of the package that is to be declared.
+type NewInput struct {
+	Name string
+	Key  string // file, dir or glob
+	Path string
+}
+
+// A Task is a proposal for one task of the package file.
+type Task struct {
+	Name     string
+	Reads    []Read
+	Unread   []string // inputs that no command of it has opened; nil unless all commands are traced and have succeeded
+	Untraced int      // commands of which nothing is known
+	Traced   int
+}
+
+// A Read is a path that the task reads.
+type Read struct {
+	Path   string // a folder ends in a slash
+	Source string // what names it under in; of a new input its name
+	Note   string // why the file cannot be edited accordingly: what to do; "": it can
+}
+
+// Others lists the paths at which commands find outputs of other tasks, for trace.Look.
+func (p *Package) Others() []string {
+	var list []string
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if t.Matrix || t.Several {
+			list = append(list, t.Name)
+		}
+		for _, out := range t.Outputs {
+			list = append(list, out.Path)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Of proposes inputs for the tasks that have run.
+func Of(pkg *Package, project *Project, runs []Run) *Proposal {
+	p := &Proposal{}
+	for i := range pkg.Tasks {
+		producer := &pkg.Tasks[i]
+		f := finder{pkg: pkg, project: project, task: producer, all: p}
+		for k := range runs {
+			if base, _, _ := strings.Cut(runs[k].Task, "["); base == producer.Name {
+				f.runs = append(f.runs, &runs[k])
+			}
+		}
+		if len(f.runs) == 0 {
+			continue
+		}
+		if t := f.propose(); len(t.Reads) > 0 || len(t.Unread) > 0 || t.Untraced > 0 || t.Traced > 0 {
+			p.Tasks = append(p.Tasks, t)
+		}
+	}
+	return p
+}
+
+// Empty reports whether nothing is missing and nothing is declared in vain.
+func (p *Proposal) Empty() bool {
+	return !slices.ContainsFunc(p.Tasks, func(t Task) bool { return len(t.Reads) > 0 || len(t.Unread) > 0 })
+}
+
+// finder finds the proposal for one task.
+type finder struct {
+	pkg     *Package
+	project *Project
+	task    *Producer
+	all     *Proposal
+	runs    []*Run
+	out     Task
+}
+
+func (f *finder) propose() Task {
+	f.out.Name = f.task.Name
+	opened := map[trace.Finding]bool{}
+	whole := true
+	for _, r := range f.runs {
+		whole = whole && r.Traced && r.Succeeded
+		if !r.Traced {
+			f.out.Untraced++
+			continue
+		}
+		f.out.Traced++
+		for _, finding := range r.Findings {
+			opened[finding] = true
+		}
+	}
+	if whole {
+		f.unread(opened)
+	}
+	var files []string
+	list := make([]trace.Finding, 0, len(opened))
+	for finding := range opened {
+		list = append(list, finding)
+	}
+	slices.SortFunc(list, trace.Finding.Compare)
+	for _, finding := range list {
+		if finding.Kind == trace.Read || trace.Private(finding.Path) || f.project.Ignored(finding.Path) {
+			continue
+		}
+		switch finding.Kind {
+		case trace.Missing:
+			f.output(finding.Path, finding.Path)
+		case trace.File:
+			if !f.known(finding.Path) {
+				files = append(files, finding.Path)
+			}
+		case trace.Folder:
+			f.folder(finding.Path, list)
+		}
+	}
+	f.sources(files)
+	slices.SortStableFunc(f.out.Reads, func(a, b Read) int { return strings.Compare(a.Path, b.Path) })
+	return f.out
+}
+
+// unread lists inputs of the file system that no command has opened.
+func (f *finder) unread(opened map[trace.Finding]bool) {
+	for _, in := range f.runs[0].Inputs {
+		read := false
+		for _, r := range f.runs {
+			for _, other := range r.Inputs {
+				read = read || other.Name == in.Name && (other.Path == "" || opened[trace.Finding{Kind: trace.Read, Path: path.Clean(other.Path)}])
+			}
+		}
+		if !read {
+			f.out.Unread = append(f.out.Unread, in.Name)
+		}
+	}
+}
+
+func (f *finder) read(rel, source, note string) {
+	for i := range f.out.Reads {
+		if f.out.Reads[i].Source == source {
+			return
+		}
+	}
+	f.out.Reads = append(f.out.Reads, Read{rel, source, note})
+}
+
+// known proposes what the package has already: an input, or the output of a task.
+func (f *finder) known(rel string) bool {
+	for i := range f.pkg.Inputs {
+		in := &f.pkg.Inputs[i]
+		switch in.Kind {
+		case manifest.FileInput:
+			if in.Path != rel {
+				continue
+			}
+		case manifest.DirInput:
+			if in.Path != "." && !strings.HasPrefix(rel, in.Path+"/") {
+				continue
+			}
+		case manifest.GlobInput:
+			if !manifest.MatchGlob(in.Path, rel) {
+				continue
+			}
+			f.read(rel, f.item(in), "")
+			return true
+		default:
+			continue
+		}
+		f.read(rel, in.Name, "")
+		return true
+	}
+	if source := f.project.Made(rel); source != "" {
+		if !f.output(rel, rel) {
+			f.read(rel, source, "it is the output of "+source+", as it was left for people: name "+source+" under in, and read it at the path of its variable")
+		}
+		return true
+	}
+	return f.output(rel, rel)
+}
+
+// item is the source for a file of an input with items: that of the task's own item, if each command has opened one.
+func (f *finder) item(in *manifest.Input) string {
+	pattern, err := manifest.ParsePattern(in.Pattern)
+	if in.Pattern == "" || err != nil || !f.task.Matrix {
+		return in.Name
+	}
+	names := pattern.Names
+	for _, r := range f.runs {
+		n := 0
+		for _, finding := range r.Findings {
+			values, ok := pattern.Match(finding.Path)
+			if finding.Kind != trace.File || !ok {
+				continue
+			}
+			if n++; n > 1 || label(names, values) != itemOf(r.Task) {
+				return in.Name
+			}
+		}
+		if n != 1 && r.Traced {
+			return in.Name
+		}
+	}
+	return in.Name + "[" + strings.Join(names, ",") + "]"
+}
+
+// label is the label of an item with these values.
+func label(names, values []string) string {
+	if len(names) == 1 {
+		return manifest.EscapeLabel(values[0])
+	}
+	var parts []string
+	for i, name := range names {
+		parts = append(parts, name+"="+manifest.EscapeLabel(values[i]))
+	}
+	return strings.Join(parts, ",")
+}
+
+func itemOf(task string) string {
+	_, rest, _ := strings.Cut(task, "[")
+	return strings.TrimSuffix(rest, "]")
+}
+
+// output proposes the output of the one task whose output a path is, or lies in.
+func (f *finder) output(rel, shown string) bool {
+	var found []string
+	note := ""
+	for i := range f.pkg.Tasks {
+		t := &f.pkg.Tasks[i]
+		if t.Name == f.task.Name {
+			continue
+		}
+		if t.Matrix && rel == t.Name { // where "task[*]" is put
+			found = append(found, t.Name+"[*]")
+			continue
+		}
+		if t.Several && rel == t.Name {
+			found = append(found, t.Name)
+			continue
+		}
+		for _, out := range t.Outputs {
+			if rel != out.Path && !strings.HasPrefix(rel, out.Path+"/") {
+				continue
+			}
+			source := t.Name
+			if t.Matrix {
+				if t.Dims == nil || !f.hasDims(t.Dims) {
+					note = "it is an output of " + t.Name + ", which has several items: name one of them under in"
+				}
+				source += "[" + strings.Join(t.Dims, ",") + "]"
+			}
+			if t.Several {
+				source += "." + out.Name
+			}
+			found = append(found, source)
+		}
+	}
+	if len(found) != 1 {
+		return false
+	}
+	f.read(shown, found[0], note)
+	return true
+}
+
+func (f *finder) hasDims(dims []string) bool {
+	for _, d := range dims {
+		if !slices.Contains(f.task.Dims, d) {
+			return false
+		}
+	}
+	return true
+}
+
+// folder proposes a folder that was listed, unless files in it were opened: then these count.
+func (f *finder) folder(rel string, list []trace.Finding) {
+	for i := range f.pkg.Inputs {
+		in := &f.pkg.Inputs[i]
+		if in.Kind == manifest.DirInput && (in.Path == rel || strings.HasPrefix(rel, in.Path+"/")) ||
+			in.Kind == manifest.GlobInput && manifest.GlobPrefix(in.Path) == rel {
+			f.read(rel+"/", in.Name, "")
+			return
+		}
+	}
+	if f.output(rel, rel+"/") {
+		return
+	}
+	if slices.ContainsFunc(list, func(other trace.Finding) bool {
+		return other.Kind != trace.Read && strings.HasPrefix(other.Path, rel+"/")
+	}) {
+		return
+	}
+	entries, err := fs.ReadDir(f.project.Files, rel)
+	if err != nil || len(entries) == 0 || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == manifest.FileName || e.Name() == ".e3" }) {
+		return
+	}
+	f.read(rel+"/", f.declare("dir", rel), "")
+}
+
+// fewest is the number of files from which on a pattern is proposed.
+const fewest = 3
+
+// sources proposes files that nothing declares: with a pattern where the task has opened all that match.
+func (f *finder) sources(files []string) {
+	groups := map[string][]string{}
+	for _, file := range files {
+		groups[path.Dir(file)+"/*"+path.Ext(file)] = append(groups[path.Dir(file)+"/*"+path.Ext(file)], file)
+	}
+	for _, file := range files {
+		pattern := path.Dir(file) + "/*" + path.Ext(file)
+		pattern = path.Clean(pattern)
+		if group := groups[path.Dir(file)+"/*"+path.Ext(file)]; len(group) >= fewest && path.Ext(file) != "" && path.Dir(file) != "." && f.matchesOnly(pattern, group) {
+			f.read(pattern, f.declare("glob", pattern), "")
+			continue
+		}
+		f.read(file, f.declare("file", file), "")
+	}
+}
+
+// matchesOnly reports whether a pattern in one folder matches these files and no others.
+func (f *finder) matchesOnly(pattern string, files []string) bool {
+	entries, err := fs.ReadDir(f.project.Files, path.Dir(pattern))
+	n := 0
+	for _, e := range entries {
+		if e.Type().IsRegular() && manifest.MatchGlob(pattern, path.Dir(pattern)+"/"+e.Name()) {
+			n++
+		}
+	}
+	return err == nil && n == len(files)
+}
+
+// declare returns the name of a new input of the package.
+func (f *finder) declare(key, rel string) string {
+	for i := range f.all.New {
+		if in := &f.all.New[i]; in.Key == key && in.Path == rel {
+			return in.Name
+		}
+	}
+	name := Name(rel)
+	for n := 2; f.taken(name); n++ {
+		name = Name(rel) + "_" + string(rune('0'+n))
+	}
+	f.all.New = append(f.all.New, NewInput{name, key, rel})
+	return name
+}
+
+func (f *finder) taken(name string) bool {
+	return slices.ContainsFunc(f.pkg.Inputs, func(in manifest.Input) bool { return in.Name == name }) ||
+		slices.ContainsFunc(f.pkg.Tasks, func(t Producer) bool { return t.Name == name }) ||
+		slices.ContainsFunc(f.all.New, func(in NewInput) bool { return in.Name == name }) || manifest.BashSets(name) ||
+		slices.ContainsFunc(f.task.Outputs, func(out Output) bool { return out.Name == name })
+}
+
+// Name is the name of an input for a path of the project.
+func Name(rel string) string {
+	base := path.Base(rel)
+	if strings.Contains(base, "*") { // the files of a folder
+		base = path.Base(path.Dir(rel)) + strings.TrimPrefix(base, "*")
+	}
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' {
+			return r
+		}
+		return '_'
+	}, strings.ToLower(base))
+	if name == "" || name[0] < 'a' || name[0] > 'z' {
+		name = "in_" + strings.TrimLeft(name, "_")
+	}
+	return name[:min(len(name), 48)]
+}
