@@ -31,6 +31,9 @@ type uiFacts struct {
 	r *repo.Repo
 }
 
+// Names implements [ui.Facts].
+func (f *uiFacts) Names(ctx context.Context) ([]string, error) { return f.r.Workspaces.List(ctx) }
+
 // Workspaces implements [ui.Facts].
 func (f *uiFacts) Workspaces(ctx context.Context) ([]ui.Workspace, error) {
 	names, err := f.r.Workspaces.List(ctx)

@@ -10,6 +10,7 @@ import (
 	"e3/internal/format/value"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
+	"e3/internal/parallel"
 	"e3/objectstore"
 )
 
@@ -33,31 +34,39 @@ type command struct {
 
 // measure reads the executions of tasks for their memory and cores, those of this run first.
 func (b *builder) measure(p *page) error {
-	measured, left := 0, 0
+	var open []*row
+	left := 0
 	for _, cached := range []bool{false, true} {
 		for i := range p.Rows {
 			r := &p.Rows[i]
-			key, ok := executions.ParseKey(r.Key)
-			if (r.State == runview.TaskCached) != cached || !ok || r.ExecutionID == "" {
-				continue
-			}
-			if measured == maxMeasured {
+			_, ok := executions.ParseKey(r.Key)
+			switch {
+			case (r.State == runview.TaskCached) != cached || !ok || r.ExecutionID == "":
+			case len(open) == maxMeasured:
 				left++
-				continue
-			}
-			measured++
-			e, err := b.s.Executions.Get(b.ctx, key, r.ExecutionID)
-			if b.ctx.Err() != nil {
-				return context.Cause(b.ctx)
-			}
-			if err != nil || e.Detail == nil {
-				continue // only these columns are empty
-			}
-			r.execution, r.Memory = e, e.Detail.PeakRSS
-			if took := e.CompletedAt.Sub(e.StartedAt); took >= 10*time.Millisecond {
-				r.Cores = float64(e.Detail.UserCPU+e.Detail.SystemCPU) / float64(took)
+			default:
+				open = append(open, r)
 			}
 		}
+	}
+	err := parallel.AtMost(b.ctx, b.s.Runs.Lookups, len(open), func(ctx context.Context, k int) error {
+		r := open[k]
+		key, _ := executions.ParseKey(r.Key)
+		e, err := b.s.Executions.Get(ctx, key, r.ExecutionID)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil || e.Detail == nil {
+			return nil // only these columns are empty
+		}
+		r.execution, r.Memory = e, e.Detail.PeakRSS
+		if took := e.CompletedAt.Sub(e.StartedAt); took >= 10*time.Millisecond {
+			r.Cores = float64(e.Detail.UserCPU+e.Detail.SystemCPU) / float64(took)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if left > 0 {
 		p.Notes = append(p.Notes, "Memory and cores of "+human.Count(left, "more task")+" are left out to keep the page quick.")

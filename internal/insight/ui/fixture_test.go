@@ -61,6 +61,7 @@ func (d *desk) AtWork(context.Context, string, *record.Run) (bool, refstore.Hear
 // facts are a test's answers to what other packages know.
 type facts struct{ queues []ui.Queue }
 
+func (facts) Names(context.Context) ([]string, error) { return []string{"prod"}, nil }
 func (facts) Workspaces(context.Context) ([]ui.Workspace, error) {
 	return []ui.Workspace{{Name: "prod", Package: "demo@1.0.0", Current: 1, Stale: []string{"b"}}}, nil
 }

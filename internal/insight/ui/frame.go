@@ -105,7 +105,7 @@ func (f *frame) ofWorkspace(current string) {
 	}
 }
 
-// live makes the page follow a workspace.
+// live makes the page follow its workspace, or all of them if it is of none.
 func (s *Server) live(f *frame, more ...string) {
 	if f.Static {
 		return
@@ -115,7 +115,10 @@ func (s *Server) live(f *frame, more ...string) {
 		return
 	}
 	f.Pause = f.With("still", "1")
-	q := url.Values{"w": {f.Workspace}}
+	q := url.Values{}
+	if f.Workspace != everywhere {
+		q.Set("w", f.Workspace)
+	}
 	if c := s.feeds.cursor(f.Workspace); c != "" {
 		q.Set("after", c)
 	}

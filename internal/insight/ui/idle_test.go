@@ -78,9 +78,15 @@ func (w *tabWriter) messages() int {
 	return w.heard
 }
 
-// On a shared repository a page of an idle workspace costs at most 400 requests an hour, whatever the number of pages. It hears of a
-// new run within 15 s. When it is hidden, it costs nothing.
+// On a shared repository a page of an idle workspace, or of all workspaces, costs at most 400 requests an hour, whatever the number of
+// pages. It hears of a new run within 15 s, one of all workspaces within 10 s for each of them and 10 s more. When it is hidden, it
+// costs nothing.
 func TestIdlePagesCostLittle(t *testing.T) {
+	t.Run("workspace", func(t *testing.T) { idlePages(t, "/events?w=prod", 15*time.Second) })
+	t.Run("all", func(t *testing.T) { idlePages(t, "/events", 20*time.Second) })
+}
+
+func idlePages(t *testing.T, path string, within time.Duration) {
 	b := newBench(t)
 	b.run(false, small()...)
 	b.record(record.Run{RunID: runID, WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: b.began, CompletedAt: now, State: record.RunFailed})
@@ -100,7 +106,7 @@ func TestIdlePagesCostLittle(t *testing.T) {
 		pages := []*tabWriter{{header: http.Header{}}, {header: http.Header{}}}
 		for _, w := range pages {
 			open.Go(func() {
-				r, err := http.NewRequestWithContext(tabs, "GET", "http://127.0.0.1/events?w=prod", nil)
+				r, err := http.NewRequestWithContext(tabs, "GET", "http://127.0.0.1"+path, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -128,10 +134,10 @@ func TestIdlePagesCostLittle(t *testing.T) {
 		if err := log.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(15 * time.Second)
+		time.Sleep(within)
 		for i, w := range pages {
 			if w.messages() == had {
-				t.Errorf("page %d has not heard of the new run within 15 s", i)
+				t.Errorf("page %d has not heard of the new run within %v", i, within)
 			}
 		}
 		log.Emit(events.Event{Type: events.RunCompleted, Data: &events.Data{}})

@@ -62,7 +62,11 @@ func (f *feeds) join(ws, after string) (at *feed, leave func()) {
 		ctx, cancel := context.WithCancel(f.ctx)
 		at = &feed{stop: cancel, changed: make(chan struct{}), ended: true}
 		f.all[ws] = at
-		go at.follow(ctx, f, ws, after)
+		if ws == everywhere {
+			go at.followAll(ctx, f)
+		} else {
+			go at.follow(ctx, f, ws, after)
+		}
 	}
 	at.mu.Lock()
 	at.pages++
@@ -236,7 +240,7 @@ func (at *feed) look() (cursor string, ready bool, changed <-chan struct{}, faul
 	return at.cursor, at.ready, at.changed, at.fault
 }
 
-// stream serves the events of a workspace to one page: a message says that the page may be out of date, and its id is the cursor up to
+// stream serves the events of a workspace, or without a name those of all workspaces, to one page: a message says that the page may be out of date, and its id is the cursor up to
 // which everything is known. A page that was away sends the last id that it has seen.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()

@@ -184,3 +184,38 @@ func TestSecretsOutliveServers(t *testing.T) {
 		}
 	}
 }
+
+// The pages of the whole repository hear of what happens in any workspace.
+func TestPagesOfAllWorkspacesHearOfChanges(t *testing.T) {
+	b := newBench(t)
+	b.run(true, small()[:3]...)
+	b.serve(ui.Options{})
+	for _, path := range []string{"/", "/queue", "/store"} {
+		wantIn(t, b.page(path), `data-stream="/events?`)
+	}
+	if page := b.page("/store?again=1"); strings.Contains(page, "data-stream") {
+		t.Error("a page that measures at each look follows events")
+	}
+	heard, stop := b.listen("/events", "")
+	first := b.next(heard)
+	b.quiet(heard)
+	b.tell(events.Event{Type: events.TaskMarkedReady, Task: "late"})
+	second := b.next(heard)
+	if second.id == first.id {
+		t.Error("the cursor stays where it was")
+	}
+	b.quiet(heard)
+	stop()
+
+	// A tab that slept is told nothing twice; one of another server looks once.
+	heard, stop = b.listen("/events", second.id)
+	b.quiet(heard)
+	stop()
+	b.stop()
+	b.front.CloseClientConnections()
+	b.serve(ui.Options{})
+	heard, stop = b.listen("/events", second.id)
+	b.next(heard)
+	b.quiet(heard)
+	stop()
+}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/history"
@@ -37,6 +38,7 @@ func (s *Server) workspacesPage(ctx context.Context, f *frame) (any, error) {
 	f.Title = "Workspaces"
 	f.Crumbs = []crumb{{"Workspaces", ""}}
 	f.command("status")
+	s.live(f)
 	list, err := s.stores.Facts.Workspaces(ctx)
 	if err != nil {
 		return nil, err
@@ -229,30 +231,44 @@ func (s *Server) queuePage(ctx context.Context, f *frame) (any, error) {
 	f.Title = "Queue"
 	f.Crumbs = []crumb{{"Workspaces", f.To(viewWorkspaces)}, {"Queue", ""}}
 	f.command("queue")
+	s.live(f)
 	list, err := s.stores.Facts.Queues(ctx)
 	return &queueBody{list, s.o.Now()}, err
 }
 
 // measured keeps what measuring the repository has found, since that reads all of it.
 type measured struct {
-	mu sync.Mutex
-	at *Store
+	mu   sync.Mutex
+	at   *Store
+	took time.Duration
 }
 
-const measureAgain = 5 * time.Minute
+// A measure is shown for so long, unless a person asks for another one; for longer where reading is paid for.
+const (
+	measureAgain     = 5 * time.Minute
+	measureAgainPaid = time.Hour
+)
 
 func (s *Server) storePage(ctx context.Context, f *frame) (any, error) {
 	f.Title = "Store"
 	f.Crumbs = []crumb{{"Workspaces", f.To(viewWorkspaces)}, {"Store", ""}}
 	f.Command = "e3 stats " + f.repo() + "; e3 gc " + f.repo() + " --dry-run"
+	if f.Place.get("again") == "" { // each look would measure
+		s.live(f)
+	}
 	s.sizes.mu.Lock()
 	defer s.sizes.mu.Unlock()
-	if s.sizes.at == nil || s.o.Now().Sub(s.sizes.at.At) > measureAgain || f.Place.get("again") != "" {
+	again := max(measureAgain, 60*s.sizes.took)
+	if _, paced := s.stores.Records.(events.Paced); paced {
+		again = measureAgainPaid
+	}
+	if s.sizes.at == nil || s.o.Now().Sub(s.sizes.at.At) > again || f.Place.get("again") != "" {
+		began := s.o.Now()
 		st, err := s.stores.Facts.Store(ctx)
 		if err != nil {
 			return nil, err
 		}
-		s.sizes.at = st
+		s.sizes.at, s.sizes.took = st, s.o.Now().Sub(began)
 	}
 	return s.sizes.at, nil
 }

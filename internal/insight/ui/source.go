@@ -37,6 +37,8 @@ func (s *Stores) history() history.Stores {
 
 // Facts are what packages know that also write: the packages of insight do not import them.
 type Facts interface {
+	// Names returns the names of the workspaces, in order. It is asked again and again while a page of all of them is open.
+	Names(ctx context.Context) ([]string, error)
 	// Workspaces returns the workspaces by name, with the states of their latest runs.
 	Workspaces(ctx context.Context) ([]Workspace, error)
 	// Workspace returns one workspace, or human.ErrNotFound.
