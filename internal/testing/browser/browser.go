@@ -182,10 +182,22 @@ func (b *Tab) Cookie(url, name, value string) {
 // Go opens an address, and waits until the page and its script are loaded.
 func (b *Tab) Go(url string) {
 	b.t.Helper()
+	b.loads(url, func() { b.call("Page.navigate", map[string]any{"url": url}, nil) })
+}
+
+// Follow evaluates an expression that leads to another page, as a click, and waits until that page and its script are loaded.
+func (b *Tab) Follow(expression string) {
+	b.t.Helper()
+	b.loads(expression, func() { b.Eval("setTimeout(() => { "+expression+" })", nil) })
+}
+
+// loads waits for the page that a step leads to.
+func (b *Tab) loads(what string, step func()) {
+	b.t.Helper()
 	b.mu.Lock()
 	before := b.events["Page.loadEventFired"]
 	b.mu.Unlock()
-	b.call("Page.navigate", map[string]any{"url": url}, nil)
+	step()
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
@@ -198,7 +210,7 @@ func (b *Tab) Go(url string) {
 		select {
 		case <-came:
 		case <-late.C:
-			b.t.Fatalf("%s does not load", url)
+			b.t.Fatalf("%s: no page was loaded", what)
 		}
 	}
 }

@@ -83,6 +83,7 @@ func TestMemoryOfPages(t *testing.T) {
 				t.Fatal(err)
 			}
 			x := p.spawn("ui", ".", "w", "--no-open", "--json")
+			defer x.kill(true)
 			var doc struct{ URL string }
 			if err := json.Unmarshal([]byte(<-x.lines), &doc); err != nil {
 				t.Fatal(err)
