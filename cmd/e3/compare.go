@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"slices"
 	"strings"
 
@@ -127,41 +125,11 @@ func runCompare(ctx context.Context, a *app, location string, args []string, o *
 
 // comparedSides reads the arguments; a pattern stands for the workspaces that it matches.
 func comparedSides(ctx context.Context, r *repo.Repo, args []string) ([]compare.Side, error) {
-	var sides []compare.Side
-	add := func(s compare.Side) {
-		if !slices.Contains(sides, s) {
-			sides = append(sides, s)
-		}
+	sides, err := compare.Sides(args, func() ([]string, error) { return r.Workspaces.States.List(ctx) })
+	if errors.Is(err, compare.ErrSyntax) {
+		return nil, usagef("%v", err)
 	}
-	var names []string
-	for _, arg := range args {
-		if !strings.ContainsAny(arg, "*?") {
-			s, err := compare.ParseSide(arg, "")
-			if err != nil {
-				return nil, usagef("%v", err)
-			}
-			add(s)
-			continue
-		}
-		if names == nil {
-			var err error
-			if names, err = r.Workspaces.States.List(ctx); err != nil {
-				return nil, err
-			}
-			slices.Sort(names)
-		}
-		found := false
-		for _, name := range names {
-			if ok, err := path.Match(arg, name); err == nil && ok {
-				found = true
-				add(compare.Side{Workspace: name})
-			}
-		}
-		if !found {
-			return nil, &workspace.UnknownError{What: "workspace", Name: arg, Known: names}
-		}
-	}
-	return sides, nil
+	return sides, err
 }
 
 // sayOutdated names the workspaces whose inputs have changed since their outputs were made.
@@ -181,9 +149,9 @@ func sayOutdated(ctx context.Context, a *app, r *repo.Repo, sides []compare.Side
 	return nil
 }
 
-// heads are the columns of a table. Labels that name their dimensions need no column of items: the dimensions have theirs.
+// heads are the columns of a table.
 func heads(t *compare.Table) (list []string, items bool) {
-	items = slices.ContainsFunc(t.Rows, func(r *compare.Row) bool { return r.Item != "" && !strings.Contains(r.Item, "=") })
+	items = t.HasItems()
 	list = []string{"side"}
 	if items {
 		list = append(list, "item")
@@ -203,21 +171,12 @@ func cells(t *compare.Table, i int, items bool, metric func(c *compare.Column, t
 		row = append(row, r.Item)
 	}
 	for _, name := range t.Params {
-		row = append(row, plainText(r.Params[name]))
+		row = append(row, compare.Plain(r.Params[name]))
 	}
 	for _, c := range t.Metrics {
-		row = append(row, metric(c, plainText(r.Metrics[c.Name])))
+		row = append(row, metric(c, compare.Plain(r.Metrics[c.Name])))
 	}
 	return row
-}
-
-// plainText is a value from JSON as people write it: a string without quotes.
-func plainText(v json.RawMessage) string {
-	var text string
-	if err := json.Unmarshal(v, &text); err == nil {
-		return text
-	}
-	return string(v)
 }
 
 func writeTable(w io.Writer, t *compare.Table) {

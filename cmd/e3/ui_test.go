@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"e3/internal/human"
+	"e3/internal/insight/compare"
 	"e3/internal/insight/ui"
 )
 
@@ -282,6 +283,47 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		want := fmt.Sprintf("all | %d | %d | %.1f %%", doc.Total.Runs, doc.Total.Hits, 100*doc.Total.HitRate)
 		same(t, "sums", shownIn(page, `<tr><th scope="row">(all)</th><td class="num">(.*?)</td><td class="num">(.*?)</td><td class="num">(.*?)</td>`), []string{want})
 	})
+}
+
+// The page of experiments is the table of e3 compare.
+func TestExperimentsPage(t *testing.T) {
+	s := newUIStage(t, 5)
+	for i, rate := range []string{"0.125", "0.75"} {
+		s.e3("start", ".", "prod", "--as", fmt.Sprint("exp", i+1), "--set", "rate="+rate, "--no-wait", "--progress", "none")
+	}
+	for _, sort := range []string{"", "-loss"} {
+		var doc compare.Table
+		s.json(&doc, "compare", ".", "prod", "exp*", "--sort", sort)
+		page := s.page("/experiments?sides=prod+exp*&sort=" + sort)
+		want, best := []string{}, 0
+		for i, r := range doc.Rows {
+			cells := []string{r.Side, r.Item}
+			for _, name := range doc.Params {
+				cells = append(cells, compare.Plain(r.Params[name]))
+			}
+			for _, c := range doc.Metrics {
+				cells = append(cells, compare.Plain(r.Metrics[c.Name]))
+				if slices.Contains(c.Best, i) {
+					best++
+					cells[len(cells)-1] += "*"
+				}
+			}
+			want = append(want, strings.Join(cells, " | "))
+		}
+		if len(want) < 3 || best == 0 || len(doc.Params) == 0 || len(doc.Metrics) == 0 {
+			t.Fatalf("the command's table is too small: %q", want)
+		}
+		var got []string
+		marks := strings.NewReplacer(`<span class="star" aria-hidden="true">*</span><span class="away"> best</span>`, "*")
+		for _, row := range regexp.MustCompile(`<tr id="e-[^"]*">(.*?)</tr>`).FindAllStringSubmatch(marks.Replace(page), -1) {
+			var cells []string
+			for _, cell := range regexp.MustCompile(`<t[hd][^>]*>(?:<a [^>]*>)?(.*?)(?:</a>)?</t[hd]>`).FindAllStringSubmatch(row[1], -1) {
+				cells = append(cells, html.UnescapeString(cell[1]))
+			}
+			got = append(got, strings.Join(cells[:len(cells)-1], " | ")) // without the time
+		}
+		same(t, "rows, sorted by "+sort, got, want)
+	}
 }
 
 // Each of three questions is answered after at most three clicks from the first page.

@@ -27,7 +27,7 @@ func views() map[string]string {
 	return map[string]string{
 		"workspaces": "/", "run": "/run?w=prod", "timeline": "/run?w=prod&view=timeline", "graph": "/run?w=prod&view=graph", "families": "/run?w=prod&by=family",
 		"task": "/task?w=prod&t=broken", "data": "/task?w=prod&t=train%5B2%5D&view=data", "attempts": "/task?w=prod&t=train%5B2%5D&view=history",
-		"history": "/history?w=prod", "compare": "/compare?w=prod", "queue": "/queue", "store": "/store",
+		"history": "/history?w=prod", "compare": "/compare?w=prod", "queue": "/queue", "experiments": "/experiments?sides=prod@", "store": "/store",
 	}
 }
 

@@ -34,6 +34,7 @@ const maxExported = 2_000
 // Export writes the pages of a workspace's run as files that open from disk and need no server: the run in its views, and each of its
 // tasks. hidden names the inputs whose content is left out.
 func (s *Server) Export(ctx context.Context, ws, run string, hidden map[string]bool, to Files) (*Exported, error) {
+	s.models.hold = true
 	m, err := s.models.run(ctx, ws, run)
 	if err != nil {
 		return nil, err
@@ -43,7 +44,6 @@ func (s *Server) Export(ctx context.Context, ws, run string, hidden map[string]b
 		tasks = append(tasks, m.report.Tasks[i].Task)
 	}
 	m.mu.Unlock()
-	s.models.hold = true
 	x := &exporter{s: s, ws: ws, run: run, names: map[string]string{}, hidden: hidden}
 	first := at(viewRun, "w", ws, "r", run)
 	x.add(first, "index")

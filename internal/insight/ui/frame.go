@@ -32,7 +32,7 @@ var pages = sync.OnceValue(func() map[string]*template.Template {
 		"percent": func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }, "mark": mark, "join": strings.Join, "list2": func(a, b any) []any { return []any{a, b} },
 		"count64": func(n int64, what string) string { return human.Count(n, what) },
 	}).Parse(report.LineText + read("layout")))
-	for _, view := range []string{viewWorkspaces, viewRun, viewTask, viewCompare, viewHistory, viewQueue, viewStore, "fault", "done", "login"} {
+	for _, view := range []string{viewWorkspaces, viewRun, viewTask, viewCompare, viewHistory, viewQueue, viewStore, viewTable, "fault", "done", "login"} {
 		all[view] = template.Must(template.Must(base.Clone()).Parse(read(view)))
 	}
 	return all
@@ -156,8 +156,10 @@ func mark(status string) string {
 		return "▶"
 	case "retrying":
 		return "⟳"
-	case "deferred", "waits", "queued":
-		return "⏸"
+	case "deferred":
+		return "‖" // U+23F8 is missing in common fonts
+	case "waits", "queued":
+		return "○"
 	case "interrupted", "cancelled", "unfinished":
 		return "◼"
 	case "skipped", "abandoned":

@@ -7,7 +7,7 @@ import (
 
 // A Place says what a page shows: its address holds all of the page's state. Names are in the query, never in the path.
 type Place struct {
-	View  string // workspaces, run, task, compare, history, queue or store
+	View  string // workspaces, run, task, compare, history, queue, store or experiments
 	Query url.Values
 }
 
@@ -62,6 +62,7 @@ const (
 	viewHistory    = "history"
 	viewQueue      = "queue"
 	viewStore      = "store"
+	viewTable      = "experiments"
 )
 
 // placeOf is the place of an address, and whether it may be one.
@@ -70,7 +71,7 @@ func placeOf(u *url.URL) (Place, bool) {
 	switch view {
 	case "":
 		view = viewWorkspaces
-	case viewRun, viewTask, viewCompare, viewHistory, viewQueue, viewStore:
+	case viewRun, viewTask, viewCompare, viewHistory, viewQueue, viewStore, viewTable:
 	default:
 		return Place{}, false
 	}

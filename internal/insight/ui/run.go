@@ -207,7 +207,10 @@ func timeLeft(m *model, now time.Time) string {
 	if ran == 0 {
 		return ""
 	}
-	left := time.Duration(float64(now.Sub(r.StartedAt)) / float64(ran) * float64(r.Total-r.Done))
+	left := time.Duration(float64(m.last.Sub(r.StartedAt)) / float64(ran) * float64(r.Total-r.Done))
+	if left -= now.Sub(m.last); left < 0 { // what is left takes longer than the others did, or waits for approval
+		return ""
+	}
 	return "about " + human.Seconds(max(left.Round(time.Second), time.Second)) + " left at this pace"
 }
 

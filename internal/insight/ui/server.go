@@ -202,7 +202,7 @@ func (s *Server) render(ctx context.Context, p Place, to linker) ([]byte, error)
 func (s *Server) views() map[string]func(context.Context, *frame) (any, error) {
 	return map[string]func(context.Context, *frame) (any, error){
 		viewWorkspaces: s.workspacesPage, viewRun: s.runPage, viewTask: s.taskPage, viewCompare: s.comparePage,
-		viewHistory: s.historyPage, viewQueue: s.queuePage, viewStore: s.storePage,
+		viewHistory: s.historyPage, viewQueue: s.queuePage, viewStore: s.storePage, viewTable: s.tablePage,
 	}
 }
 

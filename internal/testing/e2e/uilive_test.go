@@ -49,7 +49,7 @@ tasks:
 var livePages = map[string]string{
 	"workspaces": "/", "run": "/run?w=live", "timeline": "/run?w=live&view=timeline", "graph": "/run?w=live&view=graph", "families": "/run?w=live&by=family",
 	"failed": "/task?w=live&t=fit%5B3%5D", "why": "/task?w=live&t=fit%5B5%5D&view=why", "data": "/task?w=live&t=fit%5B1%5D&view=data", "attempts": "/task?w=live&t=fit%5B5%5D&view=history",
-	"waits": "/task?w=live&t=sign", "history": "/history?w=live", "compare": "/compare?w=live", "queue": "/queue", "store": "/store",
+	"waits": "/task?w=live&t=sign", "history": "/history?w=live", "compare": "/compare?w=live", "queue": "/queue", "experiments": "/experiments", "store": "/store",
 }
 
 // A livePage is a browser with the pages of a program that serves them.
