@@ -19,7 +19,8 @@ type tableBody struct {
 	Columns     []column
 	Rows        []tableRow
 	Notes       []string
-	Found       int // rows
+	Found       int  // rows
+	Marked      bool // some value is the best of its column
 	Quick       []tab
 }
 
@@ -169,6 +170,7 @@ func (b *tableBody) fill(f *frame, t *compare.Table) {
 		for _, c := range t.Metrics {
 			at := valueOf(r.Metrics[c.Name])
 			at.Number, at.Best = true, slices.Contains(c.Best, i)
+			b.Marked = b.Marked || at.Best
 			row.Cells = append(row.Cells, at)
 		}
 		if r.Ms > 0 {
