@@ -4,6 +4,7 @@
 //	go run ./bench             graphs of 10,000 tasks, items that a task makes, events, files, folders, exports, gc, uploads, lookups, changes, workers, start-up (some minutes)
 //	go run ./bench -full       and 100,000 tasks, a folder of 100,000 files, and a 2 GiB file
 //	go run ./bench -run null   only measurements whose name contains "null"
+//	go run ./bench -run table  e3, ninja, make and samurai: times at 1,000 and 10,000 tasks, as a fixed part and a slope
 //
 // Each figure is a median of interleaved rounds, so that both sides see the same
 // machine. A ratio says more than a time: see CHANGELOG.md for the targets.
@@ -65,12 +66,12 @@ func (b *bench) main() error {
 		b.dir = dir
 	}
 	b.e3 = filepath.Join(b.dir, "e3")
-	if out, err := exec.Command("go", "build", "-o", b.e3, "e3/cmd/e3").CombinedOutput(); err != nil {
-		return fmt.Errorf("build e3: %w\n%s", err, out)
+	if err := build(b.e3); err != nil {
+		return err
 	}
 	fmt.Printf("%d cores, %s, %s\n\n", runtime.NumCPU(), runtime.Version(), time.Now().UTC().Format("2006-01-02"))
 	fmt.Printf("%-34s %12s %12s %8s %8s\n", "what", "e3", "peer", "ratio", "target")
-	for _, part := range []func() error{b.startup, b.graphs, b.items, b.events, b.files, b.folder, b.room, b.large, b.archives, b.shared, b.queue} {
+	for _, part := range []func() error{b.startup, b.table, b.graphs, b.items, b.events, b.files, b.folder, b.room, b.large, b.archives, b.shared, b.queue} {
 		if err := part(); err != nil {
 			return err
 		}

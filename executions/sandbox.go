@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,8 +95,7 @@ const (
 	maxStash  = 16
 )
 
-// Bounds of the sandboxes that wait for a check of the processes in them. A scan of all processes costs as much as
-// some twenty sandboxes; each of these has three files open.
+// Bounds of the sandboxes that wait for a check of the processes in them. Each has three files open.
 const (
 	minUsed = 16
 	maxUsed = 64
@@ -105,8 +105,8 @@ const (
 //
 // A sandbox in which a process works, or has a folder open, is never reused: the process could write into another
 // command's folder or outputs. The runner says whether a command's descendants are gone. Other processes, such as a
-// person's shell, are found by scanning all processes of the machine for many sandboxes at once. A scan may cost as
-// much as some sandboxes, so no more time is spent on scans than on making sandboxes.
+// person's shell, are found by scanning all processes of the machine for many sandboxes at once. A scan costs as much as
+// ten to fifty sandboxes (enough).
 type sandboxes struct {
 	scratch          func() (string, error)
 	checkouts        *checkouts
@@ -114,8 +114,10 @@ type sandboxes struct {
 	mu               sync.Mutex
 	free             []*sandbox    // clean, and known to be empty of processes
 	used             []*sandbox    // clean, not yet scanned for processes
-	count            int           // sandboxes made
-	making, scanning time.Duration // time spent so far
+	acquired         int           // how often a sandbox was taken
+	count, scans     int           // sandboxes and scans made
+	making, scanning time.Duration // time spent on them so far
+	ground           *ground       // where sandboxes are made; nil: none was
 
 	unfinished atomic.Bool // a sandbox was dropped with its note
 }
@@ -123,7 +125,8 @@ type sandboxes struct {
 func (p *sandboxes) acquire() (*sandbox, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.free) == 0 && (len(p.used) >= minUsed && p.scanning <= p.making || len(p.used) >= maxUsed) {
+	p.acquired++
+	if len(p.free) == 0 && len(p.used) >= p.enough() {
 		p.scan()
 	}
 	if n := len(p.free); n > 0 {
@@ -140,10 +143,23 @@ func (p *sandboxes) acquire() (*sandbox, error) {
 	return box, nil
 }
 
+// enough is how many used sandboxes make a scan worthwhile. With M of them, n commands need M sandboxes and n/M scans, so a
+// scan that costs as much as k sandboxes is due at the square root of k·n.
+func (p *sandboxes) enough() int {
+	if p.scans == 0 || p.making <= 0 {
+		return minUsed
+	}
+	k := float64(p.scanning) / float64(p.scans) / (float64(p.making) / float64(p.count))
+	return int(min(max(math.Sqrt(k*float64(p.acquired)), minUsed), maxUsed))
+}
+
 // scan frees the used sandboxes without processes, and drops the others.
 func (p *sandboxes) scan() {
 	began := time.Now()
-	defer func() { p.scanning += time.Since(began) }()
+	defer func() {
+		p.scanning += time.Since(began)
+		p.scans++
+	}()
 	occupied, known := runner.Occupied(filepath.Dir(p.used[0].root))
 	for _, box := range p.used {
 		if known && !occupied[filepath.Base(box.root)] {
@@ -160,16 +176,22 @@ func (p *sandboxes) make() (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.ground == nil || p.ground.dir != dir {
+		if p.ground, err = survey(dir); err != nil {
+			return nil, err
+		}
+	}
 	p.count++
-	root := filepath.Join(dir, "w"+strconv.Itoa(p.count))
+	name := "w" + strconv.Itoa(p.count)
+	root := filepath.Join(dir, name)
 	room := filepath.Join(root, roomFolder)
-	box := &sandbox{root: root, work: filepath.Join(room, "work"), home: filepath.Join(room, "home"), tmp: filepath.Join(room, "tmp"), modes: p.modes}
+	box := &sandbox{
+		root: root, work: filepath.Join(room, "work"), home: filepath.Join(room, "home"), tmp: filepath.Join(room, "tmp"),
+		real: filepath.Join(p.ground.real, name, roomFolder, "work"), strips: p.ground.strips, group: p.ground.group, modes: p.modes,
+	}
 	err = box.make()
 	if err == nil {
 		err = box.renew(true)
-	}
-	if err == nil {
-		box.real, err = filepath.EvalSymlinks(box.work)
 	}
 	if err != nil {
 		box.drop()
@@ -208,22 +230,18 @@ const (
 	stagedExecutable FileMode = 0o755
 )
 
-// make makes the sandbox's own folder and finds out what the umask does. Only this user may enter, because files are
-// moved from here into the repository.
+// make makes the sandbox's own folder. Only this user may enter, because files are moved from here into the repository.
 func (b *sandbox) make() error {
-	if err := os.Mkdir(b.root, stagedDir); err != nil {
+	if err := os.Mkdir(b.root, 0o700); err != nil {
 		return err
+	}
+	if b.group != 0 || b.strips {
+		if err := os.Chmod(b.root, 0o700|b.group); err != nil {
+			return err
+		}
 	}
 	var err error
 	if b.note.file, err = createFile(filepath.Join(b.root, noteFile), 0, 0o600); err != nil {
-		return err
-	}
-	info, err := os.Lstat(b.root)
-	if err != nil {
-		return err
-	}
-	b.strips, b.group = info.Mode().Perm() != stagedDir, info.Mode()&fs.ModeSetgid
-	if err := os.Chmod(b.root, 0o700|b.group); err != nil {
 		return err
 	}
 	return b.folder(b.room())
@@ -264,8 +282,10 @@ func (b *sandbox) renew(fresh bool) error {
 	}
 	b.closed = false
 	if fresh || !b.tidy() {
-		if err := atomicfile.RemoveAll(b.work); err != nil {
-			return err
+		if !fresh {
+			if err := atomicfile.RemoveAll(b.work); err != nil {
+				return err
+			}
 		}
 		if err := b.folder(b.work); err != nil {
 			return err
@@ -313,8 +333,10 @@ func (b *sandbox) renew(fresh bool) error {
 	}{{"stdout", &b.logs.stdout}, {"stderr", &b.logs.stderr}} {
 		// The old file is unlinked, not truncated: a child that escaped may hold it.
 		path := filepath.Join(b.root, log.name)
-		if err := syscall.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove %s: %w", path, err)
+		if !fresh {
+			if err := syscall.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("remove %s: %w", path, err)
+			}
 		}
 		var err error
 		if *log.file, err = createFile(path, os.O_APPEND, b.modes.File()); err != nil {

@@ -10,6 +10,9 @@ import (
 	"sync"
 )
 
+// thisUser is the effective user of this process, which never changes.
+var thisUser = sync.OnceValue(os.Geteuid)
+
 // Kept is an object that was just put into a Dir, with its bytes at hand, for a store that uploads them. The object's
 // name may vanish at any time, as a Dir that is a cache is trimmed by several processes.
 type Kept struct {
@@ -95,7 +98,7 @@ func (d *Dir) KeepAdopted(ctx context.Context, f *os.File, remove func() error) 
 	if err != nil {
 		return Kept{}, err
 	}
-	if st.dev == w.dev && st.links == 1 && st.owner == os.Geteuid() && lease(f) { // root gets a lease on any file
+	if st.dev == w.dev && st.links == 1 && st.owner == thisUser() && lease(f) { // root gets a lease on any file
 		k, done, err := w.adoptLeased(ctx, f, st, remove)
 		if err != nil {
 			return Kept{}, fmt.Errorf("adopt %s: %w", f.Name(), err)

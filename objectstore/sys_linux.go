@@ -56,7 +56,7 @@ func touchNow(f *os.File) error {
 // which label every file.
 func plain(f *os.File, info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || st.Nlink != 1 || int(st.Uid) != os.Geteuid() {
+	if !ok || st.Nlink != 1 || int(st.Uid) != thisUser() {
 		return false
 	}
 	var buf [256]byte

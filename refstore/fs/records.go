@@ -170,6 +170,10 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 	if err != nil {
 		return refstore.Absent, err
 	}
+	// Most executions are the first of their key, so the folder above is missing.
+	if err := w.store.files.mkdirs(filepath.Dir(w.slot.path)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return refstore.Absent, w.discardOn(err, folder)
+	}
 	const tries = 20
 	for try := 1; ; try++ {
 		err = w.store.files.inParent(w.slot.path, func() error { return rename(folder, w.slot.path) })

@@ -9,7 +9,7 @@ import (
 
 // RemoveAll removes a tree even if a command has removed the owner's permissions in it. A missing tree is no error.
 func RemoveAll(path string) error {
-	err := os.RemoveAll(path)
+	err := removeAll(path)
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}

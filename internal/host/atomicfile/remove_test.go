@@ -2,6 +2,7 @@ package atomicfile_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -41,5 +42,52 @@ func TestRemoveAllOfClosedFolders(t *testing.T) {
 	}
 	if err := atomicfile.RemoveAll(top); err != nil {
 		t.Errorf("nothing to remove: %v", err)
+	}
+}
+
+// TestRemoveAllOfLargeTrees removes a tree that is deep, wide, and has links to what must stay.
+func TestRemoveAllOfLargeTrees(t *testing.T) {
+	top := filepath.Join(t.TempDir(), "top")
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "stays"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	deep := top
+	for range 150 {
+		deep = filepath.Join(deep, "d")
+	}
+	if err := os.MkdirAll(deep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		path := filepath.Join(top, fmt.Sprintf("%0*d", 1+i%200, i))
+		var err error
+		switch i % 3 {
+		case 0:
+			err = os.WriteFile(path, nil, 0o400)
+		case 1:
+			err = os.Mkdir(path, 0o700)
+		default:
+			err = os.Symlink(outside, path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := atomicfile.RemoveAll(top); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(top); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after RemoveAll: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(outside, "stays")); err != nil {
+		t.Errorf("what links point to: %v", err)
+	}
+	file := filepath.Join(outside, "stays")
+	if err := atomicfile.RemoveAll(file); err != nil {
+		t.Errorf("RemoveAll of a file: %v", err)
+	}
+	if err := atomicfile.RemoveAll(file + "/below"); err != nil {
+		t.Errorf("RemoveAll of nothing: %v", err)
 	}
 }

@@ -20,9 +20,9 @@ func afterFork()
 //go:linkname afterForkInChild syscall.runtime_AfterForkInChild
 func afterForkInChild()
 
-// vfork is clone for a child that soon executes a file. Until then the child uses this process's memory and stack, and
-// this process waits.
-func vfork(flags uintptr) (pid, errno uintptr)
+// vfork is clone or clone3 (trap, with its first two arguments) for a child that soon executes a file. Until then the child
+// uses this process's memory and stack, and this process waits.
+func vfork(trap, first, second uintptr) (pid, errno uintptr)
 
 // The states of a command.
 const (
@@ -257,7 +257,7 @@ func empty() {
 //go:norace
 //go:nocheckptr
 func spawn(memory unsafe.Pointer) (command uintptr, err syscall.Errno) {
-	pid, errno := vfork(unix.CLONE_VM | unix.CLONE_VFORK | uintptr(unix.SIGCHLD))
+	pid, errno := vfork(unix.SYS_CLONE, unix.CLONE_VM|unix.CLONE_VFORK|uintptr(unix.SIGCHLD), 0)
 	if pid != 0 || errno != 0 {
 		return pid, syscall.Errno(errno)
 	}

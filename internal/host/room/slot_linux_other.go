@@ -3,6 +3,7 @@
 package room
 
 import (
+	"errors"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -45,3 +46,6 @@ func (s *Slots) Reap() bool { return false }
 
 // Finish is never called.
 func (p *Process) Finish() (Result, error) { return Result{}, &Error{Step: StepFork, Err: unix.ENOSYS} }
+
+// StartDirect starts nothing here.
+func StartDirect(*Spec) (pid, pidfd int, err error) { return 0, -1, errors.ErrUnsupported }

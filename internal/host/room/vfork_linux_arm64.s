@@ -1,25 +1,25 @@
 #include "textflag.h"
 
-// func vfork(flags uintptr) (pid, errno uintptr)
+// func vfork(trap, first, second uintptr) (pid, errno uintptr)
 //
 // The child shares the stack and returns first. The return address is in a register.
-TEXT ·vfork(SB),NOSPLIT,$0-24
-	MOVD	flags+0(FP), R0
-	MOVD	$0, R1
+TEXT ·vfork(SB),NOSPLIT,$0-40
+	MOVD	first+8(FP), R0
+	MOVD	second+16(FP), R1
 	MOVD	$0, R2
 	MOVD	$0, R3
 	MOVD	$0, R4
 	MOVD	$0, R5
-	MOVD	$220, R8 // clone
+	MOVD	trap+0(FP), R8
 	SVC
 	CMN	$4095, R0
 	BCC	ok
 	MOVD	$-1, R4
-	MOVD	R4, pid+8(FP)
+	MOVD	R4, pid+24(FP)
 	NEG	R0, R0
-	MOVD	R0, errno+16(FP)
+	MOVD	R0, errno+32(FP)
 	RET
 ok:
-	MOVD	R0, pid+8(FP)
-	MOVD	ZR, errno+16(FP)
+	MOVD	R0, pid+24(FP)
+	MOVD	ZR, errno+32(FP)
 	RET

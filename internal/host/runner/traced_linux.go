@@ -2,6 +2,7 @@ package runner
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"sync"
 	"syscall"
@@ -16,6 +17,13 @@ import (
 func (l *laneServer) startOpen(t *task, r *spawnRequest, files *descriptors) (pid int, err error) {
 	if r.traced != "" {
 		return startTraced(t, r, files)
+	}
+	spec := &room.Spec{Paths: []string{r.path}, Argv: r.argv, Env: r.env, Dir: r.dir}
+	for i, fd := range files.standard {
+		spec.Files[i] = int(fd)
+	}
+	if pid, t.pidfd, err = room.StartDirect(spec); !errors.Is(err, errors.ErrUnsupported) {
+		return pid, err
 	}
 	return syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
 		Dir:   r.dir,

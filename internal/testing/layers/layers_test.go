@@ -118,8 +118,9 @@ internal/host/modes:           internal/host/atomicfile
 internal/pkgref:
 internal/format/beast2:
 internal/host/atomicfile:
-internal/host/room: internal/host/trace
+internal/host/room: internal/host/trace internal/host/nofile
 internal/host/trace:
+internal/host/nofile:
 internal/host/watch:
 internal/host/process:
 internal/human:
