@@ -317,7 +317,7 @@ func TestFollowers(t *testing.T) {
 			f := follower{name: "start --json"}
 			for line := range strings.Lines(r.stdout) {
 				if !strings.HasPrefix(line, `{"type":"error"`) {
-					f.lines = append(f.lines, line)
+					f.lines = append(f.lines, eventCursor.ReplaceAllString(line, "}"))
 				}
 			}
 			f.wants(t, lines[run])
