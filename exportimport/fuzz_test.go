@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"e3/exportimport"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
@@ -66,6 +67,7 @@ func FuzzImport(f *testing.F) {
 // FuzzEntries imports the sample with one thing changed in it: bytes of an entry, or of its name. Sizes and checksums
 // are right, and, if links is set, references to a changed object are updated.
 func FuzzEntries(f *testing.F) {
+	suite.WithoutRace(f)
 	files := sampleOnDisk(f)
 	for i, e := range files {
 		f.Add(uint16(i), uint32(len(e.content)/2), uint16(1), []byte("x"), true, false)

@@ -12,6 +12,7 @@ import (
 	"e3/exportimport"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -73,6 +74,7 @@ var hostileNames = map[string]struct{ name, want string }{
 }
 
 func TestHostileNames(t *testing.T) {
+	suite.WithoutRace(t)
 	good := sampleFiles(t, exportimport.ExportOptions{})
 	g := newTarget(t)
 	for what, c := range hostileNames {
@@ -427,6 +429,7 @@ var hostileContents = map[string]struct {
 }
 
 func TestHostileContents(t *testing.T) {
+	suite.WithoutRace(t)
 	ways := []exportimport.ImportOptions{{NewWorkspace: true, DryRun: true}, {NewWorkspace: true}, {DryRun: true}, {}}
 	if testing.Short() {
 		ways = ways[:2]

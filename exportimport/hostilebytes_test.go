@@ -18,11 +18,13 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/settings"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
 // A zip that was truncated anywhere is refused.
 func TestCutOff(t *testing.T) {
+	suite.WithoutRace(t)
 	data := rawZipOf(sampleFiles(t, exportimport.ExportOptions{})).bytes()
 	cuts := map[int]bool{0: true, 1: true}
 	for i := 0; i+4 <= len(data); i++ {

@@ -13,6 +13,7 @@ import (
 	"e3/exportimport"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
@@ -63,6 +64,7 @@ func (g *target) refusedBy(data []byte, o exportimport.ImportOptions) bool {
 // Any changed byte of an entry is detected, even in unsigned zips, even if the checksums of the zip were made after the
 // change, and even if the repository has all the right data already. E3_TEST_BYTES is the number of trials.
 func TestAnyByteOfAnEntry(t *testing.T) {
+	suite.WithoutRace(t)
 	files := sampleFiles(t, exportimport.ExportOptions{AllHistory: true})
 	rnd := chance(t)
 	count := uint64(400)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
 )
@@ -74,9 +75,18 @@ func damageable(t *testing.T) map[string]func() (objectstore.Store, func(objects
 	}
 }
 
+// objects is how many objects each store's tests damage.
+func objects() int {
+	if testing.Short() {
+		return 5
+	}
+	return 15
+}
+
 // Whatever happens to an object's file, no reader returns bytes that do not match the name.
 func TestDamage(t *testing.T) {
-	seed, count := objectstoretest.DamageSeed(), objectstoretest.DamageCount(15)
+	suite.WithoutRace(t)
+	seed, count := objectstoretest.DamageSeed(), objectstoretest.DamageCount(objects())
 	t.Logf("seed %d, %d objects", seed, count)
 	for name, open := range damageable(t) {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +101,8 @@ func TestDamage(t *testing.T) {
 
 // Whatever happens to an object's file, a successful put leaves the right bytes.
 func TestPutOverDamage(t *testing.T) {
-	seed, count := objectstoretest.DamageSeed(), objectstoretest.DamageCount(15)
+	suite.WithoutRace(t)
+	seed, count := objectstoretest.DamageSeed(), objectstoretest.DamageCount(objects())
 	t.Logf("seed %d, %d objects", seed, count)
 	for name, open := range damageable(t) {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/internal/events"
+	"e3/internal/testing/suite"
 	"e3/refstore"
 	"e3/refstore/mem"
 )
@@ -29,6 +30,7 @@ func aLog(tb interface{ Fatal(...any) }, s refstore.Streams, tasks int) {
 
 // TestDamagedByteIsTold: no change of one byte in a log is read as another event.
 func TestDamagedByteIsTold(t *testing.T) {
+	suite.WithoutRace(t)
 	s := mem.New()
 	aLog(t, s, 3)
 	whole, right := raw(t, s), []string{}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"e3/internal/testing/suite"
 	"e3/internal/verify"
 	"e3/workspace"
 )
@@ -17,6 +18,7 @@ import (
 // Record files are damaged one after the other: a repair mends each, or gives advice. Afterwards a start works, and
 // there are no faults. E3_TEST_DAMAGES is the number of cases, E3_TEST_SEED their seed.
 func TestRandomDamage(t *testing.T) {
+	suite.WithoutRace(t)
 	n, seed := 30, rand.Uint64()
 	for name, set := range map[string]func(uint64){"E3_TEST_DAMAGES": func(v uint64) { n = int(v) }, "E3_TEST_SEED": func(v uint64) { seed = v }} {
 		if text := os.Getenv(name); text != "" {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"e3/internal/testing/suite"
 	"e3/refstore"
 	"e3/refstore/checked"
 	"e3/refstore/mem"
@@ -23,6 +24,9 @@ import (
 func damages(t *testing.T) (int, *rand.Rand) {
 	t.Helper()
 	n, seed := 3000, rand.Uint64()
+	if testing.Short() {
+		n = 600
+	}
 	for name, set := range map[string]func(uint64){
 		"E3_TEST_DAMAGES": func(v uint64) { n = int(v) }, "E3_TEST_SEED": func(v uint64) { seed = v },
 	} {
@@ -151,6 +155,7 @@ func none(refstore.Key) bool { return false }
 
 // TestDamagedFiles changes one byte of a file, cuts it, adds to it or removes it.
 func TestDamagedFiles(t *testing.T) {
+	suite.WithoutRace(t)
 	n, rng := damages(t)
 	dir := t.TempDir()
 	s := checked.New(openDir(t, dir), false)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"e3/internal/format/manifest"
+	"e3/internal/testing/suite"
 )
 
 func TestExpand(t *testing.T) {
@@ -138,6 +139,7 @@ func TestUnquoted(t *testing.T) {
 
 // Nesting as deep as an argument of bash can hold does not exhaust the stack, and longer scripts are not parsed.
 func TestLintDeepScripts(t *testing.T) {
+	suite.WithoutRace(t)
 	for _, open := range []string{"$(", "(", "{ ", "${a:-", "`\\", "if ", "$((", "[[ ( ", "a=(", "case $a in a) ", "\"$(", "<(", "! "} {
 		for _, size := range []int{127 << 10, 1 << 20} {
 			script := strings.Repeat(open, size/len(open))

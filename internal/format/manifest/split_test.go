@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/internal/format/manifest"
+	"e3/internal/testing/suite"
 )
 
 // sameInPieces compares reading in pieces of different sizes with reading whole.
@@ -32,6 +33,7 @@ func sameInPieces(t interface {
 }
 
 func TestPiecesOfCorpus(t *testing.T) {
+	suite.WithoutRace(t)
 	for _, pattern := range []string{"testdata/valid/*", "testdata/invalid/*.yaml"} {
 		for _, data := range corpus(t, pattern) {
 			sameInPieces(t, data)

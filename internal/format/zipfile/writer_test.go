@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"e3/internal/format/zipfile"
+	"e3/internal/testing/suite"
 )
 
 func TestRoundTrip(t *testing.T) {
@@ -57,6 +58,7 @@ func TestStandardLibraryReadsIt(t *testing.T) {
 
 // Other programs can read the archives, including zip64 for many entries or an unknown size.
 func TestProgramsReadIt(t *testing.T) {
+	suite.WithoutRace(t)
 	files := sampleFiles()
 	var many []file
 	for i := range 1<<16 + 3 {

@@ -719,14 +719,15 @@ func (c *checker) index() {
 	}
 }
 
-// leftovers demands that no temporary file is left, apart from the folders of failed tasks, which the next start clears.
+// leftovers demands that no temporary file is left, apart from the folders of failed tasks, which the next start clears,
+// and what is kept checked out for commands of later processes.
 func (c *checker) leftovers() {
 	entries, err := os.ReadDir(filepath.Join(c.root, "tmp"))
 	if err != nil {
 		c.fault("%v", err)
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "failed-") {
+		if !strings.HasPrefix(e.Name(), "failed-") && !strings.HasPrefix(e.Name(), "checkouts-") {
 			c.fault("tmp/%s is left", e.Name())
 		}
 	}
