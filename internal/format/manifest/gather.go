@@ -81,7 +81,7 @@ func (w *wire) roster(d *decoder) []wire {
 }
 
 // need reads how many members a fan-in needs.
-func (d *decoder) need(where string, n *node) notation.Need {
+func (d matrixReader) need(where string, n *node) notation.Need {
 	text := n.text
 	if n.kind == intNode {
 		text = n.scalarText()
