@@ -187,7 +187,7 @@ func (s slot) fields() string {
 }
 
 // hasFields tells whether there is a folder of side fields.
-func (s *Store) hasFields(sl slot) bool { return !sl.bare && s.files.exists(sl.fields()) == nil }
+func hasFields(s *Store, sl slot) bool { return !sl.bare && s.files.exists(sl.fields()) == nil }
 
 // fieldName is the name of a field's file in that folder. The fields stdout.txt and stderr.txt of an execution are
 // its logs: short logs come with the record, in one rename.

@@ -237,7 +237,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 			return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
 		}
 	}
-	fields := len(w.record.Fields) > 0 || w.store.hasFields(w.slot)
+	fields := len(w.record.Fields) > 0 || hasFields(w.store, w.slot)
 	if fields || w.sum != nil {
 		sh, err := w.store.lockShard(ctx, w.slot.key)
 		if err != nil {
@@ -473,7 +473,7 @@ func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version,
 func (w *writer) replace(ctx context.Context, from slot, v refstore.Version) (stamp, error) {
 	s := w.store
 	if from.shape != fileShape || w.slot.shape != fileShape || len(w.record.Fields) > 0 || w.record.Version != refstore.Absent ||
-		s.hasFields(w.slot) {
+		hasFields(s, w.slot) {
 		return stamp{}, errors.ErrUnsupported
 	}
 	sh, err := s.lockShard(ctx, from.key)
