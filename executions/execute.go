@@ -34,7 +34,7 @@ type Runner interface {
 	Run(ctx context.Context, spec runner.Spec) (runner.Result, error)
 }
 
-// Options configure an Executor. Fields: each is given by the process that makes it, and none depends on another.
+// Options configure an Executor. Fields: one for each thing that an executor takes from its process.
 type Options struct {
 	Worker  string                      // user@host, for the record
 	Host    string                      // of this process; Job.Host is the run's

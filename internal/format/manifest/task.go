@@ -101,7 +101,7 @@ func (d *decoder) task(key, value *node) {
 			case "network":
 				b.spec.Network, _ = d.boolean(where+": network", v)
 			case "devices":
-				b.spec.Devices = d.devices(where+": devices", v)
+				b.spec.Devices = devices(d, where+": devices", v)
 			case "image":
 				d.report.add(key.pos, "remove it; the command runs in the environment of the host", "%s: container images are not supported yet", where)
 			default:
@@ -115,7 +115,7 @@ func (d *decoder) task(key, value *node) {
 			d.report.add(key.pos, "add run: with a command", "%s: there is no command", where)
 		}
 		d.distinctNames(where, &b, refs, &env)
-		env.Tools, refs = d.toolFiles(env.Tools, toolsPos, refs)
+		env.Tools, refs = toolFiles(d, env.Tools, toolsPos, refs)
 		if len(d.report.errs) == before {
 			d.consistent(where, &policy, &places)
 		}

@@ -9,7 +9,7 @@ import "strings"
 func ToolFile(input string) bool { return strings.HasPrefix(input, "./") }
 
 // toolFiles takes the files of the project out of the names of tools, and adds their inputs to those of the task.
-func (d *decoder) toolFiles(names []string, pos Pos, refs []wire) (programs []string, all []wire) {
+func toolFiles(d *decoder, names []string, pos Pos, refs []wire) (programs []string, all []wire) {
 	for _, name := range names {
 		if !strings.Contains(name, "/") {
 			programs = append(programs, name)
@@ -63,7 +63,7 @@ func ValidTool(s string) bool {
 }
 
 // devices reads the names of devices that a closed room has.
-func (d *decoder) devices(where string, n *node) []string {
+func devices(d *decoder, where string, n *node) []string {
 	return distinct(d, where, n, "device", func(item *node) bool {
 		if item.text != "nvidia" {
 			d.report.add(item.pos, "", "%s: %q is not known; want nvidia", where, truncate(item.text))

@@ -57,7 +57,7 @@ func Visit(where *room.Room, argv, env []string, files [3]*os.File, signals <-ch
 		case e := <-ended:
 			runtime.KeepAlive(files)
 			if failed, ok := errors.AsType[*room.Error](e.err); ok {
-				e.err = explainClosed(failed, &Spec{Argv: argv, Env: env})
+				e.err = explainClosed(failed, &Spec{Argv: argv, Env: env, Closed: where})
 			}
 			return e.status, e.err
 		case <-signals:
