@@ -38,10 +38,10 @@ func (x *Executor) withLeaseLoss(ctx context.Context, err error) error {
 }
 
 // keepTask protects the object of a task that is about to run, because the record will name it. If only this machine
-// still has the object, it is put again. One that something else keeps is not looked for in a folder, where it was read just
-// now, or where objects are presumed to exist, which saves a request for each task.
+// still has the object, it is put again. Where objects are presumed to exist, one that something else keeps is not
+// looked for: that would be a request for each task.
 func (x *Executor) keepTask(ctx context.Context, task objectstore.Hash, kept bool) error {
-	if _, folder := x.objects.(*objectstore.Dir); kept && (folder || x.presumes) {
+	if kept && x.presumes {
 		return nil
 	}
 	there, err := x.objects.Refresh(ctx, task)

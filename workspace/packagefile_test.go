@@ -61,6 +61,22 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 			t.Errorf("%s changes a task's hash: %v; doc/package-file.md says %v (there: %v)", test.key, changed, want, there)
 		}
 	}
+	// What the others need beside them.
+	const (
+		closed = "run: cat, room: closed"
+		gather = "tasks:\n  m: {matrix: {n: [1, 2]}, out: o, run: cat}\n  one: {in: {m: {from: 'm[*]'}}, out: o, run: cat}\n"
+	)
+	for _, test := range []struct{ key, before, after string }{
+		{"devices", strings.Replace(base, "run: cat", closed, 1), strings.Replace(base, "run: cat", closed+", devices: [nvidia]", 1)},
+		{"need", strings.Replace(gather, "'m[*]'", "'m[*]', manifest: true", 1), strings.Replace(gather, "'m[*]'", "'m[*]', need: 1", 1)},
+		{"manifest", gather, strings.Replace(gather, "'m[*]'", "'m[*]', manifest: true", 1)},
+	} {
+		tested[test.key] = true
+		want, there := said[test.key]
+		if changed := one(test.before) != one(test.after); !there || changed != want {
+			t.Errorf("%s changes a task's hash: %v; doc/package-file.md says %v (there: %v)", test.key, changed, want, there)
+		}
+	}
 	for key := range said {
 		if !tested[key] {
 			t.Errorf("doc/package-file.md says whether %s is in the cache key, and no case here tests it", key)

@@ -178,16 +178,25 @@ tasks:
 // queued executes a task by a worker.
 func (s *harmStage) queued(at string) {
 	s.t.Helper()
-	done := make(chan answer, 1)
-	go func() { done <- s.e3("worker", at, "--idle", "1s") }()
 	s.write(map[string]string{"queued/e3.yaml": `e3: 1
 name: queued
 tasks:
   job: {out: o, run: 'echo at work; echo done > "$out"'}
 `})
-	s.must(0, "start", "-f", filepath.Join(s.work, "queued/e3.yaml"), at, "queued", "--workers")
-	if a := <-done; a.code != 0 {
-		s.t.Fatalf("e3 worker: %+v", a)
+	done := make(chan answer, 1)
+	go func() { done <- s.e3("start", "-f", filepath.Join(s.work, "queued/e3.yaml"), at, "queued", "--workers") }()
+	for {
+		if a := s.e3("worker", at, "--idle", "100ms"); a.code != 0 {
+			s.t.Fatalf("e3 worker: %+v", a)
+		}
+		select {
+		case a := <-done:
+			if a.code != 0 {
+				s.t.Fatalf("e3 start: %+v", a)
+			}
+			return
+		default: // a worker ends that was idle before the job was there
+		}
 	}
 }
 

@@ -159,8 +159,10 @@ tasks:
 func asBefore(t *testing.T, root string, uid, gid int) {
 	t.Helper()
 	format := filepath.Join(root, "format.json")
-	if err := os.Remove(filepath.Join(root, "format.copy")); err != nil { // they had none
-		t.Fatal(err)
+	for _, name := range []string{"format.copy", ".gitignore"} { // they had none
+		if err := os.Remove(filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	err := errors.Join(os.WriteFile(format, []byte(`{"e3":"repository","version":1}`), 0o664), os.Chmod(format, 0o664))
 	if err == nil {

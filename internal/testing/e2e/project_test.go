@@ -32,7 +32,7 @@ import (
 )
 
 // patience is how long anything may take that should be over soon.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // nobody is the other user that tests become.
 const nobody = 65534
