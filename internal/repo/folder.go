@@ -129,6 +129,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	r.signing.required = f.SignedExecutions
 	m := modes.Of(f.Access, root)
 	records, err := reffs.Open(root, reffs.Options{
+		BareJobs:    true,
 		Modes:       m,
 		Now:         r.opts.Now,
 		Mend:        func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },

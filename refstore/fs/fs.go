@@ -79,6 +79,9 @@ type Options struct {
 	DeadSession func(ctx context.Context, dir string) error
 	// Modes are the modes of new files and folders. With the zero value the umask decides.
 	Modes modes.Modes
+	// BareJobs says that jobs and their entries have no side fields, which saves the looks for these. A store below an
+	// overlay has them.
+	BareJobs bool
 }
 
 // Store is a repository's directory. It is safe for concurrent use, by any number of processes.
@@ -105,6 +108,7 @@ type files struct {
 	root  string // absolute
 	modes modes.Modes
 	looks looks
+	bare  bool // Options.BareJobs
 }
 
 var (
@@ -127,7 +131,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	s := &Store{files: &files{root, o.Modes, looksAt(f)}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
+	s := &Store{files: &files{root, o.Modes, looksAt(f), o.BareJobs}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -199,7 +199,7 @@ func TestJobReadWhileWritten(t *testing.T) {
 
 // A record of a job has nothing beside its file, so no fields are taken that would not be found again.
 func TestJobHasNoFields(t *testing.T) {
-	s := open(t, t.TempDir(), fs.Options{})
+	s := open(t, t.TempDir(), fs.Options{BareJobs: true})
 	_, err := s.Put(t.Context(), refstore.Record{Key: jobKey, Value: []byte("{}"), Fields: []refstore.Field{{Name: "f", Value: []byte("x")}}})
 	if !errors.Is(err, refstore.ErrInvalid) {
 		t.Errorf("a job with a field: %v, want ErrInvalid", err)

@@ -111,7 +111,7 @@ func (s *files) place(partition string) (place, error) {
 		top, tree = "index", true
 	case "QUEUE":
 		// Jobs and their entries have their sums within; QUEUE/names has sums beside.
-		top, tree, p.grows, p.bare = "queue", true, strings.HasSuffix(partition, "/jobs"), segments >= 2
+		top, tree, p.grows, p.bare = "queue", true, strings.HasSuffix(partition, "/jobs"), s.bare && segments >= 2
 	case "LEASE":
 		top, tree = filepath.Join("locks", "leases"), true
 	default:
