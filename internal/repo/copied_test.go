@@ -197,7 +197,7 @@ func TestAsksOnceWhoseTheyAre(t *testing.T) {
 	if objects.Struck()[testserver.Fail] != 1 {
 		t.Error("the first try did not fail")
 	}
-	if n, m := objects.Calls()["GetObject"], tables.Calls()["DescribeTable"]; n != 2 || m != 1 { // one was tried again
-		t.Errorf("%d GetObject and %d DescribeTable, want 2 and 1", n, m)
+	if n, m := objects.Calls()["GetObject"], tables.Calls()["DescribeTable"]; n < 2 || n > 4 || m != 1 { // one was tried again; a slow one may be, too
+		t.Errorf("%d GetObject and %d DescribeTable by 20 writers, want 2 to 4 and 1", n, m)
 	}
 }
