@@ -184,7 +184,9 @@ tasks:
   job: {out: o, run: 'echo at work; echo done > "$out"'}
 `})
 	done := make(chan answer, 1)
-	go func() { done <- s.e3("start", "-f", filepath.Join(s.work, "queued/e3.yaml"), at, "queued", "--workers") }()
+	go func() {
+		done <- s.e3("start", "-f", filepath.Join(s.work, "queued/e3.yaml"), at, "queued", "--workers")
+	}()
 	for {
 		if a := s.e3("worker", at, "--idle", "100ms"); a.code != 0 {
 			s.t.Fatalf("e3 worker: %+v", a)
