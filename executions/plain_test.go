@@ -108,7 +108,8 @@ func newLabWith(t *testing.T, run executions.Runner) *lab {
 	l := newLab(t)
 	l.Executor = executions.NewExecutor(executions.NewStore(l.records, l.objects), l.objects, l.records, run, executions.Options{
 		Worker: "ann@lab", Version: "test", Path: os.Getenv("PATH"), Scratch: l.records.SessionDir, Now: time.Now, Grace: time.Second,
-		Getenv: func(name string) (string, bool) { v, ok := l.env[name]; return v, ok },
+		Getenv:   func(name string) (string, bool) { v, ok := l.env[name]; return v, ok },
+		Announce: time.Hour, // else the logs of a slow command lie elsewhere, and it can see that
 	})
 	return l
 }
