@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -217,6 +216,6 @@ func (p *pipeline) play(t *testing.T, program, room string) {
 	}
 	if t.Failed() {
 		now, _ := os.ReadFile(file)
-		t.Log(fmt.Sprintf("%s\n%s", out, now))
+		t.Logf("%s\n%s", out, now)
 	}
 }

@@ -215,7 +215,7 @@ func (e *editor) addSources(task string, sources []string) error {
 	if err != nil || key == nil {
 		return errors.Join(err, missing(key))
 	}
-	in, list, err := e.find("tasks", task, "in")
+	in, _, err := e.find("tasks", task, "in")
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (e *editor) addSources(task string, sources []string) error {
 		return e.addIn(body, sources)
 	}
 	for _, source := range sources {
-		in, list, err = e.find("tasks", task, "in")
+		in, list, err := e.find("tasks", task, "in")
 		if err != nil {
 			return err
 		}
