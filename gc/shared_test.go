@@ -82,6 +82,9 @@ func (m *team) on(dir string, f func(h *house)) {
 	}
 }
 
+// slow tells of a session that was not ended in time, on a busy machine. Others find it dead later.
+func slow(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+
 // lost reports whether a visit lost its lease, which happens on a busy machine.
 func lost(h *house) bool {
 	select {
@@ -288,14 +291,14 @@ func TestSharedModel(t *testing.T) {
 								t.Errorf("machine %d, round %d, act %d: %v", i, round, act, err)
 							}
 							if err != nil && bad || lost(b.house) || b.random.IntN(3) == 0 {
-								if err := b.Close(); err != nil && !bad && !lost(b.house) {
+								if err := b.Close(); err != nil && !bad && !lost(b.house) && !slow(err) {
 									t.Error(err)
 								}
 								b.house = nil
 							}
 						}
 						if b.house != nil {
-							if err := b.Close(); err != nil && !bad && !lost(b.house) {
+							if err := b.Close(); err != nil && !bad && !lost(b.house) && !slow(err) {
 								t.Error(err)
 							}
 						}

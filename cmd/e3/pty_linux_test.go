@@ -114,7 +114,7 @@ tasks:
 		if !regexp.MustCompile(`\r\[=+> +\] \[\d+/60\] (1 failed; )?fit\[\d+\] 0s`).MatchString(text) {
 			t.Errorf("there is no bar in %q", text)
 		}
-		if !regexp.MustCompile(`; (about|at least) \d+s left`).MatchString(text) {
+		if !regexp.MustCompile(`; (about \d+s|at least \d+s|less than 1s) left`).MatchString(text) {
 			t.Errorf("no time left in %q", text)
 		}
 		var lines []string
