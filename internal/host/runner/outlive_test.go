@@ -115,38 +115,34 @@ func workerMain(dir string) error {
 			failed <- runWorkerCommand(s, command)
 		}()
 	}
+	var die chan struct{}
 	if config.Dying {
-		go endMainThread(filepath.Join(dir, "die"))
+		die = make(chan struct{})
+		go func() {
+			for _, err := os.Stat(filepath.Join(dir, "die")); err != nil; _, err = os.Stat(filepath.Join(dir, "die")) {
+				time.Sleep(time.Millisecond)
+			}
+			close(die)
+		}()
 	}
 	for {
-		if err := <-failed; err != nil {
-			return err
+		select {
+		case err := <-failed:
+			if err != nil {
+				return err
+			}
+		case <-die:
+			// The kernel shows such a process as a zombie, although its files close only with its last thread. This is how a
+			// killed process with many threads looks for a moment.
+			syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
 		}
 	}
 }
 
-// endMainThread ends the main thread once a file is there. The kernel shows such a process as a zombie, although its
-// files close only with its last thread. This is how a killed process with many threads looks for a moment.
-func endMainThread(file string) {
-	self, _ := process.Self()
-	for {
-		if _, err := os.Stat(file); err == nil {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
-	for { // each goroutine keeps a thread; one gets the main one
-		go func() {
-			runtime.LockOSThread()
-			if syscall.Gettid() == os.Getpid() {
-				syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
-			}
-			select {}
-		}()
-		if alive, known := process.Alive(self); known && !alive {
-			return
-		}
-		time.Sleep(time.Millisecond)
+// A worker's main function stays on the main thread, which it may have to end.
+func init() {
+	if os.Args[0] == workerName {
+		runtime.LockOSThread()
 	}
 }
 
