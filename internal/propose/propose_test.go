@@ -201,6 +201,31 @@ func TestEdit(t *testing.T) {
 	}
 }
 
+// A file that was edited has the tasks and the comments that it had.
+func FuzzEdit(f *testing.F) {
+	f.Add("e3: 1\nname: x\ninputs:\n  a: {file: a.csv}   # first\ntasks:\n  t:\n    in:  [a]   # reads\n    out: o\n    run: date\n  b: {out: p, run: date}\n")
+	f.Add("e3: 1\nname: x\ntasks:\n  t:\n    in:\n      q: b\n      # more\n    out: o\n    run: date\n  b: {out: p, run: date}\n")
+	f.Add("e3: 1\r\nname: x\r\ntasks: {t: {out: o, run: date}, b: {out: p, run: date}}\r\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		before, err := manifest.Parse("e3.yaml", []byte(text))
+		if err != nil {
+			return
+		}
+		p := &propose.Proposal{New: []propose.NewInput{{Name: "n", Key: "file", Path: "n.csv"}}, Tasks: []propose.Task{reads("t", "b", "n")}}
+		got, err := propose.Edit("e3.yaml", []byte(text), p)
+		if err != nil {
+			return
+		}
+		after, err := manifest.Parse("e3.yaml", got)
+		if err != nil || len(after.Tasks) != len(before.Tasks) {
+			t.Errorf("wrote\n%s\nof\n%s\n%v", got, text, err)
+		}
+		if strings.Count(string(got), "#") < strings.Count(text, "#") {
+			t.Errorf("comments are gone from\n%s\nof\n%s", got, text)
+		}
+	})
+}
+
 // patched applies a diff with patch(1), where that is installed.
 func patched(t *testing.T, name, before, after string) {
 	t.Helper()

@@ -11,6 +11,7 @@ package trace
 import (
 	"cmp"
 	"errors"
+	"io/fs"
 	"strconv"
 	"strings"
 )
@@ -70,7 +71,8 @@ func (f Finding) Append(b []byte) []byte {
 	return append(strconv.AppendQuote(b, f.Path), '\n')
 }
 
-// Parse reads a report, without lines that are not whole.
+// Parse reads a report, without lines that are not whole, and without paths that lead out of their folder: a record may
+// be another's.
 func Parse(report string) []Finding {
 	var list []Finding
 	for line := range strings.Lines(report) {
@@ -81,7 +83,9 @@ func Parse(report string) []Finding {
 		}
 		switch k := Kind(kind[0]); k {
 		case Read, File, Folder, Missing:
-			list = append(list, Finding{k, path})
+			if fs.ValidPath(path) {
+				list = append(list, Finding{k, path})
+			}
 		}
 	}
 	return list
