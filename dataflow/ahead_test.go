@@ -81,10 +81,15 @@ func TestFetchAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := play(t, func(*dataflow.Options, *farReader) {})
 		// Two tasks are launched at once, of which one waits for its admission. The last task's input was made when it
-		// became ready, with nothing else to run meanwhile.
-		slices.Sort(r.late)
-		if !slices.Equal(r.late, []string{"all", "p1", "p2"}) {
-			t.Errorf("inputs were fetched too late for %v, want p1, p2 and all", r.late)
+		// became ready, with nothing else to run meanwhile. What ends and what is looked for at the same time has no order,
+		// so that one more may come too late.
+		for _, name := range []string{"p1", "p2", "all"} {
+			if !slices.Contains(r.late, name) {
+				t.Errorf("inputs were fetched too late for %v, want p1, p2 and all", r.late)
+			}
+		}
+		if len(r.late) > 4 {
+			t.Errorf("inputs were fetched too late for %v, want p1, p2, all, and at most one more of %d", r.late, len(pkg.Tasks))
 		}
 		if r.far.busiest == 0 || r.far.busiest > 2 {
 			t.Errorf("%d objects were fetched at a time, want at most 2 for a task that runs", r.far.busiest)
