@@ -81,7 +81,7 @@ func TestFetchAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := play(t, func(*dataflow.Options, *farReader) {})
 		// Two tasks are launched at once, of which one waits for its admission. The last task's input was made when it
-		// became ready, with nothing else to run meanwhile. What ends and what is looked for at the same time has no order,
+		// became ready, with nothing else to run meanwhile. The end of one and the search for the next have no order at one time,
 		// so that one more may come too late.
 		for _, name := range []string{"p1", "p2", "all"} {
 			if !slices.Contains(r.late, name) {

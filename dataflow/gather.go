@@ -11,7 +11,7 @@ import (
 )
 
 // Gathering with need (doc/design.md §8, "Tolerant gathering"): a fan-in that does with some of its members is decided when all of
-// them have ended. What has failed, or was skipped, is left out of its directory, and named in its manifest.
+// them have ended. Members that have failed or were skipped are left out of its directory, and named in its manifest.
 
 // isGone tells whether a task has ended without an output.
 func (r *reader) isGone(d int32) bool {

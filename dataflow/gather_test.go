@@ -108,7 +108,7 @@ func stateName(s dataflow.State) string {
 	return map[dataflow.State]string{dataflow.Cached: "cached", dataflow.Succeeded: "succeeded", dataflow.Failed: "failed", dataflow.Skipped: "skipped", dataflow.Abandoned: "abandoned"}[s]
 }
 
-// What fails is left out of the directory and named in the manifest, so that a later success is another key. If it fails again,
+// A failed member is left out of the directory and named in the manifest, so that a later success is another key. If it fails again,
 // the reader is a hit.
 func TestNeedKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -61,7 +61,7 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 			t.Errorf("%s changes a task's hash: %v; doc/package-file.md says %v (there: %v)", test.key, changed, want, there)
 		}
 	}
-	// What the others need beside them.
+	// Keys that mean something only beside others.
 	const (
 		closed = "run: cat, room: closed"
 		gather = "tasks:\n  m: {matrix: {n: [1, 2]}, out: o, run: cat}\n  one: {in: {m: {from: 'm[*]'}}, out: o, run: cat}\n"

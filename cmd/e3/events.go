@@ -42,7 +42,7 @@ A task is given by its name or by a pattern of * and ?. The exact name also find
 unchanged, unless the run has events of its own for the task.
 
 -f shows events as they happen: of the latest run of each workspace, or of all since --since, and of each later run, until Ctrl-C; with
---run, until that run ends. What is recorded beside the runs, as an approval, is shown too. With --after it goes on behind an event that was printed: over all runs, in the order in which they were recorded,
+--run, until that run ends. Events beside the runs, as an approval, are shown too. With --after it goes on behind an event that was printed: over all runs, in the order in which they were recorded,
 without loss or repeats; each workspace has cursors of its own. With --json the output is one document {"events": […]}; with --ndjson or -f each line is an event, as "e3 start
 --json" writes it.
 

@@ -121,7 +121,7 @@ func (p *pipeline) without(t *testing.T, text, task string) string {
 // the task declares, no other is, and with what was proposed the pipeline makes the same results.
 func TestProposals(t *testing.T) {
 	if !trace.Possible() {
-		t.Skip("commands cannot be traced here")
+		t.Skip("commands cannot be traced here: run it on Linux 5.19 or later, on amd64 or arm64, with seccomp")
 	}
 	bin := t.TempDir()
 	self, err := os.Executable()
@@ -139,7 +139,7 @@ func TestProposals(t *testing.T) {
 			t.Run(name+"/"+room, func(t *testing.T) {
 				for _, program := range p.programs {
 					if _, err := exec.LookPath(program); err != nil {
-						t.Skipf("%s is not installed", program)
+						t.Skipf("%s is not installed: install it", program)
 					}
 				}
 				p.play(t, filepath.Join(bin, "e3"), room)

@@ -137,7 +137,7 @@ func (e *eachRecorded) existing(ctx context.Context, names []string, yield func(
 	return at, ctx.Err() == nil
 }
 
-// begin follows one workspace in the background. What it finds is yielded by follow.
+// begin follows one workspace in the background. Its events are yielded by follow.
 func (e *eachRecorded) begin(ctx context.Context, name string, o RecordedOptions) {
 	f := e.f
 	f.Workspace = name

@@ -24,7 +24,7 @@ type Case struct {
 	// Run returns an error if the store does not behave. The error matches [errors.ErrUnsupported] if the store lacks
 	// the optional capability of the case.
 	Run func(ctx context.Context, open Opener) error
-	// Large says that the case makes more than a thousand requests. What is laid over a store, or is only another
+	// Large says that the case makes more than a thousand requests. A layer over a store, or only another
 	// setting of it, may leave such a case to a longer suite.
 	Large bool
 }

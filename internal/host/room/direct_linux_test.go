@@ -51,7 +51,7 @@ func startBoth(t *testing.T) (open, fork string) {
 	open = run("open", func(s *Spec) (int, error) {
 		pid, pidfd, err := StartDirect(s)
 		if errors.Is(err, errors.ErrUnsupported) {
-			t.Skip("the kernel or a filter in front of it has no clone3 that resets signals (Linux 5.5)")
+			t.Skip("the kernel or a filter in front of it has no clone3 that resets signals: run it on Linux 5.5 or later")
 		}
 		if err == nil {
 			unix.Close(pidfd)
@@ -115,7 +115,7 @@ func TestACommandThatCannotStartLeavesNothing(t *testing.T) {
 		before := descriptorsInUse(t)
 		_, _, err := StartDirect(&Spec{Paths: []string{c.path}, Argv: []string{"x"}, Dir: c.dir, Files: [3]int{null, null, null}})
 		if errors.Is(err, errors.ErrUnsupported) {
-			t.Skip("the kernel or a filter in front of it has no clone3 that resets signals (Linux 5.5)")
+			t.Skip("the kernel or a filter in front of it has no clone3 that resets signals: run it on Linux 5.5 or later")
 		}
 		if !errors.Is(err, c.want) {
 			t.Errorf("start of %q in %q: %v, want %v", c.path, c.dir, err, c.want)

@@ -43,7 +43,7 @@ func hiddenIn(s *system, folders []string) ([]string, error) {
 	}
 	slices.Sort(list)
 	list = slices.Compact(list)
-	// What lies in a covered folder cannot be covered, and need not be.
+	// A folder in a covered one cannot be covered, and need not be.
 	return slices.DeleteFunc(slices.Clone(list), func(path string) bool {
 		return slices.ContainsFunc(list, func(outer string) bool { return strings.HasPrefix(path, outer+"/") })
 	}), nil

@@ -18,7 +18,7 @@ import (
 func TestHidden(t *testing.T) {
 	const project = "/usr/share/doc"
 	if entries, err := os.ReadDir(project); err != nil || len(entries) == 0 {
-		t.Skip("there is no " + project)
+		t.Skip("there is no " + project + ": make it")
 	}
 	hidden, err := room.Hidden(project, filepath.Join(project, "base-files"), t.TempDir(), filepath.Join(t.TempDir(), "none"))
 	if err != nil || len(hidden) != 1 || hidden[0] != project {
@@ -60,11 +60,11 @@ func TestDevices(t *testing.T) {
 	zero := int(unix.Mkdev(1, 5))
 	for _, name := range []string{"nvidia0", "nvidiactl", "nvidia-caps/nvidia-cap1", "sda"} {
 		if err := unix.Mknod(filepath.Join(dev, name), unix.S_IFCHR|0o666, zero); err != nil {
-			t.Skipf("this file system takes no device nodes: %v", err)
+			t.Skipf("this file system takes no device nodes, use another for TMPDIR: %v", err)
 		}
 	}
 	if f, err := os.Open(filepath.Join(dev, "nvidia0")); err != nil {
-		t.Skipf("this file system opens no devices: %v", err)
+		t.Skipf("this file system opens no devices, use another for TMPDIR: %v", err)
 	} else {
 		f.Close()
 	}

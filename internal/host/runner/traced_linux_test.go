@@ -114,7 +114,7 @@ func TestTraced(t *testing.T) {
 			t.Run(name+map[bool]string{false: ", open", true: ", closed"}[closed], func(t *testing.T) {
 				if c.program != "" {
 					if _, err := exec.LookPath(c.program); err != nil {
-						t.Skipf("%s is not installed", c.program)
+						t.Skipf("%s is not installed: install it", c.program)
 					}
 				}
 				if got := traced(t, closed, c.inputs, c.others, files, c.script); !slices.Equal(got, c.want) {

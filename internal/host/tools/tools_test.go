@@ -207,7 +207,7 @@ func FuzzParts(f *testing.F) {
 func TestUnchangedFilesStayClosed(t *testing.T) {
 	sh, err := exec.LookPath("sh")
 	if err != nil || runtime.GOOS != "linux" {
-		t.Skip("only Linux tells when a file has changed")
+		t.Skip("only Linux tells when a file has changed: run it there")
 	}
 	f := tools.New(filepath.Dir(sh), "")
 	first := text(t, f, "sh")

@@ -9,7 +9,7 @@ import (
 	"e3/internal/host/trace"
 )
 
-// What is appended to a report is read again, whatever the path, if it stays in its folder.
+// A finding in a report is read again, whatever its path, if that stays in its folder.
 func TestReport(t *testing.T) {
 	want := []trace.Finding{{trace.Read, "a"}, {trace.File, "b/\n\"ü"}, {trace.Folder, "."}, {trace.Missing, "c"}}
 	var report []byte

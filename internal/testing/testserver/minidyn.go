@@ -22,7 +22,7 @@ func Minidyn(tb TB) string {
 }
 
 // partitioned serves each partition key from a minidyn of its own, because minidyn answers one request at a time, and
-// parses a query's condition for every item of the table. What concerns no single partition key is asked of all, and the
+// parses a query's condition for every item of the table. A request about no single partition key is asked of all, and the
 // answers are joined.
 type partitioned struct {
 	mu     sync.RWMutex   // held to read while a request about items is answered
@@ -88,7 +88,7 @@ func (p *partitioned) answer(op string, body []byte) *httptest.ResponseRecorder 
 	return ask(table.part(table.key(in)), op, body)
 }
 
-// table makes, describes and removes tables. What has a table made, makes it in each part.
+// table makes, describes and removes tables. The request that made a table makes it in each part.
 func (p *partitioned) table(op string, in asked, body []byte) *httptest.ResponseRecorder {
 	answer := ask(p.tables, op, body)
 	if answer.Code != http.StatusOK {
