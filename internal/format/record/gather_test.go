@@ -1,12 +1,9 @@
 package record_test
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"e3/internal/format/digest"
@@ -46,20 +43,7 @@ func TestPackageGather(t *testing.T) {
 			}
 			p.Tasks[i].Wiring = append(p.Tasks[i].Wiring, w, record.Wire{Kind: record.WireManifest})
 		}
-		data := p.Encode()
-		got, err := record.DecodePackage(data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(p, got, cmpopts.EquateEmpty()); diff != "" {
-			t.Fatalf("(-want +got)\n%s", diff)
-		}
-		if !bytes.Equal(got.Encode(), data) {
-			t.Fatal("encoded again it has other bytes")
-		}
-		if _, err := record.DecodePackageWithin(data, 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		readsBack(t, p)
 	})
 }
 

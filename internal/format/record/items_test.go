@@ -58,24 +58,30 @@ var grownPackages = rapid.Custom(func(t *rapid.T) *record.Package {
 	return p
 })
 
+// readsBack checks that a package is read as it was written, and has one form.
+func readsBack(t *rapid.T, p *record.Package) {
+	t.Helper()
+	data := p.Encode()
+	got, err := record.DecodePackage(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatalf("(-want +got)\n%s", diff)
+	}
+	if !bytes.Equal(got.Encode(), data) {
+		t.Fatal("encoded again it has other bytes")
+	}
+	if _, err := record.DecodePackageWithin(data, 1<<20); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A package with items has fields of its own; it reads back, and has one form.
 func TestPackageGrown(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := grownPackages.Draw(t, "package")
-		data := p.Encode()
-		got, err := record.DecodePackage(data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(p, got, cmpopts.EquateEmpty()); diff != "" {
-			t.Fatalf("(-want +got)\n%s", diff)
-		}
-		if !bytes.Equal(got.Encode(), data) {
-			t.Fatal("encoded again it has other bytes")
-		}
-		if _, err := record.DecodePackageWithin(data, 1<<20); err != nil {
-			t.Fatal(err)
-		}
+		readsBack(t, p)
 	})
 	p := &record.Package{Tasks: []record.PackageTask{{Name: "t", Task: digest.Sum(nil).String(), Wiring: []record.Wire{{Kind: record.WireInput, Name: "raw"}}}}}
 	plain := p.Encode()

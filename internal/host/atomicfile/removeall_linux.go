@@ -11,8 +11,8 @@ import (
 // maxDepth bounds the folders that removeAll has open at once.
 const maxDepth = 64
 
-// removeAll is os.RemoveAll with a third of its system calls: an empty folder takes one. It never follows a link. What it
-// cannot remove is left to os.RemoveAll, which says why.
+// removeAll is os.RemoveAll with a third of its system calls: an empty folder takes one. It never follows a link. A tree
+// that it cannot remove is left to os.RemoveAll, which says why.
 func removeAll(path string) error {
 	if removeAt(unix.AT_FDCWD, path, 0) {
 		return nil

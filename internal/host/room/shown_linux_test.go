@@ -48,7 +48,7 @@ func TestHidden(t *testing.T) {
 // TestDevices: a fake device node is a device of the room, and only where it was asked for.
 func TestDevices(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root makes device nodes")
+		t.Skip("only root makes device nodes: run it as root")
 	}
 	dev := t.TempDir()
 	if _, err := room.Devices(dev, []string{"nvidia"}); err == nil || !strings.Contains(err.Error(), "this machine has none") {
