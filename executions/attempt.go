@@ -68,6 +68,11 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 	if err != nil {
 		return Result{}, err
 	}
+	if x.opts.Storable != nil {
+		if err := x.opts.Storable(ctx); err != nil {
+			return Result{}, err
+		}
+	}
 	if err := x.keepTask(ctx, key.Task, req.Kept); err != nil {
 		return Result{}, err
 	}

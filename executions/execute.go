@@ -60,6 +60,9 @@ type Options struct {
 	// Sync makes everything written so far durable; nil if the run does that. It is called before the record of an
 	// execution for a run on another host, because that run cannot sync this host's writes.
 	Sync func(context.Context) error
+	// Storable returns why no output could be kept, nil if it could. It is asked before each command, lest one run for hours in
+	// vain. nil: outputs can be kept.
+	Storable func(context.Context) error
 	// Remote makes executions elsewhere. nil: commands run here.
 	Remote Remote
 	// Working, if set, replaces the store's (Store.WithJobs).

@@ -203,6 +203,18 @@ func (o *owner) name() string {
 // repository names, unnoticed, since recorded objects are presumed to exist.
 func (p *place) writes(ctx context.Context) error { return refusal("written", p.ours(ctx)) }
 
+// storable returns why no output of a command could be kept: the objects may be another repository's. A failure to ask
+// is left to the first write.
+func (r *Repo) storable(ctx context.Context) error {
+	if r.stores.overlaid {
+		return nil
+	}
+	if err := r.place.writes(ctx); errors.Is(err, errNotOurs) {
+		return err
+	}
+	return nil
+}
+
 // removes returns why nothing may be removed here.
 func (p *place) removes(ctx context.Context) error { return refusal("removed", p.ours(ctx)) }
 

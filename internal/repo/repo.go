@@ -380,6 +380,7 @@ func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
 		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.tool, Hidden: hidden(r),
 		Scratch: r.Scratch, Checkouts: r.checkouts, Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
+		Storable: r.storable,
 	}
 }
 

@@ -101,7 +101,7 @@ func (a *archives) interrupt(t *testing.T, m *measuredCommand, at time.Duration,
 	}
 	noHidden(t, p.dir)
 	if m.name != "export" && r.code != -1 {
-		if left, err := os.ReadDir(filepath.Join(root, "tmp")); err != nil && !os.IsNotExist(err) || len(left) > 0 {
+		if left, err := leftovers(root); err != nil && !os.IsNotExist(err) || len(left) > 0 {
 			t.Errorf("%s: tmp holds %v, %v", what, left, err)
 		}
 	}

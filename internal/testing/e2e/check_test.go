@@ -719,18 +719,24 @@ func (c *checker) index() {
 	}
 }
 
-// leftovers demands that no temporary file is left, apart from the folders of failed tasks, which the next start clears,
-// and what is kept checked out for commands of later processes.
+// leftovers demands that no temporary file is left.
 func (c *checker) leftovers() {
-	entries, err := os.ReadDir(filepath.Join(c.root, "tmp"))
+	entries, err := leftovers(c.root)
 	if err != nil {
 		c.fault("%v", err)
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "failed-") && !strings.HasPrefix(e.Name(), "checkouts-") {
-			c.fault("tmp/%s is left", e.Name())
-		}
+		c.fault("tmp/%s is left", e.Name())
 	}
+}
+
+// leftovers returns what a repository has in its folder of temporary files, apart from the folders of failed tasks, which the
+// next start clears, and what is kept checked out for commands of later processes.
+func leftovers(root string) ([]os.DirEntry, error) {
+	entries, err := os.ReadDir(filepath.Join(root, "tmp"))
+	return slices.DeleteFunc(entries, func(e os.DirEntry) bool {
+		return strings.HasPrefix(e.Name(), "failed-") || strings.HasPrefix(e.Name(), "checkouts-")
+	}), err
 }
 
 // finished are the executions that had ended at some moment: the folder below executions/,

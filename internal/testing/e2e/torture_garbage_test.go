@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -66,10 +65,8 @@ func (tt *torture) garbage() {
 			t.Errorf("object %s is left, want it removed: it is not needed and no process runs", h)
 		}
 	}
-	entries, err := os.ReadDir(filepath.Join(p.repository(), "tmp"))
-	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), "failed-") }) // until the next start
-	if err != nil || len(entries) > 0 {
-		t.Errorf("tmp has %d entries: %v", len(entries), err)
+	if left, err := leftovers(p.repository()); err != nil || len(left) > 0 {
+		t.Errorf("tmp holds %v, %v", left, err)
 	}
 }
 
