@@ -60,6 +60,7 @@ var mistakes = []struct{ name, file, want string }{
 	{"an absolute path", "inputs: {a: {file: /data/a.csv}}", `the path is absolute (paths are relative to the folder of the package file; copy or link the data into it)`},
 	{"a path above", "inputs: {a: {file: ../a.csv}}", `the path leaves the folder of the package file (move the package file up, or the data into its folder)`},
 	{"a pattern as a file", "inputs: {a: {glob: data/a.csv}}", `the pattern has no * or ? (use file: or dir:)`},
+	{"names in a glob", "inputs: {a: {glob: 'raw/{sample}.fq'}}", `the pattern has no * or ? (a glob takes braces as they are; for items named by what is in braces write files:)`},
 	{"a folder as a file", "inputs: {a: {file: data/}}", `the path ends in /, as a directory's (use dir:)`},
 	{"a file among the sources", "tasks: {t: {in: [data/a.csv], out: o, run: x}}", `(sources are names, not paths: declare it under inputs, as data: {file: "data/a.csv"}, and write data here; what a task writes is named by the task)`},
 	{"a name that is no list", "inputs: {a: {value: 1}}\ntasks: {t: {in: a, out: o, run: x}}", `task t: in: want a list of sources or a mapping of names to sources, not a string (write in: [a])`},

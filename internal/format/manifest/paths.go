@@ -52,6 +52,9 @@ func (d *decoder) projectPath(where string, n *node, kind InputKind) string {
 			fault = err.Error()
 			if GlobPrefix(clean) == clean {
 				hint = "use file: or dir:"
+				if strings.Contains(clean, "{") {
+					hint = "a glob takes braces as they are; for items named by what is in braces write files:"
+				}
 			}
 		} else if strings.HasSuffix(s, "/") {
 			fault, hint = "the pattern ends in /, but a glob matches files", "add ** for all files below"
