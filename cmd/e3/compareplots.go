@@ -10,6 +10,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/compare"
 	"e3/internal/insight/report"
+	"e3/internal/insight/ui"
 	"e3/internal/repo"
 )
 
@@ -41,7 +42,7 @@ func writePlots(ctx context.Context, a *app, r *repo.Repo, sides []compare.Side,
 	}
 	title := "Plots of " + human.Few(names(sides))
 	return writeDrawing(a, r, &getOptions{out: o.plots, force: o.force}, func(w io.Writer) error {
-		return report.WriteCharts(w, title, charts.Draw(), notes)
+		return ui.WriteCharts(w, title, charts.Draw(), notes, ui.Options{Now: a.Now, Version: a.version(), Repository: r.Root})
 	})
 }
 

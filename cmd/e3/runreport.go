@@ -8,16 +8,15 @@ import (
 	"os"
 
 	"e3/internal/human"
-	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
+	"e3/internal/insight/ui"
 	"e3/internal/repo"
 )
 
 // writeReport writes a run as a page of HTML.
 func writeReport(ctx context.Context, a *app, r *repo.Repo, run *runview.Report, o *runOptions) error {
 	return writeDrawing(a, r, &getOptions{out: o.report, force: o.force}, func(w io.Writer) error {
-		s := report.Stores{Executions: r.Executions, Runs: r.Workspaces.Runs}
-		return report.Write(ctx, w, s, run, report.Options{Now: a.Now(), Version: a.version(), Repository: r.Root})
+		return ui.WriteRun(ctx, w, uiStores(a, r), run, ui.Options{Now: a.Now, Version: a.version(), Repository: r.Root})
 	})
 }
 

@@ -2,9 +2,9 @@ package report
 
 // MetricsTable reads a file of metrics and returns the lines of its table, and its note.
 func MetricsTable(data []byte) (lines [][]string, note string) {
-	m := &metricSource{file: file{task: "t", name: "m.json"}, values: map[string]cell{}}
+	m := &metricSource{file: file{task: "t", name: "m.json"}, values: map[string]Cell{}}
 	m.read(data)
-	o := &outputs{metrics: []*metricSource{m}, page: &page{}}
+	o := &outputs{metrics: []*metricSource{m}, page: &Contents{}}
 	t := o.tables()[0]
 	if len(t.Head) > 0 {
 		lines = append(lines, t.Head)

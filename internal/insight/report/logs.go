@@ -27,36 +27,38 @@ const (
 	maxQuiet   = 250 // others
 )
 
-// logs holds the ends of the tasks' logs.
-type logs struct {
-	Failed, Folded []taskLog // of failed tasks: open, and folded
-	Quiet          []taskLog
+// Logs holds the ends of the tasks' logs.
+type Logs struct {
+	Failed, Folded []TaskLog // of failed tasks: open, and folded
+	Quiet          []TaskLog
 	Note           string
 }
 
-// taskLog holds the ends of one task's logs.
-type taskLog struct {
-	*row
-	Streams []tail
+// TaskLog holds the ends of one task's logs.
+type TaskLog struct {
+	*Row
+	Streams []Tail
 	Err     string // why it could not be read
 }
 
-// tail is the end of a stream.
-type tail struct {
+// Tail is the end of a stream.
+type Tail struct {
 	Name  string
-	Text  string
+	Lines [][]byte // as the program has written them
 	Cut   bool
 	Whole int64 // bytes of the stream
 }
 
 // logs reads the ends of logs: first those of failed tasks, then of tasks that this run executed, then of cached ones.
-func (b *builder) logs(rows []row) (*logs, error) {
-	l := &logs{}
+func (b *builder) logs(rows []Row) (*Logs, error) {
+	l := &Logs{}
 	rest, failedLeft, quietLeft, quiet := int64(allTails), 0, 0, 0
-	read := func(r *row, most int64) (taskLog, error) {
+	read := func(r *Row, most int64) (TaskLog, error) {
 		text, err := b.taskLog(r, most)
 		for _, s := range text.Streams {
-			rest -= int64(len(s.Text))
+			for _, line := range s.Lines {
+				rest -= int64(len(line))
+			}
 		}
 		return text, err
 	}
@@ -115,8 +117,8 @@ func bad(s runview.TaskState) bool {
 }
 
 // taskLog reads the end of both streams of a task. Its Err says why they cannot be read.
-func (b *builder) taskLog(r *row, most int64) (taskLog, error) {
-	t := taskLog{row: r}
+func (b *builder) taskLog(r *Row, most int64) (TaskLog, error) {
+	t := TaskLog{Row: r}
 	key, ok := executions.ParseKey(r.Key)
 	if !ok {
 		t.Err = "the execution is not in the repository"
@@ -143,12 +145,12 @@ func (b *builder) taskLog(r *row, most int64) (taskLog, error) {
 }
 
 // tail reads the last bytes of a stream, and keeps whole lines of these, up to a number. It never reads more.
-func (b *builder) tail(key executions.Key, id string, stream executions.Stream, most int64) (tail, error) {
+func (b *builder) tail(key executions.Key, id string, stream executions.Stream, most int64) (Tail, error) {
 	n, err := b.s.Executions.LogSize(b.ctx, key, id, stream)
 	if err != nil || n == 0 {
-		return tail{}, err
+		return Tail{}, err
 	}
-	t := tail{Whole: n}
+	t := Tail{Whole: n}
 	from := max(n-most, 0)
 	in, err := b.s.Executions.OpenLog(b.ctx, key, id, stream, from)
 	if err != nil {
@@ -164,17 +166,10 @@ func (b *builder) tail(key executions.Key, id string, stream executions.Stream, 
 			data = data[i+1:]
 		}
 	}
-	body := bytes.TrimSuffix(data, []byte("\n"))
-	for i, lines := len(body)-1, 0; i >= 0; i-- {
-		if body[i] != '\n' {
-			continue
-		}
-		if lines++; lines == maxLines {
-			body, t.Cut = body[i+1:], true
-			break
-		}
+	t.Lines = bytes.Split(bytes.TrimSuffix(data, []byte("\n")), []byte("\n"))
+	if n := len(t.Lines) - maxLines; n > 0 {
+		t.Lines, t.Cut = t.Lines[n:], true
 	}
-	t.Text = Plain(body)
 	return t, nil
 }
 

@@ -25,28 +25,25 @@ const (
 	maxCSVRows = 200
 )
 
-// metrics is a table of numbers and words. For one file it has a line for each key, for the files of several items of a
+// Table is a table of numbers and words. For one file it has a line for each key, for the files of several items of a
 // matrix a line for each item.
-type metrics struct {
+type Table struct {
 	Title  string
 	Head   []string
-	Rows   [][]cell
+	Rows   [][]Cell
 	Note   string
 	Number []bool // columns that hold numbers
 }
 
-// cell is a value: its text, and the number by which it is sorted, if it is one.
-type cell struct {
+// Cell is a value: its text, and the number by which it is sorted, if it is one.
+type Cell struct {
 	Text, Whole string // Whole where Text is rounded
 	Number      bool
 }
 
-// Table is a table of metrics.
-type Table = metrics
-
 // TableOf reads a JSON object, or a CSV table with a header, as a table; a note says why it is none.
 func TableOf(data []byte) Table {
-	m := &metricSource{values: map[string]cell{}}
+	m := &metricSource{values: map[string]Cell{}}
 	m.read(data)
 	if m.table != nil {
 		return m.csv()
@@ -58,14 +55,14 @@ func TableOf(data []byte) Table {
 type metricSource struct {
 	file
 	keys   []string
-	values map[string]cell
+	values map[string]Cell
 	table  [][]string // of a CSV file
 	note   string
 }
 
 // readMetrics reads a file of metrics.
 func (o *outputs) readMetrics(f file) error {
-	m := &metricSource{file: f, values: map[string]cell{}}
+	m := &metricSource{file: f, values: map[string]Cell{}}
 	if o.rows >= maxMetricRows {
 		o.rows++
 		return nil
@@ -91,7 +88,7 @@ func (m *metricSource) read(data []byte) {
 	if err == nil {
 		return
 	}
-	m.keys, m.values = nil, map[string]cell{}
+	m.keys, m.values = nil, map[string]Cell{}
 	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] != '{' && trimmed[0] != '[' {
 		if table, bad := csv.NewReader(bytes.NewReader(data)).ReadAll(); bad == nil && len(table) > 1 && len(table[0]) > 1 && len(table[0]) <= maxColumns {
 			m.table = table
@@ -164,7 +161,7 @@ func (m *metricSource) value(d *json.Decoder, key string, depth int) error {
 		if words == nil && n > 0 {
 			text = human.Count(n, "value")
 		}
-		m.set(key, cell{Text: visible(human.Truncate(text, maxValue))})
+		m.set(key, Cell{Text: visible(human.Truncate(text, maxValue))})
 		return nil
 	}
 	m.set(key, scalar(tok))
@@ -207,7 +204,7 @@ func array(d *json.Decoder, depth int) (n int, words []string, err error) {
 	return n, words, nil
 }
 
-func (m *metricSource) set(key string, c cell) {
+func (m *metricSource) set(key string, c Cell) {
 	key = visible(human.Truncate(key, maxValue))
 	if _, twice := m.values[key]; !twice {
 		if len(m.keys) >= maxKeys {
@@ -219,23 +216,23 @@ func (m *metricSource) set(key string, c cell) {
 	m.values[key] = c
 }
 
-func scalar(tok json.Token) cell {
+func scalar(tok json.Token) Cell {
 	switch v := tok.(type) {
 	case json.Number:
 		return number(v.String())
 	case string:
-		return cell{Text: visible(human.Truncate(v, maxValue))}
+		return Cell{Text: visible(human.Truncate(v, maxValue))}
 	case nil:
-		return cell{Text: "null"}
+		return Cell{Text: "null"}
 	default:
-		return cell{Text: fmt.Sprint(v)}
+		return Cell{Text: fmt.Sprint(v)}
 	}
 }
 
 // number shortens a number to six digits, and keeps the full text in Whole.
-func number(text string) cell {
+func number(text string) Cell {
 	text = human.Truncate(text, maxValue)
-	c := cell{Text: text, Number: true}
+	c := Cell{Text: text, Number: true}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
 		return c
@@ -249,8 +246,8 @@ func number(text string) cell {
 }
 
 // tables lays out all metrics: those of a matrix in one table, the rest in a table each.
-func (o *outputs) tables() []metrics {
-	var list []metrics
+func (o *outputs) tables() []Table {
+	var list []Table
 	groups := map[string][]*metricSource{}
 	var order []string
 	for _, m := range o.metrics {
@@ -292,7 +289,7 @@ func (m *metricSource) single() {
 	head, line := m.table[0], m.table[1]
 	m.table = nil
 	for i, text := range line {
-		c := cell{Text: visible(human.Truncate(text, maxValue))}
+		c := Cell{Text: visible(human.Truncate(text, maxValue))}
 		if _, err := strconv.ParseFloat(text, 64); err == nil {
 			c = number(text)
 		}
@@ -302,8 +299,8 @@ func (m *metricSource) single() {
 
 func (m *metricSource) title() string { return visible(m.task) + " · " + visible(m.name) }
 
-func (m *metricSource) alone() metrics {
-	t := metrics{Title: m.title(), Note: m.note}
+func (m *metricSource) alone() Table {
+	t := Table{Title: m.title(), Note: m.note}
 	if len(m.keys) == 0 {
 		if t.Note == "" {
 			t.Note = "it has no keys"
@@ -312,14 +309,14 @@ func (m *metricSource) alone() metrics {
 	}
 	t.Head, t.Number = []string{"metric", "value"}, []bool{false, true}
 	for _, k := range m.keys {
-		t.Rows = append(t.Rows, []cell{{Text: k}, m.values[k]})
+		t.Rows = append(t.Rows, []Cell{{Text: k}, m.values[k]})
 		t.Number[1] = t.Number[1] && m.values[k].Number
 	}
 	return t
 }
 
-func (m *metricSource) csv() metrics {
-	t := metrics{Title: m.title(), Note: m.note}
+func (m *metricSource) csv() Table {
+	t := Table{Title: m.title(), Note: m.note}
 	for _, h := range m.table[0] {
 		t.Head = append(t.Head, visible(human.Truncate(h, maxValue)))
 		t.Number = append(t.Number, true)
@@ -330,9 +327,9 @@ func (m *metricSource) csv() metrics {
 		lines = lines[:maxCSVRows]
 	}
 	for _, line := range lines {
-		row := make([]cell, len(line))
+		row := make([]Cell, len(line))
 		for i, text := range line {
-			row[i] = cell{Text: visible(human.Truncate(text, maxValue))}
+			row[i] = Cell{Text: visible(human.Truncate(text, maxValue))}
 			if _, err := strconv.ParseFloat(text, 64); err == nil {
 				row[i] = number(text)
 			}
@@ -344,8 +341,8 @@ func (m *metricSource) csv() metrics {
 }
 
 // sideBySide has a line for each item and a column for each key.
-func sideBySide(title string, g []*metricSource) metrics {
-	t := metrics{Title: title, Head: []string{"task"}, Number: []bool{false}}
+func sideBySide(title string, g []*metricSource) Table {
+	t := Table{Title: title, Head: []string{"task"}, Number: []bool{false}}
 	var keys []string
 	left := map[string]bool{}
 	for _, m := range g {
@@ -363,7 +360,7 @@ func sideBySide(title string, g []*metricSource) metrics {
 		t.Head, t.Number = append(t.Head, k), append(t.Number, true)
 	}
 	for _, m := range g {
-		row := []cell{{Text: visible(m.task)}}
+		row := []Cell{{Text: visible(m.task)}}
 		for i, k := range keys {
 			c, ok := m.values[k]
 			row = append(row, c)

@@ -32,8 +32,8 @@ const (
 	maxNotes      = 12
 )
 
-// figure is an output that is shown: one of Chart, Image, Frame and Text is set, or only a note.
-type figure struct {
+// Figure is an output that is shown: one of Chart, Image, Frame and Text is set, or only a note.
+type Figure struct {
 	Task, Name string
 	Size       int64 // -1: of several files
 	Chart      template.HTML
@@ -43,10 +43,10 @@ type figure struct {
 	Note       string
 }
 
-func (f figure) isDocument() bool { return f.Frame != "" || f.Text != "" }
+func (f Figure) isDocument() bool { return f.Frame != "" || f.Text != "" }
 
 // outputs adds the metrics, plots and reports of all tasks that have an output.
-func (b *builder) outputs(p *page) error {
+func (b *builder) outputs(c *Contents) error {
 	if b.pkg == nil {
 		return nil
 	}
@@ -56,7 +56,7 @@ func (b *builder) outputs(p *page) error {
 			kinds[t.Name] = t
 		}
 	}
-	o := &outputs{b: b, page: p}
+	o := &outputs{b: b, page: c}
 	for i := range b.run.Tasks {
 		t := &b.run.Tasks[i]
 		if kinds[t.Task] == nil || t.State != runview.TaskSuccess && t.State != runview.TaskCached {
@@ -66,10 +66,10 @@ func (b *builder) outputs(p *page) error {
 			return err
 		}
 	}
-	p.Metrics = o.tables()
+	c.Metrics = o.tables()
 	o.drawn()
 	if o.left > 0 {
-		p.Notes = append(p.Notes, human.Count(o.left, "more file")+" among plots and reports are left out to keep the page small; get them with: e3 get")
+		c.Notes = append(c.Notes, human.Count(o.left, "more file")+" among plots and reports are left out to keep the page small; get them with: e3 get")
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (b *builder) outputs(p *page) error {
 // outputs gathers the contents of outputs.
 type outputs struct {
 	b       *builder
-	page    *page
+	page    *Contents
 	bytes   int64
 	left    int
 	metrics []*metricSource
@@ -241,8 +241,8 @@ func (o *outputs) show(f file, kind string) error {
 }
 
 // figure converts a file to a figure.
-func (o *outputs) figure(f file) (figure, error) {
-	fig := figure{Task: f.task, Name: f.name, Size: f.size}
+func (o *outputs) figure(f file) (Figure, error) {
+	fig := Figure{Task: f.task, Name: f.name, Size: f.size}
 	if f.size > maxPicture || o.bytes+f.size > allFigures {
 		fig.Note = "too large for this page"
 		return fig, nil

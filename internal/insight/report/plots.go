@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"html/template"
-	"io"
 	"strings"
 
 	"e3/internal/human"
@@ -23,6 +22,11 @@ type Chart struct {
 	Task, Name string // the task or family, and the file
 	SVG        template.HTML
 	Note       string
+}
+
+// Figure is the chart as a figure.
+func (c Chart) Figure() Figure {
+	return Figure{Task: c.Task, Name: c.Name, Size: -1, Chart: c.SVG, Note: human.Line(c.Note)}
 }
 
 // ChartStyle is for pages that show charts.
@@ -114,29 +118,6 @@ func ChartOf(name string, data []byte) (Chart, bool) {
 	return c.Draw()[0], true
 }
 
-var chartsPage = template.Must(template.New("charts").Parse(`<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{{.Title}}</title><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src {{.Hash}}">
-<style>{{.Style}}</style></head><body><h1>{{.Title}}</h1>
-<section><div class="cards">{{range .Charts}}<figure class="card"><figcaption>{{.Task}}{{with .Name}} · {{.}}{{end}}</figcaption>
-{{.SVG}}{{with .Note}}<p class="note">{{.}}</p>{{end}}</figure>
-{{end}}</div>{{with .Notes}}<ul class="note">{{range .}}<li>{{.}}</li>{{end}}</ul>{{end}}</section></body></html>
-`))
-
-// WriteCharts writes charts as a page of their own.
-func WriteCharts(w io.Writer, title string, charts []Chart, notes []string) error {
-	for i := range notes {
-		notes[i] = visible(notes[i])
-	}
-	style := styleText + plot.Style
-	return chartsPage.Execute(w, struct {
-		Title, Hash string
-		Style       template.CSS
-		Charts      []Chart
-		Notes       []string
-	}{visible(title), digest(style), template.CSS(style), charts, notes})
-}
-
 // chart takes a plot if it is a table.
 func (o *outputs) chart(ctx context.Context, f file) (bool, error) {
 	return o.charts.Take(f.task, f.name, f.size, func() ([]byte, error) {
@@ -146,13 +127,13 @@ func (o *outputs) chart(ctx context.Context, f file) (bool, error) {
 
 // drawn adds the charts to the page, before its other figures.
 func (o *outputs) drawn() {
-	var list []figure
+	var list []Figure
 	for _, c := range o.charts.Draw() {
 		if o.bytes += int64(len(c.SVG)); o.bytes > allFigures {
 			o.left++
 			continue
 		}
-		list = append(list, figure{Task: c.Task, Name: c.Name, Size: -1, Chart: c.SVG, Note: human.Line(c.Note)})
+		list = append(list, c.Figure())
 	}
 	o.page.Figures = append(list, o.page.Figures...)
 }

@@ -15,11 +15,8 @@ import (
 // visible makes text a single line of visible characters.
 func visible(s string) string { return human.Line(s) }
 
-// short is the beginning of an id or a hash, long enough to be unique in practice.
-func short(id string) string { return visible(id[:min(len(id), 18)]) }
-
-// few joins the first few of a set of words.
-func few(set map[string]bool) string {
+// Few joins the first few of a set of words.
+func Few(set map[string]bool) string {
 	const most = 4
 	words := slices.Sorted(maps.Keys(set))
 	words = slices.DeleteFunc(words, func(s string) bool { return s == "" })

@@ -60,15 +60,6 @@ type group struct {
 	Y    float64
 }
 
-// timeline lays out the executions of the run; nil if there are none.
-func (b *builder) timeline() *Line {
-	bars := b.bars
-	if len(bars) == 0 { // an imported run may come without its events
-		bars = b.fromTasks()
-	}
-	return LineOf(bars, b.run.StartedAt, b.run.CompletedAt)
-}
-
 // LineOf lays out bars, and sorts them; from and to are extended to hold all of them. It is nil if there are no bars.
 func LineOf(bars []Bar, from, to time.Time) *Line {
 	if len(bars) == 0 {
@@ -241,20 +232,6 @@ func clock(d time.Duration) string {
 		return fmt.Sprintf("%dh", int(d.Hours()))
 	}
 	return human.Duration(d)
-}
-
-// fromTasks makes bars of the executions within the time of the run, from the report of its tasks.
-func (b *builder) fromTasks() []Bar {
-	var bars []Bar
-	for i := range b.run.Tasks {
-		t := &b.run.Tasks[i]
-		if t.State == runview.TaskCached || t.ExecutionID == "" || t.StartedAt.IsZero() || t.StartedAt.Before(b.run.StartedAt) ||
-			!b.run.CompletedAt.IsZero() && t.StartedAt.After(b.run.CompletedAt) {
-			continue
-		}
-		bars = append(bars, Bar{Task: t.Task, Attempt: t.Attempt, State: t.State, Start: t.StartedAt, End: t.StartedAt.Add(t.Duration)})
-	}
-	return bars
 }
 
 // Room is the width of the drawing, including the strokes of elements at its edges.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"e3/executions"
 	"e3/internal/format/record"
@@ -66,15 +67,18 @@ func (t *TaskReport) look(ctx context.Context, x *executions.Store) error {
 	e, err := x.Get(ctx, key, t.ExecutionID)
 	switch {
 	case err == nil:
-		t.addOrigin(e)
+		t.learn(e)
 	case !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed):
 		return err
 	}
 	return nil
 }
 
-// addOrigin copies the origin of an execution and its rejection, if there is one.
-func (t *TaskReport) addOrigin(e *executions.Execution) {
+// shortest is a time in which the cores that were busy can be told from the time that a process takes to begin.
+const shortest = 10 * time.Millisecond
+
+// learn copies what only the execution has: its origin, its rejection, and what it needed.
+func (t *TaskReport) learn(e *executions.Execution) {
 	if p := e.Provenance; p != nil {
 		t.ImportedFrom = &record.Step{}
 		if n := len(p.Steps); n > 0 {
@@ -82,6 +86,12 @@ func (t *TaskReport) addOrigin(e *executions.Execution) {
 		}
 	}
 	t.Rejection = e.Rejection
+	if d := e.Detail; d != nil {
+		t.Memory = d.PeakRSS
+		if took := e.CompletedAt.Sub(e.StartedAt); took >= shortest {
+			t.Cores = float64(d.UserCPU+d.SystemCPU) / float64(took)
+		}
+	}
 }
 
 // seek looks in the whole repository for executions of tasks that no package here knows by name.
@@ -118,7 +128,7 @@ func (t *TaskReport) found(e *executions.Execution) {
 	if e == nil {
 		return
 	}
-	t.addOrigin(e)
+	t.learn(e)
 	t.Key, t.StartedAt = e.Key.String(), e.StartedAt
 	switch e.State {
 	case record.Running: // when it was exported

@@ -76,9 +76,11 @@ type TaskReport struct {
 	LeftOut     string           // its failure does not fail the run, since this task does without it
 	Gathered    *events.Gathered // what its fan-ins lack; nil: nothing
 	// ImportedFrom is the last step by which the execution came here; nil where it was made here, or is gone. Report
-	// sets it and Rejection.
+	// sets it and the fields below, all of which only the execution has.
 	ImportedFrom *record.Step
 	Rejection    *record.Rejection // the latest, or its withdrawal; nil: never rejected
+	Memory       int64             // bytes of its largest process; 0: unknown
+	Cores        float64           // that it kept busy on average; 0: unknown, or too short to say
 }
 
 // Summary is Report of the run that a workspace shows, without its tasks.

@@ -31,6 +31,19 @@ func views() map[string]string {
 	}
 }
 
+// keepShot writes a picture of the page to the folder that E3_SHOTS names.
+func keepShot(t testing.TB, tab *browser.Tab, name string, width int, dark bool) {
+	t.Helper()
+	dir := os.Getenv("E3_SHOTS")
+	if dir == "" {
+		return
+	}
+	scheme := map[bool]string{true: "dark", false: "light"}[dark]
+	if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), tab.Shot(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Screenshots of all pages, at three widths, light and dark, go to the folder that E3_SHOTS names. At each width nothing is wider than
 // the window: only tables, drawings and logs scroll by themselves.
 func TestPagesFitEveryWindow(t *testing.T) {
@@ -52,12 +65,7 @@ func TestPagesFitEveryWindow(t *testing.T) {
 				if wide > width {
 					t.Errorf("%s is %d wide in a window of %d", name, wide, width)
 				}
-				if dir := os.Getenv("E3_SHOTS"); dir != "" {
-					scheme := map[bool]string{true: "dark", false: "light"}[dark]
-					if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d-%s.png", name, width, scheme)), tab.Shot(), 0o644); err != nil {
-						t.Fatal(err)
-					}
-				}
+				keepShot(t, tab, name, width, dark)
 			}
 		}
 		if said := tab.Said(); len(said) > 0 {

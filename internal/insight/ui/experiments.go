@@ -186,7 +186,10 @@ func (b *tableBody) fill(f *frame, t *compare.Table) {
 // head adds the head of a column.
 func (b *tableBody) head(f *frame, name string, number bool) {
 	key, down := strings.CutPrefix(f.Place.get("sort"), "-")
-	c := column{Name: name, Number: number, URL: f.With("sort", name)}
+	c := column{Name: name, URL: f.With("sort", name)}
+	if number {
+		c.Class = "num"
+	}
 	if key == name {
 		c.Sorted = "ascending"
 		if down {

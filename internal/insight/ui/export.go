@@ -2,18 +2,13 @@ package ui
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"html/template"
 	"slices"
 	"sort"
 	"strings"
 
-	"e3/internal/insight/diagram"
 	"e3/internal/insight/explain"
-	"e3/internal/insight/report"
 )
 
 // Files is where an export goes.
@@ -122,7 +117,8 @@ func (x *exporter) link(p Place) string {
 // renderFile renders a place as a file.
 func (s *Server) renderFile(ctx context.Context, p Place, x *exporter) ([]byte, error) {
 	f := s.frame(p, x.link)
-	f.static(x)
+	f.seal("", false)
+	f.hidden = x.hidden
 	body, err := s.views()[p.View](ctx, f)
 	if err != nil {
 		return nil, err
@@ -132,22 +128,10 @@ func (s *Server) renderFile(ctx context.Context, p Place, x *exporter) ([]byte, 
 
 func (s *Server) faultFile(p Place, fault error, x *exporter) ([]byte, error) {
 	f := s.frame(p, x.link)
-	f.static(x)
+	f.seal("", false)
+	f.hidden = x.hidden
 	f.Title = "Not here"
 	return f.write("fault", fault.Error())
-}
-
-// static makes the page a file: its style is in it, and a policy forbids everything else.
-func (f *frame) static(x *exporter) {
-	f.Static, f.Token, f.hidden = true, "", x.hidden
-	style, err := static.ReadFile("static/ui.css")
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	text := diagram.Style() + report.ChartStyle + string(style)
-	sum := sha256.Sum256([]byte(text))
-	f.Style = template.CSS(text)
-	f.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; img-src data:; base-uri 'none'; form-action 'none'"
 }
 
 // errHidden says that content is not to leave the repository.

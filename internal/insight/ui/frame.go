@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"e3/internal/human"
-	"e3/internal/insight/report"
 )
 
 //go:embed page
@@ -29,10 +28,10 @@ var pages = sync.OnceValue(func() map[string]*template.Template {
 	base := template.Must(template.New("base").Funcs(template.FuncMap{
 		"elapsed": human.Duration, "bytes": human.Bytes, "line": human.Line, "short": short, "stamp": stamp, "iso": iso,
 		"ms": func(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }, "count": func(n int, what string) string { return human.Count(n, what) },
-		"percent": func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }, "mark": mark, "join": strings.Join, "list2": func(a, b any) []any { return []any{a, b} },
+		"percent": func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }, "mark": mark, "join": strings.Join, "painted": painted, "list2": func(a, b any) []any { return []any{a, b} },
 		"count64": func(n int64, what string) string { return human.Count(n, what) },
-	}).Parse(report.LineText + read("layout")))
-	for _, view := range []string{viewWorkspaces, viewRun, viewTask, viewCompare, viewHistory, viewQueue, viewStore, viewTable, "fault", "done", "login"} {
+	}).Parse(read("layout") + read("parts") + read("line")))
+	for _, view := range []string{viewWorkspaces, viewRun, viewTask, viewCompare, viewHistory, viewQueue, viewStore, viewTable, "file", "charts", "fault", "done", "login"} {
 		all[view] = template.Must(template.Must(base.Clone()).Parse(read(view)))
 	}
 	return all
@@ -56,6 +55,8 @@ type frame struct {
 	Token      string // of forms; "": the page offers no actions
 	Policy     string // of a file
 	Style      template.CSS
+	Script     template.JS // of a file
+	Alone      bool        // a file that holds all it shows, not one of many
 
 	to     linker
 	hidden map[string]bool // inputs whose content is not shown
@@ -138,6 +139,14 @@ func stamp(t time.Time) string {
 		return ""
 	}
 	return human.Stamp(t)
+}
+
+// Stamp is a time for people. In a file, which may be read anywhere, it has its zone.
+func (f *frame) Stamp(t time.Time) string {
+	if !f.Static || t.IsZero() {
+		return stamp(t)
+	}
+	return t.In(f.Made.Location()).Format("2006-01-02 15:04:05 -07:00")
 }
 
 // iso is a time for programs.

@@ -115,8 +115,7 @@ func (r *model) refresh(ctx context.Context, s *Stores, head *runview.Report) er
 	}
 	first := r.report == nil
 	if r.fold == nil {
-		r.fold, r.open, r.whole = runview.NewFold(), map[string]span{}, map[string]runview.TaskReport{}
-		r.at, r.damage, r.bars, r.pathAt = events.Positioned{}, nil, nil, -1
+		r.begin()
 	}
 	seq := r.at.Seq
 	if r.damage == nil {
@@ -133,19 +132,31 @@ func (r *model) refresh(ctx context.Context, s *Stores, head *runview.Report) er
 	r.report, r.index = head, nil
 	r.size.Store(int64(len(head.Tasks)))
 	if first {
-		pkg, err := r.pkg(ctx, s)
-		if err != nil {
+		if err := r.wire(ctx, s); err != nil {
 			return err
-		}
-		if pkg != nil {
-			if g, err := graph.New(pkg); err == nil {
-				r.graph = g
-			}
 		}
 	}
 	if head.State != record.RunRunning && !r.hold { // what was read is all: the path is looked for now, and the rest is not needed again
 		r.critical(time.Time{})
 		r.graph, r.fold, r.whole = nil, nil, nil
+	}
+	return nil
+}
+
+// begin makes a model that has read no event yet.
+func (r *model) begin() {
+	r.fold, r.open, r.whole = runview.NewFold(), map[string]span{}, map[string]runview.TaskReport{}
+	r.at, r.damage, r.bars, r.pathAt = events.Positioned{}, nil, nil, -1
+}
+
+// wire reads what the tasks read from each other; nothing if the package is gone.
+func (r *model) wire(ctx context.Context, s *Stores) error {
+	pkg, err := r.pkg(ctx, s)
+	if err != nil || pkg == nil {
+		return err
+	}
+	if g, err := graph.New(pkg); err == nil {
+		r.graph = g
 	}
 	return nil
 }

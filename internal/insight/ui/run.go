@@ -21,9 +21,8 @@ import (
 type runBody struct {
 	Run       *runview.Report
 	Status    string
-	Class     string // of the status
 	Lead      string
-	Facts     []fact
+	Facts     []report.Fact
 	Shares    []countOf
 	Left      string // how long it may take yet
 	Took      time.Duration
@@ -42,8 +41,6 @@ type runBody struct {
 	Earlier   string               // address of the comparison with the run before
 }
 
-type fact struct{ Name, Value string }
-
 // countOf is the number of tasks in a state, with the address of their list.
 type countOf struct {
 	report.Share
@@ -54,10 +51,11 @@ type countOf struct {
 // row is a task in a list.
 type row struct {
 	*runview.TaskReport
-	State string
-	Note  string
-	URL   string
-	Logs  string
+	State  string
+	Note   string
+	URL    string
+	Logs   string
+	Anchor string // id of its line
 }
 
 // step is a task of the critical path.
@@ -94,11 +92,8 @@ func (s *Server) runPage(ctx context.Context, f *frame) (any, error) {
 	r := m.report
 	now := s.o.Now()
 	f.ofWorkspace(viewRun)
-	b := &runBody{
-		Run: r, Status: r.Status(), Class: report.RunClass(r), Lead: report.Lead(r), Took: r.RanFor(now),
-		View: cmp.Or(p.get("view"), runTasks),
-	}
-	f.Title = fmt.Sprintf("%s: run %s, %s", human.Line(r.WorkspaceName), short(r.RunID), b.Status)
+	b := s.headOf(f, m, now)
+	b.View = cmp.Or(p.get("view"), runTasks)
 	if p.get("r") != "" {
 		f.Nav[0].Current = false
 		f.Crumbs = append(f.Crumbs, crumb{"run " + short(r.RunID), ""})
@@ -109,9 +104,6 @@ func (s *Server) runPage(ctx context.Context, f *frame) (any, error) {
 	if p.get("r") == "" || r.Live {
 		s.live(f)
 	}
-	b.Facts = s.facts(r)
-	b.counts(f)
-	b.Left = timeLeft(m, now)
 	path := m.critical(now)
 	b.steps(f, path, now)
 	if err := s.failed(ctx, f, m, b); err != nil {
@@ -136,34 +128,47 @@ func (s *Server) runPage(ctx context.Context, f *frame) (any, error) {
 	for _, view := range []string{runTasks, runTimeline, runGraph} {
 		b.Tabs = append(b.Tabs, tab{strings.ToUpper(view[:1]) + view[1:], f.With("view", strings.TrimPrefix(view, runTasks), "page", ""), view == b.View})
 	}
+	return b, err
+}
+
+// headOf is what every view of a run begins with.
+func (s *Server) headOf(f *frame, m *model, now time.Time) *runBody {
+	r := m.report
+	b := &runBody{Run: r, Status: r.Status(), Lead: report.Lead(r), Took: r.RanFor(now), Facts: s.facts(f, r), Left: timeLeft(m, now)}
+	f.Title = fmt.Sprintf("%s: run %s, %s", human.Line(r.WorkspaceName), short(r.RunID), b.Status)
+	b.counts(f)
 	if r.Damage != nil {
 		f.Notes = append(f.Notes, "Not all is known of this run: "+human.Line(r.Damage.Error()))
 	}
 	if r.Unnamed > 0 {
 		f.Notes = append(f.Notes, human.Count(r.Unnamed, "more task")+" had results of an earlier run of which nothing is left")
 	}
-	return b, err
+	return b
 }
 
 // facts are the lines of the header.
-func (s *Server) facts(r *runview.Report) []fact {
-	var list []fact
+func (s *Server) facts(f *frame, r *runview.Report) []report.Fact {
+	var list []report.Fact
 	add := func(name, value string) {
 		if value != "" {
-			list = append(list, fact{name, human.Line(value)})
+			list = append(list, report.Fact{Name: name, Value: human.Line(value)})
 		}
 	}
 	add("Package", r.PackageRef)
 	add("Run", r.RunID)
-	add("Started", stamp(r.StartedAt))
-	add("Ended", stamp(r.CompletedAt))
-	if r.State != record.RunRunning || r.Live {
+	add("Started", f.Stamp(r.StartedAt))
+	add("Ended", f.Stamp(r.CompletedAt))
+	switch {
+	case r.State != record.RunRunning:
 		add("Duration", human.Duration(r.RanFor(s.o.Now())))
+	case r.Live:
+		add("Duration", human.Duration(r.RanFor(s.o.Now()))+" so far")
 	}
 	add("By", history.Who(r.Process))
 	add("Cancelled by", r.By)
 	add("Reason", human.Truncate(r.Why, 400))
 	add("Only", r.Filter)
+	add("Set", human.Truncate(r.Set.String(), 400))
 	if r.FailedTask == "" {
 		add("Error", human.Truncate(r.Error, 400))
 	}
@@ -262,7 +267,7 @@ func rowsOf(f *frame, list []runview.TaskReport) []row {
 	rows := make([]row, len(list))
 	for i := range list {
 		t := &list[i]
-		rows[i] = row{TaskReport: t, State: report.StateOf(t), Note: report.Note(t), URL: taskURL(f, t.Task)}
+		rows[i] = row{TaskReport: t, State: report.StateOf(t), Note: report.Note(t), URL: taskURL(f, t.Task), Anchor: "t-" + t.Task}
 		if t.ExecutionID != "" {
 			rows[i].Logs = rows[i].URL
 		}

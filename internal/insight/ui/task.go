@@ -28,7 +28,7 @@ type taskBody struct {
 	Execution *executions.Execution // that the page is about; nil: nothing was executed
 	State     string
 	Note      string
-	Facts     []fact
+	Facts     []report.Fact
 	View      string
 	Tabs      []tab
 	Attempts  []attempt // of the run, for the choice of a log
@@ -305,7 +305,7 @@ func (s *Server) described(ctx context.Context, b *taskBody) error {
 	e := b.Execution
 	add := func(name, value string) {
 		if value != "" {
-			b.Facts = append(b.Facts, fact{name, human.Line(value)})
+			b.Facts = append(b.Facts, report.Fact{Name: name, Value: human.Line(value)})
 		}
 	}
 	add("Execution", e.ExecutionID)

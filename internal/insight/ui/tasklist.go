@@ -29,12 +29,19 @@ type taskList struct {
 	Prev, Next              string
 	Clear                   string // address without the filter
 	Folded, Unfolded        string // addresses with families as lines, and without
+	Whole                   bool   // all tasks, with their executions: a file
 }
 
 // column is the head of a column, with the address that sorts by it.
 type column struct {
-	Name, URL, Sorted string // Sorted: ascending, descending or ""
-	Number            bool
+	Name, Class string
+	URL, Sorted string // Sorted: ascending, descending or ""
+}
+
+// listColumns are the columns of a list of tasks. Those without a key cannot be sorted by: only the executions of the lines shown are read.
+var listColumns = []struct{ name, key, class, first string }{ // first: the order of the first click
+	{"Task", "task", "", ""}, {"Status", "status", "", ""}, {"Duration", "duration", "num", "-"}, {"Memory", "", "num opt", ""}, {"Cores", "", "num opt", ""},
+	{"Started", "started", "when", ""}, {"Attempt", "attempt", "num opt", "-"}, {"Note", "", "", ""},
 }
 
 // family is the items of a matrix.
@@ -74,9 +81,7 @@ func (s *Server) taskList(ctx context.Context, f *frame, m *model) (*taskList, e
 		}
 		found = append(found, i)
 	}
-	for _, sh := range report.Shares(counted(seen)) {
-		l.Statuses = append(l.Statuses, sh.State)
-	}
+	l.statuses(seen)
 	l.Found = len(found)
 	if l.By == "family" {
 		l.families(f, tasks, found)
@@ -99,6 +104,13 @@ func (s *Server) taskList(ctx context.Context, f *frame, m *model) (*taskList, e
 	}
 	l.Rows = rowsOf(f, part)
 	return l, nil
+}
+
+// statuses sets the states to choose from.
+func (l *taskList) statuses(seen map[string]bool) {
+	for _, sh := range report.Shares(counted(seen)) {
+		l.Statuses = append(l.Statuses, sh.State)
+	}
 }
 
 // ranFor is how long a task ran in this run; a cached one has not.
@@ -140,13 +152,12 @@ func (l *taskList) order(f *frame, tasks []runview.TaskReport, found []int) erro
 			return by(&tasks[i], &tasks[j])
 		})
 	}
-	for _, c := range []struct {
-		name, key string
-		first     string // the order of the first click
-		number    bool
-	}{{"Task", "task", "", false}, {"Status", "status", "", false}, {"Duration", "duration", "-", true}, {"Started", "started", "", false}, {"Attempt", "attempt", "-", true}} {
-		col := column{Name: c.name, Number: c.number, URL: f.With("sort", c.first+c.key, "page", "")}
-		if c.key == key {
+	for _, c := range listColumns {
+		col := column{Name: c.name, Class: c.class}
+		if c.key != "" {
+			col.URL = f.With("sort", c.first+c.key, "page", "")
+		}
+		if c.key != "" && c.key == key {
 			col.Sorted = "ascending"
 			next := "-" + key
 			if down {

@@ -1,4 +1,4 @@
-package report_test
+package ui_test
 
 import (
 	"bytes"
@@ -12,8 +12,8 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
-	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
+	"e3/internal/insight/ui"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -21,17 +21,6 @@ import (
 	"e3/refstore/mem"
 	"e3/workspace"
 )
-
-var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-
-// memory is a store in memory with the further methods of a workspace's store.
-type memory struct{ *mem.Store }
-
-func (m memory) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	return m.Put(ctx, r)
-}
-
-func (memory) Sync(context.Context) error { return nil }
 
 // An archive is a repository with one run, written by hand: no package file could name its tasks as the tests do.
 type archive struct {
@@ -64,8 +53,8 @@ func newArchive(t testing.TB) *archive {
 	return a
 }
 
-// A made describes a task of the run for a test.
-type made struct {
+// A part describes a task of the run for a test.
+type part struct {
 	name           string
 	state          runview.TaskState
 	reads          []string // tasks
@@ -104,7 +93,7 @@ func (a *archive) tree(list []output) objectstore.Hash {
 }
 
 // add adds a task to the package and to the run.
-func (a *archive) add(m made) {
+func (a *archive) add(m part) {
 	a.t.Helper()
 	task := record.Task{Argv: []string{"run"}} // tasks that compute the same share their key
 	if len(m.outputs) > 0 {
@@ -166,7 +155,7 @@ func (a *archive) add(m made) {
 	a.n++
 }
 
-func (a *archive) execution(m made, key executions.Key, id string, began time.Time, out objectstore.Hash) {
+func (a *archive) execution(m part, key executions.Key, id string, began time.Time, out objectstore.Hash) {
 	a.t.Helper()
 	s := record.Status{State: record.Success, ExecutionID: id, StartedAt: began, CompletedAt: began.Add(m.took), OutputHash: out.String()}
 	switch m.state {
@@ -211,11 +200,12 @@ func (a *archive) store() {
 func (a *archive) page() string {
 	a.t.Helper()
 	var b bytes.Buffer
-	s := report.Stores{
+	s := ui.Stores{
+		Records: a.records, Objects: a.objects,
 		Executions: executions.NewStore(a.records, a.objects),
 		Runs:       workspace.New(workspace.Stores{Records: a.records, Locks: a.records, Objects: a.objects, Local: a.records, Now: func() time.Time { return now }}).Runs,
 	}
-	if err := report.Write(a.t.Context(), &b, s, &a.run, report.Options{Now: now, Version: "9.9", Repository: "/srv/e3"}); err != nil {
+	if err := ui.WriteRun(a.t.Context(), &b, s, &a.run, ui.Options{Now: func() time.Time { return now }, Version: "9.9", Repository: "/srv/e3"}); err != nil {
 		a.t.Fatal(err)
 	}
 	return b.String()

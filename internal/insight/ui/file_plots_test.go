@@ -1,14 +1,12 @@
-package report_test
+package ui_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
+	"e3/internal/testing/browser"
 )
 
 // TestPlotsOfFamilies: tables that the items of a matrix mark as plots are one chart with a line for each, and their metrics are
@@ -23,15 +21,15 @@ func TestPlotsOfFamilies(t *testing.T) {
 		return text
 	}
 	for i, fold := range []string{"first", "middle", "<last>"} {
-		a.add(made{name: "fit[" + fold + "]", state: runview.TaskSuccess, outputs: []output{
+		a.add(part{name: "fit[" + fold + "]", state: runview.TaskSuccess, outputs: []output{
 			{"curve", "curve.csv", "plot", curve(i + 3)}, {"scores", "scores.csv", "metrics", fmt.Sprintf("rmse,label\n%d.5,x\n", i)},
 		}})
 	}
 	for i := range 50 {
-		a.add(made{name: fmt.Sprintf("day[%02d]", i), state: runview.TaskCached, outputs: []output{{"", "warm.csv", "plot", curve(i + 1)}}})
+		a.add(part{name: fmt.Sprintf("day[%02d]", i), state: runview.TaskCached, outputs: []output{{"", "warm.csv", "plot", curve(i + 1)}}})
 	}
-	a.add(made{name: "mean", state: runview.TaskSuccess, outputs: []output{{"", "mean.csv", "plot", "fold,error,rate\na,1,2\nb,2,1\n"}}})
-	a.add(made{name: "odd", state: runview.TaskSuccess, outputs: []output{{"", "odd.txt", "plot", "no table"}}})
+	a.add(part{name: "mean", state: runview.TaskSuccess, outputs: []output{{"", "mean.csv", "plot", "fold,error,rate\na,1,2\nb,2,1\n"}}})
+	a.add(part{name: "odd", state: runview.TaskSuccess, outputs: []output{{"", "odd.txt", "plot", "no table"}}})
 	a.store()
 	page := a.page()
 	if n := strings.Count(page, `<svg class="chart"`); n != 3 {
@@ -48,24 +46,9 @@ func TestPlotsOfFamilies(t *testing.T) {
 	if n := strings.Count(page, "scores.csv</figcaption>"); n != 1 {
 		t.Errorf("the metrics of the matrix are %d tables, want 1", n)
 	}
-	file := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	t.Run("browser", func(t *testing.T) {
-		if _, refused := newBrowser(t).dom(file, offline); len(refused) > 0 {
-			t.Errorf("the page's policy blocks a part of it: %q", refused)
+		if _, said := opened(browser.Open(t), saved(t, page)); len(said) > 0 {
+			t.Errorf("the page's policy blocks a part of it: %q", said)
 		}
 	})
-}
-
-// TestChartOf: a table alone is one chart, and other content is none.
-func TestChartOf(t *testing.T) {
-	c, ok := report.ChartOf("curve.csv", []byte("x,y\n1,2\n2,3\n"))
-	if !ok || !strings.HasPrefix(string(c.SVG), "<svg") {
-		t.Errorf("a table: %+v, %t", c, ok)
-	}
-	if _, ok := report.ChartOf("x.txt", []byte("words")); ok {
-		t.Error("words are a chart")
-	}
 }

@@ -1,0 +1,203 @@
+package ui
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+
+	"e3/internal/human"
+	"e3/internal/insight/diagram"
+	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
+)
+
+// fileBody is what the file of a run shows: what its page shows in all views, and what other pages show of its tasks. Fields: each is a
+// name that the template uses.
+type fileBody struct {
+	*runBody
+	Contents *report.Contents
+	Parts    []tab // of the page
+}
+
+// WriteRun writes a run as one file, given its [runview.Runs.Report]: the page of the run with all views, and the ends of logs, commands,
+// metrics, plots and reports of its tasks. It opens from disk. The content of inputs with export: false is left out.
+func WriteRun(ctx context.Context, w io.Writer, s Stores, r *runview.Report, o Options) error {
+	text, err := New(ctx, s, o).runFile(ctx, r)
+	if err != nil {
+		return fmt.Errorf("report of run %s: %w", r.RunID, err)
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+func (s *Server) runFile(ctx context.Context, r *runview.Report) ([]byte, error) {
+	m, err := readModel(ctx, s.stores, r)
+	if err != nil {
+		return nil, err
+	}
+	pkg, err := m.pkg(ctx, s.stores)
+	if err != nil {
+		return nil, err
+	}
+	c, err := report.Gather(ctx, report.Stores{Executions: s.stores.Executions, Runs: s.stores.Runs}, r, pkg)
+	if err != nil {
+		return nil, err
+	}
+	anchors := make(map[string]string, len(c.Rows))
+	for i := range c.Rows {
+		anchors[c.Rows[i].Task] = "#" + c.Rows[i].Anchor
+	}
+	f := s.frame(at(viewRun, "w", r.WorkspaceName, "r", r.RunID), func(p Place) string {
+		if p.View != viewTask {
+			return ""
+		}
+		return anchors[p.get("t")]
+	})
+	script := ""
+	if len(c.Rows) > 0 {
+		script = embedded("file.js")
+	}
+	f.seal(script, c.HasFrames())
+	f.Alone, f.hidden = true, report.Hidden(pkg)
+	f.Crumbs = []crumb{{"run report", ""}}
+	now := s.o.Now()
+	b := &fileBody{runBody: s.headOf(f, m, now), Contents: c}
+	b.Facts = append(b.Facts, s.moreFacts(f, m, c)...)
+	path := m.critical(now)
+	b.steps(f, path, now)
+	b.timeline(f, r, m.spans(now), path)
+	if err := s.graph(ctx, f, m, b.runBody); err != nil {
+		return nil, err
+	}
+	b.List = wholeList(c.Rows)
+	b.parts()
+	f.command("run", human.Quoted(f.Workspace), "--run", short(r.RunID))
+	c.Notes, f.Notes = append(c.Notes, f.Notes...), nil
+	return f.write("file", b)
+}
+
+// readModel is the model of a run whose report is complete.
+func readModel(ctx context.Context, s *Stores, r *runview.Report) (*model, error) {
+	m := &model{ws: r.WorkspaceName, id: r.RunID, report: r}
+	m.begin()
+	if err := m.read(ctx, s); err != nil {
+		return nil, err
+	}
+	return m, m.wire(ctx, s)
+}
+
+// moreFacts are those facts of a run that only its file shows.
+func (s *Server) moreFacts(f *frame, m *model, c *report.Contents) []report.Fact {
+	workers := map[string]bool{}
+	for _, at := range m.spans(s.o.Now()) {
+		workers[at.worker] = true
+	}
+	var list []report.Fact
+	for _, fact := range []report.Fact{
+		{Name: "Workers", Value: report.Few(workers)}, {Name: "e3", Value: c.Versions}, {Name: "Repository", Value: f.Repository},
+		{Name: "Inputs", Value: human.Short(m.report.InputSnapshot)}, {Name: "Outputs", Value: human.Short(m.report.OutputSnapshot)},
+	} {
+		if fact.Value != "" {
+			list = append(list, report.Fact{Name: fact.Name, Value: human.Line(fact.Value)})
+		}
+	}
+	return list
+}
+
+// wholeList is the list of all tasks in a file.
+func wholeList(rows []report.Row) *taskList {
+	l := &taskList{Whole: true, All: len(rows), Found: len(rows)}
+	seen := map[string]bool{}
+	for i := range rows {
+		r := &rows[i]
+		state := r.StateText()
+		seen[state] = true
+		l.Rows = append(l.Rows, row{TaskReport: r.TaskReport, State: state, Note: r.Note, Anchor: r.Anchor})
+	}
+	l.statuses(seen)
+	for _, c := range listColumns {
+		l.Columns = append(l.Columns, column{Name: c.name, Class: c.class})
+	}
+	l.Columns = append(l.Columns, column{Name: "Execution"}, column{Name: "Key"})
+	return l
+}
+
+// parts lists the parts that the file has.
+func (b *fileBody) parts() {
+	for _, p := range []struct {
+		name, id string
+		is       bool
+	}{
+		{"What failed", "failures", len(b.Contents.Logs.Failed) > 0}, {"Graph", "graph", true}, {"Timeline", "timeline", true}, {"Tasks", "tasks", true},
+		{"Commands", "commands", len(b.Contents.Commands) > 0}, {"Metrics", "metrics", len(b.Contents.Metrics) > 0},
+		{"Plots and reports", "figures", len(b.Contents.Figures) > 0}, {"Logs", "logs", true},
+	} {
+		if p.is {
+			b.Parts = append(b.Parts, tab{Name: p.name, URL: "#" + p.id})
+		}
+	}
+}
+
+// WriteCharts writes charts as a file of their own.
+func WriteCharts(w io.Writer, title string, charts []report.Chart, notes []string, o Options) error {
+	f := &frame{Title: human.Line(title), Place: at("charts"), Repository: o.Repository, Version: o.Version, Made: o.Now(), Alone: true, to: func(Place) string { return "" }}
+	for _, n := range notes {
+		f.Notes = append(f.Notes, human.Line(n))
+	}
+	f.Crumbs = []crumb{{title, ""}}
+	f.seal("", false)
+	figures := make([]report.Figure, len(charts))
+	for i := range charts {
+		figures[i] = charts[i].Figure()
+	}
+	text, err := f.write("charts", figures)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// seal makes the page a file: its style and its script are in it, and a policy forbids everything else. Documents in frames may have
+// styles of their own, since the page's policy also applies to a frame without an address.
+func (f *frame) seal(script string, frames bool) {
+	f.Static, f.Token = true, ""
+	style := diagram.Style() + report.ChartStyle + embedded("ui.css")
+	f.Style, f.Script = template.CSS(style), template.JS(script)
+	styles, scripts := digest(style), ""
+	if frames {
+		styles = "'unsafe-inline'"
+	}
+	if script != "" {
+		scripts = "; script-src " + digest(script)
+	}
+	f.Policy = "default-src 'none'; style-src " + styles + scripts + "; img-src data:; base-uri 'none'; form-action 'none'"
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// embedded is a file of the program.
+func embedded(name string) string {
+	data, err := static.ReadFile("static/" + name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return strings.TrimSuffix(string(data), "\n")
+}
+
+// painted are lines of a log with their colours.
+func painted(lines [][]byte) [][]segment {
+	var p painter
+	list := make([][]segment, len(lines))
+	for i, line := range lines {
+		list[i] = p.line(line)
+	}
+	return list
+}
