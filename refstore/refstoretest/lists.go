@@ -85,6 +85,9 @@ func listInOrder(ctx context.Context, s refstore.Store) error {
 			for _, limit := range []int{0, 1, 3, 100} {
 				for _, descending := range []bool{false, true} {
 					for _, keysOnly := range []bool{false, true} {
+						if keysOnly && limit != 3 { // the same keys are listed; one limit is enough
+							continue
+						}
 						q := refstore.Query{
 							Partition: index("").Partition, Prefix: prefix, After: after,
 							Limit: limit, Descending: descending, KeysOnly: keysOnly,
@@ -154,9 +157,9 @@ func listValues(ctx context.Context, s refstore.Store) error {
 }
 
 func listAfterWrite(ctx context.Context, s refstore.Store) error {
-	for _, kind := range keys("") {
+	for k, kind := range keys("") {
 		var want []string
-		for i := range 30 {
+		for i := range rounds(k, 30, 6) {
 			key := refstore.Key{Partition: kind.Partition, Sort: fmt.Sprintf("%02d%s", i, kind.Sort)}
 			v, err := create(ctx, s, key, "value")
 			if err != nil {
@@ -219,7 +222,7 @@ func listWhileDeleting(ctx context.Context, s refstore.Store) error {
 
 // listWhileReplacing lists a partition whose records are all being replaced: none may be missed.
 func listWhileReplacing(ctx context.Context, s refstore.Store) error {
-	const n = 200
+	const n = 100
 	var want []string
 	for i := range n {
 		key := index(fmt.Sprintf("%s-%03d", strings.Repeat("long name ", 8), i))

@@ -85,6 +85,15 @@ func keys(name string) []refstore.Key {
 	}
 }
 
+// rounds is the length of a case for the k-th of [keys]: most for two kinds, executions and a partition of one workspace,
+// and few for the others, which a backend treats like one of them.
+func rounds(k, most, few int) int {
+	if k < 2 {
+		return most
+	}
+	return few
+}
+
 func index(sort string) refstore.Key { return refstore.Key{Partition: "INDEX/test", Sort: sort} }
 
 // create puts a record that does not exist.
