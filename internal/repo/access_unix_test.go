@@ -91,7 +91,7 @@ func TestAccessOnRecord(t *testing.T) {
 			t.Errorf("%s is read as %+v, %v", text, f, err)
 		}
 	}
-	for _, text := range []string{`{"e3":"repository","version":3,"access":"friends"}`, `{"e3":"repository","version":7}`} {
+	for _, text := range []string{`{"e3":"repository","version":3,"access":"friends"}`, `{"e3":"repository","version":8}`} {
 		if _, err := decodeFormat([]byte(text), "here"); !errors.Is(err, ErrTooNew) {
 			t.Errorf("%s is read with error %v, want an ErrTooNew", text, err)
 		}

@@ -39,6 +39,7 @@ func createFolder(dir string, f *format) (string, error) {
 		return "", fmt.Errorf("create repository: %w", err)
 	}
 	m := modes.Of(f.Access, root)
+	f.Folded = f.Location == ""
 	folders := []string{"objects", "packages", "executions", "workspaces", "dataflows", "events", "locks", "tmp"}
 	if f.Location != "" {
 		folders = []string{"tmp"}
@@ -130,6 +131,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	m := modes.Of(f.Access, root)
 	records, err := reffs.Open(root, reffs.Options{
 		BareJobs:    true,
+		Fold:        f.Folded,
 		Modes:       m,
 		Now:         r.opts.Now,
 		Mend:        func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },

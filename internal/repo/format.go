@@ -23,8 +23,11 @@ const (
 	formatCopy = "format.copy"
 )
 
-// LayoutVersion is the version of repositories that this program makes.
-const LayoutVersion = 4
+// LayoutVersion is the version of folders that this program makes.
+const LayoutVersion = foldedVersion
+
+// plainVersion is the version of older repositories, and of folders that stand for a shared one.
+const plainVersion = 4
 
 // signedVersion is the version of repositories whose executions must be signed, unless they are of a later one.
 const signedVersion = 5
@@ -32,8 +35,11 @@ const signedVersion = 5
 // spreadVersion is the version of repositories whose queues and enumeration of tasks are in shards: new ones in DynamoDB.
 const spreadVersion = 6
 
+// foldedVersion is the version of repositories whose executions have their side fields in one file: new ones in a folder.
+const foldedVersion = 7
+
 // newestVersion is the greatest that this program reads and writes.
-const newestVersion = spreadVersion
+const newestVersion = foldedVersion
 
 // summedVersion is the first version whose records and format have sums.
 const summedVersion = 4
@@ -55,6 +61,8 @@ type format struct {
 	SignedExecutions bool `json:"signedExecutions,omitempty"`
 	// Spread says that what all tasks write is in several partitions. It never changes.
 	Spread bool `json:"spread,omitempty"`
+	// Folded says that an execution's side fields are in the file of its status. It never changes.
+	Folded bool `json:"folded,omitempty"`
 	// Sum is the sum of the JSON without it, as encoded; in later layouts too.
 	Sum string `json:"sum,omitempty"`
 }
@@ -63,12 +71,15 @@ type format struct {
 func (f *format) summed() bool { return f.Version >= summedVersion }
 
 func (f *format) encode() ([]byte, error) {
-	f.E3, f.Version, f.Sum = "repository", LayoutVersion, ""
+	f.E3, f.Version, f.Sum = "repository", plainVersion, ""
 	if f.SignedExecutions {
 		f.Version = signedVersion
 	}
 	if f.Spread {
 		f.Version = spreadVersion
+	}
+	if f.Folded {
+		f.Version = foldedVersion
 	}
 	text, err := json.Marshal(f)
 	return append(withSum(text), '\n'), err

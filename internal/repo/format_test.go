@@ -16,7 +16,7 @@ import (
 // One byte that is damaged, wherever it is and whatever it becomes, never makes of a text one that says something else.
 func TestDamagedFormat(t *testing.T) {
 	for _, f := range []*format{
-		{Access: modes.Private}, {Location: "dynamodb://table/repository"},
+		{Access: modes.Private, Folded: true}, {Location: "dynamodb://table/repository"},
 		{ID: "0123456789abcdef", Objects: &bucketLocation{Bucket: "bucket", Prefix: "prefix", Region: "eu-west-1"}},
 	} {
 		text, err := f.encode()

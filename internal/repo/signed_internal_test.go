@@ -22,8 +22,22 @@ func TestSpreadOnRecord(t *testing.T) {
 	if _, err := decodeFormat([]byte(`{"e3":"repository","version":6}`), "here"); !errors.Is(err, errFormatDamaged) {
 		t.Errorf("a description without its sum: %v", err)
 	}
-	if _, err := decodeFormat([]byte(`{"e3":"repository","version":7}`), "here"); !errors.Is(err, ErrTooNew) {
+	if _, err := decodeFormat([]byte(`{"e3":"repository","version":8}`), "here"); !errors.Is(err, ErrTooNew) {
 		t.Errorf("a newer layout: %v", err)
+	}
+}
+
+// Executions in one file each have a layout of their own, whatever else the repository asks for.
+func TestFoldedOnRecord(t *testing.T) {
+	for _, signed := range []bool{false, true} {
+		text, err := (&format{Folded: true, SignedExecutions: signed}).encode()
+		if err != nil || !strings.Contains(string(text), `"version":7,`) || !strings.Contains(string(text), `"folded":true,"sum":"`) {
+			t.Fatalf("got %s, %v", text, err)
+		}
+		back, err := decodeFormat(text, "here")
+		if err != nil || !back.Folded || back.SignedExecutions != signed || !back.summed() {
+			t.Errorf("it is read as %+v, %v", back, err)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,8 +21,10 @@ import (
 )
 
 // furnished is a repository with something of everything.
-func furnished(t *testing.T) *site {
-	s := newSite(t)
+func furnished(t *testing.T) *site { return furnish(newSite(t)) }
+
+func furnish(s *site) *site {
+	t := s.T
 	s.write("data.txt", "data")
 	s.write("images/deep/b", "image")
 	s.deploy("w", `inputs: {file: {file: data.txt}, images: {dir: images}, n: {value: [1, 2]}}`, `tasks:`,
@@ -73,6 +76,7 @@ type damage struct {
 	inputs   []string
 	mend     func(s *site) // the user's actions before the next start
 	left     bool          // it remains even then
+	older    bool          // only an older layout has the file
 }
 
 func damages() []damage {
@@ -176,12 +180,25 @@ func damages() []damage {
 		}), kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
 
 		{name: "torn status", do: torn(status, folder(status)), kind: verify.BadRecord, concerns: []string{"execution "}, rerun: []string{"w.one"}},
-		{name: "torn detail", do: torn(executed("detail.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
-		{name: "torn metadata", do: torn(executed("metadata.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
-		{name: "torn provenance", do: torn(executed("provenance.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
-		{name: "torn rejection", do: torn(executed("rejected.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
-		{name: "torn output file", do: torn(executed("output"), executed("output")), kind: verify.BadRecord, concerns: []string{"of w.one"}},
-		{name: "missing output file", do: missing(executed("output")), kind: verify.BadRecord},
+		{name: "older torn status", older: true, do: torn(status, folder(status)), kind: verify.BadRecord, concerns: []string{"execution "}, rerun: []string{"w.one"}},
+		{name: "cut status", do: func(s *site) string { // without its last line
+			where := folder(status)(s)
+			data, err := os.ReadFile(s.path(where + "/status.beast2"))
+			s.must(err)
+			s.tear(where+"/status.beast2", string(data[:bytes.LastIndex(data, []byte("\ne3with"))]))
+			return where
+		}, kind: verify.BadRecord, rerun: []string{"w.one"}},
+		{name: "removed status", do: func(s *site) string {
+			where := folder(status)(s)
+			s.remove(where + "/status.beast2")
+			return where
+		}, kind: verify.BadRecord, rerun: []string{"w.one"}},
+		{name: "torn detail", older: true, do: torn(executed("detail.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
+		{name: "torn metadata", older: true, do: torn(executed("metadata.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
+		{name: "torn provenance", older: true, do: torn(executed("provenance.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
+		{name: "torn rejection", older: true, do: torn(executed("rejected.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
+		{name: "torn output file", older: true, do: torn(executed("output"), executed("output")), kind: verify.BadRecord, concerns: []string{"of w.one"}},
+		{name: "missing output file", older: true, do: missing(executed("output")), kind: verify.BadRecord},
 		{name: "another's status", do: func(s *site) string {
 			data, err := os.ReadFile(s.path(status(s)))
 			s.must(err)
@@ -263,7 +280,7 @@ func TestDamage(t *testing.T) {
 	for _, tt := range damages() {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := furnished(t)
+			s := furnish(siteOf(t, tt.older))
 			where := tt.do(s)
 			r := s.verify(verify.Options{})
 			if len(r.Faults) != 1 {

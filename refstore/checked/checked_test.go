@@ -42,9 +42,12 @@ func openMem() refstore.Store {
 	return inMemory{checked.New(s, true), rest{s}}
 }
 
-func openDir(t testing.TB, dir string) *fs.Store {
+func openDir(t testing.TB, dir string) *fs.Store { return openWith(t, dir, false) }
+
+// openWith opens a store; fold keeps the fields of an execution in one file.
+func openWith(t testing.TB, dir string, fold bool) *fs.Store {
 	t.Helper()
-	s, err := fs.Open(dir, fs.Options{Poll: 5 * time.Millisecond})
+	s, err := fs.Open(dir, fs.Options{Poll: 5 * time.Millisecond, Fold: fold})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,14 +59,15 @@ func openDir(t testing.TB, dir string) *fs.Store {
 	return s
 }
 
-func openFolder(t testing.TB) inFolder {
-	s := openDir(t, t.TempDir())
+func openFolder(t testing.TB, fold bool) inFolder {
+	s := openWith(t, t.TempDir(), fold)
 	return inFolder{checked.New(s, false), restOfFolder{s}}
 }
 
 func TestConformance(t *testing.T) {
 	conforms(t, "memory", func(testing.TB) refstore.Store { return openMem() })
-	conforms(t, "folder", func(t testing.TB) refstore.Store { return openFolder(t) })
+	conforms(t, "folder", func(t testing.TB) refstore.Store { return openFolder(t, false) })
+	conforms(t, "folded", func(t testing.TB) refstore.Store { return openFolder(t, true) })
 }
 
 func conforms(t *testing.T, name string, open func(testing.TB) refstore.Store) {
@@ -86,5 +90,9 @@ func TestModelInMemory(t *testing.T) {
 }
 
 func TestModelInFolder(t *testing.T) {
-	modeltest.Check(t, func(*rapid.T) modeltest.Store { return openFolder(t) })
+	modeltest.Check(t, func(*rapid.T) modeltest.Store { return openFolder(t, false) })
+}
+
+func TestModelFolded(t *testing.T) {
+	modeltest.Check(t, func(*rapid.T) modeltest.Store { return openFolder(t, true) })
 }

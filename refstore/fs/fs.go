@@ -82,6 +82,9 @@ type Options struct {
 	// BareJobs says that jobs and their entries have no side fields, which saves the looks for these. A store below an
 	// overlay has them.
 	BareJobs bool
+	// Fold keeps the side fields of an execution in the file of its value, except texts. It is for ever: a store without
+	// it reads such a file as the value. A store with it also reads executions that another one has written.
+	Fold bool
 }
 
 // Store is a repository's directory. It is safe for concurrent use, by any number of processes.
@@ -109,6 +112,7 @@ type files struct {
 	modes modes.Modes
 	looks looks
 	bare  bool // Options.BareJobs
+	fold  bool // Options.Fold
 }
 
 var (
@@ -131,7 +135,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	s := &Store{files: &files{root, o.Modes, looksAt(f), o.BareJobs}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
+	s := &Store{files: &files{root, o.Modes, looksAt(f), o.BareJobs, o.Fold}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
 	if s.now == nil {
 		s.now = time.Now
 	}

@@ -10,7 +10,7 @@ import (
 
 // Records:
 //
-//	EXECUTION/<task>/<inputs> · <id>    executions/<task>/<inputs>/<id>/status.beast2, side fields beside it
+//	EXECUTION/<task>/<inputs> · <id>    executions/<task>/<inputs>/<id>/status.beast2, side fields beside it, or in it (fold.go)
 //	TASKS · <task>                      executions/<task>/            the folder is the record
 //	INPUTS/<task> · <inputs>            executions/<task>/<inputs>/   the folder is the record
 //	DATAFLOW/<workspace> · <run>        dataflows/<workspace>/<run>.beast2
@@ -68,6 +68,7 @@ type place struct {
 	paired bool   // the sort key is "<folder>/<file>", cut at the last "/"
 	grows  bool   // longer values are written in place; readers check the sum, and read again
 	bare   bool   // no record has side fields or a sum, so nothing beside its file is looked for
+	folded bool   // the value's file holds side fields too (fold.go)
 }
 
 // place looks a partition up in the table of records.
@@ -82,7 +83,7 @@ func (s *files) place(partition string) (place, error) {
 	tree := false
 	switch kind {
 	case "EXECUTION":
-		top, want, p.shape = "executions", 2, dirShape
+		top, want, p.shape, p.folded = "executions", 2, dirShape, s.fold
 	case "TASKS":
 		top, want, p.shape = "executions", 0, virtualShape
 	case "INPUTS":

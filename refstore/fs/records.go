@@ -45,9 +45,17 @@ func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
 	if err != nil {
 		return refstore.Record{}, err
 	}
+	value, within := foldedRecord(sl, value)
 	r.Value, r.Version = value, st.version()
 	for _, name := range fields {
-		value, _, err := s.files.read(sl.field(name))
+		value, there, known := within(name)
+		var err error
+		switch {
+		case known && !there:
+			continue
+		case !known:
+			value, _, err = s.files.read(sl.field(name))
+		}
 		switch {
 		case err == nil:
 			r.Fields = append(r.Fields, refstore.Field{Name: name, Value: value})
@@ -151,6 +159,7 @@ func exists(err error) error {
 
 // createDir builds the record's folder aside and renames it into place.
 func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
+	w.fold(nil)
 	var folder string
 	var st stamp
 	err := w.store.aside(func(path string) error {
@@ -314,6 +323,9 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 	}
 	if err == nil {
 		err = w.sumBefore(old)
+	}
+	if err == nil {
+		err = w.foldOnto()
 	}
 	if err != nil {
 		return refstore.Absent, err

@@ -106,7 +106,7 @@ func (s *Store) gone(sl slot) bool {
 	if sl.bare {
 		return false
 	}
-	if _, err := os.Lstat(file); err != nil {
+	if _, err := os.Lstat(file); err != nil && !emptied(sl) {
 		return false
 	}
 	if sl.shape == dirShape { // they may soon be a record (fillDir)

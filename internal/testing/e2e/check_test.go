@@ -160,7 +160,7 @@ func (c *checker) files(folder string, visit func(rel string, info fs.FileInfo))
 }
 
 func (c *checker) readFile(folder, rel string) []byte {
-	data, err := os.ReadFile(filepath.Join(c.root, folder, rel))
+	data, err := readPart(c.root, folder+"/"+rel)
 	if err != nil {
 		c.fault("%v", err)
 		return nil
@@ -464,6 +464,18 @@ func (c *checker) execution(rel string) {
 			c.fault("%s: %s is no part of it", where, e.Name())
 		}
 	}
+	if data, err := os.ReadFile(filepath.Join(c.root, "executions", rel, "status.beast2")); err == nil {
+		within, err := parts(data)
+		if err != nil && !c.torn {
+			c.fault("%s: %v", where, err)
+		}
+		for name := range within {
+			if has[name] && name != "status.beast2" || !slices.Contains(executionFiles, name) {
+				c.fault("%s: %s is no part of it, or there twice", where, name)
+			}
+			has[name] = true
+		}
+	}
 	if has["detail.beast2"] && c.bare("executions/"+rel+"/detail.beast2") {
 		has["detail.beast2"] = false // it only has the sums
 	}
@@ -530,7 +542,7 @@ func (c *checker) execution(rel string) {
 
 // gaveUp reports whether a process has given up an execution that had no record yet.
 func (c *checker) gaveUp(rel string) bool {
-	data, err := os.ReadFile(filepath.Join(c.root, "executions", rel, "detail.beast2"))
+	data, err := readPart(c.root, "executions/"+rel+"/detail.beast2")
 	if err != nil {
 		return false
 	}
@@ -756,7 +768,11 @@ func rememberFinished(t testing.TB, root string) finished {
 		if err != nil {
 			continue
 		}
-		if s, err := record.DecodeStatus(data); err != nil || s.State == record.Running {
+		within, err := parts(data)
+		if err != nil {
+			continue
+		}
+		if s, err := record.DecodeStatus(within["status.beast2"]); err != nil || s.State == record.Running {
 			continue
 		}
 		rel, _ := filepath.Rel(root, path)
@@ -788,7 +804,11 @@ func (f finished) successes(t testing.TB) map[string]bool {
 			if filepath.Base(path) != "status.beast2" {
 				continue
 			}
-			s, err := record.DecodeStatus([]byte(data))
+			within, err := parts([]byte(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := record.DecodeStatus(within["status.beast2"])
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -57,7 +58,44 @@ func crc(partition, sort, field string, content ...[]byte) string {
 // hasSums tells whether the records of the repository have sums.
 func (c *checker) hasSums() bool {
 	data, err := os.ReadFile(filepath.Join(c.root, "format.json"))
-	return err == nil && bytes.Contains(data, []byte(`"version":4`))
+	return err == nil && (bytes.Contains(data, []byte(`"version":4`)) || bytes.Contains(data, []byte(`"version":7`)))
+}
+
+// parts are the status and the side fields of an execution by the names of the files that an older layout has for them.
+// A file with side fields ends in a line that names them and their lengths.
+func parts(status []byte) (map[string][]byte, error) {
+	all := map[string][]byte{}
+	at := bytes.LastIndex(status, []byte("\ne3with"))
+	if at < 0 {
+		return map[string][]byte{"status.beast2": status}, nil
+	}
+	entries, rest := strings.Fields(string(status[at+len("\ne3with"):])), status[:at]
+	for _, e := range slices.Backward(entries) {
+		name, length, _ := strings.Cut(e, "=")
+		n, err := strconv.Atoi(length)
+		if err != nil || n < 0 || n > len(rest) {
+			return nil, fmt.Errorf("it ends in %q", status[at:])
+		}
+		all[name], rest = rest[len(rest)-n:], rest[:len(rest)-n]
+	}
+	all["status.beast2"] = rest
+	return all, nil
+}
+
+// readPart reads a file of the repository, or a side field of an execution as if it were a file.
+func readPart(root, path string) ([]byte, error) {
+	dir, name := filepath.Split(path)
+	if strings.HasPrefix(dir, "executions/") && !strings.HasSuffix(name, ".txt") {
+		status, err := os.ReadFile(filepath.Join(root, dir, "status.beast2"))
+		if err != nil {
+			return nil, err
+		}
+		all, err := parts(status)
+		if data, ok := all[name]; ok || err != nil {
+			return data, err
+		}
+	}
+	return os.ReadFile(filepath.Join(root, path))
 }
 
 // withoutSum takes the trailer off a file of a record of ours, and checks it. entries are what it says beside the sum.
@@ -89,7 +127,7 @@ func cutSum(partition, sort, field string, data []byte) (content []byte, entries
 
 // bare tells whether a detail is there for its sums only.
 func (c *checker) bare(path string) bool {
-	data, err := os.ReadFile(filepath.Join(c.root, path))
+	data, err := readPart(c.root, path)
 	if err != nil {
 		return false
 	}
@@ -111,7 +149,7 @@ func (c *checker) sealed(rel string, has map[string]bool) {
 		return
 	}
 	path := "executions/" + rel + "/detail.beast2"
-	data, err := os.ReadFile(filepath.Join(c.root, path))
+	data, err := readPart(c.root, path)
 	if err != nil {
 		c.fault("%v", err)
 		return

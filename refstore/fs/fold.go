@@ -1,0 +1,131 @@
+package fs
+
+import (
+	"bytes"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"e3/refstore"
+)
+
+// With Options.Fold the file of an execution's value also holds its side fields, except texts, so that a short and silent
+// execution is one file (doc/format.md, "Executions"):
+//
+//	<value> {<content of a field>} "\ne3with" {" " name "=" length} "\n"
+//
+// Value and fields then change together. Nothing here protects the last line: the sums of package checked cover all
+// that it tells.
+const withTag = "\ne3with"
+
+// foldsField reports whether a field is in the value's file. Logs are streams too, and other texts are files for people.
+func (p place) foldsField(name string) bool { return p.folded && !strings.HasSuffix(name, ".txt") }
+
+// fold returns the content of a file for a value and its fields.
+func fold(value []byte, fields []refstore.Field) []byte {
+	size := len(value) + len(withTag) + 1
+	for _, f := range fields {
+		size += len(f.Value) + len(f.Name) + 8
+	}
+	file := append(make([]byte, 0, size), value...)
+	for _, f := range fields {
+		file = append(file, f.Value...)
+	}
+	file = append(file, withTag...)
+	for _, f := range fields {
+		file = append(append(append(file, ' '), url.QueryEscape(f.Name)...), '=')
+		file = strconv.AppendInt(file, int64(len(f.Value)), 10)
+	}
+	return append(file, '\n')
+}
+
+// unfold returns the value and the fields in a file. ok is false if it is no such file: then all of it is the value.
+func unfold(file []byte) (value []byte, fields []refstore.Field, ok bool) {
+	at := bytes.LastIndex(file, []byte(withTag))
+	if at < 0 || file[len(file)-1] != '\n' {
+		return file, nil, false
+	}
+	entries := strings.Fields(string(file[at+len(withTag) : len(file)-1]))
+	rest := at
+	for _, entry := range slices.Backward(entries) { // the last one ends where the line begins
+		name, length, _ := strings.Cut(entry, "=")
+		name, bad := url.QueryUnescape(name)
+		n, err := strconv.Atoi(length)
+		if bad != nil || err != nil || n < 0 || n > rest {
+			return file, nil, false
+		}
+		fields = append(fields, refstore.Field{Name: name, Value: file[rest-n : rest : rest]})
+		rest -= n
+	}
+	slices.Reverse(fields)
+	return file[:rest:rest], fields, true
+}
+
+// fold moves those fields of the record that belong into the value's file there, beside those of older that it does not
+// replace.
+func (w *writer) fold(older []refstore.Field) {
+	if !w.slot.folded {
+		return
+	}
+	var within, apart []refstore.Field
+	for _, f := range w.record.Fields {
+		if w.slot.foldsField(f.Name) {
+			within = append(within, f)
+		} else {
+			apart = append(apart, f)
+		}
+	}
+	for _, f := range older {
+		if !slices.ContainsFunc(within, func(g refstore.Field) bool { return g.Name == f.Name }) {
+			within = append(within, f)
+		}
+	}
+	w.record.Value, w.record.Fields = fold(w.record.Value, within), apart
+}
+
+// foldOnto is fold for a record that exists. One whose fields are files keeps them so. It needs the shard's lock.
+func (w *writer) foldOnto() error {
+	if !w.slot.folded {
+		return nil
+	}
+	file, _, err := w.store.files.read(w.slot.value())
+	if err != nil {
+		return err
+	}
+	_, older, ok := unfold(file)
+	if w.slot.folded = ok; ok {
+		w.fold(older)
+	}
+	return nil
+}
+
+// foldedRecord splits the content of a value's file. within tells which fields are in it; of others there may be files.
+func foldedRecord(sl slot, file []byte) (value []byte, within func(name string) (data []byte, there, known bool)) {
+	apart := func(string) ([]byte, bool, bool) { return nil, false, false }
+	if !sl.folded {
+		return file, apart
+	}
+	value, fields, ok := unfold(file)
+	if !ok {
+		return file, apart
+	}
+	return value, func(name string) ([]byte, bool, bool) {
+		for _, f := range fields {
+			if f.Name == name {
+				return f.Value, true, true
+			}
+		}
+		return nil, false, sl.foldsField(name)
+	}
+}
+
+// emptied reports whether the folder of an execution is empty. No writer leaves one so: its file comes and goes with it.
+func emptied(sl slot) bool {
+	if !sl.folded {
+		return false
+	}
+	entries, err := os.ReadDir(sl.path)
+	return err == nil && len(entries) == 0
+}

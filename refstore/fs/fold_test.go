@@ -1,0 +1,102 @@
+package fs_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"e3/refstore"
+	"e3/refstore/fs"
+)
+
+func TestConformanceFolded(t *testing.T) { conformance(t, fs.Options{Fold: true}) }
+
+var folded = refstore.Key{Partition: "EXECUTION/t/i", Sort: "id"}
+
+// list returns the names of the files of the execution folded.
+func list(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(dir, "executions", "t", "i", "id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestFold(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, fs.Options{Fold: true})
+	field := func(name, value string) refstore.Field { return refstore.Field{Name: name, Value: []byte(value)} }
+	v, err := s.Put(t.Context(), refstore.Record{Key: folded, Value: []byte("running"), Fields: []refstore.Field{
+		field("detail.beast2", "\ne3with x=1\n"), field("a b=c", ""), field("stdout.txt", "hello"),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := list(t, dir), []string{"status.beast2", "stdout.txt"}; !slices.Equal(got, want) {
+		t.Errorf("the execution has the files %q, want %q", got, want)
+	}
+	if _, err := s.Put(t.Context(), refstore.Record{Key: folded, Version: v, Value: []byte("success"), Fields: []refstore.Field{field("output", "o\n"), field("a b=c", "d")}}); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "executions", "t", "i", "id", "status.beast2"))
+	if want := "successo\nd\ne3with x=1\n\ne3with output=2 a+b%3Dc=1 detail.beast2=12\n"; err != nil || string(data) != want {
+		t.Errorf("the file holds %q (%v), want %q", data, err, want)
+	}
+	r, err := s.Get(t.Context(), folded, "stdout.txt", "a b=c", "none", "output", "detail.beast2")
+	if err != nil || string(r.Value) != "success" {
+		t.Fatalf("got %q, %v", r.Value, err)
+	}
+	want := []refstore.Field{field("stdout.txt", "hello"), field("a b=c", "d"), field("output", "o\n"), field("detail.beast2", "\ne3with x=1\n")}
+	if !slices.EqualFunc(r.Fields, want, func(a, b refstore.Field) bool { return a.Name == b.Name && string(a.Value) == string(b.Value) }) {
+		t.Errorf("got the fields %q, want %q", r.Fields, want)
+	}
+}
+
+// TestFoldReadsFiles: executions that were copied from an older repository can be read and changed.
+func TestFoldReadsFiles(t *testing.T) {
+	dir := t.TempDir()
+	field := func(name string) refstore.Field { return refstore.Field{Name: name, Value: []byte(name)} }
+	old := open(t, dir, fs.Options{})
+	v, err := old.Put(t.Context(), refstore.Record{Key: folded, Value: []byte("v"), Fields: []refstore.Field{field("detail.beast2"), field("output")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dir, fs.Options{Fold: true})
+	if _, err := s.Put(t.Context(), refstore.Record{Key: folded, Value: []byte("w"), Fields: []refstore.Field{field("job")}, Version: v}); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*fs.Store{old, s} {
+		r, err := s.Get(t.Context(), folded, "detail.beast2", "output", "job")
+		if err != nil || string(r.Value) != "w" || len(r.Fields) != 3 {
+			t.Errorf("got %q, %v", r, err)
+		}
+	}
+}
+
+// TestFoldedFileGone: an execution whose only file was removed is damaged, not one that never was.
+func TestFoldedFileGone(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, fs.Options{Fold: true})
+	if _, err := s.Put(t.Context(), refstore.Record{Key: folded, Value: []byte("v")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "executions", "t", "i", "id", "status.beast2")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get(t.Context(), folded); !errors.Is(err, refstore.ErrDamaged) {
+		t.Errorf("got %v, want ErrDamaged", err)
+	}
+	if err := s.Delete(t.Context(), folded, refstore.Absent); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Get(t.Context(), folded); !errors.Is(err, refstore.ErrNotFound) {
+		t.Errorf("got %v, want ErrNotFound", err)
+	}
+}
