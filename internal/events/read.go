@@ -57,6 +57,52 @@ func ReadAfter(ctx context.Context, streams refstore.Streams, workspace, run str
 	}
 }
 
+// runEvent begins the type of an event of a run, in e3's form.
+var runEvent = []byte(`"type":"run.`)
+
+// ReadTask yields the events of a run that may be about a task or about no task in particular, and those of the run itself. The
+// lines of other tasks are not parsed, so damage in them is not noticed; a damaged line among the rest is a [*DamagedError], the last
+// that is yielded.
+func ReadTask(ctx context.Context, streams refstore.Streams, workspace, run, task string) iter.Seq2[*Event, error] {
+	src := source{streams, RunRef{workspace, run}}
+	s := &sieve{tasks: map[string]bool{task: true}}
+	return func(yield func(*Event, error) bool) {
+		in, err := src.lines(ctx, 0, nil)
+		if errors.Is(err, refstore.ErrNotFound) {
+			return
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer in.Close()
+		in.mayBeCut = true
+		for {
+			line, end, err := in.next(nil)
+			var e *Event
+			switch {
+			case err == io.EOF:
+				return
+			case errors.Is(err, errLongLine), errors.Is(err, refstore.ErrDamaged):
+				err = src.damage(end, err)
+			case err != nil:
+				err = src.fault(err)
+			case ctx.Err() != nil:
+				err = src.fault(context.Cause(ctx))
+			case !s.keepsTask(line) && !bytes.Contains(line, runEvent):
+				continue
+			default:
+				if e, err = Parse(line); err != nil {
+					err = src.damage(end, err)
+				}
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // A source is the stream of a run.
 type source struct {
 	streams refstore.Streams

@@ -34,6 +34,13 @@ func Part(part string, err error) error {
 
 // Load reads a package object. A lost package is a *PartError; a package of the TypeScript e3 is record.ErrType.
 func (r *Registry) Load(ctx context.Context, hash string) (*record.Package, error) {
+	if r.kept != nil {
+		return r.kept.load(ctx, r, hash)
+	}
+	return r.load(ctx, hash)
+}
+
+func (r *Registry) load(ctx context.Context, hash string) (*record.Package, error) {
 	data, err := r.read(ctx, hash, record.MaxPackage)
 	if err != nil {
 		return nil, err
@@ -86,6 +93,13 @@ func (r *Registry) IsEast(ctx context.Context, hash string) (bool, error) {
 // Tasks returns the tasks of a package by name, whichever program made it: tasks of the TypeScript e3 have only a name
 // and an object. nil means that the package is lost, or that the object is no package.
 func (r *Registry) Tasks(ctx context.Context, hash string) (map[string]*record.PackageTask, error) {
+	if r.kept != nil {
+		return r.kept.tasks(ctx, r, hash)
+	}
+	return r.tasks(ctx, hash)
+}
+
+func (r *Registry) tasks(ctx context.Context, hash string) (map[string]*record.PackageTask, error) {
 	pkg, err := r.Load(ctx, hash)
 	if errors.Is(err, record.ErrType) {
 		var east *eastref.Package

@@ -33,6 +33,8 @@ type Registry struct {
 	Records Records
 	Locks   refstore.Locker
 	Objects objectstore.Store
+
+	kept *kept // nil: each call reads anew
 }
 
 // Ref is a registered package.

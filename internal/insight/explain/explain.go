@@ -84,6 +84,7 @@ type Explainer struct {
 
 // New returns an Explainer.
 func New(s Stores) *Explainer {
+	s.Runs = s.Runs.Remembering()
 	return &Explainer{
 		Stores: s, now: s.Runs.Now,
 		attempts: map[[2]string]past{}, from: map[string]string{}, graphs: map[string]*graph.Graph{}, runs: map[[2]string]*runFacts{},

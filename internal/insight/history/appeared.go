@@ -34,7 +34,7 @@ func (f *finder) appeared() error {
 			return err
 		}
 		for name, t := range missing {
-			if _, has := p.hashes[name]; has {
+			if _, has := p.hash(name); has {
 				at, _ := events.Began(run)
 				t.appeared = &Appearance{Run: run, At: at, Earliest: i == 0}
 				delete(missing, name)

@@ -155,6 +155,7 @@ type Found struct {
 // Find returns the attempts of tasks. It reads the events of the workspace once: memory is proportional to the attempts
 // found and to the number of runs.
 func Find(ctx context.Context, s Stores, q Query) (*Found, error) {
+	s.Runs = s.Runs.Remembering()
 	f := &finder{
 		ctx: ctx, s: s, q: q, tasks: map[string]*taskFinder{}, runs: map[string]*runFacts{},
 		packages: map[string]*packageFacts{}, live: map[string]string{}, damaged: map[string]error{},

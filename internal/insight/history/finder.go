@@ -92,7 +92,13 @@ func (at *Attempt) partOf(run string) {
 
 // fromPackages adds the hashes that the tasks have in packages.
 func (f *finder) fromPackages() error {
-	all, err := f.s.Runs.AllTaskHashes(f.ctx, f.q.Workspace)
+	var all map[string][]objectstore.Hash
+	var err error
+	if f.q.Pattern != "" {
+		all, err = f.s.Runs.AllTaskHashes(f.ctx, f.q.Workspace)
+	} else {
+		all, err = f.s.Runs.TaskHashes(f.ctx, f.q.Workspace, maps.Keys(f.tasks))
+	}
 	if err != nil {
 		return err
 	}
@@ -114,7 +120,7 @@ func (f *finder) fromPackages() error {
 				if err != nil {
 					return err
 				}
-				if h, ok := pkg.hashes[t.name]; ok {
+				if h, ok := pkg.hash(t.name); ok {
 					t.hashes[h] = true
 				}
 			}

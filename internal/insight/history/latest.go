@@ -21,6 +21,7 @@ func Latest(ctx context.Context, s Stores, q Query, n int, want func(*Attempt) b
 	if n <= 0 || q.Pattern != "" || q.Deep {
 		return Find(ctx, s, q)
 	}
+	s.Runs = s.Runs.Remembering()
 	runs, err := events.Runs(ctx, s.Records, q.Workspace)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 
 	"e3/dataflow/graph"
 	"e3/internal/events"
+	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
@@ -87,7 +88,7 @@ func (f *finder) shown() (id string, answers map[string]string, err error) {
 // covered returns the tasks that a run's baseline proves and that no event of the run names.
 func (f *finder) covered(r *runFacts) ([]*taskFinder, error) {
 	pkg, err := f.packageOf(r.id)
-	if err != nil || pkg.graph == nil {
+	if err != nil || pkg.wired() == nil {
 		return nil, err
 	}
 	selected, n := pkg.selects(r.filter)
@@ -123,9 +124,31 @@ const packagesKept = 8
 
 // packageFacts holds the facts about a package.
 type packageFacts struct {
-	hashes  map[string]objectstore.Hash // of its tasks
-	graph   *graph.Graph                // nil where it is gone or cannot be read
+	tasks   map[string]*record.PackageTask
+	pkg     *record.Package // nil where it is gone or cannot be read, and after wired
+	graph   *graph.Graph    // of wired
 	filters map[string]selection
+}
+
+// hash returns the hash of a task.
+func (p *packageFacts) hash(task string) (objectstore.Hash, bool) {
+	t, ok := p.tasks[task]
+	if !ok {
+		return objectstore.Hash{}, false
+	}
+	h, err := objectstore.ParseHash(t.Task)
+	return h, err == nil
+}
+
+// wired returns the graph of the package, nil where there is none. Most questions do not need it.
+func (p *packageFacts) wired() *graph.Graph {
+	if p.pkg != nil {
+		if g, err := graph.New(p.pkg); err == nil {
+			p.graph = g
+		}
+		p.pkg = nil
+	}
+	return p.graph
 }
 
 // selection is the set of a package's tasks that a filter selects, and their number.
@@ -162,19 +185,15 @@ func (f *finder) packageOf(run string) (*packageFacts, error) {
 	if known, ok := f.packages[r.pkg]; ok {
 		return known, nil
 	}
-	p := &packageFacts{hashes: map[string]objectstore.Hash{}, filters: map[string]selection{}}
+	p := &packageFacts{filters: map[string]selection{}}
 	pkg, err := f.s.Runs.Packages.Load(f.ctx, r.pkg)
 	if f.ctx.Err() != nil {
 		return nil, context.Cause(f.ctx)
 	}
 	if err == nil {
-		for i := range pkg.Tasks {
-			if h, err := objectstore.ParseHash(pkg.Tasks[i].Task); err == nil {
-				p.hashes[pkg.Tasks[i].Name] = h
-			}
-		}
-		if g, err := graph.New(pkg); err == nil {
-			p.graph = g
+		p.pkg = pkg
+		if p.tasks, err = f.s.Runs.Packages.Tasks(f.ctx, r.pkg); err != nil {
+			return nil, err
 		}
 	}
 	if len(f.packages) == packagesKept {

@@ -385,19 +385,27 @@ func (v *Runs) Fold(ctx context.Context, ws, run string) (f *Fold, damage, err e
 		}
 		f.Add(&e.Event)
 	}
-	if damage != nil && f.end == nil {
-		end, err := events.End(ctx, v.Records, ws, run)
-		if err != nil {
+	if damage != nil {
+		if err := v.endOf(ctx, ws, run, f); err != nil {
 			return nil, nil, err
-		}
-		if end != nil {
-			f.Add(end)
 		}
 	}
 	if damage == nil && f.lost > 0 {
 		damage = fmt.Errorf("events of run %s: %d of them were damaged, and are lost", run, f.lost)
 	}
 	return f, damage, nil
+}
+
+// endOf adds the last event of a run to a fold that damage has cut off before it, if it is the run's end.
+func (v *Runs) endOf(ctx context.Context, ws, run string, f *Fold) error {
+	if f.end != nil {
+		return nil
+	}
+	end, err := events.End(ctx, v.Records, ws, run)
+	if end != nil {
+		f.Add(end)
+	}
+	return err
 }
 
 // End makes the last event of a run from its record, in which times are whole milliseconds.

@@ -138,19 +138,7 @@ func (r *Report) named(f *Fold) {
 	taken := make(map[string]bool, r.Run.Tasks.Len())
 	for e := range r.Run.Tasks.All() {
 		taken[e.Task] = true
-		if i, ok := f.index[e.Task]; ok {
-			t := f.tasks[i].TaskReport
-			if t.State == TaskReady { // it had suspended itself and was then approved
-				t.State = TaskAbandoned
-			}
-			r.Tasks = append(r.Tasks, t)
-			continue
-		}
-		t := TaskReport{Task: e.Task, ExecutionID: e.ExecutionID, State: TaskSuccess}
-		if e.Cached {
-			t.State = TaskCached
-		}
-		r.Tasks = append(r.Tasks, t)
+		r.Tasks = append(r.Tasks, f.Find(e.Task).recorded(e))
 	}
 	for i := range f.tasks {
 		if t := f.tasks[i]; !taken[t.Task] && t.State != "" && t.State != TaskReady {
@@ -158,6 +146,22 @@ func (r *Report) named(f *Fold) {
 		}
 	}
 	r.now(time.Time{})
+}
+
+// recorded is the report of a task that the record of an ended run has. t is what the run's events say of it, nil if they do not name it.
+func (t *FoldedTask) recorded(e record.TaskExecution) TaskReport {
+	if t == nil {
+		r := TaskReport{Task: e.Task, ExecutionID: e.ExecutionID, State: TaskSuccess}
+		if e.Cached {
+			r.State = TaskCached
+		}
+		return r
+	}
+	r := t.TaskReport
+	if r.State == TaskReady { // it had suspended itself and was then approved
+		r.State = TaskAbandoned
+	}
+	return r
 }
 
 // now completes the tasks that have not ended: they run until now, or were interrupted when their run died.

@@ -48,3 +48,10 @@ type Runs struct {
 	Lookups    int // runs and executions that are looked up at a time; 0: the number of processors
 	Now        func() time.Time
 }
+
+// Remembering returns the same runs with packages that are read once: see [packages.Registry.Remembering].
+func (v *Runs) Remembering() *Runs {
+	c := *v
+	c.Packages = v.Packages.Remembering()
+	return &c
+}

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/packages"
 	"e3/objectstore"
@@ -18,7 +20,7 @@ import (
 
 // TaskExecutions are the executions of a task as seen from a workspace.
 type TaskExecutions struct {
-	Run     *Report     // the run that the workspace shows; nil before the first
+	Run     *Report     // the run that the workspace shows, without its tasks; nil before the first
 	Task    *TaskReport // the task in that run; nil where it is not part of the run yet
 	Retries int64       // attempts that may follow the first
 	// Known are the executions with the task's key in the run, latest first; without a key, all executions of the task.
@@ -57,13 +59,8 @@ func (v *Runs) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecut
 	}
 	pkg := ""
 	if te.Run != nil {
-		f, err := v.tasks(ctx, ws, te.Run)
-		if err != nil {
+		if te.Task, pkg, err = v.taskOf(ctx, ws, te.Run, task); err != nil {
 			return nil, err
-		}
-		pkg = f.PackageHash()
-		if i := slices.IndexFunc(te.Run.Tasks, func(t TaskReport) bool { return t.Task == task }); i >= 0 {
-			te.Task = &te.Run.Tasks[i]
 		}
 	}
 	packages, err := v.packagesOf(ctx, ws, te.Run, pkg)
@@ -169,15 +166,47 @@ func (v *Runs) Changed(ctx context.Context, key executions.Key) <-chan struct{} 
 	return c
 }
 
-// TaskHashes returns the hashes of a task of a workspace, as AllTaskHashes does; none if no package has the task.
-func (v *Runs) TaskHashes(ctx context.Context, ws, task string) ([]objectstore.Hash, error) {
-	all, err := v.AllTaskHashes(ctx, ws)
-	return all[task], err
+// TaskHashes returns the hashes of some tasks of a workspace, as AllTaskHashes does; none of those that no package has.
+func (v *Runs) TaskHashes(ctx context.Context, ws string, tasks iter.Seq[string]) (map[string][]objectstore.Hash, error) {
+	packages, err := v.packagesIn(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string][]objectstore.Hash{}
+	for name := range tasks {
+		for _, tables := range packages {
+			if t, ok := tables[name]; ok {
+				addHash(found, t)
+			}
+		}
+	}
+	return found, nil
 }
 
 // AllTaskHashes returns the hashes of each task of a workspace, from the deployed package and from those packages of
 // its runs that are here.
 func (v *Runs) AllTaskHashes(ctx context.Context, ws string) (map[string][]objectstore.Hash, error) {
+	packages, err := v.packagesIn(ctx, ws)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]objectstore.Hash{}
+	for _, tasks := range packages {
+		for _, t := range tasks {
+			addHash(all, t)
+		}
+	}
+	return all, nil
+}
+
+func addHash(to map[string][]objectstore.Hash, t *record.PackageTask) {
+	if h, err := objectstore.ParseHash(t.Task); err == nil && !slices.Contains(to[t.Name], h) {
+		to[t.Name] = append(to[t.Name], h)
+	}
+}
+
+// packagesIn returns the tasks of the deployed package of a workspace, and of those packages of its runs that are here.
+func (v *Runs) packagesIn(ctx context.Context, ws string) (taskTables, error) {
 	r, err := v.Summary(ctx, ws)
 	if err != nil && !errors.Is(err, ErrNoRun) && !errors.Is(err, human.ErrNotFound) {
 		return nil, err
@@ -192,17 +221,5 @@ func (v *Runs) AllTaskHashes(ctx context.Context, ws string) (map[string][]objec
 			pkg = started.Data.PackageHash
 		}
 	}
-	packages, err := v.packagesOf(ctx, ws, r, pkg)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string][]objectstore.Hash{}
-	for _, tasks := range packages {
-		for name, t := range tasks {
-			if h, err := objectstore.ParseHash(t.Task); err == nil && !slices.Contains(all[name], h) {
-				all[name] = append(all[name], h)
-			}
-		}
-	}
-	return all, nil
+	return v.packagesOf(ctx, ws, r, pkg)
 }
