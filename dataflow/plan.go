@@ -70,10 +70,7 @@ func Plan(ctx context.Context, g *Graph, objects objectstore.Store, x Lookup, op
 	}
 	p.twins()
 	f := forecast(g, p.tasks, &opts.Options)
-	planned, err := p.planned()
-	if err != nil {
-		return nil, err
-	}
+	planned := p.planned()
 	for i := range planned.Tasks {
 		switch planned.Tasks[i].Step {
 		case StepHit:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"e3/dataflow/graph"
 	"e3/dataflow/plan"
 	"e3/executions"
 	"e3/internal/format/record"
@@ -91,21 +90,17 @@ func (p *planner) unknown(i int32) {
 }
 
 // planned leaves the tasks of the package alone, in its order: in a new graph they are the first nodes.
-func (p *planner) planned() (*Planned, error) {
+func (p *planner) planned() *Planned {
 	planned := &Planned{Tasks: p.tasks}
-	g := p.g
-	if g.Origin == g.Package {
-		return planned, nil
+	if p.g.Origin == p.g.Package {
+		return planned
 	}
-	var err error
-	if g, err = graph.New(p.g.Origin); err != nil {
-		return nil, err
-	}
-	planned.Tasks = p.tasks[:g.Len()]
+	n := len(p.g.Origin.Tasks)
+	planned.Tasks = p.tasks[:n]
 	for i := range planned.Tasks {
 		planned.Tasks[i].Waits = p.tasksBelow(planned.Tasks[i].Waits)
 	}
-	for i := g.Len(); i < p.g.Len(); i++ {
+	for i := n; i < p.g.Len(); i++ {
 		i := int32(i)
 		t := &p.tasks[i]
 		if t.Step == StepNone || t.Step == StepHit {
@@ -124,7 +119,7 @@ func (p *planner) planned() (*Planned, error) {
 		}
 		planned.Growing = append(planned.Growing, e)
 	}
-	return planned, nil
+	return planned
 }
 
 // tasksBelow replaces gates and pending tasks by the tasks that they wait for.

@@ -232,6 +232,14 @@ func (r *listReader) look(ctx context.Context, s *manifest.ItemSource) (bool, er
 
 // load reads the object of a list.
 func (r *listReader) load(ctx context.Context, hash string) (*manifest.List, error) {
+	data, err := r.bytes(ctx, hash)
+	if err != nil {
+		return nil, err
+	}
+	return manifest.DecodeList(data)
+}
+
+func (r *listReader) bytes(ctx context.Context, hash string) ([]byte, error) {
 	h, err := objectstore.ParseHash(hash)
 	if err != nil {
 		return nil, fmt.Errorf("list of items: %w", err)
@@ -240,7 +248,7 @@ func (r *listReader) load(ctx context.Context, hash string) (*manifest.List, err
 	if err != nil {
 		return nil, fmt.Errorf("list of items: %w", err)
 	}
-	return manifest.DecodeList(data)
+	return data, nil
 }
 
 // dataset is the dataset that a source is: that of an input or task, or one of several outputs of the task.

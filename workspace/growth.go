@@ -148,6 +148,10 @@ func (w *grower) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.G
 			leaves[o.Task] = o.Leaf
 		}
 	}
+	if same, err := w.settled(ctx, leaves); same || err != nil {
+		w.made = leaves
+		return dataflow.Grown{}, err
+	}
 	known := w.pkg.Lists
 	var bad manifest.Errors
 	x, err := w.expand(ctx, known, leaves)
@@ -185,6 +189,30 @@ func (w *grower) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.G
 	return grown, nil
 }
 
+// settled reports whether the package is already what it becomes with these datasets of tasks, as in most starts: nothing is
+// pending, and each list is the one that the package was made of. Nothing is made then.
+func (w *grower) settled(ctx context.Context, made map[string]record.Leaf) (bool, error) {
+	if slices.ContainsFunc(w.pkg.Families, func(f record.PackageFamily) bool { return f.Pending }) {
+		return false, nil
+	}
+	r := &listReader{w: w.deployer.states}
+	for i := range w.pkg.Lists {
+		l := &w.pkg.Lists[i]
+		leaf, ok := made[l.Task]
+		if l.Task == "" || !ok {
+			continue
+		}
+		from, err := r.dataset(ctx, &manifest.ItemSource{Task: l.Task, Entry: l.Entry}, leaf)
+		if err != nil || !l.Known() || from.Hash != l.From {
+			return false, context.Cause(ctx)
+		}
+		if _, err := r.bytes(ctx, l.List); err != nil {
+			return false, context.Cause(ctx)
+		}
+	}
+	return true, nil
+}
+
 // expand makes the package with the datasets that are lists. A list that is not among them is that of before.
 func (w *grower) expand(ctx context.Context, known []record.PackageList, made map[string]record.Leaf) (*expansion, error) {
 	before := *w.pkg
@@ -199,20 +227,20 @@ func (w *grower) expand(ctx context.Context, known []record.PackageList, made ma
 }
 
 // foresee makes a package as it will be with the lists of tasks that have answers already: a start would find them before it
-// runs anything. It returns why lists cannot be used, by family.
-func (w *grower) foresee(ctx context.Context, objects objectstore.Store, x dataflow.Lookup, lookups int) (map[string]error, error) {
+// runs anything. It returns the graph of that package, and why lists cannot be used, by family.
+func (w *grower) foresee(ctx context.Context, objects objectstore.Store, x dataflow.Lookup, lookups int) (*graph.Graph, map[string]error, error) {
 	for {
 		g, err := graphOf(w.pkg)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		made, err := dataflow.Made(ctx, g, objects, x, w.inputs, lookups)
 		if err != nil || len(made) == 0 {
-			return nil, err
+			return g, nil, err
 		}
 		grown, err := w.Grow(ctx, made)
 		if err != nil || grown.Package == nil {
-			return grown.Failed, err
+			return g, grown.Failed, err
 		}
 	}
 }
@@ -223,8 +251,8 @@ func (w *Planner) foresee(ctx context.Context, next *preview, objects Objects) e
 		return nil
 	}
 	g := &grower{deployer: w.deployerInto(objects), inputs: next.inputs, pkg: next.pkg, hash: next.pkgHash}
-	failed, err := g.foresee(ctx, objects, w.states.executions(), w.states.Lookups)
-	next.pkg, next.pkgHash, next.failed = g.pkg, g.hash, failed
+	grown, failed, err := g.foresee(ctx, objects, w.states.executions(), w.states.Lookups)
+	next.pkg, next.pkgHash, next.graph, next.failed = g.pkg, g.hash, grown, failed
 	return err
 }
 

@@ -238,12 +238,14 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 	if err != nil {
 		return nil, err
 	}
-	if p.Graph, err = graph.New(next.pkg); err != nil {
-		return nil, err
-	}
-	g := p.Graph
-	if grows(next.pkg) {
+	g := next.graph
+	if g == nil {
 		if g, err = graphOf(next.pkg); err != nil {
+			return nil, err
+		}
+	}
+	if p.Graph = g; g.Origin != g.Package {
+		if p.Graph, err = graph.New(next.pkg); err != nil {
 			return nil, err
 		}
 	}

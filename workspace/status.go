@@ -153,6 +153,7 @@ type preview struct {
 	built    bool // the package was rebuilt from its file
 	warnings []manifest.Warning
 	fresh    map[string]bool  // inputs whose content a start would first have to store
+	graph    *graph.Graph     // of pkg, with its gates; nil: not made, or nothing grows
 	failed   map[string]error // families that known lists do not make, and why
 	objects  Objects          // that also has this content, as far as it was kept; nil: not kept
 }

@@ -106,7 +106,7 @@ func (g *Graph) named(i int32) error {
 		return nil
 	}
 	if _, dup := g.index[t.Name]; dup {
-		return fmt.Errorf("package %s: two tasks are named %q", g.Package.Name, t.Name)
+		return twice(g.Package, t.Name)
 	}
 	g.index[t.Name] = i
 	if g.IsPending(i) {
@@ -118,6 +118,10 @@ func (g *Graph) named(i int32) error {
 	}
 	g.Hashes[i] = h
 	return nil
+}
+
+func twice(pkg *record.Package, name string) error {
+	return fmt.Errorf("package %s: two tasks are named %q", pkg.Name, name)
 }
 
 // A linker resolves wires. last[d] is one more than the last task that was found to read d: it avoids searching a

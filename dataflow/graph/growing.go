@@ -57,10 +57,15 @@ func (g *Graph) Grow(pkg *record.Package, growing *Growing) (*Graph, error) {
 
 // grow orders the nodes, and links them.
 func grow(before *Graph, pkg *record.Package, growing *Growing) (*Graph, error) {
-	o := ordering{before: before, g: &Graph{Origin: pkg, gates: map[string]int32{}, families: map[int32][]string{}}, nodes: make(map[string]int32, len(pkg.Tasks))}
+	o := ordering{before: before, g: &Graph{Origin: pkg, gates: map[string]int32{}, families: map[int32][]string{}}}
+	most := len(pkg.Tasks) + len(growing.Pending) + len(growing.Gates)
+	if before != nil {
+		most += before.Len()
+	}
+	o.view, o.g.kinds = make([]record.PackageTask, 0, most), make([]kind, 0, most)
 	if before != nil {
 		o.view = append(o.view, before.Package.Tasks...)
-		o.g.kinds = make([]kind, before.Len(), before.Len()+len(pkg.Tasks))
+		o.g.kinds = o.g.kinds[:before.Len()]
 		for i := range o.g.kinds {
 			o.g.kinds[i], o.view[i].Wiring = gone, nil
 		}
@@ -98,19 +103,18 @@ type ordering struct {
 	before *Graph
 	g      *Graph
 	view   []record.PackageTask
-	nodes  map[string]int32
 }
 
-// name places a node that has a name.
+// name places a node that has a name. Of two new ones with one name, resolve tells.
 func (o *ordering) name(t record.PackageTask, k kind) error {
-	if _, dup := o.nodes[t.Name]; dup {
-		return fmt.Errorf("package %s: two tasks are named %q", o.g.Origin.Name, t.Name)
-	}
 	at, ok := int32(0), false
 	if o.before != nil {
 		at, ok = o.before.index[t.Name]
 	}
-	o.nodes[t.Name] = o.put(at, ok, t, k)
+	if ok && o.g.kinds[at] != gone {
+		return twice(o.g.Origin, t.Name)
+	}
+	o.put(at, ok, t, k)
 	return nil
 }
 
