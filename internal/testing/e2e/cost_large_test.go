@@ -87,7 +87,9 @@ func TestCostOfLargeWorkspace(t *testing.T) {
 		if step.machine {
 			c.machine()
 		}
+		began := time.Now()
 		got := c.outside(func() counts { return c.must("start", "@", step.ws) })
+		elapsed := int(time.Since(began) / time.Second)
 		beside := got.total() - got[lookup].requests
 		t.Logf("%s: %d requests beside %d lookups\n%s", step.name, beside, got[lookup].requests, got)
 		// A server that is too busy to answer is asked again.
@@ -101,8 +103,8 @@ func TestCostOfLargeWorkspace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if beside > most {
-			t.Errorf("%s: %d requests beside the lookups; doc/cost.md says at most %d\n%s", step.name, beside, most, got)
+		if beside > most+elapsed { // a run appends its events once a second: a busy machine makes more appends, of fewer events
+			t.Errorf("%s: %d requests beside the lookups in %d s; doc/cost.md says at most %d\n%s", step.name, beside, elapsed, most, got)
 		}
 	}
 }
