@@ -14,6 +14,7 @@ import (
 type history struct {
 	uncounted int64          // attempts that do not count as retries: suspended, or lost
 	lost      int64          // attempts whose worker was lost
+	alone     bool           // a batch with it has failed: its command serves no other item any more
 	policy    *record.Policy // of the next attempt; nil: the package's
 	step      string         // the step after the last approval; "" before one
 	cleared   string         // the key for which a person was asked, if that was needed; the task runs on no other
@@ -38,8 +39,9 @@ type attempt struct {
 	step   string
 	after  string
 	force  bool
-	waits  bool   // a person may have to be asked first
-	clear  string // the key for which that is done
+	waits  bool              // a person may have to be asked first
+	clear  string            // the key for which that is done
+	place  *executions.Place // in a batch; nil: in none
 }
 
 // next counts and describes another attempt of a task.
@@ -59,6 +61,8 @@ func (s *scheduler) again(i int32, r *executions.Result) (delay time.Duration, y
 	switch {
 	case s.stopping || r.Reason == executions.ReasonCancelled:
 		return 0, false
+	case r.Reason == executions.ReasonBatch:
+		return 0, true
 	case r.Reason == executions.ReasonLost: // h.lost already counts this one
 		return backoff(p, h.lost), h.lost <= p.LostAttempts()
 	}
@@ -141,7 +145,7 @@ func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration, 
 
 // about is what all events of an attempt say.
 func (c *completion) about() *events.Data {
-	return &events.Data{Key: c.key, Attempt: c.attempt, Shared: c.shared}
+	return &events.Data{Key: c.key, Batch: c.batch, Attempt: c.attempt, Shared: c.shared}
 }
 
 // sharing is called before the task waits for a job of another run, and again once that was no answer: an execution of such a job is

@@ -290,6 +290,9 @@ func (w *growth) become(g *Graph) {
 	s.results = append(slices.Clone(s.results), make([]TaskResult, more)...)
 	s.states = append(s.states, make([]taskState, more)...)
 	s.budget.capacities(g, s.opts)
+	if l, ok := s.exec.(Lookup); ok && batches(g) {
+		needLooks(s, l)
+	}
 	if waits(g) {
 		needLooks(s, nil)
 	}

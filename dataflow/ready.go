@@ -24,8 +24,11 @@ type ready struct {
 	overtaken map[int32]int
 	// parked are the tasks, by kind, of which as many as allowed are out at workers. They are kept apart from tasks,
 	// because any number of them may precede a task of another kind.
-	parked map[kind]*ready
-	ahead  *ahead // fetches what the first tasks read; nil: they read it when they are launched
+	parked  map[kind]*ready
+	items   map[string]*ready // of tasks that run in batches, by the task's name; see represented
+	first   map[string]bool   // of these, those of which an item is in tasks
+	batched func(int32) bool  // nil: no task runs in batches
+	ahead   *ahead            // fetches what the first tasks read; nil: they read it when they are launched
 }
 
 func (r *ready) Len() int { return len(r.tasks) }
@@ -59,10 +62,19 @@ func (r *ready) ranked(g *Graph, rank []time.Duration) {
 	for _, p := range r.parked {
 		p.ranked(g, rank)
 	}
+	for _, p := range r.items {
+		p.ranked(g, rank)
+	}
 }
 
 // push adds a task.
-func (r *ready) push(i int32) { heap.Push(r, i) }
+func (r *ready) push(i int32) {
+	if r.batched != nil && r.batched(i) {
+		r.pushItem(i)
+		return
+	}
+	heap.Push(r, i)
+}
 
 // lookahead is how many tasks that do not fit may be passed over.
 const lookahead = record.MostPassed
@@ -86,14 +98,15 @@ func kindOf(p *record.Policy) kind { return kind{p.Queue, strings.Join(p.Labels,
 // passed a task that waits for room, nothing passes it any more, so that a large task gets its turn.
 func (r *ready) pop(check func(int32) fit) (int32, bool) {
 	var passed, kept []int32
+	r.represented()
 	for _, p := range r.parked { // the best of each kind competes again
 		if len(p.tasks) > 0 && check(p.tasks[0]) == fitsNow {
-			r.push(heap.Pop(p).(int32))
+			heap.Push(r, heap.Pop(p))
 		}
 	}
 	defer func() {
 		for _, i := range kept {
-			r.push(i)
+			heap.Push(r, i)
 		}
 	}()
 	for len(r.tasks) > 0 && len(kept) < lookahead {
@@ -104,6 +117,9 @@ func (r *ready) pop(check func(int32) fit) (int32, bool) {
 				r.overtaken[p]++
 			}
 			delete(r.overtaken, i)
+			if r.batched != nil && r.batched(i) {
+				delete(r.first, base(r.g, i))
+			}
 			return i, true
 		case noWorker:
 			r.park(i)

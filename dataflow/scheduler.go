@@ -100,6 +100,8 @@ type completion struct {
 	uncleared bool    // nothing ran: a person may have to be asked about these inputs first
 	asked     *asked  // what a person who may have to be asked said; nil: the lookup did not come so far
 	looked    *looked // the lookup found no answer
+	group     *group  // of the launch
+	batch     string  // the execution of the first item of its batch, once that has begun; "": it is alone
 	unclaimed bool    // it was only looked up, and holds no claim on the budget
 	view      *reader // the results at its launch
 	losses    *losses // why it has no result: an input is lost
@@ -116,7 +118,8 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 	}
 	s.growth = newGrowth(s, opts.Growth)
 	s.marked = marked(g.Package)
-	if l, ok := exec.(Lookup); ok && opts.Lookups > 0 || waits(g) {
+	s.ready.batched = func(i int32) bool { return batched(s, i) }
+	if l, ok := exec.(Lookup); ok && (opts.Lookups > 0 || batches(g)) || waits(g) {
 		needLooks(s, l)
 	}
 	s.gate = newGate(ctx, s.budget)
@@ -191,8 +194,7 @@ func (s *scheduler) run() error {
 				s.lookedUp(c)
 				break
 			}
-			s.running--
-			s.budget.claim(c.policy, -1)
+			returned(s, &c)
 			s.complete(c)
 		case i := <-s.retry:
 			delete(s.retrying, i)
@@ -347,7 +349,7 @@ func (s *scheduler) markReady(i int32) {
 		e.Data = &events.Data{Gathered: f}
 	}
 	s.emit(e)
-	lookable := s.opts.Lookups > 0 && s.looks != nil && s.looks.Lookup != nil && !s.forces(i) && s.states[i].history.after == ""
+	lookable := (s.opts.Lookups > 0 || batched(s, i)) && s.looks != nil && s.looks.Lookup != nil && !s.forces(i) && s.states[i].history.after == ""
 	if lookable || s.waits(i) { // a cached answer needs no approval
 		s.looks.queue.push(i)
 	} else {
@@ -359,7 +361,7 @@ func (s *scheduler) markReady(i int32) {
 func (s *scheduler) launch() {
 	s.look()
 	for !s.stopping && !s.budget.full() && !s.looks.better(&s.ready) {
-		i, ok := s.ready.pop(func(i int32) fit { return s.budget.fits(s.policy(i)) })
+		i, ok := s.ready.pop(func(i int32) fit { return fits(s, i) })
 		if !ok {
 			return
 		}
@@ -370,11 +372,7 @@ func (s *scheduler) launch() {
 			s.hold(i)
 			continue
 		}
-		s.states[i].busy = true
-		a := s.next(i)
-		s.budget.claim(a.policy, 1)
-		s.running++
-		go func(v *reader, l *looked) { s.done <- s.work(v, i, a, l) }(s.view(), s.looks.take(i))
+		launchAll(s, joinBatch(s, i))
 	}
 }
 
@@ -415,7 +413,7 @@ func (s *scheduler) complete(c completion) {
 		return
 	}
 	e := events.Event{Task: s.g.Name(i), Execution: r.ExecutionID, Worker: c.worker, Data: &events.Data{
-		Key: c.key, Duration: r.Duration.Milliseconds(), Shared: c.shared || r.Cached && r.State != record.Success}}
+		Key: c.key, Batch: r.Batch, Duration: r.Duration.Milliseconds(), Shared: c.shared || r.Cached && r.State != record.Success}}
 	if !r.Cached {
 		e.Time = r.EndedAt
 	}
@@ -444,6 +442,9 @@ func (s *scheduler) complete(c completion) {
 	s.results[i] = result
 	if r.Reason == executions.ReasonLost {
 		s.states[i].history.uncounted, s.states[i].history.lost = s.states[i].history.uncounted+1, s.states[i].history.lost+1
+	}
+	if r.Reason == executions.ReasonBatch {
+		s.states[i].history.uncounted, s.states[i].history.alone = s.states[i].history.uncounted+1, true
 	}
 	if delay, yes := s.again(i, &r); yes {
 		s.retryLater(i, e, delay, s.escalate(i, &r))
@@ -532,7 +533,7 @@ func (s *scheduler) stop() {
 	s.stopping = true
 	s.gate.close()
 	s.dropBlocks()
-	s.ready.tasks, s.growth.ready = nil, nil
+	s.ready.tasks, s.ready.items, s.growth.ready = nil, nil, nil
 	if s.looks != nil {
 		s.looks.queue.tasks = nil
 	}

@@ -14,6 +14,7 @@ import (
 // work answers one task. It runs beside the scheduler and reads only what was settled before the launch: the graph and the
 // results of the view.
 func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion) {
+	defer a.place.Leave()
 	c.task, c.attempt, c.policy, c.mild, c.view = i, a.number, a.policy, a.mild, v
 	t := &v.g.Package.Tasks[i]
 	if l == nil {
@@ -46,6 +47,8 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 			return v.load(ctx, v.g.Hashes[i])
 		},
 		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: a.force, Without: a.after, Kept: true, // by the package, as the run holds the workspace
+		Place:    a.place,
+		InBatch:  func(id string) { c.batch = id },
 		Started:  func(id string, at time.Time) { s.started(&c, id, at) },
 		Claimed:  func(id, worker string, at time.Time) { s.claimed(&c, id, worker, at) },
 		Lost:     func(id, message string, at, again time.Time) { s.attemptLost(&c, id, message, at, again) },

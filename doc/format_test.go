@@ -62,6 +62,7 @@ func samples(t *testing.T) map[string][]byte {
 		"Task":          (&record.Task{}).Encode(),
 		"TaskTools":     (&record.Task{Inputs: []record.Input{{Kind: record.KindTool}}}).Encode(),
 		"TaskClosed":    (&record.Task{Room: record.Room{Closed: true}}).Encode(),
+		"TaskBatch":     (&record.Task{Batch: &record.Batch{}}).Encode(),
 		"TaskKeyed":     (&record.Task{Inputs: []record.Input{{Kind: record.KindVariable}}}).Encode(),
 		"Node":          record.Node{}.Encode(),
 		"Directory":     directory,

@@ -231,6 +231,7 @@ func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error)
 	if a.spec, err = a.req.Load(ctx); err != nil {
 		return Result{}, false, err
 	}
+	a.spec = inFolder(a.spec)
 	if err := a.x.keepTask(ctx, a.key.Task, false); err != nil {
 		return Result{}, false, err
 	}

@@ -68,6 +68,7 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 	if err != nil {
 		return Result{}, err
 	}
+	spec = inFolder(spec)
 	if x.opts.Storable != nil {
 		if err := x.opts.Storable(ctx); err != nil {
 			return Result{}, err
@@ -95,19 +96,31 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 		return Result{}, fmt.Errorf("stage inputs: %w", err)
 	}
 	a.checked = true
-	release := func(bool) {}
-	if req.Admit != nil {
-		if release, err = req.Admit(ctx); err != nil {
-			return Result{}, err
-		}
-	}
-	a.startedAt = x.opts.Now().Truncate(time.Millisecond) // in the record's precision, so that durations agree everywhere
 	if req.Job.Identity == "" {
 		lasting = ctx
 	}
-	res, runErr := a.run(lasting, env)
-	release(runErr != nil || !res.Success())
+	res, runErr, err := perform(ctx, lasting, a, env)
+	if err != nil {
+		return Result{}, err
+	}
 	return a.conclude(ctx, res, runErr)
+}
+
+// admitted runs the command once it may start. A fault means that it may not.
+func admitted(ctx, lasting context.Context, a *attempt, env []string) (res runner.Result, err, fault error) {
+	release := func(bool) {}
+	if a.req.Admit != nil {
+		if release, fault = a.req.Admit(ctx); fault != nil {
+			return res, nil, fault
+		}
+	}
+	now := a.x.opts.Now().Truncate(time.Millisecond) // in the record's precision, so that durations agree everywhere
+	for _, m := range served(a) {
+		m.startedAt = now
+	}
+	res, err = a.run(lasting, env)
+	release(a.shared == nil && (err != nil || !res.Success())) // a batch that fails is tried item by item
+	return res, err, nil
 }
 
 // conclude records the end of the command.
@@ -122,7 +135,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	// The command has ended. Its end is recorded even if the run is being cancelled, unless the lease is lost.
 	ctx, stop := x.bound(context.WithoutCancel(ctx))
 	defer stop()
-	out := a.judge(ctx, res, runErr)
+	out := ofBatch(a, a.judge(ctx, res, runErr))
 	switch {
 	case errors.Is(out.err, errNotRun), errors.Is(out.err, runner.ErrNotStarted):
 		a.eraseNote()
@@ -180,6 +193,8 @@ type attempt struct {
 	abandoned *leftover // from its note, if it is closed for a dead process; else nil
 	checked   bool      // its inputs were checked when they were staged
 	report    string    // the file that takes what a traced command opens; "": it is not traced
+	shared    *shared   // its command serves the items of other attempts too; nil: it does not
+	moved     bool      // its item's folder is in the sandbox of the batch's command
 }
 
 // run starts the command and waits for it.
@@ -195,7 +210,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		OnStart: func(p process.ID) {
 			bound, stop := a.x.bound(context.WithoutCancel(ctx))
 			defer stop()
-			if announceErr = a.announce(bound, p); announceErr != nil && !a.isLeft(bound, announceErr) {
+			if announceErr = announceAll(bound, a, p); announceErr != nil && !a.isLeft(bound, announceErr) {
 				cancel(nil) // an execution that cannot be recorded must not go on
 			}
 		},
@@ -212,7 +227,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 	}
 	if a.req.Policy != nil {
-		spec.Timeout = a.req.Policy.Timeout
+		spec.Timeout = a.req.Policy.Timeout * time.Duration(len(served(a)))
 	}
 	if a.req.Job.Identity != "" {
 		var err error
@@ -225,18 +240,27 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if tools != nil && a.req.Job.Ref != "" { // another worker may have them
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, tools)
 	}
-	a.box.logs.used = true // until they are known to be empty
-	if err := a.note(); err != nil {
-		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+	for _, m := range served(a) {
+		m.box.logs.used = true // until they are known to be empty
+		if err := m.note(); err != nil {
+			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+		}
 	}
-	if a.req.Started != nil { // from here on the execution gets a record, whichever process is killed
-		a.req.Started(a.id, a.startedAt)
+	for _, m := range served(a) {
+		if m.shared != nil && m.req.InBatch != nil {
+			m.req.InBatch(a.id)
+		}
+		if m.req.Started != nil { // from here on the execution gets a record, whichever process is killed
+			m.req.Started(m.id, m.startedAt)
+		}
 	}
 	if err := cmp.Or(unready, tools, a.unset()); err != nil {
 		return runner.Result{}, err
 	}
 	res, err := a.launch(ctx, spec)
-	a.box.inhabited = res.Straggler || err != nil
+	for _, m := range served(a) {
+		m.box.inhabited = res.Straggler || err != nil
+	}
 	if cause := context.Cause(ctx); err == nil && res.Cancelled && errors.Is(cause, errOnLost) {
 		return res, cause
 	}
@@ -268,6 +292,16 @@ func (a *attempt) releaseCommand() {
 	if k, ok := a.x.runner.(keeper); ok && a.req.Job.Identity != "" {
 		k.Release(a.req.Job.Identity)
 	}
+}
+
+// announceAll announces the attempts that the command serves.
+func announceAll(ctx context.Context, a *attempt, p process.ID) error {
+	for _, m := range served(a) {
+		if err := m.announce(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // announce records a command that lives long enough to be seen, and puts its logs in place so that they can be
@@ -372,7 +406,7 @@ func (a *attempt) detail(res runner.Result) *record.Detail {
 	return &record.Detail{
 		Attempt: a.req.Attempt, Worker: a.x.opts.Worker, RunID: a.req.RunID, Workspace: a.req.Workspace, Task: a.req.Name,
 		UserCPU: res.UserCPU, SystemCPU: res.SystemCPU, PeakRSS: res.PeakRSS, BytesIn: a.req.InputBytes,
-		Signal: signalName(res.Signal), Version: a.x.opts.Version, Checked: a.checked, Begun: a.begun,
+		Signal: signalName(res.Signal), Version: a.x.opts.Version, Checked: a.checked, Begun: a.begun, Batch: batchOf(a),
 	}
 }
 
@@ -418,7 +452,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 	case res.Cancelled:
 		return verdict{state: record.Error, reason: ReasonCancelled, message: "cancelled"}
 	case res.TimedOut:
-		return verdict{state: record.Error, reason: ReasonTimeout, message: fmt.Sprintf("timed out after %v", a.req.Policy.Timeout)}
+		return verdict{state: record.Error, reason: ReasonTimeout, message: fmt.Sprintf("timed out after %v", a.req.Policy.Timeout*time.Duration(len(served(a))))}
 	case res.OOM && (res.Signal != 0 || res.ExitCode != 0): // a command that exits with 0 survived the loss of a child
 		return verdict{state: record.Error, reason: ReasonOOM, message: outOfMemory(res.PeakRSS)}
 	case res.Signal != 0:
@@ -438,8 +472,9 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 // replaced by a compare-and-swap.
 func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Result, error) {
 	v.message = a.mask(v.message)
+	end := divide(a, a.x.opts.Now().Truncate(time.Millisecond), &res)
 	status := a.status(v.state)
-	status.CompletedAt = a.x.opts.Now().Truncate(time.Millisecond)
+	status.CompletedAt = end
 	status.Message = v.message
 	if v.state == record.Failed {
 		status.ExitCode = int64(res.ExitCode)
@@ -496,7 +531,7 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	return Result{
 		ExecutionID: a.id, State: v.state, Output: v.output.Hash, Size: v.output.Size,
 		Message: v.message, ExitCode: status.ExitCode, Reason: v.reason,
-		Duration: status.CompletedAt.Sub(a.startedAt), EndedAt: status.CompletedAt,
+		Duration: status.CompletedAt.Sub(a.startedAt), EndedAt: status.CompletedAt, Batch: batchOf(a).ID,
 	}, nil
 }
 

@@ -138,6 +138,9 @@ func (x *Executor) Visit(ctx context.Context, req *Request) (*Visit, error) {
 		return err
 	}
 	env, err := a.stage(ctx)
+	if err == nil && a.spec.Batch != nil {
+		env, err = takeItems(ctx, a, served(a))
+	}
 	if err != nil {
 		return nil, errors.Join(goneInput(ctx, a, fmt.Errorf("stage inputs: %w", err)), leave())
 	}
@@ -163,22 +166,17 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 			return nil, goneInput(ctx, a, fmt.Errorf("input %s: %w", in.Name, err))
 		}
 		a.texts = append(a.texts, text)
-		if set && !record.ToolFile(in.Name) {
+		if set && !record.ToolFile(in.Name) && !ownsInput(a, in) {
 			env = append(env, in.Name+"="+text)
 		}
 	}
-	for _, out := range a.spec.Output.Entries {
-		env = append(env, out.Name+"="+out.Path)
-	}
-	if req.Step != "" {
-		env = append(env, "E3_STEP="+req.Step)
-	}
+	env = lastEnv(a, env)
 	if a.spec.Room.Closed {
 		if err := lendAgain(ctx, a); err != nil {
 			return nil, goneInput(ctx, a, err)
 		}
 	}
-	v, err := newVisit(a, lastOfEach(append(env, marker(a.id))))
+	v, err := newVisit(a, env)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +194,7 @@ func (x *Executor) visitor(ctx context.Context, req *Request) (*attempt, error) 
 		return nil, fmt.Errorf("task declares %d inputs, %d are given", len(spec.Inputs), len(req.Inputs))
 	}
 	id, err := NewID()
-	return &attempt{x: x, key: NewKey(req.Task, req.Inputs), req: req, spec: spec, id: id}, err
+	return &attempt{x: x, key: NewKey(req.Task, req.Inputs), req: req, spec: inFolder(spec), id: id}, err
 }
 
 func newVisit(a *attempt, env []string) (*Visit, error) {

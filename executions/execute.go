@@ -133,7 +133,12 @@ type Request struct {
 	// is known.
 	Started func(executionID string, at time.Time)
 
-	Job Job // the job of a queue that the request serves
+	// InBatch receives the execution of the first item of the batch, before Started, if the command serves other requests
+	// too.
+	InBatch func(batch string)
+
+	Job   Job    // the job of a queue that the request serves
+	Place *Place // in a batch, if the task has one; nil: the command serves this request alone
 
 	// The functions below report what workers do, if Remote submits the request as a job.
 
@@ -177,6 +182,7 @@ type Result struct {
 	Reason      Reason
 	Duration    time.Duration // of the execution, also of a cached one
 	EndedAt     time.Time     // by the clock of the machine that made the execution; zero: unknown
+	Batch       string        // the execution of the first item of the batch in which it was made; "": in none
 }
 
 // Reason tells errors apart for callers that branch on them.
@@ -193,6 +199,7 @@ const (
 	ReasonOOM       Reason = "oom"       // ended by the kernel because memory was used up
 	ReasonLost      Reason = "lost"      // with the worker that ran it
 	ReasonSuspended Reason = "suspended" // a failure, not an error: the command asks for approval (record.Policy.Suspend)
+	ReasonBatch     Reason = "batch"     // of the command of a batch: the item is tried alone
 	ReasonInput     Reason = "input"     // an object that it reads is gone or damaged: the command did not start
 )
 
@@ -211,6 +218,7 @@ const (
 // also needs the claim of its execution and its end, the running record, the appends of its logs (for each log at
 // most one per Options.LogEvery, or per 4 MiB), and a seal for each log that is not empty.
 func (x *Executor) Do(ctx context.Context, req *Request) (res Result, err error) {
+	defer req.Place.Leave()
 	key := NewKey(req.Task, req.Inputs)
 	if req.Force {
 		end, err := x.beginForced(ctx, req)

@@ -36,13 +36,18 @@ func traceOpens(ctx context.Context, a *attempt, spec *runner.Spec) error {
 	if a.spec.Room.Closed {
 		look.Work = room.Work
 	}
-	for _, in := range a.spec.Inputs {
-		if rel := stagedAt(in); rel != "" {
-			look.Inputs = append(look.Inputs, rel)
-		}
+	if a.spec.Batch != nil {
+		look.Inputs = append(look.Inputs, batchFile)
 	}
-	for _, out := range a.spec.Output.Entries { // what it makes itself
-		look.Outputs = append(look.Outputs, out.Path)
+	for number, m := range served(a) {
+		for _, in := range m.spec.Inputs {
+			if rel := stagedAt(in); rel != "" {
+				look.Inputs = append(look.Inputs, numbered(rel, number))
+			}
+		}
+		for _, out := range m.spec.Output.Entries { // what it makes itself
+			look.Outputs = append(look.Outputs, numbered(out.Path, number))
+		}
 	}
 	if err := os.Remove(look.Report); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -19,7 +19,8 @@ import (
 )
 
 // stage puts the declared inputs, and nothing else, into the sandbox, and returns the environment of the command.
-// Declared paths are relative to the sandbox, so that they are the same wherever it lies.
+// Declared paths are relative to the sandbox, so that they are the same wherever it lies. Of a task that runs in batches
+// it stages what belongs to the item; takeItems does the rest.
 func (a *attempt) stage(ctx context.Context) ([]string, error) {
 	spec := a.spec
 	if len(spec.Inputs) != len(a.req.Inputs) {
@@ -31,15 +32,14 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 	}
-	env := a.baseEnv()
-	for i, in := range spec.Inputs {
-		text, set, err := a.stageInput(ctx, in, a.req.Inputs[i])
-		if err != nil {
-			return nil, fmt.Errorf("input %s: %w", in.Name, err)
-		}
-		a.texts = append(a.texts, text)
-		if set && !record.ToolFile(in.Name) {
-			env = append(env, in.Name+"="+text)
+	a.texts = make([]string, len(spec.Inputs))
+	env, err := stageInputs(ctx, a, a.baseEnv(), spec.Batch != nil)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Batch != nil { // an item with neither inputs nor outputs in subfolders has a folder too
+		if err := a.box.mkdir(filepath.FromSlash(itemFolder(0))); err != nil {
+			return nil, err
 		}
 	}
 	for _, out := range spec.Output.Entries {
@@ -54,12 +54,49 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("output %s: %w", out.Name, err)
 		}
-		env = append(env, out.Name+"="+out.Path)
+	}
+	return lastEnv(a, env), a.box.ready()
+}
+
+// stageCommon puts what all items of a batch have in common into the sandbox, and returns the environment of the
+// command.
+func stageCommon(ctx context.Context, a *attempt) ([]string, error) {
+	env, err := stageInputs(ctx, a, a.baseEnv(), false)
+	return lastEnv(a, env), err
+}
+
+// stageInputs puts inputs into the sandbox and appends what the command's environment says of them: those that belong to
+// the item of a batch, or all others.
+func stageInputs(ctx context.Context, a *attempt, env []string, own bool) ([]string, error) {
+	for i, in := range a.spec.Inputs {
+		if ownsInput(a, in) != own {
+			continue
+		}
+		text, set, err := a.stageInput(ctx, in, a.req.Inputs[i])
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", in.Name, err)
+		}
+		a.texts[i] = text
+		if set && !own && !record.ToolFile(in.Name) {
+			env = append(env, in.Name+"="+text)
+		}
+	}
+	return env, nil
+}
+
+// lastEnv appends what follows the inputs in the environment of the command.
+func lastEnv(a *attempt, env []string) []string {
+	if a.spec.Batch != nil {
+		env = append(env, batchEnv+"="+batchFile)
+	} else {
+		for _, out := range a.spec.Output.Entries {
+			env = append(env, out.Name+"="+out.Path)
+		}
 	}
 	if a.req.Step != "" {
 		env = append(env, "E3_STEP="+a.req.Step)
 	}
-	return lastOfEach(append(env, marker(a.id))), a.box.ready()
+	return lastOfEach(append(env, marker(a.id)))
 }
 
 // lastOfEach keeps the last entry of each name, because programs differ in which duplicate they believe.
@@ -104,7 +141,9 @@ func (a *attempt) baseEnv() []string {
 		}
 	}
 	for _, e := range a.spec.Env {
-		env = append(env, e.Name+"="+e.Value)
+		if a.spec.Batch == nil || !a.spec.Batch.Owns(e.Name) {
+			env = append(env, e.Name+"="+e.Value)
+		}
 	}
 	return env
 }
@@ -252,6 +291,9 @@ func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore
 		return text, nil
 	}
 	rel := valuePath(in)
+	if in.Path == "" && ownsInput(a, in) {
+		rel = itemFolder(0) + "/" + rel
+	}
 	path, err := local(rel)
 	if err != nil {
 		return "", err
@@ -303,16 +345,20 @@ func (a *attempt) argv() []string {
 	}
 	var pairs []string
 	for _, e := range spec.Env {
-		pairs = append(pairs, "{"+e.Name+"}", e.Value)
+		if spec.Batch == nil || !spec.Batch.Owns(e.Name) {
+			pairs = append(pairs, "{"+e.Name+"}", e.Value)
+		}
 	}
 	for i, in := range spec.Inputs {
-		if in.Kind.OfMachine() {
+		if in.Kind.OfMachine() || ownsInput(a, in) {
 			continue // as for pass_env: an unset variable has no text
 		}
 		pairs = append(pairs, "{"+in.Name+"}", a.texts[i])
 	}
 	for _, out := range spec.Output.Entries {
-		pairs = append(pairs, "{"+out.Name+"}", out.Path)
+		if spec.Batch == nil {
+			pairs = append(pairs, "{"+out.Name+"}", out.Path)
+		}
 	}
 	names := strings.NewReplacer(pairs...)
 	argv := make([]string, len(spec.Argv))

@@ -18,6 +18,9 @@ type Wait struct {
 
 // waits has Options.Waiting called if the wait lasts. The caller ends it with stop, which returns after Waiting has.
 func (x *Executor) waits(ctx context.Context, req *Request, w Wait) (stop func()) {
+	if req != nil {
+		req.Place.Leave()
+	}
 	if x.opts.Waiting == nil || req == nil {
 		return func() {}
 	}

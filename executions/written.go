@@ -10,7 +10,7 @@ import (
 // mistyped. It is "" if there are none, or if they cannot be told from inputs.
 func (a *attempt) writtenInstead() string {
 	const most, looked = 5, 2000
-	inputs := map[string]bool{".e3-values": true}
+	inputs := map[string]bool{".e3-values": true, batchFile: true}
 	for i := range a.spec.Inputs {
 		inputs[a.spec.Inputs[i].Path] = true
 	}

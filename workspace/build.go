@@ -221,12 +221,30 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 	for _, name := range programs(t) {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: record.ToolInput(name), Kind: record.KindTool})
 	}
+	obj.Batch = batchOf(t)
 	obj.Output.Multi = t.Several
 	for i := range t.Outputs {
 		out := &t.Outputs[i]
 		obj.Output.Entries = append(obj.Output.Entries, record.OutputEntry{Name: out.Name, Path: out.Path, Kind: entryKind(out)})
 	}
 	return obj
+}
+
+// batchOf says what belongs to the items of a task that runs in batches; nil of another task.
+func batchOf(t *manifest.Task) *record.Batch {
+	if t.Policy == nil || t.Policy.Batch == 0 {
+		return nil
+	}
+	var own []string
+	for i := range t.Items {
+		own = append(own, t.Items[i].Name)
+	}
+	for i := range t.Inputs {
+		if t.Inputs[i].Own {
+			own = append(own, t.Inputs[i].Name)
+		}
+	}
+	return &record.Batch{Own: record.Names(own)}
 }
 
 func appendEnv(env []record.EnvVar, list []manifest.Binding) []record.EnvVar {
@@ -324,6 +342,7 @@ func policy(t *manifest.Task) record.Policy {
 		p.OOM = record.Escalation{Factor: m.OnOOM.Factor, Max: m.OnOOM.Max}
 		p.OnLost = map[manifest.OnLost]record.OnLost{manifest.Keep: record.OnLostKeep, manifest.Kill: record.OnLostKill}[m.OnLost]
 		p.Approve, p.Suspend, p.Queue, p.Labels, p.MayFail = m.Approve, int64(m.Suspend), m.Queue, m.Labels, m.MayFail
+		p.Batch = int64(m.Batch)
 		p.CPU, p.Memory = m.Resources.CPU, m.Resources.Memory
 		for _, a := range m.Resources.Other {
 			p.Resources = append(p.Resources, record.Amount{Name: a.Name, Value: a.Value})

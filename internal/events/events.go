@@ -102,6 +102,7 @@ type Data struct {
 	BlockType   string    `json:"blockType,omitempty"`   // task.deferred: review or suspend
 	Step        string    `json:"step,omitempty"`        // task.deferred: the suspended step, "" for the first; task.resumed: the next one, resume:<block>
 	At          string    `json:"at,omitempty"`          // time of the decision about the block, RFC 3339
+	Batch       string    `json:"batch,omitempty"`       // task.started and the end of an attempt: the execution of the first item of the batch
 	Attempt     int64     `json:"attempt,omitempty"`     // from 1
 	Duration    int64     `json:"ms,omitempty"`          // of the execution or the run
 	ExitCode    int64     `json:"exitCode,omitempty"`    // task.failed

@@ -57,7 +57,7 @@ func newDecoder(file string) *decoder {
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
-	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "may_fail", "queue", "labels", "version", "description", "image"}
+	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "may_fail", "batch", "queue", "labels", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	wireKeys     = []string{"from", "suffix", "need", "manifest"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}

@@ -207,6 +207,7 @@ type TaskInput struct {
 	Kind   Kind
 	Source Source
 	Gather *Gather // of a fan-in with a manifest, which is the next input
+	Own    bool    // its source depends on the item
 }
 
 // A SourceKind is the kind of a task input's source.
@@ -248,6 +249,7 @@ type Policy struct {
 	Suspend     int      // exit code by which the command asks to be resumed later; 0: none
 	OnLost      OnLost   // what happens to the command when the lease of its process is over
 	MayFail     bool     // its failure does not fail the run
+	Batch       int      // the most items for one command; 0: each item has its own. That there are batches enters the key
 	Queue       string   // for workers; "" when not given
 	Labels      []string // a worker must have all of them to run it
 }

@@ -119,6 +119,6 @@ func (d expander) roster(b *base, plans []plan, ref *wire) []plan {
 // follow completes the input of a manifest: it is that of the fan-in before it.
 func (in *TaskInput) follow(p *plan, before []TaskInput) {
 	if p.roster {
-		in.Source.Index = before[len(before)-1].Source.Index
+		in.Source.Index, in.Own = before[len(before)-1].Source.Index, before[len(before)-1].Own
 	}
 }

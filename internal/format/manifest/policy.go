@@ -19,7 +19,7 @@ const (
 )
 
 // policyPlaces are the positions of the keys that consistent compares.
-type policyPlaces struct{ suspend, onOOM Pos }
+type policyPlaces struct{ suspend, onOOM, batch Pos }
 
 // policy reads one of the settings that do not enter a task's cache key.
 func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces) {
@@ -55,6 +55,9 @@ func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces
 		}
 	case "may_fail":
 		p.MayFail, _ = d.boolean(where, n)
+	case "batch":
+		at.batch = n.pos
+		p.Batch = d.count(where, n, 1, notation.MaxBatch)
 	case "on_oom":
 		at.onOOM = n.pos
 		p.OnOOM = d.growth(where, n)

@@ -118,6 +118,7 @@ func (d *decoder) task(key, value *node) {
 		env.Tools, refs = toolFiles(d, env.Tools, toolsPos, refs)
 		if len(d.report.errs) == before {
 			d.consistent(where, &policy, &places)
+			checkBatch(d, where, &b, &policy, places.batch)
 		}
 	}
 	b.spec.Env, b.spec.Policy = d.shared.environment(env), d.shared.policy(policy)

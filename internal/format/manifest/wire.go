@@ -106,6 +106,7 @@ func (d *decoder) connect(index int32, refs []wire) {
 	b.waitsEnd = int32(len(d.targets))
 	if len(d.report.errs) == before && !d.report.full() {
 		d.collisions(b, plans)
+		itemsInCommand(d, b, plans)
 	}
 	if len(d.report.errs) > 0 || len(plans) == 0 || b.count == 0 || pending {
 		return // the Definition will not be returned, or without these tasks, or the task has no inputs
@@ -114,6 +115,7 @@ func (d *decoder) connect(index int32, refs []wire) {
 		inputs := make([]TaskInput, len(plans))
 		for i := range plans {
 			inputs[i] = d.taskInput(b, &plans[i], 0)
+			inputs[i].Own = plans[i].isOwn(b)
 			inputs[i].follow(&plans[i], inputs[:i])
 		}
 		for i := range b.count {
@@ -136,12 +138,13 @@ func (d *decoder) connect(index int32, refs []wire) {
 		for i := range plans {
 			if joiners[i] == nil {
 				mine[i] = d.taskInput(b, &plans[i], number)
-				mine[i].follow(&plans[i], mine[:i])
 			} else if in, ok := joiners[i].input(number); ok {
 				mine[i] = in
 			} else if b.fault != nil {
 				return
 			}
+			mine[i].Own = plans[i].isOwn(b)
+			mine[i].follow(&plans[i], mine[:i])
 		}
 		d.def.Tasks[b.first+number].Inputs = mine
 	}

@@ -70,6 +70,8 @@ type Detail struct {
 	// Begun is the execution under which the command was begun, if that was given up before the command ended: this one
 	// has its end. It is stored as a suffix of the version, before that of Logs.
 	Begun string
+	// Batch is the batch in which the command served the item. It is stored as a suffix of the version, before that of Begun.
+	Batch Batched
 	// Logs are the sums of the logs at the end of the execution. They too are stored as a suffix of the version, before
 	// that of Checked.
 	Logs Logs
@@ -105,7 +107,7 @@ func (d *Detail) Encode() []byte {
 	for _, n := range []int64{d.UserCPU.Microseconds(), d.SystemCPU.Microseconds(), d.PeakRSS, d.BytesIn, d.BytesOut} {
 		b = beast2.AppendInteger(b, n)
 	}
-	version := d.Version
+	version := d.Version + d.Batch.suffix()
 	if d.Begun != "" {
 		version += begunSuffix + d.Begun
 	}
@@ -145,5 +147,6 @@ func DecodeDetail(data []byte) (*Detail, error) {
 	if i := strings.LastIndex(d.Version, begunSuffix); i >= 0 && isID(d.Version[i+len(begunSuffix):]) {
 		d.Version, d.Begun = d.Version[:i], d.Version[i+len(begunSuffix):]
 	}
+	d.Version, d.Batch = cutBatch(d.Version)
 	return d, detailSchema.done(r)
 }

@@ -1,6 +1,9 @@
 package record
 
-import "e3/internal/format/beast2"
+import (
+	"e3/internal/format/beast2"
+	"e3/internal/format/notation"
+)
 
 // OnLost is what happens to a command when the lease of its process is over, because the store does not answer or the
 // process stands still or is gone. Few packages set it, so it is a separate field, like the handling.
@@ -25,27 +28,31 @@ func (p *Policy) KeepsOnLost() bool {
 	return !p.Approve && p.Suspend == 0
 }
 
-// saysOnLost reports whether the policy has a value in the field onLost, which also tells whether the task may fail: an
-// older e3 refuses the greater values, as it would fail the run.
-func (p *Policy) saysOnLost() bool { return p.OnLost != OnLostDefault || p.MayFail }
+// saysOnLost reports whether the policy has a value in the field onLost, which also tells whether the task may fail and
+// how many items a batch has: an older e3 refuses the greater values, as it would fail the run or know no batches.
+func (p *Policy) saysOnLost() bool { return p.OnLost != OnLostDefault || p.MayFail || p.Batch != 0 }
 
-// mayFail is added to the value of a task that may fail.
-const mayFail = 4
+// mayFail is added to the value of a task that may fail, and perItem for each item of a batch.
+const (
+	mayFail = 4
+	perItem = 8
+)
 
 func (p *Policy) onLostValue() int64 {
+	n := int64(p.OnLost) + perItem*p.Batch
 	if p.MayFail {
-		return int64(p.OnLost) + mayFail
+		n += mayFail
 	}
-	return int64(p.OnLost)
+	return n
 }
 
 func (p *Policy) setOnLost(r *beast2.Reader) {
 	at := r.Offset()
-	n := readBetween(r, "onLost", int64(OnLostKeep), mayFail+int64(OnLostKill))
-	if n == mayFail-1 {
+	n := readBetween(r, "onLost", int64(OnLostKeep), perItem*notation.MaxBatch+mayFail+int64(OnLostKill))
+	if n%mayFail == mayFail-1 {
 		r.Failf(at, "onLost %d is out of range", n)
 	}
-	p.OnLost, p.MayFail = OnLost(n%mayFail), n >= mayFail
+	p.OnLost, p.MayFail, p.Batch = OnLost(n%mayFail), n%perItem >= mayFail, n/perItem
 }
 
 func onLostField() beast2.Field {

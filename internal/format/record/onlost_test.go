@@ -54,6 +54,27 @@ func TestPackageMayFail(t *testing.T) {
 	}
 }
 
+// The number of items of a batch stands beside both.
+func TestPackageBatch(t *testing.T) {
+	p := handledPackage("a b c d", func(string) bool { return false })
+	for i, policy := range []record.Policy{{Batch: 1}, {Batch: 1000, OnLost: record.OnLostKill}, {Batch: 7, MayFail: true}, {}} {
+		p.Tasks[i].Policy = policy
+	}
+	got, err := record.DecodePackage(p.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	for _, policy := range []record.Policy{{Batch: 1001}, {Batch: 2, OnLost: 3}} {
+		p.Tasks[3].Policy = policy
+		if _, err := record.DecodePackage(p.Encode()); err == nil || !strings.Contains(err.Error(), "out of range") {
+			t.Errorf("%+v: %v, want that it is out of range", policy, err)
+		}
+	}
+}
+
 func TestKeepsOnLost(t *testing.T) {
 	for _, c := range []struct {
 		policy record.Policy

@@ -20,6 +20,7 @@ type Task struct {
 	Version string // explicit "version:", "" without one
 	Passed  Passed // variables of e3's own environment
 	Room    Room   // where the command runs
+	Batch   *Batch // the command reads its items from a file; nil: it serves one task, in its environment
 }
 
 // Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values enter no
@@ -221,6 +222,7 @@ const (
 	keyedTask            // an input is an environment variable, which is one more kind
 	toolTask             // an input is a program, which is one more kind
 	closedTask           // it runs in a closed room, whose field lists what the room has beyond the least
+	batchTask            // its command serves several items; the room is an option
 )
 
 var taskSchemas = [...]schema{
@@ -237,11 +239,17 @@ var taskSchemas = [...]schema{
 	closedTask: newSchema("task", func() beast2.Type {
 		return beast2.Struct(append(taskFields(keyedKindType(true)), passedField(), beast2.F("room", beast2.Array(beast2.String)))...)
 	}),
+	batchTask: newSchema("task", func() beast2.Type {
+		return beast2.Struct(append(taskFields(keyedKindType(true)), passedField(),
+			beast2.F("room", beast2.Option(beast2.Array(beast2.String))), beast2.F("batch", beast2.Array(beast2.String)))...)
+	}),
 }
 
 // form returns the form of a task.
 func (t *Task) form() taskForm {
 	switch {
+	case t.Batch != nil:
+		return batchTask
 	case t.Room.Closed:
 		return closedTask
 	case slices.ContainsFunc(t.Inputs, Input.isTool):
@@ -312,8 +320,14 @@ func (t *Task) Encode() []byte {
 	if form >= passingTask {
 		b = appendStrings(appendStrings(b, t.Passed.Env), t.Passed.Secrets)
 	}
-	if form >= closedTask {
+	switch {
+	case form == closedTask:
 		b = appendStrings(b, t.Room.words())
+	case form == batchTask:
+		if b = beast2.AppendBoolean(b, t.Room.Closed); t.Room.Closed {
+			b = appendStrings(b, t.Room.words())
+		}
+		b = appendStrings(b, t.Batch.Own)
 	}
 	return b
 }
@@ -381,8 +395,14 @@ func DecodeTask(data []byte) (*Task, error) {
 		at = r.Offset()
 		t.Passed = Passed{Env: readNames(r), Secrets: readNames(r)}
 	}
-	if form >= closedTask {
+	switch {
+	case form == closedTask:
 		t.Room = readRoom(r)
+	case form == batchTask:
+		if r.Tag(2) == 1 {
+			t.Room = readRoom(r)
+		}
+		readBatch(r, t)
 	}
 	if r.Err() == nil && t.form() != form { // each task has exactly one valid form
 		r.Failf(at, "%s", [...]string{passingTask: "no variable is passed", keyedTask: "no input is a variable", toolTask: "no input is a program"}[form])

@@ -145,7 +145,21 @@ func taskParts(a, b *record.Task) []Difference {
 	if a.Room != b.Room {
 		list = append(list, Difference{Part: Room, Was: a.Room.String(), Is: b.Room.String()})
 	}
+	if was, is := batchText(a), batchText(b); was != is {
+		list = append(list, Difference{Part: Batch, Was: was, Is: is})
+	}
 	return list
+}
+
+// batchText says whether a command serves one item or several, and what belongs to an item.
+func batchText(t *record.Task) string {
+	switch {
+	case t.Batch == nil:
+		return "one item for each command"
+	case len(t.Batch.Own) == 0:
+		return "items in batches"
+	}
+	return "items in batches, each with its " + strings.Join(t.Batch.Own, ", ")
 }
 
 // commandForm says whether a command is a script or a list.

@@ -49,6 +49,8 @@ func (d *Difference) Text(task string) string {
 		return what + " " + name + " " + became(d.Was, d.Is, " from ")
 	case Version:
 		return "the version " + became(quotedIf(d.Was), quotedIf(d.Is), " from ")
+	case Batch:
+		return fmt.Sprintf("the task has %s now, not %s", d.Is, d.Was)
 	case Room:
 		return fmt.Sprintf("the room is %s now, not %s", d.Is, d.Was)
 	case InputAdded:

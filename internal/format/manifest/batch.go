@@ -1,0 +1,59 @@
+package manifest
+
+import "slices"
+
+// The command of a task with batch gets its items from a file. Its environment and arguments have what all items of the
+// task have in common, so they must not name what belongs to an item.
+
+// checkBatch checks that a task with batch has items, and that no person decides about one of them.
+func checkBatch(d *decoder, where string, b *base, p *Policy, at Pos) {
+	switch {
+	case p.Batch == 0:
+	case !b.isFamily():
+		d.report.add(at, "add a matrix, or remove batch", "%s: batch: the task has no items", where)
+	case p.Approve || p.Suspend != 0:
+		d.report.add(at, "remove one of them", "%s: batch: a command that serves several items cannot wait for the approval of one", where)
+	}
+}
+
+// isOwn reports whether what a plan gives depends on the item of the referring task.
+func (p *plan) isOwn(b *base) bool {
+	if !p.joined {
+		return p.own
+	}
+	return slices.ContainsFunc(slices.Concat(p.selectors, p.itemSelectors), func(s selector) bool {
+		_, own := b.own(s.value)
+		return own
+	})
+}
+
+// itemsInCommand refuses names in the arguments of a batch that mean something else for each of its items.
+func itemsInCommand(d *decoder, b *base, plans []plan) {
+	if b.spec.Policy == nil || b.spec.Policy.Batch == 0 {
+		return
+	}
+	names, _ := b.variables()
+	names = slices.Clone(names)
+	for i := range plans {
+		if plans[i].isOwn(b) {
+			names = append(names, plans[i].input.Name)
+		}
+	}
+	for i := range b.spec.Outputs {
+		names = append(names, b.spec.Outputs[i].Name)
+	}
+	for _, arg := range b.spec.Command.Argv {
+		for {
+			_, name, after, ok := cutBraces(arg)
+			if !ok {
+				break
+			}
+			if slices.Contains(names, name) {
+				d.report.add(b.spec.RunPos, "read it from the file that E3_BATCH names, or remove batch",
+					"task %s: {%s} belongs to one item, and the command of a batch serves several", b.spec.Base, name)
+				return
+			}
+			arg = after
+		}
+	}
+}

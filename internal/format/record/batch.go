@@ -1,0 +1,74 @@
+package record
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"e3/internal/format/beast2"
+)
+
+// Batch belongs to a task whose command serves several items of a matrix at a time. How many is policy.
+type Batch struct {
+	// Own are the names, in key order, of the constants and inputs that belong to the item. All others are the same for
+	// every item of the task.
+	Own []string
+}
+
+// Owns reports whether a constant or an input of this name belongs to the item.
+func (b *Batch) Owns(name string) bool {
+	_, own := slices.BinarySearchFunc(b.Own, name, beast2.CompareStrings)
+	return own
+}
+
+// readBatch reads the field of a batch, whose names must be those of constants and inputs.
+func readBatch(r *beast2.Reader, t *Task) {
+	at := r.Offset()
+	t.Batch = &Batch{Own: readNames(r)}
+	known := map[string]bool{}
+	for i := range t.Env {
+		known[t.Env[i].Name] = true
+	}
+	for i := range t.Inputs {
+		known[t.Inputs[i].Name] = !t.Inputs[i].Kind.OfMachine()
+	}
+	for _, name := range t.Batch.Own {
+		if !known[name] {
+			r.Failf(at, "an item owns %q, which is neither a constant nor an input", name)
+			return
+		}
+	}
+}
+
+// Batched says with which others an item was given to one command.
+type Batched struct {
+	ID    string // the execution of the first item; "": the command served this item alone
+	Items int    // of the command
+}
+
+// batchSuffix precedes Detail.Batch.
+const batchSuffix = "+batch."
+
+// suffix is the stored form: +batch., then the id and the number of items.
+func (b *Batched) suffix() string {
+	if b.ID == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s%s.%d", batchSuffix, b.ID, b.Items)
+}
+
+// cutBatch splits the batch off a version. Text that suffix would not write is a part of the version.
+func cutBatch(version string) (string, Batched) {
+	at := strings.LastIndex(version, batchSuffix)
+	if at < 0 {
+		return version, Batched{}
+	}
+	id, items, _ := strings.Cut(version[at+len(batchSuffix):], ".")
+	n, err := strconv.Atoi(items)
+	b := Batched{ID: id, Items: n}
+	if err != nil || n < 2 || !isID(id) || b.suffix() != version[at:] {
+		return version, Batched{}
+	}
+	return version[:at], b
+}
