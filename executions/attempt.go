@@ -85,6 +85,9 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 	defer a.close()
 	defer func() { err = a.maskError(err) }()
 
+	if err := openImage(ctx, a); err != nil {
+		return Result{}, err
+	}
 	env, err := a.stage(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("stage inputs: %w", err)
@@ -175,6 +178,7 @@ type attempt struct {
 	abandoned *leftover // from its note, if it is closed for a dead process; else nil
 	checked   bool      // its inputs were checked when they were staged
 	report    string    // the file that takes what a traced command opens; "": it is not traced
+	attemptImage
 }
 
 // run starts the command and waits for it.
@@ -395,7 +399,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 	var lacking *roomError
 	switch {
 	case errors.As(runErr, &start):
-		return verdict{state: record.Error, reason: ReasonStart, message: start.Error()}
+		return verdict{state: record.Error, reason: ReasonStart, message: start.Error() + adviceInImage(a, start)}
 	case errors.As(runErr, &lacking):
 		return verdict{state: record.Error, reason: ReasonStart, message: lacking.Error()}
 	case errors.As(runErr, &unset):

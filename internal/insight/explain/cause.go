@@ -16,6 +16,7 @@ const (
 	Environment  Kind = "environment" // a variable, or a matrix constant
 	Version      Kind = "version"
 	Room         Kind = "room"
+	Image        Kind = "image" // whose files a closed room shows
 	Input        Kind = "input" // the content of an input of the package
 	Made         Kind = "made"  // the content of an upstream task's output
 	InputAdded   Kind = "input added"
@@ -97,7 +98,7 @@ func (c *Cause) about(d *Cause) bool {
 	switch c.Kind {
 	case Input:
 		return true // of the package
-	case Command, Environment, Version, Room, Output, InputAdded, InputRemoved, InputRenamed, InputPath, InputKind, InputSource:
+	case Command, Environment, Version, Room, Image, Output, InputAdded, InputRemoved, InputRenamed, InputPath, InputKind, InputSource:
 		// The items of a matrix have one declaration.
 		return c.Task == d.Task || c.Text == d.Text && strings.Contains(c.Task, "[") && base(c.Task) == base(d.Task)
 	}

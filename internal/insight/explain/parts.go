@@ -145,7 +145,18 @@ func taskParts(a, b *record.Task) []Difference {
 	if a.Room != b.Room {
 		list = append(list, Difference{Part: Room, Was: a.Room.String(), Is: b.Room.String()})
 	}
+	if a.Image != b.Image {
+		list = append(list, Difference{Part: Image, Was: imageText(a.Image), Is: imageText(b.Image)})
+	}
 	return list
+}
+
+// imageText names an image as its users do; "" for none.
+func imageText(hash string) string {
+	if hash == "" {
+		return ""
+	}
+	return "sha256:" + hash[:min(len(hash), 12)]
 }
 
 // commandForm says whether a command is a script or a list.

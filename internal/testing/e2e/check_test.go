@@ -727,7 +727,7 @@ func (c *checker) leftovers() {
 		c.fault("%v", err)
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), "failed-") && !strings.HasPrefix(e.Name(), "checkouts-") {
+		if !strings.HasPrefix(e.Name(), "failed-") && !strings.HasPrefix(e.Name(), "checkouts-") && !strings.HasPrefix(e.Name(), "images-") {
 			c.fault("tmp/%s is left", e.Name())
 		}
 	}
