@@ -68,6 +68,7 @@ func samples(t *testing.T) map[string][]byte {
 		"Directory":     directory,
 		"Link":          (&record.Link{}).Encode(),
 		"LinkRoom":      (&record.Link{Room: "closed"}).Encode(),
+		"LinkImages":    (&record.Link{Images: "x"}).Encode(),
 		"LinkAt":        (&record.Link{Home: "/"}).Encode(),
 		"Proof":         (&record.Proof{}).Encode(),
 		"Durations":     record.Durations{}.Encode(nil),

@@ -91,6 +91,9 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 	defer a.close()
 	defer func() { err = a.maskError(err) }()
 
+	if err := openImage(ctx, a); err != nil {
+		return Result{}, err
+	}
 	env, err := a.stage(ctx)
 	if err != nil {
 		return Result{}, fmt.Errorf("stage inputs: %w", err)
@@ -195,6 +198,7 @@ type attempt struct {
 	report    string    // the file that takes what a traced command opens; "": it is not traced
 	shared    *shared   // its command serves the items of other attempts too; nil: it does not
 	moved     bool      // its item's folder is in the sandbox of the batch's command
+	attemptImage
 }
 
 // run starts the command and waits for it.
@@ -434,7 +438,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 	var lacking *roomError
 	switch {
 	case errors.As(runErr, &start):
-		return verdict{state: record.Error, reason: ReasonStart, message: start.Error()}
+		return verdict{state: record.Error, reason: ReasonStart, message: start.Error() + adviceInImage(a, start)}
 	case errors.As(runErr, &lacking):
 		return verdict{state: record.Error, reason: ReasonStart, message: lacking.Error()}
 	case errors.As(runErr, &unset):

@@ -335,10 +335,14 @@ func (p *checkouts) trim(folder string, now time.Time) error {
 
 // Rest leaves what the next process can use, after the last request.
 func (x *Executor) Rest() error {
-	if err := x.checkouts.rest(x.opts.Now()); err != nil {
-		return fmt.Errorf("keep checkouts of folders: %w", err)
+	err := x.checkouts.rest(x.opts.Now())
+	if err != nil {
+		err = fmt.Errorf("keep checkouts of folders: %w", err)
 	}
-	return nil
+	if e := x.images.rest(x.opts.Now()); e != nil {
+		err = errors.Join(err, fmt.Errorf("keep unpacked images: %w", e))
+	}
+	return err
 }
 
 // stageKept stages a large folder as a checkout of its own. It returns false if that must be an ordinary one: it is

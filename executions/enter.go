@@ -1,6 +1,7 @@
 package executions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,7 +195,8 @@ func (x *Executor) visitor(ctx context.Context, req *Request) (*attempt, error) 
 		return nil, fmt.Errorf("task declares %d inputs, %d are given", len(spec.Inputs), len(req.Inputs))
 	}
 	id, err := NewID()
-	return &attempt{x: x, key: NewKey(req.Task, req.Inputs), req: req, spec: inFolder(spec), id: id}, err
+	a := &attempt{x: x, key: NewKey(req.Task, req.Inputs), req: req, spec: inFolder(spec), id: id}
+	return a, cmp.Or(err, openImage(ctx, a))
 }
 
 func newVisit(a *attempt, env []string) (*Visit, error) {

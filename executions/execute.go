@@ -50,6 +50,8 @@ type Options struct {
 	// Checkouts is a folder of this user on the file system of Scratch, for checkouts that stay when this process ends;
 	// nil: none stay.
 	Checkouts func() (string, error)
+	// Images is a folder of this user on the file system of Scratch, for unpacked images; nil: no task can have one.
+	Images func() (string, error)
 	// Kept takes the folders of failed commands; nil: none are kept.
 	Kept     *remains.Folders
 	Modes    modes.Modes   // of the logs, which move into the repository
@@ -83,6 +85,7 @@ type Executor struct {
 	runner    Runner
 	sandboxes sandboxes
 	checkouts checkouts
+	images    images
 	untold    untold
 	bash      *bash.Checker // nil: all scripts need it
 	opts      Options
@@ -101,6 +104,7 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
 		sandboxes: sandboxes{scratch: opts.Scratch, modes: opts.Modes},
 		checkouts: checkouts{objects: objects, scratch: opts.Scratch, folder: opts.Checkouts},
+		images:    images{objects: objects, scratch: opts.Scratch, folder: opts.Images},
 		releasing: make(chan struct{}, mostReleasing),
 	}
 	x.sandboxes.checkouts = &x.checkouts

@@ -59,7 +59,7 @@ func (a *attempt) plain(env []string) (*bash.Process, bool) {
 	if a.report != "" {
 		return nil, false // redirections of the supervisor are not traced
 	}
-	if a.spec.Argv != nil || a.x.bash == nil || a.req.Job.Identity != "" {
+	if a.spec.Argv != nil || a.x.bash == nil || a.image != nil || a.req.Job.Identity != "" {
 		return nil, false
 	}
 	command := bash.Parse(a.spec.Shell)

@@ -19,7 +19,12 @@ func closedRoom(a *attempt) (*room.Room, error) {
 		r.Mounts = append(r.Mounts, l.mount())
 	}
 	var err error
-	if a.x.opts.Hidden != nil {
+	switch {
+	case a.noImage != nil:
+		return nil, a.noImage
+	case a.image != nil:
+		r.Root = a.image.root.Path
+	case a.x.opts.Hidden != nil:
 		if r.Hidden, err = a.x.opts.Hidden(); err != nil {
 			return nil, &roomError{err}
 		}

@@ -132,6 +132,9 @@ func (a *attempt) baseEnv() []string {
 		"LANG=C.UTF-8",
 		"TZ=UTC",
 	)
+	if a.image != nil {
+		env = append(env, a.image.environment()...)
+	}
 	passed := a.passed()
 	for _, names := range [][]string{passed.Env, passed.Secrets} {
 		for _, name := range names {

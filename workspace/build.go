@@ -87,6 +87,9 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 	rooms = rooms.known(before)
 	rooms.apply(def)
 	link.Room = rooms.text()
+	if err := w.images(ctx, def, filepath.Dir(link.File), link); err != nil {
+		return nil, locate(def, err)
+	}
 	link.Inputs = linkInputs(def, before)
 	s := &scan{states: w.states, base: filepath.Dir(link.File), verify: true}
 	if err := s.inputs(ctx, link.Inputs); err != nil {
@@ -209,7 +212,8 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 		obj.Passed = record.Passed{Env: record.Names(t.Env.Pass), Secrets: record.Names(t.Env.Secrets)}
 	}
 	obj.Env = appendEnv(obj.Env, t.Items)
-	if cmp.Or(t.Room, def.Room) == manifest.ClosedRoom {
+	obj.Image = def.ImageOf(t)
+	if obj.Image != "" || cmp.Or(t.Room, def.Room) == manifest.ClosedRoom {
 		obj.Room = record.Room{Closed: true, Network: t.Network}.WithDevices(t.Devices)
 	}
 	for _, in := range t.Inputs {

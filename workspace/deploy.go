@@ -292,7 +292,8 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	if err != nil {
 		return nil, false, err
 	}
-	if !proves(link.Stat, fileStat(info)) || link.Package != s.PackageHash || link.Room != rooms.text() {
+	if !proves(link.Stat, fileStat(info)) || link.Package != s.PackageHash || link.Room != rooms.text() ||
+		!sameImages(w.states.Images, filepath.Dir(link.File), link) {
 		work()
 		built, err = w.deployFile(ctx, lock, link.File, durable, s)
 		return built, false, err

@@ -111,6 +111,7 @@ type Stores struct {
 	// Tools returns what a program of this machine consists of, as the value of its input. nil: no package names programs.
 	Tools  func(program string) (string, error)
 	Rooms  func(context.Context) (Rooms, error) // those given outside of a package file; nil: none
+	Images Images                               // nil: no package names an image
 	Now    func() time.Time
 	Holder func() string // describes this process, as LockState.Holder
 	User   func() string // the deploying user, as user@host; nil if unknown

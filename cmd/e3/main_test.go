@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"e3/internal/host/runner"
+	"e3/internal/testing/testimage"
 )
 
 func TestMain(m *testing.M) {
@@ -35,8 +36,9 @@ func TestMain(m *testing.M) {
 //	capture <name> <pattern>    sets a variable to what the pattern's group matches in stdout
 //	lines <n> <pattern>         so many lines of stdout match
 //	exec tamper …               damages a repository
+//	image <form> <path> <motd>  writes an image with a shell: an archive, a layout, or docker for what docker save wrote
 //
-// and the conditions root (the user is root) and folder, shared and objects, of which exactly one is true. A repository
+// and the conditions root (the user is root), busybox (such an image can be made) and folder, shared and objects, of which exactly one is true. A repository
 // is the folder . or <name>, or a shared one, which E3_REPO then names. In patterns, $SHOWN or $name_shown stands for
 // its location in advice, and $PLACE or $name_place for its own name. $REFERENCE is the folder of the zips that the
 // TypeScript e3 has written.
@@ -67,9 +69,15 @@ func playScripts(t *testing.T, b *backend) {
 			return b.setup(env)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"newrepo": b.newRepo, "elapse": elapse, "exits": exits, "capture": capture, "lines": countLines,
+			"newrepo": b.newRepo, "elapse": elapse, "exits": exits, "capture": capture, "lines": countLines, "image": writeImage,
 		},
-		Condition:           b.is,
+		Condition: func(cond string) (bool, error) {
+			if cond == "busybox" {
+				_, err := testimage.Busybox("")
+				return err == nil, nil
+			}
+			return b.is(cond)
+		},
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 	})
@@ -147,4 +155,22 @@ func match(ts *testscript.TestScript, pattern string) *regexp.Regexp {
 	re, err := regexp.Compile(pattern)
 	ts.Check(err)
 	return re
+}
+
+func writeImage(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: image archive|layout|docker <path> <text of /etc/motd>")
+	}
+	i, err := testimage.Busybox(args[2])
+	ts.Check(err)
+	switch args[0] {
+	case "archive":
+		ts.Check(testimage.WriteArchive(args[1], map[string]testimage.Image{"latest": i}))
+	case "layout":
+		ts.Check(testimage.WriteLayout(args[1], map[string]testimage.Image{"latest": i}))
+	case "docker":
+		ts.Check(testimage.WriteDocker(args[1], "box:latest", i))
+	default:
+		ts.Fatalf("an image has no form %q", args[0])
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"e3/internal/format/eastref"
+	"e3/internal/format/image"
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -36,10 +37,11 @@ const (
 	FileOrDir             // an output of unknown kind: it is followed if it reads as a directory
 	Dirs                  // a directory object and those below it, without the content of files
 	Nodes                 // a node and those below it, without the datasets
+	Image                 // the manifest of an image, with its configuration and its layers
 	kinds
 )
 
-var kindNames = [kinds]string{"file", "dir", "node", "task", "package", "file-or-dir", "dirs", "nodes"}
+var kindNames = [kinds]string{"file", "dir", "node", "task", "package", "file-or-dir", "dirs", "nodes", "image"}
 
 func (k Kind) String() string {
 	if k < kinds {
@@ -50,7 +52,7 @@ func (k Kind) String() string {
 
 // words names the object in messages.
 func (k Kind) words() string {
-	return [...]string{"content", "directory object", "tree node", "task object", "package object", "output", "directory object", "tree node"}[k]
+	return [...]string{"content", "directory object", "tree node", "task object", "package object", "output", "directory object", "tree node", "manifest of an image"}[k]
 }
 
 // A Ref is a reference to an object.
@@ -98,7 +100,13 @@ func (e *MalformedError) Unwrap() error { return e.Err }
 type Child struct {
 	Ref
 	Name string // in the object: of a file, a dataset, a task
+	Weak bool   // it may be missing: an image can be pulled again
 	size int64  // a file's size according to a directory; -1 for all else
+}
+
+// child is a reference to an object of which no size is known.
+func child(k Kind, h objectstore.Hash, name string) Child {
+	return Child{Ref: Ref{k, h}, Name: name, size: -1}
 }
 
 // Refs returns the references in the object of r, in the order of the object. An absent object is
@@ -124,6 +132,8 @@ func each(ctx context.Context, s objectstore.Store, r Ref, yield func(Child)) er
 		read = eachInTask
 	case Package:
 		read = eachInPackage
+	case Image:
+		read = eachInImage
 	default:
 		return nil
 	}
@@ -179,6 +189,8 @@ func limit(k Kind) int64 {
 		return record.MaxPackage
 	case Node, Nodes:
 		return record.MaxNode
+	case Image:
+		return image.MaxManifest
 	}
 	return tree.MaxBytes
 }
@@ -191,9 +203,9 @@ func eachInDir(data []byte, k Kind, yield func(Child)) error {
 	return tree.EachEntry(data, func(e *tree.Entry) {
 		switch {
 		case e.Kind == tree.KindDir:
-			yield(Child{Ref{below, e.Hash}, e.Name, -1})
+			yield(child(below, e.Hash, e.Name))
 		case e.Kind == tree.KindFile && k != Dirs:
-			yield(Child{Ref{File, e.Hash}, e.Name, e.Size})
+			yield(Child{Ref: Ref{File, e.Hash}, Name: e.Name, size: e.Size})
 		}
 	})
 }
@@ -232,7 +244,7 @@ func leaf(name string, l *record.Leaf, k Kind, yield func(Child)) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	yield(Child{Ref{below, h}, name, -1})
+	yield(child(below, h, name))
 	return nil
 }
 
@@ -245,9 +257,9 @@ func eachInReferenceTree(data []byte, k Kind, yield func(Child)) error {
 	for _, e := range entries {
 		switch {
 		case e.Kind == eastref.Tree:
-			yield(Child{Ref{k, e.Hash}, e.Name, -1})
+			yield(child(k, e.Hash, e.Name))
 		case e.Kind == eastref.Value && k != Nodes:
-			yield(Child{Ref{File, e.Hash}, e.Name, -1})
+			yield(child(File, e.Hash, e.Name))
 		}
 	}
 	return nil
@@ -255,14 +267,33 @@ func eachInReferenceTree(data []byte, k Kind, yield func(Child)) error {
 
 func eachInTask(data []byte, _ Kind, yield func(Child)) error {
 	if !eastref.IsTask(data) {
-		_, err := record.DecodeTask(data)
+		task, err := record.DecodeTask(data)
+		if err != nil || task.Image == "" {
+			return err
+		}
+		h, err := objectstore.ParseHash(task.Image)
+		if err == nil {
+			yield(Child{Ref: Ref{Image, h}, Name: "image", Weak: true, size: -1})
+		}
 		return err
 	}
 	task, err := eastref.DecodeTask(data)
 	if err != nil {
 		return err
 	}
-	yield(Child{Ref{File, task.Command}, "command", -1})
+	yield(child(File, task.Command, "command"))
+	return nil
+}
+
+// eachInImage yields the configuration and the layers.
+func eachInImage(data []byte, _ Kind, yield func(Child)) error {
+	m, err := image.DecodeManifest(data)
+	if err != nil {
+		return err
+	}
+	for i, h := range m.Hashes() {
+		yield(child(File, h, fmt.Sprintf("layer %d", i)))
+	}
 	return nil
 }
 
@@ -280,7 +311,7 @@ func eachInPackage(data []byte, _ Kind, yield func(Child)) error {
 		if err != nil {
 			return fmt.Errorf("task %s: %w", t.Name, err)
 		}
-		yield(Child{Ref{Task, h}, t.Name, -1})
+		yield(child(Task, h, t.Name))
 	}
 	for i := range pkg.Inputs {
 		if err := leaf(pkg.Inputs[i].Name, &pkg.Inputs[i].Default, Package, yield); err != nil {
@@ -292,7 +323,7 @@ func eachInPackage(data []byte, _ Kind, yield func(Child)) error {
 		if err != nil {
 			return fmt.Errorf("definition or list of items: %w", err)
 		}
-		yield(Child{Ref{File, h}, "items", -1})
+		yield(child(File, h, "items"))
 	}
 	return nil
 }
@@ -303,8 +334,8 @@ func eachInReferencePackage(data []byte, yield func(Child)) error {
 		return err
 	}
 	for _, t := range pkg.Tasks {
-		yield(Child{Ref{Task, t.Task}, t.Name, -1})
+		yield(child(Task, t.Task, t.Name))
 	}
-	yield(Child{Ref{Node, pkg.Root}, "data", -1})
+	yield(child(Node, pkg.Root, "data"))
 	return nil
 }

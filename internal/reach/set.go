@@ -15,7 +15,7 @@ func NewSet() *Set { return new(Set) }
 
 // covers are the kinds that make a reference of a kind needless, as they lead to as much and more.
 var covers = [kinds][]Kind{
-	File:      {Dir, Node, Task, Package, FileOrDir, Dirs, Nodes},
+	File:      {Dir, Node, Task, Package, FileOrDir, Dirs, Nodes, Image},
 	FileOrDir: {Dir},
 	Dirs:      {Dir},
 	Nodes:     {Node},

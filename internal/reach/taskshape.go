@@ -35,7 +35,7 @@ func TaskShapeOf(ctx context.Context, objects objectstore.Store, task objectstor
 	if err != nil {
 		return unknown, nil
 	}
-	shape := TaskShape{Output: File, leaf: true}
+	shape := TaskShape{Output: File, leaf: t.Image == ""}
 	if t.Output.IsDir() {
 		shape.Output = Dir
 	}

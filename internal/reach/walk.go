@@ -24,6 +24,8 @@ type Options struct {
 	// Dirs, if it is not nil, checks the sizes of files in directories. After the walk it also checks each directory
 	// that is named by something other than a directory.
 	Dirs *DirChecker
+	// NoImages leaves out the images of tasks.
+	NoImages bool
 }
 
 // A Walker follows references. Roots may be added by several goroutines, and after Wait again. Its memory is that of
@@ -229,8 +231,11 @@ func (w *Walker) expand(it item) {
 	var from *trail
 	inDir := it.ref.Kind == Dir || it.ref.Kind == Dirs || it.ref.Kind == FileOrDir
 	err := each(w.ctx, w.objects, it.ref, func(c Child) {
+		if c.Kind == Image && w.opts.NoImages {
+			return
+		}
 		if !inDir && w.isTop(c.Ref) {
-			w.top(item{ref: c.Ref, weak: it.weak, name: c.Name, from: &trail{up: it.from, name: it.name}})
+			w.top(item{ref: c.Ref, weak: it.weak || c.Weak, name: c.Name, from: &trail{up: it.from, name: it.name}})
 		}
 		met := !w.set.Add(c.Ref)
 		if met || c.Kind == File && w.opts.Visit == nil {
@@ -240,7 +245,7 @@ func (w *Walker) expand(it item) {
 		if from == nil {
 			from = &trail{up: it.from, name: it.name}
 		}
-		child := item{ref: c.Ref, weak: it.weak, name: c.Name, from: from}
+		child := item{ref: c.Ref, weak: it.weak || c.Weak, name: c.Name, from: from}
 		size, ok := w.visit(child)
 		switch {
 		case !ok:

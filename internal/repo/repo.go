@@ -21,6 +21,7 @@ import (
 	"e3/internal/host/remains"
 	"e3/internal/host/runner"
 	"e3/internal/host/trace"
+	"e3/internal/images"
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/objectstore/cached"
@@ -190,7 +191,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: r.tool, Rooms: rooms(r), Demands: r.Demand, Signer: r.Signer,
+		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: r.tool, Rooms: rooms(r), Images: &images.Resolver{Objects: s.objects}, Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts,
 	})
@@ -256,12 +257,15 @@ func (r *Repo) Scratch() (string, error) { return r.stores.here.SessionDir() }
 
 // checkouts returns a folder of this user beside the folders of processes, for what commands of a later process can use
 // again. It is an error if another user can reach it, or it cannot be made.
-func (r *Repo) checkouts() (string, error) {
+func (r *Repo) checkouts() (string, error) { return keeping(r, "checkouts") }
+
+// keeping is a folder of this user that stays when this process ends: for checkouts, and for unpacked images.
+func keeping(r *Repo, what string) (string, error) {
 	dir, err := r.Scratch()
 	if err != nil {
 		return "", err
 	}
-	return modes.PrivateFolder(filepath.Join(filepath.Dir(dir), fmt.Sprintf("checkouts-%d", os.Getuid())))
+	return modes.PrivateFolder(filepath.Join(filepath.Dir(dir), fmt.Sprintf("%s-%d", what, os.Getuid())))
 }
 
 // Kept are the folders of failed commands of this user on this machine.
@@ -379,8 +383,8 @@ func (r *Repo) closeLeft(ctx context.Context, dir string) error {
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
 		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.tool, Hidden: hidden(r),
-		Scratch: r.Scratch, Checkouts: r.checkouts, Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
-		Storable: r.storable,
+		Scratch: r.Scratch, Checkouts: r.checkouts, Images: func() (string, error) { return keeping(r, "images") },
+		Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now, Storable: r.storable,
 	}
 }
 

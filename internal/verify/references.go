@@ -201,6 +201,9 @@ func (t *tracer) below(r reach.Ref, depth int) ([]lostPart, error) {
 	}
 	var lost []lostPart
 	for _, c := range children {
+		if c.Weak { // it may be missing, and everything below it
+			continue
+		}
 		parts, err := t.below(c.Ref, depth+1)
 		if err != nil {
 			return nil, err

@@ -13,13 +13,17 @@ type Definition struct {
 	Name        string
 	Version     string
 	Description string
-	Room        Room        // of tasks that name none
-	Inputs      []Input     // in file order
-	Tasks       []Task      // in file order, the items of a matrix in the order of their dimensions
-	Results     *Results    // nil if the file says nothing about results
-	FanIns      [][]FanItem // the items of each fan-in, in the order of tasks; see Source
-	FanValues   FanValues   // of fan-ins of files that have manifests
-	Families    []Family    // the tasks of the file that depend on lists of items, in file order
+	Room        Room              // of tasks that name none
+	Image       string            // reference to the image of tasks that name none and are not in the open room; "": none
+	Images      map[string]string // of Resolve: the hash of an image's manifest by its reference
+	Inputs      []Input           // in file order
+	Tasks       []Task            // in file order, the items of a matrix in the order of their dimensions
+	Results     *Results          // nil if the file says nothing about results
+	FanIns      [][]FanItem       // the items of each fan-in, in the order of tasks; see Source
+	FanValues   FanValues         // of fan-ins of files that have manifests
+	Families    []Family          // the tasks of the file that depend on lists of items, in file order
+
+	images []string // references of tasks, in file order
 
 	text []byte // of the file, if it has such tasks: Expand reads it again
 }
@@ -126,6 +130,7 @@ type Spec struct {
 	Room    Room
 	Network bool     // a closed room has this machine's network
 	Devices []string // of a closed room
+	Image   string   // reference to the image whose files the room shows; "": that of the package
 	Policy  *Policy
 	Pos     Pos // of the task's name
 	RunPos  Pos // of its command

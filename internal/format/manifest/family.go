@@ -52,7 +52,7 @@ func (d *Definition) Expand(lists Lists) (*Definition, error) {
 	}
 	x, err := parse(d.File, section(d.text), usualSplitting(), lists)
 	if x != nil {
-		x.Room = d.Room // the file may name another
+		x.Room, x.Images = d.Room, d.Images // the file may name another room
 	}
 	return x, err
 }
@@ -80,6 +80,7 @@ func (d *Definition) Encode() ([]byte, error) {
 		return nil, err
 	}
 	n.name("room", d.Room)
+	n.nameImages(d.Images)
 	return append(n.appendJSON(nil), '\n'), nil
 }
 

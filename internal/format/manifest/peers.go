@@ -16,7 +16,9 @@ const (
 	underOut   = "write out:"
 	underRun   = "write run: with the command"
 	noFolder   = "a command begins in an empty folder with copies of its inputs at their paths; to work elsewhere: cd in the command"
-	noImage    = "containers are not supported; the command runs in the environment of this machine, and can itself call docker run or conda run"
+	noImage    = "write image: with the name of an image, oci:PATH or oci-archive:PATH"
+	noConda    = "write image: with an image that has the packages; or the command itself calls conda run"
+	noPorts    = "a command in an image has no ports; network: true gives it this machine's network"
 	noInclude  = "a package is one file; what generates YAML or JSON can write it"
 	noTemplate = "there are no templates: use a matrix, or an input with value: which the command finds as \"$name\""
 	byMatrix   = "write matrix: {name: [items]}; the item is \"$name\" in the command"
@@ -35,7 +37,7 @@ var topWords = map[string]string{
 	"parameters": "write an input: inputs: {params: {params: params.yaml}}", "config": "write an input: inputs: {params: {params: config.yaml}}", "configfile": "write an input: inputs: {params: {params: config.yaml}}",
 	"metrics": "mark the output at its task: " + fmt.Sprintf(kindOf, "metrics"), "plots": "mark the output at its task: " + fmt.Sprintf(kindOf, "plot"), "artifacts": "outputs are declared at their tasks, under out",
 	"include": noInclude, "includes": noInclude, "import": noInclude, "extends": noInclude, "env": "write env: at each task that needs it", "environment": "write env: at each task that needs it", "dotenv": "write env: at each task that needs it, or pass_env",
-	"defaults": "write the keys at each task; a YAML anchor (&name, *name) saves repeating them", "shell": "scripts run with bash -euo pipefail; for another, write run: as a list: [zsh, -c, …]", "image": noImage, "container": noImage,
+	"defaults": "write the keys at each task; a YAML anchor (&name, *name) saves repeating them", "shell": "scripts run with bash -euo pipefail; for another, write run: as a list: [zsh, -c, …]", "container": noImage,
 	"on": "nothing starts by itself: type e3 start", "schedule": "nothing starts by itself: call e3 start from cron", "matrix": "write matrix: at the task", "all": "all tasks run; e3 start --filter 'name*' runs some",
 }
 
@@ -47,7 +49,7 @@ var taskWords = map[string]string{
 	"shell": "scripts run with bash -euo pipefail; for another, write run: as a list: [zsh, -c, …]", "interpreter": "write it in run, as: python3 \"$program\"",
 	"params": "name the values under in, as params.train.rate, of an input {params: params.yaml}", "vars": noTemplate, "with": noTemplate, "arguments": noTemplate,
 	"metrics": fmt.Sprintf(kindOf, "metrics"), "plots": fmt.Sprintf(kindOf, "plot"), "report": fmt.Sprintf(kindOf, "report"),
-	"container": noImage, "docker": noImage, "conda": noImage, "singularity": noImage, "apptainer": noImage, "services": noImage, "volumes": "declare files under inputs, and name them under in", "ports": noImage,
+	"container": noImage, "docker": noImage, "conda": noConda, "singularity": noImage, "apptainer": noImage, "services": "services that go on running are not supported", "volumes": "declare files under inputs, and name them under in", "ports": noPorts,
 	"env_file": "write env: with the variables, or pass_env: with their names", "dotenv": "write env: with the variables, or pass_env: with their names", "environment": "write env:", "envs": "write env:", "env_vars": "write env:", "envvars": "write env:",
 	"wdir": noFolder, "dir": noFolder, "cwd": noFolder, "workdir": noFolder, "working_dir": noFolder, "working-directory": noFolder, "chdir": noFolder,
 	"threads": fmt.Sprintf(demand, "cpu: 4"), "cpus": fmt.Sprintf(demand, "cpu: 4"), "cpu": fmt.Sprintf(demand, "cpu: 4"), "cores": fmt.Sprintf(demand, "cpu: 4"), "mem": fmt.Sprintf(demand, "memory: 8GiB"), "memory": fmt.Sprintf(demand, "memory: 8GiB"), "mem_mb": fmt.Sprintf(demand, "memory: 8GiB"), "gpu": fmt.Sprintf(demand, "gpu: 1"), "gpus": fmt.Sprintf(demand, "gpu: 1"),

@@ -103,7 +103,8 @@ func (d *decoder) task(key, value *node) {
 			case "devices":
 				b.spec.Devices = devices(d, where+": devices", v)
 			case "image":
-				d.report.add(key.pos, "remove it; the command runs in the environment of the host", "%s: container images are not supported yet", where)
+				b.spec.Image = readImage(d, where+": image", v)
+				d.def.images = append(d.def.images, b.spec.Image)
 			default:
 				d.policy(where, key.text, v, &policy, &places)
 			}

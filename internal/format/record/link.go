@@ -15,6 +15,7 @@ type Link struct {
 	// a package file outside. Links of machines that share a repository, and those of older programs, have no home.
 	Home    string
 	Room    string // the room, given outside of the file, with which Package was built; "" if none was
+	Images  string // what the references to images of the file led to: a line for each; "" without images
 	File    string
 	Stat    FileStat
 	Package string   // hash of the package object built from it
@@ -93,6 +94,8 @@ func readFileStat(r *beast2.Reader) FileStat {
 func (l *Link) Encode() []byte {
 	var b []byte
 	switch size := 256 + 160*len(l.Inputs); {
+	case l.Images != "":
+		b = beast2.AppendString(beast2.AppendString(beast2.AppendString(linkImagesSchema.begin(size), l.Home), l.Room), l.Images)
 	case l.Room != "":
 		b = beast2.AppendString(beast2.AppendString(linkRoomSchema.begin(size), l.Home), l.Room)
 	case l.hasParams():
@@ -142,6 +145,11 @@ func DecodeLink(data []byte) (*Link, error) {
 		}
 	}
 	if errors.Is(err, ErrType) {
+		if r, err = linkImagesSchema.open(data); err == nil {
+			return l, readLinkImages(r, l)
+		}
+	}
+	if errors.Is(err, ErrType) {
 		r, err = linkSchema.open(data)
 	} else if err == nil {
 		at := r.Offset()
@@ -178,7 +186,7 @@ func readLink(r *beast2.Reader, l *Link, sources int) error {
 			f.Executable = r.Boolean()
 		}
 	}
-	if sources > int(FromParams) && l.Room == "" && !l.hasParams() {
+	if sources > int(FromParams) && l.Room == "" && l.Images == "" && !l.hasParams() {
 		r.Failf(at, "no input is a file of parameters")
 	}
 	return linkSchema.done(r)

@@ -72,3 +72,46 @@ func TestRoomIsRefusedByOlder(t *testing.T) {
 		t.Errorf("a later word: %v", err)
 	}
 }
+
+// TestImage: a task with an image has another hash, and an e3 without images refuses its field.
+func TestImage(t *testing.T) {
+	task := keyedTask()
+	task.Room = record.Room{Closed: true}
+	without := string(task.Encode())
+	task.Image = strings.Repeat("ab", 32)
+	data := task.Encode()
+	got, err := record.DecodeTask(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(task, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if string(data) == without || len(data) != len(without)+65 {
+		t.Errorf("%d bytes with an image, %d without", len(data), len(without))
+	}
+	for _, bad := range []record.Task{{Argv: task.Argv, Output: task.Output, Image: task.Image, Room: record.Room{Closed: true}}} {
+		for name, change := range map[string]func(){"open": func() { bad.Room.Closed = false }, "a name": func() { bad.Image = "python:3" }} {
+			keep := bad
+			change()
+			if _, err := record.DecodeTask(bad.Encode()); err == nil {
+				t.Errorf("%s: accepted", name)
+			}
+			bad = keep
+		}
+	}
+}
+
+// TestLinkImages: a link with images has them, with a room or without.
+func TestLinkImages(t *testing.T) {
+	for _, room := range []string{"", "closed"} {
+		want := &record.Link{Home: "/h", Room: room, Images: "oci:x\tabc\n", File: "e3.yaml", Package: "p"}
+		got, err := record.DecodeLink(want.Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}

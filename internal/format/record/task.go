@@ -21,6 +21,7 @@ type Task struct {
 	Passed  Passed // variables of e3's own environment
 	Room    Room   // where the command runs
 	Batch   *Batch // the command reads its items from a file; nil: it serves one task, in its environment
+	Image   string // hash of the manifest of the image whose files a closed room shows; "": those of the machine
 }
 
 // Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values enter no
@@ -315,7 +316,7 @@ func (t *Task) Encode() []byte {
 	for _, e := range t.Output.Entries {
 		b = appendMember(b, e.Name, e.Path, e.Kind)
 	}
-	b = append(b, 0) // image: refused for now, so always none
+	b = appendOptString(b, t.Image)
 	b = appendOptString(b, t.Version)
 	if form >= passingTask {
 		b = appendStrings(appendStrings(b, t.Passed.Env), t.Passed.Secrets)
@@ -386,10 +387,8 @@ func DecodeTask(data []byte) (*Task, error) {
 	if n := len(t.Output.Entries); n == 0 || n > 1 && !t.Output.Multi {
 		r.Failf(at, "output with %d entries", n)
 	}
-	at = r.Offset()
-	if r.Tag(2) != 0 {
-		r.Failf(at, "container image is not supported by this version")
-	}
+	imageAt := r.Offset()
+	t.Image = readOptString(r)
 	t.Version = readOptString(r)
 	if form >= passingTask {
 		at = r.Offset()
@@ -403,6 +402,9 @@ func DecodeTask(data []byte) (*Task, error) {
 			t.Room = readRoom(r)
 		}
 		readBatch(r, t)
+	}
+	if r.Err() == nil && t.Image != "" && (!t.Room.Closed || !isHash(t.Image)) {
+		r.Failf(imageAt, "image %.80q is not the hash of one, or its room is not closed", t.Image)
 	}
 	if r.Err() == nil && t.form() != form { // each task has exactly one valid form
 		r.Failf(at, "%s", [...]string{passingTask: "no variable is passed", keyedTask: "no input is a variable", toolTask: "no input is a program"}[form])

@@ -46,6 +46,11 @@ func (r *Room) shell(p *program) {
 	if r.Root != "" {
 		p.hold(r.Root, heldRoot)
 		p.mount(held(heldRoot), base, "", unix.MS_BIND|unix.MS_REC, "")
+		p.step = StepSystem
+		p.bind("/sys/devices/system", base+"/sys/devices/system").how = ignores
+		if r.Network {
+			p.bindNames()
+		}
 	} else {
 		p.mount("room", base, "tmpfs", plain, "mode=0755,size=1m")
 		p.step = StepSystem
@@ -102,6 +107,10 @@ func (r *Room) finish(p *program) {
 	// This covers Base, and all in it that is not the command's. Without capabilities nothing uncovers it.
 	p.bind(Folder+strings.TrimPrefix(r.Folder, r.Base), Folder)
 	p.bind(Temp, "/tmp")
+	if r.Root != "" {
+		p.bind(Temp, "/var/tmp")
+		p.mount("run", "/run", "tmpfs", plain, "mode=0755,size=64m")
+	}
 	p.step = StepMount
 	r.mountAll(p)
 	p.add(unix.SYS_CLOSE_RANGE, hold, uintptr(^uint32(0)), 0)
@@ -152,10 +161,17 @@ func (r *Room) showSystem(p *program, s *system) {
 		p.write(base+file[0], file[1], unix.O_CREAT)
 	}
 	if r.Network {
-		for _, file := range []string{"/etc/hosts", "/etc/resolv.conf"} {
-			p.place(base + file)
-			p.bind(file, base+file).how = ignores
+		for _, file := range nameFiles {
+			p.place(base + "/" + file)
 		}
+		p.bindNames()
+	}
+}
+
+// bindNames shows the files by which this machine finds others.
+func (p *program) bindNames() {
+	for _, file := range nameFiles {
+		p.bind("/"+file, base+"/"+file).how = ignores
 	}
 }
 

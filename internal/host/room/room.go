@@ -38,7 +38,7 @@ type Room struct {
 	Folder string
 
 	// Root is the absolute path of a folder with a root file system, of which the command sees a read-only view. It
-	// must have the folders in RootFolders. Empty: /usr, /bin, /lib and parts of /etc of this system.
+	// must have the folders in RootFolders and the files of RootFiles. Empty: /usr, /bin, /lib and parts of /etc of this system.
 	Root string
 
 	// Mounts are made in order, after everything else.
@@ -65,8 +65,11 @@ type Mount struct {
 	Upper, Scratch string
 }
 
-// RootFolders must exist in a Room.Root.
-var RootFolders = []string{"dev", "e3", "etc", "proc", "sys", "tmp"}
+// RootFolders must exist in a Room.Root, and none may be a link: something is mounted on them.
+var RootFolders = []string{"dev", "e3", "etc", "proc", "run", "sys/devices/system", "tmp", "var/tmp"}
+
+// nameFiles are files of RootFiles in whose place a room with Network shows this machine's.
+var nameFiles = []string{"etc/hosts", "etc/resolv.conf"}
 
 // ErrUnavailable is wrapped by the errors of rooms that this machine cannot make.
 var ErrUnavailable = errors.New("this machine cannot make closed rooms")

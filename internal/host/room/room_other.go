@@ -7,6 +7,12 @@ func (e *Error) advice() string { return "they exist on Linux, for amd64 and arm
 // Hidden covers nothing: there are no rooms.
 func Hidden(...string) ([]string, error) { return nil, nil }
 
+// RootFiles are none: there are no rooms.
+func RootFiles() map[string]string { return nil }
+
+// Accounts are none: there are no rooms.
+func Accounts() map[string]string { return nil }
+
 // Possible reports whether this system can have closed rooms.
 func Possible() bool { return false }
 

@@ -134,8 +134,8 @@ func (s *system) files(network bool) [][2]string {
 	if gid != 0 {
 		group = "root:x:0:\n"
 	}
-	passwd += s.user + ":x:" + strconv.Itoa(uid) + ":" + strconv.Itoa(gid) + ":" + s.user + ":" + Home + ":/bin/sh\n"
-	group += s.group + ":x:" + strconv.Itoa(gid) + ":\n"
+	passwd += s.passwdLine() + "\n"
+	group += s.groupLine() + "\n"
 	files := [][2]string{
 		{"/etc/passwd", passwd + "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
 		{"/etc/group", group + "nogroup:x:65534:\n"},
@@ -145,8 +145,11 @@ func (s *system) files(network bool) [][2]string {
 	if network {
 		return files
 	}
-	return append(files, [2]string{"/etc/hosts", "127.0.0.1 localhost " + hostname + "\n::1 localhost " + hostname + "\n"})
+	return append(files, [2]string{"/etc/hosts", loopbackHosts})
 }
 
 // hostname is the name of every room.
 const hostname = "e3"
+
+// loopbackHosts is the /etc/hosts of a room without the machine's network.
+const loopbackHosts = "127.0.0.1 localhost " + hostname + "\n::1 localhost " + hostname + "\n"

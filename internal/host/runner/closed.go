@@ -37,6 +37,10 @@ func explainClosed(err *room.Error, spec *Spec) error {
 	switch err.Err {
 	case syscall.ENOENT, syscall.ENOTDIR:
 		search, _ := getenv(spec.Env, "PATH")
+		if spec.Closed.Root != "" {
+			failed.detail = fmt.Sprintf("the image has no such program (PATH %s), or not its interpreter", search)
+			break
+		}
 		failed.detail = fmt.Sprintf("the closed room has no such program (PATH %s), or not its interpreter; the room has the "+
 			"system's folders only: make the program an input of the task, or set room: open", search)
 	case syscall.EACCES:

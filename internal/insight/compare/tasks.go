@@ -221,6 +221,9 @@ func (c *comparison) facts(ctx context.Context, pt *record.PackageTask) (list []
 	if t.Room.Closed {
 		list = append(list, fact{"room", "", t.Room.String()})
 	}
+	if t.Image != "" {
+		list = append(list, fact{"image", "", "sha256:" + t.Image})
+	}
 	return append(list, policyFacts(&pt.Policy)...), "", nil
 }
 

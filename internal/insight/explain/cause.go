@@ -17,6 +17,7 @@ const (
 	Version      Kind = "version"
 	Room         Kind = "room"
 	Batch        Kind = "batch" // whether one command serves several items
+	Image        Kind = "image" // whose files a closed room shows
 	Input        Kind = "input" // the content of an input of the package
 	Made         Kind = "made"  // the content of an upstream task's output
 	InputAdded   Kind = "input added"
@@ -98,7 +99,7 @@ func (c *Cause) about(d *Cause) bool {
 	switch c.Kind {
 	case Input:
 		return true // of the package
-	case Command, Environment, Version, Room, Batch, Output, InputAdded, InputRemoved, InputRenamed, InputPath, InputKind, InputSource:
+	case Command, Environment, Version, Room, Image, Batch, Output, InputAdded, InputRemoved, InputRenamed, InputPath, InputKind, InputSource:
 		// The items of a matrix have one declaration.
 		return c.Task == d.Task || c.Text == d.Text && strings.Contains(c.Task, "[") && base(c.Task) == base(d.Task)
 	}

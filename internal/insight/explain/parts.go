@@ -148,6 +148,9 @@ func taskParts(a, b *record.Task) []Difference {
 	if was, is := batchText(a), batchText(b); was != is {
 		list = append(list, Difference{Part: Batch, Was: was, Is: is})
 	}
+	if a.Image != b.Image {
+		list = append(list, Difference{Part: Image, Was: imageText(a.Image), Is: imageText(b.Image)})
+	}
 	return list
 }
 
@@ -160,6 +163,14 @@ func batchText(t *record.Task) string {
 		return "items in batches"
 	}
 	return "items in batches, each with its " + strings.Join(t.Batch.Own, ", ")
+}
+
+// imageText names an image as its users do; "" for none.
+func imageText(hash string) string {
+	if hash == "" {
+		return ""
+	}
+	return "sha256:" + hash[:min(len(hash), 12)]
 }
 
 // commandForm says whether a command is a script or a list.

@@ -51,7 +51,11 @@ func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport
 func (x *explaining) mind(w *Explanation, a *history.Attempt) {
 	if a.Execution != nil {
 		if task, err := x.object(a.Key.Task); err == nil && task != nil && task.Room.Closed {
-			w.Notes = append(w.Notes, "its room is "+task.Room.String())
+			note := "its room is " + task.Room.String()
+			if task.Image != "" {
+				note += ", in image " + imageText(task.Image)
+			}
+			w.Notes = append(w.Notes, note)
 		}
 	}
 	if r := ref(a); r.ImportedFrom != "" {

@@ -53,6 +53,14 @@ func (d *Difference) Text(task string) string {
 		return fmt.Sprintf("the task has %s now, not %s", d.Is, d.Was)
 	case Room:
 		return fmt.Sprintf("the room is %s now, not %s", d.Is, d.Was)
+	case Image:
+		switch {
+		case d.Was == "":
+			return "it runs in image " + d.Is + " now"
+		case d.Is == "":
+			return "it runs in no image now, but with the machine's programs"
+		}
+		return fmt.Sprintf("it runs in another image, %s instead of %s", d.Is, d.Was)
 	case InputAdded:
 		return "input " + name + " was added"
 	case InputRemoved:

@@ -32,6 +32,7 @@ internal/testing/recorded:     executions internal/repo objectstore refstore int
 internal/testing/linear:       (test)
 internal/events/eventstest:    internal/events (test)
 internal/testing/built:        (test)
+internal/testing/testimage:    (test)
 internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
@@ -45,8 +46,9 @@ cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
-                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings
+                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings internal/images
 
+internal/images:               objectstore internal/format/image internal/format/digest internal/host/atomicfile
 internal/newfile:              internal/format/manifest internal/format/notation
 internal/propose:              internal/format/manifest internal/host/trace
 internal/resultdir:              workspace objectstore objectstore/tree refstore internal/format/record internal/backoff
@@ -71,9 +73,9 @@ dataflow/plan:                 dataflow/graph executions objectstore internal/fo
 internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record internal/backoff
 internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes internal/backoff
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
-internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/eastref internal/format/record internal/pkgref
+internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/signature internal/host/bash internal/host/room internal/host/trace internal/host/remains internal/host/runner internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
+executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/trace internal/host/remains internal/host/runner internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
@@ -86,8 +88,9 @@ internal/events:               refstore internal/human internal/backoff
 internal/settings:             refstore internal/format/notation internal/format/signature internal/host/atomicfile
 internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
-internal/format/manifest:      internal/format/notation
+internal/format/manifest:      internal/format/notation internal/format/image
 internal/host/bash:            internal/host/runner
+internal/host/rootfs:          internal/host/atomicfile
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
 internal/host/remains:         internal/host/runner internal/host/modes internal/host/atomicfile
 internal/host/runner: internal/host/room internal/host/trace          internal/host/process
@@ -110,6 +113,7 @@ refstore/refstoretest:         refstore
 refstore/internal/modeltest:   refstore (test)
 refstore:
 
+internal/format/image:         internal/format/digest
 internal/format/signature:
 internal/format/digest:
 internal/format/notation:
@@ -141,7 +145,7 @@ var owners = map[string][]string{
 	"mvdan.cc/sh":                   {"internal/format/manifest"},
 	"github.com/fsnotify/fsnotify":  {"refstore/fs", "internal/watch"},
 	"github.com/VictoriaMetrics":    {"internal/jobs/worker"},
-	"github.com/klauspost/compress": {"internal/format/zipfile"},
+	"github.com/klauspost/compress": {"internal/format/zipfile", "internal/host/rootfs"},
 	"golang.org/x/mod":              {"internal/pkgref"},
 	"golang.org/x/term":             {"cmd/e3/internal/term"},
 	"go.opentelemetry.io":           {"internal/insight/telemetry"},

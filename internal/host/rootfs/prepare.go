@@ -1,0 +1,99 @@
+package rootfs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// Folder makes sure that a path is a folder, and that no link is on the way to it. What else was there is removed.
+func (u *Unpacker) Folder(name string) error {
+	at := "."
+	for part := range strings.SplitSeq(name, "/") {
+		at = path.Join(at, part)
+		info, err := u.root.Lstat(at)
+		if err == nil && info.IsDir() {
+			continue
+		}
+		if err := u.clear(at); err != nil {
+			return err
+		}
+		if err := u.root.Mkdir(at, 0o755); err != nil {
+			return err
+		}
+		if err := u.root.Chmod(at, 0o755); err != nil { // whatever the umask
+			return err
+		}
+	}
+	return nil
+}
+
+// File gives a file a content, in a folder that is no link.
+func (u *Unpacker) File(name, content string) error {
+	if err := u.Folder(path.Dir(name)); err != nil {
+		return err
+	}
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	f, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(f, content)
+	if e := f.Chmod(0o644); err == nil {
+		err = e
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// maxAccounts bounds the size of a file of users or groups.
+const maxAccounts = 4 << 20
+
+// Account adds a line to a file of users or groups (passwd, group), unless a line there has its number. The number is
+// the third field of a line.
+func (u *Unpacker) Account(name, line string) error {
+	number := func(line string) string {
+		if fields := strings.Split(line, ":"); len(fields) > 2 {
+			return fields[2]
+		}
+		return ""
+	}
+	text, err := u.read(name)
+	if err != nil {
+		return err
+	}
+	for have := range strings.Lines(text) {
+		if number(strings.TrimSuffix(have, "\n")) == number(line) {
+			return nil
+		}
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return u.File(name, text+line+"\n")
+}
+
+// read returns the content of a file of accounts; "" if there is none.
+func (u *Unpacker) read(name string) (string, error) {
+	if info, err := u.root.Lstat(name); errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+		return "", nil
+	}
+	f, err := u.root.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close() // nothing was written
+	data, err := io.ReadAll(io.LimitReader(f, maxAccounts+1))
+	if err == nil && len(data) > maxAccounts {
+		err = fmt.Errorf("%w: %s has more than %d bytes", ErrLayer, name, maxAccounts)
+	}
+	return string(data), err
+}

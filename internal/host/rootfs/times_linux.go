@@ -1,0 +1,16 @@
+package rootfs
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// setLinkTime gives a symbolic link itself a time.
+func setLinkTime(path string, at time.Time) error {
+	t, err := unix.TimeToTimespec(at)
+	if err != nil {
+		return invalid("time %v", at)
+	}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{t, t}, unix.AT_SYMLINK_NOFOLLOW)
+}
