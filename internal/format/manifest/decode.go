@@ -55,9 +55,9 @@ func newDecoder(file string) *decoder {
 
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
-	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "inputs", "tasks"}
+	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "limits", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
-	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "may_fail", "queue", "labels", "version", "description", "image"}
+	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "may_fail", "limits", "queue", "labels", "version", "description", "image"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	wireKeys     = []string{"from", "suffix", "need", "manifest"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
@@ -135,6 +135,8 @@ func (d *decoder) field(key, value *node) {
 		d.results.read(value)
 	case "room":
 		def.Room = d.room("room", value)
+	case "limits":
+		def.Limits, _ = d.boolean("limits", value)
 	case "inputs", "tasks":
 		// A mapping with a tag or under an alias is one value; every other mapping is a section.
 		if value.kind != mapNode {

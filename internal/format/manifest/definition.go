@@ -14,6 +14,7 @@ type Definition struct {
 	Version     string
 	Description string
 	Room        Room        // of tasks that name none
+	Limits      bool        // of tasks that do not say
 	Inputs      []Input     // in file order
 	Tasks       []Task      // in file order, the items of a matrix in the order of their dimensions
 	Results     *Results    // nil if the file says nothing about results
@@ -248,6 +249,7 @@ type Policy struct {
 	Suspend     int      // exit code by which the command asks to be resumed later; 0: none
 	OnLost      OnLost   // what happens to the command when the lease of its process is over
 	MayFail     bool     // its failure does not fail the run
+	Limits      Limits   // whether Resources are limits
 	Queue       string   // for workers; "" when not given
 	Labels      []string // a worker must have all of them to run it
 }
@@ -260,6 +262,18 @@ const (
 	Keep OnLost = iota + 1
 	Kill
 )
+
+// Limits is a value of limits; 0 when not given.
+type Limits int
+
+// The values of limits.
+const (
+	Limited Limits = iota + 1
+	Unlimited
+)
+
+// Holds reports whether the resources of a task with this value are limits, given the definition's default.
+func (l Limits) Holds(usual bool) bool { return l == Limited || l == 0 && usual }
 
 // Retries bounds the further attempts of a failed task.
 type Retries struct {

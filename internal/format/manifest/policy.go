@@ -55,6 +55,12 @@ func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces
 		}
 	case "may_fail":
 		p.MayFail, _ = d.boolean(where, n)
+	case "limits":
+		if yes, ok := d.boolean(where, n); ok && yes {
+			p.Limits = Limited
+		} else if ok {
+			p.Limits = Unlimited
+		}
 	case "on_oom":
 		at.onOOM = n.pos
 		p.OnOOM = d.growth(where, n)

@@ -25,27 +25,34 @@ func (p *Policy) KeepsOnLost() bool {
 	return !p.Approve && p.Suspend == 0
 }
 
-// saysOnLost reports whether the policy has a value in the field onLost, which also tells whether the task may fail: an
-// older e3 refuses the greater values, as it would fail the run.
-func (p *Policy) saysOnLost() bool { return p.OnLost != OnLostDefault || p.MayFail }
+// saysOnLost reports whether the policy has a value in the field onLost, which also tells whether the task may fail, and
+// whether it has limits: an older e3 refuses the greater values, as it would fail the run, or hold no limit.
+func (p *Policy) saysOnLost() bool { return p.OnLost != OnLostDefault || p.MayFail || p.Limits }
 
-// mayFail is added to the value of a task that may fail.
-const mayFail = 4
+// mayFail is added to the value of a task that may fail, hasLimits to that of a task with limits.
+const (
+	mayFail   = 4
+	hasLimits = 8
+)
 
 func (p *Policy) onLostValue() int64 {
+	n := int64(p.OnLost)
 	if p.MayFail {
-		return int64(p.OnLost) + mayFail
+		n += mayFail
 	}
-	return int64(p.OnLost)
+	if p.Limits {
+		n += hasLimits
+	}
+	return n
 }
 
 func (p *Policy) setOnLost(r *beast2.Reader) {
 	at := r.Offset()
-	n := readBetween(r, "onLost", int64(OnLostKeep), mayFail+int64(OnLostKill))
-	if n == mayFail-1 {
+	n := readBetween(r, "onLost", int64(OnLostKeep), hasLimits+mayFail+int64(OnLostKill))
+	p.OnLost, p.MayFail, p.Limits = OnLost(n%mayFail), n&mayFail != 0, n&hasLimits != 0
+	if p.OnLost > OnLostKill {
 		r.Failf(at, "onLost %d is out of range", n)
 	}
-	p.OnLost, p.MayFail = OnLost(n%mayFail), n >= mayFail
 }
 
 func onLostField() beast2.Field {

@@ -299,6 +299,7 @@ func policyFacts(p *record.Policy) []fact {
 	say("suspend", "exit code "+strconv.FormatInt(p.Suspend, 10), p.Suspend != 0)
 	say("on_lost", map[record.OnLost]string{record.OnLostKeep: "keep", record.OnLostKill: "kill"}[p.OnLost], p.OnLost != record.OnLostDefault)
 	say("may_fail", "true", p.MayFail)
+	say("limits", "true", p.Limits)
 	say("queue", p.Queue, p.Queue != "")
 	say("labels", strings.Join(p.Labels, ", "), len(p.Labels) > 0)
 	say("pass_env", strings.Join(p.PassEnv, ", "), len(p.PassEnv) > 0)
