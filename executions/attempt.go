@@ -13,7 +13,6 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/host/process"
 	"e3/internal/host/runner"
-	"e3/internal/human"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -233,6 +232,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	if a.req.Policy != nil {
 		spec.Timeout = a.req.Policy.Timeout * time.Duration(len(served(a)))
 	}
+	setLimits(a, &spec)
 	if a.req.Job.Identity != "" {
 		var err error
 		if spec.State, err = a.handover(); err != nil {
@@ -458,7 +458,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 	case res.TimedOut:
 		return verdict{state: record.Error, reason: ReasonTimeout, message: fmt.Sprintf("timed out after %v", a.req.Policy.Timeout*time.Duration(len(served(a))))}
 	case res.OOM && (res.Signal != 0 || res.ExitCode != 0): // a command that exits with 0 survived the loss of a child
-		return verdict{state: record.Error, reason: ReasonOOM, message: outOfMemory(res.PeakRSS)}
+		return verdict{state: record.Error, reason: ReasonOOM, message: outOfMemory(a, &res)}
 	case res.Signal != 0:
 		return verdict{state: record.Error, reason: ReasonSignal, message: "killed by signal " + signalName(res.Signal)}
 	case res.ExitCode != 0:
@@ -625,14 +625,6 @@ func adopt(ctx context.Context, s streamAdopter, key refstore.Key, f *os.File) e
 		return nil
 	}
 	return s.AdoptStream(ctx, key, f.Name())
-}
-
-func outOfMemory(peak int64) string {
-	text := "killed by the system because memory was used up"
-	if peak > 0 {
-		text += fmt.Sprintf(" (the largest process had %s)", human.Bytes(peak))
-	}
-	return text
 }
 
 // signalName is the number and the system's word for it: "9 (killed)".

@@ -72,6 +72,8 @@ type Options struct {
 	// Trace returns what to look for among the files that a command opens; Work, Inputs, Outputs and Report are filled in. A
 	// nil Look: the command is not traced. nil: none is.
 	Trace func(context.Context, *Request) (*trace.Look, error)
+	// Unlimited is called once if a task asks for limits that this machine cannot hold, or not all, with the reason. May be nil.
+	Unlimited func(error)
 	// Waiting is called beside a request that has waited for some seconds for an execution that another process makes. It may last
 	// until its context is done, which is when the wait is over.
 	Waiting func(context.Context, *Request, Wait)
@@ -89,6 +91,7 @@ type Executor struct {
 	untold    untold
 	bash      *bash.Checker // nil: all scripts need it
 	opts      Options
+	unlimited sync.Once     // for Options.Unlimited
 	unfenced  sync.Map      // *keyClaim by claim id: kept because fencing failed (claimKey)
 	releasing chan struct{} // a token for each claim that is released after its request has returned
 }

@@ -12,3 +12,13 @@ func (x *Executor) Released() {
 
 // BreakUntold has the next write of an execution that no event tells fail.
 func (x *Executor) BreakUntold() error { return x.untold.file.Close() }
+
+// LayerUsers counts the commands that use a checkout below a layer.
+func (x *Executor) LayerUsers() (n int) {
+	x.checkouts.layers.mu.Lock()
+	defer x.checkouts.layers.mu.Unlock()
+	for _, l := range x.checkouts.layers.lent {
+		n += l.users
+	}
+	return n
+}

@@ -167,17 +167,23 @@ func (p *checkouts) takeBack(box *sandbox) error {
 		return nil
 	}
 	var errs []error
+	for _, l := range p.leave(box) {
+		errs = append(errs, atomicfile.RemoveAll(l.own))
+	}
+	return errors.Join(errs...)
+}
+
+// leave ends the use of the layers of a sandbox, and returns them.
+func (p *checkouts) leave(box *sandbox) []*layer {
 	p.layers.mu.Lock()
+	defer p.layers.mu.Unlock()
 	for _, l := range box.lent {
 		l.users--
 	}
 	p.keepFew()
-	p.layers.mu.Unlock()
-	for _, l := range box.lent {
-		errs = append(errs, atomicfile.RemoveAll(l.own))
-	}
-	box.lent = box.lent[:0]
-	return errors.Join(errs...)
+	left := box.lent
+	box.lent = nil
+	return left
 }
 
 // takeBackAll hands all checkouts that are not in use to those that stay for the next process.

@@ -3,7 +3,9 @@
 package executions_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/host/remains"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -127,5 +130,35 @@ func BenchmarkLayer(b *testing.B) {
 			}
 			b.ReportMetric(float64(best.Microseconds()), "min-us")
 		})
+	}
+}
+
+// TestKeptFolderLeavesLayers: a command whose folder is kept no longer uses the checkouts below its layers, which would
+// otherwise stay until the process ends. What it wrote is in the folder, and goes with it, whatever its modes.
+func TestKeptFolderLeavesLayers(t *testing.T) {
+	folders := remains.In(t.TempDir())
+	l := newLab(t, func(o *executions.Options) { o.Kept = folders })
+	h := manyFiles(t, l, "first")
+	task := closedReader(`echo left > data/sub/f7; rm data/link; mkdir -p data/deep/er; chmod 0 data/deep; exit 3`, "fails")
+	req := l.request(task, h)
+	req.Name, req.Workspace = "fails", "ws"
+	res := l.do(t, req)
+	f := folders.Find(res.ExecutionID)
+	if f == nil {
+		t.Fatalf("the folder of %+v is not kept", res)
+	}
+	if n := l.LayerUsers(); n != 0 {
+		t.Errorf("%d commands use checkouts, though none runs", n)
+	}
+	found := false
+	if err := filepath.WalkDir(f.Root, func(path string, d fs.DirEntry, err error) error {
+		found = found || d.Name() == "f7"
+		return nil
+	}); err != nil || !found {
+		t.Errorf("what the command wrote is not there: %v", err)
+	}
+	folders.Clear("ws")
+	if _, err := os.Lstat(f.Root); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder is still there: %v", err)
 	}
 }

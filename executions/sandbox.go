@@ -206,6 +206,9 @@ func (p *sandboxes) release(box *sandbox) {
 	if box.note.written {
 		p.unfinished.Store(true)
 	}
+	if box.moved && !box.note.written && !box.inhabited { // its folder is kept, with what the command wrote into layers
+		p.checkouts.leave(box)
+	}
 	if box.note.written || box.inhabited || box.moved || p.checkouts.takeBack(box) != nil {
 		box.drop()
 		return

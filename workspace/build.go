@@ -196,7 +196,7 @@ func (w *Deployer) packageTasks(ctx context.Context, def *manifest.Definition, i
 						return fmt.Errorf("store task %s: %w", t.Name, err)
 					}
 				}
-				list[i] = record.PackageTask{Name: t.Name, Task: h.String(), Output: outputKind(t), Wiring: wiring(def, t), Policy: policy(t)}
+				list[i] = record.PackageTask{Name: t.Name, Task: h.String(), Output: outputKind(t), Wiring: wiring(def, t), Policy: policy(def, t)}
 			}
 			return nil
 		})
@@ -338,7 +338,7 @@ func wiring(def *manifest.Definition, t *manifest.Task) []record.Wire {
 
 var roles = map[manifest.Role]string{manifest.Metrics: "metrics", manifest.Plot: "plot", manifest.Report: "report"}
 
-func policy(t *manifest.Task) record.Policy {
+func policy(def *manifest.Definition, t *manifest.Task) record.Policy {
 	p := record.Policy{}
 	if m := t.Policy; m != nil {
 		p.Description, p.Timeout, p.Priority = m.Description, m.Timeout, int64(m.Priority)
@@ -347,6 +347,7 @@ func policy(t *manifest.Task) record.Policy {
 		p.OnLost = map[manifest.OnLost]record.OnLost{manifest.Keep: record.OnLostKeep, manifest.Kill: record.OnLostKill}[m.OnLost]
 		p.Approve, p.Suspend, p.Queue, p.Labels, p.MayFail = m.Approve, int64(m.Suspend), m.Queue, m.Labels, m.MayFail
 		p.Batch = int64(m.Batch)
+		p.Limits = m.Limits.Holds(def.Limits)
 		p.CPU, p.Memory = m.Resources.CPU, m.Resources.Memory
 		for _, a := range m.Resources.Other {
 			p.Resources = append(p.Resources, record.Amount{Name: a.Name, Value: a.Value})

@@ -48,6 +48,7 @@ func TestPackageFileSaysWhatIsInTheKey(t *testing.T) {
 		{"on_oom", "run: cat", "run: cat, retries: 1, resources: {memory: 1GiB}, on_oom: {memory: x2}"},
 		{"may_fail", "run: cat", "run: cat, may_fail: true"},
 		{"on_lost", "run: cat", "run: cat, on_lost: kill"},
+		{"limits", "run: cat", "run: cat, limits: true"},
 		{"resources", "run: cat", "run: cat, resources: {cpu: 2}"},
 		{"priority", "run: cat", "run: cat, priority: 1"},
 		{"approve", "run: cat", "run: cat, approve: true"},

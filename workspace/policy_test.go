@@ -13,7 +13,7 @@ import (
 func TestPolicyIsCarried(t *testing.T) {
 	var p manifest.Policy
 	suite.EachField(t, &p, func(name string) {
-		if got := policy(&manifest.Task{Spec: &manifest.Spec{Policy: &p}}); reflect.DeepEqual(got, record.Policy{}) {
+		if got := policy(&manifest.Definition{}, &manifest.Task{Spec: &manifest.Spec{Policy: &p}}); reflect.DeepEqual(got, record.Policy{}) {
 			t.Errorf("%s does not reach the package object; see policy in build.go", name)
 		}
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"e3/internal/host/cgroup"
 	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/internal/testing/testserver"
@@ -170,8 +171,11 @@ func elapse(ts *testscript.TestScript, neg bool, args []string) {
 
 // is evaluates the conditions of scripts.
 func (b *backend) is(condition string) (bool, error) {
-	if condition == "root" {
+	switch condition {
+	case "root":
 		return os.Geteuid() == 0, nil
+	case "limits": // this machine can hold all limits
+		return cgroup.Check() == nil, nil
 	}
 	if !slices.Contains(allBackends, condition) {
 		return false, fmt.Errorf("unknown condition %q", condition)

@@ -138,7 +138,7 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 	}
 	watch := newWaitWatch(a, r, location, o.grace, e.Remote == nil && r.Overlay() == "")
 	ends = append(ends, watch.close)
-	e.Waiting = watch.waits
+	e.Waiting, e.Unlimited = watch.waits, func(err error) { a.Warnf("%v", err) }
 	if s.Executor, err = r.Executor(e); err != nil {
 		done()
 		return nil, err

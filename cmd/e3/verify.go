@@ -303,7 +303,7 @@ func rerun(ctx context.Context, a *app, location, name string) error {
 		return err
 	}
 	defer r.Close()
-	x, err := r.Executor(repo.ExecutorOptions{})
+	x, err := r.Executor(repo.ExecutorOptions{Unlimited: func(err error) { a.Warnf("%v", err) }})
 	if err != nil {
 		return err
 	}

@@ -348,6 +348,8 @@ type ExecutorOptions struct {
 	Waiting func(context.Context, *executions.Request, executions.Wait)
 	// Trace is that of [executions.Options].
 	Trace func(context.Context, *executions.Request) (*trace.Look, error)
+	// Unlimited is that of [executions.Options].
+	Unlimited func(error)
 }
 
 // Executor returns the executor of this process, which has no other and no [Repo.Worker].
@@ -361,7 +363,7 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	if opts.Key, err = r.Signer(); err != nil {
 		return nil, err
 	}
-	opts.Remote, opts.Waiting, opts.Trace = o.Remote, o.Waiting, o.Trace
+	opts.Remote, opts.Waiting, opts.Trace, opts.Unlimited = o.Remote, o.Waiting, o.Trace, o.Unlimited
 	if o.Full {
 		opts.Sync = r.Records.Sync
 	}

@@ -74,6 +74,9 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 		return nil, err
 	}
 	opts.Sync = r.Records.Sync // for runs on other hosts
+	opts.Unlimited = func(err error) {
+		o.Report(worker.Event{Type: worker.Fault, Time: r.opts.Now(), Message: err.Error()})
+	}
 	x := executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts)
 	r.makes.Store(x)
 	curator := executions.NewCurator(r.Executions, r.Records, r.opts.Now)

@@ -55,9 +55,9 @@ func newDecoder(file string) *decoder {
 
 // The known keys of a package file, which are also the suggestions for misspelt ones.
 var (
-	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "image", "inputs", "tasks"}
+	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "image", "limits", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
-	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "image", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "may_fail", "batch", "queue", "labels", "version", "description"}
+	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "image", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "may_fail", "batch", "limits", "queue", "labels", "version", "description"}
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	wireKeys     = []string{"from", "suffix", "need", "manifest"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
@@ -137,6 +137,8 @@ func (d *decoder) field(key, value *node) {
 		def.Room = d.room("room", value)
 	case "image":
 		def.Image = readImage(d, "image", value)
+	case "limits":
+		def.Limits, _ = d.boolean("limits", value)
 	case "inputs", "tasks":
 		// A mapping with a tag or under an alias is one value; every other mapping is a section.
 		if value.kind != mapNode {

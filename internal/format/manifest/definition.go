@@ -16,6 +16,7 @@ type Definition struct {
 	Room        Room              // of tasks that name none
 	Image       string            // reference to the image of tasks that name none and are not in the open room; "": none
 	Images      map[string]string // of Resolve: the hash of an image's manifest by its reference
+	Limits      bool              // of tasks that do not say
 	Inputs      []Input           // in file order
 	Tasks       []Task            // in file order, the items of a matrix in the order of their dimensions
 	Results     *Results          // nil if the file says nothing about results
@@ -255,6 +256,7 @@ type Policy struct {
 	OnLost      OnLost   // what happens to the command when the lease of its process is over
 	MayFail     bool     // its failure does not fail the run
 	Batch       int      // the most items for one command; 0: each item has its own. That there are batches enters the key
+	Limits      Limits   // whether Resources are limits
 	Queue       string   // for workers; "" when not given
 	Labels      []string // a worker must have all of them to run it
 }
@@ -267,6 +269,18 @@ const (
 	Keep OnLost = iota + 1
 	Kill
 )
+
+// Limits is a value of limits; 0 when not given.
+type Limits int
+
+// The values of limits.
+const (
+	Limited Limits = iota + 1
+	Unlimited
+)
+
+// Holds reports whether the resources of a task with this value are limits, given the definition's default.
+func (l Limits) Holds(usual bool) bool { return l == Limited || l == 0 && usual }
 
 // Retries bounds the further attempts of a failed task.
 type Retries struct {

@@ -22,13 +22,13 @@ func TestHandling(t *testing.T) {
 			Retries: manifest.Retries{Max: 2, Backoff: 5 * time.Second, Lost: 5,
 				On: []string{"timeout", "oom", "exit", "signal", "output", "start", "lost", "75"}},
 			OnOOM: manifest.Growth{Factor: 2, Max: 64 << 30}, Resources: manifest.Resources{Memory: 4 << 30},
-			Approve: true, Suspend: 76, OnLost: manifest.Keep, MayFail: true, Queue: "gpu", Labels: []string{"gpu", "big-1"},
+			Approve: true, Suspend: 76, OnLost: manifest.Keep, MayFail: true, Limits: manifest.Limited, Queue: "gpu", Labels: []string{"gpu", "big-1"},
 		},
 		"d": {
 			Retries: manifest.Retries{Max: 1, On: []string{"oom", "3"}, Lost: -1}, OnOOM: manifest.Growth{Factor: 1.25},
 			Resources: manifest.Resources{Memory: 1 << 30}, Labels: []string{},
 		},
-		"e": {Retries: manifest.Retries{Lost: 1}},
+		"e": {Retries: manifest.Retries{Lost: 1}, Limits: manifest.Unlimited},
 		"f": {Retries: manifest.Retries{Lost: 1, On: []string{"lost"}}},
 	} {
 		if diff := cmp.Diff(want, got[name]); diff != "" {

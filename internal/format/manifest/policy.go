@@ -58,6 +58,12 @@ func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces
 	case "batch":
 		at.batch = n.pos
 		p.Batch = d.count(where, n, 1, notation.MaxBatch)
+	case "limits":
+		if yes, ok := d.boolean(where, n); ok && yes {
+			p.Limits = Limited
+		} else if ok {
+			p.Limits = Unlimited
+		}
 	case "on_oom":
 		at.onOOM = n.pos
 		p.OnOOM = d.growth(where, n)

@@ -98,7 +98,7 @@ func (s *sharer) policy(p Policy) *Policy {
 	h.SetSeed(s.seed)
 	h.WriteString(p.Description)
 	maphash.WriteComparable(&h, [...]float64{float64(p.Timeout), float64(p.Retries.Max), float64(p.Retries.Backoff), float64(p.Retries.Lost),
-		p.Resources.CPU, float64(p.Resources.Memory), p.OnOOM.Factor, float64(p.OnOOM.Max), float64(p.Priority), float64(p.Suspend), float64(p.OnLost), float64(p.Batch)})
+		p.Resources.CPU, float64(p.Resources.Memory), p.OnOOM.Factor, float64(p.OnOOM.Max), float64(p.Priority), float64(p.Suspend), float64(p.OnLost), float64(p.Batch), float64(p.Limits)})
 	maphash.WriteComparable(&h, [...]bool{p.Approve, p.MayFail})
 	h.WriteString(p.Queue)
 	writeStrings(&h, p.Retries.On)
@@ -124,7 +124,7 @@ func (p *Policy) equal(q *Policy) bool {
 		slices.Equal(p.Retries.On, q.Retries.On) && p.OnOOM == q.OnOOM &&
 		p.Resources.CPU == q.Resources.CPU && p.Resources.Memory == q.Resources.Memory &&
 		slices.Equal(p.Resources.Other, q.Resources.Other) &&
-		p.Approve == q.Approve && p.Suspend == q.Suspend && p.OnLost == q.OnLost && p.MayFail == q.MayFail && p.Batch == q.Batch && p.Queue == q.Queue && slices.Equal(p.Labels, q.Labels)
+		p.Approve == q.Approve && p.Suspend == q.Suspend && p.OnLost == q.OnLost && p.MayFail == q.MayFail && p.Batch == q.Batch && p.Limits == q.Limits && p.Queue == q.Queue && slices.Equal(p.Labels, q.Labels)
 }
 
 func writeStrings(h *maphash.Hash, list []string) {

@@ -28,14 +28,19 @@ func (p *Policy) KeepsOnLost() bool {
 	return !p.Approve && p.Suspend == 0
 }
 
-// saysOnLost reports whether the policy has a value in the field onLost, which also tells whether the task may fail and
-// how many items a batch has: an older e3 refuses the greater values, as it would fail the run or know no batches.
-func (p *Policy) saysOnLost() bool { return p.OnLost != OnLostDefault || p.MayFail || p.Batch != 0 }
+// saysOnLost reports whether the policy has a value in the field onLost, which also tells whether the task may fail, whether it
+// has limits, and how many items a batch has: an older e3 refuses the greater values, as it would fail the run, hold no limit
+// or know no batches.
+func (p *Policy) saysOnLost() bool {
+	return p.OnLost != OnLostDefault || p.MayFail || p.Limits || p.Batch != 0
+}
 
-// mayFail is added to the value of a task that may fail, and perItem for each item of a batch.
+// mayFail is added to the value of a task that may fail, hasLimits to that of a task with limits, and perItem for each item of a
+// batch.
 const (
-	mayFail = 4
-	perItem = 8
+	mayFail   = 4
+	hasLimits = 8
+	perItem   = 16
 )
 
 func (p *Policy) onLostValue() int64 {
@@ -43,16 +48,19 @@ func (p *Policy) onLostValue() int64 {
 	if p.MayFail {
 		n += mayFail
 	}
+	if p.Limits {
+		n += hasLimits
+	}
 	return n
 }
 
 func (p *Policy) setOnLost(r *beast2.Reader) {
 	at := r.Offset()
-	n := readBetween(r, "onLost", int64(OnLostKeep), perItem*notation.MaxBatch+mayFail+int64(OnLostKill))
-	if n%mayFail == mayFail-1 {
+	n := readBetween(r, "onLost", int64(OnLostKeep), perItem*notation.MaxBatch+hasLimits+mayFail+int64(OnLostKill))
+	p.OnLost, p.MayFail, p.Limits, p.Batch = OnLost(n%mayFail), n&mayFail != 0, n&hasLimits != 0, n/perItem
+	if p.OnLost > OnLostKill {
 		r.Failf(at, "onLost %d is out of range", n)
 	}
-	p.OnLost, p.MayFail, p.Batch = OnLost(n%mayFail), n%perItem >= mayFail, n/perItem
 }
 
 func onLostField() beast2.Field {

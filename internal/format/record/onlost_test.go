@@ -75,6 +75,25 @@ func TestPackageBatch(t *testing.T) {
 	}
 }
 
+// Limits have a greater value still.
+func TestPackageLimits(t *testing.T) {
+	p := handledPackage("a b c d", func(name string) bool { return name == "b" })
+	for i, lost := range []record.OnLost{record.OnLostDefault, record.OnLostKeep, record.OnLostKill} {
+		p.Tasks[i].Policy.Limits, p.Tasks[i].Policy.MayFail, p.Tasks[i].Policy.OnLost = true, i != 1, lost
+	}
+	got, err := record.DecodePackage(p.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(p, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	p.Tasks[0].Policy.OnLost = 3
+	if _, err := record.DecodePackage(p.Encode()); err == nil || !strings.Contains(err.Error(), "out of range") {
+		t.Errorf("an unknown value: %v, want that it is out of range", err)
+	}
+}
+
 func TestKeepsOnLost(t *testing.T) {
 	for _, c := range []struct {
 		policy record.Policy

@@ -65,7 +65,7 @@ type PackageTask struct {
 	Policy Policy
 }
 
-// Policy is how to run a task. Nothing in it enters a key. Fields: one or a few for each key of the package file.
+// Policy is how to run a task. Nothing in it enters a key. Fields: one for each thing that a package can say.
 type Policy struct {
 	Description string
 	Timeout     time.Duration // 0: none
@@ -83,6 +83,7 @@ type Policy struct {
 	OnLost      OnLost        // what happens to the command when the lease of its process is over
 	MayFail     bool          // its failure does not fail the run
 	Batch       int64         // the most items for one command; 0: the task does not run in batches
+	Limits      bool          // CPU and Memory are limits, where the machine can hold them
 	Queue       string        // for workers; "": the run's
 	Labels      []string      // a worker must have all of them
 	PassEnv     []string      // of packages that were built before the task object had Passed: its Env

@@ -236,6 +236,9 @@ func (r *Room) enter(p *program, spec *Spec) {
 	if !spec.Foreground {
 		p.add(unix.SYS_SETPGID, 0, 0)
 	}
+	if spec.Group != 0 {
+		p.add(unix.SYS_UNSHARE, unix.CLONE_NEWCGROUP)
+	}
 	p.add(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, store(p.memory, uint64(0)), 0, 8)
 	p.add(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if r.Network && canScope() {

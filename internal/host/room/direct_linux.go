@@ -29,9 +29,9 @@ var lowered = sync.OnceValue(func() *nofile.Limit {
 	return nil
 })
 
-// cloneArgs is struct clone_args in its first version.
+// cloneArgs is struct clone_args. Kernels before 5.7 know the fields up to tls, and take the others as long as they are 0.
 type cloneArgs struct {
-	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls uint64
+	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
 // An opening is what a child needs to become a command. It holds addresses only, for the child must not allocate.
@@ -62,6 +62,10 @@ func StartDirect(spec *Spec) (pid, pidfd int, err error) {
 		exitSignal: uint64(unix.SIGCHLD),
 		pidfd:      uint64(uintptr(unsafe.Pointer(&o.pidfd))),
 	}
+	if spec.Group != 0 {
+		o.clone.flags |= unix.CLONE_INTO_CGROUP
+		o.clone.cgroup = uint64(spec.Group)
+	}
 	for i, fd := range spec.Files {
 		o.files[i] = uintptr(fd)
 	}
@@ -90,7 +94,9 @@ func StartDirect(spec *Spec) (pid, pidfd int, err error) {
 	switch errno {
 	case 0:
 	case unix.ENOSYS, unix.EINVAL, unix.EPERM: // an old kernel, or a filter in front of it
-		noClone3.Store(true)
+		if spec.Group == 0 { // else the control group may be at fault
+			noClone3.Store(true)
+		}
 		return 0, -1, errors.ErrUnsupported
 	default:
 		return 0, -1, errno

@@ -47,9 +47,10 @@ type board struct {
 	}
 	request struct {
 		flags             uintptr
-		first, second     span    // of calls
-		sent              uintptr // how many descriptors come with it
-		paths             span    // of addresses of C strings
+		first, second     span      // of calls
+		sent              uintptr   // how many descriptors come with it
+		group             cloneArgs // how process 2 begins in a control group; zero: in that of process 1
+		paths             span      // of addresses of C strings
 		argv, environment uintptr
 	}
 	mail struct { // of the keeper, to receive descriptors
@@ -64,7 +65,8 @@ type board struct {
 const (
 	mailFD = 3 // of the keeper: its socket
 	endFD  = 3 // of process 1: closed when the command has ended
-	sent   = 4 // how many descriptors come with a request: the command's 0 to 2, then the one that becomes endFD
+	sent   = 4 // how many descriptors come with each request: the command's 0 to 2, then the one that becomes endFD
+	most   = 6 // with that of a tracer and that of a control group, which take the next numbers
 
 	traceFD  = 4 // of process 1 and 2, in a request with one more descriptor: the socket for the listener
 	listener = 9 // of process 2, until it is sent
@@ -171,16 +173,15 @@ func first(memory unsafe.Pointer, parent int) {
 	if n, _, _ := syscall.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&hangUp)), 1, uintptr(unsafe.Pointer(&none)), 0, 0, 0); n != 0 {
 		return
 	}
-	fds := (*[sent + 1]int32)(unsafe.Add(unsafe.Pointer(&b.mail.control), unix.SizeofCmsghdr))
-	for to := uintptr(0); to < b.request.sent && to <= sent; to++ {
+	fds := (*[most]int32)(unsafe.Add(unsafe.Pointer(&b.mail.control), unix.SizeofCmsghdr))
+	for to := uintptr(0); to < b.request.sent && to < most; to++ {
 		if _, _, errno := syscall.RawSyscall(unix.SYS_DUP3, uintptr(fds[to]), to, 0); errno != 0 {
 			b.end.step, b.end.errno, b.end.state = uint32(StepSpawn), uint32(errno), stateFailed
 			return
 		}
 	}
-	syscall.RawSyscall(unix.SYS_FCNTL, endFD, unix.F_SETFD, unix.FD_CLOEXEC)
-	if b.request.sent > sent {
-		syscall.RawSyscall(unix.SYS_FCNTL, traceFD, unix.F_SETFD, unix.FD_CLOEXEC)
+	for fd := uintptr(endFD); fd < b.request.sent; fd++ {
+		syscall.RawSyscall(unix.SYS_FCNTL, fd, unix.F_SETFD, unix.FD_CLOEXEC)
 	}
 	syscall.RawSyscall(unix.SYS_CLOSE_RANGE, b.request.sent, uintptr(^uint32(0)), 0)
 	if errno := perform(memory, b.request.first, &b.end.step); errno != 0 {
@@ -257,7 +258,12 @@ func empty() {
 //go:norace
 //go:nocheckptr
 func spawn(memory unsafe.Pointer) (command uintptr, err syscall.Errno) {
-	pid, errno := vfork(unix.SYS_CLONE, unix.CLONE_VM|unix.CLONE_VFORK|uintptr(unix.SIGCHLD), 0)
+	b := (*board)(memory)
+	trap, arg, size := uintptr(unix.SYS_CLONE), uintptr(unix.CLONE_VM|unix.CLONE_VFORK)|uintptr(unix.SIGCHLD), uintptr(0)
+	if b.request.group.flags != 0 {
+		trap, arg, size = unix.SYS_CLONE3, uintptr(unsafe.Pointer(&b.request.group)), unsafe.Sizeof(cloneArgs{})
+	}
+	pid, errno := vfork(trap, arg, size)
 	if pid != 0 || errno != 0 {
 		return pid, syscall.Errno(errno)
 	}

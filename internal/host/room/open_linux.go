@@ -69,6 +69,11 @@ func StartOpen(spec *Spec) (pid int, err error) {
 // enterOpen adds the calls of a child before it becomes the command.
 func enterOpen(p *program, spec *Spec, end int) {
 	p.step = StepSpawn
+	if spec.Group != 0 {
+		p.add(unix.SYS_OPENAT, uintptr(spec.Group), p.text("cgroup.procs"), unix.O_WRONLY|unix.O_CLOEXEC).how = saves
+		p.add(unix.SYS_WRITE, 0, p.text("0"), 1).how = uses // this process
+		p.add(unix.SYS_CLOSE, 0).how = uses
+	}
 	p.add(unix.SYS_SETPGID, 0, 0)
 	p.add(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL))
 	for i, fd := range spec.Files {

@@ -24,6 +24,7 @@ type Spec struct {
 	Dir   string // in the room
 	Files [3]int // descriptors 0 to 2
 	Trace int    // a socket, to which the listener of a trace.Filter is sent; 0: the command is not traced
+	Group int    // the folder of a control group of version 2 in which the command begins; 0: that of this process
 
 	// Foreground leaves the command in the process group of this process, to which a terminal sends its signals.
 	Foreground bool
@@ -49,7 +50,7 @@ type slot struct {
 // slotKey is what rooms of one slot have in common.
 type slotKey struct {
 	base, root, shown string // shown: what is hidden and which devices there are
-	network           bool
+	network, limited  bool   // limited: commands begin in control groups of their own
 }
 
 // A Process is process 1 of a room.
@@ -77,7 +78,7 @@ func (s *Slots) Start(r *Room, spec *Spec) (*Process, error) {
 		return nil, &Error{Step: StepFolder, Err: unix.EINVAL}
 	}
 	for {
-		l, fresh, err := s.take(r)
+		l, fresh, err := s.take(r, spec.Group != 0)
 		if err != nil {
 			return nil, err
 		}
@@ -97,8 +98,8 @@ func (s *Slots) Start(r *Room, spec *Spec) (*Process, error) {
 var errKeeper = errors.New("the process that makes closed rooms has ended")
 
 // take returns an idle slot for the room, or makes one.
-func (s *Slots) take(r *Room) (l *slot, fresh bool, err error) {
-	key := slotKey{base: r.Base, root: r.Root, network: r.Network}
+func (s *Slots) take(r *Room, limited bool) (l *slot, fresh bool, err error) {
+	key := slotKey{base: r.Base, root: r.Root, network: r.Network, limited: limited}
 	if len(r.Hidden)+len(r.Devices) > 0 {
 		key.shown = fmt.Sprintf("%q %q", r.Hidden, r.Devices)
 	}
@@ -205,7 +206,10 @@ func newSlot(r *Room, key slotKey) (*slot, error) {
 
 // namespaces are the keeper's.
 func (k *slotKey) namespaces() uintptr {
-	flags := uintptr(unix.SIGCHLD) | unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+	flags := uintptr(unix.SIGCHLD) | unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWUTS
+	if !k.limited { // else the group of a command would lie outside: the kernel does not start it there
+		flags |= unix.CLONE_NEWCGROUP
+	}
 	if !k.network {
 		flags |= unix.CLONE_NEWNET
 	}
@@ -262,6 +266,15 @@ func (l *slot) start(r *Room, spec *Spec) (*Process, error) {
 	fds := []int{spec.Files[0], spec.Files[1], spec.Files[2], end[1]}
 	if spec.Trace != 0 {
 		fds = append(fds, spec.Trace)
+	}
+	q.group = cloneArgs{}
+	if spec.Group != 0 {
+		q.group = cloneArgs{
+			flags:      unix.CLONE_VM | unix.CLONE_VFORK | unix.CLONE_INTO_CGROUP,
+			exitSignal: uint64(unix.SIGCHLD),
+			cgroup:     uint64(len(fds)),
+		}
+		fds = append(fds, spec.Group)
 	}
 	q.sent = uintptr(len(fds))
 	rights := unix.UnixRights(fds...)

@@ -14,7 +14,7 @@ type Spec struct {
 	Paths, Argv, Env []string
 	Dir              string
 	Files            [3]int
-	Trace            int
+	Trace, Group     int
 	Foreground       bool
 }
 

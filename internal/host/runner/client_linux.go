@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"e3/internal/host/cgroup"
 	"e3/internal/host/process"
 	"e3/internal/host/room"
 
@@ -30,6 +31,7 @@ type backend struct {
 	nextID  atomic.Uint64
 	done    chan struct{} // closed when the process is gone and err is set
 	leaving chan struct{} // closed by leave
+	limited atomic.Bool   // a command had limits
 
 	mu      sync.Mutex
 	calls   map[uint64]*call
@@ -168,7 +170,14 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 	if err != nil {
 		return Result{}, err
 	}
-	if argumentBytes(spec)+stringBytes(mask)+len(spec.Identity)+len(spec.State)+len(path)+len(spec.Dir)+len(spec.Marker)+len(spec.Room)+len(closed)+len(traced)+redirectBytes(spec.Redirects)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
+	limits, err := spec.limits()
+	if limits != "" {
+		b.limited.Store(true)
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	if argumentBytes(spec)+stringBytes(mask)+len(spec.Identity)+len(spec.State)+len(path)+len(spec.Dir)+len(spec.Marker)+len(spec.Room)+len(closed)+len(traced)+len(limits)+redirectBytes(spec.Redirects)+8*(len(spec.Argv)+len(spec.Env)+len(mask)+64) > maxFrame {
 		return Result{}, syscall.E2BIG
 	}
 	request := spawnRequest{
@@ -182,6 +191,7 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 		room:          spec.Room,
 		closed:        closed,
 		traced:        traced,
+		limits:        limits,
 		argv:          spec.Argv,
 		env:           spec.Env,
 		mask:          mask,
@@ -219,6 +229,8 @@ func (b *backend) run(ctx context.Context, path string, spec *Spec, host func() 
 					detail: fmt.Sprintf("another command with the identity %q still runs", spec.Identity)}
 			case r.kind == kindFailed && r.flags&flagClosed != 0:
 				return Result{}, explainClosed(&room.Error{Step: room.Step(r.pid), Err: syscall.Errno(r.status)}, spec)
+			case r.kind == kindFailed && r.flags&flagLimits != 0:
+				return Result{}, unlimited(spec, syscall.Errno(r.status))
 			case r.kind == kindFailed:
 				return Result{}, syscall.Errno(r.status)
 			default:
@@ -268,6 +280,7 @@ func (r *reply) result() Result {
 		Cancelled: r.flags&flagCancelled != 0,
 		Core:      status.CoreDump(),
 		OOM:       r.flags&flagOOM != 0,
+		Limit:     r.flags&flagLimit != 0,
 		Straggler: r.flags&flagStraggler != 0,
 		UserCPU:   r.userCPU,
 		SystemCPU: r.systemCPU,
@@ -489,6 +502,9 @@ func (b *backend) finish(cause error, state *os.ProcessState, waitErr error) {
 	if !closing || waitErr != nil || !state.Success() {
 		// The supervisor could not finish its work, so the rest is done here.
 		killLeftovers(b.process.Pid, markers)
+		if b.limited.Load() {
+			cgroup.Sweep()
+		}
 	}
 	if !closing {
 		err = fmt.Errorf("%w (%s)", ErrSupervisorLost, b.deathNote(cause, state, waitErr))

@@ -25,6 +25,7 @@ func (l *laneServer) startClosed(t *task, r *spawnRequest, files *descriptors) e
 	for i, fd := range files.standard {
 		spec.Files[i] = int(fd)
 	}
+	spec.Group = t.group()
 	end, err := withTracer(r, spec)
 	if err != nil {
 		return err
@@ -65,5 +66,6 @@ func (l *laneServer) reapClosed(t *task, now time.Time) {
 	if t.flags == 0 && l.oom.killed(syscall.WaitStatus(result.Status), t.started) {
 		t.end.flags |= flagOOM
 	}
+	l.count(t, syscall.WaitStatus(result.Status))
 	l.answer(t)
 }

@@ -54,6 +54,8 @@ const (
 	flagOOM       // the kernel killed it because memory ran out
 	flagStraggler // a descendant may be alive
 	flagClosed    // of kindFailed: pid is the room.Step that failed
+	flagLimit     // with flagOOM: its own limit of memory was reached
+	flagLimits    // of kindFailed: its limits could not be set
 )
 
 var errMessage = errors.New("malformed message")
@@ -71,6 +73,7 @@ type spawnRequest struct {
 	room          string
 	closed        string // a room.Room as JSON; empty: the command runs in the open
 	traced        string // a trace.Look as JSON; empty: the command is not traced
+	limits        string // cgroup.Limits as JSON; empty: the command has none
 	argv          []string
 	env           []string
 	mask          []string // with flagStdout or flagStderr
@@ -145,6 +148,7 @@ func appendSpawn(b []byte, r *spawnRequest) []byte {
 	b = appendString(b, r.room)
 	b = appendString(b, r.closed)
 	b = appendString(b, r.traced)
+	b = appendString(b, r.limits)
 	b = appendStrings(b, r.argv)
 	b = appendStrings(b, r.env)
 	b = appendStrings(b, r.mask)
@@ -257,6 +261,7 @@ func decodeSpawn(body []byte) (*spawnRequest, error) {
 		room:          c.string(),
 		closed:        c.string(),
 		traced:        c.string(),
+		limits:        c.string(),
 		argv:          c.strings(),
 		env:           c.strings(),
 		mask:          c.strings(),

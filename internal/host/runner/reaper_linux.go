@@ -87,6 +87,7 @@ func (l *laneServer) drain(now time.Time) {
 		if t.straggler || !gone {
 			t.end.flags |= flagStraggler
 		}
+		l.count(t, syscall.WaitStatus(t.end.status))
 		l.answer(t)
 		return true
 	})
@@ -94,7 +95,9 @@ func (l *laneServer) drain(now time.Time) {
 
 // isGone reports whether a reaped command has no process left. The number of a process group is in use while it has
 // members; if another command gets the number of an empty group, that only delays the report.
-func (t *task) isGone() bool { return !t.orphaned && unix.Kill(-t.pid, 0) == unix.ESRCH }
+func (t *task) isGone() bool {
+	return !t.orphaned && unix.Kill(-t.pid, 0) == unix.ESRCH && (t.leaf == nil || t.leaf.Empty())
+}
 
 // killOrphans kills the adopted processes and reports whether there were any.
 func (s *server) killOrphans() bool {
@@ -151,6 +154,7 @@ func (s *server) finish() {
 			var status syscall.WaitStatus
 			got, err := wait4(-1, &status, syscall.WNOHANG, nil)
 			if err == syscall.ECHILD {
+				s.limits.close()
 				if s.keeper != nil {
 					s.keeper.finishAdopter()
 				}

@@ -37,6 +37,7 @@ import (
 	"syscall"
 	"time"
 
+	"e3/internal/host/cgroup"
 	"e3/internal/host/process"
 	"e3/internal/host/room"
 	"e3/internal/host/trace"
@@ -108,6 +109,10 @@ type Spec struct {
 	// Trace, if set, has the files that the command opens reported. Only where trace.Possible.
 	Trace *trace.Look
 
+	// Limits, if set, bound the command and all that it starts, and Result tells what they use together. Only where
+	// cgroup.Check says so.
+	Limits *cgroup.Limits
+
 	// Timeout stops the command when it runs longer. Zero means no limit.
 	Timeout time.Duration
 
@@ -156,17 +161,21 @@ type Result struct {
 	// exited with 137. Never set outside of Linux.
 	OOM bool
 
+	// Limit says that it was Spec.Limits.Memory that ran out.
+	Limit bool
+
 	// Straggler says that a descendant of the command may be alive. It is stuck in the kernel, or has left the group
 	// and the Room and dropped the marker, so that it may belong to another running command. Always set outside of
 	// Linux.
 	Straggler bool
 
-	// UserCPU and SystemCPU cover the command and the children that it waited for.
+	// UserCPU and SystemCPU cover the command and the children that it waited for; with Limits, all that it started.
 	UserCPU, SystemCPU time.Duration
 
 	// PeakRSS is the largest resident set of any one process among them, in
 	// bytes. On Linux it is never less than the supervisor's own (a few MiB),
-	// which the kernel counts as the process's before it executes the command.
+	// which the kernel counts as the process's before it executes the command. With Limits it is the peak of all
+	// processes together, with the files that the kernel cached for them.
 	PeakRSS int64
 
 	Started, Ended time.Time

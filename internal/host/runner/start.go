@@ -19,6 +19,7 @@ const (
 	OpExec   = "exec"   // creating the process or executing the file
 	OpClosed = "closed" // making the closed room
 	OpTrace  = "trace"  // tracing the files that it opens
+	OpLimits = "limits" // making the control group that holds its limits
 )
 
 // StartError says that a command could not start. Nothing of it ran.
@@ -35,7 +36,7 @@ func (e *StartError) Error() string {
 	if text == "" {
 		text = e.Err.Error()
 	}
-	if e.Op == OpClosed || e.Op == OpTrace {
+	if e.Op == OpClosed || e.Op == OpTrace || e.Op == OpLimits {
 		return text
 	}
 	if e.Op == OpChdir {

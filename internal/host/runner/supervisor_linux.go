@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"e3/internal/host/cgroup"
 	"e3/internal/host/process"
 	"e3/internal/host/room"
 
@@ -52,7 +53,8 @@ type server struct {
 
 	running atomic.Int32 // lanes that have not ended
 
-	oom *oomCounter
+	oom    *oomCounter
+	limits limits
 
 	commands commands // running ones
 
@@ -74,7 +76,9 @@ type laneServer struct {
 
 	inbox inbox // requests of other threads
 	slots room.Slots
-	husks bool // processes of ended rooms are left to reap
+	husks bool // processes of ended rooms, or control groups, are left to reap
+
+	leaves []*cgroup.Leaf // of ended commands, whose last processes are ending
 }
 
 // taskFDs is where the tasks begin in laneServer.fds.
@@ -103,6 +107,7 @@ type task struct {
 	resolved   string    // room without links; "" until holds needs it
 
 	closed *room.Process // nil: it runs in the open. Else pid is process 1 of its room, and pidfd its End
+	leaf   *cgroup.Leaf  // nil: it has no limits
 }
 
 func newServer(null, lanes int) *server {
@@ -309,6 +314,9 @@ func (l *laneServer) start(t *task, r *spawnRequest, standard [3]int) error {
 	if err != nil {
 		return err
 	}
+	if err := l.limit(t, r); err != nil {
+		return err
+	}
 	if r.closed != "" {
 		return l.startClosed(t, r, &files)
 	}
@@ -328,12 +336,16 @@ func (l *laneServer) refuse(t *task, err error) {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		failed.status = uint32(errno)
 	}
+	if isLimitError(err) {
+		failed.flags = flagLimits
+	}
 	if e, ok := errors.AsType[*room.Error](err); ok {
 		failed.flags, failed.pid = flagClosed, uint32(e.Step)
 	}
 	if l.keeper != nil {
 		l.keeper.abandon(t)
 	}
+	l.dropLeaf(t)
 	l.send(&failed)
 }
 
@@ -366,6 +378,9 @@ func (l *laneServer) handleDue(now time.Time) {
 		}
 	}
 	l.husks = l.slots.Reap()
+	if l.removeLeaves(); len(l.leaves) > 0 {
+		l.husks = true
+	}
 	if len(l.draining) > 0 {
 		l.drain(now)
 	} else if len(l.tasks) > 0 && now.Sub(l.swept) > sweepInterval {
@@ -408,6 +423,9 @@ func (t *task) kill() { t.signal(unix.SIGKILL) }
 
 // signal signals t's process group. Process 1 of a closed room passes signals on.
 func (t *task) signal(signal syscall.Signal) {
+	if t.leaf != nil && signal == unix.SIGKILL {
+		t.leaf.Kill()
+	}
 	if t.closed != nil {
 		_ = unix.Kill(t.pid, signal)
 		return

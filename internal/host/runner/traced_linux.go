@@ -22,6 +22,7 @@ func (l *laneServer) startOpen(t *task, r *spawnRequest, files *descriptors) (pi
 	for i, fd := range files.standard {
 		spec.Files[i] = int(fd)
 	}
+	spec.Group = t.group()
 	if pid, t.pidfd, err = room.StartDirect(spec); !errors.Is(err, errors.ErrUnsupported) {
 		return pid, err
 	}
@@ -29,7 +30,7 @@ func (l *laneServer) startOpen(t *task, r *spawnRequest, files *descriptors) (pi
 		Dir:   r.dir,
 		Env:   r.env,
 		Files: files.standard[:],
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &t.pidfd},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &t.pidfd, UseCgroupFD: t.leaf != nil, CgroupFD: t.group()},
 	})
 }
 
@@ -38,6 +39,7 @@ func startTraced(t *task, r *spawnRequest, files *descriptors) (pid int, err err
 	for i, fd := range files.standard {
 		spec.Files[i] = int(fd)
 	}
+	spec.Group = t.group()
 	end, err := withTracer(r, spec)
 	if err != nil {
 		return 0, err

@@ -303,6 +303,7 @@ func policyFacts(p *record.Policy) []fact {
 	say("on_lost", map[record.OnLost]string{record.OnLostKeep: "keep", record.OnLostKill: "kill"}[p.OnLost], p.OnLost != record.OnLostDefault)
 	say("may_fail", "true", p.MayFail)
 	say("batch", strconv.FormatInt(p.Batch, 10)+" items", p.Batch != 0)
+	say("limits", "true", p.Limits)
 	say("queue", p.Queue, p.Queue != "")
 	say("labels", strings.Join(p.Labels, ", "), len(p.Labels) > 0)
 	say("pass_env", strings.Join(p.PassEnv, ", "), len(p.PassEnv) > 0)

@@ -75,7 +75,7 @@ internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/q
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/trace internal/host/remains internal/host/runner internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
+executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/trace internal/host/remains internal/host/runner internal/host/cgroup internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
@@ -93,7 +93,8 @@ internal/host/bash:            internal/host/runner
 internal/host/rootfs:          internal/host/atomicfile
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
 internal/host/remains:         internal/host/runner internal/host/modes internal/host/atomicfile
-internal/host/runner: internal/host/room internal/host/trace          internal/host/process
+internal/host/runner: internal/host/room internal/host/trace internal/host/cgroup internal/host/process
+internal/host/cgroup:          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
 internal/format/record:        internal/format/beast2 internal/format/notation
 

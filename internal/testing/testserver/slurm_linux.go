@@ -2,7 +2,6 @@ package testserver
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -84,54 +83,14 @@ func NewSlurm(tb TB, nodes []SlurmNode, config ...string) *Slurm {
 
 // installSlurm sees to it that the programs are there.
 func installSlurm() error {
-	missing := func() error {
+	return installPackages("slurm", slurmPackages, func() error {
 		for _, name := range []string{"munged", "slurmctld", "slurmd", "sbatch"} {
 			if _, err := slurmProgram(name); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	if missing() == nil {
-		return nil
-	}
-	apt, err := exec.LookPath("apt-get")
-	if err != nil {
-		return errors.New("neither it nor apt-get is on the PATH")
-	}
-	cache, err := cacheFolder()
-	if err == nil {
-		err = os.MkdirAll(cache, 0o755)
-	}
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	unlock, err := lockFile(ctx, filepath.Join(cache, "slurm.lock"))
-	if err != nil {
-		return fmt.Errorf("another process installs it: %w", err)
-	}
-	defer unlock()
-	if missing() == nil {
-		return nil
-	}
-	failed := filepath.Join(cache, "slurm.failed")
-	if info, err := os.Stat(failed); err == nil && time.Since(info.ModTime()) < failureHolds {
-		why, _ := os.ReadFile(failed)
-		return fmt.Errorf("its installation failed a moment ago: %s", why)
-	}
-	for _, args := range [][]string{{"-qq", "update"}, append([]string{"-qq", "install", "-y", "--no-install-recommends"}, slurmPackages...)} {
-		cmd := exec.CommandContext(ctx, apt, args...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		cmd.WaitDelay = time.Second
-		if output, err := cmd.CombinedOutput(); err != nil {
-			why := fmt.Sprintf("apt-get %s: %v: %.500s", args[1], errors.Join(err, ctx.Err()), bytes.TrimSpace(output))
-			os.WriteFile(failed, []byte(why), 0o644)
-			return fmt.Errorf("its installation failed: %s", why)
-		}
-	}
-	return missing()
+	})
 }
 
 // slurmProgram finds a program, also where the PATH is not root's.

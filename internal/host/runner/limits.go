@@ -1,0 +1,25 @@
+package runner
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"e3/internal/host/cgroup"
+)
+
+// Limits reports whether commands can have limits here: nil, or an error of cgroup.Check.
+func (s *Supervisor) Limits() error { return cgroup.Check() }
+
+// limits are the spec's for the supervisor; "" if the command has none.
+func (spec *Spec) limits() (string, error) {
+	if spec.Limits == nil {
+		return "", nil
+	}
+	text, err := json.Marshal(spec.Limits)
+	return string(text), err
+}
+
+// unlimited says that the spec's limits cannot be set.
+func unlimited(spec *Spec, err error) *StartError {
+	return &StartError{Op: OpLimits, Path: spec.Argv[0], Err: err, detail: fmt.Sprintf("cannot make a control group for the command's limits: %v", err)}
+}
