@@ -267,6 +267,7 @@ func (r *run) growth(pkg *record.Package, inputs record.Node) *runGrowth {
 	if !grows(pkg) {
 		return nil
 	}
+	r.dropped = map[string]record.Leaf{}
 	return &runGrowth{grower{deployer: r.w.deployer, inputs: inputs, pkg: pkg, hash: r.state.PackageHash}, r}
 }
 
@@ -319,7 +320,8 @@ func (w *grower) items(ctx context.Context, source string, before *record.Packag
 	return items, changed, nil
 }
 
-// deployGrown makes the workspace's package the one that the run's graph has become. Outputs stay if their task does. The package
+// deployGrown makes the workspace's package the one that the run's graph has become. Outputs stay if their task does. A family is
+// without tasks from one growth to the next while a list of its own is not known; its outputs come back with them. The package
 // file is not read again: the link, where this machine has one, names the new package. A run with values of its own keeps its package
 // to itself.
 func (r *run) deployGrown(ctx context.Context, pkg *record.Package, hash string) error {
@@ -338,11 +340,20 @@ func (r *run) deployGrown(ctx context.Context, pkg *record.Package, hash string)
 		for i := range pkg.Tasks {
 			leaf, ok := t.tasks.Get(pkg.Tasks[i].Name)
 			if !ok {
-				leaf = record.Leaf{Kind: record.LeafUnassigned}
+				if leaf, ok = r.dropped[pkg.Tasks[i].Name]; !ok {
+					leaf = record.Leaf{Kind: record.LeafUnassigned}
+				}
 			}
 			tasks = append(tasks, record.NodeEntry{Name: pkg.Tasks[i].Name, Leaf: leaf})
 		}
 		tasks.Sort()
+		for i := range t.tasks {
+			if e := &t.tasks[i]; e.Leaf.Kind != record.LeafUnassigned {
+				if _, ok := tasks.Get(e.Name); !ok {
+					r.dropped[e.Name] = e.Leaf
+				}
+			}
+		}
 		t.tasks, s.PackageHash = tasks, hash
 		return nil
 	})

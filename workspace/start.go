@@ -169,10 +169,11 @@ type run struct {
 	tasks  string // hash of the tasks node at the beginning
 	snapshots
 	overrides
-	grows   bool   // the graph may grow
-	grown   string // the hash of the package that the graph has become; "": that of the start
-	shown   bool   // the workspace shows the proven results
-	waiting int    // tasks that wait for approval, if the run ends because of them
+	grows   bool                   // the graph may grow
+	grown   string                 // the hash of the package that the graph has become; "": that of the start
+	dropped map[string]record.Leaf // outputs of tasks that a growth has taken out of the tree
+	shown   bool                   // the workspace shows the proven results
+	waiting int                    // tasks that wait for approval, if the run ends because of them
 	outset
 }
 
