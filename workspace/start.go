@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
@@ -372,7 +373,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		}
 		info.Package = pkg
 	}
-	g, err := graphOf(pkg)
+	g, err := graph.Whole(pkg)
 	if err != nil {
 		return nil, err
 	}
