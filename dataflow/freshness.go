@@ -30,11 +30,15 @@ func (s Freshness) String() string {
 
 // ReadFreshness compares the datasets in outputs with what a run on the given inputs would produce, by index of the
 // graph. Everything downstream of a stale dataset counts as stale; a run may still find it unchanged by early
-// cut-off. Nothing is written if the Put of objects keeps nothing. lookups is as for Keys.
+// cut-off. A gate is as fresh as what makes its list, and an item below one that is not current is stale, since it may be gone. Nothing is written if the Put of objects keeps nothing. lookups is as for Keys.
 func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x *executions.Store, inputs, outputs record.Node, lookups int) ([]Freshness, error) {
 	r := newReader(ctx, g, objects, objects, &Options{Inputs: inputs})
 	all := make([]Freshness, g.Len())
 	err := each(ctx, g, lookups, func(_ context.Context, i int32) error {
+		if !g.IsTask(i) {
+			all[i] = r.known(i, all)
+			return nil
+		}
 		leaf, _ := outputs.Get(g.Name(i))
 		h, err := objectstore.ParseHash(leaf.Hash)
 		if err != nil {
@@ -51,6 +55,19 @@ func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x *
 		return nil, err
 	}
 	return all, nil
+}
+
+// known is how fresh the list of a gate is. What is pending has no tasks whose outputs could be current.
+func (r *reader) known(i int32, all []Freshness) Freshness {
+	if !r.g.IsGate(i) {
+		return Absent
+	}
+	for _, d := range r.g.Dependencies(i) {
+		if all[d] != Current {
+			return Stale
+		}
+	}
+	return Current
 }
 
 // freshness compares the output of task i with the answer for its present inputs. If the task has failed on them, or cannot run as

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"e3/dataflow"
 	"e3/dataflow/graph"
@@ -29,113 +28,8 @@ type grower struct {
 	made     map[string]record.Leaf // what the tasks that make lists have left, as far as they have ended
 }
 
-// grows reports whether tasks of a package make lists of items.
-func grows(pkg *record.Package) bool {
-	return slices.ContainsFunc(pkg.Lists, func(l record.PackageList) bool { return l.Task != "" }) ||
-		slices.ContainsFunc(pkg.Families, func(f record.PackageFamily) bool { return f.Pending })
-}
-
-// graphOf returns the graph of a package, with gates if its tasks make lists of items.
-func graphOf(pkg *record.Package) (*graph.Graph, error) {
-	if !grows(pkg) {
-		return graph.New(pkg)
-	}
-	return graph.NewGrowing(pkg, growing(pkg))
-}
-
-// base is the task of the file that a task, or the source of a list, comes from.
-func base(task string) string {
-	if i := strings.IndexAny(task, "[."); i >= 0 {
-		return task[:i]
-	}
-	return task
-}
-
-// growing returns the gates and pending tasks of a package. All tasks of a family that make lists share a gate, so that the
-// graph grows once for them.
-func growing(pkg *record.Package) *graph.Growing {
-	g := &graph.Growing{}
-	tasks := map[string][]string{} // by family, also one that is no matrix
-	for i := range pkg.Tasks {
-		name := pkg.Tasks[i].Name
-		tasks[base(name)] = append(tasks[base(name)], name)
-	}
-	for i := range pkg.Families {
-		if f := &pkg.Families[i]; f.Pending {
-			tasks[f.Name] = []string{f.Name}
-			g.Pending = append(g.Pending, graph.Pending{Name: f.Name, After: f.Reads})
-		}
-	}
-	readBy := map[string][]string{}
-	for i := range pkg.Families {
-		readBy[pkg.Families[i].Name] = pkg.Families[i].ReadBy
-	}
-	at := map[string]int{} // gates by source
-	for i := range pkg.Families {
-		f := &pkg.Families[i]
-		held := slices.Clone(tasks[f.Name])
-		readers := slices.Clone(f.ReadBy)
-		for k := 0; k < len(readers); k++ {
-			own := tasks[readers[k]]
-			held = append(held, own...)
-			if len(own) == 0 { // a family without items has no task that would wait
-				for _, r := range readBy[readers[k]] {
-					if !slices.Contains(readers, r) {
-						readers = append(readers, r)
-					}
-				}
-			}
-		}
-		mine := map[string]bool{}
-		for _, k := range f.Lists {
-			source := sourceOfList(&pkg.Lists[k])
-			if source == "" || mine[source] {
-				continue
-			}
-			mine[source] = true
-			n, ok := at[source]
-			if !ok {
-				n = len(g.Gates)
-				at[source] = n
-				g.Gates = append(g.Gates, graph.Gate{Source: source, Name: f.Name, After: tasks[base(pkg.Lists[k].Task)]})
-			}
-			g.Gates[n].Families = append(g.Gates[n].Families, f.Name)
-			g.Gates[n].Holds = append(g.Gates[n].Holds, held...)
-		}
-	}
-	for i := range pkg.Families { // of a family without items nothing else would tell
-		f := &pkg.Families[i]
-		for j := range g.Gates {
-			if gt := &g.Gates[j]; base(gt.Source) == f.Name {
-				for _, k := range f.Lists {
-					if source := sourceOfList(&pkg.Lists[k]); source != "" && !slices.Contains(gt.Behind, source) {
-						gt.Behind = append(gt.Behind, source)
-					}
-				}
-			}
-		}
-	}
-	for i := range g.Gates {
-		holds := g.Gates[i].Holds
-		slices.Sort(holds)
-		g.Gates[i].Holds = slices.Compact(holds)
-	}
-	return g
-}
-
-// sourceOfList is the source of a gate: the family that makes a list, or one of its outputs; "" for an input.
-func sourceOfList(l *record.PackageList) string {
-	if l.Task == "" {
-		return ""
-	}
-	if l.Entry != "" {
-		return base(l.Task) + "." + l.Entry
-	}
-	return base(l.Task)
-}
-
 // Growing implements dataflow.Growth.
-func (w *grower) Growing() *graph.Growing { return growing(w.pkg) }
+func (w *grower) Growing() *graph.Growing { return graph.GrowingOf(w.pkg) }
 
 // Grow implements dataflow.Growth. The new package is stored.
 func (w *grower) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.Grown, error) {
@@ -185,7 +79,7 @@ func (w *grower) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.G
 		return dataflow.Grown{}, fmt.Errorf("store package: %w", err)
 	}
 	w.pkg, w.hash = x.pkg, hash
-	grown.Package, grown.Growing = x.pkg, growing(x.pkg)
+	grown.Package, grown.Growing = x.pkg, graph.GrowingOf(x.pkg)
 	return grown, nil
 }
 
@@ -230,7 +124,7 @@ func (w *grower) expand(ctx context.Context, known []record.PackageList, made ma
 // runs anything. It returns the graph of that package, and why lists cannot be used, by family.
 func (w *grower) foresee(ctx context.Context, objects objectstore.Store, x dataflow.Lookup, lookups int) (*graph.Graph, map[string]error, error) {
 	for {
-		g, err := graphOf(w.pkg)
+		g, err := graph.Whole(w.pkg)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -247,7 +141,7 @@ func (w *grower) foresee(ctx context.Context, objects objectstore.Store, x dataf
 
 // foresee makes the package of a preview as it will be with the lists of tasks that have answers already.
 func (w *Planner) foresee(ctx context.Context, next *preview, objects Objects) error {
-	if !grows(next.pkg) || len(next.faults) > 0 {
+	if !graph.Grows(next.pkg) || len(next.faults) > 0 {
 		return nil
 	}
 	g := &grower{deployer: w.deployerInto(objects), inputs: next.inputs, pkg: next.pkg, hash: next.pkgHash}
@@ -264,9 +158,10 @@ type runGrowth struct {
 
 // growth returns the Growth of a run, nil if its package does not grow.
 func (r *run) growth(pkg *record.Package, inputs record.Node) *runGrowth {
-	if !grows(pkg) {
+	if !graph.Grows(pkg) {
 		return nil
 	}
+	r.dropped = map[string]record.Leaf{}
 	return &runGrowth{grower{deployer: r.w.deployer, inputs: inputs, pkg: pkg, hash: r.state.PackageHash}, r}
 }
 
@@ -304,7 +199,7 @@ func (w *grower) items(ctx context.Context, source string, before *record.Packag
 		was[listKey(&before.Lists[i])] = before.Lists[i].List
 	}
 	for i := range now.Lists {
-		if l := &now.Lists[i]; sourceOfList(l) == source {
+		if l := &now.Lists[i]; graph.ListSource(l) == source {
 			changed = changed || was[listKey(l)] != l.List
 			if !l.Known() {
 				continue
@@ -319,7 +214,8 @@ func (w *grower) items(ctx context.Context, source string, before *record.Packag
 	return items, changed, nil
 }
 
-// deployGrown makes the workspace's package the one that the run's graph has become. Outputs stay if their task does. The package
+// deployGrown makes the workspace's package the one that the run's graph has become. Outputs stay if their task does. A family is
+// without tasks from one growth to the next while a list of its own is not known; its outputs come back with them. The package
 // file is not read again: the link, where this machine has one, names the new package. A run with values of its own keeps its package
 // to itself.
 func (r *run) deployGrown(ctx context.Context, pkg *record.Package, hash string) error {
@@ -338,11 +234,20 @@ func (r *run) deployGrown(ctx context.Context, pkg *record.Package, hash string)
 		for i := range pkg.Tasks {
 			leaf, ok := t.tasks.Get(pkg.Tasks[i].Name)
 			if !ok {
-				leaf = record.Leaf{Kind: record.LeafUnassigned}
+				if leaf, ok = r.dropped[pkg.Tasks[i].Name]; !ok {
+					leaf = record.Leaf{Kind: record.LeafUnassigned}
+				}
 			}
 			tasks = append(tasks, record.NodeEntry{Name: pkg.Tasks[i].Name, Leaf: leaf})
 		}
 		tasks.Sort()
+		for i := range t.tasks {
+			if e := &t.tasks[i]; e.Leaf.Kind != record.LeafUnassigned {
+				if _, ok := tasks.Get(e.Name); !ok {
+					r.dropped[e.Name] = e.Leaf
+				}
+			}
+		}
 		t.tasks, s.PackageHash = tasks, hash
 		return nil
 	})

@@ -43,6 +43,11 @@ func (w *Planner) hitsOf(ctx context.Context, ws string, s *State, visit func(ta
 	if errors.Is(err, errBadLink) {
 		return nil // until it is deployed again it follows nothing
 	}
+	if err == nil {
+		if err = w.foresee(ctx, next, next.objects); isLost(err) { // a start reports it; the items of last time have hits
+			err = nil
+		}
+	}
 	if err != nil {
 		return err
 	}

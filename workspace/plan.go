@@ -240,7 +240,7 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 	}
 	g := next.graph
 	if g == nil {
-		if g, err = graphOf(next.pkg); err != nil {
+		if g, err = graph.Whole(next.pkg); err != nil {
 			return nil, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"e3/dataflow"
+	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
@@ -169,10 +170,11 @@ type run struct {
 	tasks  string // hash of the tasks node at the beginning
 	snapshots
 	overrides
-	grows   bool   // the graph may grow
-	grown   string // the hash of the package that the graph has become; "": that of the start
-	shown   bool   // the workspace shows the proven results
-	waiting int    // tasks that wait for approval, if the run ends because of them
+	grows   bool                   // the graph may grow
+	grown   string                 // the hash of the package that the graph has become; "": that of the start
+	dropped map[string]record.Leaf // outputs of tasks that a growth has taken out of the tree
+	shown   bool                   // the workspace shows the proven results
+	waiting int                    // tasks that wait for approval, if the run ends because of them
 	outset
 }
 
@@ -371,7 +373,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		}
 		info.Package = pkg
 	}
-	g, err := graphOf(pkg)
+	g, err := graph.Whole(pkg)
 	if err != nil {
 		return nil, err
 	}

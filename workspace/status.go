@@ -31,6 +31,7 @@ type Status struct {
 	Decided   []approval.Block // blocks that were approved or rejected, and on which no run has acted yet
 	Faults    []error          // why the package file or its inputs cannot be read
 	Datasets  []DatasetRow     // inputs in the package's order, then outputs
+	Unmade    []Unmade         // what is not known of the outputs before a task has made a list of items
 	Package   *record.Package  // the package that the next start would run; nil if nothing can be started
 	Rooms     Rooms            // of tasks that name none, for the next start; none if the workspace follows no file
 	East      bool             // a package of the reference: it cannot be started, so no dataset is stale
@@ -46,6 +47,9 @@ type DatasetRow struct {
 	Location  string             // of an input: path or pattern relative to the package file
 	Set       bool               // an input with a value from "e3 set"
 	Freshness dataflow.Freshness
+	// LastTime says that the output is of an item of the last list, and that the list is to be made anew: the next start may
+	// find that the item is gone.
+	LastTime bool
 }
 
 // Status reads a workspace and, if it follows a package file, that file and its inputs: the freshness is what the next
@@ -102,15 +106,16 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 	if err != nil {
 		return nil, err
 	}
-	st.Datasets = rows(t, next, freshness)
+	st.Faults, st.Package = next.faults, next.pkg // with the items that are known
+	st.Unmade, st.Datasets = freshness.unmade, rows(t, next, freshness)
 	if st.LastRun == nil || !st.LastRun.Live { // during a run, the run may have been forced
-		current := func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current }
+		current := func(b approval.Block) bool { return freshness.of[b.Task] == dataflow.Current }
 		st.Deferred, st.Decided = slices.DeleteFunc(st.Deferred, current), slices.DeleteFunc(st.Decided, current)
 	}
 	return st, nil
 }
 
-func rows(t *tree, next *preview, freshness map[string]dataflow.Freshness) []DatasetRow {
+func rows(t *tree, next *preview, freshness outputs) []DatasetRow {
 	list := make([]DatasetRow, 0, len(t.inputs)+len(t.tasks))
 	for i := range next.pkg.Inputs {
 		in := &next.pkg.Inputs[i]
@@ -133,7 +138,7 @@ func rows(t *tree, next *preview, freshness map[string]dataflow.Freshness) []Dat
 		if !ok {
 			leaf = record.Leaf{Kind: record.LeafUnassigned}
 		}
-		list = append(list, DatasetRow{Leaf: leaf, Name: name, Output: true, Task: name, Freshness: freshness[name]})
+		list = append(list, DatasetRow{Leaf: leaf, Name: name, Output: true, Task: name, Freshness: freshness.of[name], LastTime: freshness.last[name]})
 	}
 	return list
 }
@@ -300,27 +305,35 @@ func (p *preview) assign(ctx context.Context, w *States, t *tree, link *record.L
 	return p.assignParams(ctx, w, t)
 }
 
-// freshness compares every output with the result that the next start would have.
-func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *preview) (map[string]dataflow.Freshness, error) {
-	freshness := make(map[string]dataflow.Freshness, len(next.pkg.Tasks))
+// outputs is how the outputs of a workspace relate to what the next start would make.
+type outputs struct {
+	of     map[string]dataflow.Freshness // by task
+	last   map[string]bool               // of items that may be gone
+	unmade []Unmade
+}
+
+// freshness compares every output with the result that the next start would have. The package of next becomes the one that the
+// start would have before it runs anything.
+func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *preview) (outputs, error) {
+	is := outputs{of: make(map[string]dataflow.Freshness, len(next.pkg.Tasks))}
 	generation, quiet, err := w.states.generation.Peek(ctx)
 	if err != nil {
-		return nil, err
+		return is, err
 	}
 	proof, err := w.proofs.proof(ctx, ws, outset{generation: generation, quiet: quiet})
 	if err != nil {
-		return nil, err
+		return is, err
 	}
 	inputs := objectstore.Sum(next.inputs.Encode()).String()
 	if proof != nil && proof.Package == next.pkgHash && proof.Inputs == inputs && proof.Tasks == t.tasksHash {
 		for i := range next.pkg.Tasks {
-			freshness[next.pkg.Tasks[i].Name] = dataflow.Current
+			is.of[next.pkg.Tasks[i].Name] = dataflow.Current
 		}
-		return freshness, nil
+		return is, nil
 	}
-	g, err := graph.New(next.pkg)
+	g, err := w.grown(ctx, next)
 	if err != nil {
-		return nil, err
+		return is, err
 	}
 	x := w.states.executions()
 	var objects objectstore.Store = hashOnly{w.states.Objects}
@@ -329,12 +342,15 @@ func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *previ
 	}
 	list, err := dataflow.ReadFreshness(ctx, g, objects, x, next.inputs, t.tasks, w.states.Lookups)
 	if err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", ws, err)
+		return is, fmt.Errorf("workspace %s: %w", ws, err)
 	}
 	for i, s := range list {
-		freshness[g.Name(int32(i))] = s
+		if i := int32(i); g.IsTask(i) {
+			is.of[g.Name(i)] = s
+		}
 	}
-	return freshness, nil
+	is.unmade, is.last = unmade(next, g, list)
+	return is, nil
 }
 
 // hashOnly is a store that hashes what is put and keeps nothing.

@@ -158,6 +158,7 @@ func hint(err error) string {
 		unsafe  *gc.UnsafeError
 		foreign *repo.ForeignError
 		decided *approval.ResolvedError
+		pending *pendingError
 	)
 	if d, ok := repo.Denied(err); ok {
 		return fmt.Sprintf("your credentials lack %s on %s; the policy of a %s has it (doc/rights.md): ask the repository's administrator for that", d.Right, d.On, d.Role)
@@ -167,6 +168,8 @@ func hint(err error) string {
 		return fmt.Sprintf("to use it once, name it instead of the dot: %s; to trust it from now on: e3 settings --user safe-repository %[1]s; to make your own here: e3 init", human.Quoted(foreign.Root))
 	case errors.As(err, &unsafe):
 		return "what it refers to may be needed; to see what can be done: e3 verify"
+	case errors.As(err, &pending):
+		return "a start makes them: e3 start <repo> " + human.Quoted(pending.ws)
 	case errors.As(err, &unknown):
 		if items := itemsOf(unknown); len(items) > 0 {
 			return fmt.Sprintf("%s is a matrix, of %s", unknown.Name, human.Few(items))

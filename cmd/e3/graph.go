@@ -212,10 +212,17 @@ func lookOfStatus(st *workspace.Status) lookFunc {
 	for i := range st.Datasets {
 		rows[key{st.Datasets[i].Name, !st.Datasets[i].Output}] = &st.Datasets[i]
 	}
+	pending := map[string]bool{}
+	for i := range st.Unmade {
+		pending[st.Unmade[i].Name] = st.Unmade[i].Pending
+	}
 	return func(n *diagram.Node, name string, isInput bool) {
 		d := rows[key{name, isInput}]
 		switch {
 		case d == nil:
+			if pending[name] && !isInput {
+				n.Status = diagram.Unknown
+			}
 			return
 		case d.Freshness == dataflow.Stale:
 			n.Status = diagram.Stale

@@ -24,7 +24,7 @@ func newList(a *app) *cobra.Command {
 		Long: `List the workspaces of a repository, the datasets of a workspace, or the entries of a dataset that is a directory.
 
 Outputs are current, stale or missing; a start leaves current ones as they are. An input is stale if its file has changed
-on disk.`,
+on disk. Where a task makes a list of items and that is to be made anew, the outputs are those of the items of last time.`,
 		Example: `  e3 list .
   e3 list . prod
   e3 list . prod.images/2024
@@ -65,6 +65,8 @@ type datasetJSON struct {
 	Set        bool   `json:"set,omitempty"`
 	Source     string `json:"source,omitempty"`
 	Location   string `json:"location,omitempty"`
+	// LastTime: an output of an item of the last list, which is to be made anew.
+	LastTime bool `json:"lastTime,omitempty"`
 }
 
 var sourceNames = map[record.InputSource]string{
@@ -74,7 +76,7 @@ var sourceNames = map[record.InputSource]string{
 
 func datasetOf(d *workspace.DatasetRow) datasetJSON {
 	doc := datasetJSON{
-		Name: d.Name, Output: d.Output, Kind: d.Kind.String(), Hash: d.Hash, Executable: d.Executable, State: d.Freshness.String(), Set: d.Set,
+		Name: d.Name, Output: d.Output, Kind: d.Kind.String(), Hash: d.Hash, Executable: d.Executable, State: d.Freshness.String(), Set: d.Set, LastTime: d.LastTime,
 	}
 	if d.Kind == record.LeafFile {
 		doc.Size = &d.Size
@@ -99,7 +101,8 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	doc := struct {
 		Workspace string        `json:"workspace"`
 		Datasets  []datasetJSON `json:"datasets"`
-	}{ws, []datasetJSON{}}
+		Growing   []growingJSON `json:"growing,omitempty"`
+	}{ws, []datasetJSON{}, unmadeOf(st.Unmade)}
 	t := &render.Table{Right: map[int]bool{2: true}}
 	for i := range st.Datasets {
 		d := &st.Datasets[i]
@@ -108,6 +111,8 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 		switch {
 		case d.Set:
 			state = "set"
+		case d.LastTime:
+			state += ", an item of last time"
 		case d.Output:
 		case d.Source == record.FromVariable:
 			state += ", environment"
@@ -121,6 +126,11 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 			value = shortValue(ctx, r, d.Leaf)
 		}
 		t.Row(d.Name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12), state, value)
+	}
+	for i := range st.Unmade {
+		if u := &st.Unmade[i]; u.Pending {
+			t.Row(u.Name, "", "", "", strings.TrimPrefix(strings.TrimPrefix(unmadeText(u), u.Name+" "), "is "))
+		}
 	}
 	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }

@@ -54,9 +54,10 @@ func (a *app) only(ctx context.Context, location string) (string, error) {
 // errUnnamed is wrapped if an argument names a dataset or task, but no workspace.
 var errUnnamed = errors.New("no workspace is named")
 
-// inOnly calls do with an argument <workspace>.<name>. If it names no workspace, do is called with the name in the
+// inOnly calls run with an argument <workspace>.<name>. If it names no workspace, run is called with the name in the
 // repository's only workspace.
-func (a *app) inOnly(ctx context.Context, location, arg string, do func(arg string) error) error {
+func (a *app) inOnly(ctx context.Context, location, arg string, run func(arg string) error) error {
+	do := func(arg string) error { return a.orPending(ctx, location, arg, run(arg)) }
 	err := do(arg)
 	var unknown *workspace.UnknownError
 	head, _, _ := strings.Cut(arg, ".")
@@ -74,6 +75,9 @@ func (a *app) inOnly(ctx context.Context, location, arg string, do func(arg stri
 		return do(ws + "." + arg)
 	case errors.As(err, &unknown) && unknown.What == "workspace" && (unknown.Name == head || events.IsPattern(head)) && len(unknown.Known) == 1:
 		again := do(unknown.Known[0] + "." + arg)
+		if errors.As(again, new(*pendingError)) {
+			return again
+		}
 		if errors.As(again, new(*workspace.UnknownError)) || errors.As(again, new(*usageError)) {
 			return err // the name means nothing there either: what was asked for is missing
 		}

@@ -367,7 +367,7 @@ func planOf(p *workspace.Plan, list []planRow, cores int) planJSON {
 		}
 		doc.Tasks = append(doc.Tasks, task)
 	}
-	doc.Growing = growingOf(p)
+	doc.Growing = unmadeOf(growingOf(p))
 	return doc
 }
 

@@ -66,6 +66,8 @@ type statusJSON struct {
 	Folders   []folderJSON   `json:"folders,omitempty"` // of failed commands, on this machine
 	Faults    []string       `json:"faults,omitempty"`
 	Datasets  []datasetJSON  `json:"datasets"`
+	// Growing is what is not known of the outputs before a task has made a list of items.
+	Growing []growingJSON `json:"growing,omitempty"`
 }
 
 type busyJSON struct {
@@ -204,6 +206,7 @@ func statusOf(st *workspace.Status) statusJSON {
 	for i := range st.Datasets {
 		doc.Datasets = append(doc.Datasets, datasetOf(&st.Datasets[i]))
 	}
+	doc.Growing = unmadeOf(st.Unmade)
 	return doc
 }
 
@@ -305,7 +308,7 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 		standing = "there" // unchanged since deployment
 	}
 	parts := []string{fmt.Sprintf("%d %s", current, standing)}
-	if current == outputs && outputs > 0 {
+	if current == outputs && outputs > 0 && len(st.Unmade) == 0 {
 		parts = []string{"all " + standing}
 	}
 	if len(stale) > 0 {
@@ -315,4 +318,7 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 		parts = append(parts, fmt.Sprintf("%d missing: %s", len(missing), human.Few(missing)))
 	}
 	line("Outputs", "%s", strings.Join(parts, "; "))
+	for i := range st.Unmade {
+		line("Items", "%s", unmadeText(&st.Unmade[i]))
+	}
 }

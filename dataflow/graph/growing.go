@@ -171,6 +171,9 @@ func (g *Graph) IsGone(i int32) bool { return g.kinds != nil && g.kinds[i] == go
 // Gates returns the gates by the sources of their lists. The map must not be changed.
 func (g *Graph) Gates() map[string]int32 { return g.gates }
 
+// Decides returns the families of tasks that the list of a gate decides. The list must not be changed.
+func (g *Graph) Decides(gate int32) []string { return g.families[gate] }
+
 // GateOf returns the source of the list of a gate.
 func (g *Graph) GateOf(i int32) string {
 	for source, at := range g.gates {

@@ -16,7 +16,7 @@ import (
 // is a runview.TaskState.
 type Status string
 
-// The statuses of nodes besides those of a run: three of a plan, and three of a workspace's present state.
+// The statuses of nodes besides those of a run: three of a plan, and four of a workspace's present state.
 const (
 	Hit     Status = "hit"
 	Run     Status = "run"
@@ -24,6 +24,7 @@ const (
 	Current Status = "current"
 	Stale   Status = "stale"
 	Missing Status = "missing"
+	Unknown Status = "not known yet" // its items are not
 )
 
 // statuses are ordered by how urgent they are for a reader. A node that stands for several has the first status among

@@ -15,34 +15,39 @@ func (x *explaining) follows(w *Explanation, run string) error {
 	if ws == "" {
 		ws = w.Workspace
 	}
-	graph, err := x.graphIn(ws, run)
-	if graph == nil || err != nil {
+	g, err := x.graphIn(ws, run)
+	if g == nil || err != nil {
 		return err
 	}
+	if graph.Grows(g.Package) { // what a list decides follows from the task that makes it
+		if g, err = graph.Whole(g.Package); err != nil {
+			return err
+		}
+	}
 	d := &Downstream{Of: w.Root.Task, Run: run}
-	reached := make([]bool, graph.Len())
+	reached := make([]bool, g.Len())
 	var stack []int32
 	if w.Root.Kind == Input || w.Root.Kind == NoValue || w.Root.Kind == Lacking {
 		d.Of = "input " + w.Root.Subject
-		stack = readers(graph, w.Root.Subject)
+		stack = readers(g, w.Root.Subject)
 		for _, i := range stack {
 			reached[i] = true
 		}
-	} else if i, ok := graph.Find(w.Root.Task); ok {
+	} else if i, ok := g.Find(w.Root.Task); ok {
 		stack = append(stack, i)
 	}
-	graph.MarkDownstream(stack, reached)
+	g.MarkDownstream(stack, reached)
 	state := func(string) string { return "" }
 	if run != "" {
 		if state, err = x.states(ws, run); err != nil {
 			return err
 		}
 	}
-	for i := range graph.Len() {
-		if !reached[i] {
+	for i := range g.Len() {
+		if !reached[i] || !g.IsTask(int32(i)) {
 			continue
 		}
-		name := graph.Name(int32(i))
+		name := g.Name(int32(i))
 		d.count(name, state(name))
 	}
 	if d.Total > 0 {

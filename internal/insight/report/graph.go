@@ -58,19 +58,26 @@ func Graph(pkg *record.Package, o GraphOptions) *diagram.Graph {
 			add(diagram.Node{Label: t.Name, Group: matrixOf(t.Name)}, tasks)
 		}
 	}
+	pending := pendingFamilies(pkg, o.Keep == nil)
+	for _, f := range pending {
+		add(diagram.Node{Label: f.Name}, tasks)
+	}
 	seen := map[diagram.Edge]bool{}
+	edge := func(places map[string]int, name string, to int) {
+		from, ok := places[name]
+		if e := (diagram.Edge{From: from, To: to}); ok && !seen[e] {
+			seen[e] = true
+			g.Edges = append(g.Edges, e)
+		}
+	}
+	makers := listMakers(pkg)
 	for i := range pkg.Tasks {
 		to, ok := tasks[pkg.Tasks[i].Name]
 		if !ok {
 			continue
 		}
-		join := func(places map[string]int, name string) {
-			from, ok := places[name]
-			if e := (diagram.Edge{From: from, To: to}); ok && !seen[e] {
-				seen[e] = true
-				g.Edges = append(g.Edges, e)
-			}
-		}
+		join := func(places map[string]int, name string) { edge(places, name, to) }
+		join(tasks, makers[matrixOf(pkg.Tasks[i].Name)])
 		for _, w := range pkg.Tasks[i].Wiring {
 			switch w.Kind {
 			case record.WireInput:
@@ -88,7 +95,48 @@ func Graph(pkg *record.Package, o GraphOptions) *diagram.Graph {
 			}
 		}
 	}
+	for _, f := range pending {
+		to := tasks[f.Name]
+		for _, k := range f.Lists {
+			if l := &pkg.Lists[k]; l.Task != "" {
+				edge(tasks, l.Task, to)
+			}
+		}
+		for _, read := range f.Reads {
+			edge(tasks, read, to)
+		}
+	}
 	return g
+}
+
+// pendingFamilies are the families of tasks whose items are not known, if any is drawn.
+func pendingFamilies(pkg *record.Package, drawn bool) []*record.PackageFamily {
+	var list []*record.PackageFamily
+	for i := range pkg.Families {
+		if f := &pkg.Families[i]; f.Pending && drawn {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// listMakers are the tasks that make the items of a family, by its name. Of a family whose items follow from several lists none is
+// said, since an item follows from one of them.
+func listMakers(pkg *record.Package) map[string]string {
+	makers := map[string]string{}
+	for i := range pkg.Families {
+		f := &pkg.Families[i]
+		var made []string
+		for _, k := range f.Lists {
+			if l := &pkg.Lists[k]; l.Task != "" {
+				made = append(made, l.Task)
+			}
+		}
+		if len(made) == 1 && !f.Pending {
+			makers[f.Name] = made[0]
+		}
+	}
+	return makers
 }
 
 // matrixOf is the name of the matrix that a task is an item of, "" if it is none.

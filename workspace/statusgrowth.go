@@ -1,0 +1,90 @@
+package workspace
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"e3/dataflow"
+	"e3/dataflow/graph"
+)
+
+// Unmade is what a package cannot know of its tasks, since a list of items is still to be made.
+type Unmade struct {
+	Name    string   // of the family that the list decides, or of a task that reads such a family
+	Pending bool     // the package has no task of it yet; otherwise it has those of the last list
+	Tasks   int      // how many tasks the last list decides
+	For     []string // the tasks that make the list; without the label if they have items of their own that are not known
+	Err     error    // why the list cannot be used
+}
+
+// grown makes the package of a preview the one that a start would have before it runs anything: with the lists of tasks that
+// have answers already. If that cannot be told, the package keeps its last items, and the preview has the fault.
+func (w *Planner) grown(ctx context.Context, next *preview) (*graph.Graph, error) {
+	if next.objects != nil {
+		if err := w.foresee(ctx, next, next.objects); err != nil {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			next.faults = append(next.faults, err)
+		}
+	}
+	if next.graph != nil {
+		return next.graph, nil
+	}
+	return graph.Whole(next.pkg)
+}
+
+// unmade says what is not known of the tasks of a preview, given how fresh the nodes of its graph are.
+func unmade(next *preview, g *graph.Graph, fresh []dataflow.Freshness) (list []Unmade, last map[string]bool) {
+	last = map[string]bool{}
+	gates := make([]int32, 0, len(g.Gates()))
+	for _, i := range g.Gates() {
+		gates = append(gates, i)
+	}
+	slices.Sort(gates)
+	for _, i := range gates {
+		if fresh[i] == dataflow.Current {
+			continue
+		}
+		u := Unmade{Name: g.Name(i)}
+		for _, d := range g.Dependents(i) {
+			if !g.IsTask(d) {
+				continue
+			}
+			u.Tasks++
+			if slices.Contains(g.Decides(i), graph.Base(g.Name(d))) {
+				last[g.Name(d)] = true
+			}
+		}
+		for _, d := range g.Dependencies(i) {
+			if g.IsTask(d) && fresh[d] != dataflow.Current {
+				u.For = append(u.For, g.Name(d))
+			}
+		}
+		if u.Tasks > 0 && len(u.For) > 0 { // behind another gate that is closed, that one says it
+			list = append(list, u)
+		}
+	}
+	for i := range next.pkg.Families {
+		if f := &next.pkg.Families[i]; f.Pending {
+			list = append(list, Unmade{Name: f.Name, Pending: true, For: graph.Awaited(next.pkg, f.Name), Err: next.failed[f.Name]})
+		}
+	}
+	return list, last
+}
+
+// Pending returns the family of tasks that a name stands for, as "fit" or "fit[a]", and what it waits for, if the package of a
+// workspace has no tasks of that family yet.
+func (w *Datasets) Pending(ctx context.Context, ws, name string) (family string, awaited []string, err error) {
+	s, err := w.states.State(ctx, ws)
+	if err != nil || !s.Deployed {
+		return "", nil, err
+	}
+	pkg, err := w.states.Packages.Load(ctx, s.PackageHash)
+	if err != nil {
+		return "", nil, err
+	}
+	family, _, _ = strings.Cut(name, "[")
+	return family, graph.Awaited(pkg, family), nil
+}
