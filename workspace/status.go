@@ -301,11 +301,7 @@ func (p *preview) assign(ctx context.Context, w *States, t *tree, link *record.L
 // freshness compares every output with the result that the next start would have.
 func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *preview) (map[string]dataflow.Freshness, error) {
 	freshness := make(map[string]dataflow.Freshness, len(next.pkg.Tasks))
-	generation, quiet, err := w.states.generation.Peek(ctx)
-	if err != nil {
-		return nil, err
-	}
-	proof, err := w.proofs.proof(ctx, ws, outset{generation: generation, quiet: quiet})
+	proof, _, err := w.proofs.peek(ctx, ws)
 	if err != nil {
 		return nil, err
 	}
