@@ -21,7 +21,8 @@ import (
 const (
 	untoldFile = "untold"
 
-	// maxUntold is the size from which the file is written anew while executions keep ending: told ones are left out.
+	// maxUntold is the size from which the file is written anew while executions keep ending: told ones are left out. If few
+	// are told, it is written anew only when it has doubled.
 	maxUntold = 256 << 10
 
 	maxUntoldLine = 1 << 20
@@ -30,8 +31,10 @@ const (
 // untold are the executions of this process whose end is on record, and of whose end no event is known to be written.
 type untold struct {
 	mu    sync.Mutex
-	file  *os.File
+	path  string
+	file  *os.File // nil: it could not be made
 	size  int64
+	due   int64             // the size from which it is written anew; 0: maxUntold
 	lines map[string][]byte // by id
 }
 
@@ -59,25 +62,25 @@ func (u *untold) add(dir func() (string, error), end *untoldEnd) {
 	if u.file == nil {
 		at, err := dir()
 		if err == nil {
-			u.file, err = os.OpenFile(filepath.Join(at, untoldFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+			u.path = filepath.Join(at, untoldFile)
+			u.file, err = os.OpenFile(u.path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 		}
 		if err != nil {
 			return
 		}
 	}
 	n, err := u.file.Write(line)
-	if u.size += int64(n); u.size > maxUntold {
+	if u.size += int64(n); u.size > max(u.due, maxUntold) {
 		u.rewrite()
 	}
 	if err != nil { // for example a full disk: the line may be torn, so the next execution has the file written anew
-		u.size = maxUntold + 1
+		u.size = max(u.due, maxUntold) + 1
 	}
 }
 
 // rewrite leaves out what is told. The caller holds the lock.
 func (u *untold) rewrite() {
-	name := u.file.Name()
-	next, err := os.OpenFile(name+".next", os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	next, err := os.OpenFile(u.path+".next", os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return
 	}
@@ -86,13 +89,13 @@ func (u *untold) rewrite() {
 		n, werr := next.Write(line)
 		size, err = size+int64(n), errors.Join(err, werr)
 	}
-	if err = errors.Join(err, os.Rename(name+".next", name)); err != nil {
+	if err = errors.Join(err, os.Rename(u.path+".next", u.path)); err != nil {
 		next.Close()
-		os.Remove(name + ".next")
+		os.Remove(u.path + ".next")
 		return
 	}
 	u.file.Close()
-	u.file, u.size = next, size
+	u.file, u.size, u.due = next, size, 2*size
 }
 
 // told forgets executions.
@@ -103,7 +106,7 @@ func (u *untold) told(ids ...string) {
 		delete(u.lines, id)
 	}
 	if len(u.lines) == 0 && u.size > 0 && u.file.Truncate(0) == nil {
-		u.size = 0
+		u.size, u.due = 0, 0
 	}
 }
 

@@ -82,6 +82,38 @@ func TestUntoldIsRewritten(t *testing.T) {
 	}
 }
 
+// While no end is told, as when the store of events does not answer, the file is written anew each time that it has doubled,
+// not with each end.
+func TestUntoldIsSeldomRewritten(t *testing.T) {
+	l := newLab(t)
+	long := strings.Repeat("n", 100_000)
+	rewritten := 0
+	var before os.FileInfo
+	for i := range 20 {
+		req := l.request(script(fmt.Sprintf("echo %d > out", i)))
+		req.Name = long
+		l.do(t, req)
+		dir, err := l.records.SessionDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dir, "untold"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before != nil && !os.SameFile(before, info) {
+			rewritten++
+		}
+		if want := int64(i+1) * int64(len(long)); info.Size() < want {
+			t.Fatalf("after %d ends it has %d bytes, want %d at least: some are missing", i+1, info.Size(), want)
+		}
+		before = info
+	}
+	if rewritten == 0 || rewritten > 4 {
+		t.Errorf("it was rewritten %d times for 20 ends of 100 kB, want 1 to 4", rewritten)
+	}
+}
+
 // A line that a fault of the disk has left out, or torn, is there once another execution has ended.
 func TestUntoldAfterFault(t *testing.T) {
 	l := newLab(t)

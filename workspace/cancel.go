@@ -85,11 +85,11 @@ type cancelWatch struct {
 	cause   error                  // why the run's context had ended when its tasks had
 }
 
-// watchCancellation looks for a request. It returns the context of the run, which a request cancels.
-func (r *run) watchCancellation(ctx context.Context, lock *hold) (context.Context, error) {
+// watchCancellation returns the context of the run, which a request cancels, and look, which looks for a request once.
+func (r *run) watchCancellation(ctx context.Context, lock *hold) (_ context.Context, look func() error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var answered atomic.Pointer[refstore.Record]
-	look := func() error {
+	look = func() error {
 		rec, err := r.w.states.Records.Get(ctx, cancelKey(r.ws))
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil
@@ -122,7 +122,7 @@ func (r *run) watchCancellation(ctx context.Context, lock *hold) (context.Contex
 			_ = r.w.withdraw(context.WithoutCancel(ctx), *rec) // if it stays, it has no effect
 		}
 	}
-	return ctx, look()
+	return ctx, look
 }
 
 // lookout calls look whenever a request may have arrived, until ctx ends.

@@ -145,7 +145,7 @@ func (w *Deployer) DeployNew(ctx context.Context, ws, file string) (string, *Bui
 		if ws, built.Instead, err = w.states.ownName(ctx, built.Package.Name, built.Link.File); err != nil {
 			return "", nil, err
 		}
-		if err := w.states.overwrite(ctx, w.states.Local, fileKey(w.states.links.noted(built.Link.File)), []byte(ws)); err != nil {
+		if err := w.states.overwrite(ctx, w.states.Local, fileKey(w.states.links.noted(built.Link.File)), []byte(ws), nil); err != nil {
 			return "", nil, err
 		}
 		err := w.deployNamed(ctx, ws, built, func(ctx context.Context) error {

@@ -230,11 +230,7 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 	if p.Busy, err = w.states.Busy(ctx, ws); err != nil {
 		return nil, err
 	}
-	generation, quiet, err := w.states.generation.Peek(ctx)
-	if err != nil {
-		return nil, err
-	}
-	proof, err := w.proofs.proof(ctx, ws, outset{generation: generation, quiet: quiet})
+	proof, at, err := w.proofs.peek(ctx, ws)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +248,7 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 	if err := checkFilter(g, o.Filter); err != nil {
 		return nil, err
 	}
-	durations := w.proofs.durations(ctx, ws)
+	durations, _ := w.proofs.durations(ctx, ws)
 	opts := dataflow.PlanOptions{
 		Options: dataflow.Options{
 			Workspace: ws, Inputs: next.inputs,
@@ -270,7 +266,7 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 	if proof == nil {
 		state := &State{WorkspaceState: record.WorkspaceState{PackageName: next.pkg.Name, PackageHash: next.pkgHash}}
 		inputs := objectstore.Sum(next.inputs.Encode()).String()
-		if proof, err = w.proofs.nearest(ctx, ws, outset{generation: generation, quiet: quiet}, state, inputs); err != nil {
+		if proof, err = w.proofs.nearest(ctx, ws, at, state, inputs); err != nil {
 			return nil, err
 		}
 	}

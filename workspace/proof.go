@@ -46,22 +46,32 @@ type outset struct {
 	folders    *folderLook // nil: not read
 }
 
+// storedProof is the record of a workspace's proof.
+type storedProof struct {
+	value   []byte // nil if there is none, or it is damaged
+	version refstore.Version
+}
+
+func (w *proofs) stored(ctx context.Context, ws string) (s storedProof, err error) {
+	rec, err := w.states.Derived.Get(ctx, proofKey(ws))
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
+		return storedProof{version: rec.Version}, nil
+	}
+	return storedProof{value: rec.Value, version: rec.Version}, err
+}
+
 // proof returns the workspace's proven run, nil if none is reliable. Any irregularity means that there is none: a proof
 // is derived from the records, and will be again. Objects are checked only in folders that have changed since the last
 // check.
-func (w *proofs) proof(ctx context.Context, ws string, at outset) (*provenRun, error) {
-	rec, err := w.states.Derived.Get(ctx, proofKey(ws))
-	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) {
+func (w *proofs) proof(ctx context.Context, ws string, s storedProof, at outset) (*provenRun, error) {
+	if s.value == nil {
 		return nil, nil
-	}
-	if err != nil {
-		return nil, err
 	}
 	demand, err := w.demand(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, signed, err := decodeProof(demand, rec.Value)
+	p, signed, err := decodeProof(demand, s.value)
 	if err != nil {
 		return nil, nil
 	}
@@ -70,6 +80,19 @@ func (w *proofs) proof(ctx context.Context, ws string, at outset) (*provenRun, e
 		proven.signed = signed
 	}
 	return proven, err
+}
+
+// peek is proof for a reader, which changes nothing, with what it depends on.
+func (w *proofs) peek(ctx context.Context, ws string) (proof *provenRun, at outset, err error) {
+	var s storedProof
+	err = w.states.atOnce(
+		func() (err error) { at.generation, at.quiet, err = w.states.generation.Peek(ctx); return err },
+		func() (err error) { s, err = w.stored(ctx, ws); return err },
+	)
+	if err == nil {
+		proof, err = w.proof(ctx, ws, s, at)
+	}
+	return proof, at, err
 }
 
 // verified returns the run that a proof refers to, nil if it is not reliable.
@@ -264,25 +287,13 @@ func ignoreLost(err error) error {
 	return err
 }
 
-// prove saves the proof of a completed run. The folders' times are from before its first lookup: objects that are
-// removed during the run show as a change.
-func (w *proofs) prove(ctx context.Context, ws string, p *record.Proof) error {
-	generation, quiet, err := w.states.generation.Read(ctx)
-	if err != nil {
-		return err
-	}
-	if !quiet || generation != p.Generation {
-		return nil
-	}
-	return w.saveProof(ctx, ws, p, nil)
-}
-
-func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof, signed *record.Signature) error {
+// saveProof writes a proof over the version that was read last.
+func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof, signed *record.Signature, last *refstore.Version) error {
 	value, err := w.encodeProof(ctx, p, signed)
 	if err != nil || value == nil {
 		return err
 	}
-	if err := w.states.overwrite(ctx, w.states.Derived, proofKey(ws), value); err != nil {
+	if err := w.states.overwrite(ctx, w.states.Derived, proofKey(ws), value, last); err != nil {
 		return fmt.Errorf("save proof of run %s: %w", p.RunID, err)
 	}
 	return nil
@@ -356,20 +367,24 @@ func (w *proofs) baseline(ctx context.Context, p *provenRun, hash string, pkg *r
 	return b, nil
 }
 
-// durations returns how long tasks took when they last ran. It is only a hint, and may be empty.
-func (w *proofs) durations(ctx context.Context, ws string) record.Durations {
+// durations returns how long tasks took when they last ran, and the version of their record; nil: it is not known. It is
+// only a hint, and may be empty.
+func (w *proofs) durations(ctx context.Context, ws string) (record.Durations, *refstore.Version) {
 	rec, err := w.states.Derived.Get(ctx, durationsKey(ws))
+	if errors.Is(err, refstore.ErrNotFound) {
+		return record.Durations{}, new(refstore.Absent)
+	}
 	if err != nil {
-		return record.Durations{}
+		return record.Durations{}, nil
 	}
 	d, err := record.DecodeDurations(rec.Value)
 	if err != nil {
-		return record.Durations{}
+		return record.Durations{}, &rec.Version
 	}
-	return d
+	return d, &rec.Version
 }
 
-func (w *proofs) saveDurations(ctx context.Context, ws string, g *dataflow.Graph, out *dataflow.Outcome, d record.Durations) error {
+func (w *proofs) saveDurations(ctx context.Context, ws string, g *dataflow.Graph, out *dataflow.Outcome, d record.Durations, last *refstore.Version) error {
 	changed := false
 	for i := range out.Tasks {
 		if t := &out.Tasks[i]; t.State == dataflow.Succeeded {
@@ -386,7 +401,7 @@ func (w *proofs) saveDurations(ctx context.Context, ws string, g *dataflow.Graph
 			names = append(names, name)
 		}
 	}
-	if err := w.states.overwrite(ctx, w.states.Derived, durationsKey(ws), d.Encode(names)); err != nil {
+	if err := w.states.overwrite(ctx, w.states.Derived, durationsKey(ws), d.Encode(names), last); err != nil {
 		return fmt.Errorf("save durations: %w", err)
 	}
 	return nil

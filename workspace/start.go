@@ -111,14 +111,25 @@ func (w *Runner) Start(ctx context.Context, ws string, o StartOptions) (*RunResu
 		return nil, err
 	}
 	defer lock.Unlock()
-	if err := w.states.Sweep(ctx); err != nil {
-		return nil, fmt.Errorf("clean up after dead processes: %w", err)
-	}
 	r := &run{w: w, ws: ws, o: &o, lock: lock, durable: o.Durability != None}
 	defer r.letGo()
-	ctx, err = r.watchCancellation(ctx, lock)
+	outer := ctx
+	ctx, look := r.watchCancellation(outer, lock)
 	defer r.unwatch()
-	if err != nil {
+	swept := false
+	err = w.states.atOnce(
+		func() error {
+			err := w.states.Sweep(outer)
+			swept = err == nil
+			return err
+		},
+		look,
+		func() error { _ = r.hold(outer); return nil }, // start does so again where this has failed
+	)
+	switch {
+	case err != nil && !swept:
+		return nil, fmt.Errorf("clean up after dead processes: %w", err)
+	case err != nil:
 		return nil, lock.explain(ctx, err)
 	}
 	res, err := r.start(ctx)
@@ -164,7 +175,8 @@ type run struct {
 	version refstore.Version // of rec, as this run wrote it
 	closed
 	log    *events.Log
-	place  events.Place // of the run in the journal
+	latest events.Latest // of the journal, before the run
+	place  events.Place  // of the run in the journal
 	began  time.Time
 	inputs string // hash of the inputs node
 	tasks  string // hash of the tasks node at the beginning
@@ -176,6 +188,7 @@ type run struct {
 	shown   bool                   // the workspace shows the proven results
 	waiting int                    // tasks that wait for approval, if the run ends because of them
 	outset
+	stored storedProof
 }
 
 func (r *run) start(ctx context.Context) (*RunResult, error) {
@@ -206,7 +219,18 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 			return nil, err
 		}
 	}
-	if r.closed, err = r.w.closeDead(ctx, r.lock, r.state.CurrentRunID, r.o.Executor); err != nil {
+	err = r.w.states.atOnce(
+		func() (err error) {
+			if r.closed, err = r.w.closeDead(ctx, r.lock, r.state.CurrentRunID, r.o.Executor); err != nil {
+				return err
+			}
+			r.latest, err = events.LookAhead(ctx, r.w.states.Records, r.ws, r.journal)
+			return err
+		},
+		func() (err error) { r.generation, r.quiet, err = r.w.states.generation.Read(ctx); return err },
+		func() (err error) { r.stored, err = r.w.proofs.stored(ctx, r.ws); return err },
+	)
+	if err != nil {
 		return nil, err
 	}
 	r.state.CurrentRunID = r.current
@@ -214,9 +238,6 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if built != nil {
 		info.Package, info.Warnings, info.Renamed, info.File = built.Package, built.Warnings, built.Renamed, built.Link.File
 	} else if info.Elsewhere, err = r.w.states.links.deployedElsewhere(ctx, r.ws, r.state, link); err != nil {
-		return nil, err
-	}
-	if r.generation, r.quiet, err = r.w.states.generation.Read(ctx); err != nil {
 		return nil, err
 	}
 	inputs, tasks, err := r.w.states.readRoot(ctx, r.state.RootHash)
@@ -227,7 +248,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	if r.folders, err = lookAtFolders(r.w.states.Objects, r.w.states.Now()); err != nil {
 		return nil, err
 	}
-	proof, err := r.w.proofs.proof(ctx, r.ws, r.outset)
+	proof, err := r.w.proofs.proof(ctx, r.ws, r.stored, r.outset)
 	if err != nil {
 		return nil, err
 	}
@@ -315,7 +336,7 @@ func (r *run) emit(e events.Event) { r.log.Emit(e) }
 
 // recorded makes the journal name the run, before the run has events.
 func (r *run) recorded(ctx context.Context) (err error) {
-	r.place, err = events.RecordRun(ctx, r.w.states.Records, r.ws, r.rec.RunID, r.w.states.Now, r.closed.journal)
+	r.place, err = events.RecordRunAt(ctx, r.w.states.Records, r.ws, r.rec.RunID, r.w.states.Now, r.latest)
 	return err
 }
 
@@ -344,7 +365,11 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 	if err := r.write(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.recorded(ctx); err != nil {
+	err := r.w.states.atOnce(
+		func() error { return r.recorded(ctx) },
+		func() error { return r.name(ctx) },
+	)
+	if err != nil {
 		return nil, err
 	}
 	r.emitStarted() // readers of its events look for the run's record
@@ -355,11 +380,12 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 			r.emit(events.Event{Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{As: p.RunID}})
 		}
 	}
-	if err := r.finish(ctx); err != nil {
-		return nil, err
-	}
 	p.Proof.RunID = r.rec.RunID
-	return &RunResult{Run: r.rec}, r.w.proofs.saveProof(ctx, r.ws, &p.Proof, p.signed)
+	err = r.w.states.atOnce(
+		func() error { return r.tellEnd(ctx) },
+		func() error { return r.w.proofs.saveProof(ctx, r.ws, &p.Proof, p.signed, &r.stored.version) },
+	)
+	return &RunResult{Run: r.rec}, err
 }
 
 // flow runs the dataflow.
@@ -409,7 +435,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 			return nil, err
 		}
 	}
-	durations := r.w.proofs.durations(ctx, r.ws)
+	durations, timed := r.w.proofs.durations(ctx, r.ws)
 	opts.Expected = func(task string) time.Duration { return durations[task] }
 	info.Expected = opts.Expected
 	opts.Restore = r.restored
@@ -447,7 +473,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	if errors.Is(r.cause, refstore.ErrLost) {
 		return nil, errors.Join(r.cause, runErr) // nothing more is written
 	}
-	endErr := r.end(r.lock.lasting, outcome.Graph, outcome, durations)
+	endErr := r.end(r.lock.lasting, outcome.Graph, outcome, durations, timed)
 	res := &RunResult{Run: r.rec, TimedOut: outcome.TimedOut, Waiting: r.waiting, Graph: outcome.Graph, Outcome: outcome, Package: pkg}
 	if growth != nil {
 		res.Package = growth.pkg
@@ -512,16 +538,16 @@ func (t *tree) assign(changes []dataflow.Change) {
 	}
 }
 
-// end publishes, records and proves the run's results.
-func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome, durations record.Durations) error {
-	if err := r.log.Flush(); err != nil {
-		return err
-	}
-	if err := r.w.proofs.saveDurations(ctx, r.ws, g, out, durations); err != nil { // before the sync below, which covers it
-		return err
-	}
+// end publishes, records and proves the run's results. timed is the version of the record of durations.
+func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome, durations record.Durations, timed *refstore.Version) error {
 	var after *tree
-	if r.o.Publish != Never {
+	publish := func() error {
+		if r.o.Publish == Never {
+			if r.durable {
+				return r.w.states.Records.Sync(ctx)
+			}
+			return nil
+		}
 		state, err := r.w.states.edit(ctx, r.lock, r.ws, r.durable, tasksPart, func(s *State, t *tree) error {
 			t.assign(out.Results(g, !r.shown || t.rebuilt))
 			after = t
@@ -532,10 +558,23 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 			return err
 		}
 		r.snapOutputs(state.RootHash, after.inputsHash, after.tasksHash)
-	} else if r.durable {
-		if err := r.w.states.Records.Sync(ctx); err != nil {
-			return err
-		}
+		return nil
+	}
+	// The generation must be what it was before the first lookup. All tasks have ended, so it may be read now.
+	generation, quiet := "", false
+	read := func() (err error) { generation, quiet, err = r.w.states.generation.Read(ctx); return err }
+	if out.State != record.RunCompleted || out.Summary.Failed > 0 || r.o.Filter != "" || r.o.Publish == Never || !r.quiet {
+		read = func() error { return nil } // the run proves nothing
+	}
+	// In turn, the sync of publish covers what was written before it.
+	err := r.w.states.atOnce(
+		r.log.Flush,
+		func() error { return r.w.proofs.saveDurations(ctx, r.ws, g, out, durations, timed) },
+		publish,
+		read,
+	)
+	if err != nil {
+		return err
 	}
 	r.rec.Tasks, r.rec.Summary = out.Executions(g), out.Summary
 	r.rec.State, r.rec.FailedTask, r.rec.Error = out.State, out.FailedTask, out.Error
@@ -543,16 +582,18 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	if err := r.write(ctx); err != nil {
 		return err
 	}
-	if err := r.finish(ctx); err != nil {
-		return err
+	steps := []func() error{func() error { return r.finish(ctx) }}
+	if quiet && generation == r.generation {
+		// A proof relies on the run's record alone. The folders' times are from before the first lookup: objects that are
+		// removed during the run show as a change.
+		steps = append(steps, func() error {
+			return r.w.proofs.saveProof(ctx, r.ws, &record.Proof{
+				RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.generation,
+				Shards: r.folders.times[:], CheckedAt: r.folders.at, Durable: r.durable,
+			}, nil, &r.stored.version)
+		})
 	}
-	if out.State != record.RunCompleted || out.Summary.Failed > 0 || r.o.Filter != "" || after == nil || !r.quiet {
-		return nil
-	}
-	return r.w.proofs.prove(ctx, r.ws, &record.Proof{
-		RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.generation,
-		Shards: r.folders.times[:], CheckedAt: r.folders.at, Durable: r.durable,
-	})
+	return r.w.states.atOnce(steps...)
 }
 
 // write writes the run's last record.
@@ -582,16 +623,33 @@ func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record
 
 // finish writes the state's reference to the run's record, then the last event: a reader of one finds the other two.
 func (r *run) finish(ctx context.Context) error {
-	if _, err := r.w.states.update(ctx, r.lock, r.ws, r.durable, func(s *State) error {
+	if err := r.name(ctx); err != nil {
+		return err
+	}
+	return r.tellEnd(ctx)
+}
+
+// name makes the state refer to the run's record.
+func (r *run) name(ctx context.Context) error {
+	_, err := r.w.states.update(ctx, r.lock, r.ws, r.durable, func(s *State) error {
 		s.CurrentRunID = r.rec.RunID
 		return nil
-	}); err != nil {
-		return err
-	}
-	var err error
-	if r.old, err = r.w.cleaner.deleteRuns(ctx, r.ws, r.old, r.spared); err != nil {
-		return err
-	}
+	})
+	return err
+}
+
+// tellEnd writes the last event, and removes the records of runs that the state no longer names.
+func (r *run) tellEnd(ctx context.Context) error {
+	return r.w.states.atOnce(
+		func() (err error) {
+			r.old, err = r.w.cleaner.deleteRuns(ctx, r.ws, r.old, r.spared)
+			return err
+		},
+		func() error { return r.emitEnd(ctx) },
+	)
+}
+
+func (r *run) emitEnd(ctx context.Context) (err error) {
 	e := runview.End(r.rec)
 	if r.late > 0 {
 		if r.late, err = r.w.states.tellLate(ctx, r.ws, r.o.Executor); err != nil {

@@ -316,11 +316,7 @@ type outputs struct {
 // start would have before it runs anything.
 func (w *Planner) freshness(ctx context.Context, ws string, t *tree, next *preview) (outputs, error) {
 	is := outputs{of: make(map[string]dataflow.Freshness, len(next.pkg.Tasks))}
-	generation, quiet, err := w.states.generation.Peek(ctx)
-	if err != nil {
-		return is, err
-	}
-	proof, err := w.proofs.proof(ctx, ws, outset{generation: generation, quiet: quiet})
+	proof, _, err := w.proofs.peek(ctx, ws)
 	if err != nil {
 		return is, err
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"e3/executions"
@@ -308,21 +309,51 @@ func (w *States) forgetDerived(ctx context.Context, name string) error {
 }
 
 // overwrite puts a record unconditionally. It is for data that can be recomputed: if a process that lost the lease
-// overwrites its successor's better data, the next run only needs more lookups.
-func (w *States) overwrite(ctx context.Context, s refstore.Store, key refstore.Key, value []byte) error {
+// overwrites its successor's better data, the next run only needs more lookups. last is the version that the caller has
+// read, which saves a read; nil: none.
+func (w *States) overwrite(ctx context.Context, s refstore.Store, key refstore.Key, value []byte, last *refstore.Version) error {
 	for {
-		rec, err := s.Get(ctx, key)
-		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
-			return err
+		if last == nil {
+			rec, err := s.Get(ctx, key)
+			if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrDamaged) {
+				return err
+			}
+			last = &rec.Version
 		}
-		_, err = s.Put(ctx, refstore.Record{Key: key, Value: value, Version: rec.Version})
+		_, err := s.Put(ctx, refstore.Record{Key: key, Value: value, Version: *last})
 		if err == nil || !errors.Is(err, refstore.ErrConflict) {
 			return err
 		}
 		if err := refstore.Confirm(ctx, w.Locks); err != nil {
 			return err
 		}
+		last = nil
 	}
+}
+
+// atOnce makes calls at the same time where each waits for requests, and in turn where the store is on this machine. The
+// calls are independent of each other. It returns the error of the first that failed.
+func (w *States) atOnce(calls ...func() error) error {
+	if !presumes(w.Objects) {
+		for _, call := range calls {
+			if err := call(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	failed := make([]error, len(calls))
+	var all sync.WaitGroup
+	for i, call := range calls {
+		all.Go(func() { failed[i] = call() })
+	}
+	all.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // update changes the state by compare-and-swap; change may be called again after a conflict. lock is the caller's, nil
@@ -422,22 +453,27 @@ func (w *States) readNode(ctx context.Context, hash string) (record.Node, error)
 
 // writeTree stores the given parts and returns the new root's hash.
 func (w *States) writeTree(ctx context.Context, t *tree, have parts) (string, error) {
-	var err error
+	var writes []func() error // where they are made in turn, the root comes last
+	add := func(n record.Node) string {
+		text := n.Encode()
+		writes = append(writes, func() error {
+			_, err := w.writeNode(ctx, text)
+			return err
+		})
+		return objectstore.Sum(text).String()
+	}
 	if have&inputsPart != 0 {
-		if t.inputsHash, err = w.writeNode(ctx, t.inputs); err != nil {
-			return "", err
-		}
+		t.inputsHash = add(t.inputs)
 	}
 	if have&tasksPart != 0 {
-		if t.tasksHash, err = w.writeNode(ctx, t.tasks); err != nil {
-			return "", err
-		}
+		t.tasksHash = add(t.tasks)
 	}
-	return w.writeRoot(ctx, t.inputsHash, t.tasksHash)
+	root := add(rootNode(t.inputsHash, t.tasksHash))
+	return root, w.atOnce(writes...)
 }
 
-func (w *States) writeNode(ctx context.Context, n record.Node) (string, error) {
-	h, err := objectstore.PutBytes(ctx, w.Objects, n.Encode())
+func (w *States) writeNode(ctx context.Context, text []byte) (string, error) {
+	h, err := objectstore.PutBytes(ctx, w.Objects, text)
 	if err != nil {
 		return "", fmt.Errorf("store workspace node: %w", err)
 	}
@@ -446,7 +482,7 @@ func (w *States) writeNode(ctx context.Context, n record.Node) (string, error) {
 
 // writeRoot stores a root node; without tasks it is an input snapshot.
 func (w *States) writeRoot(ctx context.Context, inputs, tasks string) (string, error) {
-	return w.writeNode(ctx, rootNode(inputs, tasks))
+	return w.writeNode(ctx, rootNode(inputs, tasks).Encode())
 }
 
 func rootNode(inputs, tasks string) record.Node {

@@ -23,14 +23,41 @@ type Place struct {
 	Stream int64 // the number of the first event of its stream
 }
 
-// RecordRun appends a RunRecorded to the journal, and returns that event's place. known is the stream in which an earlier
-// run was recorded, as that run's end says (Data.Journal), or 0: it saves looking for the latest stream where each look
-// is a request.
-func RecordRun(ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time, known int64) (Place, error) {
-	if _, ok := streams.(refstore.Tailer); !ok { // a look is cheap, and an overlay may have an old copy of that stream
-		known = 0
+// A Latest is where a journal ended when it was looked at. It saves the next append a look where each is a request. The
+// zero value is that of a caller that has not looked.
+type Latest struct{ end *end }
+
+// LookAhead returns the end of a journal. known is the stream in which an earlier run was recorded, as that run's end says
+// (Data.Journal), or 0: it saves looking for the latest stream. Where a look is cheap there is none; an overlay may also
+// have an old copy of that stream.
+func LookAhead(ctx context.Context, streams refstore.Streams, workspace string, known int64) (Latest, error) {
+	if _, ok := streams.(refstore.Tailer); !ok || !recording {
+		return Latest{}, nil
 	}
-	list, stream, err := appendJournal(ctx, streams, workspace, now, known, []Event{{Type: RunRecorded, Data: &Data{Run: run}}})
+	end, err := knownEnd(ctx, streams, workspace, known)
+	if errors.Is(err, refstore.ErrConflict) { // the append looks again
+		return Latest{}, nil
+	}
+	if err != nil {
+		return Latest{}, fmt.Errorf("journal of workspace %s: %w", workspace, err)
+	}
+	return Latest{&end}, nil
+}
+
+// RecordRun is LookAhead and RecordRunAt.
+func RecordRun(ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time, known int64) (Place, error) {
+	at, err := LookAhead(ctx, streams, workspace, known)
+	if err != nil {
+		return Place{}, err
+	}
+	return RecordRunAt(ctx, streams, workspace, run, now, at)
+}
+
+// RecordRunAt appends a RunRecorded to the journal, and returns that event's place.
+func RecordRunAt(
+	ctx context.Context, streams refstore.Streams, workspace, run string, now func() time.Time, at Latest,
+) (Place, error) {
+	list, stream, err := appendJournal(ctx, streams, workspace, now, at, []Event{{Type: RunRecorded, Data: &Data{Run: run}}})
 	if err != nil || len(list) == 0 {
 		return Place{}, err
 	}

@@ -59,20 +59,26 @@ func firstOf(sort string) int64 {
 // they are about is in Data.Run. They are appended together, but a killed process may have appended only the first of
 // them. After an error other than ErrConflict the events may or may not be there.
 func AppendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list ...Event) ([]Event, error) {
-	list, _, err := appendJournal(ctx, streams, workspace, now, 0, list)
+	list, _, err := appendJournal(ctx, streams, workspace, now, Latest{}, list)
 	return list, err
 }
 
-// appendJournal is AppendJournal. known is the number of a stream that was the latest once, 0 if none is known. It also
-// returns the number of the stream that has the events.
-func appendJournal(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, known int64, list []Event) ([]Event, int64, error) {
+// appendJournal is AppendJournal at an end that was read. It also returns the number of the stream that has the events.
+func appendJournal(
+	ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, at Latest, list []Event,
+) ([]Event, int64, error) {
 	list = slices.Clone(list)
 	if !recording || len(list) == 0 {
 		return list, 0, nil
 	}
 	for try := 1; ; try++ {
-		end, err := knownEnd(ctx, streams, workspace, known)
-		known = 0
+		var end end
+		var err error
+		if at.end != nil {
+			end, at.end = *at.end, nil
+		} else {
+			end, err = journalEnd(ctx, streams, workspace)
+		}
 		var first int64
 		if err == nil {
 			first, err = end.append(ctx, streams, workspace, now, list)

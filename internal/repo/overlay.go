@@ -46,7 +46,12 @@ func (r *Repo) Overlay() string {
 // Writable begins this process's session, and returns a refstore.ErrReadOnly if this process may not write. It asks
 // for nothing that a start would not ask for.
 func (r *Repo) Writable(ctx context.Context) error {
+	var beside sync.WaitGroup
+	if r.stores.far { // the settings are needed next; meanwhile the session begins
+		beside.Go(func() { _, _ = r.Settings(ctx) })
+	}
 	_, err := r.Records.SessionBegan(ctx)
+	beside.Wait()
 	if errors.Is(err, refstore.ErrReadOnly) {
 		return err
 	}

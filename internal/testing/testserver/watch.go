@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // A Call is a request that came through a proxy.
@@ -15,6 +16,8 @@ type Call struct {
 	// or the prefix of a list. "" where there is none.
 	Subject string
 	Units   float64 // of capacity that the server said it consumed
+	// Began and Ended are when the request came, and when its answer had gone.
+	Began, Ended time.Time
 }
 
 // Watch has every request told to watch once it has been answered. It is called by several goroutines at a time; nil ends it.
@@ -39,8 +42,11 @@ func (p *Proxy) watched(r *http.Request, op string) (_ *http.Request, tell func(
 	if key == "" {
 		key = r.URL.Query().Get("prefix")
 	}
-	c := &Call{Operation: op, Subject: key}
-	return r.WithContext(context.WithValue(r.Context(), callKey{}, c)), func() { watch(*c) }
+	c := &Call{Operation: op, Subject: key, Began: time.Now()}
+	return r.WithContext(context.WithValue(r.Context(), callKey{}, c)), func() {
+		c.Ended = time.Now()
+		watch(*c)
+	}
 }
 
 // callOf returns the Call of a request, one that is dropped without a watcher.
