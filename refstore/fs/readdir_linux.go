@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	iofs "io/fs"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,17 +29,8 @@ func readDir(dir string) ([]entry, error) {
 	entries, calls, err := getdents(fd, make([]byte, 4<<10), nil)
 	if err == nil && calls > 1 {
 		if _, err = unix.Seek(fd, 0, 0); err == nil {
-			seen := make(map[string]bool, len(entries))
-			for _, e := range entries {
-				seen[e.name] = true
-			}
-			var again []entry
-			again, _, err = getdents(fd, make([]byte, 256<<10), nil)
-			for _, e := range again {
-				if !seen[e.name] {
-					entries = append(entries, e)
-				}
-			}
+			entries, _, err = getdents(fd, make([]byte, 256<<10), entries)
+			entries = once(entries)
 		}
 	}
 	if errors.Is(err, unix.ENOENT) {
@@ -48,6 +40,16 @@ func readDir(dir string) ([]entry, error) {
 		return nil, &iofs.PathError{Op: "read", Path: dir, Err: err}
 	}
 	return entries, nil
+}
+
+// once returns the first entry of each name.
+func once(entries []entry) []entry {
+	seen := make(map[string]bool, len(entries))
+	return slices.DeleteFunc(entries, func(e entry) bool {
+		before := seen[e.name]
+		seen[e.name] = true
+		return before
+	})
 }
 
 // maxDirent is the size of the longest entry.
