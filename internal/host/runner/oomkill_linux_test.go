@@ -26,7 +26,7 @@ func TestOOM(t *testing.T) {
 		testOOM(t)
 		return
 	}
-	cgroup := memoryCgroup(t, 512<<20)
+	cgroup := memoryCgroup(t, 128<<20) // which each case fills
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
