@@ -417,8 +417,12 @@ tasks:
 // TestHomeIsEmpty runs many short tasks in few sandboxes: each finds its HOME and TMPDIR empty,
 // however fast they follow each other.
 func TestHomeIsEmpty(t *testing.T) {
+	n := 200
+	if testing.Short() {
+		n = 40
+	}
 	var items []string
-	for i := range 200 {
+	for i := range n {
 		items = append(items, fmt.Sprint(i))
 	}
 	p := newProject(t, map[string]string{"e3.yaml": `
