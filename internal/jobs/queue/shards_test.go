@@ -73,7 +73,11 @@ func TestShardsShareTheLoad(t *testing.T) {
 				}
 				want(t, "first", worker.claim(t).Job().ID, orphan.ID)
 				last := int64(7)
-				for n := range jobs {
+				claims := jobs
+				if testing.Short() && batches {
+					claims = jobs / 4 // one way of writing to the end is enough
+				}
+				for n := range claims {
 					l := worker.claim(t)
 					if p := l.Job().Priority; p > last {
 						t.Fatalf("claim %d has priority %d, after one of priority %d", n, p, last)
@@ -82,7 +86,9 @@ func TestShardsShareTheLoad(t *testing.T) {
 					}
 					worker.finish(t, l)
 				}
-				worker.claimNone(t)
+				if claims == jobs {
+					worker.claimNone(t)
+				}
 				if got := w.partitions(t, "finished/"+run); len(got) != 16 {
 					t.Errorf("finished jobs are in %d partitions, want 16", len(got))
 				}
