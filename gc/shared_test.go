@@ -82,8 +82,16 @@ func (m *team) on(dir string, f func(h *house)) {
 	}
 }
 
-// slow tells of a session that was not ended in time, on a busy machine. Others find it dead later.
-func slow(err error) bool { return errors.Is(err, context.DeadlineExceeded) }
+// leave closes a process. Two outcomes are no fault on a busy machine: its lease was lost, or the end of its session took
+// longer than Close gives all its requests together, a third of a lease. Others find such a session dead later.
+func leave(h *house) error {
+	began := time.Now()
+	err := h.Close()
+	if lost(h) || errors.Is(err, context.DeadlineExceeded) && time.Since(began) >= gcLease/3 {
+		return nil
+	}
+	return err
+}
 
 // lost reports whether a visit lost its lease, which happens on a busy machine.
 func lost(h *house) bool {
@@ -291,14 +299,14 @@ func TestSharedModel(t *testing.T) {
 								t.Errorf("machine %d, round %d, act %d: %v", i, round, act, err)
 							}
 							if err != nil && bad || lost(b.house) || b.random.IntN(3) == 0 {
-								if err := b.Close(); err != nil && !bad && !lost(b.house) && !slow(err) {
+								if err := leave(b.house); err != nil && !bad {
 									t.Error(err)
 								}
 								b.house = nil
 							}
 						}
 						if b.house != nil {
-							if err := b.Close(); err != nil && !bad && !lost(b.house) && !slow(err) {
+							if err := leave(b.house); err != nil && !bad {
 								t.Error(err)
 							}
 						}
