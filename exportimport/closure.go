@@ -94,6 +94,12 @@ func (x *exporter) gather(ctx context.Context, s *snapshot, list []*taken) (*clo
 		}
 		if !g.broken {
 			s.noteLacking(g)
+			switch {
+			case g.imageless.Load() && x.opts.Images:
+				s.notes = append(s.notes, "an image in which tasks run is not whole here, so it is not exported")
+			case g.imageless.Load():
+				s.notes = append(s.notes, "the images in which tasks run are left out; --images takes them along")
+			}
 			return &g.closure, list, nil
 		}
 		// Several executions may lack the same object, which is met once. So each is checked by itself.
@@ -137,16 +143,20 @@ type gatherer struct {
 	// damaged, if not nil, reports whether an object whose size differs from its directory entry is damaged, and so
 	// reported elsewhere.
 	damaged func(ctx context.Context, h objectstore.Hash) bool
+	// image reports whether to take along the image of a task; nil: if it is there.
+	image func(objectstore.Hash) bool
 	// If partial is true, executions with an incomplete output are left out with a note, and are not an error.
 	partial bool
 
 	closure closure
 	broken  bool            // the output of an execution is incomplete
 	lacking map[string]bool // inputs whose content is missing, as is allowed
+
+	imageless atomic.Bool // an image of a task is left out, or missing
 }
 
 func (x *exporter) gatherer(s *snapshot, list []*taken) *gatherer {
-	return &gatherer{
+	g := &gatherer{
 		objects: x.objects, tasks: &x.tasks, s: s, noData: x.opts.NoData, partial: true, size: x.objects.Stat,
 		damaged: func(ctx context.Context, h objectstore.Hash) bool { // reading it for the zip would find that
 			_, err := objectstore.Copy(ctx, io.Discard, x.objects, h)
@@ -178,6 +188,13 @@ func (x *exporter) gatherer(s *snapshot, list []*taken) *gatherer {
 			return size, err
 		},
 	}
+	g.image = func(objectstore.Hash) bool {
+		if !x.opts.Images {
+			g.imageless.Store(true)
+		}
+		return x.opts.Images
+	}
+	return g
 }
 
 // walk visits the whole closure. It sets Visit and Fault of the options unless they are set.
@@ -189,6 +206,7 @@ func (g *gatherer) walk(ctx context.Context, o reach.Options) error {
 		o.Fault = g.fault
 	}
 	g.lacking = map[string]bool{}
+	o.Image = g.image
 	if o.Dirs == nil {
 		o.Dirs = reach.NewDirChecker(g.objects, maxStructure, g.size)
 		o.Dirs.Damaged = g.damaged
@@ -244,7 +262,9 @@ func (g *gatherer) fault(f *reach.Fault) error {
 	switch {
 	case f.Weak && errors.Is(f.Err, objectstore.ErrNotFound):
 		g.closure.absent.Add(f.Ref.Hash)
-		if f.Owner.Kind == reach.AWorkspace {
+		if f.Owner.Role == rolePackage || f.Owner.Role == roleTask && f.Owner.Kind == reach.AnExecution { // behind a task
+			g.imageless.Store(true)
+		} else if f.Owner.Kind == reach.AWorkspace {
 			g.lacking[f.Owner.ID] = true
 		}
 		return nil

@@ -21,6 +21,7 @@ import (
 // ExportOptions adjust an export. The zero value is usable.
 type ExportOptions struct {
 	AllHistory bool           // every execution of the package's tasks, in addition to those of the run
+	Images     bool           // take along the images of tasks
 	NoData     bool           // leave out the content of inputs marked "export: false"
 	Replace    bool           // replace an existing file
 	Key        *signature.Key // signs the zip; nil: it is not signed

@@ -61,6 +61,9 @@ func (m *importer) closure(ctx context.Context, objects Objects) error {
 	for _, input := range slices.Sorted(maps.Keys(g.lacking)) {
 		m.note("the content of input %s is not in the zip; tasks that read it can be hits, and run once it is set", input)
 	}
+	if g.imageless.Load() {
+		m.note("an image in which tasks run is not in the zip: if a task has to run, e3 image pull must have fetched it")
+	}
 	var missing *MissingError
 	if errors.As(err, &missing) {
 		return lacking(missing.What, missing.Err)

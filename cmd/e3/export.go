@@ -88,6 +88,7 @@ Results are exported with their workspace: e3 workspace export.`,
 
 func exportFlags(cmd *cobra.Command, o *exportimport.ExportOptions) {
 	cmd.Flags().BoolVar(&o.NoData, "no-data", false, `leave out the content of inputs that the package file marks with "export: false"`)
+	cmd.Flags().BoolVar(&o.Images, "images", false, "take along the images in which tasks run")
 	cmd.Flags().BoolVar(&o.Replace, "force", false, "replace the file if it exists")
 }
 

@@ -36,7 +36,9 @@ func TestMain(m *testing.M) {
 //	capture <name> <pattern>    sets a variable to what the pattern's group matches in stdout
 //	lines <n> <pattern>         so many lines of stdout match
 //	exec tamper …               damages a repository
-//	image <form> <path> <motd>  writes an image with a shell: an archive, a layout, or docker for what docker save wrote
+//	image <form> <path> <motd>  writes an image with a shell: an archive, a layout, docker for what docker save wrote, or
+//	                            push, to a registry
+//	registry                    starts a registry: $REGISTRY
 //
 // and the conditions root (the user is root), busybox (such an image can be made) and folder, shared and objects, of which exactly one is true. A repository
 // is the folder . or <name>, or a shared one, which E3_REPO then names. In patterns, $SHOWN or $name_shown stands for
@@ -69,7 +71,7 @@ func playScripts(t *testing.T, b *backend) {
 			return b.setup(env)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"newrepo": b.newRepo, "elapse": elapse, "exits": exits, "capture": capture, "lines": countLines, "image": writeImage,
+			"newrepo": b.newRepo, "elapse": elapse, "exits": exits, "capture": capture, "lines": countLines, "image": writeImage, "registry": startRegistry,
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond == "busybox" {
@@ -170,7 +172,18 @@ func writeImage(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(testimage.WriteLayout(args[1], map[string]testimage.Image{"latest": i}))
 	case "docker":
 		ts.Check(testimage.WriteDocker(args[1], "box:latest", i))
+	case "push":
+		ts.Check(testimage.Push(args[1], i, true))
 	default:
 		ts.Fatalf("an image has no form %q", args[0])
 	}
+}
+
+func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: registry")
+	}
+	host, end := testimage.Registry()
+	ts.Defer(end)
+	ts.Setenv("REGISTRY", host)
 }

@@ -50,7 +50,7 @@ the one that E3_REPO names, or else ".".`,
 		newStart(a), newPlan(a), newLint(a), newCancel(a), newRun(a), newGraph(a), newDiff(a), newCompare(a), newHistory(a), newStats(a), newLogs(a), newShell(a), newEvents(a), newWhy(a), newStatus(a, "status"),
 		newList(a), newGet(a), newSet(a), newUnset(a),
 		newWorker(a), newQueue(a),
-		newKey(a), newSettings(a),
+		newImage(a), newKey(a), newSettings(a),
 		newUI(a), newGC(a), newPrune(a), newVerify(a), newApprove(a), newReject(a), newPin(a),
 		newConvert(a), newVersion(a), newMan(a),
 	)

@@ -15,6 +15,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/internal/reach"
+	"e3/internal/testing/testimage"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
 	"e3/objectstore/tree"
@@ -299,4 +300,47 @@ func FuzzRefs(f *testing.F) {
 			t.Errorf("%d references in %d bytes", len(children), len(data))
 		}
 	})
+}
+
+// TestImage: a task in an image leads to the image's manifest, and this to its parts. All of it may be missing.
+func TestImage(t *testing.T) {
+	var s objectstoretest.Mem
+	picture := testimage.Image{Layers: [][]byte{testimage.Layer(testimage.File("a", "1", 0o644)), testimage.Layer(testimage.File("b", "2", 0o644))}}
+	manifest, blobs := picture.Blobs()
+	inImage := task(record.KindFile)
+	inImage.Room.Closed, inImage.Image = true, objectstore.Sum(manifest).String()
+	h := put(t, &s, inImage.Encode())
+	walk := func(follow func(objectstore.Hash) bool) (met int, faults []string) {
+		w := reach.NewWalker(t.Context(), &s, reach.Options{Image: follow, Fault: func(f *reach.Fault) error {
+			faults = append(faults, fmt.Sprint(f.Ref.Kind, f.Weak, errors.Is(f.Err, objectstore.ErrNotFound)))
+			return nil
+		}, Visit: func(ctx context.Context, r reach.Ref) (int64, error) {
+			met++
+			missing, err := s.Missing(ctx, []objectstore.Hash{r.Hash})
+			if err == nil && len(missing) > 0 {
+				err = objectstore.ErrNotFound
+			}
+			return -1, err
+		}})
+		if err := errors.Join(w.Root(reach.Root{Ref: reach.Ref{Kind: reach.Task, Hash: h}}), w.Wait()); err != nil {
+			t.Fatal(err)
+		}
+		return met, faults
+	}
+	if met, faults := walk(nil); met != 2 || !slices.Equal(faults, []string{"image true true"}) {
+		t.Errorf("without the image: %d objects, %q", met, faults)
+	}
+	for _, b := range blobs {
+		put(t, &s, b)
+	}
+	if met, faults := walk(nil); met != 5 || len(faults) > 0 {
+		t.Errorf("with the image: %d objects, %q", met, faults)
+	}
+	if met, faults := walk(func(objectstore.Hash) bool { return false }); met != 1 || len(faults) > 0 {
+		t.Errorf("left out: %d objects, %q", met, faults)
+	}
+	shape, err := reach.TaskShapeOf(t.Context(), &s, h)
+	if err != nil || shape.Output != reach.File {
+		t.Errorf("its shape is %+v, %v", shape, err)
+	}
 }

@@ -24,8 +24,8 @@ type Options struct {
 	// Dirs, if it is not nil, checks the sizes of files in directories. After the walk it also checks each directory
 	// that is named by something other than a directory.
 	Dirs *DirChecker
-	// NoImages leaves out the images of tasks.
-	NoImages bool
+	// Image reports whether to follow a task to its image; it is called by several goroutines. nil: to all.
+	Image func(image objectstore.Hash) bool
 }
 
 // A Walker follows references. Roots may be added by several goroutines, and after Wait again. Its memory is that of
@@ -231,7 +231,7 @@ func (w *Walker) expand(it item) {
 	var from *trail
 	inDir := it.ref.Kind == Dir || it.ref.Kind == Dirs || it.ref.Kind == FileOrDir
 	err := each(w.ctx, w.objects, it.ref, func(c Child) {
-		if c.Kind == Image && w.opts.NoImages {
+		if c.Kind == Image && w.opts.Image != nil && !w.opts.Image(c.Hash) {
 			return
 		}
 		if !inDir && w.isTop(c.Ref) {

@@ -21,7 +21,6 @@ import (
 	"e3/internal/host/remains"
 	"e3/internal/host/runner"
 	"e3/internal/host/trace"
-	"e3/internal/images"
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/objectstore/cached"
@@ -69,6 +68,8 @@ type Options struct {
 	// Waiting is called with how long it may take until it is known whether the holder of a workspace lives; nil:
 	// ignored.
 	Waiting func(*workspace.BusyError, time.Duration)
+	// Pulling is called with the reference of an image before that is fetched; nil: ignored.
+	Pulling func(reference string)
 }
 
 // Records is the record store of a repository, whatever the backend.
@@ -191,7 +192,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: r.tool, Rooms: rooms(r), Images: &images.Resolver{Objects: s.objects}, Demands: r.Demand, Signer: r.Signer,
+		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: r.tool, Rooms: rooms(r), Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts,
 	})

@@ -125,6 +125,15 @@ func DecodeManifest(data []byte) (*Manifest, error) {
 	return m, nil
 }
 
+// IsManifestType reports whether content of a media type is a manifest or an index.
+func IsManifestType(mediaType string) bool {
+	switch mediaType {
+	case TypeManifest, TypeIndex, typeDockerManifest, typeDockerIndex:
+		return true
+	}
+	return false
+}
+
 func isLayer(mediaType string) bool {
 	for _, ending := range layerEndings {
 		if strings.HasSuffix(mediaType, ending) {

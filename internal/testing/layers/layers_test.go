@@ -36,7 +36,7 @@ internal/testing/testimage:    (test)
 internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
-cmd/e3:                        internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/runner internal/events internal/pkgref
+cmd/e3:                        internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/insight/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
@@ -46,8 +46,9 @@ cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
-                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings internal/images
+                               internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings internal/images internal/images/registry
 
+internal/images/registry:      internal/images internal/format/image
 internal/images:               objectstore internal/format/image internal/format/digest internal/host/atomicfile
 internal/newfile:              internal/format/manifest internal/format/notation
 internal/propose:              internal/format/manifest internal/host/trace
@@ -140,19 +141,20 @@ var closed = []string{"internal/format/", "internal/host/"}
 // owners are the only packages that may import these modules: a dependency stays where its
 // concern is.
 var owners = map[string][]string{
-	"github.com/spf13/cobra":        {"cmd/e3"},
-	"github.com/spf13/pflag":        {"cmd/e3"},
-	"go.yaml.in/yaml":               {"internal/format/manifest", "internal/newfile", "internal/propose"},
-	"mvdan.cc/sh":                   {"internal/format/manifest"},
-	"github.com/fsnotify/fsnotify":  {"refstore/fs", "internal/watch"},
-	"github.com/VictoriaMetrics":    {"internal/jobs/worker"},
-	"github.com/klauspost/compress": {"internal/format/zipfile", "internal/host/rootfs"},
-	"golang.org/x/mod":              {"internal/pkgref"},
-	"golang.org/x/term":             {"cmd/e3/internal/term"},
-	"go.opentelemetry.io":           {"internal/insight/telemetry"},
-	"github.com/aws":                {"internal/repo", "refstore/dynamo", "objectstore/s3", "internal/testing/testserver", "bench"},
-	"github.com/truora/minidyn":     {"internal/testing/testserver"},
-	"github.com/johannesboyne":      {"internal/testing/testserver"},
+	"github.com/spf13/cobra":                 {"cmd/e3"},
+	"github.com/spf13/pflag":                 {"cmd/e3"},
+	"go.yaml.in/yaml":                        {"internal/format/manifest", "internal/newfile", "internal/propose"},
+	"mvdan.cc/sh":                            {"internal/format/manifest"},
+	"github.com/fsnotify/fsnotify":           {"refstore/fs", "internal/watch"},
+	"github.com/VictoriaMetrics":             {"internal/jobs/worker"},
+	"github.com/klauspost/compress":          {"internal/format/zipfile", "internal/host/rootfs"},
+	"github.com/google/go-containerregistry": {"internal/images/registry", "internal/testing/testimage"},
+	"golang.org/x/mod":                       {"internal/pkgref"},
+	"golang.org/x/term":                      {"cmd/e3/internal/term"},
+	"go.opentelemetry.io":                    {"internal/insight/telemetry"},
+	"github.com/aws":                         {"internal/repo", "refstore/dynamo", "objectstore/s3", "internal/testing/testserver", "bench"},
+	"github.com/truora/minidyn":              {"internal/testing/testserver"},
+	"github.com/johannesboyne":               {"internal/testing/testserver"},
 }
 
 // A row is what a package may import.

@@ -11,7 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
 )
 
 // An Image is made of layers, which are tar archives.
@@ -247,4 +252,78 @@ func busybox() (string, error) {
 		}
 	}
 	return "", errors.New(NoBusybox)
+}
+
+// Registry starts a registry in this process, and returns its host and what ends it.
+func Registry() (host string, end func()) {
+	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	return strings.TrimPrefix(s.URL, "http://"), s.Close
+}
+
+// Push uploads an image to a registry, under "host/name:tag". With an index of several platforms, others have the image of no
+// machine.
+func Push(reference string, i Image, index bool) error {
+	host, rest, _ := strings.Cut(reference, "/")
+	name, tag, ok := strings.Cut(rest, ":")
+	if !ok {
+		return fmt.Errorf("%s has no tag", reference)
+	}
+	api := "http://" + host + "/v2/" + name
+	manifest, blobs := i.Blobs()
+	for sum, b := range blobs {
+		if sum == Sum(manifest) {
+			continue
+		}
+		if err := upload(api, sum, b); err != nil {
+			return err
+		}
+	}
+	const manifestType, indexType = "application/vnd.oci.image.manifest.v1+json", "application/vnd.oci.image.index.v1+json"
+	if !index {
+		return send(http.MethodPut, api+"/manifests/"+tag, manifestType, manifest)
+	}
+	if err := send(http.MethodPut, api+"/manifests/"+Sum(manifest), manifestType, manifest); err != nil {
+		return err
+	}
+	return send(http.MethodPut, api+"/manifests/"+tag, indexType, encode(map[string]any{
+		"schemaVersion": 2, "mediaType": indexType, "manifests": []any{
+			map[string]any{"mediaType": manifestType, "digest": Sum(manifest), "size": len(manifest), "platform": map[string]string{"os": "plan9", "architecture": "mips"}},
+			map[string]any{"mediaType": manifestType, "digest": Sum(manifest), "size": len(manifest), "platform": map[string]string{"os": "linux", "architecture": runtime.GOARCH}},
+		},
+	}))
+}
+
+// upload sends a blob in two steps.
+func upload(api, sum string, b []byte) error {
+	res, err := http.Post(api+"/blobs/uploads/", "", nil)
+	if err != nil {
+		return err
+	}
+	res.Body.Close()
+	at, err := res.Location()
+	if err != nil {
+		return err
+	}
+	q := at.Query()
+	q.Set("digest", sum)
+	at.RawQuery = q.Encode()
+	return send(http.MethodPut, at.String(), "application/octet-stream", b)
+}
+
+func send(method, url, mediaType string, b []byte) error {
+	req, err := http.NewRequest(method, url, bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", mediaType)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode >= 300 {
+		text, _ := io.ReadAll(res.Body)
+		return fmt.Errorf("%s %s: %s: %s", method, url, res.Status, text)
+	}
+	return nil
 }

@@ -1,0 +1,121 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"e3/internal/format/image"
+	"e3/objectstore"
+)
+
+// Listed is an image to which a reference leads.
+type Listed struct {
+	Reference string
+	Manifest  string // its hash; "" if it is not known without fetching it
+	Was       string // of Update: the hash that was pinned before; "" for none
+	Whole     bool   // the repository has all of it
+	Layers    int
+	Size      int64  // in bytes, compressed as it is; of a whole image
+	Fault     string // why it is not known
+}
+
+// List tells what the repository has of images, without fetching any.
+func (r *Resolver) List(ctx context.Context, base string, refs []string) ([]Listed, error) {
+	list := make([]Listed, 0, len(refs))
+	for _, text := range refs {
+		l := Listed{Reference: text}
+		h, err := r.resolve(ctx, base, text, true)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if err == nil {
+			err = r.describe(ctx, h, &l)
+		}
+		if err != nil {
+			l.Fault = err.Error()
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// describe fills in what a manifest says.
+func (r *Resolver) describe(ctx context.Context, h objectstore.Hash, l *Listed) error {
+	l.Manifest = h.String()
+	whole, err := r.whole(ctx, h)
+	if err != nil || !whole {
+		return err
+	}
+	data, err := objectstore.ReadAll(ctx, r.Objects, h, image.MaxManifest)
+	if err != nil {
+		return err
+	}
+	m, err := image.DecodeManifest(data)
+	if err != nil {
+		return err
+	}
+	l.Whole, l.Layers, l.Size = true, len(m.Layers), m.Config.Size+int64(len(data))
+	for _, d := range m.Layers {
+		l.Size += d.Size
+	}
+	return nil
+}
+
+// Fetch makes images whole in the repository, and pins names that are new. The list has all that were fetched before an error.
+func (r *Resolver) Fetch(ctx context.Context, base string, refs []string) ([]Listed, error) {
+	return r.each(ctx, refs, func(text string, l *Listed) (objectstore.Hash, error) { return r.resolve(ctx, base, text, false) })
+}
+
+// Update finds out what the names of images mean now, fetches these images, and pins them. References that are no names
+// with a tag always mean the same, or follow their file: they are left out.
+func (r *Resolver) Update(ctx context.Context, base string, refs []string) ([]Listed, error) {
+	var tagged []string
+	for _, text := range refs {
+		if ref, err := image.ParseReference(text); err == nil && ref.Source == image.Registry && ref.Digest == "" {
+			tagged = append(tagged, text)
+		}
+	}
+	return r.each(ctx, tagged, func(text string, l *Listed) (objectstore.Hash, error) {
+		ref, err := image.ParseReference(text)
+		if err != nil {
+			return objectstore.Hash{}, err
+		}
+		lock, err := ReadLock(base)
+		if err != nil {
+			return objectstore.Hash{}, err
+		}
+		before, known := lock.Get(text, Platform())
+		if known {
+			l.Was = before.String()
+		}
+		h, err := r.Pull(ctx, &ref, objectstore.Hash{})
+		if err == nil && h != before {
+			// Other platforms get the new image when they resolve the name for the first time.
+			err = updateLock(base, func(l *image.Lock) {
+				l.Drop(text)
+				l.Set(text, Platform(), h)
+			})
+		}
+		return h, err
+	})
+}
+
+func (r *Resolver) each(ctx context.Context, refs []string, do func(string, *Listed) (objectstore.Hash, error)) ([]Listed, error) {
+	var list []Listed
+	for _, text := range refs {
+		l := Listed{Reference: text}
+		h, err := do(text, &l)
+		if err == nil {
+			err = r.describe(ctx, h, &l)
+		}
+		if err == nil && !l.Whole {
+			err = errors.New("it was removed meanwhile; try again")
+		}
+		if err != nil {
+			return list, fmt.Errorf("image %s: %w", text, err)
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
