@@ -150,3 +150,42 @@ func TestShellOnTerminal(t *testing.T) {
 		t.Errorf("the shell had no terminal, or was elsewhere:\n%s", text)
 	}
 }
+
+// start --propose --write asks at the terminal before it changes the package file: only "y" writes it.
+func TestProposalOnTerminal(t *testing.T) {
+	const before = "e3: 1\nname: p # stays\nroom: closed\ntasks:\n  t: {in: [], out: o, run: 'cat table.csv > \"$out\"'}\n"
+	dir := project(t, before)
+	file := filepath.Join(dir, "e3.yaml")
+	if err := os.WriteFile(filepath.Join(dir, "table.csv"), []byte("1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		answer string
+		writes bool
+	}{{"", false}, {"n", false}, {"yes please", false}, {"y", true}} {
+		term := newTerminal(t, 100)
+		if _, err := term.control.WriteString(c.answer + "\n"); err != nil {
+			t.Fatal(err)
+		}
+		code := term.play(map[string]string{"TERM": "xterm"}, "start", "-f", file, "--propose", "--write")
+		text := term.shown()
+		for _, want := range []string{"+  table_csv: {file: table.csv}\r\n", "Write e3.yaml? [y/N] "} {
+			if !strings.Contains(text, want) {
+				t.Errorf("after %q there is no %q in\n%s", c.answer, want, text)
+			}
+		}
+		after, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrote := string(after) != before; wrote != c.writes || wrote && !strings.Contains(string(after), "name: p # stays") {
+			t.Errorf("after %q, with exit code %d, the file is\n%s", c.answer, code, after)
+		}
+	}
+	term := newTerminal(t, 100)
+	if code := term.play(map[string]string{"TERM": "xterm"}, "start", "-f", file); code != 0 {
+		t.Errorf("with what was proposed the start ends with %d:\n%s", code, term.shown())
+		return
+	}
+	term.shown()
+}

@@ -27,16 +27,17 @@ type place struct {
 
 // Check finds out whether commands of this process can have limits. It has the place's controllers handed on, and moves this
 // process into a group of its own if they cannot be otherwise. The error is nil, a *LackError, or wraps ErrUnavailable.
-var Check = sync.OnceValue(func() error {
+func Check() error {
 	p, err := find()
 	if err != nil {
 		return err
 	}
 	return p.lack
-})
+}
 
-// find finds the nearest place that has all controllers, else the nearest of those that have most.
-func find() (*place, error) {
+// find finds the nearest place that has all controllers, else the nearest of those that have most. It looks once, because the
+// place stays the same when this process moves.
+var find = sync.OnceValues(func() (*place, error) {
 	if _, _, errno := unix.Syscall(unix.SYS_CLONE3, 0, 0, 0); errno == unix.ENOSYS {
 		return nil, fmt.Errorf("%w: the kernel, or a filter in front of it, has no clone3", ErrUnavailable)
 	}
@@ -58,7 +59,7 @@ func find() (*place, error) {
 		return nil, fmt.Errorf("%w: the control group of this process, %s, is not below %s", ErrUnavailable, own, m.point)
 	}
 	return search(m.point, filepath.Join(m.point, below))
-}
+})
 
 // search looks from a folder upwards to the top.
 func search(top, own string) (*place, error) {
@@ -177,6 +178,9 @@ const aside = "e3-host"
 // stepAside moves this process and its descendants into a group below the one in which they are alone, as in a service
 // to which control groups are delegated. Otherwise it fails.
 func stepAside(dir string) error {
+	if filepath.Base(dir) == aside { // another process of e3 has
+		return unix.EBUSY
+	}
 	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
 		return err
@@ -303,7 +307,7 @@ func folders(dir string) ([]string, error) {
 }
 
 // removeLimit bounds how long the removal of a group waits for killed processes.
-const removeLimit = 500 * time.Millisecond
+const removeLimit = 2 * time.Second
 
 // removeGroup kills what is in a group and removes it.
 func removeGroup(dir string) {

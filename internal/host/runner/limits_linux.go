@@ -19,7 +19,7 @@ type limits struct {
 	group *cgroup.Group
 }
 
-// open returns the group. A failure is not kept: the next command tries again.
+// open returns the group.
 func (l *limits) open() (*cgroup.Group, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
