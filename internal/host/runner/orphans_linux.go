@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"slices"
@@ -145,49 +146,61 @@ func (t *task) holds(paths []string) bool {
 
 // placesOf lists the working directory and open files of a process, as far as this user can see.
 func placesOf(pid int) []string {
-	base := "/proc/" + strconv.Itoa(pid)
-	fd, err := unix.Open(base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer unix.Close(fd)
-	paths := appendLink(nil, fd, "cwd")
-	if paths == nil {
-		return nil // another user's
-	}
-	var exe [1]byte
-	if _, err := unix.Readlinkat(fd, "exe", exe[:]); err == unix.ENOENT {
-		return nil // a thread of the kernel, or a process that has ended but for its files
-	}
-	paths = appendLink(paths, fd, "root")
-	files, err := unix.Openat(fd, "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return paths
-	}
-	defer unix.Close(files)
-	var buf [4096]byte
-	var names []string
-	for {
-		n, err := unix.ReadDirent(files, buf[:])
-		if err != nil || n <= 0 {
-			break
-		}
-		_, _, names = unix.ParseDirent(buf[:n], -1, names)
-	}
-	for _, name := range names {
-		paths = appendLink(paths, files, name)
-	}
+	var paths []string
+	var m places
+	m.visit(pid, func(path []byte) { paths = append(paths, string(path)) })
 	return paths
 }
 
-// appendLink appends what a link in /proc points to, if that is a path.
-func appendLink(paths []string, dir int, name string) []string {
-	var buf [4096]byte
-	n, err := unix.Readlinkat(dir, name, buf[:])
-	if err != nil || n == 0 || buf[0] != '/' {
-		return paths
+// places lists what processes work in and have open. Its buffers serve one process after the other.
+type places struct {
+	link  [4096]byte
+	files [4096]byte
+	names []string
+}
+
+// visit calls f for the working directory, the root and the open files of a process, as far as this user can see. The path
+// is valid during the call.
+func (p *places) visit(pid int, f func(path []byte)) {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
 	}
-	return append(paths, string(buf[:n]))
+	defer unix.Close(fd)
+	if !p.follow(fd, "cwd", f) {
+		return // another user's
+	}
+	var exe [1]byte
+	if _, err := unix.Readlinkat(fd, "exe", exe[:]); err == unix.ENOENT {
+		return // a thread of the kernel, or a process that has ended but for its files
+	}
+	p.follow(fd, "root", f)
+	files, err := unix.Openat(fd, "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(files)
+	p.names = p.names[:0]
+	for {
+		n, err := unix.ReadDirent(files, p.files[:])
+		if err != nil || n <= 0 {
+			break
+		}
+		_, _, p.names = unix.ParseDirent(p.files[:n], -1, p.names)
+	}
+	for _, name := range p.names {
+		p.follow(files, name, f)
+	}
+}
+
+// follow calls f with what a link in /proc points to, if that is a path.
+func (p *places) follow(dir int, name string, f func(path []byte)) bool {
+	n, err := unix.Readlinkat(dir, name, p.link[:])
+	if err != nil || n == 0 || p.link[0] != '/' {
+		return false
+	}
+	f(p.link[:n])
+	return true
 }
 
 // killTree kills a child process and its descendants. Processes that these start meanwhile are adopted, and found by
@@ -229,8 +242,9 @@ func Occupied(folder string) (entries map[string]bool, known bool) {
 		return nil, false
 	}
 	entries = map[string]bool{}
-	infix := "/" + filepath.Base(folder) + "/"
+	infix := []byte("/" + filepath.Base(folder) + "/")
 	self := os.Getpid()
+	var all places
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
@@ -240,12 +254,12 @@ func Occupied(folder string) (entries map[string]bool, known bool) {
 		if pid == self {
 			continue
 		}
-		for _, path := range placesOf(pid) {
-			if _, rest, found := strings.Cut(path, infix); found {
-				entry, _, _ := strings.Cut(rest, "/")
+		all.visit(pid, func(path []byte) {
+			if _, rest, found := bytes.Cut(path, infix); found {
+				entry, _, _ := strings.Cut(string(rest), "/")
 				entries[strings.TrimSuffix(entry, " (deleted)")] = true
 			}
-		}
+		})
 	}
 	return entries, known
 }
