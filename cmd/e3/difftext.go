@@ -299,7 +299,7 @@ func (t *diffText) metrics() {
 		tab := &render.Table{}
 		for j := range m.Changes[:n] {
 			c := &m.Changes[j]
-			tab.Row(cmp.Or(c.Key, "(all of it)"), metricText(c.Was), "→", metricText(c.Is), deltaText(c))
+			tab.Row(cmp.Or(c.Key, "(all of it)"), metricText(c.Was), "→", metricText(c.Is), c.DeltaText())
 		}
 		tab.Write(t.w, "    ")
 		t.more("    ", len(m.Changes)-n+m.More, "value")
@@ -311,18 +311,6 @@ func metricText(v json.RawMessage) string {
 		return "(none)"
 	}
 	return term.Truncate(human.Line(string(v)), 40)
-}
-
-// deltaText is the change of a number.
-func deltaText(m *compare.Metric) string {
-	if m.Delta == nil {
-		return ""
-	}
-	text := fmt.Sprintf("%+.4g", *m.Delta)
-	if m.Percent != nil {
-		text += fmt.Sprintf(" (%+.1f%%)", *m.Percent)
-	}
-	return text
 }
 
 func (t *diffText) durations() {

@@ -21,6 +21,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/compare"
 	"e3/internal/insight/ui"
+	"e3/internal/testing/browser"
 )
 
 // uiProject has cached and failed tasks, retries, an approval, a family, and metrics that differ between its two runs.
@@ -326,34 +327,48 @@ func TestExperimentsPage(t *testing.T) {
 	}
 }
 
-// Each of three questions is answered after at most three clicks from the first page.
+// Each of three questions is answered after at most three clicks from the first page, in a browser.
 func TestThreeClicks(t *testing.T) {
 	s := newUIStage(t, 5)
-	click := func(page, text string) string {
-		t.Helper()
-		m := regexp.MustCompile(`<a href="([^"]*)"[^>]*>(?:<[^>]*>[^<]*</[^>]*>)*\s*` + regexp.QuoteMeta(text) + `</a>`).FindStringSubmatch(page)
-		if m == nil {
-			t.Fatalf("there is no link %q", text)
-		}
-		return s.page(html.UnescapeString(m[1]))
+	tab := browser.Open(t)
+	at, err := url.Parse(s.at)
+	if err != nil {
+		t.Fatal(err)
 	}
-	first := s.page("/")
-	t.Run("which task made this run slow", func(t *testing.T) {
-		if page := click(first, "prod"); !strings.Contains(page, "Where the time went") || !strings.Contains(page, `<ol class="path">`) {
-			t.Error("the run does not say where the time went")
-		}
-	})
-	t.Run("why did it run again", func(t *testing.T) {
-		page := click(click(click(first, "prod"), "train[1]"), "Why")
-		if !strings.Contains(page, `id="sentence"`) || !strings.Contains(page, "rate") {
-			t.Error("the page does not say that the rate has changed")
-		}
-	})
-	t.Run("what did the failed one print", func(t *testing.T) {
-		if page := click(click(first, "prod"), "train[3]"); !strings.Contains(page, "item 3") {
-			t.Error("the page does not show what it printed")
-		}
-	})
+	for _, c := range s.client.Jar.Cookies(at) {
+		tab.Cookie(s.at, c.Name, c.Value)
+	}
+	for _, q := range []struct {
+		name   string
+		clicks []string // texts of the links, the first of each that is seen
+		answer string   // an expression
+	}{
+		{"which task made this run slow", []string{"prod"}, `[...document.querySelectorAll("section")].some(s => s.querySelector("h2")?.textContent === "Where the time went" && s.querySelector(".path a"))`},
+		{"why did it run again", []string{"prod", "train[1]", "Why"}, `document.getElementById("sentence").textContent.includes("rate")`},
+		{"what did the failed one print", []string{"prod", "train[3]"}, `document.querySelector(".log").innerText.includes("item 3")`},
+	} {
+		t.Run(q.name, func(t *testing.T) {
+			if len(q.clicks) > 3 {
+				t.Errorf("%d clicks", len(q.clicks))
+			}
+			tab.Go(s.at + "/")
+			for _, text := range q.clicks {
+				link := fmt.Sprintf(`[...document.querySelectorAll("main a, nav a")].find(a => a.textContent.trim() === %q && a.getClientRects().length)`, text)
+				var seen bool
+				if tab.Eval(link+" !== undefined", &seen); !seen {
+					t.Fatalf("no link %q is seen", text)
+				}
+				tab.Follow(link + ".click()")
+			}
+			var answered bool
+			if tab.Eval(q.answer, &answered); !answered {
+				t.Error("the page does not have the answer")
+			}
+			if said := tab.Said(); len(said) > 0 {
+				t.Errorf("%q", said)
+			}
+		})
+	}
 }
 
 // The command serves until it is told to end. Started again, it serves the tabs that are open, at the same address.

@@ -248,6 +248,18 @@ func compareMetric(key string, was, is json.RawMessage) (m Metric, differs bool)
 	return m, true
 }
 
+// DeltaText is the change of a number, and its share of what the number was; "" of what is no number.
+func (m *Metric) DeltaText() string {
+	if m.Delta == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%+.4g", *m.Delta)
+	if m.Percent != nil {
+		text += fmt.Sprintf(" (%+.1f%%)", *m.Percent)
+	}
+	return text
+}
+
 func (m *Metric) differ(was, delta float64) {
 	if math.IsInf(delta, 0) {
 		return

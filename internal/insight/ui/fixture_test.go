@@ -82,6 +82,7 @@ type bench struct {
 	pkg     record.Package
 	log     *events.Log
 	began   time.Time
+	id      string // of the run that is written next
 
 	ctx    context.Context
 	stop   context.CancelFunc
@@ -103,7 +104,7 @@ func newBench(t testing.TB) *bench {
 	t.Cleanup(func() { r.Close() })
 	b := &bench{
 		t: t, objects: r.Objects.(*objectstore.Dir), records: memory{mem.New()}, desk: &desk{},
-		pkg: record.Package{Name: "demo", Version: "1.0.0"}, began: now.Add(-time.Hour),
+		pkg: record.Package{Name: "demo", Version: "1.0.0"}, began: now.Add(-time.Hour), id: runID,
 	}
 	w := workspace.New(workspace.Stores{Records: b.records, Locks: b.records, Objects: b.objects, Local: b.records, Now: func() time.Time { return now }})
 	w.Runs.Workspaces = b.desk
@@ -169,11 +170,11 @@ func (b *bench) run(live bool, list ...made) {
 	}
 	pkg := b.object(b.pkg.Encode()).String()
 	b.desk.pkg, b.desk.live = pkg, live
-	if _, err := events.RecordRun(b.t.Context(), b.records, "prod", runID, func() time.Time { return now }, 0); err != nil {
+	if _, err := events.RecordRun(b.t.Context(), b.records, "prod", b.id, func() time.Time { return now }, 0); err != nil {
 		b.t.Fatal(err)
 	}
-	b.record(record.Run{RunID: runID, WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: began, State: record.RunRunning})
-	b.log = events.Create(b.records, "prod", runID, func() time.Time { return now })
+	b.record(record.Run{RunID: b.id, WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: began, State: record.RunRunning})
+	b.log = events.Create(b.records, "prod", b.id, func() time.Time { return now })
 	b.log.Emit(events.Event{Time: began, Type: events.RunStarted, Data: &events.Data{Package: "demo@1.0.0", PackageHash: pkg}})
 	b.log.Emit(events.Event{Time: began, Type: events.TaskCreated, Data: &events.Data{Tasks: len(list)}})
 	for i, m := range list {
@@ -231,7 +232,7 @@ func (b *bench) execution(m made, key executions.Key, id string, began time.Time
 	case runview.TaskError:
 		s.State, s.OutputHash, s.Message = record.Error, "", m.message
 	}
-	detail := record.Detail{Attempt: 1, RunID: runID, Workspace: "prod", Task: m.name, Version: "1.2.3", PeakRSS: 1 << 20}
+	detail := record.Detail{Attempt: 1, RunID: b.id, Workspace: "prod", Task: m.name, Version: "1.2.3", Worker: "ann@mill", PeakRSS: 40 << 20, UserCPU: m.took * 7 / 4}
 	rec := refstore.Record{Key: refstore.Key{Partition: "EXECUTION/" + key.String(), Sort: id}, Value: s.Encode(), Fields: []refstore.Field{
 		{Name: "detail.beast2", Value: detail.Encode()},
 		{Name: string(executions.Stderr), Value: []byte(m.stderr)}, {Name: string(executions.Stdout), Value: []byte(m.stdout)},
