@@ -25,6 +25,7 @@ type grower struct {
 	inputs   record.Node // the datasets of the package's inputs
 	pkg      *record.Package
 	hash     string
+	file     string                 // the package file, for messages; "" if it is not followed
 	made     map[string]record.Leaf // what the tasks that make lists have left, as far as they have ended
 }
 
@@ -70,6 +71,7 @@ func (w *grower) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.G
 			}
 		}
 	}
+	placeFaults(w.file, x.pkg, grown.Failed)
 	data := x.pkg.Encode()
 	hash := objectstore.Sum(data).String()
 	if hash == w.hash {
@@ -144,7 +146,7 @@ func (w *Planner) foresee(ctx context.Context, next *preview, objects Objects) e
 	if !graph.Grows(next.pkg) || len(next.faults) > 0 {
 		return nil
 	}
-	g := &grower{deployer: w.deployerInto(objects), inputs: next.inputs, pkg: next.pkg, hash: next.pkgHash}
+	g := &grower{deployer: w.deployerInto(objects), inputs: next.inputs, pkg: next.pkg, hash: next.pkgHash, file: next.file}
 	grown, failed, err := g.foresee(ctx, objects, w.states.executions(), w.states.Lookups)
 	next.pkg, next.pkgHash, next.graph, next.failed = g.pkg, g.hash, grown, failed
 	return err
@@ -157,12 +159,16 @@ type runGrowth struct {
 }
 
 // growth returns the Growth of a run, nil if its package does not grow.
-func (r *run) growth(pkg *record.Package, inputs record.Node) *runGrowth {
+func (r *run) growth(ctx context.Context, pkg *record.Package, inputs record.Node) *runGrowth {
 	if !graph.Grows(pkg) {
 		return nil
 	}
+	file := ""
+	if link, err := r.w.states.links.remembered(ctx, r.ws); err == nil && link != nil { // else messages have no lines
+		file = link.File
+	}
 	r.dropped = map[string]record.Leaf{}
-	return &runGrowth{grower{deployer: r.w.deployer, inputs: inputs, pkg: pkg, hash: r.state.PackageHash}, r}
+	return &runGrowth{grower{deployer: r.w.deployer, inputs: inputs, pkg: pkg, hash: r.state.PackageHash, file: file}, r}
 }
 
 // Grow implements dataflow.Growth. It writes in the order of §5: objects, the workspace's state, the event.

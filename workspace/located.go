@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"e3/dataflow/graph"
 	"e3/internal/format/manifest"
 	"e3/internal/format/notation"
 	"e3/internal/format/record"
@@ -54,6 +55,57 @@ func locateIn(file string, err error) error {
 		_ = locate(def, err)
 	}
 	return err
+}
+
+// A FamilyError says why a family of tasks has none although its lists are known.
+type FamilyError struct {
+	Where string // the place of the family in the package file with ": "
+	Makes string // which tasks make its lists, and where, as an addition; "" if none does
+	Err   error
+}
+
+func (e *FamilyError) Error() string { return e.Where + e.Err.Error() + e.Makes }
+
+func (e *FamilyError) Unwrap() error { return e.Err }
+
+// placeFaults adds the places in the package file to what is wrong with lists that tasks make, by family: where the matrix is, and
+// where the task that makes the list. If the file cannot be read, the errors stay as they are.
+func placeFaults(file string, pkg *record.Package, faults map[string]error) {
+	if len(faults) == 0 || file == "" {
+		return
+	}
+	def, err := manifest.ParseFile(file)
+	if err != nil {
+		return
+	}
+	places := map[string]manifest.Pos{}
+	for i := range def.Tasks {
+		places[def.Tasks[i].Name] = def.Tasks[i].Pos
+	}
+	for i := range def.Families {
+		places[def.Families[i].Base] = def.Families[i].Pos
+	}
+	for i := range pkg.Families {
+		f := &pkg.Families[i]
+		fault := faults[f.Name]
+		if fault == nil {
+			continue
+		}
+		placed := &FamilyError{Err: fault}
+		if p, ok := places[f.Name]; ok {
+			placed.Where = fmt.Sprintf("%s:%d:%d: ", file, p.Line, p.Column)
+		}
+		named := map[string]bool{}
+		for _, k := range f.Lists {
+			l := &pkg.Lists[k]
+			maker := graph.Base(l.Task)
+			if p, ok := places[maker]; ok && l.Task != "" && !named[maker] {
+				named[maker] = true
+				placed.Makes += fmt.Sprintf("; the list is made by the task %s (line %d)", maker, p.Line)
+			}
+		}
+		faults[f.Name] = placed
+	}
 }
 
 // nearestFile is the path of a file with a similar name beside a missing one, as the package file would write it; "" if

@@ -426,7 +426,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 			return nil, err
 		}
 	}
-	growth := r.growth(pkg, opts.Inputs)
+	growth := r.growth(ctx, pkg, opts.Inputs)
 	if growth != nil {
 		opts.Growth, r.grows = growth, true
 	}

@@ -77,13 +77,44 @@ var mistakes = []struct{ name, file, want string }{
 	{"a mistyped key", task("rnu: x"), `task t: unknown key "rnu" (did you mean "run"?)`},
 	{"retry", task("retry: 3"), `task t: unknown key "retry" (write retries: 2)`},
 	{"memory", task("memory: 8G"), `task t: unknown key "memory" (write resources: {memory: 8GiB})`},
+	// Of items, gathering, parameters and results.
+	{"loop", task("loop: [a]"), `task t: unknown key "loop" (write matrix: {name: [items]}`},
+	{"items", task("items: [a]"), `task t: unknown key "items" (write matrix: {name: [items]}`},
+	{"scatter", task("scatter: [a]"), `task t: unknown key "scatter" (write matrix: {name: [items]}`},
+	{"sweep", task("sweep: {a: [1]}"), `task t: unknown key "sweep" (write matrix: {name: [items]}`},
+	{"group_by", task("group_by: sample"), `task t: unknown key "group_by" (a task for each group: matrix: {sample: raw.sample}, and in: {parts: "fit[sample, *]"})`},
+	{"groupTuple", task("groupTuple: sample"), `task t: unknown key "groupTuple" (a task for each group`},
+	{"range", task("range: 10"), `task t: unknown key "range" (write matrix: {i: [1, 2, 3]}, or let a task write the list: matrix: {i: numbers})`},
+	{"checkpoint", task("checkpoint: true"), `task t: unknown key "checkpoint" (any output can be a list of items: matrix: {item: split} where split writes split.txt, .csv or .json)`},
+	{"dynamic", "tasks: {t: {out: {file: l.txt, dynamic: true}, run: x}}", `task t: out: unknown key "dynamic" (any output can be a list of items`},
+	{"collect", task("collect: fit"), `task t: unknown key "collect" (write in: {parts: "fit[*]"})`},
+	{"need at a task", task("need: 95%"), `task t: unknown key "need" (write it at the source: in: {parts: {from: "fit[*]", need: 95%}})`},
+	{"manifest at a task", task("manifest: true"), `task t: unknown key "manifest" (write it at the source: in: {parts: {from: "fit[*]", manifest: true}})`},
+	{"exclude at a task", task("exclude: [{a: 1}]"), `task t: unknown key "exclude" (write it under matrix)`},
+	{"min", gathered("min: 3"), `task t: in: p: unknown key "min" (write need: 95%, a number like 3, or any)`},
+	{"allow_missing", gathered("allow_missing: true"), `task t: in: p: unknown key "allow_missing" (write need: 95%, a number like 3, or any)`},
+	{"optional", gathered("optional: true"), `task t: in: p: unknown key "optional" (write need: 95%, a number like 3, or any)`},
+	{"need in words", gathered("need: most"), `task t: in: p: need: "most" is not how many members must succeed (write 95%, a number like 3, or any)`},
+	{"need above all", gathered("need: 120%"), `task t: in: p: need: "120%" is not how many members must succeed`},
+	{"need as a fraction", gathered("need: 0.95"), `task t: in: p: need: want a share like 95%, a number, or any, not a fractional number`},
+	{"a manifest with a name", gathered("manifest: list.json"), `task t: in: p: manifest: want true or false, not a string`},
+	{"ext", gathered("ext: json"), `task t: in: p: unknown key "ext" (write suffix: true)`},
+	{"an optional output", "tasks: {t: {out: {file: o, optional: true}, run: x}}", `task t: out: unknown key "optional" (each output must be written: an empty file says that there is nothing)`},
+	{"config", task("config: c.yaml"), `task t: unknown key "config" (name the values under in, as params.train.rate, of an input {params: config.yaml})`},
+	{"results at a task", task("results: out/"), `task t: unknown key "results" (write results: at the top of the file)`},
+	{"results to", "tasks: {t: {out: o, run: x}}\nresults: {to: r/}", `results: unknown key "to" (write dir:)`},
+	{"results as a list", "tasks: {t: {out: o, run: x}}\nresults: [t]", `results: want a folder such as results/, not a list`},
 }
 
 func task(key string) string { return "tasks:\n  t:\n    " + key }
 
+func gathered(key string) string {
+	return "tasks:\n  fit: {matrix: {a: [1]}, out: o, run: x}\n  t: {in: {p: {from: 'fit[*]', " + key + "}}, out: o, run: x}"
+}
+
 func TestMistakes(t *testing.T) {
-	if len(mistakes) < 40 {
-		t.Errorf("%d mistakes, want at least 40", len(mistakes))
+	if len(mistakes) < 80 {
+		t.Errorf("%d mistakes, want at least 80", len(mistakes))
 	}
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {

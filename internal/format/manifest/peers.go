@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -73,21 +74,23 @@ var outputWords = map[string]string{
 
 // elsewhere is what to write for a word of another tool in a mapping of the known keys, "" if it is none.
 func elsewhere(word string, known []string) string {
-	words := outputWords
+	var words [2]map[string]string
 	switch {
 	case slices.Contains(known, "tasks"):
-		words = topWords
+		words = [2]map[string]string{topWords}
 	case slices.Contains(known, "run"):
-		words = taskWords
+		words = [2]map[string]string{taskWords, itemTaskWords}
 	case slices.Contains(known, "glob"):
-		words = inputWords
-	case !slices.Contains(known, "kind"):
-		return ""
+		words = [2]map[string]string{inputWords}
+	case slices.Contains(known, "need"):
+		words = [2]map[string]string{itemWireWords}
+	case slices.Contains(known, "kind"):
+		words = [2]map[string]string{outputWords, itemOutputWords}
+	case slices.Contains(known, "of"):
+		words = [2]map[string]string{resultsWords}
 	}
-	hint := words[word]
-	if hint == "" {
-		hint = words[strings.ToLower(word)]
-	}
+	lower := strings.ToLower(word)
+	hint := cmp.Or(words[0][word], words[1][word], words[0][lower], words[1][lower])
 	if strings.Contains(hint, "may_fail") && !slices.Contains(known, "may_fail") {
 		return ""
 	}
