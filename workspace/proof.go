@@ -85,7 +85,8 @@ func (w *proofs) proof(ctx context.Context, ws string, s storedProof, at outset)
 // peek is proof for a reader, which changes nothing, with what it depends on.
 func (w *proofs) peek(ctx context.Context, ws string) (proof *provenRun, at outset, err error) {
 	var s storedProof
-	err = w.states.atOnce(
+	err = atOnce(
+		w.states,
 		func() (err error) { at.generation, at.quiet, err = w.states.generation.Peek(ctx); return err },
 		func() (err error) { s, err = w.stored(ctx, ws); return err },
 	)

@@ -13,7 +13,6 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
-	"e3/internal/insight/runview"
 	"e3/refstore"
 )
 
@@ -117,7 +116,8 @@ func (w *Runner) Start(ctx context.Context, ws string, o StartOptions) (*RunResu
 	ctx, look := r.watchCancellation(outer, lock)
 	defer r.unwatch()
 	swept := false
-	err = w.states.atOnce(
+	err = atOnce(
+		w.states,
 		func() error {
 			err := w.states.Sweep(outer)
 			swept = err == nil
@@ -219,7 +219,8 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 			return nil, err
 		}
 	}
-	err = r.w.states.atOnce(
+	err = atOnce(
+		r.w.states,
 		func() (err error) {
 			if r.closed, err = r.w.closeDead(ctx, r.lock, r.state.CurrentRunID, r.o.Executor); err != nil {
 				return err
@@ -365,7 +366,8 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 	if err := r.write(ctx); err != nil {
 		return nil, err
 	}
-	err := r.w.states.atOnce(
+	err := atOnce(
+		r.w.states,
 		func() error { return r.recorded(ctx) },
 		func() error { return r.name(ctx) },
 	)
@@ -381,7 +383,8 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 		}
 	}
 	p.Proof.RunID = r.rec.RunID
-	err = r.w.states.atOnce(
+	err = atOnce(
+		r.w.states,
 		func() error { return r.tellEnd(ctx) },
 		func() error { return r.w.proofs.saveProof(ctx, r.ws, &p.Proof, p.signed, &r.stored.version) },
 	)
@@ -536,136 +539,4 @@ func (t *tree) assign(changes []dataflow.Change) {
 			t.tasks = t.tasks.Set(c.Task, c.Leaf)
 		}
 	}
-}
-
-// end publishes, records and proves the run's results. timed is the version of the record of durations.
-func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome, durations record.Durations, timed *refstore.Version) error {
-	var after *tree
-	publish := func() error {
-		if r.o.Publish == Never {
-			if r.durable {
-				return r.w.states.Records.Sync(ctx)
-			}
-			return nil
-		}
-		state, err := r.w.states.edit(ctx, r.lock, r.ws, r.durable, tasksPart, func(s *State, t *tree) error {
-			t.assign(out.Results(g, !r.shown || t.rebuilt))
-			after = t
-			// The inputs come from this state, which may be replaced before the run's record names them.
-			return r.w.states.staleOr(ctx, r.ws, s, r.keepNode(ctx, t.inputsHash))
-		})
-		if err != nil {
-			return err
-		}
-		r.snapOutputs(state.RootHash, after.inputsHash, after.tasksHash)
-		return nil
-	}
-	// The generation must be what it was before the first lookup. All tasks have ended, so it may be read now.
-	generation, quiet := "", false
-	read := func() (err error) { generation, quiet, err = r.w.states.generation.Read(ctx); return err }
-	if out.State != record.RunCompleted || out.Summary.Failed > 0 || r.o.Filter != "" || r.o.Publish == Never || !r.quiet {
-		read = func() error { return nil } // the run proves nothing
-	}
-	// In turn, the sync of publish covers what was written before it.
-	err := r.w.states.atOnce(
-		r.log.Flush,
-		func() error { return r.w.proofs.saveDurations(ctx, r.ws, g, out, durations, timed) },
-		publish,
-		read,
-	)
-	if err != nil {
-		return err
-	}
-	r.rec.Tasks, r.rec.Summary = out.Executions(g), out.Summary
-	r.rec.State, r.rec.FailedTask, r.rec.Error = out.State, out.FailedTask, out.Error
-	r.waiting = out.Waiting
-	if err := r.write(ctx); err != nil {
-		return err
-	}
-	steps := []func() error{func() error { return r.finish(ctx) }}
-	if quiet && generation == r.generation {
-		// A proof relies on the run's record alone. The folders' times are from before the first lookup: objects that are
-		// removed during the run show as a change.
-		steps = append(steps, func() error {
-			return r.w.proofs.saveProof(ctx, r.ws, &record.Proof{
-				RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.generation,
-				Shards: r.folders.times[:], CheckedAt: r.folders.at, Durable: r.durable,
-			}, nil, &r.stored.version)
-		})
-	}
-	return r.w.states.atOnce(steps...)
-}
-
-// write writes the run's last record.
-func (r *run) write(ctx context.Context) error {
-	r.rec.CompletedAt = r.w.states.Now()
-	if r.durable {
-		return r.put(ctx, r.w.states.Records.PutSync)
-	}
-	return r.put(ctx, r.w.states.Records.Put)
-}
-
-// put writes the run's record only over its own last version: any other version comes from a process that took over and
-// closed the run.
-func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record) (refstore.Version, error)) error {
-	err := r.keepSnapshots(ctx)
-	if err == nil {
-		err = r.w.states.checkLease(r.ws)
-	}
-	if err == nil {
-		r.version, err = put(ctx, refstore.Record{Key: runview.Key(r.ws, r.rec.RunID), Value: r.rec.Encode(), Version: r.version})
-	}
-	if err != nil {
-		return fmt.Errorf("record run: %w", err)
-	}
-	return nil
-}
-
-// finish writes the state's reference to the run's record, then the last event: a reader of one finds the other two.
-func (r *run) finish(ctx context.Context) error {
-	if err := r.name(ctx); err != nil {
-		return err
-	}
-	return r.tellEnd(ctx)
-}
-
-// name makes the state refer to the run's record.
-func (r *run) name(ctx context.Context) error {
-	_, err := r.w.states.update(ctx, r.lock, r.ws, r.durable, func(s *State) error {
-		s.CurrentRunID = r.rec.RunID
-		return nil
-	})
-	return err
-}
-
-// tellEnd writes the last event, and removes the records of runs that the state no longer names.
-func (r *run) tellEnd(ctx context.Context) error {
-	return r.w.states.atOnce(
-		func() (err error) {
-			r.old, err = r.w.cleaner.deleteRuns(ctx, r.ws, r.old, r.spared)
-			return err
-		},
-		func() error { return r.emitEnd(ctx) },
-	)
-}
-
-func (r *run) emitEnd(ctx context.Context) (err error) {
-	e := runview.End(r.rec)
-	if r.late > 0 {
-		if r.late, err = r.w.states.tellLate(ctx, r.ws, r.o.Executor); err != nil {
-			return err
-		}
-	}
-	e.Data.Late, e.Data.Journal, e.Data.PackageHash = r.late, r.place.Stream, r.grown
-	if r.rec.State == record.RunCancelled {
-		e.Data.By, e.Data.Message = causeOf(r.cause)
-	}
-	if r.waiting > 0 {
-		e.Data.Reason, e.Data.Tasks, e.Data.Message = events.ReasonWaits, r.waiting, "what is left waits for approval"
-	}
-	if r.o.Traffic != nil {
-		e.Data.Requests = r.o.Traffic()
-	}
-	r.emit(e)
-	return r.log.Close()
 }

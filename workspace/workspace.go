@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	"e3/executions"
@@ -331,31 +330,6 @@ func (w *States) overwrite(ctx context.Context, s refstore.Store, key refstore.K
 	}
 }
 
-// atOnce makes calls at the same time where each waits for requests, and in turn where the store is on this machine. The
-// calls are independent of each other. It returns the error of the first that failed.
-func (w *States) atOnce(calls ...func() error) error {
-	if !presumes(w.Objects) {
-		for _, call := range calls {
-			if err := call(); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	failed := make([]error, len(calls))
-	var all sync.WaitGroup
-	for i, call := range calls {
-		all.Go(func() { failed[i] = call() })
-	}
-	all.Wait()
-	for _, err := range failed {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // update changes the state by compare-and-swap; change may be called again after a conflict. lock is the caller's, nil
 // if it has none. With durable, the new state survives a power failure.
 func (w *States) update(ctx context.Context, lock *hold, name string, durable bool, change func(*State) error) (*State, error) {
@@ -469,7 +443,7 @@ func (w *States) writeTree(ctx context.Context, t *tree, have parts) (string, er
 		t.tasksHash = add(t.tasks)
 	}
 	root := add(rootNode(t.inputsHash, t.tasksHash))
-	return root, w.atOnce(writes...)
+	return root, atOnce(w, writes...)
 }
 
 func (w *States) writeNode(ctx context.Context, text []byte) (string, error) {

@@ -1,0 +1,33 @@
+package workspace
+
+import (
+	"sync"
+
+	"e3/refstore"
+)
+
+// atOnce makes calls at the same time where each waits for requests, and in turn where the records are on this machine:
+// there a sync covers what was written before it, and waiting costs nothing. The calls are independent of each other. It
+// returns the error of the first that failed.
+func atOnce(w *States, calls ...func() error) error {
+	if _, far := w.Records.(refstore.Tailer); !far {
+		for _, call := range calls {
+			if err := call(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	failed := make([]error, len(calls))
+	var all sync.WaitGroup
+	for i, call := range calls {
+		all.Go(func() { failed[i] = call() })
+	}
+	all.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
