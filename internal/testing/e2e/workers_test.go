@@ -44,6 +44,9 @@ tasks:
   last: {in: [long], out: last.txt, pass_env: [E2E_STATE], run: 'echo "last $E3_EXECUTION" >> "$E2E_STATE/ran"; { cat "$long"; echo last; } > "$out"'}
 `
 
+// killedGraph is fleetGraph, where the task in the middle does not go on without its worker.
+var killedGraph = strings.Replace(fleetGraph, "out: long.txt\n", "out: long.txt\n    on_lost: kill\n", 1)
+
 const fleetLast = "alpha\nlong\nlast\n"
 
 var fleetStart = []string{"start", "-f", "e3.yaml", "--json", "--workers", "--grace", "300ms"}
@@ -56,24 +59,25 @@ func TestWorkers(t *testing.T) {
 	var list []scenario
 	for _, kind := range fleetKinds {
 		for _, s := range []struct {
-			name string
-			play func(*testing.T, *fleet)
+			name  string
+			play  func(*testing.T, *fleet)
+			graph string
 		}{
-			{"all_gone", workersAllGone},
-			{"adopted_here", workerAdopted},
-			{"lost_elsewhere", workerLost},
-			{"stopped_past_its_lease", workerStopped},
-			{"scheduler_killed", schedulerKilled(false)},
-			{"scheduler_killed_early", schedulerKilled(true)},
-			{"scheduler_killed_jobs_queued", schedulerKilledQueued},
-			{"cancelled_elsewhere", runCancelledElsewhere},
-			{"drained", workerDrained},
-			{"beside_a_plain_start", besidePlainStart},
-			{"nobody_works", nobodyWorks},
-			{"outlives", outlives},
+			{"all_gone", workersAllGone, killedGraph},
+			{"adopted_here", workerAdopted, fleetGraph},
+			{"lost_elsewhere", workerLost, killedGraph},
+			{"stopped_past_its_lease", workerStopped, fleetGraph},
+			{"scheduler_killed", schedulerKilled(false), fleetGraph},
+			{"scheduler_killed_early", schedulerKilled(true), fleetGraph},
+			{"scheduler_killed_jobs_queued", schedulerKilledQueued, fleetGraph},
+			{"cancelled_elsewhere", runCancelledElsewhere, fleetGraph},
+			{"drained", workerDrained, fleetGraph},
+			{"beside_a_plain_start", besidePlainStart, fleetGraph},
+			{"nobody_works", nobodyWorks, fleetGraph},
+			{"outlives", outlives, fleetGraph},
 		} {
 			list = append(list, scenario{kind + "_" + s.name, func(t *testing.T) {
-				s.play(t, newFleet(t, kind, fleetLease, 2, map[string]string{"e3.yaml": fleetGraph}))
+				s.play(t, newFleet(t, kind, fleetLease, 2, map[string]string{"e3.yaml": s.graph}))
 			}})
 		}
 	}
@@ -161,8 +165,8 @@ func workerAdopted(t *testing.T, f *fleet) {
 	f.onlyOneSuccess()
 }
 
-// A worker is killed, and there is none on its machine. Its command is killed within a lease, and begun again
-// elsewhere.
+// A worker is killed, and there is none on its machine. Its command, which says so, is killed within a lease, and begun
+// again elsewhere.
 func workerLost(t *testing.T, f *fleet) {
 	needElsewhere(t)
 	a, b := f.machines[0], f.machines[1]
