@@ -256,11 +256,8 @@ func (r *Repo) warn(err error) {
 // Scratch returns a folder of this process on the file system of the objects, or of their copies on this machine.
 func (r *Repo) Scratch() (string, error) { return r.stores.here.SessionDir() }
 
-// checkouts returns a folder of this user beside the folders of processes, for what commands of a later process can use
-// again. It is an error if another user can reach it, or it cannot be made.
-func (r *Repo) checkouts() (string, error) { return keeping(r, "checkouts") }
-
-// keeping is a folder of this user that stays when this process ends: for checkouts, and for unpacked images.
+// keeping returns a folder of this user beside the folders of processes, for what commands of a later process can use
+// again: checkouts, and unpacked images. It is an error if another user can reach it, or it cannot be made.
 func keeping(r *Repo, what string) (string, error) {
 	dir, err := r.Scratch()
 	if err != nil {
@@ -386,7 +383,7 @@ func (r *Repo) closeLeft(ctx context.Context, dir string) error {
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
 		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.tool, Hidden: hidden(r),
-		Scratch: r.Scratch, Checkouts: r.checkouts, Images: func() (string, error) { return keeping(r, "images") },
+		Scratch: r.Scratch, Checkouts: func() (string, error) { return keeping(r, "checkouts") }, Images: func() (string, error) { return keeping(r, "images") },
 		Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now, Storable: r.storable,
 	}
 }
