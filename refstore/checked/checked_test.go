@@ -42,8 +42,6 @@ func openMem() refstore.Store {
 	return inMemory{checked.New(s, true), rest{s}}
 }
 
-func openDir(t testing.TB, dir string) *fs.Store { return openWith(t, dir, false) }
-
 // openWith opens a store; fold keeps the fields of an execution in one file.
 func openWith(t testing.TB, dir string, fold bool) *fs.Store {
 	t.Helper()
