@@ -205,7 +205,7 @@ func (p *place) writes(ctx context.Context) error { return refusal("written", p.
 
 // storable returns why no output of a command could be kept: the objects may be another repository's. A failure to ask
 // is left to the first write.
-func (r *Repo) storable(ctx context.Context) error {
+func storable(ctx context.Context, r *Repo) error {
 	if r.stores.overlaid {
 		return nil
 	}

@@ -384,7 +384,8 @@ func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
 		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.tool, Hidden: hidden(r),
 		Scratch: r.Scratch, Checkouts: func() (string, error) { return keeping(r, "checkouts") }, Images: func() (string, error) { return keeping(r, "images") },
-		Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now, Storable: r.storable,
+		Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
+		Storable: func(ctx context.Context) error { return storable(ctx, r) },
 	}
 }
 
