@@ -49,7 +49,7 @@ func (d *Descriptor) Hash() (digest.Hash, error) { return ParseDigest(d.Digest) 
 func ParseDigest(s string) (digest.Hash, error) {
 	hex, ok := strings.CutPrefix(s, "sha256:")
 	if !ok {
-		return digest.Hash{}, fmt.Errorf("digest %.80q does not begin with sha256:", s)
+		return digest.Hash{}, fmt.Errorf("digest %.80q does not begin with the word sha256 and a colon", s)
 	}
 	return digest.Parse(hex)
 }
