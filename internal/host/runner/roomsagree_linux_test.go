@@ -20,7 +20,7 @@ import (
 // Parts of random pipelines. Sources begin them, filters follow, and effects make files.
 var (
 	sources = []string{
-		"cat in.txt", "tac in.txt", "seq 1 500", "find . -type f | sort", "tar -c dir | tar -t | sort", "cat dir/*",
+		"cat in.txt", "tac in.txt", "seq 1 500", "find . -type f ! -name copy.txt | sort", "tar -c dir | tar -t | sort", "cat dir/*",
 		"python3 -c 'import sys, os; print(sorted(os.listdir(\".\"))); print(sys.byteorder)'", "printf '%s\\n' */*",
 		"perl -ne 'print scalar reverse' in.txt", "awk 'BEGIN { srand(7); for (i = 0; i < 99; i++) print int(rand() * 1000) }'",
 		"env | grep -v -e '^PWD=' -e '^E3_' -e '^HOME=' -e '^TMPDIR=' -e '^OLDPWD=' | sort", "ls -l dir | cut -c1-10", "id -un", "id -u", "umask",
