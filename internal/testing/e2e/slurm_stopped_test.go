@@ -42,7 +42,7 @@ func (s *slurmSite) standsStill(t *testing.T) {
 func TestStartStandsStill(t *testing.T) {
 	suite.Thorough(t)
 	t.Parallel()
-	f := newFleet(t, "folder", fleetLease, 1, map[string]string{"e3.yaml": fleetGraph + askedTask})
+	f := newFleet(t, "folder", fleetLease, 1, map[string]string{"e3.yaml": marking(fleetGraph + askedTask)})
 	a := f.machines[0]
 	w := a.worker()
 	x := f.atLong(a)
