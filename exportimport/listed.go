@@ -12,6 +12,7 @@ import (
 
 	"e3/internal/format/signature"
 	"e3/internal/format/zipfile"
+	"e3/internal/human"
 	"e3/objectstore"
 )
 
@@ -71,7 +72,7 @@ func (m *importer) explainSums(ctx context.Context, sums *zipfile.Entry, have, l
 			return nil
 		}
 		if was := m.sumOf(ctx, sums, line[bytes.IndexByte(line, ' '):]); was != "" {
-			return refused(e.Name, "its content hashes to %s, and %s says %s: it is damaged", content, sumsEntry, shorten(was))
+			return refused(e.Name, "its content hashes to %s, and %s says %s: it is damaged", content, sumsEntry, human.Line(shorten(was)))
 		}
 		return refused(e.Name, "%s does not list it", sumsEntry)
 	})

@@ -123,11 +123,12 @@ func TestListOfSums(t *testing.T) {
 			f[at].content = f[at].content[:strings.LastIndexByte(f[at].content[:len(f[at].content)-1], '\n')+1]
 			return f
 		}, "SHA256SUMS does not list it"},
-		"a line less":    {func(f []file) []file { f[at].content = f[at].content[len(first)+1:]; return f }, "SHA256SUMS does not list it"},
-		"a line cut off": {func(f []file) []file { f[at].content = strings.TrimSuffix(f[at].content, "\n"); return f }, "its last line is cut off"},
-		"a long line":    {func(f []file) []file { f[at].content += strings.Repeat("x", 5000) + "\n"; return f }, "has more than"},
-		"many lines":     {func(f []file) []file { f[at].content = strings.Repeat(first+"\n", 10_000); return f }, "does not list it"},
-		"nothing":        {func(f []file) []file { f[at].content = ""; return f }, "does not list it"},
+		"a line less":        {func(f []file) []file { f[at].content = f[at].content[len(first)+1:]; return f }, "SHA256SUMS does not list it"},
+		"a line cut off":     {func(f []file) []file { f[at].content = strings.TrimSuffix(f[at].content, "\n"); return f }, "its last line is cut off"},
+		"a long line":        {func(f []file) []file { f[at].content += strings.Repeat("x", 5000) + "\n"; return f }, "has more than"},
+		"a sum that is none": {func(f []file) []file { f[at].content = "\x1b" + f[at].content[1:]; return f }, `SHA256SUMS says \x1b`},
+		"many lines":         {func(f []file) []file { f[at].content = strings.Repeat(first+"\n", 10_000); return f }, "does not list it"},
+		"nothing":            {func(f []file) []file { f[at].content = ""; return f }, "does not list it"},
 	} {
 		t.Run(strings.ReplaceAll(what, " ", "_"), func(t *testing.T) {
 			g.in(t)
