@@ -10,7 +10,7 @@ import (
 )
 
 // roomInputs measures what inputs cost a command: a folder of 5,000 files, and a large file in a folder, in a closed room and in the
-// open. What tasks that read nothing take is taken off.
+// open. The time of tasks that read nothing is subtracted.
 func (b *bench) roomInputs() error {
 	const (
 		files = 5_000

@@ -57,7 +57,7 @@ func ReadFreshness(ctx context.Context, g *Graph, objects objectstore.Store, x *
 	return all, nil
 }
 
-// known is how fresh the list of a gate is. What is pending has no tasks whose outputs could be current.
+// known is how fresh the list of a gate is. A pending family has no tasks, and so no outputs that could be current.
 func (r *reader) known(i int32, all []Freshness) Freshness {
 	if !r.g.IsGate(i) {
 		return Absent

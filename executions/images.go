@@ -230,7 +230,7 @@ func adviceInImage(a *attempt, e *runner.StartError) string {
 	return ""
 }
 
-// openImage makes the files of the task's image ready. What is wrong with it is told when the command is to start.
+// openImage makes the files of the task's image ready. A fault of the image is told when the command is to start.
 func openImage(ctx context.Context, a *attempt) error {
 	if a.spec.Image == "" {
 		return nil

@@ -134,7 +134,7 @@ func BenchmarkLayer(b *testing.B) {
 }
 
 // TestKeptFolderLeavesLayers: a command whose folder is kept no longer uses the checkouts below its layers, which would
-// otherwise stay until the process ends. What it wrote is in the folder, and goes with it, whatever its modes.
+// otherwise stay until the process ends. Its files are in the folder, and are removed with it, whatever their modes.
 func TestKeptFolderLeavesLayers(t *testing.T) {
 	folders := remains.In(t.TempDir())
 	l := newLab(t, func(o *executions.Options) { o.Kept = folders })

@@ -19,8 +19,8 @@ func (x *Executor) limits() error {
 	return fmt.Errorf("%w: the runner cannot", cgroup.ErrUnavailable)
 }
 
-// setLimits gives a command the limits of its policy, as far as this machine can hold them. What it cannot hold is told
-// once, and the command runs without.
+// setLimits gives a command the limits of its policy, as far as this machine can hold them. A limit that it cannot
+// hold is told once, and the command runs without it.
 func setLimits(a *attempt, spec *runner.Spec) {
 	p := a.req.Policy
 	if p == nil || !p.Limits {

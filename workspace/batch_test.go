@@ -118,8 +118,8 @@ func (p *place) deployBatch(size int) {
 		"  t: {matrix: raw, in: {raw: 'raw[n]', code: code}, out: o, run: go"+batch+"}")
 }
 
-// Random items are edited, added and removed, and some fail, in batches of any size. What each item becomes is what it
-// becomes alone, and no success is made twice.
+// Random items are edited, added and removed, and some fail, in batches of any size. Each item ends as it would
+// alone, and no success is made twice.
 func TestBatchModel(t *testing.T) {
 	rounds := 0
 	rapid.Check(t, func(rt *rapid.T) {

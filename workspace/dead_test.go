@@ -528,12 +528,18 @@ func TestCloseDeadApprovedAndShared(t *testing.T) {
 	}
 }
 
-// What a process of this machine had begun becomes known after a process of another machine has closed its run: the journal tells, once.
+// Executions that a process of this machine had begun become known after a process of another machine has closed its run: the journal
+// tells of each, once, and by which process.
 func TestTellLeft(t *testing.T) {
 	d := newDead(t)
 	d.run(record.RunRunning)
 	told := d.execution(record.Status{State: record.Success, OutputHash: strings.Repeat("0", 64)})
-	untold := d.execution(record.Status{State: record.Success, OutputHash: strings.Repeat("1", 64)})
+	untold := newID(t)
+	success := record.Status{ExecutionID: untold, State: record.Success, OutputHash: strings.Repeat("1", 64), StartedAt: time.UnixMilli(1000), CompletedAt: time.UnixMilli(1400)}
+	if _, err := d.p.repo.Records.Put(d.p.ctx, refstore.Record{Key: refstore.Key{Partition: "EXECUTION/" + d.key.String(), Sort: untold}, Value: success.Encode(),
+		Fields: []refstore.Field{{Name: "detail.beast2", Value: (&record.Detail{Worker: "eve@mill"}).Encode()}}}); err != nil {
+		t.Fatal(err)
+	}
 	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 2}},
 		events.Event{Type: events.TaskMarkedReady, Task: "a"}, events.Event{Type: events.TaskMarkedReady, Task: "b"},
 		events.Event{Type: events.TaskStarted, Task: "a", Execution: told, Data: &events.Data{Key: d.key.String(), Attempt: 1}},
@@ -563,6 +569,12 @@ func TestTellLeft(t *testing.T) {
 		}
 		if left, err := x.BegunFor(t.Context(), "w", d.id); err != nil || len(left) > 0 {
 			t.Errorf("left are %+v, %v", left, err)
+		}
+	}
+	// The log of a run that was killed early may not say whose it was.
+	for e, err := range events.ReadJournal(d.p.ctx, d.p.repo.Records, "w", 0) {
+		if err != nil || e.Execution == untold && e.Worker != "eve@mill" {
+			t.Errorf("%s by %q, %v; want the process of the execution's record, eve@mill", e.Type, e.Worker, err)
 		}
 	}
 }

@@ -321,9 +321,13 @@ func (w *States) lateEvents(
 		}
 		e, err = ended(ctx, key, l.Execution, x) // it may have come meanwhile
 	}
+	by := l.Worker
+	if by == "" && e != nil && e.Detail != nil { // the run's own process: a run that was killed early names it nowhere else
+		by = e.Detail.Worker
+	}
 	at := func(typ events.Type, when time.Time) events.Event {
 		return events.Event{
-			Type: typ, Time: when, Task: l.Task, Execution: l.Execution, Worker: l.Worker,
+			Type: typ, Time: when, Task: l.Task, Execution: l.Execution, Worker: by,
 			Data: &events.Data{Run: l.Run, Key: l.Key, Attempt: l.Attempt},
 		}
 	}

@@ -18,7 +18,7 @@ type kept struct {
 }
 
 // Remembering returns a registry that reads and decodes each package once: it remembers the last few, for one question that needs them
-// in several places. What it returns is shared, and must not be changed.
+// in several places. Its packages are shared, and must not be changed.
 func (r *Registry) Remembering() *Registry {
 	if r.kept != nil {
 		return r

@@ -101,14 +101,14 @@ func findMount(text string) (mount, bool) {
 		before, after, _ := strings.Cut(line, " - ")
 		where, what := strings.Fields(before), strings.Fields(after)
 		if len(where) >= 6 && len(what) >= 1 && what[0] == "cgroup2" {
-			return mount{unescape(where[3]), unescape(where[4])}, true
+			return mount{Unescape(where[3]), Unescape(where[4])}, true
 		}
 	}
 	return mount{}, false
 }
 
-// unescape decodes what the kernel writes as \ and three octal digits, such as spaces.
-func unescape(s string) string {
+// Unescape decodes characters that the kernel writes as \ and three octal digits in its lists of mounts, such as spaces.
+func Unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] == '\\' && i+3 < len(s) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Folder makes sure that a path is a folder, and that no link is on the way to it. What else was there is removed.
+// Folder makes sure that a path is a folder, and that no link is on the way to it. Any other file there is removed.
 func (u *Unpacker) Folder(name string) error {
 	at := "."
 	for part := range strings.SplitSeq(name, "/") {

@@ -80,7 +80,7 @@ func (u *Unpacker) Layer(r io.Reader) error {
 			return fmt.Errorf("%.200q: %w", h.Name, err)
 		}
 	}
-	// What follows the archive belongs to the digest of the layer.
+	// The digest of the layer covers the bytes behind the archive, too.
 	if _, err := io.Copy(io.Discard, io.LimitReader(r, u.limits.Bytes)); err != nil {
 		return fmt.Errorf("%w: %w", ErrLayer, err)
 	}
@@ -230,13 +230,28 @@ func (u *Unpacker) clear(at string) error {
 		return nil
 	}
 	if err == nil && info.IsDir() {
-		for p := range u.times {
-			if p == at || strings.HasPrefix(p, at+"/") {
-				delete(u.times, p)
-			}
+		if err := u.forget(at); err != nil {
+			return err
 		}
 	}
 	return u.root.RemoveAll(at)
+}
+
+// forget drops the times of a folder that goes, and of those below it. Its cost is that of the removal.
+func (u *Unpacker) forget(at string) error {
+	delete(u.times, at)
+	dir, err := u.root.Open(at)
+	if err != nil {
+		return err
+	}
+	entries, err := dir.ReadDir(-1)
+	dir.Close()
+	for _, e := range entries {
+		if err == nil && e.IsDir() {
+			err = u.forget(path.Join(at, e.Name()))
+		}
+	}
+	return err
 }
 
 func (u *Unpacker) makeDir(at string, h *tar.Header) error {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"e3/internal/host/cgroup"
 )
 
 const (
@@ -151,7 +153,7 @@ func oomFiles(cgroups, mounts []byte) []string {
 		if !found || len(where) < 6 || len(what) < 3 {
 			continue
 		}
-		root, point := unescapeMount(where[3]), unescapeMount(where[4])
+		root, point := cgroup.Unescape(where[3]), cgroup.Unescape(where[4])
 		switch {
 		case what[0] == "cgroup" && v1 != "" && hasOption(what[2], "memory"):
 			// Processes that moved to a cgroup below are not counted.
@@ -189,20 +191,4 @@ func hasOption(list, name string) bool {
 		}
 	}
 	return false
-}
-
-// unescapeMount decodes characters that the kernel writes as \ and three octal digits, such as spaces.
-func unescapeMount(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
 }

@@ -2,9 +2,7 @@ package ui_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +12,6 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/internal/insight/ui"
-	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 	"e3/refstore"
@@ -35,16 +32,7 @@ type archive struct {
 
 func newArchive(t testing.TB) *archive {
 	t.Helper()
-	root, err := repo.Create(filepath.Join(t.TempDir(), repo.DirName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := repo.Open(context.Background(), root, repo.Options{Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { r.Close() })
-	a := &archive{t: t, objects: r.Objects.(*objectstore.Dir), records: memory{mem.New()}, pkg: record.Package{Name: "demo", Version: "1.0.0"}}
+	a := &archive{t: t, objects: newObjects(t), records: memory{mem.New()}, pkg: record.Package{Name: "demo", Version: "1.0.0"}}
 	a.run.Run = &record.Run{
 		RunID: "0194fdc2-fa2f-7cc0-81d3-ff12045b73c8", WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: now.Add(-time.Hour),
 		CompletedAt: now.Add(-time.Minute), State: record.RunCompleted, InputSnapshot: strings.Repeat("ab", 32),

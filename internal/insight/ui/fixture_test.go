@@ -91,7 +91,8 @@ type bench struct {
 	client *http.Client
 }
 
-func newBench(t testing.TB) *bench {
+// newObjects returns the objects of a new repository.
+func newObjects(t testing.TB) *objectstore.Dir {
 	t.Helper()
 	root, err := repo.Create(t.TempDir() + "/" + repo.DirName)
 	if err != nil {
@@ -102,8 +103,13 @@ func newBench(t testing.TB) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.Close() })
+	return r.Objects.(*objectstore.Dir)
+}
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
 	b := &bench{
-		t: t, objects: r.Objects.(*objectstore.Dir), records: memory{mem.New()}, desk: &desk{},
+		t: t, objects: newObjects(t), records: memory{mem.New()}, desk: &desk{},
 		pkg: record.Package{Name: "demo", Version: "1.0.0"}, began: now.Add(-time.Hour), id: runID,
 	}
 	w := workspace.New(workspace.Stores{Records: b.records, Locks: b.records, Objects: b.objects, Local: b.records, Now: func() time.Time { return now }})
