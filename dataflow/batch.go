@@ -35,23 +35,10 @@ func batched(s *scheduler, i int32) bool {
 // fits tells whether a task may be launched now. A batch that is not full waits for the lookups of further items, which
 // do not take long. It waits for nothing else: the tasks that make its items are on longer paths, and so go first.
 func fits(s *scheduler, i int32) fit {
-	if batched(s, i) && s.ready.waiting(i)+1 < int(s.policy(i).Batch) && s.looks.any(func(j int32) bool { return base(s.g, i) == base(s.g, j) }) {
+	if batched(s, i) && s.ready.waiting(i)+1 < int(s.policy(i).Batch) && s.looks != nil && s.looks.items[base(s.g, i)] > 0 {
 		return noResource
 	}
 	return s.budget.fits(s.policy(i))
-}
-
-// any tells whether a condition holds for a task that is being looked up, or waits for that.
-func (l *looks) any(holds func(int32) bool) bool {
-	if l == nil {
-		return false
-	}
-	for i := range l.underWay {
-		if holds(i) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(l.queue.tasks, holds)
 }
 
 // joinBatch returns the tasks that are launched with task i: further items of the same task, as many as are ready, up to the

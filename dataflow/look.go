@@ -20,6 +20,7 @@ type looks struct {
 	underWay map[int32]int // by task, the number of the lookup
 	number   int
 	missed   map[int32]*looked
+	items    map[string]int // by task with batches, how many of its items are queued or under way
 }
 
 // looked is what is known of a task for its lookup.
@@ -68,6 +69,19 @@ func (l *looks) better(r *ready) bool {
 	return false
 }
 
+// lookLater queues a task for its lookup.
+func lookLater(s *scheduler, i int32) {
+	s.looks.queue.push(i)
+	countLooked(s, i, 1)
+}
+
+// countLooked counts the items of a task with batches that are being looked up, or wait for that.
+func countLooked(s *scheduler, i int32, by int) {
+	if s.g.Package.Tasks[i].Policy.Batch > 1 {
+		s.looks.items[base(s.g, i)] += by
+	}
+}
+
 // look begins lookups.
 func (s *scheduler) look() {
 	l := s.looks
@@ -77,9 +91,11 @@ func (s *scheduler) look() {
 	for !s.stopping && len(l.underWay) < l.most && len(l.queue.tasks) > 0 {
 		i := heap.Pop(&l.queue).(int32)
 		if s.results[i].State != Pending {
+			countLooked(s, i, -1)
 			continue
 		}
 		if s.states[i].upstream > 0 {
+			countLooked(s, i, -1)
 			s.hold(i)
 			continue
 		}
@@ -137,6 +153,7 @@ func (s *scheduler) lookUp(v *reader, i int32, h history, force bool) completion
 // lookedUp takes back a task that was looked up.
 func (s *scheduler) lookedUp(c completion) {
 	delete(s.looks.underWay, c.task)
+	countLooked(s, c.task, -1)
 	var early []decidedBlock
 	if s.waits(c.task) {
 		early = s.deferral.isMade()
@@ -179,6 +196,6 @@ func (s *scheduler) lookAgain(i int32) {
 	case s.states[i].upstream > 0:
 		s.hold(i)
 	default:
-		s.looks.queue.push(i)
+		lookLater(s, i)
 	}
 }

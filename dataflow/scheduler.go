@@ -130,7 +130,7 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 // needLooks makes the run look up tasks before they are launched. l may be nil.
 func needLooks(s *scheduler, l Lookup) {
 	if s.looks == nil {
-		s.looks = &looks{Lookup: l, most: max(s.opts.Lookups, 1), underWay: map[int32]int{}, missed: map[int32]*looked{}}
+		s.looks = &looks{Lookup: l, most: max(s.opts.Lookups, 1), underWay: map[int32]int{}, missed: map[int32]*looked{}, items: map[string]int{}}
 	}
 }
 
@@ -351,7 +351,7 @@ func (s *scheduler) markReady(i int32) {
 	s.emit(e)
 	lookable := (s.opts.Lookups > 0 || batched(s, i)) && s.looks != nil && s.looks.Lookup != nil && !s.forces(i) && s.states[i].history.after == ""
 	if lookable || s.waits(i) { // a cached answer needs no approval
-		s.looks.queue.push(i)
+		lookLater(s, i)
 	} else {
 		s.ready.push(i)
 	}
