@@ -2,8 +2,12 @@ package fs
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	iofs "io/fs"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,4 +132,33 @@ func emptied(sl slot) bool {
 	}
 	entries, err := os.ReadDir(sl.path)
 	return err == nil && len(entries) == 0
+}
+
+// leaveNoEmpty removes the folder of an execution whose last log was removed, unless the record or another log is in it: an empty
+// folder means that a record was removed by hand. A writer that finds the folder gone makes it again.
+func leaveNoEmpty(ctx context.Context, s *Store, log refstore.Key, path string) error {
+	execution, ok := strings.CutPrefix(log.Partition, "LOG/")
+	if !ok || !s.files.fold {
+		return nil
+	}
+	at := strings.LastIndexByte(execution, '/')
+	sl, err := s.files.slot(refstore.Key{Partition: "EXECUTION/" + execution[:at], Sort: execution[at+1:]})
+	if err != nil {
+		return err
+	}
+	sh, err := s.lockShard(ctx, sl.key)
+	if err != nil {
+		return err
+	}
+	defer sh.Close() // nothing was written
+	for folder := filepath.Dir(path); len(folder) >= len(sl.path); folder = filepath.Dir(folder) {
+		err := os.Remove(folder)
+		if errors.Is(err, iofs.ErrExist) { // it is not empty
+			break
+		}
+		if err != nil && !errors.Is(err, iofs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }

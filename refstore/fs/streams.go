@@ -121,6 +121,9 @@ func (s *Store) Remove(ctx context.Context, key refstore.Key) error {
 	if err == nil {
 		err = os.Remove(path)
 	}
+	if err == nil {
+		err = leaveNoEmpty(ctx, s, key, path)
+	}
 	if err != nil {
 		return fmt.Errorf("remove %q: %w", key, notFound(err))
 	}
