@@ -60,6 +60,7 @@ func runWhy(ctx context.Context, a *app, location string, arg executionArg, all 
 		return err
 	}
 	defer r.Close()
+	collectOften() // it plans the graph, and reads logs of any length
 	sayWhereItStands(ctx, a, r, arg.ws)
 	w, err := newExplainer(r, r.Objects).Why(ctx, arg.ws, arg.task, arg.id)
 	if err != nil {
