@@ -1,9 +1,12 @@
 package watch_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 
 	"e3/internal/host/watch"
 )
@@ -24,10 +27,7 @@ func TestTouched(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		w, err := watch.Folders([]string{dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := folders(t, dir)
 		if _, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || w.Touched() {
 			t.Errorf("%s: touched by reading (%v)", name, err)
 		}
@@ -43,5 +43,19 @@ func TestTouched(t *testing.T) {
 	}
 	if _, err := watch.Folders([]string{filepath.Join(t.TempDir(), "absent")}); err == nil {
 		t.Error("a folder that is not there can be watched")
+	}
+}
+
+// folders watches a folder. Other programs of this user may have as many watches as the kernel allows: then it waits.
+func folders(t *testing.T, dir string) *watch.Tree {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; <-time.After(10 * time.Millisecond) {
+		w, err := watch.Folders([]string{dir})
+		if err == nil {
+			return w
+		}
+		if !errors.Is(err, syscall.EMFILE) || time.Now().After(deadline) {
+			t.Fatalf("watch %s: %v", dir, err)
+		}
 	}
 }
