@@ -182,15 +182,6 @@ func (c *Curator) Settle(ctx context.Context, key Key, inputs []objectstore.Hash
 	return c.recorded(ctx, key, id)
 }
 
-// Began is Execution.Began of a recorded execution; zero if the record cannot be read.
-func (s *Store) Began(ctx context.Context, key Key, id string) time.Time {
-	e, err := s.Get(ctx, key, id)
-	if err != nil {
-		return time.Time{}
-	}
-	return e.Began()
-}
-
 // Began is when the command began; zero if it did not, or if that is unknown. Such a record has equal times of start
 // and end.
 func (e *Execution) Began() time.Time {

@@ -367,6 +367,9 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 		if !c.anonymous {
 			worker = ""
 		}
+		if at.IsZero() { // given up by a process that knew no more
+			at = made(l.ExecutionID)
+		}
 		c.ran(events.TaskStarted, at, l.Task, l.ExecutionID, worker, crashed(l.Key, due))
 	}
 	return nil
@@ -402,7 +405,11 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 		return nil // the task already has its answer
 	}
 	if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
-		c.ran(events.TaskClaimed, a.Claimed, a.Task, a.Execution, a.Worker, crashed(a.Key, due))
+		at := a.Claimed
+		if at.IsZero() { // the job of a lost attempt does not say
+			at = made(a.Execution)
+		}
+		c.ran(events.TaskClaimed, at, a.Task, a.Execution, a.Worker, crashed(a.Key, due))
 	}
 	if t.State == runview.TaskClaimed {
 		at, _, err := c.began(ctx, a.Key, a.Execution)
@@ -460,12 +467,13 @@ func (c *closing) executions(ctx context.Context) error {
 
 // finish reports how a task's execution has ended. If it goes on, finish notes that its end is to be reported later.
 func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
-	e, err := c.execution(ctx, &t.TaskReport)
+	e, timed, err := c.execution(ctx, &t.TaskReport)
 	if err != nil {
 		return err
 	}
 	e.Data.Shared = c.shared[t.ExecutionID]
-	if e.Type == events.TaskFailed && e.Time.Before(t.StartedAt) { // fenced, and begun by its process since
+	begunSince := !timed && t.State == runview.TaskRunning && e.Time.Before(t.StartedAt) // fenced, and then begun by its process
+	if begunSince || e.Data.NoRecord {
 		e.Time = t.StartedAt
 	}
 	if e.Type == "" {
@@ -491,36 +499,16 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 	return nil
 }
 
-// began is when the command of an execution began, and the process that ran it, by its record; zero if that does not
-// say that it did.
-func (c *closing) began(ctx context.Context, key, id string) (at time.Time, worker string, err error) {
-	k, ok := executions.ParseKey(key)
-	if !ok {
-		return time.Time{}, "", nil
-	}
-	e, err := c.x.Get(ctx, k, id)
-	if errors.Is(err, executions.ErrNotFound) || errors.Is(err, executions.ErrMalformed) {
-		return time.Time{}, "", nil
-	}
-	if err != nil {
-		return time.Time{}, "", err
-	}
-	if e.Detail != nil {
-		worker = e.Detail.Worker
-	}
-	return e.Began(), worker, nil
-}
-
 // execution returns the end event of an execution whose end is not in the log. The event has no type if the execution
-// goes on.
-func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.Event, error) {
-	end := events.Event{
+// goes on. timed says that the record knows when the command began and ended.
+func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (end events.Event, timed bool, err error) {
+	end = events.Event{
 		Type: events.TaskFailed, Task: t.Task, Execution: t.ExecutionID, Worker: t.Worker, Data: crashed(t.Key, t.Attempt),
 	}
 	key, ok := executions.ParseKey(t.Key)
 	if !ok {
 		end.Data.NoRecord, end.Data.Message = true, "the events of this run do not tell which execution it was"
-		return end, nil
+		return end, timed, nil
 	}
 	e, err := ended(ctx, key, t.ExecutionID, c.x)
 	switch {
@@ -531,13 +519,14 @@ func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (events.
 	case errors.Is(err, executions.ErrMalformed):
 		end.Data.NoRecord, end.Data.Message = true, "the record of the execution was lost with the power"
 	case err != nil:
-		return end, err
+		return end, false, err
 	case e.State == record.Running: // another live process runs it
 		end.Type = ""
 	default:
 		outcome(&end, e)
+		timed = !e.Began().IsZero()
 	}
-	return end, nil
+	return end, timed, nil
 }
 
 // abandon reports the tasks that never started, or still had an attempt due, unless the log already does.

@@ -1,8 +1,11 @@
 package workspace
 
 import (
+	"context"
+	"errors"
 	"time"
 
+	"e3/executions"
 	"e3/internal/events"
 )
 
@@ -27,4 +30,30 @@ func (c *closing) announce(task string) {
 		c.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1, Reason: events.ReasonCrashed}})
 	}
 	c.emit(events.Event{Type: events.TaskMarkedReady, Task: task, Data: &events.Data{Reason: events.ReasonCrashed}})
+}
+
+// made is when the id of an execution was made: when the execution was claimed, or a little later.
+func made(execution string) time.Time {
+	at, _ := executions.ParseID(execution)
+	return at
+}
+
+// began is when the command of an execution began, and the process that ran it, by its record; zero if that does not
+// say that it did.
+func (c *closing) began(ctx context.Context, key, id string) (at time.Time, worker string, err error) {
+	k, ok := executions.ParseKey(key)
+	if !ok {
+		return time.Time{}, "", nil
+	}
+	e, err := c.x.Get(ctx, k, id)
+	if errors.Is(err, executions.ErrNotFound) || errors.Is(err, executions.ErrMalformed) {
+		return time.Time{}, "", nil
+	}
+	if err != nil {
+		return time.Time{}, "", err
+	}
+	if e.Detail != nil {
+		worker = e.Detail.Worker
+	}
+	return e.Began(), worker, nil
 }

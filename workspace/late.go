@@ -346,9 +346,6 @@ func (w *States) lateEvents(
 	}
 	end := at(events.TaskFailed, time.Time{})
 	outcome(&end, e)
-	if e.Detail != nil && end.Type == events.TaskFailed {
-		end.Data.Reason = e.Detail.Reason
-	}
 	return append(list, end), true, nil
 }
 
@@ -360,7 +357,7 @@ func ended(ctx context.Context, key executions.Key, id string, x reaper) (*execu
 	return x.Get(ctx, key, id)
 }
 
-// outcome sets the result of an execution in its end event.
+// outcome sets the result of an execution in its end event: all of it is as on record, whichever process tells of it.
 func outcome(end *events.Event, e *executions.Execution) {
 	end.Type, end.Time = events.TaskFailed, e.CompletedAt
 	end.Data.Duration = e.CompletedAt.Sub(e.StartedAt).Milliseconds()
@@ -369,6 +366,9 @@ func outcome(end *events.Event, e *executions.Execution) {
 		return
 	}
 	end.Data.Message, end.Data.ExitCode = e.Message, e.ExitCode
+	if e.Detail != nil && e.Detail.Reason != "" {
+		end.Data.Reason = e.Detail.Reason
+	}
 }
 
 // isOpen reports whether the job of an execution that is not on record has not ended: its worker is about to record it.

@@ -16,7 +16,12 @@ import (
 func (s *Store) AdoptStream(ctx context.Context, key refstore.Key, path string) error {
 	dst, err := s.checkStream(ctx, key, 0)
 	if err == nil {
-		err = s.files.inParent(dst, func() error { return os.Link(path, dst) })
+		link := func(dst string) error { return os.Link(path, dst) }
+		if sl, ok, bad := executionOf(s, key); ok {
+			err = makeLog(ctx, s, sl, dst, link)
+		} else if err = bad; err == nil {
+			err = s.files.inParent(dst, func() error { return link(dst) })
+		}
 	}
 	if errors.Is(err, iofs.ErrExist) && !sameFile(path, dst) {
 		err = fmt.Errorf("%w: it exists", refstore.ErrConflict)

@@ -125,7 +125,11 @@ func foldedRecord(sl slot, file []byte) (value []byte, within func(name string) 
 	}
 }
 
-// emptied reports whether the folder of an execution is empty. No writer leaves one so: its file comes and goes with it.
+// The folder of an execution appears with its first file, the record or a log, and disappears with its last one: a folder
+// is made aside and renamed, or renamed away and removed. So an empty folder means that a record was removed by hand,
+// also after a process was killed at any moment. Logs come and go under the shard's lock of their execution.
+
+// emptied reports whether the folder of an execution is empty.
 func emptied(sl slot) bool {
 	if !sl.folded {
 		return false
@@ -134,31 +138,77 @@ func emptied(sl slot) bool {
 	return err == nil && len(entries) == 0
 }
 
-// leaveNoEmpty removes the folder of an execution whose last log was removed, unless the record or another log is in it: an empty
-// folder means that a record was removed by hand. A writer that finds the folder gone makes it again.
-func leaveNoEmpty(ctx context.Context, s *Store, log refstore.Key, path string) error {
+// executionOf returns the slot of the execution that a log belongs to; false if its folder may be empty, or the stream is no
+// log.
+func executionOf(s *Store, log refstore.Key) (sl slot, ok bool, err error) {
 	execution, ok := strings.CutPrefix(log.Partition, "LOG/")
 	if !ok || !s.files.fold {
-		return nil
+		return slot{}, false, nil
 	}
 	at := strings.LastIndexByte(execution, '/')
-	sl, err := s.files.slot(refstore.Key{Partition: "EXECUTION/" + execution[:at], Sort: execution[at+1:]})
-	if err != nil {
-		return err
-	}
+	sl, err = s.files.slot(refstore.Key{Partition: "EXECUTION/" + execution[:at], Sort: execution[at+1:]})
+	return sl, err == nil, err
+}
+
+// makeLog has fill make the file of a log at a path, which lies in the execution's folder or, if there is none, in one that
+// makeLog then puts there.
+func makeLog(ctx context.Context, s *Store, sl slot, path string, fill func(path string) error) error {
 	sh, err := s.lockShard(ctx, sl.key)
 	if err != nil {
 		return err
 	}
 	defer sh.Close() // nothing was written
-	for folder := filepath.Dir(path); len(folder) >= len(sl.path); folder = filepath.Dir(folder) {
-		err := os.Remove(folder)
-		if errors.Is(err, iofs.ErrExist) { // it is not empty
-			break
+	inFolder := func(folder string) error {
+		path := folder + strings.TrimPrefix(path, sl.path)
+		if sub := filepath.Dir(path); sub != folder {
+			if err := s.files.mkdirs(sub); err != nil {
+				return err
+			}
 		}
-		if err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return fill(path)
+	}
+	if entries, err := os.ReadDir(sl.path); err == nil && len(entries) > 0 {
+		return inFolder(sl.path)
+	}
+	return s.aside(func(folder string) error {
+		err := s.files.mkdir(folder)
+		if err == nil {
+			err = inFolder(folder)
+		}
+		if err == nil {
+			err = s.files.inParent(sl.path, func() error { return rename(folder, sl.path) })
+			if errors.Is(err, iofs.ErrExist) { // a record was created meanwhile
+				err = errors.Join(inFolder(sl.path), os.RemoveAll(folder))
+			}
+		}
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(folder))
+		}
+		return err
+	})
+}
+
+// removeLog removes a log, and the folder of its execution if nothing else is in it.
+func removeLog(ctx context.Context, s *Store, sl slot, path string) error {
+	sh, err := s.lockShard(ctx, sl.key)
+	if err != nil {
+		return err
+	}
+	defer sh.Close() // nothing was written
+	if _, err := os.Lstat(path); err != nil {
+		return err
+	}
+	for folder := filepath.Dir(path); ; folder = filepath.Dir(folder) {
+		entries, err := os.ReadDir(folder)
+		if err != nil {
 			return err
 		}
+		if len(entries) > 1 {
+			break
+		}
+		if path = folder; folder == sl.path {
+			return s.removeDir(path)
+		}
 	}
-	return nil
+	return os.RemoveAll(path)
 }

@@ -80,6 +80,54 @@ func TestFoldReadsFiles(t *testing.T) {
 	}
 }
 
+// TestFoldedLogs: logs come before their record and may outlive it, and a process may be killed at any moment. No
+// reader, however fast, meets a folder that is empty, as that would be a damaged record.
+func TestFoldedLogs(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, fs.Options{Fold: true})
+	stream := func(name string) refstore.Key { return refstore.Key{Partition: "LOG/t/i/id", Sort: name} }
+	whole := func(when string) {
+		t.Helper()
+		if _, err := s.Get(t.Context(), folded); !errors.Is(err, refstore.ErrNotFound) {
+			t.Fatalf("%s the record is read as: %v, want ErrNotFound", when, err)
+		}
+		if entries, err := os.ReadDir(filepath.Join(dir, "executions", "t", "i", "id")); err == nil && len(entries) == 0 {
+			t.Fatalf("%s the folder is empty", when)
+		}
+	}
+	if err := s.AdoptStream(t.Context(), stream("stdout.txt"), filepath.Join(dir, "tmp", "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("adopt what is not there: %v, want ErrNotExist", err)
+	}
+	whole("after a log that could not be adopted")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range 200 {
+			for _, name := range []string{"stdout.txt", "other"} {
+				if err := s.Append(t.Context(), stream(name), 0, []byte("hello")); err != nil {
+					t.Error(err)
+				}
+			}
+			for _, name := range []string{"stdout.txt", "other"} {
+				if err := s.Remove(t.Context(), stream(name)); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}()
+	for over := false; !over; {
+		select {
+		case <-ended:
+			over = true
+		default:
+		}
+		whole("beside a writer of logs")
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "executions", "t", "i", "id")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder after the last log was removed: %v, want ErrNotExist", err)
+	}
+}
+
 // TestFoldedFileGone: an execution whose only file was removed is damaged, not one that never was.
 func TestFoldedFileGone(t *testing.T) {
 	dir := t.TempDir()

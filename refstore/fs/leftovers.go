@@ -141,7 +141,7 @@ func (l *leftovers) rmdir(dir string) error {
 // execution removes the folder of an execution without a value, if all in it is old.
 //
 // While the shard's lock is held, the folder cannot become a record: a writer finds either all of it or, once the last
-// file is gone, a free name. Logs are written without that lock, so the locks of logs are taken: an appender that
+// file is gone, a free name. Logs are appended without that lock, so the locks of logs are taken: an appender that
 // waited for one finds that the file has lost its name and makes another. If a new log is made meanwhile, the folder is
 // not empty and stays.
 func (l *leftovers) execution(key refstore.Key, path string) error {
@@ -193,6 +193,15 @@ func (l *leftovers) execution(key refstore.Key, path string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if l.store.files.fold { // no log is made meanwhile
+		if err := l.store.removeDir(path); !errors.Is(err, iofs.ErrNotExist) {
+			if err == nil {
+				l.removed++
+			}
+			return err
+		}
+		return nil
 	}
 	for _, file := range files {
 		if err := removeIfThere(file); err != nil {

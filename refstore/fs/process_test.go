@@ -53,6 +53,7 @@ var helpers = map[string]func(ctx context.Context, s *fs.Store, dir string) erro
 	},
 	"hold":      hold,
 	"put":       putForever,
+	"logs":      logForever,
 	"halfwrite": halfWrite,
 	"protect":   protect,
 	"leftovers": makeLeftovers,
@@ -131,6 +132,28 @@ func hold(ctx context.Context, s *fs.Store, _ string) error {
 	fmt.Println(dir)
 	for { // not select {}, which the runtime may report as a deadlock
 		time.Sleep(time.Hour)
+	}
+}
+
+// logForever makes the logs of executions, and removes every other one, until it is killed.
+func logForever(ctx context.Context, _ *fs.Store, dir string) error {
+	s, err := fs.Open(dir, fs.Options{Fold: true})
+	if err != nil {
+		return err
+	}
+	for i := 0; ; i++ {
+		key := refstore.Key{Partition: fmt.Sprintf("LOG/t/i/%d", i), Sort: "stdout.txt"}
+		if err := s.Append(ctx, key, 0, []byte("hello")); err != nil {
+			return err
+		}
+		if i%2 == 0 {
+			if err := s.Remove(ctx, key); err != nil {
+				return err
+			}
+		}
+		if i%50 == 49 {
+			fmt.Println("50 logs")
+		}
 	}
 }
 
@@ -417,6 +440,28 @@ func TestKillAmidPuts(t *testing.T) {
 			if err := os.RemoveAll(filepath.Join(dir, top)); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// A process that is killed while it makes or removes a log leaves nothing that reads as an execution's lost record.
+func TestKillAmidLogs(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, fs.Options{Fold: true})
+	for round := range 10 {
+		_, kill := killable(t, "logs", dir, 1+round%3)
+		kill()
+		top := filepath.Join(dir, "executions")
+		for _, id := range names(t, filepath.Join(top, "t", "i")) {
+			if left := names(t, filepath.Join(top, "t", "i", id)); len(left) != 1 {
+				t.Errorf("the folder of %s holds %q, want a log", id, left)
+			}
+			if _, err := s.Get(t.Context(), refstore.Key{Partition: "EXECUTION/t/i", Sort: id}); !errors.Is(err, refstore.ErrNotFound) {
+				t.Errorf("the execution %s is read as: %v, want ErrNotFound", id, err)
+			}
+		}
+		if err := os.RemoveAll(top); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 func (s *Store) Append(ctx context.Context, key refstore.Key, offset int64, data []byte) error {
 	path, err := s.checkStream(ctx, key, offset)
 	if err == nil {
-		err = s.change(ctx, path, offset == 0, func(f *os.File, size int64) error {
+		err = s.change(ctx, key, path, offset == 0, func(f *os.File, size int64) error {
 			if size != offset {
 				return fmt.Errorf("%w: it has %d bytes", refstore.ErrConflict, size)
 			}
@@ -81,7 +81,7 @@ func (s *Store) Size(ctx context.Context, key refstore.Key) (refstore.StreamInfo
 func (s *Store) Cut(ctx context.Context, key refstore.Key, size int64) error {
 	path, err := s.checkStream(ctx, key, size)
 	if err == nil {
-		err = s.change(ctx, path, false, func(f *os.File, now int64) error {
+		err = s.change(ctx, key, path, false, func(f *os.File, now int64) error {
 			if size > now {
 				return fmt.Errorf("%w: it has %d bytes", refstore.ErrConflict, now)
 			}
@@ -98,7 +98,7 @@ func (s *Store) Cut(ctx context.Context, key refstore.Key, size int64) error {
 func (s *Store) Seal(ctx context.Context, key refstore.Key) error {
 	path, err := s.checkStream(ctx, key, 0)
 	if err == nil {
-		err = s.change(ctx, path, true, func(f *os.File, _ int64) error {
+		err = s.change(ctx, key, path, true, func(f *os.File, _ int64) error {
 			info, err := f.Stat()
 			if err == nil {
 				err = f.Chmod(info.Mode().Perm() &^ 0o222)
@@ -119,10 +119,11 @@ func (s *Store) Seal(ctx context.Context, key refstore.Key) error {
 func (s *Store) Remove(ctx context.Context, key refstore.Key) error {
 	path, err := s.checkStream(ctx, key, 0)
 	if err == nil {
-		err = os.Remove(path)
-	}
-	if err == nil {
-		err = leaveNoEmpty(ctx, s, key, path)
+		if sl, ok, bad := executionOf(s, key); ok {
+			err = removeLog(ctx, s, sl, path)
+		} else if err = bad; err == nil {
+			err = os.Remove(path)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("remove %q: %w", key, notFound(err))
@@ -241,14 +242,13 @@ func (s *Store) checkStream(ctx context.Context, key refstore.Key, offset int64)
 func sealed(info iofs.FileInfo) bool { return info.Mode().Perm()&0o222 == 0 }
 
 // change runs f on a stream's file, with its size, under its lock. It makes the file if create is true.
-func (s *Store) change(ctx context.Context, path string, create bool, f func(file *os.File, size int64) error) error {
+func (s *Store) change(ctx context.Context, key refstore.Key, path string, create bool, f func(file *os.File, size int64) error) error {
 	for {
 		file, err := s.files.openThere(path, os.O_RDWR)
 		if create && errors.Is(err, iofs.ErrNotExist) {
-			err = s.files.inParent(path, func() (err error) {
-				file, err = s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
-				return err
-			})
+			if err = s.createStream(ctx, key, path); err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			if errors.Is(err, iofs.ErrPermission) {
@@ -274,4 +274,23 @@ func (s *Store) change(ctx context.Context, path string, create bool, f func(fil
 		}
 		return errors.Join(err, file.Close())
 	}
+}
+
+// createStream makes the file of a stream, unless it is there.
+func (s *Store) createStream(ctx context.Context, key refstore.Key, path string) error {
+	create := func(path string) error {
+		file, err := s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
+		if err != nil {
+			return err
+		}
+		return file.Close()
+	}
+	sl, ok, err := executionOf(s, key)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		return makeLog(ctx, s, sl, path, create)
+	}
+	return s.files.inParent(path, func() error { return create(path) })
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"e3/dataflow/graph"
+	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
 )
@@ -102,7 +103,9 @@ func NewFold() *Fold { return &Fold{index: map[string]int{}} }
 // Add adds the next event.
 func (f *Fold) Add(e *events.Event) {
 	d := e.Facts()
-	if ofRun := d.Reason != events.ReasonCrashed; (ofRun || ended(e, d)) && e.Time.After(f.alive) {
+	// The time of a lost worker's attempt is that at which another process has given it up.
+	ofRun := d.Reason != events.ReasonCrashed && d.Reason != string(executions.ReasonLost)
+	if (ofRun || ended(e, d)) && e.Time.After(f.alive) {
 		f.alive = e.Time
 	}
 	tasks := min(max(int64(d.Tasks), 0), maxTasks)

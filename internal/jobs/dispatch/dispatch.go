@@ -18,12 +18,12 @@ import (
 	"e3/refstore"
 )
 
-// Settler makes an execution an error unless it has ended, returns its result, and tells when it began;
+// Settler makes an execution an error unless it has ended, returns its result, and reads its record;
 // *executions.Curator implements it.
 type Settler interface {
 	Settle(ctx context.Context, key executions.Key, inputs []objectstore.Hash, id string, reason executions.Reason, message string) (executions.Result, error)
-	// Began returns when the command of an execution began; zero if its record does not say so.
-	Began(ctx context.Context, key executions.Key, id string) time.Time
+	// Get returns an execution. The error may be executions.ErrNotFound, or wrap executions.ErrMalformed.
+	Get(ctx context.Context, key executions.Key, id string) (*executions.Execution, error)
 }
 
 // Options adjust a Dispatcher.

@@ -37,7 +37,17 @@ func (s *settler) Settle(_ context.Context, _ executions.Key, _ []objectstore.Ha
 	return s.results[id], nil
 }
 
-func (s *settler) Began(context.Context, executions.Key, string) time.Time { return time.Time{} }
+func (s *settler) Get(_ context.Context, key executions.Key, id string) (*executions.Execution, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, there := s.results[id]
+	if !there {
+		return nil, executions.ErrNotFound
+	}
+	return &executions.Execution{Key: key, Status: record.Status{
+		ExecutionID: id, State: r.State, Message: r.Message, StartedAt: r.EndedAt.Add(-r.Duration), CompletedAt: r.EndedAt,
+	}}, nil
+}
 
 func (s *settler) put(r executions.Result) {
 	s.mu.Lock()
@@ -213,6 +223,55 @@ func TestExecute(t *testing.T) {
 	if again.err != nil || again.res != want {
 		t.Errorf("the same again: got %+v, %v\nwant %+v", again.res, again.err, want)
 	}
+}
+
+// A lost attempt is told as it is on record, which may be long before its job was given up: when its command began and
+// ended, and why. It was claimed when its id was made.
+func TestLostAsOnRecord(t *testing.T) {
+	r := newRig(t, dispatch.Options{})
+	ended := time.Now().Add(-time.Hour)
+	var times []time.Time
+	a := r.ask(t.Context(), func(req *executions.Request) {
+		req.Claimed = func(id, worker string, at time.Time) { times = append(times, at) }
+		req.Started = func(id string, at time.Time) { times = append(times, at) }
+		lost := req.Lost
+		req.Lost = func(id, message string, at, again time.Time) {
+			times = append(times, at)
+			lost(id, message, at, again)
+		}
+	})
+	l := r.claim()
+	id := l.Job().Execution
+	r.settler.put(executions.Result{
+		ExecutionID: id, State: record.Error, Reason: executions.ReasonLost, Message: "bob@lab was lost", Duration: time.Minute, EndedAt: ended,
+	})
+	_, err := l.Again(t.Context(), "me@lab was stopped", time.Hour)
+	r.must(err)
+	a.wait("lost: bob@lab was lost")
+	claimed, _ := executions.ParseID(id)
+	for i, want := range []time.Time{claimed, ended.Add(-time.Minute), ended} {
+		if got := times[i]; got.Sub(want).Abs() > time.Second {
+			t.Errorf("time %d is %v, want %v", i, got, want)
+		}
+	}
+	_, err = r.q.Cancel(t.Context(), queue.DefaultQueue, l.Job().ID, "me", "enough")
+	r.must(err)
+	<-a.done
+}
+
+// A waiter that sees a job only after its end is told of its lost attempts, too.
+func TestLostSeenLate(t *testing.T) {
+	r := newRig(t, dispatch.Options{})
+	a := r.ask(t.Context(), nil)
+	l := r.claim()
+	r.settler.put(executions.Result{ExecutionID: l.Job().Execution, State: record.Error, Reason: executions.ReasonLost, Message: "bob@lab was lost", EndedAt: time.Now()})
+	_, err := l.Again(t.Context(), "me@lab was stopped", 0)
+	r.must(err)
+	l = r.claim()
+	r.must(l.Finish(t.Context(), success(l.Job().Execution)))
+	a.end("claimed by worker", "lost: bob@lab was lost", "claimed by worker", "started")
+	again := r.ask(t.Context(), nil)
+	again.end("claimed by worker", "lost: bob@lab was lost", "claimed by worker", "started")
 }
 
 // The start of a long command is reported while it runs, and so is an attempt that is given up.

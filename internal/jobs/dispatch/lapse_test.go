@@ -141,10 +141,6 @@ type halting struct {
 	reached, resume chan struct{}
 }
 
-func (h *halting) Began(ctx context.Context, k executions.Key, id string) time.Time {
-	return h.settler.Began(ctx, k, id)
-}
-
 func (h *halting) Settle(ctx context.Context, k executions.Key, in []objectstore.Hash, id string, reason executions.Reason, message string) (executions.Result, error) {
 	h.reached <- struct{}{}
 	<-h.resume

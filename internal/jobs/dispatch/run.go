@@ -12,6 +12,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/backoff"
+	"e3/internal/format/record"
 	"e3/internal/jobs/queue"
 	"e3/refstore"
 )
@@ -254,16 +255,31 @@ func (w *waiter) tell(j *queue.Job) {
 		switch {
 		case i < w.reported: // already reported
 		case a.Lost:
-			w.claim(j, a.Execution, a.Worker, a.At)
-			w.start(a.Execution, w.run.d.settler.Began(w.run.d.ctx, w.key, a.Execution))
-			if w.req.Lost != nil && !j.Status.Terminal() {
-				w.req.Lost(a.Execution, a.Message, a.At, j.AvailableAt)
-			}
+			w.lost(j, &a)
 		default:
 			w.attempt(j, &a)
 		}
 	}
 	w.reported = len(j.Lost)
+}
+
+// lost reports an attempt that was given up. When it began and ended, and why, is as on record; the job says only that it
+// ended.
+func (w *waiter) lost(j *queue.Job, a *queue.Attempt) {
+	claimed, err := executions.ParseID(a.Execution)
+	if err != nil {
+		claimed = a.At
+	}
+	w.claim(j, a.Execution, a.Worker, claimed)
+	message, at := a.Message, a.At
+	if e, err := w.run.d.settler.Get(w.run.d.ctx, w.key, a.Execution); err == nil && e.State != record.Running {
+		w.start(a.Execution, e.Began())
+		message, at = e.Message, e.CompletedAt
+	}
+	last := j.Outcome != nil && j.Outcome.ExecutionID == a.Execution // the result tells of it
+	if w.req.Lost != nil && !last {
+		w.req.Lost(a.Execution, message, at, j.AvailableAt)
+	}
 }
 
 // attempt reports the present or last execution.

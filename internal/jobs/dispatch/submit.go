@@ -181,7 +181,7 @@ func (s *submissions) conclude(lease *queue.Lease, reason executions.Reason, mes
 	if res.Reason != executions.ReasonLost {
 		return lease.Finish(d.ctx, Outcome(res))
 	}
-	if job, err = lease.Again(d.ctx, message, time.Second); err != nil || job.Status.Terminal() {
+	if job, err = lease.Again(d.ctx, queue.Truncate(res.Message), time.Second); err != nil || job.Status.Terminal() {
 		return err
 	}
 	if err := d.o.Submitter.Submit(d.ctx, []queue.Job{job}); err != nil {

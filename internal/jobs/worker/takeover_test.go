@@ -411,6 +411,9 @@ func TestSettledMeanwhile(t *testing.T) {
 	if j = r.ended(l.Job); j.Status != queue.Succeeded || j.Attempts != 2 || len(j.Lost) != 1 {
 		t.Errorf("the job is %s after %d attempts, lost %+v; want it done again", j.Status, j.Attempts, j.Lost)
 	}
+	if len(j.Lost) > 0 && j.Lost[0].Message != "nobody takes it up" {
+		t.Errorf("it was lost for %q, want what is on record", j.Lost[0].Message)
+	}
 	if n := w.count(worker.JobLost, ""); n > 0 {
 		t.Errorf("%d jobs are said to be others' now", n)
 	}

@@ -235,8 +235,8 @@ func (w *Worker) settleAs(ctx context.Context, h *holding, key executions.Key, i
 	switch {
 	case err != nil:
 		w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
-	case res.Reason == executions.ReasonLost:
-		w.again(ctx, h, message, againAfter)
+	case res.Reason == executions.ReasonLost: // perhaps by another process, whose message is on record
+		w.again(ctx, h, queue.Truncate(res.Message), againAfter)
 	default:
 		w.finish(ctx, h, dispatch.Outcome(res), res)
 	}

@@ -299,9 +299,6 @@ func (w *witness) times(e *executions.Execution, t *told, fault func(string, ...
 			fault("it has started at %s", at.Format("15:04:05.000"))
 		}
 	}
-	if t.ends[0].Data.Reason == string(executions.ReasonLost) { // its worker was lost, which another process has found
-		return
-	}
 	if !w.skewed && !end.Equal(to) {
 		fault("it has ended at %s", end.Format("15:04:05.000"))
 	}
