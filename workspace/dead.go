@@ -471,14 +471,13 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 	if err != nil {
 		return err
 	}
-	e.Data.Shared = c.shared[t.ExecutionID]
 	begunSince := !timed && t.State == runview.TaskRunning && e.Time.Before(t.StartedAt) // fenced, and then begun by its process
 	if begunSince || e.Data.NoRecord {
 		e.Time = t.StartedAt
 	}
 	if e.Type == "" {
 		c.late[t.ExecutionID] = true
-		if e.Data.Shared {
+		if c.shared[t.ExecutionID] {
 			return nil // that run, or the journal, tells how it ends
 		}
 		return c.w.states.noteLate(ctx, c.ws, &lateExecution{

@@ -496,13 +496,15 @@ func TestCloseDeadApprovedAndShared(t *testing.T) {
 	d.run(record.RunRunning)
 	asked := d.execution(record.Status{State: record.Success, OutputHash: strings.Repeat("0", 64)})
 	other := d.execution(record.Status{State: record.Running})
+	ended := d.execution(record.Status{State: record.Failed, ExitCode: 1, StartedAt: time.UnixMilli(1000), CompletedAt: time.UnixMilli(2000)})
 	claim, err := d.p.repo.Records.TryClaim(t.Context(), sha256.Sum256([]byte("e3 claim execution\x00"+other)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer claim.Unlock()
-	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 2}},
-		events.Event{Type: events.TaskMarkedReady, Task: "a"}, events.Event{Type: events.TaskMarkedReady, Task: "b"},
+	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 3}},
+		events.Event{Type: events.TaskMarkedReady, Task: "a"}, events.Event{Type: events.TaskMarkedReady, Task: "b"}, events.Event{Type: events.TaskMarkedReady, Task: "c"},
+		events.Event{Type: events.TaskClaimed, Task: "c", Execution: ended, Worker: "ann@lab", Data: &events.Data{Key: d.key.String(), Attempt: 1, Shared: true}},
 		events.Event{Type: events.TaskDeferred, Task: "a", Data: &events.Data{Block: "block", BlockType: "review", Attempt: 1}},
 		events.Event{Type: events.TaskStarted, Task: "b", Execution: other, Data: &events.Data{Key: d.key.String(), Attempt: 1, Shared: true}})
 	d.attempts = []workspace.JobAttempt{{Task: "a", Number: 1, Execution: asked, Worker: "ann@lab", Key: d.key.String()}}
@@ -513,14 +515,17 @@ func TestCloseDeadApprovedAndShared(t *testing.T) {
 		return d.attempts, nil
 	})
 	d.p.start()
-	if got, want := d.events(), "run.started, task.created, task.marked_ready a, task.marked_ready b, task.deferred a, task.started b, task.resumed a crashed, "+
-		"task.claimed a crashed, task.started a crashed, task.completed a crashed, task.abandoned crashed, run.failed crashed"; got != want {
+	if got, want := d.events(), "run.started, task.created, task.marked_ready a, task.marked_ready b, task.marked_ready c, task.claimed c, task.deferred a, task.started b, task.resumed a crashed, "+
+		"task.claimed a crashed, task.started a crashed, task.completed a crashed, task.started c crashed, task.failed c crashed, task.abandoned crashed, run.failed crashed"; got != want {
 		t.Errorf("events are\n%s\nwant\n%s", got, want)
 	}
 	var m eventstest.Machine
 	for e, err := range events.Read(d.p.ctx, d.p.repo.Records, "w", d.id) {
 		if err := errors.Join(err, m.Next(&e.Event)); err != nil {
 			t.Error(err)
+		}
+		if e.Execution != "" && e.Data.Shared != (e.Task != "a") {
+			t.Errorf("%s of %s: shared is %v", e.Type, e.Task, e.Data.Shared)
 		}
 	}
 	for range d.p.repo.Records.List(t.Context(), refstore.Query{Partition: "INDEX/late/w"}) {

@@ -10,6 +10,9 @@ import (
 )
 
 func (c *closing) emit(e events.Event) {
+	if c.shared[e.Execution] {
+		e.Data.Shared = true
+	}
 	e = c.log.Emit(e)
 	c.f.Add(&e)
 }
