@@ -26,34 +26,37 @@ const secret = "E3-SECRET-OF-THE-HOST"
 // TestEscapes tries to get out of a room, or to see what is outside: as this user, and if that is root, as an ordinary
 // one too.
 func TestEscapes(t *testing.T) {
-	t.Run("this user", testEscapes)
-	if os.Getuid() != 0 {
-		return
+	t.Run("this user", func(t *testing.T) { testEscapes(t, newPlace(t), escapeScripts) })
+	if os.Getuid() == 0 {
+		t.Run("ordinary user", func(t *testing.T) { asOrdinaryUser(t, "TestEscapes", "TestCommand", "TestMounts", "TestNetwork") })
 	}
-	t.Run("ordinary user", func(t *testing.T) {
-		const uid = 54321
-		base, err := os.MkdirTemp("", "e3-room")
-		if err != nil {
+}
+
+// asOrdinaryUser runs tests of this package once more, as a user without rights. The first one must not be skipped.
+func asOrdinaryUser(t *testing.T, tests ...string) {
+	t.Helper()
+	const uid = 54321
+	base, err := os.MkdirTemp("", "e3-room")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(base)
+	// The test's own binary lies in a folder that only root enters.
+	binary := filepath.Join(base, "room.test")
+	copyFile(t, "/proc/self/exe", binary)
+	for _, path := range []string{base, binary} {
+		if err := os.Chown(path, uid, uid); err != nil {
 			t.Fatal(err)
 		}
-		defer os.RemoveAll(base)
-		// The test's own binary lies in a folder that only root enters.
-		binary := filepath.Join(base, "room.test")
-		copyFile(t, "/proc/self/exe", binary)
-		for _, path := range []string{base, binary} {
-			if err := os.Chown(path, uid, uid); err != nil {
-				t.Fatal(err)
-			}
-		}
-		cmd := exec.Command(binary, "-test.run=^(TestEscapes|TestCommand|TestMounts|TestNetwork)$", "-test.v")
-		cmd.Dir = base
-		cmd.Env = append(os.Environ(), "TMPDIR="+base, "HOME="+base)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "--- PASS: TestEscapes/this_user") {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
+	}
+	cmd := exec.Command(binary, "-test.run=^("+strings.Join(tests, "|")+")$", "-test.v")
+	cmd.Dir = base
+	cmd.Env = append(os.Environ(), "TMPDIR="+base, "HOME="+base)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+tests[0]+"/this_user") {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 func copyFile(t *testing.T, from, to string) {
@@ -84,7 +87,7 @@ var escapeScripts = map[string]string{
 	"a link":                 `ln -s $outside out; cat out; ln -s / root; cat root$outside; ln -s ../../.. up; cat up/w2/room/work/secret`,
 	"process 1's root":       `cat /proc/1/root$outside /proc/1/cwd$outside /proc/self/root$outside /proc/2/root$outside`,
 	"process 1's memory":     `cat /proc/1/mem /proc/1/maps /proc/1/environ && echo $got`,
-	"process 1's files":      `ls /proc/1/fd/ /proc/1/map_files && echo $got`,
+	"process 1's files":      `readlink /proc/1/fd/* | grep . && echo $got; ls /proc/1/map_files | grep . && echo $got`,
 	"descriptors":            `ls /proc/self/fd/3/ && ls /proc/self/fd | grep -v '[0123]' && echo $got; cat /proc/self/fd/*/secret`,
 	"processes":              `[ $(ls /proc | grep -c '^[0-9]') -gt 6 ] && echo $got`,
 	"environments":           `cat /proc/*/environ | tr '\0' '\n' | grep '^E3_ROOM_TEST_HOST' && echo $got`,
@@ -111,7 +114,7 @@ var escapeScripts = map[string]string{
 	"chroot":                 `chroot / true && echo $got`,
 	"another user":           `setpriv --reuid 1 --clear-groups true && echo $got; chown 1 . && echo $got`,
 	"capabilities":           `grep -E 'Cap(Inh|Prm|Eff|Bnd|Amb)' /proc/self/status | grep -v 0000000000000000 && echo $got`,
-	"a set-uid program":      `cp /usr/bin/id id; chmod 4755 id; ./id -u | grep -vx $(id -u) && echo $got; su -c true && echo $got`,
+	"a set-uid program":      `cp /usr/bin/id id; chmod 4755 id; ./id -u | grep -vx $(id -u) && echo $got; su nobody -s /bin/sh -c 'id -u' | grep -vx $(id -u) && echo $got`,
 	"killing process 1":      `kill -9 1; sleep 0.01; [ -d /proc/1 ] || echo $got`,
 	"killing others":         `kill -9 $host && echo $got; kill -0 $host && echo $got`,
 	"the host's name":        `hostname e3-test && echo $got; hostname | grep -vx e3 && echo $got`,
@@ -262,8 +265,9 @@ func denied(name string, _ uintptr, err error) {
 	}
 }
 
-func testEscapes(t *testing.T) {
-	p := newPlace(t)
+// testEscapes plays scripts and attempts in a room.
+func testEscapes(t *testing.T, p *place, scripts map[string]string) {
+	t.Helper()
 	neighbour := filepath.Join(p.Base, "w2", "room", "work", "secret")
 	if err := os.MkdirAll(filepath.Dir(neighbour), 0o755); err != nil {
 		t.Fatal(err)
@@ -284,7 +288,7 @@ func testEscapes(t *testing.T) {
 		_ = host.Process.Kill()
 		_ = host.Wait()
 	}()
-	for name, script := range escapeScripts {
+	for name, script := range scripts {
 		head := fmt.Sprintf("outside=%s neighbour=%s host=%d got=%s\n", outside, neighbour, host.Process.Pid, secret)
 		text, _, err := p.run("bash", "-c", head+script)
 		if err != nil {
