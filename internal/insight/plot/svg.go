@@ -21,7 +21,7 @@ const (
 )
 
 // Style is for pages that show charts. Colours are legible on light and dark ground; --text, --dim and --rule are the page's.
-const Style = `.chart{display:block;width:100%;max-width:46rem;height:auto;margin:0 auto;font:12px system-ui,sans-serif}
+const Style = `.chart{display:block;width:100%;max-width:36rem;height:auto;font:12px system-ui,sans-serif}
 .chart text{fill:var(--dim,#5b6675)}.chart .y{fill:var(--text,#1f2328);font-weight:600}
 .chart .grid{stroke:var(--rule,#e1e5ea);fill:none}.chart .l{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}.chart .many{stroke-width:1.1;opacity:.75}
 .chart g:hover>.l{stroke-width:3;opacity:1}

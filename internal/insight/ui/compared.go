@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 
 	"e3/internal/human"
@@ -114,6 +115,19 @@ func datasetText(d *compare.Dataset) string {
 		text += ", " + human.Bytes(*d.Size)
 	}
 	return text
+}
+
+// sameText says how many values of two sides are alike, beside those that differ.
+func sameText(differ, same int) string {
+	switch {
+	case same == 0 && differ == 0:
+		return "Neither side has any"
+	case same == 0:
+		return "No other is the same"
+	case differ > 0:
+		return fmt.Sprintf("%d others are the same", same)
+	}
+	return fmt.Sprintf("all %d are the same", same)
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

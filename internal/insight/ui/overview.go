@@ -3,6 +3,7 @@ package ui
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -63,7 +64,7 @@ func (s *Server) workspacesPage(ctx context.Context, f *frame) (any, error) {
 // outputsText says which outputs the next start would make.
 func outputsText(w *Workspace) string {
 	if w.Package == "" {
-		return "nothing is deployed"
+		return ""
 	}
 	var parts []string
 	all := w.Current + len(w.Stale) + len(w.Missing)
@@ -73,12 +74,12 @@ func outputsText(w *Workspace) string {
 	case w.Current == all:
 		return "all current"
 	}
-	parts = append(parts, human.Count(w.Current, "current output"))
+	parts = append(parts, fmt.Sprintf("%d current", w.Current))
 	if n := len(w.Stale); n > 0 {
-		parts = append(parts, human.Count(n, "stale one")+": "+human.Few(w.Stale))
+		parts = append(parts, fmt.Sprintf("%d stale: ", n)+human.Few(w.Stale))
 	}
 	if n := len(w.Missing); n > 0 {
-		parts = append(parts, human.Count(n, "missing one")+": "+human.Few(w.Missing))
+		parts = append(parts, fmt.Sprintf("%d missing: ", n)+human.Few(w.Missing))
 	}
 	return human.Line(strings.Join(parts, "; "))
 }
@@ -211,11 +212,20 @@ func (b *historyBody) draw() {
 		}
 		counts[date][r.Class]++
 	}
+	most := 1
 	for i := range b.Days {
 		d := &b.Days[i]
 		d.Shares = report.Shares(counts[d.Date])
 		for _, sh := range d.Shares {
 			d.Count += sh.Count
+		}
+		most = max(most, d.Count)
+	}
+	for i := range b.Days { // the day with most runs has the longest bar
+		d := &b.Days[i]
+		for k := range d.Shares {
+			sh := &d.Shares[k]
+			sh.X, sh.W = sh.X*float64(d.Count)/float64(most), sh.W*float64(d.Count)/float64(most)
 		}
 	}
 	b.Plot = plotOf(points, func(v float64) string { return human.Duration(time.Duration(v * float64(time.Second))) })

@@ -86,13 +86,14 @@ func (b *bench) rich(live bool) {
 			made{name: "summary", state: runview.TaskSuccess, took: time.Second, file: "summary.md", kind: "report", output: "# Summary\n\nAll four folds agree.\n", reads: []string{"train[fold=0,model=gbm]"}},
 			made{name: "broken", state: runview.TaskFailed, took: 4 * time.Second, file: "b", stdout: "reading\n", stderr: "Traceback (most recent call last):\n  File \"fit.py\", line 7, in <module>\n\x1b[31mValueError\x1b[0m: no <data>\n", reads: []string{"train[fold=2,model=gbm]"}})
 	}
+	ended := record.Summary{Total: 11, Completed: 10, Cached: 1, Failed: 1}
 	b.id, b.began = "0194fdc1-fa2f-7cc0-81d3-ff12045b73c8", now.Add(-26*time.Hour)
 	b.run(false, tasks(0.2)...)
-	b.record(record.Run{RunID: b.id, WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: b.began, CompletedAt: b.began.Add(time.Minute), State: record.RunFailed, FailedTask: "broken", Error: "3"})
+	b.record(record.Run{RunID: b.id, WorkspaceName: "prod", PackageRef: "demo@1.0.0", StartedAt: b.began, CompletedAt: b.began.Add(time.Minute), State: record.RunFailed, FailedTask: "broken", Error: "3", Summary: ended})
 	b.pkg, b.id, b.began = record.Package{Name: "demo", Version: "1.1.0"}, runID, now.Add(-time.Hour)
 	b.run(live, tasks(0.1)...)
 	if !live {
-		b.record(record.Run{RunID: b.id, WorkspaceName: "prod", PackageRef: "demo@1.1.0", StartedAt: b.began, CompletedAt: b.began.Add(time.Minute), State: record.RunFailed, FailedTask: "broken", Error: "3"})
+		b.record(record.Run{RunID: b.id, WorkspaceName: "prod", PackageRef: "demo@1.1.0", StartedAt: b.began, CompletedAt: b.began.Add(time.Minute), State: record.RunFailed, FailedTask: "broken", Error: "3", Summary: ended})
 		return
 	}
 	b.log.Emit(events.Event{Time: now.Add(-5 * time.Minute), Type: events.TaskMarkedReady, Task: "sign"})

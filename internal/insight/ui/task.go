@@ -219,7 +219,7 @@ func (s *Server) chosen(ctx context.Context, f *frame, b *taskBody, list []histo
 	}
 	if want == "" && (b.Row != nil || len(list) == 0) {
 		if b.Row != nil {
-			b.Missing = cmp.Or(b.Row.Note, "It has no execution in this run.")
+			b.Missing = "It has no execution in this run."
 		}
 		return nil
 	}
@@ -331,7 +331,9 @@ func (s *Server) described(ctx context.Context, b *taskBody) error {
 	if e.Provenance != nil {
 		add("Imported", report.Whence(e.Provenance))
 	}
-	add("Key", e.Key.String())
+	if b.View == taskData { // it is long, and says what the inputs are
+		add("Key", e.Key.String())
+	}
 	task, err := executions.LoadTask(ctx, s.stores.Objects, e.Key.Task)
 	switch {
 	case errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType):
