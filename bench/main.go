@@ -4,7 +4,7 @@
 //	go run ./bench             graphs of 10,000 tasks, items that a task makes, events, files, folders, exports, gc, uploads, lookups, changes, workers, start-up (some minutes)
 //	go run ./bench -full       and 100,000 tasks, a folder of 100,000 files, and a 2 GiB file
 //	go run ./bench -run null   only measurements whose name contains "null"
-//	go run ./bench -run table  e3, ninja, make and samurai: times at 1,000 and 10,000 tasks, as a fixed part and a slope
+//	go run ./bench -run table  e3, ninja, make and samurai: times at 1,000 and 10,000 tasks (or -sizes), as a fixed part and a slope
 //
 // Each figure is a median of interleaved rounds, so that both sides see the same
 // machine. A ratio says more than a time: see CHANGELOG.md for the targets.
@@ -32,15 +32,17 @@ type bench struct {
 	match  string
 	mib    int64 // of the file that is uploaded
 	jobs   int   // tasks that workers execute
+	sizes  sizes // of the table
 }
 
 func main() {
-	var b bench
+	b := bench{sizes: sizes{1_000, 10_000}}
 	flag.StringVar(&b.dir, "dir", "", "work here (default: a temporary folder, removed at the end)")
 	flag.StringVar(&b.match, "run", "", "only measurements whose name contains this")
 	flag.IntVar(&b.rounds, "rounds", 5, "rounds of each measurement")
 	flag.Int64Var(&b.mib, "mib", 1024, "MiB of the file that is uploaded")
 	flag.IntVar(&b.jobs, "jobs", 10_000, "tasks that workers execute")
+	flag.Var(&b.sizes, "sizes", "the two numbers of tasks of the table")
 	flag.BoolVar(&b.full, "full", false, "the large cases too")
 	flag.StringVar(&b.other, "e3", "", "measure this program instead, where changes in shared repositories are measured")
 	flag.Parse()

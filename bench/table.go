@@ -2,12 +2,14 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,18 +19,35 @@ type tool struct {
 	argv []string
 }
 
-// tableSizes are the numbers of tasks between which a line is drawn.
-var tableSizes = [2]int{1_000, 10_000}
+// sizes are the numbers of tasks between which a line is drawn, as the flag -sizes gives them.
+type sizes [2]int
+
+func (s sizes) String() string { return fmt.Sprintf("%d,%d", s[0], s[1]) }
+
+// Set implements flag.Value.
+func (s *sizes) Set(text string) error {
+	small, large, _ := strings.Cut(text, ",")
+	var err error
+	for i, one := range []string{small, large} {
+		if s[i], err = strconv.Atoi(one); err != nil {
+			return fmt.Errorf("want two numbers of tasks, as 1000,10000: %w", err)
+		}
+	}
+	if s[0] < 10 || s[1] <= s[0] {
+		return errors.New("want two numbers of tasks, the first at least 10 and the second greater")
+	}
+	return nil
+}
 
 // cost is a time that grows with the number of tasks: a fixed part, and what each task adds.
 type cost struct {
 	fixed, each time.Duration
 }
 
-// line is the cost that gives these times at tableSizes.
-func line(small, large time.Duration) cost {
-	each := (large - small) / time.Duration(tableSizes[1]-tableSizes[0])
-	return cost{small - each*time.Duration(tableSizes[0]), each}
+// line is the cost that gives these times at the two sizes.
+func (s sizes) line(small, large time.Duration) cost {
+	each := (large - small) / time.Duration(s[1]-s[0])
+	return cost{small - each*time.Duration(s[0]), each}
 }
 
 func (c cost) String() string {
@@ -52,7 +71,7 @@ func (b *bench) table() error {
 	for _, shell := range []bool{false, true} {
 		how := map[bool]string{false: "argv", true: "script"}[shell]
 		times := map[string]*[2][]time.Duration{} // by what and tool, then size
-		for size, n := range tableSizes {
+		for size, n := range b.sizes {
 			if err := b.tableRounds(tools, graph{"layered", n, n / 5, shell}, how, func(key string, t time.Duration) {
 				if times[key] == nil {
 					times[key] = &[2][]time.Duration{}
@@ -62,11 +81,12 @@ func (b *bench) table() error {
 				return err
 			}
 		}
+		fmt.Printf("table %-26s %12d %12d tasks\n", how, b.sizes[0], b.sizes[1])
 		for _, what := range []string{"cold", "unchanged", "one changed"} {
 			for _, t := range tools {
 				all := times[what+" "+t.name]
 				small, large := median(all[0]), median(all[1])
-				fmt.Printf("table %-26s %12s %12s  %s\n", what+", "+how+", "+t.name, show(small), show(large), line(small, large))
+				fmt.Printf("table %-26s %12s %12s  %s\n", what+", "+how+", "+t.name, show(small), show(large), b.sizes.line(small, large))
 			}
 		}
 	}
