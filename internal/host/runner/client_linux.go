@@ -105,11 +105,13 @@ func startBackend(options Options, until time.Duration) (*backend, error) {
 	if options, ok := os.LookupEnv("GORACE"); ok { // of the race detector, if the program was built with it
 		env = append(env, "GORACE="+options)
 	}
-	b.process, err = os.StartProcess("/proc/self/exe", helperArgs(len(b.lanes), b.keeping), &os.ProcAttr{
-		Dir:   "/",
-		Env:   env,
-		Files: files,
-		Sys:   &syscall.SysProcAttr{Setsid: true},
+	b.process, err = withSlack(func(slack string) (*os.Process, error) {
+		return os.StartProcess("/proc/self/exe", helperArgs(len(b.lanes), b.keeping), &os.ProcAttr{
+			Dir:   "/",
+			Env:   append(env, slack),
+			Files: files,
+			Sys:   &syscall.SysProcAttr{Setsid: true},
+		})
 	})
 	if err != nil {
 		b.free()

@@ -1,0 +1,40 @@
+package runner
+
+import (
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The Go runtime has a thread that looks each 20 µs whether another one is blocked, also while the supervisor waits for a short
+// command. The kernel may delay a timer by the thread's slack. With a greater slack that thread wakes, and costs, a tenth. A
+// process inherits the slack of the thread that started it, so the supervisor is started with a great one, and its lanes take
+// back the slack that e3 has, which commands then inherit.
+
+// supervisorSlack is the slack of the supervisor's threads other than lanes. Nothing that they do is due to the millisecond.
+const supervisorSlack = time.Millisecond
+
+// slackVariable tells the supervisor the slack of e3, in nanoseconds.
+const slackVariable = "E3_TIMER_SLACK"
+
+// withSlack calls start on a thread with supervisorSlack, with the environment entry that restoreSlack needs.
+func withSlack(start func(entry string) (*os.Process, error)) (*os.Process, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
+	if err != nil || own <= 0 || unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(supervisorSlack), 0, 0, 0) != nil {
+		return start(slackVariable + "=0")
+	}
+	defer unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(own), 0, 0, 0)
+	return start(slackVariable + "=" + strconv.Itoa(own))
+}
+
+// restoreSlack gives this thread of the supervisor, and with it the commands that it starts, the slack of e3.
+func restoreSlack() {
+	if own, err := strconv.Atoi(os.Getenv(slackVariable)); err == nil && own > 0 {
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(own), 0, 0, 0)
+	}
+}
