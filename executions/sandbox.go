@@ -118,6 +118,8 @@ type sandboxes struct {
 	count, scans     int           // sandboxes and scans made
 	making, scanning time.Duration // time spent on them so far
 	ground           *ground       // where sandboxes are made; nil: none was
+	searching        bool          // a scan goes on
+	occupants        runner.Occupants
 
 	unfinished atomic.Bool // a sandbox was dropped with its note
 }
@@ -126,7 +128,7 @@ func (p *sandboxes) acquire() (*sandbox, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.acquired++
-	if len(p.free) == 0 && len(p.used) >= p.enough() {
+	if len(p.free) == 0 && len(p.used) >= p.enough() && !p.searching {
 		p.scan()
 	}
 	if n := len(p.free); n > 0 {
@@ -153,22 +155,25 @@ func (p *sandboxes) enough() int {
 	return int(min(max(math.Sqrt(k*float64(p.acquired)), minUsed), maxUsed))
 }
 
-// scan frees the used sandboxes without processes, and drops the others.
+// scan frees the used sandboxes without processes, and drops the others. Other commands get new sandboxes meanwhile: it
+// holds the lock only before and after the search.
 func (p *sandboxes) scan() {
 	began := time.Now()
-	defer func() {
-		p.scanning += time.Since(began)
-		p.scans++
-	}()
-	occupied, known := runner.Occupied(filepath.Dir(p.used[0].root))
-	for _, box := range p.used {
+	boxes := p.used
+	p.used, p.searching = nil, true
+	p.mu.Unlock()
+	occupied, known := p.occupants.In(filepath.Dir(boxes[0].root))
+	p.mu.Lock()
+	p.searching = false
+	for _, box := range boxes {
 		if known && !occupied[filepath.Base(box.root)] {
 			p.free = append(p.free, box)
 		} else {
 			box.drop()
 		}
 	}
-	p.used = p.used[:0]
+	p.scanning += time.Since(began)
+	p.scans++
 }
 
 func (p *sandboxes) make() (*sandbox, error) {

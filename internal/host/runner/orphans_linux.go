@@ -1,8 +1,6 @@
 package runner
 
 import (
-	"bytes"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -161,23 +159,25 @@ type places struct {
 
 // visit calls f for the working directory, the root and the open files of a process, as far as this user can see. The path
 // is valid during the call.
-func (p *places) visit(pid int, f func(path []byte)) {
+//
+// visit returns true if it has found no program: a thread of the kernel, or a process that is ending.
+func (p *places) visit(pid int, f func(path []byte)) (empty bool) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return
+		return false
 	}
 	defer unix.Close(fd)
 	if !p.follow(fd, "cwd", f) {
-		return // another user's
+		return false // another user's
 	}
 	var exe [1]byte
 	if _, err := unix.Readlinkat(fd, "exe", exe[:]); err == unix.ENOENT {
-		return // a thread of the kernel, or a process that has ended but for its files
+		return true
 	}
 	p.follow(fd, "root", f)
 	files, err := unix.Openat(fd, "fd", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return
+		return false
 	}
 	defer unix.Close(files)
 	p.names = p.names[:0]
@@ -191,6 +191,7 @@ func (p *places) visit(pid int, f func(path []byte)) {
 	for _, name := range p.names {
 		p.follow(files, name, f)
 	}
+	return false
 }
 
 // follow calls f with what a link in /proc points to, if that is a path.
@@ -226,40 +227,4 @@ func killTree(pid int) {
 		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		unix.Close(fd)
 	}
-}
-
-// Occupied returns the entries of a folder in which a process other than this one works or has a file open, as far as
-// this user can see. Processes with a private mount namespace are matched by the folder's own name, which must be
-// unique. known is false if the system does not show it.
-func Occupied(folder string) (entries map[string]bool, known bool) {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil, false
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, false
-	}
-	entries = map[string]bool{}
-	infix := []byte("/" + filepath.Base(folder) + "/")
-	self := os.Getpid()
-	var all places
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		known = known || pid == self
-		if pid == self {
-			continue
-		}
-		all.visit(pid, func(path []byte) {
-			if _, rest, found := bytes.Cut(path, infix); found {
-				entry, _, _ := strings.Cut(string(rest), "/")
-				entries[strings.TrimSuffix(entry, " (deleted)")] = true
-			}
-		})
-	}
-	return entries, known
 }

@@ -1,0 +1,41 @@
+package executions
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// While one goroutine searches for processes, others get sandboxes, each one for itself.
+func TestSandboxesSideBySide(t *testing.T) {
+	dir := t.TempDir()
+	pool := sandboxes{scratch: func() (string, error) { return dir, nil }, checkouts: &checkouts{}}
+	const each = 3 * minUsed
+	var taken sync.Map
+	var drawn atomic.Int32
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range each {
+				box, err := pool.acquire()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				drawn.Add(1)
+				if _, twice := taken.LoadOrStore(box.root, true); twice {
+					t.Errorf("%s was given out twice", box.root)
+				}
+				taken.Delete(box.root)
+				pool.release(box)
+			}
+		})
+	}
+	all.Wait()
+	if pool.scans == 0 || pool.count >= int(drawn.Load()) {
+		t.Errorf("%d sandboxes and %d searches for %d commands", pool.count, pool.scans, drawn.Load())
+	}
+	for _, box := range append(pool.free, pool.used...) {
+		box.drop()
+	}
+}
