@@ -90,6 +90,7 @@ type Executor struct {
 	images    images
 	untold    untold
 	bash      *bash.Checker // nil: all scripts need it
+	programs  runner.Finder
 	opts      Options
 	unlimited sync.Once     // for Options.Unlimited
 	unfenced  sync.Map      // *keyClaim by claim id: kept because fencing failed (claimKey)

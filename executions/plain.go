@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"e3/internal/format/record"
 	"e3/internal/host/bash"
 	"e3/internal/host/room"
 	"e3/internal/host/runner"
@@ -30,6 +32,9 @@ func (a *attempt) launch(ctx context.Context, spec runner.Spec) (runner.Result, 
 func launchOnce(ctx context.Context, a *attempt, spec runner.Spec) (runner.Result, error) {
 	p, ok := a.plain(spec.Env)
 	if !ok {
+		if spec.Closed == nil && len(a.spec.Argv) > 0 {
+			spec.Path, _ = finder(a)(spec.Argv[0], spec.Dir, spec.Env) // Run says what is wrong
+		}
 		return a.x.runner.Run(ctx, spec)
 	}
 	direct := spec
@@ -67,9 +72,18 @@ func (a *attempt) plain(env []string) (*bash.Process, bool) {
 		return nil, false
 	}
 	if !a.spec.Room.Closed {
-		return command.Bind(env, a.box.real)
+		return command.Bind(env, a.box.real, finder(a))
 	}
 	// With redirections bash would name a process of the room.
-	p, ok := command.Bind(env, room.Work)
+	p, ok := command.Bind(env, room.Work, runner.LookPath)
 	return p, ok && len(p.Redirects) == 0
+}
+
+// finder is runner.LookPath, or the executor's memory of it. Programs in the key were looked for just now (checkTools), and the
+// command must not get another one.
+func finder(a *attempt) func(command, dir string, env []string) (path string, err error) {
+	if slices.ContainsFunc(a.spec.Inputs, func(in record.Input) bool { return in.Kind == record.KindTool }) {
+		return runner.LookPath
+	}
+	return a.x.programs.Look
 }

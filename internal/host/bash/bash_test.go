@@ -106,7 +106,7 @@ func TestBind(t *testing.T) {
 			if c == nil {
 				t.Fatal("the script does not parse")
 			}
-			if _, ok := c.Bind(test.env, "/w"); ok != test.ok {
+			if _, ok := c.Bind(test.env, "/w", runner.LookPath); ok != test.ok {
 				t.Errorf("goes without bash: %v", ok)
 			}
 		})
@@ -194,7 +194,7 @@ func FuzzParse(f *testing.F) {
 		if !ok || len(call.Assigns) > 0 || s.Negated || s.Background || s.Coprocess {
 			t.Fatalf("%q is not one plain command: %T", script, s.Cmd)
 		}
-		p, ok := c.Bind(env, "/")
+		p, ok := c.Bind(env, "/", runner.LookPath)
 		if !ok {
 			return // a variable or a program that is not there
 		}

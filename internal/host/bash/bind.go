@@ -22,8 +22,9 @@ type Process struct {
 const language = "C.UTF-8"
 
 // Bind returns what bash would execute for c in the folder dir, an absolute path without links, with the environment env,
-// which has each name once. It returns false if that is not known for certain: then bash has to run the script.
-func (c *Command) Bind(env []string, dir string) (*Process, bool) {
+// which has each name once. find is runner.LookPath, or Look of a runner.Finder. Bind returns false if the process is not known for
+// certain: then bash has to run the script.
+func (c *Command) Bind(env []string, dir string, find func(command, dir string, env []string) (string, error)) (*Process, bool) {
 	variables, ok := environment(env)
 	if !ok {
 		return nil, false
@@ -39,7 +40,7 @@ func (c *Command) Bind(env []string, dir string) (*Process, bool) {
 			return nil, false
 		}
 	}
-	path, err := runner.LookPath(p.Argv[0], dir, env)
+	path, err := find(p.Argv[0], dir, env)
 	if err != nil {
 		return nil, false
 	}

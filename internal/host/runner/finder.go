@@ -1,0 +1,57 @@
+package runner
+
+import (
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// foundFor is how long a Finder believes where it found a program.
+const foundFor = 100 * time.Millisecond
+
+// A Finder is LookPath with a memory, for many commands in a row: LookPath asks the system once for each folder of the PATH. A
+// program that appears in an earlier folder is found foundFor later at the latest. One that is gone, or is no program any
+// more, is noticed at once. The zero value is ready to use, by several goroutines.
+type Finder struct {
+	mu    sync.Mutex
+	found map[where]place
+}
+
+// where identifies a search.
+type where struct{ command, search string }
+
+// place is what a search has found.
+type place struct {
+	path string
+	at   time.Time
+}
+
+// maxFound bounds what a Finder remembers.
+const maxFound = 256
+
+// Look is LookPath.
+func (f *Finder) Look(command, dir string, env []string) (string, error) {
+	search, _ := getenv(env, "PATH")
+	key := where{command, search}
+	now := time.Now()
+	f.mu.Lock()
+	known, ok := f.found[key]
+	f.mu.Unlock()
+	if ok && now.Sub(known.at) < foundFor && executable(known.path) == nil {
+		return known.path, nil
+	}
+	path, err := LookPath(command, dir, env)
+	if err != nil || !filepath.IsAbs(path) || path == command { // a relative one depends on dir
+		return path, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.found) >= maxFound {
+		clear(f.found)
+	}
+	if f.found == nil {
+		f.found = map[where]place{}
+	}
+	f.found[key] = place{path, now}
+	return path, nil
+}
