@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -515,14 +514,14 @@ func (c *converter) isDir(p string) bool {
 	return path.Ext(p) == ""
 }
 
-var remote = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://`)
+var remote = pattern(`^[a-z][a-z0-9+.-]*://`)
 
 // path is a path of a stage, relative to the package file; "" if it cannot be one.
 func (c *converter) path(n *yaml.Node, s *stage, text string) string {
 	switch {
 	case text == "":
 		return ""
-	case remote.MatchString(text), path.IsAbs(text):
+	case remote().MatchString(text), path.IsAbs(text):
 		c.note(n, true, "stage %s: %s lies outside of the project: let a task fetch it, or copy it into the project", s.name, text)
 		return ""
 	}
@@ -659,11 +658,11 @@ func (c *converter) params(s *stage, v *yaml.Node, file func(n *yaml.Node, path 
 	}
 }
 
-var variable = regexp.MustCompile(`\$\{?([A-Z][A-Z0-9_]{2,})\b`)
+var variable = pattern(`\$\{?([A-Z][A-Z0-9_]{2,})\b`)
 
 // environment passes on variables that a command uses: DVC passes all.
 func (c *converter) environment(s *stage, n *yaml.Node) {
-	for _, m := range variable.FindAllStringSubmatch(s.run, -1) {
+	for _, m := range variable().FindAllStringSubmatch(s.run, -1) {
 		if !slices.Contains(s.task.PassEnv, m[1]) && !slices.Contains([]string{"PATH", "HOME", "TMPDIR", "LANG", "PWD"}, m[1]) {
 			s.task.PassEnv = append(s.task.PassEnv, m[1])
 			c.note(n, false, "stage %s: its command uses $%s: it is passed on, and not in the key; if it decides the result, name it under key_env", s.name, m[1])

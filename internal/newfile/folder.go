@@ -176,12 +176,12 @@ func (f *folder) data() {
 }
 
 // mention is a quoted or bare word that looks like a file's name.
-var mention = regexp.MustCompile(`[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z][A-Za-z0-9]{0,9}\b`)
+var mention = pattern(`[A-Za-z0-9_][A-Za-z0-9_./-]*\.[A-Za-z][A-Za-z0-9]{0,9}\b`)
 
 // A name is probably written if this stands before it on its line, or that behind it.
 var (
-	writesBefore = regexp.MustCompile(`(\bto_[a-z]+\(\s*(\w+\s*=\s*)?|savefig\(\s*|ggsave\(\s*|\bsave\w*\([^)]*|\bwrite[._A-Za-z]*\([^)]*|\b(png|pdf|svg)\(\s*|>>?\s*|-o\s+|--out(put)?[= ])["']?$`)
-	writesBehind = regexp.MustCompile(`^["']\s*,\s*(mode\s*=\s*)?["'][wax]`)
+	writesBefore = pattern(`(\bto_[a-z]+\(\s*(\w+\s*=\s*)?|savefig\(\s*|ggsave\(\s*|\bsave\w*\([^)]*|\bwrite[._A-Za-z]*\([^)]*|\b(png|pdf|svg)\(\s*|>>?\s*|-o\s+|--out(put)?[= ])["']?$`)
+	writesBehind = pattern(`^["']\s*,\s*(mode\s*=\s*)?["'][wax]`)
 )
 
 // made are suffixes of files that programs write, beside those that they read.
@@ -193,13 +193,13 @@ func written(text string) (names []string) {
 		if strings.HasPrefix(strings.TrimSpace(line), "#") {
 			continue
 		}
-		for _, at := range mention.FindAllStringIndex(line, -1) {
+		for _, at := range mention().FindAllStringIndex(line, -1) {
 			name := path.Clean(line[at[0]:at[1]])
 			ext := strings.ToLower(path.Ext(name))
 			if !slices.Contains(dataKinds, ext) && !slices.Contains(madeKinds, ext) || !fs.ValidPath(name) {
 				continue
 			}
-			if writesBefore.MatchString(line[:at[0]]) || writesBehind.MatchString(line[at[1]:]) {
+			if writesBefore().MatchString(line[:at[0]]) || writesBehind().MatchString(line[at[1]:]) {
 				names = append(names, name)
 			}
 		}
@@ -314,7 +314,7 @@ func (f *folder) wire(t *Task, p string, made map[string]string, source func(wri
 			add(Ref{Input: f.wanted[d]})
 		}
 	}
-	for _, m := range mention.FindAllString(text, -1) {
+	for _, m := range mention().FindAllString(text, -1) {
 		if writer := made[path.Clean(m)]; writer != "" && writer != p && !f.reaches(writer, p, made) {
 			add(Ref{Task: source(writer, path.Clean(m))})
 		}
@@ -353,7 +353,7 @@ func (d *Draft) Unwire() {
 
 // reaches reports whether a script would read its own output, over what others write.
 func (f *folder) reaches(reader, writer string, made map[string]string) bool {
-	for _, m := range mention.FindAllString(f.texts[reader], -1) {
+	for _, m := range mention().FindAllString(f.texts[reader], -1) {
 		if made[path.Clean(m)] == writer {
 			return true
 		}
@@ -393,7 +393,7 @@ func (in *Input) asItems() {
 }
 
 // takes are ways in which programs read the files that their arguments name.
-var takes = regexp.MustCompile(`sys\.argv|argparse|\bclick\b|\btyper\b|fileinput|\$\{?[1@*]|commandArgs|process\.argv|\bARGV\b|\bARGS\b|<>`)
+var takes = pattern(`sys\.argv|argparse|\bclick\b|\btyper\b|fileinput|\$\{?[1@*]|commandArgs|process\.argv|\bARGV\b|\bARGS\b|<>`)
 
 // overFiles makes a program that reads the files of its arguments a task for each file of a folder, if there is one such folder
 // and nothing tells what the program reads.
@@ -408,7 +408,7 @@ func (f *folder) overFiles(t *Task, p, command string) bool {
 			many = in
 		}
 	}
-	if many == nil || len(t.In) > 1 || len(t.Out) > 0 || path.Ext(p) != ".awk" && !takes.MatchString(f.texts[p]) {
+	if many == nil || len(t.In) > 1 || len(t.Out) > 0 || path.Ext(p) != ".awk" && !takes().MatchString(f.texts[p]) {
 		return false
 	}
 	if many.Kind == "glob" {

@@ -3,23 +3,22 @@ package newfile
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
 // expression is ${name}, ${name.part}, ${name[0]} or ${name[key]}; \${ is none.
-var expression = regexp.MustCompile(`\\?\$\{\s*([^}]*?)\s*\}`)
+var expression = pattern(`\\?\$\{\s*([^}]*?)\s*\}`)
 
 // text puts the values of expressions into a text. Names in capitals stay: they are variables of the environment.
 func (c *converter) text(s string, vars map[string]any) (string, error) {
 	var fault error
-	out := expression.ReplaceAllStringFunc(s, func(m string) string {
+	out := expression().ReplaceAllStringFunc(s, func(m string) string {
 		if strings.HasPrefix(m, `\`) {
 			return m[1:]
 		}
-		name := expression.FindStringSubmatch(m)[1]
+		name := expression().FindStringSubmatch(m)[1]
 		v, err := c.lookup(name, vars)
 		if err != nil {
 			if name == strings.ToUpper(name) {
@@ -35,17 +34,17 @@ func (c *converter) text(s string, vars map[string]any) (string, error) {
 
 // evaluate is the value of a text that is one expression, or the text.
 func (c *converter) evaluate(s string, vars map[string]any) (any, error) {
-	m := expression.FindStringSubmatch(s)
+	m := expression().FindStringSubmatch(s)
 	if m == nil || m[0] != strings.TrimSpace(s) {
 		return nil, fmt.Errorf("%q is no ${…}", s)
 	}
 	return c.lookup(m[1], vars)
 }
 
-var step = regexp.MustCompile(`[^.\[\]]+`)
+var step = pattern(`[^.\[\]]+`)
 
 func (c *converter) lookup(name string, vars map[string]any) (any, error) {
-	parts := step.FindAllString(name, -1)
+	parts := step().FindAllString(name, -1)
 	if len(parts) == 0 {
 		return nil, fmt.Errorf("${%s} has no name", name)
 	}
