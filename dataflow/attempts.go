@@ -61,8 +61,6 @@ func (s *scheduler) again(i int32, r *executions.Result) (delay time.Duration, y
 	switch {
 	case s.stopping || r.Reason == executions.ReasonCancelled:
 		return 0, false
-	case r.Reason == executions.ReasonBatch:
-		return 0, true
 	case r.Reason == executions.ReasonLost: // h.lost already counts this one
 		return backoff(p, h.lost), h.lost <= p.LostAttempts()
 	}
@@ -145,7 +143,7 @@ func (s *scheduler) retryLater(i int32, last events.Event, delay time.Duration, 
 
 // about is what all events of an attempt say.
 func (c *completion) about() *events.Data {
-	return &events.Data{Key: c.key, Batch: c.batch, Attempt: c.attempt, Shared: c.shared}
+	return &events.Data{Key: c.key, Batch: c.batch.ID, Items: c.batch.Items, Attempt: c.attempt, Shared: c.shared}
 }
 
 // sharing is called before the task waits for a job of another run, and again once that was no answer: an execution of such a job is

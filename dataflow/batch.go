@@ -6,13 +6,15 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/format/record"
 )
 
 // A group are the tasks that were launched together as a batch. It has one claim on the budget.
 type group struct {
 	policy *record.Policy
-	out    int // tasks that have not come back
+	out    int     // tasks that have not come back
+	alone  []int32 // tasks that are tried alone, once all have come back
 }
 
 // batches tells whether any task runs in batches.
@@ -85,6 +87,25 @@ func launchAll(s *scheduler, members []int32) {
 			c.group = g
 			s.done <- c
 		}(s.view(), s.looks.take(i))
+	}
+}
+
+// tryAlone schedules an attempt alone for an item whose batch has failed, which says nothing about the item. If the run is ending, it is as if the item
+// had had no turn.
+func tryAlone(s *scheduler, i int32, g *group) {
+	h := &s.states[i].history
+	h.uncounted, h.alone = h.uncounted+1, true
+	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{Attempt: s.states[i].attempts + 1}})
+	g.alone = append(g.alone, i)
+}
+
+// pushAlone readies the items of a batch that are tried alone, once all of it have come back.
+func pushAlone(s *scheduler, g *group) {
+	if g.out > 0 || s.stopping {
+		return
+	}
+	for _, i := range g.alone {
+		s.push(i)
 	}
 }
 

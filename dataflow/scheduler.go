@@ -19,6 +19,7 @@ import (
 //	Pending ─ready→ (looked up ─hit→ Cached) → (asked → (deferred ─approved→)) launched ─hit──────→ Cached
 //	                  │  ├──success────→ Succeeded
 //	                  │  ├──failure, attempts left → waits → launched
+//	                  │  ├──failure of its batch → launched, alone
 //	                  │  ├──suspended → deferred ─approved→ launched
 //	                  │  └──failure────→ Failed → dependants Skipped
 //	Pending, deferred ─run ends early──→ Abandoned
@@ -96,15 +97,15 @@ type completion struct {
 	lost      int64          // number of lost attempts
 	last      *events.Event  // how the last lost attempt ended
 	result    executions.Result
-	proven    bool    // the baseline's answer: the inputs are the same
-	uncleared bool    // nothing ran: a person may have to be asked about these inputs first
-	asked     *asked  // what a person who may have to be asked said; nil: the lookup did not come so far
-	looked    *looked // the lookup found no answer
-	group     *group  // of the launch
-	batch     string  // the execution of the first item of its batch, once that has begun; "": it is alone
-	unclaimed bool    // it was only looked up, and holds no claim on the budget
-	view      *reader // the results at its launch
-	losses    *losses // why it has no result: an input is lost
+	proven    bool           // the baseline's answer: the inputs are the same
+	uncleared bool           // nothing ran: a person may have to be asked about these inputs first
+	asked     *asked         // what a person who may have to be asked said; nil: the lookup did not come so far
+	looked    *looked        // the lookup found no answer
+	group     *group         // of the launch
+	batch     record.Batched // once its command has begun
+	unclaimed bool           // it was only looked up, and holds no claim on the budget
+	view      *reader        // the results at its launch
+	losses    *losses        // why it has no result: an input is lost
 	err       error
 }
 
@@ -196,6 +197,7 @@ func (s *scheduler) run() error {
 			}
 			returned(s, &c)
 			s.complete(c)
+			pushAlone(s, c.group)
 		case i := <-s.retry:
 			delete(s.retrying, i)
 			if !s.stopping && s.results[i].State == Pending {
@@ -413,7 +415,7 @@ func (s *scheduler) complete(c completion) {
 		return
 	}
 	e := events.Event{Task: s.g.Name(i), Execution: r.ExecutionID, Worker: c.worker, Data: &events.Data{
-		Key: c.key, Batch: r.Batch, Duration: r.Duration.Milliseconds(), Shared: c.shared || r.Cached && r.State != record.Success}}
+		Key: c.key, Batch: r.Batch.ID, Items: r.Batch.Items, Duration: r.Duration.Milliseconds(), Shared: c.shared || r.Cached && r.State != record.Success}}
 	if !r.Cached {
 		e.Time = r.EndedAt
 	}
@@ -444,7 +446,8 @@ func (s *scheduler) complete(c completion) {
 		s.states[i].history.uncounted, s.states[i].history.lost = s.states[i].history.uncounted+1, s.states[i].history.lost+1
 	}
 	if r.Reason == executions.ReasonBatch {
-		s.states[i].history.uncounted, s.states[i].history.alone = s.states[i].history.uncounted+1, true
+		tryAlone(s, i, c.group)
+		return
 	}
 	if delay, yes := s.again(i, &r); yes {
 		s.retryLater(i, e, delay, s.escalate(i, &r))

@@ -252,7 +252,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	}
 	for _, m := range served(a) {
 		if m.shared != nil && m.req.InBatch != nil {
-			m.req.InBatch(a.id)
+			m.req.InBatch(batchOf(m))
 		}
 		if m.req.Started != nil { // from here on the execution gets a record, whichever process is killed
 			m.req.Started(m.id, m.startedAt)
@@ -535,7 +535,7 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	return Result{
 		ExecutionID: a.id, State: v.state, Output: v.output.Hash, Size: v.output.Size,
 		Message: v.message, ExitCode: status.ExitCode, Reason: v.reason,
-		Duration: status.CompletedAt.Sub(a.startedAt), EndedAt: status.CompletedAt, Batch: batchOf(a).ID,
+		Duration: status.CompletedAt.Sub(a.startedAt), EndedAt: status.CompletedAt, Batch: batchOf(a),
 	}, nil
 }
 

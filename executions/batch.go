@@ -376,13 +376,12 @@ func ofBatch(a *attempt, v verdict) verdict {
 		if v.state == record.Success {
 			return v
 		}
-		how = fmt.Sprintf("failed with exit code %d", a.shared.res.ExitCode)
+		how = fmt.Sprintf("exit code %d", a.shared.res.ExitCode)
 	case ReasonTimeout, ReasonOOM, ReasonSignal, ReasonStart:
-	case ReasonOutput:
-		return verdict{state: record.Error, reason: ReasonBatch, message: v.message + "; the item is tried alone"}
+	case ReasonOutput: // its folder is its own again
+		how = strings.ReplaceAll(how, itemFolder(0)+"/", itemFolder(slices.Index(a.shared.members, a))+"/")
 	default:
 		return v
 	}
-	return verdict{state: record.Error, reason: ReasonBatch,
-		message: fmt.Sprintf("the command for %d items: %s; each is tried alone", len(a.shared.members), how)}
+	return verdict{state: record.Error, reason: ReasonBatch, message: fmt.Sprintf("in a batch of %d: %s", len(a.shared.members), how)}
 }

@@ -141,9 +141,8 @@ type Request struct {
 	// is known.
 	Started func(executionID string, at time.Time)
 
-	// InBatch receives the execution of the first item of the batch, before Started, if the command serves other requests
-	// too.
-	InBatch func(batch string)
+	// InBatch receives the batch, before Started, if the command serves other requests too.
+	InBatch func(record.Batched)
 
 	Job   Job    // the job of a queue that the request serves
 	Place *Place // in a batch, if the task has one; nil: the command serves this request alone
@@ -188,9 +187,9 @@ type Result struct {
 	Message     string // of an Error
 	ExitCode    int64  // of a Failed
 	Reason      Reason
-	Duration    time.Duration // of the execution, also of a cached one
-	EndedAt     time.Time     // by the clock of the machine that made the execution; zero: unknown
-	Batch       string        // the execution of the first item of the batch in which it was made; "": in none
+	Duration    time.Duration  // of the execution, also of a cached one
+	EndedAt     time.Time      // by the clock of the machine that made the execution; zero: unknown
+	Batch       record.Batched // in which it was made here
 }
 
 // Reason tells errors apart for callers that branch on them.

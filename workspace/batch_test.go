@@ -30,12 +30,20 @@ type batchRunner struct {
 	sizes []int               // of the commands
 	made  map[string][]string // by item, the whole outputs that commands with exit code 0 have left
 	begun func(ctx context.Context, items int)
-	fault error // that no command may have
+	boom  func() // of the command boom, which fails when it returns
+	fault error  // that no command may have
+
+	timeouts []string
 }
 
 type batchItem struct{ Matrix, In, Out map[string]string }
 
 func (b *batchRunner) Run(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+	if slices.Contains(spec.Argv, "boom") {
+		spec.OnStart(process.ID{PID: os.Getpid()})
+		b.boom()
+		return runner.Result{ExitCode: 1}, nil
+	}
 	env := map[string]string{}
 	for _, e := range spec.Env {
 		name, text, _ := strings.Cut(e, "=")
@@ -55,6 +63,7 @@ func (b *batchRunner) Run(ctx context.Context, spec runner.Spec) (runner.Result,
 	}
 	b.mu.Lock()
 	b.sizes = append(b.sizes, len(items))
+	b.timeouts = append(b.timeouts, spec.Timeout.String())
 	if code, err := os.ReadFile(filepath.Join(spec.Dir, env["code"])); err != nil || string(code) != "code" || env["n"] != "" && env["E3_BATCH"] != "" {
 		b.fault = fmt.Errorf("a command has the code %q (%v) and n=%s in its environment", code, err, env["n"])
 	}
@@ -79,6 +88,8 @@ func (b *batchRunner) Run(ctx context.Context, spec runner.Spec) (runner.Result,
 		switch {
 		case strings.HasPrefix(string(text), "bad"):
 			return runner.Result{ExitCode: 3}, os.WriteFile(out, []byte("half"), 0o644)
+		case string(text) == "slow":
+			return runner.Result{ExitCode: -1, TimedOut: true}, nil
 		case strings.HasPrefix(string(text), "lazy") && len(items) > 1:
 			continue
 		}
@@ -159,6 +170,7 @@ func TestBatchModel(t *testing.T) {
 					want[n] = []string{whole}
 				}
 			}
+			p.checkLog(rt, res.Run)
 			if got := res.Run.Summary; int(got.Failed) != failed || int(got.Completed) != len(files)-failed {
 				rt.Errorf("%d of %d items are bad; the run has %+v", failed, len(files), got)
 			}

@@ -457,6 +457,9 @@ func (c *closing) executions(ctx context.Context) error {
 				return err
 			}
 		}
+		if t.Reason == string(executions.ReasonBatch) && t.State == runview.TaskError { // it was to be tried alone
+			c.emit(events.Event{Type: events.TaskRetryScheduled, Task: t.Task, Data: crashed("", t.Attempt+1)})
+		}
 		switch t.State {
 		case runview.TaskRunning, runview.TaskClaimed, runview.TaskRetrying: // it goes on, or its failure is already reported
 			c.waiting++

@@ -448,6 +448,9 @@ func attemptNotes(a *app, x *history.Attempt) []string {
 	case runview.TaskError:
 		add("%s", cmp.Or(x.Message, x.Reason, "it ended without an exit code"))
 	}
+	if e := x.Execution; e != nil && e.Detail != nil && e.Detail.Batch.Items > 0 && x.Reason != string(executions.ReasonBatch) {
+		add("in a batch of %d", e.Detail.Batch.Items)
+	}
 	if n := len(x.Answered()); n > 0 && x.Status != runview.TaskError { // a run that waits for an error has no answer of it
 		add("cached in %s", human.Count(n, "run"))
 	}

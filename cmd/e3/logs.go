@@ -12,6 +12,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/human"
 	"e3/internal/insight/history"
@@ -296,6 +297,8 @@ type executionJSON struct {
 	Worker      string  `json:"worker,omitempty"`
 	Current     bool    `json:"current,omitempty"`
 
+	Batch *batchJSON `json:"batch,omitempty"`
+
 	// Added from the history.
 	Duration *int64         `json:"ms,omitempty"`
 	Reason   string         `json:"reason,omitempty"`
@@ -310,6 +313,20 @@ type executionJSON struct {
 	SignedBy     string         `json:"signedBy,omitempty"` // the public key whose signature the execution has
 }
 
+// batchJSON is the batch of an execution, whose command served several items.
+type batchJSON struct {
+	Execution string `json:"execution"` // of the first item
+	Items     int    `json:"items"`
+}
+
+// batchOf is nil of an execution whose command served one item.
+func batchOf(b record.Batched) *batchJSON {
+	if b.ID == "" {
+		return nil
+	}
+	return &batchJSON{Execution: b.ID, Items: b.Items}
+}
+
 func executionOf(e *executions.Execution) executionJSON {
 	doc := executionJSON{
 		Execution: e.ExecutionID, Key: e.Key.String(), State: e.State.String(), StartedAt: render.JSONTime(e.StartedAt), CompletedAt: render.JSONTime(e.CompletedAt),
@@ -317,7 +334,7 @@ func executionOf(e *executions.Execution) executionJSON {
 		Rejected: rejectionOf(e.Rejection), ImportedFrom: stepsOf(e.Provenance),
 	}
 	if d := e.Detail; d != nil {
-		doc.Attempt, doc.Run, doc.Worker = d.Attempt, d.RunID, d.Worker
+		doc.Attempt, doc.Run, doc.Worker, doc.Batch = d.Attempt, d.RunID, d.Worker, batchOf(d.Batch)
 	}
 	if s := e.Signature; s != nil && e.CheckSignature() == nil {
 		doc.SignedBy = signature.PublicKey(s.Key).String()

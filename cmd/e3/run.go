@@ -14,6 +14,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 	"e3/internal/repo"
 )
@@ -120,6 +121,7 @@ type taskJSON struct {
 	LeftOut    string  `json:"leftOut,omitempty"` // its failure does not fail the run, since this task does without it
 
 	Gathered *events.Gathered `json:"gathered,omitempty"` // what its fan-ins lack
+	Batch    *batchJSON       `json:"batch,omitempty"`
 
 	ImportedFrom *stepJSON      `json:"importedFrom,omitempty"` // the last step by which the execution came here
 	Rejected     *rejectionJSON `json:"rejected,omitempty"`
@@ -165,7 +167,7 @@ func runOf(r *runview.Report) runJSON {
 			Task: t.Task, State: string(t.State), Cached: t.State == runview.TaskCached, Execution: t.ExecutionID, Key: t.Key,
 			StartedAt: render.JSONTime(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
 			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because, MayFail: t.MayFail, LeftOut: t.LeftOut, Gathered: t.Gathered,
-			Rejected: rejectionOf(t.Rejection),
+			Rejected: rejectionOf(t.Rejection), Batch: batchOf(t.Batch),
 		}
 		if t.State == runview.TaskDeferred {
 			doc.Tasks[i].WaitsSince = render.JSONTime(t.Since)
@@ -357,7 +359,7 @@ func taskNote(t *runview.TaskReport) string {
 	case runview.TaskDeferred:
 		return "waits for approval since " + human.Stamp(t.Since)
 	case runview.TaskAbandoned:
-		return "waited for approval when the run ended"
+		return report.WhyAbandoned(t)
 	case runview.TaskClaimed, runview.TaskRunning, runview.TaskSuccess, runview.TaskCached:
 		var parts []string
 		if t.Attempt > 1 {

@@ -24,6 +24,7 @@ type transcript struct {
 
 	mu       sync.Mutex
 	brief    brief
+	batches  batchFailures
 	muted    bool // the present event has no line
 	buf      *bufio.Writer
 	total    int64 // steps, once they are known
@@ -64,6 +65,10 @@ func (t *transcript) event(e events.Event) {
 	d := e.Facts()
 	if e.Type != events.TaskCached {
 		t.tellProven()
+	}
+	if t.batches.take(&e, d, t.alone) {
+		t.spoilt(&e, d)
+		return
 	}
 	failed := t.brief.failed
 	t.muted = !t.brief.follow(&e, d)
@@ -116,16 +121,7 @@ func (t *transcript) event(e events.Event) {
 			t.live.End(e.Task)
 			t.live.Start(e.Task, e.Time)
 		}
-		note := ""
-		switch {
-		case d.Attempt > 1 && e.Worker != "":
-			note = fmt.Sprintf(" (attempt %d, by %s)", d.Attempt, human.Line(workerName(e.Worker)))
-		case d.Attempt > 1:
-			note = fmt.Sprintf(" (attempt %d)", d.Attempt)
-		case e.Worker != "":
-			note = fmt.Sprintf(" (by %s)", human.Line(workerName(e.Worker)))
-		}
-		t.task("start", "", e.Task, note)
+		t.task("start", "", e.Task, t.batches.startNote(&e, d))
 	case events.TaskCompleted:
 		t.ended(e.Task)
 		t.task("done", t.style.Green, e.Task, fmt.Sprintf(" (%s)", human.Duration(events.Milliseconds(d.Duration))))
@@ -269,11 +265,33 @@ func (t *transcript) progress() {
 	}
 }
 
+// alone tells of items whose batch has failed, and which are tried alone.
+func (t *transcript) alone(items, note string) {
+	if b := &t.brief; b.short() {
+		if b.notable++; b.notable > maxNotable {
+			b.silenced++
+			return
+		}
+	}
+	t.muted = false
+	t.task("alone", t.style.Yellow, items, note)
+}
+
+// spoilt follows an item whose batch has failed: it has not ended.
+func (t *transcript) spoilt(e *events.Event, d *events.Data) {
+	delete(t.brief.running, e.Task)
+	t.brief.estimated(e, d)
+	if t.live != nil {
+		t.live.End(e.Task)
+	}
+}
+
 // close ends the live line and returns the first error of writing.
 func (t *transcript) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.tellProven()
+	t.batches.rest(t.alone)
 	if t.live != nil {
 		t.live.Close()
 		t.live = nil

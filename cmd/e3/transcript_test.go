@@ -149,3 +149,46 @@ func TestTranscriptWorkers(t *testing.T) {
 		t.Errorf("-want +got:\n%s", d)
 	}
 }
+
+// A batch that fails has one line, whatever the order of its items' ends, and none of its items counts as failed or ended.
+func TestTranscriptBatch(t *testing.T) {
+	var out strings.Builder
+	tr := newTranscript(&out, nil, term.Style{})
+	spoilt := func(task, batch string, items int) []events.Event {
+		e := failed(task, task+"1", "batch", 1)
+		e.Data.Batch, e.Data.Items = batch, items
+		return []events.Event{e, retry(task, 2)}
+	}
+	list := slices.Concat(
+		[]events.Event{{Type: events.TaskCreated, Data: &events.Data{Tasks: 4}}},
+		spoilt("t[a]", "x", 2), spoilt("u[a]", "y", 2), spoilt("t[b]", "x", 2),
+		[]events.Event{
+			{Type: events.TaskCompleted, Task: "u[b]", Data: &events.Data{Batch: "y", Items: 2}},
+			{Type: events.TaskStarted, Task: "t[a]", Data: &events.Data{Attempt: 2}},
+			failed("t[a]", "a2", "", 2), retry("t[a]", 3),
+			{Type: events.TaskStarted, Task: "t[a]", Data: &events.Data{Attempt: 3}},
+		},
+		spoilt("v[a]", "z", 2), // its run ends before the other one's end is known
+	)
+	for _, e := range list {
+		tr.event(e)
+	}
+	if err := tr.close(); err != nil {
+		t.Fatal(err)
+	}
+	const want = `  [alone]  2 items of t (batch)
+  [alone]  1 item of u (batch)
+  [done]   u[b] (0ms)
+  [start]  t[a] (alone)
+  [failed] t[a] (exit code 1)
+  [retry]  t[a] (attempt 3 at once)
+  [start]  t[a] (attempt 3)
+  [alone]  1 item of v (batch)
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("the transcript differs (-want +got):\n%s", diff)
+	}
+	if tr.done != 1 || tr.brief.failed != 0 || len(tr.failures) != 0 {
+		t.Errorf("%d have ended, %d failed, %d are explained; want 1, 0 and 0", tr.done, tr.brief.failed, len(tr.failures))
+	}
+}

@@ -57,7 +57,7 @@ never a cache hit.`,
 				return err
 			}
 			if cmd.Flags().Changed("rerun") {
-				return rerun(cmd.Context(), a, location, o.rerun)
+				return a.inOnly(cmd.Context(), location, o.rerun, func(name string) error { return rerun(cmd.Context(), a, location, name) })
 			}
 			sample, err := parseSample(o.sample)
 			if err != nil {
@@ -295,7 +295,10 @@ func againOf(x *verify.Again) againJSON {
 // rerun executes tasks again. Each is reported when it ends: with --json, as a line.
 func rerun(ctx context.Context, a *app, location, name string) error {
 	ws, pattern, ok := strings.Cut(name, ".")
-	if !ok || ws == "" || pattern == "" {
+	if !ok || strings.ContainsAny(ws, "[*?") { // a dot may be part of an item
+		return unnamed(name, "<workspace>.<task>")
+	}
+	if ws == "" || pattern == "" {
 		return usagef("%q is not <workspace>.<task>", name)
 	}
 	r, err := a.open(ctx, location)

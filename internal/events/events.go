@@ -85,7 +85,7 @@ type Data struct {
 	PackageHash string    `json:"packageHash,omitempty"` // run.started: of the package object; graph.grown: of the one with the new list; the end of a run: of the last one, if the graph has grown
 	Grows       bool      `json:"grows,omitempty"`       // run.started: lists of items may change the package during the run
 	Source      string    `json:"source,omitempty"`      // graph.grown: the task, or family, that has made the list
-	Items       int       `json:"items,omitempty"`       // graph.grown: of the list
+	Items       int       `json:"items,omitempty"`       // graph.grown: of the list; with Batch: of its command
 	Process     *Process  `json:"process,omitempty"`     // run.started
 	Inputs      string    `json:"inputs,omitempty"`      // run.started: root hash of the inputs
 	Filter      string    `json:"filter,omitempty"`      // run.started: only tasks that match this pattern, and upstream ones
@@ -102,7 +102,7 @@ type Data struct {
 	BlockType   string    `json:"blockType,omitempty"`   // task.deferred: review or suspend
 	Step        string    `json:"step,omitempty"`        // task.deferred: the suspended step, "" for the first; task.resumed: the next one, resume:<block>
 	At          string    `json:"at,omitempty"`          // time of the decision about the block, RFC 3339
-	Batch       string    `json:"batch,omitempty"`       // task.started and the end of an attempt: the execution of the first item of the batch
+	Batch       string    `json:"batch,omitempty"`       // task.started and the end of an attempt: the execution of the first of the items that one command serves
 	Attempt     int64     `json:"attempt,omitempty"`     // from 1
 	Duration    int64     `json:"ms,omitempty"`          // of the execution or the run
 	ExitCode    int64     `json:"exitCode,omitempty"`    // task.failed

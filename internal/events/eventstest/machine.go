@@ -79,6 +79,7 @@ var diagram = []Edge{
 	{From: Deferred, Type: events.TaskFailed, To: Failed},
 	{From: Deferred, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
 	{From: Failed, Type: events.TaskRetryScheduled, To: Retrying},
+	batchRetry,
 	{From: Failed, Type: events.TaskLeftOut, To: Failed},
 	{From: Retrying, Type: events.TaskClaimed, To: Claimed},
 	{From: Retrying, Type: events.TaskStarted, To: Running},
@@ -86,6 +87,12 @@ var diagram = []Edge{
 	{From: Retrying, Type: events.TaskFailed, To: Failed},
 	{From: Retrying, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
 }
+
+// batchRetry is the step of an item after the failure of its batch: its own attempts are still to come.
+var batchRetry = Edge{From: Failed, Type: events.TaskRetryScheduled, To: Ready}
+
+// OfBatch tells whether only an item of a batch takes this step.
+func (e Edge) OfBatch() bool { return e == batchRetry }
 
 // Closing tells whether only a process that closes a dead run takes this step.
 func (e Edge) Closing() bool {
@@ -116,6 +123,7 @@ type machineTask struct {
 	execution string // of that attempt, once it is claimed or has started
 	block     string // the block that defers the task
 	spared    bool   // its failure does not fail the run
+	batch     bool   // its last failure was that of its batch
 }
 
 // Next takes the next event. After an error the machine must not be used.
@@ -225,7 +233,9 @@ func (m *Machine) one(e *events.Event, d *events.Data) error {
 		}
 		m.tasks[e.Task] = t
 	}
-	i := slices.IndexFunc(diagram, func(x Edge) bool { return x.From == t.state && x.Type == e.Type && !x.Bulk })
+	i := slices.IndexFunc(diagram, func(x Edge) bool {
+		return x.From == t.state && x.Type == e.Type && !x.Bulk && (x.Type != events.TaskRetryScheduled || (x == batchRetry) == t.batch)
+	})
 	if i < 0 {
 		return fmt.Errorf("%q is %s, from where it does not lead on", e.Task, t.state)
 	}
@@ -281,7 +291,7 @@ func (t *machineTask) attempted(e *events.Event, d *events.Data) error {
 	case events.TaskLeftOut:
 		t.spared = true
 	case events.TaskFailed:
-		t.spared = d.MayFail
+		t.spared, t.batch = d.MayFail, d.Reason == "batch"
 		t.attempt = max(t.attempt, 1) // it could not start, or belongs to another run
 	case events.TaskDeferred:
 		if d.Block == "" {

@@ -25,6 +25,8 @@ func machineLog(text string) []events.Event {
 				d.Tasks = int(n)
 			case name == "attempt":
 				d.Attempt = n
+			case name == "reason":
+				d.Reason = value
 			case name == "as":
 				d.As = value
 			case name == "x":
@@ -153,6 +155,7 @@ func TestMachineRefuses(t *testing.T) {
 		{"an end that counts a task that waits for a retry as open", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a\ntask.retry_scheduled a attempt=II\nrun.completed", "0 of 1 tasks are completed"},
 		{"completed with a failure", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a\nrun.completed", "0 of 1 tasks are completed"},
 		{"cancelled with nothing left", "run.started\ntask.cached a as=q\nrun.cancelled", "1 of 1 tasks are completed"},
+		{"an item of a batch that ends as its batch did", "run.started\ntask.created n=I\ntask.marked_ready a\ntask.failed a reason=batch\ntask.retry_scheduled a attempt=II\nrun.failed", `1 tasks are ready still, as "a"`},
 		{"another summary", "run.started\ntask.cached a as=q\nrun.failed failed=I", "its summary is"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

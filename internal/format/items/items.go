@@ -28,14 +28,39 @@ func File(name string, data []byte) (*List, error) {
 	if len(data) > MaxFile {
 		return nil, fmt.Errorf("larger than %d MiB", MaxFile>>20)
 	}
-	l, err := read(name, data)
+	var lines []int
+	var l *List
+	var err error
+	switch strings.ToLower(path.Ext(name)) {
+	case ".csv":
+		l, lines, err = table(data, ',')
+	case ".tsv":
+		l, lines, err = table(data, '\t')
+	default:
+		l, err = read(name, data)
+	}
 	if err == nil {
 		err = l.Check()
 	}
 	if err != nil {
-		return nil, err
+		return nil, placed(err, name, lines)
 	}
 	return l, nil
+}
+
+// placed says at which line of a table a fault is. lines are those where its rows begin; other files have none.
+func placed(err error, name string, lines []int) error {
+	var syntax *csv.ParseError
+	var item *manifest.ItemError
+	switch {
+	case errors.As(err, &syntax) && errors.Is(err, csv.ErrFieldCount):
+		return fmt.Errorf("line %d of %s has not as many values as the header has names", syntax.StartLine, name)
+	case errors.As(err, &syntax) && (errors.Is(err, csv.ErrQuote) || errors.Is(err, csv.ErrBareQuote)):
+		return fmt.Errorf(`line %d of %s: in the row that begins here a quote (") is not closed, or is not doubled within quotes`, syntax.StartLine, name)
+	case errors.As(err, &item) && item.Item < len(lines):
+		return fmt.Errorf("line %d of %s: %s", lines[item.Item], name, item.Text)
+	}
+	return err
 }
 
 func read(name string, data []byte) (*List, error) {
@@ -52,10 +77,6 @@ func read(name string, data []byte) (*List, error) {
 			return nil, err
 		}
 		return ofValue(v)
-	case ".csv":
-		return table(data, ',')
-	case ".tsv":
-		return table(data, '\t')
 	case ".txt":
 		return lines(data)
 	default:
@@ -232,38 +253,40 @@ func members(o manifest.Object) (*List, error) {
 	return l, c.close()
 }
 
-// table reads rows under a header.
-func table(data []byte, comma rune) (*List, error) {
+// table reads rows under a header. lines are those where the rows begin.
+func table(data []byte, comma rune) (l *List, lines []int, err error) {
 	if !utf8.Valid(data) {
-		return nil, errors.New("it is not UTF-8 text")
+		return nil, nil, errors.New("it is not UTF-8 text")
 	}
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
 	r.Comma = comma
 	r.LazyQuotes = comma == '\t'
 	head, err := r.Read()
 	if errors.Is(err, io.EOF) {
-		return nil, errors.New("it has no header: the first line names the columns")
+		return nil, nil, errors.New("it has no header: the first line names the columns")
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	l := &List{Columns: head}
+	l = &List{Columns: head}
 	for i := range head {
 		if head[i] = strings.TrimSpace(head[i]); head[i] == "" {
-			return nil, fmt.Errorf("the header has no name for column %d", i+1)
+			return nil, nil, fmt.Errorf("the header has no name for column %d", i+1)
 		}
 	}
 	for {
 		row, err := r.Read()
 		if errors.Is(err, io.EOF) {
-			return l, nil
+			return l, lines, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		line, _ := r.FieldPos(0)
+		lines = append(lines, line)
 		l.Items = append(l.Items, manifest.ListItem{Values: row})
 		if err := fits(l); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }

@@ -98,6 +98,14 @@ func DecodeList(data []byte) (*List, error) {
 	return l, nil
 }
 
+// An ItemError is the fault of one item of a list.
+type ItemError struct {
+	Item int // from 0
+	Text string
+}
+
+func (e *ItemError) Error() string { return fmt.Sprintf("item %d: %s", e.Item+1, e.Text) }
+
 // Check returns the fault of a list, nil if it has none.
 func (l *List) Check() error {
 	switch {
@@ -117,26 +125,26 @@ func (l *List) Check() error {
 	for i := range l.Items {
 		it := &l.Items[i]
 		if len(it.Values) != len(l.Columns) {
-			return fmt.Errorf("item %d has %d values, and there are %d columns", i+1, len(it.Values), len(l.Columns))
+			return &ItemError{i, fmt.Sprintf("%d values, and there are %d columns", len(it.Values), len(l.Columns))}
 		}
 		if (it.File == "") != (l.Items[0].File == "") {
-			return fmt.Errorf("item %d: either all items have a file or none", i+1)
+			return &ItemError{i, "either all items have a file or none"}
 		}
 		for k, v := range it.Values {
 			text += len(v)
 			switch {
 			case !utf8.ValidString(v):
-				return fmt.Errorf("item %d: %q is not valid UTF-8", i+1, truncate(v))
+				return &ItemError{i, fmt.Sprintf("%q is not valid UTF-8", truncate(v))}
 			case strings.IndexByte(v, 0) >= 0:
-				return fmt.Errorf("item %d: a value holds the character NUL", i+1)
+				return &ItemError{i, "a value holds the character NUL"}
 			case len(v) > maxConstant:
-				return fmt.Errorf("item %d: the %s is longer than %d KiB; give a command large data as a file", i+1, columnText(l.Columns[k]), maxConstant>>10)
+				return &ItemError{i, fmt.Sprintf("the %s is longer than %d KiB; give a command large data as a file", columnText(l.Columns[k]), maxConstant>>10)}
 			case k < l.Names && v == "":
-				return fmt.Errorf("item %d has no name: its %s is empty", i+1, columnText(l.Columns[k]))
+				return &ItemError{i, fmt.Sprintf("no name: the %s is empty", columnText(l.Columns[k]))}
 			}
 		}
 		if !utf8.ValidString(it.File) {
-			return fmt.Errorf("item %d: the path %q is not valid UTF-8", i+1, truncate(it.File))
+			return &ItemError{i, fmt.Sprintf("the path %q is not valid UTF-8", truncate(it.File))}
 		}
 	}
 	if text > maxItemText {

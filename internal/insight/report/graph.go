@@ -1,6 +1,7 @@
 package report
 
 import (
+	"slices"
 	"strings"
 
 	"e3/internal/format/record"
@@ -77,7 +78,9 @@ func Graph(pkg *record.Package, o GraphOptions) *diagram.Graph {
 			continue
 		}
 		join := func(places map[string]int, name string) { edge(places, name, to) }
-		join(tasks, makers[matrixOf(pkg.Tasks[i].Name)])
+		for _, maker := range makers[matrixOf(pkg.Tasks[i].Name)] {
+			join(tasks, maker)
+		}
 		for _, w := range pkg.Tasks[i].Wiring {
 			switch w.Kind {
 			case record.WireInput:
@@ -120,20 +123,25 @@ func pendingFamilies(pkg *record.Package, drawn bool) []*record.PackageFamily {
 	return list
 }
 
-// listMakers are the tasks that make the items of a family, by its name. Of a family whose items follow from several lists none is
-// said, since an item follows from one of them.
-func listMakers(pkg *record.Package) map[string]string {
-	makers := map[string]string{}
+// listMakers are the tasks that make the items of a family, by its name. Where each item of another matrix makes a list, these are not
+// named: an item of the family follows from one of them.
+func listMakers(pkg *record.Package) map[string][]string {
+	makers := map[string][]string{}
 	for i := range pkg.Families {
 		f := &pkg.Families[i]
-		var made []string
-		for _, k := range f.Lists {
-			if l := &pkg.Lists[k]; l.Task != "" {
-				made = append(made, l.Task)
-			}
+		if f.Pending {
+			continue
 		}
-		if len(made) == 1 && !f.Pending {
-			makers[f.Name] = made[0]
+		lists := map[string]int{} // by the name of the task in the package file
+		for _, k := range f.Lists {
+			base, _, _ := strings.Cut(pkg.Lists[k].Task, "[")
+			lists[base]++
+		}
+		for _, k := range f.Lists {
+			l := &pkg.Lists[k]
+			if base, _, _ := strings.Cut(l.Task, "["); base != "" && lists[base] == 1 && !slices.Contains(makers[f.Name], l.Task) {
+				makers[f.Name] = append(makers[f.Name], l.Task)
+			}
 		}
 	}
 	return makers

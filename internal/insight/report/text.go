@@ -72,7 +72,7 @@ func Note(t *runview.TaskReport) string {
 	case runview.TaskDeferred:
 		add("waits for approval")
 	case runview.TaskAbandoned:
-		add("waited for approval when the run ended")
+		add("%s", WhyAbandoned(t))
 	case runview.TaskClaimed, runview.TaskRunning:
 		if t.Worker != "" {
 			add("by %s", human.Truncate(t.Worker, 400))
@@ -97,6 +97,14 @@ func Note(t *runview.TaskReport) string {
 		add("rejected by %s", m.By)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// WhyAbandoned says what an abandoned task waited for when its run ended.
+func WhyAbandoned(t *runview.TaskReport) string {
+	if t.Batch.Items > 0 {
+		return "its batch failed, and the run ended before the item was tried alone"
+	}
+	return "waited for approval when the run ended"
 }
 
 // Lead describes the outcome of a run in a sentence.

@@ -23,7 +23,7 @@ func (a *Attempts) Last(e *events.Event) bool {
 		}
 	case events.TaskFailed:
 		d := e.Data
-		if d.Reason == string(executions.ReasonLost) { // another attempt follows, or the end of the run
+		if d.Reason == string(executions.ReasonLost) || d.Reason == string(executions.ReasonBatch) { // another attempt follows, or the end of the run
 			a.free++
 			return false
 		}

@@ -87,7 +87,7 @@ func (t *TaskReport) learn(e *executions.Execution) {
 	}
 	t.Rejection = e.Rejection
 	if d := e.Detail; d != nil {
-		t.Memory = d.PeakRSS
+		t.Memory, t.Batch = d.PeakRSS, d.Batch
 		if took := e.CompletedAt.Sub(e.StartedAt); took >= shortest {
 			t.Cores = float64(d.UserCPU+d.SystemCPU) / float64(took)
 		}

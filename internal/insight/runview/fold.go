@@ -205,6 +205,7 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 		return
 	case events.TaskStarted:
 		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker, t.Adopted = TaskRunning, e.Time, d.Attempt, 0, f.worker(e.Worker), false
+		t.Batch = batchOf(d)
 		return
 	case events.TaskOrphaned:
 		return
@@ -220,7 +221,9 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 		t.State, t.Ended = "", ""
 		return
 	case events.TaskRetryScheduled:
-		t.State, t.Attempt = TaskRetrying, d.Attempt
+		if t.State, t.Attempt = TaskRetrying, d.Attempt; t.Reason == string(executions.ReasonBatch) {
+			t.State = TaskReady // its own attempts are still to come
+		}
 		return
 	case events.TaskSkipped:
 		t.State, t.Because, t.Gathered = TaskSkipped, d.Because, d.Gathered
@@ -228,8 +231,9 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	case events.TaskCached:
 		t.State = TaskCached
 	case events.TaskCompleted:
-		t.State = TaskSuccess
+		t.State, t.Batch = TaskSuccess, batchOf(d)
 	case events.TaskFailed:
+		t.Batch = batchOf(d)
 		t.ExitCode, t.Reason, t.Message, t.MayFail, t.failedBy = d.ExitCode, d.Reason, d.Message, d.MayFail, e.Seq
 		t.State = failure(d.Message)
 		if d.Attempt > 0 {
@@ -246,6 +250,14 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 			t.Duration = events.Milliseconds(d.Duration)
 		}
 	}
+}
+
+// batchOf is the batch that an event of an attempt names.
+func batchOf(d *events.Data) record.Batched {
+	if d.Batch == "" {
+		return record.Batched{}
+	}
+	return record.Batched{ID: d.Batch, Items: d.Items}
 }
 
 // Summary counts the states of the tasks. After the end of a run with a complete log it counts every task.

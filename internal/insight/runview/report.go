@@ -57,7 +57,7 @@ func (r *Report) Status() string {
 // sign of life.
 func (r *Report) Crashed() bool { return r.State == record.RunFailed && r.Error == CrashedError }
 
-// TaskReport is a task in a run.
+// TaskReport is a task in a run. Fields: each is a fact that a report shows.
 type TaskReport struct {
 	Task        string
 	State       TaskState
@@ -79,6 +79,7 @@ type TaskReport struct {
 	// sets it and the fields below, all of which only the execution has.
 	ImportedFrom *record.Step
 	Rejection    *record.Rejection // the latest, or its withdrawal; nil: never rejected
+	Batch        record.Batched    // of its last attempt in this run, or of the execution that answers it
 	Memory       int64             // bytes of its largest process; 0: unknown
 	Cores        float64           // that it kept busy on average; 0: unknown, or too short to say
 }

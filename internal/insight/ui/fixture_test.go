@@ -135,6 +135,7 @@ type made struct {
 	message        string
 	took           time.Duration
 	reads          []string
+	batch          record.Batched
 }
 
 func (b *bench) object(data []byte) objectstore.Hash {
@@ -216,13 +217,14 @@ func (b *bench) events(m made, key executions.Key, id string, at time.Time) {
 		b.log.Emit(events.Event{Time: at, Type: events.TaskCached, Task: m.name, Execution: id, Data: d})
 		return
 	}
+	d.Batch, d.Items = m.batch.ID, m.batch.Items
 	b.log.Emit(events.Event{Time: at, Type: events.TaskMarkedReady, Task: m.name})
 	b.log.Emit(events.Event{Time: at, Type: events.TaskStarted, Task: m.name, Execution: id, Worker: "ann@mill", Data: d})
 	end := map[runview.TaskState]events.Type{runview.TaskSuccess: events.TaskCompleted, runview.TaskFailed: events.TaskFailed, runview.TaskError: events.TaskFailed}[m.state]
 	if end == "" {
 		return
 	}
-	d = &events.Data{Key: key.String(), Attempt: 1, Message: m.message, Duration: m.took.Milliseconds()}
+	d = &events.Data{Key: key.String(), Attempt: 1, Message: m.message, Duration: m.took.Milliseconds(), Batch: m.batch.ID, Items: m.batch.Items}
 	if m.state == runview.TaskFailed {
 		d.ExitCode = 3
 	}
@@ -238,7 +240,7 @@ func (b *bench) execution(m made, key executions.Key, id string, began time.Time
 	case runview.TaskError:
 		s.State, s.OutputHash, s.Message = record.Error, "", m.message
 	}
-	detail := record.Detail{Attempt: 1, RunID: b.id, Workspace: "prod", Task: m.name, Version: "1.2.3", Worker: "ann@mill", PeakRSS: 40 << 20, UserCPU: m.took * 7 / 4}
+	detail := record.Detail{Attempt: 1, RunID: b.id, Workspace: "prod", Task: m.name, Version: "1.2.3", Worker: "ann@mill", PeakRSS: 40 << 20, UserCPU: m.took * 7 / 4, Batch: m.batch}
 	rec := refstore.Record{Key: refstore.Key{Partition: "EXECUTION/" + key.String(), Sort: id}, Value: s.Encode(), Fields: []refstore.Field{
 		{Name: "detail.beast2", Value: detail.Encode()},
 		{Name: string(executions.Stderr), Value: []byte(m.stderr)}, {Name: string(executions.Stdout), Value: []byte(m.stdout)},

@@ -44,7 +44,8 @@ type taskBody struct {
 	More      bool // there are earlier ones
 	Plot      *plot
 	Memory    *plot
-	Missing   string // why there is nothing to show
+	Together  *together // nil: its command served no other item
+	Missing   string    // why there is nothing to show
 }
 
 // attempt is a line of a task's history.
@@ -94,6 +95,10 @@ func (s *Server) taskPage(ctx context.Context, f *frame) (any, error) {
 	if e := b.Execution; e != nil {
 		id = e.ExecutionID
 		if err := s.described(ctx, b); err != nil {
+			return nil, err
+		}
+		var err error
+		if b.Together, err = s.together(ctx, f, b); err != nil {
 			return nil, err
 		}
 	}
@@ -287,6 +292,9 @@ func attemptNote(x *history.Attempt) string {
 		add("exit code %d", x.ExitCode)
 	case runview.TaskError:
 		add("%s", cmp.Or(x.Message, x.Reason, "it ended without an exit code"))
+	}
+	if e := x.Execution; e != nil && e.Detail != nil && e.Detail.Batch.Items > 0 && x.Status != runview.TaskError {
+		add("in a batch of %d", e.Detail.Batch.Items)
 	}
 	if n := len(x.Answered()); n > 0 && x.Status != runview.TaskError {
 		add("cached in %s", human.Count(n, "run"))
