@@ -73,7 +73,7 @@ func (b *bench) main() error {
 	}
 	fmt.Printf("%d cores, %s, %s\n\n", runtime.NumCPU(), runtime.Version(), time.Now().UTC().Format("2006-01-02"))
 	fmt.Printf("%-34s %12s %12s %8s %8s\n", "what", "e3", "peer", "ratio", "target")
-	for _, part := range []func() error{b.startup, b.table, b.graphs, b.items, b.events, b.files, b.folder, b.room, b.roomInputs, b.large, b.archives, b.shared, b.queue} {
+	for _, part := range []func() error{b.startup, b.table, b.graphs, b.items, b.events, b.files, b.folder, b.room, b.roomInputs, b.traced, b.large, b.archives, b.shared, b.queue} {
 		if err := part(); err != nil {
 			return err
 		}

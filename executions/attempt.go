@@ -240,7 +240,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		}
 		spec.Identity, spec.Lasting = a.req.Job.Identity, a.req.keeps()
 	}
-	tools := checkTools(a)
+	tools := checkTools(a, spec.Closed)
 	if tools != nil && a.req.Job.Ref != "" { // another worker may have them
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, tools)
 	}

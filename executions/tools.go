@@ -3,9 +3,12 @@ package executions
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"e3/internal/format/record"
 	"e3/internal/format/value"
+	"e3/internal/host/room"
 	"e3/objectstore"
 )
 
@@ -15,7 +18,7 @@ var ErrOtherTool = errors.New("another program than that in the key")
 
 // checkTools compares the programs of the task on this machine with those in the key, right before the command: a result
 // of other programs must not answer for them. Changes while the command runs are not seen.
-func checkTools(a *attempt) error {
+func checkTools(a *attempt, closed *room.Room) error {
 	for i, in := range a.spec.Inputs {
 		program, ok := record.ToolOf(in.Name)
 		if in.Kind != record.KindTool || !ok {
@@ -35,6 +38,28 @@ func checkTools(a *attempt) error {
 		if objectstore.Sum(data) != a.req.Inputs[i] {
 			return fmt.Errorf("program %s on %s is %w", program, a.x.opts.Host, ErrOtherTool)
 		}
+		if closed != nil {
+			if err := shownTool(program, a.x.opts.Path, closed); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// shownTool checks that a closed room has the program at the path where it was found. If not, the command would find
+// another one further on the PATH, or none.
+func shownTool(program, search string, closed *room.Room) error {
+	for _, path := range room.Candidates(program, []string{"PATH=" + search}) {
+		info, err := os.Stat(path)
+		if err != nil || !filepath.IsAbs(path) || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+			continue
+		}
+		if !room.Shows(path, closed.Hidden) {
+			return fmt.Errorf("program %s is %s, which a closed room does not show, so the command would run %w: "+
+				"take its folder from the PATH of e3, or set room: open", program, path, ErrOtherTool)
+		}
+		break
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func newLint(a *app) *cobra.Command {
 		Short: "Tell what is probably wrong in a package file, and which tasks read what they do not declare",
 		Long: `Tell the mistakes of the package file that a workspace follows, what in it is probably a mistake, and, from the latest
 traced commands (e3 start --trace-files or --propose), which tasks read files of the project that they do not declare and which
-inputs no command has opened.
+inputs no command has opened. The rooms of the tasks are told, with what has decided them, unless nothing says anything of rooms.
 
 lint is read-only and takes no locks. Exit code 1: the file has a mistake, or a task reads what it does not declare.`,
 		Example: `  e3 start . dev --trace-files && e3 lint . dev
@@ -37,6 +37,7 @@ type lintJSON struct {
 	File     string         `json:"file"`
 	Warnings []string       `json:"warnings"`
 	Tasks    []lintTaskJSON `json:"tasks"` // with something to tell
+	Rooms    []roomJSON     `json:"rooms,omitempty"`
 }
 
 type lintTaskJSON struct {
@@ -75,6 +76,10 @@ func runLint(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 		out.Warnings = append(out.Warnings, w.String())
 		fmt.Fprintln(&text, human.Line(w.String()))
 	}
+	if out.Rooms, err = taskRooms(ctx, r, def); err != nil {
+		return err
+	}
+	writeRooms(&text, out.Rooms)
 	found, err := readOpens(ctx, r, ws)
 	if err != nil && !errors.Is(err, human.ErrNotFound) {
 		return err

@@ -43,7 +43,8 @@ func newPlan(a *app) *cobra.Command {
 waits reads an output that is still to be made; it becomes a hit if that output is the same as before. A task that could not
 run is "stuck". Times are those of earlier runs; a task without history counts as the average of the others.
 
-The package file and the inputs on disk are read as by a start. plan is read-only and takes no locks. With -f it also plans a
+The package file and the inputs on disk are read as by a start. If anything says in which room tasks run, plan names the room of
+each, and what has decided it. plan is read-only and takes no locks. With -f it also plans a
 file that is not deployed.`,
 		Example: `  e3 plan . prod
   e3 plan -f e3.yaml
@@ -87,6 +88,7 @@ type planJSON struct {
 	Expected    *expectedJSON  `json:"expected"` // null without any history
 	Tasks       []planTaskJSON `json:"tasks"`
 	Growing     []growingJSON  `json:"growing,omitempty"`
+	Rooms       []roomJSON     `json:"rooms,omitempty"` // none: all tasks run in the open, as nothing says otherwise
 }
 
 // expectedJSON is the expected duration of a run.
@@ -144,7 +146,14 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 	if err := explainPlan(ctx, a, r.Repo, p, list); err != nil {
 		return err
 	}
-	if err := a.Reply(planOf(p, list, l.concurrency), func(w io.Writer) { writePlan(w, p, list, l.concurrency, o.all, a.Now(), a.Style()) }); err != nil {
+	doc := planOf(p, list, l.concurrency)
+	if doc.Rooms, err = roomsOfPlan(ctx, r.Repo, p); err != nil {
+		return err
+	}
+	if err := a.Reply(doc, func(w io.Writer) {
+		writePlan(w, p, list, l.concurrency, o.all, a.Now(), a.Style())
+		writeRooms(w, doc.Rooms)
+	}); err != nil {
 		return err
 	}
 	if o.exitCode && p.Runs+p.Waits+p.Stuck+len(p.Growing) > 0 {

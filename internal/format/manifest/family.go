@@ -11,7 +11,8 @@ import (
 // A Family is a task of the file that depends on lists of items. Its tasks are known once these are.
 type Family struct {
 	Base    string
-	Pos     Pos          // of the task's name
+	Pos     Pos // of the task's name
+	Spec    *Spec
 	Sources []ItemSource // whose lists it needs, in the order of use; those of another family's items as far as these are known
 	ReadBy  []string     // tasks of the file that read it, by their Base
 	Waits   []string     // families that keep it from having tasks: it, or its matrix, reads them and they are pending
@@ -215,7 +216,7 @@ func (d expander) families() {
 		if b.items == nil && !b.pending && len(b.sources) == 0 {
 			continue
 		}
-		f := Family{Base: b.spec.Base, Pos: b.spec.Pos, Sources: b.sources, ReadBy: readBy[i], Pending: b.pending, Count: b.count, Fault: b.fault}
+		f := Family{Base: b.spec.Base, Pos: b.spec.Pos, Spec: b.spec, Sources: b.sources, ReadBy: readBy[i], Pending: b.pending, Count: b.count, Fault: b.fault}
 		if b.pending {
 			f.Count = 0
 			for _, t := range d.targets[b.waits:b.waitsEnd] {

@@ -149,6 +149,10 @@ func (r *Room) showSystem(p *program, s *system) {
 	for _, link := range s.links {
 		p.symlink(link[0], base+link[1])
 	}
+	p.symlink("/proc/self/mounts", base+"/etc/mtab")
+	for _, file := range s.copies {
+		p.write(base+file[0], file[1], unix.O_CREAT)
+	}
 	for _, folder := range s.settingFolders {
 		p.mkdir(base + folder)
 		p.bind(folder, base+folder)

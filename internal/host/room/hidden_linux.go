@@ -22,6 +22,19 @@ func Hidden(folders ...string) ([]string, error) {
 	return hiddenIn(thisSystem(), folders)
 }
 
+// Shows reports whether a room without Root, with these folders covered, has a file of this machine at its path.
+func Shows(path string, hidden []string) bool {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return false
+	}
+	in := func(path string, folders []string) bool {
+		return slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(path, folder+"/") })
+	}
+	s := thisSystem()
+	return in(path, systemFolders) && in(resolved, s.folders) && !in(resolved, hidden)
+}
+
 func hiddenIn(s *system, folders []string) ([]string, error) {
 	var list []string
 	for _, folder := range folders {

@@ -3,6 +3,7 @@
 package room_test
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -208,5 +209,32 @@ func TestMounts(t *testing.T) {
 	}
 	if text, err := os.ReadFile(p.Base + "/k1/tree/a"); string(text) != "one" || err != nil {
 		t.Errorf("the source has %q, %v", text, err)
+	}
+}
+
+// TestSettings: a room has this machine's settings of programs, and small ones without a mount for each.
+func TestSettings(t *testing.T) {
+	p := newPlace(t)
+	for _, path := range []string{"/etc/timezone", "/etc/ld.so.conf", "/etc/ld.so.cache", "/etc/locale.alias", "/etc/magic", "/etc/mime.types",
+		"/etc/services", "/etc/localtime", "/etc/os-release", "/etc/fonts/fonts.conf", "/etc/vim/vimrc"} {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Logf("%v: not compared", err)
+			continue
+		}
+		if got, want := p.sh("sha256sum < "+path), fmt.Sprintf("%x  -", sha256.Sum256(content)); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	if got := p.sh("head -c 1 /etc/mtab | wc -c"); got != "1" {
+		t.Errorf("/etc/mtab has %s bytes", got)
+	}
+	for _, path := range strings.Fields(p.sh("cut -d' ' -f5 /proc/self/mountinfo | grep ^/etc/")) {
+		if info, err := os.Stat(path); err != nil || !info.IsDir() && info.Size() < 64<<10 {
+			t.Errorf("%s is a mount: %v", path, err)
+		}
+	}
+	if got := p.sh("for f in $(find /etc -type f); do (echo >>$f) 2>/dev/null && echo $f; done; rm -f /etc/services 2>/dev/null; [ -e /etc/services ] || echo gone"); got != "" {
+		t.Errorf("settings can be changed: %s", got)
 	}
 }

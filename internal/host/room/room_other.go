@@ -7,6 +7,9 @@ func (e *Error) advice() string { return "they exist on Linux, for amd64 and arm
 // Hidden covers nothing: there are no rooms.
 func Hidden(...string) ([]string, error) { return nil, nil }
 
+// Shows reports false: there are no rooms.
+func Shows(string, []string) bool { return false }
+
 // RootFiles are none: there are no rooms.
 func RootFiles() map[string]string { return nil }
 

@@ -23,7 +23,7 @@ const module = "e3"
 // without a package, is a violation. "(test)" marks a package that only tests may import.
 const table = `
 # What looks at the program from outside.
-bench:                         executions internal/host/room internal/host/runner internal/jobs/queue internal/repo objectstore objectstore/tree objectstore/s3 refstore refstore/fs refstore/dynamo internal/testing/recorded internal/testing/testserver
+bench:                         executions internal/host/room internal/host/runner internal/host/trace internal/jobs/queue internal/repo objectstore objectstore/tree objectstore/s3 refstore refstore/fs refstore/dynamo internal/testing/recorded internal/testing/testserver
 internal/testing/e2e:
 internal/release:
 internal/testing/testserver/serve: internal/testing/testserver

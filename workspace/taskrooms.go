@@ -1,0 +1,79 @@
+package workspace
+
+import (
+	"cmp"
+	"slices"
+
+	"e3/internal/format/manifest"
+)
+
+// A TaskRoom is the room that tasks of a package file have in common, and what has decided it.
+type TaskRoom struct {
+	Tasks  []string // of the file, in its order; the items of a matrix are one
+	Closed bool
+	Image  string // whose files the room shows: a reference; "": those of the machine
+	By     RoomSource
+}
+
+// A RoomSource is what has decided the room of a task: words for people, and for programs that compare.
+type RoomSource string
+
+// The sources of rooms, the strongest first.
+const (
+	ByTaskImage    RoomSource = "the task's image"
+	ByPackageImage RoomSource = "the package's image"
+	ByTask         RoomSource = "the task's room"
+	ByCommand      RoomSource = "--room or E3_ROOM"
+	ByPackage      RoomSource = "the package's room"
+	BySetting      RoomSource = "the setting room"
+	ByDefault      RoomSource = "the default"
+)
+
+// Of tells the rooms of the tasks of a package file. Tasks that have room and reason in common are one entry.
+func (r Rooms) Of(def *manifest.Definition) []TaskRoom {
+	var specs []*manifest.Spec
+	for i := range def.Tasks {
+		if s := def.Tasks[i].Spec; len(specs) == 0 || specs[len(specs)-1] != s {
+			specs = append(specs, s)
+		}
+	}
+	for i := range def.Families { // some have no items yet
+		specs = append(specs, def.Families[i].Spec)
+	}
+	slices.SortStableFunc(specs, func(a, b *manifest.Spec) int {
+		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column))
+	})
+	var list []TaskRoom
+	for i, s := range specs {
+		if i > 0 && s.Base == specs[i-1].Base {
+			continue
+		}
+		is := r.of(def, s)
+		at := slices.IndexFunc(list, func(t TaskRoom) bool { return t.Closed == is.Closed && t.Image == is.Image && t.By == is.By })
+		if at < 0 {
+			at, list = len(list), append(list, is)
+		}
+		list[at].Tasks = append(list[at].Tasks, s.Base)
+	}
+	return list
+}
+
+// of decides as apply and the build of a task do together.
+func (r Rooms) of(def *manifest.Definition, s *manifest.Spec) TaskRoom {
+	closed := func(room manifest.Room) bool { return room == manifest.ClosedRoom }
+	switch {
+	case s.Image != "":
+		return TaskRoom{Closed: true, Image: s.Image, By: ByTaskImage}
+	case def.Image != "" && s.Room != manifest.OpenRoom:
+		return TaskRoom{Closed: true, Image: def.Image, By: ByPackageImage}
+	case s.Room != manifest.NoRoom:
+		return TaskRoom{Closed: closed(s.Room), By: ByTask}
+	case r.Said != manifest.NoRoom:
+		return TaskRoom{Closed: closed(r.Said), By: ByCommand}
+	case def.Room != manifest.NoRoom:
+		return TaskRoom{Closed: closed(def.Room), By: ByPackage}
+	case r.Set != manifest.NoRoom:
+		return TaskRoom{Closed: closed(r.Set), By: BySetting}
+	}
+	return TaskRoom{By: ByDefault}
+}
