@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -14,6 +15,7 @@ import (
 	"path"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"e3/executions"
 	"e3/internal/format/record"
@@ -177,19 +179,78 @@ func (s *Server) preview(ctx context.Context, f *frame, e *executions.Execution,
 		}
 	}
 	if t.size > maxPreview {
-		p.Note = human.Bytes(t.size) + " are too large to show here"
+		if err := s.beginning(ctx, p, t, it.Role == "metrics" || isTable(it, rel)); err != nil {
+			return fail(err)
+		}
 		return p
 	}
 	data, err := objectstore.ReadAll(ctx, s.stores.Objects, t.hash, maxPreview)
 	if err != nil {
 		return fail(err)
 	}
-	p.show(data, t.kind, it.Role)
+	p.show(data, t.kind, it.Role, isTable(it, rel))
 	return p
 }
 
+// beginning shows the first lines of content that is too large to read for a page. A picture or a document is the browser's to read.
+func (s *Server) beginning(ctx context.Context, p *preview, t thing, table bool) error {
+	p.Note = human.Bytes(t.size) + " are too large to show here"
+	if t.kind == record.KindValue || t.kind == record.KindVariable {
+		return nil
+	}
+	in, err := s.stores.Objects.Open(ctx, t.hash)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	head := make([]byte, maxShown)
+	n, err := io.ReadFull(in, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	head = wholeRunes(head[:n])
+	format := report.Sniff(head)
+	drawn := p.Raw != "" && t.size <= maxImage
+	switch {
+	case strings.HasPrefix(format, "image/") && drawn:
+		p.Image, p.Note = template.URL(p.Raw), ""
+	case format == "text/html" && drawn:
+		p.Frame, p.Note = p.Raw, ""
+	case strings.HasPrefix(format, "text/"):
+		if i := bytes.LastIndexByte(head, '\n'); i >= 0 {
+			head = head[:i+1]
+		}
+		p.Note = fmt.Sprintf("its first %s of %s", human.Bytes(int64(len(head))), human.Bytes(t.size))
+		if m := report.TableOf(head); table && len(m.Head) > 0 {
+			p.Table = &m
+			return nil
+		}
+		p.Text = report.Plain(head)
+	}
+	return nil
+}
+
+// isTable reports whether a file, or one of a directory, is a table by its name.
+func isTable(it *item, rel string) bool {
+	name := strings.ToLower(cmp.Or(rel, it.Path, it.Name))
+	return strings.HasSuffix(name, ".csv")
+}
+
+// wholeRunes cuts off the beginning of a character at the end of a part of a text.
+func wholeRunes(data []byte) []byte {
+	for cut := 1; cut < utf8.UTFMax && cut <= len(data); cut++ {
+		if at := data[len(data)-cut:]; utf8.RuneStart(at[0]) {
+			if !utf8.FullRune(at) {
+				return data[:len(data)-cut]
+			}
+			break
+		}
+	}
+	return data
+}
+
 // show chooses how content is seen.
-func (p *preview) show(data []byte, kind record.Kind, role string) {
+func (p *preview) show(data []byte, kind record.Kind, role string, table bool) {
 	if kind == record.KindValue || kind == record.KindVariable {
 		v, err := value.Decode(data)
 		if err == nil {
@@ -203,7 +264,6 @@ func (p *preview) show(data []byte, kind record.Kind, role string) {
 		return
 	}
 	format := report.Sniff(data)
-	name := strings.ToLower(p.Name)
 	switch {
 	case strings.HasPrefix(format, "image/"):
 		p.Image = template.URL(p.Raw) // of this server, or the picture itself; in an element for pictures neither runs anything
@@ -216,7 +276,7 @@ func (p *preview) show(data []byte, kind record.Kind, role string) {
 			p.Text = clipped(data, p)
 		}
 	case format == "text/plain" && role == "plot" && p.draw(data):
-	case format == "text/plain" && (role == "metrics" || strings.HasSuffix(name, ".csv")):
+	case format == "text/plain" && (role == "metrics" || table):
 		if t := report.TableOf(data); len(t.Head) > 0 {
 			p.Table = &t
 			return
@@ -252,7 +312,7 @@ func indented(data []byte) string {
 func clipped(data []byte, p *preview) string {
 	if len(data) > maxShown {
 		p.Note = "its first " + human.Bytes(maxShown)
-		data = data[:maxShown]
+		data = wholeRunes(data[:maxShown])
 	}
 	return report.Plain(data)
 }
@@ -297,7 +357,7 @@ func (s *Server) content(w http.ResponseWriter, r *http.Request) {
 		fail(err)
 		return
 	}
-	kind := cmp.Or(report.Sniff(head[:n]), "application/octet-stream")
+	kind := cmp.Or(report.Sniff(wholeRunes(head[:n])), "application/octet-stream")
 	h := w.Header()
 	h.Set("Content-Security-Policy", foreignPolicy)
 	if strings.HasPrefix(kind, "text/") {

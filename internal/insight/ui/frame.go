@@ -29,7 +29,7 @@ var pages = sync.OnceValue(func() map[string]*template.Template {
 		"elapsed": human.Duration, "bytes": human.Bytes, "line": human.Line, "short": short, "stamp": stamp, "iso": iso,
 		"ms": func(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }, "count": func(n int, what string) string { return human.Count(n, what) },
 		"percent": func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }, "mark": mark, "join": strings.Join, "painted": painted, "list2": func(a, b any) []any { return []any{a, b} },
-		"same": sameText,
+		"same":    sameText,
 		"count64": func(n int64, what string) string { return human.Count(n, what) },
 	}).Parse(read("layout") + read("parts") + read("line")))
 	for _, view := range []string{viewWorkspaces, viewRun, viewTask, viewCompare, viewHistory, viewQueue, viewStore, viewTable, "file", "charts", "fault", "done", "login"} {

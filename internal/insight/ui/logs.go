@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/human"
 )
 
 // Bounds of the log in a page.
@@ -47,6 +48,7 @@ type logLine struct {
 	N        int
 	URL      string
 	Segments []segment
+	Rest     string // how much of a long line is not shown
 	Hit      bool
 }
 
@@ -109,18 +111,18 @@ func (s *Server) scanLog(ctx context.Context, f *frame, e *executions.Execution,
 	defer in.Close()
 	r := bufio.NewReaderSize(io.LimitReader(in, maxLogRead), 64<<10)
 	first := max(1, line-lineMargin)
-	var window [][]byte // of the lines from v.First on
+	var window []part // of the lines from v.First on
 	v.First = 1
-	find := []byte(strings.ToLower(v.Find))
+	find := finder{word: []byte(strings.ToLower(v.Find))}
 	for n := 1; ; n++ {
-		text, whole, err := shortLine(r)
-		if len(text) == 0 && !whole && errors.Is(err, io.EOF) {
+		at, whole, err := shortLine(r, &find)
+		if at.size == 0 && !whole && errors.Is(err, io.EOF) {
 			break
 		}
 		v.Total = n
 		switch {
 		case line == 0 || n >= first && n < first+maxLogLines:
-			window = append(window, text)
+			window = append(window, at)
 			if len(window) == 2*maxLogLines { // the end is shown
 				window = append(window[:0], window[maxLogLines:]...)
 			}
@@ -128,9 +130,9 @@ func (s *Server) scanLog(ctx context.Context, f *frame, e *executions.Execution,
 				v.First = n
 			}
 		}
-		if len(find) > 0 && bytes.Contains(bytes.ToLower(text), find) {
+		if at.hit {
 			if len(v.Hits) < maxHits {
-				v.Hits = append(v.Hits, hit{n, f.With("line", strconv.Itoa(n)) + "#L" + strconv.Itoa(n), printed(text)})
+				v.Hits = append(v.Hits, hit{n, f.With("line", strconv.Itoa(n)) + "#L" + strconv.Itoa(n), printed(find.around)})
 			} else {
 				v.MoreHits++
 			}
@@ -152,12 +154,13 @@ func (s *Server) scanLog(ctx context.Context, f *frame, e *executions.Execution,
 	v.Last = v.First + len(window) - 1
 	v.Cut = v.Size > maxLogRead
 	var p painter
-	for i, text := range window {
+	for i, at := range window {
 		n := v.First + i
-		v.Lines = append(v.Lines, logLine{
-			N: n, URL: f.With("line", strconv.Itoa(n), "find", "") + "#L" + strconv.Itoa(n), Segments: p.line(text),
-			Hit: n == line || len(find) > 0 && bytes.Contains(bytes.ToLower(text), find),
-		})
+		l := logLine{N: n, URL: f.With("line", strconv.Itoa(n), "find", "") + "#L" + strconv.Itoa(n), Segments: p.line(at.text), Hit: n == line || at.hit}
+		if rest := at.size - int64(len(at.text)); rest > 0 {
+			l.Rest = "… and " + human.Bytes(rest) + " more of this line"
+		}
+		v.Lines = append(v.Lines, l)
 	}
 	if v.First > 1 {
 		v.Up = f.With("line", strconv.Itoa(max(1, v.First-maxLogLines+lineMargin)))
@@ -168,19 +171,74 @@ func (s *Server) scanLog(ctx context.Context, f *frame, e *executions.Execution,
 	return nil
 }
 
-// shortLine reads a line without its end, of a long one only the beginning. whole says that it had an end.
-func shortLine(r *bufio.Reader) (text []byte, whole bool, err error) {
+// part is a line, of which long ones are not kept whole.
+type part struct {
+	text []byte // at most maxLine of what is seen of it
+	size int64  // bytes that are seen
+	hit  bool
+}
+
+// shortLine reads a line without its end, and looks for a word in all of it. What a carriage return overwrites, as progress bars do, is
+// not seen. whole says that the line had an end.
+func shortLine(r *bufio.Reader, find *finder) (at part, whole bool, err error) {
+	find.begin()
+	returned := false // the last byte so far is a carriage return
 	for {
-		part, err := r.ReadSlice('\n')
+		data, err := r.ReadSlice('\n')
 		whole = err == nil
-		part = bytes.TrimSuffix(part, []byte("\n"))
-		if room := maxLine - len(text); room > 0 {
-			text = append(text, part[:min(len(part), room)]...)
+		data = bytes.TrimSuffix(data, []byte("\n"))
+		find.add(data)
+		seen := bytes.TrimRight(data, "\r")
+		if i := bytes.LastIndexByte(seen, '\r'); i >= 0 {
+			at.text, at.size, data = at.text[:0], 0, data[i+1:]
+		} else if returned && len(seen) > 0 {
+			at.text, at.size = at.text[:0], 0
+		}
+		if len(data) > 0 {
+			returned = data[len(data)-1] == '\r'
+		}
+		at.size += int64(len(data))
+		if room := maxLine - len(at.text); room > 0 {
+			at.text = append(at.text, data[:min(len(data), room)]...)
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return text, whole, err
+			at.hit = find.found
+			return at, whole, err
 		}
 	}
+}
+
+// finder looks for a word in the parts of a line, whatever the case of its letters.
+type finder struct {
+	word   []byte // in lower case; empty: none
+	found  bool
+	around []byte // the place where it was found
+	tail   []byte // of the parts before
+}
+
+// Bytes of a line before and behind a word that was found.
+const (
+	aroundBefore = 80
+	aroundBehind = 400
+)
+
+func (f *finder) begin() { f.found, f.around, f.tail = false, nil, f.tail[:0] }
+
+func (f *finder) add(data []byte) {
+	if len(f.word) == 0 || f.found {
+		return
+	}
+	if len(f.tail) > 0 {
+		data = append(f.tail, data...)
+	}
+	if i := bytes.Index(bytes.ToLower(data), f.word); i >= 0 {
+		from, to := 0, min(len(data), i+aroundBehind)
+		if i > 2*aroundBefore {
+			from = min(i-aroundBefore, to)
+		}
+		f.found, f.around = true, bytes.Clone(data[from:to])
+	}
+	f.tail = append(f.tail[:0], data[max(0, len(data)-len(f.word)-aroundBefore):]...)
 }
 
 // printed is a line as text alone.

@@ -147,7 +147,47 @@ func TestLargeRuns(t *testing.T) {
 			if n == 10_000 && !testing.Short() {
 				b.busy(t)
 			}
+			if !testing.Short() {
+				b.drawn(t)
+			}
 		})
+	}
+}
+
+// drawn opens the pages of a large run, has them updated while tasks change, and bounds what their main thread cannot be interrupted
+// in: a key is answered after that. It counts the time of the processor, which does not depend on what else the machine does.
+func (b *bench) drawn(t *testing.T) {
+	const most = 100 * time.Millisecond
+	tab := b.tab()
+	hash, err := objectstore.ParseHash(b.pkg.Tasks[0].Task)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := 0
+	for _, path := range []string{"/run?w=prod", "/run?w=prod&view=timeline", "/run?w=prod&view=graph", "/run?w=prod&by=family"} {
+		opened := tab.Trace(func() { tab.Go(b.front.URL + path) })
+		tab.Eval(`window.updates = 0; new PerformanceObserver(l => { updates += l.getEntries().length }).observe({type: "measure"}); 1`, nil)
+		updated := tab.Trace(func() {
+			for i := range 2 {
+				for range 2_000 {
+					b.change(hash, changed%len(b.pkg.Tasks), 1+changed/len(b.pkg.Tasks))
+					changed++
+				}
+				if err := b.log.Flush(); err != nil {
+					t.Fatal(err)
+				}
+				tab.Until(fmt.Sprintf("updates > %d", i))
+			}
+		})
+		for what, works := range map[string][]browser.Work{"opened": opened, "updated": updated} {
+			if len(works) == 0 || works[0].Took == 0 {
+				t.Fatalf("%s, %s: the trace has no times", path, what)
+			}
+			t.Logf("%s, %s: %v", path, what, works[:min(len(works), 4)])
+			if works[0].Took > most {
+				t.Errorf("%s, %s: the page cannot answer for %v of the processor, in %s, want at most %v", path, what, works[0].Took, works[0].Did, most)
+			}
+		}
 	}
 }
 

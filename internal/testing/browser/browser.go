@@ -28,9 +28,10 @@ type Tab struct {
 	mu      sync.Mutex
 	id      int
 	waiting map[int]chan answer
-	events  map[string]int // how often each event has come
-	came    chan struct{}  // closed with the next event
-	said    []string       // messages of the page's console, and of its policy
+	events  map[string]int    // how often each event has come
+	came    chan struct{}     // closed with the next event
+	said    []string          // messages of the page's console, and of its policy
+	traced  []json.RawMessage // batches of events of a trace
 }
 
 type answer struct {
@@ -125,6 +126,9 @@ func (b *Tab) read(in io.Reader) {
 			if a.Method == "Log.entryAdded" || a.Method == "Runtime.exceptionThrown" {
 				b.said = append(b.said, string(a.Params))
 			}
+			if a.Method == "Tracing.dataCollected" {
+				b.traced = append(b.traced, a.Params)
+			}
 			close(b.came)
 			b.came = make(chan struct{})
 		}
@@ -197,12 +201,18 @@ func (b *Tab) loads(what string, step func()) {
 	b.mu.Lock()
 	before := b.events["Page.loadEventFired"]
 	b.mu.Unlock()
+	b.waits("Page.loadEventFired", before, what+": no page was loaded", step)
+}
+
+// waits waits for an event that a step leads to, given how often it has come before.
+func (b *Tab) waits(event string, before int, fault string, step func()) {
+	b.t.Helper()
 	step()
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	for {
 		b.mu.Lock()
-		now, came := b.events["Page.loadEventFired"], b.came
+		now, came := b.events[event], b.came
 		b.mu.Unlock()
 		if now > before {
 			return
@@ -210,7 +220,7 @@ func (b *Tab) loads(what string, step func()) {
 		select {
 		case <-came:
 		case <-late.C:
-			b.t.Fatalf("%s: no page was loaded", what)
+			b.t.Fatal(fault)
 		}
 	}
 }

@@ -3,11 +3,12 @@
 // differs is put in its place, so that the focus, the selection and the scroll positions stay. Without this module the pages show the same.
 
 /**
- * Makes an element like another, and leaves alone what is alike.
+ * The steps that make an element like another, and leave alone what is alike.
  * @param {Element} old
  * @param {Element} now
+ * @returns {Generator<undefined, void>}
  */
-export function morph(old, now) {
+function* steps(old, now) {
   if (old.isEqualNode(now)) return;
   for (const { name } of Array.from(old.attributes)) {
     if (!now.hasAttribute(name) && !(old.tagName === "DETAILS" && name === "open")) old.removeAttribute(name);
@@ -21,11 +22,12 @@ export function morph(old, now) {
   for (const child of Array.from(old.children)) if (child.id) named.set(child.id, child);
   let at = old.firstChild;
   for (const want of Array.from(now.childNodes)) {
+    yield;
     const known = want instanceof Element && want.id ? named.get(want.id) : undefined;
     if (known && want instanceof Element) {
       if (known !== at) old.insertBefore(known, at);
       else at = at.nextSibling;
-      morph(known, want);
+      yield* steps(known, want);
       continue;
     }
     const same = at && at.nodeType === want.nodeType && at.nodeName === want.nodeName && !(at instanceof Element && at.id);
@@ -34,7 +36,7 @@ export function morph(old, now) {
       continue;
     }
     const next = at.nextSibling;
-    if (at instanceof Element && want instanceof Element) morph(at, want);
+    if (at instanceof Element && want instanceof Element) yield* steps(at, want);
     else if (at.nodeValue !== want.nodeValue) at.nodeValue = want.nodeValue;
     at = next;
   }
@@ -42,6 +44,22 @@ export function morph(old, now) {
     const next = at.nextSibling;
     at.remove();
     at = next;
+  }
+}
+
+const slice = 8; // milliseconds of work, after which a key that was pressed meanwhile is answered
+
+/**
+ * Makes an element like another, a slice of the work at a time.
+ * @param {Element} old
+ * @param {Element} now
+ */
+export async function morph(old, now) {
+  const work = steps(old, now);
+  for (let end = performance.now() + slice; !work.next().done;) {
+    if (performance.now() < end) continue;
+    await new Promise((go) => { window.setTimeout(go); });
+    end = performance.now() + slice;
   }
 }
 
@@ -83,7 +101,7 @@ async function look() {
     const atEnd = !!log && log.scrollHeight - log.scrollTop - log.clientHeight < 40;
     now.removeAttribute("data-stream");
     const stream = main.getAttribute("data-stream");
-    morph(main, now);
+    await morph(main, now);
     if (stream) main.setAttribute("data-stream", stream);
     document.title = page.title;
     const grown = main.querySelector(".log[data-tail=yes]");
