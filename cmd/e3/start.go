@@ -115,10 +115,12 @@ next start online sends the new results, as an import. Commands that read are of
 			if err := o.runs.opens.usage(a, &o); err != nil {
 				return err
 			}
-			if o.watch != "" {
-				return runWatch(cmd.Context(), a, location, ws, &o)
-			}
-			return runStart(cmd.Context(), a, location, ws, &o)
+			return a.whileRead(cmd.Context(), func(ctx context.Context) error {
+				if o.watch != "" {
+					return runWatch(ctx, a, location, ws, &o)
+				}
+				return runStart(ctx, a, location, ws, &o)
+			})
 		},
 	}
 	cmd.ValidArgsFunction = completeWorkspace(a)
