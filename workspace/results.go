@@ -53,7 +53,7 @@ func (w *Datasets) Results(ctx context.Context, ws string, of []string) (r *Resu
 			return nil, nil, err
 		}
 		release, err = w.states.protect(ctx, r.names()...)
-		if errors.Is(err, refstore.ErrReadOnly) {
+		if refstore.Unprotected(err) {
 			return r, func() {}, nil
 		}
 		if err != nil {
@@ -82,7 +82,7 @@ func (w *Datasets) ResultsOfRun(ctx context.Context, run *RunResult, of []string
 		return nil, nil, err
 	}
 	release, err = w.states.protect(ctx, r.names()...)
-	if errors.Is(err, refstore.ErrReadOnly) {
+	if refstore.Unprotected(err) {
 		return r, func() {}, nil
 	}
 	return r, release, err
