@@ -101,7 +101,7 @@ func (a *attempt) storeError(bad *OutputError, err error) error {
 	var path *fs.PathError
 	switch {
 	case errors.As(err, &malformed):
-		bad.Got = malformed.Error()
+		bad.Got = fmt.Sprintf("%q in it, which cannot be kept: %s", malformed.Path, malformed.Msg)
 	case errors.As(err, &special):
 		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), relIn(a, special.Path))
 	case errors.As(err, &changed):
@@ -147,14 +147,8 @@ func (a *attempt) lstat(rel string) (fs.FileInfo, error) {
 }
 
 func describe(mode fs.FileMode) string {
-	switch {
-	case mode.IsRegular():
+	if mode.IsRegular() {
 		return "a file"
-	case mode.IsDir():
-		return "a directory"
-	case mode&fs.ModeSymlink != 0:
-		return "a symbolic link"
-	default:
-		return "a special file (" + strings.TrimRight(mode.Type().String(), "-") + ")"
 	}
+	return objectstore.KindOf(mode)
 }

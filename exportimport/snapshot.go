@@ -57,11 +57,11 @@ func (x *exporter) take(ctx context.Context, ws string) (s *snapshot, release fu
 	}
 }
 
-// begin begins a session. A process that cannot write in the repository exports without one: if a collection removes
+// begin begins a session. A process that can write nothing in the repository exports without one: if a collection removes
 // something meanwhile, the export fails.
 func (x *exporter) begin(ctx context.Context) error {
 	_, err := x.repo.Records.SessionBegan(ctx)
-	if x.unprotected = errors.Is(err, refstore.ErrReadOnly); x.unprotected {
+	if x.unprotected = refstore.Unprotected(err); x.unprotected {
 		return nil
 	}
 	return err
@@ -73,6 +73,9 @@ func (x *exporter) protect(ctx context.Context, s *snapshot) (release func(), er
 		return func() {}, nil
 	}
 	release, err = x.repo.Records.Protect(ctx, s.roots())
+	if refstore.Unprotected(err) { // the disk is full by now
+		return func() {}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("protect what is exported: %w", err)
 	}

@@ -127,20 +127,24 @@ type SpecialFileError struct {
 }
 
 func (e *SpecialFileError) Error() string {
-	kind := "not a regular file"
+	return fmt.Sprintf("%s is %s and cannot be stored", e.Path, KindOf(e.Mode))
+}
+
+// KindOf says in words what a path is that is no regular file.
+func KindOf(mode fs.FileMode) string {
 	switch {
-	case e.Mode&fs.ModeNamedPipe != 0:
-		kind = "a named pipe"
-	case e.Mode&fs.ModeSocket != 0:
-		kind = "a socket"
-	case e.Mode&fs.ModeDevice != 0:
-		kind = "a device"
-	case e.Mode.IsDir():
-		kind = "a directory"
-	case e.Mode&fs.ModeSymlink != 0:
-		kind = "a symbolic link"
+	case mode&fs.ModeNamedPipe != 0:
+		return "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		return "a socket"
+	case mode&fs.ModeDevice != 0:
+		return "a device"
+	case mode.IsDir():
+		return "a directory"
+	case mode&fs.ModeSymlink != 0:
+		return "a symbolic link"
 	}
-	return fmt.Sprintf("%s is %s and cannot be stored", e.Path, kind)
+	return "not a regular file"
 }
 
 // OpenFile opens a file for reading, also through symbolic links. A pipe, socket or device is a *SpecialFileError at

@@ -4,12 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 )
 
 // ErrReadOnly reports that this process may not write to a store, so that it can have no session and protect nothing.
 // A process that only reads may go on without.
 var ErrReadOnly = errors.New("the repository cannot be written")
+
+// Unprotected reports whether an error of SessionBegan or Protect only says that this process can write nothing at the moment:
+// it may not, or the disk is full. A process that only reads may go on without protection. If a collection beside it removes
+// what it reads, that is then missing, never wrong.
+func Unprotected(err error) bool {
+	return errors.Is(err, ErrReadOnly) || DiskFull(err)
+}
+
+// DiskFull reports whether an error says that there is no space, or that the user's quota is used up.
+func DiskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // Sessions is an optional capability of a store: it lists the processes at work and when they began, so that a
 // collector can tell garbage from objects that a process is about to name. A session begins before its first object

@@ -197,10 +197,15 @@ type InputError struct {
 	Err   error
 	Where string // "e3.yaml:5:3: ", or "" if that is not known
 	Like  string // a file with a similar name beside a missing one, or ""
+	// Advice says how to declare, or to change, what cannot be stored as it is; "" if the error says enough.
+	Advice string
 }
 
 func (e *InputError) Error() string {
 	text := fmt.Sprintf("%sinput %s: %v", e.Where, e.Input, e.Err)
+	if e.Advice != "" {
+		text += "; " + e.Advice
+	}
 	if e.Like != "" {
 		text += fmt.Sprintf(" (did you mean %q?)", e.Like)
 	}

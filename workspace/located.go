@@ -7,11 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"e3/dataflow/graph"
 	"e3/internal/format/manifest"
 	"e3/internal/format/notation"
 	"e3/internal/format/record"
+	"e3/objectstore"
+	dirtree "e3/objectstore/tree"
 )
 
 // locate adds to the errors of inputs where the package file declares them, and for a missing file the nearest name beside
@@ -27,22 +30,45 @@ func locate(def *manifest.Definition, err error) error {
 				list.Where = fmt.Sprintf("%s:%d:%d: ", def.File, f.Pos.Line, f.Pos.Column)
 			}
 		}
+	case errors.As(err, &one) && one == err: // what it wraps may be several errors, of files of the input
+		one.place(def)
 	case errors.As(err, &several):
 		for _, e := range several.Unwrap() {
 			_ = locate(def, e)
 		}
-	case errors.As(err, &one) && one.Where == "":
-		i := slices.IndexFunc(def.Inputs, func(in manifest.Input) bool { return in.Name == one.Input })
-		if i < 0 {
-			break
-		}
-		in := &def.Inputs[i]
-		one.Where = fmt.Sprintf("%s:%d:%d: ", def.File, in.Pos.Line, in.Pos.Column)
-		if errors.Is(one.Err, fs.ErrNotExist) {
-			one.Like = nearestFile(filepath.Join(filepath.Dir(def.File), filepath.FromSlash(in.Path)), in.Path)
-		}
+	case one != nil:
+		one.place(def)
 	}
 	return err
+}
+
+// place adds where the package file declares the input, and what may help.
+func (e *InputError) place(def *manifest.Definition) {
+	i := slices.IndexFunc(def.Inputs, func(in manifest.Input) bool { return in.Name == e.Input })
+	if i < 0 || e.Where != "" {
+		return
+	}
+	in := &def.Inputs[i]
+	e.Where = fmt.Sprintf("%s:%d:%d: ", def.File, in.Pos.Line, in.Pos.Column)
+	e.Advice = advice(in, e.Err)
+	if errors.Is(e.Err, fs.ErrNotExist) {
+		e.Like = nearestFile(filepath.Join(filepath.Dir(def.File), filepath.FromSlash(in.Path)), in.Path)
+	}
+}
+
+// advice says what to do about an input that is there and cannot be stored.
+func advice(in *manifest.Input, err error) string {
+	var special *objectstore.SpecialFileError
+	var entry *dirtree.Error
+	switch {
+	case in.Kind == manifest.FileInput && errors.As(err, &special) && special.Mode.IsDir():
+		return fmt.Sprintf("to take in the directory with all that is in it: {dir: %s}", in.Path)
+	case (in.Kind == manifest.DirInput || in.Kind == manifest.GlobInput) && errors.As(err, &entry) && entry.Link:
+		return "put a copy in the place of the link, or declare what it points to as an input of its own with file, which follows links"
+	case in.Kind == manifest.DirInput && errors.As(err, &special):
+		return "remove it, or take in the files alone with a glob"
+	}
+	return ""
 }
 
 // locateIn is locate for a package file that has to be read for that; if it cannot be, the error stays as it is.
@@ -126,11 +152,25 @@ func nearestFile(file, written string) string {
 	return filepath.ToSlash(filepath.Join(filepath.Dir(filepath.FromSlash(written)), name))
 }
 
+// emptyTree is the hash of a directory without entries.
+var emptyTree = sync.OnceValue(func() string {
+	data, err := dirtree.Encode(nil)
+	if err != nil {
+		panic(err)
+	}
+	return objectstore.Sum(data).String()
+})
+
+// matchesNothing reports whether an input is a pattern that fits nothing, neither files nor links.
+func matchesNothing(in *record.LinkInput) bool {
+	return in.Source == record.FromGlob && in.Leaf.Hash == emptyTree()
+}
+
 // emptyGlobs warns of patterns that match no file.
 func emptyGlobs(def *manifest.Definition, link *record.Link) (warnings []manifest.Warning) {
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
-		if in.Source != record.FromGlob || len(in.Files) > 0 {
+		if !matchesNothing(in) {
 			continue
 		}
 		at := slices.IndexFunc(def.Inputs, func(d manifest.Input) bool { return d.Name == in.Name })
@@ -142,4 +182,17 @@ func emptyGlobs(def *manifest.Definition, link *record.Link) (warnings []manifes
 			Msg: fmt.Sprintf("input %s: no file matches %s; paths are relative to the package file, and ** stands for any number of folders", in.Name, in.Location)})
 	}
 	return warnings
+}
+
+// emptyGlobsOf is emptyGlobs for a package file that was not read, since it has not changed: files that a pattern matched may
+// be gone. The file is read only if there is something to say; without it, the warnings have no place to name.
+func emptyGlobsOf(link *record.Link) []manifest.Warning {
+	if link == nil || !slices.ContainsFunc(link.Inputs, func(in record.LinkInput) bool { return matchesNothing(&in) }) {
+		return nil
+	}
+	def, err := manifest.ParseFile(link.File)
+	if err != nil {
+		return nil
+	}
+	return emptyGlobs(def, link)
 }

@@ -164,8 +164,8 @@ func (w *States) steady(ctx context.Context, name string, read func(*State) erro
 	}
 }
 
-// HoldDataset is Dataset, and protects the dataset until release is called, whatever happens to the workspace. Without
-// the right to write in the repository there is no protection.
+// HoldDataset is Dataset, and protects the dataset until release is called, whatever happens to the workspace. A process that
+// can write nothing in the repository reads without protection.
 func (w *Datasets) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d *Dataset, release func(), err error) {
 	d, err = w.Dataset(ctx, ws, p)
 	for err == nil && d.Hash != "" {
@@ -174,7 +174,7 @@ func (w *Datasets) HoldDataset(ctx context.Context, ws string, p DatasetPath) (d
 			kind = "file "
 		}
 		release, err = w.states.protect(ctx, kind+d.Hash)
-		if errors.Is(err, refstore.ErrReadOnly) {
+		if refstore.Unprotected(err) {
 			return d, func() {}, nil
 		}
 		if err != nil {

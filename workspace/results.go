@@ -28,6 +28,7 @@ type Results struct {
 
 // ResultOutput is one output: of a task, or one of several.
 type ResultOutput struct {
+	Task string // train[4]
 	Name string // train[4] or train[4].model
 	Path string // in a folder, with slashes
 	record.Leaf
@@ -52,7 +53,7 @@ func (w *Datasets) Results(ctx context.Context, ws string, of []string) (r *Resu
 			return nil, nil, err
 		}
 		release, err = w.states.protect(ctx, r.names()...)
-		if errors.Is(err, refstore.ErrReadOnly) {
+		if refstore.Unprotected(err) {
 			return r, func() {}, nil
 		}
 		if err != nil {
@@ -81,7 +82,7 @@ func (w *Datasets) ResultsOfRun(ctx context.Context, run *RunResult, of []string
 		return nil, nil, err
 	}
 	release, err = w.states.protect(ctx, r.names()...)
-	if errors.Is(err, refstore.ErrReadOnly) {
+	if refstore.Unprotected(err) {
 		return r, func() {}, nil
 	}
 	return r, release, err
@@ -139,7 +140,7 @@ func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record
 		var entries dirtree.Entries
 		for k := range outputs.Entries {
 			e := &outputs.Entries[k]
-			o := ResultOutput{Name: t.Name, Path: ResultPath(t.Name, "", e.Path, e.Kind == record.KindDir), Leaf: leaf}
+			o := ResultOutput{Task: t.Name, Name: t.Name, Path: ResultPath(t.Name, "", e.Path, e.Kind == record.KindDir), Leaf: leaf}
 			if outputs.Multi {
 				o.Name, o.Path = t.Name+"."+e.Name, ResultPath(t.Name, e.Name, e.Path, e.Kind == record.KindDir)
 			}

@@ -240,6 +240,8 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 		info.Package, info.Warnings, info.Renamed, info.File = built.Package, built.Warnings, built.Renamed, built.Link.File
 	} else if info.Elsewhere, err = r.w.states.links.deployedElsewhere(ctx, r.ws, r.state, link); err != nil {
 		return nil, err
+	} else if info.Elsewhere == nil {
+		info.Warnings = emptyGlobsOf(link)
 	}
 	inputs, tasks, err := r.w.states.readRoot(ctx, r.state.RootHash)
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"e3/internal/repo"
 	"e3/internal/settings"
 	"e3/objectstore"
+	"e3/objectstore/tree"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -72,6 +73,7 @@ func exitCode(err error) int {
 		override *workspace.OverrideError
 		taken    *workspace.TakenError
 		special  *objectstore.SpecialFileError
+		entry    *tree.Error
 		foreign  *workspace.NotRunnableError
 		busyGC   *gc.BusyError
 		unsafe   *gc.UnsafeError
@@ -103,7 +105,7 @@ func exitCode(err error) int {
 	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &unknown), errors.As(err, &params), errors.As(err, &override), errors.As(err, &taken),
 		errors.As(err, &foreign), errors.As(err, &pruned), errors.As(err, &unclear), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrVariable), errors.Is(err, workspace.ErrTool), errors.Is(err, workspace.ErrRoomOfFile), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists), errors.Is(err, repo.ErrLocation):
 		return exitUsage
-	case errors.Is(err, approval.ErrNotFound), errors.Is(err, runview.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.As(err, &special)):
+	case errors.Is(err, approval.ErrNotFound), errors.Is(err, runview.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.As(err, &special) || errors.As(err, &entry)):
 		return exitUsage
 	}
 	return exitFailed
@@ -182,6 +184,9 @@ func hint(err error) string {
 		}
 		if unknown.What == "workspace" && len(unknown.Known) == 0 {
 			return "there are no workspaces yet; make one with: e3 start -f e3.yaml"
+		}
+		if unknown.What == "workspace" {
+			return "there are: " + human.Few(unknown.Known)
 		}
 	case errors.Is(err, workspace.ErrVariable):
 		return "give it another value with: VARIABLE=<value> e3 start <repo> <workspace>"

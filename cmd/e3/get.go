@@ -78,9 +78,12 @@ func runGet(ctx context.Context, a *app, location, name string, o *getOptions) e
 	defer r.Close()
 	d, release, err := r.Workspaces.Datasets.HoldDataset(ctx, ws, path)
 	if err != nil {
-		return err
+		return unassigned(ctx, r, err)
 	}
 	defer release()
+	if err := sayEarlier(ctx, a, r, name, d); err != nil {
+		return err
+	}
 	if d.East {
 		return getEast(ctx, a, r, name, d, o)
 	}

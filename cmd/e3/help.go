@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+)
 
 // topics are pages of help that belong to no command.
 func topics() []*cobra.Command {
@@ -61,5 +65,42 @@ key: a start takes it from its own environment, and another value makes another 
   prod.images/2024/a.png         a file in a directory
 
 Most shells interpret brackets: quote such names.`},
+	}
+}
+
+// newHelp is "e3 help". Cobra's own prints the help of the program, with exit code 0, for a command that does not exist.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "Help about any command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			found, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return &usageError{err}
+			}
+			if len(rest) > 0 && found.HasSubCommands() {
+				names := commandNames(found)
+				for _, sub := range found.Commands() {
+					if sub.IsAdditionalHelpTopicCommand() {
+						names = append(names, sub.Name())
+					}
+				}
+				return noCommand(found, rest[0], names)
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, begun string) (list []cobra.Completion, _ cobra.ShellCompDirective) {
+			found, _, err := cmd.Root().Find(args)
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			for _, sub := range found.Commands() {
+				if (sub.IsAvailableCommand() || sub.IsAdditionalHelpTopicCommand()) && strings.HasPrefix(sub.Name(), begun) {
+					list = append(list, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+				}
+			}
+			return list, cobra.ShellCompDirectiveNoFileComp
+		},
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/repo"
 	"e3/internal/resultdir"
 	"e3/workspace"
@@ -178,7 +179,8 @@ type resultsJSON struct {
 	Removed []string   `json:"removed"`
 	Same    int        `json:"same"`
 	Kept    []keptJSON `json:"kept"`
-	Missing []string   `json:"missing"` // outputs that no task has made yet
+	Missing []string   `json:"missing"`           // outputs that no task has made yet
+	Earlier []string   `json:"earlier,omitempty"` // outputs of an earlier run, since the latest could not make them
 }
 
 type keptJSON struct {
@@ -201,15 +203,18 @@ func (f *resultFolder) leave(ctx context.Context, a *app, r *repo.Repo, ws strin
 	into := &resultdir.Folder{Root: root, Objects: r.Objects, Records: repo.LocalOf(r), Key: r.Workspaces.Datasets.ResultsKey(ws, real), Now: a.Now}
 	set := strings.Join(f.of, " ")
 	results := func() (*workspace.Results, func(), error) { return r.Workspaces.Datasets.Results(ctx, ws, f.of) }
+	var left map[string]*runview.TaskReport
 	if run != nil {
 		results = func() (*workspace.Results, func(), error) { return r.Workspaces.Datasets.ResultsOfRun(ctx, run, f.of) }
-	} else {
+	} else if left, err = unmadeTasks(ctx, r, ws); err != nil {
+		return 0, err
+	} else if len(left) == 0 {
 		source, err := r.Workspaces.Datasets.ResultSource(ctx, ws)
 		if err != nil {
 			return 0, err
 		}
 		if n, same := into.Unchanged(ctx, set, source); same {
-			return 0, f.say(a, &resultdir.Report{Same: n}, nil)
+			return 0, f.say(a, &resultdir.Report{Same: n}, nil, nil)
 		}
 	}
 	found, release, err := results()
@@ -229,12 +234,12 @@ func (f *resultFolder) leave(ctx context.Context, a *app, r *repo.Repo, ws strin
 	if err != nil {
 		return 0, fmt.Errorf("results in %s: %w", f.shown, err)
 	}
-	return len(report.Kept), f.say(a, report, found.Missing)
+	return len(report.Kept), f.say(a, report, found.Missing, earlierOutputs(found, left))
 }
 
 // say reports what was done with the results.
-func (f *resultFolder) say(a *app, rep *resultdir.Report, missing []string) error {
-	doc := resultsJSON{Type: "results", Folder: f.shown, Written: listOf(rep.Written), Removed: listOf(rep.Removed), Same: rep.Same, Kept: []keptJSON{}, Missing: listOf(missing)}
+func (f *resultFolder) say(a *app, rep *resultdir.Report, missing, earlier []string) error {
+	doc := resultsJSON{Type: "results", Folder: f.shown, Written: listOf(rep.Written), Removed: listOf(rep.Removed), Same: rep.Same, Kept: []keptJSON{}, Missing: listOf(missing), Earlier: earlier}
 	for _, k := range rep.Kept {
 		doc.Kept = append(doc.Kept, keptJSON{k.Path, k.Why})
 	}
@@ -257,6 +262,9 @@ func (f *resultFolder) say(a *app, rep *resultdir.Report, missing []string) erro
 	}
 	if len(missing) > 0 {
 		a.Notef("Not made yet: %s", human.Line(human.Few(missing)))
+	}
+	if len(earlier) > 0 {
+		a.Notef("Of an earlier run, since the latest could not make them: %s", human.Line(human.Few(earlier)))
 	}
 	return nil
 }

@@ -55,6 +55,7 @@ the one that E3_REPO names, or else ".".`,
 		newConvert(a), newVersion(a), newMan(a),
 	)
 	root.AddCommand(topics()...)
+	root.SetHelpCommand(newHelp())
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {

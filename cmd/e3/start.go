@@ -27,6 +27,7 @@ import (
 	"e3/internal/format/notation"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/explain"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/workspace"
@@ -115,10 +116,12 @@ next start online sends the new results, as an import. Commands that read are of
 			if err := o.runs.opens.usage(a, &o); err != nil {
 				return err
 			}
-			if o.watch != "" {
-				return runWatch(cmd.Context(), a, location, ws, &o)
-			}
-			return runStart(cmd.Context(), a, location, ws, &o)
+			return a.whileRead(cmd.Context(), func(ctx context.Context) error {
+				if o.watch != "" {
+					return runWatch(ctx, a, location, ws, &o)
+				}
+				return runStart(ctx, a, location, ws, &o)
+			})
 		},
 	}
 	cmd.ValidArgsFunction = completeWorkspace(a)
@@ -557,6 +560,9 @@ func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws str
 // explainFailure shows the end of a failed task's log and where the rest is.
 func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws string, f failure) {
 	a.Notef("\n%s: %s", human.Line(f.task), human.Line(f.message))
+	if note := explain.ExitNote(f.message); note != "" {
+		a.Notef("  %s", note)
+	}
 	stream := ""
 	if key, ok := executions.ParseKey(f.key); ok && f.execution != "" {
 		for _, s := range []executions.Stream{executions.Stderr, executions.Stdout} {

@@ -155,7 +155,7 @@ func (p *whyPrinter) explanation(w *explain.Explanation) {
 		fmt.Fprintln(p.w)
 		p.reason(w.Reason, 2)
 	}
-	if f := w.Failure; f != nil && (f.Succeeded != nil || len(f.Tail) > 0) {
+	if f := w.Failure; f != nil && (f.Succeeded != nil || f.Meaning != "" || len(f.Tail) > 0) {
 		fmt.Fprintln(p.w)
 		p.failure(f)
 	}
@@ -360,6 +360,9 @@ func sizesText(f *explain.FileChange) string {
 func (p *whyPrinter) failure(f *explain.Failure) {
 	if f.Succeeded != nil {
 		p.line(2, "", "The same command on the same inputs succeeded before: execution %s of %s", f.Succeeded.Execution, human.Stamp(f.Succeeded.At))
+	}
+	if f.Meaning != "" {
+		p.line(2, "", "%s", f.Meaning)
 	}
 	if len(f.Tail) == 0 {
 		return

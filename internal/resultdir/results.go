@@ -473,7 +473,7 @@ func (w *writer) save(ctx context.Context) error {
 	}
 	slices.SortFunc(r.Files, func(a, b record.ResultFile) int { return cmp.Compare(a.Path, b.Path) })
 	version, err := w.Records.Put(ctx, refstore.Record{Key: w.Key, Value: r.Encode(), Version: w.version})
-	if errors.Is(err, refstore.ErrReadOnly) || errors.Is(err, fs.ErrPermission) {
+	if refstore.Unprotected(err) || errors.Is(err, fs.ErrPermission) {
 		w.mute = true
 		return nil
 	}

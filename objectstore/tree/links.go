@@ -41,7 +41,7 @@ func (l links) checkOne(from, target string) error {
 			continue
 		case "..":
 			if at == "." {
-				return &Error{Path: from, Msg: fmt.Sprintf("the link points to %q, outside the directory", target)}
+				return &Error{Path: from, Msg: fmt.Sprintf("the link points to %q, outside the directory", target), Link: true}
 			}
 			at = path.Dir(at)
 			continue
@@ -53,7 +53,7 @@ func (l links) checkOne(from, target string) error {
 			continue
 		}
 		if hops++; hops > maxHops || len(rest)+len(via) > maxHops*maxTarget {
-			return &Error{Path: from, Msg: fmt.Sprintf("the link points to %q, which leads through too many links", target)}
+			return &Error{Path: from, Msg: fmt.Sprintf("the link points to %q, which leads through too many links", target), Link: true}
 		}
 		rest = via + "/" + rest
 	}

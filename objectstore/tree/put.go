@@ -260,7 +260,7 @@ func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 		rel := path.Join(d.rel, name)
 		p.links[rel] = e.Target
 		if msg := checkTarget(e.Target); msg != "" {
-			return &Error{Path: rel, Msg: msg}
+			return &Error{Path: rel, Msg: msg, Link: true}
 		}
 		return nil
 	}

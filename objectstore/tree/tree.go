@@ -66,6 +66,7 @@ const (
 type Error struct {
 	Path string // within the tree; "." is its root
 	Msg  string
+	Link bool // what is wrong is where the entry, a symbolic link, points to
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("directory entry %q: %s", e.Path, e.Msg) }

@@ -273,6 +273,10 @@ func (d expander) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) 
 		}
 		return row{names: []Binding{{Name: name}}}, distinctRows(name, l, k)
 	case f.name == "":
+		if !slices.ContainsFunc(l.Columns, func(c string) bool { return c != "" }) {
+			b.fail(d, f.pos, "matrix: the items of %s have no name; choose one for them, as: matrix: {item: %s}", f.text, f.text)
+			return head, nil
+		}
 		if l.Names == 0 || l.Columns[0] == "" {
 			b.fail(d, f.pos, "matrix: the items of %s have no name; write matrix: {name: %s} with the column that names them or a name of your choice; %s", f.text, f.text, columns())
 			return head, nil

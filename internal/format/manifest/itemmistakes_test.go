@@ -45,6 +45,7 @@ func TestItemMistakes(t *testing.T) {
 		{"a source with files", "t: {matrix: {s: 'raw.x[a]'}, out: o, run: x}", []string{"the items of a source are all that it has"}},
 		// of the lists
 		{"no name", "t: {matrix: sheet, out: o, run: x}", []string{"e3.yaml:5:15", "the items of sheet have no name", "matrix: {name: sheet}", "its columns are id, Group, depth"}},
+		{"no name at all", "t: {matrix: long, out: o, run: x}\n  long: {out: long.txt, run: x}", []string{"the items of long have no name", "matrix: {item: long}"}},
 		{"no such column", "t: {matrix: {x: sheet}, out: o, run: x}", []string{`sheet has no column "x"`, "add by:", "id, Group, depth"}},
 		{"by another column", "t: {matrix: {x: {from: sheet, by: ID}}, out: o, run: x}", []string{`no column "ID"`, "id, Group, depth"}},
 		{"a column that is no variable", "t: {matrix: {id: sheet}, out: o, run: x}", []string{`the column "Group" of sheet cannot be the name of a variable`, `with: {group: "Group"}`}},

@@ -512,7 +512,8 @@ func (x *evidence) failureOf(a *history.Attempt) *Failure {
 			f.Text += ", and was " + truncate(a.Refused.Text, maxText)
 		}
 	case a.Status == runview.TaskFailed:
-		f.Kind, f.Text = ExitCode, fmt.Sprintf("failed with exit code %d", a.ExitCode)
+		code := fmt.Sprintf("exit code %d", a.ExitCode)
+		f.Kind, f.Text, f.Meaning = ExitCode, "failed with "+code, ExitNote(code)
 	case a.Status == runview.TaskInterrupted, a.Status == runview.TaskUnfinished, a.Reason == events.ReasonCrashed, executions.Stale(a.Message):
 		f.Kind, f.Text = Crashed, "was interrupted: the e3 that ran it died"
 	case a.Reason == string(executions.ReasonTimeout):

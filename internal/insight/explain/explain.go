@@ -204,7 +204,8 @@ type Failure struct {
 	Reason   string   `json:"reason,omitempty"`
 	Message  string   `json:"message,omitempty"`
 	Text     string   `json:"text"`
-	Log      string   `json:"log,omitempty"` // whose tail it is: stderr or stdout
+	Meaning  string   `json:"meaning,omitempty"` // of an exit code that stands for a signal: see ExitNote
+	Log      string   `json:"log,omitempty"`     // whose tail it is: stderr or stdout
 	Tail     []string `json:"tail,omitempty"`
 	// Succeeded is the latest success under the same key.
 	Succeeded *Ref `json:"succeeded,omitempty"`

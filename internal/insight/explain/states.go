@@ -27,7 +27,7 @@ func (x *explaining) current(w *Explanation, i int32, report *runview.TaskReport
 	x.mind(w, a)
 	w.Execution = ref(a)
 	other := report != nil && report.Key != "" && report.Key != a.Key.String() // as in a run with other values
-	if report == nil || !other && report.ExecutionID != p.ExecutionID || !x.shows(w.Task, hash(a.Output)) {
+	if !x.shows(w.Task, hash(a.Output)) {
 		w.Notes = append(w.Notes, "the workspace does not show it yet: the next start takes the execution without running anything")
 	}
 	if report != nil && report.ExecutionID != p.ExecutionID && (report.State == runview.TaskFailed || report.State == runview.TaskError) {

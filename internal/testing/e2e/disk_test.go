@@ -131,6 +131,34 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestFullDiskIsRead has a repository on a disk without any space. Results, logs, reasons and an export to another disk can be
+// had all the same.
+func TestFullDiskIsRead(t *testing.T) {
+	v := newVolume(t, "tmpfs", "8")
+	out := t.TempDir()
+	p := v.project("project", map[string]string{"e3.yaml": readGraph, "a.txt": "alpha\n"})
+	p.start(0)
+	p.write("a.txt", "beta\n")
+	p.start(0)
+	filler{t, filepath.Join(v.dir, "filler")}.fill(0)
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"get", ".", "read.one"}, "beta"},
+		{[]string{"get", ".", "read.one", "-o", filepath.Join(out, "one.txt")}, ""},
+		{[]string{"get", ".", "read", "-o", filepath.Join(out, "results")}, "1 written"},
+		{[]string{"logs", ".", "read.one"}, "one says this"},
+		{[]string{"why", ".", "read.one"}, "is current"},
+		{[]string{"history", ".", "read"}, "completed"},
+		{[]string{"workspace", "export", ".", "read", filepath.Join(out, "read.zip")}, "Exported workspace read"},
+	} {
+		if r := p.e3(c.args...); r.code != 0 || !strings.Contains(r.stdout, c.says) {
+			t.Errorf("e3 %s: exit code %d, want 0 and %q\n%s", strings.Join(c.args, " "), r.code, c.says, r.text())
+		}
+	}
+}
+
 // tellsFullDisk checks what e3 says on a full disk, and tells whether it met it.
 func tellsFullDisk(t *testing.T, what string, r result) bool {
 	t.Helper()

@@ -130,11 +130,11 @@ var hostiles = []hostile{
 	{name: "hard link into the store", run: `'s=../../../../../objects; ln "$(find $s -type f | head -1)" "$out"'`, state: record.Success},
 
 	// What is no file.
-	{name: "pipe as output", run: `'mkfifo "$out"'`, state: record.Error, message: "found a special file"},
-	{name: "pipe in a directory", out: "dir/", run: `'mkfifo "$out/pipe"'`, state: record.Error, message: "a special file"},
-	{name: "socket as output", needs: "perl", run: `'perl -MSocket -e ''socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un($ENV{out})) or die $!'''`, state: record.Error, message: "found a special file"},
-	{name: "device as output", root: true, run: `'mknod "$out" c 1 5'`, state: record.Error, message: "found a special file"},
-	{name: "device in a directory", root: true, out: "dir/", run: `'mknod "$out/zero" c 1 5'`, state: record.Error, message: "a special file"},
+	{name: "pipe as output", run: `'mkfifo "$out"'`, state: record.Error, message: "found a named pipe"},
+	{name: "pipe in a directory", out: "dir/", run: `'mkfifo "$out/pipe"'`, state: record.Error, message: "a named pipe"},
+	{name: "socket as output", needs: "perl", run: `'perl -MSocket -e ''socket(S, AF_UNIX, SOCK_STREAM, 0); bind(S, pack_sockaddr_un($ENV{out})) or die $!'''`, state: record.Error, message: "found a socket"},
+	{name: "device as output", root: true, run: `'mknod "$out" c 1 5'`, state: record.Error, message: "found a device"},
+	{name: "device in a directory", root: true, out: "dir/", run: `'mknod "$out/zero" c 1 5'`, state: record.Error, message: "a device"},
 	{name: "no output", run: `'true'`, state: record.Error, message: `expected a file at "out.txt", found nothing`},
 	{name: "directory for a file", run: `'mkdir "$out"'`, state: record.Error, message: `expected a file at "out.txt", found a directory`},
 	{name: "file for a directory", out: "dir/", run: `'rmdir "$out"; echo x > dir'`, state: record.Error, message: `expected a directory at "dir", found a file`},
