@@ -33,7 +33,7 @@ func launchOnce(ctx context.Context, a *attempt, spec runner.Spec) (runner.Resul
 	p, ok := a.plain(spec.Env)
 	if !ok {
 		if spec.Closed == nil && len(a.spec.Argv) > 0 {
-			spec.Path, _ = finder(a)(spec.Argv[0], spec.Dir, spec.Env) // Run says what is wrong
+			spec.Path, _ = search(a)(spec.Argv[0], spec.Dir, spec.Env) // Run says what is wrong
 		}
 		return a.x.runner.Run(ctx, spec)
 	}
@@ -72,16 +72,16 @@ func (a *attempt) plain(env []string) (*bash.Process, bool) {
 		return nil, false
 	}
 	if !a.spec.Room.Closed {
-		return command.Bind(env, a.box.real, finder(a))
+		return command.Bind(env, a.box.real, search(a))
 	}
 	// With redirections bash would name a process of the room.
 	p, ok := command.Bind(env, room.Work, runner.LookPath)
 	return p, ok && len(p.Redirects) == 0
 }
 
-// finder is runner.LookPath, or the executor's memory of it. Programs in the key were looked for just now (checkTools), and the
+// search is runner.LookPath, or the executor's memory of it. Programs in the key were looked for just now (checkTools), and the
 // command must not get another one.
-func finder(a *attempt) func(command, dir string, env []string) (path string, err error) {
+func search(a *attempt) func(command, dir string, env []string) (path string, err error) {
 	if slices.ContainsFunc(a.spec.Inputs, func(in record.Input) bool { return in.Kind == record.KindTool }) {
 		return runner.LookPath
 	}
