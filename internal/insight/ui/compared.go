@@ -124,6 +124,8 @@ func sameText(differ, same int) string {
 		return "Neither side has any"
 	case same == 0:
 		return "No other is the same"
+	case differ > 0 && same == 1:
+		return "1 other is the same"
 	case differ > 0:
 		return fmt.Sprintf("%d others are the same", same)
 	}
