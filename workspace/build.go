@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -115,7 +116,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 		return nil, fmt.Errorf("store package: %w", err)
 	}
 	link.Package = h.String()
-	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: append(manifest.Lint(warn), emptyGlobs(def, link)...), Results: def.Results}, nil
+	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: slices.Concat(manifest.Lint(warn), emptyGlobs(def, link), emptyFamilies(def, pkg, link)), Results: def.Results}, nil
 }
 
 var sources = map[manifest.InputKind]record.InputSource{

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"e3/dataflow/graph"
@@ -164,6 +165,33 @@ var emptyTree = sync.OnceValue(func() string {
 // matchesNothing reports whether an input is a pattern that fits nothing, neither files nor links.
 func matchesNothing(in *record.LinkInput) bool {
 	return in.Source == record.FromGlob && in.Leaf.Hash == emptyTree()
+}
+
+// emptyFamilies warns of families without tasks, although the lists of their items are known. A pattern without files is told by
+// emptyGlobs.
+func emptyFamilies(def *manifest.Definition, pkg *record.Package, link *record.Link) (warnings []manifest.Warning) {
+	told := map[string]bool{}
+	for i := range link.Inputs {
+		in := &link.Inputs[i]
+		told[in.Name] = matchesNothing(in)
+	}
+	for i := range pkg.Families {
+		f := &pkg.Families[i]
+		at := slices.IndexFunc(def.Families, func(d manifest.Family) bool { return d.Base == f.Name })
+		if f.Pending || f.Count > 0 || len(f.Lists) == 0 || at < 0 || slices.ContainsFunc(f.Lists, func(k int64) bool { return told[pkg.Lists[k].Input] }) {
+			continue
+		}
+		var sources []string
+		for _, k := range f.Lists {
+			if l := &pkg.Lists[k]; !slices.Contains(sources, l.Input+graph.Base(l.Task)) {
+				sources = append(sources, l.Input+graph.Base(l.Task))
+			}
+		}
+		pos := def.Families[at].Pos
+		warnings = append(warnings, manifest.Warning{File: def.File, Line: int(pos.Line), Column: int(pos.Column),
+			Msg: fmt.Sprintf("task %s: it has no items, and so no tasks; they follow from %s", f.Name, strings.Join(sources, ", "))})
+	}
+	return warnings
 }
 
 // emptyGlobs warns of patterns that match no file.
