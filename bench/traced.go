@@ -62,8 +62,11 @@ print(json.dumps({"n": n, "t": t}))
 }
 
 func (b *bench) oneTraced(name, project string) error {
+	if _, err := spend(project, b.e3, "init", "r"); err != nil {
+		return err
+	}
 	start := []string{b.e3, "start", "--force", "--concurrency", "1", "-f", "e3.yaml", "r", "p"}
-	if _, err := spend(project, start...); err != nil { // makes the repository and warms caches
+	if _, err := spend(project, start...); err != nil { // warms caches
 		return err
 	}
 	var with, without []spent

@@ -150,9 +150,6 @@ func (r *Room) showSystem(p *program, s *system) {
 		p.symlink(link[0], base+link[1])
 	}
 	p.symlink("/proc/self/mounts", base+"/etc/mtab")
-	for _, file := range s.copies {
-		p.write(base+file[0], file[1], unix.O_CREAT)
-	}
 	for _, folder := range s.settingFolders {
 		p.mkdir(base + folder)
 		p.bind(folder, base+folder)

@@ -212,7 +212,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// TestSettings: a room has this machine's settings of programs, and small ones without a mount for each.
+// TestSettings: a room has this machine's settings of programs, and no command changes them.
 func TestSettings(t *testing.T) {
 	p := newPlace(t)
 	for _, path := range []string{"/etc/timezone", "/etc/ld.so.conf", "/etc/ld.so.cache", "/etc/locale.alias", "/etc/magic", "/etc/mime.types",
@@ -228,11 +228,6 @@ func TestSettings(t *testing.T) {
 	}
 	if got := p.sh("head -c 1 /etc/mtab | wc -c"); got != "1" {
 		t.Errorf("/etc/mtab has %s bytes", got)
-	}
-	for _, path := range strings.Fields(p.sh("cut -d' ' -f5 /proc/self/mountinfo | grep ^/etc/")) {
-		if info, err := os.Stat(path); err != nil || !info.IsDir() && info.Size() < 64<<10 {
-			t.Errorf("%s is a mount: %v", path, err)
-		}
 	}
 	if got := p.sh("for f in $(find /etc -type f); do (echo >>$f) 2>/dev/null && echo $f; done; rm -f /etc/services 2>/dev/null; [ -e /etc/services ] || echo gone"); got != "" {
 		t.Errorf("settings can be changed: %s", got)

@@ -3,8 +3,6 @@
 package room
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -57,7 +55,6 @@ type system struct {
 	etc     []string // folders to make, parents first
 	settings,
 	settingFolders []string
-	copies                            [][2]string // path, content: settings that need no mount, as a mount costs each command some time
 	devices, procReadOnly, procHidden []string
 	user, group                       string // names
 }
@@ -112,72 +109,12 @@ func (s *system) addSetting(path string, made map[string]bool) {
 	switch {
 	case err == nil && (strings.HasPrefix(link, "../usr/") || strings.HasPrefix(link, "/usr/")):
 		s.links = append(s.links, [2]string{link, path})
-	case s.copied(path):
 	case info.IsDir():
 		s.settingFolders = append(s.settingFolders, path)
 	default:
 		s.settings = append(s.settings, path)
 	}
 }
-
-// Settings are copied up to these bounds: bytes of all together and of one entry of the list, and files of one entry.
-const (
-	mostCopied = 512 << 10
-	mostBytes  = 128 << 10
-	mostFiles  = 64
-)
-
-// copied notes the content of a small setting, with the links and folders in it, and reports whether a copy does: not if
-// something in it is large, cannot be read, or is neither a file that anyone may read and nobody executes nor a folder
-// nor a link.
-func (s *system) copied(path string) bool {
-	var folders []string
-	var links, copies [][2]string
-	left := mostCopied
-	for _, c := range s.copies {
-		left -= len(c[1])
-	}
-	left = min(left, mostBytes)
-	if resolved, err := filepath.EvalSymlinks(path); err != nil || resolved != path {
-		return false
-	}
-	err := filepath.WalkDir(path, func(at string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if len(folders)+len(links)+len(copies) >= mostFiles {
-			return errNotCopied
-		}
-		switch e.Type() {
-		case fs.ModeDir:
-			folders = append(folders, at)
-			return nil
-		case fs.ModeSymlink:
-			target, err := os.Readlink(at)
-			links = append(links, [2]string{target, at})
-			return err
-		case 0:
-			info, err := e.Info()
-			if err != nil || info.Size() > int64(left) || info.Mode().Perm()&0o133 != 0 || info.Mode().Perm()&0o004 == 0 {
-				return errNotCopied
-			}
-			data, err := os.ReadFile(at)
-			if left -= len(data); err == nil && left < 0 {
-				return errNotCopied
-			}
-			copies = append(copies, [2]string{at, string(data)})
-			return err
-		}
-		return errNotCopied
-	})
-	if err != nil {
-		return false
-	}
-	s.etc, s.links, s.copies = append(s.etc, folders...), append(s.links, links...), append(s.copies, copies...)
-	return true
-}
-
-var errNotCopied = errors.New("not copied")
 
 func existing(prefix string, names []string) []string {
 	var list []string
