@@ -128,7 +128,7 @@ func serveUI(ctx context.Context, a *app, location string, r *repo.Repo, ws stri
 	}
 	to := ui.Start(ws)
 	origin := "http://" + l.Addr().String()
-	options := ui.Options{Secret: kept.Secret, Repository: shown(location, r), Version: a.version(), Now: a.Now}
+	options := ui.Options{Secret: kept.Secret, Repository: shown(location, r), Version: a.version(), Now: a.Now, Here: hereOf(r.Root)}
 	var s *ui.Server
 	announce := func() error {
 		doc := uiAddressJSON{origin + s.Login(to), o.actions}
@@ -305,4 +305,19 @@ type pageFolder string
 // Write implements [ui.Files].
 func (f pageFolder) Write(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(string(f), name), data, 0o666)
+}
+
+// hereOf reports whether the folder of a repository is still the one that it was; nil for a shared repository, which answers for itself.
+func hereOf(root string) func() error {
+	was, err := os.Stat(root)
+	if err != nil {
+		return nil
+	}
+	return func() error {
+		is, err := os.Stat(root)
+		if err == nil && !os.SameFile(was, is) {
+			err = fmt.Errorf("%s is another folder now; start e3 ui again", human.Line(root))
+		}
+		return err
+	}
 }

@@ -1,11 +1,14 @@
 package ui_test
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"e3/internal/insight/runview"
@@ -177,6 +180,52 @@ func TestLivePagesKeepTheirPlace(t *testing.T) {
 	if said := tab.Said(); len(said) > 0 {
 		t.Errorf("%q", said)
 	}
+}
+
+// A page that is told of a change while it is hidden, and before it has looked, looks when it is shown.
+func TestHiddenPagesMakeUp(t *testing.T) {
+	b := newBench(t)
+	b.run(true, small()[:3]...)
+	b.serve(ui.Options{})
+	tab := b.tab()
+	tab.Go(b.front.URL + "/run?w=prod")
+	tab.Until(`document.getElementById("live").textContent === "live"`)
+	tab.Eval(`window.asked = 0; window.hide = true; Object.defineProperty(document, "hidden", {get() { asked++; return hide }, configurable: true}); 1`, nil)
+	b.tell(lateTask())
+	tab.Until(`asked > 0`)
+	tab.Eval(`hide = false; document.dispatchEvent(new Event("visibilitychange"))`, nil)
+	tab.Until(`document.getElementById("t-late") !== null`)
+}
+
+// Where the repository is gone, a page says so in place of nothing. An open page keeps what it shows, and goes on when the repository is there
+// again.
+func TestRepositoryGone(t *testing.T) {
+	b := newBench(t)
+	b.run(true, small()[:3]...)
+	var gone atomic.Bool
+	b.serve(ui.Options{Here: func() error {
+		if gone.Load() {
+			return errors.New("stat /srv/e3: no such file or directory")
+		}
+		return nil
+	}})
+	tab := b.tab()
+	tab.Go(b.front.URL + "/run?w=prod")
+	tab.Until(`document.getElementById("live").textContent === "live"`)
+	gone.Store(true)
+	for _, path := range []string{"/", "/run?w=prod", "/queue", "/store"} {
+		if status, text := b.get(path); status != http.StatusServiceUnavailable || !strings.Contains(text, "the repository is not there: stat /srv/e3") {
+			t.Errorf("%s: %d, without what is wrong", path, status)
+		}
+	}
+	b.tell(lateTask())
+	tab.Until(`document.getElementById("live").textContent.startsWith("the repository does not answer")`)
+	var kept bool
+	if tab.Eval(`document.getElementById("t-clean") !== null`, &kept); !kept {
+		t.Error("what the page showed is gone")
+	}
+	gone.Store(false)
+	tab.Until(`document.getElementById("t-late") !== null && document.getElementById("live").textContent === "live"`)
 }
 
 // A hidden tab closes its stream. Shown again, it shows what has happened meanwhile.

@@ -124,12 +124,14 @@ func sameText(differ, same int) string {
 		return "Neither side has any"
 	case same == 0:
 		return "No other is the same"
-	case differ > 0 && same == 1:
+	case same == 1 && differ > 0:
 		return "1 other is the same"
 	case differ > 0:
 		return fmt.Sprintf("%d others are the same", same)
+	case same == 1:
+		return "It is the same"
 	}
-	return fmt.Sprintf("all %d are the same", same)
+	return fmt.Sprintf("All %d are the same", same)
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

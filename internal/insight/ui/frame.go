@@ -86,12 +86,12 @@ func (f *frame) To(view string, pairs ...string) string { return f.to(at(view, p
 // With is the address of this page with some keys changed.
 func (f *frame) With(pairs ...string) string { return f.to(f.Place.with(pairs...)) }
 
-// repo is the repository as a command line names it.
-func (f *frame) repo() string { return human.Quoted(f.Repository) }
+// Repo is the repository as a command line names it.
+func (f *frame) Repo() string { return human.Quoted(f.Repository) }
 
 // command sets the command that gives the same on a terminal.
 func (f *frame) command(words ...string) {
-	f.Command = "e3 " + words[0] + " " + f.repo()
+	f.Command = "e3 " + words[0] + " " + f.Repo()
 	for _, w := range words[1:] {
 		if w != "" {
 			f.Command += " " + w

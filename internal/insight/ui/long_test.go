@@ -2,8 +2,10 @@ package ui_test
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"e3/internal/insight/runview"
 	"e3/internal/insight/ui"
@@ -63,5 +65,45 @@ func TestLargeContent(t *testing.T) {
 	defer r.Body.Close()
 	if kind := r.Header.Get("Content-Type"); r.StatusCode != http.StatusOK || kind != "text/plain; charset=utf-8" {
 		t.Errorf("%d %q, want a text, although its 4,096th byte is within a character", r.StatusCode, kind)
+	}
+}
+
+// While a run is at work, the page of a task to which it has not come says that it shows an earlier run.
+func TestTaskThatHasNotBegun(t *testing.T) {
+	b := newBench(t)
+	b.id, b.began = "0194fdc1-fa2f-7cc0-81d3-ff12045b73c8", now.Add(-26*time.Hour)
+	b.run(false, made{name: "clean", state: runview.TaskSuccess, file: "c", output: "c", stdout: "of yesterday\n"})
+	b.pkg.Tasks, b.id, b.began = nil, runID, now.Add(-time.Hour)
+	b.run(true, made{name: "other", state: runview.TaskRunning, file: "o"})
+	b.serve(ui.Options{})
+	const note = "This is its latest execution of an earlier run"
+	wantIn(t, b.page("/task?w=prod&t=clean"), "of yesterday", note)
+	if strings.Contains(b.page("/task?w=prod&t=other"), note) {
+		t.Error("a task that runs is said to have not begun")
+	}
+}
+
+// A queue in which tasks wait and no worker is at work says which command starts one.
+func TestQueueWithoutWorkers(t *testing.T) {
+	b := newBench(t)
+	waits := []ui.Job{{ID: "j", Workspace: "prod", Task: "clean", State: "ready", Since: now}}
+	b.stores.Facts = facts{queues: []ui.Queue{{Name: "gpu", Ready: 1, Waiting: waits}, {Name: "default", Ready: 1, Waiting: waits, Running: waits}}}
+	b.serve(ui.Options{})
+	page := b.page("/queue")
+	if n := strings.Count(page, "No worker is at work here"); n != 1 || !strings.Contains(page, "e3 worker /srv/e3 --queue gpu</code>") {
+		t.Errorf("%d queues without a worker, want one with its command", n)
+	}
+}
+
+// A clock that was set back between a run's begin and now gives no times below zero.
+func TestClockSetBack(t *testing.T) {
+	b := newBench(t)
+	b.run(true, append(small(), made{name: "busy", state: runview.TaskRunning, file: "o"})...)
+	b.serve(ui.Options{Now: func() time.Time { return b.began.Add(-48 * time.Hour) }})
+	for _, path := range []string{"/", "/run?w=prod", "/run?w=prod&view=timeline", "/run?w=prod&by=family", "/task?w=prod&t=busy", "/history?w=prod", "/queue"} {
+		page := b.page(path)
+		if m := regexp.MustCompile(`(width|height|data-ms)="-\d|NaN|[ >]-\d`).FindString(page); m != "" {
+			t.Errorf("%s has %q", path, m)
+		}
 	}
 }

@@ -262,7 +262,7 @@ const (
 func (s *Server) storePage(ctx context.Context, f *frame) (any, error) {
 	f.Title = "Store"
 	f.Crumbs = []crumb{{"Workspaces", f.To(viewWorkspaces)}, {"Store", ""}}
-	f.Command = "e3 stats " + f.repo() + "; e3 gc " + f.repo() + " --dry-run"
+	f.Command = "e3 stats " + f.Repo() + "; e3 gc " + f.Repo() + " --dry-run"
 	if f.Place.get("again") == "" { // each look would measure
 		s.live(f)
 	}

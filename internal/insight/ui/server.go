@@ -19,6 +19,7 @@ import (
 	"path"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"e3/executions"
@@ -36,6 +37,9 @@ type Options struct {
 	Now        func() time.Time
 	// Used is called after a ticket was used; nil: nothing is.
 	Used func()
+	// Here says before each page why the repository cannot be read at all; nil: it is not asked. Without it, pages of a folder that
+	// is gone would be those of an empty repository.
+	Here func() error
 	// Actions is what pages offer to do; nil: they only show.
 	Actions Actions
 }
@@ -140,7 +144,7 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	status := http.StatusOK
-	text, err := s.render(r.Context(), place, Place.Address)
+	text, err := s.renderHere(r.Context(), place)
 	if err != nil {
 		if r.Context().Err() != nil {
 			return
@@ -155,9 +159,23 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 	reply(w, r, status, text)
 }
 
+// renderHere returns the page of a place, if the repository can be read.
+func (s *Server) renderHere(ctx context.Context, p Place) ([]byte, error) {
+	if s.o.Here != nil {
+		if err := s.o.Here(); err != nil {
+			return nil, fmt.Errorf("%w: %w", errAway, err)
+		}
+	}
+	return s.render(ctx, p, Place.Address)
+}
+
 // statusOf is the status of an answer that is an error.
 func statusOf(err error) int {
 	switch {
+	case errors.Is(err, errAway):
+		return http.StatusServiceUnavailable // the page goes on to show what it has, and tries again
+	case errors.Is(err, syscall.ENAMETOOLONG): // nothing of that name can be there
+		return http.StatusNotFound
 	case errors.Is(err, human.ErrNotFound), errors.Is(err, runview.ErrNoRun), errors.Is(err, executions.ErrNotFound):
 		return http.StatusNotFound
 	case errors.Is(err, errAsked), errors.Is(err, executions.ErrAmbiguous):
@@ -168,6 +186,9 @@ func statusOf(err error) int {
 
 // errAsked says that an address asks for something that cannot be.
 var errAsked = errors.New("this address asks for something that there is not")
+
+// errAway says that the repository cannot be read.
+var errAway = errors.New("the repository is not there")
 
 // reply writes an answer, compressed if the client takes that.
 func reply(w http.ResponseWriter, r *http.Request, status int, data []byte) {
@@ -211,7 +232,7 @@ func (s *Server) renderFault(p Place, fault error, to linker) ([]byte, error) {
 	f := s.frame(p, to)
 	f.Title = "Not here"
 	f.Crumbs = append(f.Crumbs, crumb{"Workspaces", f.To(viewWorkspaces)})
-	return f.write("fault", fault.Error())
+	return f.write("fault", human.Truncate(fault.Error(), 1_000))
 }
 
 func (f *frame) write(view string, body any) ([]byte, error) {

@@ -90,6 +90,9 @@ func (s *Server) taskPage(ctx context.Context, f *frame) (any, error) {
 	for _, t := range []struct{ name, view string }{{"Log", taskLog}, {"Why", taskWhy}, {"Inputs and outputs", taskData}, {"History", taskHistory}} {
 		b.Tabs = append(b.Tabs, tab{t.name, f.With("view", strings.TrimPrefix(t.view, taskLog), "line", "", "find", "", "log", "", "io", "", "n", "", "path", ""), t.view == b.View})
 	}
+	if b.Row == nil && b.Run != nil && b.Run.Live && b.Execution != nil && p.get("x") == "" {
+		b.Note = "It has not begun in the run that is at work. This is its latest execution of an earlier run."
+	}
 	name := human.Quoted(f.Workspace + "." + task)
 	id := p.get("x")
 	if e := b.Execution; e != nil {
@@ -203,6 +206,7 @@ func (s *Server) attempts(ctx context.Context, f *frame, b *taskBody) error {
 			b.Attempts = append(b.Attempts, a)
 		}
 	}
+	slices.Reverse(b.Attempts) // the first attempt first
 	if b.Row == nil && len(list) == 0 && b.Execution == nil {
 		packaged, err := s.stores.Runs.AllTaskHashes(ctx, f.Workspace)
 		if err != nil {

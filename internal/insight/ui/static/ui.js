@@ -70,7 +70,7 @@ const pace = 1000; // at most one look at the server in that many milliseconds, 
 /** @type {EventSource | null} */
 let source = null;
 let cursor = "";
-let looked = 0, looking = false, again = false;
+let looked = 0, looking = false, again = false, missed = false;
 /** @type {number | undefined} */
 let timer;
 
@@ -87,15 +87,23 @@ function soon() {
 
 async function look() {
   timer = undefined;
-  if (!main || document.hidden) return;
+  if (!main) return;
+  missed = document.hidden; // and made up for when the page is shown again
+  if (missed) return;
   looking = true;
   again = false;
+  let failed = true;
   const began = performance.now();
   try {
     const answer = await fetch(location.href, { cache: "no-store", credentials: "same-origin" });
-    if (answer.status === 401) return say("this e3 ui has ended; start it again");
+    if (answer.status === 401) {
+      failed = false;
+      return say("this e3 ui has ended; start it again");
+    }
+    if (answer.status >= 500) return say("the repository does not answer; trying again");
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const now = page.getElementById("main");
+    failed = false;
     if (!now) return;
     const log = main.querySelector(".log");
     const atEnd = !!log && log.scrollHeight - log.scrollTop - log.clientHeight < 40;
@@ -104,6 +112,7 @@ async function look() {
     await morph(main, now);
     if (stream) main.setAttribute("data-stream", stream);
     document.title = page.title;
+    if (source && source.readyState === EventSource.OPEN) say("live");
     const grown = main.querySelector(".log[data-tail=yes]");
     if (grown && atEnd) grown.scrollTop = grown.scrollHeight;
     performance.measure("e3 update", { start: began });
@@ -111,8 +120,8 @@ async function look() {
     say("no answer; trying again");
   } finally {
     looking = false;
-    looked = performance.now() + Math.min(4 * (performance.now() - began), 10000);
-    if (again) soon();
+    looked = performance.now() + (failed ? 3000 : Math.min(4 * (performance.now() - began), 10000));
+    if (again || failed) soon();
   }
 }
 
@@ -147,6 +156,7 @@ document.addEventListener("visibilitychange", () => {
     say("");
   } else {
     open();
+    if (missed) soon();
   }
 });
 addEventListener("pagehide", close);
