@@ -33,8 +33,8 @@ func (s *sizes) Set(text string) error {
 			return fmt.Errorf("want two numbers of tasks, as 1000,10000: %w", err)
 		}
 	}
-	if s[0] < 10 || s[1] <= s[0] {
-		return errors.New("want two numbers of tasks, the first at least 10 and the second greater")
+	if s[0] < 20 || s[1] <= s[0] {
+		return errors.New("want two numbers of tasks, the first at least 20 and the second greater")
 	}
 	return nil
 }
