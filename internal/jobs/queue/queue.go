@@ -153,6 +153,11 @@ const maxRemembered = 1 << 14
 // remembered is how long a process relies on its own put of an announcing record (held.enter).
 const remembered = time.Hour
 
+// slowCreation is how long a job's creation takes if its request may have been sent twice: where the first one has made
+// the job, and a worker has finished it, the second one makes it again. A job that succeeds is not removed in so short a
+// time (removalWait).
+const slowCreation = 100 * time.Millisecond
+
 // stored is a job as it is in the store.
 type stored struct {
 	Job
@@ -169,7 +174,8 @@ func (q *Queue) Enqueue(ctx context.Context, j *Job) (Job, error) {
 }
 
 // EnqueueFirst is [Queue.Enqueue] for a job that was never enqueued before: it does not look for it among the finished
-// ones, which saves two reads.
+// ones, which saves two reads. It looks once if the request took so long that a worker may have finished the job
+// meanwhile.
 func (q *Queue) EnqueueFirst(ctx context.Context, j *Job) (Job, error) {
 	return q.enqueueOne(ctx, j, true)
 }
@@ -212,6 +218,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	if want.Shard, err = q.index.shardFor(ctx, want); err != nil {
 		return Job{}, err
 	}
+	began := q.o.Now()
 	s, err := q.swap(ctx, refstore.Absent, want)
 	if errors.Is(err, refstore.ErrConflict) {
 		return q.enqueued(ctx, want)
@@ -219,7 +226,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	if err != nil {
 		return Job{}, err
 	}
-	if first {
+	if first && q.o.Now().Sub(began) < slowCreation {
 		return s.Job, q.index.putFirst(ctx, s)
 	}
 	// If it was finished in between, the finished job exists by now: it is put before the unfinished one is removed.
