@@ -246,7 +246,7 @@ func (s *Store) change(ctx context.Context, key refstore.Key, path string, creat
 	for {
 		file, err := s.files.openThere(path, os.O_RDWR)
 		if create && errors.Is(err, iofs.ErrNotExist) {
-			if err = s.createStream(ctx, key, path); err == nil {
+			if err = createStream(ctx, s, key, path); err == nil {
 				continue
 			}
 		}
@@ -277,7 +277,7 @@ func (s *Store) change(ctx context.Context, key refstore.Key, path string, creat
 }
 
 // createStream makes the file of a stream, unless it is there.
-func (s *Store) createStream(ctx context.Context, key refstore.Key, path string) error {
+func createStream(ctx context.Context, s *Store, key refstore.Key, path string) error {
 	create := func(path string) error {
 		file, err := s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
 		if err != nil {
