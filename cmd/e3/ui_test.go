@@ -139,7 +139,6 @@ func (s *uiStage) page(path string) string {
 // shownIn returns the groups of a pattern wherever it fits, as a browser shows them.
 func shownIn(page, pattern string) []string {
 	var list []string
-	page = regexp.MustCompile(` data-l="[a-zA-Z]*"`).ReplaceAllString(page, "") // what a narrow window says before a value
 	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(page, -1) {
 		for i := range m[1:] {
 			m[i+1] = html.UnescapeString(strings.TrimSpace(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(m[i+1], "")))
@@ -178,7 +177,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 			}
 			want = append(want, fmt.Sprintf("%s | %s | %d | %s", task.Task, task.State, task.Duration, attempt))
 		}
-		row := `<tr id="t-[^"]*"><th scope="row">(.*?)</th><td><span class="state s-([a-z]+)">.*?</td><td class="num[^"]*" data-ms="(\d+)">.*?</td><td class="when later">.*?</td><td class="num opt">(\d*)</td>`
+		row := `<tr id="t-[^"]*"><th scope="row">(.*?)</th><td><span class="state s-([a-z]+)">.*?</td><td class="num[^"]*" data-ms="(\d+)">.*?</td><td class="when later"[^>]*>.*?</td><td class="num opt" data-l="attempt">(\d*)</td>`
 		for n := 1; (n-1)*100 < len(doc.Tasks); n++ {
 			got = append(got, shownIn(s.page(fmt.Sprintf("/run?w=prod&page=%d", n)), row)...)
 		}
@@ -250,7 +249,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		}
 		inputs, _, _ := strings.Cut(page, `id="metrics-h"`)
 		_, inputs, _ = strings.Cut(inputs, `id="params-h"`)
-		same(t, "inputs", shownIn(inputs, `<tr><th scope="row">(.*?)</th><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td></tr>`), want)
+		same(t, "inputs", shownIn(inputs, `<tr><th scope="row">(.*?)</th><td>(.*?)</td><td[^>]*>(.*?)</td><td[^>]*>(.*?)</td></tr>`), want)
 		want = nil
 		for _, m := range doc.Metrics {
 			for _, c := range m.Changes {
