@@ -20,6 +20,9 @@ type Want struct {
 	// Beside says that another worker of Host may continue commands begun there: their orphans are reserved for it
 	// for Grace too.
 	Beside bool
+	// Early says that the command of the job's last attempt is at hand: Only takes a job that was given up without
+	// waiting for its backoff, which is for another start of the command.
+	Early bool
 	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes the job, and may be called
 	// concurrently.
 	Fits func(*Job) bool
@@ -161,7 +164,7 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 }
 
 // Only takes this job, even if others precede it. It returns nil while the job cannot be claimed: its worker is alive,
-// it is delayed, or it does not fit. Errors are ErrNotFound, and *TransitionError if it is finished.
+// it is delayed (see Want.Early), or it does not fit. Errors are ErrNotFound, and *TransitionError if it is finished.
 func (q *Queue) Only(ctx context.Context, queue, id string, want Want) (*Lease, error) {
 	fail := func(err error) (*Lease, error) {
 		return nil, fmt.Errorf("claim job %.100s/%.200s: %w", queue, id, err)
@@ -179,7 +182,8 @@ func (q *Queue) Only(ctx context.Context, queue, id string, want Want) (*Lease, 
 		case s.Status.Terminal():
 			return nil, &TransitionError{"claim", s.Job}
 		}
-		if _, ok := s.indexKey(); !ok || q.index.due(&s.Job, s.version).After(q.now()) || !q.index.fits(&candidate{entry: entry{s.Job, s.version}}, &want) {
+		early := want.Early && len(s.Lost) > 0
+		if _, ok := s.indexKey(); !ok || !early && q.index.due(&s.Job, s.version).After(q.now()) || !q.index.fits(&candidate{entry: entry{s.Job, s.version}}, &want) {
 			return nil, nil
 		}
 		l, err := q.take(ctx, s, &want)

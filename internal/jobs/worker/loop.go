@@ -425,7 +425,7 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 		return unneeded, nil
 	}
 	want := l.want(nil)
-	want.Beside = false // its command runs on this host
+	want.Beside, want.Early = false, true // its command runs on this host
 	lease, err := w.s.Queue.Only(l.held, name, id, want)
 	var job queue.Job
 	if err == nil && lease == nil {
@@ -439,7 +439,7 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 	case err != nil:
 		return undecided, err
 	case lease == nil && job.Attempts == attempt && (job.Status == queue.Running || job.Status == queue.Queued):
-		return undecided, nil // its worker is not known to be gone yet; or the job was given up, and waits
+		return undecided, nil // its worker is not known to be gone yet
 	case lease == nil:
 		return unneeded, nil
 	case !lease.Adopted() && lease.Job().Attempts == attempt+1: // given up elsewhere, and not begun again

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"e3/internal/jobs/queue"
+	"e3/refstore"
 )
 
 const (
@@ -47,8 +48,9 @@ func (s *Server) Run(ctx context.Context, drain <-chan struct{}, o Options) erro
 				return nil
 			}
 		}
+		begun := false
 		err := s.Once(ctx, drain, o, func() {
-			ever, pause, said = true, firstRetry, ""
+			ever, begun, pause, said = true, true, firstRetry, ""
 			if !ready {
 				ready = true
 				s.Ready()
@@ -69,7 +71,11 @@ func (s *Server) Run(ctx context.Context, drain <-chan struct{}, o Options) erro
 			said, at = text, o.Now()
 			s.Lost(err)
 		}
-		t := time.NewTimer(pause)
+		wait := pause
+		if begun && errors.Is(err, refstore.ErrLost) {
+			wait = 0 // the store has just answered, and commands wait to be adopted
+		}
+		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
 		case <-drain:

@@ -11,6 +11,7 @@ import (
 
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/worker"
+	"e3/refstore"
 )
 
 // The server's actions after each end of a worker. The worker of a step works for some time, or cannot begin, and ends
@@ -37,6 +38,10 @@ func TestServer(t *testing.T) {
 			[]step{{true, 0, lost}, {false, 0, down}, {false, 0, down}, {false, 0, down}, {false, 0, down}, {false, 0, down}, {false, 0, down}, {true, 0, nil}}, nil,
 			[]string{"0s begun", "0s ready", "0s lost: lease lost", "1s begun", "1s lost: store down", "3s begun", "7s begun", "15s begun", "31s begun",
 				"1m1s begun", "1m1s lost: store down", "1m31s begun", "1m31s ready"}},
+		{"after the loss of the lease the next begins at once, and after that failed, later", worker.Options{},
+			[]step{{true, time.Minute, refstore.ErrLost}, {false, 0, down}, {true, time.Minute, refstore.ErrLost}, {true, 0, nil}}, nil,
+			[]string{"0s begun", "0s ready", "1m0s lost: " + refstore.ErrLost.Error(), "1m0s begun", "1m0s lost: store down", "1m2s begun", "1m2s ready",
+				"2m2s lost: " + refstore.ErrLost.Error(), "2m2s begun", "2m2s ready"}},
 		{"the time is over", worker.Options{For: time.Hour}, []step{{true, time.Hour - time.Second, lost}}, nil,
 			[]string{"0s begun", "0s ready", "59m59s lost: lease lost"}},
 		{"a job that cannot be read", worker.Options{Job: "id"}, []step{{true, 0, queue.ErrMalformed}}, queue.ErrMalformed, []string{"0s begun", "0s ready"}},

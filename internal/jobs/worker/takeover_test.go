@@ -233,7 +233,7 @@ func (r *rig) givenUpElsewhere(l *leftover, execution string) {
 	curator := executions.NewCurator(r.Executions, r.Records, time.Now)
 	_, err = curator.Settle(r.Context(), executions.NewKey(task, nil), nil, execution, executions.ReasonLost, "its worker was lost")
 	r.must(err)
-	_, err = lease.Again(r.Context(), "its worker was lost", 100*time.Millisecond)
+	_, err = lease.Again(r.Context(), "its worker was lost", time.Hour) // a command that is found does not wait for this
 	r.must(err)
 }
 
