@@ -143,10 +143,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err := w.states.dropLate(ctx, ws, id); err != nil {
 		return current, err
 	}
-	if _, err := w.states.withdrawLeft(ctx, ws, id, nil); err != nil {
-		return current, err
-	}
-	attempts, err := w.states.attempts(ctx, ws, id)
+	attempts, err := withdrawn(ctx, w.states, ws, id)
 	if err != nil {
 		return current, err
 	}
@@ -176,6 +173,9 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		}
 	}
 	for i := range attempts {
+		if attempts[i].queued() {
+			continue
+		}
 		if err := c.attempt(ctx, &attempts[i]); err != nil {
 			return current, err
 		}
@@ -184,6 +184,9 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		return current, err
 	}
 	if err := c.followed(ctx, attempts); err != nil {
+		return current, err
+	}
+	if err := c.awaited(ctx, attempts); err != nil {
 		return current, err
 	}
 	var end events.Event
@@ -230,11 +233,12 @@ func recordedOnce(ctx context.Context, w *States, ws, run string) error {
 	})
 }
 
-// A JobAttempt is an execution that a worker has begun for a run. Unknown times are zero.
+// A JobAttempt is an execution that a worker has begun for a run, or the next one of a job that waits for a worker.
+// Unknown times are zero.
 type JobAttempt struct {
 	Task, Key string
 	Number    int64  // of the attempt in its run
-	Execution string // its id
+	Execution string // its id; "": the job waits
 	Worker    string // that began it
 	Adopter   string // the worker that has adopted it, "" if none has
 	Claimed   time.Time
@@ -243,6 +247,9 @@ type JobAttempt struct {
 	Lost      bool // its worker was lost, and it was given up
 	Open      bool // the job has not ended; if this attempt is lost, another may follow
 }
+
+// queued tells whether no worker has begun the attempt.
+func (a *JobAttempt) queued() bool { return a.Execution == "" }
 
 // attempts is Stores.Attempts, ordered by task and attempt.
 func (w *States) attempts(ctx context.Context, ws, run string) ([]JobAttempt, error) {

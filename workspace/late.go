@@ -25,6 +25,7 @@ type lateExecution struct {
 	Worker    string `json:"worker,omitempty"`
 	Started   bool   `json:"started,omitempty"` // its run has reported its start
 	Told      bool   `json:"told,omitempty"`    // its run tells of its end; it is noted for what follows for its job
+	Awaited   bool   `json:"awaited,omitempty"` // it is none, but precedes the next one of a job that waits for a worker
 	After     int64  `json:"after,omitempty"`   // events of the journal when it was noted: its end is none of them
 }
 
@@ -211,7 +212,7 @@ func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err 
 		}
 		next := following(attempts, l.Task, l.Execution)
 		if next == nil {
-			if slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution && a.Open }) {
+			if isDue(attempts, l.Task) {
 				return 1, nil
 			}
 			return 0, nil
@@ -235,7 +236,7 @@ func following(attempts []JobAttempt, task, execution string) (next *JobAttempt)
 // attempts returns those of the run of an execution that a worker has made. They are read before the execution is
 // looked at.
 func (t *lateTeller) attempts(ctx context.Context, l *lateExecution) ([]JobAttempt, error) {
-	if l.Worker == "" {
+	if l.Worker == "" && !l.Awaited {
 		return nil, nil
 	}
 	list, ok := t.jobs[l.Run]
@@ -315,11 +316,13 @@ func (w *States) lateEvents(
 	}
 	e, err := ended(ctx, key, l.Execution, x)
 	if errors.Is(err, executions.ErrNotFound) {
-		open, fault := isOpen(ctx, w, ws, l)
-		if open || fault != nil {
+		attempts, fault := w.attempts(ctx, ws, l.Run)
+		if isOpen(attempts, l) || fault != nil {
 			return nil, false, fault
 		}
-		e, err = ended(ctx, key, l.Execution, x) // it may have come meanwhile
+		if e, err = ended(ctx, key, l.Execution, x); errors.Is(err, executions.ErrNotFound) && isGivenBack(attempts, l) {
+			return nil, true, nil // otherwise it may have come meanwhile
+		}
 	}
 	by := l.Worker
 	if by == "" && e != nil && e.Detail != nil { // the run's own process: a run that was killed early names it nowhere else
@@ -372,11 +375,10 @@ func outcome(end *events.Event, e *executions.Execution) {
 }
 
 // isOpen reports whether the job of an execution that is not on record has not ended: its worker is about to record it.
-func isOpen(ctx context.Context, w *States, ws string, l *lateExecution) (bool, error) {
-	attempts, err := w.attempts(ctx, ws, l.Run)
+func isOpen(attempts []JobAttempt, l *lateExecution) bool {
 	return slices.ContainsFunc(attempts, func(a JobAttempt) bool {
 		return a.Execution == l.Execution && a.Open && !a.Lost
-	}), err
+	})
 }
 
 // TellLeft appends to the journal what became of executions that a dead process had begun for a run, where that run was

@@ -101,7 +101,8 @@ type Stores struct {
 	Demands executions.Demands
 	// Signer returns the key of this process, which signs proofs if executions must be signed. nil: there is none.
 	Signer func() (*signature.Key, error)
-	// Attempts returns the executions that workers have begun for a run, from their jobs. nil: there are no workers.
+	// Attempts returns the executions that workers have begun for a run, from their jobs, and the jobs that wait for a
+	// worker. nil: there are no workers.
 	Attempts func(ctx context.Context, ws, run string) ([]JobAttempt, error)
 	// Folder is the repository's folder, without symbolic links; "" if machines share the repository.
 	Folder string

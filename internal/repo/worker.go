@@ -149,9 +149,13 @@ func (r *Repo) attempts(ctx context.Context, ws, run string) ([]workspace.JobAtt
 		if err != nil {
 			continue // it can never be executed
 		}
+		key := executions.NewKey(req.Task, req.Inputs).String()
+		if j.Status == queue.Queued {
+			list = append(list, workspace.JobAttempt{Task: j.Task, Key: key, Number: j.Attempt + int64(len(j.Lost)), Open: true})
+		}
 		for _, a := range j.History() {
 			list = append(list, workspace.JobAttempt{
-				Task: j.Task, Key: executions.NewKey(req.Task, req.Inputs).String(), Number: a.Number, Execution: a.Execution,
+				Task: j.Task, Key: key, Number: a.Number, Execution: a.Execution,
 				Worker: a.Worker, Adopter: a.Adopter, Claimed: a.Claimed, Adopted: a.Adopted, Started: a.Started,
 				Lost: a.Lost, Open: !j.Status.Terminal(),
 			})

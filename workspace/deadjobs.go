@@ -1,0 +1,76 @@
+package workspace
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+)
+
+// A dead run's job that waits for a worker may still be begun after the run was closed: a worker held it when the other
+// ones were withdrawn, and gave it back; or a person has queued it again, which withdraws none. Such a job is noted, as
+// an execution that goes on is.
+
+// mostWithdrawals bounds how often the jobs of a dead run are withdrawn: what workers have given back meanwhile is
+// withdrawn too.
+const mostWithdrawals = 3
+
+// withdrawn withdraws the jobs of a dead run that no worker has begun, and returns the attempts at the others.
+func withdrawn(ctx context.Context, w *States, ws, run string) ([]JobAttempt, error) {
+	for try := 1; ; try++ {
+		if _, err := w.withdrawLeft(ctx, ws, run, nil); err != nil {
+			return nil, err
+		}
+		attempts, err := w.attempts(ctx, ws, run)
+		if err != nil || try == mostWithdrawals || !slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.queued() }) {
+			return attempts, err
+		}
+	}
+}
+
+// awaited notes the jobs that wait: an execution that a worker begins for one is told of later.
+func (c *closing) awaited(ctx context.Context, attempts []JobAttempt) error {
+	for i := range attempts {
+		a := &attempts[i]
+		if !a.queued() {
+			continue
+		}
+		after := noExecution // of the executions of the task, those that are told of
+		for _, other := range attempts {
+			if other.Task == a.Task && other.Execution > after {
+				after = other.Execution
+			}
+		}
+		if c.late[after] && !c.shared[after] {
+			continue // its note is for what follows, too
+		}
+		if t := c.f.Find(a.Task); t != nil && t.ExecutionID > after {
+			after = t.ExecutionID
+		}
+		sum := sha256.Sum256([]byte(c.run + "\x00" + a.Task))
+		id := after + "." + hex.EncodeToString(sum[:8])
+		c.late[id] = true
+		err := c.w.states.noteLate(ctx, c.ws, &lateExecution{
+			Run: c.run, Task: a.Task, Key: a.Key, Execution: id, Attempt: a.Number, Started: true, Told: true, Awaited: true,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// noExecution precedes the ids of all executions.
+const noExecution = "0"
+
+// isDue tells whether a job of a task has not ended: what follows is still to be told.
+func isDue(attempts []JobAttempt, task string) bool {
+	return slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Task == task && a.Open })
+}
+
+// isGivenBack tells whether a worker that had claimed an execution gave its job back without beginning it: the job is
+// there, and names others.
+func isGivenBack(attempts []JobAttempt, l *lateExecution) bool {
+	return !l.Started && (isDue(attempts, l.Task) || following(attempts, l.Task, l.Execution) != nil) &&
+		!slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution })
+}
