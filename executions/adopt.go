@@ -123,6 +123,10 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	problem := ""
 	if !there {
 		problem = fmt.Sprintf("the process that began it is gone, and so is its sandbox %s", a.box.root)
+	} else if err := a.box.openJournal(); errors.Is(err, errStoring) {
+		problem = "the process that began it stands still while it stores what the command has made"
+	} else if err != nil {
+		return Result{}, fmt.Errorf("adopt execution %s: %w", id, err)
 	} else if err := a.putBack(ctx); errors.Is(err, errNotRestorable) {
 		problem = err.Error()
 	} else if err != nil {

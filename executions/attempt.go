@@ -134,6 +134,11 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	if lost := x.leaseLoss(ctx); lost != nil {
 		return Result{}, fmt.Errorf("the end of execution %s is not on record: %w", id, lost)
 	}
+	if held := a.req.Job.Held; held != nil {
+		if err := held(); err != nil {
+			return Result{}, fmt.Errorf("the end of execution %s is left to its next worker: %w: %w", id, runner.ErrLeft, err)
+		}
+	}
 	// The command has ended. Its end is recorded even if the run is being cancelled, unless the lease is lost.
 	ctx, stop := x.bound(context.WithoutCancel(ctx))
 	defer stop()
@@ -142,6 +147,8 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	case errors.Is(out.err, errNotRun), errors.Is(out.err, runner.ErrNotStarted):
 		a.eraseNote()
 		return Result{}, out.err
+	case errors.Is(out.err, errStoring):
+		return Result{}, fmt.Errorf("execution %s: %w: %w", id, runner.ErrLeft, out.err)
 	case out.err != nil:
 		a.recordFault(ctx, res, out.err)
 		return Result{}, out.err

@@ -173,6 +173,9 @@ type Job struct {
 	// Resumes, for Adopt: the command was begun under an earlier execution, since given up. Its end is recorded under
 	// the new execution, which names the earlier one.
 	Resumes bool
+	// Held returns why this worker may not finish the attempt, because another one may have adopted the command; nil
+	// once it is sure that none has. nil: it always is.
+	Held func() error
 	// FailureGrace delays judging a failed command, since a scheduler's SIGTERM may reach it before ctx ends.
 	FailureGrace time.Duration
 }

@@ -15,7 +15,8 @@ import (
 
 // Outputs of a job are moved out of the sandbox, and the process may die meanwhile. So a journal in the sandbox records
 // each file before it is moved or its mode changes. The process that finishes the execution puts the files back and
-// stores the outputs again.
+// stores the outputs again. It has the journal locked while it does: a process that stood still, and whose command
+// another one has adopted, must not move files beside that one.
 
 // journalEntry is a line of the journal.
 type journalEntry struct {
@@ -27,14 +28,30 @@ type journalEntry struct {
 // journalFile is the name of the journal. The mark of an older e3 says only that a file was moved.
 const journalFile, oldMark = "taken", "consumed"
 
+// errStoring says that another process has the journal locked.
+var errStoring = errors.New("another process stores what the command has made")
+
+// openJournal opens the journal and locks it. The error is errStoring if another process has it locked.
+func (b *sandbox) openJournal() error {
+	if b.journal != nil {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(b.root, journalFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	if lockFile(f) {
+		f.Close()
+		return errStoring
+	}
+	b.journal = f
+	return nil
+}
+
 // keepJournal returns a context in which moves of files out of the sandbox are recorded.
 func (b *sandbox) keepJournal(ctx context.Context) (context.Context, error) {
-	if b.journal == nil {
-		f, err := os.OpenFile(filepath.Join(b.root, journalFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-		if err != nil {
-			return ctx, err
-		}
-		b.journal = f
+	if err := b.openJournal(); err != nil {
+		return ctx, err
 	}
 	journal := b.journal
 	return objectstore.OnTaking(ctx, func(path string, info objectstore.Info, mode fs.FileMode) error {

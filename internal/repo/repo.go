@@ -318,7 +318,7 @@ func (r *Repo) Close() error {
 			r.warn(e)
 		}
 	}
-	if r.left.Load() {
+	if sup := r.runner.Load(); r.left.Load() || sup != nil && sup.Left() {
 		r.stores.here.KeepSession()
 	} else if x := r.makes.Load(); x != nil && x.Unfinished() {
 		// A store that does not answer must not block the end of the process: the next start can close them, or says

@@ -51,9 +51,9 @@ type adoption struct {
 	leaving   bool
 }
 
-// adoptFrom adopts every supervisor in the folder that it can, except own. The error is ErrAdopted if other processes
+// adoptFrom adopts every supervisor in the folder that it can, except own, as the demand says. The error is ErrAdopted if other processes
 // have adopted some, and nothing else went wrong.
-func adoptFrom(ctx context.Context, path string, own map[string]bool, gone func(*adoption)) ([]*adoption, error) {
+func adoptFrom(ctx context.Context, path string, own map[string]bool, d *demand, gone func(*adoption)) ([]*adoption, error) {
 	dir, err := openPrivate(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -79,7 +79,7 @@ func adoptFrom(ctx context.Context, path string, own map[string]bool, gone func(
 		room <- struct{}{}
 		group.Go(func() {
 			defer func() { <-room }()
-			a, err := adoptOne(ctx, dir, name, gone)
+			a, err := adoptOne(ctx, dir, name, d, gone)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -102,7 +102,7 @@ func adoptFrom(ctx context.Context, path string, own map[string]bool, gone func(
 
 // adoptOne returns nil if the supervisor is gone or its client is alive, and ErrAdopted if another process has adopted
 // it.
-func adoptOne(ctx context.Context, dir *os.File, name string, gone func(*adoption)) (*adoption, error) {
+func adoptOne(ctx context.Context, dir *os.File, name string, d *demand, gone func(*adoption)) (*adoption, error) {
 	conn, err := dial(dir, name)
 	if conn == nil || err != nil {
 		return nil, err
@@ -118,6 +118,9 @@ func adoptOne(ctx context.Context, dir *os.File, name string, gone func(*adoptio
 		ready:   make(chan struct{}),
 		done:    make(chan struct{}),
 		orphans: make(map[uint64]*Orphan),
+	}
+	if strings.HasPrefix(name, demandPrefix) {
+		a.send(appendDemand(nil, d))
 	}
 	go a.receive()
 	timer := time.NewTimer(handoverLimit)
@@ -253,6 +256,9 @@ func (a *adoption) handle(kind messageKind, body []byte) error {
 		}
 	case kind == kindAdopted && a.process.pid == 0:
 		a.elsewhere = true
+	case kind == kindAdopted: // it is another process's from now on
+		a.leaving = true
+		return errRead
 	case kind == kindEnded && a.complete:
 		r, err := decodeReply(kind, body)
 		if err != nil {
@@ -282,7 +288,7 @@ func (a *adoption) send(frame []byte) {
 	defer a.sending.Unlock()
 	_ = a.conn.SetWriteDeadline(time.Now().Add(sendLimit))
 	if _, err := a.conn.Write(frame); err != nil {
-		a.conn.Close() // anything after a partial frame would be malformed
+		_ = a.conn.CloseWrite() // anything after a partial frame would be malformed; what has arrived is still read
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 const (
 	// maxRequest bounds a frame from an adopter.
-	maxRequest = maxIdentity + 256
+	maxRequest = maxDemand + 256
 
 	// goneLimit is how long an adopter waits for the end of its predecessor's socket. The predecessor is the client or
 	// another adopter, whose death may be visible before its sockets end.
@@ -36,10 +36,12 @@ type adopter struct {
 	gone chan struct{} // closed when it is gone
 	done chan struct{} // closed when write has ended
 
-	mu     sync.Mutex
-	more   *sync.Cond
-	out    []byte
-	closed bool
+	mu      sync.Mutex
+	more    *sync.Cond
+	out     []byte
+	writing bool
+	closed  bool
+	demands bool // it has sent a demand, so it understands its dismissal
 }
 
 // acceptAdopters accepts adopters, one at a time.
@@ -51,9 +53,9 @@ func (k *keeper) acceptAdopters() {
 			return
 		case err != nil: // for example too many open files
 			time.Sleep(20 * time.Millisecond)
-		case !sameUser(conn) || !waitGone(k.gone, firstLane, k.client):
+		case !sameUser(conn) || !waitGone(k.gone, firstLane, k.client) && !k.dismiss(conn):
 			conn.Close()
-		case !k.predecessorGone():
+		case !k.predecessorGone() && !k.dismiss(conn):
 			_ = conn.SetWriteDeadline(time.Now().Add(leaveLimit))
 			_, _ = conn.Write(appendAdopted(nil))
 			conn.Close()
@@ -174,14 +176,24 @@ func (k *keeper) identify(c *keptCommand) (pid uint32, startTicks uint64) {
 // serve executes the requests of an adopter until it is gone. Then its commands can be adopted again.
 func (k *keeper) serve(a *adopter) {
 	_ = readFrames(a.conn, maxRequest, func(kind messageKind, body []byte) error {
-		if kind != kindCancel {
-			return k.request(kind, body, true)
+		switch kind {
+		case kindDemand:
+			d, err := decodeDemand(body)
+			if err == nil {
+				a.mu.Lock()
+				a.demands = true
+				a.mu.Unlock()
+				k.promise(d)
+			}
+			return err
+		case kindCancel:
+			id, err := decodeCancel(body)
+			if err == nil {
+				k.cancel(id)
+			}
+			return err
 		}
-		id, err := decodeCancel(body)
-		if err == nil {
-			k.cancel(id)
-		}
-		return err
+		return k.request(kind, body, true)
 	})
 	k.mu.Lock()
 	k.adopter = nil
@@ -218,7 +230,7 @@ func (a *adopter) write() {
 			a.more.Wait()
 		}
 		out := a.out
-		a.out = nil
+		a.out, a.writing = nil, len(out) > 0
 		a.mu.Unlock()
 		if len(out) == 0 {
 			return
@@ -227,6 +239,9 @@ func (a *adopter) write() {
 			a.conn.Close() // this ends serve
 			return
 		}
+		a.mu.Lock()
+		a.writing = false
+		a.mu.Unlock()
 	}
 }
 

@@ -30,7 +30,8 @@ type backend struct {
 	keeping *keeping // nil: the supervisor ends with this process
 	nextID  atomic.Uint64
 	done    chan struct{} // closed when the process is gone and err is set
-	leaving chan struct{} // closed by leave
+	leaving chan struct{} // closed by leave, and when another process has adopted the commands
+	left    sync.Once     // closes leaving
 	limited atomic.Bool   // a command had limits
 
 	mu      sync.Mutex
@@ -441,9 +442,16 @@ func (b *backend) receive() {
 			_ = b.process.Kill()
 		}
 	}
-	<-gone
+	select {
+	case <-gone:
+	case <-b.leaving:
+		for _, l := range b.lanes {
+			l.file.Close()
+		}
+		<-gone // no child of this process stays unwaited for
+	}
 	if b.hasLeft() { // its commands do not belong to this client any more
-		b.crash.Close()
+		b.free()
 		return
 	}
 	b.finish(cause, state, waitErr)
@@ -462,6 +470,10 @@ func (b *backend) receiveLane(l *lane) error {
 				break
 			}
 			rest = tail
+			if kind == kindAdopted {
+				b.dismissed()
+				return io.EOF
+			}
 			var r reply
 			if r, err = decodeReply(kind, body); err == nil {
 				b.deliver(r)
@@ -551,12 +563,22 @@ func (b *backend) hasLeft() bool {
 	}
 }
 
+// dismissed is called when another process has adopted the commands. A later run begins another supervisor.
+func (b *backend) dismissed() {
+	b.mu.Lock()
+	if b.err == nil {
+		b.err = ErrLeft
+	}
+	b.mu.Unlock()
+	b.left.Do(func() { close(b.leaving) })
+}
+
 // leave closes the sockets without a message, as the death of this process would.
 func (b *backend) leave() error {
 	b.mu.Lock()
 	b.closing = true
 	b.mu.Unlock()
-	close(b.leaving)
+	b.left.Do(func() { close(b.leaving) })
 	for _, l := range b.lanes {
 		l.file.Close()
 	}
@@ -575,6 +597,9 @@ func (b *backend) close() error {
 		// Half-closing looks to the supervisor like the death of this process, but its last replies still arrive.
 		_ = l.conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
 	}
-	<-b.done
+	select {
+	case <-b.done:
+	case <-b.leaving: // another process has the commands
+	}
 	return nil
 }

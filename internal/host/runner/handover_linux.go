@@ -12,11 +12,8 @@ import (
 // maxHandover bounds a frame of a handover.
 const maxHandover = MaxState + 64<<10
 
-// extension is the body of kindExtend.
-type extension struct {
-	until time.Duration // by Elapsed
-	most  time.Duration // upper bound of the distance from now
-}
+// maxDemand bounds a frame of kindDemand. One identity of each supervisor is enough.
+const maxDemand = 64 << 10
 
 // handover is the body of kindHandover: the supervisor, and the host of its pids.
 type handover struct {
@@ -50,6 +47,31 @@ func decodeExtend(body []byte) (extension, error) {
 		return extension{}, fmt.Errorf("extension: %w", err)
 	}
 	return e, nil
+}
+
+func appendDemand(b []byte, d *demand) []byte {
+	start := len(b)
+	b = appendFrame(b, kindDemand)
+	b = binary.LittleEndian.AppendUint64(b, uint64(d.until))
+	b = binary.LittleEndian.AppendUint64(b, uint64(d.most))
+	lost, size := d.lost, len(b)
+	for i, identity := range lost {
+		if size += 4 + len(identity); size > maxDemand-frameHeader-4 {
+			lost = lost[:i]
+			break
+		}
+	}
+	b = appendStrings(b, lost)
+	return finishFrame(b, start)
+}
+
+func decodeDemand(body []byte) (*demand, error) {
+	c := cursor{s: string(body)}
+	d := &demand{extension: extension{until: time.Duration(c.integer(8)), most: time.Duration(c.integer(8))}, lost: c.strings()}
+	if err := c.end(); err != nil {
+		return nil, fmt.Errorf("demand: %w", err)
+	}
+	return d, nil
 }
 
 func appendRelease(b []byte, identity string) []byte {

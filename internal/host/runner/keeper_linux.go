@@ -39,16 +39,16 @@ type keeper struct {
 	*server
 	lanes    []*laneServer
 	listener *net.UnixListener
-	dir      int      // the folder of the socket
-	name     string   // of the socket in there
-	timer    *os.File // becomes readable when the time is over
-	client   process.ID
-	gone     chan struct{}
+	socketPlace
+	timer  *os.File // becomes readable when the time is over
+	client process.ID
+	gone   chan struct{}
 
 	mu          sync.Mutex
 	clients     int           // lanes whose client is alive; gone is closed at 0
 	until       time.Duration // by Elapsed, when the time is over
 	retain      time.Duration // how much longer lasting commands run, and ends are kept
+	promised    time.Duration // by Elapsed, until when the adopter has a lease by its own word
 	term        uint64        // how often the time has expired
 	expired     bool          // the time has expired, and has not been extended since
 	retainOver  bool          // the time of lasting commands has expired too
@@ -57,6 +57,12 @@ type keeper struct {
 	uncollected []*keptCommand // ended and not released, oldest first; some may be released since
 	adopter     *adopter
 	ending      bool
+}
+
+// socketPlace is where adopters find the socket.
+type socketPlace struct {
+	dir  int    // the folder
+	name string // in there
 }
 
 // keptCommand is a command with an identity, from its start until its release.
@@ -89,18 +95,17 @@ func (s *server) keep(k *keeping, lanes []*laneServer, first int) error {
 		l.fds[1].Fd = int32(l.inbox.fd)
 	}
 	s.keeper = &keeper{
-		server:   s,
-		lanes:    lanes,
-		listener: listener.(*net.UnixListener),
-		dir:      first + 1,
-		name:     k.name,
-		timer:    os.NewFile(uintptr(timer), "timer"),
-		client:   identify(k.client),
-		gone:     make(chan struct{}),
-		clients:  len(lanes),
-		until:    k.until,
-		retain:   k.retain,
-		commands: make(map[string]*keptCommand),
+		server:      s,
+		lanes:       lanes,
+		listener:    listener.(*net.UnixListener),
+		socketPlace: socketPlace{dir: first + 1, name: k.name},
+		timer:       os.NewFile(uintptr(timer), "timer"),
+		client:      identify(k.client),
+		gone:        make(chan struct{}),
+		clients:     len(lanes),
+		until:       k.until,
+		retain:      k.retain,
+		commands:    make(map[string]*keptCommand),
 	}
 	s.keeper.arm()
 	go s.keeper.watch()

@@ -24,7 +24,8 @@ const (
 // extended in time. The command is gone; its effects may not be relied on.
 var ErrExpired = errors.New("runner: the time for which commands may run without word from their owner was over; they were killed")
 
-// ErrLeft is returned by Run and Orphan.Wait when Leave was called first. The command may still run.
+// ErrLeft is returned by Run and Orphan.Wait when Leave was called first, or another process has adopted the command
+// (Adopt). The command may still run.
 var ErrLeft = errors.New("runner: the command was left to its supervisor")
 
 // ErrAdopted is returned by Adopt when another process has adopted the commands of a dead one.
@@ -67,6 +68,18 @@ func (o *Outlive) validate() error {
 // outlives reports whether the spec's command continues without this process.
 func (s *Supervisor) outlives(spec *Spec) bool {
 	return s.options.Outlive != nil && spec.Identity != ""
+}
+
+// extension says how long commands may run.
+type extension struct {
+	until time.Duration // by Elapsed
+	most  time.Duration // upper bound of the distance from now
+}
+
+// demand is what an adopter says first: until when it may have commands run, and which of them their owner has lost.
+type demand struct {
+	extension
+	lost []string // identities
 }
 
 // Extend lets commands with an Identity, adopted ones included, run for Outlive.For from now on. Without Outlive it
@@ -119,12 +132,16 @@ func (s *Supervisor) Release(identity string) {
 //
 // The error, which may come with orphans, is about supervisors that did not answer; the sockets of dead ones are
 // removed. It is ErrAdopted if all answered but other processes have adopted some, whose commands may run.
-func (s *Supervisor) Adopt(ctx context.Context) ([]*Orphan, error) {
+//
+// lost are identities of commands that this process knows to be lost by their owner. Of a supervisor that has such a
+// command, and whose owner has not extended it in time, all commands are adopted although the owner lives: it stands
+// still, or cannot renew its lease. Its runs and waits then fail with ErrLeft.
+func (s *Supervisor) Adopt(ctx context.Context, lost ...string) ([]*Orphan, error) {
 	if s.options.Outlive == nil {
 		return nil, nil
 	}
 	s.mu.Lock()
-	closed, own := s.closed, make(map[string]bool) // names of sockets
+	closed, until, own := s.closed, s.until, make(map[string]bool) // names of sockets
 	if s.backend != nil {
 		own[s.backend.socketName()] = true
 	}
@@ -135,7 +152,7 @@ func (s *Supervisor) Adopt(ctx context.Context) ([]*Orphan, error) {
 	if closed {
 		return nil, ErrClosed
 	}
-	adopted, err := adoptFrom(ctx, s.options.Outlive.Dir, own, s.forget)
+	adopted, err := adoptFrom(ctx, s.options.Outlive.Dir, own, &demand{extension{until, s.options.Outlive.For}, lost}, s.forget)
 	var orphans []*Orphan
 	s.mu.Lock()
 	closed = s.closed
@@ -165,7 +182,7 @@ func (s *Supervisor) Leave() error {
 	}
 	s.mu.Lock()
 	b, adopted := s.backend, s.adopted
-	s.closed, s.backend, s.adopted = true, nil, nil
+	s.closed, s.left, s.backend, s.adopted = true, true, nil, nil
 	s.mu.Unlock()
 	for a := range adopted {
 		a.leave()
@@ -174,6 +191,14 @@ func (s *Supervisor) Leave() error {
 		return nil
 	}
 	return b.leave()
+}
+
+// Left reports whether commands may go on, or their ends be kept, without this process: Leave was called, or another
+// process has adopted them. Their folders then stay.
+func (s *Supervisor) Left() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left || s.backend != nil && s.backend.hasLeft()
 }
 
 // forget removes an adopted supervisor that has ended.

@@ -23,9 +23,11 @@ func (b *backend) leave() error { return b.close() }
 
 func (b *backend) socketName() string { return "" }
 
+func (b *backend) hasLeft() bool { return false }
+
 type adoption struct{}
 
-func adoptFrom(ctx context.Context, dir string, own map[string]bool, gone func(*adoption)) ([]*adoption, error) {
+func adoptFrom(ctx context.Context, dir string, own map[string]bool, _ *demand, gone func(*adoption)) ([]*adoption, error) {
 	return nil, ctx.Err()
 }
 

@@ -34,7 +34,8 @@ const (
 	kindClose    // client: kill everything and end
 	kindHandover // supervisor: its process, and how many commands follow
 	kindOrphan   // supervisor: one of them
-	kindAdopted  // supervisor: another adopter has them
+	kindAdopted  // supervisor: another adopter has them, perhaps from now on
+	kindDemand   // adopter: first of all, until when it has a lease, and which of them their owner has lost
 )
 
 // Flags of a spawn request.

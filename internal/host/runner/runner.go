@@ -194,6 +194,7 @@ type Supervisor struct {
 	mu      sync.Mutex
 	closed  bool
 	backend *backend      // nil until the first Run; replaced if its process is gone
+	left    bool          // an earlier backend belongs to another process
 	until   time.Duration // by Elapsed: when the time of commands with an Identity ends
 	adopted map[*adoption]struct{}
 }
@@ -279,6 +280,7 @@ func (s *Supervisor) connect() (*backend, error) {
 	if s.backend != nil && !s.backend.gone() {
 		return s.backend, nil
 	}
+	s.left = s.left || s.backend != nil && s.backend.hasLeft()
 	b, err := startBackend(s.options, s.until)
 	if err != nil {
 		return nil, fmt.Errorf("runner: start the supervisor process: %w", err)
@@ -303,7 +305,13 @@ func (s *Supervisor) Close() error {
 	if b == nil {
 		return nil
 	}
-	return b.close()
+	err := b.close()
+	if b.hasLeft() {
+		s.mu.Lock()
+		s.left = true
+		s.mu.Unlock()
+	}
+	return err
 }
 
 // validate refuses a Spec that no system can execute.

@@ -246,8 +246,8 @@ func (l *loop) claim() {
 	}
 }
 
-// orphans are jobs whose workers were lost, each in the state of its last holder.
-type orphans map[string]bool
+// orphans are jobs whose workers were lost, each in the state of its last holder, with the identities of their commands.
+type orphans map[string]string
 
 // maxSought bounds the remembered orphans.
 const maxSought = 1 << 12
@@ -260,15 +260,18 @@ func (l *loop) mustAdopt(j *queue.Job, toAdopt orphans) bool {
 	if own := identity(j); slices.ContainsFunc(w.orphans, func(o *runner.Orphan) bool { return o.Identity == own }) {
 		return true
 	}
-	if !j.Orphaned() {
-		return l.inherits(j)
+	if j.MakerHost == w.o.Host && (j.Orphaned() || wasGivenUp(j)) {
+		if name := fmt.Sprintf("%s#%d", j.Ref(), j.Token); !w.sought[name] {
+			toAdopt[name] = identity(j)
+			return true
+		}
 	}
-	name := fmt.Sprintf("%s#%d", j.Ref(), j.Token)
-	if j.MakerHost != w.o.Host || w.sought[name] {
-		return false
-	}
-	toAdopt[name] = true
-	return true
+	return !j.Orphaned() && l.inherits(j)
+}
+
+// wasGivenUp tells whether a job waits for another start because the worker that its record still names was lost.
+func wasGivenUp(j *queue.Job) bool {
+	return j.Status == queue.Queued && len(j.Lost) > 0 && j.Lost[len(j.Lost)-1].Worker == j.Maker
 }
 
 // pollOrphans periodically looks for jobs of dead workers of this host while there is no room for other jobs: only
@@ -354,17 +357,19 @@ func (l *loop) want(fits func(*queue.Job) bool) queue.Want {
 	}
 }
 
-// takeOver looks for commands on this host whose worker has died, and claims their jobs in any queue. They need no
-// room, as they already run. toAdopt are the jobs that need their command.
+// takeOver looks for commands on this host whose worker has died, or was lost and holds one of toAdopt, and claims their
+// jobs in any queue. They need no room, as they already run. toAdopt are the jobs that need their command.
 func (l *loop) takeOver(toAdopt orphans) {
 	w := l.w
-	found, err := w.s.Supervisor.Adopt(l.jobs)
+	found, err := w.s.Supervisor.Adopt(l.jobs, slices.Collect(maps.Values(toAdopt))...)
 	if err != nil && !errors.Is(err, runner.ErrAdopted) && l.jobs.Err() == nil {
 		w.report(Event{Type: Fault, Message: "look for commands that a dead worker has left here: " + err.Error()})
 	}
 	// Commands that another worker has, or may have, are reserved for it while it may be claiming their jobs.
 	w.beside, w.looked = err != nil, w.o.Now()
-	maps.Copy(w.sought, toAdopt)
+	for name := range toAdopt {
+		w.sought[name] = true
+	}
 	w.orphans = append(w.orphans, found...)
 	l.takeUp()
 }

@@ -83,6 +83,13 @@ func (r *rig) once(l *leftover) {
 // victim starts another process that is a worker, and makes it take a job.
 func (r *rig) victim() (l *leftover, kill func()) {
 	r.Helper()
+	l, _, kill = r.victimProcess()
+	return l, kill
+}
+
+// victimProcess is victim, and also returns the pid.
+func (r *rig) victimProcess() (l *leftover, pid int, kill func()) {
+	r.Helper()
 	if runtime.GOOS != "linux" {
 		r.Skip("commands outlive their worker on Linux only: run this there")
 	}
@@ -102,7 +109,7 @@ func (r *rig) victim() (l *leftover, kill func()) {
 	}
 	r.Cleanup(kill)
 	r.file(filepath.Join(l.dir, "begun"))
-	return l, kill
+	return l, cmd.Process.Pid, kill
 }
 
 // killed waits until the command of a job is dead.
@@ -150,7 +157,7 @@ func TestGivenUpMeanwhile(t *testing.T) {
 		if ends == "before" {
 			r.letGo(l)
 		}
-		r.givenUpElsewhere(l, first)
+		r.givenUpElsewhere(l, first, time.Hour) // the command that is found does not wait for that
 		task, err := objectstore.ParseHash(l.TaskHash)
 		r.must(err)
 		key := executions.NewKey(task, nil)
@@ -185,7 +192,7 @@ func TestWithdrawnMeanwhile(t *testing.T) {
 			if name == "ended, and asked for again" {
 				r.letGo(l)
 			}
-			r.givenUpElsewhere(l, first)
+			r.givenUpElsewhere(l, first, time.Hour) // the command that is found does not wait for that
 			gone, err := r.Queue().Withdraw(t.Context(), l.Queue, l.ID, "me@elsewhere", queue.ReasonLeft)
 			if err != nil || gone.Status != queue.Cancelled {
 				t.Fatalf("withdrawn: %s, %v", gone.Status, err)
@@ -219,8 +226,9 @@ func TestWithdrawnMeanwhile(t *testing.T) {
 	}
 }
 
-// givenUpElsewhere has a worker of another host give up the execution of a dead worker here, and ask for another attempt.
-func (r *rig) givenUpElsewhere(l *leftover, execution string) {
+// givenUpElsewhere has a worker of another host give up the execution of a lost worker here, and ask for another attempt
+// after the backoff.
+func (r *rig) givenUpElsewhere(l *leftover, execution string, backoff time.Duration) {
 	r.Helper()
 	r.orphaned(l.Job)
 	lease, err := r.Queue().Only(r.Context(), l.Queue, l.ID, queue.Want{Worker: "elsewhere", Host: "elsewhere", NewExecution: executions.NewIDAfter})
@@ -233,7 +241,7 @@ func (r *rig) givenUpElsewhere(l *leftover, execution string) {
 	curator := executions.NewCurator(r.Executions, r.Records, time.Now)
 	_, err = curator.Settle(r.Context(), executions.NewKey(task, nil), nil, execution, executions.ReasonLost, "its worker was lost")
 	r.must(err)
-	_, err = lease.Again(r.Context(), "its worker was lost", time.Hour) // a command that is found does not wait for this
+	_, err = lease.Again(r.Context(), "its worker was lost", backoff)
 	r.must(err)
 }
 

@@ -110,8 +110,8 @@ func (h *hall) Settle(_ context.Context, _ executions.Key, _ []objectstore.Hash,
 
 type noCommands struct{}
 
-func (noCommands) Adopt(context.Context) ([]*runner.Orphan, error) { return nil, nil }
-func (noCommands) Release(string)                                  {}
+func (noCommands) Adopt(context.Context, ...string) ([]*runner.Orphan, error) { return nil, nil }
+func (noCommands) Release(string)                                             {}
 
 func (noCommands) Leave() error { return nil }
 

@@ -82,6 +82,24 @@ func (h *holding) before() string {
 	return cmp.Or(maker, "its worker")
 }
 
+// heldPause is the interval of looks at a lease that is suspended.
+const heldPause = 20 * time.Millisecond
+
+// held returns once the lease is not suspended: nil if this worker has it, else why not. A worker that stood still for
+// longer than a lease finishes nothing before it knows, because another one of this host may have its commands.
+func (w *Worker) held() error {
+	for {
+		err := w.s.Session.Held()
+		if !errors.Is(err, refstore.ErrSuspended) {
+			return err
+		}
+		select {
+		case <-w.s.Session.Lost():
+		case <-time.After(heldPause):
+		}
+	}
+}
+
 // stoppedTogether bounds how much later than its command a stopped worker receives the signal.
 const stoppedTogether = 500 * time.Millisecond
 
@@ -91,7 +109,7 @@ func (w *Worker) request(j *queue.Job) (*executions.Request, executions.Key, err
 	if err != nil {
 		return nil, executions.Key{}, err
 	}
-	req.Job.Identity = identity(j)
+	req.Job.Identity, req.Job.Held = identity(j), w.held
 	if w.o.Job != "" { // a cluster's scheduler has started this worker
 		req.Job.FailureGrace = stoppedTogether
 	}

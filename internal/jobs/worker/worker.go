@@ -31,7 +31,7 @@ type Executor interface {
 
 // Supervisor runs the commands of an Executor, and outlives this process.
 type Supervisor interface {
-	Adopt(ctx context.Context) ([]*runner.Orphan, error)
+	Adopt(ctx context.Context, lost ...string) ([]*runner.Orphan, error)
 	Release(identity string)
 	// Leave leaves all commands to be adopted.
 	Leave() error
@@ -105,7 +105,7 @@ type Worker struct {
 	running map[*holding]bool    // of the loop
 	foreign map[string]time.Time // jobs that need other programs than this machine's, and when that was found; of the loop
 	orphans []*runner.Orphan     // adopted commands whose jobs must still be claimed; of the loop
-	sought  map[string]bool      // orphaned jobs begun on this host whose commands were searched for; of the loop
+	sought  map[string]bool      // lost jobs begun on this host whose commands were searched for; of the loop
 	looked  time.Time            // time of the last search; of the loop
 	beside  bool                 // another worker of this host adopts dead workers' commands; of the loop
 	polled  time.Time            // last look at orphans without room for jobs; of the loop
