@@ -2,6 +2,7 @@ package runner
 
 import (
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -11,7 +12,8 @@ const foundFor = 100 * time.Millisecond
 
 // A Finder is LookPath with a memory, for many commands in a row: LookPath asks the system once for each folder of the PATH. A
 // program that appears in an earlier folder is found foundFor later at the latest. One that is gone, or is no program any
-// more, is noticed at once. The zero value is ready to use, by several goroutines.
+// more, is noticed at once. Nothing is remembered of a PATH with a relative folder, which is another one for each command.
+// The zero value is ready to use, by several goroutines.
 type Finder struct {
 	mu    sync.Mutex
 	found map[where]place
@@ -32,6 +34,9 @@ const maxFound = 256
 // Look is LookPath.
 func (f *Finder) Look(command, dir string, env []string) (string, error) {
 	search, _ := getenv(env, "PATH")
+	if filepath.Base(command) != command || search == "" || slices.ContainsFunc(filepath.SplitList(search), isRelative) {
+		return LookPath(command, dir, env)
+	}
 	key := where{command, search}
 	now := time.Now()
 	f.mu.Lock()
@@ -41,8 +46,8 @@ func (f *Finder) Look(command, dir string, env []string) (string, error) {
 		return known.path, nil
 	}
 	path, err := LookPath(command, dir, env)
-	if err != nil || !filepath.IsAbs(path) || path == command { // a relative one depends on dir
-		return path, err
+	if err != nil {
+		return "", err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,3 +60,6 @@ func (f *Finder) Look(command, dir string, env []string) (string, error) {
 	f.found[key] = place{path, now}
 	return path, nil
 }
+
+// isRelative tells whether an entry of the PATH depends on the working directory; an empty one is that directory.
+func isRelative(entry string) bool { return !filepath.IsAbs(entry) }

@@ -64,5 +64,15 @@ func TestFinder(t *testing.T) {
 		if got, err := f.Look("tool", dir, relative); err == nil {
 			t.Errorf("in another working directory tool is %q", got)
 		}
+		for _, first := range []string{"bin", ""} { // an empty entry is the working directory
+			mixed := []string{"PATH=" + first + ":" + filepath.Join(dir, "late")}
+			if got, err := f.Look("tool", filepath.Join(dir, "none"), mixed); got != filepath.Join(dir, "late/tool") {
+				t.Errorf("with the PATH %q tool is %q, %v", mixed, got, err)
+			}
+			own := program(filepath.Join("own", first, "tool"))
+			if got, err := f.Look("tool", filepath.Join(dir, "own"), mixed); filepath.Join(dir, "own", got) != own {
+				t.Errorf("with the PATH %q and its own program tool is %q, %v", mixed, got, err)
+			}
+		}
 	})
 }

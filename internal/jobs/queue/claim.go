@@ -20,9 +20,9 @@ type Want struct {
 	// Beside says that another worker of Host may continue commands begun there: their orphans are reserved for it
 	// for Grace too.
 	Beside bool
-	// Early says that the command of the job's last attempt is at hand: Only takes a job that was given up without
-	// waiting for its backoff, which is for another start of the command.
-	Early bool
+	// Early is the number of the attempt whose command is at hand: if it was the job's last one and was given up, Only does
+	// not wait for the backoff, which is for another start of the command. 0: no command is at hand.
+	Early int64
 	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes the job, and may be called
 	// concurrently.
 	Fits func(*Job) bool
@@ -182,7 +182,7 @@ func (q *Queue) Only(ctx context.Context, queue, id string, want Want) (*Lease, 
 		case s.Status.Terminal():
 			return nil, &TransitionError{"claim", s.Job}
 		}
-		early := want.Early && len(s.Lost) > 0
+		early := want.Early > 0 && want.Early == s.Attempts && len(s.Lost) > 0
 		if _, ok := s.indexKey(); !ok || !early && q.index.due(&s.Job, s.version).After(q.now()) || !q.index.fits(&candidate{entry: entry{s.Job, s.version}}, &want) {
 			return nil, nil
 		}

@@ -125,6 +125,7 @@ var conformance = []struct {
 	{"what does not fit", whatDoesNotFit},
 	{"adopted", adopted},
 	{"lost", lost},
+	{"early", early},
 	{"released", released},
 	{"only", onlyOne},
 	{"cancelled", cancelled},
@@ -424,6 +425,39 @@ func lost(t *testing.T, w *world, on func(string) *peer) {
 	worker.claimNone(t)
 	want(t, "as it is read", front.job(t, j.ID).Status, queue.Failed)
 	w.empty(t, "dead")
+}
+
+// A command at hand ends the backoff of a job only if it is that of the job's last attempt.
+func early(t *testing.T, w *world, on func(string) *peer) {
+	front, worker := on("front"), on("back")
+	j := front.enqueue(t, job(1))
+	for attempt := range int64(2) {
+		got, err := worker.claim(t).Again(t.Context(), "its worker is gone", time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, "attempts", got.Attempts, attempt+1)
+		worker.claimNone(t)
+		if attempt == 0 {
+			w.pass(time.Hour)
+		}
+	}
+	for _, at := range []int64{0, 1, 3} {
+		want := worker.want()
+		want.Early = at
+		if l, err := worker.Only(t.Context(), j.Queue, j.ID, want); err != nil || l != nil {
+			t.Fatalf("with the command of attempt %d at hand: claimed is %t (%v), want nothing", at, l != nil, err)
+		}
+	}
+	last := worker.want()
+	last.Early = 2
+	l, err := worker.Only(t.Context(), j.Queue, j.ID, last)
+	if err != nil || l == nil {
+		t.Fatalf("with the command of the last attempt at hand: %v, want the job", err)
+	}
+	want(t, "attempts", l.Job().Attempts, 3)
+	worker.finish(t, l)
+	w.empty(t)
 }
 
 func released(t *testing.T, w *world, on func(string) *peer) {

@@ -430,7 +430,7 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 		return unneeded, nil
 	}
 	want := l.want(nil)
-	want.Beside, want.Early = false, true // its command runs on this host
+	want.Beside, want.Early = false, attempt // its command runs on this host
 	lease, err := w.s.Queue.Only(l.held, name, id, want)
 	var job queue.Job
 	if err == nil && lease == nil {
