@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -183,13 +184,14 @@ func emptyFamilies(def *manifest.Definition, pkg *record.Package, link *record.L
 		}
 		var sources []string
 		for _, k := range f.Lists {
-			if l := &pkg.Lists[k]; !slices.Contains(sources, l.Input+graph.Base(l.Task)) {
-				sources = append(sources, l.Input+graph.Base(l.Task))
+			l := &pkg.Lists[k]
+			if source := cmp.Or(l.Input, graph.Base(l.Task)); !slices.Contains(sources, source) {
+				sources = append(sources, source)
 			}
 		}
 		pos := def.Families[at].Pos
 		warnings = append(warnings, manifest.Warning{File: def.File, Line: int(pos.Line), Column: int(pos.Column),
-			Msg: fmt.Sprintf("task %s: it has no items, and so no tasks; they follow from %s", f.Name, strings.Join(sources, ", "))})
+			Msg: fmt.Sprintf("task %s: its matrix has no items; they follow from %s", f.Name, strings.Join(sources, ", "))})
 	}
 	return warnings
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"e3/executions"
@@ -60,10 +62,10 @@ func (b *batchFailures) take(e *events.Event, d *events.Data, line func(family, 
 	return taken
 }
 
-// rest tells of batches whose other items have not come back.
+// rest tells of batches whose other items have not come back, the first one first.
 func (b *batchFailures) rest(line func(family, note string)) {
-	for _, o := range b.open {
-		o.tell(line)
+	for _, id := range slices.Sorted(maps.Keys(b.open)) {
+		b.open[id].tell(line)
 	}
 	b.open = nil
 }

@@ -168,7 +168,7 @@ func TestTranscriptBatch(t *testing.T) {
 			failed("t[a]", "a2", "", 2), retry("t[a]", 3),
 			{Type: events.TaskStarted, Task: "t[a]", Data: &events.Data{Attempt: 3}},
 		},
-		spoilt("v[a]", "z", 2), // its run ends before the other one's end is known
+		spoilt("v[a]", "z1", 2), spoilt("w[a]", "z2", 2), spoilt("w[b]", "z3", 3), // the run ends before the others' ends are known
 	)
 	for _, e := range list {
 		tr.event(e)
@@ -184,6 +184,8 @@ func TestTranscriptBatch(t *testing.T) {
   [retry]  t[a] (attempt 3 at once)
   [start]  t[a] (attempt 3)
   [alone]  1 item of v (batch)
+  [alone]  1 item of w (batch)
+  [alone]  1 item of w (batch)
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("the transcript differs (-want +got):\n%s", diff)

@@ -132,15 +132,20 @@ func listMakers(pkg *record.Package) map[string][]string {
 		if f.Pending {
 			continue
 		}
-		lists := map[string]int{} // by the name of the task in the package file
+		sole := map[string]string{} // by matrix: the one item that makes lists; "": several do
 		for _, k := range f.Lists {
-			base, _, _ := strings.Cut(pkg.Lists[k].Task, "[")
-			lists[base]++
+			task := pkg.Lists[k].Task
+			matrix := matrixOf(task)
+			if known, ok := sole[matrix]; ok && known != task {
+				task = ""
+			}
+			sole[matrix] = task
 		}
 		for _, k := range f.Lists {
-			l := &pkg.Lists[k]
-			if base, _, _ := strings.Cut(l.Task, "["); base != "" && lists[base] == 1 && !slices.Contains(makers[f.Name], l.Task) {
-				makers[f.Name] = append(makers[f.Name], l.Task)
+			task := pkg.Lists[k].Task
+			matrix := matrixOf(task)
+			if task != "" && (matrix == "" || sole[matrix] != "") && !slices.Contains(makers[f.Name], task) {
+				makers[f.Name] = append(makers[f.Name], task)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
@@ -101,7 +102,7 @@ func Note(t *runview.TaskReport) string {
 
 // WhyAbandoned says what an abandoned task waited for when its run ended.
 func WhyAbandoned(t *runview.TaskReport) string {
-	if t.Batch.Items > 0 {
+	if t.Batch.Items > 0 && t.Reason == string(executions.ReasonBatch) {
 		return "its batch failed, and the run ended before the item was tried alone"
 	}
 	return "waited for approval when the run ended"

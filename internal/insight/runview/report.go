@@ -159,7 +159,7 @@ func (t *FoldedTask) recorded(e record.TaskExecution) TaskReport {
 		return r
 	}
 	r := t.TaskReport
-	if r.State == TaskReady { // it had suspended itself and was then approved
+	if r.State == TaskReady { // it had suspended itself and was then approved, or its batch had failed
 		r.State = TaskAbandoned
 	}
 	return r

@@ -48,9 +48,9 @@ func (s *Server) Run(ctx context.Context, drain <-chan struct{}, o Options) erro
 				return nil
 			}
 		}
-		begun := false
+		var begun time.Time
 		err := s.Once(ctx, drain, o, func() {
-			ever, begun, pause, said = true, true, firstRetry, ""
+			ever, begun, pause, said = true, o.Now(), firstRetry, ""
 			if !ready {
 				ready = true
 				s.Ready()
@@ -72,7 +72,7 @@ func (s *Server) Run(ctx context.Context, drain <-chan struct{}, o Options) erro
 			s.Lost(err)
 		}
 		wait := pause
-		if begun && errors.Is(err, refstore.ErrLost) {
+		if errors.Is(err, refstore.ErrLost) && !begun.IsZero() && o.Now().Sub(begun) >= firstRetry {
 			wait = 0 // the store has just answered, and commands wait to be adopted
 		}
 		t := time.NewTimer(wait)

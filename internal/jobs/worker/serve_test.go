@@ -42,6 +42,8 @@ func TestServer(t *testing.T) {
 			[]step{{true, time.Minute, refstore.ErrLost}, {false, 0, down}, {true, time.Minute, refstore.ErrLost}, {true, 0, nil}}, nil,
 			[]string{"0s begun", "0s ready", "1m0s lost: " + refstore.ErrLost.Error(), "1m0s begun", "1m0s lost: store down", "1m2s begun", "1m2s ready",
 				"2m2s lost: " + refstore.ErrLost.Error(), "2m2s begun", "2m2s ready"}},
+		{"a lease that is lost as soon as it is there", worker.Options{}, []step{{true, 0, refstore.ErrLost}, {true, 0, refstore.ErrLost}, {true, 0, nil}}, nil,
+			[]string{"0s begun", "0s ready", "0s lost: " + refstore.ErrLost.Error(), "1s begun", "1s ready", "1s lost: " + refstore.ErrLost.Error(), "2s begun", "2s ready"}},
 		{"the time is over", worker.Options{For: time.Hour}, []step{{true, time.Hour - time.Second, lost}}, nil,
 			[]string{"0s begun", "0s ready", "59m59s lost: lease lost"}},
 		{"a job that cannot be read", worker.Options{Job: "id"}, []step{{true, 0, queue.ErrMalformed}}, queue.ErrMalformed, []string{"0s begun", "0s ready"}},
