@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
 	"e3/internal/format/manifest"
@@ -29,7 +30,21 @@ const (
 	ByDefault      RoomSource = "the default"
 )
 
-// Of tells the rooms of the tasks of a package file. Tasks that have room and reason in common are one entry.
+// Rooms tells in which rooms a start of the workspace would run the tasks of a package file. Tasks that have room and reason in
+// common are one entry.
+func (w *Planner) Rooms(ctx context.Context, ws string, def *manifest.Definition) ([]TaskRoom, error) {
+	rooms, err := w.states.rooms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, err := w.states.links.remembered(ctx, ws)
+	if err = ignoreBadLink(err); err != nil {
+		return nil, err
+	}
+	return rooms.known(before).Of(def), nil
+}
+
+// Of tells the rooms of the tasks of a package file, as Planner.Rooms does.
 func (r Rooms) Of(def *manifest.Definition) []TaskRoom {
 	var specs []*manifest.Spec
 	for i := range def.Tasks {

@@ -76,7 +76,7 @@ func runLint(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 		out.Warnings = append(out.Warnings, w.String())
 		fmt.Fprintln(&text, human.Line(w.String()))
 	}
-	if out.Rooms, err = taskRooms(ctx, r, def); err != nil {
+	if out.Rooms, err = taskRooms(ctx, r, ws, def); err != nil {
 		return err
 	}
 	writeRooms(&text, out.Rooms)

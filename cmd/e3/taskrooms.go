@@ -20,13 +20,13 @@ type roomJSON struct {
 	By    string   `json:"by"`
 }
 
-// taskRooms tells in which rooms the tasks of a package file run, and why. It is empty if all are in the open and nothing was said.
-func taskRooms(ctx context.Context, r *repo.Repo, def *manifest.Definition) ([]roomJSON, error) {
-	rooms, err := r.Rooms(ctx)
+// taskRooms tells in which rooms a workspace runs the tasks of a package file, and why. It is empty if all are in the open and
+// nothing says so.
+func taskRooms(ctx context.Context, r *repo.Repo, ws string, def *manifest.Definition) ([]roomJSON, error) {
+	list, err := r.Workspaces.Planner.Rooms(ctx, ws, def)
 	if err != nil {
 		return nil, err
 	}
-	list := rooms.Of(def)
 	if !slices.ContainsFunc(list, func(t workspace.TaskRoom) bool { return t.Closed || t.By != workspace.ByDefault }) {
 		return nil, nil
 	}
@@ -61,5 +61,5 @@ func roomsOfPlan(ctx context.Context, r *repo.Repo, p *workspace.Plan) ([]roomJS
 	if err != nil {
 		return nil, err
 	}
-	return taskRooms(ctx, r, def)
+	return taskRooms(ctx, r, p.Workspace, def)
 }

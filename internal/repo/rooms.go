@@ -40,9 +40,6 @@ func (r *Repo) Settings(ctx context.Context) (*settings.Settings, error) {
 // before anything that builds a package.
 func (r *Repo) SayRoom(room string) { r.stores.presets.room = room }
 
-// Rooms are the rooms of tasks that name none.
-func (r *Repo) Rooms(ctx context.Context) (workspace.Rooms, error) { return rooms(r)(ctx) }
-
 // rooms are the rooms of tasks that name none.
 func rooms(r *Repo) func(context.Context) (workspace.Rooms, error) {
 	return func(ctx context.Context) (workspace.Rooms, error) {
