@@ -30,21 +30,30 @@ type sourceOf func(input, task string) (record.Leaf, bool)
 // of before are not read again; those of a task whose dataset source does not know stay as they were. The tasks are
 // stored, unless before, which must be what the locked workspace has deployed, names them already. The package is not stored.
 func (w *Deployer) expand(ctx context.Context, before *record.Package, source sourceOf) (*expansion, error) {
-	h, err := objectstore.ParseHash(before.Definition)
+	def, err := definitionOf(ctx, w.states.Objects, before)
 	if err != nil {
-		return nil, fmt.Errorf("definition of package %s: %w", before.Name, err)
-	}
-	data, err := objectstore.ReadAll(ctx, w.states.Objects, h, manifest.MaxFileSize)
-	if err != nil {
-		return nil, fmt.Errorf("definition of package %s: %w", before.Name, err)
-	}
-	def, err := manifest.DecodeDefinition(data)
-	if err != nil {
-		return nil, fmt.Errorf("package %s: %w", before.Name, err)
+		return nil, err
 	}
 	pkg := &record.Package{Name: before.Name, Version: before.Version, Description: before.Description, Inputs: before.Inputs, Definition: before.Definition}
 	pkg.Tasks = before.Tasks
 	return w.expandInto(ctx, pkg, def, before.Lists, source)
+}
+
+// definitionOf reads the definition of a package, without the tasks that follow from lists.
+func definitionOf(ctx context.Context, objects objectstore.Store, pkg *record.Package) (*manifest.Definition, error) {
+	h, err := objectstore.ParseHash(pkg.Definition)
+	if err != nil {
+		return nil, fmt.Errorf("definition of package %s: %w", pkg.Name, err)
+	}
+	data, err := objectstore.ReadAll(ctx, objects, h, manifest.MaxFileSize)
+	if err != nil {
+		return nil, fmt.Errorf("definition of package %s: %w", pkg.Name, err)
+	}
+	def, err := manifest.DecodeDefinition(data)
+	if err != nil {
+		return nil, fmt.Errorf("package %s: %w", pkg.Name, err)
+	}
+	return def, nil
 }
 
 // expandInto gives a package the tasks of its definition. The objects of tasks that it has already are not stored again.

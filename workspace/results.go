@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"e3/dataflow/graph"
 	"e3/internal/events"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
@@ -22,6 +23,9 @@ import (
 type Results struct {
 	Outputs []ResultOutput // those that have a value, in the order of the package
 	Missing []string       // those that no task has made yet
+	// Unknown are tasks of the file of which the package cannot tell the outputs, or not whether a task reads them, since
+	// a list of items was not made. What earlier runs left of them is no output that is gone.
+	Unknown []string
 	// Source identifies what the outputs were made from: the package and the tree. While it stays, so do the outputs.
 	Source string
 }
@@ -123,11 +127,18 @@ func (w *Datasets) results(ctx context.Context, ws string, of []string) (r *Resu
 // choose fills in the results.
 func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record.Node, of []string, r *Results) error {
 	read := readOutputs(pkg)
+	unread, err := w.unknown(ctx, pkg, r)
+	if err != nil {
+		return err
+	}
+	if len(of) == 0 {
+		r.Missing = append(r.Missing, unread...)
+	}
 	found := make([]bool, len(of))
 	for i := range pkg.Tasks {
 		t := &pkg.Tasks[i]
 		whole, some := matching(of, t.Name, found)
-		last := len(of) == 0 && !read[output{t.Name, ""}]
+		last := len(of) == 0 && !read[output{t.Name, ""}] && !slices.Contains(r.Unknown, graph.Base(t.Name))
 		if !whole && !some && !last {
 			continue
 		}
@@ -184,6 +195,34 @@ func (w *Datasets) choose(ctx context.Context, pkg *record.Package, tasks record
 		}
 	}
 	return nil
+}
+
+// unknown fills in what the package cannot tell, and returns the pending families that no task reads.
+func (w *Datasets) unknown(ctx context.Context, pkg *record.Package, r *Results) (unread []string, err error) {
+	pending := map[string]bool{}
+	for i := range pkg.Families {
+		if f := &pkg.Families[i]; f.Pending {
+			pending[f.Name] = true
+			if len(f.ReadBy) == 0 {
+				unread = append(unread, f.Name)
+			}
+		}
+	}
+	if len(pending) == 0 {
+		return nil, nil
+	}
+	def, err := definitionOf(ctx, w.states.Objects, pkg)
+	if err != nil {
+		return nil, err
+	}
+	for i := range def.Families {
+		if f := &def.Families[i]; pending[f.Base] {
+			r.Unknown = append(append(r.Unknown, f.Base), f.Reads...)
+		}
+	}
+	slices.Sort(r.Unknown)
+	r.Unknown = slices.Compact(r.Unknown)
+	return unread, nil
 }
 
 // pendingFamily reports whether a name may mean tasks that are not known, since the list of their items was not made.

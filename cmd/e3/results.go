@@ -223,7 +223,8 @@ func (f *resultFolder) leave(ctx context.Context, a *app, r *repo.Repo, ws strin
 	}
 	defer release()
 	o := resultdir.Options{Set: set, Overwrite: overwrite, Refuse: f.refuse}
-	if len(found.Missing) == 0 {
+	o.Hold = func(p string) bool { return slices.Contains(found.Unknown, taskOfResult(p)) }
+	if len(found.Missing)+len(found.Unknown) == 0 {
 		o.Source = found.Source
 	}
 	items := make([]resultdir.Item, len(found.Outputs))
@@ -234,7 +235,23 @@ func (f *resultFolder) leave(ctx context.Context, a *app, r *repo.Repo, ws strin
 	if err != nil {
 		return 0, fmt.Errorf("results in %s: %w", f.shown, err)
 	}
-	return len(report.Kept), f.say(a, report, found.Missing, earlierOutputs(found, left))
+	earlier := earlierOutputs(found, left)
+	for _, p := range report.Held {
+		if task := taskOfResult(p); !slices.Contains(earlier, task) {
+			earlier = append(earlier, task)
+		}
+	}
+	report.Same += len(report.Held)
+	missing := slices.DeleteFunc(found.Missing, func(name string) bool { return slices.Contains(earlier, name) })
+	return len(report.Kept), f.say(a, report, missing, earlier)
+}
+
+// taskOfResult is the task, without its item, whose output lies at a path in a folder of results; see workspace.ResultPath.
+func taskOfResult(p string) string {
+	if i := strings.IndexAny(p, "/."); i >= 0 {
+		return p[:i]
+	}
+	return p
 }
 
 // say reports what was done with the results.

@@ -52,6 +52,8 @@ type Options struct {
 	Source string
 	// Overwrite replaces files that were edited, or that were there before.
 	Overwrite bool
+	// Hold reports whether a file stays although no item has its path, since it cannot be told that its output is gone. It may be nil.
+	Hold func(path string) bool
 	// Refuse returns why a path may not be written, "" if it may. It may be nil.
 	Refuse func(path string) string
 }
@@ -60,6 +62,7 @@ type Options struct {
 type Report struct {
 	Written, Removed []string
 	Same             int // files that were as they should be
+	Held             []string
 	Kept             []Kept
 }
 
@@ -119,6 +122,7 @@ func (f *Folder) Write(ctx context.Context, items []Item, o Options) (*Report, e
 		return nil, err
 	}
 	slices.Sort(w.report.Written)
+	slices.Sort(w.report.Held)
 	slices.SortFunc(w.report.Kept, func(a, b Kept) int { return cmp.Compare(a.Path, b.Path) })
 	return w.report, nil
 }
@@ -279,7 +283,11 @@ func (w *writer) gone(wants []want) []string {
 	}
 	var gone []string
 	for p, e := range w.files {
-		if e.Set == w.o.Set && !wanted[p] {
+		switch {
+		case e.Set != w.o.Set || wanted[p]:
+		case w.o.Hold != nil && w.o.Hold(p):
+			w.report.Held = append(w.report.Held, p)
+		default:
 			gone = append(gone, p)
 		}
 	}

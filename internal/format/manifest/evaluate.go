@@ -454,6 +454,10 @@ func (d expander) distinct(b *base, rows []row) bool {
 			return false
 		}
 		if what, taken := b.meaning[name]; taken && what != aDimension {
+			if i < b.naming {
+				b.fail(d, b.items.pos, "%q names both %s and an item of the matrix; give the %s another name", name, what, strings.TrimPrefix(strings.TrimPrefix(what, "an "), "a "))
+				return false
+			}
 			b.fail(d, b.items.pos, "%q names both %s and a value of the matrix; choose columns with: {from: …, with: {other: %s}}", name, what, name)
 			return false
 		}

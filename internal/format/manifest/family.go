@@ -15,6 +15,7 @@ type Family struct {
 	Spec    *Spec
 	Sources []ItemSource // whose lists it needs, in the order of use; those of another family's items as far as these are known
 	ReadBy  []string     // tasks of the file that read it, by their Base
+	Reads   []string     // tasks of the file that it or its matrix reads, by their Base
 	Waits   []string     // families that keep it from having tasks: it, or its matrix, reads them and they are pending
 	Pending bool         // its tasks are not in the Definition
 	Count   int          // its tasks
@@ -219,10 +220,15 @@ func (d expander) families() {
 		f := Family{Base: b.spec.Base, Pos: b.spec.Pos, Spec: b.spec, Sources: b.sources, ReadBy: readBy[i], Pending: b.pending, Count: b.count, Fault: b.fault}
 		if b.pending {
 			f.Count = 0
-			for _, t := range d.targets[b.waits:b.waitsEnd] {
-				if to := &d.bases[t.base]; to.pending && !slices.Contains(f.Waits, to.spec.Base) {
-					f.Waits = append(f.Waits, to.spec.Base)
-				}
+		}
+		for _, t := range d.targets[b.waits:b.waitsEnd] {
+			to := &d.bases[t.base]
+			if slices.Contains(f.Reads, to.spec.Base) {
+				continue
+			}
+			f.Reads = append(f.Reads, to.spec.Base)
+			if b.pending && to.pending {
+				f.Waits = append(f.Waits, to.spec.Base)
 			}
 		}
 		d.def.Families = append(d.def.Families, f)

@@ -59,7 +59,9 @@ func TestItemMistakes(t *testing.T) {
 		{"include without a dimension", "t: {matrix: [raw, {include: [{sample: s3}], b: [1]}], out: o, run: x}", []string{"an item under include has no lane"}},
 		{"exclude of something else", "t: {matrix: [raw, {exclude: [{smple: s3}], b: [1]}], out: o, run: x}", []string{`"smple" is no dimension`, "sample, lane, b"}},
 		{"a name twice", "t: {matrix: [raw, {sample: [1]}], out: o, run: x}", []string{`"sample" names two values`}},
-		{"a variable twice", "t: {matrix: raw, in: {lane: sheet}, out: o, run: x}", []string{`"lane" names both an input and a value of the matrix`}},
+		{"a variable twice", "t: {matrix: raw, in: {lane: sheet}, out: o, run: x}", []string{`"lane" names both an input and an item of the matrix; give the input another name`}},
+		{"a column as a variable twice", "t: {matrix: {id: {from: sheet, with: [depth]}}, in: {depth: n}, out: o, run: x}", []string{`"depth" names both an input and a value of the matrix`, "with: {other: depth}"}},
+		{"a file of a lone output", "s: {out: o/, run: x}\n  t: {matrix: raw, in: {f: 's.part[sample]'}, out: o, run: x}", []string{`s has a single output and no entry "part"`, "(write s.out[sample])"}},
 		{"too long", "t: {matrix: {s: long}, out: o, run: x}\n  long: {out: long.txt, run: x}", []string{"would be 150 bytes long, and 128 is the most"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

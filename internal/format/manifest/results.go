@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -89,7 +90,13 @@ func (d *resultsDecoder) check() {
 	}
 	for _, pattern := range r.Of {
 		if !slices.ContainsFunc(d.def.Tasks, func(t Task) bool { return t.named(pattern) }) && !d.awaited(pattern) {
-			d.report.add(d.of, d.suggest(pattern, baseNames(d.bases)), "results: no task or output matches %q", truncate(pattern))
+			hint := d.suggest(pattern, baseNames(d.bases))
+			if base, output, ok := strings.Cut(pattern, "."); ok {
+				if every := base + "[*]." + output; slices.ContainsFunc(d.def.Tasks, func(t Task) bool { return t.Base == base && t.named(every) }) {
+					hint = fmt.Sprintf("write %q", every)
+				}
+			}
+			d.report.add(d.of, hint, "results: no task or output matches %q", truncate(pattern))
 		}
 	}
 }

@@ -262,7 +262,10 @@ func (d *decoder) fromTask(p *plan, where string, ref *wire, entry string) bool 
 	out, index := &spec.Outputs[0], -1
 	switch {
 	case !spec.Several && entry != "" && entry != "out":
-		name, _ := strings.CutSuffix(ref.source, "."+entry)
+		name, ok := strings.CutSuffix(ref.source, "."+entry)
+		if at := strings.LastIndex(name, "."+entry+"["); !ok && at >= 0 { // a file of it: split[s1].parts[p]
+			name = name[:at] + ".out" + name[at+1+len(entry):]
+		}
 		d.report.add(ref.pos, "write "+name, "%s: the task %s has a single output and no entry %q", where, spec.Base, truncate(entry))
 		return false
 	case !spec.Several:
