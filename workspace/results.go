@@ -24,7 +24,7 @@ type Results struct {
 	Outputs []ResultOutput // those that have a value, in the order of the package
 	Missing []string       // those that no task has made yet
 	// Unknown are tasks of the file of which the package cannot tell the outputs, or not whether a task reads them, since
-	// a list of items was not made. What earlier runs left of them is no output that is gone.
+	// a list of items was not made. Files that earlier runs left of them stay.
 	Unknown []string
 	// Source identifies what the outputs were made from: the package and the tree. While it stays, so do the outputs.
 	Source string

@@ -13,7 +13,7 @@ import (
 )
 
 // unmadeTasks are the tasks that the latest run of a workspace could not make, by name: they failed, or were skipped because
-// another had. What the workspace has of them is of an earlier run. There are none if the run had values of its own, as it sets no
+// another had. Their outputs in the workspace are of an earlier run. There are none if the run had values of its own, as it sets no
 // outputs, or if the workspace has changed since it ended, as by a run that is at work. Where every task succeeded, that costs the
 // workspace's state and the last of the run's events.
 func unmadeTasks(ctx context.Context, r *repo.Repo, ws string) (map[string]*runview.TaskReport, error) {

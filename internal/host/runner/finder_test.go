@@ -55,7 +55,7 @@ func TestFinder(t *testing.T) {
 		program("late/tool")
 		expect(late) // what was missing is looked for again
 
-		// What depends on the working directory is not remembered.
+		// A place that depends on the working directory is not remembered.
 		here := program("here/tool")
 		relative := []string{"PATH=."}
 		if got, err := f.Look("tool", filepath.Dir(here), relative); err != nil {

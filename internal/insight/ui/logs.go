@@ -178,8 +178,8 @@ type part struct {
 	hit  bool
 }
 
-// shortLine reads a line without its end, and looks for a word in all of it. What a carriage return overwrites, as progress bars do, is
-// not seen. whole says that the line had an end.
+// shortLine reads a line without its end, and looks for a word in all of it. Text that a carriage return overwrites, as in progress
+// bars, is not seen. whole says that the line had an end.
 func shortLine(r *bufio.Reader, find *finder) (at part, whole bool, err error) {
 	find.begin()
 	returned := false // the last byte so far is a carriage return
