@@ -1,6 +1,7 @@
 package dataflow
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -150,7 +151,7 @@ func (c *completion) about() *events.Data {
 // given up, and another one follows.
 func sharing(s *scheduler, c *completion, yes bool) {
 	if !yes && c.begun {
-		s.attemptLost(c, c.execution, "the job of another run has made no result", time.Time{}, time.Time{})
+		s.attemptLost(c, c.execution, executions.ReasonLost, "the job of another run has made no result", time.Time{}, time.Time{})
 	}
 	c.shared = yes
 }
@@ -168,7 +169,7 @@ func (s *scheduler) claimed(c *completion, id, worker string, at time.Time) {
 		return
 	}
 	if c.begun {
-		s.attemptLost(c, c.execution, "another worker has begun anew", at, time.Time{})
+		s.attemptLost(c, c.execution, executions.ReasonLost, "another worker has begun anew", at, time.Time{})
 		c.worker = worker
 	}
 	c.claimed, c.execution = true, id
@@ -191,7 +192,7 @@ func adopted(s *scheduler, c *completion, id, worker string, at time.Time) {
 }
 
 // attemptLost is called when a worker's attempt is given up and another one follows.
-func (s *scheduler) attemptLost(c *completion, id, message string, at, again time.Time) {
+func (s *scheduler) attemptLost(c *completion, id string, reason executions.Reason, message string, at, again time.Time) {
 	if c.execution != "" {
 		id = c.execution
 	}
@@ -199,7 +200,7 @@ func (s *scheduler) attemptLost(c *completion, id, message string, at, again tim
 		message = "its worker was lost"
 	}
 	d := c.about()
-	d.Reason, d.Message = string(executions.ReasonLost), message
+	d.Reason, d.Message = string(cmp.Or(reason, executions.ReasonLost)), message
 	c.last = &events.Event{Type: events.TaskFailed, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: c.worker, Data: d}
 	d.MayFail, d.Tolerable = c.policy.MayFail && !s.opts.Strict, c.mild
 	if s.opts.Emit != nil { // not emit, which belongs to the scheduler's goroutine
@@ -222,7 +223,7 @@ func (s *scheduler) catchUp(c *completion) {
 		return
 	}
 	if c.execution != "" && c.execution != c.result.ExecutionID {
-		s.attemptLost(c, c.execution, "", time.Time{}, time.Time{})
+		s.attemptLost(c, c.execution, executions.ReasonLost, "", time.Time{}, time.Time{})
 	}
 	if !c.begun && c.result.State != record.Error {
 		s.started(c, c.result.ExecutionID, beginning(&c.result))

@@ -261,7 +261,7 @@ func (w *world) lose(ctx context.Context, req *executions.Request, key execution
 		return context.Cause(ctx)
 	}
 	w.end(req, start)
-	req.Lost(id, "gone", time.Time{}, time.Now().Add(takes/2))
+	req.Lost(id, executions.ReasonLost, "gone", time.Time{}, time.Now().Add(takes/2))
 	if takes > 0 && !w.sleep(ctx, takes/2) {
 		return context.Cause(ctx)
 	}

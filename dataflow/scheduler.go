@@ -388,6 +388,8 @@ func (s *scheduler) complete(c completion) {
 	s.count(&c)
 	var lacking *LackingError
 	switch {
+	case leaves(s, &c):
+		return
 	case c.err != nil && (errors.Is(c.err, errNotStarted) || s.cancels(c.err)):
 		switch {
 		case (c.begun || c.claimed) && errors.Is(c.err, refstore.ErrLost): // the log takes no more events; this one is for live readers

@@ -47,11 +47,13 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 			return v.load(ctx, v.g.Hashes[i])
 		},
 		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: a.force, Without: a.after, Kept: true, // by the package, as the run holds the workspace
-		Place:    a.place,
-		InBatch:  func(b record.Batched) { c.batch = b },
-		Started:  func(id string, at time.Time) { s.started(&c, id, at) },
-		Claimed:  func(id, worker string, at time.Time) { s.claimed(&c, id, worker, at) },
-		Lost:     func(id, message string, at, again time.Time) { s.attemptLost(&c, id, message, at, again) },
+		Place:   a.place,
+		InBatch: func(b record.Batched) { c.batch = b },
+		Started: func(id string, at time.Time) { s.started(&c, id, at) },
+		Claimed: func(id, worker string, at time.Time) { s.claimed(&c, id, worker, at) },
+		Lost: func(id string, reason executions.Reason, message string, at, again time.Time) {
+			s.attemptLost(&c, id, reason, message, at, again)
+		},
 		Orphaned: func(id string, at time.Time) { orphaned(s, &c, id, at) },
 		Adopted:  func(id, worker string, at time.Time) { adopted(s, &c, id, worker, at) },
 		Shared:   func(yes bool) { sharing(s, &c, yes) },

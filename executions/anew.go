@@ -21,7 +21,7 @@ import (
 func finishAnew(ctx context.Context, a *attempt, v verdict, res runner.Result, cause error) (Result, error) {
 	for range 3 { // each time it was found dead again
 		given, err := givenUp(ctx, a)
-		if err != nil || !given {
+		if err != nil || given == nil {
 			return Result{}, cause
 		}
 		now, err := a.x.Lookup(ctx, a.key)
@@ -36,7 +36,7 @@ func finishAnew(ctx context.Context, a *attempt, v verdict, res runner.Result, c
 		req := *a.req
 		req.Attempt++
 		if req.Lost != nil {
-			req.Lost(a.id, "its process was found dead; its command went on, and the end of that is another execution's", time.Time{}, time.Time{})
+			req.Lost(a.id, ReasonLost, given.Message, given.CompletedAt, time.Time{})
 		}
 		if now.Hit != nil && !req.Force { // the process that gave it up has made it
 			return hit(now.Hit), nil
@@ -51,24 +51,24 @@ func finishAnew(ctx context.Context, a *attempt, v verdict, res runner.Result, c
 	return Result{}, fmt.Errorf("execution %s was found dead again and again: %w", a.id, cause)
 }
 
-// givenUp tells whether another process has recorded the end of this execution, while this process still holds its
-// lease, or has it again.
-func givenUp(ctx context.Context, a *attempt) (bool, error) {
+// givenUp returns this execution as another process has recorded its end, while this process still holds its lease, or
+// has it again; nil if none has.
+func givenUp(ctx context.Context, a *attempt) (*Execution, error) {
 	if a.x.leased == nil || a.req.Job.Ref != "" || a.x.leaseLoss(ctx) != nil {
-		return false, nil
+		return nil, nil
 	}
 	rec, err := a.x.records.Get(ctx, recordKey(a.key, a.id))
 	if errors.Is(err, refstore.ErrNotFound) {
-		return false, nil
+		return nil, nil
 	}
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	e, err := decode(a.key, rec)
 	if err != nil || e.State != record.Error || !Stale(e.Message) {
-		return false, err
+		return nil, err
 	}
-	return true, a.x.leased.Confirm(ctx)
+	return e, a.x.leased.Confirm(ctx)
 }
 
 // errOnLost ends a command whose policy does not let it outlast a lease. Its text is recorded.

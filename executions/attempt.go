@@ -139,10 +139,15 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 			return Result{}, fmt.Errorf("the end of execution %s is left to its next worker: %w: %w", id, runner.ErrLeft, err)
 		}
 	}
+	var why *StopError
+	stopped := errors.As(context.Cause(ctx), &why)
 	// The command has ended. Its end is recorded even if the run is being cancelled, unless the lease is lost.
 	ctx, stop := x.bound(context.WithoutCancel(ctx))
 	defer stop()
 	out := ofBatch(a, a.judge(ctx, res, runErr))
+	if stopped && out.reason == ReasonCancelled {
+		out.message = why.Error()
+	}
 	switch {
 	case errors.Is(out.err, errNotRun), errors.Is(out.err, runner.ErrNotStarted):
 		a.eraseNote()
@@ -166,6 +171,14 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	keepFolder(a, &end)
 	return end, nil
 }
+
+// A StopError is a cause for which a command ends whose text the execution's record keeps.
+type StopError struct{ Err error }
+
+func (e *StopError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *StopError) Unwrap() error { return e.Err }
 
 // errNotRun is wrapped if no command has run, so that there is nothing to record.
 var errNotRun = errors.New("the command was not started")
@@ -328,7 +341,7 @@ func (a *attempt) announce(ctx context.Context, p process.ID) error {
 		Key: recordKey(a.key, a.id), Value: status.Encode(), Fields: a.fields(),
 	})
 	if err != nil {
-		if given, _ := givenUp(ctx, a); given { // its end will be that of another execution
+		if given, _ := givenUp(ctx, a); given != nil { // its end will be that of another execution
 			a.close()
 			a.claim, a.version = nil, refstore.Absent
 			return nil

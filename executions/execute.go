@@ -151,8 +151,9 @@ type Request struct {
 
 	// Claimed reports that a worker has claimed the job and makes this execution.
 	Claimed func(executionID, worker string, at time.Time)
-	// Lost reports that a worker's execution was given up; another attempt begins at again or later.
-	Lost func(executionID, message string, at, again time.Time)
+	// Lost reports that a worker's execution was given up, or that its worker was stopped; another attempt begins at again
+	// or later.
+	Lost func(executionID string, reason Reason, message string, at, again time.Time)
 	// Orphaned reports that the lease of an execution's worker has expired.
 	Orphaned func(executionID string, at time.Time)
 	// Adopted reports that another worker continues an execution.

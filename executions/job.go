@@ -17,6 +17,10 @@ type Remote interface {
 	Execute(ctx context.Context, key Key, req *Request) (Result, error)
 }
 
+// ErrGoesOn is wrapped by the error of a request whose context has ended, and whose execution goes on: its worker was told
+// to end it, and has not done so in time.
+var ErrGoesOn = errors.New("its execution goes on")
+
 // Working tells whether an unfinished job names this execution as the one being made for it. job is Job.Ref.
 type Working func(ctx context.Context, job, executionID string) (bool, error)
 

@@ -392,7 +392,7 @@ func (w *workers) Execute(ctx context.Context, _ executions.Key, req *executions
 		case <-ctx.Done():
 			return executions.Result{}, context.Cause(ctx)
 		}
-		req.Lost(id, "worker first@there was lost", time.Time{}, time.Now().Add(300*time.Millisecond))
+		req.Lost(id, executions.ReasonLost, "worker first@there was lost", time.Time{}, time.Now().Add(300*time.Millisecond))
 		select {
 		case <-time.After(300 * time.Millisecond):
 		case <-ctx.Done():

@@ -126,6 +126,9 @@ func (r *run) tellEnd(ctx context.Context) error {
 
 func (r *run) emitEnd(ctx context.Context) (err error) {
 	e := runview.End(r.rec)
+	if err := noteLeft(ctx, r); err != nil {
+		return err
+	}
 	if r.late > 0 {
 		if r.late, err = r.w.states.tellLate(ctx, r.ws, r.o.Executor); err != nil {
 			return err

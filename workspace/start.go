@@ -186,6 +186,7 @@ type run struct {
 	grown   string                 // the hash of the package that the graph has become; "": that of the start
 	dropped map[string]record.Leaf // outputs of tasks that a growth has taken out of the tree
 	shown   bool                   // the workspace shows the proven results
+	left    []dataflow.Left        // executions that go on at workers
 	waiting int                    // tasks that wait for approval, if the run ends because of them
 	outset
 	stored storedProof
@@ -443,7 +444,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	durations, timed := r.w.proofs.durations(ctx, r.ws)
 	opts.Expected = func(task string) time.Duration { return durations[task] }
 	info.Expected = opts.Expected
-	opts.Restore = r.restored
+	opts.Restore, opts.GoesOn = r.restored, func(l dataflow.Left) { r.left = append(r.left, l) }
 	if r.o.Publish == Always {
 		opts.Publish = func(_ context.Context, changes []dataflow.Change) error {
 			_, err := r.w.states.edit(r.lock.lasting, r.lock, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {

@@ -105,9 +105,16 @@ func (d *Dispatcher) Close() error {
 var (
 	// errClosed says that the process is ending.
 	errClosed = errors.New("the dispatcher is closed")
-	// errOverdue says that a cancelled job is still running.
-	errOverdue = errors.New("was told to end, and has not done so")
+	// errOverdue says that a cancelled job is still running. It is executions.ErrGoesOn.
+	errOverdue error = overdue{}
 )
+
+type overdue struct{}
+
+func (overdue) Error() string { return "was told to end, and has not done so" }
+
+// Is implements the interface of errors.Is.
+func (overdue) Is(target error) bool { return target == executions.ErrGoesOn }
 
 // Execute implements executions.Remote. When ctx is done, it cancels the job and waits up to Options.Patience for its
 // end. If this process has lost its lease for good, the job continues, and the error wraps refstore.ErrLost.
@@ -221,6 +228,7 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 				return job, errors.Join(context.Cause(ctx), fmt.Errorf("cancel job %s: %w", job.Ref(), err))
 			}
 			job = stands
+			w.tell(&job)
 		case <-expired:
 			return job, fmt.Errorf("%w; job %s %w in %v", context.Cause(ctx), job.Ref(), errOverdue, d.o.Patience)
 		case <-d.held.Done():

@@ -46,7 +46,7 @@ func (s *settler) Get(_ context.Context, key executions.Key, id string) (*execut
 	}
 	return &executions.Execution{Key: key, Status: record.Status{
 		ExecutionID: id, State: r.State, Message: r.Message, StartedAt: r.EndedAt.Add(-r.Duration), CompletedAt: r.EndedAt,
-	}}, nil
+	}, Detail: &record.Detail{Reason: string(r.Reason)}}, nil
 }
 
 func (s *settler) put(r executions.Result) {
@@ -145,7 +145,7 @@ func (r *rig) ask(ctx context.Context, change func(*executions.Request)) *asked 
 		Load: func(context.Context) (*record.Task, error) { return nil, nil }, Attempt: 1, RunID: "run-1", Workspace: "prod", Name: "t",
 		Claimed: func(id, worker string, _ time.Time) { tell("claimed by %s", worker) },
 		Started: func(id string, _ time.Time) { tell("started") },
-		Lost:    func(id, message string, _, _ time.Time) { tell("lost: %s", message) },
+		Lost:    func(id string, _ executions.Reason, message string, _, _ time.Time) { tell("lost: %s", message) },
 	}
 	if change != nil {
 		change(a.req)
@@ -235,9 +235,9 @@ func TestLostAsOnRecord(t *testing.T) {
 		req.Claimed = func(id, worker string, at time.Time) { times = append(times, at) }
 		req.Started = func(id string, at time.Time) { times = append(times, at) }
 		lost := req.Lost
-		req.Lost = func(id, message string, at, again time.Time) {
+		req.Lost = func(id string, reason executions.Reason, message string, at, again time.Time) {
 			times = append(times, at)
-			lost(id, message, at, again)
+			lost(id, reason, message, at, again)
 		}
 	})
 	l := r.claim()
@@ -401,7 +401,7 @@ func TestCancelIsNotWaitedForForEver(t *testing.T) {
 	a.wait("claimed")
 	cancel()
 	a.end("claimed by worker")
-	if !errors.Is(a.err, context.Canceled) || !strings.Contains(a.err.Error(), "was told to end") {
+	if !errors.Is(a.err, context.Canceled) || !errors.Is(a.err, executions.ErrGoesOn) || !strings.Contains(a.err.Error(), "was told to end") {
 		t.Errorf("got %v, want that it has not ended", a.err)
 	}
 }

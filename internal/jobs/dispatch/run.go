@@ -271,14 +271,42 @@ func (w *waiter) lost(j *queue.Job, a *queue.Attempt) {
 		claimed = a.At
 	}
 	w.claim(j, a.Execution, a.Worker, claimed)
-	message, at := a.Message, a.At
-	if e, err := w.run.d.settler.Get(w.run.d.ctx, w.key, a.Execution); err == nil && e.State != record.Running {
-		w.start(a.Execution, e.Began())
-		message, at = e.Message, e.CompletedAt
+	end := w.recorded(a.Execution)
+	if j.Outcome != nil && j.Outcome.ExecutionID == a.Execution { // the result tells of it
+		return
 	}
-	last := j.Outcome != nil && j.Outcome.ExecutionID == a.Execution // the result tells of it
-	if w.req.Lost != nil && !last {
-		w.req.Lost(a.Execution, message, at, j.AvailableAt)
+	if end == nil {
+		end = &ending{reason: executions.ReasonLost, message: a.Message, at: a.At}
+	}
+	w.givenUp(a.Execution, end, j.AvailableAt)
+}
+
+// ending is how an execution has ended that another one follows.
+type ending struct {
+	reason  executions.Reason
+	message string
+	at      time.Time
+}
+
+// recorded returns the end of an execution as it is on record, and reports its start; nil if it has no end there.
+func (w *waiter) recorded(execution string) *ending {
+	e, err := w.run.d.settler.Get(w.run.d.ctx, w.key, execution)
+	if err != nil || e.State == record.Running {
+		return nil
+	}
+	w.start(execution, e.Began())
+	end := &ending{reason: executions.ReasonLost, message: e.Message, at: e.CompletedAt}
+	if e.Detail != nil && e.Detail.Reason != "" {
+		end.reason = executions.Reason(e.Detail.Reason)
+	}
+	return end
+}
+
+// givenUp reports that another attempt follows an execution.
+func (w *waiter) givenUp(execution string, end *ending, again time.Time) {
+	w.claimed = ""
+	if w.req.Lost != nil {
+		w.req.Lost(execution, end.reason, end.message, end.at, again)
 	}
 }
 
@@ -314,6 +342,11 @@ func (w *waiter) start(execution string, at time.Time) {
 func (w *waiter) claim(j *queue.Job, execution, worker string, at time.Time) {
 	if w.claimed == execution {
 		return
+	}
+	if before := w.claimed; before != "" { // an older e3 does not keep in the job that a worker was stopped
+		if end := w.recorded(before); end != nil {
+			w.givenUp(before, end, time.Time{})
+		}
 	}
 	w.claimed = execution
 	w.run.attends(j)

@@ -150,7 +150,11 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 	j.Token++
 	j.Shard = 0 // it is put back alone, and orphans are looked for in the first shard
 	if !adopted {
-		if j.Execution, err = want.NewExecution(max(j.After, j.Execution)); err != nil {
+		after := max(j.After, j.Execution)
+		for _, l := range j.Lost { // perhaps by a clock that is ahead
+			after = max(after, l.Execution)
+		}
+		if j.Execution, err = want.NewExecution(after); err != nil {
 			return nil, false, fmt.Errorf("draw an execution's id: %w", err)
 		}
 		j.Attempts++

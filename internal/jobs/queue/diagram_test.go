@@ -120,7 +120,7 @@ var edges = map[string]func(ctx context.Context, s *situation) error{
 	"end as queued":            func(ctx context.Context, s *situation) error { return s.end(ctx, queue.Queued) },
 	"again":                    func(ctx context.Context, s *situation) error { _, err := s.lease.Again(ctx, "lost", 0); return err },
 	"release":                  func(ctx context.Context, s *situation) error { return s.lease.Release(ctx) },
-	"revoke":                   func(ctx context.Context, s *situation) error { return s.lease.Revoke(ctx) },
+	"revoke":                   func(ctx context.Context, s *situation) error { return s.lease.Revoke(ctx, "its worker was stopped") },
 	"expire, its worker alive": func(ctx context.Context, s *situation) error { return s.front.Reap(ctx, s.job.Queue) },
 	"expire, its worker killed": func(ctx context.Context, s *situation) error {
 		s.w.kill(s.worker)

@@ -124,7 +124,8 @@ func ParseRef(ref string) (queue, id string, err error) {
 	return queue, id, nil
 }
 
-// LostAttempt is an execution of a job whose worker was lost, so that its outcome is unknown.
+// LostAttempt is an execution of a job that another one follows, or would: its worker was lost or stopped, or it failed
+// and a person has queued the job again.
 type LostAttempt struct {
 	Execution string
 	Worker    string // for display

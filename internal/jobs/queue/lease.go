@@ -216,13 +216,24 @@ func (l *Lease) Release(ctx context.Context) error {
 	})
 }
 
-// Revoke gives an attempt up like Again, but neither records it as lost nor counts it: the process that stopped it
-// knows why, and will record that. The error is refstore.ErrLost.
-func (l *Lease) Revoke(ctx context.Context) error {
+// Revoke gives an attempt up like Again, but does not count it, and the job has no backoff: the process that stopped
+// the worker knows why, and may start another one. The error is refstore.ErrLost.
+func (l *Lease) Revoke(ctx context.Context, message string) error {
+	message = Truncate(message)
+	now := l.q.now()
 	return l.giveBack(ctx, "revoke", func(j *Job) {
+		j.earlier(LostAttempt{Execution: j.Execution, Worker: j.Maker, Message: message, At: now})
+		j.LastError = message
 		j.requeue()
 		j.MaxAttempts++
 	})
+}
+
+// earlier keeps an execution that is followed by another one, unless there are too many.
+func (j *Job) earlier(a LostAttempt) {
+	if len(j.Lost) < maxLost {
+		j.Lost = append(slices.Clip(j.Lost), a)
+	}
 }
 
 func (l *Lease) giveBack(ctx context.Context, op string, edit func(*Job)) error {
@@ -230,7 +241,7 @@ func (l *Lease) giveBack(ctx context.Context, op string, edit func(*Job)) error 
 	after := was
 	edit(&after)
 	s, err := l.change(ctx, op, true, edit, func(j *Job) bool {
-		return j.LockedBy == "" && j.Status == after.Status && len(j.Lost) == len(was.Lost)
+		return j.LockedBy == "" && j.Status == after.Status && len(j.Lost) == len(after.Lost)
 	})
 	if err != nil {
 		return err

@@ -95,7 +95,7 @@ func TestOverviewCounts(t *testing.T) {
 func TestDeadAfterLost(t *testing.T) {
 	for name, lose := range map[string]func(*queue.Lease) error{
 		"lost":    func(l *queue.Lease) error { _, err := l.Again(t.Context(), "its worker is gone", 0); return err },
-		"revoked": func(l *queue.Lease) error { return l.Revoke(t.Context()) },
+		"revoked": func(l *queue.Lease) error { return l.Revoke(t.Context(), "its worker was stopped") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -165,7 +165,7 @@ func TestWaitingSince(t *testing.T) {
 	w.pass(time.Minute)
 	l = claim("lost", again.AvailableAt)
 	w.pass(time.Hour)
-	if err := l.Revoke(t.Context()); err != nil {
+	if err := l.Revoke(t.Context(), "its worker was stopped"); err != nil {
 		t.Fatal(err)
 	}
 	back := front.job(t, j.ID).Updated

@@ -372,9 +372,10 @@ func TestLeftElsewhere(t *testing.T) {
 	r.orphaned(j)
 	seen := time.Now()
 	r.work(ttl, worker.Options{})
-	j = r.ended(j)
-	if j.Status != queue.Succeeded || len(j.Lost) != 1 {
-		t.Fatalf("the job is %s, %+v, lost %+v", j.Status, j.Outcome, j.Lost)
+	first := lease.Job().Execution
+	j = r.until(j, func(j *queue.Job) bool { return len(j.Lost) > 0 })
+	if j.Lost[0].Execution != first {
+		t.Fatalf("the job is %s, %+v, lost %+v, want %s to be the first", j.Status, j.Outcome, j.Lost, first)
 	}
 	if after, want := j.Lost[0].At.Sub(seen), ttl/5*4+grace; after < want {
 		t.Errorf("it was taken %v after it was orphaned, want at least %v: its command may have run", after, want)
@@ -393,13 +394,18 @@ func TestStopOneJob(t *testing.T) {
 		t.Errorf("the end: %v, want ErrStopped", err)
 	}
 	j := r.until(l.Job, func(j *queue.Job) bool { return j.Status == queue.Queued })
-	if len(j.Lost) > 0 || j.MaxAttempts-j.Attempts != l.MaxAttempts {
-		t.Errorf("after %d of %d attempts, lost %+v; want all that there were", j.Attempts, j.MaxAttempts, j.Lost)
+	if j.MaxAttempts-j.Attempts != l.MaxAttempts {
+		t.Errorf("after %d of %d attempts; want all that there were", j.Attempts, j.MaxAttempts)
+	}
+	const why = "was stopped by the cluster's scheduler"
+	if len(j.Lost) != 1 || j.Lost[0].Execution != execution || !strings.Contains(j.Lost[0].Message, why) {
+		t.Errorf("the job has %+v, want the execution that was stopped", j.Lost)
 	}
 	task, err := objectstore.ParseHash(j.TaskHash)
 	r.must(err)
-	if e, err := r.Executions.Get(t.Context(), executions.NewKey(task, nil), execution); err != nil || e.State != record.Error {
-		t.Errorf("on record is %+v, %v; want an error", e, err)
+	e, err := r.Executions.Get(t.Context(), executions.NewKey(task, nil), execution)
+	if err != nil || e.State != record.Error || e.Detail.Reason != string(executions.ReasonCancelled) || !strings.Contains(e.Message, why) {
+		t.Errorf("on record is %+v, %v; want an error that says why", e, err)
 	}
 }
 

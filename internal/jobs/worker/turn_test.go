@@ -108,6 +108,10 @@ func (h *hall) Settle(_ context.Context, _ executions.Key, _ []objectstore.Hash,
 	return executions.Result{ExecutionID: id, State: record.Error, Reason: executions.ReasonLost, Message: message}, nil
 }
 
+func (h *hall) Get(context.Context, executions.Key, string) (*executions.Execution, error) {
+	return nil, executions.ErrNotFound
+}
+
 type noCommands struct{}
 
 func (noCommands) Adopt(context.Context, ...string) ([]*runner.Orphan, error) { return nil, nil }

@@ -175,7 +175,7 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 	case errors.Is(err, refstore.ErrLost): // another process has settled the execution, though this worker still holds the job
 		w.settle(l.held, h, key, req.Inputs, queue.Truncate(err.Error()))
 	case err == nil && res.Reason == executions.ReasonCancelled && errors.Is(cause, ErrStopped):
-		w.again(l.held, h, w.o.Name+" was stopped", 0)
+		w.again(l.held, h, cause.Error(), 0)
 	case err == nil && res.Reason == executions.ReasonLost: // recorded as lost: the command, or its output, is gone
 		w.again(l.held, h, res.Message, againAfter)
 	case err == nil:
@@ -192,8 +192,8 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 	case isLost(err) && cause == nil: // no worker can make it until the run has restored the object
 		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonInput, queue.Truncate(err.Error()))
 	case errors.Is(cause, ErrStopped):
-		if h.lease.Adopted() {
-			w.settle(l.held, h, key, req.Inputs, w.o.Name+" was stopped")
+		if h.lease.Adopted() || w.onRecord(l.held, h, key) {
+			w.settle(l.held, h, key, req.Inputs, cause.Error())
 			return
 		}
 		w.giveBack(l, h, "it had not begun")
@@ -202,6 +202,12 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 		w.report(Event{Type: Fault, Job: h.job, Message: err.Error()})
 		w.settle(l.held, h, key, req.Inputs, queue.Truncate(fmt.Sprintf("%s could not make it: %v", w.o.Name, err)))
 	}
+}
+
+// onRecord tells whether the job's execution is, or may be, on record: then it has to have an end before the job leaves it.
+func (w *Worker) onRecord(ctx context.Context, h *holding, key executions.Key) bool {
+	_, err := w.s.Executor.Get(ctx, key, h.job.Execution)
+	return !errors.Is(err, executions.ErrNotFound)
 }
 
 // giveBack returns a job that was not begun to its queue.
@@ -266,7 +272,7 @@ const againAfter = time.Second
 // again requeues the job for another attempt, by any worker, unless its attempts are used up.
 func (w *Worker) again(ctx context.Context, h *holding, message string, backoff time.Duration) {
 	if h.revoked {
-		if err := w.insist(ctx, h.lease.Revoke); err != nil {
+		if err := w.insist(ctx, func(ctx context.Context) error { return h.lease.Revoke(ctx, message) }); err != nil {
 			w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
 			return
 		}

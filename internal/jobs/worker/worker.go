@@ -27,6 +27,7 @@ type Executor interface {
 	Make(ctx context.Context, req *executions.Request, id string) (executions.Result, error)
 	Adopt(ctx context.Context, req *executions.Request, id string, o *runner.Orphan) (executions.Result, error)
 	Settle(ctx context.Context, key executions.Key, inputs []objectstore.Hash, id string, reason executions.Reason, message string) (executions.Result, error)
+	Get(ctx context.Context, key executions.Key, id string) (*executions.Execution, error)
 }
 
 // Supervisor runs the commands of an Executor, and outlives this process.
@@ -179,7 +180,7 @@ func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
 		select {
 		case <-ctx.Done():
 			w.s.Session.Outlast(0) // a stopped worker does not wait for a store that does not answer
-			stop(ErrStopped)
+			stop(&executions.StopError{Err: w.stopped()})
 		case <-jobs.Done():
 		}
 	}()
@@ -201,6 +202,22 @@ func (w *Worker) Run(ctx context.Context, drain <-chan struct{}) error {
 	}
 	return err
 }
+
+// stopped says that this worker was stopped.
+func (w *Worker) stopped() error {
+	if w.o.Job != "" {
+		return stopped{w.o.Name + " was stopped by the cluster's scheduler"}
+	}
+	return stopped{w.o.Name + " was stopped"}
+}
+
+// stopped is ErrStopped with the name of the worker.
+type stopped struct{ text string }
+
+func (s stopped) Error() string { return s.text }
+
+// Is implements the interface of errors.Is.
+func (s stopped) Is(target error) bool { return target == ErrStopped }
 
 // lost returns why the lease is no longer held; nil if it is held or suspended.
 func (w *Worker) lost() error {

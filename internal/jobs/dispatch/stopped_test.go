@@ -1,0 +1,56 @@
+package dispatch_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"e3/executions"
+	"e3/internal/format/record"
+	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/queue"
+)
+
+// A worker that its cluster's scheduler has stopped gives its job back, and another one begins it. What has become of the
+// first execution is told as it is on record, whether the job says that there was one, or not, as with an older e3.
+func TestStoppedAsOnRecord(t *testing.T) {
+	for name, giveBack := range map[string]func(context.Context, *queue.Lease) error{
+		"the job says so": func(ctx context.Context, l *queue.Lease) error { return l.Revoke(ctx, "ann@node was stopped") },
+		"by an older e3":  func(ctx context.Context, l *queue.Lease) error { return l.Release(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, dispatch.Options{})
+			var reasons []executions.Reason
+			a := r.ask(t.Context(), func(req *executions.Request) {
+				lost := req.Lost
+				req.Lost = func(id string, reason executions.Reason, message string, at, again time.Time) {
+					reasons = append(reasons, reason)
+					lost(id, reason, message, at, again)
+				}
+			})
+			l := r.claim()
+			a.wait("claimed")
+			r.settler.put(executions.Result{
+				ExecutionID: l.Job().Execution, State: record.Error, Reason: executions.ReasonCancelled, Message: "ann@node was stopped by the cluster's scheduler",
+				EndedAt: time.Now(),
+			})
+			r.must(giveBack(t.Context(), l))
+			l = r.claim()
+			r.must(l.Finish(t.Context(), success(l.Job().Execution)))
+			a.end("claimed by worker", "lost: ann@node was stopped by the cluster's scheduler", "claimed by worker", "started")
+			if len(reasons) != 1 || reasons[0] != executions.ReasonCancelled {
+				t.Errorf("the reasons are %q, want that it was cancelled", reasons)
+			}
+		})
+	}
+}
+
+// A cancelled run that waits no longer for a job knows which execution goes on, also if it learns only then of its claim.
+func TestClaimSeenWhileCancelled(t *testing.T) {
+	r := newRig(t, dispatch.Options{Patience: 50 * time.Millisecond})
+	ctx, cancel := context.WithCancel(t.Context())
+	a := r.ask(ctx, nil)
+	r.claim()
+	cancel()
+	a.end("claimed by worker")
+}

@@ -1,0 +1,60 @@
+package queue_test
+
+import (
+	"slices"
+	"testing"
+
+	"e3/internal/jobs/queue"
+)
+
+// TestEarlierExecutions: a job keeps each execution that another one follows, since whatever process closes its run has
+// to tell of all of them. A later one has a greater id, by whatever clock the earlier one was made.
+func TestEarlierExecutions(t *testing.T) {
+	w := newWorld(t)
+	p := w.on("front")
+	id := p.enqueue(t, job(1)).ID
+	var made, after []string
+	claim := func() *queue.Lease {
+		t.Helper()
+		want := p.want()
+		want.NewExecution = func(least string) (string, error) {
+			after = append(after, least)
+			return w.newExecution(least)
+		}
+		l := p.claimAs(t, want)
+		made = append(made, l.Job().Execution)
+		return l
+	}
+	l := claim()
+	if err := l.Revoke(t.Context(), "ann@node was stopped"); err != nil {
+		t.Fatal(err)
+	}
+	revoked := p.job(t, id)
+	want(t, "attempts that are left after the worker was stopped", revoked.MaxAttempts-revoked.Attempts, 3)
+	want(t, "the last error", revoked.LastError, "ann@node was stopped")
+	l = claim()
+	if _, err := l.Again(t.Context(), "it was lost", 0); err != nil {
+		t.Fatal(err)
+	}
+	p.end(t, claim(), 4, "")
+	if _, err := p.Retry(t.Context(), queue.DefaultQueue, id); err != nil {
+		t.Fatal(err)
+	}
+	p.finish(t, claim())
+	w.flush()
+	history := p.job(t, id)
+	var told []string
+	for i, a := range history.History() {
+		told = append(told, a.Execution)
+		want(t, "number of the attempt", a.Number, int64(i+1))
+		want(t, "given up", a.Lost, i < len(made)-1)
+	}
+	if !slices.Equal(told, made) {
+		t.Errorf("the job tells of %q, want %q", told, made)
+	}
+	for i := 1; i < len(after); i++ {
+		if after[i] != made[i-1] {
+			t.Errorf("execution %d is to be greater than %q, want %q", i, after[i], made[i-1])
+		}
+	}
+}
