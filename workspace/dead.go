@@ -116,12 +116,10 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		run = nil
 	}
 	f := runview.NewFold()
-	told, shared, blocks := map[string]bool{}, map[string]bool{}, map[string]string{}
+	said, shared, blocks := said{}, map[string]bool{}, map[string]string{}
 	log, err := events.Resume(ctx, w.states.Records, ws, id, w.states.Now, func(e *events.Event) {
 		f.Add(e)
-		if e.Type == events.TaskCompleted || e.Type == events.TaskFailed || e.Type == events.TaskDeferred {
-			told[e.Execution] = true
-		}
+		said.add(e)
 		if e.Type == events.TaskDeferred && e.Data != nil {
 			blocks[e.Task] = e.Data.Block
 		}
@@ -140,7 +138,8 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err := w.approvals.blocks.CloseOld(ctx, ws, id); err != nil {
 		return current, err
 	}
-	if err := w.states.dropLate(ctx, ws, id); err != nil {
+	others, err := w.states.dropLate(ctx, ws, id)
+	if err != nil {
 		return current, err
 	}
 	attempts, err := withdrawn(ctx, w.states, ws, id)
@@ -148,7 +147,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		return current, err
 	}
 	c := &closing{
-		w: w, x: x, log: log, f: f, ws: ws, run: id, told: told, shared: shared, blocks: blocks,
+		w: w, x: x, log: log, f: f, ws: ws, run: id, said: said, shared: shared, blocks: blocks,
 		late: map[string]bool{}, open: map[string]bool{},
 	}
 	for i := range attempts {
@@ -217,7 +216,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err := x.DropBegun(ctx, ws, id); err != nil {
 		return current, err
 	}
-	end.Data.Late, end.Data.PackageHash = len(c.late), f.Grown()
+	end.Data.Late, end.Data.PackageHash = len(c.late)+others, f.Grown() // records of earlier runs, which say so, may go
 	c.emit(end)
 	if err := log.Close(); err != nil {
 		return current, err
@@ -244,8 +243,9 @@ type JobAttempt struct {
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
-	Lost      bool // its worker was lost, and it was given up
-	Open      bool // the job has not ended; if this attempt is lost, another may follow
+	Lost      bool  // its worker was lost, and it was given up
+	Open      bool  // the job has not ended; if this attempt is lost, another may follow
+	Retried   int64 // how often a person has queued the job again
 }
 
 // queued tells whether no worker has begun the attempt.
@@ -318,7 +318,7 @@ type closing struct {
 	ws, run string
 	log     *events.Log
 	f       *runview.Fold
-	told    map[string]bool   // executions whose end was in the log
+	said    said              // of executions
 	shared  map[string]bool   // executions of other runs, for which this one has waited
 	blocks  map[string]string // that tasks have waited for, the last of each
 	open    map[string]bool   // executions whose job has not ended
@@ -387,7 +387,7 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	t := c.f.Find(a.Task)
 	switch {
-	case c.told[a.Execution], t != nil && t.ExecutionID > a.Execution:
+	case c.said.end(a.Execution), t != nil && t.ExecutionID > a.Execution:
 		return nil
 	case t == nil:
 		c.announce(a.Task)
@@ -436,17 +436,21 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	return nil
 }
 
-// followed notes the given-up executions whose job has not ended: a worker that begins it again is told of later.
+// followed notes the jobs that have not ended, although their latest execution is told of: its worker may record that
+// the job has ended too, or may be about to give it up, and then another execution follows. An execution of which the
+// log cannot tell, since its task has its answer, is noted as well.
 func (c *closing) followed(ctx context.Context, attempts []JobAttempt) error {
 	for i := range attempts {
 		a := &attempts[i]
-		if !a.Open || !a.Lost || following(attempts, a.Task, a.Execution) != nil {
+		told := c.said.end(a.Execution)
+		last := a.Open && following(attempts, a.Task, a.Execution) == nil
+		if a.queued() || c.late[a.Execution] || told && !last {
 			continue
 		}
 		c.late[a.Execution] = true
 		err := c.w.states.noteLate(ctx, c.ws, &lateExecution{
 			Run: c.run, Task: a.Task, Key: a.Key, Execution: a.Execution, Attempt: a.Number, Worker: a.Worker,
-			Started: true, Told: true,
+			Started: told || c.said.start(a.Execution), Told: told,
 		})
 		if err != nil {
 			return err

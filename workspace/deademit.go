@@ -15,6 +15,29 @@ func (c *closing) emit(e events.Event) {
 	}
 	e = c.log.Emit(e)
 	c.f.Add(&e)
+	c.said.add(&e)
+}
+
+// said has the executions of which a log tells: that they have begun, or how they have ended.
+type said map[string]events.Type
+
+func (s said) add(e *events.Event) {
+	switch e.Type {
+	case events.TaskCompleted, events.TaskFailed, events.TaskDeferred:
+		s[e.Execution] = e.Type
+	case events.TaskStarted:
+		if !s.end(e.Execution) {
+			s[e.Execution] = e.Type
+		}
+	}
+}
+
+// start tells whether the log says that an execution has begun.
+func (s said) start(execution string) bool { return s[execution] != "" }
+
+// end tells whether the log says how an execution has ended.
+func (s said) end(execution string) bool {
+	return s[execution] != "" && s[execution] != events.TaskStarted
 }
 
 // ran emits an event of an execution that a process had begun or went on with.

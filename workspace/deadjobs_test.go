@@ -1,6 +1,7 @@
 package workspace_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/jobs/queue"
+	"e3/internal/repo"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -73,52 +75,248 @@ func TestCloseDeadQueued(t *testing.T) {
 	}
 }
 
-// A job that a person has queued again belongs to its dead run: the journal tells what becomes of it.
-func TestCloseDeadRetried(t *testing.T) {
+// A failed is a job whose command has failed, and its run.
+type failed struct {
+	*dead
+	q   *queue.Queue
+	job queue.Job
+}
+
+// newFailed makes a job that has failed, and whose run tells of nothing but the task; ends says how it has ended, "" if its process died.
+func newFailed(t *testing.T, ends events.Type) *failed {
+	t.Helper()
 	d := newDead(t)
-	d.run(record.RunRunning)
-	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}},
-		events.Event{Type: events.TaskMarkedReady, Task: "a"})
-	q := d.p.repo.Queue()
+	f := &failed{dead: d, q: d.p.repo.Queue()}
+	list := []events.Event{
+		{Type: events.RunStarted}, {Type: events.TaskCreated, Data: &events.Data{Tasks: 1}}, {Type: events.TaskMarkedReady, Task: "a"},
+	}
 	job := queue.Job{Queue: queue.DefaultQueue, Workspace: "w", Run: d.id, Task: "a", Attempt: 1, TaskHash: d.key.Task.String()}
 	job.ID = queue.Identity(&job)
-	if _, err := q.Enqueue(t.Context(), &job); err != nil {
+	if _, err := f.q.Enqueue(t.Context(), &job); err != nil {
 		t.Fatal(err)
 	}
-	claim := func() *queue.Lease {
-		t.Helper()
-		l, err := q.Only(t.Context(), job.Queue, job.ID, queue.Want{Worker: "ann@lab", NewExecution: executions.NewIDAfter})
-		if l == nil || err != nil {
-			t.Fatal(l, err)
-		}
-		return l
+	f.job = job
+	l := f.claim()
+	status := record.Status{
+		State: record.Failed, ExecutionID: l.Job().Execution, ExitCode: 3, StartedAt: time.UnixMilli(1000), CompletedAt: time.UnixMilli(1400),
 	}
-	first := claim()
-	failed := record.Status{
-		State: record.Failed, ExecutionID: first.Job().Execution, ExitCode: 3, StartedAt: time.UnixMilli(1000), CompletedAt: time.UnixMilli(1400),
-	}
-	d.put(refstore.Key{Partition: "EXECUTION/" + d.key.String(), Sort: failed.ExecutionID}, failed.Encode())
-	if err := first.Finish(t.Context(), queue.Outcome{State: queue.Failed, ExecutionID: failed.ExecutionID, ExitCode: 3}); err != nil {
+	d.put(refstore.Key{Partition: "EXECUTION/" + d.key.String(), Sort: status.ExecutionID}, status.Encode())
+	if err := l.Finish(t.Context(), queue.Outcome{State: queue.Failed, ExecutionID: status.ExecutionID, ExitCode: 3}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.Retry(t.Context(), job.Queue, job.ID); err != nil {
-		t.Fatal(err)
+	if ends == "" {
+		d.run(record.RunRunning)
+	} else {
+		d.run(record.RunFailed)
+		about := &events.Data{Key: d.key.String(), Attempt: 1}
+		list = append(list, events.Event{Type: events.TaskClaimed, Task: "a", Execution: status.ExecutionID, Data: about},
+			events.Event{Type: events.TaskStarted, Task: "a", Execution: status.ExecutionID, Data: about},
+			events.Event{Type: events.TaskFailed, Task: "a", Execution: status.ExecutionID, Data: about}, events.Event{Type: ends})
 	}
-	d.p.start()
-	second := claim()
-	d.ends(second.Job().Execution)
-	err := second.Finish(t.Context(), queue.Outcome{
-		State: queue.Succeeded, ExecutionID: second.Job().Execution, Output: strings.Repeat("0", 64), Duration: 400 * time.Millisecond,
+	d.log(list...)
+	return f
+}
+
+func (f *failed) claim() *queue.Lease {
+	f.p.t.Helper()
+	l, err := f.q.Only(f.p.ctx, f.job.Queue, f.job.ID, queue.Want{Worker: "ann@lab", NewExecution: executions.NewIDAfter})
+	if l == nil || err != nil {
+		f.p.t.Fatal(l, err)
+	}
+	return l
+}
+
+// succeeds is a worker that executes the job.
+func (f *failed) succeeds() {
+	f.p.t.Helper()
+	l := f.claim()
+	f.ends(l.Job().Execution)
+	err := l.Finish(f.p.ctx, queue.Outcome{
+		State: queue.Succeeded, ExecutionID: l.Job().Execution, Output: strings.Repeat("0", 64), Duration: 400 * time.Millisecond,
 	})
 	if err != nil {
+		f.p.t.Fatal(err)
+	}
+}
+
+// A job that a person has queued again belongs to its dead run: the run tells how it had failed, and the journal that it
+// was queued again, and what became of it.
+func TestCloseDeadRetried(t *testing.T) {
+	f := newFailed(t, "")
+	if _, err := repo.RetryJob(t.Context(), f.p.repo, &f.job); err != nil {
 		t.Fatal(err)
 	}
-	d.p.start()
+	f.p.start()
+	f.succeeds()
+	f.p.start()
+	f.p.start()
+	if told, want := f.journal(), "job.retried a, task.started a, task.completed a"; told != want {
+		t.Errorf("the journal tells %q, want %q; the run %s", told, want, f.events())
+	}
+	if got, want := f.events(), "run.started, task.created, task.marked_ready a, task.claimed a crashed, task.started a crashed, "+
+		"task.failed a crashed, run.failed crashed"; got != want {
+		t.Errorf("events are\n%s\nwant\n%s", got, want)
+	}
+	if n := f.notes(); n != 0 {
+		t.Errorf("%d notes are left", n)
+	}
+}
+
+// A job of a run that has ended is queued again: the journal tells by whom, and what becomes of it, once each, whatever
+// process dies in between.
+func TestRetried(t *testing.T) {
+	for _, dies := range []string{"no process dies", "the retry dies before it has told", "the retry dies before the job is queued"} {
+		t.Run(dies, func(t *testing.T) {
+			f := newFailed(t, events.RunFailed)
+			curator := executions.NewCurator(f.p.repo.Executions, f.p.repo.Records, nil)
+			tell := func() {
+				t.Helper()
+				if err := workspace.TellLateOf(t.Context(), f.p.ws.States, "w", curator); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if dies != "no process dies" {
+				_, err := workspace.NoteRetry(t.Context(), f.p.ws.States, "w", &workspace.Retry{
+					Run: f.id, Task: "a", Key: f.key.String(), Attempt: 2, After: f.finished().Outcome.ExecutionID, Number: 1, By: "eve@far", At: time.Now(),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			by := "eve@far"
+			switch dies {
+			case "the retry dies before it has told":
+				if _, err := f.q.Retry(t.Context(), f.job.Queue, f.job.ID); err != nil {
+					t.Fatal(err)
+				}
+			case "the retry dies before the job is queued":
+				tell()
+				if told, n := f.journal(), f.notes(); told != "" || n != 1 {
+					t.Fatalf("of what did not happen the journal tells %q, and there are %d notes", told, n)
+				}
+				fallthrough
+			default:
+				by = repo.UserAtHost()
+				if _, err := repo.RetryJob(t.Context(), f.p.repo, &f.job); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tell()
+			tell()
+			if told, n := f.journal(), f.notes(); told != "job.retried a" || n != 1 {
+				t.Fatalf("while the job waits the journal tells %q, and there are %d notes", told, n)
+			}
+			f.succeeds()
+			tell()
+			tell()
+			if told, want := f.journal(), "job.retried a, task.started a, task.completed a"; told != want {
+				t.Errorf("the journal tells %q, want %q", told, want)
+			}
+			if n := f.notes(); n != 0 {
+				t.Errorf("%d notes are left", n)
+			}
+			for e, err := range events.ReadJournal(t.Context(), f.p.repo.Records, "w", 0) {
+				if err != nil || e.Type != events.JobRetried {
+					continue
+				}
+				if e.Data.By != by || e.Data.Run != f.id || e.Data.Attempt != 2 || e.Data.Key != f.key.String() || time.Since(e.Time) > time.Minute {
+					t.Errorf("told is %+v %+v", e, e.Data)
+				}
+			}
+		})
+	}
+}
+
+// finished is the job as it is now.
+func (f *failed) finished() queue.Job {
+	f.p.t.Helper()
+	j, err := f.q.Job(f.p.ctx, f.job.Queue, f.job.ID)
+	if err != nil {
+		f.p.t.Fatal(err)
+	}
+	return j
+}
+
+// A worker may have put the end of a lost execution on record, and not yet given its job back, when the run is closed:
+// the journal tells of the execution that follows for the job.
+func TestCloseDeadSettled(t *testing.T) {
+	for _, then := range []string{"another follows", "the job ends"} {
+		t.Run(then, func(t *testing.T) {
+			d, lost := newClaimed(t)
+			settled := record.Status{
+				State: record.Error, ExecutionID: lost, Message: "bob@lab was lost", StartedAt: time.UnixMilli(1400), CompletedAt: time.UnixMilli(1400),
+			}
+			d.put(refstore.Key{Partition: "EXECUTION/" + d.key.String(), Sort: lost}, settled.Encode())
+			d.p.start()
+			if told, n := d.journal(), d.notes(); told != "" || n != 1 {
+				t.Fatalf("while the job has not ended the journal tells %q, and there are %d notes", told, n)
+			}
+			want := ""
+			if then == "another follows" {
+				next := newID(t)
+				d.attempts[0].Lost = true
+				d.attempts = append(d.attempts, workspace.JobAttempt{Task: "a", Number: 2, Execution: next, Worker: "eve@far", Key: d.key.String()})
+				d.ends(next)
+				want = "task.started a, task.completed a"
+			}
+			for i := range d.attempts {
+				d.attempts[i].Open = false
+			}
+			d.p.start()
+			d.p.start()
+			if told := d.journal(); told != want {
+				t.Errorf("the journal tells %q, want %q", told, want)
+			}
+			if n := d.notes(); n != 0 {
+				t.Errorf("%d notes are left", n)
+			}
+		})
+	}
+}
+
+// The log of a dead run may have an answer of a task for which a worker has executed a job all the same: the journal
+// tells of that execution.
+func TestCloseDeadAnswered(t *testing.T) {
+	d := newDead(t)
+	d.run(record.RunRunning)
+	made := d.execution(record.Status{State: record.Success, OutputHash: strings.Repeat("0", 64)})
+	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}},
+		events.Event{Type: events.TaskMarkedReady, Task: "a"},
+		events.Event{Type: events.TaskCached, Task: "a", Execution: newID(t), Data: &events.Data{Key: d.key.String()}})
+	d.attempts = []workspace.JobAttempt{{Task: "a", Number: 1, Execution: made, Worker: "ann@lab", Key: d.key.String()}}
+	d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+		if run != d.id {
+			return nil, nil
+		}
+		return d.attempts, nil
+	})
 	d.p.start()
 	if told, want := d.journal(), "task.started a, task.completed a"; told != want {
-		t.Errorf("the journal tells %q, want %q; the run %s", told, want, d.events())
+		t.Errorf("the journal tells %q, want %q; the run: %s", told, want, d.events())
 	}
 	if n := d.notes(); n != 0 {
 		t.Errorf("%d notes are left", n)
+	}
+}
+
+// What is noted of an earlier run is told although the next runs die as well, and the record of the earlier one is gone.
+func TestLateOfEarlierRun(t *testing.T) {
+	d, claimed := newClaimed(t)
+	d.p.start()
+	for range 3 {
+		next := &dead{p: d.p, id: newID(t), key: d.key}
+		next.run(record.RunRunning)
+		next.log(events.Event{Type: events.RunStarted})
+		d.p.start()
+		end, err := events.End(t.Context(), d.p.repo.Records, "w", next.id)
+		if err != nil || end == nil || end.Data.Late != 1 {
+			t.Errorf("the end of a dead run is %+v, %v; want that it says of an execution that goes on", end, err)
+		}
+	}
+	d.ends(claimed)
+	d.attempts[0].Open = false
+	d.p.start()
+	if told, want := d.journal(), "task.started a, task.completed a"; told != want {
+		t.Errorf("the journal tells %q, want %q", told, want)
 	}
 }

@@ -27,6 +27,10 @@ type lateExecution struct {
 	Told      bool   `json:"told,omitempty"`    // its run tells of its end; it is noted for what follows for its job
 	Awaited   bool   `json:"awaited,omitempty"` // it is none, but precedes the next one of a job that waits for a worker
 	After     int64  `json:"after,omitempty"`   // events of the journal when it was noted: its end is none of them
+
+	Retried int64  `json:"retried,omitempty"` // its job was queued again by a person, for so many times
+	By      string `json:"by,omitempty"`      // that person
+	At      string `json:"at,omitempty"`      // when
 }
 
 func latePartition(ws string) string { return "INDEX/late/" + ws }
@@ -48,21 +52,28 @@ func (w *States) noteLate(ctx context.Context, ws string, l *lateExecution) erro
 }
 
 // dropLate removes the notes of a run that is about to be closed. A process that was killed while it closed the run has
-// left them: what they say of the run's log may no longer be so.
-func (w *States) dropLate(ctx context.Context, ws, run string) error {
+// left them: what they say of the run's log may no longer be so. It returns how many notes other runs have.
+func (w *States) dropLate(ctx context.Context, ws, run string) (others int, err error) {
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws)}) {
 		if errors.Is(err, refstore.ErrDamaged) {
 			continue // as in tellLate
 		}
 		var l lateExecution
-		if err == nil && json.Unmarshal(rec.Value, &l) == nil && l.Run == run {
+		switch {
+		case err != nil || json.Unmarshal(rec.Value, &l) != nil:
+		case l.Run != run:
+			others++
+		case l.Retried > 0:
+			err = dropRetry(ctx, w, ws, &l)
+		}
+		if err == nil && l.Run == run {
 			err = w.Records.Delete(ctx, rec.Key, rec.Version)
 		}
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
-			return fmt.Errorf("executions that went on: %w", err)
+			return 0, fmt.Errorf("executions that went on: %w", err)
 		}
 	}
-	return nil
+	return others, nil
 }
 
 // tellLate appends the ends of executions to the journal that went on without their run, and of those that workers have
@@ -119,13 +130,8 @@ func TellAllLate(ctx context.Context, w *States, x reaper) error {
 		return err
 	}
 	for _, ws := range names {
-		for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws), KeysOnly: true}) {
-			if err == nil {
-				err = TellLate(ctx, w, ws, rec.Key.Sort, x)
-			}
-			if err != nil && !errors.Is(err, refstore.ErrDamaged) { // a start reports damage
-				return err
-			}
+		if err := TellLateOf(ctx, w, ws, x); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -202,6 +208,11 @@ func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err 
 		attempts, err := t.attempts(ctx, l)
 		if err != nil {
 			return 0, err
+		}
+		if l.Retried > 0 {
+			if over, err := retried(ctx, t.w, t.ws, l, attempts); err != nil || !over {
+				return 1, err
+			}
 		}
 		over, err := t.end(ctx, l)
 		if err != nil {

@@ -151,8 +151,9 @@ func eventWords(e *events.Event) string {
 			text += ": " + d.Message
 		}
 		return text
-	case events.BlockApproved, events.BlockRejected, events.BlockWithdrawn, events.BlockClosed:
-		return blockWords(e.Type, d)
+	case events.BlockApproved, events.BlockRejected, events.BlockWithdrawn, events.BlockClosed,
+		events.JobRetried, events.JobCancelled, events.JobReprioritised:
+		return decisionWords(e.Type, d)
 	case events.TaskCompleted:
 		if d.Shared {
 			return "succeeded in another run" + took
@@ -258,11 +259,15 @@ func followingAttempt(d *events.Data) string {
 	return fmt.Sprintf("attempt %d in %s", d.Attempt, human.Duration(events.Milliseconds(d.DelayMs)))
 }
 
-// blockWords says what was decided about a task.
-func blockWords(typ events.Type, d *events.Data) string {
+// decisionWords says what a person has decided about a task.
+func decisionWords(typ events.Type, d *events.Data) string {
 	text := map[events.Type]string{
 		events.BlockApproved: "approved", events.BlockRejected: "rejected", events.BlockWithdrawn: "decision withdrawn", events.BlockClosed: "waits no more",
+		events.JobRetried: "queued again", events.JobCancelled: "cancelled in its queue", events.JobReprioritised: "priority changed",
 	}[typ]
+	if d.Priority != nil {
+		text = fmt.Sprintf("priority %d", *d.Priority)
+	}
 	if d.By != "" {
 		text += " by " + d.By
 	}

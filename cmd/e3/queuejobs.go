@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"e3/internal/events"
 	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/jobs/queue"
@@ -28,8 +29,9 @@ type jobsCommand struct {
 	dead  bool // it applies to failed jobs; else to unfinished ones
 	all   bool // --all
 	did   string
-	do    func(ctx context.Context, q *queue.Queue, j *queue.Job) (queue.Job, error)
-	after func(done []queue.Job) string // text after all changes; nil: none
+	do    func(ctx context.Context, r *repo.Repo, j *queue.Job) (queue.Job, error)
+	tell  func(ctx context.Context, r *repo.Repo, done []queue.Job) error // tells of all changes in events; nil: do does
+	after func(done []queue.Job) string                                   // text after all changes; nil: none
 }
 
 func (c *jobsCommand) flags(cmd *cobra.Command) {
@@ -43,8 +45,11 @@ func (c *jobsCommand) flags(cmd *cobra.Command) {
 func newQueueCancel(a *app) *cobra.Command {
 	var why string
 	c := &jobsCommand{did: "Cancelled"}
-	c.do = func(ctx context.Context, q *queue.Queue, j *queue.Job) (queue.Job, error) {
-		return q.Cancel(ctx, j.Queue, j.ID, repo.UserAtHost(), why)
+	c.do = func(ctx context.Context, r *repo.Repo, j *queue.Job) (queue.Job, error) {
+		return r.Queue().Cancel(ctx, j.Queue, j.ID, repo.UserAtHost(), why)
+	}
+	c.tell = func(ctx context.Context, r *repo.Repo, done []queue.Job) error {
+		return repo.TellJobs(ctx, r, events.JobCancelled, done, why, nil)
 	}
 	cmd := &cobra.Command{
 		Use:   "cancel [repo] <task>...",
@@ -66,9 +71,7 @@ them.
 
 func newQueueRetry(a *app) *cobra.Command {
 	c := &jobsCommand{dead: true, did: "Queued again", after: countedAsFailed}
-	c.do = func(ctx context.Context, q *queue.Queue, j *queue.Job) (queue.Job, error) {
-		return q.Retry(ctx, j.Queue, j.ID)
-	}
+	c.do = func(ctx context.Context, r *repo.Repo, j *queue.Job) (queue.Job, error) { return repo.RetryJob(ctx, r, j) }
 	cmd := &cobra.Command{
 		Use:   "retry [repo] <task>...",
 		Short: "Queue failed tasks again",
@@ -106,8 +109,11 @@ func newQueueReprioritise(a *app) *cobra.Command {
 				return usagef("%s needs <task> and <priority>, a whole number; see: %[1]s --help", cmd.CommandPath())
 			}
 			c.did = fmt.Sprintf("Priority is %d now:", n)
-			c.do = func(ctx context.Context, q *queue.Queue, j *queue.Job) (queue.Job, error) {
-				return q.Reprioritise(ctx, j.Queue, j.ID, n)
+			c.do = func(ctx context.Context, r *repo.Repo, j *queue.Job) (queue.Job, error) {
+				return r.Queue().Reprioritise(ctx, j.Queue, j.ID, n)
+			}
+			c.tell = func(ctx context.Context, r *repo.Repo, done []queue.Job) error {
+				return repo.TellJobs(ctx, r, events.JobReprioritised, done, "", &n)
 			}
 			return changeJobs(a, cmd, args[:last], c)
 		},
@@ -162,7 +168,10 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 	if err != nil {
 		return err
 	}
-	done, missed, fault := c.change(ctx, r.Queue(), jobs)
+	done, missed, fault := c.change(ctx, r, jobs)
+	if c.tell != nil && len(done) > 0 {
+		fault = errors.Join(fault, c.tell(ctx, r, done))
+	}
 	for _, err := range missed[:min(len(missed), mostChanged)] {
 		a.Notef("e3: %s", human.Line(err.Error()))
 	}
@@ -186,7 +195,7 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 
 // change changes several jobs at a time, and reports the outcomes in their order. missed are the jobs that can no
 // longer be changed. After another error, no further job is begun.
-func (c *jobsCommand) change(ctx context.Context, q *queue.Queue, jobs []queue.Job) (done []queue.Job, missed []error, fault error) {
+func (c *jobsCommand) change(ctx context.Context, r *repo.Repo, jobs []queue.Job) (done []queue.Job, missed []error, fault error) {
 	now, errs := make([]*queue.Job, len(jobs)), make([]error, len(jobs))
 	var failed atomic.Bool
 	var all errgroup.Group
@@ -196,7 +205,7 @@ func (c *jobsCommand) change(ctx context.Context, q *queue.Queue, jobs []queue.J
 			break
 		}
 		all.Go(func() error {
-			job, err := c.do(ctx, q, &jobs[i])
+			job, err := c.do(ctx, r, &jobs[i])
 			switch {
 			case err == nil:
 				now[i] = &job

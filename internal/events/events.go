@@ -94,7 +94,7 @@ type Data struct {
 	After       string    `json:"after,omitempty"`       // run.started: the workspace's previous run, whose events exist as long as events are kept
 	Outputs     string    `json:"outputs,omitempty"`     // the end of a run: root hash of the workspace's datasets
 	Run         string    `json:"run,omitempty"`         // in the journal: the run that the event is about
-	By          string    `json:"by,omitempty"`          // run.cancelled: user@host of the request; task.resumed, task.failed: user@host of the decision about the block
+	By          string    `json:"by,omitempty"`          // run.cancelled, job.…: user@host of the request; task.resumed, task.failed: user@host of the decision about the block
 	Tasks       int       `json:"tasks,omitempty"`       // bulk events: how many tasks
 	As          string    `json:"as,omitempty"`          // bulk task.cached: the run whose executions answer them
 	Key         string    `json:"key,omitempty"`         // taskHash/inputsHash
@@ -110,6 +110,7 @@ type Data struct {
 	Message     string    `json:"message,omitempty"`     // of a failure or an end; task.resumed: the note
 	Output      string    `json:"output,omitempty"`      // task.completed, task.cached: hash of the output
 	DelayMs     int64     `json:"delayMs,omitempty"`     // task.retry_scheduled
+	Priority    *int64    `json:"priority,omitempty"`    // job.reprioritised: the new one
 	Memory      int64     `json:"memory,omitempty"`      // task.retry_scheduled: bytes that the attempt asks for, if more than before
 	Because     string    `json:"because,omitempty"`     // task.skipped: the task that failed; task.reopened: the task that needs it; task.left_out: the task that does without it
 	MayFail     bool      `json:"mayFail,omitempty"`     // task.failed: the failure does not fail the run

@@ -41,7 +41,8 @@ func Types() []Type {
 	return []Type{
 		RunRecorded, RunStarted, GraphGrown, TaskCreated, TaskMarkedReady, TaskCached, TaskDeferred, TaskResumed, TaskClaimed, TaskStarted, TaskOrphaned, TaskAdopted,
 		TaskCompleted, TaskFailed, TaskRetryScheduled, TaskReopened, TaskSkipped, TaskLeftOut, TaskAbandoned, RunStalled, RunResumed, RunCompleted, RunFailed,
-		RunCancelled, BlockApproved, BlockRejected, BlockWithdrawn, BlockClosed, JournalMended,
+		RunCancelled, BlockApproved, BlockRejected, BlockWithdrawn, BlockClosed, JobRetried, JobCancelled,
+		JobReprioritised, JournalMended,
 	}
 }
 

@@ -85,8 +85,11 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 		Sweep: func(ctx context.Context) error {
 			return errors.Join(r.sweep(ctx), workspace.TellAllLate(ctx, r.Workspaces.States, curator))
 		},
-		Told: func(ctx context.Context, ws, execution string) error {
-			return workspace.TellLate(ctx, r.Workspaces.States, ws, execution, curator)
+		Told: func(ctx context.Context, j *queue.Job) error {
+			if j.Retried > 0 {
+				return workspace.TellLateOf(ctx, r.Workspaces.States, j.Workspace, curator)
+			}
+			return workspace.TellLate(ctx, r.Workspaces.States, j.Workspace, j.Execution, curator)
 		},
 	}, o.Options), nil
 }
@@ -151,13 +154,15 @@ func (r *Repo) attempts(ctx context.Context, ws, run string) ([]workspace.JobAtt
 		}
 		key := executions.NewKey(req.Task, req.Inputs).String()
 		if j.Status == queue.Queued {
-			list = append(list, workspace.JobAttempt{Task: j.Task, Key: key, Number: j.Attempt + int64(len(j.Lost)), Open: true})
+			list = append(list, workspace.JobAttempt{
+				Task: j.Task, Key: key, Number: j.Attempt + int64(len(j.Lost)), Open: true, Retried: j.Retried,
+			})
 		}
 		for _, a := range j.History() {
 			list = append(list, workspace.JobAttempt{
 				Task: j.Task, Key: key, Number: a.Number, Execution: a.Execution,
 				Worker: a.Worker, Adopter: a.Adopter, Claimed: a.Claimed, Adopted: a.Adopted, Started: a.Started,
-				Lost: a.Lost, Open: !j.Status.Terminal(),
+				Lost: a.Lost, Open: !j.Status.Terminal(), Retried: j.Retried,
 			})
 		}
 	}

@@ -311,8 +311,8 @@ func (w *Worker) finish(ctx context.Context, h *holding, o queue.Outcome, res ex
 	default:
 		w.metrics.failed(cmp.Or(o.Reason, "exit"))
 	}
-	if w.s.Told != nil && res.Duration >= toldAfter {
-		_ = w.s.Told(ctx, h.job.Workspace, h.job.Execution) // a later sweep, or the next start, tells of it
+	if w.s.Told != nil && (res.Duration >= toldAfter || h.job.Retried > 0) {
+		_ = w.s.Told(ctx, &h.job) // a later sweep, or the next start, tells of it
 	}
 	w.report(Event{Type: JobEnded, Job: h.job, Result: res, Cancelled: o.State == queue.Cancelled})
 }

@@ -54,9 +54,9 @@ type Stores struct {
 	Session    Session
 	Objects    objectstore.Store
 	Sweep      func(ctx context.Context) error // removes leftovers of dead processes
-	// Told is called when an execution has ended that took long enough for its run to have been closed meanwhile. nil:
-	// nothing is told.
-	Told func(ctx context.Context, workspace, execution string) error
+	// Told is called when the execution of a job has ended whose run may have been closed meanwhile: it took long enough, or
+	// a person has queued the job again. nil: nothing is told.
+	Told func(ctx context.Context, j *queue.Job) error
 }
 
 // Options say which jobs a worker takes, and how many at a time.

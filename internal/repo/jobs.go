@@ -1,0 +1,71 @@
+package repo
+
+import (
+	"context"
+	"errors"
+
+	"e3/executions"
+	"e3/internal/events"
+	"e3/internal/jobs/dispatch"
+	"e3/internal/jobs/queue"
+	"e3/workspace"
+)
+
+// RetryJob queues a failed job again, and tells of that in its workspace's journal. Errors are those of
+// [queue.Queue.Retry].
+func RetryJob(ctx context.Context, r *Repo, j *queue.Job) (queue.Job, error) {
+	now, err := r.queue.Job(ctx, j.Queue, j.ID)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	after := now.Execution
+	if now.Outcome != nil {
+		after = now.Outcome.ExecutionID
+	}
+	number := now.Attempt + int64(len(now.Lost)) // lost attempts are counted, and so is the failed one
+	if history := now.History(); len(history) > 0 {
+		number = history[len(history)-1].Number + 1
+	}
+	note, err := workspace.NoteRetry(ctx, r.Workspaces.States, now.Workspace, &workspace.Retry{
+		Run: now.Run, Task: now.Task, Key: keyOf(&now), Attempt: number, After: after, Number: now.Retried + 1, By: r.user(), At: r.opts.Now(),
+	})
+	if err != nil {
+		return queue.Job{}, err
+	}
+	again, err := r.queue.Retry(ctx, j.Queue, j.ID)
+	var moved *queue.TransitionError
+	if errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound) {
+		return again, errors.Join(err, note.Drop(ctx))
+	}
+	if err != nil { // it may have taken effect: the note is read later
+		return again, err
+	}
+	return again, note.Tell(ctx)
+}
+
+// keyOf is the key of the execution that a job asks for; "" if it asks for none that could be made.
+func keyOf(j *queue.Job) string {
+	req, err := dispatch.Request(j)
+	if err != nil {
+		return ""
+	}
+	return executions.NewKey(req.Task, req.Inputs).String()
+}
+
+// TellJobs tells in the journals of their workspaces what this user has done to jobs: for which reason, or to which priority.
+func TellJobs(
+	ctx context.Context, r *Repo, what events.Type, jobs []queue.Job, why string, priority *int64,
+) error {
+	changes := map[string][]workspace.JobChange{}
+	for i := range jobs {
+		j := &jobs[i]
+		changes[j.Workspace] = append(changes[j.Workspace], workspace.JobChange{
+			Type: what, Run: j.Run, Task: j.Task, Key: keyOf(j), Attempt: j.Attempt + int64(len(j.Lost)), By: r.user(), Why: why, Priority: priority,
+		})
+	}
+	var errs []error
+	for ws, list := range changes {
+		errs = append(errs, workspace.TellJobChanges(ctx, r.Workspaces.States, ws, list))
+	}
+	return errors.Join(errs...)
+}
