@@ -29,7 +29,7 @@ func checkTools(a *attempt, closed *room.Room) error {
 		}
 		text, err := a.x.opts.Tools(program)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrOtherTool, err)
+			return fmt.Errorf("on %s, %w (%w)", a.x.opts.Host, err, ErrOtherTool)
 		}
 		data, err := value.Encode(text)
 		if err != nil {

@@ -81,6 +81,9 @@ type decidedJSON struct {
 
 // decide resolves the block of a task, or with undo takes that back.
 func decide(ctx context.Context, a *app, location, ws, task string, undo bool, res approval.Resolution) error {
+	if n := len(res.Note); n > approval.MaxNote {
+		return usagef("the note has %s; at most %s are kept: put the rest into a file, and name that", human.Bytes(int64(n)), human.Bytes(approval.MaxNote))
+	}
 	r, err := a.open(ctx, location)
 	if err != nil {
 		return err

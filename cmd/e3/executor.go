@@ -121,6 +121,9 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		Queue:      runs.Queue,
 		Fault:      func(err error) { a.Warnf("%v", err) },
 		Unattended: func(j *queue.Job) { sayUnattended(a, location, j) },
+		Declined: func(j *queue.Job) {
+			a.Notef("%s waits for another worker, as %s gave it back: %s", human.Line(jobName(j)), human.Line(workerName(j.Worker)), human.Line(j.LastError))
+		},
 	}
 	switch runs.Executor {
 	case settings.Slurm:

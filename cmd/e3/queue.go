@@ -349,7 +349,7 @@ func queueList(ctx context.Context, a *app, r *repo.Repo, names []string) error 
 		doc.Jobs = append(doc.Jobs, jobOf(&jobs[i]))
 	}
 	return a.Reply(doc, func(w io.Writer) {
-		now, t := a.Now(), a.Headed(nil, "ID", "TASK", "QUEUE", "STATE", "FOR", "WORKER", "PRIORITY", "ASKS FOR")
+		now, t := a.Now(), a.Headed(nil, "ID", "TASK", "QUEUE", "STATE", "FOR", "WORKER", "PRIORITY", "ASKS FOR", "GIVEN BACK")
 		for i := range jobs {
 			j := &jobs[i]
 			state, since := "waiting", j.Created
@@ -361,10 +361,18 @@ func queueList(ctx context.Context, a *app, r *repo.Repo, names []string) error 
 			case j.AvailableAt.After(now):
 				state = "again in " + human.Duration(j.AvailableAt.Sub(now))
 			}
-			t.Row(shortJob(j.ID), jobName(j), j.Queue, state, human.Duration(max(now.Sub(since), 0)), workerOf(j), priorityText(j.Priority), demandsText(j))
+			t.Row(shortJob(j.ID), jobName(j), j.Queue, state, human.Duration(max(now.Sub(since), 0)), workerOf(j), priorityText(j.Priority), demandsText(j), declinedText(j))
 		}
 		t.Write(w, "")
 	})
+}
+
+// declinedText says why the last worker of a waiting job gave it back, if its machine could not execute it.
+func declinedText(j *queue.Job) string {
+	if !j.Declined() {
+		return ""
+	}
+	return j.LastError
 }
 
 // workerOf is the worker that has a job, or that had it before it was lost.

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
 	"e3/internal/testing/testserver"
 )
 
@@ -86,8 +89,30 @@ func TestInitAgain(t *testing.T) {
 		t.Errorf("again, with another bucket: got error %v, want ErrExists", err)
 	}
 	_, err := Open(ctx, shared("b", dynamo, s3, "two"), Options{Getenv: os.Getenv})
-	if want := "e3 init 'dynamodb://team/b?region=us-east-1&endpoint=" + dynamo + "&bucket=<bucket>'"; !errors.Is(err, ErrNoRepository) || !strings.Contains(err.Error(), want) {
+	if want := "e3 init 'dynamodb://team/b?region=us-east-1&endpoint=" + dynamo + "&s3-endpoint=" + s3 + "&bucket=two'"; !errors.Is(err, ErrNoRepository) || !strings.Contains(err.Error(), want) {
 		t.Errorf("open one that is not there: got error %v, want an ErrNoRepository that says %s", err, want)
+	}
+}
+
+// A table that is for something else is told apart from one without the repository, by its keys. Nothing is made beside it.
+func TestOtherTable(t *testing.T) {
+	credentials(t)
+	dynamo, s3, ctx, name := testserver.Minidyn(t), testserver.GoFakeS3(t), t.Context(), "other"
+	id := "id"
+	if _, err := client(dynamo).CreateTable(ctx, &dynamodb.CreateTableInput{
+		TableName: &name, BillingMode: types.BillingModePayPerRequest,
+		KeySchema:            []types.KeySchemaElement{{AttributeName: &id, KeyType: types.KeyTypeHash}},
+		AttributeDefinitions: []types.AttributeDefinition{{AttributeName: &id, AttributeType: types.ScalarAttributeTypeS}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	location := strings.Replace(shared("a", dynamo, s3, "one"), "//team/", "//other/", 1)
+	_, opened := Open(ctx, location, Options{Getenv: os.Getenv})
+	_, made := Init(ctx, location, InitOptions{})
+	for _, err := range []error{opened, made} {
+		if !errors.Is(err, ErrLocation) || !strings.Contains(err.Error(), `table other is for something else: its keys are ["HASH id `) || strings.Contains(err.Error(), "left there") {
+			t.Errorf("got error %v, want an ErrLocation that names the table's keys", err)
+		}
 	}
 }
 

@@ -59,15 +59,18 @@ func (l *sharedLocation) String() string {
 	return dynamoScheme + "://" + l.table + "/" + l.repository
 }
 
-// initCommand is the command that makes a repository at the location, with a placeholder for the bucket.
+// initCommand is the command that makes a repository at the location, with a placeholder for a bucket that it does not name.
 func (l *sharedLocation) initCommand() string {
 	query := ""
-	for _, p := range [][2]string{{"region", l.region}, {"endpoint", l.endpoint}} {
-		if p[1] != "" {
+	for _, p := range [][3]string{ // each with its default
+		{"region", l.region, ""}, {"endpoint", l.endpoint, ""}, {"s3-region", l.objects.Region, l.region},
+		{"s3-endpoint", l.objects.Endpoint, l.endpoint}, {"prefix", l.objects.Prefix, l.table + "/" + l.repository},
+	} {
+		if p[1] != "" && p[1] != p[2] {
 			query += p[0] + "=" + strings.NewReplacer("%3A", ":", "%2F", "/").Replace(url.QueryEscape(p[1])) + "&"
 		}
 	}
-	return fmt.Sprintf("e3 init '%s?%sbucket=<bucket>'", l, query)
+	return fmt.Sprintf("e3 init '%s?%sbucket=%s'", l, query, cmp.Or(l.objects.Bucket, "<bucket>"))
 }
 
 // String is the location without the parameters that only say how to reach it.

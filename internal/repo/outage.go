@@ -21,6 +21,8 @@ func Because(err error) string {
 	var name *net.DNSError
 	var timeout net.Error
 	switch {
+	case hasExpired(err):
+		return "the credentials have expired: log in again or renew the profile; if they are in AWS_ACCESS_KEY_ID, start again with new ones"
 	case errors.As(err, &number):
 		return number.Error()
 	case errors.As(err, &name):

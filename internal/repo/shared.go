@@ -85,7 +85,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	}}
 	records, err = dynamo.Open(dynamo.Options{
 		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket, r.place}, Trying: tries,
-		Patience: r.opts.Outlast, Spread: f.Spread,
+		Patience: r.opts.Outlast, Expired: r.expired(cfg), Spread: f.Spread,
 		Permit: func(ctx context.Context, partition string, signed time.Time) error {
 			switch {
 			case strings.HasPrefix(partition, lease.Kind+"/"): // lease records are guarded by their versions
@@ -147,6 +147,10 @@ func awsConfig(ctx context.Context, region, endpoint string) (aws.Config, error)
 		opts = append(opts, config.WithAPIOptions([]func(*middleware.Stack) error{tellRequests}))
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, opts...)
+	cfg.Credentials = &login{found: cfg.Credentials, find: func(ctx context.Context) (aws.CredentialsProvider, error) {
+		cfg, err := config.LoadDefaultConfig(ctx, opts...)
+		return cfg.Credentials, err
+	}}
 	switch {
 	case err != nil:
 		return cfg, fmt.Errorf("AWS settings: %w", err)
@@ -174,7 +178,7 @@ func (r *Repo) bucket(ctx context.Context, l *bucketLocation, deletions *sending
 	}
 	cfg.APIOptions = append(cfg.APIOptions, r.traffic.count)
 	o := s3.Options{Config: cfg, Endpoint: l.Endpoint, Bucket: l.Bucket, Prefix: l.Prefix, PathStyle: l.Endpoint != "",
-		Dated: ownerBlob, Trying: trying("S3", l.Endpoint, cfg, r.warn)}
+		Dated: ownerBlob, Trying: trying("S3", l.Endpoint, cfg, r.warn), Expired: r.expired(cfg)}
 	if deletions != nil {
 		o.Permit = func(ctx context.Context, signed time.Time) error { return (*deletions)(ctx, signed) }
 	}

@@ -22,7 +22,8 @@ import (
 
 // readSharedFormat reads a shared repository's description, and reports a damaged text to warn.
 func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, trying, warn func(error)) (*format, error) {
-	records, err := dynamo.Open(dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{}, Trying: trying})
+	o := dynamo.Options{Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{}, Trying: trying}
+	records, err := dynamo.Open(o)
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +39,9 @@ func readSharedFormat(ctx context.Context, cfg aws.Config, l *sharedLocation, tr
 		return nil, fmt.Errorf("%w at %s %s; if that is the place, make one with: %s", ErrNoRepository, l, where, l.initCommand())
 	}
 	if err != nil {
+		if other := dynamo.OtherTable(ctx, o, err); other != nil {
+			return nil, badLocation(l.String(), "%v", other)
+		}
 		return nil, fmt.Errorf("open %s: %w", l, err)
 	}
 	if f.Objects == nil || f.Objects.Bucket == "" {

@@ -70,6 +70,10 @@ type Options struct {
 	// none. Several goroutines may call it at once. It must not block.
 	Trying func(error)
 
+	// Expired, if it is not nil, reports whether a request failed because its credentials have expired. Such a request is
+	// repeated once others have succeeded, as often as one without an answer: by then Expired may have found new credentials.
+	Expired func(error) bool
+
 	// Dated is the name of a blob whose answers tell the time, for credentials that may use the prefix and not ask for
 	// the bucket. It need not exist. Default: the bucket is asked for.
 	Dated string
@@ -97,6 +101,7 @@ type Bucket struct {
 	deletes *s3.Client
 	o       Options
 	prefix  string        // of all keys: empty, or with a slash at its end
+	served  *atomic.Bool  // a request has succeeded
 	parts   chan struct{} // holds a token for each part under way
 	bufs    sync.Pool     // of *[]byte, copyBuffer long
 }
@@ -117,6 +122,7 @@ func Open(o Options) *Bucket {
 	}
 	heard := new(atomic.Bool)
 	httpClient, retryer := newHTTPClient(o, heard), newRetryer(o, heard)
+	b.served = new(atomic.Bool)
 	options := func(c *s3.Options) {
 		if o.Endpoint != "" {
 			c.BaseEndpoint = aws.String(o.Endpoint)
@@ -131,6 +137,9 @@ func Open(o Options) *Bucket {
 		c.DisableLogOutputChecksumValidationSkipped = true
 		if o.Permit != nil {
 			c.APIOptions = append(c.APIOptions, guardDeletes(o.Permit))
+		}
+		if o.Expired != nil {
+			c.APIOptions = append(c.APIOptions, b.outlastExpiry)
 		}
 	}
 	b.client, b.deletes = s3.NewFromConfig(o.Config, options), s3.NewFromConfig(o.Config, options)
@@ -208,7 +217,7 @@ func parseKey(shard byte, rest string) (h objectstore.Hash, ok bool) {
 // Now returns the time by the server's clock, which is that of Entry.Time. It is in whole seconds.
 func (b *Bucket) Now(ctx context.Context) (time.Time, error) {
 	key := ""
-	meta, err := head(func() (middleware.Metadata, error) {
+	meta, err := head(ctx, b, func() (middleware.Metadata, error) {
 		if b.o.Dated == "" {
 			out, err := b.deletes.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
 			if err != nil {

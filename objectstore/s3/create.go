@@ -28,7 +28,7 @@ func (b *Bucket) Create(ctx context.Context) (created bool, err error) {
 	if err := b.credentials(ctx); err != nil {
 		return false, err
 	}
-	_, err = head(func() (*s3.HeadBucketOutput, error) {
+	_, err = head(ctx, b, func() (*s3.HeadBucketOutput, error) {
 		return b.client.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.o.Bucket})
 	})
 	switch {

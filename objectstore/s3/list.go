@@ -40,7 +40,7 @@ type keyInfo struct {
 }
 
 func (b *Bucket) stat(ctx context.Context, key string) (keyInfo, error) {
-	out, err := head(func() (*s3.HeadObjectOutput, error) {
+	out, err := head(ctx, b, func() (*s3.HeadObjectOutput, error) {
 		return b.client.HeadObject(ctx, &s3.HeadObjectInput{Bucket: &b.o.Bucket, Key: &key, ChecksumMode: types.ChecksumModeEnabled})
 	})
 	if err != nil {

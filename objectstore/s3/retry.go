@@ -106,10 +106,12 @@ func (b *Bucket) answered(ctx context.Context, request func(...func(*s3.Options)
 }
 
 // head makes a HEAD request, and once more if it is refused. The answer has no body, so the SDK cannot see that the
-// server refused the date. But it has adopted the server's date for the next request.
-func head[T any](request func() (T, error)) (T, error) {
+// server refused the date. But it has adopted the server's date for the next request. Nor does it say that credentials
+// have expired.
+func head[T any](ctx context.Context, b *Bucket, request func() (T, error)) (T, error) {
 	out, err := request()
-	if status(err) == http.StatusForbidden {
+	switch s := status(err); {
+	case s == http.StatusForbidden, s == http.StatusBadRequest && b.renewed(ctx):
 		return request()
 	}
 	return out, err

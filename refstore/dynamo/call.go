@@ -108,6 +108,7 @@ func do[Out any](ctx context.Context, s *table, operation string, request func(c
 		}
 		if err == nil {
 			s.heard.Store(true)
+			s.served.Store(true)
 			return out, doubt, nil
 		}
 		err = &requestError{err}
@@ -127,6 +128,9 @@ func do[Out any](ctx context.Context, s *table, operation string, request func(c
 		}
 		if why == skewed && corrected {
 			why = final
+		}
+		if why == final && s.o.Expired != nil && s.served.Load() && s.o.Expired(err) {
+			why = refused
 		}
 		var api smithy.APIError
 		if errors.As(err, &api) {

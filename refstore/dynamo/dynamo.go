@@ -72,6 +72,9 @@ type Options struct {
 	// Trying, which may be nil, is called before a retry after a missing answer or a server fault, once the request has
 	// lasted 2 s. Several goroutines may call it at once. It must not block.
 	Trying func(error)
+	// Expired, which may be nil, reports whether a request failed because its credentials have expired, once others have
+	// succeeded. It was without effect then, and is retried: by that time Expired may have found new credentials.
+	Expired func(error) bool
 	// Observe, which may be nil, is called after each request, even a failed one, with the capacity units that it took.
 	// Several goroutines may call it at once. Only with Observe do requests ask the server to report capacity.
 	Observe func(operation string, units float64)
@@ -96,6 +99,7 @@ type table struct {
 	client *dynamodb.Client
 	o      Options
 	heard  atomic.Bool // the server has answered at least once
+	served atomic.Bool // a request has succeeded
 }
 
 var (

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"e3/internal/backoff"
 )
@@ -151,6 +152,22 @@ func checkSchema(table string, d *types.TableDescription) error {
 		return fmt.Errorf("table %s is for something else: its keys are %q, those of a repository are %q; choose another name", table, have, want)
 	}
 	return nil
+}
+
+// OtherTable returns an error if a request failed because the table has other keys than one of repositories. It is nil
+// for any other failure, and if the server does not describe the table.
+func OtherTable(ctx context.Context, o Options, failure error) error {
+	if api := smithy.APIError(nil); !errors.As(failure, &api) || api.ErrorCode() != "ValidationException" {
+		return nil
+	}
+	setDefault(&o.Attempt, 10*time.Second)
+	setDefault(&o.Backoff, 50*time.Millisecond)
+	s := &table{client: newClient(o.Config, o.Endpoint), o: o}
+	d, err := s.describe(ctx)
+	if err != nil {
+		return nil
+	}
+	return checkSchema(o.Table, d)
 }
 
 // recoverable makes the request without retries, since servers other than AWS may not support it.

@@ -78,7 +78,7 @@ func (b *Blocks) decide(ctx context.Context, block *Block, change func(*Block) (
 		if err != nil || !changed {
 			return now, false, err
 		}
-		now.By, now.Note = shorten(by, maxBy), shorten(note, maxNote)
+		now.By, now.Note = shorten(by, maxBy), shorten(note, MaxNote)
 		now.Acted = time.Time{}
 		_, changed, err = b.change(ctx, &now, version)
 		if err != nil {

@@ -94,7 +94,9 @@ const (
 	maxRecord = 64 << 10
 	maxName   = 200 // of keys, runs, steps and executions
 	maxBy     = 300
-	maxNote   = 4 << 10
+
+	// MaxNote is the length of the longest note that is kept whole.
+	MaxNote = 4 << 10
 )
 
 // shorten shortens a text to most bytes.
@@ -133,7 +135,7 @@ func (b *Block) validate() error {
 			return errors.New("a text in it is too long")
 		}
 	}
-	if len(b.By) > maxBy || len(b.Note) > maxNote {
+	if len(b.By) > maxBy || len(b.Note) > MaxNote {
 		return errors.New("a text in it is too long")
 	}
 	for _, text := range []string{b.Key, b.Run, b.Step, b.Execution, b.Latest, b.By, b.Note} {

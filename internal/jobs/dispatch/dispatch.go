@@ -33,7 +33,10 @@ type Options struct {
 	// Unattended is called once for each set of job requirements, with a waiting job, if no worker has held jobs with
 	// such labels for some seconds.
 	Unattended func(*queue.Job)
-	Fault      func(error) // receives faults that are retried
+	// Declined is called once for each reason for which a worker gave a job back that its machine cannot execute. The job
+	// waits for another worker; its LastError is the reason.
+	Declined func(*queue.Job)
+	Fault    func(error) // receives faults that are retried
 	// Renew begins another session of this process after its session was lost because the process or the store was
 	// suspended. nil: the loss ends the requests, whose contexts end with the session.
 	Renew func()
@@ -78,6 +81,9 @@ func New(q *queue.Queue, settler Settler, o Options) *Dispatcher {
 	o.Patience = cmp.Or(o.Patience, 30*time.Second)
 	if o.Unattended == nil {
 		o.Unattended = func(*queue.Job) {}
+	}
+	if o.Declined == nil {
+		o.Declined = func(*queue.Job) {}
 	}
 	if o.Fault == nil {
 		o.Fault = func(error) {}

@@ -29,6 +29,7 @@ type run struct {
 	attended map[string]time.Time // by the labels of jobs: when a worker last claimed or held such a job
 	warned   map[string]bool      // by the requirements of jobs: the user was warned that no worker takes them
 	asking   map[string]queue.Job // likewise, a job that waits for the answer whether there is such a worker
+	declined map[string]bool      // reasons that the user knows
 	looking  bool                 // look is in progress
 
 	listing   sync.Mutex
@@ -68,6 +69,7 @@ func (d *Dispatcher) run(name, id string) (*run, error) {
 		r = &run{
 			d: d, queue: name, inbox: d.q.Inbox(d.ctx, name, id),
 			waiters: map[string]*waiter{}, enqueued: map[string]bool{}, attended: map[string]time.Time{}, warned: map[string]bool{}, asking: map[string]queue.Job{},
+			declined: map[string]bool{},
 		}
 		d.runs[[2]string{name, id}] = r
 		d.beside.Go(r.deliver)
@@ -261,6 +263,20 @@ func (w *waiter) tell(j *queue.Job) {
 		}
 	}
 	w.reported = len(j.Lost)
+	if j.Declined() {
+		w.run.declines(j)
+	}
+}
+
+// declines tells the user, once for each reason, that a job's worker could not execute it.
+func (r *run) declines(j *queue.Job) {
+	r.mu.Lock()
+	told := r.declined[j.LastError]
+	r.declined[j.LastError] = true
+	r.mu.Unlock()
+	if !told {
+		r.d.o.Declined(j)
+	}
 }
 
 // lost reports an attempt that was given up. When it began and ended, and why, is as on record; the job says only that it

@@ -402,3 +402,41 @@ func TestUnattended(t *testing.T) {
 		r.d.Close()
 	})
 }
+
+// A job that a worker's machine cannot execute waits for another worker. Why is told once, however many jobs there are; what has
+// another reason to wait is told nothing about.
+func TestDeclined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan string, 100)
+		r := newRig(t, dispatch.Options{Declined: func(j *queue.Job) { told <- j.Task + ": " + j.LastError }})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		for i := range 3 {
+			r.ask(ctx, func(req *executions.Request) { req.Name, req.RunID = fmt.Sprint("t", i), "run-1" })
+		}
+		const why = "program fit is another one here"
+		for range 3 {
+			r.must(r.claim().Decline(ctx, why))
+			time.Sleep(time.Minute)
+		}
+		_, err := r.claim().Again(ctx, "its worker was lost", 0)
+		r.must(err)
+		r.must(r.claim().Release(ctx))
+		time.Sleep(time.Minute)
+		var got []string
+		for len(told) > 0 {
+			got = append(got, <-told)
+		}
+		if len(got) != 1 || !strings.HasSuffix(got[0], why) {
+			t.Errorf("told was %q, want one task and %q", got, why)
+		}
+		for j, err := range r.q.Jobs(ctx, queue.DefaultQueue) {
+			r.must(err)
+			if j.Attempts > 1 || j.Declined() != (j.LastError == why) {
+				t.Errorf("%s: %d attempts, last error %q, declined %v", j.Task, j.Attempts, j.LastError, j.Declined())
+			}
+		}
+		cancel()
+		r.d.Close()
+	})
+}

@@ -87,6 +87,12 @@ type Job struct {
 // Orphaned tells whether the job's worker was lost. The next holder adopts its execution.
 func (j *Job) Orphaned() bool { return j.Status == Running && j.LockedBy == "" }
 
+// Declined tells whether the job waits because its last worker could not execute it, for the reason LastError ([Lease.Decline]).
+func (j *Job) Declined() bool {
+	retried := j.Claimed.IsZero()
+	return j.Status == Queued && !retried && j.LastError != "" && (len(j.Lost) == 0 || j.Lost[len(j.Lost)-1].Message != j.LastError)
+}
+
 // ReasonSuspended is the reason of a job whose command has suspended itself. Its job has failed; its run waits for
 // approval.
 const ReasonSuspended = "suspended"

@@ -205,14 +205,24 @@ func (j *Job) requeue() {
 }
 
 // Release gives back a job that was not begun. An adopted one is an orphan again. refstore.ErrLost.
-func (l *Lease) Release(ctx context.Context) error {
-	return l.giveBack(ctx, "release", func(j *Job) {
-		if l.adopted {
-			j.LockedBy = ""
-			return
-		}
-		j.requeue()
-		j.Attempts--
+func (l *Lease) Release(ctx context.Context) error { return l.giveBack(ctx, "release", l.release) }
+
+func (l *Lease) release(j *Job) {
+	if l.adopted {
+		j.LockedBy = ""
+		return
+	}
+	j.requeue()
+	j.Attempts--
+	j.LastError = "" // it is not why the job is given back
+}
+
+// Decline is Release of a job that this worker's machine cannot execute. The job keeps the reason, for a person who wonders
+// what it waits for.
+func (l *Lease) Decline(ctx context.Context, why string) error {
+	return l.giveBack(ctx, "decline", func(j *Job) {
+		l.release(j)
+		j.LastError = Truncate(why)
 	})
 }
 

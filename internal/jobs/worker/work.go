@@ -188,7 +188,7 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonCancelled, h.cancelled())
 	case errors.Is(err, executions.ErrOtherTool):
 		h.foreign = true
-		w.giveBack(l, h, err.Error())
+		w.giveBack(l, h, err.Error(), func(ctx context.Context) error { return h.lease.Decline(ctx, err.Error()) })
 	case isLost(err) && cause == nil: // no worker can make it until the run has restored the object
 		w.settleAs(l.held, h, key, req.Inputs, executions.ReasonInput, queue.Truncate(err.Error()))
 	case errors.Is(cause, ErrStopped):
@@ -196,7 +196,7 @@ func (w *Worker) conclude(ctx context.Context, l *loop, h *holding, req *executi
 			w.settle(l.held, h, key, req.Inputs, cause.Error())
 			return
 		}
-		w.giveBack(l, h, "it had not begun")
+		w.giveBack(l, h, "it had not begun", h.lease.Release)
 	default: // a fault of this machine or the stores
 		h.fault = true
 		w.report(Event{Type: Fault, Job: h.job, Message: err.Error()})
@@ -211,8 +211,8 @@ func (w *Worker) onRecord(ctx context.Context, h *holding, key executions.Key) b
 }
 
 // giveBack returns a job that was not begun to its queue.
-func (w *Worker) giveBack(l *loop, h *holding, why string) {
-	if err := w.insist(l.held, func(ctx context.Context) error { return h.lease.Release(ctx) }); err != nil {
+func (w *Worker) giveBack(l *loop, h *holding, why string, release func(context.Context) error) {
+	if err := w.insist(l.held, release); err != nil {
 		w.report(Event{Type: JobLost, Job: h.job, Message: err.Error()})
 		return
 	}
