@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -122,6 +123,7 @@ func admitted(ctx, lasting context.Context, a *attempt, env []string) (res runne
 	}
 	res, err = a.run(lasting, env)
 	release(a.shared == nil && (err != nil || !res.Success())) // a batch that fails is tried item by item
+	runtime.Gosched()                                          // the next command starts before this one's end is recorded
 	return res, err, nil
 }
 

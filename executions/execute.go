@@ -367,10 +367,16 @@ func newer(before, after *record.Status) bool {
 	return before == nil || before.ExecutionID != after.ExecutionID || before.State == record.Running
 }
 
+// lone is a store of records that can tell without a list that a record is the only one of its key.
+type lone interface{ OnlyExecution(key refstore.Key) bool }
+
 // noteSecondSuccess changes the generation if a success has been recorded beside another one of its key: a forced
 // execution takes no claim on the key and may have been faster. It comes after the record, so that every proof made
 // on the other success is void.
 func (c *Curator) noteSecondSuccess(ctx context.Context, key Key, id string) error {
+	if r, ok := c.records.(lone); ok && r.OnlyExecution(recordKey(key, id)) {
+		return nil
+	}
 	others := 0
 	for rec, err := range c.records.List(ctx, refstore.Query{Partition: partition(key), KeysOnly: true}) {
 		if err != nil {

@@ -28,10 +28,15 @@ type (
 	sharedBelow struct{ *sharedRecords }
 )
 
+// OnlyExecution reports whether an execution's record is certainly the only one of its key.
+func (f folderBelow) OnlyExecution(key refstore.Key) bool { return reffs.OnlyExecution(f.Store, key) }
+
 var (
 	_ Records = (*summedFolder)(nil)
 	_ Records = (*summedBeside)(nil)
 	_ Records = (*summedShared)(nil)
+
+	_ interface{ OnlyExecution(refstore.Key) bool } = (*summedFolder)(nil) // which executions asks for
 
 	_ refstore.Watcher = (*summedFolder)(nil)
 	_ refstore.Barrier = (*summedBeside)(nil)

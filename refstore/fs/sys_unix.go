@@ -207,6 +207,15 @@ func openDir(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// subfolders returns the number of folders in a folder; less than 0: the file system does not tell.
+func subfolders(dir string) int64 {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return -1
+	}
+	return int64(st.Nlink) - 2 // a folder's name, and its own "."
+}
+
 // rename replaces a file, or an empty folder by a folder.
 func rename(from, to string) error {
 	if err := unix.Rename(from, to); err != nil {

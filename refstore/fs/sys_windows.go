@@ -138,3 +138,6 @@ func flock(f *os.File, mode refstore.Mode, wait bool) error {
 	}
 	return nil
 }
+
+// subfolders returns the number of folders in a folder; less than 0: the system does not tell.
+func subfolders(string) int64 { return -1 }
