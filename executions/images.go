@@ -128,20 +128,8 @@ func unpack(ctx context.Context, objects objectstore.Store, m *image.Manifest, c
 			return fmt.Errorf("layer %d of %d: %w", i+1, len(m.Layers), err)
 		}
 	}
-	for _, folder := range room.RootFolders {
-		if err := u.Folder(folder); err != nil {
-			return err
-		}
-	}
-	for name, content := range room.RootFiles() {
-		if err := u.File(name, content); err != nil {
-			return err
-		}
-	}
-	for name, line := range room.Accounts() {
-		if err := u.Account(name, line); err != nil {
-			return err
-		}
+	if err := u.Prepare(&rootfs.Base{Folders: room.RootFolders, Files: room.RootFiles(), Accounts: room.Accounts()}); err != nil {
+		return err
 	}
 	return u.Finish()
 }

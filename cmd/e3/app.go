@@ -199,7 +199,7 @@ func (a *app) openFor(ctx context.Context, location string, o repo.Options) (*re
 	o.Waiting = func(e *workspace.BusyError, most time.Duration) {
 		a.Notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), human.Line(e.Holder))
 	}
-	o.Pulling = func(ref string) { a.Notef("Fetching image %s", human.Line(ref)) }
+	o.Fetching = a.fetching
 	r, err := repo.Open(ctx, location, o)
 	if errors.Is(err, repo.ErrNoRepository) && location == "." {
 		if _, stat := os.Stat(manifest.FileName); stat == nil { // the usual way to a repository

@@ -107,7 +107,7 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		if runs.Executor != settings.Local && runs.Executor != "" {
 			return nil, usagef("only commands of this process can be traced: e3 start --executor local, without which tasks go to %s", runs.Executor)
 		}
-		e.Trace = newOpens(r).look
+		e.Trace = newOpens(r, o.runs.opens.proposes()).look
 	}
 	var ends []func() error
 	done = func() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,6 +35,8 @@ type imageJSON struct {
 	Layers    int    `json:"layers,omitempty"`
 	Size      int64  `json:"size,omitempty"`
 	Fault     string `json:"fault,omitempty"`
+
+	UsedBy []imageUserJSON `json:"usedBy,omitempty"` // of list
 }
 
 func newImagePull(a *app) *cobra.Command {
@@ -45,18 +48,7 @@ same. Credentials are those of docker login or podman login.`,
 		Example: `  e3 image pull
   e3 image pull . registry.example/python:3.12
   e3 image pull -f other.yaml`,
-	}, a.open, (*images.Resolver).Fetch)
-}
-
-func newImageList(a *app) *cobra.Command {
-	return imageCommand(a, &cobra.Command{
-		Use:   "list [repo] [image]",
-		Short: "List the images of a package file",
-		Long: `List the images of a package file, with the digest that each name is pinned to, and whether the repository has them. Nothing is
-fetched.`,
-		Example: `  e3 image list
-  e3 image list --json`,
-	}, a.openToRead, (*images.Resolver).List)
+	}, (*images.Resolver).Fetch)
 }
 
 func newImageUpdate(a *app) *cobra.Command {
@@ -67,30 +59,22 @@ func newImageUpdate(a *app) *cobra.Command {
 is another one run at the next start.`,
 		Example: `  e3 image update
   e3 image update . registry.example/python:3.12`,
-	}, a.open, (*images.Resolver).Update)
+	}, (*images.Resolver).Update)
 }
 
-// imageCommand completes a command that does something with the images of a package file.
-func imageCommand(a *app, cmd *cobra.Command, open func(context.Context, string) (*repo.Repo, error), do func(*images.Resolver, context.Context, string, []string) ([]images.Listed, error)) *cobra.Command {
+// imageCommand completes a command that brings images of a package file into the repository.
+func imageCommand(a *app, cmd *cobra.Command, do func(*images.Resolver, context.Context, string, []string) ([]images.Listed, error)) *cobra.Command {
 	var file string
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		location, rest, err := a.positional(cmd, args, 1, "<image>")
 		if err != nil {
 			return err
 		}
-		refs := []string{rest[0]}
-		if rest[0] == "" {
-			def, err := manifest.ParseFile(file)
-			if err != nil {
-				return err
-			}
-			refs = def.ImageReferences()
-		}
-		base, err := filepath.Abs(filepath.Dir(file))
+		refs, base, err := imagesNamed(file, rest[0])
 		if err != nil {
 			return err
 		}
-		r, err := open(cmd.Context(), location)
+		r, err := a.open(cmd.Context(), location)
 		if err != nil {
 			return err
 		}
@@ -101,8 +85,47 @@ func imageCommand(a *app, cmd *cobra.Command, open func(context.Context, string)
 		}
 		return a.Reply(imageDocument(list), func(w io.Writer) { imageText(w, list) })
 	}
-	cmd.Flags().StringVarP(&file, "file", "f", manifest.FileName, "the package file; e3.lock is beside it")
+	imageFile(cmd, &file)
 	return cmd
+}
+
+func imageFile(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVarP(file, "file", "f", manifest.FileName, "the package file; e3.lock is beside it")
+}
+
+// imagesNamed are the references of a package file, or the one that is given, and the folder of the file.
+func imagesNamed(file, given string) (refs []string, base string, err error) {
+	refs = []string{given}
+	if given == "" {
+		def, err := manifest.ParseFile(file)
+		if err != nil {
+			return nil, "", err
+		}
+		refs = def.ImageReferences()
+	}
+	base, err = filepath.Abs(filepath.Dir(file))
+	return refs, base, err
+}
+
+// fetching tells that an image of a registry is fetched, and shows on a terminal how far its layers have come. It is an images.Watch.
+func (a *app) fetching(reference string, remote bool) (progress func(images.Progress), end func()) {
+	if remote {
+		a.Notef("Fetching image %s", human.Line(reference))
+	}
+	live := a.Live()
+	if live == nil {
+		return nil, func() {}
+	}
+	live.Unit = human.Bytes
+	began, now := a.Now(), ""
+	return func(p images.Progress) {
+		if doing := fmt.Sprintf("layer %d of %d of image %s", p.Layer, p.Layers, human.Line(reference)); doing != now {
+			live.End(now)
+			live.Start(doing, began)
+			now = doing
+		}
+		live.Progress(p.Bytes, p.Total)
+	}, live.Close
 }
 
 func imageDocument(list []images.Listed) []imageJSON {
@@ -124,23 +147,31 @@ func imageText(w io.Writer, list []images.Listed) {
 	if len(list) == 0 {
 		fmt.Fprintln(w, "no images")
 	}
-	for _, l := range list {
-		fmt.Fprintln(w, human.Line(l.Reference))
-		switch {
-		case l.Fault != "":
-			fmt.Fprintf(w, "  not here: %s\n", human.Line(l.Fault))
-			continue
-		case l.Was != "" && l.Was == l.Manifest:
-			fmt.Fprintf(w, "  %s, as before", digestText(l.Manifest))
-		case l.Was != "":
-			fmt.Fprintf(w, "  %s, was sha256:%s", digestText(l.Manifest), l.Was[:12])
-		default:
-			fmt.Fprintf(w, "  %s", digestText(l.Manifest))
-		}
-		if l.Whole {
-			fmt.Fprintf(w, ", %s, %s\n", human.Count(l.Layers, "layer"), human.Bytes(l.Size))
-		} else {
-			fmt.Fprintln(w, ", not here: e3 image pull")
-		}
+	for i := range list {
+		oneImageText(w, &list[i])
 	}
+}
+
+func oneImageText(w io.Writer, l *images.Listed) {
+	fmt.Fprintln(w, human.Line(l.Reference))
+	if l.Fault != "" {
+		fmt.Fprintf(w, "  not here: %s\n", human.Line(l.Fault))
+		return
+	}
+	var parts []string
+	if name := digestText(l.Manifest); name != l.Reference {
+		parts = append(parts, name)
+	}
+	switch {
+	case l.Was != "" && l.Was == l.Manifest:
+		parts = append(parts, "as before")
+	case l.Was != "":
+		parts = append(parts, "was sha256:"+l.Was[:12])
+	}
+	if l.Whole {
+		parts = append(parts, human.Count(l.Layers, "layer"), human.Bytes(l.Size))
+	} else {
+		parts = append(parts, "not here: e3 image pull")
+	}
+	fmt.Fprintf(w, "  %s\n", strings.Join(parts, ", "))
 }

@@ -43,6 +43,7 @@ type lintJSON struct {
 type lintTaskJSON struct {
 	Task     string         `json:"task"`
 	Reads    []lintReadJSON `json:"reads"`
+	Sought   []string       `json:"sought"` // looked for in vain, and not opened
 	Unread   []string       `json:"unread"`
 	Traced   int            `json:"traced"` // commands
 	Untraced int            `json:"untraced"`
@@ -102,7 +103,7 @@ func runLint(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 func (o *opened) addTo(out *lintJSON) (undeclared bool) {
 	for i := range o.proposal.Tasks {
 		t := &o.proposal.Tasks[i]
-		row := lintTaskJSON{Task: t.Name, Reads: []lintReadJSON{}, Unread: append([]string{}, t.Unread...), Traced: t.Traced, Untraced: t.Untraced}
+		row := lintTaskJSON{Task: t.Name, Reads: []lintReadJSON{}, Sought: append([]string{}, t.Sought...), Unread: append([]string{}, t.Unread...), Traced: t.Traced, Untraced: t.Untraced}
 		for _, read := range t.Reads {
 			undeclared = true
 			one := lintReadJSON{Path: read.Path, Source: read.Source, Note: read.Note}

@@ -21,12 +21,15 @@ import (
 
 // opens tells the executor of a run what to look for among the files that commands open. It is safe for concurrent use.
 type opens struct {
-	repo *repo.Repo
-	mu   sync.Mutex
-	of   map[string]*trace.Look // by workspace
+	repo  *repo.Repo
+	looks bool // tests of existence count as well
+	mu    sync.Mutex
+	of    map[string]*trace.Look // by workspace
 }
 
-func newOpens(r *repo.Repo) *opens { return &opens{repo: r, of: map[string]*trace.Look{}} }
+func newOpens(r *repo.Repo, looks bool) *opens {
+	return &opens{repo: r, looks: looks, of: map[string]*trace.Look{}}
+}
 
 // look is executions.Options.Trace.
 func (o *opens) look(ctx context.Context, req *executions.Request) (*trace.Look, error) {
@@ -43,7 +46,7 @@ func (o *opens) look(ctx context.Context, req *executions.Request) (*trace.Look,
 			if err != nil {
 				return nil, err
 			}
-			known = &trace.Look{Project: namesOf(p.Folder), Others: pkg.Others()}
+			known = &trace.Look{Project: namesOf(p.Folder), Others: pkg.Others(), Looks: o.looks}
 		}
 		o.of[req.Workspace] = known
 	}

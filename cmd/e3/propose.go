@@ -28,7 +28,7 @@ type openOptions struct {
 
 func (o *openOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.trace, "trace-files", false, "record which files of the project the commands open, in both rooms; e3 lint tells")
-	f.BoolVar(&o.propose, "propose", false, "the same, and print at the end the inputs that are missing and those that no command opened")
+	f.BoolVar(&o.propose, "propose", false, "the same, with files that they only look for, and print at the end the inputs that are missing and those that no command opened")
 	f.BoolVar(&o.write, "write", false, "with --propose: show a diff of the package file, ask, and write it")
 	f.BoolVar(&o.yes, "yes", false, "with --write: do not ask")
 }
@@ -140,6 +140,10 @@ func (o *opened) print(w io.Writer, force string) {
 		}
 		for _, read := range t.Reads {
 			fmt.Fprintf(w, "  %s: %s\n", human.Line(read.Path), human.Line(o.advice(&read)))
+		}
+		if len(t.Sought) > 0 {
+			fmt.Fprintf(w, "\n%s looked for what it does not declare, and then did not open it: %s\n", human.Line(t.Name), human.Line(someOf(t.Sought)))
+			fmt.Fprintf(w, "  declare it if the result depends on it; --write does not\n")
 		}
 		if len(t.Unread) > 0 {
 			fmt.Fprintf(w, "\n%s declares what no command of it opened: %s\n", human.Line(t.Name), human.Line(strings.Join(t.Unread, ", ")))

@@ -19,7 +19,9 @@ type terminal struct {
 	*os.File // for the program
 	control  *os.File
 	mu       sync.Mutex
+	more     *sync.Cond // with mu; text has grown, or ended
 	text     bytes.Buffer
+	ended    bool
 	read     sync.WaitGroup
 }
 
@@ -45,12 +47,15 @@ func newTerminal(t *testing.T, columns uint16) *terminal {
 		t.Fatal(err)
 	}
 	term := &terminal{File: f, control: control}
+	term.more = sync.NewCond(&term.mu)
 	term.read.Go(func() {
 		b := make([]byte, 4096)
 		for {
 			n, err := control.Read(b)
 			term.mu.Lock()
 			term.text.Write(b[:n])
+			term.ended = err != nil
+			term.more.Broadcast()
 			term.mu.Unlock()
 			if err != nil { // EIO once no process has the terminal open
 				return
@@ -58,6 +63,15 @@ func newTerminal(t *testing.T, columns uint16) *terminal {
 		}
 	})
 	return term
+}
+
+// await returns once a text was written to the terminal, or the terminal is closed.
+func (t *terminal) await(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for !t.ended && !strings.Contains(sequences.ReplaceAllString(t.text.String(), ""), text) {
+		t.more.Wait()
+	}
 }
 
 // shown closes the terminal and returns what was written to it.

@@ -30,8 +30,7 @@ type Objects interface {
 type Resolver struct {
 	Objects  Objects
 	Registry Registry // nil: no image comes from a registry
-	// Pulling is called before an image is fetched. It may be nil.
-	Pulling func(reference string)
+	Watch    Watch    // nil: nothing is told
 }
 
 // A Registry serves images by their names.
@@ -88,7 +87,12 @@ func (r *Resolver) resolve(ctx context.Context, base, text string, dry bool) (ob
 		return objectstore.Hash{}, err
 	}
 	defer src.Close() // nothing was written
-	return r.take(ctx, src, &ref, dry)
+	if dry {
+		return r.take(ctx, src, &ref, nil)
+	}
+	progress, end := r.follow(&ref)
+	defer end()
+	return r.take(ctx, src, &ref, progress)
 }
 
 // named resolves a name by e3.lock, and pins it there if it is new.
@@ -118,9 +122,8 @@ func (r *Resolver) Pull(ctx context.Context, ref *image.Reference, pinned object
 	if r.Registry == nil {
 		return objectstore.Hash{}, errors.New("this e3 has no access to registries")
 	}
-	if r.Pulling != nil {
-		r.Pulling(ref.Text)
-	}
+	progress, end := r.follow(ref)
+	defer end()
 	sum := ref.Digest
 	if !pinned.IsZero() {
 		sum = "sha256:" + pinned.String()
@@ -130,7 +133,7 @@ func (r *Resolver) Pull(ctx context.Context, ref *image.Reference, pinned object
 		return objectstore.Hash{}, err
 	}
 	defer src.Close() // nothing was written
-	h, err := r.take(ctx, src, ref, false)
+	h, err := r.take(ctx, src, ref, progress)
 	if err == nil && !pinned.IsZero() && h != pinned {
 		err = fmt.Errorf("the registry has sent the manifest sha256:%s instead of sha256:%s", h, pinned)
 	}
@@ -162,8 +165,8 @@ func (r *Resolver) whole(ctx context.Context, h objectstore.Hash) (bool, error) 
 // maxNesting bounds indexes that list indexes.
 const maxNesting = 4
 
-// take stores the parts of an image that the repository lacks, the manifest last.
-func (r *Resolver) take(ctx context.Context, src Source, ref *image.Reference, dry bool) (objectstore.Hash, error) {
+// take stores the parts of an image that the repository lacks, the manifest last. Without progress nothing is stored.
+func (r *Resolver) take(ctx context.Context, src Source, ref *image.Reference, progress func(Progress)) (objectstore.Hash, error) {
 	fail := func(err error) (objectstore.Hash, error) { return objectstore.Hash{}, err }
 	top, err := src.Top(ctx)
 	if err != nil {
@@ -202,13 +205,11 @@ func (r *Resolver) take(ctx context.Context, src Source, ref *image.Reference, d
 	if p := Platform(); c.OS != p.OS || c.Architecture != p.Architecture {
 		return fail(fmt.Errorf("the image is for %s, and this machine is %s", c.Platform, p))
 	}
-	if dry {
+	if progress == nil {
 		return digest.Sum(top), nil
 	}
-	for _, d := range m.Layers {
-		if err := r.layer(ctx, src, d); err != nil {
-			return fail(err)
-		}
+	if err := r.layers(ctx, src, m, progress); err != nil {
+		return fail(err)
 	}
 	if _, err := objectstore.PutBytes(ctx, r.Objects, config); err != nil {
 		return fail(err)
@@ -233,15 +234,8 @@ func small(ctx context.Context, src Source, d image.Descriptor) ([]byte, error) 
 	return io.ReadAll(checked)
 }
 
-// layer stores a layer that the repository lacks.
-func (r *Resolver) layer(ctx context.Context, src Source, d image.Descriptor) error {
-	h, err := d.Hash()
-	if err != nil {
-		return err
-	}
-	if there, err := r.Objects.Refresh(ctx, h); err != nil || there {
-		return err
-	}
+// layer stores a layer, and counts its bytes.
+func (r *Resolver) layer(ctx context.Context, src Source, d image.Descriptor, count func(int)) error {
 	blob, err := src.Blob(ctx, d)
 	if err != nil {
 		return err
@@ -251,7 +245,7 @@ func (r *Resolver) layer(ctx context.Context, src Source, d image.Descriptor) er
 	if err != nil {
 		return err
 	}
-	if _, err := r.Objects.Put(ctx, checked); err != nil {
+	if _, err := r.Objects.Put(ctx, &countingReader{checked, count}); err != nil {
 		return fmt.Errorf("layer %s: %w", d.Digest, err)
 	}
 	return nil

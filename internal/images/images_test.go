@@ -3,6 +3,7 @@ package images_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -238,5 +240,58 @@ func TestPinned(t *testing.T) {
 	third, _ := newResolver(t)
 	if _, _, err := third.Resolve(t.Context(), base, []string{ref}, false); err == nil || !strings.Contains(err.Error(), "the registry cannot be reached") {
 		t.Errorf("offline, and not here: %v", err)
+	}
+}
+
+// TestProgress: of an image that is fetched, the layers that are missing are counted, and nothing of one that is here.
+func TestProgress(t *testing.T) {
+	host, end := testimage.Registry()
+	defer end()
+	ref := host + "/box:1"
+	must(t, testimage.Push(ref, some("1"), false))
+	r, base := newResolver(t)
+	var seen []images.Progress
+	var told []string
+	ends := 0
+	r.Watch = func(reference string, remote bool) (func(images.Progress), func()) {
+		told = append(told, fmt.Sprint(reference, " ", remote))
+		return func(p images.Progress) { seen = append(seen, p) }, func() { ends++ }
+	}
+	resolve := func(text string) {
+		t.Helper()
+		seen = nil
+		_, _, err := r.Resolve(t.Context(), base, []string{text}, false)
+		must(t, err)
+	}
+	sizes := func(i testimage.Image, layers ...int) (sum int64) {
+		m, _ := i.Blobs()
+		var manifest struct{ Layers []struct{ Size int64 } }
+		must(t, json.Unmarshal(m, &manifest))
+		for _, n := range layers {
+			sum += manifest.Layers[n].Size
+		}
+		return sum
+	}
+	resolve(ref)
+	both := sizes(some("1"), 0, 1)
+	if first, last := seen[0], seen[len(seen)-1]; first != (images.Progress{Layer: 1, Layers: 2, Total: both}) || last != (images.Progress{Layer: 2, Layers: 2, Bytes: both, Total: both}) {
+		t.Errorf("a new image: from %+v to %+v, of %d bytes", first, last, both)
+	}
+	for i := range seen[1:] {
+		if seen[i+1].Bytes < seen[i].Bytes || seen[i+1].Layer < seen[i].Layer {
+			t.Errorf("%+v comes after %+v", seen[i+1], seen[i])
+		}
+	}
+	resolve(ref) // it is here
+	if len(seen) > 0 {
+		t.Errorf("of what is here: %+v", seen)
+	}
+	must(t, testimage.WriteLayout(filepath.Join(base, "box"), map[string]testimage.Image{"1": some("2")}))
+	resolve("oci:box") // shares the first layer
+	if last, want := seen[len(seen)-1], sizes(some("2"), 1); last != (images.Progress{Layer: 1, Layers: 1, Bytes: want, Total: want}) {
+		t.Errorf("of an image that shares a layer: %+v, want %d bytes", last, want)
+	}
+	if want := []string{ref + " true", "oci:box false"}; !slices.Equal(told, want) || ends != len(want) {
+		t.Errorf("told of %q, %d ends", told, ends)
 	}
 }

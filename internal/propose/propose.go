@@ -74,6 +74,7 @@ type NewInput struct {
 type Task struct {
 	Name     string
 	Reads    []Read
+	Sought   []string // paths of the project that a command looked for in vain and did not open; folders end in a slash
 	Unread   []string // inputs that no command of it has opened; nil unless all commands are traced and have succeeded
 	Untraced int      // commands of which nothing is known
 	Traced   int
@@ -116,7 +117,7 @@ func Of(pkg *Package, project *Project, runs []Run) *Proposal {
 		if len(f.runs) == 0 {
 			continue
 		}
-		if t := f.propose(); len(t.Reads) > 0 || len(t.Unread) > 0 || t.Untraced > 0 || t.Traced > 0 {
+		if t := f.propose(); len(t.Reads) > 0 || len(t.Sought) > 0 || len(t.Unread) > 0 || t.Untraced > 0 || t.Traced > 0 {
 			p.Tasks = append(p.Tasks, t)
 		}
 	}
@@ -163,7 +164,7 @@ func (f *finder) propose() Task {
 	}
 	slices.SortFunc(list, trace.Finding.Compare)
 	for _, finding := range list {
-		if finding.Kind == trace.Read || trace.Private(finding.Path) || f.project.Ignored(finding.Path) {
+		if finding.Kind == trace.Read || finding.Kind == trace.Sought || trace.Private(finding.Path) || f.project.Ignored(finding.Path) {
 			continue
 		}
 		switch finding.Kind {
@@ -178,8 +179,30 @@ func (f *finder) propose() Task {
 		}
 	}
 	f.sources(files)
+	f.sought(list)
 	slices.SortStableFunc(f.out.Reads, func(a, b Read) int { return strings.Compare(a.Path, b.Path) })
 	return f.out
+}
+
+// sought lists what was looked for. It is told and never declared: a program that tests for a file may do without it, and the
+// file may be one that it would have made. What was opened, or lies on the way to that, says more.
+func (f *finder) sought(list []trace.Finding) {
+	opened := func(rel string) bool {
+		return slices.ContainsFunc(list, func(other trace.Finding) bool {
+			return other.Kind != trace.Sought && (other.Path == rel || strings.HasPrefix(other.Path, rel+"/") ||
+				other.Kind == trace.Folder && strings.HasPrefix(rel, other.Path+"/"))
+		})
+	}
+	for _, finding := range list {
+		if finding.Kind != trace.Sought || opened(finding.Path) || trace.Private(finding.Path) || f.project.Ignored(finding.Path) {
+			continue
+		}
+		rel := finding.Path
+		if info, err := fs.Stat(f.project.Files, rel); err == nil && info.IsDir() {
+			rel += "/"
+		}
+		f.out.Sought = append(f.out.Sought, rel)
+	}
 }
 
 // unread lists inputs of the file system that no command has opened.
@@ -346,7 +369,7 @@ func (f *finder) folder(rel string, list []trace.Finding) {
 		return
 	}
 	if slices.ContainsFunc(list, func(other trace.Finding) bool {
-		return other.Kind != trace.Read && strings.HasPrefix(other.Path, rel+"/")
+		return other.Kind != trace.Read && other.Kind != trace.Sought && strings.HasPrefix(other.Path, rel+"/")
 	}) {
 		return
 	}

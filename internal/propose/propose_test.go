@@ -134,6 +134,23 @@ func TestOf(t *testing.T) {
 	}
 }
 
+// TestSought: what a command only looked for is told, unless what it opened says the same, and never declared.
+func TestSought(t *testing.T) {
+	all := project("data/more.csv", "inc/a.h", "inc/b.h", "lib/x.awk", ".env", "skip.txt")
+	all.Ignored = func(rel string) bool { return rel == "skip.txt" }
+	p := propose.Of(offered(t, study), all, []propose.Run{{Task: "report", Traced: true, Findings: []trace.Finding{
+		{Kind: trace.Sought, Path: "data/more.csv"}, {Kind: trace.Sought, Path: "inc"}, {Kind: trace.Sought, Path: "clean.csv"}, // told
+		{Kind: trace.Sought, Path: "lib"}, {Kind: trace.Sought, Path: "lib/x.awk"}, {Kind: trace.File, Path: "lib/x.awk"}, // opened
+		{Kind: trace.Sought, Path: ".env"}, {Kind: trace.Sought, Path: "skip.txt"}, // never told
+	}}})
+	if len(p.Tasks) != 1 || !slices.Equal(p.Tasks[0].Sought, []string{"clean.csv", "data/more.csv", "inc/"}) || len(p.Tasks[0].Reads) != 1 || len(p.New) != 1 {
+		t.Errorf("%+v, new %+v", p.Tasks, p.New)
+	}
+	if p := propose.Of(offered(t, study), all, []propose.Run{{Task: "report", Traced: true, Findings: []trace.Finding{{Kind: trace.Sought, Path: "inc"}}}}); !p.Empty() {
+		t.Errorf("a test of existence alone is a proposal: %+v", p.Tasks)
+	}
+}
+
 // TestUnread: an input is unread only if all commands of its task are known to have ended well without it.
 func TestUnread(t *testing.T) {
 	inputs := []propose.Staged{{Name: "a", Path: "a.csv"}, {Name: "b", Path: "b.csv"}, {Name: "n"}}

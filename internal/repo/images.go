@@ -9,7 +9,7 @@ import (
 
 // resolver finds the images of package files.
 func resolver(r *Repo) *images.Resolver {
-	return &images.Resolver{Objects: r.stores.objects, Registry: registry.Client{Agent: "e3/" + cmp.Or(r.opts.Version, "dev")}, Pulling: r.opts.Pulling}
+	return &images.Resolver{Objects: r.stores.objects, Registry: registry.Client{Agent: "e3/" + cmp.Or(r.opts.Version, "dev")}, Watch: r.opts.Fetching}
 }
 
 // ImagesOf brings images into a repository.

@@ -21,6 +21,7 @@ import (
 	"e3/internal/host/remains"
 	"e3/internal/host/runner"
 	"e3/internal/host/trace"
+	"e3/internal/images"
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/objectstore/cached"
@@ -68,8 +69,8 @@ type Options struct {
 	// Waiting is called with how long it may take until it is known whether the holder of a workspace lives; nil:
 	// ignored.
 	Waiting func(*workspace.BusyError, time.Duration)
-	// Pulling is called with the reference of an image before that is fetched; nil: ignored.
-	Pulling func(reference string)
+	// Fetching follows the fetching of images; nil: nothing is told.
+	Fetching images.Watch
 }
 
 // Records is the record store of a repository, whatever the backend.

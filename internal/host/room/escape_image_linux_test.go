@@ -170,20 +170,8 @@ func unpackAll(to string, layers [][]byte) error {
 			return err
 		}
 	}
-	for _, folder := range room.RootFolders {
-		if err := u.Folder(folder); err != nil {
-			return err
-		}
-	}
-	for name, content := range room.RootFiles() {
-		if err := u.File(name, content); err != nil {
-			return err
-		}
-	}
-	for name, line := range room.Accounts() {
-		if err := u.Account(name, line); err != nil {
-			return err
-		}
+	if err := u.Prepare(&rootfs.Base{Folders: room.RootFolders, Files: room.RootFiles(), Accounts: room.Accounts()}); err != nil {
+		return err
 	}
 	return u.Finish()
 }

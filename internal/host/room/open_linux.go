@@ -91,7 +91,7 @@ func enterOpen(p *program, spec *Spec, end int) {
 		p.step = StepRights
 		p.add(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	}
-	installTracer(p)
+	installTracer(p, spec.Looks)
 }
 
 // privileged reports whether this process may have system calls watched without giving up rights.

@@ -24,6 +24,7 @@ type Spec struct {
 	Dir   string // in the room
 	Files [3]int // descriptors 0 to 2
 	Trace int    // a socket, to which the listener of a trace.Filter is sent; 0: the command is not traced
+	Looks bool   // of a traced command: its tests of paths are traced, too
 	Group int    // the folder of a control group of version 2 in which the command begins; 0: that of this process
 
 	// Foreground leaves the command in the process group of this process, to which a terminal sends its signals.
@@ -243,7 +244,7 @@ func (l *slot) start(r *Room, spec *Spec) (*Process, error) {
 	r.finish(&first)
 	r.enter(&second, spec)
 	if spec.Trace != 0 {
-		installTracer(&second)
+		installTracer(&second, spec.Looks)
 	}
 	b := l.board()
 	b.end.state, b.reply.pid, b.reply.errno = stateMaking, 0, 0

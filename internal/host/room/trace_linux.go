@@ -10,11 +10,11 @@ import (
 	"e3/internal/host/trace"
 )
 
-// installTracer adds the calls by which process 2 has its opens traced, the last before it becomes the command: it sends the
+// installTracer adds the calls by which process 2 has its opens traced, and with looks its tests of paths, the last before it becomes the command: it sends the
 // listener of the filter to the tracer. Its own execution waits for the tracer.
-func installTracer(p *program) {
+func installTracer(p *program, looks bool) {
 	p.step = StepTrace
-	filter := storeList(p.memory, trace.Filter())
+	filter := storeList(p.memory, trace.Filter(looks))
 	prog := store(p.memory, [2]uintptr{filter.n, p.address(filter.at)}) // struct sock_fprog
 	p.add(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, prog).how = saves
 	p.add(unix.SYS_DUP3, 0, listener, unix.O_CLOEXEC).how = uses

@@ -10,8 +10,35 @@ import (
 	"strings"
 )
 
-// Folder makes sure that a path is a folder, and that no link is on the way to it. Any other file there is removed.
-func (u *Unpacker) Folder(name string) error {
+// A Base is what a root file system needs, whatever the layers have at its paths.
+type Base struct {
+	Folders  []string          // none of them is a link
+	Files    map[string]string // by path: the content
+	Accounts map[string]string // by the path of a file of users or groups: a line that it has
+}
+
+// Prepare puts a base over the layers.
+func (u *Unpacker) Prepare(b *Base) error {
+	for _, name := range b.Folders {
+		if err := u.realFolder(name); err != nil {
+			return err
+		}
+	}
+	for name, content := range b.Files {
+		if err := u.file(name, content); err != nil {
+			return err
+		}
+	}
+	for name, line := range b.Accounts {
+		if err := u.account(name, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// realFolder makes sure that a path is a folder, and that no link is on the way to it. Any other file there is removed.
+func (u *Unpacker) realFolder(name string) error {
 	at := "."
 	for part := range strings.SplitSeq(name, "/") {
 		at = path.Join(at, part)
@@ -32,9 +59,9 @@ func (u *Unpacker) Folder(name string) error {
 	return nil
 }
 
-// File gives a file a content, in a folder that is no link.
-func (u *Unpacker) File(name, content string) error {
-	if err := u.Folder(path.Dir(name)); err != nil {
+// file gives a file a content, in a folder that is no link.
+func (u *Unpacker) file(name, content string) error {
+	if err := u.realFolder(path.Dir(name)); err != nil {
 		return err
 	}
 	if err := u.clear(name); err != nil {
@@ -57,9 +84,9 @@ func (u *Unpacker) File(name, content string) error {
 // maxAccounts bounds the size of a file of users or groups.
 const maxAccounts = 4 << 20
 
-// Account adds a line to a file of users or groups (passwd, group), unless a line there has its number. The number is
+// account adds a line to a file of users or groups (passwd, group), unless a line there has its number. The number is
 // the third field of a line.
-func (u *Unpacker) Account(name, line string) error {
+func (u *Unpacker) account(name, line string) error {
 	number := func(line string) string {
 		if fields := strings.Split(line, ":"); len(fields) > 2 {
 			return fields[2]
@@ -78,7 +105,7 @@ func (u *Unpacker) Account(name, line string) error {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	return u.File(name, text+line+"\n")
+	return u.file(name, text+line+"\n")
 }
 
 // read returns the content of a file of accounts; "" if there is none.

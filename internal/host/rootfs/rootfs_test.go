@@ -226,16 +226,13 @@ func TestPrepare(t *testing.T) {
 	if err := u.Layer(bytes.NewReader(layer)); err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []string{"tmp", "dev", "var/tmp", "sys/devices"} {
-		if err := u.Folder(folder); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := u.File("etc/hosts", "here"); err != nil {
-		t.Fatal(err)
-	}
 	for _, line := range []string{"ann:x:1000:", "root:x:0:", "bob:x:1000:"} {
-		if err := u.Account("etc/passwd", line); err != nil {
+		base := &rootfs.Base{
+			Folders:  []string{"tmp", "dev", "var/tmp", "sys/devices"},
+			Files:    map[string]string{"etc/hosts": "here"},
+			Accounts: map[string]string{"etc/passwd": line},
+		}
+		if err := u.Prepare(base); err != nil {
 			t.Fatal(err)
 		}
 	}

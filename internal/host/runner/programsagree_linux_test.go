@@ -3,6 +3,12 @@
 package runner_test
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -49,8 +55,8 @@ var realPrograms = map[string]string{
 	"R":          `R --vanilla -s -e 'cat(sum(1:10), Sys.timezone(), "\n"); f <- tempfile(); saveRDS(1, f); cat(readRDS(f))'`,
 }
 
-// TestProgramsAgree: real programs print and write the same in a closed room as in the open. A program that is not here
-// says so in both.
+// TestProgramsAgree: real programs print and write the same in a closed room as in the open. A script is played without the
+// programs that are not installed, and its test is then skipped by their names.
 func TestProgramsAgree(t *testing.T) {
 	s := newSupervisor(t)
 	for name, script := range realPrograms {
@@ -58,10 +64,42 @@ func TestProgramsAgree(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
+			report := filepath.Join(t.TempDir(), "absent")
+			script := namingAbsent(report) + script
 			want, got := played(t, s, shell(t, script, t.TempDir())), played(t, s, inRoom(t, shell(t, script, "")))
 			if want != got {
 				t.Errorf("%s\nin the open:\n%s\nin a closed room:\n%s", script, want, got)
 			}
+			if absent := absentPrograms(t, report); len(absent) > 0 && !t.Failed() {
+				t.Skipf("played without what is not installed: install %s", strings.Join(absent, ", "))
+			}
 		})
+	}
+}
+
+// namingAbsent is the head of a script that appends the names of programs that bash does not find to a file, which only
+// exists in the open.
+func namingAbsent(report string) string {
+	return fmt.Sprintf(`command_not_found_handle() { { echo "$1" >> '%s'; } 2> /dev/null || true; echo "$1: command not found" >&2; return 127; }`+"\n", report)
+}
+
+func absentPrograms(t *testing.T, report string) []string {
+	t.Helper()
+	text, err := os.ReadFile(report)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	names := strings.Fields(string(text))
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// TestAbsentIsNamed: a program that is not installed does not go unnoticed, wherever its message goes.
+func TestAbsentIsNamed(t *testing.T) {
+	report := filepath.Join(t.TempDir(), "absent")
+	script := namingAbsent(report) + "no-such-a 2> /dev/null | cat; (no-such-b || true) 2>&1; true"
+	played(t, newSupervisor(t), shell(t, script, t.TempDir()))
+	if got := absentPrograms(t, report); !slices.Equal(got, []string{"no-such-a", "no-such-b"}) {
+		t.Errorf("absent: %q", got)
 	}
 }

@@ -84,7 +84,7 @@ func withTracer(r *spawnRequest, spec *room.Spec) (end func(), err error) {
 		unix.Close(pair[1])
 		return nil, err
 	}
-	spec.Trace = pair[1]
+	spec.Trace, spec.Looks = pair[1], look.Looks
 	go tracer.Await(pair[0]) // the command does not start before
 	return func() { unix.Close(pair[1]) }, nil
 }

@@ -36,7 +36,7 @@ func traced(t *testing.T, closed bool, inputs, others, files []string, script st
 		fill(t, spec.Dir, file)
 	}
 	spec.Env = append(spec.Env, "project="+project)
-	look := &trace.Look{Work: spec.Dir, Project: []string{project}, Inputs: inputs, Others: others, Report: filepath.Join(t.TempDir(), "opened")}
+	look := &trace.Look{Work: spec.Dir, Project: []string{project}, Inputs: inputs, Others: others, Looks: true, Report: filepath.Join(t.TempDir(), "opened")}
 	if closed {
 		look.Work = room.Work
 	}
@@ -50,8 +50,12 @@ func traced(t *testing.T, closed bool, inputs, others, files []string, script st
 	if err != nil {
 		t.Fatal(err)
 	}
+	list := trace.Parse(string(text))
 	var found []string
-	for _, f := range trace.Parse(string(text)) {
+	for _, f := range list {
+		if f.Kind == trace.Sought && slices.ContainsFunc(list, func(other trace.Finding) bool { return other.Kind != trace.Sought && other.Path == f.Path }) {
+			continue // a program may look before it opens
+		}
 		found = append(found, string(f.Kind)+" "+f.Path)
 	}
 	slices.Sort(found)
@@ -92,19 +96,25 @@ func TestTraced(t *testing.T) {
 		"a redirection":               {script: "read x < data/a.csv || true", want: []string{"f data/a.csv"}},
 		"from a subshell, elsewhere":  {script: "mkdir d; (cd d; cat ../data/a.csv) || true", want: []string{"f data/a.csv"}},
 		"a pattern lists":             {script: "cat data/*.csv || true", want: []string{"d data"}},
-		"a folder that is entered":    {script: "cd data || cd more.txt || cd nothing || true", want: []string{"d data"}},
+		"a folder that is entered":    {script: "cd data || cd more.txt || cd nothing || true", want: []string{"d data", "s more.txt"}},
 		"a script":                    {script: "./bin/fit.sh || true", want: []string{"f bin/fit.sh"}},
 		"what it writes":              {script: "echo x > out.txt; cat out.txt; echo y >> more.txt", want: nil},
 		"what the project has not":    {script: "cat nothing data/nothing || true", want: nil},
 		"keys and tools":              {script: "cat .git/config .env deploy.pem || true", want: nil},
-		"a test is no use":            {script: "[ -e more.txt ] || [ -f data/a.csv ] || true", want: nil},
+		"tests":                       {script: "[ -e more.txt ] || [ -f data/a.csv ] || [ -d data ] || [ -r .env ] || [ -e nothing ] || true", want: []string{"s data", "s data/a.csv", "s more.txt"}},
+		"a test, then nothing":        {script: "if [ -f more.txt ]; then cat more.txt; fi", want: []string{"s more.txt"}},
+		"a test of an input":          {inputs: []string{"data/a.csv"}, script: "[ -s data/a.csv ] && [ -d data ]; touch out.txt; [ -f out.txt ]", want: nil},
+		"a test of another's output":  {others: []string{"model.bin"}, script: "[ -x model.bin ] || test -w out.txt || true", want: []string{"s model.bin", "s out.txt"}},
+		"a copy":                      {script: "cp more.txt x || true", want: []string{"s more.txt"}},
+		"a folder of headers":         {program: "gcc", script: "echo '#include \"a.csv\"' > x.c; gcc -Idata -c x.c -o x.o || true", want: []string{"s data"}},
+		"what make looks for":         {program: "make", script: "printf 'x: more.txt\\n\\tcat more.txt > x\\n' > M; make -f M || true", want: []string{"s more.txt"}},
 		"inputs":                      {inputs: []string{"data/a.csv", "unread.txt"}, script: "cat data/a.csv data/a.csv; cat data/b.csv || true", want: []string{"f data/b.csv", "r data/a.csv"}},
 		"outputs of others":           {others: []string{"model.bin", "fits"}, script: "cat model.bin fits/1.txt x/model.bin || true", want: []string{"m fits", "m model.bin"}},
 		"processes of processes":      {script: "sh -c 'sh -c \"cat data/a.csv & wait\" | cat' || true; setsid cat more.txt || true", want: []string{"f data/a.csv", "f more.txt"}},
 		"a folder as an input":        {inputs: []string{"data/a.csv"}, script: "ls data; cat data/b.csv || true", want: []string{"f data/b.csv"}},
 		"it may trace itself no more": {script: "exec 3< more.txt || true", want: []string{"f more.txt"}},
 		"perl":                        {program: "perl", script: "perl -e 'open(F, \"<\", \"more.txt\"); opendir(D, \"data\")'", want: []string{"d data", "f more.txt"}},
-		"python":                      {program: "python3", script: "/usr/bin/python3 -c 'import os\nfor f in (lambda: open(\"more.txt\"), lambda: os.listdir(\"data\"), lambda: os.stat(\"out.txt\")):\n  try: f()\n  except OSError: pass'", want: []string{"d data", "f more.txt"}},
+		"python":                      {program: "python3", script: "/usr/bin/python3 -c 'import os\nfor f in (lambda: open(\"more.txt\"), lambda: os.listdir(\"data\"), lambda: os.stat(\"out.txt\"), lambda: os.path.exists(\"bin/fit.sh\")):\n  try: f()\n  except OSError: pass'", want: []string{"d data", "f more.txt", "s bin/fit.sh", "s out.txt"}},
 		"a compiler":                  {program: "gcc", inputs: []string{"main.c"}, script: "echo '#include \"more.txt\"' > x.c; gcc -c x.c -o x.o || true", want: []string{"f more.txt"}},
 		"make":                        {program: "make", script: "make -f more.txt || true", want: []string{"f more.txt"}},
 		"threads":                     {program: "python3", script: "/usr/bin/python3 -c 'import threading\ndef f(n):\n  try: open(n)\n  except OSError: pass\nts=[threading.Thread(target=f, args=(n,)) for n in (\"more.txt\", \"data/a.csv\", \"data/b.csv\")*20]\n[t.start() for t in ts]; [t.join() for t in ts]'", want: []string{"f data/a.csv", "f data/b.csv", "f more.txt"}},

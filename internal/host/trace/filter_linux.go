@@ -3,6 +3,7 @@
 package trace
 
 import (
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -19,8 +20,21 @@ const (
 // file without a name.
 const notReading = unix.O_PATH | unix.O_CREAT | unix.O_TRUNC | (unix.O_TMPFILE &^ unix.O_DIRECTORY)
 
-// filter hands opens for reading, executions and changes of the working directory to the tracer.
-var filter = sync.OnceValue(func() []unix.SockFilter {
+// Filter is the program by which the kernel hands calls to a tracer: opens for reading, executions and changes of the working
+// directory and, with looks, tests of paths. It has no state: commands share it.
+func Filter(looks bool) []unix.SockFilter {
+	if looks {
+		return looking()
+	}
+	return opening()
+}
+
+var (
+	opening = sync.OnceValue(func() []unix.SockFilter { return newFilter(false) })
+	looking = sync.OnceValue(func() []unix.SockFilter { return newFilter(true) })
+)
+
+func newFilter(looks bool) []unix.SockFilter {
 	var f []unix.SockFilter
 	op := func(code uint16, k uint32, jt, jf uint8) {
 		f = append(f, unix.SockFilter{Code: code, K: k, Jt: jt, Jf: jf})
@@ -33,7 +47,11 @@ var filter = sync.OnceValue(func() []unix.SockFilter {
 	op(equal, thisArch, 1, 0)
 	give(unix.SECCOMP_RET_ALLOW)
 	load(offsetCall)
-	for _, call := range []uint32{unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_CHDIR, unix.SYS_OPENAT2} { // flags of openat2 lie in memory
+	whole := wholeCalls
+	if looks {
+		whole = slices.Concat(wholeCalls, oldLooks)
+	}
+	for _, call := range whole {
 		op(equal, call, 0, 1)
 		give(unix.SECCOMP_RET_USER_NOTIF)
 	}
@@ -46,12 +64,28 @@ var filter = sync.OnceValue(func() []unix.SockFilter {
 		give(unix.SECCOMP_RET_USER_NOTIF)
 		give(unix.SECCOMP_RET_ALLOW)
 	}
+	for _, call := range lookCalls {
+		if !looks {
+			break
+		}
+		op(equal, call, 0, 4)
+		load(offsetArgs)
+		op(equal, workingDirectory, 1, 0)
+		give(unix.SECCOMP_RET_ALLOW) // a file of an open folder, or an open file: the program knows that it is there
+		give(unix.SECCOMP_RET_USER_NOTIF)
+	}
 	give(unix.SECCOMP_RET_ALLOW)
 	return f
-})
+}
 
-// Filter is the program by which the kernel hands calls to a tracer. It has no state: commands share it.
-func Filter() []unix.SockFilter { return filter() }
+// workingDirectory is unix.AT_FDCWD as the kernel passes it.
+const workingDirectory = 1<<32 + unix.AT_FDCWD
+
+// wholeCalls are handed over whatever their arguments. The flags of openat2 lie in memory.
+var wholeCalls = []uint32{unix.SYS_EXECVE, unix.SYS_EXECVEAT, unix.SYS_CHDIR, unix.SYS_FCHDIR, unix.SYS_OPENAT2}
+
+// lookCalls test a path, relative to the folder that is their first argument.
+var lookCalls = []uint32{unix.SYS_NEWFSTATAT, unix.SYS_STATX, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2}
 
 // openCall is a system call that opens a file, and the number of the argument with its flags.
 type openCall struct{ call, flags uint32 }

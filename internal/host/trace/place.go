@@ -11,10 +11,10 @@ type places struct {
 	inputs map[string]bool // of Look.Inputs
 	others map[string]bool // of Look.Others
 	own    map[string]bool // of Look.Outputs
-	seen   map[string]bool // paths of findings, and of what is none; "r " and an input that was read
+	seen   map[string]bool // paths that were opened; "r " and an input that was read; "s " and a path that was looked for
 }
 
-// mostSeen bounds the memory of paths that are no findings.
+// mostSeen bounds the memory of paths.
 const mostSeen = 1 << 16
 
 func newPlaces(look *Look) *places {
@@ -53,28 +53,17 @@ func (p *places) relevant(name string) bool {
 	return false
 }
 
-// find says what a path, absolute and clean, is. exists looks at a path as the command sees it, kind at one of the
-// project.
+// find says what a path, absolute and clean, is that was opened. exists looks at a path as the command sees it, kind at one
+// of the project.
 func (p *places) find(name string, exists func(string) bool, kind func(string) Kind) []Finding {
-	rel, inWork := within(name, p.look.Work)
-	if !inWork {
-		inProject := false
-		for _, folder := range p.look.Project {
-			if rel, inProject = within(name, folder); inProject {
-				break
-			}
-		}
-		if !inProject {
-			return nil
-		}
-	}
-	if p.seen[name] || Private(rel) {
+	rel, inWork := p.place(name)
+	if rel == "" || p.seen[name] {
 		return nil
 	}
+	p.remember(name)
 	if inWork && exists(name) { // an input, or made by the command
 		return p.reads(rel)
 	}
-	p.remember(name)
 	if below(p.own, rel) {
 		return nil
 	}
@@ -92,6 +81,37 @@ func (p *places) find(name string, exists func(string) bool, kind func(string) K
 		}
 	}
 	return nil
+}
+
+// sought says what a path is whose existence was tested.
+func (p *places) sought(name string, exists func(string) bool, kind func(string) Kind) []Finding {
+	rel, _ := p.place(name)
+	key := "s " + name
+	if rel == "" || p.seen[name] || p.seen[key] {
+		return nil
+	}
+	p.remember(key)
+	if exists(name) || below(p.own, rel) || !p.others[rel] && kind(rel) == 0 {
+		return nil
+	}
+	return []Finding{{Sought, rel}}
+}
+
+// place is the path of an absolute, clean name relative to the working directory or the project; "" if it lies in neither, or
+// belongs to a tool or to a credential.
+func (p *places) place(name string) (rel string, inWork bool) {
+	if rel, inWork = within(name, p.look.Work); !inWork {
+		for _, folder := range p.look.Project {
+			var inProject bool
+			if rel, inProject = within(name, folder); inProject {
+				break
+			}
+		}
+	}
+	if Private(rel) {
+		return "", false
+	}
+	return rel, inWork
 }
 
 // below reports whether a path is one of some, or lies in one.

@@ -1,6 +1,6 @@
-// Package trace tells which files a command opens, and which it tries to open in vain.
+// Package trace tells which files a command opens, and which it tries to open or looks for in vain.
 //
-// A seccomp filter hands each opening system call of the command, and of all processes that it starts, to a tracer: a
+// A seccomp filter hands each system call that opens or tests a path, of the command and of all processes that it starts, to a tracer: a
 // thread of this process, which reads the path and lets the call go on. All other calls run at full speed. Debuggers
 // work on a traced command, because nothing is attached to it.
 //
@@ -33,6 +33,9 @@ type Look struct {
 	// Outputs lists paths below Work that the command makes: they are no findings, nor is what lies in them.
 	Outputs []string
 
+	// Looks has tests of existence traced as well (Sought), which programs make more often than opens.
+	Looks bool
+
 	// Report is a file of this machine, to which findings are appended as they are made.
 	Report string
 }
@@ -46,9 +49,11 @@ const (
 	File    Kind = 'f' // a file of the project that is not in Work
 	Folder  Kind = 'd' // a folder of the project that is not in Work: listed or entered
 	Missing Kind = 'm' // an entry of Look.Others that is not in Work
+	Sought  Kind = 's' // a File, Folder or Missing whose existence was tested in vain; whether it was opened too, its own finding says
 )
 
-// A Finding is a path that a command has opened or tried to open for reading: relative to Look.Work or Look.Project.
+// A Finding is a path that a command has opened or tried to open for reading, or has looked for: relative to Look.Work or
+// Look.Project.
 type Finding struct {
 	Kind Kind
 	Path string
@@ -56,6 +61,9 @@ type Finding struct {
 
 // MostFindings bounds the findings of one command. More are not reported.
 const MostFindings = 4096
+
+// mostSought bounds how many of them are Sought, so that these leave room for others.
+const mostSought = MostFindings / 8
 
 // ErrUnavailable is wrapped if this system cannot trace.
 var ErrUnavailable = errors.New("this machine cannot trace commands")
@@ -82,7 +90,7 @@ func Parse(report string) []Finding {
 			continue
 		}
 		switch k := Kind(kind[0]); k {
-		case Read, File, Folder, Missing:
+		case Read, File, Folder, Missing, Sought:
 			if fs.ValidPath(path) {
 				list = append(list, Finding{k, path})
 			}

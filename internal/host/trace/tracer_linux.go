@@ -8,7 +8,9 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strconv"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +21,10 @@ type Tracer struct {
 	places  *places
 	project string
 	report  *os.File
-	found   int
+	found   int               // findings so far
+	sought  int               // of which these are Sought
+	folders map[uint32]string // working directories, by thread, until any thread changes its own
+	call    notification
 	line    []byte
 	text    [unix.PathMax]byte
 	link    [unix.PathMax]byte
@@ -55,7 +60,7 @@ func New(look *Look) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("report of opened files: %w", err)
 	}
-	t := &Tracer{places: newPlaces(look), report: report}
+	t := &Tracer{places: newPlaces(look), report: report, folders: map[uint32]string{}}
 	if len(look.Project) > 0 {
 		t.project = look.Project[0]
 	}
@@ -71,37 +76,74 @@ func (t *Tracer) serve(listener int) {
 	defer runtime.UnlockOSThread()
 	// The caller and this thread take turns: the kernel need not look for an idle processor (Linux 6.6).
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SET_FLAGS, unix.SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+	for t.answer(listener) || alive(listener) {
+	}
+}
+
+// alive waits for a call, and reports whether there is one: false once no process has the filter any more.
+func alive(listener int) bool {
 	fds := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
 	for {
-		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
-			return
-		}
+		_, err := unix.Poll(fds, -1)
 		switch {
-		case fds[0].Revents&unix.POLLIN != 0:
-			t.answer(listener)
-		case fds[0].Revents != 0:
-			return
+		case err == unix.EINTR:
+		case err != nil:
+			return false
+		default:
+			return fds[0].Revents&unix.POLLIN != 0
 		}
 	}
 }
 
-// answer lets one call go on.
-func (t *Tracer) answer(listener int) {
-	var n notification
-	if _, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&n))); errno != 0 {
-		return // the caller has ended meanwhile
+// answer waits for a call and lets it go on. false: no call has come, or its caller has ended meanwhile.
+func (t *Tracer) answer(listener int) bool {
+	if !waits() && !alive(listener) {
+		return false
 	}
-	t.look(&n)
-	on := response{id: n.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+	t.call = notification{}
+	// Other goroutines run meanwhile.
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&t.call))); errno != 0 {
+		return false
+	}
+	t.look(&t.call)
+	on := response{id: t.call.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
 	_, _, _ = unix.RawSyscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&on)))
+	return true
 }
 
-// look reports what a call opens.
+// waits reports whether this kernel ends the wait for a call once no process has the filter any more (Linux 6.11). With others,
+// poll tells that, which is one more system call for each call.
+var waits = sync.OnceValue(func() bool {
+	var name unix.Utsname
+	var major, minor int
+	if unix.Uname(&name) != nil {
+		return false
+	}
+	n, _ := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor)
+	return n == 2 && (major > 6 || major == 6 && minor >= 11)
+})
+
+// look reports what a call opens or looks for.
 func (t *Tracer) look(n *notification) {
-	at, name := int32(n.args[0]), n.args[1]
+	at, name, looks := int32(n.args[0]), n.args[1], false
 	switch n.call {
-	case oldOpen, unix.SYS_EXECVE, unix.SYS_CHDIR:
+	case unix.SYS_FCHDIR:
+		clear(t.folders)
+		return
+	case unix.SYS_CHDIR:
+		defer clear(t.folders)
 		at, name = unix.AT_FDCWD, n.args[0]
+	case unix.SYS_EXECVE:
+		delete(t.folders, n.pid) // the number may have been another process's
+		at, name = unix.AT_FDCWD, n.args[0]
+	case oldOpen:
+		at, name = unix.AT_FDCWD, n.args[0]
+	case unix.SYS_NEWFSTATAT, unix.SYS_STATX, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2:
+		looks = true
+	default:
+		if slices.Contains(oldLooks, uint32(n.call)) {
+			at, name, looks = unix.AT_FDCWD, n.args[0], true
+		}
 	}
 	text := t.read(int(n.pid), uintptr(name))
 	if len(text) == 0 || text[0] == '/' && !t.places.relevant(unsafe.String(&text[0], len(text))) {
@@ -110,26 +152,65 @@ func (t *Tracer) look(n *notification) {
 	if n.call == unix.SYS_OPENAT2 && !t.reads(n) {
 		return
 	}
-	process := "/proc/" + strconv.Itoa(int(n.pid))
 	full := string(text)
 	if text[0] != '/' {
-		base := process + "/cwd"
-		if at != unix.AT_FDCWD {
-			base = process + "/fd/" + strconv.Itoa(int(at))
-		}
-		k, err := unix.Readlink(base, t.link[:])
-		if err != nil || k == 0 || k == len(t.link) || t.link[0] != '/' {
+		folder := t.folder(n.pid, at)
+		if folder == "" {
 			return
 		}
-		full = string(t.link[:k]) + "/" + full
+		full = folder + "/" + full
 	}
 	exists := func(name string) bool {
 		var stat unix.Stat_t
-		return unix.Lstat(process+"/root"+name, &stat) == nil
+		return unix.Lstat("/proc/"+strconv.Itoa(int(n.pid))+"/root"+name, &stat) == nil
 	}
-	for _, f := range t.places.find(path.Clean(full), exists, t.kind) {
-		if n.call == unix.SYS_CHDIR && f.Kind == File {
-			continue
+	if looks {
+		t.add(t.places.sought(path.Clean(full), exists, t.kind))
+		return
+	}
+	found := t.places.find(path.Clean(full), exists, t.kind)
+	if n.call == unix.SYS_CHDIR {
+		found = slices.DeleteFunc(found, func(f Finding) bool { return f.Kind == File })
+	}
+	t.add(found)
+}
+
+// folder is the path of what a thread has open, or of its working directory; "" if it has none.
+func (t *Tracer) folder(thread uint32, fd int32) string {
+	if fd == unix.AT_FDCWD {
+		if folder, ok := t.folders[thread]; ok {
+			return folder
+		}
+	}
+	link := "/proc/" + strconv.Itoa(int(thread)) + "/cwd"
+	if fd != unix.AT_FDCWD {
+		link = "/proc/" + strconv.Itoa(int(thread)) + "/fd/" + strconv.Itoa(int(fd))
+	}
+	k, err := unix.Readlink(link, t.link[:])
+	if err != nil || k == 0 || k == len(t.link) || t.link[0] != '/' {
+		return ""
+	}
+	folder := string(t.link[:k])
+	if fd == unix.AT_FDCWD {
+		if len(t.folders) == mostFolders {
+			clear(t.folders)
+		}
+		t.folders[thread] = folder
+	}
+	return folder
+}
+
+// mostFolders bounds the memory of working directories. It is far below the number of threads after which the kernel uses their
+// numbers again.
+const mostFolders = 256
+
+// add reports findings, up to a bound.
+func (t *Tracer) add(found []Finding) {
+	for _, f := range found {
+		if f.Kind == Sought {
+			if t.sought++; t.sought > mostSought {
+				return
+			}
 		}
 		if t.found++; t.found > MostFindings {
 			return

@@ -73,6 +73,54 @@ func elsewhere(t *testing.T, p *project, workspace string) *project {
 	return other
 }
 
+// TestImageOfAnOrdinaryUser: a user without rights fetches an image, unpacks it, runs and enters tasks in it, and removes it.
+func TestImageOfAnOrdinaryUser(t *testing.T) {
+	first, err := testimage.Busybox("first")
+	if err != nil {
+		t.Skip(err)
+	}
+	host, end := testimage.Registry()
+	defer end()
+	name := host + "/box:1"
+	if err := testimage.Push(name, first, true); err != nil {
+		t.Fatal(err)
+	}
+	p := newProject(t, map[string]string{"e3.yaml": fmt.Sprintf(`e3: 1
+name: demo
+tasks:
+  look:
+    image: %s
+    out: look.txt
+    run: id -u > look.txt; cat /etc/motd >> look.txt; touch /tmp/x; touch /etc/motd 2> /dev/null || echo read-only >> look.txt
+`, name)})
+	uid := os.Geteuid()
+	if uid == 0 {
+		uid = nobody
+		p.as(nobody)
+	}
+	expect := func(want string, args ...string) {
+		t.Helper()
+		if r := p.e3(args...); r.code != 0 || !strings.Contains(r.stdout+r.stderr, want) {
+			t.Fatalf("e3 %s, want %q: %s", strings.Join(args, " "), want, r.text())
+		}
+	}
+	expect("", "init", ".")
+	expect("2 layers", "image", "pull", ".")
+	expect("1 executed", "start", "-f", "e3.yaml", ".", "demo")
+	expect(fmt.Sprintf("%d\nfirst", uid), "get", ".", "demo.look")
+	expect("read-only", "get", ".", "demo.look")
+	expect("first", "shell", ".", "demo.look", "--", "cat", "/etc/motd")
+	if err := testimage.Push(name, testimage.Image{Layers: append(first.Layers[:1:1], testimage.Layer(testimage.File("etc/motd", "second", 0o644))), Env: first.Env}, true); err != nil {
+		t.Fatal(err)
+	}
+	expect(", was sha256:", "image", "update", ".")
+	expect("1 executed", "start", ".", "demo")
+	expect("second", "get", ".", "demo.look")
+	expect("used by workspace demo: look", "image", "list", ".")
+	expect("", "workspace", "remove", ".", "demo")
+	expect("", "gc", ".")
+}
+
 func testPackages(t *testing.T, picture testimage.Image) {
 	p := newProject(t, map[string]string{
 		"e3.yaml": `e3: 1
