@@ -124,10 +124,21 @@ func (r *reader) resolve(i int32) ([]objectstore.Hash, int64, error) {
 	return hashes, size, nil
 }
 
+// NoValue is what follows "has no value" of an input: what gives it one.
+func NoValue(workspace, input string) string {
+	if variable, ok := record.VariableOf(input); ok {
+		return fmt.Sprintf(" yet; a start takes it from the environment: %s=<value> e3 start <repo> %s", variable, workspace)
+	}
+	if program, ok := record.ToolOf(input); ok {
+		return fmt.Sprintf(" yet; a start reads the program %s: e3 start <repo> %s", program, workspace)
+	}
+	return fmt.Sprintf("; set it with: e3 set <repo> %s.%s <value>", workspace, input)
+}
+
 func (r *reader) input(name string) (tree.Entry, error) {
 	leaf, ok := r.opts.Inputs.Get(name)
 	if !ok || leaf.Kind == record.LeafUnassigned {
-		return tree.Entry{}, fmt.Errorf("input %s has no value; set it with: e3 set <repo> %s.%s <value>", name, r.opts.Workspace, name)
+		return tree.Entry{}, fmt.Errorf("input %s has no value%s", name, NoValue(r.opts.Workspace, name))
 	}
 	h, err := objectstore.ParseHash(leaf.Hash)
 	return tree.Entry{Hash: h, Size: leaf.Size}, err

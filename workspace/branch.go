@@ -10,6 +10,7 @@ import (
 
 	"e3/dataflow/graph"
 	"e3/internal/events"
+	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/packages"
 	"e3/refstore"
@@ -27,41 +28,44 @@ func (e *TakenError) Error() string {
 
 // Branch makes the workspace ws from the workspace from as its next start would see it, with other values for some
 // inputs, which stay. An existing workspace that follows no file and has an unregistered package of that name is made
-// anew; any other is a *TakenError. It takes no lock of from, and changes nothing there.
-func (w *Deployer) Branch(ctx context.Context, from, ws string, set []Override) (events.Settings, error) {
+// anew; any other is a *TakenError. It takes no lock of from, and changes nothing there. The warnings are about values that no
+// task reads.
+func (w *Deployer) Branch(ctx context.Context, from, ws string, set []Override) (told events.Settings, warnings []manifest.Warning, err error) {
 	if from == ws {
-		return nil, &TakenError{ws, "is that workspace itself"}
+		return nil, nil, &TakenError{ws, "is that workspace itself"}
 	}
-	var told events.Settings
-	err := w.states.steady(ctx, from, func(s *State) (err error) {
-		told, err = w.branch(ctx, from, s, ws, set)
+	err = w.states.steady(ctx, from, func(s *State) (err error) {
+		var pkg *record.Package
+		if told, pkg, err = w.branch(ctx, from, s, ws, set); err == nil {
+			warnings = unread(pkg, told)
+		}
 		return err
 	})
-	return told, err
+	return told, warnings, err
 }
 
-func (w *Deployer) branch(ctx context.Context, from string, s *State, ws string, set []Override) (events.Settings, error) {
+func (w *Deployer) branch(ctx context.Context, from string, s *State, ws string, set []Override) (events.Settings, *record.Package, error) {
 	pkg, hash, err := w.present(ctx, from, s)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	old, err := w.states.holdings(ctx, from, s, pkg)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	t := &tree{tasks: unassigned(pkg)}
 	kept := map[string]bool{}
 	if t.inputs, err = w.keptInputs(ctx, pkg, old, kept); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range t.inputs {
 		if _, err := w.states.refresh(ctx, t.inputs[i].Leaf, record.Leaf{}); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	var told events.Settings
 	if t.inputs, told, err = w.datasets.overridden(ctx, pkg, t.inputs, set); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for name := range told {
 		kept[name] = true
@@ -72,14 +76,14 @@ func (w *Deployer) branch(ctx context.Context, from string, s *State, ws string,
 		}
 	}
 	if err := w.states.Create(ctx, ws); err != nil && !errors.Is(err, ErrExists) {
-		return nil, err
+		return nil, nil, err
 	}
 	ctx, lock, err := w.states.lockExisting(ctx, ws, record.Deployment)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer lock.Unlock()
-	return told, lock.explain(ctx, w.installBranch(ctx, lock, pkg, hash, t, kept))
+	return told, pkg, lock.explain(ctx, w.installBranch(ctx, lock, pkg, hash, t, kept))
 }
 
 // present returns the package that the next start of a workspace would run, with all of its objects stored.
@@ -182,6 +186,41 @@ func (w *Deployer) isBranch(ctx context.Context, ws string, s *State, pkg *recor
 		err = &TakenError{ws, "holds the registered package " + s.PackageName + "@" + s.PackageVersion}
 	}
 	return err
+}
+
+// Main returns the workspace of which all the others in names are branches, "" if there is none: a command without the name
+// of a workspace means it.
+func (w *Deployer) Main(ctx context.Context, names []string) (string, error) {
+	main, pkg := "", ""
+	others := map[string]*State{}
+	for _, ws := range names {
+		s, err := w.states.State(ctx, ws)
+		if err != nil {
+			return "", err
+		}
+		link, err := w.states.links.link(ctx, ws, s)
+		if err = ignoreBadLink(err); err != nil {
+			return "", err
+		}
+		switch follows := link != nil || s.deployment != nil && s.deployment.File != ""; {
+		case !s.Deployed, follows && main != "":
+			return "", nil
+		case follows:
+			main, pkg = ws, s.PackageName
+		default:
+			others[ws] = s
+		}
+	}
+	for ws, s := range others {
+		err := w.isBranch(ctx, ws, s, &record.Package{Name: pkg})
+		if errors.As(err, new(*TakenError)) {
+			return "", nil
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return main, nil
 }
 
 // keptInputs are the inputs of a package in a workspace: set values stay if the input's name and kind remain, all others

@@ -40,7 +40,7 @@ func (w *Deployer) Build(ctx context.Context, file string, before *record.Link) 
 	seen := w.states.Now().UnixNano()
 	info, err := os.Stat(file)
 	if err != nil {
-		return nil, fmt.Errorf("package file: %w", err)
+		return nil, &manifest.OpenError{Err: fmt.Errorf("package file: %w", err)}
 	}
 	def, err := manifest.ParseFile(file)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"e3/dataflow"
 	"e3/internal/format/eastref"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
@@ -106,13 +107,7 @@ func (e *UnassignedError) Error() string {
 	if e.Output {
 		return fmt.Sprintf("task %s of workspace %s has no output yet; make it with: e3 start <repo> %s", e.Name, e.Workspace, e.Workspace)
 	}
-	if variable, ok := record.VariableOf(e.Name); ok {
-		return fmt.Sprintf("input %s of workspace %s has no value yet; a start takes it from the environment: %s=<value> e3 start <repo> %s", e.Name, e.Workspace, variable, e.Workspace)
-	}
-	if program, ok := record.ToolOf(e.Name); ok {
-		return fmt.Sprintf("input %s of workspace %s has no value yet; a start reads the program %s: e3 start <repo> %s", e.Name, e.Workspace, program, e.Workspace)
-	}
-	return fmt.Sprintf("input %s of workspace %s has no value; set it with: e3 set <repo> %s.%s <value>", e.Name, e.Workspace, e.Workspace, e.Name)
+	return fmt.Sprintf("input %s of workspace %s has no value%s", e.Name, e.Workspace, dataflow.NoValue(e.Workspace, e.Name))
 }
 
 // Dataset finds a dataset, or a file or directory below one.

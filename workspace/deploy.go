@@ -10,6 +10,7 @@ import (
 
 	"e3/dataflow/graph"
 	"e3/internal/format/eastref"
+	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/objectstore"
 )
@@ -357,7 +358,7 @@ func (w *Deployer) catchUp(ctx context.Context, lock *hold, s *State, link *reco
 func statLinked(ws, file string) (os.FileInfo, error) {
 	info, err := os.Stat(file)
 	if err != nil {
-		return nil, fmt.Errorf("package file of workspace %s: %w; deploy it again from where it is now", ws, err)
+		return nil, &manifest.OpenError{Err: fmt.Errorf("package file of workspace %s: %w; deploy it again from where it is now", ws, err)}
 	}
 	return info, nil
 }

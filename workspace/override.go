@@ -55,6 +55,16 @@ func (w *Datasets) overridden(ctx context.Context, pkg *record.Package, inputs r
 	return inputs, told, nil
 }
 
+// unread warns of the inputs with overrides that no task reads: these change nothing.
+func unread(pkg *record.Package, told map[string]json.RawMessage) (list []manifest.Warning) {
+	for _, name := range slices.Sorted(maps.Keys(told)) {
+		if !pkg.Reads(name) {
+			list = append(list, manifest.Warning{Msg: fmt.Sprintf("--set %s changes nothing: no task reads it", name)})
+		}
+	}
+	return list
+}
+
 // overridable finds the input that a name means, and the dataset that the run would have.
 func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs record.Node, name string) (*record.PackageInput, record.Leaf, error) {
 	if i := slices.IndexFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name }); i >= 0 {
@@ -196,6 +206,7 @@ func (r *run) override(ctx context.Context, info *RunInfo, inputs string) (strin
 	if err != nil {
 		return "", err
 	}
+	info.Warnings = append(info.Warnings, unread(pkg, r.set)...)
 	x, hash, err := r.w.deployer.regrown(ctx, pkg, node, func(string) bool { return false })
 	if err != nil {
 		return "", err
@@ -233,10 +244,11 @@ func (p *preview) override(ctx context.Context, dry *Deployer, set []Override) e
 	if len(set) == 0 {
 		return nil
 	}
-	inputs, _, err := dry.datasets.overridden(ctx, p.pkg, slices.Clone(p.inputs), set)
+	inputs, told, err := dry.datasets.overridden(ctx, p.pkg, slices.Clone(p.inputs), set)
 	if err != nil {
 		return err
 	}
+	p.warnings = append(p.warnings, unread(p.pkg, told)...)
 	if p.fresh = maps.Clone(p.fresh); p.fresh == nil {
 		p.fresh = map[string]bool{}
 	}

@@ -228,7 +228,7 @@ func (tr *trial) overridden() {
 
 func (tr *trial) branch() {
 	over, set := tr.some()
-	_, err := tr.ws.Deployer.Branch(tr.ctx, "w", "exp", set)
+	_, _, err := tr.ws.Deployer.Branch(tr.ctx, "w", "exp", set)
 	tr.must(err)
 	o := workspace.StartOptions{Concurrency: 2, Durability: workspace.None, Executor: tr.executor}
 	for range 2 { // the values stay

@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,8 @@ type app struct {
 	parsed bool // the command line was valid
 
 	warned map[string]bool // warnings that were printed
+
+	repository atomic.Pointer[string] // the name of the repository for advice; nil until it is opened
 
 	lose   context.CancelCauseFunc // ends the command
 	lessee refstore.Lessee         // its lost lease ends the command; nil without leases
@@ -201,6 +204,9 @@ func (a *app) openFor(ctx context.Context, location string, o repo.Options) (*re
 	}
 	o.Fetching = a.fetching
 	r, err := repo.Open(ctx, location, o)
+	if err == nil {
+		a.names(shown(location, r))
+	}
 	if errors.Is(err, repo.ErrNoRepository) && location == "." {
 		if _, stat := os.Stat(manifest.FileName); stat == nil { // the usual way to a repository
 			err = fmt.Errorf("%w, or from the package file that is here: e3 start -f %s", err, manifest.FileName)

@@ -108,26 +108,46 @@ func completeInput(a *app) cobra.CompletionFunc {
 	})
 }
 
-// completeIn completes <workspace>.<name>: first the workspace, then the names in it.
+// completeIn completes <workspace>.<name>: first the workspace, then the names in it. The names in the workspace that need
+// not be named are offered without it, too.
 func completeIn(a *app, named func(workspace.DatasetRow) string) cobra.CompletionFunc {
 	return completeFirst(a, func(ctx context.Context, r *repo.Repo, word string) ([]cobra.Completion, error) {
 		var list []cobra.Completion
-		ws, _, inside := strings.Cut(word, ".")
-		if !inside {
-			names, err := r.Workspaces.List(ctx)
-			for _, name := range names {
-				list = append(list, name+".")
+		ws, prefix, all, err := meant(ctx, r, word)
+		if ws != "" {
+			var rows []workspace.DatasetRow
+			rows, err = r.Workspaces.Datasets.Names(ctx, ws)
+			for _, d := range rows {
+				if name := named(d); name != "" {
+					list = append(list, prefix+name)
+				}
 			}
+		}
+		if prefix != "" {
 			return list, err
 		}
-		rows, err := r.Workspaces.Datasets.Names(ctx, ws)
-		for _, d := range rows {
-			if name := named(d); name != "" {
-				list = append(list, ws+"."+name)
-			}
+		for _, name := range all {
+			list = append(list, name+".")
 		}
-		return list, err
+		return list, nil
 	})
+}
+
+// meant returns the workspace that a word names, with the prefix that does, or the one that need not be named; "" if there is
+// none. all are the workspaces.
+func meant(ctx context.Context, r *repo.Repo, word string) (ws, prefix string, all []string, err error) {
+	all, err = r.Workspaces.List(ctx)
+	if err != nil || len(all) == 0 {
+		return "", "", nil, err
+	}
+	if head, _, inside := strings.Cut(word, "."); inside && slices.Contains(all, head) {
+		return head, head + ".", all, nil
+	}
+	if len(all) == 1 {
+		return all[0], "", all, nil
+	}
+	ws, err = r.Workspaces.Deployer.Main(ctx, all)
+	return ws, "", all, err
 }
 
 // offeredRuns is the number of runs that are offered: the id of an older one has to be typed.
@@ -136,10 +156,14 @@ const offeredRuns = 100
 // completeRuns makes a flag complete the ids of runs of the workspace that the arguments name, the latest first.
 func completeRuns(a *app, cmd *cobra.Command, flag string) {
 	find := completion(a, func(ctx context.Context, r *repo.Repo, args []string, _ string) (ids []cobra.Completion, err error) {
-		if len(args) == 0 {
-			return nil, nil
+		word := "."
+		if len(args) > 0 {
+			word = args[0] + "."
 		}
-		ws, _, _ := strings.Cut(args[0], ".")
+		ws, _, _, err := meant(ctx, r, word)
+		if err != nil || ws == "" {
+			return nil, err
+		}
 		for run, err := range r.Workspaces.Runs.List(ctx, ws) {
 			if err != nil || len(ids) == offeredRuns {
 				break

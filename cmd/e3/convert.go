@@ -84,6 +84,9 @@ func runConvert(a *app, path string, o *convertOptions) error {
 	}
 	switch {
 	case o.out != "":
+		if err := checkFolder(o.out); err != nil {
+			return err
+		}
 		return atomicfile.WriteFile(filepath.Clean(o.out), out, atomicfile.Options{})
 	case a.ToTerminal() && to == "beast2":
 		return usagef("beast2 is not text; name a file with -o, or redirect the output")

@@ -69,6 +69,7 @@ func exitCode(err error) int {
 		syntax   *manifest.Error
 		unknown  *workspace.UnknownError
 		badInput *workspace.InputError
+		unopened *manifest.OpenError
 		params   *workspace.ParamsError
 		override *workspace.OverrideError
 		taken    *workspace.TakenError
@@ -105,7 +106,7 @@ func exitCode(err error) int {
 	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &unknown), errors.As(err, &params), errors.As(err, &override), errors.As(err, &taken),
 		errors.As(err, &foreign), errors.As(err, &pruned), errors.As(err, &unclear), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrVariable), errors.Is(err, workspace.ErrTool), errors.Is(err, workspace.ErrRoomOfFile), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists), errors.Is(err, repo.ErrLocation):
 		return exitUsage
-	case errors.Is(err, approval.ErrNotFound), errors.Is(err, runview.ErrNoRun), errors.As(err, &badInput) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ELOOP) || errors.As(err, &special) || errors.As(err, &entry)):
+	case errors.Is(err, approval.ErrNotFound), errors.Is(err, runview.ErrNoRun), (errors.As(err, &badInput) || errors.As(err, &unopened)) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ELOOP) || errors.As(err, &special) || errors.As(err, &entry)):
 		return exitUsage
 	}
 	return exitFailed
@@ -137,13 +138,13 @@ func (a *app) report(err error) int {
 			Type     string `json:"type"`
 			Message  string `json:"message"`
 			ExitCode int    `json:"exitCode"`
-		}{"error", err.Error(), code}
+		}{"error", a.addressed(err.Error()), code}
 		if fault := a.Document(line, false); fault != nil {
 			fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(fault.Error()))
 		}
 	}
-	fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(err.Error()))
-	if hint := hint(err); hint != "" {
+	fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(a.addressed(err.Error())))
+	if hint := a.addressed(hint(err)); hint != "" {
 		fmt.Fprintf(a.Stderr, "e3: %s\n", human.Line(hint))
 	}
 	return code

@@ -102,6 +102,9 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 	if err := refuseSpecial(file); err != nil {
 		return err
 	}
+	if err := checkFolder(file); err != nil {
+		return err
+	}
 	r, err := a.openToRead(ctx, location)
 	if err != nil {
 		return err

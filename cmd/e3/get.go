@@ -16,6 +16,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/host/atomicfile"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -172,6 +173,9 @@ func writeWhole(a *app, r *repo.Repo, folder bool, o *getOptions, write func(asi
 	if err != nil {
 		return err
 	}
+	if err := checkFolder(o.out); err != nil {
+		return err
+	}
 	aside := filepath.Join(filepath.Dir(dst), "."+filepath.Base(dst)+"."+uuid.NewString()[:8]+".e3")
 	defer os.RemoveAll(aside) // remains of a failure
 	if folder {
@@ -193,6 +197,15 @@ func writeWhole(a *app, r *repo.Repo, folder bool, o *getOptions, write func(asi
 		return os.Rename(aside, dst)
 	}
 	return existsAlready(atomicfile.RenameExclusive(aside, dst), dst)
+}
+
+// checkFolder refuses a file or folder to write whose own folder does not exist.
+func checkFolder(path string) error {
+	dir := filepath.Dir(filepath.Clean(path))
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return usagef("cannot write %s: there is no folder %s; make it with: mkdir -p %s", path, dir, human.Quoted(dir))
+	}
+	return nil
 }
 
 // checkout writes a dataset of e3's own format, and checks the bytes meanwhile.

@@ -55,6 +55,7 @@ of these variables; pass_env and secrets in the package file pass others. Comman
 id of their execution, and, once the task is approved, E3_STEP. A variable of pass_env that is not set is
 left out; a task with a secret that is not set does not start. A variable of key_env is part of the cache
 key: a start takes it from its own environment, and another value makes another result.`},
+		{Use: "package-file", Short: "The keys of e3.yaml", Long: packageFileHelp},
 		{Use: "datasets", Short: "How datasets are named", Long: `A dataset is named <workspace>.<name>, where the name is that of an input or of a task:
 
   prod.sales                     an input
@@ -84,6 +85,9 @@ func newHelp() *cobra.Command {
 					if sub.IsAdditionalHelpTopicCommand() {
 						names = append(names, sub.Name())
 					}
+				}
+				if word := rest[0]; !found.HasParent() && (packageKey(word) && peerCommands[word] == "" || strings.HasSuffix(word, ".yaml")) {
+					return usagef("%q is of the package file; see: e3 help package-file", word)
 				}
 				return noCommand(found, rest[0], names)
 			}

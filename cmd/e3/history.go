@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ type historyOptions struct {
 	since, until string
 	failed       bool
 	status       []string
+	exit         []int64
 	by           string
 	run          string
 	last         int
@@ -39,7 +41,7 @@ type historyOptions struct {
 }
 
 // runStatuses are the words of runview.Report.Status.
-var runStatuses = []string{"completed", "failed", "cancelled", "crashed", "running", "interrupted", "unfinished"}
+var runStatuses = []string{"completed", "failed", "cancelled", "waits", "crashed", "running", "interrupted", "unfinished"}
 
 // allStatuses are the words of runs and of attempts.
 func allStatuses() []string {
@@ -69,6 +71,7 @@ reads every execution of the repository: it finds older ones, and those that wer
 		Example: `  e3 history . prod
   e3 history . prod.train
   e3 history . 'prod.train*' --failed --since 7d
+  e3 history . 'prod.*' --exit 137
   e3 history . prod.train --plot --last 5
   e3 history . prod --json`,
 		ValidArgsFunction: completeEvents(a),
@@ -95,6 +98,7 @@ reads every execution of the repository: it finds older ones, and those that wer
 	f.StringVar(&o.until, "until", "", "only what began before then")
 	f.BoolVar(&o.failed, "failed", false, "only what failed, was cancelled or interrupted")
 	f.StringSliceVar(&o.status, "status", nil, "only with this status (repeatable)")
+	f.Int64SliceVar(&o.exit, "exit", nil, "only attempts with this exit code (repeatable); 128 + a signal's number also means commands that it ended")
 	f.StringVar(&o.by, "by", "", "only what this user or machine ran: ann, ann@lab, @lab (* and ?)")
 	f.StringVar(&o.by, "worker", "", "the same as --by")
 	f.StringVar(&o.run, "run", "", "only of the run whose id begins so")
@@ -154,6 +158,9 @@ func showHistory(ctx context.Context, a *app, location, name string, o *historyO
 	}
 	if o.deep && !ofTask {
 		return usagef("--deep is for the history of a task: it looks for executions")
+	}
+	if len(o.exit) > 0 && !ofTask {
+		return usagef("--exit is for the attempts of tasks, as: e3 history <repo> %s --exit %d", human.Quoted(ws+".*"), o.exit[0])
 	}
 	if ofTask && !events.IsPattern(task) {
 		var err error
@@ -305,7 +312,25 @@ func (o *historyOptions) wants(x *history.Attempt) bool {
 			return false
 		}
 	}
+	if code, known := exitCodeOf(x); len(o.exit) > 0 && (!known || !slices.Contains(o.exit, code)) {
+		return false
+	}
 	return o.matches(string(x.Status), badAttempt(x.Status), x.At(), x.Worker)
+}
+
+// exitCodeOf is the exit code of an attempt's command as a shell tells it: 128 and the number of the signal that ended it.
+func exitCodeOf(x *history.Attempt) (code int64, known bool) {
+	switch x.Status {
+	case runview.TaskSuccess, runview.TaskFailed:
+		return x.ExitCode, true
+	case runview.TaskError:
+		if e := x.Execution; e != nil && e.Detail != nil {
+			number, _, _ := strings.Cut(e.Detail.Signal, " ")
+			n, err := strconv.ParseInt(number, 10, 64)
+			return 128 + n, err == nil
+		}
+	}
+	return 0, false
 }
 
 func badAttempt(s runview.TaskState) bool {

@@ -89,7 +89,7 @@ func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *history
 
 // wantsRun reports whether a run passes the filters.
 func (o *historyOptions) wantsRun(r *runview.Report) bool {
-	bad := r.State != record.RunCompleted && !r.Live
+	bad := r.State != record.RunCompleted && !r.Live && r.Waits == 0
 	return strings.HasPrefix(r.RunID, strings.ToLower(o.run)) && o.matches(r.Status(), bad, r.StartedAt, history.Who(r.Process))
 }
 
@@ -99,7 +99,7 @@ func runRow(a *app, t *render.Table, r *runview.Report) {
 	case r.State != record.RunRunning:
 		long = human.Duration(r.RanFor(a.Now()))
 		if r.Summary != (record.Summary{}) {
-			tasks = counts(r.State, r.Summary)
+			tasks = countsWaiting(r.State, r.Summary, r.Waits)
 		}
 	case r.Live:
 		long = human.Seconds(r.RanFor(a.Now())) + "…"

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -61,12 +62,21 @@ var errInterrupted = errors.New("interrupted")
 // process group; so a terminal's Ctrl-C may come twice, too.
 const oneSignal = 200 * time.Millisecond
 
+// ending returns the signals that end a command. SIGHUP is none of them if the parent has it ignored, as nohup does: Go would
+// catch it all the same.
+var ending = sync.OnceValue(func() []os.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return []os.Signal{os.Interrupt, syscall.SIGTERM}
+	}
+	return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+})
+
 // cancelOnSignal cancels on the first signal, so that commands are stopped and recorded.
 // A later one kills this process: its tasks are killed with it.
 func cancelOnSignal(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, ending()...)
 	go func() {
 		select {
 		case <-signals:

@@ -67,6 +67,9 @@ func runNew(_ context.Context, a *app, folder, from, out string) error {
 	if _, err := os.Lstat(out); err == nil {
 		return existing(out)
 	}
+	if err := checkFolder(out); err != nil {
+		return err
+	}
 	here, err := filepath.Abs(folder)
 	if err != nil {
 		return err

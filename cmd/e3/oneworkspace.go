@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,8 +14,8 @@ import (
 	"e3/workspace"
 )
 
-// A repository with one workspace needs no names of workspaces. A name is first taken as it is written; only if there is no
-// such workspace, it is looked for in the only one.
+// A repository with one workspace needs no names of workspaces, and neither does one in which all others are experiments with that
+// one (start --as). A name is first taken as it is written; only if there is no such workspace, it is looked for in the only one.
 
 // workspaceArg reads the arguments of a command whose only argument beside the repository is a workspace.
 func (a *app) workspaceArg(cmd *cobra.Command, args []string) (location, ws string, err error) {
@@ -32,7 +33,7 @@ func (a *app) workspaceArg(cmd *cobra.Command, args []string) (location, ws stri
 	return location, ws, err
 }
 
-// only returns the only workspace of a repository.
+// only returns the only workspace of a repository, or the one whose experiments all others are.
 func (a *app) only(ctx context.Context, location string) (string, error) {
 	r, err := a.openToRead(ctx, location)
 	if err != nil {
@@ -48,7 +49,15 @@ func (a *app) only(ctx context.Context, location string) (string, error) {
 	case len(names) == 0:
 		return "", usagef("there are no workspaces yet; make one with: e3 start -f e3.yaml")
 	}
-	return "", usagef("there are several workspaces: name one of %s", human.Few(names))
+	main, err := r.Workspaces.Deployer.Main(ctx, names)
+	if err != nil {
+		return "", err
+	}
+	if main == "" {
+		return "", usagef("there are several workspaces: name one of %s", human.Few(names))
+	}
+	a.Notef("Workspace %s; to mean an experiment, name it: %s", human.Line(main), human.Line(human.Few(slices.DeleteFunc(names, func(ws string) bool { return ws == main }))))
+	return main, nil
 }
 
 // errUnnamed is wrapped if an argument names a dataset or task, but no workspace.
@@ -73,8 +82,15 @@ func (a *app) inOnly(ctx context.Context, location, arg string, run func(arg str
 			return fault
 		}
 		return do(ws + "." + arg)
-	case errors.As(err, &unknown) && unknown.What == "workspace" && (unknown.Name == head || events.IsPattern(head)) && len(unknown.Known) == 1:
-		again := do(unknown.Known[0] + "." + arg)
+	case errors.As(err, &unknown) && unknown.What == "workspace" && (unknown.Name == head || events.IsPattern(head)) && len(unknown.Known) > 0:
+		ws := unknown.Known[0]
+		if len(unknown.Known) > 1 {
+			var fault error
+			if ws, fault = a.only(ctx, location); fault != nil {
+				return err // none is meant
+			}
+		}
+		again := do(ws + "." + arg)
 		if errors.As(again, new(*pendingError)) {
 			return again
 		}

@@ -55,7 +55,7 @@ func branchAs(ctx context.Context, a *app, r *repo.Repo, ws string, o *startOpti
 	if err := checkName("workspace", o.as); err != nil {
 		return "", err
 	}
-	told, err := r.Workspaces.Deployer.Branch(ctx, ws, o.as, settings.Set)
+	told, warnings, err := r.Workspaces.Deployer.Branch(ctx, ws, o.as, settings.Set)
 	if err != nil {
 		return "", unfollowed(shown(r.Location, r), err)
 	}
@@ -63,6 +63,7 @@ func branchAs(ctx context.Context, a *app, r *repo.Repo, ws string, o *startOpti
 	if len(told) > 0 {
 		with = " with " + told.String()
 	}
+	a.warn(warnings)
 	a.Notef("Made workspace %s from %s%s", o.as, ws, with)
 	settings.Set = nil
 	r.SayRoom("") // its package has the rooms already

@@ -200,7 +200,8 @@ func writeRun(w io.Writer, r *runview.Report, now time.Time, st term.Style) {
 			label = ""
 		}
 	}
-	for _, line := range []struct{ label, text string }{{"Cancelled", cancelledBy(r)}, {"Filter", r.Filter}, {"Set", r.Set.String()}, {"Error", runError(r)}, {"Damaged", damage(r)}} {
+	ended := map[bool]string{true: "Waits", false: "Cancelled"}[r.Waits > 0]
+	for _, line := range []struct{ label, text string }{{ended, cancelledBy(r)}, {"Filter", r.Filter}, {"Set", r.Set.String()}, {"Error", runError(r)}, {"Damaged", damage(r)}} {
 		if line.text != "" {
 			fmt.Fprintf(w, "  %-10s %s\n", line.label+":", human.Line(line.text))
 		}

@@ -493,7 +493,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 	if progress == "none" {
 		out = io.Discard
 	}
-	t := newTranscript(out, live, a.Style())
+	t := newTranscript(a.copyable(out), live, a.Style())
 	t.ask = func(task string) { fmt.Fprintln(a.Stderr, askFor(location, ws, task)) }
 	t.brief.verbose, t.brief.round = o.verbose, o.round != nil
 	if live != nil {
@@ -524,9 +524,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 func summary(out io.Writer, res *workspace.RunResult) error {
 	state, rest := res.Run.State.String(), counts(res.Run.State, res.Run.Summary)
 	if n := res.Waiting; n > 0 {
-		s := res.Run.Summary
-		s.Skipped -= int64(n)
-		state, rest = "waits for approval", counts(res.Run.State, s)+fmt.Sprintf(", %d waiting", n)
+		state, rest = "waits for approval", countsWaiting(res.Run.State, res.Run.Summary, int64(n))
 	}
 	_, err := fmt.Fprintf(out, "Run %s %s%s (%s)\n", human.Short(res.Run.RunID), state, cancelledRun(res.Cancelled), rest)
 	return err
@@ -546,6 +544,15 @@ func counts(state record.RunState, s record.Summary) string {
 	return text
 }
 
+// countsWaiting is counts of a run that left tasks waiting for approval, which its summary counts as skipped.
+func countsWaiting(state record.RunState, s record.Summary, waiting int64) string {
+	if waiting == 0 {
+		return counts(state, s)
+	}
+	s.Skipped -= waiting
+	return counts(state, s) + fmt.Sprintf(", %d waiting", waiting)
+}
+
 // explainFailures prints the first failures with the ends of their logs.
 func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws string, failures []failure) {
 	const most = 3
@@ -559,7 +566,7 @@ func explainFailures(ctx context.Context, a *app, r *repo.Repo, location, ws str
 
 // explainFailure shows the end of a failed task's log and where the rest is.
 func explainFailure(ctx context.Context, a *app, r *repo.Repo, location, ws string, f failure) {
-	a.Notef("\n%s: %s", human.Line(f.task), human.Line(f.message))
+	a.Notef("\n%s: %s", human.Line(f.task), human.Line(a.addressed(f.message)))
 	if note := explain.ExitNote(f.message); note != "" {
 		a.Notef("  %s", note)
 	}

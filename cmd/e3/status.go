@@ -247,7 +247,11 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 	case r.State == record.RunRunning:
 		line("Last run", "%s %s, started %s", human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt))
 	default:
-		line("Last run", "%s %s %s (%s)%s", human.Short(r.RunID), r.Status(), human.Stamp(r.CompletedAt), counts(r.State, r.Summary),
+		state := r.Status()
+		if r.Waits > 0 {
+			state = "ended waiting for approval"
+		}
+		line("Last run", "%s %s %s (%s)%s", human.Short(r.RunID), state, human.Stamp(r.CompletedAt), countsWaiting(r.State, r.Summary, r.Waits),
 			map[bool]string{true: ", imported"}[r.Provenance != nil])
 	}
 	for i := range st.Deferred {

@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -198,7 +197,7 @@ func watchSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop
 	drained := make(chan struct{})
 	stop, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Notify(signals, ending()...)
 	go func() {
 		defer signal.Stop(signals)
 		n, done := 0, ctx.Done()

@@ -5,6 +5,7 @@ package items
 import (
 	"bytes"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -28,60 +29,62 @@ func File(name string, data []byte) (*List, error) {
 	if len(data) > MaxFile {
 		return nil, fmt.Errorf("larger than %d MiB", MaxFile>>20)
 	}
-	var lines []int
-	var l *List
-	var err error
-	switch strings.ToLower(path.Ext(name)) {
-	case ".csv":
-		l, lines, err = table(data, ',')
-	case ".tsv":
-		l, lines, err = table(data, '\t')
-	default:
-		l, err = read(name, data)
-	}
+	l, starts, err := read(name, data)
 	if err == nil {
 		err = l.Check()
 	}
 	if err != nil {
-		return nil, placed(err, name, lines)
+		return nil, placed(err, name, data, starts)
 	}
 	return l, nil
 }
 
-// placed says at which line of a table a fault is. lines are those where its rows begin; other files have none.
-func placed(err error, name string, lines []int) error {
+// placed says at which line of a file a fault is. starts returns the lines where its items begin, as far as they are known.
+func placed(err error, name string, data []byte, starts func() []int) error {
 	var syntax *csv.ParseError
+	var text *json.SyntaxError
 	var item *manifest.ItemError
 	switch {
+	case errors.As(err, &text):
+		line := 1 + bytes.Count(data[:min(max(text.Offset, 0), int64(len(data)))], []byte("\n"))
+		return fmt.Errorf("line %d of %s: %w", line, name, err)
 	case errors.As(err, &syntax) && errors.Is(err, csv.ErrFieldCount):
 		return fmt.Errorf("line %d of %s has not as many values as the header has names", syntax.StartLine, name)
 	case errors.As(err, &syntax) && (errors.Is(err, csv.ErrQuote) || errors.Is(err, csv.ErrBareQuote)):
 		return fmt.Errorf(`line %d of %s: in the row that begins here a quote (") is not closed, or is not doubled within quotes`, syntax.StartLine, name)
-	case errors.As(err, &item) && item.Item < len(lines):
-		return fmt.Errorf("line %d of %s: %s", lines[item.Item], name, item.Text)
+	case errors.As(err, &item):
+		if at := starts(); item.Item < len(at) {
+			return fmt.Errorf("line %d of %s: %s", at[item.Item], name, item.Text)
+		}
 	}
 	return err
 }
 
-func read(name string, data []byte) (*List, error) {
+// read reads a list by the ending of its file's name. starts returns the lines where its items begin; it is called after a fault.
+func read(name string, data []byte) (l *List, starts func() []int, err error) {
+	var at []int
+	starts = func() []int { return at }
 	switch ending := strings.ToLower(path.Ext(name)); ending {
-	case ".json":
-		v, err := value.ParseJSON(data)
-		if err != nil {
-			return nil, err
+	case ".csv":
+		l, at, err = table(data, ',')
+	case ".tsv":
+		l, at, err = table(data, '\t')
+	case ".json", ".yaml", ".yml":
+		starts = func() []int { return manifest.ElementLines(name, data) }
+		parse := func() (any, error) { return manifest.ParseValue(name, data) }
+		if ending == ".json" {
+			parse = func() (any, error) { return value.ParseJSON(data) }
 		}
-		return ofValue(v)
-	case ".yaml", ".yml":
-		v, err := manifest.ParseValue(name, data)
-		if err != nil {
-			return nil, err
+		var v any
+		if v, err = parse(); err == nil {
+			l, err = ofValue(v)
 		}
-		return ofValue(v)
 	case ".txt":
-		return lines(data)
+		l, at = lines(data)
 	default:
-		return nil, fmt.Errorf("the ending %q names no format of a list; there are %s", ending, strings.Join(manifest.ListFormats, ", "))
+		err = fmt.Errorf("the ending %q names no format of a list; there are %s", ending, strings.Join(manifest.ListFormats, ", "))
 	}
+	return l, starts, err
 }
 
 // Value makes a list of a plain value: the elements of a list or the members of a mapping.
@@ -118,7 +121,7 @@ func plain(list []any) (*List, error) {
 	for i, v := range list {
 		text, ok := manifest.ScalarText(v)
 		if !ok || v == nil {
-			return nil, fmt.Errorf("element %d is %s, and the first is not", i+1, kind(v))
+			return nil, &manifest.ItemError{Item: i, Text: "it is " + kind(v) + ", and an element of a list of single values is not"}
 		}
 		l.Items = append(l.Items, manifest.ListItem{Values: []string{text}})
 	}
@@ -211,12 +214,12 @@ func objects(list []any) (*List, error) {
 	for i, v := range list {
 		o, ok := v.(manifest.Object)
 		if !ok {
-			return nil, fmt.Errorf("element %d is %s, and the first is a mapping", i+1, kind(v))
+			return nil, &manifest.ItemError{Item: i, Text: "it is " + kind(v) + ", and the first element is a mapping"}
 		}
 		var values []string
 		for _, m := range o {
 			if m.Name == "" {
-				return nil, fmt.Errorf("element %d has a value without a name", i+1)
+				return nil, &manifest.ItemError{Item: i, Text: "it has a value without a name"}
 			}
 			values = c.set(values, m.Name, text(m.Value))
 		}
@@ -233,12 +236,12 @@ func objects(list []any) (*List, error) {
 func members(o manifest.Object) (*List, error) {
 	l := &List{Names: 1, Columns: []string{""}}
 	c := newColumns(l)
-	for _, m := range o {
+	for i, m := range o {
 		values := []string{m.Name}
 		if inner, ok := m.Value.(manifest.Object); ok {
 			for _, n := range inner {
 				if n.Name == "" {
-					return nil, fmt.Errorf("%q has a value without a name", m.Name)
+					return nil, &manifest.ItemError{Item: i, Text: fmt.Sprintf("%q has a value without a name", m.Name)}
 				}
 				values = c.set(values, n.Name, text(n.Value))
 			}
@@ -291,15 +294,18 @@ func table(data []byte, comma rune) (l *List, lines []int, err error) {
 	}
 }
 
-// lines reads an item from each line that is not empty.
-func lines(data []byte) (*List, error) {
-	l := &List{Names: 1, Columns: []string{""}}
+// lines reads an item from each line that is not empty. at are the numbers of these lines.
+func lines(data []byte) (l *List, at []int) {
+	l = &List{Names: 1, Columns: []string{""}}
+	number := 0
 	for line := range strings.Lines(string(bytes.TrimPrefix(data, []byte("\ufeff")))) {
+		number++
 		if line = strings.TrimSpace(line); line != "" {
 			l.Items = append(l.Items, manifest.ListItem{Values: []string{line}})
+			at = append(at, number)
 		}
 	}
-	return l, nil
+	return l, at
 }
 
 // Folder makes a list of the entries of a directory, each named by its own name; that of a folder ends in "/".

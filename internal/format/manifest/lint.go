@@ -16,8 +16,11 @@ type Warning struct {
 	Msg          string
 }
 
-// String gives "file:line:column: message".
+// String gives "file:line:column: message"; the message alone where File is "".
 func (w Warning) String() string {
+	if w.File == "" {
+		return w.Msg
+	}
 	return fmt.Sprintf("%s:%d:%d: %s", w.File, w.Line, w.Column, w.Msg)
 }
 

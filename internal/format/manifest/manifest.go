@@ -81,24 +81,31 @@ func Parse(name string, data []byte) (*Definition, error) {
 	return parse(name, section(data), usualSplitting(), nil)
 }
 
+// An OpenError says that a package file cannot be opened or read. Its text is that of Err.
+type OpenError struct{ Err error }
+
+func (e *OpenError) Error() string { return e.Err.Error() }
+
+func (e *OpenError) Unwrap() error { return e.Err }
+
 // ParseFile reads the package file at path. Faults of its content give an error of type Errors; a failure to read
 // gives the operating system's error. A large regular file is read piece by piece.
 func ParseFile(path string) (*Definition, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open package file: %w", err)
+		return nil, &OpenError{fmt.Errorf("open package file: %w", err)}
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("open package file: %w", err)
+		return nil, &OpenError{fmt.Errorf("open package file: %w", err)}
 	}
 	if st.Mode().IsRegular() {
 		return parse(path, io.NewSectionReader(f, 0, st.Size()), usualSplitting(), nil)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, MaxFileSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("read package file: %w", err)
+		return nil, &OpenError{fmt.Errorf("read package file: %w", err)}
 	}
 	return Parse(path, data)
 }
@@ -111,7 +118,7 @@ func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*
 	}
 	look, err := scan(file)
 	if err != nil {
-		return nil, fmt.Errorf("read package file: %w", err)
+		return nil, &OpenError{fmt.Errorf("read package file: %w", err)}
 	}
 	if look.bad != "" {
 		report.add(look.badPos, "the file must be UTF-8 text", "%s", look.bad)
@@ -123,7 +130,7 @@ func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*
 	d, fault, err := read(name, file, look, split, lists)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read package file: %w", err)
+		return nil, &OpenError{fmt.Errorf("read package file: %w", err)}
 	case fault != nil:
 		d.report.add(fault.pos, fault.hint, "%s", fault.msg)
 		return nil, d.report.result()
@@ -134,7 +141,7 @@ func parse(name string, file *io.SectionReader, split splitting, lists Lists) (*
 	}
 	if d.grows {
 		if d.def.text, err = whole(file); err != nil {
-			return nil, fmt.Errorf("read package file: %w", err)
+			return nil, &OpenError{fmt.Errorf("read package file: %w", err)}
 		}
 	}
 	return d.def, nil

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"fmt"
 	"iter"
 	"slices"
@@ -194,6 +195,22 @@ func ParseValue(name string, data []byte) (any, error) {
 	}
 	v := d.value("value", &n)
 	return v, d.report.result()
+}
+
+// ElementLines returns the lines where the elements of a list, or the members of a mapping, begin in a JSON or YAML document that
+// ParseValue reads; nil for any other value or text.
+func ElementLines(name string, data []byte) []int {
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
+	n, fault := valueNode(newDecoder(name), data, len(bytes.TrimSpace(data)) > 0 && bytes.TrimSpace(data)[0] == '{')
+	step := map[nodeKind]int{listNode: 1, mapNode: 2}[n.kind]
+	if fault != nil || step == 0 {
+		return nil
+	}
+	var lines []int
+	for i := 0; i < len(n.list); i += step {
+		lines = append(lines, int(n.list[i].pos.Line))
+	}
+	return lines
 }
 
 // valueNode reads a document as JSON if it can be, else as YAML.

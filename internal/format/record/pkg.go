@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -34,6 +35,35 @@ type PackageInput struct {
 	Executable bool   // file: staged with the executable bits
 	NoExport   bool   // an export without data omits its content
 	Default    Leaf
+}
+
+// Reads reports whether a task may read an input, or some value of it, or whether the input decides the items of a task. For a value of a
+// file of parameters, a task that reads the mapping around it does, and so does one that reads a value in it.
+func (p *Package) Reads(input string) bool {
+	means := func(name string) bool {
+		return name == input || strings.HasPrefix(name, input+".") || strings.HasPrefix(input, name+".")
+	}
+	for i := range p.Lists {
+		if l := &p.Lists[i]; l.Input != "" && means(l.Input) {
+			return true
+		}
+	}
+	for i := range p.Families {
+		if p.Families[i].Pending {
+			return true // its tasks are not known
+		}
+	}
+	for i := range p.Tasks {
+		for k := range p.Tasks[i].Wiring {
+			switch w := &p.Tasks[i].Wiring[k]; {
+			case w.Kind == WireInput && means(w.Name):
+				return true
+			case slices.ContainsFunc(w.Items, func(it FanItem) bool { return it.Input != "" && means(it.Input) }):
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // InputSource is how a package file declares an input. The values are the case tags on disk.

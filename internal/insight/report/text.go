@@ -141,6 +141,9 @@ func Lead(r *runview.Report) string {
 		}
 		return fmt.Sprintf("%s ran, %d were cached.", human.Count(all-cached, "task"), cached)
 	}
+	if r.Waits > 0 {
+		return "What is left waits for approval; the next start goes on."
+	}
 	return "The run ended before all tasks had their turn."
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"e3/internal/events"
-	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/parallel"
 	"e3/refstore"
@@ -75,13 +74,7 @@ func (v *Runs) row(ctx context.Context, ws, id string, recorded bool) (*Report, 
 	if err != nil {
 		return nil, err
 	}
-	var end *events.Event
-	if r.State == record.RunCancelled {
-		if end, err = events.End(ctx, v.Records, ws, id); err != nil {
-			return nil, err
-		}
-	}
-	r.tell(started, end)
+	r.tell(started, nil)
 	return r, nil
 }
 

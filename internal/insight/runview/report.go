@@ -18,10 +18,13 @@ type Report struct {
 	*record.Run
 	Provenance *record.Provenance // how it came here; nil where it was made here
 	Process    *events.Process    // that ran it; nil if unknown; set by Report and List
-	By         string             // user@host that cancelled it; set by Report and List
-	Why        string             // the reason for the cancellation, or the signal; set by Report and List
-	Set        events.Settings    // inputs with values for this run alone; set by Report and List
-	Filter     string             // selected tasks, "" for all; set by Report and List
+	// Waits is the number of tasks that wait for approval, if the run has ended for no other reason (start --no-wait). Its
+	// record says that it was cancelled.
+	Waits  int64
+	By     string          // user@host that cancelled it; set by Report and List
+	Why    string          // the reason for the cancellation, or the signal; set by Report and List
+	Set    events.Settings // inputs with values for this run alone; set by Report and List
+	Filter string          // selected tasks, "" for all; set by Report and List
 	// PackageHash is the hash of the run's package object, by its first event; set by Report and List.
 	PackageHash string
 	// Live means that the run's process is active. A run that is recorded as running and is not live was interrupted:
@@ -45,6 +48,8 @@ func (r *Report) Status() string {
 	switch {
 	case r.Crashed():
 		return "crashed"
+	case r.Waits > 0:
+		return "waits"
 	case r.State != record.RunRunning || r.Live:
 		return r.State.String()
 	case r.Provenance != nil:
@@ -91,6 +96,17 @@ func (v *Runs) Summary(ctx context.Context, ws string) (*Report, error) {
 
 // summary reports a run without its tasks: "" is the one that the workspace shows.
 func (v *Runs) summary(ctx context.Context, ws, id string) (*Report, error) {
+	r, err := v.standing(ctx, ws, id)
+	if err != nil || r.State != record.RunCancelled || r.unrecorded {
+		return r, err
+	}
+	end, err := events.End(ctx, v.Records, ws, r.RunID)
+	r.tell(nil, end)
+	return r, err
+}
+
+// standing reports a run by its record, and whether its process is active.
+func (v *Runs) standing(ctx context.Context, ws, id string) (*Report, error) {
 	for {
 		r, err := v.Head(ctx, ws, id)
 		if err != nil || r.State != record.RunRunning || r.Provenance != nil || r.unrecorded {
@@ -286,6 +302,9 @@ func (r *Report) tell(started, end *events.Event) {
 	}
 	if end != nil && end.Type == events.RunCancelled && end.Data != nil {
 		r.By, r.Why = end.Data.By, end.Data.Message
+		if end.Data.Reason == events.ReasonWaits {
+			r.Waits = int64(end.Data.Tasks)
+		}
 	}
 }
 

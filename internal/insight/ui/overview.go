@@ -94,7 +94,7 @@ func summaryText(r *runview.Report) string {
 	for _, c := range []struct {
 		n    int64
 		word string
-	}{{s.Cached, "cached"}, {s.Completed - s.Cached, "executed"}, {s.Failed, "failed"}, {s.Skipped, "skipped"}} {
+	}{{s.Cached, "cached"}, {s.Completed - s.Cached, "executed"}, {s.Failed, "failed"}, {s.Skipped - r.Waits, "skipped"}, {r.Waits, "waiting"}} {
 		if c.n > 0 {
 			parts = append(parts, human.Count(c.n, "task")+" "+c.word)
 		}
@@ -164,7 +164,7 @@ func (s *Server) historyPage(ctx context.Context, f *frame) (any, error) {
 		}
 	}
 	b.draw()
-	for _, word := range []string{"", "completed", "failed", "cancelled", "crashed", "running"} {
+	for _, word := range []string{"", "completed", "failed", "cancelled", "waits", "crashed", "running"} {
 		b.Words = append(b.Words, tab{cmp.Or(word, "all"), f.With("status", word), b.Status == word})
 	}
 	return b, nil

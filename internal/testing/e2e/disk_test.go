@@ -159,6 +159,49 @@ func TestFullDiskIsRead(t *testing.T) {
 	}
 }
 
+// TestFullDiskIsCleaned has a repository on a disk without a free byte: the commands that free space need none first.
+func TestFullDiskIsCleaned(t *testing.T) {
+	for _, kind := range []string{"tmpfs", "ext4"} {
+		t.Run(kind, func(t *testing.T) {
+			v := newVolume(t, kind, "16")
+			p := v.project("project", map[string]string{"e3.yaml": fullGraph, "a.txt": "first\n"})
+			for _, text := range []string{"first\n", "second\n", "third\n"} {
+				p.write("a.txt", text)
+				p.start(0)
+			}
+			fill := filler{t, filepath.Join(v.dir, "filler")}
+			frees := func(args ...string) {
+				t.Helper()
+				fill.fill(0)
+				before := v.free()
+				if r := p.e3(args...); r.code != 0 {
+					t.Errorf("e3 %s: exit code %d, want 0\n%s", strings.Join(args, " "), r.code, r.text())
+				}
+				if now := v.free(); now <= before {
+					t.Errorf("e3 %s: %d bytes are free, %d before", strings.Join(args, " "), now, before)
+				}
+			}
+			frees("prune", ".", "--keep-last", "2", "--no-gc")
+			frees("gc", ".")
+			frees("prune", ".", "--keep-last", "1")
+			check(t, p.repository())
+			fill.fill(600 << 10)
+			p.write("a.txt", "fourth\n")
+			p.start(0)
+		})
+	}
+}
+
+// free is the number of bytes that can be written to the volume.
+func (v *volume) free() int64 {
+	v.t.Helper()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(v.dir, &st); err != nil {
+		v.t.Fatal(err)
+	}
+	return int64(st.Bavail) * st.Bsize
+}
+
 // tellsFullDisk checks what e3 says on a full disk, and tells whether it met it.
 func tellsFullDisk(t *testing.T, what string, r result) bool {
 	t.Helper()
