@@ -141,7 +141,11 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	if req.Started != nil {
 		req.Started(id, a.startedAt)
 	}
+	adopted := x.opts.Now()
 	end, runErr := a.await(lasting, o)
+	if !end.Ended.IsZero() {
+		a.idle = max(adopted.Sub(end.Ended), 0)
+	}
 	if a.begun != "" && !errors.Is(runErr, runner.ErrLeft) {
 		if err := a.takeBegunLogs(ctx); err != nil {
 			return Result{}, fmt.Errorf("adopt execution %s: the logs of %s: %w", id, a.begun, err)

@@ -30,6 +30,7 @@ type order struct {
 	Policy   *record.Policy
 	For      time.Duration // runner.Outlive.For; 0: a minute
 	Adopt    bool          // the execution of a dead worker, instead of making it
+	Ahead    time.Duration // of the worker's clock
 }
 
 const orderFile = "order.json"
@@ -63,7 +64,7 @@ func openWorker(dir string, o *order) (*lab, error) {
 		store = copied{records}
 	}
 	l.Executor = executions.NewExecutor(executions.NewStore(store, objects), objects, records, sup, executions.Options{
-		Worker: "ann@lab", Version: "test", Path: os.Getenv("PATH"), Scratch: records.SessionDir, Now: time.Now,
+		Worker: "ann@lab", Version: "test", Path: os.Getenv("PATH"), Scratch: records.SessionDir, Now: func() time.Time { return time.Now().Add(o.Ahead) },
 		Announce: o.Announce, LogEvery: 10 * time.Millisecond,
 		Getenv: func(name string) (string, bool) { v, ok := l.env[name]; return v, ok },
 	})
@@ -342,6 +343,30 @@ func TestAdopt(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A command that ended while it had no worker ended then, and not hours later, when a worker adopted it.
+func TestAdoptLate(t *testing.T) {
+	e := beginWork(t, &order{Announce: time.Hour}, untilGo+"echo made > out; touch $F/ended")
+	e.kill(t)
+	touch(t, e.file("go"))
+	await(t, "the command to end", func() bool { return exists(e.file("ended")) })
+	e.gone(t, "pid")
+	late, err := openWorker(e.lab.dir, &order{Sockets: e.order.Sockets, Announce: time.Hour, Ahead: 8 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(e.sup.Close(), e.records.Close()); err != nil {
+		t.Fatal(err)
+	}
+	e.lab = late
+	got := <-e.adopt(t.Context(), e.orphan(t))
+	if got.err != nil || got.res.State != record.Success {
+		t.Fatalf("got %+v, %v", got.res, got.err)
+	}
+	if time.Until(got.res.EndedAt) > time.Hour || got.res.Duration > time.Hour {
+		t.Errorf("it ended at %v after %v, want now", got.res.EndedAt, got.res.Duration)
 	}
 }
 

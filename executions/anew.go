@@ -71,6 +71,28 @@ func givenUp(ctx context.Context, a *attempt) (*Execution, error) {
 	return e, a.x.leased.Confirm(ctx)
 }
 
+// suspended is for how long this process has had to wait for its lease so far.
+func (x *Executor) suspended() time.Duration {
+	if l, ok := x.lessee.(interface{ Suspended() time.Duration }); ok {
+		return l.Suspended()
+	}
+	return 0
+}
+
+// ends is the time at which the execution ends, now that its outputs are stored. The time in which the store did not answer
+// after the command's end, or in which no process had the command, is not the execution's: it may be a night.
+func (a *attempt) ends() time.Time {
+	end := a.x.opts.Now().Add(-a.idle)
+	if a.lapse != nil {
+		end = end.Add(-a.lapse())
+	}
+	end = end.Truncate(time.Millisecond)
+	if end.Before(a.startedAt) {
+		return a.startedAt
+	}
+	return end
+}
+
 // errOnLost ends a command whose policy does not let it outlast a lease. Its text is recorded.
 var errOnLost = errors.New("the store did not answer for as long as a lease lasts, and the policy of the task has its command end then")
 

@@ -130,6 +130,8 @@ func admitted(ctx, lasting context.Context, a *attempt, env []string) (res runne
 // conclude records the end of the command.
 func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error) (Result, error) {
 	x, id := a.x, a.id
+	before := x.suspended()
+	a.lapse = func() time.Duration { return x.suspended() - before }
 	if errors.Is(runErr, runner.ErrLeft) {
 		return Result{}, fmt.Errorf("execution %s goes on without this process: %w", id, runErr)
 	}
@@ -211,14 +213,16 @@ type attempt struct {
 	announced bool
 	version   refstore.Version
 	claim     refstore.Lock
-	pump      *logPump  // nil if the store adopts the log files
-	adopted   bool      // a dead process began it
-	begun     string    // the earlier execution under which its command was begun, since given up; else ""
-	abandoned *leftover // from its note, if it is closed for a dead process; else nil
-	checked   bool      // its inputs were checked when they were staged
-	report    string    // the file that takes what a traced command opens; "": it is not traced
-	shared    *shared   // its command serves the items of other attempts too; nil: it does not
-	moved     bool      // its item's folder is in the sandbox of the batch's command
+	pump      *logPump             // nil if the store adopts the log files
+	adopted   bool                 // a dead process began it
+	begun     string               // the earlier execution under which its command was begun, since given up; else ""
+	abandoned *leftover            // from its note, if it is closed for a dead process; else nil
+	checked   bool                 // its inputs were checked when they were staged
+	report    string               // the file that takes what a traced command opens; "": it is not traced
+	shared    *shared              // its command serves the items of other attempts too; nil: it does not
+	idle      time.Duration        // for which the end of the adopted command had waited for this process
+	lapse     func() time.Duration // for how long the command has ended and the lease did not stand; nil: not at all
+	moved     bool                 // its item's folder is in the sandbox of the batch's command
 	attemptImage
 }
 
@@ -498,7 +502,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 // replaced by a compare-and-swap.
 func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Result, error) {
 	v.message = a.mask(v.message)
-	end := divide(a, a.x.opts.Now().Truncate(time.Millisecond), &res)
+	end := divide(a, a.ends(), &res)
 	status := a.status(v.state)
 	status.CompletedAt = end
 	status.Message = v.message

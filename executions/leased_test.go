@@ -295,3 +295,34 @@ func TestSuccessBeforeRelease(t *testing.T) {
 		})
 	}
 }
+
+// A command ends while the store does not answer. Its execution ends then too, and not an hour later, when that can be recorded.
+func TestEndInOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		made := writes("x")
+		one := s.leasedMachine(t, func(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+			time.Sleep(time.Minute)
+			return made(ctx, spec)
+		})
+		one.leases.Outlast(24 * time.Hour)
+		req := s.request(t)
+		req.Job.Held = func() error { return one.leases.Confirm(t.Context()) }
+		began := time.Now()
+		done := one.begin(t.Context(), req)
+		time.Sleep(5 * time.Second)
+		one.beats.cut.Store(true)
+		time.Sleep(time.Hour)
+		one.beats.cut.Store(false)
+		o := <-done
+		if o.err != nil {
+			t.Fatal(o.err)
+		}
+		if took := o.res.Duration; took < time.Minute || took > time.Minute+time.Second {
+			t.Errorf("it took %v, want a minute", took)
+		}
+		if ended := o.res.EndedAt.Sub(began); ended > time.Minute+time.Second || time.Since(began) < time.Hour {
+			t.Errorf("it has ended after %v, and that is known after %v", ended, time.Since(began))
+		}
+	})
+}

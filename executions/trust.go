@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
@@ -15,15 +16,15 @@ import (
 
 // A Demand accepts executions that one of its keys has signed. The nil Demand accepts all.
 type Demand struct {
-	keys map[signature.PublicKey]bool
-	sum  [32]byte // of the keys
+	keys map[signature.PublicKey]time.Time // since when each is trusted; zero: unknown
+	sum  [32]byte                          // of the keys
 }
 
 // NewDemand returns the demand for a signature by one of the keys. Without keys it accepts nothing.
 func NewDemand(keys []signature.PublicKey) *Demand {
-	d := &Demand{keys: make(map[signature.PublicKey]bool, len(keys))}
+	d := &Demand{keys: make(map[signature.PublicKey]time.Time, len(keys))}
 	for _, k := range keys {
-		d.keys[k] = true
+		d.keys[k] = time.Time{}
 	}
 	sorted := slices.SortedFunc(maps.Keys(d.keys), func(a, b signature.PublicKey) int { return cmp.Compare(a.String(), b.String()) })
 	h := sha256.New()
@@ -34,9 +35,17 @@ func NewDemand(keys []signature.PublicKey) *Demand {
 	return d
 }
 
+// Date says since when one of the keys is trusted. It is not called once the demand is in use.
+func (d *Demand) Date(key signature.PublicKey, since time.Time) { d.keys[key] = since }
+
 // Trusts tells whether executions signed with k are accepted; nil is no key.
 func (d *Demand) Trusts(k *signature.Key) bool {
-	return d == nil || k != nil && d.keys[k.Public()]
+	return d == nil || k != nil && d.has(k.Public())
+}
+
+func (d *Demand) has(key signature.PublicKey) bool {
+	_, ok := d.keys[key]
+	return ok
 }
 
 // refuses returns why an execution that has ended is not accepted; "" if it is.
@@ -51,7 +60,7 @@ func (d *Demand) refuses(e *Execution) string {
 	switch {
 	case e.Signature == nil:
 		return "it was made " + by + ", and is not signed by a trusted key"
-	case !d.keys[e.Signature.Key]:
+	case !d.has(e.Signature.Key):
 		return fmt.Sprintf("it was made %s, and is not signed by a trusted key: its key is %s", by, signature.PublicKey(e.Signature.Key))
 	case e.CheckSignature() != nil:
 		return "it was made " + by + ", and its signature does not hold"
@@ -97,7 +106,7 @@ func (d *Demand) Sign(key *signature.Key, p *record.Proof) record.Signature {
 // Admits tells whether a trusted key has signed a proof under the same demand.
 func (d *Demand) Admits(p *record.SignedProof) bool {
 	m := signature.Mark{Key: p.Signature.Key, Bytes: p.Signature.Bytes}
-	return d.keys[m.Key] && m.Verify(d.proof(&p.Proof)) == nil
+	return d.has(m.Key) && m.Verify(d.proof(&p.Proof)) == nil
 }
 
 func (d *Demand) proof(p *record.Proof) signature.Statement {
@@ -135,6 +144,16 @@ func (s *Store) Untrusted(ctx context.Context, e *Execution) (string, error) {
 		return "", err
 	}
 	return d.refuses(e), nil
+}
+
+// TrustedSince returns since when the key is trusted that has signed an execution; the zero time if no signature is asked
+// for, if the key is not trusted, and if that is unknown.
+func (s *Store) TrustedSince(ctx context.Context, e *Execution) (time.Time, error) {
+	d, err := s.demand(ctx)
+	if err != nil || d == nil || e.Signature == nil {
+		return time.Time{}, err
+	}
+	return d.keys[e.Signature.Key], nil
 }
 
 // ErrUntrusted is wrapped if a worker's execution does not count for lack of a trusted signature.

@@ -76,7 +76,11 @@ func onQueue(a *app, do func(ctx context.Context, location string, r *repo.Repo,
 		}
 		if rest[0] != "" {
 			if !slices.Contains(names, rest[0]) {
-				return &workspace.UnknownError{What: "queue", Name: rest[0], Known: append(names, commandsBelow(cmd)...)}
+				unknown := &workspace.UnknownError{What: "queue", Name: rest[0], Known: append(slices.Clone(names), commandsBelow(cmd)...)}
+				if notation.Nearest(rest[0], slices.Values(unknown.Known)) == "" && len(names) > 0 {
+					return fmt.Errorf("%w; there are: %s", unknown, human.Few(names))
+				}
+				return unknown
 			}
 			names = rest
 		}

@@ -210,6 +210,9 @@ func (f *folderRecords) OnSuspension(tell func(refstore.Suspension)) (stop func(
 	return f.sessions.OnSuspension(tell)
 }
 
+// Suspended is the time without a lease that stood ([lease.Leases]).
+func (f *folderRecords) Suspended() time.Duration { return f.sessions.Suspended() }
+
 // Put implements [refstore.Store]. A session that was lost names nothing: what it has stored may have been collected.
 func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
 	if err := f.mayWrite(ctx, r.Key.Partition); err != nil {

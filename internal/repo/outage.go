@@ -36,7 +36,7 @@ func Because(err error) string {
 	return text
 }
 
-// trying warns once that a service does not answer, while it is retried.
+// trying warns once that a service does not answer, or answers with faults, while it is retried.
 func trying(service, endpoint string, cfg aws.Config, warn func(error)) func(error) {
 	var once sync.Once
 	if u, err := url.Parse(endpoint); err == nil && u.Host != "" {
@@ -44,6 +44,6 @@ func trying(service, endpoint string, cfg aws.Config, warn func(error)) func(err
 	}
 	where := cmp.Or(endpoint, cfg.Region)
 	return func(err error) {
-		once.Do(func() { warn(fmt.Errorf("no answer from %s at %s: %s; trying again", service, where, Because(err))) })
+		once.Do(func() { warn(fmt.Errorf("%s at %s: %s; trying again", service, where, Because(err))) })
 	}
 }

@@ -65,6 +65,9 @@ func (r *Repo) Demand(ctx context.Context) (*executions.Demand, error) {
 		keys[i] = s.TrustedKeys[i].Key
 	}
 	r.signing.demand = executions.NewDemand(keys)
+	for i := range s.TrustedKeys {
+		r.signing.demand.Date(s.TrustedKeys[i].Key, s.TrustedKeys[i].AddedAt)
+	}
 	return r.signing.demand, nil
 }
 

@@ -66,8 +66,8 @@ type Options struct {
 	// permission and sending. The server refuses such a late request, because its signature is too old.
 	Permit func(ctx context.Context, signed time.Time) error
 
-	// Trying, if it is not nil, is called after an attempt without an answer, once all attempts of the last 2 s had
-	// none. Several goroutines may call it at once. It must not block.
+	// Trying, if it is not nil, is called after an attempt without an answer, or one with a fault of the server, once all
+	// attempts of the last 2 s were such. Several goroutines may call it at once. It must not block.
 	Trying func(error)
 
 	// Expired, if it is not nil, reports whether a request failed because its credentials have expired. Such a request is

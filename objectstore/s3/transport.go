@@ -79,7 +79,7 @@ type watchedClient struct {
 // quiet is the time without an answer after which Options.Trying is called.
 const quiet = 2 * time.Second
 
-// unheard records an attempt that got no answer.
+// unheard records an attempt that got no answer, or that the server could not serve.
 func (c *watchedClient) unheard(began time.Time, err error) {
 	c.silent.CompareAndSwap(0, began.UnixNano())
 	if since := c.silent.Load(); c.trying != nil && since != 0 && time.Since(time.Unix(0, since)) >= quiet {
@@ -112,7 +112,11 @@ func (c *watchedClient) Do(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	c.heard.Store(true)
-	c.silent.Store(0)
+	if resp.StatusCode >= http.StatusInternalServerError { // also where the server asks for fewer requests
+		c.unheard(began, fmt.Errorf("it answers %s", resp.Status))
+	} else {
+		c.silent.Store(0)
+	}
 	resp.Body = &receivedBody{body: resp.Body, w: w, ctx: ctx}
 	return resp, nil
 }

@@ -3,7 +3,6 @@ package s3_test
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -100,8 +99,17 @@ type clientFunc func(*http.Request) (*http.Response, error)
 
 func (f clientFunc) Do(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestTrying: while no attempt is answered, the reason is reported from 2 s on.
+// TestTrying: while no attempt is answered, or the server cannot serve any, the reason is reported from 2 s on.
 func TestTrying(t *testing.T) {
+	refused := error(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
+	t.Run("no answer", func(t *testing.T) { trying(t, nil, refused, syscall.ECONNREFUSED.Error()) })
+	t.Run("faults", func(t *testing.T) {
+		trying(t, &http.Response{StatusCode: 503, Status: "503 Slow Down", Header: http.Header{}, Body: http.NoBody}, nil, "503")
+	})
+}
+
+// trying asks a server that first answers so, for two seconds. told is what is reported.
+func trying(t *testing.T, answer *http.Response, failure error, want string) {
 	var told []error
 	down := true
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +118,7 @@ func TestTrying(t *testing.T) {
 		o.Backoff, o.Attempts = time.Second, 20
 		o.Config.HTTPClient = clientFunc(func(*http.Request) (*http.Response, error) {
 			if down {
-				return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+				return answer, failure
 			}
 			return &http.Response{StatusCode: 200, Header: http.Header{"Date": {time.Now().Format(http.TimeFormat)}}, Body: http.NoBody}, nil
 		})
@@ -125,7 +133,7 @@ func TestTrying(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if len(told) != 1 || !errors.Is(told[0], syscall.ECONNREFUSED) {
-		t.Errorf("told %v, want once that the connection is refused", told)
+	if len(told) != 1 || !strings.Contains(told[0].Error(), want) {
+		t.Errorf("told %v, want %q once", told, want)
 	}
 }

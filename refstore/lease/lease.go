@@ -167,13 +167,14 @@ func New(store refstore.Store, o Options) *Leases {
 	}
 	own := ownerRecord{Host: p.Host, Boot: p.BootID, PIDNamespace: p.PIDNamespace, PID: p.PID, Start: p.StartTime, Words: o.Owner.Words}
 	return &Leases{
-		watcher: watcher{table: table{store: store, o: o}, own: own, seen: make(map[string]*sighting)},
-		lost:    make(chan struct{}),
-		opening: make(chan struct{}, 1),
-		joining: make(chan struct{}, 1),
-		claims:  make(map[[32]byte]uint64),
-		holds:   make(map[uint64]*held),
-		refused: make(map[refstore.Key]struct{}),
+		watcher:    watcher{table: table{store: store, o: o}, own: own, seen: make(map[string]*sighting)},
+		lost:       make(chan struct{}),
+		opening:    make(chan struct{}, 1),
+		joining:    make(chan struct{}, 1),
+		suspension: suspension{elapsed: o.Elapsed},
+		claims:     make(map[[32]byte]uint64),
+		holds:      make(map[uint64]*held),
+		refused:    make(map[refstore.Key]struct{}),
 	}
 }
 

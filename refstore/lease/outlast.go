@@ -19,12 +19,14 @@ import (
 // continues as if renewed in time. If the record is marked, the session is lost.
 type suspension struct {
 	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
+	elapsed func() time.Duration  // Options.Elapsed
 
 	mu      sync.Mutex
 	outlast time.Duration // how long a session may be suspended; 0: not at all
 	on      bool
 	dead    bool          // the session's record is marked dead, or gone, and no other was begun
 	since   time.Duration // when the last renewal before it was sent, by Options.Elapsed
+	total   time.Duration // of the suspensions that are over
 	done    chan struct{} // closed at its end; nil without a suspension
 	next    int
 	tell    map[int]func(refstore.Suspension)
@@ -83,10 +85,21 @@ func (p *suspension) resume(sent time.Duration) {
 	defer p.mu.Unlock()
 	if p.on && !p.dead {
 		p.on = false
+		p.total += p.elapsed() - p.since
 		close(p.done)
 		slog.Debug("resumed", "topic", "leases", "after", sent-p.since)
 		p.announce(refstore.Suspension{Over: true, For: sent - p.since})
 	}
+}
+
+// Suspended returns for how long this process has had no lease that stood, in all and until now.
+func (p *suspension) Suspended() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.on {
+		return p.total + p.elapsed() - p.since
+	}
+	return p.total
 }
 
 // announce reports a suspension asynchronously. The caller holds mu.

@@ -95,6 +95,9 @@ func TestOutlast(t *testing.T) {
 			t.Errorf("claim of another: got %v, want ErrClaimed", err)
 		}
 		a.suspended(t, time.Hour+ttl)
+		if all := a.Suspended(); (all - (time.Hour + ttl)).Abs() > ttl {
+			t.Errorf("suspended for %v in all, want about an hour", all)
+		}
 	})
 }
 

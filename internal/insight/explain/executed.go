@@ -269,6 +269,10 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 	if err != nil {
 		return nil, err
 	}
+	trusted, err := x.Executions.TrustedSince(x.ctx, e)
+	if err != nil {
+		return nil, err
+	}
 	switch {
 	case f.forced(before.Task):
 		c.Kind, c.By = Forced, f.by
@@ -279,6 +283,9 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 	case before.MadeBy == "":
 		c.Kind, c.By = Rerun, before.Worker
 		c.Text = "it was run again beside " + name + ", to verify it"
+	case trusted.After(before.At()):
+		c.Kind, c.At = Untrusted, trusted
+		c.Text = name + " was no answer then: the key that signed it is trusted since " + human.Stamp(trusted) + " only"
 	case f.known && f.tells:
 		c.Kind, c.Text = OutputGone, "the output of "+name+" was missing then"
 	default:
