@@ -153,9 +153,8 @@ func (m *Machine) next(e *events.Event) error {
 		return nil
 	case events.RunCompleted, events.RunFailed, events.RunCancelled:
 		m.ended = e.Type
-		if d.Reason != events.ReasonCrashed { // what waited for another attempt has failed as its last one did
-			m.counts[Failed] += m.counts[Retrying]
-			m.counts[Retrying] = 0
+		if d.Reason != events.ReasonCrashed {
+			m.endRetries()
 		}
 		return m.end(e, d)
 	case events.RunStalled, events.RunResumed, events.GraphGrown:
@@ -179,7 +178,7 @@ func (m *Machine) next(e *events.Event) error {
 }
 
 // unfinished are the states of tasks that have not ended.
-var unfinished = []State{Pending, Ready, Claimed, Running, Deferred, Retrying} // Retrying is the last
+var unfinished = []State{Pending, Ready, Claimed, Running, Deferred, Retrying}
 
 // many moves tasks that the event does not name.
 func (m *Machine) many(typ events.Type, n int, crashed bool) error {
@@ -190,9 +189,9 @@ func (m *Machine) many(typ events.Type, n int, crashed bool) error {
 	}
 	// The event does not name the tasks: they are all that never started, had another attempt due, or whose execution
 	// goes on.
-	total, unfinished := 0, unfinished
-	if !crashed { // what waits for another attempt has failed as its last one did
-		unfinished = unfinished[:len(unfinished)-1]
+	total := 0
+	if !crashed {
+		m.endRetries()
 	}
 	for _, from := range unfinished {
 		total += m.counts[from]
@@ -210,6 +209,17 @@ func (m *Machine) many(typ events.Type, n int, crashed bool) error {
 	}
 	m.pending = 0
 	return nil
+}
+
+// endRetries moves the tasks that wait for another attempt when a run is ending: they have failed as their last one did.
+func (m *Machine) endRetries() {
+	m.counts[Failed] += m.counts[Retrying]
+	m.counts[Retrying] = 0
+	for _, t := range m.tasks {
+		if t.state == Retrying {
+			t.state = Failed
+		}
+	}
 }
 
 // one moves the task that the event names.
@@ -336,7 +346,7 @@ func (m *Machine) end(e *events.Event, d *events.Data) error {
 // spared reports whether tasks have failed, and all failures are such that do not fail the run.
 func (m *Machine) spared() bool {
 	for _, t := range m.tasks {
-		if (t.state == Failed || t.state == Retrying) && !t.spared {
+		if t.state == Failed && !t.spared {
 			return false
 		}
 	}

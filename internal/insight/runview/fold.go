@@ -125,6 +125,9 @@ func (f *Fold) Add(e *events.Event) {
 		f.created += max(tasks, 1)
 	case events.TaskAbandoned:
 		f.gone += max(tasks, 1)
+		if d.Reason != events.ReasonCrashed { // the run itself says so, as it ends
+			f.endRetries()
+		}
 	case events.TaskCached:
 		if e.Task == "" {
 			f.proven += tasks
@@ -145,7 +148,7 @@ func (f *Fold) Add(e *events.Event) {
 	}
 }
 
-// endRetries settles the tasks that waited for another attempt when the run ended: they have failed as their last attempt
+// endRetries settles the tasks that waited for another attempt when the run was ending: they have failed as their last attempt
 // did, which is told already.
 func (f *Fold) endRetries() {
 	for i := range f.tasks {
