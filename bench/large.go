@@ -182,7 +182,8 @@ func (b *bench) largeFolder() error {
 	return nil
 }
 
-// besideWriter measures a start of seven small tasks while another process writes 4 GiB to the same disk.
+// besideWriter measures a start of seven small tasks while another process writes 4 GiB to the same disk, beside a quiet
+// start, and beside as many syncs of small files as the start makes, one after the other, while 4 GiB are written.
 func (b *bench) besideWriter() error {
 	dir := filepath.Join(b.dir, "large-beside")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -202,24 +203,84 @@ func (b *bench) besideWriter() error {
 	if _, err := round(-1); err != nil {
 		return err
 	}
-	var quiet, busy []spent
+	syncs, err := countSyncs(dir, func() error { return os.WriteFile(filepath.Join(dir, "a"), []byte("counted"), 0o644) }, b.e3, "start", "-f", "e3.yaml")
+	if err != nil {
+		return err
+	}
+	var quiet, busy, files []spent
 	for i := range b.rounds {
 		s, err := round(2 * i)
 		if err != nil {
 			return err
 		}
 		quiet = append(quiet, s)
-		dd := exec.Command("dd", "if=/dev/zero", "of="+filepath.Join(dir, "written"), "bs=1M", "count=4096")
-		if err := dd.Start(); err != nil {
-			return err
-		}
-		s, err = round(2*i + 1)
-		err = errors.Join(err, dd.Wait(), exec.Command("sync", "-f", dir).Run(), os.Remove(filepath.Join(dir, "written")))
-		if err != nil {
+		if s, err = beside(dir, func() (spent, error) { return round(2*i + 1) }); err != nil {
 			return err
 		}
 		busy = append(busy, s)
+		if s, err = beside(dir, func() (spent, error) { return syncSmall(filepath.Join(dir, "small"), syncs) }); err != nil {
+			return err
+		}
+		files = append(files, s)
 	}
 	versus("large beside dd of 4 GiB (quiet)", busy, quiet, 2, "")
+	versus(fmt.Sprintf("large beside dd of 4 GiB (%d fsyncs)", syncs), busy, files, 1.2, "either target is enough")
 	return nil
+}
+
+// beside measures f while dd writes 4 GiB to the disk of dir, from when the first GiB is written.
+func beside(dir string, f func() (spent, error)) (spent, error) {
+	path := filepath.Join(dir, "written")
+	dd := exec.Command("dd", "if=/dev/zero", "of="+path, "bs=1M", "count=4096")
+	if err := dd.Start(); err != nil {
+		return spent{}, err
+	}
+	for size := int64(0); size < 1<<30; time.Sleep(time.Millisecond) {
+		if fi, err := os.Stat(path); err == nil {
+			size = fi.Size()
+		}
+	}
+	s, err := f()
+	return s, errors.Join(err, dd.Wait(), exec.Command("sync", "-f", dir).Run(), os.Remove(path))
+}
+
+// countSyncs counts the calls by which a command, and its children, make files durable. Without strace it is a guess.
+func countSyncs(dir string, prepare func() error, argv ...string) (int, error) {
+	if err := prepare(); err != nil || !have("strace") {
+		return 50, err
+	}
+	out := filepath.Join(dir, "calls")
+	_, err := spend(dir, append([]string{"strace", "-f", "-o", out, "-e", "trace=fsync,fdatasync,syncfs"}, argv...)...)
+	if err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(out)
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "sync") && !strings.Contains(line, "resumed") {
+			n++
+		}
+	}
+	return n, errors.Join(err, os.Remove(out))
+}
+
+// syncSmall writes and syncs n new files of 4 KiB in a new folder, one after the other, and removes them.
+func syncSmall(dir string, n int) (spent, error) {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return spent{}, err
+	}
+	began := time.Now()
+	for i := range n {
+		f, err := os.Create(filepath.Join(dir, fmt.Sprint(i)))
+		if err == nil {
+			_, err = f.Write(make([]byte, 4096))
+		}
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close())
+		}
+		if err != nil {
+			return spent{}, err
+		}
+	}
+	return spent{wall: time.Since(began)}, os.RemoveAll(dir)
 }

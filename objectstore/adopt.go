@@ -113,7 +113,7 @@ func (w *writer) adoptLeased(ctx context.Context, f *os.File, st stat, remove fu
 	path := w.file(info.Hash)
 	err = atomicfile.LinkOpen(f, path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := w.modes.MkdirAll(filepath.Dir(path)); err != nil {
+		if err := w.mkdir(filepath.Dir(path)); err != nil {
 			return Kept{}, true, err
 		}
 		err = atomicfile.LinkOpen(f, path)
@@ -125,6 +125,7 @@ func (w *writer) adoptLeased(ctx context.Context, f *os.File, st stat, remove fu
 	if err != nil {
 		return Kept{}, false, nil // for instance another mount of the file system
 	}
+	w.wrote(path)
 	w.grown.Add(occupied(info.Size))
 	if remove() == nil {
 		if now, err := fstat(f); err == nil && now.links == 1 && leaseHeld(f) {

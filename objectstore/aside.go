@@ -59,7 +59,7 @@ func (d *Dir) open() (*writer, error) {
 	if w := d.writer.Load(); w != nil {
 		return w, nil
 	}
-	if err := d.modes.MkdirAll(d.path); err != nil {
+	if err := d.mkdir(d.path); err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
 	w := &writer{Dir: d, scratch: d.path}
@@ -166,10 +166,11 @@ func (w *writer) link(ctx context.Context, a aside, info Info) error {
 		err := linkNew(a, path)
 		switch {
 		case err == nil:
+			w.wrote(path)
 			w.grown.Add(occupied(info.Size))
 			return nil
 		case errors.Is(err, fs.ErrNotExist) && !madeShard:
-			if err := w.modes.MkdirAll(filepath.Dir(path)); err != nil {
+			if err := w.mkdir(filepath.Dir(path)); err != nil {
 				return err
 			}
 			madeShard = true
@@ -232,5 +233,21 @@ func (w *writer) replace(a aside, path string) error {
 		return err
 	}
 	defer unlock()
-	return os.Rename(name, path)
+	if err := os.Rename(name, path); err != nil {
+		return err
+	}
+	w.wrote(path)
+	return nil
+}
+
+// mkdir makes a folder for objects, and those above it, unless it is there.
+func (d *Dir) mkdir(path string) error {
+	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
+		return nil
+	}
+	err := d.modes.MkdirAll(path)
+	if err == nil {
+		d.wrote(path)
+	}
+	return err
 }

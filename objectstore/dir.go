@@ -34,16 +34,20 @@ type Options struct {
 	// Modes are the modes of the repository. The zero value makes objects with mode 0444, and folders as the umask
 	// says.
 	Modes modes.Modes
+	// Wrote, which may be nil, is told the path of each new object, and of each folder that was made for one, so that the
+	// repository can sync them by themselves. It may be called from several goroutines.
+	Wrote func(path string)
 }
 
 // A Dir keeps objects as read-only files, <2 hex>/<62 hex> under one directory. An object appears under its name whole
 // or not at all: it is written without a name, or aside, and then linked to its name, which fails if the name is taken.
-// Dir syncs nothing: before a reference is written, its writer syncs the file system. After a loss of power without
+// Dir syncs nothing: before a reference is written, its writer syncs what Dir has written. After a loss of power without
 // that, an object may have lost its end; a put of the same bytes detects and replaces it.
 type Dir struct {
 	path    string
 	modes   modes.Modes
 	session func() (dir string, began time.Time, err error)
+	wrote   func(path string)
 
 	writerMu  sync.Mutex
 	writer    atomic.Pointer[writer]
@@ -80,7 +84,11 @@ func OpenDir(path string, o Options) (*Dir, error) {
 	case !fi.IsDir():
 		return nil, fmt.Errorf("open object store: %s is not a directory", path)
 	}
-	return &Dir{path: path, modes: o.Modes, session: o.Session, share: reflink}, nil
+	d := &Dir{path: path, modes: o.Modes, session: o.Session, wrote: o.Wrote, share: reflink}
+	if d.wrote == nil {
+		d.wrote = func(string) {}
+	}
+	return d, nil
 }
 
 // Path returns the store's directory.

@@ -73,7 +73,7 @@ func (d *Dir) putNamed(ctx context.Context, info Info, b []byte) error {
 	// In the shard itself, as renames and links between directories cost several times more.
 	a, err := w.create(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = d.modes.MkdirAll(filepath.Dir(path)); err == nil {
+		if err = d.mkdir(filepath.Dir(path)); err == nil {
 			a, err = w.create(filepath.Dir(path))
 		}
 	}

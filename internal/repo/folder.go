@@ -132,6 +132,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	records, err := reffs.Open(root, reffs.Options{
 		BareJobs:    true,
 		Fold:        f.Folded,
+		Narrow:      true,
 		Modes:       m,
 		Now:         r.opts.Now,
 		Mend:        func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
@@ -142,7 +143,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 		return nil, err
 	}
 	r.onClose(records.Close)
-	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{Session: records.Session, Modes: m})
+	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{Session: records.Session, Modes: m, Wrote: reffs.Wrote(records)})
 	if err != nil {
 		return nil, err
 	}

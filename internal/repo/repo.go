@@ -366,9 +366,19 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 	if o.Full {
 		opts.Sync = r.Records.Sync
 	}
+	if o.Remote != nil {
+		syncAll(r) // also what a worker of this machine has written, whatever its version
+	}
 	x := executions.NewExecutor(r.Executions, r.Objects, r.Records, sup, opts)
 	r.makes.Store(x)
 	return x, nil
+}
+
+// syncAll makes each sync one of the whole file system.
+func syncAll(r *Repo) {
+	if files, ok := r.stores.here.(*reffs.Store); ok {
+		reffs.SyncAll(files)
+	}
 }
 
 // closeLeft records executions that a dead process of this machine has begun; dir was its folder.

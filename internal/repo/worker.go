@@ -74,6 +74,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 		return nil, err
 	}
 	opts.Sync = r.Records.Sync // for runs on other hosts
+	syncAll(r)                 // a log is written by its command until the end, which a sync by files does not see
 	opts.Unlimited = func(err error) {
 		o.Report(worker.Event{Type: worker.Fault, Time: r.opts.Now(), Message: err.Error()})
 	}

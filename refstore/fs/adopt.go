@@ -29,6 +29,7 @@ func (s *Store) AdoptStream(ctx context.Context, key refstore.Key, path string) 
 		err = nil
 	}
 	if err == nil {
+		s.files.unsynced.file(false, dst)
 		err = os.Remove(path)
 	}
 	if err != nil {

@@ -1,7 +1,11 @@
 package fs
 
 import (
+	"errors"
 	"os"
+	"slices"
+	"sync"
+	"testing"
 
 	"e3/refstore"
 )
@@ -35,3 +39,55 @@ func (s *Store) BeforeEnter(f func(dir string)) {
 		return enter(dir)
 	}
 }
+
+// MaxNarrow is the number of files up to which a sync is narrow.
+const MaxNarrow = maxNarrow
+
+// Syncs tells what stores sync.
+type Syncs struct {
+	mu     sync.Mutex
+	wide   int
+	paths  []string
+	fail   error
+	before func()
+}
+
+// WatchSyncs watches the syncs of all stores until the end of the test, on a machine that has much to write.
+func WatchSyncs(t *testing.T) *Syncs {
+	s := &Syncs{}
+	one, wide, bytes := syncOne, wideSync, unwritten
+	t.Cleanup(func() { syncOne, wideSync, unwritten = one, wide, bytes })
+	s.Machine(1 << 40)
+	syncOne = func(path string) error {
+		s.mu.Lock()
+		before, fail := s.before, s.fail
+		s.paths = append(s.paths, path)
+		s.mu.Unlock()
+		if before != nil {
+			before()
+		}
+		return errors.Join(one(path), fail)
+	}
+	wideSync = func(root *os.File) error {
+		s.mu.Lock()
+		s.wide++
+		s.mu.Unlock()
+		return wide(root)
+	}
+	return s
+}
+
+// Machine has the machine wait with so many bytes to write.
+func (s *Syncs) Machine(bytes int64) { unwritten = func() int64 { return bytes } }
+
+// Wide is how many syncs of the file system there were.
+func (s *Syncs) Wide() int { s.mu.Lock(); defer s.mu.Unlock(); return s.wide }
+
+// Paths are the files and folders that were synced by themselves.
+func (s *Syncs) Paths() []string { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.paths) }
+
+// Fail makes syncs of files fail with err, unless it is nil.
+func (s *Syncs) Fail(err error) { s.mu.Lock(); defer s.mu.Unlock(); s.fail = err }
+
+// Before has f called before each sync of a file, unless it is nil.
+func (s *Syncs) Before(f func()) { s.mu.Lock(); defer s.mu.Unlock(); s.before = f }

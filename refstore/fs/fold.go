@@ -180,6 +180,7 @@ func makeLog(ctx context.Context, s *Store, sl slot, path string, fill func(path
 			if errors.Is(err, iofs.ErrExist) { // a record was created meanwhile
 				err = errors.Join(inFolder(sl.path), os.RemoveAll(folder))
 			}
+			s.files.unsynced.note(false, filepath.Dir(sl.path))
 		}
 		if err != nil {
 			err = errors.Join(err, os.RemoveAll(folder))

@@ -41,7 +41,7 @@
 // # Durability
 //
 // [Store.Put] syncs nothing: what it wrote survives the death of the process, not of the machine. [Store.PutSync] and
-// [Store.Sync] make it survive that.
+// [Store.Sync] make it survive that. With Options.Narrow, Sync spares what other programs have written (narrow.go).
 package fs
 
 import (
@@ -85,6 +85,9 @@ type Options struct {
 	// Fold keeps the side fields of an execution in the file of its value, except texts. It is for ever: a store without
 	// it reads such a file as the value. A store with it also reads executions that another one has written.
 	Fold bool
+	// Narrow lets Sync sync files by themselves where they are few. Everything that is written to the repository by other
+	// means than this store is then told to [Wrote].
+	Narrow bool
 }
 
 // Store is a repository's directory. It is safe for concurrent use, by any number of processes.
@@ -113,6 +116,8 @@ type files struct {
 	looks looks
 	bare  bool // Options.BareJobs
 	fold  bool // Options.Fold
+
+	unsynced *unsynced
 }
 
 var (
@@ -135,7 +140,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	s := &Store{files: &files{root, o.Modes, looksAt(f), o.BareJobs, o.Fold}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
+	s := &Store{files: &files{root, o.Modes, looksAt(f), o.BareJobs, o.Fold, &unsynced{off: !narrows(o), root: root}}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -168,7 +173,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	var err error
 	if s.session != nil {
-		err = s.session.end()
+		err = s.session.end(leaves(s))
 	}
 	if s.notify != nil {
 		err = errors.Join(err, s.notify.close())
@@ -176,14 +181,22 @@ func (s *Store) Close() error {
 	return errors.Join(err, s.claims.close(), s.dir.Close())
 }
 
-// Sync returns once everything that was written to the repository before the call survives power loss. On Linux it
-// syncs the file system that holds the root. Other Unix systems offer only sync(2), which need not wait for the
-// disk; Windows offers nothing, and the error matches [errors.ErrUnsupported].
+// leaves reports whether the store's session must stay, since something may not be durable. If that is only what swept
+// sessions have left, it is made so: otherwise each command would leave it to the next.
+func leaves(s *Store) bool {
+	relied, swept := s.files.unsynced.left()
+	return relied || swept && wideSync(s.dir) != nil
+}
+
+// Sync returns once everything that was written to the repository before the call, by whatever process of this machine,
+// survives power loss. On Linux it syncs the file system that holds the root, or with Options.Narrow and few files these
+// alone. Other Unix systems offer only sync(2), which need not wait for the disk; Windows offers nothing, and the error
+// matches [errors.ErrUnsupported].
 func (s *Store) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := syncFS(s.dir); err != nil {
+	if err := s.files.unsynced.sync(func() (bool, error) { return alone(s) }, func() error { return wideSync(s.dir) }); err != nil {
 		return fmt.Errorf("sync repository %s: %w", s.files.root, err)
 	}
 	return nil
@@ -206,6 +219,9 @@ func (s *files) mkdirs(dir string) error {
 			return err
 		}
 		err = s.mkdir(dir)
+	}
+	if err == nil {
+		s.unsynced.file(false, dir)
 	}
 	if errors.Is(err, iofs.ErrExist) {
 		return nil

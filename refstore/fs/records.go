@@ -119,8 +119,12 @@ func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refst
 	default:
 		v, err = w.createFile(ctx)
 	}
-	if err == nil && durable {
+	switch {
+	case err != nil:
+	case durable:
 		err = s.files.syncDirs(sl.value())
+	default:
+		w.note()
 	}
 	if err != nil {
 		return refstore.Absent, fmt.Errorf("put %q: %w", r.Key, err)
@@ -136,6 +140,7 @@ type writer struct {
 	sum     []byte // the sum or witness to write beside a record that is a file; nil: none
 	witness bool   // sum is a witness
 	durable bool
+	filled  bool // the folder of the execution was there, with logs
 }
 
 func (w *writer) makeVirtual() (refstore.Version, error) {
@@ -145,7 +150,10 @@ func (w *writer) makeVirtual() (refstore.Version, error) {
 	case len(w.record.Value) > 0 || len(w.record.Fields) > 0:
 		return refstore.Absent, fmt.Errorf("a record that is a folder has no value and no fields: %w", errors.ErrUnsupported)
 	}
-	err := w.store.files.inParent(w.slot.path, func() error { return w.store.files.mkdir(w.slot.path) })
+	_, err := w.store.begin() // as long as the folder is not synced, the session tells others
+	if err == nil {
+		err = w.store.files.inParent(w.slot.path, func() error { return w.store.files.mkdir(w.slot.path) })
+	}
 	return virtualVersion, exists(err)
 }
 
@@ -234,6 +242,7 @@ func (w *writer) fillDir(ctx context.Context, folder string) error {
 			return err
 		}
 	}
+	w.filled = true
 	w.store.touch(w.slot)
 	return os.RemoveAll(folder)
 }
@@ -474,6 +483,7 @@ func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version,
 	if err = errors.Join(err, r.Validate(), ctx.Err()); err == nil {
 		var st stamp
 		if st, err = w.replace(ctx, sl, v); err == nil {
+			w.note()
 			return st.version(), nil
 		}
 	}
@@ -546,6 +556,7 @@ func (s *Store) removeLocked(sl slot, sh shard, st stamp) error {
 	if err := s.raiseFloor(sh, st.mtime); err != nil {
 		return err
 	}
+	defer s.files.unsynced.note(false, filepath.Dir(sl.path))
 	if sl.shape == dirShape {
 		return s.removeDir(sl.path)
 	}

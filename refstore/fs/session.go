@@ -42,10 +42,14 @@ func (t *session) next() string {
 	return t.dir + string(filepath.Separator) + strconv.FormatUint(t.count.Add(1), 10)
 }
 
-// end removes the session.
-func (t *session) end() error {
+// end removes the session. If unsynced, its lock file stays like a dead process's: then the next run knows that what this
+// store has written may not be durable.
+func (t *session) end(unsynced bool) error {
 	if t.keep.Load() {
 		return t.lock.Close()
+	}
+	if unsynced {
+		return errors.Join(atomicfile.RemoveAll(t.dir), t.lock.Close())
 	}
 	return errors.Join(atomicfile.RemoveAll(t.dir), os.Remove(t.lock.Name()), t.lock.Close())
 }
@@ -264,6 +268,12 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	if !lost.IsZero() {
 		if err := s.mend(ctx, lost); err != nil {
 			return 0, err
+		}
+	}
+	if len(dead) > 0 && !s.files.unsynced.off { // until this store has synced, its own session stands for theirs
+		s.files.unsynced.doubt(true)
+		if _, err := s.begin(); err != nil {
+			return 0, fmt.Errorf("sweep: %w", err)
 		}
 	}
 	swept := 0

@@ -124,6 +124,7 @@ func (s *Store) Remove(ctx context.Context, key refstore.Key) error {
 		} else if err = bad; err == nil {
 			err = os.Remove(path)
 		}
+		s.files.unsynced.note(false, filepath.Dir(path))
 	}
 	if err != nil {
 		return fmt.Errorf("remove %q: %w", key, notFound(err))
@@ -271,6 +272,7 @@ func (s *Store) change(ctx context.Context, key refstore.Key, path string, creat
 			err = refstore.ErrSealed
 		default:
 			err = f(file, info.Size())
+			s.files.unsynced.file(false, path)
 		}
 		return errors.Join(err, file.Close())
 	}

@@ -45,6 +45,7 @@ func (w *writer) putSum() error {
 	if err == nil && w.record.Version != refstore.Absent && w.durable && !w.witness {
 		err = f.Sync() // otherwise the value could survive a loss of power without its sum
 	}
+	w.store.files.unsynced.file(false, w.slot.path+sumSuffix)
 	return errors.Join(err, f.Close())
 }
 

@@ -239,6 +239,19 @@ func syncDir(path string) error {
 	return nil
 }
 
+// syncPath syncs a file or a folder; of a symbolic link, its folder's entry is all there is.
+func syncPath(path string) error {
+	fd, err := open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
+	if err != nil {
+		return &iofs.PathError{Op: "open", Path: path, Err: fmt.Errorf("%w: %w", errUnopened, err)}
+	}
+	defer unix.Close(fd)
+	if err := fsync(fd); err != nil {
+		return &iofs.PathError{Op: "sync", Path: path, Err: err}
+	}
+	return nil
+}
+
 func fsync(fd int) error {
 	for {
 		if err := unix.Fsync(fd); !errors.Is(err, unix.EINTR) {

@@ -120,6 +120,10 @@ func syncDir(string) error { return nil }
 
 func syncFS(*os.File) error { return errors.ErrUnsupported }
 
+func syncPath(string) error { return errors.ErrUnsupported }
+
+func unwrittenBytes() int64 { return 0 }
+
 func flock(f *os.File, mode refstore.Mode, wait bool) error {
 	var flags uint32
 	if mode == refstore.Exclusive {

@@ -1,0 +1,243 @@
+package fs
+
+import (
+	"errors"
+	iofs "io/fs"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"e3/refstore"
+)
+
+// A sync of the whole file system also waits for what other programs have written to it. So a store knows what it has
+// written since its last sync, and syncs that file by file where much of other programs waits (doc/design.md, "Writing and
+// durability"). What other e3 processes have written is covered because of what they leave in tmp/: a live process has its
+// session there, and one that ends with unsynced writes leaves its session's lock file like a dead process. While there is
+// another session, or after a sweep of one, the file system is synced.
+
+const (
+	// maxNarrow is the number of files and folders up to which each is synced by itself.
+	maxNarrow = 4096
+	// narrowAtOnce is how many are synced at a time: file systems with a journal write it once for several that wait.
+	narrowAtOnce = 16
+	// worthOne is how many unwritten bytes of the machine make a sync by files cheaper than one of the file system, for each
+	// of these files. A file takes some 0.1 ms, in which a disk of 600 MB/s writes as much.
+	worthOne = 64 << 10
+	// worthAny is how many unwritten bytes there must be at all; an idle machine mostly has less.
+	worthAny = 4 << 20
+)
+
+// unsynced holds what a store has written since its last sync. It is safe for concurrent use.
+type unsynced struct {
+	off  bool   // only whole file systems are synced
+	root string // of the store
+
+	syncing sync.Mutex // held during a sync: a second one returns after the first, whose files it relies on
+	rooted  bool       // the root is durable; guarded by syncing
+
+	mu     sync.Mutex
+	paths  map[string]struct{} // files, and folders whose entries have changed
+	all    bool                // paths is not all that must be synced
+	always bool                // all, for ever
+	relied bool                // others may rely on what this store has not synced
+	wrote  bool                // relied was ever set
+	swept  bool                // a dead process may not have synced what it has written
+}
+
+// unrelied are the kinds of records that no result relies on: what can be found again, leases and jobs.
+var unrelied = map[string]bool{"INDEX": true, "LEASE": true, "QUEUE": true}
+
+// relies reports whether other records, or other processes, rely on records of a partition.
+func relies(partition string) bool {
+	kind, _, _ := strings.Cut(partition, "/")
+	return !unrelied[kind]
+}
+
+// note adds files that were written, or folders whose entries have changed.
+func (u *unsynced) note(relied bool, paths ...string) {
+	if u.off {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if relied {
+		u.relied, u.wrote = true, true
+	}
+	if u.all {
+		return
+	}
+	if u.paths == nil {
+		u.paths = make(map[string]struct{})
+	}
+	for _, path := range paths {
+		u.paths[path] = struct{}{}
+	}
+	if len(u.paths) > maxNarrow {
+		u.all, u.paths = true, nil
+	}
+}
+
+// file notes a file that was written, and its folder.
+func (u *unsynced) file(relied bool, path string) { u.note(relied, path, filepath.Dir(path)) }
+
+// doubt makes the next sync one of the file system: what this store has written, or with swept what a dead process has,
+// may not be durable.
+func (u *unsynced) doubt(swept bool) {
+	if u.off {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.all, u.paths = true, nil
+	if u.swept = u.swept || swept; !swept {
+		u.relied, u.wrote = true, true
+	}
+}
+
+// left reports whether others may rely on what is not synced, by this store or by those that it has swept.
+func (u *unsynced) left() (relied, swept bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.relied, u.swept
+}
+
+// take returns what is to be synced, and forgets it. A store that has written nothing is asked to make durable what
+// others have written, so then it is all.
+func (u *unsynced) take() (paths []string, all bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for path := range u.paths {
+		paths = append(paths, path)
+	}
+	all = u.off || u.always || u.all || !u.wrote
+	u.all, u.relied, u.swept, u.paths = false, false, false, nil
+	return paths, all
+}
+
+// sync makes durable what was written before the call, by wide if it is not little.
+func (u *unsynced) sync(alone func() (bool, error), wide func() error) error {
+	u.syncing.Lock()
+	defer u.syncing.Unlock()
+	paths, all := u.take()
+	all = all || unwritten() < max(int64(len(paths))*worthOne, worthAny)
+	if !all {
+		yes, err := alone()
+		all = err != nil || !yes
+	}
+	var err error
+	if !all {
+		if !u.rooted { // what has made it may have synced nothing
+			paths = append(paths, u.root, filepath.Dir(u.root))
+		}
+		err = syncEach(paths)
+		all = errors.Is(err, errUnopened)
+	}
+	if all {
+		err = wide()
+	}
+	if err != nil {
+		u.doubt(false)
+		return err
+	}
+	u.rooted = true
+	return nil
+}
+
+// errUnopened says that a path could not be opened for a sync, for example another user's file.
+var errUnopened = errors.New("not opened")
+
+// syncEach syncs files and folders. Those that have gone since are not missed: their removal is noted as a change of the
+// folder above.
+func syncEach(paths []string) error {
+	var g errgroup.Group
+	g.SetLimit(narrowAtOnce)
+	for _, path := range paths {
+		g.Go(func() error {
+			err := syncOne(path)
+			if errors.Is(err, iofs.ErrNotExist) {
+				return nil
+			}
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// alone reports whether there is no session but the store's, be it of a live process or of a dead one.
+func alone(s *Store) (bool, error) {
+	s.mu.Lock()
+	own := ""
+	if s.session != nil {
+		own = filepath.Base(s.session.dir)
+	}
+	s.mu.Unlock()
+	entries, err := readDir(Temp(s))
+	if err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		return false, err
+	}
+	for _, e := range entries {
+		if name := strings.TrimSuffix(e.name, lockSuffix); strings.HasPrefix(name, sessionPrefix) && name != own {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Wrote returns the function that notes that a file below the root was written or got its name, or that a folder was made,
+// by other means than the store. It is for a store of objects in the same repository, which must have it if
+// [Options.Narrow] is set.
+func Wrote(s *Store) func(path string) {
+	return func(path string) { s.files.unsynced.file(true, path) }
+}
+
+// SyncAll makes every later Sync of the store one of the file system: the caller relies on what processes write that may
+// leave no trace of their end.
+func SyncAll(s *Store) {
+	s.files.unsynced.mu.Lock()
+	defer s.files.unsynced.mu.Unlock()
+	s.files.unsynced.always = true
+}
+
+// note notes the files of a record that was put.
+func (w *writer) note() {
+	u, sl, relied := w.store.files.unsynced, w.slot, relies(w.slot.key.Partition)
+	switch sl.shape {
+	case virtualShape:
+		u.file(relied, sl.path)
+		return
+	case dirShape:
+		u.note(relied, filepath.Dir(sl.path))
+		if w.filled || w.record.Version != refstore.Absent {
+			noteLogs(u, sl.path)
+		}
+	}
+	u.file(relied, sl.value())
+	for _, f := range w.record.Fields {
+		u.file(relied, sl.field(f.Name))
+	}
+}
+
+// noteLogs notes the files in the folder of an execution. Its logs may have grown since they were noted: a command writes
+// to the file of its stream.
+func noteLogs(u *unsynced, dir string) {
+	for _, dir := range []string{dir, filepath.Join(dir, otherLogs)} {
+		entries, err := readDir(dir)
+		if err != nil {
+			u.doubt(false)
+		}
+		for _, e := range entries {
+			u.note(false, filepath.Join(dir, e.name))
+		}
+	}
+}
+
+// narrows reports whether the system can sync folders and knows what a sync of the file system leaves out.
+func narrows(o Options) bool { return o.Narrow && runtime.GOOS == "linux" }
+
+// syncOne syncs a file or folder, wideSync the file system of an open folder, and unwritten returns how many bytes the
+// machine has in memory that disks do not have; tests replace them.
+var syncOne, wideSync, unwritten = syncPath, syncFS, unwrittenBytes
