@@ -71,7 +71,9 @@ them.
 
 func newQueueRetry(a *app) *cobra.Command {
 	c := &jobsCommand{dead: true, did: "Queued again", after: countedAsFailed}
-	c.do = func(ctx context.Context, r *repo.Repo, j *queue.Job) (queue.Job, error) { return repo.RetryJob(ctx, r, j) }
+	c.do = func(ctx context.Context, r *repo.Repo, j *queue.Job) (queue.Job, error) {
+		return repo.RetryJob(ctx, r, j)
+	}
 	cmd := &cobra.Command{
 		Use:   "retry [repo] <task>...",
 		Short: "Queue failed tasks again",

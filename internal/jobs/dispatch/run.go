@@ -261,6 +261,26 @@ func (w *waiter) tell(j *queue.Job) {
 		}
 	}
 	w.reported = len(j.Lost)
+	if j.Status == queue.Queued {
+		w.left(j.Updated)
+	}
+}
+
+// left reports what became of the execution that was claimed last, which the job does not name any more: its worker has
+// given the job back before it began. An older e3 does not keep in the job that a worker was stopped.
+func (w *waiter) left(at time.Time) {
+	before := w.claimed
+	if before == "" {
+		return
+	}
+	if end := w.recorded(before); end != nil {
+		w.givenUp(before, end, time.Time{})
+		return
+	}
+	w.claimed = ""
+	if w.req.Released != nil {
+		w.req.Released(before, at)
+	}
 }
 
 // lost reports an attempt that was given up. When it began and ended, and why, is as on record; the job says only that it
@@ -343,11 +363,7 @@ func (w *waiter) claim(j *queue.Job, execution, worker string, at time.Time) {
 	if w.claimed == execution {
 		return
 	}
-	if before := w.claimed; before != "" { // an older e3 does not keep in the job that a worker was stopped
-		if end := w.recorded(before); end != nil {
-			w.givenUp(before, end, time.Time{})
-		}
-	}
+	w.left(at)
 	w.claimed = execution
 	w.run.attends(j)
 	if w.req.Claimed != nil {
