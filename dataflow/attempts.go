@@ -176,6 +176,15 @@ func (s *scheduler) claimed(c *completion, id, worker string, at time.Time) {
 	s.emit(events.Event{Type: events.TaskClaimed, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: worker, Data: c.about()})
 }
 
+// released is called when the task's worker has given it back before it began.
+func released(s *scheduler, c *completion, id string, at time.Time) {
+	if id != c.execution || c.begun || !c.claimed {
+		return
+	}
+	s.emit(events.Event{Type: events.TaskReleased, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: c.worker, Data: c.about()})
+	c.claimed, c.execution, c.worker = false, "", ""
+}
+
 // orphaned is called when the lease of the task's worker has expired. Its command may go on.
 func orphaned(s *scheduler, c *completion, id string, at time.Time) {
 	if id == c.execution && (c.begun || c.claimed) {

@@ -246,6 +246,11 @@ func (w *world) lose(ctx context.Context, req *executions.Request, key execution
 	start := time.Now()
 	id, n := w.newID(key)
 	req.Claimed(id, "worker", time.Time{})
+	if n%4 == 0 {
+		req.Released(id, time.Time{})
+		id, n = w.newID(key)
+		req.Claimed(id, "another", time.Time{})
+	}
 	switch n % 3 {
 	case 0:
 		req.Started(id, time.Time{})

@@ -54,6 +54,7 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 		Lost: func(id string, reason executions.Reason, message string, at, again time.Time) {
 			s.attemptLost(&c, id, reason, message, at, again)
 		},
+		Released: func(id string, at time.Time) { released(s, &c, id, at) },
 		Orphaned: func(id string, at time.Time) { orphaned(s, &c, id, at) },
 		Adopted:  func(id, worker string, at time.Time) { adopted(s, &c, id, worker, at) },
 		Shared:   func(yes bool) { sharing(s, &c, yes) },

@@ -151,6 +151,8 @@ type Request struct {
 
 	// Claimed reports that a worker has claimed the job and makes this execution.
 	Claimed func(executionID, worker string, at time.Time)
+	// Released reports that the worker has given the job back before it began, since this time; zero: not known.
+	Released func(executionID string, at time.Time)
 	// Lost reports that a worker's execution was given up, or that its worker was stopped; another attempt begins at again
 	// or later.
 	Lost func(executionID string, reason Reason, message string, at, again time.Time)

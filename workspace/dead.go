@@ -116,10 +116,11 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		run = nil
 	}
 	f := runview.NewFold()
-	said, shared, blocks := said{}, map[string]bool{}, map[string]string{}
+	said, shared, blocks, counted := said{}, map[string]bool{}, map[string]string{}, false
 	log, err := events.Resume(ctx, w.states.Records, ws, id, w.states.Now, func(e *events.Event) {
 		f.Add(e)
 		said.add(e)
+		counted = counted || e.Type == events.TaskAbandoned && e.Facts().Reason == events.ReasonCrashed
 		if e.Type == events.TaskDeferred && e.Data != nil {
 			blocks[e.Task] = e.Data.Block
 		}
@@ -148,7 +149,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	}
 	c := &closing{
 		w: w, x: x, log: log, f: f, ws: ws, run: id, said: said, shared: shared, blocks: blocks,
-		late: map[string]bool{}, open: map[string]bool{},
+		late: map[string]bool{}, open: map[string]bool{}, attempts: attempts, counted: counted,
 	}
 	for i := range attempts {
 		if attempts[i].Open && !attempts[i].Lost {
@@ -322,10 +323,13 @@ type closing struct {
 	shared  map[string]bool   // executions of other runs, for which this one has waited
 	blocks  map[string]string // that tasks have waited for, the last of each
 	open    map[string]bool   // executions whose job has not ended
-	late    map[string]bool   // executions that go on
+	// attempts are those that workers have begun.
+	attempts []JobAttempt
+	late     map[string]bool // executions that go on
 	// anonymous says that the events do not tell which process the run was; then they tell who ran what it executed.
-	anonymous bool
-	waiting   int64 // tasks that wait for another attempt, or whose execution goes on
+	anonymous         bool
+	waiting, retrying int64 // tasks whose execution goes on, and that wait for another attempt
+	counted           bool  // a process that closed the run has told how many are abandoned
 }
 
 // resume tells that a task goes on that had waited for approval: it has run since, so it was approved. The journal says
@@ -436,29 +440,6 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	return nil
 }
 
-// followed notes the jobs that have not ended, although their latest execution is told of: its worker may record that
-// the job has ended too, or may be about to give it up, and then another execution follows. An execution of which the
-// log cannot tell, since its task has its answer, is noted as well.
-func (c *closing) followed(ctx context.Context, attempts []JobAttempt) error {
-	for i := range attempts {
-		a := &attempts[i]
-		told := c.said.end(a.Execution)
-		last := a.Open && following(attempts, a.Task, a.Execution) == nil
-		if a.queued() || c.late[a.Execution] || told && !last {
-			continue
-		}
-		c.late[a.Execution] = true
-		err := c.w.states.noteLate(ctx, c.ws, &lateExecution{
-			Run: c.run, Task: a.Task, Key: a.Key, Execution: a.Execution, Attempt: a.Number, Worker: a.Worker,
-			Started: told || c.said.start(a.Execution), Told: told,
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // executions ends the tasks that were running or waited for another attempt.
 func (c *closing) executions(ctx context.Context) error {
 	for t := range c.f.All() {
@@ -472,8 +453,10 @@ func (c *closing) executions(ctx context.Context) error {
 			c.emit(events.Event{Type: events.TaskRetryScheduled, Task: t.Task, Data: crashed("", t.Attempt+1)})
 		}
 		switch t.State {
-		case runview.TaskRunning, runview.TaskClaimed, runview.TaskRetrying: // it goes on, or its failure is already reported
+		case runview.TaskRunning, runview.TaskClaimed: // it goes on
 			c.waiting++
+		case runview.TaskRetrying: // its failure is already reported
+			c.retrying++
 		}
 	}
 	return nil
@@ -488,6 +471,10 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 	begunSince := !timed && t.State == runview.TaskRunning && e.Time.Before(t.StartedAt) // fenced, and then begun by its process
 	if begunSince || e.Data.NoRecord {
 		e.Time = t.StartedAt
+	}
+	if e.Data.NoRecord && t.State == runview.TaskClaimed && isGivenBack(c.attempts, &lateExecution{Task: t.Task, Execution: t.ExecutionID}) {
+		c.ran(events.TaskReleased, time.Time{}, t.Task, t.ExecutionID, t.Worker, crashed(t.Key, t.Attempt))
+		return nil
 	}
 	if e.Type == "" {
 		c.late[t.ExecutionID] = true
@@ -542,12 +529,17 @@ func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (end eve
 	return end, timed, nil
 }
 
-// abandon reports the tasks that never started, or still had an attempt due, unless the log already does.
+// abandon reports the tasks that never started, or still had an attempt due, unless the log already does. The run's own
+// process leaves out those that had an attempt due: its last event would have ended them.
 func (c *closing) abandon() {
-	if c.f.Abandons() {
+	if c.counted {
 		return
 	}
-	if n := c.f.Waiting() + c.waiting; n > 0 {
+	n := c.retrying
+	if !c.f.Abandons() {
+		n += c.f.Waiting() + c.waiting
+	}
+	if n > 0 {
 		c.emit(events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: int(n), Reason: events.ReasonCrashed}})
 	}
 }

@@ -28,6 +28,29 @@ func withdrawn(ctx context.Context, w *States, ws, run string) ([]JobAttempt, er
 	}
 }
 
+// followed notes the jobs that have not ended, although their latest execution is told of: its worker may record that
+// the job has ended too, or may be about to give it up, and then another execution follows. An execution of which the
+// log cannot tell, since its task has its answer, is noted as well.
+func (c *closing) followed(ctx context.Context, attempts []JobAttempt) error {
+	for i := range attempts {
+		a := &attempts[i]
+		told := c.said.end(a.Execution)
+		last := a.Open && following(attempts, a.Task, a.Execution) == nil
+		if a.queued() || c.late[a.Execution] || told && !last {
+			continue
+		}
+		c.late[a.Execution] = true
+		err := c.w.states.noteLate(ctx, c.ws, &lateExecution{
+			Run: c.run, Task: a.Task, Key: a.Key, Execution: a.Execution, Attempt: a.Number, Worker: a.Worker,
+			Started: told || c.said.start(a.Execution), Told: told,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // awaited notes the jobs that wait: an execution that a worker begins for one is told of later.
 func (c *closing) awaited(ctx context.Context, attempts []JobAttempt) error {
 	for i := range attempts {

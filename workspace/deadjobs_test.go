@@ -320,3 +320,23 @@ func TestLateOfEarlierRun(t *testing.T) {
 		t.Errorf("the journal tells %q, want %q", told, want)
 	}
 }
+
+// A worker had given a task back, and another one began it, when the run died: its log tells of no failure.
+func TestCloseDeadReleased(t *testing.T) {
+	d, first := newClaimed(t)
+	d.attempts[0].Execution, d.attempts[0].Open = newID(t), false
+	d.ends(d.attempts[0].Execution)
+	log, err := events.Resume(t.Context(), d.p.repo.Records, "w", d.id, time.Now, func(*events.Event) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Emit(events.Event{Type: events.TaskClaimed, Task: "a", Execution: first, Worker: "bob@lab", Data: &events.Data{Key: d.key.String(), Attempt: 1}})
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.p.start()
+	if got, want := d.events(), "run.started, task.created, task.marked_ready a, task.claimed a, task.released a crashed, "+
+		"task.claimed a crashed, task.started a crashed, task.completed a crashed, run.failed crashed"; got != want {
+		t.Errorf("events are\n%s\nwant\n%s", got, want)
+	}
+}

@@ -387,12 +387,17 @@ func (w *workers) Execute(ctx context.Context, _ executions.Key, req *executions
 			req.Claimed(id, "second@there", time.Time{})
 			return w.here.Make(ctx, req, id)
 		}
+		req.Released(id, time.Time{}) // and lost by the next one
+		if id, err = executions.NewID(); err != nil {
+			return executions.Result{}, err
+		}
+		req.Claimed(id, "second@there", time.Time{})
 		select {
 		case <-time.After(700 * time.Millisecond):
 		case <-ctx.Done():
 			return executions.Result{}, context.Cause(ctx)
 		}
-		req.Lost(id, executions.ReasonLost, "worker first@there was lost", time.Time{}, time.Now().Add(300*time.Millisecond))
+		req.Lost(id, executions.ReasonLost, "worker second@there was lost", time.Time{}, time.Now().Add(300*time.Millisecond))
 		select {
 		case <-time.After(300 * time.Millisecond):
 		case <-ctx.Done():

@@ -82,7 +82,7 @@ func eventColor(st term.Style, t events.Type) string {
 		return st.Green
 	case events.TaskRetryScheduled, events.TaskReopened, events.TaskDeferred, events.RunCancelled, events.RunStalled, events.TaskOrphaned:
 		return st.Yellow
-	case events.TaskClaimed, events.TaskResumed, events.TaskCached, events.TaskCreated, events.TaskMarkedReady, events.TaskSkipped, events.TaskAbandoned:
+	case events.TaskClaimed, events.TaskReleased, events.TaskResumed, events.TaskCached, events.TaskCreated, events.TaskMarkedReady, events.TaskSkipped, events.TaskAbandoned:
 		return st.Dim
 	}
 	return ""
@@ -127,6 +127,8 @@ func eventWords(e *events.Event) string {
 		return "ready" + lacking(d.Gathered)
 	case events.TaskClaimed:
 		return attempt + "claimed" + byWorker(e)
+	case events.TaskReleased:
+		return attempt + "given back before it began" + byWorker(e)
 	case events.TaskStarted:
 		return attempt + "started" + byWorker(e)
 	case events.TaskOrphaned:

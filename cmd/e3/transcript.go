@@ -97,6 +97,10 @@ func (t *transcript) event(e events.Event) {
 			t.live.End(e.Task)
 			t.live.Start(e.Task, e.Time)
 		}
+	case events.TaskReleased:
+		if t.live != nil {
+			t.live.End(e.Task)
+		}
 	case events.TaskDeferred:
 		if t.live != nil {
 			t.live.End(e.Task)

@@ -30,6 +30,7 @@ const (
 	TaskCreated        Type = "task.created"         // the task is part of this run; bulk: Data.Tasks tasks
 	TaskMarkedReady    Type = "task.marked_ready"    // its inputs are known
 	TaskClaimed        Type = "task.claimed"         // a worker has taken it
+	TaskReleased       Type = "task.released"        // its worker has given it back before it began; it waits for another one
 	TaskStarted        Type = "task.started"         // its command runs
 	TaskOrphaned       Type = "task.orphaned"        // the lease of its worker has expired; its command may go on
 	TaskAdopted        Type = "task.adopted"         // another worker continues its command

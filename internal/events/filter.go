@@ -39,7 +39,7 @@ type Filter struct {
 // Types returns all types that this program writes, in the order in which they may occur.
 func Types() []Type {
 	return []Type{
-		RunRecorded, RunStarted, GraphGrown, TaskCreated, TaskMarkedReady, TaskCached, TaskDeferred, TaskResumed, TaskClaimed, TaskStarted, TaskOrphaned, TaskAdopted,
+		RunRecorded, RunStarted, GraphGrown, TaskCreated, TaskMarkedReady, TaskCached, TaskDeferred, TaskResumed, TaskClaimed, TaskReleased, TaskStarted, TaskOrphaned, TaskAdopted,
 		TaskCompleted, TaskFailed, TaskRetryScheduled, TaskReopened, TaskSkipped, TaskLeftOut, TaskAbandoned, RunStalled, RunResumed, RunCompleted, RunFailed,
 		RunCancelled, BlockApproved, BlockRejected, BlockWithdrawn, BlockClosed, JobRetried, JobCancelled,
 		JobReprioritised, JournalMended,

@@ -62,6 +62,7 @@ var diagram = []Edge{
 	{From: Ready, Type: events.TaskReopened, To: Pending},
 	{From: Ready, Type: events.TaskAbandoned, To: Abandoned, Bulk: true},
 	{From: Claimed, Type: events.TaskClaimed, To: Claimed},
+	{From: Claimed, Type: events.TaskReleased, To: Ready},
 	{From: Claimed, Type: events.TaskStarted, To: Running},
 	{From: Claimed, Type: events.TaskFailed, To: Failed},
 	{From: Running, Type: events.TaskCompleted, To: Success},

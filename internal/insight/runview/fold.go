@@ -206,6 +206,9 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 	case events.TaskClaimed:
 		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskClaimed, e.Time, d.Attempt, 0, f.worker(e.Worker)
 		return
+	case events.TaskReleased: // its execution never began
+		t.State, t.ExecutionID, t.Key, t.Worker = TaskReady, "", "", ""
+		return
 	case events.TaskStarted:
 		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker, t.Adopted = TaskRunning, e.Time, d.Attempt, 0, f.worker(e.Worker), false
 		t.Batch = batchOf(d)

@@ -266,6 +266,9 @@ func (w *waiter) tell(j *queue.Job) {
 	if j.Declined() {
 		w.run.declines(j)
 	}
+	if j.Status == queue.Queued {
+		w.left(j.Updated)
+	}
 }
 
 // declines tells the user, once for each reason, that a job's worker could not execute it.
@@ -276,6 +279,23 @@ func (r *run) declines(j *queue.Job) {
 	r.mu.Unlock()
 	if !told {
 		r.d.o.Declined(j)
+	}
+}
+
+// left reports what became of the execution that was claimed last, which the job does not name any more: its worker has
+// given the job back before it began. An older e3 does not keep in the job that a worker was stopped.
+func (w *waiter) left(at time.Time) {
+	before := w.claimed
+	if before == "" {
+		return
+	}
+	if end := w.recorded(before); end != nil {
+		w.givenUp(before, end, time.Time{})
+		return
+	}
+	w.claimed = ""
+	if w.req.Released != nil {
+		w.req.Released(before, at)
 	}
 }
 
@@ -359,11 +379,7 @@ func (w *waiter) claim(j *queue.Job, execution, worker string, at time.Time) {
 	if w.claimed == execution {
 		return
 	}
-	if before := w.claimed; before != "" { // an older e3 does not keep in the job that a worker was stopped
-		if end := w.recorded(before); end != nil {
-			w.givenUp(before, end, time.Time{})
-		}
-	}
+	w.left(at)
 	w.claimed = execution
 	w.run.attends(j)
 	if w.req.Claimed != nil {

@@ -54,3 +54,22 @@ func TestClaimSeenWhileCancelled(t *testing.T) {
 	cancel()
 	a.end("claimed by worker")
 }
+
+// A worker that gives a job back before it has begun is told of, whether the run sees the job wait or only its next claim.
+func TestReleased(t *testing.T) {
+	for _, seen := range []bool{true, false} {
+		r := newRig(t, dispatch.Options{})
+		a := r.ask(t.Context(), func(req *executions.Request) {
+			req.Released = func(string, time.Time) { req.Lost("", "", "released", time.Time{}, time.Time{}) }
+		})
+		l := r.claim()
+		a.wait("claimed")
+		r.must(l.Release(t.Context()))
+		if seen {
+			a.wait("lost: released")
+		}
+		l = r.claim()
+		r.must(l.Finish(t.Context(), success(l.Job().Execution)))
+		a.end("claimed by worker", "lost: released", "claimed by worker", "started")
+	}
+}
