@@ -42,6 +42,9 @@ the one that E3_REPO names, or else ".".`,
 		if words := cmd.Flags().Args(); len(words) > 0 && cmd.HasAvailableSubCommands() && !strings.Contains(cmd.Use, " ") { // a mistyped command, before its flags
 			return noCommand(cmd, words[0], commandNames(cmd))
 		}
+		if strings.Contains(err.Error(), "shorthand flag: 'C'") { // of git and make
+			return usagef("%v; for a project elsewhere name its folder first, as: e3 start ../shop prod", err)
+		}
 		return usagef("%v; see: %s --help", err, cmd.CommandPath())
 	})
 	root.SetUsageFunc(usage)
