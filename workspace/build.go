@@ -53,6 +53,9 @@ func (w *Deployer) Build(ctx context.Context, file string, before *record.Link) 
 
 // CheckFile reports the errors of a package file that can be found without a repository to store its inputs in.
 func CheckFile(file string) error {
+	if _, err := clonePath(file); err != nil {
+		return err
+	}
 	def, err := manifest.ParseFile(file)
 	if err != nil {
 		return err

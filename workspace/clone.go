@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"unicode/utf8"
 
 	"e3/internal/format/manifest"
 	"e3/internal/format/notation"
@@ -31,8 +32,14 @@ func clonePath(file string) (string, error) {
 	if dir, err := filepath.EvalSymlinks(filepath.Dir(file)); err == nil {
 		file = filepath.Join(dir, filepath.Base(file))
 	}
+	if !utf8.ValidString(file) {
+		return "", fmt.Errorf("package file %s: %w", file, ErrPath)
+	}
 	return file, nil
 }
+
+// ErrPath is wrapped if the path of a package file cannot be recorded: texts in records are UTF-8.
+var ErrPath = errors.New("its path is not UTF-8 text; rename the folder or the file")
 
 // sameFile tells whether two paths are the same package file of the same clone.
 func sameFile(a, b string) bool {

@@ -236,7 +236,13 @@ func (w *Planner) previewFile(ctx context.Context, ws string, s *State, t *tree,
 		p.faults = append(p.faults, locateIn(link.File, err))
 		return p, nil
 	}
-	return p, p.assign(ctx, w.states.withObjects(objects), t, link)
+	err = p.assign(ctx, w.states.withObjects(objects), t, link)
+	if lost, _ := objectstore.IsLost(err); lost { // a start restores what the files have
+		if _, fault := w.deployerInto(objects).Build(ctx, link.File, nil); fault == nil {
+			err = p.assign(ctx, w.states.withObjects(objects), t, link)
+		}
+	}
+	return p, err
 }
 
 // follow updates the link and the package from the files on disk.
@@ -297,7 +303,7 @@ func (p *preview) assign(ctx context.Context, w *States, t *tree, link *record.L
 		}
 		if have, ok := t.inputs.Get(in.Name); ok && p.set[in.Name] && have.Kind == leaf.Kind && in.Source != record.FromParams {
 			leaf = have
-		} else if follows || p.built {
+		} else if follows || p.built || in.Source == record.FromValue { // the file has it
 			p.fresh[in.Name] = true
 		}
 		p.inputs = append(p.inputs, record.NodeEntry{Name: in.Name, Leaf: leaf})

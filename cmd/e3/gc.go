@@ -16,6 +16,7 @@ import (
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/objectstore"
+	"e3/refstore"
 )
 
 func newGC(a *app) *cobra.Command {
@@ -50,7 +51,7 @@ func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 	}
 	defer r.Close()
 	collectOften()
-	report, err := collect(ctx, a, r, o)
+	report, err := freeing(r, o.DryRun, func() (*gc.Report, error) { return collect(ctx, a, r, o) })
 	if report == nil {
 		return err
 	}
@@ -73,6 +74,20 @@ func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 		a.Warnf("%s that something refers to %s missing: %s; to list them: e3 verify %s", human.Count(n, "object"), are, why, human.Quoted(shown(location, r)))
 	}
 	return errors.Join(err, a.Reply(gcDocument(report), func(w io.Writer) { gcText(w, report, a.Now(), err == nil) }))
+}
+
+// freeing calls do, which frees space unless it is a dry run. On a full disk it does so again with the space that the
+// repository keeps aside.
+func freeing[T any](r *repo.Repo, dry bool, do func() (T, error)) (T, error) {
+	done, err := do()
+	if dry {
+		return done, err
+	}
+	if refstore.DiskFull(err) && repo.UseReserve(r) {
+		done, err = do()
+	}
+	repo.KeepReserve(r)
+	return done, err
 }
 
 // collect removes garbage and shows its progress.

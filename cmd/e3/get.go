@@ -94,7 +94,7 @@ func runGet(ctx context.Context, a *app, location, name string, o *getOptions) e
 	}
 	if o.out != "" {
 		if err := writeWhole(a, r, d.Kind == record.LeafDir, o, func(aside string) error { return checkout(ctx, r, d, h, aside) }); err != nil {
-			return err
+			return ofDataset(name, err)
 		}
 		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
 		return a.Reply(doc, func(io.Writer) {})
@@ -107,8 +107,16 @@ func runGet(ctx context.Context, a *app, location, name string, o *getOptions) e
 	}
 	return a.Raw(func(w io.Writer) error {
 		_, err := objectstore.CopyChecked(ctx, w, r.Objects, h)
-		return err
+		return ofDataset(name, err)
 	})
+}
+
+// ofDataset says whose content is lost.
+func ofDataset(name string, err error) error {
+	if lost, _ := objectstore.IsLost(err); lost {
+		return fmt.Errorf("dataset %s: %w", name, err)
+	}
+	return err
 }
 
 func readValue(ctx context.Context, r *repo.Repo, h objectstore.Hash) (*value.Value, error) {

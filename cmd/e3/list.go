@@ -135,7 +135,8 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
 }
 
-// shortValue is a value on one line, cut where that is long; "" if the dataset is no value, or cannot be read.
+// shortValue is a value on one line, cut where that is long; "lost" if its content is gone or
+// damaged, and "" if the dataset is no value, or cannot be read.
 func shortValue(ctx context.Context, r *repo.Repo, l record.Leaf) string {
 	const most = 40
 	if l.Kind != record.LeafValue {
@@ -146,6 +147,9 @@ func shortValue(ctx context.Context, r *repo.Repo, l record.Leaf) string {
 		return ""
 	}
 	v, err := readValue(ctx, r, h)
+	if lost, _ := objectstore.IsLost(err); lost {
+		return "lost"
+	}
 	if err != nil {
 		return ""
 	}

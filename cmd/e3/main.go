@@ -15,7 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"e3/cmd/e3/internal/term"
 	"e3/internal/host/runner"
+	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/refstore"
 )
@@ -70,6 +72,18 @@ var ending = sync.OnceValue(func() []os.Signal {
 	}
 	return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 })
+
+// sayStopping says on a terminal, once a signal has come, what e3 waits for, until the returned function is called.
+func sayStopping(ctx context.Context, a *app, grace time.Duration) (end func() bool) {
+	if term.Of(a.Stderr) == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), errInterrupted) {
+			a.Notef("Stopping: commands have %s to end; Ctrl-C again kills them", human.Duration(grace))
+		}
+	})
+}
 
 // cancelOnSignal cancels on the first signal, so that commands are stopped and recorded.
 // A later one kills this process: its tasks are killed with it.

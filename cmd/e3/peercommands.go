@@ -4,6 +4,9 @@ package main
 var peerCommands = map[string]string{
 	"repro": "e3 start", "exec": "e3 start", "execute": "e3 start", "make": "e3 start", "up": "e3 start", "go": "e3 start", "submit": "e3 start", "resume": "e3 start", "retry": "e3 start, which repeats what failed",
 	"build": "e3 start, or e3 package build to keep a package", "apply": "e3 start", "watch": "e3 start --watch",
+	"rerun": "e3 start --force", "cache": "e3 plan says what is cached, e3 prune removes old results", "docker": "image: in the package file, and e3 image", "container": "image: in the package file, and e3 image",
+	"s3": "e3 init --help", "dynamodb": "e3 init --help", "slurm": "e3 start --executor slurm", "json": "--json, which every command has",
+	"yaml": "e3 help package-file", "schema": "e3 help package-file", "exit": "e3 help exit-codes", "exit-code": "e3 help exit-codes", "tutorial": "e3 new, then e3 start -f e3.yaml", "quickstart": "e3 new, then e3 start -f e3.yaml",
 	"dry-run": "e3 plan", "dryrun": "e3 plan", "check": "e3 plan, or e3 verify for the repository", "validate": "e3 plan, which reports all mistakes of the package file",
 	"ls": "e3 list", "ps": "e3 status", "jobs": "e3 queue", "top": "e3 status", "info": "e3 status",
 	"log": "e3 logs for what a task printed, e3 history for runs", "show": "e3 get for a dataset, e3 run for a run", "cat": "e3 get", "dag": "e3 graph", "tree": "e3 graph", "report": "e3 run --report run.html", "metrics": "e3 diff", "params": "e3 list for values, e3 diff for changes", "plots": "e3 run --report run.html, e3 compare --plots plots.html", "exp": "e3 history for runs, e3 diff to compare them",

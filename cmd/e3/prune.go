@@ -165,9 +165,11 @@ func pruneCache(ctx context.Context, a *app, location string, rules gc.Rules, dr
 		return nil, err
 	}
 	defer r.Close()
-	return gc.Prune(ctx, gc.PruneStores{
-		Records: r.Records, Objects: r.Objects, Workspaces: r.Workspaces, Curator: executions.NewCurator(r.Executions, r.Records, a.Now),
-	}, gc.PruneOptions{Rules: rules, DryRun: dryRun, By: repo.UserAtHost(), Now: a.Now()})
+	return freeing(r, dryRun, func() (*gc.Pruned, error) {
+		return gc.Prune(ctx, gc.PruneStores{
+			Records: r.Records, Objects: r.Objects, Workspaces: r.Workspaces, Curator: executions.NewCurator(r.Executions, r.Records, a.Now),
+		}, gc.PruneOptions{Rules: rules, DryRun: dryRun, By: repo.UserAtHost(), Now: a.Now()})
+	})
 }
 
 // collectAfter removes the objects that a prune has set free.
@@ -178,7 +180,7 @@ func collectAfter(ctx context.Context, a *app, location string) (*gc.Report, err
 	}
 	defer r.Close()
 	collectOften()
-	return collect(ctx, a, r, gc.Options{})
+	return freeing(r, false, func() (*gc.Report, error) { return collect(ctx, a, r, gc.Options{}) })
 }
 
 func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {

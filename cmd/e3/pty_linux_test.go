@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -202,4 +203,27 @@ func TestProposalOnTerminal(t *testing.T) {
 		return
 	}
 	term.shown()
+}
+
+// Ctrl-C is answered at once, although commands have time to end.
+func TestStoppingOnTerminal(t *testing.T) {
+	term := newTerminal(t, 80)
+	a := newApp()
+	a.Stderr = term.File
+	ctx, cancel := context.WithCancelCause(t.Context())
+	end := sayStopping(ctx, a, 5*time.Second)
+	cancel(errInterrupted)
+	const want = "Stopping: commands have 5.0s to end; Ctrl-C again kills them"
+	for range time.Tick(10 * time.Millisecond) {
+		term.mu.Lock()
+		said := strings.Contains(term.text.String(), want)
+		term.mu.Unlock()
+		if said || t.Context().Err() != nil {
+			break
+		}
+	}
+	end()
+	if got := term.shown(); !strings.Contains(got, want) {
+		t.Errorf("it says %q", got)
+	}
 }

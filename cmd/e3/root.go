@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,6 +43,9 @@ the one that E3_REPO names, or else ".".`,
 		if words := cmd.Flags().Args(); len(words) > 0 && cmd.HasAvailableSubCommands() && !strings.Contains(cmd.Use, " ") { // a mistyped command, before its flags
 			return noCommand(cmd, words[0], commandNames(cmd))
 		}
+		if strings.Contains(err.Error(), "shorthand flag: 'C'") { // of git and make
+			return usagef("%v; for a project elsewhere name its folder first, as: e3 start ../shop prod", err)
+		}
 		return usagef("%v; see: %s --help", err, cmd.CommandPath())
 	})
 	root.SetUsageFunc(usage)
@@ -60,6 +64,15 @@ the one that E3_REPO names, or else ".".`,
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {
 			cmd.Short = "Print the completion script for a shell"
+			for _, shell := range cmd.Commands() {
+				if shell.Name() == "bash" {
+					shell.RunE = func(cmd *cobra.Command, _ []string) error {
+						plain, err := cmd.Flags().GetBool("no-descriptions")
+						return errors.Join(err, bashCompletion(cmd, !plain))
+					}
+					shell.Long = strings.Replace(shell.Long, "This script depends on the 'bash-completion' package.\nIf it is not installed already, you can install it via your OS's package manager.\n\n", "", 1)
+				}
+			}
 			family(cmd)
 		}
 	}

@@ -505,6 +505,7 @@ func startText(ctx context.Context, a *app, r *repo.Repo, location, ws string, s
 		t.estimate(info, &s, a.Now)
 	}
 	s.OnEvent = both(s.OnEvent, t.event)
+	defer sayStopping(ctx, a, o.grace)()
 	defer t.beats(a.Now)()
 	res, err := r.Workspaces.Runner.Start(ctx, ws, s)
 	if err = errors.Join(err, t.close()); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/host/modes"
+	"e3/internal/human"
 	"e3/objectstore"
 	"e3/objectstore/s3"
 	"e3/refstore"
@@ -108,7 +109,7 @@ func Find(location string) (string, error) {
 				return "", err
 			}
 		}
-		return "", fmt.Errorf("%w at %s; make one with: e3 init %s", ErrNoRepository, location, location)
+		return "", fmt.Errorf("%w at %s; make one with: e3 init %s", ErrNoRepository, human.Line(location), human.Quoted(location))
 	}
 	root, err := FindAbove(dir)
 	if errors.Is(err, ErrNoRepository) {

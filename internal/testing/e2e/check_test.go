@@ -743,11 +743,12 @@ func (c *checker) leftovers() {
 }
 
 // leftovers returns what a repository has in its folder of temporary files, apart from the folders of failed tasks, which the
-// next start clears, and what is kept for commands of later processes: checkouts and images.
+// next start clears, and what is kept for later processes: checkouts, images and a reserve of space.
 func leftovers(root string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(filepath.Join(root, "tmp"))
 	return slices.DeleteFunc(entries, func(e os.DirEntry) bool {
-		return strings.HasPrefix(e.Name(), "failed-") || strings.HasPrefix(e.Name(), "checkouts-") || strings.HasPrefix(e.Name(), "images-")
+		return strings.HasPrefix(e.Name(), "failed-") || strings.HasPrefix(e.Name(), "checkouts-") || strings.HasPrefix(e.Name(), "images-") ||
+			e.Name() == "reserve"
 	}), err
 }
 
