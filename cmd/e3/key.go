@@ -168,7 +168,7 @@ func keyTrust(ctx context.Context, a *app, location, text, name string) error {
 	if err != nil {
 		return usagef("%v; its owner sees it with: e3 key show", err)
 	}
-	k := settings.TrustedKey{Name: name, Key: public, AddedBy: repo.UserAtHost(), AddedAt: a.Now().UTC().Truncate(time.Millisecond)}
+	k := settings.TrustedKey{Name: name, Key: public, AddedBy: repo.UserAtHost(), AddedAt: a.Now().UTC().Truncate(time.Second)}
 	if name != "" {
 		if err := settings.CheckKeyName(name); err != nil {
 			return usagef("--name: %v", err)

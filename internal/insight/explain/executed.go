@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"e3/executions"
 	"e3/internal/events"
@@ -283,7 +284,7 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 	case before.MadeBy == "":
 		c.Kind, c.By = Rerun, before.Worker
 		c.Text = "it was run again beside " + name + ", to verify it"
-	case trusted.After(before.At()):
+	case !trusted.IsZero() && !trusted.Before(before.At().Truncate(time.Second)): // the precision of settings
 		c.Kind, c.At = Untrusted, trusted
 		c.Text = name + " was no answer then: the key that signed it is trusted since " + human.Stamp(trusted) + " only"
 	case f.known && f.tells:
