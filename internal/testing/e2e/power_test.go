@@ -97,7 +97,7 @@ func loseRuns(t *testing.T, beside int) {
 func (p *project) loseAfterCompletion(v *volume, journal bool, round string, args []string, runs, beside int) (spared bool) {
 	t := p.t
 	t.Helper()
-	syncFiles(t, p.dir) // the person's own files are not e3's concern
+	syncFiles(t, p.dir)                                                // the person's own files are not e3's concern
 	other := filepath.Join(v.dir, strings.ReplaceAll(round, " ", "-")) // a new one: file systems write one that was truncated at once
 	if beside > 0 {
 		if err := os.WriteFile(other, make([]byte, beside), 0o644); err != nil {
