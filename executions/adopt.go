@@ -88,7 +88,7 @@ func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner
 
 // adopt waits under lasting, as attempt runs a command.
 func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id string, o *runner.Orphan) (_ Result, err error) {
-	a := &attempt{x: x, key: key, req: req, id: id, adopted: true}
+	a := &attempt{x: x, key: key, req: req, id: id, inherited: inherited{adopted: true}}
 	defer func() { err = a.maskError(err) }()
 	stop := func() { // the command still writes, although its end does not count
 		stopped, cancel := context.WithCancel(context.Background())

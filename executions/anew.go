@@ -81,7 +81,7 @@ func (x *Executor) suspended() time.Duration {
 
 // ends is the time at which the execution ends, now that its outputs are stored. The time in which the store did not answer
 // after the command's end, or in which no process had the command, is not the execution's: it may be a night.
-func (a *attempt) ends() time.Time {
+func ends(a *attempt) time.Time {
 	end := a.x.opts.Now().Add(-a.idle)
 	if a.lapse != nil {
 		end = end.Add(-a.lapse())

@@ -214,16 +214,21 @@ type attempt struct {
 	version   refstore.Version
 	claim     refstore.Lock
 	pump      *logPump             // nil if the store adopts the log files
-	adopted   bool                 // a dead process began it
-	begun     string               // the earlier execution under which its command was begun, since given up; else ""
-	abandoned *leftover            // from its note, if it is closed for a dead process; else nil
 	checked   bool                 // its inputs were checked when they were staged
 	report    string               // the file that takes what a traced command opens; "": it is not traced
 	shared    *shared              // its command serves the items of other attempts too; nil: it does not
-	idle      time.Duration        // for which the end of the adopted command had waited for this process
 	lapse     func() time.Duration // for how long the command has ended and the lease did not stand; nil: not at all
 	moved     bool                 // its item's folder is in the sandbox of the batch's command
+	inherited
 	attemptImage
+}
+
+// inherited is what an attempt has from a process that began it and is dead, or was given up.
+type inherited struct {
+	adopted   bool          // a dead process began it
+	begun     string        // the earlier execution under which its command was begun, since given up; else ""
+	abandoned *leftover     // from its note, if it is closed for a dead process; else nil
+	idle      time.Duration // for which the end of its command had waited for this process
 }
 
 // run starts the command and waits for it.
@@ -502,7 +507,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 // replaced by a compare-and-swap.
 func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Result, error) {
 	v.message = a.mask(v.message)
-	end := divide(a, a.ends(), &res)
+	end := divide(a, ends(a), &res)
 	status := a.status(v.state)
 	status.CompletedAt = end
 	status.Message = v.message

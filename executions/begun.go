@@ -215,7 +215,7 @@ func (x *Executor) readNote(file string) (*attempt, error) {
 	}
 	root := filepath.Dir(file)
 	return &attempt{
-		x: x, key: n.key, id: n.id, startedAt: status.StartedAt, abandoned: &leftover{status, detail, n}, adopted: true,
+		x: x, key: n.key, id: n.id, startedAt: status.StartedAt, inherited: inherited{adopted: true, abandoned: &leftover{status, detail, n}},
 		req: &Request{Job: Job{Ref: n.job}, Task: n.key.Task, Inputs: inputs, RunID: detail.RunID, Workspace: detail.Workspace, Name: detail.Task, Attempt: detail.Attempt},
 		box: &sandbox{root: root, work: workIn(root)},
 	}, nil
