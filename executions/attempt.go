@@ -223,11 +223,11 @@ type attempt struct {
 	attemptImage
 }
 
-// inherited is what an attempt has from a dead process.
+// inherited is what an attempt has from a process that began it and is dead, or was given up.
 type inherited struct {
-	adopted   bool          // that process began it
+	adopted   bool          // a dead process began it
 	begun     string        // the earlier execution under which its command was begun, since given up; else ""
-	abandoned *leftover     // from its note, if it is closed for that process; else nil
+	abandoned *leftover     // from its note, if it is closed for a dead process; else nil
 	idle      time.Duration // for which the end of its command had waited for this process
 }
 

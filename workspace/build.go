@@ -26,7 +26,8 @@ type Built struct {
 	Over     *Elsewhere // the deployment that it replaced; nil: none, or one of the same file
 	Instead  *Elsewhere // set if no workspace was named and the package's name was taken: what holds it
 	Results  *manifest.Results
-	Renamed  string // the previous name of the package in the same file; "" if it has not changed
+	Renamed  string     // the previous name of the package in the same file; "" if it has not changed
+	Replaced []Replaced // values of the deployment Over
 }
 
 // Build reads a package file, imports its inputs and stores its tasks and the package object. Nothing refers to the

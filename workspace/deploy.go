@@ -155,6 +155,9 @@ func (w *Deployer) deployBuilt(ctx context.Context, lock *hold, built *Built, du
 	if built.Over, err = w.states.links.heldBy(ctx, ws, s, built.Link.File); err != nil {
 		return err
 	}
+	if built.Over != nil {
+		built.Replaced = w.replaced(ctx, ws, s, built.Package)
+	}
 	if s.Deployed && built.Over == nil && s.PackageName != built.Package.Name {
 		built.Renamed = s.PackageName
 	}

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -17,6 +19,7 @@ import (
 func sayDeployed(a *app, location, ws string, built *workspace.Built) {
 	if e := built.Over; e != nil {
 		a.Notef("Workspace %s %s; from now on it follows yours", human.Line(ws), human.Line(e.String()))
+		sayReplaced(a, location, ws, built.Replaced)
 	}
 	if e := built.Instead; e != nil {
 		name := built.Package.Name
@@ -24,6 +27,24 @@ func sayDeployed(a *app, location, ws string, built *workspace.Built) {
 			human.Line(e.String()), human.Line(ws), human.Line(name), human.Quoted(beside(built.Link.File)), human.Quoted(location), human.Quoted(name))
 	}
 	sayRenamed(a, location, ws, built.Link.File, built.Renamed, built.Package.Name)
+}
+
+// sayReplaced names the values that a workspace had before it followed this file, as it may have been set where it came from.
+func sayReplaced(a *app, location, ws string, values []workspace.Replaced) {
+	if len(values) == 0 {
+		return
+	}
+	words := make([]string, len(values))
+	for i := range values {
+		v := &values[i]
+		words[i] = v.Name
+		if v.Before != "" && v.Now != "" {
+			words[i] += fmt.Sprintf(" (%s, before %s)", human.Line(v.Now), human.Line(v.Before))
+		}
+	}
+	first := &values[0]
+	a.Notef("Your file gives other values than %s had: %s. To set one again: e3 set %s %s %s", human.Line(ws), human.Few(words),
+		human.Quoted(location), human.Quoted(ws+"."+first.Name), human.Quoted(cmp.Or(first.Before, "<value>")))
 }
 
 // sayRenamed says that the name in a package file has changed since it was last deployed.
