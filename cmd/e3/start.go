@@ -26,6 +26,7 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/format/notation"
 	"e3/internal/format/record"
+	"e3/internal/host/runner"
 	"e3/internal/human"
 	"e3/internal/insight/explain"
 	"e3/internal/repo"
@@ -437,6 +438,7 @@ func sayBegun(a *app, location, ws string, info *workspace.RunInfo) {
 	}
 	if info.Package != nil {
 		runtime.GOMAXPROCS(max(1, runtime.NumCPU()/4))
+		runner.Prompt()
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/internal/format/notation"
+	"e3/internal/host/runner"
 	"e3/internal/human"
 	"e3/internal/jobs/queue"
 	"e3/internal/jobs/worker"
@@ -187,6 +188,7 @@ func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location strin
 	sayUntrusted(ctx, a, r, "what this worker makes answers no later start")
 	begun()
 	runtime.GOMAXPROCS(max(1, runtime.NumCPU()/4)) // the cores are the commands'
+	runner.Prompt()
 	return w.Run(ctx, drain)
 }
 

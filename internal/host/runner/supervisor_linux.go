@@ -137,6 +137,7 @@ func (l *laneServer) serve() {
 		select {}
 	}
 	restoreSlack()
+	promptLane()
 	// Commands inherit the mask of the thread that starts them.
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil); err != nil {
 		fatal(fmt.Errorf("clear the signal mask: %w", err))
