@@ -10,7 +10,8 @@ import (
 )
 
 // traced measures what tracing costs whole starts: a compile of 200 C files in one command, and ten Python programs that load
-// much of the library and compute for a moment. The peer is the same start without tracing; rounds alternate.
+// much of the library and compute for a moment. The peer is the same start without tracing; rounds alternate. --propose traces
+// tests of existence as well.
 func (b *bench) traced() error {
 	for _, c := range []struct {
 		name, program string
@@ -69,19 +70,24 @@ func (b *bench) oneTraced(name, project string) error {
 	if _, err := spend(project, start...); err != nil { // warms caches
 		return err
 	}
-	var with, without []spent
+	var with, looking, without []spent
 	for range b.rounds {
 		plain, err := spend(project, start...)
 		if err != nil {
 			return err
 		}
-		traced, err := spend(project, append(start, "--trace-files")...)
+		traced, err := spend(project, append(start[:len(start):len(start)], "--trace-files")...)
 		if err != nil {
 			return err
 		}
-		with, without = append(with, traced), append(without, plain)
+		proposed, err := spend(project, append(start[:len(start):len(start)], "--propose")...)
+		if err != nil {
+			return err
+		}
+		with, looking, without = append(with, traced), append(looking, proposed), append(without, plain)
 	}
 	versusProcessor(name+" (peer: not traced)", with, without, 1.09)
+	versusProcessor(name+", and what they look for", looking, without, 1.12)
 	return nil
 }
 

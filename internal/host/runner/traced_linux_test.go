@@ -3,6 +3,7 @@
 package runner_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -131,6 +132,32 @@ func TestTraced(t *testing.T) {
 					t.Errorf("found %q, want %q", got, c.want)
 				}
 			})
+		}
+	}
+}
+
+// TestTracedLosesNothing: each file is found that processes open at the same time, some of them from folders that they enter and
+// leave, so that a path never counts from a folder of before.
+func TestTracedLosesNothing(t *testing.T) {
+	const loops, each = 4, 80
+	var files, want []string
+	for i := range loops {
+		for k := range each {
+			name := fmt.Sprintf("in/%d/%d.txt", i, k)
+			files, want = append(files, name, "at/"+name), append(want, "f "+name) // the second one, seen from a folder too deep
+		}
+	}
+	slices.Sort(want)
+	script := fmt.Sprintf(`for i in $(seq 0 %d); do
+		(mkdir -p at/$i; for k in $(seq 0 4 %d); do
+			cd at/$i; read x < ../../in/$i/$k.txt
+			cd ..; read x < ../in/$i/$((k + 1)).txt
+			cd ..; read x < in/$i/$((k + 2)).txt; (cd at; read x < ../in/$i/$((k + 3)).txt)
+		done) 2> /dev/null &
+	done; wait`, loops-1, each-1)
+	for _, closed := range []bool{false, true} {
+		if got := traced(t, closed, nil, nil, files, script); !slices.Equal(got, want) {
+			t.Errorf("closed %t: found %d of %d: %q", closed, len(got), len(want), got)
 		}
 	}
 }
