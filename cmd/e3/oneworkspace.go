@@ -81,6 +81,9 @@ func (a *app) inOnly(ctx context.Context, location, arg string, run func(arg str
 			}
 			return fault
 		}
+		if arg == ws {
+			return usagef("%q is the workspace: name what is in it, as %s.report; see: e3 list <repo> %[2]s", arg, ws)
+		}
 		return do(ws + "." + arg)
 	case errors.As(err, &unknown) && unknown.What == "workspace" && (unknown.Name == head || events.IsPattern(head)) && len(unknown.Known) > 0:
 		ws := unknown.Known[0]

@@ -1,5 +1,10 @@
 package main
 
+// peerVerbs are words for subcommands.
+var peerVerbs = map[string]string{
+	"rm": "remove", "delete": "remove", "del": "remove", "ls": "list", "show": "status", "new": "create", "add": "create", "make": "create", "init": "create", "up": "deploy", "apply": "deploy", "save": "export", "load": "import",
+}
+
 // peerCommands are commands of other tools, with ours. They only serve as hints for unknown commands.
 var peerCommands = map[string]string{
 	"repro": "e3 start", "exec": "e3 start", "execute": "e3 start", "make": "e3 start", "up": "e3 start", "go": "e3 start", "submit": "e3 start", "resume": "e3 start", "retry": "e3 start, which repeats what failed",

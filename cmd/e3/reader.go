@@ -44,6 +44,9 @@ type readPipe struct {
 	gone context.CancelCauseFunc
 }
 
+// WriteString keeps the file's own from being called past Write.
+func (p *readPipe) WriteString(s string) (int, error) { return p.Write([]byte(s)) }
+
 func (p *readPipe) Write(b []byte) (int, error) {
 	n, err := p.File.Write(b)
 	if errors.Is(err, syscall.EPIPE) {

@@ -92,6 +92,9 @@ func realPath(dir string) (string, error) {
 
 // check refuses folders that must not hold results.
 func (f *resultFolder) check(r *repo.Repo) error {
+	if info, err := os.Stat(f.path); err == nil && !info.IsDir() {
+		return usagef("results cannot lie in %s: there is a file of that name; name a folder, as: -o results/", f.shown)
+	}
 	if slices.Contains(strings.Split(filepath.ToSlash(f.path), "/"), repo.DirName) {
 		return usagef("results cannot lie in %s: that is the repository's own folder; name another, as: -o results/", f.shown)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -82,6 +83,9 @@ the one that E3_REPO names, or else ".".`,
 // prepare runs before every command.
 func (a *app) prepare(cmd *cobra.Command) error {
 	a.parsed = true
+	if f := cmd.Flags().Lookup("file"); f != nil && f.Changed && f.Shorthand == "f" && cmd.Flags().Lookup("f"+f.Value.String()) != nil {
+		return usagef("-f%s is -f with the package file %[1]q; did you mean --f%[1]s?", f.Value.String())
+	}
 	if err := a.flagsFromEnvironment(cmd); err != nil {
 		return err
 	}
@@ -116,6 +120,12 @@ func commandNames(cmd *cobra.Command) (names []string) {
 // noCommand is the error for an unknown subcommand; it suggests similar names.
 func noCommand(cmd *cobra.Command, word string, names []string) error {
 	err := fmt.Sprintf("there is no command %q", cmd.CommandPath()+" "+word)
+	if begun := begunBy(word, names); len(begun) > 0 && peerCommands[word] == "" {
+		return usagef("%s; did you mean %s?", err, strings.Join(begun, ", "))
+	}
+	if ours := peerVerbs[word]; cmd.HasParent() && slices.Contains(names, ours) {
+		return usagef("%s; use: %s %s", err, cmd.CommandPath(), ours)
+	}
 	if guess := notation.Nearest(word, slices.Values(names)); guess != "" && peerCommands[word] == "" {
 		return usagef("%s; did you mean %q?", err, guess)
 	}
@@ -123,6 +133,16 @@ func noCommand(cmd *cobra.Command, word string, names []string) error {
 		return usagef("%s; use: %s", err, ours)
 	}
 	return usagef("%s; see: %s --help", err, cmd.CommandPath())
+}
+
+// begunBy returns the names that a word of at least two letters begins, quoted.
+func begunBy(word string, names []string) (list []string) {
+	for _, name := range names {
+		if len(word) > 1 && strings.HasPrefix(name, word) {
+			list = append(list, strconv.Quote(name))
+		}
+	}
+	return list
 }
 
 // usage prints the usage lines of a command.

@@ -45,6 +45,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"syscall"
 )
 
 // FileName is the usual name of the package file.
@@ -99,6 +101,9 @@ func ParseFile(path string) (*Definition, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, &OpenError{fmt.Errorf("open package file: %w", err)}
+	}
+	if st.IsDir() {
+		return nil, &OpenError{fmt.Errorf("package file %s: %w; name the file in it, as %s", path, syscall.EISDIR, filepath.Join(path, FileName))}
 	}
 	if st.Mode().IsRegular() {
 		return parse(path, io.NewSectionReader(f, 0, st.Size()), usualSplitting(), nil)
