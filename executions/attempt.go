@@ -271,9 +271,9 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		}
 		spec.Identity, spec.Lasting = a.req.Job.Identity, a.req.keeps()
 	}
-	tools := checkTools(a, spec.Closed)
-	if tools != nil && a.req.Job.Ref != "" { // another worker may have them
-		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, tools)
+	otherTool := checkTools(ctx, a, spec.Closed)
+	if otherTool != nil && a.req.Job.Ref != "" { // another worker may have them
+		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, otherTool)
 	}
 	for _, m := range served(a) {
 		m.box.logs.used = true // until they are known to be empty
@@ -289,7 +289,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 			m.req.Started(m.id, m.startedAt)
 		}
 	}
-	if err := cmp.Or(unready, tools, a.unset()); err != nil {
+	if err := cmp.Or(unready, otherTool, a.unset()); err != nil {
 		return runner.Result{}, err
 	}
 	res, err := a.launch(ctx, spec)

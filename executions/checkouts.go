@@ -46,7 +46,7 @@ type checkouts struct {
 	mu      sync.Mutex
 	idle    []*checkout // the latest last
 	count   int         // made or taken by this process
-	sizes   sync.Map    // objectstore.Hash → bool: it has minKeptFiles or more
+	sizes   sync.Map    // objectstore.Hash → treeSize
 	layers  layers
 }
 
@@ -66,26 +66,31 @@ func (c *checkout) tree() string { return filepath.Join(c.dir, "tree") }
 // short makes a part of a file's name.
 func short(h string) string { return h[:min(16, len(h))] }
 
-// large tells whether a tree is worth keeping.
-func (p *checkouts) large(ctx context.Context, h objectstore.Hash) (bool, error) {
+// A treeSize is what a tree has. Beyond minKeptFiles nothing is counted.
+type treeSize struct {
+	files int
+	bytes int64
+}
+
+// size measures a tree.
+func (p *checkouts) size(ctx context.Context, h objectstore.Hash) (treeSize, error) {
 	if known, ok := p.sizes.Load(h); ok {
-		return known.(bool), nil
+		return known.(treeSize), nil
 	}
-	files := 0
+	var size treeSize
 	err := tree.Walk(ctx, p.objects, h, func(_ string, e tree.Entry) error {
 		if e.Kind != tree.KindDir {
-			files++
+			size.files, size.bytes = size.files+1, size.bytes+e.Size
 		}
-		if files == minKeptFiles {
+		if size.files == minKeptFiles {
 			return fs.SkipAll
 		}
 		return nil
 	})
-	if err != nil {
-		return false, err
+	if err == nil {
+		p.sizes.Store(h, size)
 	}
-	p.sizes.Store(h, files == minKeptFiles)
-	return files == minKeptFiles, nil
+	return size, err
 }
 
 // take makes dst, which does not exist, a checkout of the tree h.
@@ -286,19 +291,15 @@ func storedIn(folder string) []storedCheckout {
 
 // rest leaves the idle checkouts to the next process. Those for which there is no room go with this process's folder.
 func (p *checkouts) rest(now time.Time) error {
-	p.takeBackAll()
+	errs := []error{p.takeBackAll()}
 	p.mu.Lock()
 	idle := p.idle
 	p.idle = nil
 	p.mu.Unlock()
-	if len(idle) == 0 {
-		return nil
-	}
 	folder, err := p.kept()
-	if err != nil {
-		return nil //nolint:nilerr // there is no next process
+	if len(idle) == 0 || err != nil { // there is nothing to leave, or no next process
+		return errs[0]
 	}
-	var errs []error
 	for _, c := range idle {
 		about := append([]byte(hereNow().Name+" "+bootNow()+"\n"), c.kept.Encode()...)
 		err := os.WriteFile(filepath.Join(c.dir, "about"), about, 0o600)
@@ -351,8 +352,8 @@ func (a *attempt) stageKept(ctx context.Context, in record.Input, h objectstore.
 	if rel == "." || ownsInput(a, in) || !a.alone(in, rel) { // the folder of an item moves
 		return false, nil
 	}
-	large, err := a.x.checkouts.large(ctx, h)
-	if err != nil || !large {
+	size, err := a.x.checkouts.size(ctx, h)
+	if err != nil || size.files < minKeptFiles {
 		return false, err
 	}
 	if err := a.box.mkdir(filepath.Dir(rel)); err != nil {
@@ -362,9 +363,6 @@ func (a *attempt) stageKept(ctx context.Context, in record.Input, h objectstore.
 		return false, err
 	}
 	label := objectstore.Sum([]byte(a.req.Workspace + "\x00" + in.Path)).String()
-	if a.spec.Room.Closed && !a.x.checkouts.layers.refused.Load() {
-		return true, stageLayer(ctx, a, label, h, rel)
-	}
 	c, err := a.x.checkouts.take(ctx, label, h, filepath.Join(a.box.work, rel), a.box.strips)
 	if err != nil {
 		return false, err

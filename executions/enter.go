@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"e3/internal/format/record"
@@ -90,11 +89,11 @@ func (v *Visit) Open(ctx context.Context) error {
 	return v.Copy(ctx)
 }
 
-// Copy makes copies of the folders that are mounted in a closed room, where they cannot be mounted. A folder that the
-// command has left has none of its own changes then.
+// Copy makes copies of the inputs that are mounted in a closed room, where they cannot be mounted. What a command has written
+// into them stays.
 func (v *Visit) Copy(ctx context.Context) error {
 	if v.Closed != nil {
-		v.Closed.Mounts = nil
+		v.Closed.Lower, v.Closed.Scratch = nil, ""
 	}
 	return copyLayers(ctx, v.attempt)
 }
@@ -181,7 +180,7 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 	if err != nil {
 		return nil, err
 	}
-	v.Kept, v.leave = true, func() error { return nil }
+	v.Kept, v.leave = true, func() error { return leaveLayers(a) }
 	return v, nil
 }
 
@@ -219,30 +218,6 @@ func newVisit(a *attempt, env []string) (*Visit, error) {
 		}
 	}
 	return v, nil
-}
-
-// lendAgain gives a kept folder its large folders again, below the layers that its command has written.
-func lendAgain(ctx context.Context, a *attempt) error {
-	for i, in := range a.spec.Inputs {
-		rel, err := local(in.Path)
-		if in.Kind != record.KindDir || err != nil {
-			continue
-		}
-		own := filepath.Join(a.box.root, "u"+strconv.Itoa(len(a.box.lent)))
-		large, err := a.x.checkouts.large(ctx, a.req.Inputs[i])
-		if err != nil {
-			return err
-		}
-		if !large || !isFolder(filepath.Join(own, "upper")) || !a.alone(in, rel) {
-			continue
-		}
-		l, err := a.x.checkouts.lend(ctx, "", a.req.Inputs[i], false)
-		if err != nil {
-			return fmt.Errorf("input %s: %w", in.Name, err)
-		}
-		a.box.lent = append(a.box.lent, &layer{l, rel, own})
-	}
-	return nil
 }
 
 // inputText is the command's text for an input that is staged already.

@@ -13,6 +13,7 @@ import (
 	"e3/internal/host/modes"
 	"e3/internal/host/remains"
 	"e3/internal/host/runner"
+	"e3/internal/host/tools"
 	"e3/internal/host/trace"
 	"e3/objectstore"
 	"e3/refstore"
@@ -42,8 +43,7 @@ type Options struct {
 	Key     *signature.Key              // signs what is made here; nil: it is not signed
 	Path    string                      // PATH of the commands
 	Getenv  func(string) (string, bool) // source of pass_env and secrets
-	// Tools returns what a program on Path consists of, as the value of its input. nil: no task may name programs.
-	Tools func(program string) (string, error)
+	Tools   *tools.Finder               // of the programs on Path; nil: no task may name any
 	// Hidden returns the folders of projects that a closed room would show with the system; nil: none.
 	Hidden  func() ([]string, error)
 	Scratch func() (string, error) // a directory of this process on the object store's filesystem

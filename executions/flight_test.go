@@ -260,7 +260,7 @@ func TestForcedIsNotWaitedForNorClosed(t *testing.T) {
 		if len(a.Running) == 1 {
 			id = a.Running[0]
 		}
-		return id != ""
+		return id != "" && exists(lock) // the command has begun, too
 	})
 	res := l.do(t, l.request(task))
 	if res.State != record.Success || res.Cached || res.ExecutionID == id {

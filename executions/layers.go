@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
+	"e3/internal/format/record"
 	"e3/internal/host/atomicfile"
 	"e3/internal/host/room"
 	"e3/internal/host/watch"
@@ -17,195 +17,287 @@ import (
 	"e3/objectstore/tree"
 )
 
-// layers lends checkouts to closed rooms, which see them below a layer of their own: what a command writes goes into its
-// layer. So a lent checkout stays as it is, any number of commands may have it at once, and while its files are watched
+// minLayeredBytes is from when on a file, or a folder with few files, is worth a layer. To mount one costs as much as a copy of
+// some hundred KiB.
+const minLayeredBytes = 1 << 20
+
+// layers lends checkouts to closed rooms, which see them below the folder of the command: what a command writes goes there.
+// So a lent checkout stays as it is, any number of commands may have it at once, and while its files are watched
 // and nothing has touched them, it needs no other check.
 type layers struct {
-	mu      sync.Mutex  // also held while a checkout is renewed, so that several commands wait for one renewal
+	mu      sync.Mutex
 	lent    []*lending  // the latest last
+	large   []string    // folders of checkouts that are too large to keep, to be removed
 	refused atomic.Bool // this machine cannot mount them
 }
 
-// A lending is a checkout that belongs to the layers.
+// A lending is a checkout that belongs to the layers. Its content lies in it where the command finds it in its folder.
 type lending struct {
 	*checkout
 	of    objectstore.Hash
 	users int
 	watch *watch.Tree
-	stale bool // touched while it was in use: it is not lent again
+	stale bool          // touched while it was in use: it is not lent again
+	ready chan struct{} // closed once the checkout is made, or err says why not
+	err   error
 }
 
 // A layer is a checkout as one command has it.
 type layer struct {
 	*lending
-	rel string // below the working directory
-	own string // the folder of what the command writes, in the sandbox
+	rel   string // below the working directory
+	entry tree.Entry
 }
 
-func (l *layer) mount() room.Mount {
-	return room.Mount{Source: l.tree(), Target: room.Work + "/" + filepath.ToSlash(l.rel),
-		Upper: filepath.Join(l.own, "upper"), Scratch: filepath.Join(l.own, "scratch")}
+// scratchFolder is the name of room.Room.Scratch in the sandbox.
+const scratchFolder = "scratch"
+
+// stageLayer has the room show an input at rel, below what the sandbox has there. It returns false if the input must be copied.
+func stageLayer(ctx context.Context, a *attempt, in record.Input, h objectstore.Hash, rel string) (bool, error) {
+	entry, ok, err := layered(ctx, a, in, h, rel)
+	if err != nil || !ok {
+		return false, err
+	}
+	if err := a.box.file(rel); err != nil { // what the command may leave there is removed afterwards
+		return false, err
+	}
+	if len(a.box.lent) == 0 {
+		a.box.scratch = filepath.Join(a.box.root, scratchFolder)
+		if err := atomicfile.RemoveAll(a.box.scratch); err != nil {
+			return false, err
+		}
+		if err := os.Mkdir(a.box.scratch, 0o700); err != nil {
+			return false, err
+		}
+	}
+	return true, lendTo(ctx, a, in, rel, entry)
 }
 
-// stageLayer has the room show a large folder at rel.
-func stageLayer(ctx context.Context, a *attempt, label string, h objectstore.Hash, rel string) error {
-	if err := a.box.mkdir(rel); err != nil { // where it is mounted
+// layered tells whether an input is to be a layer, and returns its tree's entry: a folder of many files or a large file, at a path
+// that no other input or output has.
+func layered(ctx context.Context, a *attempt, in record.Input, h objectstore.Hash, rel string) (entry tree.Entry, ok bool, err error) {
+	entry = tree.Entry{Kind: tree.KindDir, Hash: h}
+	if !a.spec.Room.Closed || a.x.checkouts.layers.refused.Load() || len(a.box.lent) == room.MaxLower || rel == "." || ownsInput(a, in) {
+		return entry, false, nil // the folder of an item moves
+	}
+	if in.Kind == record.KindDir {
+		var size treeSize
+		size, err = a.x.checkouts.size(ctx, h)
+		ok = size.files >= minKeptFiles || size.bytes >= minLayeredBytes
+	} else if all := a.req.InputBytes; all == 0 || all >= minLayeredBytes { // else none is large
+		entry.Kind, entry.Executable = tree.KindFile, in.Kind == record.KindExecutable
+		entry.Size, err = a.x.objects.Stat(ctx, h)
+		ok = entry.Size >= minLayeredBytes
+	}
+	return entry, ok && err == nil && a.alone(in, rel), err
+}
+
+// lendTo lends the sandbox of an attempt a checkout with nothing but an input.
+func lendTo(ctx context.Context, a *attempt, in record.Input, rel string, entry tree.Entry) error {
+	around, err := tree.At("work/"+filepath.ToSlash(rel), entry)
+	if err != nil {
 		return err
 	}
-	own := filepath.Join(a.box.root, "u"+strconv.Itoa(len(a.box.lent)))
-	if err := atomicfile.RemoveAll(own); err != nil {
-		return err
-	}
-	if err := os.Mkdir(own, 0o700); err != nil {
-		return err
-	}
-	for name, mode := range map[string]FileMode{"upper": stagedDir, "scratch": 0o700} {
-		path := filepath.Join(own, name)
-		if err := os.Mkdir(path, mode); err != nil {
-			return err
-		}
-		if err := os.Chmod(path, mode); err != nil { // whatever the umask and the folder's group
-			return err
-		}
-	}
-	l, err := a.x.checkouts.lend(ctx, label, h, a.box.strips)
+	label := objectstore.Sum([]byte(a.req.Workspace + "\x00" + in.Path + "\x00room")).String()
+	l, err := a.x.checkouts.lend(ctx, label, tree.CheckoutOptions{Strips: a.box.strips, Around: around})
 	if err == nil {
-		a.box.lent = append(a.box.lent, &layer{l, rel, own})
+		a.box.lent = append(a.box.lent, &layer{l, rel, entry})
 	}
 	return err
 }
 
-// lend returns a checkout of the tree h that nothing has touched since it was made or checked.
-func (p *checkouts) lend(ctx context.Context, label string, h objectstore.Hash, strips bool) (*lending, error) {
+// unmark makes the folders of a sandbox fit to be above layers, or to be without any.
+func (b *sandbox) unmark() error {
+	for _, folder := range []string{b.room(), b.work} {
+		if err := room.Unmark(folder); err != nil {
+			return err
+		}
+	}
+	for _, rel := range b.dirs {
+		if err := room.Unmark(filepath.Join(b.work, rel)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lend returns a checkout that nothing has touched since it was made or checked. Commands that want the same one wait until it is
+// made.
+func (p *checkouts) lend(ctx context.Context, label string, o tree.CheckoutOptions) (*lending, error) {
+	for {
+		l, mine := p.layers.join(o.Around.Root)
+		if mine {
+			return l, p.fill(ctx, l, label, o)
+		}
+		select {
+		case <-l.ready:
+		case <-ctx.Done():
+			p.leave([]*layer{{lending: l}})
+			return nil, context.Cause(ctx)
+		}
+		if l.err == nil {
+			return l, nil
+		}
+	}
+}
+
+// join adds a user to the checkout of a tree. mine: there was none, and the caller fills it.
+func (s *layers) join(h objectstore.Hash) (l *lending, mine bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range slices.Backward(s.lent) {
+		if l.of == h && !l.touched() {
+			l.users++
+			return l, false
+		}
+	}
+	l = &lending{of: h, users: 1, ready: make(chan struct{})}
+	s.lent = append(s.lent, l)
+	return l, true
+}
+
+// touched tells whether a checkout must not be lent again. Under layers.mu.
+func (l *lending) touched() bool {
+	select {
+	case <-l.ready:
+		l.stale = l.stale || l.watch.Touched()
+		return l.stale
+	default: // it is being made
+		return false
+	}
+}
+
+// fill makes the checkout of a lending.
+func (p *checkouts) fill(ctx context.Context, l *lending, label string, o tree.CheckoutOptions) error {
+	err := p.checkOut(ctx, l, short(label), o)
 	p.layers.mu.Lock()
-	defer p.layers.mu.Unlock()
-	if l := p.layers.find(h); l != nil {
-		l.users++
-		return l, nil
-	}
-	c, err := p.choose(short(label), short(h.String()))
 	if err != nil {
-		return nil, err
+		l.err = err
+		p.layers.lent = slices.DeleteFunc(p.layers.lent, func(other *lending) bool { return other == l })
+	} else {
+		p.keepFew()
 	}
-	l := &lending{checkout: c, of: h, users: 1}
+	p.layers.mu.Unlock()
+	close(l.ready)
+	return errors.Join(err, p.removeLarge())
+}
+
+func (p *checkouts) checkOut(ctx context.Context, l *lending, label string, o tree.CheckoutOptions) error {
+	h := o.Around.Root
+	c, err := p.choose(label, short(h.String()))
+	if err != nil {
+		return err
+	}
 	renew := func() (err error) {
-		c.kept, err = tree.Renew(ctx, p.objects, c.tree(), h, c.kept, tree.CheckoutOptions{Strips: strips})
+		c.kept, err = tree.Renew(ctx, p.objects, c.tree(), h, c.kept, o)
 		return err
 	}
 	used := c.kept != nil
 	if err = renew(); err != nil && used && ctx.Err() == nil { // it may be damaged
-		if c, err = p.make(short(label)); err != nil {
-			return nil, err
+		if c, err = p.make(label); err != nil {
+			return err
 		}
-		l.checkout = c
 		err = renew()
 	}
 	if err != nil {
-		return nil, err
+		return errors.Join(err, atomicfile.RemoveAll(c.dir))
 	}
-	c.label, c.hash = short(label), short(h.String())
+	c.label, c.hash = label, short(h.String())
+	l.checkout = c
 	// A change between the renewal and the start of the watch shows in another renewal.
 	var paths []string
 	for _, folder := range c.kept.Folders() {
 		paths = append(paths, filepath.Join(c.tree(), folder))
 	}
-	if l.watch, err = watch.Folders(paths); err == nil {
-		err = renew()
-	} else {
-		l.watch, err = nil, nil
+	if l.watch, err = watch.Folders(paths); err != nil {
+		l.watch = nil
+		return nil // it is renewed for each command
 	}
-	if err != nil {
-		return nil, err
-	}
-	p.layers.lent = append(p.layers.lent, l)
-	p.keepFew()
-	return l, nil
+	c.kept.Trust() // so that a large file is not read again
+	return renew()
 }
 
-// find returns the checkout of a tree. One that was touched is given up. Under mu.
-func (s *layers) find(h objectstore.Hash) *lending {
-	for _, l := range slices.Backward(s.lent) {
-		if l.of != h || l.stale {
-			continue
-		}
-		if !l.watch.Touched() {
-			return l
-		}
-		l.stale = true
-	}
-	return nil
-}
-
-// keepFew hands what is not in use to the checkouts: stale ones, and all but the latest. Under mu.
+// keepFew hands what is not in use to the checkouts: stale ones, and all but the latest. Under layers.mu.
 func (p *checkouts) keepFew() {
-	unused := 0
+	unused, bytes := 0, int64(0)
 	for _, l := range slices.Backward(slices.Clone(p.layers.lent)) {
 		if l.users > 0 {
 			continue
 		}
-		if unused++; l.stale || unused > maxIdle {
+		if unused++; l.stale || unused > maxIdle || unused > 1 && bytes+l.kept.Bytes() > maxAllBytes {
 			p.retire(l)
+		} else {
+			bytes += l.kept.Bytes()
 		}
 	}
 }
 
-// retire makes a checkout an ordinary idle one. Under mu.
+// retire makes a checkout an ordinary idle one. Under layers.mu.
 func (p *checkouts) retire(l *lending) {
 	l.watch.Close()
 	p.layers.lent = slices.DeleteFunc(p.layers.lent, func(other *lending) bool { return other == l })
 	if l.kept.Bytes() > maxKeptBytes {
+		p.layers.large = append(p.layers.large, l.dir)
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idle = append(p.idle, l.checkout)
+	total := int64(0)
+	for _, c := range p.idle {
+		total += c.kept.Bytes()
+	}
+	for ; total > maxAllBytes; p.idle = slices.Delete(p.idle, 0, 1) {
+		total -= p.idle[0].kept.Bytes()
+		p.layers.large = append(p.layers.large, p.idle[0].dir)
+	}
 }
 
-// takeBack ends the use of the layers of a sandbox, and removes what its command has written into them.
-func (p *checkouts) takeBack(box *sandbox) error {
-	if len(box.lent) == 0 {
-		return nil
-	}
+// removeLarge removes the checkouts that are too large to be kept.
+func (p *checkouts) removeLarge() error {
+	p.layers.mu.Lock()
+	large := p.layers.large
+	p.layers.large = nil
+	p.layers.mu.Unlock()
 	var errs []error
-	for _, l := range p.leave(box) {
-		errs = append(errs, atomicfile.RemoveAll(l.own))
+	for _, dir := range large {
+		errs = append(errs, atomicfile.RemoveAll(dir))
 	}
 	return errors.Join(errs...)
 }
 
-// leave ends the use of the layers of a sandbox, and returns them.
-func (p *checkouts) leave(box *sandbox) []*layer {
+// takeBack ends the use of the layers of a sandbox, in which the command may have left marks.
+func (p *checkouts) takeBack(box *sandbox) error {
+	if len(box.lent) == 0 {
+		return nil
+	}
+	p.leave(box.lent)
+	box.lent = nil
+	return errors.Join(box.unmark(), atomicfile.RemoveAll(box.scratch), p.removeLarge())
+}
+
+// leave ends the use of layers.
+func (p *checkouts) leave(list []*layer) {
 	p.layers.mu.Lock()
 	defer p.layers.mu.Unlock()
-	for _, l := range box.lent {
-		l.users--
+	for _, l := range list {
+		if l.users--; l.users == 0 { // it is the latest that was in use
+			if i := slices.Index(p.layers.lent, l.lending); i >= 0 {
+				p.layers.lent = append(slices.Delete(p.layers.lent, i, i+1), l.lending)
+			}
+		}
 	}
 	p.keepFew()
-	left := box.lent
-	box.lent = nil
-	return left
 }
 
 // takeBackAll hands all checkouts that are not in use to those that stay for the next process.
-func (p *checkouts) takeBackAll() {
+func (p *checkouts) takeBackAll() error {
 	p.layers.mu.Lock()
-	defer p.layers.mu.Unlock()
 	for _, l := range slices.Clone(p.layers.lent) {
 		if l.users == 0 {
 			p.retire(l)
 		}
 	}
-}
-
-// copyLayers makes copies in the working directory where layers cannot be mounted, for example on NFS. Later commands
-// get no layers.
-func copyLayers(ctx context.Context, a *attempt) error {
-	a.x.checkouts.layers.refused.Store(true)
-	for _, l := range a.box.lent {
-		path := filepath.Join(a.box.work, l.rel)
-		if _, err := tree.Checkout(ctx, a.x.objects, l.of, path, tree.CheckoutOptions{Merge: true, Fixed: true, Strips: a.box.strips}); err != nil {
-			return err
-		}
-	}
-	return nil
+	p.layers.mu.Unlock()
+	return p.removeLarge()
 }

@@ -32,7 +32,7 @@ func closedReader(text, version string) *record.Task {
 func TestLayerIsClean(t *testing.T) {
 	l := newLab(t)
 	h := manyFiles(t, l, "first")
-	const look = `find data -printf '%P %y %m %n %s %l\n' | sort; find data -type f | sort | xargs sha256sum; grep -c overlay /proc/self/mountinfo`
+	const look = `find data -printf '%P %y %m %n %s %l\n' | sort; find data -type f | sort | xargs sha256sum; grep -c ' /e3 .*overlay' /proc/self/mountinfo`
 	want := l.run(t, closedReader(look, "fresh"), h)
 	if !strings.HasSuffix(want, "\n1\n") {
 		t.Fatalf("the folder is not a layer:\n%s", want)
@@ -60,7 +60,7 @@ func TestLayerTouched(t *testing.T) {
 	l := newLab(t)
 	h := manyFiles(t, l, "first")
 	l.run(t, closedReader("true", "1"), h)
-	files, err := filepath.Glob(filepath.Join(l.dir, "tmp", "*", "k*", "tree", "sub", "f7"))
+	files, err := filepath.Glob(filepath.Join(l.dir, "tmp", "*", "k*", "tree", "work", "data", "sub", "f7"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the checkouts have %v, %v", files, err)
 	}

@@ -15,13 +15,18 @@ import (
 // launch runs the attempt's command. A script that is one plain command goes without bash, unless that might show.
 // A command that cannot be started so has done nothing that bash would not do again: bash then reports the fault.
 func (a *attempt) launch(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+	if len(a.box.lent) > 0 {
+		if err := a.box.unmark(); err != nil {
+			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+		}
+	}
 	res, err := launchOnce(ctx, a, spec)
 	if len(a.box.lent) > 0 && runner.CannotMount(err) {
 		if err := copyLayers(ctx, a); err != nil {
 			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 		}
 		unlayered := *spec.Closed
-		unlayered.Mounts = nil
+		unlayered.Lower, unlayered.Scratch = nil, ""
 		spec.Closed = &unlayered
 		return launchOnce(ctx, a, spec)
 	}

@@ -16,7 +16,7 @@ func (e *roomError) Unwrap() error { return e.err }
 func closedRoom(a *attempt) (*room.Room, error) {
 	r := &room.Room{Base: filepath.Dir(a.box.root), Folder: a.box.room(), Network: a.spec.Room.Network}
 	for _, l := range a.box.lent {
-		r.Mounts = append(r.Mounts, l.mount())
+		r.Lower, r.Scratch = append(r.Lower, l.tree()), a.box.scratch
 	}
 	var err error
 	switch {

@@ -59,8 +59,9 @@ type sandboxFate struct {
 
 // sandboxRoom is for a command in a closed room, which sees of the sandbox the folder around work, home and tmp.
 type sandboxRoom struct {
-	closed bool
-	lent   []*layer // mounted in work
+	closed  bool
+	lent    []*layer // mounted below work
+	scratch string   // a folder for the kernel; "": there is no layer
 }
 
 func (b *sandbox) room() string { return filepath.Dir(b.work) }
@@ -212,7 +213,8 @@ func (p *sandboxes) release(box *sandbox) {
 		p.unfinished.Store(true)
 	}
 	if box.moved && !box.note.written && !box.inhabited { // its folder is kept, with what the command wrote into layers
-		p.checkouts.leave(box)
+		p.checkouts.leave(box.lent)
+		box.lent = nil
 	}
 	if box.note.written || box.inhabited || box.moved || p.checkouts.takeBack(box) != nil {
 		box.drop()

@@ -241,6 +241,9 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 		return "", err
 	}
 	path := filepath.Join(a.box.work, rel)
+	if ok, err := stageLayer(ctx, a, in, h, rel); ok || err != nil {
+		return in.Path, err
+	}
 	if in.Kind == record.KindDir {
 		if kept, err := a.stageKept(ctx, in, h, rel); kept || err != nil {
 			return in.Path, err

@@ -1,14 +1,17 @@
 package executions
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
+	"slices"
+	"strings"
 
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/host/room"
+	"e3/internal/host/tools"
 	"e3/objectstore"
 )
 
@@ -16,9 +19,29 @@ import (
 // and another machine may have the program.
 var ErrOtherTool = errors.New("another program than that in the key")
 
+// An otherTool says what differs between a program of the key and that of this machine.
+type otherTool struct {
+	program, host string
+	changed       []string // record.ToolChanges; empty: unknown
+}
+
+func (e *otherTool) Error() string {
+	text := "program " + e.program
+	if record.ToolFile(e.program) {
+		text = "what interprets or loads " + e.program
+	}
+	text += fmt.Sprintf(" on %s is %v", e.host, ErrOtherTool)
+	if len(e.changed) > 0 && !slices.Equal(e.changed, []string{record.ToolProgram + " " + e.program}) {
+		text += ": " + strings.Join(e.changed, ", ")
+	}
+	return text
+}
+
+func (e *otherTool) Unwrap() error { return ErrOtherTool }
+
 // checkTools compares the programs of the task on this machine with those in the key, right before the command: a result
 // of other programs must not answer for them. Changes while the command runs are not seen.
-func checkTools(a *attempt, closed *room.Room) error {
+func checkTools(ctx context.Context, a *attempt, closed *room.Room) error {
 	for i, in := range a.spec.Inputs {
 		program, ok := record.ToolOf(in.Name)
 		if in.Kind != record.KindTool || !ok {
@@ -27,39 +50,45 @@ func checkTools(a *attempt, closed *room.Room) error {
 		if a.x.opts.Tools == nil {
 			return fmt.Errorf("%w: programs cannot be read here", ErrOtherTool)
 		}
-		text, err := a.x.opts.Tools(program)
+		parts, err := toolParts(ctx, a, program)
 		if err != nil {
 			return fmt.Errorf("on %s, %w (%w)", a.x.opts.Host, err, ErrOtherTool)
 		}
+		text := tools.Text(parts)
 		data, err := value.Encode(text)
 		if err != nil {
 			return err
 		}
 		if objectstore.Sum(data) != a.req.Inputs[i] {
-			return fmt.Errorf("program %s on %s is %w", program, a.x.opts.Host, ErrOtherTool)
+			other := &otherTool{program: program, host: a.x.opts.Host}
+			if v, err := a.readValue(ctx, a.req.Inputs[i]); err == nil { // else it is told without them
+				was, _ := v.Text()
+				other.changed = record.ToolChanges(was, text)
+			}
+			return other
 		}
-		if closed != nil {
-			if err := shownTool(program, a.x.opts.Path, closed); err != nil {
-				return err
+		if closed == nil {
+			continue
+		}
+		for _, p := range parts {
+			if p.Role != record.ToolLibrary && p.Path != "" && !room.Shows(p.Path, closed.Hidden) {
+				return fmt.Errorf("program %s is %s, which a closed room does not show, so the command would run %w: "+
+					"take its folder from the PATH of e3, or set room: open", p.Name, p.Path, ErrOtherTool)
 			}
 		}
 	}
 	return nil
 }
 
-// shownTool checks that a closed room has the program at the path where it was found. If not, the command would find
-// another one further on the PATH, or none.
-func shownTool(program, search string, closed *room.Room) error {
-	for _, path := range room.Candidates(program, []string{"PATH=" + search}) {
-		info, err := os.Stat(path)
-		if err != nil || !filepath.IsAbs(path) || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
-			continue
-		}
-		if !room.Shows(path, closed.Hidden) {
-			return fmt.Errorf("program %s is %s, which a closed room does not show, so the command would run %w: "+
-				"take its folder from the PATH of e3, or set room: open", program, path, ErrOtherTool)
-		}
-		break
+// toolParts reads a program of the PATH, or what this machine has for one of the project.
+func toolParts(ctx context.Context, a *attempt, program string) ([]tools.Part, error) {
+	if !record.ToolFile(program) {
+		return a.x.opts.Tools.Find(program)
 	}
-	return nil
+	i := slices.IndexFunc(a.spec.Inputs, func(in record.Input) bool { return in.Name == program })
+	if i < 0 {
+		return nil, fmt.Errorf("the task has no input %s", program)
+	}
+	h := a.req.Inputs[i]
+	return a.x.opts.Tools.Around(program, h.String(), func() (io.ReadCloser, error) { return a.x.objects.Open(ctx, h) })
 }

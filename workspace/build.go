@@ -227,7 +227,7 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 	for _, name := range keyed(t) {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: name, Kind: record.KindVariable})
 	}
-	for _, name := range programs(t) {
+	for _, name := range programs(def, t) {
 		obj.Inputs = append(obj.Inputs, record.Input{Name: record.ToolInput(name), Kind: record.KindTool})
 	}
 	obj.Batch = batchOf(t)
@@ -335,7 +335,7 @@ func wiring(def *manifest.Definition, t *manifest.Task) []record.Wire {
 	for _, name := range keyed(t) {
 		wires = append(wires, record.Wire{Kind: record.WireInput, Name: record.VariableInput(name)})
 	}
-	for _, name := range programs(t) {
+	for _, name := range programs(def, t) {
 		wires = append(wires, record.Wire{Kind: record.WireInput, Name: record.ToolInput(name)})
 	}
 	return wires

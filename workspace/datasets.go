@@ -43,6 +43,9 @@ func ParseDatasetPath(s string) (DatasetPath, error) {
 }
 
 func parseDatasetPath(s string) (DatasetPath, error) {
+	if record.ToolFile(strings.TrimPrefix(s, "%")) { // a program of the project, or what runs it
+		return DatasetPath{Name: s}, nil
+	}
 	end := strings.IndexAny(s, "./[")
 	if end >= 0 && s[end] == '[' {
 		closing := strings.IndexByte(s[end:], ']')

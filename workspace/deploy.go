@@ -385,7 +385,7 @@ func (w *Deployer) behind(ctx context.Context, s *State, link *record.Link) (boo
 			return true, nil
 		}
 	}
-	return w.outdated(t)
+	return w.outdated(ctx, t)
 }
 
 // restore reads linked inputs again whose content is missing from the store.

@@ -70,6 +70,9 @@ func (w *Datasets) overridable(ctx context.Context, pkg *record.Package, inputs 
 	if i := slices.IndexFunc(pkg.Inputs, func(in record.PackageInput) bool { return in.Name == name }); i >= 0 {
 		in := &pkg.Inputs[i]
 		if in.Source.OfMachine() {
+			if in.Source == record.FromTool {
+				return nil, record.Leaf{}, fmt.Errorf("%s is a program, of tools: %w", in.Location, ErrTool)
+			}
 			return nil, record.Leaf{}, fmt.Errorf("%s is an environment variable, of key_env: %w", in.Location, ErrVariable)
 		}
 		now, _ := inputs.Get(name)
@@ -203,6 +206,9 @@ func (r *run) override(ctx context.Context, info *RunInfo, inputs string) (strin
 		return "", err
 	}
 	node, r.set, err = r.w.deployer.datasets.overridden(ctx, pkg, node, r.o.Set)
+	if err == nil {
+		node, err = r.w.deployer.retake(ctx, node, r.o.Set)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -245,6 +251,9 @@ func (p *preview) override(ctx context.Context, dry *Deployer, set []Override) e
 		return nil
 	}
 	inputs, told, err := dry.datasets.overridden(ctx, p.pkg, slices.Clone(p.inputs), set)
+	if err == nil {
+		inputs, err = dry.retake(ctx, inputs, set)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,13 +2,19 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"unicode/utf8"
 
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
+	"e3/internal/host/tools"
 	"e3/objectstore"
 )
 
@@ -24,22 +30,33 @@ func keyed(t *manifest.Task) []string {
 	return record.Names(t.Env.Keyed)
 }
 
-// programs returns the names, in key order, of the programs that are inputs of a task.
-func programs(t *manifest.Task) []string {
-	if t.Env == nil || len(t.Env.Tools) == 0 {
-		return nil
+// programs returns the names, in key order, of the programs that are inputs of a task. For a program of the project, which is an
+// input itself, the value is what this machine has to interpret or to load it; in an image that is the image's.
+func programs(def *manifest.Definition, t *manifest.Task) []string {
+	var names []string
+	if t.Env != nil {
+		names = append(names, t.Env.Tools...)
 	}
-	return record.Names(t.Env.Tools)
+	for i := range t.Inputs {
+		if record.ToolFile(t.Inputs[i].Name) && def.ImageOf(t) == "" {
+			names = append(names, t.Inputs[i].Name)
+		}
+	}
+	return record.Names(names)
 }
 
 // variableInputs returns the inputs, in key order, for the variables and programs of all tasks.
 func variableInputs(def *manifest.Definition) []record.PackageInput {
-	var names, tools []string
+	var names []string
+	named := map[string]bool{}
 	var last *manifest.Environment // tasks of a matrix, among others, share it
 	for i := range def.Tasks {
 		if env := def.Tasks[i].Env; env != nil && env != last {
-			names, tools = append(names, env.Keyed...), append(tools, env.Tools...)
+			names = append(names, env.Keyed...)
 			last = env
+		}
+		for _, name := range programs(def, &def.Tasks[i]) {
+			named[name] = true
 		}
 	}
 	unassigned := record.Leaf{Kind: record.LeafUnassigned}
@@ -47,7 +64,7 @@ func variableInputs(def *manifest.Definition) []record.PackageInput {
 	for _, name := range record.Names(names) {
 		list = append(list, record.PackageInput{Name: record.VariableInput(name), Source: record.FromVariable, Location: name, Default: unassigned})
 	}
-	for _, name := range record.Names(tools) {
+	for _, name := range record.Names(slices.Collect(maps.Keys(named))) {
 		list = append(list, record.PackageInput{Name: record.ToolInput(name), Source: record.FromTool, Location: name, Default: unassigned})
 	}
 	return list
@@ -66,32 +83,58 @@ func (w *Deployer) variable(name string) ([]byte, error) {
 }
 
 // tool returns what a program of this machine consists of.
-func (w *Deployer) tool(name string) ([]byte, error) {
+func (w *Deployer) tool(ctx context.Context, name string, from *source) ([]byte, error) {
 	if w.states.Tools == nil {
 		return nil, fmt.Errorf("programs cannot be read here")
 	}
-	text, err := w.states.Tools(name)
+	var parts []tools.Part
+	var err error
+	if !record.ToolFile(name) {
+		parts, err = w.states.Tools.Find(name)
+	} else if leaf, _ := from.inputs.Get(name); leaf.Kind == record.LeafFile {
+		parts, err = w.states.Tools.Around(name, leaf.Hash, func() (io.ReadCloser, error) { return w.openTool(ctx, name, leaf.Hash, from) })
+	} else {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: install it, or take it from the task's tools", err)
 	}
-	return value.Encode(text)
+	return value.Encode(tools.Text(parts))
+}
+
+// A source is where programs of the project are read: as inputs, or as files, since a preview stores no input.
+type source struct {
+	inputs record.Node
+	folder string // of the package file; "": unknown
+}
+
+// openTool opens a program of the project.
+func (w *Deployer) openTool(ctx context.Context, name, hash string, from *source) (io.ReadCloser, error) {
+	h, err := objectstore.ParseHash(hash)
+	if err != nil {
+		return nil, err
+	}
+	r, err := w.states.Objects.Open(ctx, h)
+	if errors.Is(err, objectstore.ErrNotFound) && from.folder != "" {
+		return os.Open(filepath.Join(from.folder, filepath.FromSlash(name)))
+	}
+	return r, err
 }
 
 // taken returns the entries of a node that hold variables and programs, with their present values and the bytes of these.
-func (w *Deployer) taken(inputs record.Node) (list []record.NodeEntry, data [][]byte, err error) {
+func (w *Deployer) taken(ctx context.Context, inputs record.Node, from *source) (list []record.NodeEntry, data [][]byte, err error) {
 	for i := range inputs {
-		read := w.variable
-		name, ok := record.VariableOf(inputs[i].Name)
-		if !ok {
-			read = w.tool
-			name, ok = record.ToolOf(inputs[i].Name)
+		var bytes []byte
+		if name, ok := record.VariableOf(inputs[i].Name); ok {
+			bytes, err = w.variable(name)
+		} else if name, ok := record.ToolOf(inputs[i].Name); ok {
+			bytes, err = w.tool(ctx, name, from)
 		}
-		if !ok {
-			continue
-		}
-		bytes, err := read(name)
 		if err != nil {
 			return nil, nil, &InputError{Input: inputs[i].Name, Err: err}
+		}
+		if bytes == nil {
+			continue
 		}
 		leaf := record.Leaf{Kind: record.LeafValue, Hash: objectstore.Sum(bytes).String()}
 		list, data = append(list, record.NodeEntry{Name: inputs[i].Name, Leaf: leaf}), append(data, bytes)
@@ -99,9 +142,22 @@ func (w *Deployer) taken(inputs record.Node) (list []record.NodeEntry, data [][]
 	return list, data, nil
 }
 
+// retake takes programs anew whose file a run has of its own (Override).
+func (w *Deployer) retake(ctx context.Context, inputs record.Node, set []Override) (record.Node, error) {
+	if !slices.ContainsFunc(set, func(o Override) bool { return record.ToolFile(o.Name) }) {
+		return inputs, nil
+	}
+	list, data, err := w.taken(ctx, inputs, &source{inputs: inputs})
+	for i := 0; i < len(list) && err == nil; i++ {
+		inputs = inputs.Set(list[i].Name, list[i].Leaf)
+		_, err = objectstore.PutBytes(ctx, w.states.Objects, data[i])
+	}
+	return inputs, err
+}
+
 // outdated tells whether a variable's present value differs from the tree's.
-func (w *Deployer) outdated(t *tree) (bool, error) {
-	list, _, err := w.taken(t.inputs)
+func (w *Deployer) outdated(ctx context.Context, t *tree) (bool, error) {
+	list, _, err := w.taken(ctx, t.inputs, &source{inputs: t.inputs})
 	return slices.ContainsFunc(list, func(e record.NodeEntry) bool {
 		have, _ := t.inputs.Get(e.Name)
 		return have != e.Leaf
@@ -110,7 +166,7 @@ func (w *Deployer) outdated(t *tree) (bool, error) {
 
 // setVariables stores the present values and assigns them to a tree.
 func (w *Deployer) setVariables(ctx context.Context, t *tree) error {
-	list, data, err := w.taken(t.inputs)
+	list, data, err := w.taken(ctx, t.inputs, &source{inputs: t.inputs})
 	if err != nil {
 		return err
 	}
@@ -129,7 +185,7 @@ func (r *run) takeVariables(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
 	}
-	if old, err := r.w.deployer.outdated(t); err != nil || !old {
+	if old, err := r.w.deployer.outdated(ctx, t); err != nil || !old {
 		return err
 	}
 	_, err = r.w.states.edit(ctx, r.lock, r.ws, r.durable, inputsPart, func(_ *State, t *tree) error { return r.w.deployer.setVariables(ctx, t) })
@@ -141,7 +197,7 @@ func (r *run) takeVariables(ctx context.Context) error {
 
 // storeVariables stores the values again, since some may be lost.
 func (w *Deployer) storeVariables(ctx context.Context, inputs record.Node) error {
-	_, data, err := w.taken(inputs)
+	_, data, err := w.taken(ctx, inputs, &source{inputs: inputs})
 	for i := 0; i < len(data) && err == nil; i++ {
 		_, err = objectstore.PutBytes(ctx, w.states.Objects, data[i])
 	}
@@ -165,7 +221,11 @@ func (w *Deployer) previewVariables(ctx context.Context, p *preview) error {
 			named = append(named, record.NodeEntry{Name: in.Name})
 		}
 	}
-	list, data, err := w.taken(named)
+	from := &source{inputs: p.inputs}
+	if p.file != "" {
+		from.folder = filepath.Dir(p.file)
+	}
+	list, data, err := w.taken(ctx, named, from)
 	if err != nil || len(list) == 0 {
 		return err
 	}

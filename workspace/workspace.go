@@ -15,6 +15,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
+	"e3/internal/host/tools"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
 	"e3/internal/packages"
@@ -108,9 +109,8 @@ type Stores struct {
 	Folder string
 	// From is the command's current folder; "" if it has none.
 	From   string
-	Getenv func(string) (string, bool) // reads variables of key_env; nil: from the environment of this process
-	// Tools returns what a program of this machine consists of, as the value of its input. nil: no package names programs.
-	Tools  func(program string) (string, error)
+	Getenv func(string) (string, bool)          // reads variables of key_env; nil: from the environment of this process
+	Tools  *tools.Finder                        // of the programs of this machine; nil: no package names any
 	Rooms  func(context.Context) (Rooms, error) // those given outside of a package file; nil: none
 	Images Images                               // nil: no package names an image
 	Now    func() time.Time

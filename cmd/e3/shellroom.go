@@ -44,7 +44,7 @@ func (a *app) inRoom(ctx context.Context, v *executions.Visit, argv, env []strin
 	files := [3]*os.File{stdin, stdout, stderr}
 	env = append(slices.Clip(env), "PWD=/e3/work")
 	status, err := runner.Visit(v.Closed, argv, env, files, signals)
-	if runner.CannotMount(err) && len(v.Closed.Mounts) > 0 {
+	if runner.CannotMount(err) && len(v.Closed.Lower) > 0 {
 		if err = v.Copy(ctx); err == nil {
 			status, err = runner.Visit(v.Closed, argv, env, files, signals)
 		}

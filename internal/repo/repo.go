@@ -20,6 +20,7 @@ import (
 	"e3/internal/host/process"
 	"e3/internal/host/remains"
 	"e3/internal/host/runner"
+	"e3/internal/host/tools"
 	"e3/internal/host/trace"
 	"e3/internal/images"
 	"e3/internal/jobs/queue"
@@ -141,8 +142,8 @@ type stores struct {
 	plain   *members        // set if nothing else is held by leases, and records.Sweep does not know them; else nil
 	far     bool            // other users may be on other machines
 
-	overlaid bool // what is written stays on this machine
-	programs programs
+	overlaid bool          // what is written stays on this machine
+	programs *tools.Finder // of this machine
 	presets  presets
 }
 
@@ -190,10 +191,11 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	if s.overlaid { // jobs of the repository are not this machine's
 		withdraw = nil
 	}
+	s.programs = programs(&opts)
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: r.tool, Rooms: rooms(r), Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
+		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts,
 	})
@@ -393,7 +395,7 @@ func (r *Repo) closeLeft(ctx context.Context, dir string) error {
 
 func (r *Repo) executorOptions(grace time.Duration) executions.Options {
 	return executions.Options{
-		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.tool, Hidden: hidden(r),
+		Worker: r.user(), Host: self().Host, Version: r.opts.Version, Path: searchPath(), Getenv: os.LookupEnv, Tools: r.stores.programs, Hidden: hidden(r),
 		Scratch: r.Scratch, Checkouts: func() (string, error) { return keeping(r, "checkouts") }, Images: func() (string, error) { return keeping(r, "images") },
 		Kept: r.Kept(), Modes: r.stores.modes, Grace: grace, Now: r.opts.Now,
 		Storable: func(ctx context.Context) error { return storable(ctx, r) },

@@ -33,6 +33,27 @@ type CheckoutOptions struct {
 	// Workers is the number of files that are written at a time; 0 means two for each core, or the number that a remote
 	// store asks for.
 	Workers int
+
+	// Around has the folders around the tree that the store has. nil: the store has all.
+	Around *Around
+}
+
+// read returns a directory object.
+func (o *CheckoutOptions) read(ctx context.Context, s objectstore.Store, h objectstore.Hash) (Entries, error) {
+	if o.Around != nil {
+		if t, ok := o.Around.levels[h]; ok {
+			return t, nil
+		}
+	}
+	return Read(ctx, s, h)
+}
+
+// checkLinks is links.check for what the store has.
+func (o *CheckoutOptions) checkLinks(l links) error {
+	if o.Around != nil {
+		return l.check(o.Around.path)
+	}
+	return l.check(".")
 }
 
 // perm is the mode with which a directory or an executable, or any other file, is made.
@@ -90,7 +111,7 @@ func checkout(ctx context.Context, s objectstore.Store, h objectstore.Hash, dst 
 	if err != nil {
 		return Stats{}, err
 	}
-	if err := c.links.check(); err != nil {
+	if err := c.o.checkLinks(c.links); err != nil {
 		return Stats{}, err
 	}
 	for rel, target := range c.links {
@@ -139,7 +160,7 @@ func (c *checkouter) walk(d *outDir, h objectstore.Hash) error {
 	if d.depth > MaxDepth {
 		return tooDeep(d.rel)
 	}
-	t, err := Read(c.ctx, c.store, h)
+	t, err := c.o.read(c.ctx, c.store, h)
 	if err != nil {
 		return fmt.Errorf("directory %q: %w", orRoot(d.rel), err)
 	}

@@ -43,7 +43,11 @@ func (f *keptFolder) list(path string, all []string) []string {
 
 // Doubt makes the next Renew read every file again. It is for a checkout that may have lost bytes while its times
 // stayed, because the machine has been restarted.
-func (k *Kept) Doubt() { k.folder.doubt() }
+func (k *Kept) Doubt() { k.folder.doubt(true) }
+
+// Trust makes the next Renew take the files that the latest one has written for what was written, without another look, if their
+// times have not changed since. It is for a folder that no other process can have had open meanwhile.
+func (k *Kept) Trust() { k.folder.doubt(false) }
 
 type keptFolder struct {
 	folders map[string]*keptFolder
@@ -70,13 +74,13 @@ func newKeptFolder() *keptFolder {
 	return &keptFolder{folders: map[string]*keptFolder{}, files: map[string]keptFile{}, links: map[string]string{}}
 }
 
-func (f *keptFolder) doubt() {
+func (f *keptFolder) doubt(doubtful bool) {
 	for name, file := range f.files {
-		file.doubtful = true
+		file.doubtful = doubtful
 		f.files[name] = file
 	}
 	for _, sub := range f.folders {
-		sub.doubt()
+		sub.doubt(doubtful)
 	}
 }
 
@@ -188,7 +192,7 @@ func (r *renewer) walk(rel string, depth int, h objectstore.Hash, old, now *kept
 	if depth > MaxDepth {
 		return tooDeep(rel)
 	}
-	t, err := Read(r.ctx, r.store, h)
+	t, err := r.o.read(r.ctx, r.store, h)
 	if err != nil {
 		return fmt.Errorf("directory %q: %w", orRoot(rel), err)
 	}
@@ -352,7 +356,7 @@ func (r *renewer) made(file string, e Entry) (keptFile, error) {
 
 // link checks all links of the tree and makes those that are missing.
 func (r *renewer) link() error {
-	if err := r.links.check(); err != nil {
+	if err := r.o.checkLinks(r.links); err != nil {
 		return err
 	}
 	for _, rel := range r.missing {

@@ -13,12 +13,12 @@ type links map[string]string
 // maxHops is the number of links that Linux follows for one path; other systems follow fewer.
 const maxHops = 40
 
-// check returns an *Error for a link that leads out of the tree or in circles. A link may lead through others, and
-// ".." is relative to their destinations. The final target need not exist.
-func (l links) check() error {
+// check returns an *Error for a link that leads in circles, or out of base, the folder of the tree that has all of them. A link
+// may lead through others, and ".." is relative to their destinations. The final target need not exist.
+func (l links) check(base string) error {
 	var errs []error
 	for from, target := range l {
-		if err := l.checkOne(from, target); err != nil {
+		if err := l.checkOne(base, from, target); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -29,7 +29,7 @@ func (l links) check() error {
 	return slices.MinFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 }
 
-func (l links) checkOne(from, target string) error {
+func (l links) checkOne(base, from, target string) error {
 	at := path.Dir(from) // a directory of the tree, free of links
 	rest := target
 	hops := 1
@@ -40,7 +40,7 @@ func (l links) checkOne(from, target string) error {
 		case "", ".":
 			continue
 		case "..":
-			if at == "." {
+			if at == base {
 				return &Error{Path: from, Msg: fmt.Sprintf("the link points to %q, outside the directory", target), Link: true}
 			}
 			at = path.Dir(at)

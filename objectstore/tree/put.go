@@ -140,7 +140,7 @@ func (p *putter) walk(d *putDir) (err error) {
 	d.pending.Store(1)
 	defer func() {
 		if err == nil && d.parent == nil {
-			err = p.links.check() // before the root is stored
+			err = p.links.check(".") // before the root is stored
 		}
 		err = p.done(d, err)
 	}()

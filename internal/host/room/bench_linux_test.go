@@ -5,11 +5,13 @@ package room_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"e3/internal/host/atomicfile"
 	"e3/internal/host/room"
 
 	"golang.org/x/sys/unix"
@@ -45,6 +47,9 @@ func bench(b *testing.B, p *place) {
 	spec := &room.Spec{Paths: []string{"/bin/true"}, Argv: []string{"true"}, Env: env, Dir: room.Work, Files: [3]int{int(null.Fd()), int(null.Fd()), int(null.Fd())}}
 	defer null.Close()
 	measure(b, func() {
+		if p.each != nil {
+			p.each()
+		}
 		onStarter(func() {
 			if result, err := finish(slots.Start(&p.Room, spec)); err != nil || result.Status != 0 {
 				panic(fmt.Sprint(result, err))
@@ -54,6 +59,40 @@ func bench(b *testing.B, p *place) {
 }
 
 func BenchmarkRoom(b *testing.B) { bench(b, newPlace(b)) }
+
+// BenchmarkLower has inputs below the folder of the command.
+func BenchmarkLower(b *testing.B) {
+	for _, n := range []int{1, 10, 50} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			p := newPlace(b)
+			p.Scratch = filepath.Join(p.Base, "w1", "scratch")
+			for i := range n {
+				below := filepath.Join(p.Base, fmt.Sprint("k", i))
+				if err := os.MkdirAll(filepath.Join(below, "work", "data"), 0o755); err != nil {
+					b.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(below, "work", "data", fmt.Sprint(i)), nil, 0o644); err != nil {
+					b.Fatal(err)
+				}
+				p.Lower = append(p.Lower, below)
+			}
+			p.each = func() {
+				for _, folder := range []string{p.Folder, filepath.Join(p.Folder, "work")} {
+					if err := room.Unmark(folder); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := atomicfile.RemoveAll(p.Scratch); err != nil {
+					b.Fatal(err)
+				}
+				if err := os.Mkdir(p.Scratch, 0o700); err != nil {
+					b.Fatal(err)
+				}
+			}
+			bench(b, p)
+		})
+	}
+}
 
 func BenchmarkNet(b *testing.B) {
 	p := newPlace(b)

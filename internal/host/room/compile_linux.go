@@ -102,34 +102,36 @@ func (r *Room) finish(p *program) {
 	p.step = StepDevices
 	p.mount("devpts", "/dev/pts", "devpts", unix.MS_NOSUID|unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
 	p.mount("shm", "/dev/shm", "tmpfs", plain, "mode=1777")
-	r.holdSources(p)
-	p.step = StepFolder
 	// This covers Base, and all in it that is not the command's. Without capabilities nothing uncovers it.
-	p.bind(Folder+strings.TrimPrefix(r.Folder, r.Base), Folder)
+	r.showFolder(p)
 	p.bind(Temp, "/tmp")
 	if r.Root != "" {
 		p.bind(Temp, "/var/tmp")
 		p.mount("run", "/run", "tmpfs", plain, "mode=0755,size=64m")
 	}
-	p.step = StepMount
-	r.mountAll(p)
-	p.add(unix.SYS_CLOSE_RANGE, hold, uintptr(^uint32(0)), 0)
 }
 
 // held is the name of a descriptor of program.hold.
 func held(number int) string { return fmt.Sprintf("/proc/self/fd/%d", number) }
 
-// holdSources opens the sources of mounts, before Base is covered.
-func (r *Room) holdSources(p *program) {
-	p.step = StepMount
-	for i := range r.Mounts {
-		m := &r.Mounts[i]
-		for k, source := range []string{m.Source, m.Upper, m.Scratch} {
-			if source != "" {
-				p.hold(Folder+strings.TrimPrefix(source, r.Base), hold+3*i+k)
-			}
-		}
+// showFolder shows Room.Folder, above Room.Lower.
+func (r *Room) showFolder(p *program) {
+	p.step = StepFolder
+	inBase := func(path string) string { return Folder + strings.TrimPrefix(path, r.Base) }
+	if len(r.Lower) == 0 {
+		p.bind(inBase(r.Folder), Folder)
+		return
 	}
+	p.step = StepMount
+	names := make([]string, 0, MaxLower+2) // in the options of a mount, commas and colons of paths would mean something
+	for i, path := range append([]string{r.Folder, r.Scratch}, r.Lower...) {
+		p.hold(inBase(path), hold+i)
+		names = append(names, held(hold+i))
+	}
+	// Without "volatile" the end of each room would write the whole file system of Folder to the disk.
+	p.mount("overlay", Folder, "overlay", plain,
+		"upperdir="+names[0]+",workdir="+names[1]+",lowerdir="+strings.Join(names[2:], ":")+",userxattr,index=off,volatile")
+	p.add(unix.SYS_CLOSE_RANGE, hold, uintptr(^uint32(0)), 0)
 }
 
 // showSystem makes the root file system of this machine's programs.
@@ -199,25 +201,6 @@ func makeDevices(p *program, s *system, more []Device) {
 	p.restrict(dev, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 }
 
-// mountAll makes Room.Mounts.
-func (r *Room) mountAll(p *program) {
-	for i := range r.Mounts {
-		m := &r.Mounts[i]
-		source, upper, scratch := held(hold+3*i), held(hold+3*i+1), held(hold+3*i+2)
-		if m.Upper != "" {
-			p.mount("overlay", m.Target, "overlay", plain,
-				"lowerdir="+source+",upperdir="+upper+",workdir="+scratch+",userxattr")
-			continue
-		}
-		p.bind(source, m.Target)
-		attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
-		if !m.Writable {
-			attributes |= unix.MOUNT_ATTR_RDONLY
-		}
-		p.restrict(m.Target, attributes)
-	}
-}
-
 // raiseLoopback lets commands reach themselves as localhost.
 func raiseLoopback(p *program) {
 	request := make([]byte, 40) // struct ifreq: a name, and flags
@@ -279,16 +262,9 @@ func HidesAbstractSockets() bool { return canScope() }
 
 // valid refuses paths that have no meaning.
 func (r *Room) valid() bool {
-	inside := []string{r.Folder}
-	for i := range r.Mounts {
-		m := &r.Mounts[i]
-		if !path.IsAbs(m.Target) || (m.Upper == "") != (m.Scratch == "") {
-			return false
-		}
-		inside = append(inside, m.Source)
-		if m.Upper != "" {
-			inside = append(inside, m.Upper, m.Scratch)
-		}
+	inside := append([]string{r.Folder}, r.Lower...)
+	if len(r.Lower) > 0 {
+		inside = append(inside, r.Scratch)
 	}
 	for _, p := range inside {
 		if !strings.HasPrefix(p, r.Base+"/") || path.Clean(p) != p || strings.ContainsRune(p, 0) {
@@ -305,8 +281,5 @@ func (r *Room) valid() bool {
 			return false
 		}
 	}
-	return path.IsAbs(r.Base) && path.Clean(r.Base) == r.Base && len(r.Mounts) <= maxMounts
+	return path.IsAbs(r.Base) && path.Clean(r.Base) == r.Base && len(r.Lower) <= MaxLower
 }
-
-// maxMounts keeps the descriptors of sources below the usual limit.
-const maxMounts = 250

@@ -28,7 +28,9 @@ const secret = "E3-SECRET-OF-THE-HOST"
 func TestEscapes(t *testing.T) {
 	t.Run("this user", func(t *testing.T) { testEscapes(t, newPlace(t), escapeScripts) })
 	if os.Getuid() == 0 {
-		t.Run("ordinary user", func(t *testing.T) { asOrdinaryUser(t, "TestEscapes", "TestCommand", "TestMounts", "TestNetwork") })
+		t.Run("ordinary user", func(t *testing.T) {
+			asOrdinaryUser(t, "TestEscapes", "TestCommand", "TestLower", "TestUnmark", "TestNetwork")
+		})
 	}
 }
 

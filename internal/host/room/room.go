@@ -30,7 +30,7 @@ const (
 // A Room says what a command can see and reach. Its zero value, with folders, is a room with the programs of this system
 // and no network.
 type Room struct {
-	// Base is the absolute path of a folder around Folder and the sources of Mounts. Rooms with one Base share what they
+	// Base is the absolute path of a folder around Folder, Lower and Scratch. Rooms with one Base share what they
 	// can.
 	Base string
 
@@ -41,8 +41,12 @@ type Room struct {
 	// must have the folders in RootFolders and the files of RootFiles. Empty: /usr, /bin, /lib and parts of /etc of this system.
 	Root string
 
-	// Mounts are made in order, after everything else.
-	Mounts []Mount
+	// Lower are folders, at most MaxLower, whose content the command sees in Folder, below what is there (overlayfs). What it
+	// changes goes into Folder, and Lower stays as it is. Folder must be without the marks of earlier rooms ([Unmark]).
+	Lower []string
+
+	// Scratch is an empty folder on the file system of Folder, for one room with Lower. All these are below Base.
+	Scratch string
 
 	// Hidden are folders of this system that the room covers with empty ones, as [Hidden] returns them. Without Root only.
 	Hidden []string
@@ -54,16 +58,8 @@ type Room struct {
 	Network bool
 }
 
-// A Mount shows a file or a folder of this machine in the room.
-type Mount struct {
-	Source   string // below Room.Base
-	Target   string // absolute path in the room, which exists
-	Writable bool
-
-	// Upper and Scratch, for a folder, are empty folders of one file system, below Room.Base: what the command writes goes into
-	// Upper, and Source stays as it is.
-	Upper, Scratch string
-}
+// MaxLower bounds Room.Lower: a page has to hold the names of all.
+const MaxLower = 100
 
 // RootFolders must exist in a Room.Root, and none may be a link: something is mounted on them.
 var RootFolders = []string{"dev", "e3", "etc", "proc", "run", "sys/devices/system", "tmp", "var/tmp"}
@@ -114,7 +110,7 @@ const (
 	StepProc                    // /proc
 	StepNetwork                 // the loopback device
 	StepFolder                  // Room.Folder
-	StepMount                   // Room.Mounts
+	StepMount                   // Room.Lower
 	StepPivot                   // leaving the old root file system
 	StepSpawn                   // the command's process
 	StepRights                  // giving up capabilities, and the system call filter

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"e3/internal/host/atomicfile"
 	"e3/internal/host/room"
 
 	"golang.org/x/sys/unix"
@@ -51,6 +52,7 @@ func onStarter(f func()) {
 type place struct {
 	t testing.TB
 	room.Room
+	each func() // before each command of a benchmark
 }
 
 func newPlace(t testing.TB) *place {
@@ -65,7 +67,7 @@ func newPlace(t testing.TB) *place {
 			t.Fatal(err)
 		}
 	}
-	return &place{t, room.Room{Base: base, Folder: folder}}
+	return &place{t: t, Room: room.Room{Base: base, Folder: folder}}
 }
 
 // run runs a command in a room and returns what it prints.
@@ -167,9 +169,10 @@ func TestNoSuchCommand(t *testing.T) {
 	}
 }
 
-func TestMounts(t *testing.T) {
+// TestLower: a command finds the files of folders below its own, may do with them what it likes, and changes none.
+func TestLower(t *testing.T) {
 	p := newPlace(t)
-	for name, content := range map[string]string{"k1/tree/a": "one", "k1/tree/deep/b": "two", "k2/tree/a": "three"} {
+	for name, content := range map[string]string{"k1,a/work/a": "one", "k1,a/work/deep/b": "two", "k2:b/work/a": "three", "k2:b/work/c": "four"} {
 		path := filepath.Join(p.Base, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -178,37 +181,81 @@ func TestMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, folder := range []string{"w1/room/work/plain", "w1/room/work/layered", "w1/upper", "w1/scratch"} {
-		if err := os.Mkdir(filepath.Join(p.Base, folder), 0o755); err != nil {
+	p.Lower, p.Scratch = []string{p.Base + "/k1,a", p.Base + "/k2:b"}, p.Base+"/w1/scratch"
+	work := filepath.Join(p.Folder, "work")
+	for script, want := range map[string]string{
+		"cat a c deep/b; stat -c %h a; ls":                                                   "onefourtwo1\na\nc\ndeep",
+		"echo x >>a; mv a c; cat c; rm c; ls":                                                "onex\ndeep",
+		"rm -r deep; mkdir deep; ls deep; touch deep/n; ls deep; ln c d; ls":                 "n\na\nc\nd\ndeep",
+		"sed -i s/o/0/ a; cat a; chmod 600 c; stat -c %a c":                                  "0ne600",
+		"mv deep/b .; mv b $HOME/b; mv $HOME/b a; cat a; ls":                                 "twoa\nc\ndeep",
+		"gzip a; gunzip a.gz; cat a; python3 -c 'open(\"a\", \"r+b\").write(b\"0\")'; cat a": "one0ne",
+		"for f in a c deep/b; do [ -w $f ] || echo $f; done":                                 "",
+	} {
+		if err := os.Mkdir(p.Scratch, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.sh("{ " + script + "; } 2>&1"); got != want {
+			t.Errorf("%s: printed %q, want %q", script, got, want)
+		}
+		for _, path := range []string{p.Scratch, work} {
+			if err := atomicfile.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Mkdir(work, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p.Mounts = []room.Mount{
-		{Source: p.Base + "/k1/tree", Target: room.Work + "/plain"},
-		{Source: p.Base + "/k1/tree", Target: room.Work + "/layered", Upper: p.Base + "/w1/upper", Scratch: p.Base + "/w1/scratch"},
+	for path, want := range map[string]string{"k1,a/work/a": "one", "k1,a/work/deep/b": "two", "k2:b/work/a": "three", "k2:b/work/c": "four"} {
+		if text, err := os.ReadFile(filepath.Join(p.Base, path)); string(text) != want || err != nil {
+			t.Errorf("%s has %q, %v", path, text, err)
+		}
 	}
-	for script, want := range map[string]string{
-		"cat plain/a layered/deep/b": "onetwo",
-		"echo x >plain/a":            "(status 0x200)",
-		"touch plain/new":            "(status 0x100)",
-		"echo x >layered/a; rm -r layered/deep; mkdir layered/n; ls layered; cat layered/a": "a\nn\nx",
-	} {
-		got := p.sh("{ " + script + "; } 2>/dev/null")
-		if got != want {
+}
+
+// TestUnmark: a folder that was above others is above another one as if it were new.
+func TestUnmark(t *testing.T) {
+	p := newPlace(t)
+	for _, name := range []string{"k1/work/deep/a", "k2/work/deep/b"} {
+		path := filepath.Join(p.Base, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.Scratch = p.Base + "/w1/scratch"
+	look := func(lower, script, want string) {
+		t.Helper()
+		p.Lower = []string{p.Base + "/" + lower}
+		if err := os.Mkdir(p.Scratch, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.sh(script); got != want {
 			t.Errorf("%s: printed %q, want %q", script, got, want)
 		}
-		for _, name := range []string{"upper", "scratch"} {
-			_ = os.Chmod(p.Base+"/w1/scratch/work", 0o700) // the kernel makes it with mode 0
-			if err := os.RemoveAll(p.Base + "/w1/" + name); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Mkdir(p.Base+"/w1/"+name, 0o755); err != nil {
-				t.Fatal(err)
-			}
+		if err := atomicfile.RemoveAll(p.Scratch); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if text, err := os.ReadFile(p.Base + "/k1/tree/a"); string(text) != "one" || err != nil {
-		t.Errorf("the source has %q, %v", text, err)
+	look("k1", "rm -r deep; mkdir deep; touch deep/new; rm deep/new; ls -A deep", "")
+	deep := filepath.Join(p.Folder, "work", "deep")
+	if !room.Hides(deep) {
+		t.Error("the command's own folder is not marked as one")
+	}
+	for _, folder := range []string{p.Folder, filepath.Dir(deep), deep} {
+		if err := room.Unmark(folder); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := unix.Llistxattr(folder, nil); n > 0 || err != nil {
+			t.Errorf("%s has attributes, %v", folder, err)
+		}
+	}
+	look("k2", "ls -A deep; rm deep/b", "b")
+	if gone := filepath.Join(deep, "b"); !room.Gone(gone) || room.Gone(deep) {
+		t.Error("the removed file is not marked as such, or its folder is")
 	}
 }
 

@@ -21,3 +21,12 @@ func Possible() bool { return false }
 
 // HidesAbstractSockets reports whether a room with Network keeps the abstract sockets of this machine out of reach.
 func HidesAbstractSockets() bool { return false }
+
+// Unmark finds no marks: there are no rooms.
+func Unmark(string) error { return nil }
+
+// Hides reports false: there are no rooms.
+func Hides(string) bool { return false }
+
+// Gone reports false: there are no rooms.
+func Gone(string) bool { return false }

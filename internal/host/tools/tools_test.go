@@ -1,7 +1,11 @@
 package tools_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,6 +77,90 @@ func TestScripts(t *testing.T) {
 	}
 	if _, err := f.Find("orphan"); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "interpreter is missing") {
 		t.Errorf("a script without its interpreter: got %v", err)
+	}
+}
+
+// TestEnv: env is followed to the program that it starts.
+func TestEnv(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "env", "the env of this test\n")
+	put(t, dir, "prog", "no program\n")
+	env := "#!" + filepath.Join(dir, "env") + " "
+	f := tools.New(dir, "")
+	for i, line := range []string{
+		"prog", "-S prog -x", "-Sprog -x", "-vS prog", "-vSprog", "-i prog", "- prog", "-S -i A=1 B= prog", "-S -u HOME prog", "-S --unset HOME prog",
+		"-S --unset=HOME -C / prog", "-S -- prog", "--split-string=prog -x", "-S --ignore-environment prog", `-S "prog" x`, filepath.Join(dir, "prog"),
+	} {
+		name := fmt.Sprint("script", i)
+		put(t, dir, name, env+line+"\n")
+		if got, want := roles(text(t, f, name)), []string{"interpreter env", "interpreter prog", "program " + name}; !slices.Equal(got, want) {
+			t.Errorf("%q: the parts are %q, want %q", line, got, want)
+		}
+	}
+	for i, line := range []string{"", "-i", "-S", "A=1", "./prog", "-S -u prog"} { // none, or one of the command's folder
+		name := fmt.Sprint("none", i)
+		put(t, dir, name, env+line+"\n")
+		if got, want := roles(text(t, f, name)), []string{"interpreter env", "program " + name}; !slices.Equal(got, want) {
+			t.Errorf("%q: the parts are %q, want %q", line, got, want)
+		}
+	}
+}
+
+// TestAround: of a file that may lie anywhere, the interpreter counts with its own parts, and so do libraries of this machine.
+func TestAround(t *testing.T) {
+	dir, cache := t.TempDir(), t.TempDir()
+	put(t, dir, "env", "the env of this test\n")
+	put(t, dir, "inner", "#!"+filepath.Join(dir, "outer")+"\n")
+	put(t, dir, "outer", "no program\n")
+	opened := 0
+	around := func(content string) []string {
+		t.Helper()
+		sum := sha256.Sum256([]byte(content))
+		parts, err := tools.New(dir, cache).Around("./bin/fit", hex.EncodeToString(sum[:]), func() (io.ReadCloser, error) {
+			opened++
+			return io.NopCloser(strings.NewReader(content)), nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(tools.Text(parts), "\n")
+	}
+	hash := func(content string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(content))) }
+	env, outer := "interpreter env "+hash("the env of this test\n"), "interpreter outer "+hash("no program\n")
+	inner := "interpreter inner " + hash("#!"+filepath.Join(dir, "outer")+"\n")
+	for content, want := range map[string][]string{
+		"#!" + dir + "/outer -x\nbody":      {outer},
+		"#!" + dir + "/inner\n":             {inner, outer},
+		"#!" + dir + "/env -S inner -u\n":   {env, inner, outer},
+		"#!" + dir + "/env nothing\n":       {env, "interpreter nothing missing"},
+		"#!" + dir + "/nothing\n":           {"interpreter nothing missing"},
+		"#!bin/relative\n":                  nil,
+		"no program":                        nil,
+		"":                                  nil,
+		"#!" + dir + "/env bin/relative\n":  {env},
+		"#!" + dir + "/outer\n" + "another": {outer},
+	} {
+		before := opened
+		if got := around(content); !slices.Equal(got, append(want, "")) {
+			t.Errorf("%q: got %q, want %q", content, got, want)
+		}
+		if around(content); opened != before+1 {
+			t.Errorf("%q was opened %d times", content, opened-before)
+		}
+	}
+	if runtime.GOOS != "linux" {
+		return
+	}
+	self, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := around(string(self)); !slices.ContainsFunc(got, func(part string) bool { return strings.HasPrefix(part, "library libc.so.") }) {
+		t.Errorf("the parts of a shell are %q", got)
+	}
+	_, err = tools.New(dir, cache).Around("./fit", hash("x"), func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("y")), nil })
+	if err == nil || !strings.Contains(err.Error(), "it has changed while it was read") {
+		t.Errorf("with other content than the hash says: %v", err)
 	}
 }
 
@@ -150,11 +238,7 @@ func TestRemembered(t *testing.T) {
 	if err := os.Chtimes(path, old, old); err != nil {
 		t.Fatal(err)
 	}
-	find := func() string {
-		f := tools.New(dir, cache)
-		defer f.Close()
-		return text(t, f, "fit")
-	}
+	find := func() string { return text(t, tools.New(dir, cache), "fit") }
 	first := find()
 	for limit := time.Now().Add(time.Minute); ; { // its times prove nothing for some milliseconds
 		if _, err := os.Stat(filepath.Join(cache, "tools.json")); err == nil {

@@ -228,7 +228,7 @@ func passedVars(t *record.Task) []record.EnvVar {
 			list = append(list, record.EnvVar{Name: in.Name, Value: "taken by key_env"})
 		}
 		if program, ok := record.ToolOf(in.Name); ok && in.Kind == record.KindTool {
-			list = append(list, record.EnvVar{Name: program, Value: "a program of tools"})
+			list = append(list, record.EnvVar{Name: program, Value: ofTools})
 		}
 	}
 	for _, name := range t.Passed.Env {

@@ -42,6 +42,9 @@ func (d *Difference) Text(task string) string {
 		}
 		return "the command changed"
 	case Environment:
+		if d.Was == ofTools || d.Is == ofTools {
+			return toolText(d.Name, d.Is != "")
+		}
 		what := "environment variable"
 		if isConstant(task, d.Name, d.Is) || isConstant(task, d.Name, d.Was) {
 			what = "matrix constant"
@@ -90,11 +93,7 @@ func (d *Difference) Text(task string) string {
 			return "environment variable " + name + " " + became(d.Was, d.Is, " from ")
 		}
 		if program, ok := record.ToolOf(d.Name); ok && d.kind == record.KindTool {
-			text := truncate(program, maxText) + " is another program"
-			if d.Is != "" && d.Is != record.ToolProgram+" "+program {
-				text += ": " + truncate(d.Is, maxText) + " changed"
-			}
-			return text
+			return programText(program, d.Is)
 		}
 		what := name
 		if d.Input != "" {
@@ -103,6 +102,49 @@ func (d *Difference) Text(task string) string {
 		return "input " + what + d.Change.text()
 	}
 	return "its inputs differed; the earlier ones are no longer on record"
+}
+
+// ofTools is how a task has a program in its key.
+const ofTools = "a program of tools"
+
+// toolText says that a task has a program in its key now, or has it no more.
+func toolText(program string, has bool) string {
+	name := truncate(program, maxText)
+	switch {
+	case record.ToolFile(program) && has:
+		return "what interprets or loads " + name + " is in the key now"
+	case record.ToolFile(program):
+		return "what interprets or loads " + name + " is in the key no more"
+	case has:
+		return "program " + name + " was added to tools"
+	}
+	return "program " + name + " was removed from tools"
+}
+
+// programText says how a program differs. changed are the files that do (record.ToolChanges), with commas.
+func programText(program, changed string) string {
+	name := truncate(program, maxText)
+	text := name + " is another program"
+	parts := strings.Split(changed, ", ")
+	if record.ToolFile(program) { // its own file is another input
+		text = "what loads " + name + " is different"
+		var by []string
+		for len(parts) > 0 && strings.HasPrefix(parts[0], record.ToolInterpreter+" ") {
+			by = append(by, strings.TrimPrefix(parts[0], record.ToolInterpreter+" "))
+			parts = parts[1:]
+		}
+		switch len(by) {
+		case 0:
+		case 1:
+			text = truncate(by[0], maxText) + ", the interpreter of " + name + ", is another program"
+		default:
+			text = truncate(strings.Join(by, ", "), maxText) + ", interpreters of " + name + ", are other programs"
+		}
+	}
+	if rest := strings.Join(parts, ", "); rest != "" && rest != record.ToolProgram+" "+program {
+		text += ": " + truncate(rest, maxText) + " changed"
+	}
+	return text
 }
 
 func became(was, is, from string) string {
