@@ -113,11 +113,14 @@ type files struct {
 	looks looks
 	bare  bool // Options.BareJobs
 	fold  bool // Options.Fold
+
+	floors floors
 }
 
 var (
 	_ refstore.Store    = (*Store)(nil)
 	_ refstore.Mover    = (*Store)(nil)
+	_ refstore.Aliaser  = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)
@@ -135,7 +138,7 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	s := &Store{files: &files{root, o.Modes, looksAt(f), o.BareJobs, o.Fold}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
+	s := &Store{files: &files{root: root, modes: o.Modes, looks: looksAt(f), bare: o.BareJobs, fold: o.Fold}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -173,7 +176,7 @@ func (s *Store) Close() error {
 	if s.notify != nil {
 		err = errors.Join(err, s.notify.close())
 	}
-	return errors.Join(err, s.claims.close(), s.dir.Close())
+	return errors.Join(err, s.claims.close(), s.files.floors.close(), s.dir.Close())
 }
 
 // Sync returns once everything that was written to the repository before the call survives power loss. On Linux it
