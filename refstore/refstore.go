@@ -227,6 +227,13 @@ type Watcher interface {
 	Watch(ctx context.Context, partition string) (<-chan struct{}, error)
 }
 
+// NameWatcher is an optional capability of a [Watcher]: it says which records may have changed.
+type NameWatcher interface {
+	// WatchNames is Watch. changed returns the sort keys of records that were written or deleted since its last call; all
+	// says that others may have been too, as at its first call.
+	WatchNames(ctx context.Context, partition string) (c <-chan struct{}, changed func() (sorts []string, all bool), err error)
+}
+
 // Spreader is an optional capability of a store: it says that a partition takes a bounded number of writes a second, so
 // what many processes write at a time belongs into several partitions.
 type Spreader interface{ Spreads() bool }
@@ -246,6 +253,19 @@ type Batcher interface {
 // Mover is an optional capability of a store: it moves a record that changes for the last time.
 type Mover interface {
 	// Move creates r, and then deletes the record at from. If that has not the version v, or r exists, nothing happens:
-	// ErrConflict, ErrNotFound. After a crash, or another error, r may exist beside the record at from.
+	// ErrConflict, ErrNotFound. After a crash, or another error, r may exist beside the record at from, or that record
+	// may have the value of r.
 	Move(ctx context.Context, from Key, v Version, r Record) (Version, error)
+}
+
+// Aliaser is an optional capability of a store: a record is read at a second key, the alias, which holds no value of its
+// own. Errors are errors.ErrUnsupported where the record cannot have one.
+type Aliaser interface {
+	// Alias makes the record at key appear at alias too, with value and version. After a change of the record the alias
+	// may show it as it was. If there is a record at alias, the error is ErrConflict; if there is none at key,
+	// ErrNotFound.
+	Alias(ctx context.Context, key, alias Key) error
+	// PutUnaliased replaces a version of a record, and then deletes its alias. gone tells that nothing is at alias any
+	// more; a record of its own stays there. After a crash the alias may be left.
+	PutUnaliased(ctx context.Context, r Record, alias Key) (v Version, gone bool, err error)
 }

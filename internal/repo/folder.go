@@ -231,6 +231,22 @@ func (f *folderRecords) Move(ctx context.Context, from refstore.Key, v refstore.
 	return f.Store.Move(ctx, from, v, r)
 }
 
+// Alias implements [refstore.Aliaser].
+func (f *folderRecords) Alias(ctx context.Context, key, alias refstore.Key) error {
+	if err := f.mayWrite(ctx, alias.Partition); err != nil {
+		return err
+	}
+	return f.Store.Alias(ctx, key, alias)
+}
+
+// PutUnaliased implements [refstore.Aliaser].
+func (f *folderRecords) PutUnaliased(ctx context.Context, r refstore.Record, alias refstore.Key) (refstore.Version, bool, error) {
+	if err := errors.Join(f.mayWrite(ctx, r.Key.Partition), f.mayWrite(ctx, alias.Partition)); err != nil {
+		return refstore.Absent, false, err
+	}
+	return f.Store.PutUnaliased(ctx, r, alias)
+}
+
 // PutSync is Put, durable when it returns.
 func (f *folderRecords) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
 	if err := f.mayWrite(ctx, r.Key.Partition); err != nil {

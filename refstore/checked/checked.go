@@ -62,6 +62,9 @@ func (r *Records) get(ctx context.Context, key refstore.Key, fields []string) (r
 		if bad == nil {
 			return out, nil
 		}
+		if out, ok := openElsewhere(rec, settled); ok {
+			return out, nil
+		}
 		// A record that changes twice during the read may show a value and fields that do not match, once.
 		if rec.Version == last && (settled || !r.settle(ctx, key)) {
 			return damaged(out, bad)
@@ -174,8 +177,13 @@ func (r *Records) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore
 		for rec, err := range r.store.List(ctx, ask) {
 			if err == nil {
 				var bad error
-				if rec, bad = k.open(rec, q.Fields); bad != nil {
-					rec, err = r.Get(ctx, rec.Key, q.Fields...)
+				read := rec
+				if rec, bad = k.open(read, q.Fields); bad != nil {
+					if out, ok := openElsewhere(read, false); ok {
+						rec = out
+					} else {
+						rec, err = r.Get(ctx, rec.Key, q.Fields...)
+					}
 				}
 			}
 			if errors.Is(err, refstore.ErrNotFound) {

@@ -94,7 +94,7 @@ func (w *writer) foldOnto() error {
 	if !w.slot.folded {
 		return nil
 	}
-	file, _, err := w.store.files.read(w.slot.value())
+	file, _, err := w.store.files.read(w.slot.value(), false)
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (f *follower) subscribe() bool {
 	if f.store.notify == nil || f.cancel != nil {
 		return false
 	}
-	f.cancel = f.store.notify.subscribe(filepath.Dir(f.path), filepath.Base(f.path), f.wake)
+	f.cancel = f.store.notify.subscribe(filepath.Dir(f.path), filepath.Base(f.path), f.wake, nil)
 	return f.cancel != nil
 }
 

@@ -118,11 +118,13 @@ type files struct {
 	fold  bool // Options.Fold
 
 	unsynced *unsynced
+	floors   floors
 }
 
 var (
 	_ refstore.Store    = (*Store)(nil)
 	_ refstore.Mover    = (*Store)(nil)
+	_ refstore.Aliaser  = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)
@@ -140,7 +142,8 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	s := &Store{files: &files{root, o.Modes, looksAt(f), o.BareJobs, o.Fold, &unsynced{off: !narrows(o), root: root}}, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
+	fl := &files{root: root, modes: o.Modes, looks: looksAt(f), bare: o.BareJobs, fold: o.Fold, unsynced: &unsynced{off: !narrows(o), root: root}}
+	s := &Store{files: fl, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -178,7 +181,7 @@ func (s *Store) Close() error {
 	if s.notify != nil {
 		err = errors.Join(err, s.notify.close())
 	}
-	return errors.Join(err, s.claims.close(), s.dir.Close())
+	return errors.Join(err, s.claims.close(), s.files.floors.close(), s.dir.Close())
 }
 
 // leaves reports whether the store's session must stay, since something may not be durable. If that is only what swept

@@ -67,6 +67,65 @@ func TestJobInPlace(t *testing.T) {
 	}
 }
 
+// TestJobMovesInPlace: a job that ends and grows takes its file along.
+func TestJobMovesInPlace(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, fs.Options{BareJobs: true})
+	v := put(t, s, refstore.Record{Key: jobKey, Value: []byte("running")})
+	before, err := os.Stat(jobFile(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := refstore.Record{Key: refstore.Key{Partition: "QUEUE/default/finished/run", Sort: "id"}, Value: []byte("succeeded")}
+	moved, err := s.Move(t.Context(), jobKey, v, ended)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := os.Stat(filepath.Join(dir, "queue", "default", "finished", "run", "id.rec"))
+	if err != nil || !os.SameFile(before, after) || !after.ModTime().After(before.ModTime()) {
+		t.Errorf("got %v, %v, want the file of the job", after, err)
+	}
+	if r, err := s.Get(t.Context(), ended.Key); err != nil || string(r.Value) != "succeeded" || r.Version != moved {
+		t.Errorf("got %q, version %q, %v, want version %q", r.Value, r.Version, err, moved)
+	}
+	if again := put(t, s, refstore.Record{Key: jobKey, Value: []byte("succeeded")}); again == v || again == moved {
+		t.Errorf("version %q recurs", again)
+	}
+}
+
+// TestJobAliasInPlace: the claim of a job whose file has the name of an entry stays in the file. Of a copy that shares the
+// file it does not.
+func TestJobAliasInPlace(t *testing.T) {
+	for _, copied := range []bool{false, true} {
+		dir := t.TempDir()
+		s := open(t, dir, fs.Options{BareJobs: true})
+		v := put(t, s, refstore.Record{Key: jobKey, Value: []byte("queued")})
+		entry := refstore.Key{Partition: "QUEUE/default/ready", Sort: "1.id"}
+		if err := s.Alias(t.Context(), jobKey, entry); err != nil {
+			t.Fatal(err)
+		}
+		other := filepath.Join(dir, "copy")
+		if copied {
+			if err := os.Link(jobFile(dir), other); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before, err := os.Stat(jobFile(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, gone, err := s.PutUnaliased(t.Context(), refstore.Record{Key: jobKey, Value: []byte("running"), Version: v}, entry); err != nil || !gone {
+			t.Fatalf("gone is %v, %v", gone, err)
+		}
+		if after, err := os.Stat(jobFile(dir)); err != nil || os.SameFile(before, after) == copied {
+			t.Errorf("copied is %v: got %v, %v", copied, after, err)
+		}
+		if data, err := os.ReadFile(other); copied && (err != nil || string(data) != "queued") {
+			t.Errorf("the copy: got %q, %v", data, err)
+		}
+	}
+}
+
 // TestJobCutShort: a write that is cut short, as by a full disk, leaves no torn job: the value goes to a new file.
 func TestJobCutShort(t *testing.T) {
 	dir := t.TempDir()

@@ -62,13 +62,14 @@ const (
 
 // place is the location of a partition.
 type place struct {
-	shape  shape
-	dir    string // absolute
-	suffix string // of the files
-	paired bool   // the sort key is "<folder>/<file>", cut at the last "/"
-	grows  bool   // longer values are written in place; readers check the sum, and read again
-	bare   bool   // no record has side fields or a sum, so nothing beside its file is looked for
-	folded bool   // the value's file holds side fields too (fold.go)
+	shape   shape
+	dir     string // absolute
+	suffix  string // of the files
+	paired  bool   // the sort key is "<folder>/<file>", cut at the last "/"
+	grows   bool   // longer values are written in place; readers check the sum, and read again
+	aliases bool   // records may be other names of such files
+	bare    bool   // no record has side fields or a sum, so nothing beside its file is looked for
+	folded  bool   // the value's file holds side fields too (fold.go)
 }
 
 // place looks a partition up in the table of records.
@@ -113,6 +114,7 @@ func (s *files) place(partition string) (place, error) {
 	case "QUEUE":
 		// Jobs and their entries have their sums within; QUEUE/names has sums beside.
 		top, tree, p.grows, p.bare = "queue", true, strings.HasSuffix(partition, "/jobs"), s.bare && segments >= 2
+		p.aliases = strings.HasSuffix(partition, "/ready") || strings.HasSuffix(partition, "/delayed")
 	case "LEASE":
 		top, tree = filepath.Join("locks", "leases"), true
 	default:

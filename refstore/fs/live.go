@@ -157,7 +157,7 @@ func (s *Store) protected(name string) ([]string, error) {
 		if !strings.HasPrefix(e.name, protectPrefix) {
 			continue
 		}
-		data, _, err := readFile(filepath.Join(dir, e.name))
+		data, _, err := readFile(filepath.Join(dir, e.name), false)
 		if errors.Is(err, iofs.ErrNotExist) {
 			continue // it was released
 		}

@@ -68,10 +68,10 @@ func (s *files) exists(path string) error {
 	})
 }
 
-// read returns the content of a regular file.
-func (s *files) read(path string) (data []byte, st stamp, err error) {
+// read returns the content of a regular file, which may be overwritten meanwhile if that is said.
+func (s *files) read(path string, overwritten bool) (data []byte, st stamp, err error) {
 	err = s.again(path, func() (err error) {
-		data, st, err = readFile(path)
+		data, st, err = readFile(path, overwritten)
 		return err
 	})
 	return data, st, err

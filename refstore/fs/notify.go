@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,21 +23,60 @@ type notifier struct {
 	subs    map[string]map[*subscription]struct{}
 }
 
+// pendingEvents is how many events are taken from the system before one is dealt with: each of a burst would wake a goroutine.
+const pendingEvents = 512
+
 type subscription struct {
 	name string // of a file; "" for any
 	wake chan<- struct{}
+	told *names // nil: the names are not wanted
+}
+
+// names are those of files that may have changed. The zero value has none.
+type names struct {
+	mu    sync.Mutex
+	files map[string]struct{}
+	all   bool // others too
+}
+
+// maxNames bounds the names that are kept.
+const maxNames = 1 << 14
+
+// add adds a name; "" for all.
+func (n *names) add(name string) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if name == "" || len(n.files) >= maxNames {
+		n.all = true
+		return
+	}
+	if n.files == nil {
+		n.files = make(map[string]struct{})
+	}
+	n.files[name] = struct{}{}
+}
+
+func (n *names) take() (files map[string]struct{}, all bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	files, all = n.files, n.all
+	n.files, n.all = nil, false
+	return files, all
 }
 
 // subscribe wakes when something happens to the named file in dir, or with "" to anything in dir. It returns nil if it
 // cannot: the folder does not exist yet, or there is no notification.
-func (n *notifier) subscribe(dir, name string, wake chan<- struct{}) (cancel func()) {
+func (n *notifier) subscribe(dir, name string, wake chan<- struct{}, told *names) (cancel func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.broken {
 		return nil
 	}
 	if n.watcher == nil {
-		w, err := fsnotify.NewWatcher()
+		w, err := fsnotify.NewBufferedWatcher(pendingEvents)
 		if err != nil {
 			n.broken = true
 			return nil
@@ -53,7 +93,7 @@ func (n *notifier) subscribe(dir, name string, wake chan<- struct{}) (cancel fun
 	if n.subs[dir] == nil {
 		n.subs[dir] = make(map[*subscription]struct{})
 	}
-	sub := &subscription{name: name, wake: wake}
+	sub := &subscription{name: name, wake: wake, told: told}
 	n.subs[dir][sub] = struct{}{}
 	return func() {
 		n.mu.Lock()
@@ -90,15 +130,18 @@ func (n *notifier) event(path string) {
 	dir, name := filepath.Dir(path), filepath.Base(path)
 	for sub := range n.subs[dir] {
 		if sub.name == "" || sub.name == name {
+			sub.told.add(name)
 			signal(sub.wake)
 		}
 	}
 	for sub := range n.subs[path] { // the folder itself
+		sub.told.add("")
 		signal(sub.wake)
 	}
 	if path == "" {
 		for _, subs := range n.subs {
 			for sub := range subs {
+				sub.told.add("")
 				signal(sub.wake)
 			}
 		}
@@ -137,15 +180,46 @@ func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, e
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w", err)
 	}
-	return s.watchFolder(ctx, p.dir, false), nil
+	return watchFolder(ctx, &folderWatch{store: s, dir: p.dir}), nil
+}
+
+// WatchNames implements [refstore.NameWatcher]. Where file notification works, polls wake each two seconds only: they are for
+// what a notification may have missed.
+func (s *Store) WatchNames(ctx context.Context, partition string) (c <-chan struct{}, changed func() (sorts []string, all bool), err error) {
+	err = refstore.Query{Partition: partition}.Validate()
+	var p place
+	if err == nil {
+		p, err = s.files.place(partition)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("watch: %w", err)
+	}
+	told := &names{all: true}
+	c = watchFolder(ctx, &folderWatch{store: s, dir: p.dir, told: told})
+	return c, func() (sorts []string, all bool) {
+		files, all := told.take()
+		for name := range files {
+			if name, ok := strings.CutSuffix(name, p.suffix); ok && !p.paired {
+				if sort, ok := unescape(name); ok {
+					sorts = append(sorts, sort)
+				}
+			} else if continues(name) || p.paired { // a deeper folder
+				all = true
+			}
+		}
+		return sorts, all
+	}, nil
 }
 
 // watchFolder wakes by notification, and after polls: after each one if always is true, else if the folder's time has
 // changed.
-func (s *Store) watchFolder(ctx context.Context, dir string, always bool) <-chan struct{} {
-	w := &folderWatch{store: s, dir: dir, always: always, out: make(chan struct{}, 1)}
+func watchFolder(ctx context.Context, w *folderWatch) <-chan struct{} {
+	w.out = make(chan struct{}, 1)
 	w.subscribe()
-	w.last = folderTime(dir)
+	w.last = folderTime(w.dir)
 	go w.run(ctx)
 	return w.out
 }
@@ -154,18 +228,35 @@ type folderWatch struct {
 	store  *Store
 	dir    string
 	always bool
+	told   *names // nil: the names are not wanted
 	out    chan struct{}
 	cancel func()
 	last   time.Time
+	woken  time.Time // by the last poll, if names are wanted
 }
 
 func (w *folderWatch) subscribe() bool {
 	if w.cancel == nil && w.store.notify != nil {
-		w.cancel = w.store.notify.subscribe(w.dir, "", w.out)
+		w.cancel = w.store.notify.subscribe(w.dir, "", w.out, w.told)
 		return w.cancel != nil
 	}
 	return false
 }
+
+// rarely tells whether a poll need not wake, because notifications do.
+func (w *folderWatch) rarely(now time.Time) bool {
+	if w.told == nil || w.cancel == nil || w.store.files.looks.network {
+		return false
+	}
+	if now.Sub(w.woken).Abs() < coarse {
+		return true
+	}
+	w.woken = now
+	return false
+}
+
+// coarse is the time in which a folder may change again and keep its time.
+const coarse = 2 * time.Second
 
 func (w *folderWatch) run(ctx context.Context) {
 	poll := time.NewTicker(w.store.poll)
@@ -183,7 +274,11 @@ func (w *folderWatch) run(ctx context.Context) {
 		case now := <-poll.C:
 			began := w.subscribe()
 			mtime := folderTime(w.dir)
-			if began || w.always || !mtime.Equal(w.last) || now.Sub(mtime).Abs() < 2*time.Second {
+			if began || w.always || !mtime.Equal(w.last) || now.Sub(mtime).Abs() < coarse {
+				if !began && w.rarely(now) {
+					continue
+				}
+				w.told.add("")
 				signal(w.out)
 			}
 			w.last = mtime

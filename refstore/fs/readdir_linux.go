@@ -14,8 +14,9 @@ import (
 //
 // An entry that exists throughout the call must be found, even while other entries come, go and are renamed over. One
 // getdents call sees the folder at one moment. Between two calls, however, some file systems move a replaced entry from
-// the unread part to the part that was already read. So a folder that needs several calls is read twice, and the result
-// has the entries of both passes. The caller opens an entry to find out whether it still exists.
+// the unread part to the part that was already read. So a folder that does not fit into a small buffer is read anew into a
+// large one. If that takes several calls too, it is read twice, and the result has the entries of both passes. The caller
+// opens an entry to find out whether it still exists.
 func readDir(dir string) ([]entry, error) {
 	fd, err := open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
 	if errors.Is(err, unix.ENOENT) {
@@ -26,10 +27,19 @@ func readDir(dir string) ([]entry, error) {
 	}
 	defer unix.Close(fd)
 
-	entries, calls, err := getdents(fd, make([]byte, 4<<10), nil)
-	if err == nil && calls > 1 {
-		if _, err = unix.Seek(fd, 0, 0); err == nil {
-			entries, _, err = getdents(fd, make([]byte, 256<<10), entries)
+	entries, more, err := getdents(fd, make([]byte, 4<<10), 1, nil)
+	if err == nil && more {
+		large := make([]byte, 256<<10)
+		again := func(most int, entries []entry) ([]entry, bool, error) {
+			if _, err := unix.Seek(fd, 0, 0); err != nil {
+				return nil, false, err
+			}
+			return getdents(fd, large, most, entries)
+		}
+		if entries, more, err = again(1, entries[:0]); err == nil && more {
+			if entries, _, err = again(0, entries[:0]); err == nil {
+				entries, _, err = again(0, entries)
+			}
 			entries = once(entries)
 		}
 	}
@@ -55,16 +65,20 @@ func once(entries []entry) []entry {
 // maxDirent is the size of the longest entry.
 const maxDirent = 19 + 255 + 1 + 7
 
-// getdents reads to the end and counts the calls that returned entries. It grows the buffer as it goes.
-func getdents(fd int, buf []byte, entries []entry) ([]entry, int, error) {
-	for calls := 0; ; calls++ {
+// getdents reads to the end, or until as many calls have returned entries unless that is 0. more tells that there are, or
+// may be, more entries.
+func getdents(fd int, buf []byte, most int, entries []entry) (_ []entry, more bool, err error) {
+	for calls := 1; ; calls++ {
 		n, err := unix.Getdents(fd, buf)
 		if errors.Is(err, unix.EINTR) {
 			calls--
 			continue
 		}
 		if err != nil || n == 0 {
-			return entries, calls, err
+			return entries, false, err
+		}
+		if most > 0 && calls > most {
+			return entries, true, nil
 		}
 		// struct linux_dirent64 { u64 ino; i64 off; u16 reclen; u8 type; char name[] }
 		for b := buf[:n]; len(b) >= 19; {
@@ -75,8 +89,8 @@ func getdents(fd int, buf []byte, entries []entry) ([]entry, int, error) {
 			}
 			b = b[size:]
 		}
-		if calls == 0 && n > len(buf)-maxDirent && len(buf) < 256<<10 { // the buffer was full
-			buf = make([]byte, 256<<10)
+		if most > 0 && calls == most && n > len(buf)-maxDirent { // the buffer is full
+			return entries, true, nil
 		}
 	}
 }

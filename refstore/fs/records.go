@@ -38,7 +38,7 @@ func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
 		r.Version = virtualVersion
 		return r, s.files.again(sl.path, func() error { return isFolder(sl.path) })
 	}
-	value, st, err := s.files.read(sl.value())
+	value, st, err := s.files.read(sl.value(), sl.grows || sl.aliases)
 	if errors.Is(err, iofs.ErrNotExist) && s.gone(sl) {
 		return r, fmt.Errorf("%w: its file %s is gone", refstore.ErrDamaged, sl.path)
 	}
@@ -54,7 +54,7 @@ func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
 		case known && !there:
 			continue
 		case !known:
-			value, _, err = s.files.read(sl.field(name))
+			value, _, err = s.files.read(sl.field(name), false)
 		}
 		switch {
 		case err == nil:
@@ -141,6 +141,9 @@ type writer struct {
 	witness bool   // sum is a witness
 	durable bool
 	filled  bool // the folder of the execution was there, with logs
+
+	alias     string // the path of the record's other name; "": none
+	unaliased bool   // there is no file of that name any more
 }
 
 func (w *writer) makeVirtual() (refstore.Version, error) {
@@ -357,7 +360,8 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 			return refstore.Absent, err
 		}
 	}
-	st, err := w.inPlace(old)
+	names := w.names(old)
+	st, err := w.inPlace(old, names)
 	if errors.Is(err, errElsewhere) {
 		err = w.store.aside(func(path string) error {
 			_, err := w.store.files.createFile(path, w.record.Value, w.durable)
@@ -376,43 +380,9 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 	if err != nil {
 		return refstore.Absent, err
 	}
+	w.dropAlias(names)
 	w.store.touch(w.slot)
 	return st.version(), nil
-}
-
-// maxInPlace is the largest value that is written in place: one page, in which no signal interrupts a write.
-const maxInPlace = 4096
-
-// inPlace replaces the value of a job by a longer one in its file, which saves a new file and its removal. The length
-// tells the versions apart, even if the writer is killed before the time is set. With errElsewhere the value belongs into
-// a new file.
-func (w *writer) inPlace(old stamp) (stamp, error) {
-	size := int64(len(w.record.Value))
-	if !w.slot.grows || w.durable || w.sum != nil || old.size == 0 || size <= old.size || size > maxInPlace || w.store.files.looks.network {
-		return stamp{}, errElsewhere
-	}
-	if err := overwrite(w.slot.value(), w.record.Value, old); err != nil {
-		return stamp{}, err
-	}
-	touchFolder(w.slot.dir, w.store.now())
-	return w.store.raise(w.slot.value(), old.mtime)
-}
-
-// Settle returns when no write in place of the record is in progress: a reader may have met half of it. It fails with
-// errors.ErrUnsupported for records that are never written in place.
-func (s *Store) Settle(ctx context.Context, key refstore.Key) error {
-	sl, err := s.files.slot(key)
-	if err == nil && !sl.grows {
-		err = errors.ErrUnsupported
-	}
-	if err != nil {
-		return err
-	}
-	sh, err := s.lockShard(ctx, key)
-	if err != nil {
-		return err
-	}
-	return sh.Close()
 }
 
 // expect returns the stamp of the value if its version is v. It needs the shard's lock.
@@ -430,7 +400,7 @@ func (w *writer) writeNew(path string) (stamp, error) {
 	if err != nil {
 		return stamp{}, err
 	}
-	floor, err := w.store.floor(w.slot.key)
+	floor, err := w.store.files.floor(w.slot.key)
 	if err == nil && st.mtime <= floor {
 		st, err = w.store.raise(path, floor)
 	}
@@ -473,49 +443,6 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	return nil
 }
 
-// Move implements [refstore.Mover] for records that are files without fields.
-func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error) {
-	sl, err := s.files.slot(from)
-	w := writer{store: s, record: r}
-	if err == nil {
-		w.slot, err = s.files.slot(r.Key)
-	}
-	if err = errors.Join(err, r.Validate(), ctx.Err()); err == nil {
-		var st stamp
-		if st, err = w.replace(ctx, sl, v); err == nil {
-			w.note()
-			return st.version(), nil
-		}
-	}
-	return refstore.Absent, fmt.Errorf("move %q: %w", from, err)
-}
-
-// replace creates the record, and then removes another one, under the lock of that one: a file without fields is
-// created without a lock.
-func (w *writer) replace(ctx context.Context, from slot, v refstore.Version) (stamp, error) {
-	s := w.store
-	if from.shape != fileShape || w.slot.shape != fileShape || len(w.record.Fields) > 0 || w.record.Version != refstore.Absent ||
-		hasFields(s, w.slot) {
-		return stamp{}, errors.ErrUnsupported
-	}
-	sh, err := s.lockShard(ctx, from.key)
-	if err != nil {
-		return stamp{}, err
-	}
-	old, err := s.expect(from, v)
-	err = notFound(err)
-	var st stamp
-	if err == nil {
-		st, err = w.createPlain()
-		err = exists(err)
-	}
-	if err == nil {
-		s.touch(w.slot)
-		err = s.removeLocked(from, sh, old)
-	}
-	return st, errors.Join(err, sh.Close())
-}
-
 // removeVirtual removes an empty folder; a folder with content is a conflict.
 func (s slot) removeVirtual(v refstore.Version) error {
 	if err := isFolder(s.path); err != nil {
@@ -553,7 +480,7 @@ func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
 
 // removeLocked removes a record whose value has a stamp, under the shard's lock.
 func (s *Store) removeLocked(sl slot, sh shard, st stamp) error {
-	if err := s.raiseFloor(sh, st.mtime); err != nil {
+	if err := sh.raiseFloor(st.mtime); err != nil {
 		return err
 	}
 	defer s.files.unsynced.note(false, filepath.Dir(sl.path))

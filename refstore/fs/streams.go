@@ -214,7 +214,7 @@ func (s *Store) WatchStreams(ctx context.Context, partition string) (<-chan stru
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w", err)
 	}
-	return s.watchFolder(ctx, p.dir, true), nil
+	return watchFolder(ctx, &folderWatch{store: s, dir: p.dir, always: true}), nil
 }
 
 func (p streamPlace) sorts() ([]string, error) {

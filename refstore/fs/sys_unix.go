@@ -60,8 +60,9 @@ func remove(path string) error {
 	return nil
 }
 
-// readFile returns the content of a regular file. If the file is overwritten meanwhile, readFile reads it again.
-func readFile(path string) ([]byte, stamp, error) {
+// readFile returns the content of a regular file. If the file may be overwritten, and is so meanwhile, readFile reads it
+// again.
+func readFile(path string, overwritten bool) ([]byte, stamp, error) {
 	fd, err := open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
 		return nil, stamp{}, openError(path, err)
@@ -76,8 +77,8 @@ func readFile(path string) ([]byte, stamp, error) {
 			return nil, stamp{}, &iofs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%d bytes are too many for a record", st.size)}
 		}
 		data := make([]byte, st.size)
-		if err := readAll(fd, data, path); err != nil {
-			return nil, stamp{}, err
+		if err := readAll(fd, data, path); err != nil || !overwritten {
+			return data, st, err
 		}
 		now, err := fstat(fd, path)
 		if err != nil || now == st {
@@ -111,7 +112,9 @@ var pwrite = unix.Pwrite
 // overwrite replaces the content of a regular file with a stamp by a longer one, in one write. With errElsewhere the
 // content belongs into another file, which takes the place of this one: nothing has changed, or the file is torn, as after
 // a write that was cut short.
-func overwrite(path string, data []byte, was stamp) (err error) {
+//
+// names is how many names the file has.
+func overwrite(path string, data []byte, was stamp, names uint64) (err error) {
 	fd, err := open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC)
 	if err != nil {
 		return errElsewhere // for example another user's file
@@ -122,7 +125,7 @@ func overwrite(path string, data []byte, was stamp) (err error) {
 		}
 	}()
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Nlink != 1 { // a copy of the repository may share the file
+	if err := unix.Fstat(fd, &st); err != nil || uint64(st.Nlink) != names { // a copy of the repository may share the file
 		return errElsewhere
 	}
 	if now, err := regular(&st, path); err != nil || now != was {
@@ -187,9 +190,20 @@ func openError(path string, err error) error {
 	return &iofs.PathError{Op: "open", Path: path, Err: err}
 }
 
+// link gives a file another name, which must be free.
+func link(from, to string) error {
+	if err := unix.Link(from, to); err != nil {
+		return &os.LinkError{Op: "link", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
 // openFile opens the file of a stream or lock, and makes it only if flags include O_CREAT.
 func openFile(path string, flags int, perm iofs.FileMode) (*os.File, error) {
-	fd, err := openWith(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, uint32(perm))
+	if flags&unix.O_RDWR == 0 { // then a pipe in its place would keep the call waiting, and package os would offer the file to the poller
+		flags |= unix.O_NONBLOCK
+	}
+	fd, err := openWith(path, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(perm))
 	if err != nil {
 		return nil, openError(path, err)
 	}

@@ -36,7 +36,7 @@ func createFile(path string, data []byte, m modes.Modes, durable bool) (st stamp
 
 func remove(path string) error { return os.Remove(path) }
 
-func readFile(path string) ([]byte, stamp, error) {
+func readFile(path string, _ bool) ([]byte, stamp, error) {
 	f, err := openStream(path, os.O_RDONLY)
 	if err != nil {
 		return nil, stamp{}, err
@@ -59,7 +59,10 @@ func readFile(path string) ([]byte, stamp, error) {
 }
 
 // overwrite does nothing here.
-func overwrite(string, []byte, stamp) error { return errElsewhere }
+func overwrite(string, []byte, stamp, uint64) error { return errElsewhere }
+
+// link does nothing here.
+func link(string, string) error { return errors.ErrUnsupported }
 
 func statFile(path string) (stamp, error) {
 	info, err := os.Lstat(path)

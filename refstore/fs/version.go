@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"e3/refstore"
@@ -119,15 +120,67 @@ func waitLock(ctx context.Context, f *os.File) error {
 }
 
 // floor reads a shard's floor. It needs no lock. A missing or empty file means that there is no floor.
-func (s *Store) floor(key refstore.Key) (int64, error) {
-	data, _, err := s.files.read(s.files.shardPath(key))
-	if err != nil {
-		if errors.Is(err, iofs.ErrNotExist) {
-			return 0, nil
-		}
-		return 0, err
+func (s *files) floor(key refstore.Key) (int64, error) {
+	text := make([]byte, floorSize)
+	n, err := s.floors.read(s, s.shardPath(key), text)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return 0, nil
 	}
-	return parseFloor(data), nil
+	return parseFloor(text[:n]), err
+}
+
+// floors are lock files that are kept open, to read floors. They are never replaced.
+type floors struct {
+	mu     sync.Mutex
+	closed bool
+	files  map[string]*os.File // by path
+}
+
+// read reads the beginning of a lock file. A client of a network file system may have an older content of an open file.
+func (f *floors) read(s *files, path string, text []byte) (int, error) {
+	f.mu.Lock()
+	file := f.files[path]
+	f.mu.Unlock()
+	if file == nil {
+		var err error
+		if file, err = s.openThere(path, os.O_RDONLY); err != nil {
+			return 0, err
+		}
+		if s.looks.network || !f.keep(path, file) {
+			defer file.Close() // nothing was written
+		}
+	}
+	n, err := file.ReadAt(text, 0)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
+
+// keep keeps a file open, unless there is one already.
+func (f *floors) keep(path string, file *os.File) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || f.files[path] != nil {
+		return false
+	}
+	if f.files == nil {
+		f.files = make(map[string]*os.File)
+	}
+	f.files[path] = file
+	return true
+}
+
+func (f *floors) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	var err error
+	for _, file := range f.files {
+		err = errors.Join(err, file.Close())
+	}
+	f.files = nil
+	return err
 }
 
 // floorSize is the length of a lock file with a floor.
@@ -142,7 +195,7 @@ func parseFloor(text []byte) int64 {
 }
 
 // raiseFloor is called before a value of that modification time is deleted.
-func (s *Store) raiseFloor(sh shard, mtime int64) error {
+func (sh shard) raiseFloor(mtime int64) error {
 	text := make([]byte, floorSize)
 	n, err := sh.ReadAt(text, 0)
 	if err != nil && err != io.EOF {

@@ -32,6 +32,7 @@ type Store struct {
 }
 
 type record struct {
+	home    refstore.Key // where it is not an alias
 	value   []byte
 	fields  map[string][]byte
 	version refstore.Version
@@ -41,6 +42,7 @@ var (
 	_ refstore.Store    = (*Store)(nil)
 	_ refstore.Batcher  = (*Store)(nil)
 	_ refstore.Mover    = (*Store)(nil)
+	_ refstore.Aliaser  = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)
@@ -103,8 +105,8 @@ func (s *Store) put(r refstore.Record) (refstore.Version, error) {
 		partition = make(map[string]*record)
 		s.records[r.Key.Partition] = partition
 	}
-	if rec == nil {
-		rec = &record{fields: make(map[string][]byte)}
+	if rec == nil || rec.home != r.Key {
+		rec = &record{home: r.Key, fields: make(map[string][]byte)}
 		partition[r.Key.Sort] = rec
 	}
 	for _, f := range r.Fields {
@@ -167,6 +169,45 @@ func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version,
 		err = s.delete(from, v)
 	}
 	return to, err
+}
+
+// Alias implements [refstore.Aliaser]. The alias shows the record as it is.
+func (s *Store) Alias(ctx context.Context, key, alias refstore.Key) error {
+	if err := check(ctx, errors.Join(key.Validate(), alias.Validate())); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rec := s.records[key.Partition][key.Sort]
+	switch {
+	case rec == nil:
+		return fmt.Errorf("alias of %q: %w", key, refstore.ErrNotFound)
+	case s.records[alias.Partition][alias.Sort] != nil:
+		return fmt.Errorf("alias of %q: %w", key, refstore.ErrConflict)
+	}
+	if s.records[alias.Partition] == nil {
+		s.records[alias.Partition] = make(map[string]*record)
+	}
+	s.records[alias.Partition][alias.Sort] = rec
+	s.wake(watched{partition: alias.Partition})
+	return nil
+}
+
+// PutUnaliased implements [refstore.Aliaser].
+func (s *Store) PutUnaliased(ctx context.Context, r refstore.Record, alias refstore.Key) (v refstore.Version, gone bool, err error) {
+	if err := check(ctx, errors.Join(r.Validate(), alias.Validate())); err != nil {
+		return refstore.Absent, false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v, err = s.put(r); err != nil {
+		return refstore.Absent, false, err
+	}
+	as := s.records[alias.Partition][alias.Sort]
+	if as != nil && as == s.records[r.Key.Partition][r.Key.Sort] {
+		return v, true, s.delete(alias, v)
+	}
+	return v, as == nil, nil
 }
 
 // WriteBatch implements [refstore.Batcher].

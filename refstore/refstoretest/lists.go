@@ -28,7 +28,9 @@ func watchCases() []Case {
 	return []Case{
 		onStore("a batch puts and deletes, whatever was there", writeBatch),
 		onStore("a move takes a record to another key, in one state only", move),
+		onStore("an alias shows a record, until it is dropped", alias),
 		onStore("watch wakes after a write", watchWakes),
+		onStore("a watch tells which records have changed", watchTellsNames),
 		onStore("watch ends with its context", watchEnds),
 	}
 }

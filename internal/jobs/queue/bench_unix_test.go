@@ -27,7 +27,7 @@ func processorTime(t testing.TB) time.Duration {
 func BenchmarkThroughput(b *testing.B) {
 	dir := b.TempDir()
 	w := worldOn(b, openFolder(b, dir))
-	w.moves = true
+	w.moves, w.aliases = true, true
 	front := w.on("front")
 	began := processorTime(b)
 	ctx, cancel := context.WithCancel(b.Context())
@@ -98,7 +98,7 @@ func BenchmarkThroughput(b *testing.B) {
 func BenchmarkLatency(b *testing.B) {
 	dir := b.TempDir()
 	w := worldOn(b, openFolder(b, dir))
-	w.moves = true
+	w.moves, w.aliases = true, true
 	front, worker := w.on("front"), w.onStore("back", openFolder(b, dir), queue.Options{})
 	front.enqueue(b, job(-1)) // so that the folders exist
 	worker.finish(b, worker.claim(b))

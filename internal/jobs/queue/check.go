@@ -77,7 +77,11 @@ func Check(r refstore.Record) error {
 	var err error
 	switch what {
 	case "ready", "delayed":
-		_, err = decodeEntry(r)
+		if isAlias(r) { // of a job that has changed since, perhaps
+			err = checkAlias(r)
+		} else {
+			_, err = decodeEntry(r)
+		}
 	case "finished", "turns":
 		err = decode(r.Value, new(turnRecord))
 	case "cancel":

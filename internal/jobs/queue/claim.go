@@ -99,7 +99,7 @@ func (q *Queue) tryClaim(ctx context.Context, c *candidate, want *Want) (*Lease,
 		if err != nil {
 			return nil, err
 		}
-	} else if q.index.raced(c.job.Queue) {
+	} else if q.o.Aliaser == nil && q.index.raced(c.job.Queue) {
 		r, err := q.store.Get(ctx, c.key)
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil, refstore.ErrConflict
@@ -119,7 +119,7 @@ func (q *Queue) tryClaim(ctx context.Context, c *candidate, want *Want) (*Lease,
 	if err != nil {
 		return nil, err
 	}
-	q.index.claimed(ctx, c)
+	q.index.claimed(ctx, c, l)
 	return l, nil
 }
 
@@ -160,11 +160,11 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 		j.Attempts++
 		j.Maker, j.MakerHost, j.Started = j.Worker, Truncate(want.Host), time.Time{}
 	}
-	next, err := q.swap(ctx, s.version, &j)
+	next, gone, err := q.claimSwap(ctx, &s, &j)
 	if err != nil {
 		return nil, !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInvalid), err
 	}
-	return &Lease{q: q, adopted: adopted, session: session, waiting: s.waitingSince(), is: next, cancelled: make(chan struct{})}, false, nil
+	return &Lease{q: q, adopted: adopted, session: session, waiting: s.waitingSince(), unlisted: gone, is: next, cancelled: make(chan struct{})}, false, nil
 }
 
 // Only takes this job, even if others precede it. It returns nil while the job cannot be claimed: its worker is alive,
@@ -197,7 +197,9 @@ func (q *Queue) Only(ctx context.Context, queue, id string, want Want) (*Lease, 
 		if err != nil {
 			return fail(err)
 		}
-		_ = q.index.remove(ctx, s)
+		if !l.unlisted {
+			_ = q.index.remove(ctx, s)
+		}
 		return l, nil
 	}
 }

@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 			return openDynamo(t, testserver.Dynalite(t)), polled
 		},
 	}
-	stores["mem, in moves"] = stores["mem"]
+	stores["mem, in moves"], stores["mem, in aliases"], stores["fs, in moves"] = stores["mem"], stores["mem"], stores["fs"]
 	stores["mem, in batches"] = func(*testing.T) (refstore.Store, queue.Options) { return mem.New(), polled }
 	stores["mem, in shards"] = func(*testing.T) (refstore.Store, queue.Options) { return spreading{mem.New()}, polled }
 	stores["mem, entries in shards"] = stores["mem, in shards"]
@@ -50,7 +50,9 @@ func TestConformance(t *testing.T) {
 					play := func(t *testing.T) {
 						store, o := open(t)
 						w := worldOn(t, store)
-						w.batches, w.moves, w.hurried = o.Polled, name == "fs" || name == "mem, in moves", name == "mem, entries in shards"
+						w.batches, w.hurried = o.Polled, name == "mem, entries in shards"
+						w.aliases = name == "fs" || name == "mem, in aliases"
+						w.moves = w.aliases || strings.HasSuffix(name, "in moves")
 						c.run(t, w, func(host string) *peer { return w.onStore(host, store, o) })
 					}
 					if strings.HasPrefix(name, "mem") { // no file and no connection: time can be that of a bubble

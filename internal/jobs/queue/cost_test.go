@@ -74,6 +74,26 @@ func TestCallsInMoves(t *testing.T) {
 	want(t, "finish", worker.wire.counted(), map[string]int{"move jobs": 1})
 }
 
+// TestCallsInAliases counts those of a job where its entry is an alias: a folder makes one file for the job.
+func TestCallsInAliases(t *testing.T) {
+	w := newWorld(t)
+	w.moves, w.aliases = true, true
+	front, worker := w.on("front"), w.on("back")
+	front.enqueue(t, job(0))
+	worker.finish(t, worker.claim(t))
+	front.wire.counted()
+	worker.wire.counted()
+	if _, err := front.EnqueueFirst(t.Context(), job(1)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "enqueue", front.wire.counted(), map[string]int{"put jobs": 1, "alias ready": 1})
+	w.pass(3 * time.Second)
+	l := worker.claim(t)
+	want(t, "claim", worker.wire.counted(), map[string]int{"list ready": 1, "list delayed": 1, "get ready": 1, "put unaliased jobs": 1})
+	worker.finish(t, l)
+	want(t, "finish", worker.wire.counted(), map[string]int{"move jobs": 1})
+}
+
 // TestCallsInBatches counts the calls for a run that enqueues each of its jobs once, with batches of follow-up records:
 // four calls for each job, and one batch for all jobs that end at about the same time.
 func TestCallsInBatches(t *testing.T) {

@@ -142,7 +142,7 @@ var crashings = map[string]crashing{
 	"repair": {
 		prepare: func(t *testing.T, c *crash) { // something of each kind to be repaired
 			c.front.enqueue(t, job(1))
-			c.tear(t, "put ready", func(p *peer) error { _, err := p.Enqueue(t.Context(), job(2)); return err })
+			c.tear(t, c.w.putsEntry(), func(p *peer) error { _, err := p.Enqueue(t.Context(), job(2)); return err })
 			byFront(t, c)
 		}, before: "queued", after: "queued",
 		do: func(ctx context.Context, c *crash) error { return c.dying.Repair(ctx, c.job.Queue) },
@@ -183,6 +183,15 @@ func TestCrashPointsInMoves(t *testing.T) {
 	eachCrash(t, func(t *testing.T, op *crashing, n int, after bool) bool {
 		w := newWorld(t)
 		w.moves = true
+		return op.crash(t, w, n, after)
+	})
+}
+
+// TestCrashPointsInAliases does so where entries are aliases of jobs, which end in one call.
+func TestCrashPointsInAliases(t *testing.T) {
+	eachCrash(t, func(t *testing.T, op *crashing, n int, after bool) bool {
+		w := newWorld(t)
+		w.moves, w.aliases = true, true
 		return op.crash(t, w, n, after)
 	})
 }

@@ -98,14 +98,15 @@ func TestHistories(t *testing.T) {
 		"mem": func(*testing.T) refstore.Store { return mem.New() },
 		"fs":  func(t *testing.T) refstore.Store { return openFolder(t, t.TempDir()) },
 	}
-	stores["mem, in batches"], stores["mem, in moves"] = stores["mem"], stores["mem"]
+	stores["mem, in batches"], stores["mem, in moves"], stores["mem, in aliases"] = stores["mem"], stores["mem"], stores["mem"]
 	const schedules, workers, jobs = 4, 4, 12
 	for name, open := range stores {
 		for n := range schedules {
 			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
 				t.Parallel()
 				h := &histories{t: t, w: worldOn(t, open(t)), history: linear.NewHistory(), finished: make(map[string]int)}
-				h.w.batches, h.w.moves = strings.Contains(name, "batches"), name == "fs" || strings.Contains(name, "moves")
+				h.w.batches, h.w.aliases = strings.Contains(name, "batches"), name == "fs" || strings.Contains(name, "aliases")
+				h.w.moves = h.w.aliases || strings.Contains(name, "moves")
 				h.run(workers, jobs)
 			})
 		}

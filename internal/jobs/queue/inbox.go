@@ -29,7 +29,7 @@ type Inbox struct {
 
 	// State of Next.
 	begun  bool
-	ended  <-chan struct{} // notifies of finished jobs; nil if the store does not
+	ended  notice          // of finished jobs
 	looked time.Time       // last look at all expected jobs
 	cost   time.Duration   // of that look
 	news   news            // of jobs expected or changed
@@ -38,6 +38,13 @@ type Inbox struct {
 	turn   int             // where the next look begins among the shards
 	parts  int             // how many looks read all shards of expected jobs
 	missed map[string]bool // not found by the last look at their shard
+}
+
+// notice is how the store tells of records.
+type notice struct {
+	c     <-chan struct{} // nil if it does not
+	which func() (sorts []string, all bool)
+	lost  bool // what was told last is not dealt with
 }
 
 // seen is the last reported state of a job.
@@ -141,12 +148,12 @@ func (b *Inbox) Next(ctx context.Context) ([]Job, error) {
 func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 	if !b.begun {
 		var err error
-		if b.ended, err = b.q.notified(b.ctx, finishedPartition(b.queue, b.run)); err != nil {
+		if b.ended.c, b.ended.which, err = b.q.notifiedOf(b.ctx, finishedPartition(b.queue, b.run)); err != nil {
 			return nil, err
 		}
 		b.begun = true
 		b.mu.Lock()
-		b.notifies = b.ended != nil
+		b.notifies = b.ended.c != nil
 		b.mu.Unlock()
 	}
 	for {
@@ -164,7 +171,7 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 		jobs, err := look(ctx)
 		now := b.q.o.Now()
 		rest := min(now.Sub(began), maxRest) / time.Duration(b.parts) // mostly network time; await bounds the cost
-		if b.ended != nil {
+		if b.ended.c != nil {
 			rest = min(restraint*now.Sub(began), maxRestTold)
 		}
 		b.until = now.Add(rest)
@@ -183,7 +190,7 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 // await waits until there is something to look at, and returns how; nil if a context has ended.
 func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, error)) {
 	wait, now := min(max(lookPace, ageing*b.cost), mostLookPace), b.q.o.Now()
-	if b.ended == nil {
+	if b.ended.c == nil {
 		_, ids, _ := b.nextLook(ctx)
 		least := max(b.q.o.Pace, time.Duration(len(ids))*outPace)
 		wait = eager(b.news.age(now), min(least, b.q.o.MostPace), b.q.o.MostPace)
@@ -196,11 +203,11 @@ func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, e
 	case <-b.ctx.Done():
 		return nil
 	case <-b.more:
-		if b.ended == nil {
+		if b.ended.c == nil {
 			return nil // and then look sooner
 		}
 		return b.lookFresh
-	case <-b.ended:
+	case <-b.ended.c:
 		look = b.lookEnded
 	case <-t.C:
 		look = b.lookAll
@@ -227,11 +234,17 @@ func (b *Inbox) lookFresh(ctx context.Context) (jobs []Job, err error) {
 	return jobs, nil
 }
 
-// lookEnded looks for finished jobs, one by one, or by a listing if that is cheaper.
+// lookEnded looks for finished jobs: those of which the store tells, or else all, by a listing if that is cheaper.
 func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 	const names = 16 // names in a listing that cost as much as one read
-	ids := b.ids()
-	if b.listed < names*len(ids) {
+	ids, all := b.ended.which()
+	if all = all || b.ended.lost; all {
+		ids = b.ids()
+	} else {
+		ids = b.expects(ids)
+	}
+	b.ended.lost = true // unless this look succeeds
+	if all && b.listed < names*len(ids) {
 		finished := make(map[string]bool)
 		for r, err := range b.q.store.List(ctx, refstore.Query{Partition: finishedPartition(b.queue, b.run), KeysOnly: true}) {
 			if err != nil {
@@ -254,7 +267,18 @@ func (b *Inbox) lookEnded(ctx context.Context) (jobs []Job, err error) {
 			return jobs, err
 		}
 	}
+	b.ended.lost = false
 	return jobs, nil
+}
+
+// expects returns those of some jobs that are expected.
+func (b *Inbox) expects(ids []string) []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.DeleteFunc(ids, func(id string) bool {
+		_, ok := b.expected[id]
+		return !ok
+	})
 }
 
 // nextLook returns the shards that the next look reads, and the expected jobs that are there: those in shards that have

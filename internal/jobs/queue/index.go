@@ -93,10 +93,9 @@ func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 		if err := x.batch.settle(ctx, key); err != nil { // otherwise the removal of an earlier entry could remove this one
 			return nil, err
 		}
-		e := entry{s.Job, s.version}
-		v, err := x.store.Put(ctx, refstore.Record{Key: key, Value: e.encode(s.value), Version: over})
+		v, err := x.putEntry(ctx, key, &s, over)
 		if err == nil {
-			c := newCandidate(key, v, e)
+			c := newCandidate(key, v, entry{s.Job, s.version})
 			x.offer(c)
 			return c, nil
 		}
@@ -147,7 +146,10 @@ func (x *index) putFirst(ctx context.Context, s stored) error {
 }
 
 // claimed removes the entry of a job that was claimed.
-func (x *index) claimed(ctx context.Context, c *candidate) {
+func (x *index) claimed(ctx context.Context, c *candidate, l *Lease) {
+	if l.unlisted {
+		return
+	}
 	if x.batch.batches(0) {
 		x.mu.Lock()
 		if len(x.taken) >= maxRemembered {
@@ -158,7 +160,11 @@ func (x *index) claimed(ctx context.Context, c *candidate) {
 		x.batch.later(&followUp{rec: refstore.Record{Key: c.key}, gone: true}, entryWait)
 		return
 	}
-	_ = x.drop(ctx, c.key, c.version) // a reader of the outdated entry compares it with the job
+	if x.o.Aliaser == nil {
+		_ = x.drop(ctx, c.key, c.version) // a reader of the outdated entry compares it with the job
+		return
+	}
+	_ = x.remove(ctx, stored{Job: c.job, version: c.entry.version})
 }
 
 // isTaken tells whether this process has claimed the version of a job in an entry.

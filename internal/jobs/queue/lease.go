@@ -19,6 +19,8 @@ type Lease struct {
 	adopted bool
 	session string
 	waiting time.Time // when the job became claimable
+	// unlisted tells that the claim has removed the job's entry.
+	unlisted bool
 
 	calling sync.Mutex // one change of the job at a time
 	mu      sync.Mutex

@@ -22,6 +22,7 @@ func TestModel(t *testing.T) {
 		"at once":    func(*world) {},
 		"in batches": func(w *world) { w.batches = true },
 		"in moves":   func(w *world) { w.moves = true },
+		"in aliases": func(w *world) { w.moves, w.aliases = true, true },
 		"in shards":  func(w *world) { w.store, w.hurried = spreading{mem.New()}, true },
 		"in shards and batches": func(w *world) {
 			w.store, w.hurried, w.batches = spreading{mem.New()}, true, true

@@ -19,6 +19,7 @@ type candidate struct {
 	key     refstore.Key
 	version refstore.Version // of the entry's record
 	order   string           // sorts candidates across both indexes
+	lazy    lazy
 }
 
 func newCandidate(key refstore.Key, v refstore.Version, e entry) *candidate {
@@ -65,6 +66,8 @@ const (
 	restraint = 20
 	ageing    = 50
 	maxAge    = 2 * time.Second
+	// knownPace is the age of a listing for each job that it has.
+	knownPace = time.Millisecond
 	// delayedPace is the interval of looks at the delayed entries while the time of the next one is unknown.
 	delayedPace = time.Second
 )
@@ -163,7 +166,10 @@ func (x *index) next(ctx context.Context, want *Want) (*candidate, error) {
 	short := func(p *page, _ time.Time) bool { return p.short(horizon) }
 	for again := false; ; again = true {
 		for {
-			c, of := x.best(want)
+			c, of, err := x.best(ctx, want)
+			if err != nil {
+				return nil, err
+			}
 			if c == nil {
 				break
 			}
@@ -192,23 +198,23 @@ func (x *index) dropCandidate(p *page, c *candidate) bool {
 }
 
 // best returns the best candidate of all wanted queues.
-func (x *index) best(want *Want) (best *candidate, of *page) {
+func (x *index) best(ctx context.Context, want *Want) (best *candidate, of *page, err error) {
+	see := sight{ctx: ctx, x: x, want: want}
 	for _, queue := range want.Queues {
 		x.mu.Lock()
 		p := x.page(queue)
 		known, raced := slices.Clone(p.candidates), p.races > 0 // the fit is checked without the lock
 		x.mu.Unlock()
-		if c := x.choose(known, raced, want); c != nil && (best == nil || c.order < best.order) {
+		if c := choose(known, raced, see.fits); c != nil && (best == nil || c.order < best.order) {
 			best, of = c, p
 		}
 	}
-	return best, of
+	return best, of, see.err
 }
 
 // choose returns the first fitting candidate. After lost races it returns any of the same rank, because several workers
 // that all take the first one would collide each time.
-func (x *index) choose(candidates []*candidate, raced bool, want *Want) *candidate {
-	fits := func(c *candidate) bool { return x.fits(c, want) }
+func choose(candidates []*candidate, raced bool, fits func(*candidate) bool) *candidate {
 	i := slices.IndexFunc(candidates, fits)
 	if i < 0 {
 		return nil
@@ -253,7 +259,11 @@ func (x *index) fits(c *candidate, want *Want) bool {
 
 // old tells whether the page must be listed before any entry is taken from it.
 func (p *page) old(now time.Time) bool {
-	return p.listed.IsZero() || now.Sub(p.listed) >= min(ageing*p.cost, maxAge) || p.dueBy(now)
+	age := ageing * p.cost
+	if n := len(p.candidates); n > minPage { // a worker that knows many jobs is told of a more urgent one a little later
+		age = max(age, time.Duration(n)*knownPace)
+	}
+	return p.listed.IsZero() || now.Sub(p.listed) >= min(age, maxAge) || p.dueBy(now)
 }
 
 // dueBy tells whether the time of the next delayed entry has come.
@@ -302,6 +312,8 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 	x.mu.Lock()
 	untried := len(p.candidates)
 	switch {
+	case x.o.Aliaser != nil: // names cost little, and all of them are read in any case
+		p.size = maxPage
 	case untried == 0 && p.more:
 		p.size = min(2*p.size, maxPage)
 	case untried > p.size/2:
@@ -315,7 +327,8 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 
 	first, partitions, err := x.readReady(ctx, p, queue, size, suspects)
 	found, last, more := first.found, first.last, first.more
-	fits := func(c *candidate) bool { return x.fits(c, want) }
+	see := sight{ctx: ctx, x: x, want: want}
+	fits := see.fits
 	some := slices.ContainsFunc(found, fits)
 	var due time.Time
 	if err == nil && look {
@@ -331,6 +344,9 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 		var behind []*candidate
 		behind, deep.ready, err = x.behind(ctx, p, partitions, max(deep.ready, last), want.horizon(), suspects, fits)
 		found = append(found, behind...)
+	}
+	if err == nil {
+		err = see.err
 	}
 	if err != nil {
 		x.wake(queue)
@@ -361,7 +377,12 @@ func (x *index) read(ctx context.Context, p *page, partition, after string, limi
 	marks := make(map[int64]refstore.Version)
 	n, size := 0, 0
 	limit += x.marksOf(p, partition, after)
-	for r, err := range x.store.List(ctx, refstore.Query{Partition: partition, After: after, Limit: limit}) {
+	queue := strings.Split(partition, "/")[1]
+	names, err := x.readsNames(ctx, queue, partition)
+	if err != nil {
+		return part{}, err
+	}
+	for r, err := range x.store.List(ctx, refstore.Query{Partition: partition, After: after, Limit: limit, KeysOnly: names}) {
 		if err != nil {
 			return part{}, err
 		}
@@ -373,6 +394,17 @@ func (x *index) read(ctx context.Context, p *page, partition, after string, limi
 			continue
 		}
 		read.none = false
+		if names {
+			if _, ok := indexed(r.Key); ok {
+				if v, ok := suspects[r.Key.Sort]; ok { // for when it is read
+					x.mu.Lock()
+					p.suspects[r.Key.Sort] = v
+					x.mu.Unlock()
+				}
+				read.found = append(read.found, &candidate{entry: entry{job: Job{Queue: queue}}, key: r.Key, order: r.Key.Sort, lazy: lazy{unread: true}})
+			}
+			continue
+		}
 		e, err := decodeEntry(r)
 		switch {
 		case err != nil:

@@ -93,6 +93,8 @@ type Options struct {
 	Batch refstore.Batcher
 	// Mover, if set, ends a job in one call: it writes to the same store.
 	Mover refstore.Mover
+	// Aliaser, if set, has the entry of a job as an alias of the job: it writes to the same store.
+	Aliaser refstore.Aliaser
 	// Keep is how long Tend keeps finished jobs. 0 is [Keep].
 	Keep time.Duration
 	// Patience is how long a lost worker's execution waits for an adopter before Working reports it as abandoned. 0 is

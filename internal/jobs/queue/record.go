@@ -130,14 +130,16 @@ func (e *entry) encode(job []byte) []byte {
 	return append(append(b, '\n'), job...)
 }
 
-// decodeEntry reads an entry, whose key must match its job.
+// decodeEntry reads an entry, whose key must match its job. An alias is the job itself, with its version.
 func decodeEntry(r refstore.Record) (entry, error) {
 	fail := func(err error) (entry, error) {
 		return entry{}, fmt.Errorf("record %q is %w: %w", r.Key, ErrMalformed, err)
 	}
 	line, rest, ok := bytes.Cut(r.Value, []byte("\n"))
-	var version string
-	if !ok || json.Unmarshal(line, &version) != nil || version == "" {
+	version := string(r.Version)
+	if isAlias(r) {
+		rest = r.Value
+	} else if !ok || json.Unmarshal(line, &version) != nil || version == "" {
 		return fail(errors.New("it does not begin with a version"))
 	}
 	j, err := decodeValue(rest)

@@ -191,3 +191,46 @@ func TestRefs(t *testing.T) {
 		}
 	}
 }
+
+// An entry that is an alias shows its job with the job's version. Where the job has changed, it is no entry of it any more, and
+// no fault either.
+func TestAlias(t *testing.T) {
+	w := newWorld(t)
+	w.moves, w.aliases = true, true
+	p := w.on("a")
+	p.enqueue(t, job(1))
+	entry := func() (r refstore.Record) {
+		for r = range w.records(t, "ready") {
+			return r
+		}
+		t.Fatal("there is no entry")
+		return r
+	}
+	is := func(what string, r refstore.Record, entry bool) {
+		t.Helper()
+		if _, _, err := queue.Reencode(r); (err == nil) != entry {
+			t.Errorf("%s: decoding got %v, want an entry: %v", what, err, entry)
+		}
+		if err := queue.Check(r); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	is("of a queued job", entry(), true)
+	gone := false
+	p.wire.hook(func(_ int, after bool, op string) error {
+		if gone = gone || op == "half of put unaliased jobs" && !after; gone {
+			return errGone
+		}
+		return nil
+	})
+	if _, err := p.Claim(t.Context(), p.want()); err == nil {
+		t.Fatal("the claim was not cut off")
+	}
+	p.wire.hook(nil)
+	r := entry()
+	is("of a running job", r, false)
+	r.Key.Sort = strings.Replace(r.Key.Sort, run, "other", 1)
+	if err := queue.Check(r); !errors.Is(err, queue.ErrMalformed) {
+		t.Errorf("an alias in a wrong place: %v", err)
+	}
+}

@@ -134,6 +134,11 @@ func (rs *records) loadFinished(ctx context.Context, queue, id string) (stored, 
 // swap writes a job over a version. refstore.ErrConflict says that the record has another version and was not
 // changed; after any other error the record was unchanged when it was read again.
 func (rs *records) swap(ctx context.Context, over refstore.Version, j *Job) (stored, error) {
+	return rs.swapBy(ctx, over, j, rs.store.Put)
+}
+
+// swapBy is swap by a way of putting a record.
+func (rs *records) swapBy(ctx context.Context, over refstore.Version, j *Job, put func(context.Context, refstore.Record) (refstore.Version, error)) (stored, error) {
 	j.Updated = rs.now()
 	s := stored{Job: *j, value: j.encode(), unmoved: true}
 	err := s.fits()
@@ -141,7 +146,7 @@ func (rs *records) swap(ctx context.Context, over refstore.Version, j *Job) (sto
 		return stored{}, err
 	}
 	key := jobKey(j.Queue, j.ID)
-	if s.version, err = rs.store.Put(ctx, refstore.Record{Key: key, Value: s.value, Version: over}); err == nil || errors.Is(err, refstore.ErrConflict) {
+	if s.version, err = put(ctx, refstore.Record{Key: key, Value: s.value, Version: over}); err == nil || errors.Is(err, refstore.ErrConflict) {
 		return s, err
 	}
 	there, getErr := rs.store.Get(ctx, key)
@@ -246,6 +251,15 @@ func (rs *records) find(ctx context.Context, queue, id string) (stored, error) {
 			return s, err
 		}
 	}
+}
+
+// notifiedOf is notified, and returns a function that tells which records may have changed since its last call: these, or all.
+func (rs *records) notifiedOf(ctx context.Context, partition string) (<-chan struct{}, func() (sorts []string, all bool), error) {
+	if w, ok := rs.watcher.(refstore.NameWatcher); ok {
+		return w.WatchNames(ctx, partition)
+	}
+	c, err := rs.notified(ctx, partition)
+	return c, func() ([]string, bool) { return nil, true }, err
 }
 
 // notified returns a channel that receives when a partition may have changed; nil, which never receives, if the store

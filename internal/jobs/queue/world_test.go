@@ -30,8 +30,9 @@ type wire struct {
 	mu    sync.Mutex
 	calls map[string]int // by operation and partition: "put jobs"
 	// listed is the last query of each partition.
-	listed map[string]refstore.Query
-	n      int
+	listed     map[string]refstore.Query
+	n          int
+	overwrites bool // a move that is cut off leaves the new value at the old key, not beside it
 	// at, if set, is called at each call, with its number from 1, before and after it takes effect.
 	at func(n int, after bool, op string) error
 }
@@ -185,7 +186,11 @@ func (w *wire) Move(ctx context.Context, from refstore.Key, v refstore.Version, 
 	}
 	if err := half(false); err != nil {
 		if there, getErr := w.Store.Get(ctx, from); getErr == nil && there.Version == v {
-			_, putErr := w.Store.Put(ctx, r)
+			left := r
+			if w.overwrites {
+				left.Key, left.Version = from, v
+			}
+			_, putErr := w.Store.Put(ctx, left)
 			err = errors.Join(err, putErr)
 		}
 		return "", err
@@ -197,9 +202,57 @@ func (w *wire) Move(ctx context.Context, from refstore.Key, v refstore.Version, 
 	return to, err
 }
 
+// Alias is one call.
+func (w *wire) Alias(ctx context.Context, key, alias refstore.Key) error {
+	after, err := w.enter("alias", alias.Partition)
+	if err != nil {
+		return err
+	}
+	if err := w.Store.(refstore.Aliaser).Alias(ctx, key, alias); err != nil {
+		return errors.Join(err, after())
+	}
+	return after()
+}
+
+// PutUnaliased is one call, in the middle of which a process may die.
+func (w *wire) PutUnaliased(ctx context.Context, r refstore.Record, alias refstore.Key) (refstore.Version, bool, error) {
+	after, err := w.enter("put unaliased", r.Key.Partition)
+	if err != nil {
+		return "", false, err
+	}
+	w.mu.Lock()
+	w.n++
+	n, at := w.n, w.at
+	w.mu.Unlock()
+	half := func(after bool) error {
+		if at == nil {
+			return nil
+		}
+		return at(n, after, "half of put unaliased jobs")
+	}
+	if err := half(false); err != nil {
+		_, putErr := w.Store.Put(ctx, r)
+		return "", false, errors.Join(err, putErr)
+	}
+	v, gone, err := w.Store.(refstore.Aliaser).PutUnaliased(ctx, r, alias)
+	if fault := errors.Join(half(true), after()); fault != nil {
+		return "", false, fault
+	}
+	return v, gone, err
+}
+
 // Watch passes on the store's notifications.
 func (w *wire) Watch(ctx context.Context, partition string) (<-chan struct{}, error) {
 	return w.Store.(refstore.Watcher).Watch(ctx, partition)
+}
+
+// WatchNames passes on what the store tells; of a store that tells no names, that all may have changed.
+func (w *wire) WatchNames(ctx context.Context, partition string) (<-chan struct{}, func() ([]string, bool), error) {
+	if n, ok := w.Store.(refstore.NameWatcher); ok {
+		return n.WatchNames(ctx, partition)
+	}
+	c, err := w.Watch(ctx, partition)
+	return c, func() ([]string, bool) { return nil, true }, err
 }
 
 const ttl = 6 * time.Second
@@ -222,6 +275,8 @@ type world struct {
 	batches bool
 	// moves makes every process end jobs in one call, on a store that can.
 	moves bool
+	// aliases makes every process keep entries as aliases, on a store that can.
+	aliases bool
 	// hurried makes every process spread the entries of all jobs that it enqueues, in queues with shards.
 	hurried bool
 }
@@ -269,6 +324,9 @@ func (w *world) onStore(host string, store refstore.Store, o queue.Options) *pee
 	}
 	if w.moves {
 		o.Mover = p.wire
+	}
+	if w.aliases {
+		o.Aliaser, p.wire.overwrites = p.wire, true
 	}
 	p.Queue = queue.New(p.wire, p.leases, o)
 	if w.hurried {
@@ -478,10 +536,18 @@ func (w *world) place(t testing.TB, what, id string) refstore.Key {
 // openFolder opens a folder as one process does.
 func openFolder(t testing.TB, dir string) *fs.Store {
 	t.Helper()
-	s, err := fs.Open(dir, fs.Options{})
+	s, err := fs.Open(dir, fs.Options{BareJobs: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// putsEntry is the call that makes the entry of a job.
+func (w *world) putsEntry() string {
+	if w.aliases {
+		return "alias ready"
+	}
+	return "put ready"
 }

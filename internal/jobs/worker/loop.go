@@ -24,6 +24,8 @@ type loop struct {
 	held  context.Context // context of writes; it ends with the lease
 	drain <-chan struct{}
 
+	hands hands
+
 	draining bool
 	finished bool  // the worker's only job is settled
 	refused  error // the reason why this version of e3 cannot settle it
@@ -41,6 +43,8 @@ const idlePause = 2 * time.Second
 func (l *loop) run() error {
 	w := l.w
 	l.began, l.busy = w.o.Now(), w.o.Now()
+	l.hands = hands{make(chan func())}
+	defer l.hands.dismiss()
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	ctx, cancel := context.WithCancel(l.held)
@@ -465,11 +469,30 @@ func (l *loop) begin(lease *queue.Lease, o *runner.Orphan) {
 	w.room.take(&h.job.Policy)
 	w.running[h] = true
 	w.metrics.running.Store(int64(len(w.running)))
-	go func() {
+	l.hands.do(func() {
 		w.work(l, h, o)
 		w.done <- h
-	}()
+	})
 }
+
+// hands are goroutines that work on jobs. They are used again, since the stack of a new one grows several times.
+type hands struct{ free chan func() }
+
+// do has a function called on a goroutine.
+func (h *hands) do(f func()) {
+	select {
+	case h.free <- f:
+	default:
+		go func() {
+			for ok := true; ok; f, ok = <-h.free {
+				f()
+			}
+		}()
+	}
+}
+
+// dismiss ends the goroutines that have nothing to do, and others once they have ended what they do.
+func (h *hands) dismiss() { close(h.free) }
 
 // ended removes a job from the worker.
 func (l *loop) ended(h *holding) {

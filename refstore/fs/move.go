@@ -1,0 +1,201 @@
+package fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+
+	"e3/internal/host/atomicfile"
+	"e3/refstore"
+)
+
+// maxInPlace is the largest value that is written in place: one page, in which no signal interrupts a write.
+const maxInPlace = 4096
+
+// staysInPlace tells whether the new value of a record with a stamp goes into the record's file, which saves a new file
+// and its removal: the value is a job's, and longer than the old one. The length tells the versions apart, even if the
+// writer is killed before the time is set.
+func (w *writer) staysInPlace(at slot, old stamp) bool {
+	size := int64(len(w.record.Value))
+	return at.grows && !w.durable && w.sum == nil && old.size > 0 && size > old.size && size <= maxInPlace && !w.store.files.looks.network
+}
+
+// inPlace replaces the value of a job by a longer one in its file, which has as many names. With errElsewhere the value
+// belongs into a new file.
+func (w *writer) inPlace(old stamp, names uint64) (stamp, error) {
+	if !w.staysInPlace(w.slot, old) {
+		return stamp{}, errElsewhere
+	}
+	if err := overwrite(w.slot.value(), w.record.Value, old, names); err != nil {
+		return stamp{}, err
+	}
+	touchFolder(w.slot.dir, w.store.now())
+	return w.store.raise(w.slot.value(), old.mtime)
+}
+
+// Settle returns when no write in place of the record is in progress: a reader may have met half of it. It fails with
+// errors.ErrUnsupported for records that are never written in place.
+func (s *Store) Settle(ctx context.Context, key refstore.Key) error {
+	sl, err := s.files.slot(key)
+	if err == nil && !sl.grows {
+		err = errors.ErrUnsupported
+	}
+	if err != nil {
+		return err
+	}
+	sh, err := s.lockShard(ctx, key)
+	if err != nil {
+		return err
+	}
+	return sh.Close()
+}
+
+// Move implements [refstore.Mover] for records that are files without fields.
+func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error) {
+	sl, err := s.files.slot(from)
+	w := writer{store: s, record: r}
+	if err == nil {
+		w.slot, err = s.files.slot(r.Key)
+	}
+	if err = errors.Join(err, r.Validate(), ctx.Err()); err == nil {
+		var st stamp
+		if st, err = w.replace(ctx, sl, v); err == nil {
+			w.note()
+			return st.version(), nil
+		}
+	}
+	return refstore.Absent, fmt.Errorf("move %q: %w", from, err)
+}
+
+// replace creates the record in the place of another one, under the lock of that one: a file without fields is created
+// without a lock.
+func (w *writer) replace(ctx context.Context, from slot, v refstore.Version) (stamp, error) {
+	s := w.store
+	if from.shape != fileShape || w.slot.shape != fileShape || len(w.record.Fields) > 0 || w.record.Version != refstore.Absent ||
+		hasFields(s, w.slot) {
+		return stamp{}, errors.ErrUnsupported
+	}
+	sh, err := s.lockShard(ctx, from.key)
+	if err != nil {
+		return stamp{}, err
+	}
+	old, err := s.expect(from, v)
+	err = notFound(err)
+	var st stamp
+	if err == nil {
+		st, err = w.renameOver(from, sh, old)
+	}
+	if errors.Is(err, errElsewhere) {
+		st, err = w.createPlain()
+		if err = exists(err); err == nil {
+			s.touch(w.slot)
+			err = s.removeLocked(from, sh, old)
+		}
+	}
+	return st, errors.Join(err, sh.Close())
+}
+
+// renameOver writes the value into the file of another record, and gives the file the name of this one. So no file is
+// made and none removed. A writer that dies in between leaves the value under the old name. With errElsewhere the value
+// belongs into a new file.
+func (w *writer) renameOver(from slot, sh shard, old stamp) (stamp, error) {
+	if !from.bare || !w.slot.bare || !w.staysInPlace(from, old) {
+		return stamp{}, errElsewhere
+	}
+	s := w.store
+	if _, err := os.Lstat(w.slot.path); err == nil {
+		return stamp{}, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
+	}
+	floor, err := s.files.floor(w.slot.key)
+	if err != nil {
+		return stamp{}, err
+	}
+	if err := overwrite(from.path, w.record.Value, old, 1); err != nil {
+		return stamp{}, err
+	}
+	st, err := s.raise(from.path, max(old.mtime, floor))
+	if err == nil {
+		err = sh.raiseFloor(st.mtime)
+	}
+	if err == nil {
+		err = s.files.inParent(w.slot.path, func() error { return atomicfile.RenameExclusive(from.path, w.slot.path) })
+		s.files.unsynced.note(false, filepath.Dir(from.path))
+	}
+	return st, exists(err)
+}
+
+// Alias implements [refstore.Aliaser] for jobs: the alias is another name of the job's file.
+func (s *Store) Alias(ctx context.Context, key, alias refstore.Key) error {
+	of, as, err := s.files.aliased(key, alias)
+	if err = errors.Join(err, ctx.Err()); err == nil {
+		err = s.files.inParent(as.path, func() error { return link(of.path, as.path) })
+	}
+	switch {
+	case err == nil:
+		s.files.unsynced.note(false, filepath.Dir(as.path))
+		return nil
+	case errors.Is(err, iofs.ErrExist):
+		err = fmt.Errorf("%w: %w", refstore.ErrConflict, err)
+	case errors.Is(err, iofs.ErrNotExist):
+		err = notFound(err)
+	case ctx.Err() == nil && !errors.Is(err, refstore.ErrInvalid): // for example a file system without links
+		err = fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
+	}
+	return fmt.Errorf("alias of %q: %w", key, err)
+}
+
+// PutUnaliased implements [refstore.Aliaser].
+func (s *Store) PutUnaliased(ctx context.Context, r refstore.Record, alias refstore.Key) (v refstore.Version, gone bool, err error) {
+	of, as, err := s.files.aliased(r.Key, alias)
+	if err = errors.Join(err, r.Validate(), ctx.Err()); err == nil {
+		if r.Version == refstore.Absent || len(r.Fields) > 0 {
+			err = refstore.ErrInvalid
+		}
+	}
+	if err == nil {
+		w := writer{store: s, slot: of, record: r, alias: as.path}
+		if v, err = w.update(ctx); err == nil {
+			w.note()
+		}
+		gone = w.unaliased
+	}
+	if err != nil {
+		return refstore.Absent, false, fmt.Errorf("put %q: %w", r.Key, err)
+	}
+	return v, gone, nil
+}
+
+// aliased returns the places of a record and of its alias.
+func (s *files) aliased(key, alias refstore.Key) (of, as slot, err error) {
+	if of, err = s.slot(key); err == nil {
+		as, err = s.slot(alias)
+	}
+	if err == nil && (!of.grows || as.shape != fileShape || s.looks.network) {
+		err = errors.ErrUnsupported
+	}
+	return of, as, err
+}
+
+// names returns how many names of a record's file the writer may rely on: a copy of the repository may share the file.
+func (w *writer) names(old stamp) uint64 {
+	if w.alias == "" {
+		return 1
+	}
+	st, err := statFile(w.alias)
+	w.unaliased = errors.Is(err, iofs.ErrNotExist)
+	if err == nil && st.inode == old.inode && old.inode != 0 {
+		return 2
+	}
+	return 1
+}
+
+// dropAlias removes the alias, if it was one.
+func (w *writer) dropAlias(names uint64) {
+	if names == 2 {
+		w.unaliased = os.Remove(w.alias) == nil
+		w.store.files.unsynced.note(false, filepath.Dir(w.alias))
+	}
+}
