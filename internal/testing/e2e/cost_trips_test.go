@@ -20,6 +20,7 @@ type trips struct {
 	*costs
 	mu    sync.Mutex
 	calls []testserver.Call
+	last  []testserver.Call // the latest chain
 }
 
 // networkDelay is much longer than what the programs do between two requests, also on a busy machine.
@@ -64,6 +65,7 @@ func (c *trips) chain(args ...string) []testserver.Call {
 			chain = append(chain, calls[i])
 		}
 	}
+	c.last = chain
 	return chain
 }
 
