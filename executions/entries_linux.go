@@ -16,6 +16,18 @@ func createFile(path string, flags int, perm fs.FileMode) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// rename renames a file. Package os asks first whether a folder is in its place.
+func rename(from, to string) error {
+	err := unix.EINTR
+	for err == unix.EINTR {
+		err, _ = unix.Rename(from, to).(unix.Errno)
+	}
+	if err != 0 {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
+}
+
 // hasEntries tells whether a directory has exactly n entries. Package os needs three times as many system calls.
 func hasEntries(dir string, n int) bool {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

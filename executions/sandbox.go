@@ -430,11 +430,11 @@ func (b *sandbox) input(rel string) (reused bool, err error) {
 		return true, nil
 	case len(b.old) > 0:
 		last := len(b.old) - 1
-		err = os.Rename(filepath.Join(b.work, b.old[last]), path)
+		err = rename(filepath.Join(b.work, b.old[last]), path)
 		b.old = b.old[:last]
 	case b.stash > 0:
 		b.stash--
-		err = os.Rename(b.stashed(b.stash), path)
+		err = rename(b.stashed(b.stash), path)
 	default:
 		return false, nil
 	}
@@ -460,7 +460,7 @@ func (b *sandbox) forget(rel string) error {
 func (b *sandbox) putAside() error {
 	for _, rel := range b.old {
 		path := filepath.Join(b.work, rel)
-		if b.stash < maxStash && os.Rename(path, b.stashed(b.stash)) == nil {
+		if b.stash < maxStash && rename(path, b.stashed(b.stash)) == nil {
 			b.stash++
 		} else if err := atomicfile.RemoveAll(path); err != nil {
 			return err

@@ -61,6 +61,8 @@ type StartOptions struct {
 	// OnWork is called when the run is not proven current at once: from then on, time and memory depend on the size of
 	// the graph.
 	OnWork func()
+	// OnRest is called when the last command has ended, before results are written. May be nil.
+	OnRest func()
 }
 
 // RunInfo is what is known of a run when it begins.
@@ -397,6 +399,9 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 // flow runs the dataflow.
 func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs string) (*RunResult, error) {
 	r.work()
+	if proof == nil || r.o.Force || proof.Package != r.state.PackageHash || proof.Inputs != inputs {
+		r.o.Executor.Prepare()
+	}
 	pkg := info.Package
 	if pkg == nil {
 		var err error
@@ -474,6 +479,10 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	told := r.tellSuspensions()
 	outcome, runErr := dataflow.Run(ctx, g, r.w.states.Objects, r.o.Executor, opts)
 	told()
+	defer r.o.Executor.Clear()() // beside the writing of results
+	if r.o.OnRest != nil {
+		r.o.OnRest()
+	}
 	// Results are recorded even if the run is being cancelled.
 	r.cause = context.Cause(ctx)
 	if errors.Is(r.cause, refstore.ErrLost) {

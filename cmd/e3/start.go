@@ -308,6 +308,8 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 	}
 	defer done()
 	settings.Process, settings.Traffic, settings.OnWork, settings.FileNamed = r.Process(), r.Traffic, collectOften, o.file != ""
+	cores := runtime.GOMAXPROCS(0)
+	settings.OnRest = func() { runtime.GOMAXPROCS(cores) } // no command needs them any more
 	if spans := newSpans(a); spans != nil {
 		defer spans.Close()
 		settings.OnEvent = spans.Event

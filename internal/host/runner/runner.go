@@ -199,7 +199,7 @@ type Supervisor struct {
 	adopted map[*adoption]struct{}
 }
 
-// New returns a Supervisor. It starts no process: the first Run does.
+// New returns a Supervisor. It starts no process: Prepare or the first Run does.
 func New(options Options) (*Supervisor, error) {
 	if options.Grace < 0 || options.Spawners < 0 {
 		return nil, fmt.Errorf("runner: negative option in %+v", options)
@@ -269,6 +269,10 @@ func (s *Supervisor) run(ctx context.Context, path string, spec *Spec) (Result, 
 	runtime.KeepAlive(spec.Stderr)
 	return result, explainStart(err, path, spec)
 }
+
+// Prepare starts the supervising process beside what the caller does until its first Run, and returns at once. If that
+// fails, the first Run tries again and says why.
+func (s *Supervisor) Prepare() { go s.connect() }
 
 // connect returns the live backend, or starts one.
 func (s *Supervisor) connect() (*backend, error) {
