@@ -55,19 +55,22 @@ type Syncs struct {
 // WatchSyncs watches the syncs of all stores until the end of the test, on a machine that has much to write.
 func WatchSyncs(t *testing.T) *Syncs {
 	s := &Syncs{}
-	one, wide, bytes := syncOne, wideSync, unwritten
-	t.Cleanup(func() { syncOne, wideSync, unwritten = one, wide, bytes })
+	one, folder, wide, bytes := syncOne, syncOneDir, wideSync, unwritten
+	t.Cleanup(func() { syncOne, syncOneDir, wideSync, unwritten = one, folder, wide, bytes })
 	s.Machine(1 << 40)
-	syncOne = func(path string) error {
-		s.mu.Lock()
-		before, fail := s.before, s.fail
-		s.paths = append(s.paths, path)
-		s.mu.Unlock()
-		if before != nil {
-			before()
+	watched := func(sync func(string) error) func(string) error {
+		return func(path string) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			before, fail := s.before, s.fail
+			s.paths = append(s.paths, path)
+			if before != nil {
+				before()
+			}
+			return errors.Join(sync(path), fail)
 		}
-		return errors.Join(one(path), fail)
 	}
+	syncOne, syncOneDir = watched(one), watched(folder)
 	wideSync = func(root *os.File) error {
 		s.mu.Lock()
 		s.wide++

@@ -247,15 +247,31 @@ func (s *files) inParent(path string, f func() error) error {
 	}
 }
 
-// syncDirs syncs the folders above path, up to the root.
-func (s *files) syncDirs(path string) error {
+// syncAbove syncs the folders above path, up to the root.
+func (s *files) syncAbove(path string) error { return syncFolders(s.above(path)) }
+
+// above returns the folders above path, up to the root.
+func (s *files) above(path string) (dirs []string) {
 	for dir := filepath.Dir(path); len(dir) >= len(s.root); dir = filepath.Dir(dir) {
-		if err := syncDir(dir); err != nil {
-			return err
-		}
-		if dir == s.root {
+		if dirs = append(dirs, dir); dir == s.root {
 			break
 		}
+	}
+	return dirs
+}
+
+// syncDirs makes the names of a record durable: its folder, and those above it up to the root. Of a record that is a file,
+// no other process renews the folders above, so each is synced once as long as this store changes nothing in it.
+func (s *files) syncDirs(sl slot) error {
+	dirs := s.above(sl.value())
+	if sl.shape == fileShape {
+		dirs = append(dirs[:1], s.unsynced.unsure(dirs[1:])...)
+	}
+	if err := syncFolders(dirs); err != nil {
+		return err
+	}
+	if sl.shape == fileShape {
+		s.unsynced.sure(dirs[1:])
 	}
 	return nil
 }

@@ -46,6 +46,7 @@ type unsynced struct {
 	relied bool                // others may rely on what this store has not synced
 	wrote  bool                // relied was ever set
 	swept  bool                // a dead process may not have synced what it has written
+	safe   map[string]bool     // folders that were synced and have not changed since
 }
 
 // unrelied are the kinds of records that no result relies on: what can be found again, leases and jobs.
@@ -67,6 +68,9 @@ func (u *unsynced) note(relied bool, paths ...string) {
 	if relied {
 		u.relied, u.wrote = true, true
 	}
+	for _, path := range paths {
+		delete(u.safe, path)
+	}
 	if u.all {
 		return
 	}
@@ -83,6 +87,33 @@ func (u *unsynced) note(relied bool, paths ...string) {
 
 // file notes a file that was written, and its folder.
 func (u *unsynced) file(relied bool, path string) { u.note(relied, path, filepath.Dir(path)) }
+
+// unsure returns the folders that may not be durable.
+func (u *unsynced) unsure(dirs []string) (rest []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, dir := range dirs {
+		if !u.safe[dir] {
+			rest = append(rest, dir)
+		}
+	}
+	return rest
+}
+
+// sure remembers folders that were synced.
+func (u *unsynced) sure(dirs []string) {
+	if u.off {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.safe == nil {
+		u.safe = make(map[string]bool)
+	}
+	for _, dir := range dirs {
+		u.safe[dir] = true
+	}
+}
 
 // doubt makes the next sync one of the file system: what this store has written, or with swept what a dead process has,
 // may not be durable.
@@ -149,6 +180,18 @@ func (u *unsynced) sync(alone func() (bool, error), wide func() error) error {
 
 // errUnopened says that a path could not be opened for a sync, for example another user's file.
 var errUnopened = errors.New("not opened")
+
+// syncFolders syncs folders, of which all must be there.
+func syncFolders(dirs []string) error {
+	if len(dirs) == 1 {
+		return syncOneDir(dirs[0])
+	}
+	var g errgroup.Group
+	for _, dir := range dirs {
+		g.Go(func() error { return syncOneDir(dir) })
+	}
+	return g.Wait()
+}
 
 // syncEach syncs files and folders. Those that have gone since are not missed: their removal is noted as a change of the
 // folder above.
@@ -238,6 +281,6 @@ func noteLogs(u *unsynced, dir string) {
 // narrows reports whether the system can sync folders and knows what a sync of the file system leaves out.
 func narrows(o Options) bool { return o.Narrow && runtime.GOOS == "linux" }
 
-// syncOne syncs a file or folder, wideSync the file system of an open folder, and unwritten returns how many bytes the
+// syncOne syncs a file or folder, syncOneDir a folder that must be there, wideSync the file system of an open folder, and unwritten returns how many bytes the
 // machine has in memory that disks do not have; tests replace them.
-var syncOne, wideSync, unwritten = syncPath, syncFS, unwrittenBytes
+var syncOne, syncOneDir, wideSync, unwritten = syncPath, syncDir, syncFS, unwrittenBytes

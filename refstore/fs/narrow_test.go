@@ -224,6 +224,39 @@ func versionOf(t *testing.T, s *fs.Store, key refstore.Key) refstore.Version {
 	return r.Version
 }
 
+// A durable update has its sum and its value synced together, before the value has its name, and then the folder; those above
+// are synced once.
+func TestDurableUpdateSyncs(t *testing.T) {
+	dir := t.TempDir()
+	s := narrow(t, dir)
+	file := filepath.Join(dir, "workspaces", "w.beast2")
+	version, err := s.PutSync(t.Context(), refstore.Record{Key: state, Value: []byte("value 0"), Fields: []refstore.Field{{Name: refstore.SumField, Value: []byte("sum 0")}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := fs.WatchSyncs(t)
+	for i := 1; i <= 2; i++ {
+		early := 0
+		seen.Before(func() {
+			text, err := os.ReadFile(file)
+			sum, bad := os.ReadFile(file + "~sum")
+			if err != nil || bad != nil || string(text) != fmt.Sprint("value ", i-1) || string(sum) != fmt.Sprint("sum ", i) {
+				early++
+			}
+		})
+		before := len(seen.Paths())
+		sum := []refstore.Field{{Name: refstore.SumField, Value: fmt.Append(nil, "sum ", i)}}
+		if version, err = s.PutSync(t.Context(), refstore.Record{Key: state, Value: fmt.Append(nil, "value ", i), Fields: sum, Version: version}); err != nil {
+			t.Fatal(err)
+		}
+		paths := seen.Paths()[before:]
+		want := []string{filepath.Join(dir, "workspaces")}
+		if got := paths[min(2, len(paths)):]; early != 1 || len(paths) != 3 || !slices.Contains(paths, file+"~sum") || !slices.Equal(got, want) {
+			t.Errorf("update %d synced %q, %d of them after the value had its name", i, paths, early)
+		}
+	}
+}
+
 // As long as the machine has little to write, a sync of the file system is cheaper.
 func TestNarrowSyncOfQuietMachine(t *testing.T) {
 	dir := t.TempDir()

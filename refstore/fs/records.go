@@ -122,7 +122,7 @@ func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refst
 	switch {
 	case err != nil:
 	case durable:
-		err = s.files.syncDirs(sl.value())
+		err = s.files.syncDirs(sl)
 	default:
 		w.note()
 	}
@@ -140,7 +140,8 @@ type writer struct {
 	sum     []byte // the sum or witness to write beside a record that is a file; nil: none
 	witness bool   // sum is a witness
 	durable bool
-	filled  bool // the folder of the execution was there, with logs
+	filled  bool     // the folder of the execution was there, with logs
+	sumPath []string // the file of a sum that is to be durable before the value has its name
 
 	alias     string // the path of the record's other name; "": none
 	unaliased bool   // there is no file of that name any more
@@ -273,7 +274,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 	}
 	st, err := w.createPlain()
 	if err == nil {
-		if err = w.putSum(); err != nil { // for example a full disk: a record without its sum must not exist
+		if err = w.putSum(stamp{}); err != nil { // for example a full disk: a record without its sum must not exist
 			err = errors.Join(err, w.slot.removeFile())
 		}
 	}
@@ -356,7 +357,7 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 		}
 	}
 	if w.durable && len(w.record.Fields) > 0 { // fields must be durable before the value with which they are read
-		if err := w.store.files.syncDirs(w.slot.field(w.record.Fields[0].Name)); err != nil {
+		if err := w.store.files.syncAbove(w.slot.field(w.record.Fields[0].Name)); err != nil {
 			return refstore.Absent, err
 		}
 	}
@@ -364,9 +365,12 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 	st, err := w.inPlace(old, names)
 	if errors.Is(err, errElsewhere) {
 		err = w.store.aside(func(path string) error {
-			_, err := w.store.files.createFile(path, w.record.Value, w.durable)
+			_, err := w.store.files.createFile(path, w.record.Value, false)
 			if err == nil {
 				st, err = w.store.raise(path, old.mtime)
+			}
+			if err == nil && w.durable {
+				err = syncEach(append(w.sumPath, path)) // together, so that a journal is written once
 			}
 			if err == nil {
 				err = rename(path, w.slot.value())

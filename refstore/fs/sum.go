@@ -29,8 +29,9 @@ func (w *writer) takeSum() {
 	}
 }
 
-// putSum writes the sum, if there is one. It needs the shard's lock.
-func (w *writer) putSum() error {
+// putSum writes the sum, if there is one. Before old, a value that is not empty, is replaced, the sum is only noted for the
+// sync. It needs the shard's lock.
+func (w *writer) putSum(old stamp) error {
 	if w.sum == nil {
 		return nil
 	}
@@ -43,7 +44,11 @@ func (w *writer) putSum() error {
 		err = errors.Join(e, f.Truncate(int64(len(w.sum)))) // usually the size is unchanged
 	}
 	if err == nil && w.record.Version != refstore.Absent && w.durable && !w.witness {
-		err = f.Sync() // otherwise the value could survive a loss of power without its sum
+		if old.size > 0 {
+			w.sumPath = []string{f.Name()} // otherwise the value could survive a loss of power without its sum
+		} else {
+			err = f.Sync()
+		}
 	}
 	w.store.files.unsynced.file(false, w.slot.path+sumSuffix)
 	return errors.Join(err, f.Close())
@@ -59,7 +64,7 @@ func (w *writer) sumBefore(old stamp) error {
 	if w.sum == nil || old.size == 0 || !w.durable {
 		return w.slot.removeSum()
 	}
-	return w.putSum()
+	return w.putSum(old)
 }
 
 // sumAfter writes the sum after an empty value was replaced, and a missing witness.
@@ -68,12 +73,12 @@ func (w *writer) sumAfter(old stamp) error {
 		if err := w.store.files.exists(w.slot.path + sumSuffix); !errors.Is(err, iofs.ErrNotExist) {
 			return err
 		}
-		return w.putSum()
+		return w.putSum(stamp{})
 	}
 	if old.size > 0 {
 		return nil
 	}
-	return w.putSum()
+	return w.putSum(stamp{})
 }
 
 func (s slot) removeSum() error {

@@ -123,7 +123,14 @@ func syncDir(string) error { return nil }
 
 func syncFS(*os.File) error { return errors.ErrUnsupported }
 
-func syncPath(string) error { return errors.ErrUnsupported }
+// syncPath syncs a file.
+func syncPath(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
 
 func unwrittenBytes() int64 { return 0 }
 
