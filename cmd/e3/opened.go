@@ -211,6 +211,9 @@ func openedBy(ctx context.Context, r *repo.Repo, report *runview.Report) ([]prop
 		if run.Findings, run.Traced, err = lastTrace(ctx, r, key, t.ExecutionID); err != nil {
 			return nil, err
 		}
+		if !run.Succeeded && run.Traced {
+			run.Lacks = lacked(failureLines(ctx, r.Executions, key, t.ExecutionID))
+		}
 		runs = append(runs, run)
 	}
 	return runs, nil

@@ -62,6 +62,9 @@ func pipelines(t *testing.T) map[string]*pipeline {
 	own("sqlite", map[string]string{"q.sql": "create table t(x);\n.import rows.csv t\nselect sum(x) from t;\n", "load.sql": ".read q.sql\n", "rows.csv": "1\n2\n"},
 		"inputs:\n  q: {file: q.sql}\n  rows: {file: rows.csv}\ntasks:\n  s:\n    in: [q, rows]\n    out: s.txt\n    run: sqlite3 -bail :memory: < \"$q\" > \"$out\"\n",
 		map[string]string{"s": "q=q.sql"}, map[string]string{"s": "q rows"}, "sqlite3")
+	own("copies", map[string]string{"a.csv": "1\n", "img/1.txt": "x\n", "img/2.txt": "y\n", "old.txt": "", "keep/z.txt": "z\n"},
+		"inputs:\n  a: {file: a.csv}\n  img: {dir: img}\n  z: {file: keep/z.txt}\ntasks:\n  take:\n    in: [a, img, z]\n    out: o.txt\n    run: |\n      [ -f old.txt ] && cat old.txt\n      cp \"$a\" x; cp -r \"$img\" y; ls -l \"$z\" > /dev/null; cat x y/* > \"$out\"\n",
+		map[string]string{"take": "a=a.csv img=img z=keep/z.txt"}, map[string]string{"take": "a img z"})
 	for _, p := range all {
 		if p.folder != "" {
 			text, err := os.ReadFile(filepath.Join(p.folder, "e3.yaml"))

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"e3/executions"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/host/trace"
@@ -83,6 +84,32 @@ func missed(folder string, lines []string) (files []string) {
 		}
 	}
 	return files
+}
+
+// lacked reports whether lines name a path of the working directory as missing.
+func lacked(lines []string) func(rel string) bool {
+	var named []string
+	for _, line := range lines {
+		if !missesFile.MatchString(line) {
+			continue
+		}
+		for _, word := range pathWord.FindAllString(line, -1) {
+			named = append(named, path.Clean(strings.TrimRight(word, ".")))
+		}
+	}
+	return func(rel string) bool {
+		return slices.ContainsFunc(named, func(word string) bool {
+			return word == rel || path.IsAbs(word) && strings.HasSuffix(word, "/"+rel)
+		})
+	}
+}
+
+// failureLines are the last lines of a failed command's standard error or, if that is empty, of its output.
+func failureLines(ctx context.Context, x *executions.Store, key executions.Key, id string) []string {
+	if lines := logTail(ctx, x, key, id, executions.Stderr); len(lines) > 0 {
+		return lines
+	}
+	return logTail(ctx, x, key, id, executions.Stdout)
 }
 
 // undeclared says what to write for a file that a task misses.

@@ -40,6 +40,8 @@ type Run struct {
 	Succeeded bool
 	Findings  []trace.Finding
 	Inputs    []Staged
+	// Lacks reports whether the message of a command that failed names a path as missing; nil: no path.
+	Lacks func(rel string) bool
 }
 
 // A Staged is an input that the task declares.
@@ -151,7 +153,7 @@ func (f *finder) propose() Task {
 		}
 		f.out.Traced++
 		for _, finding := range r.Findings {
-			opened[finding] = true
+			opened[f.needed(r, finding)] = true
 		}
 	}
 	if whole {
@@ -182,6 +184,23 @@ func (f *finder) propose() Task {
 	f.sought(list)
 	slices.SortStableFunc(f.out.Reads, func(a, b Read) int { return strings.Compare(a.Path, b.Path) })
 	return f.out
+}
+
+// needed makes an opened path of one that a command looked for and failed without, as cp and ls do, which look before they open.
+func (f *finder) needed(r *Run, finding trace.Finding) trace.Finding {
+	if finding.Kind != trace.Sought || r.Succeeded || r.Lacks == nil || !r.Lacks(finding.Path) {
+		return finding
+	}
+	info, err := fs.Stat(f.project.Files, finding.Path)
+	switch {
+	case err != nil:
+		finding.Kind = trace.Missing
+	case info.IsDir():
+		finding.Kind = trace.Folder
+	default:
+		finding.Kind = trace.File
+	}
+	return finding
 }
 
 // sought lists what was looked for. It is told and never declared: a program that tests for a file may do without it, and the

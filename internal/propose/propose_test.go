@@ -151,6 +151,25 @@ func TestSought(t *testing.T) {
 	}
 }
 
+// TestLacks: what a command looked for is proposed if it failed and its message says so.
+func TestLacks(t *testing.T) {
+	all := project("more.csv", "inc/a.h")
+	run := propose.Run{Task: "report", Traced: true, Findings: []trace.Finding{{Kind: trace.Sought, Path: "more.csv"}, {Kind: trace.Sought, Path: "inc"}, {Kind: trace.Sought, Path: "clean.csv"}}}
+	run.Lacks = func(rel string) bool { return rel != "inc" }
+	p := propose.Of(offered(t, study), all, []propose.Run{run})
+	if got := p.Tasks[0]; len(got.Reads) != 2 || got.Reads[0].Source != "clean" || got.Reads[1].Source != "more_csv" || !slices.Equal(got.Sought, []string{"inc/"}) {
+		t.Errorf("%+v", got)
+	}
+	run.Lacks = func(rel string) bool { return rel == "inc" }
+	if p := propose.Of(offered(t, study), all, []propose.Run{run}); len(p.New) != 1 || p.New[0].Key != "dir" || p.New[0].Path != "inc" {
+		t.Errorf("new %+v", p.New)
+	}
+	run.Succeeded = true
+	if p := propose.Of(offered(t, study), all, []propose.Run{run}); !p.Empty() {
+		t.Errorf("of a command that succeeded: %+v", p.Tasks)
+	}
+}
+
 // TestUnread: an input is unread only if all commands of its task are known to have ended well without it.
 func TestUnread(t *testing.T) {
 	inputs := []propose.Staged{{Name: "a", Path: "a.csv"}, {Name: "b", Path: "b.csv"}, {Name: "n"}}
