@@ -30,7 +30,7 @@ func (b *bench) roomInputs() error {
 			}
 			return nil
 		}},
-		{"256 MiB for a command in a room", 6, 0, func(dir string) error {
+		{"256 MiB for a command in a room", 6, 5 * time.Millisecond, func(dir string) error {
 			return random(filepath.Join(dir, "large.bin"), mib<<20)
 		}},
 	} {
