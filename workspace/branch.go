@@ -130,7 +130,7 @@ func (w *Deployer) installBranch(ctx context.Context, lock *hold, pkg *record.Pa
 	}
 	s, err := lock.read(ctx)
 	if err == nil {
-		err = w.isBranch(ctx, ws, s, pkg)
+		err = isBranch(ctx, w.states, ws, s, pkg)
 	}
 	if err != nil {
 		return err
@@ -163,11 +163,11 @@ func (w *Deployer) installBranch(ctx context.Context, lock *hold, pkg *record.Pa
 }
 
 // isBranch is nil if a workspace is empty, or may have been made from another one with such a package.
-func (w *Deployer) isBranch(ctx context.Context, ws string, s *State, pkg *record.Package) error {
+func isBranch(ctx context.Context, states *States, ws string, s *State, pkg *record.Package) error {
 	if !s.Deployed {
 		return nil
 	}
-	link, err := w.states.links.link(ctx, ws, s)
+	link, err := states.links.link(ctx, ws, s)
 	switch {
 	case err != nil && !errors.Is(err, errBadLink):
 		return err
@@ -178,7 +178,7 @@ func (w *Deployer) isBranch(ctx context.Context, ws string, s *State, pkg *recor
 	case s.PackageName != pkg.Name:
 		return &TakenError{ws, "holds the package " + s.PackageName + "@" + s.PackageVersion}
 	}
-	rec, err := w.states.Records.Get(ctx, packages.Key(s.PackageName, s.PackageVersion))
+	rec, err := states.Records.Get(ctx, packages.Key(s.PackageName, s.PackageVersion))
 	if errors.Is(err, refstore.ErrNotFound) {
 		return nil
 	}
@@ -212,7 +212,7 @@ func (w *Deployer) Main(ctx context.Context, names []string) (string, error) {
 		}
 	}
 	for ws, s := range others {
-		err := w.isBranch(ctx, ws, s, &record.Package{Name: pkg})
+		err := isBranch(ctx, w.states, ws, s, &record.Package{Name: pkg})
 		if errors.As(err, new(*TakenError)) {
 			return "", nil
 		}
