@@ -82,12 +82,17 @@ func (b *runBlocks) clean(ctx context.Context, ws, run string) error {
 
 // Deferred returns the blocks of a workspace that wait for approval, whether a run is at work or not.
 func (w *Approvals) Deferred(ctx context.Context, ws string) ([]approval.Block, error) {
+	waiting, _, err := w.Standing(ctx, ws)
+	return waiting, err
+}
+
+// Standing is Deferred with the blocks that were approved or rejected and on which no run has acted.
+func (w *Approvals) Standing(ctx context.Context, ws string) (waiting, decided []approval.Block, err error) {
 	state, r, err := w.stand(ctx, ws)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	waiting, _, err := w.deferred(ctx, state, ws, r)
-	return waiting, err
+	return w.deferred(ctx, state, ws, r)
 }
 
 // stand reads a workspace and its latest run; nil if it has none.

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
+	"e3/internal/events"
 	"e3/internal/human"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
@@ -25,7 +27,8 @@ func newApprove(a *app) *cobra.Command {
 		Short: "Let a task go on that waits for approval, or list what waits",
 		Long: `Approve a task that waits for it: a task with "approve: true" that must run, or a task whose command has suspended itself by
 ending with its "suspend" code. A run that waits, in another terminal or on another machine, continues. If none is at work, the
-next start goes on with it, without asking again. Without a task, what waits in all workspaces is listed.
+next start goes on with it, without asking again. Without a task, what waits in all workspaces is listed. The name of a matrix, or
+a pattern of * and ?, means each of its tasks that waits now.
 
 An approval is for this task with these inputs: if either changes, or with start --force, a person is asked again. Approving twice
 changes nothing. A task that was rejected cannot be approved before that is taken back: e3 reject --undo. An approval can be
@@ -35,6 +38,7 @@ Exit code 2: it does not wait; 1: it was rejected, or a run has gone on already.
 		Example: `  e3 approve .
   e3 approve . prod.release
   e3 approve . prod.release --note "checked the figures"
+  e3 approve . 'prod.publish[*]'
   e3 approve . prod.release --undo`,
 		ValidArgsFunction: completeDeferred(a),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -95,32 +99,85 @@ func decide(ctx context.Context, a *app, location, ws, task string, undo bool, r
 		act = r.Workspaces.Approvals.Withdraw
 	}
 	d, err := act(ctx, ws, task, res)
+	var unknown *workspace.UnknownError
+	if errors.As(err, &unknown) && unknown.What == "task" {
+		if tasks, fault := several(ctx, r, ws, task, undo, res.Approve); fault != nil || len(tasks) > 0 {
+			return errors.Join(fault, decideEach(ctx, a, tasks, undo, res.Approve, func(task string) (workspace.Decision, error) { return act(ctx, ws, task, res) }))
+		}
+	}
 	if err != nil {
 		return err
 	}
-	b := &d.Block
-	doc := decidedJSON{
-		Workspace: ws, Task: task, Run: b.Run, Block: b.ID, Type: string(b.Type), Status: string(b.Status), Changed: d.Changed, By: b.By, At: render.JSONTime(b.At), Note: b.Note,
+	return a.Reply(describeDecision(&d), func(w io.Writer) { writeDecision(w, &d, undo, res.Approve) })
+}
+
+// several are the tasks that a decision is about which names a matrix, or has a pattern: those that wait or, with undo, those of
+// which the decision is to be taken back.
+func several(ctx context.Context, r *repo.Repo, ws, name string, undo, approve bool) (tasks []string, err error) {
+	waiting, decided, err := r.Workspaces.Approvals.Standing(ctx, ws)
+	list := waiting
+	if undo {
+		list = slices.DeleteFunc(decided, func(b approval.Block) bool { return (b.Status == approval.Approved) != approve })
 	}
-	return a.Reply(doc, func(w io.Writer) {
-		name := human.Line(ws + "." + task)
-		run := "the next start"
-		if d.Live {
-			run = "run " + human.Short(b.Run)
+	for i := range list {
+		if task := list[i].Task; strings.HasPrefix(task, name+"[") || events.IsPattern(name) && events.Match(name, task) {
+			tasks = append(tasks, task)
 		}
-		switch {
-		case !d.Changed && undo:
-			fmt.Fprintf(w, "%s waits for approval already\n", name)
-		case !d.Changed:
-			fmt.Fprintf(w, "%s was %s already by %s\n", name, b.Status, human.Line(cmp.Or(b.By, "an unknown user")))
-		case b.Status == approval.Approved:
-			fmt.Fprintf(w, "Approved %s: %s goes on with it\n", name, run)
-		case b.Status == approval.Rejected:
-			fmt.Fprintf(w, "Rejected %s: it fails in %s, and what depends on it is skipped\n", name, run)
-		default:
-			fmt.Fprintf(w, "Took the %s of %s back: it waits again\n", map[bool]string{true: "approval", false: "rejection"}[res.Approve], name)
+	}
+	return tasks, err
+}
+
+// decideEach decides about several tasks. The failure of one does not keep the others from it.
+func decideEach(ctx context.Context, a *app, tasks []string, undo, approve bool, act func(task string) (workspace.Decision, error)) error {
+	var all error
+	var done []workspace.Decision
+	doc := struct {
+		Decisions []decidedJSON `json:"decisions"`
+	}{[]decidedJSON{}}
+	for _, task := range tasks {
+		if ctx.Err() != nil {
+			break
 		}
-	})
+		d, err := act(task)
+		if err != nil {
+			all = errors.Join(all, err)
+			continue
+		}
+		done, doc.Decisions = append(done, d), append(doc.Decisions, describeDecision(&d))
+	}
+	return errors.Join(all, context.Cause(ctx), a.Reply(doc, func(w io.Writer) {
+		for i := range done {
+			writeDecision(w, &done[i], undo, approve)
+		}
+	}))
+}
+
+func describeDecision(d *workspace.Decision) decidedJSON {
+	b := &d.Block
+	return decidedJSON{
+		Workspace: b.Workspace, Task: b.Task, Run: b.Run, Block: b.ID, Type: string(b.Type), Status: string(b.Status), Changed: d.Changed, By: b.By, At: render.JSONTime(b.At), Note: b.Note,
+	}
+}
+
+func writeDecision(w io.Writer, d *workspace.Decision, undo, approve bool) {
+	b := &d.Block
+	name := human.Line(b.Workspace + "." + b.Task)
+	run := "the next start"
+	if d.Live {
+		run = "run " + human.Short(b.Run)
+	}
+	switch {
+	case !d.Changed && undo:
+		fmt.Fprintf(w, "%s waits for approval already\n", name)
+	case !d.Changed:
+		fmt.Fprintf(w, "%s was %s already by %s\n", name, b.Status, human.Line(cmp.Or(b.By, "an unknown user")))
+	case b.Status == approval.Approved:
+		fmt.Fprintf(w, "Approved %s: %s goes on with it\n", name, run)
+	case b.Status == approval.Rejected:
+		fmt.Fprintf(w, "Rejected %s: it fails in %s, and what depends on it is skipped\n", name, run)
+	default:
+		fmt.Fprintf(w, "Took the %s of %s back: it waits again\n", map[bool]string{true: "approval", false: "rejection"}[approve], name)
+	}
 }
 
 // waitingJSON is a task of any workspace that waits for approval.
