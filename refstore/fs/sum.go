@@ -112,12 +112,19 @@ func (s *Store) gone(sl slot) bool {
 	if sl.bare {
 		return false
 	}
-	if _, err := os.Lstat(file); err != nil && !emptied(sl) {
+	remains := func() bool {
+		_, err := os.Lstat(file)
+		return err == nil || emptied(sl)
+	}
+	if !remains() {
 		return false
 	}
-	if sl.shape == dirShape { // they may soon be a record (fillDir)
+	if sl.shape == dirShape { // they may soon be a record (fillDir), or the folder was removed while it was read
 		if sh, err := s.lockShard(context.Background(), sl.key); err == nil {
 			defer sh.Close() // nothing was written
+			if !remains() {
+				return false
+			}
 		}
 	}
 	_, err := os.Lstat(sl.value()) // it may just have been created
