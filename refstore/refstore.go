@@ -227,11 +227,11 @@ type Watcher interface {
 	Watch(ctx context.Context, partition string) (<-chan struct{}, error)
 }
 
-// NameWatcher is an optional capability of a [Watcher]: it says which records may have changed.
+// NameWatcher is an optional capability of a [Watcher]: it says which records were created.
 type NameWatcher interface {
-	// WatchNames is Watch. changed returns the sort keys of records that were written or deleted since its last call; all
-	// says that others may have been too, as at its first call.
-	WatchNames(ctx context.Context, partition string) (c <-chan struct{}, changed func() (sorts []string, all bool), err error)
+	// WatchNames is Watch. made returns the sort keys of records that were created since its last call, and of some that
+	// were replaced; all says that others may have been created too, as at its first call.
+	WatchNames(ctx context.Context, partition string) (c <-chan struct{}, made func() (sorts []string, all bool), err error)
 }
 
 // Spreader is an optional capability of a store: it says that a partition takes a bounded number of writes a second, so

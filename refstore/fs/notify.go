@@ -32,11 +32,11 @@ type subscription struct {
 	told *names // nil: the names are not wanted
 }
 
-// names are those of files that may have changed. The zero value has none.
+// names are those of files that were made. The zero value has none.
 type names struct {
 	mu    sync.Mutex
 	files map[string]struct{}
-	all   bool // others too
+	all   bool // others may have been too
 }
 
 // maxNames bounds the names that are kept.
@@ -113,24 +113,26 @@ func (n *notifier) run(w *fsnotify.Watcher) {
 			if !ok {
 				return
 			}
-			n.event(ev.Name)
+			n.event(ev.Name, ev.Has(fsnotify.Create))
 		case _, ok := <-w.Errors: // events were lost
 			if !ok {
 				return
 			}
-			n.event("")
+			n.event("", false)
 		}
 	}
 }
 
-// event wakes the waiters for path; all for "".
-func (n *notifier) event(path string) {
+// event wakes the waiters for path, which may have been made; all for "".
+func (n *notifier) event(path string, made bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	dir, name := filepath.Dir(path), filepath.Base(path)
 	for sub := range n.subs[dir] {
 		if sub.name == "" || sub.name == name {
-			sub.told.add(name)
+			if made {
+				sub.told.add(name)
+			}
 			signal(sub.wake)
 		}
 	}
@@ -185,7 +187,7 @@ func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, e
 
 // WatchNames implements [refstore.NameWatcher]. Where file notification works, polls wake each two seconds only: they are for
 // what a notification may have missed.
-func (s *Store) WatchNames(ctx context.Context, partition string) (c <-chan struct{}, changed func() (sorts []string, all bool), err error) {
+func (s *Store) WatchNames(ctx context.Context, partition string) (c <-chan struct{}, made func() (sorts []string, all bool), err error) {
 	err = refstore.Query{Partition: partition}.Validate()
 	var p place
 	if err == nil {
@@ -219,7 +221,7 @@ func (s *Store) WatchNames(ctx context.Context, partition string) (c <-chan stru
 func watchFolder(ctx context.Context, w *folderWatch) <-chan struct{} {
 	w.out = make(chan struct{}, 1)
 	w.subscribe()
-	w.last = folderTime(w.dir)
+	w.last, w.woken = folderTime(w.dir), time.Now()
 	go w.run(ctx)
 	return w.out
 }

@@ -115,7 +115,7 @@ func alias(ctx context.Context, s refstore.Store) error {
 	return nil
 }
 
-// watchTellsNames reads which records have changed until all are told that did.
+// watchTellsNames reads which records were created until all are told.
 func watchTellsNames(ctx context.Context, s refstore.Store) error {
 	w, err := capability[refstore.NameWatcher](s)
 	if err != nil {
@@ -124,12 +124,12 @@ func watchTellsNames(ctx context.Context, s refstore.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	const partition = "QUEUE/default/finished/run"
-	c, changed, err := w.WatchNames(ctx, partition)
+	c, made, err := w.WatchNames(ctx, partition)
 	if err != nil {
 		return err
 	}
-	if _, all := changed(); !all {
-		return errors.New("the first call does not tell that all may have changed")
+	if _, all := made(); !all {
+		return errors.New("the first call does not tell that all may have been created")
 	}
 	put := func(sort string) error {
 		_, err := s.Put(ctx, refstore.Record{Key: refstore.Key{Partition: partition, Sort: sort}, Value: []byte("x")})
@@ -152,7 +152,7 @@ func watchTellsNames(ctx context.Context, s refstore.Store) error {
 			case <-ctx.Done():
 				return fmt.Errorf("record %q was not told in %v", sort, patience)
 			}
-			sorts, all := changed()
+			sorts, all := made()
 			told[sort] = all
 			for _, s := range sorts {
 				told[s] = true

@@ -30,7 +30,7 @@ func watchCases() []Case {
 		onStore("a move takes a record to another key, in one state only", move),
 		onStore("an alias shows a record, until it is dropped", alias),
 		onStore("watch wakes after a write", watchWakes),
-		onStore("a watch tells which records have changed", watchTellsNames),
+		onStore("a watch tells which records were created", watchTellsNames),
 		onStore("watch ends with its context", watchEnds),
 	}
 }

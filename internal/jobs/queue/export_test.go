@@ -47,3 +47,13 @@ func reencode(value []byte, into any) ([]byte, bool, error) {
 	err := decode(value, into)
 	return encode(into), true, err
 }
+
+// Knows tells whether this process knows the entry of a job of the default queue, or else will list all at the next claim.
+func (q *Queue) Knows(j *Job) bool {
+	q.index.hear(DefaultQueue)
+	q.index.mu.Lock()
+	defer q.index.mu.Unlock()
+	p := q.index.page(DefaultQueue)
+	_, there := p.find(&candidate{order: j.order()})
+	return there || p.woken
+}

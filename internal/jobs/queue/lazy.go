@@ -19,6 +19,60 @@ type lazy struct {
 	gone   bool // it cannot be claimed: its job was taken, or is unreadable
 }
 
+// unread returns the candidate of an entry that may be claimed now, of which only the name is known.
+func unread(queue string, key refstore.Key) *candidate {
+	return &candidate{entry: entry{job: Job{Queue: queue}}, key: key, order: key.Sort, lazy: lazy{unread: true}}
+}
+
+// A listener tells which entries are new. Then a queue need not be listed to find a job that precedes the known ones.
+type listener struct {
+	made func() (sorts []string, all bool)
+}
+
+// listen has a queue's page learn from a listener, until done is called.
+func (x *index) listen(queue string, made func() (sorts []string, all bool)) (done func()) {
+	l := &listener{made}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.page(queue).made = l
+	return func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if p := x.page(queue); p.made == l {
+			p.made, p.told = nil, false
+		}
+	}
+}
+
+// hear adds new entries to a queue's page. An entry behind the last one that the page has is left to a listing.
+func (x *index) hear(queue string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	p := x.page(queue)
+	if p.made == nil {
+		return
+	}
+	sorts, all := p.made.made()
+	if all || p.listed.IsZero() {
+		p.woken, p.told = true, false
+		return
+	}
+	for _, sort := range sorts {
+		key := refstore.Key{Partition: partition(queue, "ready"), Sort: sort}
+		if _, ok := indexed(key); !ok {
+			continue
+		}
+		x.offers++ // a listing in progress may miss it
+		c := unread(queue, key)
+		switch i, there := p.find(c); {
+		case there: // it was put anew
+			p.candidates[i] = c
+		case !p.more || i < len(p.candidates):
+			p.insert(i, c)
+		}
+	}
+}
+
 // readsNames tells whether a listing of a partition reads only the names of the entries.
 func (x *index) readsNames(ctx context.Context, queue, partition string) (bool, error) {
 	if !strings.HasSuffix(partition, "/ready") {

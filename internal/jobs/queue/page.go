@@ -41,6 +41,8 @@ type page struct {
 	suspects   map[string]refstore.Version
 	unreadable map[string]sighting // undecodable entries, and when they were last compared with their jobs
 	races      int                 // claims lost lately
+	made       *listener           // tells of new entries; nil: nothing does
+	told       bool                // of all new entries since the last listing
 	workers    int                 // number of holders in the last listing
 
 	marked map[int64]sighting // shards that may have entries, as the last listing found them marked
@@ -66,8 +68,6 @@ const (
 	restraint = 20
 	ageing    = 50
 	maxAge    = 2 * time.Second
-	// knownPace is the age of a listing for each job that it has.
-	knownPace = time.Millisecond
 	// delayedPace is the interval of looks at the delayed entries while the time of the next one is unknown.
 	delayedPace = time.Second
 )
@@ -114,6 +114,11 @@ func (x *index) offer(c *candidate) {
 		p.candidates[i] = c
 		return
 	}
+	p.insert(i, c)
+}
+
+// insert adds a candidate at its place.
+func (p *page) insert(i int, c *candidate) {
 	p.candidates = slices.Insert(p.candidates, i, c)
 	if len(p.candidates) > 2*maxPage {
 		p.candidates = slices.Delete(p.candidates, maxPage, len(p.candidates))
@@ -159,6 +164,9 @@ func (x *index) withdraw(key refstore.Key) {
 
 // next removes and returns the next entry to try; nil if no known one fits.
 func (x *index) next(ctx context.Context, want *Want) (*candidate, error) {
+	for _, queue := range want.Queues {
+		x.hear(queue)
+	}
 	if err := x.fill(ctx, want, (*page).old); err != nil {
 		return nil, err
 	}
@@ -260,8 +268,8 @@ func (x *index) fits(c *candidate, want *Want) bool {
 // old tells whether the page must be listed before any entry is taken from it.
 func (p *page) old(now time.Time) bool {
 	age := ageing * p.cost
-	if n := len(p.candidates); n > minPage { // a worker that knows many jobs is told of a more urgent one a little later
-		age = max(age, time.Duration(n)*knownPace)
+	if p.told { // of all entries since
+		age = maxAge
 	}
 	return p.listed.IsZero() || now.Sub(p.listed) >= min(age, maxAge) || p.dueBy(now)
 }
@@ -319,7 +327,7 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 	case untried > p.size/2:
 		p.size = max(p.size/2, minPage)
 	}
-	p.woken = false
+	p.woken, p.told = false, p.made != nil
 	size, deep, suspects, offers := p.size, p.deep, p.suspects, x.offers
 	p.suspects = make(map[string]refstore.Version)
 	look := p.looked.IsZero() || began.Sub(p.looked) >= x.delayedPace(began) || p.dueBy(began)
@@ -401,7 +409,7 @@ func (x *index) read(ctx context.Context, p *page, partition, after string, limi
 					p.suspects[r.Key.Sort] = v
 					x.mu.Unlock()
 				}
-				read.found = append(read.found, &candidate{entry: entry{job: Job{Queue: queue}}, key: r.Key, order: r.Key.Sort, lazy: lazy{unread: true}})
+				read.found = append(read.found, unread(queue, r.Key))
 			}
 			continue
 		}
@@ -562,12 +570,14 @@ func (x *index) wakeWaiter(queue string, delayedChanged bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := x.page(queue)
-	p.woken = true
+	if p.made == nil || !p.told {
+		p.woken = true
+	}
 	if p.dueBy(x.o.Now()) { // reported once, because a waiter that claims nothing does not list either
 		p.due, delayedChanged = time.Time{}, true
 	}
 	if delayedChanged {
-		p.looked = time.Time{}
+		p.woken, p.looked = true, time.Time{}
 	}
 }
 

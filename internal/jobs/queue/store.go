@@ -253,7 +253,7 @@ func (rs *records) find(ctx context.Context, queue, id string) (stored, error) {
 	}
 }
 
-// notifiedOf is notified, and returns a function that tells which records may have changed since its last call: these, or all.
+// notifiedOf is notified, and returns a function that tells which records were created since its last call: these, or perhaps any.
 func (rs *records) notifiedOf(ctx context.Context, partition string) (<-chan struct{}, func() (sorts []string, all bool), error) {
 	if w, ok := rs.watcher.(refstore.NameWatcher); ok {
 		return w.WatchNames(ctx, partition)

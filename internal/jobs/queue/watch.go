@@ -27,8 +27,9 @@ func (q *Queue) Watch(ctx context.Context, queues ...string) (<-chan struct{}, e
 	for _, queue := range queues {
 		err := ValidName(queue)
 		var ready, delayed <-chan struct{}
+		var made func() ([]string, bool)
 		if err == nil {
-			ready, err = q.notified(ctx, partition(queue, "ready"))
+			ready, made, err = q.notifiedOf(ctx, partition(queue, "ready"))
 		}
 		if err == nil {
 			delayed, err = q.notified(ctx, partition(queue, "delayed"))
@@ -38,7 +39,14 @@ func (q *Queue) Watch(ctx context.Context, queues ...string) (<-chan struct{}, e
 			waits.Wait()
 			return nil, fmt.Errorf("watch queue %.100s: %w", queue, err)
 		}
-		waits.Go(func() { q.watch(ctx, queue, ready, delayed, out) })
+		ignore := func() {}
+		if q.o.Aliaser != nil {
+			ignore = q.index.listen(queue, made)
+		}
+		waits.Go(func() {
+			defer ignore()
+			q.watch(ctx, queue, ready, delayed, out)
+		})
 	}
 	go func() {
 		<-ctx.Done()

@@ -140,3 +140,50 @@ func TestDelayedBehindWhatDoesNotFit(t *testing.T) {
 		})
 	}
 }
+
+// A worker on a folder that knows jobs is told of a more urgent one, and of one that was given back, without a listing.
+func TestToldOfEntries(t *testing.T) {
+	dir := t.TempDir()
+	w := worldOn(t, openFolder(t, dir))
+	w.moves, w.aliases = true, true
+	front, worker := w.on("front"), w.onStore("back", openFolder(t, dir), queue.Options{})
+	for n := range 3 {
+		front.enqueue(t, job(n))
+	}
+	wake, err := worker.Watch(t.Context(), queue.DefaultQueue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := func(what string, j *queue.Job) {
+		t.Helper()
+		for !worker.Knows(j) {
+			select {
+			case <-wake:
+			case <-t.Context().Done():
+				t.Fatal(what)
+			}
+		}
+	}
+	claim := func(want int) *queue.Lease {
+		t.Helper()
+		l := worker.claim(t)
+		if got := l.Job().Task; got != job(want).Task {
+			t.Errorf("claimed %s, want %s", got, job(want).Task)
+		}
+		return l
+	}
+	first := claim(0)
+	worker.wire.counted()
+	urgent := front.enqueue(t, job(3, priority(5)))
+	until("an urgent job", &urgent)
+	claim(3)
+	if err := first.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	claim(0)
+	claim(1)
+	claim(2)
+	if lists := worker.wire.counted()["list ready"]; lists > 2 { // of which each two seconds one is due, on a busy machine
+		t.Errorf("%d listings", lists)
+	}
+}
