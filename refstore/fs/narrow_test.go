@@ -1,3 +1,5 @@
+//go:build linux
+
 package fs_test
 
 import (
@@ -20,9 +22,6 @@ import (
 // narrow opens a store whose syncs are narrow.
 func narrow(t *testing.T, dir string) *fs.Store {
 	t.Helper()
-	if runtime.GOOS != "linux" {
-		t.Skip("only on Linux is a file synced by itself")
-	}
 	return open(t, dir, fs.Options{Narrow: true, Fold: true, BareJobs: true})
 }
 
