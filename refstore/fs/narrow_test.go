@@ -1,3 +1,5 @@
+//go:build linux
+
 package fs_test
 
 import (
@@ -20,9 +22,6 @@ import (
 // narrow opens a store whose syncs are narrow.
 func narrow(t *testing.T, dir string) *fs.Store {
 	t.Helper()
-	if runtime.GOOS != "linux" {
-		t.Skip("only on Linux is a file synced by itself")
-	}
 	return open(t, dir, fs.Options{Narrow: true, Fold: true, BareJobs: true})
 }
 
@@ -160,7 +159,7 @@ func TestNarrowSyncDoubts(t *testing.T) {
 			if err := other.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if n, err := s.Sweep(t.Context()); n != 1 || err != nil {
+			if n, err := s.Sweep(t.Context()); n != 0 || err != nil {
 				t.Fatalf("%d sessions swept, %v", n, err)
 			}
 			put(t, s, one)

@@ -225,7 +225,8 @@ func (s *Store) aside(write func(path string) error) error {
 	}
 }
 
-// Sweep removes the sessions of dead processes with their files, and returns their number. Folders of other users that
+// Sweep removes the sessions of dead processes with their files, and returns their number, without those that have ended
+// with unsynced writes. Folders of other users that
 // this one may not remove stay. It may run at any time.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	tmp := s.files.path("tmp")
@@ -281,6 +282,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return swept, err
 		}
+		_, ended := os.Lstat(d.dir) // without its folder, it has ended and left its lock file
 		err := s.deadSession(ctx, d.dir)
 		if err == nil {
 			err = d.remove()
@@ -292,7 +294,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 			}
 		case err != nil:
 			errs = append(errs, fmt.Errorf("sweep: %w", err))
-		default:
+		case ended == nil:
 			swept++
 		}
 	}
