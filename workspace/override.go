@@ -207,7 +207,7 @@ func (r *run) override(ctx context.Context, info *RunInfo, inputs string) (strin
 	}
 	node, r.set, err = r.w.deployer.datasets.overridden(ctx, pkg, node, r.o.Set)
 	if err == nil {
-		node, err = r.w.deployer.retake(ctx, node, r.o.Set)
+		node, err = retake(ctx, r.w.deployer, node, r.o.Set)
 	}
 	if err != nil {
 		return "", err
@@ -252,7 +252,7 @@ func (p *preview) override(ctx context.Context, dry *Deployer, set []Override) e
 	}
 	inputs, told, err := dry.datasets.overridden(ctx, p.pkg, slices.Clone(p.inputs), set)
 	if err == nil {
-		inputs, err = dry.retake(ctx, inputs, set)
+		inputs, err = retake(ctx, dry, inputs, set)
 	}
 	if err != nil {
 		return err

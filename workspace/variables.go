@@ -92,7 +92,7 @@ func (w *Deployer) tool(ctx context.Context, name string, from *source) ([]byte,
 	if !record.ToolFile(name) {
 		parts, err = w.states.Tools.Find(name)
 	} else if leaf, _ := from.inputs.Get(name); leaf.Kind == record.LeafFile {
-		parts, err = w.states.Tools.Around(name, leaf.Hash, func() (io.ReadCloser, error) { return w.openTool(ctx, name, leaf.Hash, from) })
+		parts, err = w.states.Tools.Around(name, leaf.Hash, func() (io.ReadCloser, error) { return openTool(ctx, w.states.Objects, name, leaf.Hash, from) })
 	} else {
 		return nil, nil
 	}
@@ -109,12 +109,12 @@ type source struct {
 }
 
 // openTool opens a program of the project.
-func (w *Deployer) openTool(ctx context.Context, name, hash string, from *source) (io.ReadCloser, error) {
+func openTool(ctx context.Context, objects objectstore.Store, name, hash string, from *source) (io.ReadCloser, error) {
 	h, err := objectstore.ParseHash(hash)
 	if err != nil {
 		return nil, err
 	}
-	r, err := w.states.Objects.Open(ctx, h)
+	r, err := objects.Open(ctx, h)
 	if errors.Is(err, objectstore.ErrNotFound) && from.folder != "" {
 		return os.Open(filepath.Join(from.folder, filepath.FromSlash(name)))
 	}
@@ -143,7 +143,7 @@ func (w *Deployer) taken(ctx context.Context, inputs record.Node, from *source) 
 }
 
 // retake takes programs anew whose file a run has of its own (Override).
-func (w *Deployer) retake(ctx context.Context, inputs record.Node, set []Override) (record.Node, error) {
+func retake(ctx context.Context, w *Deployer, inputs record.Node, set []Override) (record.Node, error) {
 	if !slices.ContainsFunc(set, func(o Override) bool { return record.ToolFile(o.Name) }) {
 		return inputs, nil
 	}
