@@ -185,7 +185,7 @@ func TestFullDiskIsCleaned(t *testing.T) {
 			works("gc", ".")
 			works("prune", ".", "--keep-last", "1")
 			check(t, p.repository())
-			fill.fill(600 << 10)
+			fill.free()
 			p.write("a.txt", "fourth\n")
 			p.start(0)
 		})
