@@ -116,11 +116,10 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		run = nil
 	}
 	f := runview.NewFold()
-	said, shared, blocks, counted := said{}, map[string]bool{}, map[string]string{}, false
+	said, shared, blocks := said{}, map[string]bool{}, map[string]string{}
 	log, err := events.Resume(ctx, w.states.Records, ws, id, w.states.Now, func(e *events.Event) {
 		f.Add(e)
 		said.add(e)
-		counted = counted || e.Type == events.TaskAbandoned && e.Facts().Reason == events.ReasonCrashed
 		if e.Type == events.TaskDeferred && e.Data != nil {
 			blocks[e.Task] = e.Data.Block
 		}
@@ -149,7 +148,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	}
 	c := &closing{
 		w: w, x: x, log: log, f: f, ws: ws, run: id, said: said, shared: shared, blocks: blocks,
-		late: map[string]bool{}, open: map[string]bool{}, attempts: attempts, counted: counted,
+		late: map[string]bool{}, open: map[string]bool{}, attempts: attempts,
 	}
 	for i := range attempts {
 		if attempts[i].Open && !attempts[i].Lost {
@@ -327,9 +326,8 @@ type closing struct {
 	attempts []JobAttempt
 	late     map[string]bool // executions that go on
 	// anonymous says that the events do not tell which process the run was; then they tell who ran what it executed.
-	anonymous         bool
-	waiting, retrying int64 // tasks whose execution goes on, and that wait for another attempt
-	counted           bool  // a process that closed the run has told how many are abandoned
+	anonymous bool
+	waiting   int64 // tasks that wait for another attempt, or whose execution goes on
 }
 
 // resume tells that a task goes on that had waited for approval: it has run since, so it was approved. The journal says
@@ -453,10 +451,8 @@ func (c *closing) executions(ctx context.Context) error {
 			c.emit(events.Event{Type: events.TaskRetryScheduled, Task: t.Task, Data: crashed("", t.Attempt+1)})
 		}
 		switch t.State {
-		case runview.TaskRunning, runview.TaskClaimed: // it goes on
+		case runview.TaskRunning, runview.TaskClaimed, runview.TaskRetrying: // it goes on, or its failure is already reported
 			c.waiting++
-		case runview.TaskRetrying: // its failure is already reported
-			c.retrying++
 		}
 	}
 	return nil
@@ -529,17 +525,12 @@ func (c *closing) execution(ctx context.Context, t *runview.TaskReport) (end eve
 	return end, timed, nil
 }
 
-// abandon reports the tasks that never started, or still had an attempt due, unless the log already does. The run's own
-// process leaves out those that had an attempt due: its last event would have ended them.
+// abandon reports the tasks that never started, or still had an attempt due, unless the log already does.
 func (c *closing) abandon() {
-	if c.counted {
+	if c.f.Abandons() {
 		return
 	}
-	n := c.retrying
-	if !c.f.Abandons() {
-		n += c.f.Waiting() + c.waiting
-	}
-	if n > 0 {
+	if n := c.f.Waiting() + c.waiting; n > 0 {
 		c.emit(events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: int(n), Reason: events.ReasonCrashed}})
 	}
 }

@@ -2,7 +2,6 @@ package workspace_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -75,41 +74,6 @@ func TestCloseDeadTellsOfTheRecord(t *testing.T) {
 			if !e.Time.Equal(ends[e.Execution].UTC().Truncate(time.Millisecond)) {
 				t.Errorf("the end of %s is told at %s, want %s as on record", e.Task, e.Time, ends[e.Execution])
 			}
-		}
-	}
-}
-
-// A run's process that was killed between its last events has counted the tasks that had no turn, and not those that had
-// an attempt due. A process that was killed while it closed the run has counted all.
-func TestCloseDeadThatHadCounted(t *testing.T) {
-	for _, by := range []string{"", events.ReasonCrashed} {
-		d := newDead(t)
-		d.run(record.RunRunning)
-		failed := d.execution(record.Status{State: record.Failed, ExitCode: 1})
-		about := &events.Data{Key: d.key.String(), Attempt: 1}
-		tasks := 1
-		if by != "" {
-			tasks = 2
-		}
-		d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 2}},
-			events.Event{Type: events.TaskMarkedReady, Task: "a"},
-			events.Event{Type: events.TaskStarted, Task: "a", Execution: failed, Data: about},
-			events.Event{Type: events.TaskFailed, Task: "a", Execution: failed, Data: about},
-			events.Event{Type: events.TaskRetryScheduled, Task: "a", Data: &events.Data{Attempt: 2}},
-			events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: tasks, Reason: by}})
-		d.p.start()
-		var m eventstest.Machine
-		abandoned := 0
-		for e, err := range events.Read(t.Context(), d.p.repo.Records, "w", d.id) {
-			if err := errors.Join(err, m.Next(&e.Event)); err != nil {
-				t.Errorf("counted by %q: %v", by, err)
-			}
-			if e.Type == events.TaskAbandoned {
-				abandoned += e.Data.Tasks
-			}
-		}
-		if abandoned != 2 {
-			t.Errorf("counted by %q: %d tasks are abandoned, want 2: %s", by, abandoned, d.events())
 		}
 	}
 }
