@@ -743,13 +743,24 @@ func (c *checker) leftovers() {
 }
 
 // leftovers returns what a repository has in its folder of temporary files, apart from the folders of failed tasks, which the
-// next start clears, and what is kept for later processes: checkouts, images and a reserve of space.
+// next start clears, what is kept for later processes (checkouts, images and a reserve of space), and lock files of sessions
+// that have ended with unsynced writes, which have no folder.
 func leftovers(root string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(filepath.Join(root, "tmp"))
 	return slices.DeleteFunc(entries, func(e os.DirEntry) bool {
 		return strings.HasPrefix(e.Name(), "failed-") || strings.HasPrefix(e.Name(), "checkouts-") || strings.HasPrefix(e.Name(), "images-") ||
-			e.Name() == "reserve"
+			e.Name() == "reserve" || endedUnsynced(root, e.Name())
 	}), err
+}
+
+// endedUnsynced reports whether a file in tmp/ is what a session has left that ended with unsynced writes.
+func endedUnsynced(root, file string) bool {
+	session, ok := strings.CutSuffix(file, ".lock")
+	if !ok || !strings.HasPrefix(session, "session-") {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(root, "tmp", session))
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // finished are the executions that had ended at some moment: the folder below executions/,
