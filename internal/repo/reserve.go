@@ -32,7 +32,9 @@ func KeepReserve(r *Repo) {
 	for i := range data {
 		data[i] = byte(rand.Uint32()) // a file system that compresses must not save the space
 	}
-	_, err = f.Write(data)
+	if err = r.stores.modes.Fix(f, r.stores.modes.File()); err == nil {
+		_, err = f.Write(data)
+	}
 	if closed := f.Close(); err != nil || closed != nil {
 		_ = os.Remove(path)
 	}
