@@ -5,10 +5,12 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -45,6 +47,9 @@ func TestMain(m *testing.M) {
 // its location in advice, and $PLACE or $name_place for its own name. $REFERENCE is the folder of the zips that the
 // TypeScript e3 has written.
 func TestScripts(t *testing.T) {
+	if signal.Ignored(syscall.SIGHUP) { // by nohup: children inherit that, unless the signal is caught here
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	}
 	for _, b := range backends(t) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel() // with the other backends
