@@ -147,7 +147,7 @@ func TestApproval(t *testing.T) {
 	if got := p.published("invoices.invoices"); got != invoices {
 		t.Errorf("the invoices are %q, want %q", got, invoices)
 	}
-	if got := p.e3("status", ".", "invoices"); !strings.Contains(got, "e3 approve <repo> invoices.send") {
+	if got := p.e3("status", ".", "invoices"); !strings.Contains(got, "e3 approve . invoices.send") {
 		t.Errorf("the status does not say what waits:\n%s", got)
 	}
 	p.e3("approve", ".", "invoices.send", "--note", "looks right")
