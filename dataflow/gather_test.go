@@ -246,7 +246,7 @@ func TestNeedProperty(t *testing.T) {
 			rt.Fatal(fault)
 		}
 	})
-	if e := (eventstest.Edge{From: eventstest.Failed, Type: events.TaskLeftOut, To: eventstest.Failed}); walked[e] == 0 {
+	if e := (eventstest.Edge{From: eventstest.Failed, Type: events.TaskLeftOut, To: eventstest.Failed}); walked[e] == 0 && !testing.Short() { // of few draws perhaps none
 		t.Errorf("no run has gone this way: %v", e)
 	}
 }
