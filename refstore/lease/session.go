@@ -342,8 +342,9 @@ func (s *session) put(ctx context.Context, rec sessionRecord) error {
 
 // succeeded records a renewal that was sent at that time.
 func (s *session) succeeded(v refstore.Version, sent time.Duration) {
-	if before := time.Duration(s.sent.Load()); before != 0 && sent-before > s.l.tardy() {
-		s.l.disturbed.Store(int64(s.l.o.Elapsed()))
+	now := s.l.o.Elapsed() // the answer may have taken long, as those of other sessions' renewals
+	if before := time.Duration(s.sent.Load()); before != 0 && now-before > s.l.tardy() {
+		s.l.disturbed.Store(int64(now))
 	}
 	s.l.watcher.renewed.Store(int64(sent))
 	s.version = v
