@@ -1,5 +1,7 @@
 package executions
 
+import "context"
+
 // Released returns once the claims of requests that have returned are released.
 func (x *Executor) Released() {
 	for range cap(x.releasing) {
@@ -22,3 +24,6 @@ func (x *Executor) LayerUsers() (n int) {
 	}
 	return n
 }
+
+// CheckBash makes the installed bash known, so that plain commands go without it.
+func (x *Executor) CheckBash(ctx context.Context) error { return x.bash.Check(ctx) }

@@ -55,8 +55,8 @@ func copies(t *testing.T, l *lab, name string) []string {
 const lookAtLarge = `find . -printf '%P %y %m %n %s %l\n' | sort; find . -type f | sort | xargs sha256sum; bin/program run
 	ls -A .. "$HOME" "$TMPDIR"; grep -c ' /e3 .*overlay' /proc/self/mountinfo`
 
-// TestLargeFileIsClean: a command in a closed room finds large files as they were stored, at their paths, whatever commands before it
-// did to theirs. No command makes another copy.
+// TestLargeFileIsClean: a command in a closed room finds large files as they were stored, at their paths, whatever commands
+// before it did to theirs. No command makes another copy.
 func TestLargeFileIsClean(t *testing.T) {
 	l := newLab(t)
 	in := putLarge(t, l)
@@ -149,8 +149,33 @@ func TestMarkedFolders(t *testing.T) {
 	}
 }
 
-// TestLargeFilesTogether: commands that run at once share the copies of large files, wait for one that is being made, and do not see
-// what the others write.
+// TestLargeFileOfUnknownProgram: a program that the room does not have is tried twice, without bash and with it. Both rooms have the
+// large files without copies, as have those of later commands.
+func TestLargeFileOfUnknownProgram(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "outside"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	l := newLab(t, func(o *executions.Options) { o.Path = dir + string(os.PathListSeparator) + o.Path })
+	if err := l.CheckBash(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	in := putLarge(t, l)
+	const layers = `grep -c ' /e3 .*overlay' /proc/self/mountinfo || true`
+	for i := range 3 {
+		unknown := withLarge("", fmt.Sprint(i))
+		unknown.Shell = "outside x"
+		if res := l.do(t, l.request(unknown, in...)); res.State != record.Failed || res.ExitCode != 127 {
+			t.Fatalf("the program that only this machine has: %+v", res)
+		}
+		if got := l.run(t, withLarge(layers, fmt.Sprint(i)), in...); got != "1\n" {
+			t.Fatalf("after it a task has %q layers", got)
+		}
+	}
+}
+
+// TestLargeFilesTogether: commands that run at once share the copies of large files, wait for one that is being made, and do
+// not see what the others write.
 func TestLargeFilesTogether(t *testing.T) {
 	l := newLab(t)
 	in := putLarge(t, l)

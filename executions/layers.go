@@ -63,14 +63,27 @@ func stageLayer(ctx context.Context, a *attempt, in record.Input, h objectstore.
 	}
 	if len(a.box.lent) == 0 {
 		a.box.scratch = filepath.Join(a.box.root, scratchFolder)
-		if err := atomicfile.RemoveAll(a.box.scratch); err != nil {
-			return false, err
-		}
-		if err := os.Mkdir(a.box.scratch, 0o700); err != nil {
+		if err := a.box.renewScratch(); err != nil {
 			return false, err
 		}
 	}
 	return true, lendTo(ctx, a, in, rel, entry)
+}
+
+// renewScratch empties the scratch folder: the kernel refuses that of an earlier room.
+func (b *sandbox) renewScratch() error {
+	if err := atomicfile.RemoveAll(b.scratch); err != nil {
+		return err
+	}
+	return os.Mkdir(b.scratch, 0o700)
+}
+
+// anotherRoom makes a sandbox fit for a second room of its command, in which the first one has started nothing.
+func (b *sandbox) anotherRoom() error {
+	if len(b.lent) == 0 {
+		return nil
+	}
+	return errors.Join(b.unmark(), b.renewScratch())
 }
 
 // layered tells whether an input is to be a layer, and returns its tree's entry: a folder of many files or a large file, at a path
@@ -179,7 +192,8 @@ func (p *checkouts) fill(ctx context.Context, l *lending, label string, o tree.C
 	}
 	p.layers.mu.Unlock()
 	close(l.ready)
-	return errors.Join(err, p.removeLarge())
+	_ = p.removeLarge() // else it goes with this process's folder: the command has what it needs
+	return err
 }
 
 func (p *checkouts) checkOut(ctx context.Context, l *lending, label string, o tree.CheckoutOptions) error {

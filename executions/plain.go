@@ -48,6 +48,9 @@ func launchOnce(ctx context.Context, a *attempt, spec runner.Spec) (runner.Resul
 	var start *runner.StartError
 	switch {
 	case errors.As(err, &start):
+		if err := a.box.anotherRoom(); err != nil {
+			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+		}
 		return a.x.runner.Run(ctx, spec)
 	case err != nil || res.Signal == 0 || res.TimedOut || res.Cancelled:
 		return res, err

@@ -79,8 +79,8 @@ func (g *gate) watch(refused map[string]chan struct{}) {
 	g.refused = refused
 }
 
-// A command that waits for stores waits for credentials that have expired under it as well, and takes the new ones that another program
-// has written meanwhile. Any other command fails at once.
+// A command that waits for stores waits for credentials that have expired under it as well, and takes the new ones that another
+// program has written meanwhile. Any other command fails at once.
 func TestExpiredCredentials(t *testing.T) {
 	credentials(t)
 	file := filepath.Join(t.TempDir(), "credentials")

@@ -224,7 +224,7 @@ func (s *files) mkdirs(dir string) error {
 		err = s.mkdir(dir)
 	}
 	if err == nil {
-		s.unsynced.file(false, dir)
+		s.unsynced.folder(dir)
 	}
 	if errors.Is(err, iofs.ErrExist) {
 		return nil
@@ -261,17 +261,16 @@ func (s *files) above(path string) (dirs []string) {
 }
 
 // syncDirs makes the names of a record durable: its folder, and those above it up to the root. Of a record that is a file,
-// no other process renews the folders above, so each is synced once as long as this store changes nothing in it.
+// no other process renews the folders above. So their names are made durable once, as long as this store does not renew them.
 func (s *files) syncDirs(sl slot) error {
 	dirs := s.above(sl.value())
-	if sl.shape == fileShape {
-		dirs = append(dirs[:1], s.unsynced.unsure(dirs[1:])...)
+	if sl.shape != fileShape {
+		return syncFolders(dirs)
 	}
-	if err := syncFolders(dirs); err != nil {
+	above, made := s.unsynced.unsure(dirs)
+	if err := syncFolders(append(dirs[:1:1], above...)); err != nil {
 		return err
 	}
-	if sl.shape == fileShape {
-		s.unsynced.sure(dirs[1:])
-	}
+	s.unsynced.sure(dirs[:len(dirs)-1], made)
 	return nil
 }

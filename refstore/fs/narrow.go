@@ -46,7 +46,8 @@ type unsynced struct {
 	relied bool                // others may rely on what this store has not synced
 	wrote  bool                // relied was ever set
 	swept  bool                // a dead process may not have synced what it has written
-	safe   map[string]bool     // folders that were synced and have not changed since
+	named  map[string]bool     // folders whose names are durable in the folders above them
+	made   uint64              // the number of folders that this store has made
 }
 
 // unrelied are the kinds of records that no result relies on: what can be found again, leases and jobs.
@@ -68,9 +69,6 @@ func (u *unsynced) note(relied bool, paths ...string) {
 	if relied {
 		u.relied, u.wrote = true, true
 	}
-	for _, path := range paths {
-		delete(u.safe, path)
-	}
 	if u.all {
 		return
 	}
@@ -88,30 +86,44 @@ func (u *unsynced) note(relied bool, paths ...string) {
 // file notes a file that was written, and its folder.
 func (u *unsynced) file(relied bool, path string) { u.note(relied, path, filepath.Dir(path)) }
 
-// unsure returns the folders that may not be durable.
-func (u *unsynced) unsure(dirs []string) (rest []string) {
+// folder notes a folder that was made.
+func (u *unsynced) folder(path string) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, dir := range dirs {
-		if !u.safe[dir] {
-			rest = append(rest, dir)
-		}
-	}
-	return rest
+	u.made++
+	delete(u.named, path)
+	u.mu.Unlock()
+	u.file(false, path)
 }
 
-// sure remembers folders that were synced.
-func (u *unsynced) sure(dirs []string) {
+// unsure returns those of a folder and the folders above it that must be synced to make its name durable, and theirs, without
+// the first. made is for sure.
+func (u *unsynced) unsure(dirs []string) (above []string, made uint64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for i, dir := range dirs[1:] {
+		if !u.named[dirs[i]] {
+			above = append(above, dir)
+		}
+	}
+	return above, u.made
+}
+
+// sure remembers that the names of folders are durable, after a sync of what unsure has returned. If a folder was made since,
+// it may be one of them, after the sync.
+func (u *unsynced) sure(dirs []string, made uint64) {
 	if u.off {
 		return
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.safe == nil {
-		u.safe = make(map[string]bool)
+	if u.made != made {
+		return
+	}
+	if u.named == nil {
+		u.named = make(map[string]bool)
 	}
 	for _, dir := range dirs {
-		u.safe[dir] = true
+		u.named[dir] = true
 	}
 }
 
@@ -281,6 +293,6 @@ func noteLogs(u *unsynced, dir string) {
 // narrows reports whether the system can sync folders and knows what a sync of the file system leaves out.
 func narrows(o Options) bool { return o.Narrow && runtime.GOOS == "linux" }
 
-// syncOne syncs a file or folder, syncOneDir a folder that must be there, wideSync the file system of an open folder, and unwritten returns how many bytes the
-// machine has in memory that disks do not have; tests replace them.
+// syncOne syncs a file or folder, syncOneDir a folder that must be there, and wideSync the file system of an open folder.
+// unwritten returns how many bytes the machine has in memory that disks do not have. Tests replace them.
 var syncOne, syncOneDir, wideSync, unwritten = syncPath, syncDir, syncFS, unwrittenBytes

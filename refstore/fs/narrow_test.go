@@ -256,6 +256,38 @@ func TestDurableUpdateSyncs(t *testing.T) {
 	}
 }
 
+// A folder that is made while the folders above it are synced has its name synced by the next durable record in it.
+func TestDurableRecordInNewFolder(t *testing.T) {
+	dir := t.TempDir()
+	s := narrow(t, dir)
+	in := func(folder, name string) refstore.Record {
+		return refstore.Record{Key: refstore.Key{Partition: "INDEX/" + folder, Sort: name}, Value: []byte("v")}
+	}
+	seen := fs.WatchSyncs(t)
+	seen.Before(sync.OnceFunc(func() { put(t, s, in("new", "one")) }))
+	if _, err := s.PutSync(t.Context(), in("old", "one")); err != nil {
+		t.Fatal(err)
+	}
+	before := len(seen.Paths())
+	if _, err := s.PutSync(t.Context(), in("new", "two")); err != nil {
+		t.Fatal(err)
+	}
+	matches, err := filepath.Glob(filepath.Join(dir, "*", "new"))
+	if err != nil || len(matches) != 1 {
+		t.Fatalf("the folder is %q, %v", matches, err)
+	}
+	if synced := seen.Paths()[before:]; !slices.Contains(synced, filepath.Dir(matches[0])) {
+		t.Errorf("the record in %s is durable with a sync of %q", matches[0], synced)
+	}
+	before = len(seen.Paths())
+	if _, err := s.PutSync(t.Context(), in("new", "three")); err != nil {
+		t.Fatal(err)
+	}
+	if synced := seen.Paths()[before:]; !slices.Equal(synced, matches) {
+		t.Errorf("another record was durable with a sync of %q, want of %q", synced, matches)
+	}
+}
+
 // As long as the machine has little to write, a sync of the file system is cheaper.
 func TestNarrowSyncOfQuietMachine(t *testing.T) {
 	dir := t.TempDir()

@@ -226,8 +226,7 @@ func (s *Store) aside(write func(path string) error) error {
 }
 
 // Sweep removes the sessions of dead processes with their files, and returns their number, without those that have ended
-// with unsynced writes. Folders of other users that
-// this one may not remove stay. It may run at any time.
+// with unsynced writes. Folders of other users that this one may not remove stay. It may run at any time.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
 	tmp := s.files.path("tmp")
 	entries, err := readDir(tmp)

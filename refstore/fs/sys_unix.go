@@ -200,7 +200,9 @@ func link(from, to string) error {
 
 // openFile opens the file of a stream or lock, and makes it only if flags include O_CREAT.
 func openFile(path string, flags int, perm iofs.FileMode) (*os.File, error) {
-	if flags&unix.O_RDWR == 0 { // then a pipe in its place would keep the call waiting, and package os would offer the file to the poller
+	// Otherwise a pipe in its place would keep the call waiting. With O_RDWR it does not, and package os would offer a file
+	// with O_NONBLOCK to the poller.
+	if flags&unix.O_RDWR == 0 {
 		flags |= unix.O_NONBLOCK
 	}
 	fd, err := openWith(path, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(perm))

@@ -1,7 +1,7 @@
 // Package trace tells which files a command opens, and which it tries to open or looks for in vain.
 //
-// A seccomp filter hands each system call that opens or tests a path, of the command and of all processes that it starts, to a tracer: a
-// thread of this process, which reads the path and lets the call go on. All other calls run at full speed. Debuggers
+// A seccomp filter hands each system call that opens or tests a path to a tracer, of the command and of all processes that it
+// starts: a thread of this process, which reads the path and lets the call go on. All other calls run at full speed. Debuggers
 // work on a traced command, because nothing is attached to it.
 //
 // The path is read while the caller waits, but another thread of it may change that memory before the kernel reads it

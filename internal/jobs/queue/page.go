@@ -357,7 +357,9 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 		err = see.err
 	}
 	if err != nil {
-		x.wake(queue)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		p.woken, p.told = true, false
 		return err
 	}
 	slices.SortFunc(found, func(a, b *candidate) int { return strings.Compare(a.order, b.order) })
