@@ -162,6 +162,36 @@ func TestCloseDeadRetried(t *testing.T) {
 	}
 }
 
+// A dead run is closed between the note of a retry and the retry: the journal tells of both the retry and what follows.
+func TestCloseDeadBeforeRetry(t *testing.T) {
+	f := newFailed(t, "")
+	note, err := workspace.NoteRetry(t.Context(), f.p.ws.States, "w", &workspace.Retry{
+		Run: f.id, Task: "a", Key: f.key.String(), Attempt: 2, After: f.finished().Outcome.ExecutionID, Number: 1, By: "eve@far", At: time.Now(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.p.start()
+	if told, n := f.journal(), f.notes(); told != "" || n != 1 {
+		t.Fatalf("of what did not happen yet the journal tells %q, and there are %d notes", told, n)
+	}
+	if _, err := f.q.Retry(t.Context(), f.job.Queue, f.job.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := note.Tell(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.succeeds()
+	f.p.start()
+	f.p.start()
+	if told, want := f.journal(), "job.retried a, task.started a, task.completed a"; told != want {
+		t.Errorf("the journal tells %q, want %q", told, want)
+	}
+	if n := f.notes(); n != 0 {
+		t.Errorf("%d notes are left", n)
+	}
+}
+
 // A job of a run that has ended is queued again: the journal tells by whom, and what becomes of it, once each, whatever
 // process dies in between.
 func TestRetried(t *testing.T) {

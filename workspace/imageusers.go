@@ -17,7 +17,7 @@ import (
 // An ImageUser is a workspace, or a registered package, whose tasks run in an image.
 type ImageUser struct {
 	Image     string // the hash of its manifest
-	Workspace string // ""; the package is registered
+	Workspace string // "": the package is registered
 	Package   PackageRef
 	Tasks     []string // in the order of the package; the items of a matrix are one
 }

@@ -113,13 +113,14 @@ func retried(ctx context.Context, w *States, ws string, l *lateExecution, attemp
 	return err != nil || w.Now().Sub(at) > retryGrace, nil
 }
 
-// dropRetry tells of a retry whose note is about to be removed, since its run is closed and what follows is noted anew.
-func dropRetry(ctx context.Context, w *States, ws string, l *lateExecution) error {
+// endsRetry reports whether the note of a retry can go, since its run is closed and what follows is noted anew. It tells of the
+// retry if that has happened; one that may yet happen needs its note.
+func endsRetry(ctx context.Context, w *States, ws string, l *lateExecution) (over bool, err error) {
 	attempts, err := w.attempts(ctx, ws, l.Run)
-	if err == nil {
-		_, err = retried(ctx, w, ws, l, attempts)
+	if err != nil {
+		return false, err
 	}
-	return err
+	return retried(ctx, w, ws, l, attempts)
 }
 
 // TellLateOf is TellLate for all that is noted of a workspace.

@@ -52,28 +52,32 @@ func (w *States) noteLate(ctx context.Context, ws string, l *lateExecution) erro
 }
 
 // dropLate removes the notes of a run that is about to be closed. A process that was killed while it closed the run has
-// left them: what they say of the run's log may no longer be so. It returns how many notes other runs have.
-func (w *States) dropLate(ctx context.Context, ws, run string) (others int, err error) {
+// left them: what they say of the run's log may no longer be so. Notes of retries that may yet happen stay. It
+// returns how many notes are left.
+func (w *States) dropLate(ctx context.Context, ws, run string) (left int, err error) {
 	for rec, err := range w.Records.List(ctx, refstore.Query{Partition: latePartition(ws)}) {
 		if errors.Is(err, refstore.ErrDamaged) {
 			continue // as in tellLate
 		}
 		var l lateExecution
+		over := true
 		switch {
 		case err != nil || json.Unmarshal(rec.Value, &l) != nil:
 		case l.Run != run:
-			others++
+			left++
 		case l.Retried > 0:
-			err = dropRetry(ctx, w, ws, &l)
+			if over, err = endsRetry(ctx, w, ws, &l); err == nil && !over {
+				left++
+			}
 		}
-		if err == nil && l.Run == run {
+		if err == nil && l.Run == run && over {
 			err = w.Records.Delete(ctx, rec.Key, rec.Version)
 		}
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) && !errors.Is(err, refstore.ErrConflict) {
 			return 0, fmt.Errorf("executions that went on: %w", err)
 		}
 	}
-	return others, nil
+	return left, nil
 }
 
 // tellLate appends the ends of executions to the journal that went on without their run, and of those that workers have

@@ -101,8 +101,15 @@ func decide(ctx context.Context, a *app, location, ws, task string, undo bool, r
 	d, err := act(ctx, ws, task, res)
 	var unknown *workspace.UnknownError
 	if errors.As(err, &unknown) && unknown.What == "task" {
-		if tasks, fault := several(ctx, r, ws, task, undo, res.Approve); fault != nil || len(tasks) > 0 {
+		tasks, fault := several(ctx, r, ws, task, undo, res.Approve)
+		switch {
+		case fault != nil || len(tasks) > 0:
 			return errors.Join(fault, decideEach(ctx, a, tasks, undo, res.Approve, func(task string) (workspace.Decision, error) { return act(ctx, ws, task, res) }))
+		case !slices.ContainsFunc(unknown.Known, func(known string) bool { return means(task, known) }): // there is no such task
+		case undo:
+			return usagef("there is no %s of %s.%s to take back", decisionWord(res.Approve), ws, task)
+		default:
+			return usagef("no task of %s.%s waits for approval; to list what waits: e3 approve <repo>", ws, task)
 		}
 	}
 	if err != nil {
@@ -120,11 +127,24 @@ func several(ctx context.Context, r *repo.Repo, ws, name string, undo, approve b
 		list = slices.DeleteFunc(decided, func(b approval.Block) bool { return (b.Status == approval.Approved) != approve })
 	}
 	for i := range list {
-		if task := list[i].Task; strings.HasPrefix(task, name+"[") || events.IsPattern(name) && events.Match(name, task) {
+		if task := list[i].Task; means(name, task) {
 			tasks = append(tasks, task)
 		}
 	}
 	return tasks, err
+}
+
+// means reports whether a task is one of those that the name of a matrix, or a pattern, stands for.
+func means(name, task string) bool {
+	return strings.HasPrefix(task, name+"[") || events.IsPattern(name) && events.Match(name, task)
+}
+
+// decisionWord names a decision that is taken back.
+func decisionWord(approve bool) string {
+	if approve {
+		return "approval"
+	}
+	return "rejection"
 }
 
 // decideEach decides about several tasks. The failure of one does not keep the others from it.
@@ -176,7 +196,7 @@ func writeDecision(w io.Writer, d *workspace.Decision, undo, approve bool) {
 	case b.Status == approval.Rejected:
 		fmt.Fprintf(w, "Rejected %s: it fails in %s, and what depends on it is skipped\n", name, run)
 	default:
-		fmt.Fprintf(w, "Took the %s of %s back: it waits again\n", map[bool]string{true: "approval", false: "rejection"}[approve], name)
+		fmt.Fprintf(w, "Took the %s of %s back: it waits again\n", decisionWord(approve), name)
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,9 +41,12 @@ func sayReplaced(a *app, location, ws string, values []workspace.Replaced) {
 			words[i] += fmt.Sprintf(" (%s, before %s)", human.Line(v.Now), human.Line(v.Before))
 		}
 	}
-	first := &values[0]
+	first, again := &values[0], "<value>"
+	if first.Before != "" {
+		again = human.Quoted(first.Before)
+	}
 	a.Notef("Your file gives other values than %s had: %s. To set one again: e3 set %s %s %s", human.Line(ws), human.Few(words),
-		human.Quoted(location), human.Quoted(ws+"."+first.Name), human.Quoted(cmp.Or(first.Before, "<value>")))
+		human.Quoted(location), human.Quoted(ws+"."+first.Name), again)
 }
 
 // sayRenamed says that the name in a package file has changed since it was last deployed.

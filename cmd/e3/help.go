@@ -13,7 +13,7 @@ func topics() []*cobra.Command {
 
     0  done
     1  a task failed, or an error that has no code of its own
-    2  a mistake in the command line or in the package file
+    2  a mistake in the command line or in the package file, also if that or an input is not there
     3  start --no-wait: all that is left waits for approval
    10  no repository, or one of a newer e3
    11  busy: another process holds the workspace or collects garbage, or this process lost its lease

@@ -160,7 +160,7 @@ func showHistory(ctx context.Context, a *app, location, name string, o *historyO
 		return usagef("--deep is for the history of a task: it looks for executions")
 	}
 	if len(o.exit) > 0 && !ofTask {
-		return usagef("--exit is for the attempts of tasks, as: e3 history <repo> %s --exit %d", human.Quoted(ws+".*"), o.exit[0])
+		return usagef("--exit is for the attempts of tasks, as: e3 history %s %s --exit %d", human.Quoted(location), human.Quoted(ws+".*"), o.exit[0])
 	}
 	if ofTask && !events.IsPattern(task) {
 		var err error

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -130,16 +129,7 @@ func usedImagesText(w io.Writer, list []usedImage) {
 			if u.Workspace == "" {
 				user = "package " + u.Package
 			}
-			fmt.Fprintf(w, "  used by %s: %s\n", human.Line(user), human.Line(someOf(u.Tasks)))
+			fmt.Fprintf(w, "  used by %s: %s\n", human.Line(user), human.Line(human.Few(u.Tasks)))
 		}
 	}
-}
-
-// someOf names the first of many.
-func someOf(names []string) string {
-	const most = 8
-	if len(names) > most {
-		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)
-	}
-	return strings.Join(names, ", ")
 }

@@ -19,8 +19,9 @@ func newLint(a *app) *cobra.Command {
 		Use:   "lint [repo] <workspace>",
 		Short: "Tell what is probably wrong in a package file, and which tasks read what they do not declare",
 		Long: `Tell the mistakes of the package file that a workspace follows, what in it is probably a mistake, and, from the latest
-traced commands (e3 start --trace-files or --propose), which tasks read files of the project that they do not declare and which
-inputs no command has opened. The rooms of the tasks are told, with what has decided them, unless nothing says anything of rooms.
+traced commands (e3 start --trace-files or --propose), which tasks read files of the project that they do not declare, which
+they looked for in vain and did not open (--propose alone), and which inputs no command has opened. The rooms of the tasks are
+told, with what has decided them, unless nothing says anything of rooms.
 
 lint is read-only and takes no locks. Exit code 1: the file has a mistake, or a task reads what it does not declare.`,
 		Example: `  e3 start . dev --trace-files && e3 lint . dev

@@ -142,7 +142,7 @@ func (o *opened) print(w io.Writer, force string) {
 			fmt.Fprintf(w, "  %s: %s\n", human.Line(read.Path), human.Line(o.advice(&read)))
 		}
 		if len(t.Sought) > 0 {
-			fmt.Fprintf(w, "\n%s looked for what it does not declare, and then did not open it: %s\n", human.Line(t.Name), human.Line(someOf(t.Sought)))
+			fmt.Fprintf(w, "\n%s looked for what it does not declare, and then did not open it: %s\n", human.Line(t.Name), human.Line(human.Few(t.Sought)))
 			fmt.Fprintf(w, "  declare it if the result depends on it; --write does not\n")
 		}
 		if len(t.Unread) > 0 {

@@ -214,14 +214,7 @@ func TestStoppingOnTerminal(t *testing.T) {
 	end := sayStopping(ctx, a, 5*time.Second)
 	cancel(errInterrupted)
 	const want = "Stopping: commands have 5.0s to end; Ctrl-C again kills them"
-	for range time.Tick(10 * time.Millisecond) {
-		term.mu.Lock()
-		said := strings.Contains(term.text.String(), want)
-		term.mu.Unlock()
-		if said || t.Context().Err() != nil {
-			break
-		}
-	}
+	term.await(want)
 	end()
 	if got := term.shown(); !strings.Contains(got, want) {
 		t.Errorf("it says %q", got)

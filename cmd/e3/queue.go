@@ -47,7 +47,8 @@ func newQueueList(a *app) *cobra.Command {
 		Use:   "list [repo] [queue]",
 		Short: "List the tasks that wait or run",
 		Long: `List the tasks that wait for a worker, or run, in the order in which workers take them. The first column is the short id,
-which other commands accept. For a task that runs, or ran, the worker follows the time.`,
+which other commands accept. For a task that runs, or ran, the worker follows the time. The last column says why the last worker
+gave a waiting task back, if its machine could not execute the task.`,
 		ValidArgsFunction: completeQueue(a),
 		RunE: onQueue(a, func(ctx context.Context, _ string, r *repo.Repo, names []string) error {
 			return queueList(ctx, a, r, names)

@@ -23,7 +23,8 @@ func newReject(a *app) *cobra.Command {
 		Short: "Retire a success that is wrong, or refuse a task that waits for approval",
 		Long: `Refuse a task that waits for approval, given as <workspace>.<task>: it fails in the waiting run, or in the next one, and tasks that
 depend on it are skipped. It stays refused with these inputs until that is taken back with --undo; then it waits again. Refusing
-twice changes nothing; an approved task can no longer be refused. To list the tasks that wait: e3 approve
+twice changes nothing; an approved task can no longer be refused. The name of a matrix, or a pattern of * and ?, means each of
+its tasks that waits now. To list the tasks that wait: e3 approve
 
 Or retire a successful execution with a wrong result. The cache no longer returns it: the next start runs the task again,
 or takes an earlier success. The execution stays on record, marked as rejected, with its logs and its output; exports include

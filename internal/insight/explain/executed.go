@@ -286,7 +286,7 @@ func (x *explaining) discounted(e *executions.Execution, before *history.Attempt
 		c.Text = "it was run again beside " + name + ", to verify it"
 	case !trusted.IsZero() && !trusted.Before(before.At().Truncate(time.Second)): // the precision of settings
 		c.Kind, c.At = Untrusted, trusted
-		c.Text = name + " was no answer then: the key that signed it is trusted since " + human.Stamp(trusted) + " only"
+		c.Text = name + " was no answer then: the key that signed it has been trusted only since " + human.Stamp(trusted)
 	case f.known && f.tells:
 		c.Kind, c.Text = OutputGone, "the output of "+name+" was missing then"
 	default:
