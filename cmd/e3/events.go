@@ -42,9 +42,10 @@ A task is given by its name or by a pattern of * and ?. The exact name also find
 unchanged, unless the run has events of its own for the task.
 
 -f shows events as they happen: of the latest run of each workspace, or of all since --since, and of each later run, until Ctrl-C; with
---run, until that run ends. Events beside the runs, as an approval, are shown too. With --after it goes on behind an event that was printed: over all runs, in the order in which they were recorded,
-without loss or repeats; each workspace has cursors of its own. With --json the output is one document {"events": […]}; with --ndjson or -f each line is an event, as "e3 start
---json" writes it.
+--run, until that run ends. Events beside the runs are shown too, as an approval, or that a person has queued a task again. With
+--after it goes on behind an event that was printed: over all runs, in the order in which they were recorded, without loss or
+repeats; each workspace has cursors of its own. With --json the output is one document {"events": […]}; with --ndjson or -f each
+line is an event, as "e3 start --json" writes it.
 
 Events are kept for as long as the setting events-retention says; "e3 events clean" removes them earlier.`,
 		Example: `  e3 events . prod

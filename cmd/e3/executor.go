@@ -163,7 +163,7 @@ func sayUnattended(a *app, location string, j *queue.Job) {
 		of = fmt.Sprintf("tasks of queue %s that ask for %s, as %s does", j.Queue, human.Line(asks), human.Line(jobName(j)))
 	}
 	if j.Policy.Memory > 0 || len(j.Policy.Resources) > 0 {
-		beside = " (its --memory and --resource, if you give them, must be as much)"
+		beside = " (if you give it --memory or --resource, give at least as much)"
 	}
 	a.Notef("No worker takes %s; start one with: %s%s", of, strings.Join(words, " "), beside)
 }

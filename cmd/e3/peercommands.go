@@ -1,6 +1,6 @@
 package main
 
-// peerVerbs are words for subcommands.
+// peerVerbs are words of other tools for subcommands, with ours. They only serve as hints, as peerCommands do.
 var peerVerbs = map[string]string{
 	"rm": "remove", "delete": "remove", "del": "remove", "ls": "list", "show": "status", "new": "create", "add": "create", "make": "create", "init": "create", "up": "deploy", "apply": "deploy", "save": "export", "load": "import",
 }
