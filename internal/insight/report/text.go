@@ -50,6 +50,8 @@ func RunClass(r *runview.Report) string {
 		return "success"
 	case "failed", "running", "interrupted":
 		return s
+	case "waits":
+		return "deferred" // as its tasks that wait for approval
 	}
 	return "interrupted"
 }
