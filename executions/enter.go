@@ -89,8 +89,8 @@ func (v *Visit) Open(ctx context.Context) error {
 	return v.Copy(ctx)
 }
 
-// Copy makes copies of the inputs that are mounted in a closed room, where they cannot be mounted. What a command has written
-// into them stays.
+// Copy makes copies of the inputs that are mounted in a closed room, where they cannot be mounted. Files that a command has written
+// into them stay.
 func (v *Visit) Copy(ctx context.Context) error {
 	if v.Closed != nil {
 		v.Closed.Lower, v.Closed.Scratch = nil, ""

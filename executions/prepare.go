@@ -19,7 +19,7 @@ func (x *Executor) Prepare() {
 }
 
 // Clear begins to remove the sandboxes that wait for a command: when a run starts no more commands, they are removed beside
-// the writing of its results. wait returns when it is done. What cannot be removed goes with this process's folder.
+// the writing of its results. wait returns when it is done. A sandbox that cannot be removed goes with this process's folder.
 func (x *Executor) Clear() (wait func()) {
 	if x == nil {
 		return func() {}

@@ -26,7 +26,7 @@ func copyLayers(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// copyLayer makes one copy. What a command in the room has written there, changed or removed stays so.
+// copyLayer makes one copy. Changes and removals that a command in the room has made there stay.
 func copyLayer(ctx context.Context, a *attempt, l *layer) error {
 	path := filepath.Join(a.box.work, l.rel)
 	for parent := filepath.Dir(l.rel); parent != "."; parent = filepath.Dir(parent) {

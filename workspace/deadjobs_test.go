@@ -329,7 +329,7 @@ func TestCloseDeadAnswered(t *testing.T) {
 	}
 }
 
-// What is noted of an earlier run is told although the next runs die as well, and the record of the earlier one is gone.
+// A note of an earlier run is told although the next runs die as well, and the record of the earlier one is gone.
 func TestLateOfEarlierRun(t *testing.T) {
 	d, claimed := newClaimed(t)
 	d.p.start()

@@ -22,7 +22,7 @@ type ImageUser struct {
 	Tasks     []string // in the order of the package; the items of a matrix are one
 }
 
-// ImageUsers lists what uses images: workspaces in the order of their names, then registered packages. What cannot be read is left
+// ImageUsers lists what uses images: workspaces in the order of their names, then registered packages. A record that cannot be read is left
 // out and is part of faults, whose workspaces and packages may use more.
 func (w *Planner) ImageUsers(ctx context.Context) (list []ImageUser, faults, err error) {
 	known := map[string][]ImageUser{} // by the hash of a package

@@ -14,7 +14,7 @@ import (
 	"e3/refstore"
 )
 
-// What a person does to the jobs of a workspace is told in its journal. A job that is queued again may be executed long
+// Changes that a person makes to the jobs of a workspace are told in its journal. A job that is queued again may be executed long
 // after its run was closed; so it is noted before, as one that goes on without its run is.
 
 // A JobChange is what a person has done to the job of a task.

@@ -204,7 +204,7 @@ func (f *finder) needed(r *Run, finding trace.Finding) trace.Finding {
 }
 
 // sought lists what was looked for. It is told and never declared: a program that tests for a file may do without it, and the
-// file may be one that it would have made. What was opened, or lies on the way to that, says more.
+// file may be one that it would have made. A file that was opened, or lies on the way to one, says more.
 func (f *finder) sought(list []trace.Finding) {
 	opened := func(rel string) bool {
 		return slices.ContainsFunc(list, func(other trace.Finding) bool {

@@ -15,7 +15,7 @@ import (
 
 // A sync of the whole file system also waits for what other programs have written to it. So a store knows what it has
 // written since its last sync, and syncs that file by file where much of other programs waits (doc/design.md, "Writing and
-// durability"). What other e3 processes have written is covered because of what they leave in tmp/: a live process has its
+// durability"). Writes of other e3 processes are covered because of what these leave in tmp/: a live process has its
 // session there, and one that ends with unsynced writes leaves its session's lock file like a dead process. While there is
 // another session, or after a sweep of one, the file system is synced.
 

@@ -121,7 +121,7 @@ func TestNarrowSyncCoversAll(t *testing.T) {
 	}
 }
 
-// What other processes may have left unsynced takes a sync of the file system.
+// Writes that other processes may have left unsynced take a sync of the file system.
 func TestNarrowSyncDoubts(t *testing.T) {
 	one := refstore.Record{Key: execution, Value: []byte("v")}
 	for name, test := range map[string]struct {

@@ -41,8 +41,8 @@ type Room struct {
 	// must have the folders in RootFolders and the files of RootFiles. Empty: /usr, /bin, /lib and parts of /etc of this system.
 	Root string
 
-	// Lower are folders, at most MaxLower, whose content the command sees in Folder, below what is there (overlayfs). What it
-	// changes goes into Folder, and Lower stays as it is. Folder must be without the marks of earlier rooms ([Unmark]).
+	// Lower are folders, at most MaxLower, whose content the command sees in Folder, below what is there (overlayfs). Its
+	// changes go into Folder, and Lower stays as it is. Folder must be without the marks of earlier rooms ([Unmark]).
 	Lower []string
 
 	// Scratch is an empty folder on the file system of Folder, for one room with Lower. All these are below Base.

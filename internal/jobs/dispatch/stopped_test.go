@@ -11,7 +11,7 @@ import (
 	"e3/internal/jobs/queue"
 )
 
-// A worker that its cluster's scheduler has stopped gives its job back, and another one begins it. What has become of the
+// A worker that its cluster's scheduler has stopped gives its job back, and another one begins it. The fate of the
 // first execution is told as it is on record, whether the job says that there was one, or not, as with an older e3.
 func TestStoppedAsOnRecord(t *testing.T) {
 	for name, giveBack := range map[string]func(context.Context, *queue.Lease) error{
