@@ -235,13 +235,20 @@ func beside(dir string, f func() (spent, error)) (spent, error) {
 	if err := dd.Start(); err != nil {
 		return spent{}, err
 	}
-	for size := int64(0); size < 1<<30; time.Sleep(time.Millisecond) {
+	ended := make(chan error, 1)
+	go func() { ended <- dd.Wait() }()
+	for size := int64(0); size < 1<<30; {
+		select {
+		case err := <-ended: // for example of a full disk
+			return spent{}, errors.Join(fmt.Errorf("dd has ended, and had written %d bytes when it was looked at", size), err, os.Remove(path))
+		case <-time.After(time.Millisecond):
+		}
 		if fi, err := os.Stat(path); err == nil {
 			size = fi.Size()
 		}
 	}
 	s, err := f()
-	return s, errors.Join(err, dd.Wait(), exec.Command("sync", "-f", dir).Run(), os.Remove(path))
+	return s, errors.Join(err, <-ended, exec.Command("sync", "-f", dir).Run(), os.Remove(path))
 }
 
 // countSyncs counts the calls by which a command, and its children, make files durable. Without strace it is a guess.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,7 +62,7 @@ func TestLayersAgree(t *testing.T) {
 	}
 	for name, script := range realPrograms {
 		// Some do nothing with inputs. A new hard link to an input has another inode number, by which tar knows hard links.
-		if !testing.Short() && !strings.Contains("venv java R node gdb strace tar", name) {
+		if !testing.Short() && !slices.Contains(strings.Fields("venv java R node gdb strace tar"), name) {
 			compare(t, name, script)
 		}
 	}
