@@ -1,7 +1,6 @@
 package executions
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -9,9 +8,8 @@ import (
 // ground is what all sandboxes of a folder have in common.
 type ground struct {
 	dir    string
-	real   string   // dir without links
-	strips bool     // this process's umask takes bits from the modes of staged files
-	group  FileMode // ModeSetgid if files made in dir inherit its group, as the logs must
+	real   string // dir without links
+	strips bool   // this process's umask takes bits from the modes of staged files
 }
 
 // survey finds out, by a folder made in dir, what the umask and the file system do to modes.
@@ -31,5 +29,5 @@ func survey(dir string) (*ground, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &ground{dir: dir, real: real, strips: info.Mode().Perm() != stagedDir, group: info.Mode() & fs.ModeSetgid}, nil
+	return &ground{dir: dir, real: real, strips: info.Mode().Perm() != stagedDir}, nil
 }

@@ -34,7 +34,6 @@ type sandbox struct {
 	real              string    // work without links: what a command calls its working directory
 	homeTime, tmpTime time.Time // their change times as made: any later change shows
 	strips            bool      // this process's umask takes bits from the modes of staged files
-	group             FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
 	journal           *os.File  // of files moved out of it; nil: none was
 	modes             modes.Modes
 	logs              sandboxLogs
@@ -193,7 +192,7 @@ func (p *sandboxes) make() (*sandbox, error) {
 	room := filepath.Join(root, roomFolder)
 	box := &sandbox{
 		root: root, work: filepath.Join(room, "work"), home: filepath.Join(room, "home"), tmp: filepath.Join(room, "tmp"),
-		real: filepath.Join(p.ground.real, name, roomFolder, "work"), strips: p.ground.strips, group: p.ground.group, modes: p.modes,
+		real: filepath.Join(p.ground.real, name, roomFolder, "work"), strips: p.ground.strips, modes: p.modes,
 	}
 	err = box.make()
 	if err == nil {
@@ -245,8 +244,8 @@ func (b *sandbox) make() error {
 	if err := os.Mkdir(b.root, 0o700); err != nil {
 		return err
 	}
-	if b.group != 0 || b.strips {
-		if err := os.Chmod(b.root, 0o700|b.group); err != nil {
+	if b.strips {
+		if err := os.Chmod(b.root, 0o700); err != nil {
 			return err
 		}
 	}
@@ -271,7 +270,7 @@ func workIn(root string) string {
 // folder makes a folder of a command, with the same mode in every repository.
 func (b *sandbox) folder(path string) error {
 	err := os.Mkdir(path, 0o700)
-	if err == nil && (b.group != 0 || b.strips) {
+	if err == nil && b.strips {
 		err = os.Chmod(path, 0o700)
 	}
 	return err
@@ -352,7 +351,7 @@ func (b *sandbox) renew(fresh bool) error {
 		if *log.file, err = createFile(path, os.O_APPEND, b.modes.File()); err != nil {
 			return err
 		}
-		if err := b.modes.Fix(*log.file, b.modes.File()); err != nil {
+		if err := errors.Join(b.modes.Take(*log.file), b.modes.Fix(*log.file, b.modes.File())); err != nil {
 			return err
 		}
 		info, err := (*log.file).Stat()

@@ -118,20 +118,28 @@ func lastOfEach(env []string) []string {
 	return kept
 }
 
+// ceiling is the variable that keeps git from looking for a repository in a folder and above it. Without it a command
+// would work in the repository of a project around the sandbox, or of the user's home, which is no input of the task.
+const ceiling = "GIT_CEILING_DIRECTORIES"
+
+// roomEnv says where a command finds its own folders in a closed room.
+var roomEnv = [...]string{"HOME=" + room.Home, "TMPDIR=" + room.Temp, ceiling + "=" + room.Folder}
+
+// env is roomEnv in the open.
+func (b *sandbox) env() []string {
+	return []string{"HOME=" + b.home, "TMPDIR=" + b.tmp, ceiling + "=" + b.room()}
+}
+
 // baseEnv is the environment of every command before its own declarations. Later entries win.
 func (a *attempt) baseEnv() []string {
 	env := make([]string, 0, 16+len(a.spec.Env)+len(a.spec.Inputs))
-	home, tmp := a.box.home, a.box.tmp
+	env = append(env, "PATH="+a.x.opts.Path)
 	if a.spec.Room.Closed {
-		home, tmp = room.Home, room.Temp
+		env = append(env, roomEnv[:]...)
+	} else {
+		env = append(env, a.box.env()...)
 	}
-	env = append(env,
-		"PATH="+a.x.opts.Path,
-		"HOME="+home,
-		"TMPDIR="+tmp,
-		"LANG=C.UTF-8",
-		"TZ=UTC",
-	)
+	env = append(env, "LANG=C.UTF-8", "TZ=UTC")
 	if a.image != nil {
 		env = append(env, a.image.environment()...)
 	}
