@@ -132,14 +132,14 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	m := modes.Of(f.Access, root)
 	var scratch *scratch
 	records, err := reffs.Open(root, reffs.Options{
-		BareJobs:    true,
-		Fold:        f.Folded,
-		Narrow:      true,
-		Modes:       m,
-		Now:         r.opts.Now,
-		Mend:        func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
-		Boot:        sync.OnceValue(func() string { return boot(root) }),
-		Also:        func(ctx context.Context) (int, error) { return scratch.Sweep(ctx) },
+		BareJobs: true,
+		Fold:     f.Folded,
+		Narrow:   true,
+		Modes:    m,
+		Now:      r.opts.Now,
+		Mend:     func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
+		Boot:     sync.OnceValue(func() string { return boot(root) }),
+		Also:     func(ctx context.Context) (int, error) { return scratch.Sweep(ctx) },
 	})
 	if err != nil {
 		return nil, err

@@ -3,9 +3,12 @@
 package repo
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // folderNumber distinguishes a folder from its copies: it is the inode, which stays when the folder is renamed or
@@ -25,4 +28,12 @@ func folderNumber(path string) string {
 func sameDevice(a, b string) bool {
 	var at, to syscall.Stat_t
 	return syscall.Stat(a, &at) == nil && syscall.Stat(b, &to) == nil && at.Dev == to.Dev
+}
+
+// mayWrite returns an error if this process may not make files in a folder.
+func mayWrite(dir string) error {
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
 }

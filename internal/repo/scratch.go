@@ -33,6 +33,7 @@ type scratch struct {
 	options    reffs.Options
 	records    *reffs.Store // its session protects what commands of this process store
 	warn       func(error)
+	tidy       func() // removes what belongs to repositories that are gone
 
 	choose func() (scratchPlace, error)
 	mu     sync.Mutex
@@ -88,7 +89,7 @@ func (r *Repo) scratchBases() []string {
 }
 
 func newScratch(r *Repo, root string, records *reffs.Store) *scratch {
-	s := &scratch{repository: root, bases: r.scratchBases(), records: records, warn: r.warn}
+	s := &scratch{repository: root, bases: r.scratchBases(), records: records, warn: r.warn, tidy: r.tidyScratch}
 	s.options = reffs.Options{
 		Now: r.opts.Now, Modes: modes.Of(modes.Private, ""), DeadSession: r.closeLeft,
 		Boot: sync.OnceValue(func() string { return boot(root) }),
@@ -111,16 +112,17 @@ func (s *scratch) chosen() (scratchPlace, error) {
 	var faults []error
 	var distant *scratchPlace
 	for _, p := range s.places() {
-		if err := modes.Alone(p.dir); err != nil {
+		above := existing(p.dir)
+		if err := errors.Join(modes.Alone(p.dir), mayWrite(above)); err != nil {
 			faults = append(faults, err)
-		} else if p.inside || sameMount(existing(p.dir), s.repository) {
+		} else if p.inside || sameMount(above, s.repository) {
 			return p, nil
 		} else if distant == nil {
 			distant = &scratchPlace{dir: p.dir, distant: true}
 		}
 	}
 	if distant == nil {
-		return scratchPlace{}, fmt.Errorf("no folder for commands to run in is this user's alone: %w; set %s to one that is", errors.Join(faults...), CacheDirVariable)
+		return scratchPlace{}, fmt.Errorf("no folder for commands to run in is this user's alone (%w): set %s to one that is", errors.Join(faults...), CacheDirVariable)
 	}
 	return *distant, nil
 }
@@ -152,6 +154,7 @@ func (s *scratch) store() (*reffs.Store, error) {
 	if s.own, err = reffs.Open(p.dir, s.options); err != nil {
 		return nil, err
 	}
+	s.tidy()
 	switch {
 	case p.inside:
 		s.warn(fmt.Errorf("commands run in %s, below the project: a program that looks for its project upwards finds this one. "+
@@ -274,23 +277,48 @@ func (s *scratch) Close() error {
 // around it: its disk may not be mounted.
 const unusedScratch = 7 * 24 * time.Hour
 
-// SweepGone removes the scratch folders of repositories that are gone, and returns their number and size.
-func (r *Repo) SweepGone(ctx context.Context) (n int, bytes int64, err error) {
-	var errs []error
+// tidied is a file in a base whose time is that of the latest tidying.
+const tidied = "tidied"
+
+// tidyScratch is SweepGone once a day. Nothing depends on it.
+func (r *Repo) tidyScratch() {
 	for _, base := range r.scratchBases() {
-		names, err := os.ReadDir(base)
-		if err != nil {
+		path := filepath.Join(base, tidied)
+		if info, err := os.Lstat(path); err == nil && r.opts.Now().Sub(info.ModTime()) < 24*time.Hour {
 			continue
 		}
-		for _, e := range names {
-			dir := filepath.Join(base, e.Name(), scratchFolder)
-			if modes.Alone(dir) != nil || !gone(dir, e.Name(), r.opts.Now()) {
-				continue
-			}
-			size, removed, err := removeScratch(ctx, dir)
-			if errs = append(errs, err); removed {
-				n, bytes = n+1, bytes+size
-			}
+		if f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err == nil {
+			f.Close()
+			_, _, _ = r.sweepGone(context.Background(), base, false)
+		}
+	}
+}
+
+// SweepGone removes the scratch folders of repositories that are gone, and returns their number and size. A dry run
+// removes none.
+func (r *Repo) SweepGone(ctx context.Context, dry bool) (n int, bytes int64, err error) {
+	var errs []error
+	for _, base := range r.scratchBases() {
+		m, size, err := r.sweepGone(ctx, base, dry)
+		n, bytes, errs = n+m, bytes+size, append(errs, err)
+	}
+	return n, bytes, errors.Join(errs...)
+}
+
+func (r *Repo) sweepGone(ctx context.Context, base string, dry bool) (n int, bytes int64, err error) {
+	names, err := os.ReadDir(base)
+	if err != nil || modes.Alone(base) != nil {
+		return 0, 0, nil // nothing is there, or it is not this user's
+	}
+	var errs []error
+	for _, e := range names {
+		dir := filepath.Join(base, e.Name(), scratchFolder)
+		if !gone(dir, e.Name(), r.opts.Now()) {
+			continue
+		}
+		size, removed, err := removeScratch(ctx, dir, dry)
+		if errs = append(errs, err); removed {
+			n, bytes = n+1, bytes+size
 		}
 	}
 	return n, bytes, errors.Join(errs...)
@@ -314,16 +342,18 @@ func gone(dir, name string, now time.Time) bool {
 }
 
 // removeScratch removes a scratch folder unless a process lives in it.
-func removeScratch(ctx context.Context, dir string) (size int64, removed bool, err error) {
+func removeScratch(ctx context.Context, dir string, dry bool) (size int64, removed bool, err error) {
 	s, err := reffs.Open(dir, reffs.Options{Modes: modes.Of(modes.Private, dir)})
 	if err != nil {
 		return 0, false, err
 	}
 	size = sizeBelow(dir)
-	_, err = s.Sweep(ctx)
+	if !dry {
+		_, err = s.Sweep(ctx)
+	}
 	live, listed := s.LiveSessions(ctx)
-	if err = errors.Join(err, listed, s.Close()); err != nil || len(live) > 0 {
-		return 0, false, err
+	if err = errors.Join(err, listed, s.Close()); err != nil || len(live) > 0 || dry {
+		return size, dry && err == nil && len(live) == 0, err
 	}
 	if err = atomicfile.RemoveAll(dir); err == nil {
 		_ = os.Remove(filepath.Dir(dir)) // unless there is more in it
