@@ -98,7 +98,7 @@ func projectIn(t testing.TB, dir string, files map[string]string) *project {
 	if raceBuild {
 		p.env = append(p.env, "GORACE=atexit_sleep_ms=0")
 	}
-	if err := os.Mkdir(p.path("state"), 0o777); err != nil {
+	if err := errors.Join(os.Mkdir(p.path("state"), 0o777), os.Chmod(p.path("state"), 0o777|os.ModeSticky)); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range files {
