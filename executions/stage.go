@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/host/atomicfile"
+	"e3/internal/host/bash"
 	"e3/internal/host/room"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -352,9 +354,9 @@ func local(rel string) (string, error) {
 func (a *attempt) argv() []string {
 	spec := a.spec
 	if spec.Argv == nil {
-		return []string{"bash", "-euo", "pipefail", "-c", spec.Shell}
+		return []string{"bash", "-euo", "pipefail", "-c", a.script()}
 	}
-	if !slices.ContainsFunc(spec.Argv, func(s string) bool { return strings.Contains(s, "{") }) {
+	if !slices.ContainsFunc(spec.Argv, func(s string) bool { return strings.Contains(s, "{") }) && len(a.programs()) == 0 {
 		return spec.Argv
 	}
 	var pairs []string
@@ -379,8 +381,29 @@ func (a *attempt) argv() []string {
 	for i, s := range spec.Argv {
 		argv[i] = names.Replace(s)
 	}
+	if slices.Contains(slices.Collect(maps.Values(a.programs())), argv[0]) {
+		argv[0] = "./" + argv[0]
+	}
 	return argv
 }
+
+// programs are the executables among the inputs that lie in the working directory itself, by name. Where a command has such a
+// file in its first place, that file is meant, and not a program of its name in the PATH, which is in no key.
+func (a *attempt) programs() map[string]string {
+	var programs map[string]string
+	for _, in := range a.spec.Inputs {
+		if in.Kind == record.KindExecutable && !strings.Contains(in.Path, "/") && !ownsInput(a, in) {
+			if programs == nil {
+				programs = map[string]string{}
+			}
+			programs[in.Name] = in.Path
+		}
+	}
+	return programs
+}
+
+// script is the script of a task as bash gets it.
+func (a *attempt) script() string { return bash.Staged(a.spec.Shell, a.programs()) }
 
 func writeJSON(path string, v *value.Value) error {
 	data, err := v.JSON()
