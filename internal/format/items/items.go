@@ -5,7 +5,6 @@ package items
 import (
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"unicode/utf8"
 
 	"e3/internal/format/manifest"
-	"e3/internal/format/value"
 )
 
 // List is the items of a source.
@@ -42,12 +40,8 @@ func File(name string, data []byte) (*List, error) {
 // placed says at which line of a file a fault is. starts returns the lines where its items begin, as far as they are known.
 func placed(err error, name string, data []byte, starts func() []int) error {
 	var syntax *csv.ParseError
-	var text *json.SyntaxError
 	var item *manifest.ItemError
 	switch {
-	case errors.As(err, &text):
-		line := 1 + bytes.Count(data[:min(max(text.Offset, 0), int64(len(data)))], []byte("\n"))
-		return fmt.Errorf("line %d of %s: %w", line, name, err)
 	case errors.As(err, &syntax) && errors.Is(err, csv.ErrFieldCount):
 		return fmt.Errorf("line %d of %s has not as many values as the header has names", syntax.StartLine, name)
 	case errors.As(err, &syntax) && (errors.Is(err, csv.ErrQuote) || errors.Is(err, csv.ErrBareQuote)):
@@ -71,12 +65,8 @@ func read(name string, data []byte) (l *List, starts func() []int, err error) {
 		l, at, err = table(data, '\t')
 	case ".json", ".yaml", ".yml":
 		starts = func() []int { return manifest.ElementLines(name, data) }
-		parse := func() (any, error) { return manifest.ParseValue(name, data) }
-		if ending == ".json" {
-			parse = func() (any, error) { return value.ParseJSON(data) }
-		}
 		var v any
-		if v, err = parse(); err == nil {
+		if v, err = manifest.ParseWritten(name, data); err == nil {
 			l, err = ofValue(v)
 		}
 	case ".txt":
@@ -287,6 +277,9 @@ func table(data []byte, comma rune) (l *List, lines []int, err error) {
 		}
 		line, _ := r.FieldPos(0)
 		lines = append(lines, line)
+		if len(row) > 1 && strings.Join(row, "") == "" { // as spreadsheets write at the end of a table
+			return nil, lines, &manifest.ItemError{Item: len(lines) - 1, Text: "the row has no values; remove it"}
+		}
 		l.Items = append(l.Items, manifest.ListItem{Values: row})
 		if err := fits(l); err != nil {
 			return nil, nil, err

@@ -33,6 +33,7 @@ type decoder struct {
 
 	results resultsDecoder
 	params  map[string]int32 // in Definition.Inputs, by name: values that tasks read
+	written bool             // values are Written
 }
 
 // A named is the meaning of a name in the common namespace of inputs and tasks.
@@ -263,13 +264,14 @@ func (d *decoder) input(key, value *node) {
 
 // value turns a node into one of the dynamic types of Input.Value.
 func (d *decoder) value(where string, n *node) any {
+	var number any
 	switch n.kind {
 	case boolNode:
-		return n.bool()
+		number = n.bool()
 	case intNode:
-		return n.int()
+		number = n.int()
 	case floatNode:
-		return n.float()
+		number = n.float()
 	case stringNode:
 		return n.text
 	case listNode:
@@ -285,7 +287,10 @@ func (d *decoder) value(where string, n *node) any {
 		})
 		return object
 	}
-	return nil
+	if d.written && number != nil {
+		return Written{number, n.text}
+	}
+	return number
 }
 
 // fields goes through a mapping whose keys are known beforehand; an unknown or repeated key is reported, not passed
@@ -344,7 +349,7 @@ func (d *decoder) wrongType(where string, n *node, want string) {
 	switch n.kind {
 	case boolNode, intNode, floatNode:
 		if want == "a string" {
-			hint = fmt.Sprintf("quote it: %q", n.scalarText())
+			hint = fmt.Sprintf("quote it: %q", n.text)
 		}
 	}
 	d.report.add(n.pos, hint, "%s: want %s, not %s", where, want, n.kind)
@@ -376,17 +381,13 @@ func (d *decoder) boolean(where string, n *node) (value, ok bool) {
 	return n.bool(), true
 }
 
-// version reads a string or an integer. A float is refused because 1.10 would be 1.1.
+// version reads a string or a number, as it is written.
 func (d *decoder) version(where string, n *node) (string, bool) {
-	switch n.kind {
-	case stringNode, intNode:
-		return d.intern(n.scalarText()), true
-	case floatNode:
-		d.report.add(n.pos, "quote it", "%s: want a string, not a number", where)
-	default:
+	if n.kind == boolNode || !n.isScalar() {
 		d.wrongType(where, n, "a string")
+		return "", false
 	}
-	return "", false
+	return d.intern(n.text), true
 }
 
 func (d *decoder) suggest(word string, known []string) string {

@@ -24,6 +24,8 @@ type Definition struct {
 	FanValues   FanValues         // of fan-ins of files that have manifests
 	Families    []Family          // the tasks of the file that depend on lists of items, in file order
 
+	doubts []Warning // about items of matrices
+
 	images []string // references of tasks, in file order
 
 	text []byte // of the file, if it has such tasks: Expand reads it again

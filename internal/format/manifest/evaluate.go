@@ -271,7 +271,7 @@ func (d expander) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) 
 			b.fail(d, f.pos, "matrix: %s has no column %q that could name a dimension; %s", f.text, truncate(f.column), columns())
 			return head, nil
 		}
-		return row{names: []Binding{{Name: name}}}, distinctRows(name, l, k)
+		return row{names: []Binding{{Name: name}}}, d.distinctRows(f, name, l, k)
 	case f.name == "":
 		if !slices.ContainsFunc(l.Columns, func(c string) bool { return c != "" }) {
 			b.fail(d, f.pos, "matrix: the items of %s have no name; choose one for them, as: matrix: {item: %s}", f.text, f.text)
@@ -351,16 +351,35 @@ func (l *List) place(i int) string {
 }
 
 // distinctRows makes a row for each value of a column, in the order of their first appearance. Empty values make none.
-func distinctRows(name string, l *List, column int) []row {
+func (d expander) distinctRows(f *itemsOf, name string, l *List, column int) []row {
 	var rows []row
-	seen := map[string]bool{"": true}
+	var without []string
+	seen := map[string]bool{}
 	for i := range l.Items {
-		if v := l.Items[i].Values[column]; !seen[v] {
+		switch v := l.Items[i].Values[column]; {
+		case v == "":
+			without = append(without, l.place(i))
+		case !seen[v]:
 			seen[v] = true
 			rows = append(rows, row{names: []Binding{{name, v}}})
 		}
 	}
+	if n := len(without); n > 0 {
+		more := ""
+		if n > 3 {
+			more = fmt.Sprintf(" and %d more", n-3)
+		}
+		d.doubt(f.pos, "matrix: %s%s of %s: without a value for %s, and in no group", strings.Join(without[:min(n, 3)], ", "), more, f.text, name)
+	}
 	return rows
+}
+
+// doubt notes something about the items of a matrix for Lint.
+func (d expander) doubt(pos Pos, format string, args ...any) {
+	w := Warning{d.def.File, int(pos.Line), int(pos.Column), fmt.Sprintf(format, args...)}
+	if !slices.Contains(d.def.doubts, w) {
+		d.def.doubts = append(d.def.doubts, w)
+	}
 }
 
 // constantsOf returns the columns of a list that become constants: those chosen, or all that do not name the item.
@@ -402,10 +421,20 @@ func (d expander) included(b *base, rows []row) []row {
 			}
 		}
 	}
+	fits := func(e entry, r row) bool {
+		return !slices.ContainsFunc(e.values, func(v Binding) bool { have, _ := r.value(v.Name); return have != v.Value })
+	}
+	for _, e := range b.items.exclude {
+		if !slices.ContainsFunc(rows, func(r row) bool { return fits(e, r) }) {
+			what := make([]string, len(e.values))
+			for i, v := range e.values {
+				what[i] = v.Name + "=" + v.Value
+			}
+			d.doubt(e.pos, "task %s: matrix: no item has %s, so that this leaves out none", b.spec.Base, strings.Join(what, ", "))
+		}
+	}
 	rows = slices.DeleteFunc(rows, func(r row) bool {
-		return slices.ContainsFunc(b.items.exclude, func(e entry) bool {
-			return !slices.ContainsFunc(e.values, func(v Binding) bool { have, _ := r.value(v.Name); return have != v.Value })
-		})
+		return slices.ContainsFunc(b.items.exclude, func(e entry) bool { return fits(e, r) })
 	})
 	for _, e := range b.items.include {
 		var r row

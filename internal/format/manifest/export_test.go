@@ -21,7 +21,10 @@ func SplitsCleanly(data []byte, piece int64) (pieces int, ok bool) {
 // ResolvePlain reads a scalar without quotes.
 func ResolvePlain(s string) (kind, text, fault string) {
 	n, fault := resolvePlain(s)
-	return n.kind.String(), n.scalarText(), fault
+	if n.isScalar() {
+		text, _ = ScalarText(new(decoder).value("", &n))
+	}
+	return n.kind.String(), text, fault
 }
 
 // Expand replaces {name} in the elements of argv by the text that lookup returns for the name. Other braces, and names

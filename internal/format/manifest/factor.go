@@ -199,13 +199,11 @@ func (d matrixReader) zip(where string, n *node) (factor, bool) {
 
 // itemText reads an item that is written out.
 func (d matrixReader) itemText(where string, item *node) (string, bool) {
-	switch item.kind {
-	case boolNode, intNode, floatNode, stringNode:
-	default:
+	if !item.isScalar() {
 		d.wrongType(where, item, "a string, a number or a boolean")
 		return "", false
 	}
-	text := item.scalarText()
+	text := item.text
 	if !ValidLabelItem(text) {
 		d.report.add(item.pos, labelItemRule, "%s: %q cannot be an item", where, truncate(text))
 		return "", false
@@ -224,10 +222,9 @@ func (d matrixReader) joinEntries(where string, n *node) []entry {
 		}
 		e := entry{pos: item.pos}
 		d.members(where, item, "dimension", func(key, v *node) {
-			switch v.kind {
-			case boolNode, intNode, floatNode, stringNode:
-				e.values = append(e.values, Binding{d.intern(key.text), v.scalarText()})
-			default:
+			if v.isScalar() {
+				e.values = append(e.values, Binding{d.intern(key.text), v.text})
+			} else {
 				d.wrongType(where+": "+truncate(key.text), v, "a string, a number or a boolean")
 			}
 		})

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -81,6 +82,7 @@ func (d *Definition) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.quoteTexts()
 	n.name("room", d.Room)
 	n.nameImages(d.Images)
 	return append(n.appendJSON(nil), '\n'), nil
@@ -171,7 +173,41 @@ func (n *node) appendJSON(b []byte) []byte {
 		}
 		return append(b, '}')
 	}
-	return append(b, n.scalarText()...)
+	if json.Valid([]byte(n.text)) {
+		return append(b, n.text...)
+	}
+	number, _ := ScalarText(new(decoder).value("", n))
+	return append(b, number...)
+}
+
+// quoteTexts makes strings of what stands for a text and is no number of JSON: an item 007, or the variable .5.
+func (n *node) quoteTexts() {
+	tasks := n.member("tasks")
+	for i := 1; i < len(tasks.list); i += 2 {
+		for _, key := range []string{"matrix", "env", "version"} {
+			tasks.list[i].member(key).quoteText(key == "env")
+		}
+	}
+}
+
+// quoteText does so for a node and all in it. Booleans are texts in lists and in variables.
+func (n *node) quoteText(bools bool) {
+	if (n.kind == intNode || n.kind == floatNode || n.kind == boolNode && bools) && !json.Valid([]byte(n.text)) {
+		n.kind = stringNode
+	}
+	for i := range n.list {
+		n.list[i].quoteText(bools || n.kind == listNode)
+	}
+}
+
+// member is the value of a key of a mapping; an empty node if there is none.
+func (n *node) member(key string) *node {
+	for i := 0; n.kind == mapNode && i+1 < len(n.list); i += 2 {
+		if n.list[i].text == key {
+			return &n.list[i+1]
+		}
+	}
+	return &node{}
 }
 
 // fail notes a fault that lies in the lists of items, and is therefore none of the file's Errors.

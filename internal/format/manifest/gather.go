@@ -1,6 +1,10 @@
 package manifest
 
-import "e3/internal/format/notation"
+import (
+	"strconv"
+
+	"e3/internal/format/notation"
+)
 
 // gathering is what a source under "in" says of how it gathers many items.
 type gathering struct {
@@ -84,7 +88,7 @@ func (w *wire) roster(d *decoder) []wire {
 func (d matrixReader) need(where string, n *node) notation.Need {
 	text := n.text
 	if n.kind == intNode {
-		text = n.scalarText()
+		text = strconv.FormatInt(n.int(), 10)
 	} else if n.kind != stringNode {
 		d.wrongType(where, n, "a share like 95%, a number, or any")
 		return notation.Need{}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -181,7 +182,7 @@ func (r *jsonReader) value(tok json.Token, depth int) (node, *syntaxError) {
 	case json.RawMessage:
 		n.kind = nullNode
 	case bool:
-		n.kind = boolNode
+		n.kind, n.text = boolNode, strconv.FormatBool(tok)
 		if tok {
 			n.bits = 1
 		}
@@ -259,4 +260,6 @@ func (r *jsonReader) number(s string) node {
 }
 
 // floatOf is the node of a whole number that was declared a float.
-func floatOf(i int64) node { return node{kind: floatNode, bits: math.Float64bits(float64(i))} }
+func floatOf(n node) node {
+	return node{kind: floatNode, bits: math.Float64bits(float64(n.int())), text: n.text}
+}

@@ -36,6 +36,7 @@ func Lint(d *Definition) []Warning {
 			l.task(t)
 		}
 	}
+	l.warnings = append(l.warnings, d.doubts...)
 	slices.SortStableFunc(l.warnings, func(a, b Warning) int {
 		if a.Line != b.Line {
 			return a.Line - b.Line

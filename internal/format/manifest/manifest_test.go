@@ -109,11 +109,11 @@ func TestMatrixReferences(t *testing.T) {
 			`dir feats at "feats" = task features[us] .feats`,
 			`dir all at "all" = fan-in {eu: features[eu]; us: features[us]}`,
 		},
-		"train[depth=8,lr=1e-05,final=true]": {`dir feats at "feats" = task features[eu] .feats`},
+		"train[depth=8,lr=1e-5,final=true]": {`dir feats at "feats" = task features[eu] .feats`},
 		"score[seed=2,area=eu]": {
 			`file same at "o.txt" = task per_region[region=eu,seed=2]`,
 			`dir seeds at "seeds" = fan-in {region=eu,seed=1: per_region[region=eu,seed=1]; region=eu,seed=2: per_region[region=eu,seed=2]}`,
-			`file one at "metrics.json" = task train[depth=4,lr=1e-05,final=true] .metrics`,
+			`file one at "metrics.json" = task train[depth=4,lr=1e-5,final=true] .metrics`,
 			`dir some at "some" = fan-in {depth=4,lr=0.1,final=true: train[depth=4,lr=0.1,final=true]; depth=8,lr=0.1,final=true: train[depth=8,lr=0.1,final=true]} .metrics`,
 		},
 	}
@@ -197,7 +197,7 @@ func TestResolvePlain(t *testing.T) {
 		{"+12", "an integer", "12"}, {"-0", "an integer", "0"}, {"1.", "a fractional number", "1.0"}, {".5", "a fractional number", "0.5"},
 		{"-.5E+2", "a fractional number", "-50.0"}, {"1e5", "a fractional number", "100000.0"}, {".", "a string", "."}, {"-", "a string", "-"},
 		{"1e", "a string", "1e"}, {"e3", "a string", "e3"}, {"1.2.3", "a string", "1.2.3"}, {"TRUE", "a boolean", "true"}, {"tRUE", "a string", "tRUE"},
-		{"inf", "a string", "inf"}, {"0x", "a string", "0x"}, {"1e-7", "a fractional number", "1e-07"},
+		{"inf", "a string", "inf"}, {"0x", "a string", "0x"}, {"1e-7", "a fractional number", "0.0000001"},
 	} {
 		kind, text, fault := manifest.ResolvePlain(test.in)
 		if kind != test.kind || text != test.text || fault != "" {

@@ -48,7 +48,7 @@ type node struct {
 	kind nodeKind
 	pos  Pos
 	bits uint64 // of a bool, an int64 or a float64
-	text string // of a string
+	text string // of a string; of another scalar as it is written
 	list []node // of a list its items; of a mapping its keys and values in turn. Keys are strings or bad
 }
 
@@ -56,22 +56,19 @@ func (n *node) bool() bool     { return n.bits != 0 }
 func (n *node) int() int64     { return int64(n.bits) }
 func (n *node) float() float64 { return math.Float64frombits(n.bits) }
 
-// scalarText is the normalised text of a scalar that is not null.
-func (n *node) scalarText() string {
-	switch n.kind {
-	case boolNode:
-		return strconv.FormatBool(n.bool())
-	case intNode:
-		return strconv.FormatInt(n.int(), 10)
-	case floatNode:
-		return formatFloat(n.float())
-	}
-	return n.text
+// isScalar reports whether n is a scalar that is not null. Where a text is wanted, text is that of its author: 3.10 is no 3.1.
+func (n *node) isScalar() bool {
+	return n.kind == boolNode || n.kind == intNode || n.kind == floatNode || n.kind == stringNode
 }
 
-// formatFloat writes the shortest text that reads back as f, always recognisable as a float: 1.0, 0.1, 1e-05.
+// formatFloat writes the shortest decimal that reads back as f, always recognisable as a float: 1.0, 0.1, 0.00001. Only from
+// 1e+21 on it has an exponent, since many programs read none.
 func formatFloat(f float64) string {
-	s := strconv.FormatFloat(f, 'g', -1, 64)
+	format := byte('f')
+	if math.Abs(f) >= 1e21 {
+		format = 'g'
+	}
+	s := strconv.FormatFloat(f, format, -1, 64)
 	if !strings.ContainsAny(s, ".e") {
 		s += ".0"
 	}
@@ -81,6 +78,12 @@ func formatFloat(f float64) string {
 // resolvePlain gives plain text its type by the core schema of YAML 1.2 alone: yes, no, on, off, 1:30, 1_000 and dates
 // are strings. fault describes a number that an int64 or float64 cannot represent well enough.
 func resolvePlain(s string) (n node, fault string) {
+	n, fault = resolve(s)
+	n.text = s
+	return n, fault
+}
+
+func resolve(s string) (n node, fault string) {
 	switch s {
 	case "", "~", "null", "Null", "NULL":
 		return node{kind: nullNode}, ""

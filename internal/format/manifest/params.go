@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"iter"
+	"path"
 	"slices"
 	"strings"
 
@@ -174,7 +175,28 @@ func WithValue(whole any, path string, v any) (any, bool) {
 // ParseValue reads a file that holds one value, in YAML or JSON, as Input.Value has it. name is that of the file, for
 // Errors.
 func ParseValue(name string, data []byte) (any, error) {
+	return parseValue(newDecoder(name), name, data)
+}
+
+// ParseWritten is ParseValue with each number and truth value as [Written].
+func ParseWritten(name string, data []byte) (any, error) {
 	d := newDecoder(name)
+	d.written = true
+	if strings.EqualFold(path.Ext(name), ".json") { // YAML takes more than JSON
+		n, fault := readJSONValue(bytes.TrimPrefix(data, []byte(byteOrderMark)), d)
+		if fault != nil {
+			d.report.add(fault.pos, fault.hint, "%s", fault.msg)
+		}
+		if err := d.report.result(); err != nil {
+			return nil, err
+		}
+		v := d.value("value", &n)
+		return v, d.report.result()
+	}
+	return parseValue(d, name, data)
+}
+
+func parseValue(d *decoder, name string, data []byte) (any, error) {
 	look, err := scan(section(data))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)

@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -186,4 +187,62 @@ func FuzzParseValue(f *testing.F) {
 			t.Fatalf("%q became %q, then %q", data, text, got)
 		}
 	})
+}
+
+// Items, constants and variables keep the text of their author; versions too.
+func TestWrittenText(t *testing.T) {
+	d := parseFile(t, "written.yaml")
+	var names []string
+	for i := range d.Tasks {
+		names = append(names, d.Tasks[i].Name)
+	}
+	want := []string{
+		"py[py=3.9,seed=007,flag=True]", "py[py=3.9,seed=007,flag=yes]", "py[py=3.9,seed=0x1F,flag=True]", "py[py=3.9,seed=0x1F,flag=yes]",
+		"py[py=3.10,seed=0x1F,flag=True]", "py[py=3.10,seed=0x1F,flag=yes]",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("tasks\n got %q\nwant %q", names, want)
+	}
+	if env := d.Tasks[0].Spec.Env.Set; !slices.Equal(env, []manifest.Binding{{Name: "VERSION", Value: "1.20"}, {Name: "DEBUG", Value: "False"}, {Name: "N", Value: "2"}}) {
+		t.Errorf("variables %q", env)
+	}
+	if d.Version != "1.10" || d.Tasks[0].Spec.Version != "1.50" {
+		t.Errorf("versions %q and %q, want 1.10 and 1.50", d.Version, d.Tasks[0].Spec.Version)
+	}
+}
+
+// A definition that is stored as JSON makes the same tasks as its file.
+func TestDefinitionKeepsText(t *testing.T) {
+	file := `e3: 1
+name: p
+inputs: {list: {file: list.csv}, n: {value: 007}}
+tasks:
+  a:
+    matrix: {id: list, py: [3.10, 007, .5, 0x1F, True], seed: [1.]}
+    env: {A: +1, B: True, C: 010}
+    version: 1.
+    in: [n]
+    out: o
+    run: [x]
+`
+	d, err := manifest.Parse("e3.yaml", []byte(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := d.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"py":[3.10,"007",".5","0x1F","True"]`, `"seed":["1."]`, `{"A":"+1","B":"True","C":"010"}`, `"version":"1."`, `"n":{"value":7}`} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("the definition lacks %s:\n%s", want, data)
+		}
+	}
+	again, err := manifest.DecodeDefinition(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, err := again.Encode(); err != nil || !bytes.Equal(same, data) {
+		t.Errorf("another definition after decoding, %v:\n%s\n%s", err, data, same)
+	}
 }

@@ -171,7 +171,11 @@ func (d *decoder) retryReasons(where string, n *node) []string {
 			d.wrongType(where, item, "a word or an exit code")
 			continue
 		}
-		reason := d.intern(item.scalarText())
+		reason := item.text
+		if item.kind == intNode {
+			reason = strconv.FormatInt(item.int(), 10)
+		}
+		reason = d.intern(reason)
 		if slices.Contains(reasons, reason) {
 			d.report.add(item.pos, "", "%s: %s is here for the second time", where, reason)
 			continue
@@ -210,7 +214,7 @@ func (d *decoder) factor(where string, n *node) float64 {
 	if n.kind != stringNode {
 		hint := ""
 		if n.kind == intNode || n.kind == floatNode {
-			hint = "write x" + n.scalarText()
+			hint = "write x" + n.text
 		}
 		d.report.add(n.pos, hint, "%s: want %s, not %s", where, want, n.kind)
 		return 0

@@ -178,11 +178,6 @@ func (d *decoder) chooseItem(b, target *base, w *wire, dim int, value string) ch
 		return choice{mode: chooseAll}
 	}
 	fixed, isItem := items.index[value]
-	if !isItem {
-		if n, fault := resolvePlain(value); fault == "" && n.kind != nullNode {
-			fixed, isItem = items.index[n.scalarText()]
-		}
-	}
 	own := ownDimension(b, value)
 	switch {
 	case own >= 0 && isItem:

@@ -351,7 +351,11 @@ func (d *decoder) env(where string, n *node) []Binding {
 			d.report.add(key.pos, envRule, "%s: %q cannot be set", where, truncate(key.text))
 			return
 		}
-		env = append(env, Binding{d.intern(key.text), d.text(where+": "+key.text, v)})
+		if !v.isScalar() {
+			d.wrongType(where+": "+key.text, v, "a string")
+			return
+		}
+		env = append(env, Binding{d.intern(key.text), d.intern(v.text)})
 	})
 	return env
 }

@@ -5,6 +5,12 @@ import (
 	"strconv"
 )
 
+// A Written is a number or a truth value, and how a person wrote it: 3.10 is the number 3.1.
+type Written struct {
+	Value any
+	Text  string
+}
+
 // ScalarText is the text of a scalar value as a task receives it in its environment. A list or an Object has
 // none: it is staged as JSON.
 func ScalarText(v any) (text string, ok bool) {
@@ -19,6 +25,8 @@ func ScalarText(v any) (text string, ok bool) {
 		return formatFloat(v), true
 	case string:
 		return v, true
+	case Written:
+		return v.Text, true
 	}
 	return "", false
 }
@@ -48,6 +56,8 @@ func AppendJSON(dst []byte, v any) []byte {
 			dst = AppendJSON(dst, m.Value)
 		}
 		return append(dst, '}')
+	case Written:
+		return AppendJSON(dst, v.Value)
 	}
 	text, _ := ScalarText(v)
 	return append(dst, text...)

@@ -244,7 +244,7 @@ func (c *yamlReader) scalar(y *yaml.Node) node {
 		return c.bad(y, "quote it to make it a string", "%s", fault)
 	}
 	if want == floatNode && n.kind == intNode {
-		n = floatOf(n.int())
+		n = floatOf(n)
 	}
 	if want != badNode && n.kind != want {
 		return c.bad(y, "", "%q is not %s, as its tag says", truncate(y.Value), want)

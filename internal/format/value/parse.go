@@ -20,7 +20,7 @@ func ParseJSON(data []byte) (any, error) {
 	if !utf8.Valid(data) {
 		return nil, errors.New("JSON: the text is not UTF-8")
 	}
-	dec := json.NewDecoder(bytes.NewReader(data))
+	dec := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))) // Windows puts a byte order mark there
 	dec.UseNumber()
 	v, err := parse(dec, 0)
 	if err == nil {
