@@ -116,6 +116,13 @@ func (f *resultFolder) check(r *repo.Repo) error {
 	if f.rel == "" {
 		return nil
 	}
+	if top, err := os.OpenRoot(f.project.Folder); err == nil {
+		_, err = top.Stat(filepath.FromSlash(f.rel))
+		top.Close()
+		if err := f.escapes(err); err != nil {
+			return err
+		}
+	}
 	for i := range f.project.Inputs {
 		in := &f.project.Inputs[i]
 		if in.Source == record.FromDir && inside(f.rel, in.Location) {
@@ -149,10 +156,15 @@ func (f *resultFolder) open() (*os.Root, error) {
 			return root, nil
 		}
 	}
-	if strings.Contains(err.Error(), "escapes") {
-		return nil, usagef("results cannot lie in %s: a symbolic link leads out of the project there; to write outside, name the folder itself with -o", f.shown)
+	return nil, cmp.Or(f.escapes(err), err)
+}
+
+// escapes is the error for a folder to which a link out of the project leads.
+func (f *resultFolder) escapes(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "escapes") {
+		return nil
 	}
-	return nil, err
+	return usagef("results cannot lie in %s: a symbolic link leads out of the project there; to write outside, name the folder itself with -o", f.shown)
 }
 
 // refuse says why a result may not have a path in the folder: an input would take it in.
@@ -356,7 +368,9 @@ func checkResults(ctx context.Context, r *repo.Repo, ws string, o *startOptions)
 		if len(o.results.of) > 0 {
 			return usagef("--of is for --output <folder>")
 		}
-		return nil
+		if plan, err := r.Workspaces.Datasets.ResultsPlan(ctx, ws); err != nil || plan.Dir == "" || o.publish == "none" {
+			return nil // if it cannot be read, what starts next says so
+		}
 	}
 	if o.publish == "none" {
 		return usagef("--output leaves what a run has put into the workspace, and with --publish none it puts nothing there")
@@ -384,10 +398,15 @@ func getArgument(ctx context.Context, a *app, location, arg string, o *getOption
 		switch {
 		case strings.ContainsAny(ws, "[*?"):
 			return unnamed(name, "<workspace>.<name>")
-		case events.IsPattern(of), !inWorkspace && o.out != "":
+		case !inWorkspace && o.out != "":
 			return getResults(ctx, a, location, ws, of, o)
 		}
-		return runGet(ctx, a, location, name, o)
+		err := runGet(ctx, a, location, name, o)
+		var unknown *workspace.UnknownError
+		if events.IsPattern(of) && errors.As(err, &unknown) { // else an item has that name
+			return getResults(ctx, a, location, ws, of, o)
+		}
+		return err
 	})
 }
 
