@@ -122,6 +122,10 @@ func admitted(ctx, lasting context.Context, a *attempt, env []string) (res runne
 		m.startedAt = now
 	}
 	res, err = a.run(lasting, env)
+	inPlace := a.box.work.InPlace()
+	for _, m := range served(a) {
+		m.replaced = !inPlace
+	}
 	release(a.shared == nil && (err != nil || !res.Success())) // a batch that fails is tried item by item
 	runtime.Gosched()                                          // the next command starts before this one's end is recorded
 	return res, err, nil
@@ -219,6 +223,7 @@ type attempt struct {
 	shared    *shared              // its command serves the items of other attempts too; nil: it does not
 	lapse     func() time.Duration // for how long the command has ended and the lease did not stand; nil: not at all
 	moved     bool                 // its item's folder is in the sandbox of the batch's command
+	replaced  bool                 // another folder than the command's working directory lies in its place
 	inherited
 	attemptImage
 }
@@ -238,8 +243,8 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	defer cancel(nil)
 	defer a.killOnLost(cancel)()
 	spec := runner.Spec{
-		Argv: a.argv(), Env: env, Dir: a.box.work,
-		Stdout: a.box.logs.stdout, Stderr: a.box.logs.stderr, Room: a.box.root,
+		Argv: a.argv(), Env: env, Dir: a.box.work.Name(),
+		Stdout: a.box.logs.stdout, Stderr: a.box.logs.stderr, Room: a.box.root.Name(),
 		Marker: marker(a.id), Grace: a.x.opts.Grace, Mask: a.secrets(),
 		OnStart: func(p process.ID) {
 			bound, stop := a.x.bound(context.WithoutCancel(ctx))

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"e3/internal/format/record"
 	"e3/internal/format/value"
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/room"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -121,7 +120,7 @@ func lastOfEach(env []string) []string {
 // baseEnv is the environment of every command before its own declarations. Later entries win.
 func (a *attempt) baseEnv() []string {
 	env := make([]string, 0, 16+len(a.spec.Env)+len(a.spec.Inputs))
-	home, tmp := a.box.home, a.box.tmp
+	home, tmp := a.box.home(), a.box.temp()
 	if a.spec.Room.Closed {
 		home, tmp = room.Home, room.Temp
 	}
@@ -240,7 +239,6 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(a.box.work, rel)
 	if ok, err := stageLayer(ctx, a, in, h, rel); ok || err != nil {
 		return in.Path, err
 	}
@@ -251,7 +249,7 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 		if err := a.box.mkdir(rel); err != nil {
 			return "", err
 		}
-		_, err := tree.Checkout(ctx, a.x.objects, h, path, tree.CheckoutOptions{Merge: true, Fixed: true, Strips: a.box.strips})
+		_, err := tree.CheckoutIn(ctx, a.x.objects, h, a.box.work, rel, tree.CheckoutOptions{Merge: true, Fixed: true, Strips: a.box.strips})
 		return in.Path, err
 	}
 	perm := stagedFile
@@ -260,25 +258,25 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 	}
 	reused, err := a.box.input(rel)
 	if err == nil && reused {
-		if _, err = objectstore.Rewrite(ctx, a.x.objects, h, path, perm); err == nil {
+		if _, err = objectstore.Rewrite(ctx, a.x.objects, h, a.box.work, rel, perm); err == nil {
 			return in.Path, nil
 		}
 		if errors.Is(err, objectstore.ErrInUse) {
-			err = atomicfile.RemoveAll(path)
+			err = a.box.work.Discard(rel)
 		}
 	}
 	if err != nil {
 		return "", err
 	}
-	err = a.x.objects.Materialize(ctx, h, path, perm)
+	err = a.x.objects.Materialize(ctx, h, a.box.work, rel, perm)
 	if err == nil {
-		return in.Path, a.box.fix(path, perm)
+		return in.Path, a.box.fix(rel, perm)
 	}
-	if errors.Is(err, fs.ErrExist) && objectstore.Holds(ctx, path, h) {
+	if errors.Is(err, fs.ErrExist) && objectstore.Holds(ctx, a.box.work, rel, h) {
 		// A glob has staged the same file; it is executable if any input says so.
 		err = nil
 		if in.Kind == record.KindExecutable {
-			err = os.Chmod(path, perm)
+			err = a.box.work.Chmod(rel, perm)
 		}
 	}
 	return in.Path, err
@@ -307,8 +305,7 @@ func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore
 	if err := a.box.file(path); err != nil {
 		return "", err
 	}
-	path = filepath.Join(a.box.work, path)
-	if err := writeJSON(path, v); err != nil {
+	if err := writeJSON(a.box.work, path, v); err != nil {
 		return "", err
 	}
 	return rel, a.box.fix(path, stagedFile)
@@ -374,10 +371,20 @@ func (a *attempt) argv() []string {
 	return argv
 }
 
-func writeJSON(path string, v *value.Value) error {
+func writeJSON(in *beneath.Dir, rel string, v *value.Value) error {
 	data, err := v.JSON()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(data, '\n'), stagedFile)
+	return writeFile(in, rel, append(data, '\n'))
+}
+
+// writeFile makes a staged file.
+func writeFile(in *beneath.Dir, rel string, data []byte) error {
+	f, err := in.OpenFile(rel, newFlags, stagedFile)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }

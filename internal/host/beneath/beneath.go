@@ -16,7 +16,7 @@ import (
 var (
 	ErrName  = errors.New("it is no name below the folder")
 	ErrLink  = errors.New("a symbolic link is in the way")
-	ErrMount = errors.New("another file system is mounted there")
+	ErrMount = errors.New("something is mounted there: unmount it")
 )
 
 // Name is the path under which the folder was opened. It serves messages, and programs that must be given a path: what
@@ -43,6 +43,61 @@ func (d *Dir) Same(info fs.FileInfo) bool {
 func (d *Dir) IsDir(rel string) bool {
 	info, err := d.Lstat(rel)
 	return err == nil && info.IsDir()
+}
+
+// RemoveAll removes what lies at a path that the caller believes, as Dir.RemoveAll.
+func RemoveAll(path string) error { return at(path, (*Dir).RemoveAll) }
+
+// Discard removes what lies at a path that the caller believes, as Dir.Discard.
+func Discard(path string) error { return at(path, (*Dir).Discard) }
+
+// at opens the folder of a path. Where there is none, nothing is to be removed.
+func at(path string, do func(d *Dir, rel string) error) error {
+	d, err := Open(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return do(d, filepath.Base(path))
+}
+
+// Walk calls do for everything below the folder, as fs.WalkDir does. It is safe from what others put there meanwhile.
+func (d *Dir) Walk(do fs.WalkDirFunc) error {
+	err := d.walkIn(".", do)
+	if err == fs.SkipAll || err == fs.SkipDir {
+		return nil
+	}
+	return err
+}
+
+func (d *Dir) walkIn(rel string, do fs.WalkDirFunc) error {
+	list, err := d.ReadDir()
+	if err != nil {
+		return do(rel, nil, err)
+	}
+	for _, e := range list {
+		at := filepath.Join(rel, e.Name())
+		err := do(at, e, nil)
+		if err == nil && e.IsDir() {
+			var sub *Dir
+			if sub, err = d.Sub(e.Name()); err == nil {
+				err = sub.walkIn(at, do)
+				sub.Close()
+			} else {
+				err = do(at, e, err)
+			}
+		}
+		if err == fs.SkipDir && e.IsDir() {
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // split divides a name into its folder, which is "" for the present one, and its last part.

@@ -20,6 +20,7 @@ type Dir struct {
 	fd       int
 	name     string
 	confined bool
+	listed   bool // its position is not the beginning
 }
 
 const (
@@ -55,7 +56,7 @@ func (d *Dir) Sub(rel string) (*Dir, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: d.path(rel), Err: err}
 	}
-	return &Dir{fd, d.path(rel), d.confined}, nil
+	return &Dir{fd: fd, name: d.path(rel), confined: d.confined}, nil
 }
 
 // OpenFile opens, or makes, a file. The flags are those of os.OpenFile. Of what is no regular file, it opens folders, and
@@ -190,9 +191,12 @@ func (d *Dir) Lstat(rel string) (fs.FileInfo, error) {
 	info := &fileInfo{name: filepath.Base(rel)}
 	err := d.entry("lstat", rel, func(fd int, base string) error {
 		if base == "." {
-			return syscall.Fstat(fd, &info.st)
+			return unix.Fstat(fd, &info.st)
 		}
-		return fstatat(fd, base, &info.st)
+		if !d.confined {
+			return unix.Fstatat(fd, base, &info.st, unix.AT_SYMLINK_NOFOLLOW)
+		}
+		return info.look(fd, base)
 	})
 	if err != nil {
 		return nil, err
@@ -200,12 +204,27 @@ func (d *Dir) Lstat(rel string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-func fstatat(fd int, name string, to *syscall.Stat_t) error {
-	return unix.Fstatat(fd, name, (*unix.Stat_t)(unsafe.Pointer(to)), unix.AT_SYMLINK_NOFOLLOW)
+// look is fstatat, but for a mount.
+func (f *fileInfo) look(fd int, base string) error {
+	var x unix.Statx_t
+	err := unix.Statx(fd, base, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &x)
+	switch {
+	case err == unix.ENOSYS || err == unix.EPERM: // an old kernel, or a filter
+		return unix.Fstatat(fd, base, &f.st, unix.AT_SYMLINK_NOFOLLOW)
+	case err != nil:
+		return err
+	case x.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0:
+		return ErrMount
+	}
+	f.st.Dev, f.st.Ino, f.st.Mode = unix.Mkdev(x.Dev_major, x.Dev_minor), x.Ino, uint32(x.Mode)
+	f.st.Uid, f.st.Gid, f.st.Size, f.st.Rdev = x.Uid, x.Gid, int64(x.Size), unix.Mkdev(x.Rdev_major, x.Rdev_minor)
+	setLinks(&f.st.Nlink, x.Nlink)
+	f.st.Mtim, f.st.Ctim = unix.Timespec{Sec: x.Mtime.Sec, Nsec: int64(x.Mtime.Nsec)}, unix.Timespec{Sec: x.Ctime.Sec, Nsec: int64(x.Ctime.Nsec)}
+	return nil
 }
 
-// Both are struct stat.
-var _ [unsafe.Sizeof(unix.Stat_t{}) - unsafe.Sizeof(syscall.Stat_t{})]struct{} = [0]struct{}{}
+// setLinks sets a number whose type depends on the machine.
+func setLinks[T uint32 | uint64](to *T, n uint32) { *to = T(n) }
 
 // SameFile tells whether two files are one. os.SameFile knows its own infos alone.
 func SameFile(a, b fs.FileInfo) bool {
@@ -214,17 +233,22 @@ func SameFile(a, b fs.FileInfo) bool {
 	return ok && too && x.Dev == y.Dev && x.Ino == y.Ino
 }
 
-// Holds tells whether rel is still the folder sub, and nothing is mounted over it.
-func (d *Dir) Holds(rel string, sub *Dir) bool {
-	var a, b unix.Statx_t
-	err := d.in(rel, func(fd int, base string) error {
-		return unix.Statx(fd, base, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO, &a)
-	})
-	if err != nil || a.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
-		return false
+// InPlace tells whether the folder still lies at its Name, and nothing is mounted over it.
+func (d *Dir) InPlace() bool {
+	var there, own unix.Statx_t
+	return unix.Statx(unix.AT_FDCWD, d.name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO, &there) == nil &&
+		there.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 &&
+		unix.Statx(d.fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO, &own) == nil &&
+		there.Ino == own.Ino && there.Dev_major == own.Dev_major && there.Dev_minor == own.Dev_minor
+}
+
+// Identity is the same for two open folders if they are one.
+func (d *Dir) Identity() string {
+	var st unix.Stat_t
+	if err := unix.Fstat(d.fd, &st); err != nil {
+		return ""
 	}
-	return unix.Statx(sub.fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO, &b) == nil &&
-		a.Ino == b.Ino && a.Dev_major == b.Dev_major && a.Dev_minor == b.Dev_minor
+	return strconv.FormatUint(st.Dev, 16) + ":" + strconv.FormatUint(st.Ino, 16)
 }
 
 // Mkdir makes a folder. The umask applies to perm.
@@ -365,9 +389,12 @@ func (d *Dir) HasEntries(n int) bool {
 
 // list calls found with each entry, until that returns false.
 func (d *Dir) list(found func(name string, kind byte) bool) error {
-	if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
-		return err
+	if d.listed {
+		if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
+			return err
+		}
 	}
+	d.listed = true
 	buf := make([]byte, 8<<10)
 	for {
 		n, err := retry(func() (int, error) { return unix.ReadDirent(d.fd, buf) })
@@ -410,13 +437,16 @@ func retry(call func() (int, error)) (int, error) {
 // fileInfo is the fs.FileInfo of an entry.
 type fileInfo struct {
 	name string
-	st   syscall.Stat_t
+	st   unix.Stat_t
 }
 
 func (f *fileInfo) Name() string { return f.name }
 func (f *fileInfo) Size() int64  { return f.st.Size }
 func (f *fileInfo) IsDir() bool  { return f.st.Mode&unix.S_IFMT == unix.S_IFDIR }
-func (f *fileInfo) Sys() any     { return &f.st }
+func (f *fileInfo) Sys() any     { return (*syscall.Stat_t)(unsafe.Pointer(&f.st)) }
+
+// Both are struct stat.
+var _ [unsafe.Sizeof(unix.Stat_t{}) - unsafe.Sizeof(syscall.Stat_t{})]struct{} = [0]struct{}{}
 
 func (f *fileInfo) ModTime() time.Time { return time.Unix(f.st.Mtim.Unix()) }
 
@@ -452,4 +482,56 @@ func typeOf(mode uint32) fs.FileMode {
 		return fs.ModeDevice
 	}
 	return fs.ModeIrregular
+}
+
+// Attributes lists the names of an entry's extended attributes, those of a link itself. A file system without them has none.
+func (d *Dir) Attributes(rel string) ([]string, error) {
+	var names []string
+	err := d.attribute("list the attributes of", rel, func(path string) error {
+		buf := make([]byte, 4096)
+		n, err := unix.Llistxattr(path, buf)
+		if err == unix.ERANGE { // at most
+			buf = make([]byte, 64<<10)
+			n, err = unix.Llistxattr(path, buf)
+		}
+		if err == unix.ENOTSUP || err == unix.EPERM {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		names = strings.FieldsFunc(string(buf[:n]), func(c rune) bool { return c == 0 })
+		return nil
+	})
+	return names, err
+}
+
+// Attribute returns an extended attribute, of at most 256 bytes; nil if there is none.
+func (d *Dir) Attribute(rel, name string) (value []byte) {
+	_ = d.attribute("read an attribute of", rel, func(path string) error {
+		buf := make([]byte, 256)
+		n, err := unix.Lgetxattr(path, name, buf)
+		if err == nil {
+			value = buf[:n]
+		}
+		return err
+	})
+	return value
+}
+
+// RemoveAttribute removes an extended attribute, if there is one.
+func (d *Dir) RemoveAttribute(rel, name string) error {
+	return d.attribute("remove attribute "+name+" of", rel, func(path string) error {
+		if err := unix.Lremovexattr(path, name); err != unix.ENODATA {
+			return err
+		}
+		return nil
+	})
+}
+
+// attribute calls do with a path of an entry that begins with the descriptor of its folder.
+func (d *Dir) attribute(op, rel string, do func(path string) error) error {
+	return d.entry(op, rel, func(fd int, base string) error {
+		return do("/proc/self/fd/" + strconv.Itoa(fd) + "/" + base)
+	})
 }

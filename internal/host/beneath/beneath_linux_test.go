@@ -49,7 +49,7 @@ func testMount(t *testing.T) {
 	if _, err := d.OpenFile("a/file", os.O_RDONLY, 0); !errors.Is(err, beneath.ErrMount) {
 		t.Errorf("a mounted file: %v", err)
 	}
-	if d.Holds("work", work) {
+	if work.InPlace() {
 		t.Error("a folder with a mount over it passes for itself")
 	}
 	for _, rel := range []string{"a", "work"} {
@@ -57,7 +57,14 @@ func testMount(t *testing.T) {
 			t.Errorf("remove %s: %v", rel, err)
 		}
 	}
-	d.Detach()
-	must(t, d.RemoveAll("a"))
-	must(t, d.RemoveAll("work"))
+	for _, rel := range []string{"a", "a/file", "work"} {
+		if _, err := d.Lstat(rel); (rel != "a") != errors.Is(err, beneath.ErrMount) {
+			t.Errorf("lstat of %s: %v", rel, err)
+		}
+	}
+	must(t, d.Discard("a"))
+	must(t, d.Discard("work"))
+	if !d.HasEntries(0) {
+		t.Error("something is left")
+	}
 }

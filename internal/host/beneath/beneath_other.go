@@ -91,11 +91,14 @@ func (d *Dir) Lstat(rel string) (fs.FileInfo, error) {
 // SameFile tells whether two files are one.
 func SameFile(a, b fs.FileInfo) bool { return os.SameFile(a, b) }
 
-// Holds tells whether rel is still the folder sub.
-func (d *Dir) Holds(rel string, sub *Dir) bool {
-	info, err := d.Lstat(rel)
-	return err == nil && sub.Same(info)
+// InPlace tells whether the folder still lies at its Name.
+func (d *Dir) InPlace() bool {
+	info, err := os.Lstat(d.name)
+	return err == nil && d.Same(info)
 }
+
+// Identity is the same for two open folders if they are one; "" where the system does not say.
+func (d *Dir) Identity() string { return "" }
 
 // Mkdir makes a folder. The umask applies to perm.
 func (d *Dir) Mkdir(rel string, perm fs.FileMode) error {
@@ -214,5 +217,8 @@ func (d *Dir) HasEntries(n int) bool {
 	return err == nil && len(list) == n
 }
 
-// Detach takes away what is mounted below the folder: nothing on this system.
-func (d *Dir) Detach() {}
+// Discard is RemoveAll: this system tells no mounts apart.
+func (d *Dir) Discard(rel string) error { return d.RemoveAll(rel) }
+
+// Attributes lists the names of an entry's extended attributes: on this system they are not known.
+func (d *Dir) Attributes(string) ([]string, error) { return nil, errors.ErrUnsupported }

@@ -123,8 +123,10 @@ func testReplacedFolder(t *testing.T) {
 	must(t, err)
 	defer work.Close()
 	must(t, os.WriteFile(filepath.Join(dir, "work", "a"), []byte("mine"), 0o600))
-	if !d.Holds("work", work) {
+	if same, err := d.Sub("work"); err != nil || !work.InPlace() || same.Identity() != work.Identity() {
 		t.Fatal("the folder is not itself")
+	} else {
+		same.Close()
 	}
 	must(t, d.Rename("work", d, "w2"))
 	for _, replace := range []func() error{
@@ -134,7 +136,7 @@ func testReplacedFolder(t *testing.T) {
 	} {
 		must(t, d.RemoveAll("work"))
 		must(t, replace())
-		if d.Holds("work", work) {
+		if work.InPlace() {
 			t.Error("another folder passes for the one that was opened")
 		}
 		if info, err := work.Lstat("a"); err != nil || info.Size() != 4 {
@@ -213,6 +215,20 @@ func TestReadDirTellsKinds(t *testing.T) {
 	slices.Sort(got)
 	if want := []string{"file -", "folder d", "link L"}; !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+	var walked []string
+	must(t, d.Mkdir("folder/sub", 0o700))
+	must(t, d.Mkdir("folder/sub/deep", 0o700))
+	must(t, d.Walk(func(rel string, e fs.DirEntry, err error) error {
+		walked = append(walked, rel)
+		if rel == "folder/sub" {
+			return fs.SkipDir
+		}
+		return err
+	}))
+	slices.Sort(walked)
+	if want := []string{"file", "folder", "folder/sub", "link"}; !slices.Equal(walked, want) {
+		t.Errorf("walked %q", walked)
 	}
 	target, err := d.Readlink("link")
 	if err != nil || target != "folder" {

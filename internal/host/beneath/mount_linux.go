@@ -1,6 +1,7 @@
 package beneath
 
 import (
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -8,26 +9,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Detach takes away what is mounted below the folder, where this process may: the mounted files stay where they are. It
-// reads the system's list of mounts. What it cannot detach stays, for RemoveAll to name.
-func (d *Dir) Detach() {
+// Discard is RemoveAll for what nobody is to mount anything in. Where something is mounted in it all the same, it detaches that
+// first, where this process may: the mounted files stay where they are.
+func (d *Dir) Discard(rel string) error {
+	err := d.RemoveAll(rel)
+	if !errors.Is(err, ErrMount) || !d.detachIn(rel) {
+		return err
+	}
+	return d.RemoveAll(rel)
+}
+
+// detachIn detaches what is mounted at rel or below, and tells whether anything was.
+func (d *Dir) detachIn(rel string) (some bool) {
 	own, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(d.fd))
 	if err != nil {
-		return
+		return false
 	}
 	list, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil || !strings.Contains(string(list), own) && !strings.ContainsAny(own, " \t\n\\") {
-		return
+	if err != nil {
+		return false
 	}
 	for line := range strings.Lines(string(list)) {
 		fields := strings.Fields(line)
 		if len(fields) < 5 {
 			continue
 		}
-		rel, below := strings.CutPrefix(mountUnquote.Replace(fields[4]), own+"/")
-		for below && d.detach(rel) { // mounts can lie on each other
+		at, below := strings.CutPrefix(mountUnquote.Replace(fields[4]), own+"/")
+		for below && (at == rel || strings.HasPrefix(at, rel+"/")) && d.detach(at) { // mounts can lie on each other
+			some = true
 		}
 	}
+	return some
 }
 
 // mountUnquote reads a path of mountinfo.
@@ -35,8 +47,7 @@ var mountUnquote = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", 
 
 // detach detaches a mount whose root is at rel. A path is needed for that: this one is the open file's.
 func (d *Dir) detach(rel string) bool {
-	all := Dir{fd: d.fd, name: d.name}
-	fd, err := all.open(rel, unix.O_PATH|unix.O_CLOEXEC, 0)
+	fd, err := (&Dir{fd: d.fd, name: d.name}).open(rel, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}

@@ -76,7 +76,7 @@ internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/q
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/tools internal/host/trace internal/host/remains internal/host/runner internal/host/cgroup internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
+executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/tools internal/host/trace internal/host/remains internal/host/runner internal/host/cgroup internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff internal/host/beneath
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
@@ -93,7 +93,7 @@ internal/format/manifest:      internal/format/notation internal/format/image
 internal/host/bash:            internal/host/runner
 internal/host/rootfs:          internal/host/atomicfile
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
-internal/host/remains:         internal/host/runner internal/host/modes internal/host/atomicfile
+internal/host/remains:         internal/host/runner internal/host/modes internal/host/beneath
 internal/host/runner: internal/host/room internal/host/trace internal/host/cgroup internal/host/process
 internal/host/cgroup:          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
@@ -103,7 +103,7 @@ objectstore/cached:            objectstore internal/backoff
 objectstore/s3:                objectstore internal/backoff
 objectstore/overlay:           objectstore
 objectstore/objectstoretest:   objectstore objectstore/tree
-objectstore/tree:              objectstore internal/format/beast2 internal/format/digest internal/host/atomicfile internal/host/stamp
+objectstore/tree:              objectstore internal/format/beast2 internal/format/digest internal/host/stamp internal/host/beneath
 objectstore:                   internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp
 refstore/checked:              refstore
 refstore/overlay:              refstore
@@ -124,7 +124,7 @@ internal/host/modes:           internal/host/atomicfile
 internal/pkgref:
 internal/format/beast2:
 internal/host/atomicfile:
-internal/host/room: internal/host/trace internal/host/nofile
+internal/host/room: internal/host/trace internal/host/nofile internal/host/beneath
 internal/host/trace:
 internal/host/nofile:
 internal/host/watch:
