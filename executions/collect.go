@@ -63,7 +63,7 @@ func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (tre
 	rel := filepath.FromSlash(out.Path)
 	bad := &OutputError{Name: out.Name, Path: out.Path, Want: out.Kind.String()}
 	if a.replaced {
-		bad.Got = "another working directory than the command was given: it has moved that one away, or mounted something over it"
+		bad.Got = "another working directory: the command has moved its own away, or mounted something over it"
 		return entry, bad
 	}
 	info, err := a.box.work.Lstat(rel)

@@ -15,8 +15,9 @@ import (
 	"e3/objectstore"
 )
 
-// keepFolder keeps the folder of a command that failed, so that a person can enter it. One that cannot be kept is
-// reused or removed as usual: the folder is a convenience.
+// keepFolder keeps the folder of a command that failed, so that a person can enter it. One that cannot be kept, or whose
+// command has put something in the place of its working directory, is reused or removed as usual: the folder is a
+// convenience.
 func keepFolder(a *attempt, end *Result) {
 	folders := a.x.opts.Kept
 	if folders == nil {
@@ -25,7 +26,7 @@ func keepFolder(a *attempt, end *Result) {
 	if end.Success() && a.req.Attempt > 1 {
 		folders.Drop(a.req.Workspace, a.req.Name)
 	}
-	if !end.LeavesFolder() || a.req.against != nil || a.req.Workspace == "" {
+	if !end.LeavesFolder() || a.req.against != nil || a.req.Workspace == "" || a.replaced {
 		return
 	}
 	_, err := folders.Keep(a.box.in, a.box.name, remains.Folder{
