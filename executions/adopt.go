@@ -147,7 +147,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	}
 	adopted := x.opts.Now()
 	end, runErr := a.await(lasting, o)
-	a.replaced = !a.box.work.InPlace()
+	a.box.replaced = !a.box.work.InPlace()
 	if !end.Ended.IsZero() {
 		a.idle = max(adopted.Sub(end.Ended), 0)
 	}

@@ -122,9 +122,9 @@ func admitted(ctx, lasting context.Context, a *attempt, env []string) (res runne
 		m.startedAt = now
 	}
 	res, err = a.run(lasting, env)
-	inPlace := a.box.work.InPlace()
+	a.box.replaced = !a.box.work.InPlace()
 	for _, m := range served(a) {
-		m.replaced = !inPlace
+		m.box.replaced = a.box.replaced
 	}
 	release(a.shared == nil && (err != nil || !res.Success())) // a batch that fails is tried item by item
 	runtime.Gosched()                                          // the next command starts before this one's end is recorded
@@ -223,7 +223,6 @@ type attempt struct {
 	shared    *shared              // its command serves the items of other attempts too; nil: it does not
 	lapse     func() time.Duration // for how long the command has ended and the lease did not stand; nil: not at all
 	moved     bool                 // its item's folder is in the sandbox of the batch's command
-	replaced  bool                 // another folder than the command's working directory lies in its place
 	inherited
 	attemptImage
 }

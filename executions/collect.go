@@ -62,7 +62,7 @@ func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (tre
 	entry := tree.Entry{Name: out.Name, Kind: tree.KindFile, Executable: out.Kind == record.KindExecutable}
 	rel := filepath.FromSlash(out.Path)
 	bad := &OutputError{Name: out.Name, Path: out.Path, Want: out.Kind.String()}
-	if a.replaced {
+	if a.box.replaced {
 		bad.Got = "another working directory: the command has moved its own away, or mounted something over it"
 		return entry, bad
 	}

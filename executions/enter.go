@@ -26,7 +26,7 @@ func keepFolder(a *attempt, end *Result) {
 	if end.Success() && a.req.Attempt > 1 {
 		folders.Drop(a.req.Workspace, a.req.Name)
 	}
-	if !end.LeavesFolder() || a.req.against != nil || a.req.Workspace == "" || a.replaced {
+	if !end.LeavesFolder() || a.req.against != nil || a.req.Workspace == "" || a.box.replaced {
 		return
 	}
 	_, err := folders.Keep(a.box.in, a.box.name, remains.Folder{

@@ -53,6 +53,7 @@ type sandbox struct {
 type sandboxFate struct {
 	inhabited bool // a descendant of the command may be alive
 	moved     bool // its folders are elsewhere now
+	replaced  bool // another folder than the command's working directory lies in its place
 }
 
 // sandboxRoom is for a command in a closed room, which sees of the sandbox the folder around work, home and tmp.
@@ -210,7 +211,7 @@ func (p *sandboxes) release(box *sandbox) {
 		p.checkouts.leave(box.lent)
 		box.lent = nil
 	}
-	if box.note.written || box.inhabited || box.moved || !box.work.InPlace() || p.checkouts.takeBack(box) != nil {
+	if box.note.written || box.inhabited || box.moved || box.replaced || p.checkouts.takeBack(box) != nil {
 		for _, c := range box.kept {
 			c.dir.Close()
 		}
@@ -258,13 +259,18 @@ func (b *sandbox) make() error {
 // newFlags make a file for reading and writing.
 const newFlags = os.O_CREATE | os.O_EXCL | os.O_RDWR
 
-// folder makes a folder of a command, with the same mode in every repository, and opens it.
-func (b *sandbox) folder(in *beneath.Dir, name string) (*beneath.Dir, error) {
+// makeFolder makes a folder of a command, with the same mode in every repository.
+func (b *sandbox) makeFolder(in *beneath.Dir, name string) error {
 	err := in.Mkdir(name, 0o700)
 	if err == nil && (b.group != 0 || b.strips) {
 		err = in.Chmod(name, 0o700)
 	}
-	if err != nil {
+	return err
+}
+
+// folder is makeFolder, and opens it.
+func (b *sandbox) folder(in *beneath.Dir, name string) (*beneath.Dir, error) {
+	if err := b.makeFolder(in, name); err != nil {
 		return nil, err
 	}
 	return in.Sub(name)
@@ -319,12 +325,10 @@ func (b *sandbox) renew(fresh bool) error {
 				return err
 			}
 		}
-		made, err := b.folder(b.room, d.name)
-		if err != nil {
+		if err := b.makeFolder(b.room, d.name); err != nil {
 			return err
 		}
-		info, err := made.Lstat(".")
-		made.Close()
+		info, err := b.room.Lstat(d.name)
 		if err != nil {
 			return err
 		}

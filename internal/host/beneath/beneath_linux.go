@@ -21,6 +21,13 @@ type Dir struct {
 	name     string
 	confined bool
 	listed   bool // its position is not the beginning
+	own      sync.Once
+	id       identity
+}
+
+// An identity is the same for all descriptors of a file.
+type identity struct {
+	dev, ino uint64
 }
 
 const (
@@ -62,6 +69,9 @@ func (d *Dir) Sub(rel string) (*Dir, error) {
 // OpenFile opens, or makes, a file. The flags are those of os.OpenFile. Of what is no regular file, it opens folders, and
 // pipes and devices as O_NONBLOCK says.
 func (d *Dir) OpenFile(rel string, flags int, perm fs.FileMode) (*os.File, error) {
+	if flags&os.O_EXCL != 0 {
+		flags &^= unix.O_NONBLOCK // a new file is no pipe, and package os would try to poll it
+	}
 	fd, err := d.open(rel, flags|unix.O_CLOEXEC, uint32(perm.Perm()))
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: d.path(rel), Err: err}
@@ -235,20 +245,28 @@ func SameFile(a, b fs.FileInfo) bool {
 
 // InPlace tells whether the folder still lies at its Name, and nothing is mounted over it.
 func (d *Dir) InPlace() bool {
-	var there, own unix.Statx_t
-	return unix.Statx(unix.AT_FDCWD, d.name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO, &there) == nil &&
-		there.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 &&
-		unix.Statx(d.fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO, &own) == nil &&
-		there.Ino == own.Ino && there.Dev_major == own.Dev_major && there.Dev_minor == own.Dev_minor
+	there := &fileInfo{}
+	if err := there.look(unix.AT_FDCWD, d.name); err != nil {
+		return false
+	}
+	return identity{there.st.Dev, there.st.Ino} == d.identity()
+}
+
+// identity asks the system once.
+func (d *Dir) identity() identity {
+	d.own.Do(func() {
+		var st unix.Stat_t
+		if unix.Fstat(d.fd, &st) == nil {
+			d.id = identity{st.Dev, st.Ino}
+		}
+	})
+	return d.id
 }
 
 // Identity is the same for two open folders if they are one.
 func (d *Dir) Identity() string {
-	var st unix.Stat_t
-	if err := unix.Fstat(d.fd, &st); err != nil {
-		return ""
-	}
-	return strconv.FormatUint(st.Dev, 16) + ":" + strconv.FormatUint(st.Ino, 16)
+	id := d.identity()
+	return strconv.FormatUint(id.dev, 16) + ":" + strconv.FormatUint(id.ino, 16)
 }
 
 // Mkdir makes a folder. The umask applies to perm.
