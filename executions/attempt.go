@@ -389,7 +389,11 @@ func (a *attempt) takeLogs(ctx context.Context) error {
 		return a.startPump(ctx)
 	}
 	for _, log := range a.logs() {
-		if err := adopt(ctx, adopter, logKey(a.key, a.id, log.stream), log.file); err != nil {
+		err := adopt(ctx, adopter, logKey(a.key, a.id, log.stream), log.file)
+		if errors.Is(err, syscall.EXDEV) { // the sandbox is on another file system
+			return a.startPump(ctx)
+		}
+		if err != nil {
 			return fmt.Errorf("keep %s of execution %s: %w", log.stream, a.id, err)
 		}
 	}
@@ -598,7 +602,7 @@ func (a *attempt) keepLogs(ctx context.Context, res runner.Result) ([]refstore.F
 		switch {
 		case err != nil || fields != nil:
 		case files: // a folder without a record would be swept, so the record comes first
-			return nil, a.announce(ctx, process.ID{PID: res.PID})
+			err = a.announce(ctx, process.ID{PID: res.PID})
 		default:
 			err = a.startPump(ctx)
 		}

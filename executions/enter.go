@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"e3/internal/format/record"
@@ -77,12 +78,10 @@ type Visit struct {
 
 // Open makes a visit of a closed task one in the open, where the visitor sees the whole machine.
 func (v *Visit) Open(ctx context.Context) error {
-	for i, e := range v.Env { // whose HOME and TMPDIR are not here
-		switch e {
-		case "HOME=" + room.Home:
-			v.Env[i] = "HOME=" + v.attempt.box.home()
-		case "TMPDIR=" + room.Temp:
-			v.Env[i] = "TMPDIR=" + v.attempt.box.temp()
+	here := v.attempt.box.env()
+	for i, e := range v.Env {
+		if n := slices.Index(roomEnv[:], e); n >= 0 {
+			v.Env[i] = here[n]
 		}
 	}
 	v.Closed = nil

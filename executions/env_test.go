@@ -31,6 +31,8 @@ func environment(t *testing.T, l *lab, req *executions.Request) []string {
 			e = "HOME=(private)"
 		case name == "TMPDIR" && strings.HasPrefix(v, l.dir) && strings.HasSuffix(v, "/tmp"):
 			e = "TMPDIR=(private)"
+		case name == "GIT_CEILING_DIRECTORIES" && strings.HasPrefix(v, l.dir) && strings.HasSuffix(v, "/room"):
+			e = "GIT_CEILING_DIRECTORIES=(private)"
 		case name == "E3_EXECUTION" && v == id:
 			e = "E3_EXECUTION=(id)"
 		}
@@ -45,7 +47,7 @@ func printEnv() *record.Task {
 	return &record.Task{Argv: []string{"env", "-0"}, Output: record.Output{Entries: []record.OutputEntry{{Name: "out", Path: "d", Kind: record.KindDir}}}}
 }
 
-var base = []string{"E3_EXECUTION=(id)", "HOME=(private)", "LANG=C.UTF-8", "PATH=/usr/bin:/bin", "TMPDIR=(private)", "TZ=UTC", "out=d"}
+var base = []string{"E3_EXECUTION=(id)", "GIT_CEILING_DIRECTORIES=(private)", "HOME=(private)", "LANG=C.UTF-8", "PATH=/usr/bin:/bin", "TMPDIR=(private)", "TZ=UTC", "out=d"}
 
 func with(entries ...string) []string {
 	list := append(slices.Clone(base), entries...)
@@ -183,7 +185,7 @@ func TestEnvironmentOverrides(t *testing.T) {
 	req.Policy = &record.Policy{PassEnv: []string{"TZ", "LANG", "E3_EXECUTION", "E3_STEP"}}
 	req.Step = "resume:b"
 	got := environment(t, l, req)
-	want := []string{"E3_EXECUTION=(id)", "E3_STEP=resume:b", "HOME=/nowhere", "LANG=fr_FR.UTF-8", "PATH=/bin:/usr/bin", "TMPDIR=(private)", "TZ=Europe/Berlin", "out=d"}
+	want := []string{"E3_EXECUTION=(id)", "E3_STEP=resume:b", "GIT_CEILING_DIRECTORIES=(private)", "HOME=/nowhere", "LANG=fr_FR.UTF-8", "PATH=/bin:/usr/bin", "TMPDIR=(private)", "TZ=Europe/Berlin", "out=d"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}

@@ -10,9 +10,8 @@ import (
 // ground is the folder of all sandboxes, with what they have in common.
 type ground struct {
 	*beneath.Dir
-	real   string   // its path without links
-	strips bool     // this process's umask takes bits from the modes of staged files
-	group  FileMode // ModeSetgid if files made in it inherit its group, as the logs must
+	real   string // its path without links
+	strips bool   // this process's umask takes bits from the modes of staged files
 }
 
 // survey opens a folder, in which mounts are foreign, and finds out, by a folder made in it, what the umask and the file
@@ -39,5 +38,5 @@ func survey(path string) (*ground, error) {
 		dir.Close()
 		return nil, err
 	}
-	return &ground{Dir: dir, real: real, strips: info.Mode().Perm() != stagedDir, group: info.Mode() & fs.ModeSetgid}, nil
+	return &ground{Dir: dir, real: real, strips: info.Mode().Perm() != stagedDir}, nil
 }

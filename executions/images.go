@@ -192,12 +192,12 @@ func (p *images) rest(now time.Time) error {
 // defaultPath is the PATH of an image that sets none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment is what an image sets for its programs. HOME, TMPDIR and what begins with E3_ are the room's.
+// environment is what an image sets for its programs. Its folders and what begins with E3_ are the room's.
 func (u *unpacked) environment() []string {
 	env := []string{"PATH=" + defaultPath}
 	for _, e := range u.env {
 		name, _, ok := strings.Cut(e, "=")
-		if ok && name != "" && !strings.ContainsRune(e, 0) && !strings.HasPrefix(name, "E3_") && !slices.Contains([]string{"HOME", "TMPDIR", "PWD"}, name) {
+		if ok && name != "" && !strings.ContainsRune(e, 0) && !strings.HasPrefix(name, "E3_") && !slices.Contains([]string{"HOME", "TMPDIR", "PWD", ceiling}, name) {
 			env = append(env, e)
 		}
 	}

@@ -75,7 +75,7 @@ func (a *attempt) plain(env []string) (*bash.Process, bool) {
 	if a.spec.Argv != nil || a.x.bash == nil || a.image != nil || a.req.Job.Identity != "" {
 		return nil, false
 	}
-	command := bash.Parse(a.spec.Shell)
+	command := bash.Parse(a.script())
 	if command == nil || !a.x.bash.Known() {
 		return nil, false
 	}

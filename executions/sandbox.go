@@ -32,7 +32,6 @@ type sandbox struct {
 	real              string    // work without links: what a command calls its working directory
 	homeTime, tmpTime time.Time // their change times as made: any later change shows
 	strips            bool      // this process's umask takes bits from the modes of staged files
-	group             FileMode  // ModeSetgid if files made in the repository inherit its group, as the logs must
 	journal           *os.File  // of files moved out of it; nil: none was
 	modes             modes.Modes
 	logs              sandboxLogs
@@ -188,7 +187,7 @@ func (p *sandboxes) make() (*sandbox, error) {
 	name := "w" + strconv.Itoa(p.count)
 	box := &sandbox{
 		place: place{in: p.ground.Dir, name: name},
-		real:  filepath.Join(p.ground.real, name, roomFolder, workFolder), strips: p.ground.strips, group: p.ground.group, modes: p.modes,
+		real:  filepath.Join(p.ground.real, name, roomFolder, workFolder), strips: p.ground.strips, modes: p.modes,
 	}
 	err = box.make()
 	if err == nil {
@@ -241,8 +240,8 @@ const (
 // make makes the sandbox's own folder. Only this user may enter, because files are moved from here into the repository.
 func (b *sandbox) make() error {
 	err := b.in.Mkdir(b.name, 0o700)
-	if err == nil && (b.group != 0 || b.strips) {
-		err = b.in.Chmod(b.name, 0o700|b.group)
+	if err == nil && b.strips {
+		err = b.in.Chmod(b.name, 0o700)
 	}
 	if err == nil {
 		b.root, err = b.in.Sub(b.name)
@@ -262,7 +261,7 @@ const newFlags = os.O_CREATE | os.O_EXCL | os.O_RDWR
 // makeFolder makes a folder of a command, with the same mode in every repository.
 func (b *sandbox) makeFolder(in *beneath.Dir, name string) error {
 	err := in.Mkdir(name, 0o700)
-	if err == nil && (b.group != 0 || b.strips) {
+	if err == nil && b.strips {
 		err = in.Chmod(name, 0o700)
 	}
 	return err
@@ -352,7 +351,7 @@ func (b *sandbox) renew(fresh bool) error {
 		if *log.file, err = b.root.OpenFile(log.name, newFlags|os.O_APPEND, b.modes.File()); err != nil {
 			return err
 		}
-		if err := b.modes.Fix(*log.file, b.modes.File()); err != nil {
+		if err := errors.Join(b.modes.Take(*log.file), b.modes.Fix(*log.file, b.modes.File())); err != nil {
 			return err
 		}
 		info, err := (*log.file).Stat()

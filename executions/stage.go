@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"e3/internal/format/record"
 	"e3/internal/format/value"
+	"e3/internal/host/bash"
 	"e3/internal/host/beneath"
 	"e3/internal/host/room"
 	"e3/objectstore"
@@ -117,20 +119,28 @@ func lastOfEach(env []string) []string {
 	return kept
 }
 
+// ceiling is the variable that keeps git from looking for a repository in a folder and above it. Without it a command
+// would work in the repository of a project around the sandbox, or of the user's home, which is no input of the task.
+const ceiling = "GIT_CEILING_DIRECTORIES"
+
+// roomEnv says where a command finds its own folders in a closed room.
+var roomEnv = [...]string{"HOME=" + room.Home, "TMPDIR=" + room.Temp, ceiling + "=" + room.Folder}
+
+// env is roomEnv in the open.
+func (b *sandbox) env() []string {
+	return []string{"HOME=" + b.home(), "TMPDIR=" + b.temp(), ceiling + "=" + b.room.Name()}
+}
+
 // baseEnv is the environment of every command before its own declarations. Later entries win.
 func (a *attempt) baseEnv() []string {
 	env := make([]string, 0, 16+len(a.spec.Env)+len(a.spec.Inputs))
-	home, tmp := a.box.home(), a.box.temp()
+	env = append(env, "PATH="+a.x.opts.Path)
 	if a.spec.Room.Closed {
-		home, tmp = room.Home, room.Temp
+		env = append(env, roomEnv[:]...)
+	} else {
+		env = append(env, a.box.env()...)
 	}
-	env = append(env,
-		"PATH="+a.x.opts.Path,
-		"HOME="+home,
-		"TMPDIR="+tmp,
-		"LANG=C.UTF-8",
-		"TZ=UTC",
-	)
+	env = append(env, "LANG=C.UTF-8", "TZ=UTC")
 	if a.image != nil {
 		env = append(env, a.image.environment()...)
 	}
@@ -341,9 +351,9 @@ func local(rel string) (string, error) {
 func (a *attempt) argv() []string {
 	spec := a.spec
 	if spec.Argv == nil {
-		return []string{"bash", "-euo", "pipefail", "-c", spec.Shell}
+		return []string{"bash", "-euo", "pipefail", "-c", a.script()}
 	}
-	if !slices.ContainsFunc(spec.Argv, func(s string) bool { return strings.Contains(s, "{") }) {
+	if !slices.ContainsFunc(spec.Argv, func(s string) bool { return strings.Contains(s, "{") }) && len(a.programs()) == 0 {
 		return spec.Argv
 	}
 	var pairs []string
@@ -368,8 +378,29 @@ func (a *attempt) argv() []string {
 	for i, s := range spec.Argv {
 		argv[i] = names.Replace(s)
 	}
+	if slices.Contains(slices.Collect(maps.Values(a.programs())), argv[0]) {
+		argv[0] = "./" + argv[0]
+	}
 	return argv
 }
+
+// programs are the executables among the inputs that lie in the working directory itself, by name. Where a command has such a
+// file in its first place, that file is meant, and not a program of its name in the PATH, which is in no key.
+func (a *attempt) programs() map[string]string {
+	var programs map[string]string
+	for _, in := range a.spec.Inputs {
+		if in.Kind == record.KindExecutable && !strings.Contains(in.Path, "/") && !ownsInput(a, in) {
+			if programs == nil {
+				programs = map[string]string{}
+			}
+			programs[in.Name] = in.Path
+		}
+	}
+	return programs
+}
+
+// script is the script of a task as bash gets it.
+func (a *attempt) script() string { return bash.Staged(a.spec.Shell, a.programs()) }
 
 func writeJSON(in *beneath.Dir, rel string, v *value.Value) error {
 	data, err := v.JSON()

@@ -20,6 +20,12 @@ func (a *Amount) plus(b Amount) {
 	a.Bytes += b.Bytes
 }
 
+// Gone is a number of repositories that are gone, and the size of what was left of them on this machine.
+type Gone struct {
+	Repositories int   `json:"repositories"`
+	Bytes        int64 `json:"bytes"`
+}
+
 // Report is the outcome of a collection, or of a dry run.
 type Report struct {
 	DryRun    bool
@@ -36,6 +42,9 @@ type Report struct {
 	DeadSessions int // removed, with their remains
 	Leftovers    int // removed folders without a record, and other remains of crashes
 	ImportedRuns int // removed before by the caller of the collection
+	// Gone are the folders in which commands of this user ran for repositories that are gone; removed after the collection by
+	// its caller.
+	Gone Gone
 
 	Missing int // missing objects that something refers to
 	// Warnings are references that could not be followed but do not prevent a collection, at most MaxWarnings;

@@ -120,7 +120,7 @@ func (w *Deployer) build(ctx context.Context, def *manifest.Definition, link, be
 		return nil, fmt.Errorf("store package: %w", err)
 	}
 	link.Package = h.String()
-	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: slices.Concat(manifest.Lint(warn), emptyGlobs(def, link), emptyFamilies(def, pkg, link)), Results: def.Results}, nil
+	return &Built{Package: pkg, Hash: link.Package, Link: link, Warnings: slices.Concat(manifest.Lint(warn), leftOut(def, link), emptyFamilies(def, pkg, link)), Results: def.Results}, nil
 }
 
 var sources = map[manifest.InputKind]record.InputSource{

@@ -18,6 +18,7 @@ import (
 
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
+	"e3/internal/projectfiles"
 	"e3/objectstore"
 	dirtree "e3/objectstore/tree"
 	"e3/refstore"
@@ -218,6 +219,22 @@ func (e *InputError) Unwrap() error { return e.Err }
 func (s *scan) inputs(ctx context.Context, inputs []record.LinkInput) error {
 	var mu sync.Mutex
 	var faults []error
+	err := s.each(ctx, len(inputs), func(ctx context.Context, i int) error {
+		if err := s.input(ctx, &inputs[i]); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			faults = append(faults, &InputError{Input: inputs[i].Name, Err: err})
+		}
+		return nil
+	})
+	if len(faults) > 0 {
+		return errors.Join(faults[:min(len(faults), 20)]...)
+	}
+	return err
+}
+
+// each calls do for the numbers below n, several at a time. The first error ends it.
+func (s *scan) each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	// Each goroutine takes a batch of neighbours, so that a list of many small files costs no hand-over for each.
 	turn, workers := 64, 2*runtime.GOMAXPROCS(0)
@@ -225,28 +242,22 @@ func (s *scan) inputs(ctx context.Context, inputs []record.LinkInput) error {
 		turn, workers = 1, s.states.Lookups
 	}
 	var next atomic.Int64
-	for range min(workers, (len(inputs)+turn-1)/turn) {
+	for range min(workers, (n+turn-1)/turn) {
 		g.Go(func() error {
 			for {
 				from := int(next.Add(int64(turn))) - turn
-				if from >= len(inputs) || ctx.Err() != nil {
+				if from >= n || ctx.Err() != nil {
 					return ctx.Err()
 				}
-				for i := from; i < min(from+turn, len(inputs)); i++ {
-					if err := s.input(ctx, &inputs[i]); err != nil {
-						mu.Lock()
-						faults = append(faults, &InputError{Input: inputs[i].Name, Err: err})
-						mu.Unlock()
+				for i := from; i < min(from+turn, n); i++ {
+					if err := do(ctx, i); err != nil {
+						return err
 					}
 				}
 			}
 		})
 	}
-	err := g.Wait()
-	if len(faults) > 0 {
-		return errors.Join(faults[:min(len(faults), 20)]...)
-	}
-	return err
+	return g.Wait()
 }
 
 func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
@@ -255,8 +266,10 @@ func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
 	switch in.Source {
 	case record.FromFile:
 		leaf, err = s.file(ctx, in)
-	case record.FromDir, record.FromGlob:
+	case record.FromDir:
 		leaf, err = s.dir(ctx, in)
+	case record.FromGlob:
+		leaf, err = s.glob(ctx, in)
 	case record.FromParams:
 		leaf, err = s.params(ctx, in)
 	default:
@@ -276,35 +289,44 @@ func (s *scan) input(ctx context.Context, in *record.LinkInput) error {
 // attempts is how often a file that changes while it is read is read again.
 const attempts = 5
 
-// file reads one file. A symbolic link counts as the file that it points to.
+// file reads one file.
 func (s *scan) file(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
-	path := filepath.Join(s.base, filepath.FromSlash(in.Location))
-	info, err := os.Stat(path)
+	var known *record.LinkFile
+	if len(in.Files) == 1 {
+		known = &in.Files[0]
+	}
+	f, info, err := s.content(ctx, filepath.Join(s.base, filepath.FromSlash(in.Location)), known)
 	if err != nil {
 		return record.Leaf{}, err
 	}
-	if len(in.Files) == 1 && proves(in.Files[0].Stat, fileStat(info)) {
-		f := &in.Files[0]
-		if !s.verify || s.refresh(ctx, f.Hash) {
-			return fileLeaf(info, objectstore.Info{Hash: f.Hash, Size: info.Size()}), nil
-		}
+	f.Path = in.Location
+	in.Files = []record.LinkFile{f}
+	return fileLeaf(info, objectstore.Info{Hash: f.Hash, Size: info.Size()}), nil
+}
+
+// content stores the content of a file unless it is the known one. A symbolic link counts as the file that it points to.
+func (s *scan) content(ctx context.Context, path string, known *record.LinkFile) (f record.LinkFile, info fs.FileInfo, err error) {
+	if info, err = os.Stat(path); err != nil {
+		return f, nil, err
+	}
+	if known != nil && proves(known.Stat, fileStat(info)) && (!s.verify || s.refresh(ctx, known.Hash)) {
+		return record.LinkFile{Stat: known.Stat, Hash: known.Hash, Executable: info.Mode()&0o111 != 0}, info, nil
 	}
 	if !info.Mode().IsRegular() { // opening a pipe would block
-		return record.Leaf{}, &objectstore.SpecialFileError{Path: path, Mode: info.Mode().Type()}
+		return f, nil, &objectstore.SpecialFileError{Path: path, Mode: info.Mode().Type()}
 	}
 	var stored objectstore.Info
 	for try := 1; ; try++ {
 		seen := s.states.Now().UnixNano()
 		if info, stored, err = s.read(ctx, path); err == nil {
-			stat := fileStat(info)
-			stat.Seen = seen
-			in.Files = []record.LinkFile{{Path: in.Location, Stat: stat, Hash: stored.Hash, Executable: info.Mode()&0o111 != 0}}
 			s.touched.Store(true)
-			return fileLeaf(info, stored), nil
+			f = record.LinkFile{Stat: fileStat(info), Hash: stored.Hash, Executable: info.Mode()&0o111 != 0}
+			f.Stat.Seen = seen
+			return f, info, nil
 		}
 		var changed *objectstore.ChangedError
 		if !errors.As(err, &changed) || try == attempts {
-			return record.Leaf{}, err
+			return f, nil, err
 		}
 	}
 }
@@ -335,19 +357,13 @@ func (s *scan) refresh(ctx context.Context, h objectstore.Hash) bool {
 	return err == nil && there
 }
 
-// dir reads a directory, or the files of a glob as a directory.
+// dir reads a directory.
 func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
 	known := make(map[string]*record.LinkFile, len(in.Files))
 	for i := range in.Files {
 		known[in.Files[i].Path] = &in.Files[i]
 	}
-	location := in.Location
 	opts := dirtree.PutOptions{Filter: notRepository}
-	if in.Source == record.FromGlob {
-		location = manifest.GlobPrefix(in.Location)
-		opts.PruneEmpty = true
-		opts.Filter = globFilter(in.Location, location)
-	}
 	var mu sync.Mutex
 	files := make([]record.LinkFile, 0, len(in.Files))
 	keep := func(rel string, info fs.FileInfo, stat record.FileStat, h objectstore.Hash) {
@@ -364,7 +380,7 @@ func (s *scan) dir(ctx context.Context, in *record.LinkInput) (record.Leaf, erro
 		keep(rel, info, f.Stat, f.Hash)
 		return objectstore.Info{Hash: f.Hash, Size: stat.Size}, true
 	}
-	path := filepath.Join(s.base, filepath.FromSlash(location))
+	path := filepath.Join(s.base, filepath.FromSlash(in.Location))
 	if info, err := os.Stat(path); err != nil {
 		return record.Leaf{}, err
 	} else if !info.IsDir() {
@@ -397,14 +413,36 @@ func notRepository(rel string, e fs.DirEntry) bool {
 	return !e.IsDir() || e.Name() != ".e3"
 }
 
-func globFilter(pattern, prefix string) func(string, fs.DirEntry) bool {
-	return func(rel string, e fs.DirEntry) bool {
-		if prefix != "." {
-			rel = prefix + "/" + rel
-		}
-		if e.IsDir() {
-			return manifest.GlobEnters(pattern, rel)
-		}
-		return manifest.MatchGlob(pattern, rel)
+// glob reads the files of a pattern as a directory.
+func (s *scan) glob(ctx context.Context, in *record.LinkInput) (record.Leaf, error) {
+	found, err := projectfiles.Match(s.base, in.Location)
+	if err != nil {
+		return record.Leaf{}, err
 	}
+	known := make(map[string]*record.LinkFile, len(in.Files))
+	for i := range in.Files {
+		known[in.Files[i].Path] = &in.Files[i]
+	}
+	prefix := manifest.GlobPrefix(in.Location) + "/"
+	files := make([]record.LinkFile, len(found.Files))
+	placed := make([]dirtree.Placed, len(files))
+	if err := s.each(ctx, len(files), func(ctx context.Context, i int) error {
+		rel := strings.TrimPrefix(found.Files[i].Path, prefix)
+		f, info, err := s.content(ctx, found.Files[i].At, known[rel])
+		if err != nil {
+			return err
+		}
+		f.Path = rel
+		files[i] = f
+		placed[i] = dirtree.Placed{Path: rel, Info: objectstore.Info{Hash: f.Hash, Size: info.Size()}, Executable: info.Mode()&0o100 != 0}
+		return nil
+	}); err != nil {
+		return record.Leaf{}, err
+	}
+	h, err := dirtree.Build(ctx, s.states.Objects, placed)
+	if err != nil {
+		return record.Leaf{}, err
+	}
+	in.Files, in.Passed, in.Hidden = files, found.Passed, found.Hidden
+	return record.Leaf{Kind: record.LeafDir, Hash: h.String()}, nil
 }

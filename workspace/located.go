@@ -15,6 +15,7 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/format/notation"
 	"e3/internal/format/record"
+	"e3/internal/projectfiles"
 	"e3/objectstore"
 	dirtree "e3/objectstore/tree"
 )
@@ -62,10 +63,13 @@ func (e *InputError) place(def *manifest.Definition) {
 func advice(in *manifest.Input, err error) string {
 	var special *objectstore.SpecialFileError
 	var entry *dirtree.Error
+	var linked *projectfiles.LinkError
 	switch {
 	case in.Kind == manifest.FileInput && errors.As(err, &special) && special.Mode.IsDir():
 		return fmt.Sprintf("to take in the directory with all that is in it: {dir: %s}", in.Path)
-	case (in.Kind == manifest.DirInput || in.Kind == manifest.GlobInput) && errors.As(err, &entry) && entry.Link:
+	case errors.As(err, &linked):
+		return "mount what is missing, or remove the link"
+	case in.Kind == manifest.DirInput && errors.As(err, &entry) && entry.Link:
 		return "put a copy in the place of the link, or declare what it points to as an input of its own with file, which follows links"
 	case in.Kind == manifest.DirInput && errors.As(err, &special):
 		return "remove it, or take in the files alone with a glob"
@@ -163,13 +167,13 @@ var emptyTree = sync.OnceValue(func() string {
 	return objectstore.Sum(data).String()
 })
 
-// matchesNothing reports whether an input is a pattern that fits nothing, neither files nor links.
+// matchesNothing reports whether an input is a pattern that fits no file.
 func matchesNothing(in *record.LinkInput) bool {
 	return in.Source == record.FromGlob && in.Leaf.Hash == emptyTree()
 }
 
 // emptyFamilies warns of families without tasks, although the lists of their items are known. A pattern without files is told by
-// emptyGlobs.
+// leftOut.
 func emptyFamilies(def *manifest.Definition, pkg *record.Package, link *record.Link) (warnings []manifest.Warning) {
 	told := map[string]bool{}
 	for i := range link.Inputs {
@@ -196,33 +200,54 @@ func emptyFamilies(def *manifest.Definition, pkg *record.Package, link *record.L
 	return warnings
 }
 
-// emptyGlobs warns of patterns that match no file.
-func emptyGlobs(def *manifest.Definition, link *record.Link) (warnings []manifest.Warning) {
+// leftOut warns of what patterns leave out: all, because no file matches, linked folders that only ** stands before, and hidden files.
+func leftOut(def *manifest.Definition, link *record.Link) (warnings []manifest.Warning) {
 	for i := range link.Inputs {
 		in := &link.Inputs[i]
-		if !matchesNothing(in) {
-			continue
-		}
 		at := slices.IndexFunc(def.Inputs, func(d manifest.Input) bool { return d.Name == in.Name })
 		if at < 0 {
 			continue
 		}
-		pos := def.Inputs[at].Pos
-		warnings = append(warnings, manifest.Warning{File: def.File, Line: int(pos.Line), Column: int(pos.Column),
-			Msg: fmt.Sprintf("input %s: no file matches %s; paths are relative to the package file, and ** stands for any number of folders", in.Name, in.Location)})
+		warn := func(format string, args ...any) {
+			pos := def.Inputs[at].Pos
+			warnings = append(warnings, manifest.Warning{File: def.File, Line: int(pos.Line), Column: int(pos.Column), Msg: "input " + in.Name + ": " + fmt.Sprintf(format, args...)})
+		}
+		if matchesNothing(in) {
+			warn("no file matches %s; paths are relative to the package file, and ** stands for any number of folders", in.Location)
+		}
+		if len(in.Passed) > 0 {
+			warn("%s left out: ** enters no link to a folder, and a name or * does", isOrAre(in.Passed))
+		}
+		if len(in.Hidden) > 0 {
+			warn("%s left out: only a pattern whose part begins with a dot matches hidden files", isOrAre(in.Hidden))
+		}
 	}
 	return warnings
 }
 
-// emptyGlobsOf is emptyGlobs for a package file that was not read, since it has not changed: files that a pattern matched may
-// be gone. The file is read only if there is something to say; without it, the warnings have no place to name.
-func emptyGlobsOf(link *record.Link) []manifest.Warning {
-	if link == nil || !slices.ContainsFunc(link.Inputs, func(in record.LinkInput) bool { return matchesNothing(&in) }) {
+// isOrAre is "a is", "a and b are" or "a, b and 7 more are".
+func isOrAre(names []string) string {
+	switch n := len(names); n {
+	case 1:
+		return names[0] + " is"
+	case 2, 3:
+		return strings.Join(names[:n-1], ", ") + " and " + names[n-1] + " are"
+	default:
+		return fmt.Sprintf("%s, %s and %d more are", names[0], names[1], n-2)
+	}
+}
+
+// leftOutOf is leftOut for a package file that was not read, since it has not changed: the files of a pattern may have. It is read
+// only if there is something to say; without it, the warnings have no place to name.
+func leftOutOf(link *record.Link) []manifest.Warning {
+	if link == nil || !slices.ContainsFunc(link.Inputs, func(in record.LinkInput) bool {
+		return matchesNothing(&in) || len(in.Passed) > 0 || len(in.Hidden) > 0
+	}) {
 		return nil
 	}
 	def, err := manifest.ParseFile(link.File)
 	if err != nil {
 		return nil
 	}
-	return emptyGlobs(def, link)
+	return leftOut(def, link)
 }

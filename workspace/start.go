@@ -244,7 +244,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	} else if info.Elsewhere, err = r.w.states.links.deployedElsewhere(ctx, r.ws, r.state, link); err != nil {
 		return nil, err
 	} else if info.Elsewhere == nil {
-		info.Warnings = emptyGlobsOf(link)
+		info.Warnings = leftOutOf(link)
 	}
 	inputs, tasks, err := r.w.states.readRoot(ctx, r.state.RootHash)
 	if err != nil {

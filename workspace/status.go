@@ -260,7 +260,7 @@ func (p *preview) follow(ctx context.Context, dry *Deployer, ws string, link *re
 		sameImages(dry.states.Images, filepath.Dir(link.File), link) {
 		scan := &scan{states: dry.states, base: filepath.Dir(link.File)}
 		if err := scan.inputs(ctx, link.Inputs); err != nil || executables(link) == bits && !paramsOf(dry.states).reshaped(ctx, link, params) {
-			p.warnings = emptyGlobsOf(link)
+			p.warnings = leftOutOf(link)
 			return err
 		}
 	}

@@ -80,7 +80,7 @@ func (f *harmedFolders) targets() []target {
 	var list []target
 	for _, path := range slices.Sorted(maps.Keys(f.saved.files)) {
 		file := f.saved.files[path]
-		if !file.info.Mode().IsRegular() {
+		if !file.info.Mode().IsRegular() || strings.Contains(path, "/scratch/") { // folders of failed commands come back with the rest
 			continue
 		}
 		var root string
@@ -228,7 +228,7 @@ func (d *harmedTables) attribute(table string, item testserver.Item, name, kind 
 // harmedKind makes a repository of one of the three kinds.
 func harmedKind(t *testing.T, kind, work string) (harmed, map[string]string) {
 	env := map[string]string{"USER": "tester", "HOME": work, "E3_CACHE_DIR": filepath.Join(work, ".cache"), "E3_STATE_DIR": filepath.Join(work, ".state")}
-	folders := harmedFolders{at: work, roots: []string{filepath.Join(work, ".e3")}}
+	folders := harmedFolders{at: work, roots: []string{filepath.Join(work, ".e3"), env["E3_CACHE_DIR"]}}
 	if kind == "folder" {
 		return &folders, env
 	}

@@ -121,10 +121,13 @@ func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Repor
 		return nil, err
 	}
 	report, err := gc.Collect(ctx, gcStores(a, r), o)
-	if report != nil {
-		report.ImportedRuns = runs
+	if report == nil {
+		return nil, err
 	}
-	return report, err
+	report.ImportedRuns = runs
+	var gone error
+	report.Gone.Repositories, report.Gone.Bytes, gone = r.SweepGone(ctx, o.DryRun)
+	return report, errors.Join(err, gone)
 }
 
 // gcStores are the stores that gc collects in.
@@ -158,6 +161,7 @@ type gcJSON struct {
 	OldestSession *string    `json:"oldestSession"`
 	Leftovers     int        `json:"leftovers"`
 	ImportedRuns  int        `json:"importedRuns,omitempty"`
+	Gone          gc.Gone    `json:"gone,omitzero"`
 	Missing       int        `json:"missing"`
 	Warnings      []string   `json:"warnings"`
 }
@@ -165,7 +169,7 @@ type gcJSON struct {
 func gcDocument(r *gc.Report) gcJSON {
 	doc := gcJSON{
 		DryRun: r.DryRun, Removed: amountJSON(r.Collected), Kept: amountJSON(r.Live), Young: amountJSON(r.Young),
-		Sessions: r.Sessions, OldestSession: render.JSONTime(r.OldestSession), Leftovers: r.Leftovers, ImportedRuns: r.ImportedRuns, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
+		Sessions: r.Sessions, OldestSession: render.JSONTime(r.OldestSession), Leftovers: r.Leftovers, ImportedRuns: r.ImportedRuns, Gone: r.Gone, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
 	}
 	for i, w := range r.Warnings {
 		doc.Warnings[i] = w.Error()
@@ -207,11 +211,23 @@ func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
 	if r.ImportedRuns > 0 {
 		fmt.Fprintf(w, "%s %s, of those beyond the latest 20 of a workspace\n", removed, human.Count(r.ImportedRuns, "old imported run"))
 	}
+	goneText(w, removed, r.Gone)
 	switch {
 	case r.Leftovers > 0 && r.Grace > 0:
 		fmt.Fprintf(w, "Removed %s that crashes had left\n", human.Count(r.Leftovers, "thing"))
 	case r.Leftovers > 0:
 		fmt.Fprintf(w, "Removed %s of executions without a record\n", human.Count(r.Leftovers, "folder"))
+	}
+}
+
+// goneText prints what was removed of repositories that are gone.
+func goneText(w io.Writer, removed string, g gc.Gone) {
+	if g.Repositories > 0 {
+		of := "a repository that is"
+		if g.Repositories > 1 {
+			of = fmt.Sprintf("%d repositories that are", g.Repositories)
+		}
+		fmt.Fprintf(w, "%s what commands had left on this machine of %s gone (%s)\n", removed, of, human.Bytes(g.Bytes))
 	}
 }
 

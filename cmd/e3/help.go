@@ -34,7 +34,7 @@ With --json the last line on standard output is the error:
   E3_EXECUTOR, E3_QUEUE, E3_SLURM_ARGS, E3_SLURM_RESOURCE, E3_SLURM_PROGRAM
   E3_LABELS        --labels of worker, likewise E3_LEASE, E3_METRICS_ADDR, and those above that it has
   E3_KEY           the file of the key that exports are signed with
-  E3_CACHE_DIR     folder for cached objects of shared repositories (default: the user's cache folder)
+  E3_CACHE_DIR     folder in which commands run, and for cached objects of shared repositories (default: the user's cache folder)
   E3_CACHE_SIZE    greatest size of that cache (default: 20GiB)
   E3_STATE_DIR     folder for this machine's other data about shared repositories
   E3_DEBUG         topics to log on standard error: leases, lookups, requests (to DynamoDB and S3), or all

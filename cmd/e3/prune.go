@@ -118,8 +118,9 @@ type prunedTaskJSON struct {
 
 // freedJSON counts what the collection after a prune removed.
 type freedJSON struct {
-	Objects int64 `json:"objects"`
-	Bytes   int64 `json:"bytes"`
+	Objects int64   `json:"objects"`
+	Bytes   int64   `json:"bytes"`
+	Gone    gc.Gone `json:"gone,omitzero"`
 }
 
 func runPrune(ctx context.Context, a *app, location string, rules gc.Rules, o *pruneOptions) error {
@@ -152,7 +153,7 @@ func runPrune(ctx context.Context, a *app, location string, rules gc.Rules, o *p
 		doc.Held = &pruned.Held
 	}
 	if freed != nil {
-		doc.Freed = &freedJSON{freed.Collected.Objects, freed.Collected.Bytes}
+		doc.Freed = &freedJSON{freed.Collected.Objects, freed.Collected.Bytes, freed.Gone}
 	}
 	return a.Reply(doc, func(w io.Writer) { writePruned(w, pruned, freed, o) })
 }
@@ -247,6 +248,7 @@ func writeFreed(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions, fr
 		if freed.Young.Objects > 0 {
 			fmt.Fprintf(w, "Kept %s (%s) that a running process may use; e3 gc removes them later\n", human.Bytes(freed.Young.Bytes), human.Count(freed.Young.Objects, "object"))
 		}
+		goneText(w, "Removed", freed.Gone)
 	case o.dryRun && p.Executions == 0: // objects that only packages hold are not measured
 	case o.dryRun:
 		fmt.Fprintf(w, "%s %s (%s)\n", free, human.Bytes(p.Bytes), human.Count(p.Objects, "object"))

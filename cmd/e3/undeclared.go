@@ -29,8 +29,15 @@ var (
 	pathWord     = regexp.MustCompile(`[^\s'"` + "`" + `(),;:‘’“”<>\[\]{}]+`)
 )
 
+// noGit is what git says where it finds no repository (doc/design.md, §7, "Environment").
+const noGit = "not a git repository"
+
 // sayUndeclared names files of the project that a failed command has missed, given the last lines of its log.
 func sayUndeclared(ctx context.Context, a *app, r *repo.Repo, ws, task string, lines []string) {
+	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, noGit) }) {
+		a.Notef("  the project's git repository is no input of %s, so that git does not find it. What git tells can be one: "+
+			"key_env: [COMMIT], and COMMIT=$(git rev-parse HEAD) e3 start", human.Line(task))
+	}
 	if !slices.ContainsFunc(lines, func(line string) bool { return missesFile.MatchString(line) || missesModule.MatchString(line) }) {
 		return
 	}

@@ -130,15 +130,16 @@ func isRepository(dir string) bool {
 func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores, error) {
 	r.signing.required = f.SignedExecutions
 	m := modes.Of(f.Access, root)
+	var scratch *scratch
 	records, err := reffs.Open(root, reffs.Options{
-		BareJobs:    true,
-		Fold:        f.Folded,
-		Narrow:      true,
-		Modes:       m,
-		Now:         r.opts.Now,
-		Mend:        func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
-		Boot:        sync.OnceValue(func() string { return boot(root) }),
-		DeadSession: r.closeLeft,
+		BareJobs: true,
+		Fold:     f.Folded,
+		Narrow:   true,
+		Modes:    m,
+		Now:      r.opts.Now,
+		Mend:     func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
+		Boot:     sync.OnceValue(func() string { return boot(root) }),
+		Also:     func(ctx context.Context) (int, error) { return scratch.Sweep(ctx) },
 	})
 	if err != nil {
 		return nil, err
@@ -148,13 +149,12 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	if err != nil {
 		return nil, err
 	}
-	s := &stores{records: records, objects: objects, local: records, here: records, folder: root, modes: m}
+	scratch = newScratch(r, realPath(root), records)
+	r.onClose(scratch.Close)
+	s := &stores{records: records, objects: objects, local: records, here: scratch, files: records, folder: realPath(root), modes: m}
 	if f.summed() {
 		sums := checked.New(records, false)
 		s.records, s.local = &summedFolder{sums, folderBelow{records}}, sums
-	}
-	if real, err := filepath.EvalSymlinks(root); err == nil {
-		s.folder = real
 	}
 	if f.Objects == nil {
 		s.plain = newMembers(func() *lease.Leases { return r.leases(records, nil, 0, 0) })

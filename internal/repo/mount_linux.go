@@ -16,3 +16,10 @@ func mountID(path string) string {
 	}
 	return strconv.FormatUint(st.Mnt_id, 16)
 }
+
+// sameMount reports whether a file can be renamed from one folder into the other, as far as mounts decide that.
+func sameMount(a, b string) bool {
+	var at, to unix.Statx_t
+	return unix.Statx(unix.AT_FDCWD, a, 0, unix.STATX_MNT_ID, &at) == nil && unix.Statx(unix.AT_FDCWD, b, 0, unix.STATX_MNT_ID, &to) == nil &&
+		at.Mnt_id == to.Mnt_id && at.Dev_major == to.Dev_major && at.Dev_minor == to.Dev_minor
+}

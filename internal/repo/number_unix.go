@@ -3,9 +3,12 @@
 package repo
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // folderNumber distinguishes a folder from its copies: it is the inode, which stays when the folder is renamed or
@@ -19,4 +22,18 @@ func folderNumber(path string) string {
 		return strconv.FormatUint(uint64(s.Ino), 10)
 	}
 	return ""
+}
+
+// sameDevice reports whether two folders are on one file system.
+func sameDevice(a, b string) bool {
+	var at, to syscall.Stat_t
+	return syscall.Stat(a, &at) == nil && syscall.Stat(b, &to) == nil && at.Dev == to.Dev
+}
+
+// mayWrite returns an error if this process may not make files in a folder.
+func mayWrite(dir string) error {
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	return nil
 }

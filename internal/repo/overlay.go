@@ -70,16 +70,11 @@ func (r *Repo) overlayFolder(s *stores) (string, error) {
 	if l, ok := s.here.(*localStore); ok {
 		return filepath.Join(l.path, "overlay"), nil
 	}
-	dir := r.opts.Getenv(CacheDirVariable)
-	if dir == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return "", fmt.Errorf("no folder for what this machine keeps: %w; set %s", err, CacheDirVariable)
-		}
-		dir = filepath.Join(user, "e3")
+	dir, err := r.cacheDir()
+	if err != nil {
+		return "", err
 	}
-	name := objectstore.Sum([]byte("e3 overlay\x00" + realPath(r.Root) + "\x00" + folderNumber(r.Root))).String()[:32]
-	return filepath.Abs(filepath.Join(dir, name, "overlay"))
+	return filepath.Join(dir, machineFolder(realPath(r.Root)), "overlay"), nil
 }
 
 // overlaid puts this machine's overlay over the stores of a repository, if the mode says so.
@@ -142,7 +137,7 @@ func (r *Repo) openOverlay(s *stores) (*stores, error) {
 	}
 	records := &overlaidRecords{overlay.New(base, local), local}
 	over := &stores{
-		records: records, objects: objoverlay.New(objects, dir), local: s.local, here: files, folder: s.folder,
+		records: records, objects: objoverlay.New(objects, dir), local: s.local, here: files, files: files, folder: s.folder,
 		modes: m, lookups: s.lookups, far: s.far, overlaid: true,
 	}
 	if far, ok := objects.(interface{ Parallel() int }); ok {

@@ -135,6 +135,7 @@ type stores struct {
 	local   workspace.Local // data that never leaves this machine
 	derived workspace.Local // derived data, for all users of the repository
 	here    here            // this process's files on this machine
+	files   *reffs.Store    // the records, or those of the overlay, in a folder; else nil
 	leases  *lease.Leases   // by which processes hold jobs and, if far is set, everything
 	folder  string          // of a repository in one, without symbolic links
 	modes   modes.Modes     // of this process's files on this machine
@@ -145,13 +146,6 @@ type stores struct {
 	overlaid bool          // what is written stays on this machine
 	programs *tools.Finder // of this machine
 	presets  presets
-}
-
-// here is a store of this machine with a folder of this process.
-type here interface {
-	SessionDir() (string, error)
-	SessionLock() (*os.File, error)
-	KeepSession()
 }
 
 // Open opens the repository that location means. It writes nothing into it.
@@ -274,13 +268,7 @@ func keeping(r *Repo, what string) (string, error) {
 
 // Kept are the folders of failed commands of this user on this machine.
 func (r *Repo) Kept() *remains.Folders {
-	switch here := r.stores.here.(type) {
-	case *reffs.Store:
-		return remains.In(reffs.Temp(here))
-	case *localStore:
-		return remains.In(reffs.Temp(here.Store))
-	}
-	return remains.In(os.DevNull) // nothing can be there
+	return remains.In(r.stores.here.Temp())
 }
 
 // Host is the name of this machine in records.
@@ -325,7 +313,7 @@ func (r *Repo) Close() error {
 		}
 	}
 	if sup := r.runner.Load(); r.left.Load() || sup != nil && sup.Left() {
-		r.stores.here.KeepSession()
+		r.keepSession()
 	} else if x := r.makes.Load(); x != nil && x.Unfinished() {
 		// A store that does not answer must not block the end of the process: the next start can close them, or says
 		// why not.
@@ -336,10 +324,18 @@ func (r *Repo) Close() error {
 			_, err = x.CloseBegun(ctx, dir)
 		}
 		if err != nil {
-			r.stores.here.KeepSession()
+			r.keepSession()
 		}
 	}
 	return errors.Join(err, r.closeStores())
+}
+
+// keepSession leaves this process's folders to the next sweep.
+func (r *Repo) keepSession() {
+	r.stores.here.KeepSession()
+	if r.stores.files != nil {
+		r.stores.files.KeepSession()
+	}
 }
 
 // ExecutorOptions adjust how commands are run.
@@ -381,8 +377,8 @@ func (r *Repo) Executor(o ExecutorOptions) (*executions.Executor, error) {
 
 // syncAll makes each sync one of the whole file system.
 func syncAll(r *Repo) {
-	if files, ok := r.stores.here.(*reffs.Store); ok {
-		reffs.SyncAll(files)
+	if r.stores.files != nil {
+		reffs.SyncAll(r.stores.files)
 	}
 }
 

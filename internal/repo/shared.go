@@ -34,9 +34,9 @@ import (
 	"e3/refstore/lease"
 )
 
-// Variables for this machine's folders for shared repositories.
+// Variables for this machine's folders.
 const (
-	CacheDirVariable  = "E3_CACHE_DIR"  // copies of objects; default: e3 in the user's cache folder
+	CacheDirVariable  = "E3_CACHE_DIR"  // scratch, copies of objects; default: e3 in the user's cache folder
 	CacheSizeVariable = "E3_CACHE_SIZE" // bound on them, as 20GiB, for each repository
 	StateDirVariable  = "E3_STATE_DIR"  // which package file a workspace follows; default: e3 in the user's state folder
 )

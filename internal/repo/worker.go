@@ -48,6 +48,14 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+	kept := []*os.File{lock}
+	if files := r.stores.files; files != nil { // what its commands store is protected by the session there
+		beside, err := files.SessionLock()
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, beside)
+	}
 	dir, err := r.supervisors(lock)
 	if err != nil {
 		return nil, err
@@ -56,7 +64,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	sup, err := runner.New(runner.Options{
 		Grace: o.Grace,
 		// This process itself relies on a renewal for as long.
-		Outlive: &runner.Outlive{Dir: dir, For: leases.Limit(), Retain: retain, Keep: []*os.File{lock}},
+		Outlive: &runner.Outlive{Dir: dir, For: leases.Limit(), Retain: retain, Keep: kept},
 	})
 	if err != nil {
 		return nil, err

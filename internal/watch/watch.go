@@ -16,6 +16,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"e3/internal/format/manifest"
+	"e3/internal/projectfiles"
 )
 
 // Options adjust a Watcher.
@@ -193,7 +194,7 @@ func (w *Watcher) look() map[string]stamp {
 		w.inputs = def.Inputs
 	}
 	for {
-		l := &looker{base: filepath.Dir(w.file), found: map[string]stamp{}, folders: map[string]bool{}}
+		l := &looker{base: filepath.Dir(w.file), found: map[string]stamp{}, folders: map[string]bool{}, real: map[string]string{}}
 		l.one(w.file)
 		for i := range w.inputs {
 			l.input(&w.inputs[i])
@@ -233,11 +234,12 @@ func (w *Watcher) follow(folders map[string]bool) (more bool) {
 	return more
 }
 
-// looker gathers the files of inputs, and the folders in which they can appear.
+// looker gathers the files of inputs, and the folders in which they can appear, or links to them can change.
 type looker struct {
 	base    string
 	found   map[string]stamp
 	folders map[string]bool
+	real    map[string]string // folders without links, by their paths
 }
 
 // folder watches a folder, or the nearest one above that exists.
@@ -255,9 +257,48 @@ func (l *looker) folder(path string) {
 	}
 }
 
+// maxHops is how many links may lead on from each other, as on Linux.
+const maxHops = 40
+
+// way watches the folders that decide what a path leads to: its own, and that of each link on the way.
+func (l *looker) way(path string, hops int) {
+	dir := l.resolve(filepath.Dir(path), hops)
+	l.folder(dir)
+	if to := linked(filepath.Join(dir, filepath.Base(path))); to != "" && hops > 0 {
+		l.way(to, hops-1)
+	}
+}
+
+// resolve returns a folder without links, and watches the folders of the links on the way.
+func (l *looker) resolve(dir string, hops int) string {
+	if real, known := l.real[dir]; known {
+		return real
+	}
+	above := filepath.Dir(dir)
+	if above == dir {
+		return dir
+	}
+	real := filepath.Join(l.resolve(above, hops), filepath.Base(dir))
+	if to := linked(real); to != "" && hops > 0 {
+		l.folder(filepath.Dir(real))
+		real = l.resolve(to, hops-1)
+	}
+	l.real[dir] = real
+	return real
+}
+
+// linked is what a path points to if it is a link; "" if it is none.
+func linked(path string) string {
+	to, err := os.Readlink(path)
+	if err == nil && !filepath.IsAbs(to) {
+		to = filepath.Join(filepath.Dir(path), to)
+	}
+	return to
+}
+
 // one looks at one file. A link stands for the file that it names.
 func (l *looker) one(path string) {
-	l.folder(filepath.Dir(path))
+	l.way(path, maxHops)
 	if info, err := os.Stat(path); err == nil {
 		l.add(path, info)
 	}
@@ -272,41 +313,41 @@ func (l *looker) input(in *manifest.Input) {
 	switch {
 	case in.Path == "":
 	case in.Kind == manifest.DirInput:
-		l.folder(filepath.Dir(path))
-		l.walk(path, func(string) bool { return true }, func(string) bool { return true })
+		l.way(path, maxHops)
+		l.walk(l.resolve(path, maxHops))
 	case in.Kind == manifest.GlobInput:
-		prefix := filepath.Join(l.base, filepath.FromSlash(manifest.GlobPrefix(in.Path)))
-		l.folder(prefix)
-		l.walk(prefix,
-			func(rel string) bool { return manifest.GlobEnters(in.Path, rel) },
-			func(rel string) bool { return manifest.MatchGlob(in.Path, rel) })
+		l.way(filepath.Join(l.base, filepath.FromSlash(manifest.GlobPrefix(in.Path))), maxHops)
+		found, _ := projectfiles.Match(l.base, in.Path) // the start says what is wrong with it
+		for _, dir := range found.Folders {
+			l.folder(l.resolve(dir, maxHops))
+		}
+		for _, link := range found.Links {
+			l.way(link, maxHops)
+		}
+		for _, f := range found.Files {
+			if info, err := os.Stat(f.At); err == nil {
+				l.add(f.At, info)
+			}
+		}
 	default: // a file, or what else is read from one
 		l.one(path)
 	}
 }
 
-// walk looks at the files below a folder. enters and matches get paths relative to the package file.
-func (l *looker) walk(root string, enters, matches func(rel string) bool) {
+// walk looks at all that is below a folder. Links in it are what they are.
+func (l *looker) walk(root string) {
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return fs.SkipDir // gone meanwhile, or closed: the start says so
 		}
-		rel, err := filepath.Rel(l.base, path)
-		if err != nil {
-			return err
-		}
-		rel = filepath.ToSlash(rel)
 		if d.IsDir() {
-			if d.Name() == ".e3" || path != root && !enters(rel) {
+			if d.Name() == ".e3" {
 				return fs.SkipDir
 			}
 			l.folders[path] = true
 			return nil
 		}
-		if !matches(rel) {
-			return nil
-		}
-		if info, err := os.Stat(path); err == nil {
+		if info, err := d.Info(); err == nil {
 			l.add(path, info)
 		}
 		return nil

@@ -77,6 +77,9 @@ type Options struct {
 	// DeadSession, which may be nil, is called by Sweep with the folder of a dead session before its removal. If it fails,
 	// the session stays for the next Sweep.
 	DeadSession func(ctx context.Context, dir string) error
+	// Also, which may be nil, is called by Sweep after its own work: it removes what else dead processes have left, and
+	// returns the number of these processes.
+	Also func(ctx context.Context) (int, error)
 	// Modes are the modes of new files and folders. With the zero value the umask decides.
 	Modes modes.Modes
 	// BareJobs says that jobs and their entries have no side fields, which saves the looks for these. A store below an
@@ -101,6 +104,7 @@ type Store struct {
 	boot        func() string
 	mend        func(ctx context.Context, since time.Time) error
 	deadSession func(ctx context.Context, dir string) error
+	also        func(ctx context.Context) (int, error)
 
 	mu      sync.Mutex
 	session *session  // begun by the first write
@@ -143,7 +147,7 @@ func Open(dir string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
 	fl := &files{root: root, modes: o.Modes, looks: looksAt(f), bare: o.BareJobs, fold: o.Fold, unsynced: &unsynced{off: !narrows(o), root: root}}
-	s := &Store{files: fl, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession}
+	s := &Store{files: fl, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession, also: o.Also}
 	if s.now == nil {
 		s.now = time.Now
 	}

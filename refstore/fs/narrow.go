@@ -230,7 +230,7 @@ func alone(s *Store) (bool, error) {
 		own = filepath.Base(s.session.dir)
 	}
 	s.mu.Unlock()
-	entries, err := readDir(Temp(s))
+	entries, err := readDir(s.Temp())
 	if err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return false, err
 	}

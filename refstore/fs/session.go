@@ -62,8 +62,8 @@ func (s *Store) SessionDir() (string, error) {
 	return dir, err
 }
 
-// Temp is the folder in which the folders of a store's sessions lie. It may not exist.
-func Temp(s *Store) string { return s.files.path("tmp") }
+// Temp is the folder in which the folders of the sessions lie. It may not exist.
+func (s *Store) Temp() string { return s.files.path("tmp") }
 
 // Session is like [Store.SessionDir], and also returns the beginning of the session, by the file system's clock.
 func (s *Store) Session() (dir string, began time.Time, err error) {
@@ -296,6 +296,10 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		case ended == nil:
 			swept++
 		}
+	}
+	if s.also != nil {
+		n, err := s.also(ctx)
+		swept, errs = swept+n, append(errs, err)
 	}
 	return swept, errors.Join(errs...)
 }

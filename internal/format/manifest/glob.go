@@ -3,6 +3,7 @@ package manifest
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -133,18 +134,53 @@ func matchPart(pattern, name string) bool {
 	return strings.TrimLeft(pattern[p:], "*") == ""
 }
 
-// GlobEnters reports whether the folder at the clean relative path rel may hold, at any depth, a file that matches the
-// pattern. Other folders need not be read.
-func GlobEnters(pattern, rel string) bool {
-	p := strings.Split(pattern, "/")
-	at := globStart(p)
-	for part := range strings.SplitSeq(rel, "/") {
-		if part == repositoryDir {
-			return false
-		}
-		if at = globStep(p, at, part); len(at) == 0 {
-			return false
+// A GlobAt is a folder on the way of a pattern: it knows which parts of the pattern the names in it may match. A
+// walk goes down with it, and enters no folder that cannot hold a file of the pattern.
+type GlobAt struct {
+	parts []string
+	at    []int
+}
+
+// GlobIn is the folder that a pattern is relative to.
+func GlobIn(pattern string) GlobAt {
+	parts := strings.Split(pattern, "/")
+	return GlobAt{parts, globStart(parts)}
+}
+
+// Enter is the folder of this name. It is [GlobAt.Closed] if no file below it can match.
+func (g GlobAt) Enter(name string) GlobAt {
+	if name == repositoryDir {
+		return GlobAt{}
+	}
+	return GlobAt{g.parts, globStep(g.parts, g.at, name)}
+}
+
+// EnterLink is Enter for a link to a folder. A part that stands for one name enters it. ** does not, since links may lead
+// in circles or to the whole machine; passed says that it would enter a folder of this name.
+func (g GlobAt) EnterLink(name string) (to GlobAt, passed bool) {
+	var named []int
+	for _, i := range g.at {
+		if i < len(g.parts) && g.parts[i] == "**" {
+			passed = passed || !strings.HasPrefix(name, ".")
+		} else {
+			named = append(named, i)
 		}
 	}
-	return at[0] < len(p)
+	return GlobAt{g.parts, named}.Enter(name), passed
+}
+
+// Closed reports whether no file in this folder, or below, matches.
+func (g GlobAt) Closed() bool { return len(g.at) == 0 || g.at[0] == len(g.parts) }
+
+// Match reports whether the file of this name matches the pattern.
+func (g GlobAt) Match(name string) bool { return globAccepts(g.parts, globStep(g.parts, g.at, name)) }
+
+// Hides reports whether the file of this name does not match only because it is hidden. Parts that fit any name hide
+// without a word.
+func (g GlobAt) Hides(name string) bool {
+	if !strings.HasPrefix(name, ".") || g.Match(name) {
+		return false
+	}
+	last := len(g.parts) - 1
+	return slices.Contains(g.at, last) && strings.Trim(g.parts[last], "*") != "" && matchPart(g.parts[last], name)
 }

@@ -1,12 +1,8 @@
 package manifest_test
 
 import (
-	"errors"
-	"io/fs"
-	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/bmatcuk/doublestar/v4"
 	"pgregory.net/rapid"
@@ -74,65 +70,6 @@ func TestGlobPrefix(t *testing.T) {
 	} {
 		if got := manifest.GlobPrefix(pattern); got != want {
 			t.Errorf("GlobPrefix(%q) = %q, want %q", pattern, got, want)
-		}
-	}
-}
-
-// A watchedFS notes which folders are read.
-type watchedFS struct {
-	fstest.MapFS
-	read []string
-}
-
-func (w *watchedFS) ReadDir(name string) ([]fs.DirEntry, error) {
-	w.read = append(w.read, name)
-	return w.MapFS.ReadDir(name)
-}
-
-// A walk with GlobEnters and MatchGlob finds all matches, and reads no folder that cannot contain any.
-func TestGlobEnters(t *testing.T) {
-	files := fstest.MapFS{}
-	for _, name := range []string{
-		"z.py", "src/b.py", "src/a.py", "src/a/x.py", "src/a/y.txt", "src/a.d/x.py", "src/.hidden/x.py", "src/.x.py",
-		"src/.e3/objects/x.py", "data/1/raw/x.csv", "data/1/other/deep/x.csv", "data/2/raw/y.csv", ".e3/x.py", "big/1/2/3.py",
-	} {
-		files[name] = &fstest.MapFile{}
-	}
-	for _, test := range []struct {
-		pattern          string
-		want, mayNotRead []string
-	}{
-		{"src/**/*.py", []string{"src/a/x.py", "src/a.d/x.py", "src/a.py", "src/b.py"}, []string{".", "big", "src/.hidden", "src/.e3"}},
-		{"*.py", []string{"z.py"}, []string{"src", "big"}},
-		{"data/*/raw/*.csv", []string{"data/1/raw/x.csv", "data/2/raw/y.csv"}, []string{"data/1/other", "."}},
-		{"none/**", nil, []string{"."}},
-		{"z.py/*", nil, []string{"."}},
-		{".e3/*", nil, nil},
-		{"src/.hidden/*", []string{"src/.hidden/x.py"}, []string{"src", "src/a"}},
-	} {
-		w := &watchedFS{MapFS: files}
-		var got []string
-		prefix := manifest.GlobPrefix(test.pattern)
-		err := fs.WalkDir(w, prefix, func(rel string, d fs.DirEntry, err error) error {
-			switch {
-			case rel == prefix && errors.Is(err, fs.ErrNotExist):
-				return nil
-			case err != nil:
-				return err
-			case d.IsDir() && rel != prefix && !manifest.GlobEnters(test.pattern, rel):
-				return fs.SkipDir
-			case !d.IsDir() && manifest.MatchGlob(test.pattern, rel):
-				got = append(got, rel)
-			}
-			return nil
-		})
-		if err != nil || !slices.Equal(got, test.want) {
-			t.Errorf("walk of %q: %q, %v; want %q", test.pattern, got, err, test.want)
-		}
-		for _, folder := range test.mayNotRead {
-			if slices.Contains(w.read, folder) {
-				t.Errorf("the walk of %q read %s", test.pattern, folder)
-			}
 		}
 	}
 }

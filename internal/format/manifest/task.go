@@ -396,7 +396,7 @@ func distinct(d *decoder, where string, n *node, thing string, valid func(*node)
 }
 
 // ownEnv are the variables that e3 itself sets for every command.
-var ownEnv = []string{"PATH", "HOME", "TMPDIR", "LANG", "TZ"}
+var ownEnv = []string{"PATH", "HOME", "TMPDIR", "GIT_CEILING_DIRECTORIES", "LANG", "TZ"}
 
 // The possible meanings of a name in the check of distinctNames.
 const (

@@ -31,6 +31,9 @@ type LinkInput struct {
 	Location string // relative to the package file: path or pattern
 	Leaf     Leaf   // the dataset that was stored
 	Files    []LinkFile
+
+	// What a pattern leaves out, for people: linked folders and hidden files. They are not stored; each scan finds them.
+	Passed, Hidden []string
 }
 
 // LinkFile is a file of an input: Path is relative to the package file for FromFile, to the

@@ -310,7 +310,9 @@ func TestAnotherTakesOver(t *testing.T) {
 	l, kill := r.victim()
 	kill()
 	r.orphaned(l.Job)
-	found, err := filepath.Glob(filepath.Join(r.root, "tmp", "workers-*"))
+	scratch, err := r.Scratch()
+	r.must(err)
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(scratch), "workers-*"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("folders of supervisors: %q, %v", found, err)
 	}

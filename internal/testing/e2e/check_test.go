@@ -742,14 +742,19 @@ func (c *checker) leftovers() {
 	}
 }
 
-// leftovers returns what a repository has in its folder of temporary files, apart from the folders of failed tasks, which the
+// leftovers returns what a repository, and its scratch in the home of a project, have in their folders of temporary files, apart from the folders of failed tasks, which the
 // next start clears, what is kept for later processes (checkouts, images and a reserve of space), and lock files of sessions
 // that have ended with unsynced writes, which have no folder.
 func leftovers(root string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(filepath.Join(root, "tmp"))
+	scratch, _ := filepath.Glob(filepath.Join(filepath.Dir(root), "state", "home", ".cache", "e3", "*", "scratch", "tmp"))
+	for _, dir := range scratch {
+		more, bad := os.ReadDir(dir)
+		entries, err = append(entries, more...), errors.Join(err, bad)
+	}
 	return slices.DeleteFunc(entries, func(e os.DirEntry) bool {
 		return strings.HasPrefix(e.Name(), "failed-") || strings.HasPrefix(e.Name(), "checkouts-") || strings.HasPrefix(e.Name(), "images-") ||
-			e.Name() == "reserve" || endedUnsynced(root, e.Name())
+			e.Name() == "reserve" || strings.HasPrefix(e.Name(), "scratch-") || endedUnsynced(root, e.Name())
 	}), err
 }
 

@@ -120,14 +120,14 @@ var hostiles = []hostile{
 	{name: "link upwards", out: "dir/", run: `'ln -s ../../../../../etc/passwd "$out/l"'`, state: record.Error, message: "outside the directory"},
 	{name: "link upwards through another", out: "dir/", run: `'cd "$out"; mkdir -p a/b; ln -s a/b l; ln -s l/../../.. m'`, state: record.Error, message: "outside the directory"},
 	{name: "absolute link", out: "dir/", run: `'ln -s /etc/passwd "$out/l"'`, state: record.Error, message: "only relative links"},
-	{name: "absolute link into the store", out: "dir/", run: `'ln -s "$(cd ../../../../../objects && pwd)" "$out/l"'`, state: record.Error, message: "only relative links"},
+	{name: "absolute link into the store", out: "dir/", run: `'ln -s "$(cd "$E2E_STATE/../.e3/objects" && pwd)" "$out/l"'`, state: record.Error, message: "only relative links"},
 	{name: "link in circles", out: "dir/", run: `'cd "$out"; ln -s b a; ln -s a b'`, state: record.Error, message: "links"},
 	{name: "link as output", run: `'ln -s "$a" "$out"'`, state: record.Error, message: "a symbolic link"},
 	{name: "link as directory output", out: "dir/", run: `'rmdir "$out"; ln -s /etc dir'`, state: record.Error, message: "a symbolic link"},
 	{name: "link above the output", out: "sub/out.txt", run: `'rmdir sub; ln -s /etc sub; ln -s passwd out.txt'`, state: record.Error, message: "found nothing"},
 	{name: "hard link of an input", run: `'ln "$a" "$out"'`, state: record.Success, want: holds("alpha\n")},
 	{name: "hard link within a directory", out: "dir/", run: `'echo x > "$out/x"; ln "$out/x" "$out/y"; ln "$a" "$out/z"'`, state: record.Success, want: names("x", "y", "z")},
-	{name: "hard link into the store", run: `'s=../../../../../objects; ln "$(find $s -type f | head -1)" "$out"'`, state: record.Success},
+	{name: "hard link into the store", run: `'ln "$(find "$E2E_STATE/../.e3/objects" -type f | head -1)" "$out"'`, state: record.Success},
 
 	// What is no file.
 	{name: "pipe as output", run: `'mkfifo "$out"'`, state: record.Error, message: "found a named pipe"},

@@ -98,8 +98,10 @@ func projectIn(t testing.TB, dir string, files map[string]string) *project {
 	if raceBuild {
 		p.env = append(p.env, "GORACE=atexit_sleep_ms=0")
 	}
-	if err := os.Mkdir(p.path("state"), 0o777); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{"state", "state/home"} { // of several users, in some tests
+		if err := errors.Join(os.Mkdir(p.path(dir), 0o777), os.Chmod(p.path(dir), 0o777|os.ModeSticky)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for name, text := range files {
 		p.write(name, text)

@@ -58,10 +58,10 @@ gc:                            workspace executions objectstore refstore interna
 exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore objectstore/tree refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human internal/backoff
 internal/insight/ui:           internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
-internal/watch:                internal/format/manifest
+internal/watch:                internal/projectfiles internal/format/manifest
 internal/insight/explain:      internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
 internal/insight/compare:      internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/parallel
-workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
+workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
 internal/insight/report: internal/parallel       internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
 internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
@@ -87,6 +87,7 @@ dataflow/graph:                internal/events internal/format/record internal/f
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
 internal/events:               refstore internal/human internal/backoff
 internal/settings:             refstore internal/format/notation internal/format/signature internal/host/atomicfile
+internal/projectfiles:         internal/format/manifest
 internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
 internal/format/manifest:      internal/format/notation internal/format/image
@@ -145,7 +146,7 @@ var owners = map[string][]string{
 	"github.com/spf13/cobra":                 {"cmd/e3"},
 	"github.com/spf13/pflag":                 {"cmd/e3"},
 	"go.yaml.in/yaml":                        {"internal/format/manifest", "internal/newfile", "internal/propose"},
-	"mvdan.cc/sh":                            {"internal/format/manifest"},
+	"mvdan.cc/sh":                            {"internal/format/manifest", "internal/host/bash"},
 	"github.com/fsnotify/fsnotify":           {"refstore/fs", "internal/watch"},
 	"github.com/VictoriaMetrics":             {"internal/jobs/worker"},
 	"github.com/klauspost/compress":          {"internal/format/zipfile", "internal/host/rootfs"},
