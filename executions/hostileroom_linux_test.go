@@ -81,7 +81,7 @@ func TestNothingPrivateLeaves(t *testing.T) {
 }
 
 func testNothingPrivateLeaves(t *testing.T) {
-	const replaced, link, fine = "found another working directory", "found a symbolic link", ""
+	const replaced, link, mounted, fine = "found another working directory", "found a symbolic link", "found something that is mounted there", ""
 	large := bytes.Repeat([]byte("large "), 1<<18)
 	for _, c := range []struct {
 		name   string
@@ -89,6 +89,7 @@ func testNothingPrivateLeaves(t *testing.T) {
 		run    string
 		open   bool // its room
 		layers bool
+		root   bool // only root can do that
 		want   string // in the message of an error; fine: a success
 	}{
 		{name: "a file", out: output("key", record.KindFile), run: `cd $W/.. && mv work w2 && ln -s $S work`, want: replaced},
@@ -111,8 +112,21 @@ func testNothingPrivateLeaves(t *testing.T) {
 		{name: "logs, in the open", out: output("key", record.KindFile), run: `echo x > key; echo said; cd $W/../..; rm stdout begun; ln -s $S/stdout stdout; ln -s $S/begun begun; ln -s $S/taken taken`, open: true, want: fine},
 		{name: "inputs", out: output("key", record.KindFile), run: `echo x > key; rm small; ln -s $S/key small; mkdir -p a/b; ln -s $S a/b/c`, want: fine},
 		{name: "folders of inputs", out: output("key", record.KindFile), run: `echo x > key; rm -r deep; ln -s $S deep`, want: fine},
+		{name: "a mounted output", out: output("key", record.KindFile), run: `touch key; mount --bind $S/key key`, open: true, root: true, want: mounted},
+		{name: "a mounted output folder", out: output("sub", record.KindDir), run: `mount --bind $S/sub sub`, open: true, root: true, want: mounted},
+		{name: "a mount around the output", out: output("sub/key", record.KindFile), run: `mount --bind $S/sub sub`, open: true, root: true, want: mounted},
+		{name: "a mount in the output", out: output("made", record.KindDir), run: `mkdir made/in; mount --bind $S made/in`, open: true, root: true, want: "is mounted there"},
+		{name: "a mount over the working directory", out: output("key", record.KindFile), run: `mount --bind $S $W`, open: true, root: true, want: replaced},
+		{name: "the working directory, mounted over itself", out: output("key", record.KindFile), run: `mount --bind $W $W`, open: true, root: true, want: replaced},
+		{name: "a mount over the room", out: output("key", record.KindFile), run: `mount --bind $S $W/..`, open: true, root: true, want: replaced},
+		{name: "mounts everywhere else", out: output("key", record.KindFile), run: `echo x > key; mkdir m; mount --bind $S m; mount -t tmpfs none m/sub; mount --bind $S/key small; mount --bind $S deep; ` +
+			`cd $W/..; for d in home tmp; do mount --bind $S $d; mount --bind $S $d; done; cd ..; touch stdout; mount --bind $S/key stdout`, open: true, root: true, want: fine},
+		{name: "folders mounted over themselves", out: output("key", record.KindFile), run: `echo x > key; mount --bind deep deep; cd $W/..; mount --bind home home; mount --bind tmp tmp`, open: true, root: true, want: fine},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.root && exec.Command("unshare", "-m", "true").Run() != nil {
+				t.Skip("this user cannot mount")
+			}
 			p := newPrivate(t)
 			kept := remains.In(t.TempDir())
 			l := newLab(t, func(o *executions.Options) { o.Kept = kept })
@@ -163,6 +177,13 @@ func testNothingPrivateLeaves(t *testing.T) {
 				t.Error(err)
 			}
 			p.check(t, l, "all")
+			if err := l.records.Close(); err != nil {
+				t.Error(err)
+			}
+			p.check(t, l, "the end")
+			if left, err := filepath.Glob(filepath.Join(l.dir, "tmp", "session-*", "*")); err != nil || len(left) > 0 {
+				t.Errorf("left are %q, %v", left, err)
+			}
 		})
 	}
 }

@@ -45,7 +45,7 @@ cmd/e3/internal/render:        cmd/e3/internal/term internal/human
 cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
-internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
+internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay internal/host/beneath
                                internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings internal/images internal/images/registry internal/human
 
 internal/images/registry:      internal/images internal/format/image
@@ -92,7 +92,7 @@ internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
 internal/format/manifest:      internal/format/notation internal/format/image
 internal/host/bash:            internal/host/runner
-internal/host/rootfs:          internal/host/atomicfile
+internal/host/rootfs:          internal/host/atomicfile internal/host/beneath
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
 internal/host/remains:         internal/host/runner internal/host/modes internal/host/beneath
 internal/host/runner: internal/host/room internal/host/trace internal/host/cgroup internal/host/process
@@ -109,7 +109,7 @@ objectstore:                   internal/format/digest internal/host/modes intern
 refstore/checked:              refstore
 refstore/overlay:              refstore
 refstore/known:                refstore
-refstore/fs:                   refstore internal/host/modes internal/host/atomicfile
+refstore/fs:                   refstore internal/host/modes internal/host/atomicfile internal/host/beneath
 refstore/dynamo:               refstore internal/backoff
 refstore/mem:                  refstore
 refstore/refstoretest:         refstore
