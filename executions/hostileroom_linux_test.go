@@ -89,7 +89,7 @@ func testNothingPrivateLeaves(t *testing.T) {
 		run    string
 		open   bool // its room
 		layers bool
-		root   bool // only root can do that
+		root   bool   // only root can do that
 		want   string // in the message of an error; fine: a success
 	}{
 		{name: "a file", out: output("key", record.KindFile), run: `cd $W/.. && mv work w2 && ln -s $S work`, want: replaced},
