@@ -6,13 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"e3/internal/format/record"
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/runner"
+	"e3/objectstore"
 	"e3/refstore"
 )
 
@@ -22,6 +24,7 @@ type handover struct {
 	Execution string `json:"execution"`
 	Key       string `json:"key"`
 	Sandbox   string `json:"sandbox"` // in the scratch directory of the dead process
+	Work      string `json:"work"`    // which folder its working directory is (beneath.Dir.Identity)
 	Started   int64  `json:"started"` // Unix time in ms
 	Stdout    uint64 `json:"stdout"`  // inode numbers of the log files, by which they are recognized
 	Stderr    uint64 `json:"stderr"`
@@ -31,7 +34,7 @@ type handover struct {
 // handover returns what is needed to finish the attempt.
 func (a *attempt) handover() ([]byte, error) {
 	h := handover{
-		Execution: a.id, Key: a.key.String(), Sandbox: a.box.root, Started: a.startedAt.UnixMilli(), Checked: a.checked,
+		Execution: a.id, Key: a.key.String(), Sandbox: a.box.root.Name(), Work: a.box.work.Identity(), Started: a.startedAt.UnixMilli(), Checked: a.checked,
 		Stdout: a.box.logs.numbers[0], Stderr: a.box.logs.numbers[1],
 	}
 	return json.Marshal(h)
@@ -109,20 +112,21 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	if req.Job.Resumes {
 		a.begun = h.Execution
 	}
-	there, err := a.reopen(h)
+	problem, err := a.reopen(h)
 	if err != nil {
 		return Result{}, err
 	}
-	defer a.box.closeLogs()
-	defer a.box.closeJournal()
+	defer func() {
+		a.box.drop()
+		a.box.in.Close()
+	}()
 	defer a.close()
 	res, ended, err := a.resume(ctx)
 	if err != nil || ended {
 		return res, err
 	}
-	problem := ""
-	if !there {
-		problem = fmt.Sprintf("the process that began it is gone, and so is its sandbox %s", a.box.root)
+	if problem != "" {
+		// nothing can be collected
 	} else if err := a.box.openJournal(); errors.Is(err, errStoring) {
 		problem = "the process that began it stands still while it stores what the command has made"
 	} else if err != nil {
@@ -143,6 +147,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	}
 	adopted := x.opts.Now()
 	end, runErr := a.await(lasting, o)
+	a.box.replaced = !a.box.work.InPlace()
 	if !end.Ended.IsZero() {
 		a.idle = max(adopted.Sub(end.Ended), 0)
 	}
@@ -153,21 +158,34 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	}
 	defer func() {
 		if !a.isLeft(ctx, err) { // the sweep removes the rest of the dead process's scratch folder
-			_ = atomicfile.RemoveAll(a.box.root)
+			_ = a.box.remove()
 		}
 	}()
 	return a.conclude(ctx, end, runErr)
 }
 
-// reopen gives the attempt the sandbox in which the execution was begun. It returns false if the sandbox is gone.
-func (a *attempt) reopen(h *handover) (there bool, err error) {
-	a.box = &sandbox{root: h.Sandbox, work: workIn(h.Sandbox)}
-	there, err = a.x.sandboxes.foreign(a.box)
-	if there {
-		a.box.logs.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), h.Stdout)
-		a.box.logs.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), h.Stderr)
+// reopen gives the attempt the sandbox in which the execution was begun, with the working directory that the command got. It
+// says why if that is not there.
+func (a *attempt) reopen(h *handover) (problem string, err error) {
+	gone := "the process that began it is gone, and so is its sandbox " + h.Sandbox
+	scratch, err := a.x.sandboxes.foreign(filepath.Base(filepath.Dir(h.Sandbox)))
+	if err != nil {
+		return "", err
 	}
-	return there, err
+	a.box = &sandbox{}
+	if scratch == nil {
+		return gone, nil
+	}
+	a.box.place, err = openPlace(scratch, filepath.Base(h.Sandbox))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return gone, nil
+	case err != nil || a.box.work.Identity() != h.Work:
+		return fmt.Sprintf("its command has put another folder in the place of its working directory in %s", h.Sandbox), nil
+	}
+	a.box.logs.stdout = openNumbered(a.box.root, "stdout", h.Stdout)
+	a.box.logs.stderr = openNumbered(a.box.root, "stderr", h.Stderr)
+	return "", nil
 }
 
 // takeBegunLogs copies the logs that were moved to the record of the execution under which the command was begun.
@@ -182,7 +200,7 @@ func (a *attempt) takeBegunLogs(ctx context.Context) error {
 			return err
 		}
 		defer there.Close()
-		f, err := os.OpenFile(filepath.Join(a.box.root, string(l.stream)), os.O_CREATE|os.O_TRUNC|os.O_RDWR, a.x.opts.Modes.File())
+		f, err := a.box.root.OpenFile(string(l.stream), os.O_CREATE|os.O_TRUNC|os.O_RDWR, a.x.opts.Modes.File())
 		if err != nil {
 			return err
 		}
@@ -194,40 +212,32 @@ func (a *attempt) takeBegunLogs(ctx context.Context) error {
 	return nil
 }
 
-// foreign tells whether a sandbox belongs to another process of this host: it exists, and its scratch folder lies
-// beside this process's.
-func (p *sandboxes) foreign(box *sandbox) (bool, error) {
+// foreign opens the scratch folder of another process of this host, which lies beside this process's; nil if it is gone.
+func (p *sandboxes) foreign(name string) (*beneath.Dir, error) {
 	own, err := p.scratch()
 	if err != nil {
-		return false, fmt.Errorf("find sandbox: %w", err)
+		return nil, fmt.Errorf("find sandbox: %w", err)
 	}
-	beside, err := os.Stat(filepath.Dir(own))
+	beside, err := beneath.Open(filepath.Dir(own))
 	if err != nil {
-		return false, fmt.Errorf("find sandbox: %w", err)
+		return nil, fmt.Errorf("find sandbox: %w", err)
 	}
-	scratch := filepath.Dir(box.root)
-	there, err := os.Stat(filepath.Dir(scratch))
-	return err == nil && os.SameFile(beside, there) && isFolder(scratch) && isFolder(box.root) && isFolder(box.work), nil
-}
-
-// isFolder tells whether path itself is a directory.
-func isFolder(path string) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.IsDir()
+	defer beside.Close()
+	scratch, err := beside.Confine().Sub(name)
+	if err != nil {
+		return nil, nil
+	}
+	return scratch, nil
 }
 
 // openNumbered opens a log file by name if it has this inode number. It returns nil if the store has adopted the file,
 // or if the command has removed or replaced it.
-func openNumbered(path string, number uint64) *os.File {
-	there, err := os.Lstat(path)
-	if err != nil || !there.Mode().IsRegular() || fileNumber(there) != number {
-		return nil
-	}
-	f, err := os.Open(path)
+func openNumbered(in *beneath.Dir, name string, number uint64) *os.File {
+	f, _, err := objectstore.OpenFileIn(in, name)
 	if err != nil {
 		return nil
 	}
-	if info, err := f.Stat(); err != nil || !os.SameFile(there, info) {
+	if info, err := f.Stat(); err != nil || fileNumber(info) != number {
 		f.Close()
 		return nil
 	}

@@ -479,25 +479,6 @@ func TestAdoptWithoutSandbox(t *testing.T) {
 	}
 }
 
-// A worker of an older e3 died while it stored outputs: its mark tells that the sandbox is incomplete.
-func TestAdoptHalfStored(t *testing.T) {
-	e := beginWork(t, &order{Announce: time.Millisecond}, untilGo+"echo made > out")
-	e.running(t, "begun\n")
-	e.kill(t)
-	boxes, err := filepath.Glob(filepath.Join(e.lab.dir, "tmp", "session-*", "w*"))
-	if err != nil || len(boxes) != 1 {
-		t.Fatalf("the sandboxes are %v, %v", boxes, err)
-	}
-	if err := os.WriteFile(filepath.Join(boxes[0], "consumed"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	o := <-e.adopt(t.Context(), e.orphan(t))
-	if o.err != nil || o.res.State != record.Error || o.res.Reason != executions.ReasonLost || !strings.Contains(o.res.Message, "while it stored") {
-		t.Errorf("got %+v, %v", o.res, o.err)
-	}
-	e.gone(t, "pid")
-}
-
 // A worker died while it moved outputs out of the sandbox. The files that its journal names are put back, and the
 // execution is finished. Without their objects that is impossible.
 func TestAdoptHalfTaken(t *testing.T) {

@@ -122,6 +122,10 @@ func admitted(ctx, lasting context.Context, a *attempt, env []string) (res runne
 		m.startedAt = now
 	}
 	res, err = a.run(lasting, env)
+	a.box.replaced = !a.box.work.InPlace()
+	for _, m := range served(a) {
+		m.box.replaced = a.box.replaced
+	}
 	release(a.shared == nil && (err != nil || !res.Success())) // a batch that fails is tried item by item
 	runtime.Gosched()                                          // the next command starts before this one's end is recorded
 	return res, err, nil
@@ -238,8 +242,8 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	defer cancel(nil)
 	defer a.killOnLost(cancel)()
 	spec := runner.Spec{
-		Argv: a.argv(), Env: env, Dir: a.box.work,
-		Stdout: a.box.logs.stdout, Stderr: a.box.logs.stderr, Room: a.box.root,
+		Argv: a.argv(), Env: env, Dir: a.box.work.Name(),
+		Stdout: a.box.logs.stdout, Stderr: a.box.logs.stderr, Room: a.box.root.Name(),
 		Marker: marker(a.id), Grace: a.x.opts.Grace, Mask: a.secrets(),
 		OnStart: func(p process.ID) {
 			bound, stop := a.x.bound(context.WithoutCancel(ctx))

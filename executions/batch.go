@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"e3/internal/format/record"
+	"e3/internal/host/beneath"
 	"e3/internal/host/runner"
 )
 
@@ -167,7 +167,7 @@ type itemsJSON struct {
 }
 
 // write writes the file, in which each item has a line.
-func (l *itemsJSON) write(file string) error {
+func (l *itemsJSON) write(in *beneath.Dir, file string) error {
 	var b bytes.Buffer
 	b.WriteString("{\"items\": [")
 	for i := range l.Items {
@@ -183,7 +183,7 @@ func (l *itemsJSON) write(file string) error {
 		b.Truncate(b.Len() - 1) // its newline
 	}
 	b.WriteString("\n]}\n")
-	return os.WriteFile(file, b.Bytes(), stagedFile)
+	return writeFile(in, file, b.Bytes())
 }
 
 // itemJSON is an item in the file of a batch.
@@ -276,16 +276,16 @@ func takeItems(ctx context.Context, a *attempt, members []*attempt) ([]string, e
 		if m == a {
 			continue
 		}
-		if err := os.Rename(filepath.Join(m.box.work, itemFolder(0)), filepath.Join(a.box.work, itemFolder(number))); err != nil {
+		if err := m.box.work.Rename(filepath.FromSlash(itemFolder(0)), a.box.work, filepath.FromSlash(itemFolder(number))); err != nil {
 			return nil, err
 		}
 		m.moved = true
 	}
-	if err := a.box.file(filepath.FromSlash(batchFile)); err != nil {
+	file := filepath.FromSlash(batchFile)
+	if err := a.box.file(file); err != nil {
 		return nil, err
 	}
-	file := filepath.Join(a.box.work, filepath.FromSlash(batchFile))
-	if err := items.write(file); err != nil {
+	if err := items.write(a.box.work, file); err != nil {
 		return nil, err
 	}
 	return env, a.box.fix(file, stagedFile)
@@ -299,11 +299,11 @@ func giveBack(a *attempt, members []*attempt) error {
 			continue
 		}
 		m.moved = false
-		from := filepath.Join(a.box.work, itemFolder(number))
-		if !isFolder(filepath.Join(a.box.work, batchFolder)) || !isFolder(from) {
+		from := filepath.FromSlash(itemFolder(number))
+		if !a.box.work.IsDir(from) {
 			continue
 		}
-		if err := os.Rename(from, filepath.Join(m.box.work, itemFolder(0))); err != nil {
+		if err := a.box.work.Rename(from, m.box.work, filepath.FromSlash(itemFolder(0))); err != nil {
 			return fmt.Errorf("take an item out of its batch: %w", err)
 		}
 	}

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"e3/internal/format/record"
+	"e3/internal/host/beneath"
 	"e3/internal/host/runner"
 	"e3/objectstore"
 	"e3/refstore"
@@ -152,14 +155,25 @@ func (x *Executor) CloseBegun(ctx context.Context, dir string) (runs []RunOf, er
 	if err := x.leftUntold(ctx, dir, add); err != nil {
 		return runs, err
 	}
-	files, err := filepath.Glob(filepath.Join(dir, "w*", noteFile))
+	scratch, err := beneath.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return runs, nil
+	}
 	if err != nil {
-		return runs, err
+		return runs, fmt.Errorf("close executions that a dead process had begun: %w", err)
+	}
+	defer scratch.Close()
+	boxes, err := scratch.Confine().ReadDir()
+	if err != nil {
+		return runs, fmt.Errorf("close executions that a dead process had begun: %w", err)
 	}
 	var begun []*attempt
 	var markers []string
-	for _, file := range files {
-		a, err := x.readNote(file)
+	for _, box := range boxes {
+		if !strings.HasPrefix(box.Name(), "w") {
+			continue
+		}
+		a, err := x.readNote(scratch, box.Name())
 		if err != nil {
 			return runs, fmt.Errorf("close executions that a dead process had begun: %w", err)
 		}
@@ -182,16 +196,14 @@ func (x *Executor) CloseBegun(ctx context.Context, dir string) (runs []RunOf, er
 	return runs, nil
 }
 
-// readNote returns the attempt that a note describes; nil if it describes none.
-func (x *Executor) readNote(file string) (*attempt, error) {
-	info, err := os.Lstat(file)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxNote {
-		return nil, nil // the command can reach the file
+// readNote returns the attempt that the note of a sandbox describes; nil if it describes none.
+func (x *Executor) readNote(scratch *beneath.Dir, name string) (*attempt, error) {
+	f, _, err := objectstore.OpenFileIn(scratch, filepath.Join(name, noteFile))
+	if err != nil {
+		return nil, nil // there is none, or the command has put something in its place
 	}
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxNote))
 	if err != nil {
 		return nil, err
 	}
@@ -213,11 +225,10 @@ func (x *Executor) readNote(file string) (*attempt, error) {
 			return nil, nil
 		}
 	}
-	root := filepath.Dir(file)
 	return &attempt{
 		x: x, key: n.key, id: n.id, startedAt: status.StartedAt, inherited: inherited{adopted: true, abandoned: &leftover{status, detail, n}},
 		req: &Request{Job: Job{Ref: n.job}, Task: n.key.Task, Inputs: inputs, RunID: detail.RunID, Workspace: detail.Workspace, Name: detail.Task, Attempt: detail.Attempt},
-		box: &sandbox{root: root, work: workIn(root)},
+		box: &sandbox{place: place{in: scratch, name: name}},
 	}, nil
 }
 
@@ -268,8 +279,8 @@ func (a *attempt) closeBegun(ctx context.Context) error {
 
 // openLogs opens the log files that are still in the sandbox.
 func (a *attempt) openLogs() {
-	a.box.logs.stdout = openNumbered(filepath.Join(a.box.root, "stdout"), a.abandoned.note.stdout)
-	a.box.logs.stderr = openNumbered(filepath.Join(a.box.root, "stderr"), a.abandoned.note.stderr)
+	a.box.logs.stdout = openNumbered(a.box.in, filepath.Join(a.box.name, "stdout"), a.abandoned.note.stdout)
+	a.box.logs.stderr = openNumbered(a.box.in, filepath.Join(a.box.name, "stderr"), a.abandoned.note.stderr)
 }
 
 // saveLogs completes the logs of a record from the dead process's files. A conflict means that another process does the

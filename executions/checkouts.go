@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -16,7 +17,7 @@ import (
 	"time"
 
 	"e3/internal/format/record"
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/process"
 	"e3/internal/host/runner"
 	"e3/objectstore"
@@ -53,15 +54,24 @@ type checkouts struct {
 // A checkout is a folder with the entries tree, the checkout itself while it is idle; tree.clock, of tree.Renew; and,
 // while it belongs to no process, about.
 type checkout struct {
-	dir   string
+	dir   *beneath.Dir
 	label string // of the input that it serves, to find the most similar
 	hash  string // of the tree
 	kept  *tree.Kept
 	info  fs.FileInfo // of tree
-	at    string      // where a command has it
+	at    string      // where a command has it, below its working directory
 }
 
-func (c *checkout) tree() string { return filepath.Join(c.dir, "tree") }
+// treeFolder is the checkout itself in its folder.
+const treeFolder = "tree"
+
+func (c *checkout) tree() string { return filepath.Join(c.dir.Name(), treeFolder) }
+
+// remove closes the folder and removes it.
+func (c *checkout) remove() error {
+	c.dir.Close()
+	return beneath.Discard(c.dir.Name())
+}
 
 // short makes a part of a file's name.
 func short(h string) string { return h[:min(16, len(h))] }
@@ -93,12 +103,12 @@ func (p *checkouts) size(ctx context.Context, h objectstore.Hash) (treeSize, err
 	return size, err
 }
 
-// take makes dst, which does not exist, a checkout of the tree h.
-func (p *checkouts) take(ctx context.Context, label string, h objectstore.Hash, dst string, strips bool) (*checkout, error) {
+// take makes dst, which does not exist in a working directory, a checkout of the tree h.
+func (p *checkouts) take(ctx context.Context, label string, h objectstore.Hash, work *beneath.Dir, dst string, strips bool) (*checkout, error) {
 	c, err := p.choose(short(label), short(h.String()))
 	for err == nil {
 		used := c.kept != nil
-		c.kept, err = tree.Renew(ctx, p.objects, c.tree(), h, c.kept, tree.CheckoutOptions{Strips: strips})
+		c.kept, err = tree.Renew(ctx, p.objects, c.dir, treeFolder, h, c.kept, tree.CheckoutOptions{Strips: strips})
 		if err == nil || !used || ctx.Err() != nil {
 			break
 		}
@@ -108,22 +118,21 @@ func (p *checkouts) take(ctx context.Context, label string, h objectstore.Hash, 
 		return nil, err
 	}
 	c.label, c.hash, c.at = short(label), short(h.String()), dst
-	if c.info, err = os.Lstat(c.tree()); err != nil {
+	if c.info, err = c.dir.Lstat(treeFolder); err != nil {
 		return nil, err
 	}
-	if err := os.Rename(c.tree(), dst); err != nil {
+	if err := c.dir.Rename(treeFolder, work, dst); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 // giveBack takes back what a command has used. No process may have anything in it open as far as the supervisor knows.
-func (p *checkouts) giveBack(c *checkout) {
-	info, err := os.Lstat(c.at)
-	if err != nil || !info.IsDir() || !os.SameFile(info, c.info) || c.kept.Bytes() > maxKeptBytes {
-		return
-	}
-	if os.Rename(c.at, c.tree()) != nil {
+func (p *checkouts) giveBack(c *checkout, work *beneath.Dir) {
+	info, err := work.Lstat(c.at)
+	if err != nil || !info.IsDir() || !beneath.SameFile(info, c.info) || c.kept.Bytes() > maxKeptBytes ||
+		work.Rename(c.at, c.dir, treeFolder) != nil {
+		c.dir.Close() // its folder goes with that of this process
 		return
 	}
 	p.mu.Lock()
@@ -140,10 +149,12 @@ func (p *checkouts) choose(label, hash string) (*checkout, error) {
 		c = p.claim(label, hash)
 	}
 	if c != nil {
-		occupied, known := runner.Occupied(filepath.Dir(c.dir))
-		if known && !occupied[filepath.Base(c.dir)] {
+		dir := c.dir.Name()
+		occupied, known := runner.Occupied(filepath.Dir(dir))
+		if known && !occupied[filepath.Base(dir)] {
 			return c, nil
 		}
+		c.dir.Close()
 	}
 	return p.make(label)
 }
@@ -198,10 +209,23 @@ func (p *checkouts) make(label string) (*checkout, error) {
 	if err == nil {
 		err = os.Chmod(dir, 0o700) // the folder's group is not inherited
 	}
+	c := &checkout{label: label}
+	if err == nil {
+		c.dir, err = openCheckout(dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("make checkout: %w", err)
 	}
-	return &checkout{dir: dir, label: label}, nil
+	return c, nil
+}
+
+// openCheckout opens the folder of a checkout, in which mounts are foreign.
+func openCheckout(path string) (*beneath.Dir, error) {
+	d, err := beneath.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return d.Confine(), nil
 }
 
 // claim takes the most similar checkout of an earlier process; nil if there is none. Anything unexpected is left alone.
@@ -224,27 +248,47 @@ func (p *checkouts) claim(label, hash string) *checkout {
 	if err != nil || os.Rename(best.path, dir) != nil { // another process was faster
 		return nil
 	}
-	c := &checkout{dir: dir, label: best.label, hash: best.hash}
-	text, err := os.ReadFile(filepath.Join(dir, "about"))
-	if err != nil {
+	c := &checkout{label: best.label, hash: best.hash}
+	if c.dir, err = openCheckout(dir); err != nil {
 		return nil
+	}
+	if !c.describe() {
+		c.dir.Close()
+		return nil
+	}
+	return c
+}
+
+// describe reads what the process that left the checkout says about it. It returns false if other processes may use it.
+func (c *checkout) describe() bool {
+	f, _, err := objectstore.OpenFileIn(c.dir, aboutFile)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return false
 	}
 	where, text, _ := bytes.Cut(text, []byte{'\n'})
 	boot, known := strings.CutPrefix(string(where), hereNow().Name+" ")
 	if !known {
-		return nil // processes of another machine may use it
+		return false // those of another machine
 	}
 	if c.kept, err = tree.DecodeKept(text); err != nil {
-		return nil
+		return false
 	}
 	if boot != bootNow() {
 		if strings.HasPrefix(boot, hereNow().BootID+" ") {
-			return nil // processes that this one does not see may use it
+			return false // those that this one does not see
 		}
 		c.kept.Doubt()
 	}
-	return c
+	return true
 }
+
+// aboutFile describes a checkout that belongs to no process.
+const aboutFile = "about"
 
 func hereNow() process.Host { return process.LocalHost() }
 
@@ -301,13 +345,18 @@ func (p *checkouts) rest(now time.Time) error {
 		return errs[0]
 	}
 	for _, c := range idle {
+		dir := c.dir.Name()
 		about := append([]byte(hereNow().Name+" "+bootNow()+"\n"), c.kept.Encode()...)
-		err := os.WriteFile(filepath.Join(c.dir, "about"), about, 0o600)
+		err := c.dir.RemoveAll(aboutFile)
 		if err == nil {
-			err = os.Chtimes(c.dir, time.Time{}, now)
+			err = writeFile(c.dir, aboutFile, about)
+		}
+		c.dir.Close()
+		if err == nil {
+			err = os.Chtimes(dir, time.Time{}, now)
 		}
 		if err == nil {
-			err = os.Rename(c.dir, filepath.Join(folder, fmt.Sprintf("%s-%s-%d-%08x", c.label, c.hash, c.kept.Bytes(), rand.Uint32())))
+			err = os.Rename(dir, filepath.Join(folder, fmt.Sprintf("%s-%s-%d-%08x", c.label, c.hash, c.kept.Bytes(), rand.Uint32())))
 		}
 		errs = append(errs, err)
 	}
@@ -327,7 +376,7 @@ func (p *checkouts) trim(folder string, now time.Time) error {
 		total -= s.bytes
 		dir, err := p.path()
 		if err == nil && os.Rename(s.path, dir) == nil {
-			err = atomicfile.RemoveAll(dir)
+			err = beneath.Discard(dir)
 		}
 		errs = append(errs, err)
 	}
@@ -363,7 +412,7 @@ func (a *attempt) stageKept(ctx context.Context, in record.Input, h objectstore.
 		return false, err
 	}
 	label := objectstore.Sum([]byte(a.req.Workspace + "\x00" + in.Path)).String()
-	c, err := a.x.checkouts.take(ctx, label, h, filepath.Join(a.box.work, rel), a.box.strips)
+	c, err := a.x.checkouts.take(ctx, label, h, a.box.work, rel, a.box.strips)
 	if err != nil {
 		return false, err
 	}

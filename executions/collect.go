@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"e3/internal/format/record"
+	"e3/internal/host/beneath"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -59,11 +60,15 @@ func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
 
 func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (tree.Entry, error) {
 	entry := tree.Entry{Name: out.Name, Kind: tree.KindFile, Executable: out.Kind == record.KindExecutable}
-	path := filepath.Join(a.box.work, filepath.FromSlash(out.Path))
-	info, err := a.lstat(out.Path)
+	rel := filepath.FromSlash(out.Path)
 	bad := &OutputError{Name: out.Name, Path: out.Path, Want: out.Kind.String()}
+	if a.box.replaced {
+		bad.Got = "another working directory: the command has moved its own away, or mounted something over it"
+		return entry, bad
+	}
+	info, err := a.box.work.Lstat(rel)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		bad.Got = "nothing" + a.writtenInstead()
 		return entry, bad
 	case err != nil:
@@ -74,7 +79,11 @@ func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (tre
 	}
 	if out.Kind == record.KindDir {
 		entry.Kind = tree.KindDir
-		h, _, err := tree.Put(ctx, a.x.objects, path, tree.PutOptions{Adopt: true})
+		dir, err := a.box.work.Sub(rel)
+		if err != nil {
+			return entry, a.storeError(bad, err)
+		}
+		h, _, err := tree.PutDir(ctx, a.x.objects, dir, tree.PutOptions{Adopt: true})
 		if err != nil {
 			return entry, a.storeError(bad, err)
 		}
@@ -85,7 +94,7 @@ func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (tre
 	if out.Kind == record.KindFile && info.Mode()&0o111 != 0 && a.spec.Output.Multi {
 		entry.Executable = true
 	}
-	stored, err := a.x.objects.Adopt(ctx, path)
+	stored, err := a.x.objects.Adopt(ctx, a.box.work, rel)
 	if err != nil {
 		return entry, a.storeError(bad, err)
 	}
@@ -106,6 +115,10 @@ func (a *attempt) storeError(bad *OutputError, err error) error {
 		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), relIn(a, special.Path))
 	case errors.As(err, &changed):
 		bad.Got = fmt.Sprintf("that %q is still being written", relIn(a, changed.Path))
+	case errors.Is(err, beneath.ErrLink):
+		bad.Got = "a symbolic link on the way to it"
+	case errors.Is(err, beneath.ErrMount):
+		bad.Got = "something that is mounted there"
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &path) && a.owns(path.Path):
 		bad.Got = fmt.Sprintf("no permission to read %q", relIn(a, path.Path))
 	default:
@@ -116,34 +129,15 @@ func (a *attempt) storeError(bad *OutputError, err error) error {
 
 // owns tells whether a path in an error is the command's, not the store's. Paths below an open folder are relative.
 func (a *attempt) owns(path string) bool {
-	return !filepath.IsAbs(path) || strings.HasPrefix(path, a.box.work)
+	return !filepath.IsAbs(path) || strings.HasPrefix(path, a.box.work.Name())
 }
 
 // relIn returns a path relative to the command's directory.
 func relIn(a *attempt, path string) string {
-	if rel, err := filepath.Rel(a.box.work, path); err == nil && filepath.IsLocal(rel) {
+	if rel, err := filepath.Rel(a.box.work.Name(), path); err == nil && filepath.IsLocal(rel) {
 		return filepath.ToSlash(rel)
 	}
 	return path
-}
-
-// lstat looks at an output without following a link that the command may have put in place of one of its parents.
-func (a *attempt) lstat(rel string) (fs.FileInfo, error) {
-	if dir := filepath.Dir(filepath.FromSlash(rel)); dir != "." {
-		for i, c := range dir + "/" {
-			if c != filepath.Separator && c != '/' {
-				continue
-			}
-			info, err := os.Lstat(filepath.Join(a.box.work, dir[:i]))
-			if err != nil {
-				return nil, err
-			}
-			if !info.IsDir() {
-				return nil, fmt.Errorf("%s: %w", dir[:i], fs.ErrNotExist)
-			}
-		}
-	}
-	return os.Lstat(filepath.Join(a.box.work, filepath.FromSlash(rel)))
 }
 
 func describe(mode fs.FileMode) string {

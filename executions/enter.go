@@ -5,20 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"e3/internal/format/record"
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/remains"
 	"e3/internal/host/room"
 	"e3/objectstore"
 )
 
-// keepFolder keeps the folder of a command that failed, so that a person can enter it. One that cannot be kept is
-// reused or removed as usual: the folder is a convenience.
+// keepFolder keeps the folder of a command that failed, so that a person can enter it. One that cannot be kept, or whose
+// command has put something in the place of its working directory, is reused or removed as usual: the folder is a
+// convenience.
 func keepFolder(a *attempt, end *Result) {
 	folders := a.x.opts.Kept
 	if folders == nil {
@@ -27,10 +27,10 @@ func keepFolder(a *attempt, end *Result) {
 	if end.Success() && a.req.Attempt > 1 {
 		folders.Drop(a.req.Workspace, a.req.Name)
 	}
-	if !end.LeavesFolder() || a.req.against != nil || a.req.Workspace == "" {
+	if !end.LeavesFolder() || a.req.against != nil || a.req.Workspace == "" || a.box.replaced {
 		return
 	}
-	_, err := folders.Keep(a.box.root, remains.Folder{
+	_, err := folders.Keep(a.box.in, a.box.name, remains.Folder{
 		Execution: a.id, Workspace: a.req.Workspace, Task: a.req.Name, Run: a.req.RunID, At: a.x.opts.Now(),
 	})
 	a.box.moved = err == nil
@@ -97,6 +97,26 @@ func (v *Visit) Copy(ctx context.Context) error {
 	return copyLayers(ctx, v.attempt)
 }
 
+// WriteScript makes ../command, a script that starts the command, in the place of what a command has left there.
+func (v *Visit) WriteScript(text string) error {
+	const name = "command"
+	in := v.attempt.box.room
+	if err := in.Discard(name); err != nil {
+		return err
+	}
+	f, err := in.OpenFile(name, newFlags, 0o700)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
+
+// Keep moves the folder of the visit beside those of failed commands.
+func (v *Visit) Keep(folders *remains.Folders, f remains.Folder) (*remains.Folder, error) {
+	return folders.Keep(v.attempt.box.in, v.attempt.box.name, f)
+}
+
 // Leave ends the visit. A folder that was made for it is removed.
 func (v *Visit) Leave() error { return v.leave() }
 
@@ -130,11 +150,7 @@ func (x *Executor) Visit(ctx context.Context, req *Request) (*Visit, error) {
 	// The folder is removed, and never serves a command. Its user may write into the logs, which nothing reads.
 	leave := func() error {
 		a.box.drop()
-		err := atomicfile.RemoveAll(a.box.root)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
+		return a.box.remove()
 	}
 	env, err := a.stage(ctx)
 	if err == nil && a.spec.Batch != nil {
@@ -157,10 +173,31 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 	if err != nil {
 		return nil, err
 	}
-	a.box = &sandbox{root: f.Root, work: f.Work(), home: f.Home(), tmp: f.Temp()}
+	kept, err := beneath.Open(filepath.Dir(f.Root))
+	if err != nil {
+		return nil, err
+	}
+	a.box = &sandbox{}
+	leave := func() error {
+		err := leaveLayers(a)
+		a.box.drop()
+		return errors.Join(err, kept.Close())
+	}
+	if a.box.place, err = openPlace(kept.Confine(), filepath.Base(f.Root)); err != nil {
+		return nil, errors.Join(fmt.Errorf("the command has put something else in the place of its working directory, so nothing enters it: %w", err), kept.Close())
+	}
+	v, err := visitKept(ctx, a)
+	if err != nil {
+		return nil, errors.Join(err, leave())
+	}
+	v.Kept, v.leave = true, leave
+	return v, nil
+}
+
+func visitKept(ctx context.Context, a *attempt) (*Visit, error) {
 	env := a.baseEnv()
 	for i, in := range a.spec.Inputs {
-		text, set, err := inputText(ctx, a, in, req.Inputs[i])
+		text, set, err := inputText(ctx, a, in, a.req.Inputs[i])
 		if err != nil {
 			return nil, goneInput(ctx, a, fmt.Errorf("input %s: %w", in.Name, err))
 		}
@@ -175,12 +212,7 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 			return nil, goneInput(ctx, a, err)
 		}
 	}
-	v, err := newVisit(a, env)
-	if err != nil {
-		return nil, err
-	}
-	v.Kept, v.leave = true, func() error { return leaveLayers(a) }
-	return v, nil
+	return newVisit(a, env)
 }
 
 // visitor is an attempt that is never made. Its id marks no process of a command that e3 has started.
@@ -198,7 +230,7 @@ func (x *Executor) visitor(ctx context.Context, req *Request) (*attempt, error) 
 }
 
 func newVisit(a *attempt, env []string) (*Visit, error) {
-	v := &Visit{Root: a.box.root, Dir: a.box.work, Env: env, Argv: a.argv(), attempt: a}
+	v := &Visit{Root: a.box.root.Name(), Dir: a.box.work.Name(), Env: env, Argv: a.argv(), attempt: a}
 	var unset *unsetError
 	if errors.As(a.unset(), &unset) {
 		v.Unset = unset.names

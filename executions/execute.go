@@ -22,10 +22,10 @@ import (
 // LocalObjects is an object store that takes files from this machine, where tasks run, and writes files there.
 type LocalObjects interface {
 	Objects
-	// Adopt stores the file at path, and takes it away from there if that is safe.
-	Adopt(ctx context.Context, path string) (objectstore.Info, error)
+	// Adopt stores a file of an open folder, and takes it away from there if that is safe.
+	Adopt(ctx context.Context, in objectstore.Folder, name string) (objectstore.Info, error)
 	// Materialize writes a copy of an object. A writer to the copy cannot reach the store.
-	Materialize(ctx context.Context, h objectstore.Hash, dst string, perm FileMode) error
+	Materialize(ctx context.Context, h objectstore.Hash, in objectstore.Folder, name string, perm FileMode) error
 	// Refresh protects an object from running collections, as a put would, and reports whether it exists.
 	Refresh(ctx context.Context, h objectstore.Hash) (bool, error)
 }

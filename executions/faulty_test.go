@@ -12,9 +12,9 @@ type brokenObjects struct {
 	fault error
 }
 
-func (b *brokenObjects) Adopt(ctx context.Context, path string) (objectstore.Info, error) {
+func (b *brokenObjects) Adopt(ctx context.Context, in objectstore.Folder, name string) (objectstore.Info, error) {
 	if b.fault != nil {
 		return objectstore.Info{}, b.fault
 	}
-	return b.Dir.Adopt(ctx, path)
+	return b.Dir.Adopt(ctx, in, name)
 }

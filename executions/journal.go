@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -25,8 +26,8 @@ type journalEntry struct {
 	Mode fs.FileMode `json:"mode"`
 }
 
-// journalFile is the name of the journal. The mark of an older e3 says only that a file was moved.
-const journalFile, oldMark = "taken", "consumed"
+// journalFile is the name of the journal.
+const journalFile = "taken"
 
 // errStoring says that another process has the journal locked.
 var errStoring = errors.New("another process stores what the command has made")
@@ -36,7 +37,7 @@ func (b *sandbox) openJournal() error {
 	if b.journal != nil {
 		return nil
 	}
-	f, err := os.OpenFile(filepath.Join(b.root, journalFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := b.root.OpenFile(journalFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,7 @@ func (b *sandbox) keepJournal(ctx context.Context) (context.Context, error) {
 	}
 	journal := b.journal
 	return objectstore.OnTaking(ctx, func(path string, info objectstore.Info, mode fs.FileMode) error {
-		rel, err := filepath.Rel(b.work, path)
+		rel, err := filepath.Rel(b.work.Name(), path)
 		if err != nil {
 			return err
 		}
@@ -80,13 +81,15 @@ var errNotRestorable = errors.New("the process that began it has died while it s
 
 // putBack restores the files that the journal names. The error wraps errNotRestorable if that is impossible.
 func (a *attempt) putBack(ctx context.Context) error {
-	if _, err := os.Lstat(filepath.Join(a.box.root, oldMark)); err == nil {
-		return errNotRestorable
-	}
-	text, err := os.ReadFile(filepath.Join(a.box.root, journalFile))
+	f, err := a.box.root.OpenFile(journalFile, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
 	if err != nil {
 		return err
 	}
@@ -107,17 +110,16 @@ func (a *attempt) putBack(ctx context.Context) error {
 }
 
 func (a *attempt) putBackOne(ctx context.Context, rel string, hash objectstore.Hash, mode fs.FileMode) error {
-	path := filepath.Join(a.box.work, rel)
-	info, err := a.lstat(filepath.ToSlash(rel)) // follows no link
+	info, err := a.box.work.Lstat(rel)
 	switch {
 	case err == nil && info.Mode().IsRegular():
-		return os.Chmod(path, mode)
+		return a.box.work.Chmod(rel, mode)
 	case err == nil:
 		return fmt.Errorf("%w, and %q is %s now", errNotRestorable, rel, describe(info.Mode()))
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	err = a.x.objects.Materialize(ctx, hash, path, mode)
+	err = a.x.objects.Materialize(ctx, hash, a.box.work, rel, mode)
 	if lost, _ := objectstore.IsLost(err); lost {
 		return fmt.Errorf("%w, and object %s is gone: %w", errNotRestorable, hash, err)
 	}

@@ -3,14 +3,12 @@ package executions
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"e3/internal/format/record"
-	"e3/internal/host/atomicfile"
 	"e3/internal/host/room"
 	"e3/internal/host/watch"
 	"e3/objectstore"
@@ -27,7 +25,7 @@ const minLayeredBytes = 1 << 20
 type layers struct {
 	mu      sync.Mutex
 	lent    []*lending  // the latest last
-	large   []string    // folders of checkouts that are too large to keep, to be removed
+	large   []*checkout // that are too large to keep, to be removed
 	refused atomic.Bool // this machine cannot mount them
 }
 
@@ -62,7 +60,7 @@ func stageLayer(ctx context.Context, a *attempt, in record.Input, h objectstore.
 		return false, err
 	}
 	if len(a.box.lent) == 0 {
-		a.box.scratch = filepath.Join(a.box.root, scratchFolder)
+		a.box.scratch = scratchFolder
 		if err := a.box.renewScratch(); err != nil {
 			return false, err
 		}
@@ -72,10 +70,10 @@ func stageLayer(ctx context.Context, a *attempt, in record.Input, h objectstore.
 
 // renewScratch empties the scratch folder: the kernel refuses that of an earlier room.
 func (b *sandbox) renewScratch() error {
-	if err := atomicfile.RemoveAll(b.scratch); err != nil {
+	if err := b.root.Discard(b.scratch); err != nil {
 		return err
 	}
-	return os.Mkdir(b.scratch, 0o700)
+	return b.root.Mkdir(b.scratch, 0o700)
 }
 
 // anotherRoom makes a sandbox fit for a second room of its command, in which the first one has started nothing.
@@ -121,17 +119,13 @@ func lendTo(ctx context.Context, a *attempt, in record.Input, rel string, entry 
 
 // unmark makes the folders of a sandbox fit to be above layers, or to be without any.
 func (b *sandbox) unmark() error {
-	for _, folder := range []string{b.room(), b.work} {
-		if err := room.Unmark(folder); err != nil {
-			return err
+	err := room.Unmark(b.room, ".")
+	for _, rel := range append([]string{"."}, b.dirs...) {
+		if err == nil {
+			err = room.Unmark(b.work, rel)
 		}
 	}
-	for _, rel := range b.dirs {
-		if err := room.Unmark(filepath.Join(b.work, rel)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // lend returns a checkout that nothing has touched since it was made or checked. Commands that want the same one wait until it is
@@ -203,7 +197,7 @@ func (p *checkouts) checkOut(ctx context.Context, l *lending, label string, o tr
 		return err
 	}
 	renew := func() (err error) {
-		c.kept, err = tree.Renew(ctx, p.objects, c.tree(), h, c.kept, o)
+		c.kept, err = tree.Renew(ctx, p.objects, c.dir, treeFolder, h, c.kept, o)
 		return err
 	}
 	used := c.kept != nil
@@ -214,7 +208,7 @@ func (p *checkouts) checkOut(ctx context.Context, l *lending, label string, o tr
 		err = renew()
 	}
 	if err != nil {
-		return errors.Join(err, atomicfile.RemoveAll(c.dir))
+		return errors.Join(err, c.remove())
 	}
 	c.label, c.hash = label, short(h.String())
 	l.checkout = c
@@ -251,7 +245,7 @@ func (p *checkouts) retire(l *lending) {
 	l.watch.Close()
 	p.layers.lent = slices.DeleteFunc(p.layers.lent, func(other *lending) bool { return other == l })
 	if l.kept.Bytes() > maxKeptBytes {
-		p.layers.large = append(p.layers.large, l.dir)
+		p.layers.large = append(p.layers.large, l.checkout)
 		return
 	}
 	p.mu.Lock()
@@ -263,7 +257,7 @@ func (p *checkouts) retire(l *lending) {
 	}
 	for ; total > maxAllBytes; p.idle = slices.Delete(p.idle, 0, 1) {
 		total -= p.idle[0].kept.Bytes()
-		p.layers.large = append(p.layers.large, p.idle[0].dir)
+		p.layers.large = append(p.layers.large, p.idle[0])
 	}
 }
 
@@ -274,8 +268,8 @@ func (p *checkouts) removeLarge() error {
 	p.layers.large = nil
 	p.layers.mu.Unlock()
 	var errs []error
-	for _, dir := range large {
-		errs = append(errs, atomicfile.RemoveAll(dir))
+	for _, c := range large {
+		errs = append(errs, c.remove())
 	}
 	return errors.Join(errs...)
 }
@@ -287,7 +281,7 @@ func (p *checkouts) takeBack(box *sandbox) error {
 	}
 	p.leave(box.lent)
 	box.lent = nil
-	return errors.Join(box.unmark(), atomicfile.RemoveAll(box.scratch), p.removeLarge())
+	return errors.Join(box.unmark(), box.root.Discard(box.scratch), p.removeLarge())
 }
 
 // leave ends the use of layers.

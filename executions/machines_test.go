@@ -324,8 +324,8 @@ type gatedObjects struct {
 	g *gate
 }
 
-func (o gatedObjects) Adopt(ctx context.Context, path string) (objectstore.Info, error) {
-	return gated(o.g, "store output", func() (objectstore.Info, error) { return o.Dir.Adopt(ctx, path) })
+func (o gatedObjects) Adopt(ctx context.Context, in objectstore.Folder, name string) (objectstore.Info, error) {
+	return gated(o.g, "store output", func() (objectstore.Info, error) { return o.Dir.Adopt(ctx, in, name) })
 }
 
 func (o gatedObjects) Stat(ctx context.Context, h objectstore.Hash) (int64, error) {

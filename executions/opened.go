@@ -20,6 +20,9 @@ import (
 // fieldOpened holds the report of a traced command (trace.Parse), for people. Nothing that a run does depends on it.
 const fieldOpened = "opened.txt"
 
+// openedFile is the report in the sandbox.
+const openedFile = "opened"
+
 // maxOpened bounds the report in the record: some thousand paths.
 const maxOpened = 128 << 10
 
@@ -32,7 +35,7 @@ func traceOpens(ctx context.Context, a *attempt, spec *runner.Spec) error {
 	if err != nil || look == nil {
 		return err
 	}
-	look.Work, look.Report = a.box.real, filepath.Join(a.box.root, "opened")
+	look.Work, look.Report = a.box.real, filepath.Join(a.box.root.Name(), openedFile)
 	if a.spec.Room.Closed {
 		look.Work = room.Work
 	}
@@ -49,7 +52,7 @@ func traceOpens(ctx context.Context, a *attempt, spec *runner.Spec) error {
 			look.Outputs = append(look.Outputs, numbered(out.Path, number))
 		}
 	}
-	if err := os.Remove(look.Report); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := a.box.root.Remove(openedFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	a.report, spec.Trace = look.Report, look
@@ -69,7 +72,7 @@ func openedField(a *attempt) ([]refstore.Field, error) {
 	if a.report == "" {
 		return nil, nil
 	}
-	f, err := os.Open(a.report)
+	f, err := a.box.root.OpenFile(openedFile, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // it did not start
 	}

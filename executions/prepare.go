@@ -4,8 +4,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-
-	"e3/internal/host/atomicfile"
 )
 
 // Prepare begins what the first command would otherwise wait for, if commands run here, and returns at once.
@@ -35,7 +33,7 @@ func (x *Executor) Clear() (wait func()) {
 		all.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(boxes); i = next.Add(1) - 1 {
 				boxes[i].drop()
-				_ = atomicfile.RemoveAll(boxes[i].root)
+				_ = boxes[i].remove()
 			}
 		})
 	}

@@ -14,9 +14,9 @@ func (e *roomError) Unwrap() error { return e.err }
 
 // closedRoom is the closed room of the attempt's command.
 func closedRoom(a *attempt) (*room.Room, error) {
-	r := &room.Room{Base: filepath.Dir(a.box.root), Folder: a.box.room(), Network: a.spec.Room.Network}
+	r := &room.Room{Base: a.box.in.Name(), Folder: a.box.room.Name(), Network: a.spec.Room.Network}
 	for _, l := range a.box.lent {
-		r.Lower, r.Scratch = append(r.Lower, l.tree()), a.box.scratch
+		r.Lower, r.Scratch = append(r.Lower, l.tree()), filepath.Join(a.box.root.Name(), a.box.scratch)
 	}
 	var err error
 	switch {

@@ -12,10 +12,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/modes"
 	"e3/internal/host/runner"
 	"e3/internal/host/stamp"
@@ -29,8 +28,7 @@ type FileMode = fs.FileMode
 // millisecond. Whatever the last command touched is made anew. A sandbox in which a process may have something open is
 // never reused.
 type sandbox struct {
-	root              string
-	work, home, tmp   string
+	place
 	real              string    // work without links: what a command calls its working directory
 	homeTime, tmpTime time.Time // their change times as made: any later change shows
 	strips            bool      // this process's umask takes bits from the modes of staged files
@@ -54,6 +52,7 @@ type sandbox struct {
 type sandboxFate struct {
 	inhabited bool // a descendant of the command may be alive
 	moved     bool // its folders are elsewhere now
+	replaced  bool // another folder than the command's working directory lies in its place
 }
 
 // sandboxRoom is for a command in a closed room, which sees of the sandbox the folder around work, home and tmp.
@@ -62,8 +61,6 @@ type sandboxRoom struct {
 	lent    []*layer // mounted below work
 	scratch string   // a folder for the kernel; "": there is no layer
 }
-
-func (b *sandbox) room() string { return filepath.Dir(b.work) }
 
 // sandboxInputs are small files whose inodes take the next content.
 type sandboxInputs struct {
@@ -162,11 +159,11 @@ func (p *sandboxes) scan() {
 	boxes := p.used
 	p.used, p.searching = nil, true
 	p.mu.Unlock()
-	occupied, known := p.occupants.In(filepath.Dir(boxes[0].root))
+	occupied, known := p.occupants.In(boxes[0].in.Name())
 	p.mu.Lock()
 	p.searching = false
 	for _, box := range boxes {
-		if known && !occupied[filepath.Base(box.root)] {
+		if known && !occupied[box.name] {
 			p.free = append(p.free, box)
 		} else {
 			box.drop()
@@ -181,18 +178,16 @@ func (p *sandboxes) make() (*sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.ground == nil || p.ground.dir != dir {
+	if p.ground == nil || p.ground.Name() != dir {
 		if p.ground, err = survey(dir); err != nil {
 			return nil, err
 		}
 	}
 	p.count++
 	name := "w" + strconv.Itoa(p.count)
-	root := filepath.Join(dir, name)
-	room := filepath.Join(root, roomFolder)
 	box := &sandbox{
-		root: root, work: filepath.Join(room, "work"), home: filepath.Join(room, "home"), tmp: filepath.Join(room, "tmp"),
-		real: filepath.Join(p.ground.real, name, roomFolder, "work"), strips: p.ground.strips, modes: p.modes,
+		place: place{in: p.ground.Dir, name: name},
+		real:  filepath.Join(p.ground.real, name, roomFolder, workFolder), strips: p.ground.strips, modes: p.modes,
 	}
 	err = box.make()
 	if err == nil {
@@ -215,12 +210,15 @@ func (p *sandboxes) release(box *sandbox) {
 		p.checkouts.leave(box.lent)
 		box.lent = nil
 	}
-	if box.note.written || box.inhabited || box.moved || p.checkouts.takeBack(box) != nil {
+	if box.note.written || box.inhabited || box.moved || box.replaced || p.checkouts.takeBack(box) != nil {
+		for _, c := range box.kept {
+			c.dir.Close()
+		}
 		box.drop()
 		return
 	}
 	for _, c := range box.kept {
-		p.checkouts.giveBack(c)
+		p.checkouts.giveBack(c, box.work)
 	}
 	box.kept = box.kept[:0]
 	if box.renew(false) != nil {
@@ -241,92 +239,95 @@ const (
 
 // make makes the sandbox's own folder. Only this user may enter, because files are moved from here into the repository.
 func (b *sandbox) make() error {
-	if err := os.Mkdir(b.root, 0o700); err != nil {
-		return err
-	}
-	if b.strips {
-		if err := os.Chmod(b.root, 0o700); err != nil {
-			return err
-		}
-	}
-	var err error
-	if b.note.file, err = createFile(filepath.Join(b.root, noteFile), 0, 0o600); err != nil {
-		return err
-	}
-	return b.folder(b.room())
-}
-
-// roomFolder is the name of sandbox.room in the sandbox.
-const roomFolder = "room"
-
-// workIn is the working directory of a command in the sandbox of a process that may be an older e3's.
-func workIn(root string) string {
-	if room := filepath.Join(root, roomFolder); isFolder(room) {
-		return filepath.Join(room, "work")
-	}
-	return filepath.Join(root, "work")
-}
-
-// folder makes a folder of a command, with the same mode in every repository.
-func (b *sandbox) folder(path string) error {
-	err := os.Mkdir(path, 0o700)
+	err := b.in.Mkdir(b.name, 0o700)
 	if err == nil && b.strips {
-		err = os.Chmod(path, 0o700)
+		err = b.in.Chmod(b.name, 0o700)
+	}
+	if err == nil {
+		b.root, err = b.in.Sub(b.name)
+	}
+	if err == nil {
+		b.note.file, err = b.root.OpenFile(noteFile, newFlags, 0o600)
+	}
+	if err == nil {
+		b.room, err = b.folder(b.root, roomFolder)
 	}
 	return err
 }
 
-// fix restores the mode of what was staged at path if the umask has taken bits of it.
-func (b *sandbox) fix(path string, mode FileMode) error {
+// newFlags make a file for reading and writing.
+const newFlags = os.O_CREATE | os.O_EXCL | os.O_RDWR
+
+// makeFolder makes a folder of a command, with the same mode in every repository.
+func (b *sandbox) makeFolder(in *beneath.Dir, name string) error {
+	err := in.Mkdir(name, 0o700)
+	if err == nil && b.strips {
+		err = in.Chmod(name, 0o700)
+	}
+	return err
+}
+
+// folder is makeFolder, and opens it.
+func (b *sandbox) folder(in *beneath.Dir, name string) (*beneath.Dir, error) {
+	if err := b.makeFolder(in, name); err != nil {
+		return nil, err
+	}
+	return in.Sub(name)
+}
+
+// fix restores the mode of what was staged at rel if the umask has taken bits of it.
+func (b *sandbox) fix(rel string, mode FileMode) error {
 	if !b.strips {
 		return nil
 	}
-	return os.Chmod(path, mode)
+	return b.work.Chmod(rel, mode)
 }
 
 // renew makes whatever is missing or has been touched.
 func (b *sandbox) renew(fresh bool) error {
-	if b.closed && !hasEntries(b.room(), 3) {
-		return fmt.Errorf("the command has left something beside its folders in %s", b.room())
+	if b.closed && !b.room.HasEntries(3) {
+		return fmt.Errorf("the command has left something beside its folders in %s", b.room.Name())
 	}
 	b.closed = false
 	if fresh || !b.tidy() {
+		b.work.Close()
 		if !fresh {
-			if err := atomicfile.RemoveAll(b.work); err != nil {
+			if err := b.room.Discard(workFolder); err != nil {
 				return err
 			}
 		}
-		if err := b.folder(b.work); err != nil {
+		var err error
+		if b.work, err = b.folder(b.room, workFolder); err != nil {
 			return err
 		}
 		b.spare, b.old = map[string]bool{}, b.old[:0]
 	}
 	if b.journal != nil {
-		if err := os.Remove(b.journal.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := b.root.Remove(journalFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		b.closeJournal()
 	}
 	b.dirs, b.files, b.inputs = b.dirs[:0], b.files[:0], b.inputs[:0]
 	for _, d := range []struct {
-		path  string
+		name  string
 		ctime *time.Time
-	}{{b.home, &b.homeTime}, {b.tmp, &b.tmpTime}} {
+	}{{homeFolder, &b.homeTime}, {tempFolder, &b.tmpTime}} {
 		if !fresh {
 			// The ctime shows an entry that came and went, unless within one tick. On file systems with coarse time
 			// stamps it shows nothing.
-			if info, err := os.Lstat(d.path); err == nil && changeTime(info).Equal(*d.ctime) && stamp.Step(d.ctime.UnixNano()) == 0 &&
-				(stamp.Settled(b.note.time, 0, d.ctime.UnixNano()) || hasEntries(d.path, 0)) {
+			if info, err := b.room.Lstat(d.name); err == nil && changeTime(info).Equal(*d.ctime) && stamp.Step(d.ctime.UnixNano()) == 0 &&
+				(stamp.Settled(b.note.time, 0, d.ctime.UnixNano()) || isEmpty(b.room, d.name)) {
 				continue
 			}
-			if err := atomicfile.RemoveAll(d.path); err != nil {
+			if err := b.room.Discard(d.name); err != nil {
 				return err
 			}
 		}
-		if err := b.folder(d.path); err != nil {
+		if err := b.makeFolder(b.room, d.name); err != nil {
 			return err
 		}
-		info, err := os.Lstat(d.path)
+		info, err := b.room.Lstat(d.name)
 		if err != nil {
 			return err
 		}
@@ -341,14 +342,13 @@ func (b *sandbox) renew(fresh bool) error {
 		file **os.File
 	}{{"stdout", &b.logs.stdout}, {"stderr", &b.logs.stderr}} {
 		// The old file is unlinked, not truncated: a child that escaped may hold it.
-		path := filepath.Join(b.root, log.name)
 		if !fresh {
-			if err := syscall.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("remove %s: %w", path, err)
+			if err := b.root.Unlink(log.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
 			}
 		}
 		var err error
-		if *log.file, err = createFile(path, os.O_APPEND, b.modes.File()); err != nil {
+		if *log.file, err = b.root.OpenFile(log.name, newFlags|os.O_APPEND, b.modes.File()); err != nil {
 			return err
 		}
 		if err := errors.Join(b.modes.Take(*log.file), b.modes.Fix(*log.file, b.modes.File())); err != nil {
@@ -380,17 +380,14 @@ func (b *sandbox) mkdir(rel string) error {
 		delete(b.spare, rel)
 		return nil
 	}
-	path := filepath.Join(b.work, rel)
-	err := os.Mkdir(path, stagedDir)
-	if errors.Is(err, fs.ErrExist) { // a directory input has brought it
-		if info, e := os.Lstat(path); e == nil && info.IsDir() {
-			return nil
-		}
+	err := b.work.Mkdir(rel, stagedDir)
+	if errors.Is(err, fs.ErrExist) && b.work.IsDir(rel) { // a directory input has brought it
+		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return b.fix(path, stagedDir)
+	return b.fix(rel, stagedDir)
 }
 
 // file prepares the place of a file that is removed afterwards: it makes the parent folder and removes what an earlier
@@ -422,18 +419,17 @@ func (b *sandbox) input(rel string) (reused bool, err error) {
 	if b.mixed {
 		return false, nil
 	}
-	path := filepath.Join(b.work, rel)
 	switch i := slices.Index(b.old, rel); {
 	case i >= 0:
 		b.old = slices.Delete(b.old, i, i+1)
 		return true, nil
 	case len(b.old) > 0:
 		last := len(b.old) - 1
-		err = rename(filepath.Join(b.work, b.old[last]), path)
+		err = b.work.Rename(b.old[last], b.work, rel)
 		b.old = b.old[:last]
 	case b.stash > 0:
 		b.stash--
-		err = rename(b.stashed(b.stash), path)
+		err = b.root.Rename(stashed(b.stash), b.work, rel)
 	default:
 		return false, nil
 	}
@@ -443,7 +439,7 @@ func (b *sandbox) input(rel string) (reused bool, err error) {
 	return err == nil, err
 }
 
-func (b *sandbox) stashed(i int) string { return filepath.Join(b.root, "s"+strconv.Itoa(i)) }
+func stashed(i int) string { return "s" + strconv.Itoa(i) }
 
 // forget removes an input of the latest command, unless the present one has it too.
 func (b *sandbox) forget(rel string) error {
@@ -452,16 +448,15 @@ func (b *sandbox) forget(rel string) error {
 		return nil
 	}
 	b.old = slices.Delete(b.old, i, i+1)
-	return atomicfile.RemoveAll(filepath.Join(b.work, rel))
+	return b.work.Discard(rel)
 }
 
 // putAside moves the inputs of the latest command that are still there out of the command's reach.
 func (b *sandbox) putAside() error {
 	for _, rel := range b.old {
-		path := filepath.Join(b.work, rel)
-		if b.stash < maxStash && rename(path, b.stashed(b.stash)) == nil {
+		if b.stash < maxStash && b.work.Rename(rel, b.root, stashed(b.stash)) == nil {
 			b.stash++
-		} else if err := atomicfile.RemoveAll(path); err != nil {
+		} else if err := b.work.Discard(rel); err != nil {
 			return err
 		}
 	}
@@ -480,7 +475,7 @@ func (b *sandbox) clear(rel string) error {
 		}
 	}
 	b.old = slices.DeleteFunc(b.old, func(other string) bool { return strings.HasPrefix(other, rel+string(filepath.Separator)) })
-	return atomicfile.RemoveAll(filepath.Join(b.work, rel))
+	return b.work.Discard(rel)
 }
 
 // ready removes the folders and files of earlier commands that this one does not use.
@@ -490,7 +485,7 @@ func (b *sandbox) ready() error {
 	}
 	for len(b.spare) > 0 {
 		for rel := range b.spare {
-			if err := atomicfile.RemoveAll(filepath.Join(b.work, rel)); err != nil {
+			if err := b.work.Discard(rel); err != nil {
 				return err
 			}
 			delete(b.spare, rel)
@@ -499,44 +494,52 @@ func (b *sandbox) ready() error {
 	return nil
 }
 
-// tidy removes the staged files, or keeps small ones as old, and keeps the folders, because making folders costs most. It returns false if the
-// command left anything of its own or changed a folder. A path is used only after every folder on it is known to be
-// one: the command may have put a link in its place.
+// tidy removes the staged files, or keeps small ones as old, and keeps the folders, because making folders costs most. It
+// returns false if the command left anything of its own or changed a folder. A folder is used only after every folder on
+// the way is known to be one: the command may have put a link in its place.
 func (b *sandbox) tidy() bool {
-	if !isDir(b.work, 0o700) {
+	if info, err := b.work.Lstat("."); err != nil || info.Mode().Perm() != 0o700 {
 		return false
 	}
-	children := map[string]int{".": 0}
-	for _, rel := range b.dirs {
-		if !isDir(filepath.Join(b.work, rel), stagedDir) {
+	folders := map[string]*tidied{".": {Dir: b.work}}
+	defer func() {
+		delete(folders, ".")
+		for _, f := range folders {
+			f.Close()
+		}
+	}()
+	for _, rel := range b.dirs { // parents first
+		f, err := tidyFolder(b.work, rel)
+		if err != nil {
 			return false
 		}
-		children[rel] += 0
-		children[filepath.Dir(rel)]++
+		folders[rel] = f
+		folders[filepath.Dir(rel)].entries++
 	}
 	for _, rel := range b.files {
-		if _, known := children[filepath.Dir(rel)]; !known {
+		f, known := folders[filepath.Dir(rel)]
+		if !known {
 			return false
 		}
-		if err := syscall.Unlink(filepath.Join(b.work, rel)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := f.Unlink(filepath.Base(rel)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false
 		}
 	}
 	for _, rel := range b.inputs {
-		parent := filepath.Dir(rel)
-		if _, known := children[parent]; !known {
+		f, known := folders[filepath.Dir(rel)]
+		if !known {
 			return false
 		}
-		path := filepath.Join(b.work, rel)
-		if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() <= maxReused {
+		name := filepath.Base(rel)
+		if info, err := f.Lstat(name); err == nil && info.Mode().IsRegular() && info.Size() <= maxReused {
 			b.old = append(b.old, rel)
-			children[parent]++
-		} else if err := syscall.Unlink(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			f.entries++
+		} else if err := f.Unlink(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return false
 		}
 	}
-	for rel, n := range children {
-		if !hasEntries(filepath.Join(b.work, rel), n) {
+	for _, f := range folders {
+		if !f.HasEntries(f.entries) {
 			return false
 		}
 	}
@@ -546,13 +549,30 @@ func (b *sandbox) tidy() bool {
 	return true
 }
 
-// isDir tells whether path itself is a directory of that mode.
-func isDir(path string, mode FileMode) bool {
-	info, err := os.Lstat(path)
-	return err == nil && info.IsDir() && info.Mode().Perm() == mode
+// tidied is a folder that is being tidied.
+type tidied struct {
+	*beneath.Dir
+	entries int // that stay
 }
 
-// drop closes the sandbox's files and leaves its folder as it is.
+// tidyFolder opens a folder that was staged, if it is as it was.
+func tidyFolder(work *beneath.Dir, rel string) (*tidied, error) {
+	d, err := work.Sub(rel)
+	if err != nil {
+		return nil, err
+	}
+	info, err := d.Lstat(".")
+	if err == nil && info.Mode().Perm() != stagedDir {
+		err = fs.ErrPermission
+	}
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return &tidied{Dir: d}, nil
+}
+
+// drop closes the sandbox's files and folders and leaves them as they are.
 func (b *sandbox) drop() {
 	b.closeLogs()
 	b.closeJournal()
@@ -560,6 +580,7 @@ func (b *sandbox) drop() {
 		b.note.file.Close()
 		b.note.file = nil
 	}
+	b.close()
 }
 
 func (b *sandbox) closeLogs() {

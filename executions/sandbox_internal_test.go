@@ -16,12 +16,12 @@ func TestSandboxInOneTick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, d := range []string{box.home, box.tmp} {
+	for _, d := range []string{box.home(), box.temp()} {
 		if err := os.WriteFile(filepath.Join(d, "left"), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for path, made := range map[string]*time.Time{box.home: &box.homeTime, box.tmp: &box.tmpTime} {
+	for path, made := range map[string]*time.Time{box.home(): &box.homeTime, box.temp(): &box.tmpTime} {
 		info, err := os.Lstat(path)
 		if err != nil {
 			t.Fatal(err)
@@ -34,7 +34,7 @@ func TestSandboxInOneTick(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer again.closeLogs()
-	for _, d := range []string{again.home, again.tmp, again.work} {
+	for _, d := range []string{again.home(), again.temp(), again.work.Name()} {
 		if entries, err := os.ReadDir(d); err != nil || len(entries) > 0 {
 			t.Errorf("%s holds %v, %v", d, entries, err)
 		}
@@ -68,7 +68,7 @@ func TestSandboxFileInPlaceOfFolder(t *testing.T) {
 	if err := box.file("in"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(box.work, "in"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(box.work.Name(), "in"), nil, 0o644); err != nil {
 		t.Error(err)
 	}
 	if err := box.ready(); err != nil || len(box.spare) != 0 {

@@ -23,10 +23,10 @@ func TestSandboxesSideBySide(t *testing.T) {
 					return
 				}
 				drawn.Add(1)
-				if _, twice := taken.LoadOrStore(box.root, true); twice {
-					t.Errorf("%s was given out twice", box.root)
+				if _, twice := taken.LoadOrStore(box.name, true); twice {
+					t.Errorf("%s was given out twice", box.name)
 				}
-				taken.Delete(box.root)
+				taken.Delete(box.name)
 				pool.release(box)
 			}
 		})

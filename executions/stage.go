@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"e3/internal/format/record"
 	"e3/internal/format/value"
-	"e3/internal/host/atomicfile"
 	"e3/internal/host/bash"
+	"e3/internal/host/beneath"
 	"e3/internal/host/room"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -129,7 +128,7 @@ var roomEnv = [...]string{"HOME=" + room.Home, "TMPDIR=" + room.Temp, ceiling + 
 
 // env is roomEnv in the open.
 func (b *sandbox) env() []string {
-	return []string{"HOME=" + b.home, "TMPDIR=" + b.tmp, ceiling + "=" + b.room()}
+	return []string{"HOME=" + b.home(), "TMPDIR=" + b.temp(), ceiling + "=" + b.room.Name()}
 }
 
 // baseEnv is the environment of every command before its own declarations. Later entries win.
@@ -250,7 +249,6 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(a.box.work, rel)
 	if ok, err := stageLayer(ctx, a, in, h, rel); ok || err != nil {
 		return in.Path, err
 	}
@@ -261,7 +259,7 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 		if err := a.box.mkdir(rel); err != nil {
 			return "", err
 		}
-		_, err := tree.Checkout(ctx, a.x.objects, h, path, tree.CheckoutOptions{Merge: true, Fixed: true, Strips: a.box.strips})
+		_, err := tree.CheckoutIn(ctx, a.x.objects, h, a.box.work, rel, tree.CheckoutOptions{Merge: true, Fixed: true, Strips: a.box.strips})
 		return in.Path, err
 	}
 	perm := stagedFile
@@ -270,25 +268,25 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 	}
 	reused, err := a.box.input(rel)
 	if err == nil && reused {
-		if _, err = objectstore.Rewrite(ctx, a.x.objects, h, path, perm); err == nil {
+		if _, err = objectstore.Rewrite(ctx, a.x.objects, h, a.box.work, rel, perm); err == nil {
 			return in.Path, nil
 		}
 		if errors.Is(err, objectstore.ErrInUse) {
-			err = atomicfile.RemoveAll(path)
+			err = a.box.work.Discard(rel)
 		}
 	}
 	if err != nil {
 		return "", err
 	}
-	err = a.x.objects.Materialize(ctx, h, path, perm)
+	err = a.x.objects.Materialize(ctx, h, a.box.work, rel, perm)
 	if err == nil {
-		return in.Path, a.box.fix(path, perm)
+		return in.Path, a.box.fix(rel, perm)
 	}
-	if errors.Is(err, fs.ErrExist) && objectstore.Holds(ctx, path, h) {
+	if errors.Is(err, fs.ErrExist) && objectstore.Holds(ctx, a.box.work, rel, h) {
 		// A glob has staged the same file; it is executable if any input says so.
 		err = nil
 		if in.Kind == record.KindExecutable {
-			err = os.Chmod(path, perm)
+			err = a.box.work.Chmod(rel, perm)
 		}
 	}
 	return in.Path, err
@@ -317,8 +315,7 @@ func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore
 	if err := a.box.file(path); err != nil {
 		return "", err
 	}
-	path = filepath.Join(a.box.work, path)
-	if err := writeJSON(path, v); err != nil {
+	if err := writeJSON(a.box.work, path, v); err != nil {
 		return "", err
 	}
 	return rel, a.box.fix(path, stagedFile)
@@ -405,10 +402,20 @@ func (a *attempt) programs() map[string]string {
 // script is the script of a task as bash gets it.
 func (a *attempt) script() string { return bash.Staged(a.spec.Shell, a.programs()) }
 
-func writeJSON(path string, v *value.Value) error {
+func writeJSON(in *beneath.Dir, rel string, v *value.Value) error {
 	data, err := v.JSON()
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(data, '\n'), stagedFile)
+	return writeFile(in, rel, append(data, '\n'))
+}
+
+// writeFile makes a staged file.
+func writeFile(in *beneath.Dir, rel string, data []byte) error {
+	f, err := in.OpenFile(rel, newFlags, stagedFile)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
 }

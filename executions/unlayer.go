@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"math/rand/v2"
 	"path/filepath"
 
 	"e3/internal/format/record"
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/room"
 	"e3/objectstore/tree"
 )
@@ -28,63 +28,72 @@ func copyLayers(ctx context.Context, a *attempt) error {
 
 // copyLayer makes one copy. Changes and removals that a command in the room has made there stay.
 func copyLayer(ctx context.Context, a *attempt, l *layer) error {
-	path := filepath.Join(a.box.work, l.rel)
+	work := a.box.work
 	for parent := filepath.Dir(l.rel); parent != "."; parent = filepath.Dir(parent) {
-		dir := filepath.Join(a.box.work, parent)
-		if room.Gone(dir) {
-			return os.Remove(dir)
+		if room.Gone(work, parent) {
+			return work.Remove(parent)
 		}
-		if !isFolder(dir) || room.Hides(dir) {
+		if !work.IsDir(parent) || room.Hides(work, parent) {
 			return nil
 		}
 	}
-	_, err := os.Lstat(path)
+	_, err := work.Lstat(l.rel)
 	switch {
 	case l.entry.Kind != tree.KindDir && errors.Is(err, fs.ErrNotExist):
 		perm := stagedFile
 		if l.entry.Executable {
 			perm = stagedExecutable
 		}
-		if err := a.x.objects.Materialize(ctx, l.entry.Hash, path, perm); err != nil {
+		if err := a.x.objects.Materialize(ctx, l.entry.Hash, work, l.rel, perm); err != nil {
 			return err
 		}
-		return a.box.fix(path, perm)
+		return a.box.fix(l.rel, perm)
 	case errors.Is(err, fs.ErrNotExist):
-		return checkOutLayer(ctx, a, l, path)
+		return checkOutLayer(ctx, a, l, work, l.rel)
 	case err != nil:
 		return err
-	case l.entry.Kind == tree.KindDir && isFolder(path) && !room.Hides(path):
-		whole := filepath.Join(a.box.root, "whole")
-		err := checkOutLayer(ctx, a, l, whole)
+	case l.entry.Kind == tree.KindDir && work.IsDir(l.rel) && !room.Hides(work, l.rel):
+		const whole = "whole"
+		err := checkOutLayer(ctx, a, l, a.box.root, whole)
 		if err == nil {
-			err = fillIn(whole, path)
+			err = fillIn(a.box.root, whole, work, l.rel)
 		}
-		if err := errors.Join(err, atomicfile.RemoveAll(whole)); err != nil {
+		if err := errors.Join(err, a.box.root.Discard(whole)); err != nil {
 			return err
 		}
 	}
-	return removeGone(path)
+	return removeGone(work, l.rel)
 }
 
-func checkOutLayer(ctx context.Context, a *attempt, l *layer, to string) error {
-	_, err := tree.Checkout(ctx, a.x.objects, l.entry.Hash, to, tree.CheckoutOptions{Fixed: true, Strips: a.box.strips})
+func checkOutLayer(ctx context.Context, a *attempt, l *layer, in *beneath.Dir, to string) error {
+	_, err := tree.CheckoutIn(ctx, a.x.objects, l.entry.Hash, in, to, tree.CheckoutOptions{Fixed: true, Strips: a.box.strips})
 	return err
 }
 
 // fillIn moves what is in one folder to another, which hides some of it.
-func fillIn(from, to string) error {
-	entries, err := os.ReadDir(from)
+func fillIn(in *beneath.Dir, from string, at *beneath.Dir, to string) error {
+	source, err := in.Sub(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := at.Sub(to)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	entries, err := source.ReadDir()
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		source, target := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
-		info, err := os.Lstat(target)
+		name := e.Name()
+		info, err := target.Lstat(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			err = os.Rename(source, target)
-		case err == nil && e.IsDir() && info.IsDir() && !room.Hides(target):
-			err = fillIn(source, target)
+			err = source.Rename(name, target, name)
+		case err == nil && e.IsDir() && info.IsDir() && !room.Hides(target, name):
+			err = fillIn(source, name, target, name)
 		}
 		if err != nil {
 			return err
@@ -93,14 +102,22 @@ func fillIn(from, to string) error {
 	return nil
 }
 
-// removeGone removes the marks of removed files below a path.
-func removeGone(path string) error {
-	return filepath.WalkDir(path, func(file string, e fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) && file == path {
-			return nil
-		}
-		if err == nil && e.Type()&fs.ModeCharDevice != 0 && room.Gone(file) {
-			return os.Remove(file)
+// removeGone removes the marks of removed files at a path and below it.
+func removeGone(work *beneath.Dir, rel string) error {
+	if room.Gone(work, rel) {
+		return work.Remove(rel)
+	}
+	if !work.IsDir(rel) {
+		return nil
+	}
+	top, err := work.Sub(rel)
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	return top.Walk(func(file string, e fs.DirEntry, err error) error {
+		if err == nil && e.Type()&fs.ModeCharDevice != 0 && room.Gone(top, file) {
+			return top.Remove(file)
 		}
 		if errors.Is(err, fs.ErrPermission) { // a folder that the command has closed
 			return fs.SkipDir
@@ -111,7 +128,7 @@ func removeGone(path string) error {
 
 // lendAgain gives a kept folder its layers again, below what its command has written.
 func lendAgain(ctx context.Context, a *attempt) (err error) {
-	if !isFolder(filepath.Join(a.box.root, scratchFolder)) {
+	if !a.box.root.IsDir(scratchFolder) {
 		return nil
 	}
 	for i, in := range a.spec.Inputs {
@@ -128,8 +145,12 @@ func lendAgain(ctx context.Context, a *attempt) (err error) {
 		}
 	}
 	// The kernel refuses the scratch folder of an earlier room, and several people may look at the folder.
-	a.box.scratch, err = os.MkdirTemp(a.box.root, scratchFolder+"-")
-	return err
+	for {
+		a.box.scratch = fmt.Sprintf("%s-%08x", scratchFolder, rand.Uint32())
+		if err := a.box.root.Mkdir(a.box.scratch, 0o700); !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
 }
 
 // leaveLayers ends a visit of a kept folder.
@@ -138,5 +159,5 @@ func leaveLayers(a *attempt) error {
 	if a.box.lent = nil; a.box.scratch == "" {
 		return nil
 	}
-	return atomicfile.RemoveAll(a.box.scratch)
+	return a.box.root.Discard(a.box.scratch)
 }

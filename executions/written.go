@@ -19,10 +19,10 @@ func (a *attempt) writtenInstead() string {
 	}
 	var files []string
 	n := 0
-	_ = filepath.WalkDir(a.box.work, func(p string, e fs.DirEntry, err error) error {
-		rel := relIn(a, p)
+	_ = a.box.work.Walk(func(rel string, e fs.DirEntry, err error) error {
+		rel = filepath.ToSlash(rel)
 		switch n++; {
-		case err != nil || rel == ".":
+		case err != nil:
 			return nil
 		case n > looked || len(files) > most:
 			return fs.SkipAll

@@ -10,6 +10,7 @@ import (
 
 	"e3/executions"
 	"e3/gc"
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -63,7 +64,7 @@ func TestCollectWhateverTheClock(t *testing.T) {
 			info, err := worker.Objects.Put(ctx, strings.NewReader(strings.Repeat("stream", 1<<20)))
 			keep(info.Hash, err)
 			h.write("adopted", "adopted")
-			info, err = worker.Objects.Adopt(ctx, filepath.Join(h.dir, "adopted"))
+			info, err = worker.Objects.Adopt(ctx, suite.Paths{}, filepath.Join(h.dir, "adopted"))
 			keep(info.Hash, err)
 			h.write("tree/deep/file", "in a tree")
 			dir, _, err := tree.Put(ctx, worker.Objects, filepath.Join(h.dir, "tree"), tree.PutOptions{})

@@ -13,8 +13,8 @@ import (
 	"e3/internal/host/atomicfile"
 )
 
-// Adopt stores the regular file at path, a task's output that is not needed any more. If the file is on the store's
-// file system, it is not copied. The file may still exist afterwards; the caller removes its directory.
+// Adopt stores the regular file name of an open folder, a task's output that is not needed any more. If the file is on the
+// store's file system, it is not copied. The file may still exist afterwards; the caller removes its directory.
 //
 // A file becomes an object only if no process can write to it:
 //
@@ -22,8 +22,8 @@ import (
 //     the file is not open for writing anywhere, which covers writable mappings too, in this
 //     process and all others. While it is held, an open for writing waits.
 //   - The file must have exactly one name, which Adopt removes. It first links the object from
-//     the open descriptor, so that the object is the hashed file whatever path names by now,
-//     then removes path, and checks the number of names again.
+//     the open descriptor, so that the object is the hashed file whatever the name is by now,
+//     then removes the name, and checks the number of names again.
 //   - The mode becomes that of objects, without a write bit, before the lease ends. Before the link and after the removal the
 //     lease must be held without waiters: otherwise an open for writing that began before
 //     the change of mode would succeed when the lease ends.
@@ -32,7 +32,16 @@ import (
 // for files that are hard-linked, belong to another user, or are still being written by a surviving process of the
 // task. A change during the copy is a *ChangedError. Should this process die between the link and the removal, the
 // object keeps a second name, of the same mode, until the caller's directory is removed.
-func (d *Dir) Adopt(ctx context.Context, path string) (Info, error) { return Adopt(ctx, d, path) }
+func (d *Dir) Adopt(ctx context.Context, in Folder, name string) (Info, error) {
+	return Adopt(ctx, d, in, name)
+}
+
+// A Folder is an open folder in which files are made and opened, without following links: a *beneath.Dir, or an *os.Root.
+type Folder interface {
+	OpenFile(name string, flags int, perm fs.FileMode) (*os.File, error)
+	Lstat(name string) (fs.FileInfo, error)
+	Remove(name string) error
+}
 
 // An Adopter is a store that can make files its own without a copy. See Dir.Adopt.
 type Adopter interface {
@@ -40,21 +49,21 @@ type Adopter interface {
 	AdoptFile(ctx context.Context, f *os.File, remove func() error) (Info, error)
 }
 
-// Adopt stores the file at path by AdoptFile.
-func Adopt(ctx context.Context, s Adopter, path string) (Info, error) {
+// Adopt stores the file name of an open folder by AdoptFile.
+func Adopt(ctx context.Context, s Adopter, in Folder, name string) (Info, error) {
 	if err := ctx.Err(); err != nil {
 		return Info{}, err
 	}
-	f, err := os.OpenFile(path, openFlags, 0)
+	f, err := in.OpenFile(name, openFlags, 0)
 	if err != nil {
 		// OpenFile fails for links and sockets.
-		if fi, statErr := os.Lstat(path); statErr == nil && !fi.Mode().IsRegular() {
-			err = &SpecialFileError{Path: path, Mode: fi.Mode()}
+		if fi, statErr := in.Lstat(name); statErr == nil && !fi.Mode().IsRegular() {
+			err = &SpecialFileError{Path: name, Mode: fi.Mode()}
 		}
 		return Info{}, fmt.Errorf("adopt: %w", err)
 	}
 	defer f.Close()
-	return s.AdoptFile(ctx, f, func() error { return os.Remove(path) })
+	return s.AdoptFile(ctx, f, func() error { return in.Remove(name) })
 }
 
 // AdoptFile is Adopt for an open file and a function that removes its name.

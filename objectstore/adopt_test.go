@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -24,7 +25,7 @@ func adopted(t *testing.T, d *objectstore.Dir, path string) (objectstore.Hash, b
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := d.Adopt(t.Context(), path)
+	info, err := d.Adopt(t.Context(), suite.Paths{}, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,11 +92,11 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 	for _, path := range []string{link, base} {
 		var special *objectstore.SpecialFileError
-		if _, err := d.Adopt(t.Context(), path); !errors.As(err, &special) || special.Path != path {
+		if _, err := d.Adopt(t.Context(), suite.Paths{}, path); !errors.As(err, &special) || special.Path != path {
 			t.Errorf("%s: got %v, want *SpecialFileError", path, err)
 		}
 	}
-	if _, err := d.Adopt(t.Context(), filepath.Join(base, "absent")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := d.Adopt(t.Context(), suite.Paths{}, filepath.Join(base, "absent")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent: got %v, want os.ErrNotExist", err)
 	}
 }
@@ -142,7 +143,7 @@ func TestOnTaking(t *testing.T) {
 	refuses := errors.New("refused")
 	path := filepath.Join(base, "c")
 	writeFile(t, path, 3, 20)
-	_, err := d.Adopt(objectstore.OnTaking(t.Context(), func(string, objectstore.Info, os.FileMode) error { return refuses }), path)
+	_, err := d.Adopt(objectstore.OnTaking(t.Context(), func(string, objectstore.Info, os.FileMode) error { return refuses }), suite.Paths{}, path)
 	if _, statErr := os.Stat(path); statErr != nil || err != nil && !errors.Is(err, refuses) {
 		t.Errorf("a refused file: %v, %v", err, statErr)
 	}

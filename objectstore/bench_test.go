@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
@@ -71,7 +72,7 @@ func BenchmarkAdoptSmall(b *testing.B) {
 			}
 			b.StartTimer()
 		}
-		if _, err := d.Adopt(b.Context(), path(n)); err != nil {
+		if _, err := d.Adopt(b.Context(), suite.Paths{}, path(n)); err != nil {
 			b.Fatal(err)
 		}
 		n++
@@ -86,7 +87,7 @@ func BenchmarkMaterializeSmall(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		n++
-		if err := d.Materialize(b.Context(), h, filepath.Join(base, "out", fmt.Sprint(n)), 0o644); err != nil {
+		if err := d.Materialize(b.Context(), h, suite.Paths{}, filepath.Join(base, "out", fmt.Sprint(n)), 0o644); err != nil {
 			b.Fatal(err)
 		}
 	}

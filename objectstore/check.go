@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 )
 
 // Check compares bytes with the name under which they were read: other bytes are a *CorruptError. Every byte that
@@ -109,13 +108,9 @@ func CopyChecked(ctx context.Context, w io.Writer, s Store, h Hash) (int64, erro
 	return Copy(ctx, w, s, h)
 }
 
-// Holds reports whether the regular file at path holds the bytes of h.
-func Holds(ctx context.Context, path string, h Hash) bool {
-	fi, err := os.Lstat(path)
-	if err != nil || !fi.Mode().IsRegular() {
-		return false
-	}
-	f, err := os.Open(path)
+// Holds reports whether a regular file of an open folder holds the bytes of h.
+func Holds(ctx context.Context, in Folder, name string, h Hash) bool {
+	f, _, err := OpenFileIn(in, name)
 	if err != nil {
 		return false
 	}

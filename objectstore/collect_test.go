@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 	"e3/refstore/fs"
@@ -140,7 +141,7 @@ func session(ctx context.Context, base string, r *rand.Rand) (err error) {
 			if dir, _, err = records.Session(); err == nil {
 				path := filepath.Join(dir, "work")
 				if err = os.WriteFile(path, b, 0o600); err == nil {
-					_, err = d.Adopt(ctx, path)
+					_, err = d.Adopt(ctx, suite.Paths{}, path)
 					os.Remove(path)
 				}
 			}

@@ -128,7 +128,7 @@ func TestChangeAfterCheck(t *testing.T) {
 	d.FakeReflink()
 	dir := t.TempDir()
 	out := func(i int, h objectstore.Hash) error {
-		return d.Materialize(t.Context(), h, filepath.Join(dir, fmt.Sprint(h, i)), 0o644)
+		return d.Materialize(t.Context(), h, suite.Paths{}, filepath.Join(dir, fmt.Sprint(h, i)), 0o644)
 	}
 	for i := range objectstoretest.DamageCount(10) {
 		b := bytes.Repeat([]byte{byte(i), byte(r.Uint32())}, objectstore.ChunkSize)

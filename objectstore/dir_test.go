@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
@@ -245,7 +246,7 @@ func TestMaterialize(t *testing.T) {
 		b := bytes.Repeat([]byte("e3"), size/2+1)[:size]
 		h := put(t, d, b)
 		dst := filepath.Join(t.TempDir(), "out")
-		if err := d.Materialize(t.Context(), h, dst, 0o755); err != nil {
+		if err := d.Materialize(t.Context(), h, suite.Paths{}, dst, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		got, err := os.ReadFile(dst)
@@ -263,7 +264,7 @@ func TestMaterialize(t *testing.T) {
 		if err := d.Verify(t.Context(), h); err != nil {
 			t.Error(err)
 		}
-		if err := d.Materialize(t.Context(), h, dst, 0o644); !errors.Is(err, fs.ErrExist) {
+		if err := d.Materialize(t.Context(), h, suite.Paths{}, dst, 0o644); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("onto a file: got %v, want fs.ErrExist", err)
 		}
 		if got, _ := os.ReadFile(dst); string(got) != "changed" {
@@ -271,7 +272,7 @@ func TestMaterialize(t *testing.T) {
 		}
 	}
 	dst := filepath.Join(t.TempDir(), "out")
-	if err := d.Materialize(t.Context(), objectstore.Hash{}, dst, 0o644); !errors.Is(err, objectstore.ErrNotFound) {
+	if err := d.Materialize(t.Context(), objectstore.Hash{}, suite.Paths{}, dst, 0o644); !errors.Is(err, objectstore.ErrNotFound) {
 		t.Errorf("absent object: got %v, want ErrNotFound", err)
 	}
 	if _, err := os.Lstat(dst); !errors.Is(err, fs.ErrNotExist) {

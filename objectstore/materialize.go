@@ -9,11 +9,12 @@ import (
 	"os"
 )
 
-// Materialize makes dst, which must not exist, a file with the bytes of h and the mode perm as the umask leaves it. The
-// caller may change the file: it is a copy, or shares extents with the object where the file system supports that, but
-// is never a link. The bytes are checked against h: other bytes are a *CorruptError. After an error dst does not exist.
-func (d *Dir) Materialize(ctx context.Context, h Hash, dst string, perm fs.FileMode) error {
-	_, err := d.materialize(ctx, h, perm, pathTarget(dst))
+// Materialize makes name, which must not exist in the open folder, a file with the bytes of h and the mode perm as the umask
+// leaves it. The caller may change the file: it is a copy, or shares extents with the object where the file system supports
+// that, but is never a link. The bytes are checked against h: other bytes are a *CorruptError. After an error the file does not
+// exist.
+func (d *Dir) Materialize(ctx context.Context, h Hash, in Folder, name string, perm fs.FileMode) error {
+	_, err := d.materialize(ctx, h, perm, newFile(in, name))
 	return err
 }
 
@@ -24,10 +25,10 @@ type target struct {
 	size   int64 // of a file that is written over; it is cut to what is written
 }
 
-func pathTarget(path string) *target {
+func newFile(in Folder, name string) *target {
 	return &target{
-		create: func(perm fs.FileMode) (*os.File, error) { return os.OpenFile(path, createFlags, perm) },
-		remove: func() error { return os.Remove(path) },
+		create: func(perm fs.FileMode) (*os.File, error) { return in.OpenFile(name, createFlags, perm) },
+		remove: func() error { return in.Remove(name) },
 	}
 }
 
@@ -170,31 +171,22 @@ type cacher interface {
 	Uncache(ctx context.Context, h Hash) error
 }
 
-// Materialize makes dst a file with the bytes of h, as Dir.Materialize does, from any store.
-func Materialize(ctx context.Context, s Store, h Hash, dst string, perm fs.FileMode) error {
-	_, err := writeOut(ctx, s, h, perm, pathTarget(dst))
-	return err
-}
-
-// MaterializeIn is Materialize for the file name of an open directory, and returns the size. It writes nothing outside root.
-func MaterializeIn(ctx context.Context, s Store, h Hash, root *os.Root, name string, perm fs.FileMode) (int64, error) {
-	return writeOut(ctx, s, h, perm, &target{
-		create: func(perm fs.FileMode) (*os.File, error) { return root.OpenFile(name, createFlags, perm) },
-		remove: func() error { return root.Remove(name) },
-	})
+// Materialize makes a file with the bytes of h, as Dir.Materialize does, from any store, and returns its size.
+func Materialize(ctx context.Context, s Store, h Hash, in Folder, name string, perm fs.FileMode) (int64, error) {
+	return writeOut(ctx, s, h, perm, newFile(in, name))
 }
 
 // ErrInUse says that an inode cannot take other content, because a process has it open or mapped, or because the system
 // does not tell.
 var ErrInUse = errors.New("the file may be in use")
 
-// Rewrite gives the regular file at path the bytes of h and the mode perm, and returns the size. The inode stays: on ext4
+// Rewrite gives a regular file of an open folder the bytes of h and the mode perm, and returns the size. The inode stays: on ext4
 // that is several times as fast as to delete a file and to make another. The error wraps ErrInUse if the inode cannot be
 // used: another file must be made. After any other error the file may not exist.
-func Rewrite(ctx context.Context, s Store, h Hash, path string, perm fs.FileMode) (int64, error) {
-	t := &target{remove: func() error { return os.Remove(path) }}
+func Rewrite(ctx context.Context, s Store, h Hash, in Folder, name string, perm fs.FileMode) (int64, error) {
+	t := &target{remove: func() error { return in.Remove(name) }}
 	t.create = func(perm fs.FileMode) (f *os.File, err error) {
-		f, t.size, err = reopen(path, perm)
+		f, t.size, err = reopen(in, name, perm)
 		return f, err
 	}
 	return writeOut(ctx, s, h, perm, t)
@@ -202,8 +194,8 @@ func Rewrite(ctx context.Context, s Store, h Hash, path string, perm fs.FileMode
 
 // reopen opens a file that has no other name and no attributes, and that no other process has open or mapped, and
 // returns its size. Until it is closed, the kernel delays every other open.
-func reopen(path string, perm fs.FileMode) (*os.File, int64, error) {
-	f, err := os.OpenFile(path, rewriteFlags, 0)
+func reopen(in Folder, name string, perm fs.FileMode) (*os.File, int64, error) {
+	f, err := in.OpenFile(name, rewriteFlags, 0)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: %w", ErrInUse, err)
 	}
@@ -222,7 +214,7 @@ func reopen(path string, perm fs.FileMode) (*os.File, int64, error) {
 	}
 	if err != nil {
 		f.Close() // nothing was written
-		return nil, 0, fmt.Errorf("%s: %w", path, ErrInUse)
+		return nil, 0, fmt.Errorf("%s: %w", name, ErrInUse)
 	}
 	return f, min(info.Size(), chunkSize), nil
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
@@ -126,7 +127,7 @@ func putSeries(d *objectstore.Dir, seed uint64, n int) error {
 			if err := os.WriteFile(path, b, 0o600); err != nil {
 				return err
 			}
-			_, err = d.Adopt(ctx, path)
+			_, err = d.Adopt(ctx, suite.Paths{}, path)
 			os.Remove(path)
 		}
 		if err != nil {

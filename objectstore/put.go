@@ -165,10 +165,10 @@ func OpenFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// OpenFileIn opens a regular file of root for reading and returns its permissions. It follows no symbolic link, and waits for
-// no pipe's writer.
-func OpenFileIn(root *os.Root, name string) (*os.File, fs.FileMode, error) {
-	f, err := root.OpenFile(name, openFlags, 0)
+// OpenFileIn opens a regular file of an open folder for reading and returns its permissions. It follows no symbolic link, and
+// waits for no pipe's writer.
+func OpenFileIn(in Folder, name string) (*os.File, fs.FileMode, error) {
+	f, err := in.OpenFile(name, openFlags, 0)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -70,7 +71,7 @@ func TestRefreshWhatIsThere(t *testing.T) {
 					return err
 				}
 				defer os.Remove(path)
-				_, err := d.Adopt(t.Context(), path)
+				_, err := d.Adopt(t.Context(), suite.Paths{}, path)
 				return err
 			},
 		} {
@@ -121,7 +122,7 @@ func TestNothingIsOlderThanItsSession(t *testing.T) {
 		sub := filepath.Join(base, "tree")
 		for i := range 3 {
 			writeFile(t, filepath.Join(base, fmt.Sprint(i)), byte(10+i), 100+i*(2<<20))
-			if _, err := d.Adopt(t.Context(), filepath.Join(base, fmt.Sprint(i))); err != nil {
+			if _, err := d.Adopt(t.Context(), suite.Paths{}, filepath.Join(base, fmt.Sprint(i))); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
@@ -80,7 +81,7 @@ func TestSparseFiles(t *testing.T) {
 				case "adopted":
 					again := filepath.Join(base, "again")
 					sparse(t, again, c.size, c.parts...)
-					if _, err := d.Adopt(t.Context(), again); err != nil {
+					if _, err := d.Adopt(t.Context(), suite.Paths{}, again); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -88,7 +89,7 @@ func TestSparseFiles(t *testing.T) {
 				// The first copy checks the bytes, and a later one may know them.
 				for i := range 2 {
 					out := filepath.Join(base, fmt.Sprint("out-", how, i))
-					if err := d.Materialize(t.Context(), h, out, 0o666); err != nil {
+					if err := d.Materialize(t.Context(), h, suite.Paths{}, out, 0o666); err != nil {
 						t.Fatal(err)
 					}
 					same(t, fmt.Sprint(how, ", copy ", i), out, path, want)
@@ -152,7 +153,7 @@ func TestLargeObjectIsVouchedFor(t *testing.T) {
 		if how == "put" {
 			h = putPath(t, d, path)
 		} else {
-			info, err := d.Adopt(t.Context(), path)
+			info, err := d.Adopt(t.Context(), suite.Paths{}, path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +162,7 @@ func TestLargeObjectIsVouchedFor(t *testing.T) {
 		if !d.Knows(h) {
 			t.Fatalf("%s: the object is not known", how)
 		}
-		if err := d.Materialize(t.Context(), h, filepath.Join(base, how), 0o666); err != nil {
+		if err := d.Materialize(t.Context(), h, suite.Paths{}, filepath.Join(base, how), 0o666); err != nil {
 			t.Fatal(err)
 		}
 
@@ -184,7 +185,7 @@ func TestLargeObjectIsVouchedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		var corrupt *objectstore.CorruptError
-		err = d.Materialize(t.Context(), h, filepath.Join(base, how+"2"), 0o666)
+		err = d.Materialize(t.Context(), h, suite.Paths{}, filepath.Join(base, how+"2"), 0o666)
 		if !errors.As(err, &corrupt) {
 			t.Errorf("%s: a changed object was written out: %v", how, err)
 		}
@@ -207,11 +208,11 @@ func TestLargeObjectOfData(t *testing.T) {
 		t.Errorf("got %v, known: %v; want the hash of the content, known", info.Hash, d.Knows(info.Hash))
 	}
 	out := filepath.Join(base, "out")
-	if err := d.Materialize(t.Context(), info.Hash, out, 0o666); err != nil {
+	if err := d.Materialize(t.Context(), info.Hash, suite.Paths{}, out, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{d.File(info.Hash), out} {
-		if !objectstore.Holds(t.Context(), path, info.Hash) {
+		if !objectstore.Holds(t.Context(), suite.Paths{}, path, info.Hash) {
 			t.Errorf("%s has other bytes", path)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -120,7 +121,7 @@ func TestAdoptWithLateWriter(t *testing.T) {
 			opened <- f
 		}()
 	}}
-	info, err := d.Adopt(ctx, path)
+	info, err := d.Adopt(ctx, suite.Paths{}, path)
 	f := <-opened
 	var changed *objectstore.ChangedError
 	if err != nil && !errors.As(err, &changed) {
@@ -151,7 +152,7 @@ func TestAdoptOfReplacedPath(t *testing.T) {
 			t.Error(err)
 		}
 	}}
-	info, err := d.Adopt(ctx, path)
+	info, err := d.Adopt(ctx, suite.Paths{}, path)
 	if err != nil || info.Hash != objectstore.Sum(b) {
 		t.Errorf("got %v, %v, want the file that was opened", info, err)
 	}
@@ -172,7 +173,7 @@ func TestAdoptOfFileLinkedMeanwhile(t *testing.T) {
 			t.Error(err)
 		}
 	}}
-	info, err := d.Adopt(ctx, path)
+	info, err := d.Adopt(ctx, suite.Paths{}, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestAdoptFromOtherFileSystem(t *testing.T) {
 		writeFile(t, path, 1, size)
 		h, _ := adopted(t, d, path)
 		dst := filepath.Join(other, "in")
-		if err := d.Materialize(t.Context(), h, dst, 0o644); err != nil {
+		if err := d.Materialize(t.Context(), h, suite.Paths{}, dst, 0o644); err != nil {
 			t.Error(err)
 		}
 		os.Remove(dst)
@@ -264,7 +265,7 @@ func TestFullDisk(t *testing.T) {
 				_, err := d.PutFile(t.Context(), openFile(t, src), objectstore.FileOptions{})
 				return err
 			},
-			"Adopt": func() error { _, err := d.Adopt(t.Context(), src); return err },
+			"Adopt": func() error { _, err := d.Adopt(t.Context(), suite.Paths{}, src); return err },
 			"tree.Put": func() error {
 				_, _, err := tree.Put(t.Context(), d, filepath.Dir(src), tree.PutOptions{})
 				return err
@@ -306,7 +307,7 @@ func TestReadOnlyStore(t *testing.T) {
 	if err := d.Verify(t.Context(), h); err != nil {
 		t.Error(err)
 	}
-	if err := d.Materialize(t.Context(), h, filepath.Join(t.TempDir(), "out"), 0o644); err != nil {
+	if err := d.Materialize(t.Context(), h, suite.Paths{}, filepath.Join(t.TempDir(), "out"), 0o644); err != nil {
 		t.Error(err)
 	}
 	if _, err := d.PutBytes(t.Context(), []byte("new")); !errors.Is(err, unix.EROFS) {
@@ -361,7 +362,7 @@ func TestReflink(t *testing.T) {
 		t.Fatalf("PutFile: got %v, %v", info, err)
 	}
 	dst := filepath.Join(mnt, "dst")
-	if err := d.Materialize(t.Context(), info.Hash, dst, 0o644); err != nil {
+	if err := d.Materialize(t.Context(), info.Hash, suite.Paths{}, dst, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if used := int64(start) - int64(free()); used > size/2 {
@@ -396,7 +397,7 @@ func TestTreeSpecialFiles(t *testing.T) {
 	if !errors.As(err, &special) || special.Path != path || !strings.Contains(err.Error(), "named pipe") {
 		t.Errorf("tree.Put: got %v, want *SpecialFileError for the pipe %s", err, path)
 	}
-	if _, err := d.Adopt(t.Context(), path); !errors.As(err, &special) {
+	if _, err := d.Adopt(t.Context(), suite.Paths{}, path); !errors.As(err, &special) {
 		t.Errorf("Adopt: got %v, want *SpecialFileError", err)
 	}
 	os.Remove(path)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 )
 
@@ -177,7 +178,7 @@ func TestTrimCounts(t *testing.T) {
 	if err := os.WriteFile(path, b[1:], 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.Adopt(ctx, path); err != nil {
+	if _, err := d.Adopt(ctx, suite.Paths{}, path); err != nil {
 		t.Fatal(err)
 	}
 	f, err := d.Insert(ctx, objectstore.Sum(b[2:]), func(f *os.File) error {

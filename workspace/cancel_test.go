@@ -376,7 +376,7 @@ func TestCancelMoments(t *testing.T) {
 // stuck is an object store whose copies out of it never finish.
 type stuck struct{ *objectstore.Dir }
 
-func (s *stuck) Materialize(ctx context.Context, _ objectstore.Hash, _ string, _ executions.FileMode) error {
+func (s *stuck) Materialize(ctx context.Context, _ objectstore.Hash, _ objectstore.Folder, _ string, _ executions.FileMode) error {
 	<-ctx.Done()
 	return fmt.Errorf("copy: %w", ctx.Err())
 }

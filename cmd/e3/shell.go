@@ -159,8 +159,7 @@ func enter(ctx context.Context, r *repo.Repo, x *executions.Executor, e *executi
 
 // visit tells what is there, starts the shell or the command, and returns its exit code.
 func (a *app) visit(ctx context.Context, v *executions.Visit, e *executions.Execution, o *shellOptions) (int, error) {
-	script := filepath.Join(filepath.Dir(v.Dir), "command")
-	if err := writeCommand(script, v.Argv); err != nil {
+	if err := v.WriteScript("#!/bin/sh\nexec " + commandLine(v.Argv) + "\n"); err != nil {
 		return 0, err
 	}
 	left := "its inputs, staged anew"
@@ -269,21 +268,13 @@ func leave(a *app, r *repo.Repo, v *executions.Visit, e *executions.Execution, k
 		if d := e.Detail; d != nil {
 			f.Workspace, f.Task, f.Run = d.Workspace, d.Task, d.RunID
 		}
-		folder, err := r.Kept().Keep(v.Root, f)
+		folder, err := v.Keep(r.Kept(), f)
 		if err != nil {
 			return errors.Join(fmt.Errorf("the folder is not kept: %w", err), v.Leave())
 		}
 		a.Notef("Kept until the next start of %s: %s", human.Line(cmp.Or(f.Workspace, "its workspace")), folder.Work())
 	}
 	return v.Leave()
-}
-
-// writeCommand makes a script that starts a command.
-func writeCommand(path string, argv []string) error {
-	if err := os.RemoveAll(path); err != nil {
-		return err
-	}
-	return os.WriteFile(path, []byte("#!/bin/sh\nexec "+commandLine(argv)+"\n"), 0o700)
 }
 
 // commandLine is a command as a shell reads it.

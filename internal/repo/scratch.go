@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/modes"
 	reffs "e3/refstore/fs"
 )
@@ -355,7 +355,7 @@ func removeScratch(ctx context.Context, dir string, dry bool) (size int64, remov
 	if err = errors.Join(err, listed, s.Close()); err != nil || len(live) > 0 || dry {
 		return size, dry && err == nil && len(live) == 0, err
 	}
-	if err = atomicfile.RemoveAll(dir); err == nil {
+	if err = beneath.Discard(dir); err == nil {
 		_ = os.Remove(filepath.Dir(dir)) // unless there is more in it
 	}
 	return size, err == nil, err

@@ -353,7 +353,7 @@ func (w *writer) stage(ctx context.Context, c *change) error {
 	if c.kind == record.ResultExecutable {
 		perm = 0o777
 	}
-	_, err := objectstore.MaterializeIn(ctx, w.Objects, c.hash, w.temp, c.staged, perm)
+	_, err := objectstore.Materialize(ctx, w.Objects, c.hash, w.temp, c.staged, perm)
 	return err
 }
 

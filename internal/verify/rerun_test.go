@@ -109,9 +109,9 @@ type pausedStaging struct {
 	before func()
 }
 
-func (p pausedStaging) Materialize(ctx context.Context, h objectstore.Hash, dst string, perm executions.FileMode) error {
+func (p pausedStaging) Materialize(ctx context.Context, h objectstore.Hash, in objectstore.Folder, name string, perm executions.FileMode) error {
 	p.before()
-	return p.Dir.Materialize(ctx, h, dst, perm)
+	return p.Dir.Materialize(ctx, h, in, name, perm)
 }
 
 // A collection that has already chosen the objects to remove does not remove inputs of a rerun.

@@ -96,9 +96,9 @@ func (b *Batch) PutFile(ctx context.Context, f *os.File, o objectstore.FileOptio
 	return b.keep(b.local.KeepFile(ctx, f, o))
 }
 
-// Adopt keeps the file at path, as Dir.Adopt.
-func (b *Batch) Adopt(ctx context.Context, path string) (objectstore.Info, error) {
-	return objectstore.Adopt(ctx, b, path)
+// Adopt keeps a file, as Dir.Adopt.
+func (b *Batch) Adopt(ctx context.Context, in objectstore.Folder, name string) (objectstore.Info, error) {
+	return objectstore.Adopt(ctx, b, in, name)
 }
 
 // AdoptFile is Adopt for an open file and a function that removes its name.

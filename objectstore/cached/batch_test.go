@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 	"e3/objectstore/objectstoretest"
@@ -60,7 +61,7 @@ func TestBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	adopted, err := b.Adopt(ctx, path)
+	adopted, err := b.Adopt(ctx, suite.Paths{}, path)
 	if err != nil || adopted != file {
 		t.Errorf("adopted %v, %v, want %v", adopted, err, file)
 	}

@@ -52,9 +52,9 @@ func (s *Store) PutFile(ctx context.Context, f *os.File, o objectstore.FileOptio
 	return k.Info, s.send(ctx, k, f)
 }
 
-// Adopt stores the file at path, which is not needed any more, as Dir.Adopt.
-func (s *Store) Adopt(ctx context.Context, path string) (objectstore.Info, error) {
-	return objectstore.Adopt(ctx, s, path)
+// Adopt stores a file that is not needed any more, as Dir.Adopt.
+func (s *Store) Adopt(ctx context.Context, in objectstore.Folder, name string) (objectstore.Info, error) {
+	return objectstore.Adopt(ctx, s, in, name)
 }
 
 // AdoptFile is Adopt for an open file and a function that removes its name.

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 	"e3/objectstore/tree"
@@ -117,7 +118,7 @@ func TestRelyFirst(t *testing.T) {
 		if err := os.WriteFile(path, random(byte(5+i), size), 0o666); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Adopt(ctx, path); err != nil {
+		if _, err := s.Adopt(ctx, suite.Paths{}, path); err != nil {
 			t.Error(err)
 		}
 	}
@@ -304,7 +305,7 @@ func TestDamagedCopyIsNotUploaded(t *testing.T) {
 				return err
 			},
 			"adopted": func(s *fixture, path string) error {
-				_, err := s.Adopt(ctx, path)
+				_, err := s.Adopt(ctx, suite.Paths{}, path)
 				return err
 			},
 		}
@@ -393,7 +394,7 @@ func TestTrimmedWhileUploading(t *testing.T) {
 				return err
 			},
 			func(path string) error {
-				_, err := s.Adopt(ctx, path)
+				_, err := s.Adopt(ctx, suite.Paths{}, path)
 				return err
 			},
 		} {

@@ -87,9 +87,10 @@ func (s *Store) FetchCopy(ctx context.Context, h objectstore.Hash) error {
 // Uncache removes a damaged copy.
 func (s *Store) Uncache(ctx context.Context, h objectstore.Hash) error { return s.local.Delete(ctx, h) }
 
-// Materialize makes dst a file with the bytes of h, as Dir.Materialize.
-func (s *Store) Materialize(ctx context.Context, h objectstore.Hash, dst string, perm fs.FileMode) error {
-	return objectstore.Materialize(ctx, s, h, dst, perm)
+// Materialize makes a file with the bytes of h, as Dir.Materialize.
+func (s *Store) Materialize(ctx context.Context, h objectstore.Hash, in objectstore.Folder, name string, perm fs.FileMode) error {
+	_, err := objectstore.Materialize(ctx, s, h, in, name, perm)
+	return err
 }
 
 // ReadAll reads an object that fits in limit bytes and checks it against its name. A damaged copy is fetched again.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 )
@@ -39,7 +40,7 @@ var reads = map[string]func(ctx context.Context, s *fixture, h objectstore.Hash,
 	},
 	"materialize": func(ctx context.Context, s *fixture, h objectstore.Hash, dir string) ([]byte, error) {
 		path := filepath.Join(dir, "out")
-		if err := s.Materialize(ctx, h, path, 0o666); err != nil {
+		if err := s.Materialize(ctx, h, suite.Paths{}, path, 0o666); err != nil {
 			if _, statErr := os.Lstat(path); statErr == nil {
 				err = errors.Join(err, errors.New("the file exists nevertheless"))
 			}
@@ -185,7 +186,7 @@ func TestOneFetch(t *testing.T) {
 		dir := t.TempDir()
 		for i := range 8 {
 			g.Go(func() error {
-				return s.Materialize(t.Context(), h, filepath.Join(dir, string(rune('a'+i))), 0o666)
+				return s.Materialize(t.Context(), h, suite.Paths{}, filepath.Join(dir, string(rune('a'+i))), 0o666)
 			})
 		}
 		synctest.Wait()

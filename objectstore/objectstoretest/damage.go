@@ -183,7 +183,13 @@ func readers(scratch string, file objectstore.Hash, b []byte, dir objectstore.Ha
 		},
 		"materialize": func(ctx context.Context, s objectstore.Store) error {
 			defer os.Remove(out)
-			return written(out, objectstore.Materialize(ctx, s, file, out, 0o644))
+			root, err := os.OpenRoot(filepath.Dir(out))
+			if err != nil {
+				return err
+			}
+			defer root.Close()
+			_, err = objectstore.Materialize(ctx, s, file, root, filepath.Base(out), 0o644)
+			return written(out, err)
 		},
 		"check out": func(ctx context.Context, s objectstore.Store) error {
 			defer os.RemoveAll(out)

@@ -97,10 +97,16 @@ func putters(scratch string) map[string]putter {
 		},
 		"adopt": func(ctx context.Context, s objectstore.Store, b []byte) (objectstore.Info, error) {
 			return file(b, func(f *os.File) (objectstore.Info, error) {
-				if a, ok := s.(objectstore.Adopter); ok {
-					return objectstore.Adopt(ctx, a, f.Name())
+				a, ok := s.(objectstore.Adopter)
+				if !ok {
+					return objectstore.PutFile(ctx, s, f, objectstore.FileOptions{})
 				}
-				return objectstore.PutFile(ctx, s, f, objectstore.FileOptions{})
+				root, err := os.OpenRoot(filepath.Dir(f.Name()))
+				if err != nil {
+					return objectstore.Info{}, err
+				}
+				defer root.Close()
+				return objectstore.Adopt(ctx, a, root, filepath.Base(f.Name()))
 			})
 		},
 		"put a tree": func(ctx context.Context, s objectstore.Store, b []byte) (objectstore.Info, error) {

@@ -19,7 +19,7 @@ type Base interface {
 	objectstore.Store
 	Stat(ctx context.Context, h objectstore.Hash) (int64, error)
 	ReadAll(ctx context.Context, h objectstore.Hash, limit int64) ([]byte, error)
-	Materialize(ctx context.Context, h objectstore.Hash, dst string, perm fs.FileMode) error
+	Materialize(ctx context.Context, h objectstore.Hash, in objectstore.Folder, name string, perm fs.FileMode) error
 	Verify(ctx context.Context, h objectstore.Hash) error
 }
 
@@ -88,10 +88,10 @@ func (s *Store) Stat(ctx context.Context, h objectstore.Hash) (int64, error) {
 }
 
 // Materialize writes a copy of an object.
-func (s *Store) Materialize(ctx context.Context, h objectstore.Hash, dst string, perm fs.FileMode) error {
+func (s *Store) Materialize(ctx context.Context, h objectstore.Hash, in objectstore.Folder, name string, perm fs.FileMode) error {
 	_, err := either(
-		func() (struct{}, error) { return struct{}{}, s.Dir.Materialize(ctx, h, dst, perm) },
-		func() (struct{}, error) { return struct{}{}, s.base.Materialize(ctx, h, dst, perm) })
+		func() (struct{}, error) { return struct{}{}, s.Dir.Materialize(ctx, h, in, name, perm) },
+		func() (struct{}, error) { return struct{}{}, s.base.Materialize(ctx, h, in, name, perm) })
 	return err
 }
 

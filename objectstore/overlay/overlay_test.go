@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/objectstoretest"
 	"e3/objectstore/overlay"
@@ -49,7 +50,7 @@ func TestBaseIsRead(t *testing.T) {
 			t.Errorf("read %q: %q, %v", want, b, err)
 		}
 		path := filepath.Join(t.TempDir(), "copy")
-		if err := s.Materialize(ctx, h, path, 0o600); err != nil {
+		if err := s.Materialize(ctx, h, suite.Paths{}, path, 0o600); err != nil {
 			t.Error(err)
 		}
 		if b, err := os.ReadFile(path); string(b) != want || err != nil {

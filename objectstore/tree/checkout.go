@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
+	"e3/internal/host/beneath"
 	"e3/objectstore"
 )
 
@@ -77,23 +77,37 @@ func (o *CheckoutOptions) perm(executable bool) fs.FileMode {
 // decoded, everything is created below open directories, and links are made last, after each has been shown to stay
 // inside. After an error dst keeps the files that were written before.
 func Checkout(ctx context.Context, s objectstore.Store, h objectstore.Hash, dst string, o CheckoutOptions) (Stats, error) {
-	stats, err := checkout(ctx, s, h, dst, o)
+	dst, err := filepath.Abs(dst)
 	if err != nil {
-		return Stats{}, fmt.Errorf("check out directory object %s to %s: %w", h, dst, err)
+		return Stats{}, err
+	}
+	in, err := beneath.Open(filepath.Dir(dst))
+	if err != nil {
+		return Stats{}, fmt.Errorf("check out directory object %s: %w", h, err)
+	}
+	defer in.Close()
+	return CheckoutIn(ctx, s, h, in, filepath.Base(dst), o)
+}
+
+// CheckoutIn is Checkout for a directory in an open one, or below it.
+func CheckoutIn(ctx context.Context, s objectstore.Store, h objectstore.Hash, in *beneath.Dir, dst string, o CheckoutOptions) (Stats, error) {
+	stats, err := checkout(ctx, s, h, in, dst, o)
+	if err != nil {
+		return Stats{}, fmt.Errorf("check out directory object %s to %s: %w", h, filepath.Join(in.Name(), dst), err)
 	}
 	return stats, nil
 }
 
-func checkout(ctx context.Context, s objectstore.Store, h objectstore.Hash, dst string, o CheckoutOptions) (Stats, error) {
+func checkout(ctx context.Context, s objectstore.Store, h objectstore.Hash, in *beneath.Dir, dst string, o CheckoutOptions) (Stats, error) {
 	o.MaxEntries = cmp.Or(o.MaxEntries, 10_000_000)
-	made := os.Mkdir(dst, o.perm(true))
+	made := in.Mkdir(dst, o.perm(true))
 	if made == nil && o.Strips {
-		made = os.Chmod(dst, o.perm(true))
+		made = in.Chmod(dst, o.perm(true))
 	}
 	if made != nil && !errors.Is(made, fs.ErrExist) {
 		return Stats{}, made
 	}
-	root, err := os.OpenRoot(dst)
+	root, err := in.Sub(dst)
 	if err != nil {
 		return Stats{}, err
 	}
@@ -141,7 +155,7 @@ type checkouter struct {
 
 // outDir is a directory that is being filled.
 type outDir struct {
-	root  *os.Root
+	root  *beneath.Dir
 	rel   string
 	depth int
 	o     *CheckoutOptions
@@ -217,7 +231,7 @@ func (d *outDir) mkdir(name string) (*outDir, error) {
 		}
 	}
 	if err == nil {
-		sub.root, err = d.root.OpenRoot(name)
+		sub.root, err = d.root.Sub(name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", sub.rel, err)
@@ -229,7 +243,7 @@ func (d *outDir) mkdir(name string) (*outDir, error) {
 // file writes one file and compares its size with that in the tree.
 func (c *checkouter) file(d *outDir, e Entry) error {
 	perm := c.o.perm(e.Executable)
-	n, err := objectstore.MaterializeIn(c.ctx, c.store, e.Hash, d.root, e.Name, perm)
+	n, err := objectstore.Materialize(c.ctx, c.store, e.Hash, d.root, e.Name, perm)
 	if c.o.Merge && errors.Is(err, fs.ErrExist) && d.holds(c.ctx, e) {
 		return nil
 	}
@@ -254,10 +268,5 @@ func (d *outDir) holds(ctx context.Context, e Entry) bool {
 	if err != nil || !fi.Mode().IsRegular() || fi.Size() != e.Size || (fi.Mode()&0o111 != 0) != e.Executable {
 		return false
 	}
-	f, err := d.root.Open(e.Name)
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return objectstore.CheckReader(ctx, e.Hash, f) == nil
+	return objectstore.Holds(ctx, d.root, e.Name, e.Hash)
 }

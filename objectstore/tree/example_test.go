@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"e3/internal/testing/suite"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -36,7 +37,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	if err := store.Materialize(ctx, entry.Hash, out, 0o644); err != nil {
+	if err := store.Materialize(ctx, entry.Hash, suite.Paths{}, out, 0o644); err != nil {
 		panic(err)
 	}
 	b, err := os.ReadFile(out)

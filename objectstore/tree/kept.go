@@ -8,12 +8,14 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/stamp"
 	"e3/objectstore"
 )
@@ -84,21 +86,22 @@ func (f *keptFolder) doubt(doubtful bool) {
 	}
 }
 
-// Renew makes dir an exact checkout of the tree h, with modes as for CheckoutOptions.Fixed. dir is absent, or a
-// checkout that old describes and that a command has used since. No process may work in dir or have anything in it open.
+// Renew makes dir, in an open directory, an exact checkout of the tree h, with modes as for CheckoutOptions.Fixed. dir is
+// absent, or a checkout that old describes and that a command has used since. No process may work in dir or have anything in
+// it open.
 //
 // A file that the command has not touched, as its times prove, stays, or its inode takes the next content. Everything
 // else that differs is removed and made anew, so that nothing of the command remains. A file beside dir, named
 // dir+".clock", shows the time of the file system. After an error dir is of no use.
-func Renew(ctx context.Context, s objectstore.Store, dir string, h objectstore.Hash, old *Kept, o CheckoutOptions) (*Kept, error) {
-	k, err := renew(ctx, s, dir, h, old, o)
+func Renew(ctx context.Context, s objectstore.Store, in *beneath.Dir, dir string, h objectstore.Hash, old *Kept, o CheckoutOptions) (*Kept, error) {
+	k, err := renew(ctx, s, in, dir, h, old, o)
 	if err != nil {
-		return nil, fmt.Errorf("check out directory object %s to %s: %w", h, dir, err)
+		return nil, fmt.Errorf("check out directory object %s to %s: %w", h, filepath.Join(in.Name(), dir), err)
 	}
 	return k, nil
 }
 
-func renew(ctx context.Context, s objectstore.Store, dir string, h objectstore.Hash, old *Kept, o CheckoutOptions) (*Kept, error) {
+func renew(ctx context.Context, s objectstore.Store, in *beneath.Dir, dir string, h objectstore.Hash, old *Kept, o CheckoutOptions) (*Kept, error) {
 	o.Fixed = true
 	if o.MaxEntries == 0 {
 		o.MaxEntries = 10_000_000
@@ -108,22 +111,24 @@ func renew(ctx context.Context, s objectstore.Store, dir string, h objectstore.H
 	}
 	g, groupCtx := errgroup.WithContext(ctx)
 	g.SetLimit(workers(o.Workers, s))
-	r := &renewer{ctx: groupCtx, store: s, o: o, dir: dir, group: g, links: links{}}
+	r := &renewer{ctx: groupCtx, store: s, o: o, group: g, links: links{}}
 	top := newKeptFolder()
-	err := r.makeFolder(dir)
+	root, err := r.enter(in, dir)
 	if err == nil {
-		err = r.walk("", 0, h, &old.folder, top)
+		defer root.release()
+		root.users.Add(1) // the making of links
+		err = r.walk(root, "", 0, h, &old.folder, top)
 	}
 	if waitErr := g.Wait(); waitErr != nil && (err == nil || errors.Is(err, context.Canceled)) {
 		err = waitErr
 	}
 	if err == nil {
-		err = r.link()
+		err = r.link(root.Dir)
 	}
 	if err != nil {
 		return nil, err
 	}
-	seen, err := fileClock(dir + ".clock")
+	seen, err := fileClock(in, dir+".clock")
 	if err != nil {
 		return nil, err
 	}
@@ -147,11 +152,16 @@ func (k *Kept) settle(f *keptFolder, seen int64) {
 }
 
 // fileClock is the present time of the file system, in nanoseconds since 1970.
-func fileClock(path string) (int64, error) {
-	if err := os.WriteFile(path, []byte{0}, 0o600); err != nil {
+func fileClock(in *beneath.Dir, name string) (int64, error) {
+	f, err := in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
 		return 0, err
 	}
-	info, err := os.Lstat(path)
+	defer f.Close()
+	if _, err := f.Write([]byte{0}); err != nil {
+		return 0, err
+	}
+	info, err := f.Stat()
 	if err != nil {
 		return 0, err
 	}
@@ -163,7 +173,6 @@ type renewer struct {
 	ctx     context.Context
 	store   objectstore.Store
 	o       CheckoutOptions
-	dir     string
 	group   *errgroup.Group
 	mu      sync.Mutex // guards the files of all folders
 	links   links      // of the whole tree
@@ -171,24 +180,46 @@ type renewer struct {
 	entries int64
 }
 
-// makeFolder makes path a folder with the right mode and without attributes of a command.
-func (r *renewer) makeFolder(path string) error {
-	mode := r.o.perm(true)
-	if info, err := os.Lstat(path); err == nil && info.IsDir() && info.Mode().Perm() == mode && !attributed(path) {
-		return nil
-	}
-	if err := atomicfile.RemoveAll(path); err != nil {
-		return err
-	}
-	err := os.Mkdir(path, mode)
-	if err == nil && r.o.Strips {
-		err = os.Chmod(path, mode)
-	}
-	return err
+// A renewedDir is an open folder of the checkout.
+type renewedDir struct {
+	*beneath.Dir
+	users atomic.Int64 // files to come, and one while the walk is in it
 }
 
-// walk makes the folder at rel a checkout of the tree h. old is what was there, and now becomes what is there.
-func (r *renewer) walk(rel string, depth int, h objectstore.Hash, old, now *keptFolder) error {
+func (d *renewedDir) release() {
+	if d.users.Add(-1) == 0 {
+		d.Close()
+	}
+}
+
+// enter makes a folder with the right mode and without attributes of a command, unless it is there, and opens it.
+func (r *renewer) enter(in *beneath.Dir, name string) (*renewedDir, error) {
+	mode := r.o.perm(true)
+	if info, err := in.Lstat(name); err != nil || !info.IsDir() || info.Mode().Perm() != mode || attributed(in, name) {
+		if err := in.RemoveAll(name); err != nil {
+			return nil, err
+		}
+		err := in.Mkdir(name, mode)
+		if err == nil && r.o.Strips {
+			err = in.Chmod(name, mode)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	dir, err := in.Sub(name)
+	if err != nil {
+		return nil, err
+	}
+	d := &renewedDir{Dir: dir}
+	d.users.Store(1)
+	return d, nil
+}
+
+// walk makes a folder a checkout of the tree h, and counts as a user of it. old is what was there, and now becomes what is
+// there.
+func (r *renewer) walk(d *renewedDir, rel string, depth int, h objectstore.Hash, old, now *keptFolder) error {
+	defer d.release()
 	if depth > MaxDepth {
 		return tooDeep(rel)
 	}
@@ -199,7 +230,7 @@ func (r *renewer) walk(rel string, depth int, h objectstore.Hash, old, now *kept
 	if r.entries += int64(len(t)); r.entries > r.o.MaxEntries {
 		return &Error{Path: orRoot(rel), Msg: fmt.Sprintf("there are more than %d entries", r.o.MaxEntries)}
 	}
-	there, err := r.prune(rel, t)
+	there, err := prune(d, t)
 	if err != nil {
 		return err
 	}
@@ -213,28 +244,29 @@ func (r *renewer) walk(rel string, depth int, h objectstore.Hash, old, now *kept
 		}
 		switch e.Kind {
 		case KindDir:
-			if err := r.makeFolder(r.path(at)); err != nil {
+			sub, err := r.enter(d.Dir, e.Name)
+			if err != nil {
 				return err
 			}
 			before := old.folders[e.Name]
 			if before == nil {
 				before = newKeptFolder()
 			}
-			sub := newKeptFolder()
-			now.folders[e.Name] = sub
-			if err := r.walk(at, depth+1, e.Hash, before, sub); err != nil {
+			made := newKeptFolder()
+			now.folders[e.Name] = made
+			if err := r.walk(sub, at, depth+1, e.Hash, before, made); err != nil {
 				return err
 			}
 		case KindFile:
-			r.file(at, e, there[e.Name], old.files[e.Name], now)
+			r.file(d, at, e, there[e.Name], old.files[e.Name], now)
 		case KindLink:
 			now.links[e.Name] = e.Target
 			r.links[at] = e.Target
 			if there[e.Name] {
-				if target, err := os.Readlink(r.path(at)); err == nil && target == filepath.FromSlash(e.Target) && !attributed(r.path(at)) {
+				if target, err := d.Readlink(e.Name); err == nil && target == filepath.FromSlash(e.Target) && !attributed(d.Dir, e.Name) {
 					continue
 				}
-				if err := atomicfile.RemoveAll(r.path(at)); err != nil {
+				if err := d.RemoveAll(e.Name); err != nil {
 					return err
 				}
 			}
@@ -244,44 +276,33 @@ func (r *renewer) walk(rel string, depth int, h objectstore.Hash, old, now *kept
 	return nil
 }
 
-func (r *renewer) path(rel string) string { return filepath.Join(r.dir, filepath.FromSlash(rel)) }
-
-// prune removes what the tree does not have at rel, and returns the other names that are there.
-func (r *renewer) prune(rel string, t Entries) (map[string]bool, error) {
-	f, err := os.Open(r.path(rel))
-	if err != nil {
+// prune removes what the tree does not have in a folder, and returns the other names that are there.
+func prune(d *renewedDir, t Entries) (map[string]bool, error) {
+	list, err := d.ReadDir()
+	if err != nil || len(list) == 0 {
 		return nil, err
-	}
-	names, err := f.Readdirnames(-1)
-	f.Close()
-	if err != nil {
-		return nil, err
-	}
-	if len(names) == 0 {
-		return nil, nil
 	}
 	wanted := make(map[string]bool, len(t))
 	for _, e := range t {
 		wanted[e.Name] = true
 	}
-	there := make(map[string]bool, len(names))
-	for _, name := range names {
-		if wanted[name] {
-			there[name] = true
-		} else if err := atomicfile.RemoveAll(filepath.Join(r.path(rel), name)); err != nil {
+	there := make(map[string]bool, len(list))
+	for _, e := range list {
+		if wanted[e.Name()] {
+			there[e.Name()] = true
+		} else if err := d.RemoveAll(e.Name()); err != nil {
 			return nil, err
 		}
 	}
 	return there, nil
 }
 
-// file makes the file at rel that e describes. there tells whether the name is taken, by what was made as old if the
+// file makes the file at rel, in d, that e describes. there tells whether the name is taken, by what was made as old if the
 // command has not touched it.
-func (r *renewer) file(rel string, e Entry, there bool, old keptFile, now *keptFolder) {
-	file := r.path(rel)
+func (r *renewer) file(d *renewedDir, rel string, e Entry, there bool, old keptFile, now *keptFolder) {
 	untouched := false
 	if there {
-		untouched = old.stamp != keptStamp{} && old.is(file, r.o.perm(old.executable))
+		untouched = old.stamp != keptStamp{} && old.is(d.Dir, e.Name, r.o.perm(old.executable))
 	}
 	same := untouched && old.hash == e.Hash && old.executable == e.Executable && old.size == e.Size
 	if same && !old.doubtful {
@@ -290,8 +311,10 @@ func (r *renewer) file(rel string, e Entry, there bool, old keptFile, now *keptF
 		r.mu.Unlock()
 		return
 	}
+	d.users.Add(1)
 	r.group.Go(func() error {
-		made, err := r.write(file, e, there, untouched && !same && !old.doubtful, same)
+		defer d.release()
+		made, err := r.write(d.Dir, e, there, untouched && !same && !old.doubtful, same)
 		if err != nil {
 			return fmt.Errorf("%s: %w", rel, err)
 		}
@@ -303,48 +326,48 @@ func (r *renewer) file(rel string, e Entry, there bool, old keptFile, now *keptF
 }
 
 // is tells whether the file is as it was.
-func (f *keptFile) is(path string, perm fs.FileMode) bool {
-	info, err := os.Lstat(path)
+func (f *keptFile) is(in *beneath.Dir, name string, perm fs.FileMode) bool {
+	info, err := in.Lstat(name)
 	return err == nil && info.Mode() == perm && info.Size() == f.size && single(info) && stampOf(info) == f.stamp
 }
 
 // write writes a file. there tells whether there is one; it may have the same content after all, or else its inode can
 // take the new content if it is untouched.
-func (r *renewer) write(file string, e Entry, there, untouched, same bool) (keptFile, error) {
+func (r *renewer) write(d *beneath.Dir, e Entry, there, untouched, same bool) (keptFile, error) {
 	perm := r.o.perm(e.Executable)
-	if same && !attributed(file) && objectstore.Holds(r.ctx, file, e.Hash) {
-		return r.made(file, e)
+	if same && !attributed(d, e.Name) && objectstore.Holds(r.ctx, d, e.Name, e.Hash) {
+		return r.made(d, e)
 	}
 	if untouched {
-		n, err := objectstore.Rewrite(r.ctx, r.store, e.Hash, file, perm)
+		n, err := objectstore.Rewrite(r.ctx, r.store, e.Hash, d, e.Name, perm)
 		if err == nil && n != e.Size {
 			err = &objectstore.CorruptError{Want: e.Hash, Size: n}
 		}
 		if err == nil {
-			return r.made(file, e)
+			return r.made(d, e)
 		}
 		if !errors.Is(err, objectstore.ErrInUse) {
 			return keptFile{}, err
 		}
 	}
 	if there {
-		if err := atomicfile.RemoveAll(file); err != nil {
+		if err := d.RemoveAll(e.Name); err != nil {
 			return keptFile{}, err
 		}
 	}
-	err := objectstore.Materialize(r.ctx, r.store, e.Hash, file, perm)
+	_, err := objectstore.Materialize(r.ctx, r.store, e.Hash, d, e.Name, perm)
 	if err == nil && r.o.Strips {
-		err = os.Chmod(file, perm)
+		err = d.Chmod(e.Name, perm)
 	}
 	if err != nil {
 		return keptFile{}, err
 	}
-	return r.made(file, e)
+	return r.made(d, e)
 }
 
 // made describes a file that was just written.
-func (r *renewer) made(file string, e Entry) (keptFile, error) {
-	info, err := os.Lstat(file)
+func (r *renewer) made(d *beneath.Dir, e Entry) (keptFile, error) {
+	info, err := d.Lstat(e.Name)
 	if err != nil {
 		return keptFile{}, err
 	}
@@ -355,24 +378,21 @@ func (r *renewer) made(file string, e Entry) (keptFile, error) {
 }
 
 // link checks all links of the tree and makes those that are missing.
-func (r *renewer) link() error {
+func (r *renewer) link(root *beneath.Dir) error {
 	if err := r.o.checkLinks(r.links); err != nil {
 		return err
 	}
 	for _, rel := range r.missing {
-		if err := os.Symlink(filepath.FromSlash(r.links[rel]), r.path(rel)); err != nil {
+		if err := root.Symlink(filepath.FromSlash(r.links[rel]), filepath.FromSlash(rel)); err != nil {
 			return fmt.Errorf("%s: %w", rel, err)
 		}
 	}
 	return nil
 }
 
-// foreign tells whether an extended attribute is one that a command may have set: a security module labels every file.
-func foreign(attributes string) bool {
-	for name := range strings.SplitSeq(strings.TrimRight(attributes, "\x00"), "\x00") {
-		if name != "" && !strings.HasPrefix(name, "security.") {
-			return true
-		}
-	}
-	return false
+// attributed tells whether an entry may have attributes or access lists that a command has set: a security module labels
+// every file.
+func attributed(in *beneath.Dir, name string) bool {
+	names, err := in.Attributes(name)
+	return err != nil || slices.ContainsFunc(names, func(name string) bool { return !strings.HasPrefix(name, "security.") })
 }

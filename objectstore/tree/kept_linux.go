@@ -3,8 +3,6 @@ package tree
 import (
 	"io/fs"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 func stampOf(info fs.FileInfo) keptStamp {
@@ -19,14 +17,4 @@ func stampOf(info fs.FileInfo) keptStamp {
 func single(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && st.Nlink == 1
-}
-
-// attributed tells whether path itself may have attributes or access lists that a command has set.
-func attributed(path string) bool {
-	var buf [1024]byte
-	n, err := unix.Llistxattr(path, buf[:])
-	if err == unix.ENOTSUP || err == unix.EPERM {
-		return false
-	}
-	return err != nil || foreign(string(buf[:n]))
 }

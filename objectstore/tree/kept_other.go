@@ -8,5 +8,3 @@ import "io/fs"
 func stampOf(fs.FileInfo) keptStamp { return keptStamp{} }
 
 func single(fs.FileInfo) bool { return false }
-
-func attributed(string) bool { return true }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"e3/internal/host/beneath"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -52,12 +53,18 @@ func state(t *testing.T, dir string) map[string]string {
 // A keeper is a directory that is renewed for one tree after another.
 type keeper struct {
 	*objectstore.Dir
+	in   *beneath.Dir
 	dir  string
 	kept *tree.Kept
 }
 
 func newKeeper(t *testing.T) *keeper {
-	return &keeper{Dir: newDir(t), dir: filepath.Join(t.TempDir(), "kept")}
+	in, err := beneath.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close() })
+	return &keeper{Dir: newDir(t), in: in, dir: filepath.Join(in.Name(), "kept")}
 }
 
 func (k *keeper) store(t *testing.T, l layout) objectstore.Hash {
@@ -81,7 +88,7 @@ func (k *keeper) renew(t *testing.T, h objectstore.Hash) {
 		}
 	}
 	var err error
-	if k.kept, err = tree.Renew(t.Context(), k.Dir, k.dir, h, k.kept, tree.CheckoutOptions{Strips: true}); err != nil {
+	if k.kept, err = tree.Renew(t.Context(), k.Dir, k.in, "kept", h, k.kept, tree.CheckoutOptions{Strips: true}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -267,7 +274,7 @@ func TestRenewRefusesLinksOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	var bad *tree.Error
-	if _, err := tree.Renew(t.Context(), k.Dir, k.dir, put(t, k.Dir, data), k.kept, tree.CheckoutOptions{}); !errors.As(err, &bad) {
+	if _, err := tree.Renew(t.Context(), k.Dir, k.in, "kept", put(t, k.Dir, data), k.kept, tree.CheckoutOptions{}); !errors.As(err, &bad) {
 		t.Errorf("got %v, want a *tree.Error", err)
 	}
 }

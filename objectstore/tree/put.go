@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/internal/format/beast2"
+	"e3/internal/host/beneath"
 	"e3/objectstore"
 )
 
@@ -55,17 +55,23 @@ type Stats struct {
 // change meanwhile are a *ChangedError; sockets, pipes and devices a *SpecialFileError; names that are not UTF-8 and
 // links that lead outside an *Error. Links are stored as they are and never followed.
 func Put(ctx context.Context, s objectstore.Store, dir string, o PutOptions) (objectstore.Hash, Stats, error) {
-	root, err := os.OpenRoot(dir)
+	root, err := beneath.Open(dir)
 	if err != nil {
 		return objectstore.Hash{}, Stats{}, fmt.Errorf("store directory: %w", err)
 	}
+	return PutDir(ctx, s, root, o)
+}
+
+// PutDir is Put for an open directory, which it closes. What is mounted in a confined one is an error.
+func PutDir(ctx context.Context, s objectstore.Store, root *beneath.Dir, o PutOptions) (objectstore.Hash, Stats, error) {
+	dir := root.Name()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(workers(o.Workers, s))
 	p := &putter{ctx: ctx, store: s, o: o, group: g, links: links{}}
 	p.adopter, _ = s.(objectstore.Adopter)
 	top := &putDir{root: root}
 	walkErr := p.walk(top)
-	err = g.Wait()
+	err := g.Wait()
 	if err == nil || !errors.Is(walkErr, context.Canceled) {
 		err = errors.Join(walkErr, err) // otherwise the walk stopped because of a worker's error
 	}
@@ -112,7 +118,7 @@ type putter struct {
 
 // putDir is a directory that waits for entries.
 type putDir struct {
-	root    *os.Root
+	root    *beneath.Dir
 	rel     string // "" is the root of the tree
 	depth   int
 	parent  *putDir
@@ -121,14 +127,6 @@ type putDir struct {
 	pending atomic.Int64 // entries to come, and one while the walk is in it
 	failed  atomic.Bool
 	hash    objectstore.Hash
-	dir     *os.File // the directory itself, open as long as root is
-}
-
-func (d *putDir) close() {
-	if d.dir != nil {
-		d.dir.Close()
-	}
-	d.root.Close()
 }
 
 // knownBatch is the number of files of a directory that one worker looks up at a time where most are known: a look-up costs
@@ -206,9 +204,12 @@ func (p *putter) some(d *putDir, files []*Entry) {
 	})
 }
 
-// named puts the path of an entry of d into an error. A listed entry that is gone is a change.
+// named puts the path of an entry of d into an error. A listed entry that is gone, or has become a link, is a change.
 func (d *putDir) named(name string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, beneath.ErrMount) {
+		return &Error{Path: path.Join(d.rel, name), Msg: beneath.ErrMount.Error()}
+	}
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, beneath.ErrLink) {
 		return &objectstore.ChangedError{Path: filepath.Join(d.root.Name(), name)}
 	}
 	return fmt.Errorf("%s: %w", path.Join(d.rel, name), err)
@@ -216,12 +217,7 @@ func (d *putDir) named(name string, err error) error {
 
 // list returns the wanted entries of d, in tree order.
 func (p *putter) list(d *putDir) ([]fs.DirEntry, error) {
-	f, err := d.root.Open(".")
-	if err != nil {
-		return nil, d.named(".", err)
-	}
-	d.dir = f
-	list, err := readDir(f)
+	list, err := d.root.ReadDir()
 	if err != nil {
 		return nil, d.named(".", err)
 	}
@@ -244,7 +240,7 @@ func (p *putter) entry(d *putDir, i int, name string, kind fs.FileMode) error {
 	switch kind {
 	case fs.ModeDir:
 		e.Kind = KindDir
-		root, err := d.root.OpenRoot(name)
+		root, err := d.root.Sub(name)
 		if err != nil {
 			return d.named(name, err)
 		}
@@ -275,7 +271,7 @@ func (p *putter) look(d *putDir, e *Entry) (fi fs.FileInfo, known bool, err erro
 	if p.o.Known == nil && p.o.Record == nil {
 		return nil, false, nil
 	}
-	fi, err = lstat(d.dir, d.root, e.Name)
+	fi, err = d.root.Lstat(e.Name)
 	if err != nil {
 		return nil, false, d.named(e.Name, err)
 	}
@@ -332,7 +328,7 @@ func (p *putter) done(d *putDir, err error) error {
 		if d.pending.Add(-1) != 0 {
 			break
 		}
-		d.close()
+		d.root.Close()
 		if ok = !d.failed.Load(); ok {
 			err = p.finish(d)
 			ok = err == nil

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/refstore"
 )
 
@@ -49,9 +49,9 @@ func (t *session) end(unsynced bool) error {
 		return t.lock.Close()
 	}
 	if unsynced {
-		return errors.Join(atomicfile.RemoveAll(t.dir), t.lock.Close())
+		return errors.Join(beneath.Discard(t.dir), t.lock.Close())
 	}
-	return errors.Join(atomicfile.RemoveAll(t.dir), os.Remove(t.lock.Name()), t.lock.Close())
+	return errors.Join(beneath.Discard(t.dir), os.Remove(t.lock.Name()), t.lock.Close())
 }
 
 // SessionDir returns the folder for temporary files of this store, and makes it if necessary. It is on the repository's
@@ -371,7 +371,7 @@ func (d *deadSession) read() error {
 }
 
 func (d *deadSession) remove() error {
-	err := atomicfile.RemoveAll(d.dir)
+	err := beneath.Discard(d.dir)
 	if d.lock != nil && err == nil {
 		err = removeIfThere(d.lock.Name()) // a session that is about to begin would remove the name itself
 	}

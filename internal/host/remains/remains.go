@@ -19,7 +19,7 @@ import (
 	"sync"
 	"time"
 
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/modes"
 	"e3/internal/host/runner"
 )
@@ -73,16 +73,20 @@ func In(tmp string) *Folders {
 	return &Folders{root: filepath.Join(tmp, fmt.Sprintf("failed-%d", os.Getuid())), full: map[string]bool{}}
 }
 
-// Keep takes the sandbox at root away for a failed command. It replaces the folder of an earlier attempt of the task,
-// and those of earlier runs of the workspace. Of several processes each may exceed the bounds by one folder.
-func (k *Folders) Keep(root string, f Folder) (*Folder, error) {
+// Keep takes the sandbox name out of an open folder, for a failed command. It replaces the folder of an earlier attempt of the
+// task, and those of earlier runs of the workspace. Of several processes each may exceed the bounds by one folder.
+func (k *Folders) Keep(in *beneath.Dir, name string, f Folder) (*Folder, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.full[f.Workspace+"\x00"+f.Run] {
 		return nil, ErrFull
 	}
-	var err error
-	if f.Bytes, err = size(root); err != nil {
+	box, err := in.Sub(name)
+	if err != nil {
+		return nil, err
+	}
+	defer box.Close()
+	if f.Bytes, err = size(box); err != nil {
 		return nil, err
 	}
 	if _, err := modes.PrivateFolder(k.root); err != nil {
@@ -102,27 +106,31 @@ func (k *Folders) Keep(root string, f Folder) (*Folder, error) {
 		k.full[f.Workspace+"\x00"+f.Run] = count >= MaxFolders
 		return nil, ErrFull
 	}
-	if err := writeAbout(root, &f); err != nil {
+	if err := writeAbout(box, &f); err != nil {
 		return nil, err
 	}
+	folders, err := beneath.Open(k.root)
+	if err != nil {
+		return nil, err
+	}
+	defer folders.Close()
 	f.Root = filepath.Join(k.root, f.Execution)
-	if err := os.Rename(root, f.Root); err != nil {
+	if err := in.Rename(name, folders, f.Execution); err != nil {
 		return nil, err
 	}
 	return &f, nil
 }
 
 // writeAbout replaces what a command may have put there.
-func writeAbout(root string, f *Folder) error {
+func writeAbout(root *beneath.Dir, f *Folder) error {
 	text, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(root, aboutFile)
-	if err := atomicfile.RemoveAll(path); err != nil {
+	if err := root.Discard(aboutFile); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	file, err := root.OpenFile(aboutFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -131,10 +139,10 @@ func writeAbout(root string, f *Folder) error {
 }
 
 // size adds up the files below a folder, without what other file systems or links bring.
-func size(root string) (int64, error) {
+func size(root *beneath.Dir) (int64, error) {
 	var n int64
 	entries := 0
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := root.Walk(func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return fs.SkipDir // a command may have closed a folder to everyone
 		}
@@ -234,7 +242,7 @@ func (k *Folders) remove(which func(*Folder) bool) {
 		if !occupied[name] {
 			path := filepath.Join(k.root, name)
 			_ = os.Remove(filepath.Join(path, aboutFile)) // first, so that the rest is known to be one
-			_ = atomicfile.RemoveAll(path)                // the next removal goes on
+			_ = beneath.Discard(path)                     // the next removal goes on
 		}
 	}
 }

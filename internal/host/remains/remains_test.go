@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/host/beneath"
 	"e3/internal/host/remains"
 )
 
@@ -33,11 +34,23 @@ func keep(t *testing.T, k *remains.Folders, f remains.Folder) *remains.Folder {
 	if f.At.IsZero() {
 		f.At = noon
 	}
-	kept, err := k.Keep(sandbox(t, f.Task), f)
+	in, name := opened(t, sandbox(t, f.Task))
+	kept, err := k.Keep(in, name, f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return kept
+}
+
+// opened opens the folder around a sandbox.
+func opened(t *testing.T, root string) (in *beneath.Dir, name string) {
+	t.Helper()
+	in, err := beneath.Open(filepath.Dir(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close() })
+	return in, filepath.Base(root)
 }
 
 func names(k *remains.Folders, ws string) []string {
@@ -108,7 +121,8 @@ func TestKeepBounds(t *testing.T) {
 	}
 	for range 2 {
 		root := sandbox(t, "more")
-		if _, err := k.Keep(root, remains.Folder{Workspace: "a", Task: "more", Run: "1", Execution: "more", At: noon}); !errors.Is(err, remains.ErrFull) {
+		in, name := opened(t, root)
+		if _, err := k.Keep(in, name, remains.Folder{Workspace: "a", Task: "more", Run: "1", Execution: "more", At: noon}); !errors.Is(err, remains.ErrFull) {
 			t.Errorf("one more: got %v, want ErrFull", err)
 		}
 		if _, err := os.Stat(filepath.Join(root, "room", "work", "file")); err != nil {
@@ -122,7 +136,8 @@ func TestKeepBounds(t *testing.T) {
 	if err := os.Truncate(filepath.Join(root, "room", "work", "file"), remains.MaxBytes+1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := k.Keep(root, remains.Folder{Workspace: "b", Task: "large", Run: "1", Execution: "large", At: noon}); !errors.Is(err, remains.ErrTooLarge) {
+	in, name := opened(t, root)
+	if _, err := k.Keep(in, name, remains.Folder{Workspace: "b", Task: "large", Run: "1", Execution: "large", At: noon}); !errors.Is(err, remains.ErrTooLarge) {
 		t.Errorf("a large one: got %v, want ErrTooLarge", err)
 	}
 }

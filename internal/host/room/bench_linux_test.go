@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/room"
 
 	"golang.org/x/sys/unix"
@@ -77,12 +77,17 @@ func BenchmarkLower(b *testing.B) {
 				p.Lower = append(p.Lower, below)
 			}
 			p.each = func() {
-				for _, folder := range []string{p.Folder, filepath.Join(p.Folder, "work")} {
-					if err := room.Unmark(folder); err != nil {
+				in, err := beneath.Open(p.Folder)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer in.Close()
+				for _, folder := range []string{".", "work"} {
+					if err := room.Unmark(in, folder); err != nil {
 						b.Fatal(err)
 					}
 				}
-				if err := atomicfile.RemoveAll(p.Scratch); err != nil {
+				if err := beneath.RemoveAll(p.Scratch); err != nil {
 					b.Fatal(err)
 				}
 				if err := os.Mkdir(p.Scratch, 0o700); err != nil {

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 	"e3/internal/host/room"
 
 	"golang.org/x/sys/unix"
@@ -199,7 +199,7 @@ func TestLower(t *testing.T) {
 			t.Errorf("%s: printed %q, want %q", script, got, want)
 		}
 		for _, path := range []string{p.Scratch, work} {
-			if err := atomicfile.RemoveAll(path); err != nil {
+			if err := beneath.RemoveAll(path); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -236,25 +236,30 @@ func TestUnmark(t *testing.T) {
 		if got := p.sh(script); got != want {
 			t.Errorf("%s: printed %q, want %q", script, got, want)
 		}
-		if err := atomicfile.RemoveAll(p.Scratch); err != nil {
+		if err := beneath.RemoveAll(p.Scratch); err != nil {
 			t.Fatal(err)
 		}
 	}
 	look("k1", "rm -r deep; mkdir deep; touch deep/new; rm deep/new; ls -A deep", "")
-	deep := filepath.Join(p.Folder, "work", "deep")
-	if !room.Hides(deep) {
+	in, err := beneath.Open(p.Folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if !room.Hides(in, "work/deep") {
 		t.Error("the command's own folder is not marked as one")
 	}
-	for _, folder := range []string{p.Folder, filepath.Dir(deep), deep} {
-		if err := room.Unmark(folder); err != nil {
+	for _, rel := range []string{".", "work", "work/deep"} {
+		if err := room.Unmark(in, rel); err != nil {
 			t.Fatal(err)
 		}
+		folder := filepath.Join(p.Folder, rel)
 		if n, err := unix.Llistxattr(folder, nil); n > 0 || err != nil {
 			t.Errorf("%s has attributes, %v", folder, err)
 		}
 	}
 	look("k2", "ls -A deep; rm deep/b", "b")
-	if gone := filepath.Join(deep, "b"); !room.Gone(gone) || room.Gone(deep) {
+	if !room.Gone(in, "work/deep/b") || room.Gone(in, "work/deep") {
 		t.Error("the removed file is not marked as such, or its folder is")
 	}
 }

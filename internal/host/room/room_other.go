@@ -2,6 +2,8 @@
 
 package room
 
+import "e3/internal/host/beneath"
+
 func (e *Error) advice() string { return "they exist on Linux, for amd64 and arm64" }
 
 // Hidden covers nothing: there are no rooms.
@@ -23,10 +25,10 @@ func Possible() bool { return false }
 func HidesAbstractSockets() bool { return false }
 
 // Unmark finds no marks: there are no rooms.
-func Unmark(string) error { return nil }
+func Unmark(*beneath.Dir, string) error { return nil }
 
 // Hides reports false: there are no rooms.
-func Hides(string) bool { return false }
+func Hides(*beneath.Dir, string) bool { return false }
 
 // Gone reports false: there are no rooms.
-func Gone(string) bool { return false }
+func Gone(*beneath.Dir, string) bool { return false }

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 )
 
 // Kept are the images that are unpacked on this machine, in a folder of this user: one folder each, with the files (tree)
@@ -99,7 +99,7 @@ func (k Kept) Add(name string, unpack func(folder string) error) (*Root, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer atomicfile.RemoveAll(aside) //nolint:errcheck // it is swept with this process's folder
+	defer beneath.Discard(aside) //nolint:errcheck // it is swept with this process's folder
 	tree := filepath.Join(aside, treeName)
 	if err := os.Mkdir(tree, 0o755); err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (k Kept) remove(name string) error {
 		err = os.Rename(folder, filepath.Join(aside, "old"))
 	}
 	if err == nil {
-		err = atomicfile.RemoveAll(aside)
+		err = beneath.Discard(aside)
 	}
 	return err
 }

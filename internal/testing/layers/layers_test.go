@@ -45,7 +45,7 @@ cmd/e3/internal/render:        cmd/e3/internal/term internal/human
 cmd/e3/internal/term:          internal/human
 
 # The composition root: it alone knows the backends.
-internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
+internal/repo:                 internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay internal/host/beneath
                                internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings internal/images internal/images/registry internal/human
 
 internal/images/registry:      internal/images internal/format/image
@@ -76,7 +76,7 @@ internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/q
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
-executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/tools internal/host/trace internal/host/remains internal/host/runner internal/host/cgroup internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff
+executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/tools internal/host/trace internal/host/remains internal/host/runner internal/host/cgroup internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff internal/host/beneath
 
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
@@ -92,9 +92,9 @@ internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
 internal/format/manifest:      internal/format/notation internal/format/image
 internal/host/bash:            internal/host/runner
-internal/host/rootfs:          internal/host/atomicfile
+internal/host/rootfs:          internal/host/atomicfile internal/host/beneath
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
-internal/host/remains:         internal/host/runner internal/host/modes internal/host/atomicfile
+internal/host/remains:         internal/host/runner internal/host/modes internal/host/beneath
 internal/host/runner: internal/host/room internal/host/trace internal/host/cgroup internal/host/process
 internal/host/cgroup:          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
@@ -104,12 +104,12 @@ objectstore/cached:            objectstore internal/backoff
 objectstore/s3:                objectstore internal/backoff
 objectstore/overlay:           objectstore
 objectstore/objectstoretest:   objectstore objectstore/tree
-objectstore/tree:              objectstore internal/format/beast2 internal/format/digest internal/host/atomicfile internal/host/stamp
+objectstore/tree:              objectstore internal/format/beast2 internal/format/digest internal/host/stamp internal/host/beneath
 objectstore:                   internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp
 refstore/checked:              refstore
 refstore/overlay:              refstore
 refstore/known:                refstore
-refstore/fs:                   refstore internal/host/modes internal/host/atomicfile
+refstore/fs:                   refstore internal/host/modes internal/host/atomicfile internal/host/beneath
 refstore/dynamo:               refstore internal/backoff
 refstore/mem:                  refstore
 refstore/refstoretest:         refstore
@@ -125,7 +125,7 @@ internal/host/modes:           internal/host/atomicfile
 internal/pkgref:
 internal/format/beast2:
 internal/host/atomicfile:
-internal/host/room: internal/host/trace internal/host/nofile
+internal/host/room: internal/host/trace internal/host/nofile internal/host/beneath
 internal/host/trace:
 internal/host/nofile:
 internal/host/watch:
@@ -134,6 +134,7 @@ internal/human:
 internal/parallel:
 internal/backoff:
 internal/host/stamp:
+internal/host/beneath:
 `
 
 // closed are the wings whose packages import nothing of this module but each other.

@@ -1,4 +1,4 @@
-package atomicfile_test
+package beneath_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 )
 
 func TestRemoveAllOfClosedFolders(t *testing.T) {
@@ -31,7 +31,7 @@ func TestRemoveAllOfClosedFolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := atomicfile.RemoveAll(top); err != nil {
+	if err := beneath.RemoveAll(top); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(top); !errors.Is(err, fs.ErrNotExist) {
@@ -40,7 +40,7 @@ func TestRemoveAllOfClosedFolders(t *testing.T) {
 	if info, err := os.Stat(outside); err != nil || info.Mode().Perm() != 0o600 && info.Mode().Perm() != 0o666 {
 		t.Errorf("what a link points to: %v, %v", info, err)
 	}
-	if err := atomicfile.RemoveAll(top); err != nil {
+	if err := beneath.RemoveAll(top); err != nil {
 		t.Errorf("nothing to remove: %v", err)
 	}
 }
@@ -74,7 +74,7 @@ func TestRemoveAllOfLargeTrees(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := atomicfile.RemoveAll(top); err != nil {
+	if err := beneath.RemoveAll(top); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(top); !errors.Is(err, fs.ErrNotExist) {
@@ -84,10 +84,10 @@ func TestRemoveAllOfLargeTrees(t *testing.T) {
 		t.Errorf("what links point to: %v", err)
 	}
 	file := filepath.Join(outside, "stays")
-	if err := atomicfile.RemoveAll(file); err != nil {
+	if err := beneath.RemoveAll(file); err != nil {
 		t.Errorf("RemoveAll of a file: %v", err)
 	}
-	if err := atomicfile.RemoveAll(file + "/below"); err != nil {
+	if err := beneath.RemoveAll(file + "/below"); err != nil {
 		t.Errorf("RemoveAll of nothing: %v", err)
 	}
 }

@@ -1,0 +1,60 @@
+package beneath
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Discard is RemoveAll for what nobody is to mount anything in. Where something is mounted in it all the same, it detaches that
+// first, where this process may: the mounted files stay where they are.
+func (d *Dir) Discard(rel string) error {
+	err := d.RemoveAll(rel)
+	if !errors.Is(err, ErrMount) || !d.detachIn(rel) {
+		return err
+	}
+	return d.RemoveAll(rel)
+}
+
+// detachIn detaches what is mounted at rel or below, and tells whether anything was.
+func (d *Dir) detachIn(rel string) (some bool) {
+	own, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(d.fd))
+	if err != nil {
+		return false
+	}
+	list, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(list)) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		at, below := strings.CutPrefix(mountUnquote.Replace(fields[4]), own+"/")
+		for below && (at == rel || strings.HasPrefix(at, rel+"/")) && d.detach(at) { // mounts can lie on each other
+			some = true
+		}
+	}
+	return some
+}
+
+// mountUnquote reads a path of mountinfo.
+var mountUnquote = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// detach detaches a mount whose root is at rel. A path is needed for that: this one is the open file's.
+func (d *Dir) detach(rel string) bool {
+	fd, err := (&Dir{fd: d.fd, name: d.name}).open(rel, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	var st unix.Statx_t
+	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO, &st) != nil || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return false
+	}
+	return unix.Unmount("/proc/self/fd/"+strconv.Itoa(fd), unix.MNT_DETACH) == nil
+}
