@@ -43,6 +43,20 @@ func RetryJob(ctx context.Context, r *Repo, j *queue.Job) (queue.Job, error) {
 	return again, note.Tell(ctx)
 }
 
+// answered is queue.Options.Answered: the next start of its workspace would not execute the job's key.
+func (r *Repo) answered(ctx context.Context, j *queue.Job) (bool, error) {
+	_, err := r.Workspaces.States.State(ctx, j.Workspace)
+	if errors.Is(err, workspace.ErrNotFound) {
+		return true, nil
+	}
+	key, ok := executions.ParseKey(keyOf(j))
+	if !ok {
+		return false, nil
+	}
+	a, err := r.Executions.Lookup(ctx, key)
+	return a.Hit != nil, err
+}
+
 // keyOf is the key of the execution that a job asks for; "" if it asks for none that could be made.
 func keyOf(j *queue.Job) string {
 	req, err := dispatch.Request(j)

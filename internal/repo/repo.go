@@ -186,6 +186,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	if a, ok := s.records.(refstore.Aliaser); ok && !s.far {
 		q.Aliaser = a
 	}
+	q.Answered = r.answered
 	r.queue = queue.New(s.records, at, q)
 	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand)
 	withdraw := func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {

@@ -184,7 +184,7 @@ func (q *Queue) Only(ctx context.Context, queue, id string, want Want) (*Lease, 
 		case err != nil:
 			return fail(err)
 		case s.Status.Terminal():
-			return nil, &TransitionError{"claim", s.Job}
+			return nil, &TransitionError{Op: "claim", Job: s.Job}
 		}
 		early := want.Early > 0 && want.Early == s.Attempts && len(s.Lost) > 0
 		if _, ok := s.indexKey(); !ok || !early && q.index.due(&s.Job, s.version).After(q.now()) || !q.index.fits(&candidate{entry: entry{s.Job, s.version}}, &want) {

@@ -78,7 +78,7 @@ func (l *Lease) change(ctx context.Context, op string, last bool, edit func(*Job
 	was, ended := l.is, l.ended
 	l.mu.Unlock()
 	if ended {
-		return stored{}, &TransitionError{op, was.Job}
+		return stored{}, &TransitionError{Op: op, Job: was.Job}
 	}
 	for {
 		j := was.Job

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +37,7 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 		case s.Status == Cancelled:
 			return s.Job, q.dropCancel(ctx, queue, id)
 		case s.Status.Terminal():
-			return Job{}, errors.Join(&TransitionError{"cancel", s.Job}, q.dropCancel(ctx, queue, id))
+			return Job{}, errors.Join(&TransitionError{Op: "cancel", Job: s.Job}, q.dropCancel(ctx, queue, id))
 		case s.Status == Running && s.LockedBy != "":
 			if told != nil && *told == s.version {
 				return s.Job, nil
@@ -127,8 +128,8 @@ func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dea
 	return n, nil
 }
 
-// Retry queues a failed or timed-out job again, unless it is suspended, with its original number of attempts. Errors
-// are ErrNotFound and *TransitionError.
+// Retry queues a failed or timed-out job again, unless it is suspended or answered (Options.Answered), with its
+// original number of attempts. Errors are ErrNotFound and *TransitionError.
 func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("retry job %.100s/%.200s: %w", queue, id, err)
@@ -138,7 +139,10 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 		return fail(err)
 	}
 	if !s.isDead() {
-		return Job{}, &TransitionError{"retry", s.Job}
+		return Job{}, &TransitionError{Op: "retry", Job: s.Job}
+	}
+	if answered, err := q.answered(ctx, &s.Job); err != nil || answered {
+		return Job{}, cmp.Or(err, error(&TransitionError{Op: "retry", Job: s.Job, Answered: true}))
 	}
 	if err := q.move(ctx, s); err != nil { // unless it was moved
 		return fail(err)
@@ -161,7 +165,7 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 		if err != nil {
 			return fail(err)
 		}
-		return Job{}, &TransitionError{"retry", there.Job}
+		return Job{}, &TransitionError{Op: "retry", Job: there.Job}
 	}
 	if err != nil {
 		return fail(err)
@@ -190,7 +194,7 @@ func (q *Queue) Reprioritise(ctx context.Context, queue, id string, priority int
 			return fail(err)
 		}
 		if _, ok := s.indexKey(); !ok {
-			return Job{}, &TransitionError{"change the priority of", s.Job}
+			return Job{}, &TransitionError{Op: "change the priority of", Job: s.Job}
 		}
 		if s.Priority == priority {
 			_, err := q.index.mend(ctx, s)
