@@ -37,14 +37,15 @@ func (a *attempt) handover() ([]byte, error) {
 	return json.Marshal(h)
 }
 
-// HandedOver returns the key of the execution whose command a supervisor has kept with this state (runner.Orphan); false
-// if the state is not an execution's.
-func HandedOver(state []byte) (Key, bool) {
+// HandedOver returns the key of the execution whose command a supervisor has kept with this state (runner.Orphan), and
+// when the command began; false if the state is not an execution's.
+func HandedOver(state []byte) (key Key, began time.Time, ok bool) {
 	var h handover
 	if err := json.Unmarshal(state, &h); err != nil {
-		return Key{}, false
+		return Key{}, time.Time{}, false
 	}
-	return ParseKey(h.Key)
+	key, ok = ParseKey(h.Key)
+	return key, time.UnixMilli(h.Started), ok
 }
 
 // readHandover decodes a supervisor's state. It must name this execution or, if resumes, another one of the key.

@@ -23,6 +23,8 @@ type Want struct {
 	// Early is the number of the attempt whose command is at hand: if it was the job's last one and was given up, Only does
 	// not wait for the backoff, which is for another start of the command. 0: no command is at hand.
 	Early int64
+	// Began is when the command at hand began. The claim puts it on record, unless the job says it already.
+	Began time.Time
 	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes the job, and may be called
 	// concurrently.
 	Fits func(*Job) bool
@@ -158,7 +160,10 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 			return nil, false, fmt.Errorf("draw an execution's id: %w", err)
 		}
 		j.Attempts++
-		j.Maker, j.MakerHost, j.Started = j.Worker, Truncate(want.Host), time.Time{}
+		j.Maker, j.MakerHost, j.Made, j.Started = j.Worker, Truncate(want.Host), now, time.Time{}
+	}
+	if j.Started.IsZero() { // so no reader meets an adoption before the start of what is adopted
+		j.Started = want.Began
 	}
 	next, gone, err := q.claimSwap(ctx, &s, &j)
 	if err != nil {

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"e3/internal/jobs/queue"
 )
@@ -57,4 +58,43 @@ func TestEarlierExecutions(t *testing.T) {
 			t.Errorf("execution %d is to be greater than %q, want %q", i, after[i], made[i-1])
 		}
 	}
+}
+
+// TestAdoptedHistory: a job keeps who claimed its execution and who adopted it, with the time of each and of the command's
+// start, also of executions that others follow. Whatever a reader has missed, it finds the transitions in their order.
+func TestAdoptedHistory(t *testing.T) {
+	w := newWorld(t)
+	p := w.on("front")
+	id := p.enqueue(t, job(1)).ID
+	lost := func(name string, began time.Time) (claimed queue.Job) {
+		t.Helper()
+		worker := w.on("back")
+		as := worker.want()
+		as.Worker, as.Began = name, began
+		claimed = worker.claimAs(t, as).Job()
+		w.kill(worker)
+		if err := p.Reap(t.Context(), queue.DefaultQueue); err != nil {
+			t.Fatal(err)
+		}
+		return claimed
+	}
+	first := lost("ann@back", time.Time{})
+	began := first.Claimed.Add(time.Millisecond)
+	w.pass(time.Hour)
+	second := lost("bob@back", began)
+	expected := queue.Attempt{
+		Number: 1, Execution: first.Execution, Worker: "ann@back", Claimed: first.Claimed, Started: began, Adopter: "bob@back", Adopted: second.Claimed,
+	}
+	if !second.Claimed.After(began) {
+		t.Fatalf("adopted %v, begun %v", second.Claimed, began)
+	}
+	orphan := p.job(t, id)
+	want(t, "an adopted execution", orphan.History(), []queue.Attempt{expected})
+	l := p.claimAs(t, p.want())
+	if _, err := l.Again(t.Context(), "it was unplugged", 0); err != nil {
+		t.Fatal(err)
+	}
+	again := p.job(t, id)
+	expected.Adopter, expected.Adopted, expected.Lost, expected.Message, expected.At = p.want().Worker, l.Job().Claimed, true, "it was unplugged", again.Lost[0].At
+	want(t, "one that was given up", again.History(), []queue.Attempt{expected})
 }

@@ -79,7 +79,8 @@ type Job struct {
 
 	Created  time.Time
 	Updated  time.Time
-	Claimed  time.Time // last claim
+	Made     time.Time // the claim by which Maker began Execution
+	Claimed  time.Time // last claim: later than Made if Worker adopted it
 	Started  time.Time // when the run of its command was recorded; zero for a short one
 	Finished time.Time
 }
@@ -134,9 +135,21 @@ func ParseRef(ref string) (queue, id string, err error) {
 // and a person has queued the job again.
 type LostAttempt struct {
 	Execution string
-	Worker    string // for display
+	Worker    string // that began it, for display
+	Adopter   string // that adopted it last, "" if none has
 	Message   string
-	At        time.Time
+	Claimed   time.Time
+	Started   time.Time // zero if that is not known
+	Adopted   time.Time
+	At        time.Time // when it was given up
+}
+
+// given is the job's present execution as one that another one follows.
+func (j *Job) given(message string, at time.Time) LostAttempt {
+	a := j.present()
+	return LostAttempt{
+		Execution: a.Execution, Worker: a.Worker, Adopter: a.Adopter, Message: message, Claimed: a.Claimed, Started: a.Started, Adopted: a.Adopted, At: at,
+	}
 }
 
 // Outcome is the result of a job.

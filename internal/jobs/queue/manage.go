@@ -154,7 +154,7 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	// The new job is made beside the finished one; Retried tells which is later.
 	j := before.Job
 	if failed := j.Outcome.ExecutionID; failed != "" && !slices.ContainsFunc(j.Lost, func(l LostAttempt) bool { return l.Execution == failed }) {
-		j.earlier(LostAttempt{Execution: failed, Worker: j.Maker, Message: j.LastError, At: j.Finished})
+		j.earlier(j.given(j.LastError, j.Finished))
 	}
 	j.requeue()
 	j.Outcome, j.Attempts, j.Finished, j.Claimed, j.Created = nil, 0, time.Time{}, time.Time{}, q.now()
