@@ -71,20 +71,21 @@ func readHandover(state []byte, key Key, id string, resumes bool) (*handover, er
 // as ended, Adopt stops the command and returns the recorded result.
 //
 // If another process has settled the execution meanwhile (Settle), the error wraps refstore.ErrLost and only the
-// settled result counts. When Adopt returns, the command has ended and its supervisor is released. ctx is as for Make.
+// settled result counts. When Adopt returns, the command has ended and its supervisor is released. Once ctx is done the
+// command is stopped; how it had ended by then, or ends, is recorded all the same.
 func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner.Orphan) (Result, error) {
-	bound, stop := x.bound(ctx)
+	bound, stop := x.bound(context.WithoutCancel(ctx))
 	defer stop()
 	end, err := x.beginForced(bound, req)
 	if err != nil {
-		if x.leaseLoss(bound) == nil {
+		if x.leaseLoss(ctx) == nil {
 			o.Release()
 		}
 		return Result{}, err
 	}
 	defer end()
 	res, err := x.adopt(bound, ctx, NewKey(req.Task, req.Inputs), req, id, o)
-	return res, x.withLeaseLoss(bound, err)
+	return res, x.withLeaseLoss(ctx, err)
 }
 
 // adopt waits under lasting, as attempt runs a command.
@@ -97,7 +98,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 		_, _ = o.Wait(stopped)
 	}
 	defer func() {
-		if !a.isLeft(ctx, err) {
+		if !a.isLeft(lasting, err) {
 			stop() // no effect once the command has ended
 			o.Release()
 		}
@@ -153,11 +154,11 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 		}
 	}
 	defer func() {
-		if !a.isLeft(ctx, err) { // the sweep removes the rest of the dead process's scratch folder
+		if !a.isLeft(lasting, err) { // the sweep removes the rest of the dead process's scratch folder
 			_ = atomicfile.RemoveAll(a.box.root)
 		}
 	}()
-	return a.conclude(ctx, end, runErr)
+	return a.conclude(lasting, end, runErr)
 }
 
 // reopen gives the attempt the sandbox in which the execution was begun. It returns false if the sandbox is gone.

@@ -243,9 +243,10 @@ type JobAttempt struct {
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
-	Lost      bool  // its worker was lost, and it was given up
-	Open      bool  // the job has not ended; if this attempt is lost, another may follow
-	Retried   int64 // how often a person has queued the job again
+	Lost      bool   // its worker was lost, and it was given up
+	Left      string // the lost worker under whose supervisor its command may run on, after it was cancelled
+	Open      bool   // the job has not ended; if this attempt is lost, another may follow
+	Retried   int64  // how often a person has queued the job again
 }
 
 // queued tells whether no worker has begun the attempt.

@@ -186,6 +186,9 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 	}{[]jobJSON{}}
 	for i := range done {
 		doc.Jobs = append(doc.Jobs, jobOf(&done[i]))
+		if o := done[i].Outcome; o != nil && o.Left != "" {
+			a.Warnf("%s", mayRunOn(jobName(&done[i]), o.Left))
+		}
 	}
 	if fault == nil || len(done) > 0 {
 		fault = errors.Join(fault, a.Reply(doc, func(w io.Writer) { c.write(w, done) }))

@@ -70,6 +70,9 @@ type Options struct {
 	// Waiting is called with how long it may take until it is known whether the holder of a workspace lives; nil:
 	// ignored.
 	Waiting func(*workspace.BusyError, time.Duration)
+	// TakeOver has a worker take over a job whose worker was lost here, and returns when it has another state; nil: no
+	// process can be begun.
+	TakeOver func(context.Context, *Repo, *queue.Job)
 	// Fetching follows the fetching of images; nil: nothing is told.
 	Fetching images.Watch
 }
@@ -187,6 +190,13 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		q.Aliaser = a
 	}
 	q.Answered = r.answered
+	if opts.TakeOver != nil {
+		q.TakeOver = func(ctx context.Context, j *queue.Job) {
+			if r.TakesOver(j) {
+				opts.TakeOver(ctx, r, j)
+			}
+		}
+	}
 	r.queue = queue.New(s.records, at, q)
 	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand)
 	withdraw := func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {

@@ -13,8 +13,8 @@ import (
 type Want struct {
 	Queues []string // their names
 	Worker string   // its name, for display
-	// Host is where its commands run. Grace is how long an orphan begun on another host is reserved for workers of
-	// that host, until its command has certainly ended; it counts from this process's first sight of the orphan.
+	// Host is where its commands run and can be taken over: the machine, user and folder. Grace is how long an orphan begun
+	// on another host is reserved for workers of that host, until its command has certainly ended; it counts from this process's first sight of the orphan.
 	Host  string
 	Grace time.Duration
 	// Beside says that another worker of Host may continue commands begun there: their orphans are reserved for it
@@ -134,6 +134,11 @@ func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) 
 	q.held.claiming(session, s.Ref())
 	l, doubtful, err := q.lock(ctx, s, session, want)
 	q.held.claimed(s.Ref(), l, s.version, doubtful)
+	if l != nil && l.adopted { // its command runs while the next look for requests is due
+		if r, err := q.store.Get(ctx, cancelKey(s.Queue, s.ID)); err == nil {
+			_ = q.Keeper.follow(ctx, s.Queue, r)
+		}
+	}
 	if l != nil {
 		q.index.work.note(q.o.Now())
 	}

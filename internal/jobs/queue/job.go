@@ -71,7 +71,7 @@ type Job struct {
 	Token       uint64    // raised by each claim
 	Execution   string    // of the present or last attempt
 	Maker       string    // the worker that began Execution, for display
-	MakerHost   string    // its host ([Want])
+	MakerHost   string    // where its command can be taken over ([Want])
 	Lost        []LostAttempt
 	LastError   string
 	Outcome     *Outcome // nil until it is finished
@@ -163,6 +163,8 @@ type Outcome struct {
 	Message     string
 	Duration    time.Duration
 	EndedAt     time.Time // of the execution: the job's Finished. Zero in Finish: now
+	// Left is the lost worker of a cancelled job whose command may run on: it could not be asked here.
+	Left string
 }
 
 // DefaultQueue is the queue of jobs that name none.
@@ -320,7 +322,7 @@ func (o *Outcome) validate() error {
 	if o.Size < 0 || o.Duration < 0 {
 		return fmt.Errorf("an outcome of %d bytes after %v", o.Size, o.Duration)
 	}
-	for _, s := range []string{o.ExecutionID, o.Output, o.Reason, o.Message} {
+	for _, s := range []string{o.ExecutionID, o.Output, o.Reason, o.Message, o.Left} {
 		if err := validText(s); err != nil {
 			return err
 		}

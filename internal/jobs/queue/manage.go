@@ -14,15 +14,17 @@ import (
 // ReasonCancelled is the reason of a job that was cancelled while it was not running.
 const ReasonCancelled = "cancelled"
 
-// Cancel ends a job: at once if it is not running, or its worker is known to be gone. Otherwise it notifies the worker,
-// and returns the running job. Cancelling a job again changes nothing. Errors are ErrNotFound, and *TransitionError if
-// it has ended otherwise.
+// Cancel ends a job: at once if it is not running. Otherwise it notifies the worker, and returns the running job. If the
+// worker is known to be gone, another one here takes the job over and ends its command (Options.TakeOver); else
+// Outcome.Left says that it may run on. Cancelling a job again changes nothing. Errors are ErrNotFound, and
+// *TransitionError if it has ended otherwise.
 func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, error) {
 	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: nanos(q.now())}
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("cancel job %.100s/%.200s: %w", queue, id, err)
 	}
 	var told *refstore.Version // the job's version when its worker was notified
+	asked := false             // whether a worker here can take the job over
 	for {
 		s, err := q.find(ctx, queue, id)
 		if err == nil && told == nil && s.Status == Running && s.LockedBy != "" {
@@ -38,10 +40,13 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 			return s.Job, q.dropCancel(ctx, queue, id)
 		case s.Status.Terminal():
 			return Job{}, errors.Join(&TransitionError{Op: "cancel", Job: s.Job}, q.dropCancel(ctx, queue, id))
-		case s.Status == Running && s.LockedBy != "":
-			if told != nil && *told == s.version {
-				return s.Job, nil
-			}
+		case s.Status == Running && told != nil && *told == s.version && s.LockedBy != "":
+			return s.Job, nil
+		case s.Orphaned() && told != nil && !asked && q.o.TakeOver != nil:
+			asked = true
+			q.o.TakeOver(ctx, &s.Job)
+			continue
+		case s.Status == Running && (s.LockedBy != "" || told == nil):
 			_, err := q.store.Put(ctx, refstore.Record{Key: cancelKey(queue, id), Value: encode(rec)})
 			if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) {
 				return fail(err)

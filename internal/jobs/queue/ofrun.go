@@ -55,7 +55,8 @@ type Attempt struct {
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
-	Lost      bool // its worker was lost, and it was given up
+	Lost      bool   // its worker was lost, and it was given up
+	Left      string // Outcome.Left
 	Message   string
 	At        time.Time // when it was given up
 }
@@ -80,7 +81,7 @@ func (j *Job) History() []Attempt {
 func (j *Job) present() Attempt {
 	a := Attempt{Number: j.Attempt + int64(len(j.Lost)), Execution: j.Execution, Worker: j.Maker, Claimed: j.Made, Started: j.Started}
 	if o := j.Outcome; o != nil {
-		if a.Execution = o.ExecutionID; a.Started.IsZero() && o.Duration > 0 {
+		if a.Execution, a.Left = o.ExecutionID, o.Left; a.Started.IsZero() && o.Duration > 0 {
 			a.Started = o.EndedAt.Add(-o.Duration)
 		}
 	}

@@ -105,6 +105,9 @@ type Options struct {
 	Keep time.Duration
 	// Answered, if set, tells whether a failed job needs no other attempt: its key has an answer, or its workspace is gone.
 	Answered func(context.Context, *Job) (bool, error)
+	// TakeOver, if set, has a worker take a job whose worker was lost, and returns when the job has another state, if this
+	// process can have its command taken over here ([Want.Host]). A request to cancel the job is on record before.
+	TakeOver func(context.Context, *Job)
 	// Patience is how long a lost worker's execution waits for an adopter before Working reports it as abandoned. 0 is
 	// a minute.
 	Patience time.Duration

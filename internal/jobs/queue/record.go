@@ -283,6 +283,7 @@ type outcomeRecord struct {
 	Reason    string `json:"reason,omitempty"`
 	Message   string `json:"message,omitempty"`
 	Duration  int64  `json:"duration,omitempty"` // ns
+	Left      string `json:"left,omitempty"`
 }
 
 // policyRecord is the policy of a job. Fields: each is one of the policy's.
@@ -352,7 +353,7 @@ func (j *Job) encode() []byte {
 		r.Lost = append(r.Lost, lostRecord{l.Execution, l.Worker, l.Adopter, l.Message, nanos(l.Claimed), nanos(l.Started), nanos(l.Adopted), nanos(l.At)})
 	}
 	if o := j.Outcome; o != nil {
-		r.Outcome = &outcomeRecord{o.State, o.ExecutionID, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, int64(o.Duration)}
+		r.Outcome = &outcomeRecord{o.State, o.ExecutionID, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, int64(o.Duration), o.Left}
 	}
 	return encode(&r)
 }
@@ -371,7 +372,7 @@ func (r *jobRecord) job() Job {
 		j.Lost = append(j.Lost, LostAttempt{l.Execution, l.Worker, l.Adopter, l.Message, fromNanos(l.Claimed), fromNanos(l.Started), fromNanos(l.Adopted), fromNanos(l.At)})
 	}
 	if o := r.Outcome; o != nil {
-		j.Outcome = &Outcome{o.State, o.Execution, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, time.Duration(o.Duration), j.Finished}
+		j.Outcome = &Outcome{o.State, o.Execution, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, time.Duration(o.Duration), j.Finished, o.Left}
 	}
 	return j
 }
