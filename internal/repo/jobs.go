@@ -44,7 +44,7 @@ func RetryJob(ctx context.Context, r *Repo, j *queue.Job) (queue.Job, error) {
 }
 
 // answered is queue.Options.Answered: the next start of its workspace would not execute the job's key.
-func (r *Repo) answered(ctx context.Context, j *queue.Job) (bool, error) {
+func answered(ctx context.Context, r *Repo, j *queue.Job) (bool, error) {
 	_, err := r.Workspaces.States.State(ctx, j.Workspace)
 	if errors.Is(err, workspace.ErrNotFound) {
 		return true, nil

@@ -189,7 +189,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	if a, ok := s.records.(refstore.Aliaser); ok && !s.far {
 		q.Aliaser = a
 	}
-	q.Answered = r.answered
+	q.Answered = func(ctx context.Context, j *queue.Job) (bool, error) { return answered(ctx, r, j) }
 	if opts.TakeOver != nil {
 		q.TakeOver = func(ctx context.Context, j *queue.Job) {
 			if r.TakesOver(j) {
