@@ -211,7 +211,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
 		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
-		Attempts: r.attempts,
+		Attempts: r.attempts, Queued: func(ctx context.Context, ws, run string) ([]workspace.Queued, error) { return queued(ctx, r, ws, run) },
 	})
 	return r, nil
 }

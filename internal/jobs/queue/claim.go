@@ -174,7 +174,7 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 	if err != nil {
 		return nil, !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInvalid), err
 	}
-	return &Lease{q: q, adopted: adopted, session: session, waiting: s.waitingSince(), unlisted: gone, is: next, cancelled: make(chan struct{})}, false, nil
+	return &Lease{q: q, adopted: adopted, session: session, waiting: s.WaitingSince(), unlisted: gone, is: next, cancelled: make(chan struct{})}, false, nil
 }
 
 // Only takes this job, even if others precede it. It returns nil while the job cannot be claimed: its worker is alive,

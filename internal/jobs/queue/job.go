@@ -107,8 +107,8 @@ func (j *Job) isSuspended() bool {
 	return j.Status == Failed && j.Outcome != nil && j.Outcome.Reason == ReasonSuspended
 }
 
-// waitingSince is when a claimable job became claimable, including after it was given back or lost.
-func (j *Job) waitingSince() time.Time {
+// WaitingSince is when a claimable job became claimable, including after it was given back or lost.
+func (j *Job) WaitingSince() time.Time {
 	since := j.Created
 	if !j.Claimed.IsZero() {
 		since = j.Updated

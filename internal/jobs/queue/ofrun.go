@@ -33,6 +33,24 @@ func (rd *Reader) OfRun(ctx context.Context, workspace, run string) ([]Job, erro
 	return jobs, nil
 }
 
+// WaitingOf returns the jobs of a run of a workspace, in any queue, that wait for a worker: for the first one, or for another
+// one if theirs was lost. It reads the run's unfinished jobs.
+func (rd *Reader) WaitingOf(ctx context.Context, workspace, run string) (waiting []Job, err error) {
+	queues, err := rd.names(ctx)
+	for _, queue := range queues {
+		for s, err := range rd.jobs(ctx, queue, run+".") {
+			switch {
+			case errors.Is(err, ErrMalformed):
+			case err != nil:
+				return nil, fmt.Errorf("jobs of run %s: %w", run, err)
+			case s.Workspace == workspace && (s.Status == Queued || s.Orphaned()):
+				waiting = append(waiting, s.Job)
+			}
+		}
+	}
+	return waiting, err
+}
+
 func collect(list func(yield func(stored, error) bool), workspace string, found map[string]Job) error {
 	for s, err := range list {
 		switch {
