@@ -40,14 +40,15 @@ func (a *attempt) handover() ([]byte, error) {
 	return json.Marshal(h)
 }
 
-// HandedOver returns the key of the execution whose command a supervisor has kept with this state (runner.Orphan); false
-// if the state is not an execution's.
-func HandedOver(state []byte) (Key, bool) {
+// HandedOver returns the key of the execution whose command a supervisor has kept with this state (runner.Orphan), and
+// when the command began; false if the state is not an execution's.
+func HandedOver(state []byte) (key Key, began time.Time, ok bool) {
 	var h handover
 	if err := json.Unmarshal(state, &h); err != nil {
-		return Key{}, false
+		return Key{}, time.Time{}, false
 	}
-	return ParseKey(h.Key)
+	key, ok = ParseKey(h.Key)
+	return key, time.UnixMilli(h.Started), ok
 }
 
 // readHandover decodes a supervisor's state. It must name this execution or, if resumes, another one of the key.
@@ -73,20 +74,21 @@ func readHandover(state []byte, key Key, id string, resumes bool) (*handover, er
 // as ended, Adopt stops the command and returns the recorded result.
 //
 // If another process has settled the execution meanwhile (Settle), the error wraps refstore.ErrLost and only the
-// settled result counts. When Adopt returns, the command has ended and its supervisor is released. ctx is as for Make.
+// settled result counts. When Adopt returns, the command has ended and its supervisor is released. Once ctx is done the
+// command is stopped; how it had ended by then, or ends, is recorded all the same.
 func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner.Orphan) (Result, error) {
-	bound, stop := x.bound(ctx)
+	bound, stop := x.bound(context.WithoutCancel(ctx))
 	defer stop()
 	end, err := x.beginForced(bound, req)
 	if err != nil {
-		if x.leaseLoss(bound) == nil {
+		if x.leaseLoss(ctx) == nil {
 			o.Release()
 		}
 		return Result{}, err
 	}
 	defer end()
 	res, err := x.adopt(bound, ctx, NewKey(req.Task, req.Inputs), req, id, o)
-	return res, x.withLeaseLoss(bound, err)
+	return res, x.withLeaseLoss(ctx, err)
 }
 
 // adopt waits under lasting, as attempt runs a command.
@@ -99,7 +101,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 		_, _ = o.Wait(stopped)
 	}
 	defer func() {
-		if !a.isLeft(ctx, err) {
+		if !a.isLeft(lasting, err) {
 			stop() // no effect once the command has ended
 			o.Release()
 		}
@@ -157,11 +159,11 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 		}
 	}
 	defer func() {
-		if !a.isLeft(ctx, err) { // the sweep removes the rest of the dead process's scratch folder
+		if !a.isLeft(lasting, err) { // the sweep removes the rest of the dead process's scratch folder
 			_ = a.box.remove()
 		}
 	}()
-	return a.conclude(ctx, end, runErr)
+	return a.conclude(lasting, end, runErr)
 }
 
 // reopen gives the attempt the sandbox in which the execution was begun, with the working directory that the command got. It

@@ -453,6 +453,33 @@ func TestAdoptStopped(t *testing.T) {
 	}
 }
 
+// Cancelled before its adoption, a command that runs is stopped, and recorded with what it had printed; the end of one that
+// has ended counts.
+func TestAdoptCancelledBefore(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		t.Run(fmt.Sprint("ended ", ended), func(t *testing.T) {
+			e := beginWork(t, &order{Announce: time.Hour}, untilGo+"echo made > out; touch $F/ended")
+			e.kill(t)
+			if ended {
+				touch(t, e.file("go"))
+				await(t, "the command to end", func() bool { return exists(e.file("ended")) })
+				e.gone(t, "pid")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			o := <-e.adopt(ctx, e.orphan(t))
+			e.gone(t, "pid")
+			if o.err != nil || ended != (o.res.State == record.Success) || !ended && o.res.Reason != executions.ReasonCancelled {
+				t.Errorf("got %+v, %v", o.res, o.err)
+			}
+			if log := e.log(t, e.req, e.order.ID, executions.Stdout); !strings.HasPrefix(log, "begun\n") {
+				t.Errorf("its log is %q", log)
+			}
+			e.cleaned(t)
+		})
+	}
+}
+
 // A command whose sandbox is gone is stopped and recorded as lost.
 func TestAdoptWithoutSandbox(t *testing.T) {
 	for _, announced := range []time.Duration{time.Millisecond, time.Hour} {

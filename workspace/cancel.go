@@ -168,7 +168,10 @@ type CancelOptions struct {
 	// OnWait is called once, after Patience, with the holder of the workspace. It may be nil.
 	OnWait   func(*BusyError)
 	Patience time.Duration
-	Curator  *executions.Curator // closes a run whose process died; nil: the next start does
+	// OnLeft is called for each task of the cancelled run whose command may run on: its worker is gone, and another machine,
+	// user or folder has the supervisor. It may be nil.
+	OnLeft  func(task, worker string)
+	Curator *executions.Curator // closes a run whose process died; nil: the next start does
 }
 
 // CancelStatus is the result of a request.
@@ -243,7 +246,17 @@ func (w *Runner) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cance
 	if err := c.wait(ctx); err != nil {
 		return nil, err
 	}
-	return c.outcome(ctx)
+	res, err := c.outcome(ctx)
+	if err != nil || o.OnLeft == nil || res.RunID == "" {
+		return res, err
+	}
+	attempts, err := w.states.attempts(ctx, ws, res.RunID)
+	for i := range attempts {
+		if a := &attempts[i]; a.Left != "" {
+			o.OnLeft(a.Task, a.Left)
+		}
+	}
+	return res, err
 }
 
 // errBegun says that an idle workspace has become held.

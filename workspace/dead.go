@@ -243,9 +243,10 @@ type JobAttempt struct {
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
-	Lost      bool  // its worker was lost, and it was given up
-	Open      bool  // the job has not ended; if this attempt is lost, another may follow
-	Retried   int64 // how often a person has queued the job again
+	Lost      bool   // its worker was lost, and it was given up
+	Left      string // the lost worker under whose supervisor its command may run on, after it was cancelled
+	Open      bool   // the job has not ended; if this attempt is lost, another may follow
+	Retried   int64  // how often a person has queued the job again
 }
 
 // queued tells whether no worker has begun the attempt.
@@ -258,9 +259,7 @@ func (w *States) attempts(ctx context.Context, ws, run string) ([]JobAttempt, er
 	}
 	list, err := w.Attempts(ctx, ws, run)
 	slices.SortFunc(list, func(a, b JobAttempt) int {
-		return cmp.Or(
-			strings.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number), strings.Compare(a.Execution, b.Execution),
-		)
+		return cmp.Or(strings.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number))
 	})
 	return list, err
 }
@@ -389,7 +388,7 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	t := c.f.Find(a.Task)
 	switch {
-	case c.said.end(a.Execution), t != nil && t.ExecutionID > a.Execution:
+	case c.said.end(a.Execution), t != nil && t.Attempt > a.Number:
 		return nil
 	case t == nil:
 		c.announce(a.Task)
@@ -468,7 +467,7 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 	if begunSince || e.Data.NoRecord {
 		e.Time = t.StartedAt
 	}
-	if e.Data.NoRecord && t.State == runview.TaskClaimed && isGivenBack(c.attempts, &lateExecution{Task: t.Task, Execution: t.ExecutionID}) {
+	if e.Data.NoRecord && t.State == runview.TaskClaimed && isGivenBack(c.attempts, &lateExecution{Task: t.Task, Execution: t.ExecutionID, Attempt: t.Attempt}) {
 		c.ran(events.TaskReleased, time.Time{}, t.Task, t.ExecutionID, t.Worker, crashed(t.Key, t.Attempt))
 		return nil
 	}

@@ -35,7 +35,7 @@ func (c *closing) followed(ctx context.Context, attempts []JobAttempt) error {
 	for i := range attempts {
 		a := &attempts[i]
 		told := c.said.end(a.Execution)
-		last := a.Open && following(attempts, a.Task, a.Execution) == nil
+		last := a.Open && following(attempts, a.Task, a.Execution, a.Number) == nil
 		if a.queued() || c.late[a.Execution] || told && !last {
 			continue
 		}
@@ -58,16 +58,16 @@ func (c *closing) awaited(ctx context.Context, attempts []JobAttempt) error {
 		if !a.queued() {
 			continue
 		}
-		after := noExecution // of the executions of the task, those that are told of
+		after := noExecution // the latest execution of the task that is told of
 		for _, other := range attempts {
-			if other.Task == a.Task && other.Execution > after {
+			if other.Task == a.Task && !other.queued() {
 				after = other.Execution
 			}
 		}
 		if c.late[after] && !c.shared[after] {
 			continue // its note is for what follows, too
 		}
-		if t := c.f.Find(a.Task); t != nil && t.ExecutionID > after {
+		if t := c.f.Find(a.Task); after == noExecution && t != nil && t.ExecutionID != "" {
 			after = t.ExecutionID
 		}
 		sum := sha256.Sum256([]byte(c.run + "\x00" + a.Task))
@@ -94,6 +94,6 @@ func isDue(attempts []JobAttempt, task string) bool {
 // isGivenBack tells whether a worker that had claimed an execution gave its job back without beginning it: the job is
 // there, and names others.
 func isGivenBack(attempts []JobAttempt, l *lateExecution) bool {
-	return !l.Started && (isDue(attempts, l.Task) || following(attempts, l.Task, l.Execution) != nil) &&
+	return !l.Started && (isDue(attempts, l.Task) || following(attempts, l.Task, l.Execution, l.Attempt) != nil) &&
 		!slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution })
 }

@@ -2,6 +2,8 @@ package workspace_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +72,54 @@ func TestCloseDeadQueued(t *testing.T) {
 			}
 			if strings.Contains(d.events(), "task.failed") {
 				t.Errorf("of execution %s, which never began, the run tells: %s", claimed, d.events())
+			}
+		})
+	}
+}
+
+// The attempts of a task are told in the order of their numbers, each once, though the clock of the first one's worker was
+// ahead of the second one's.
+func TestCloseDeadSkewed(t *testing.T) {
+	for _, told := range []int{0, 1, 2} {
+		t.Run(fmt.Sprintf("%d ends told", told), func(t *testing.T) {
+			d := newDead(t)
+			d.run(record.RunRunning)
+			later, ahead := newID(t), newID(t)
+			d.put(refstore.Key{Partition: "EXECUTION/" + d.key.String(), Sort: ahead}, (&record.Status{
+				State: record.Error, ExecutionID: ahead, Message: "lost", StartedAt: time.UnixMilli(900), CompletedAt: time.UnixMilli(950),
+			}).Encode())
+			d.ends(later)
+			at := func(typ events.Type, id string, number int64) events.Event {
+				return events.Event{Type: typ, Task: "a", Execution: id, Data: &events.Data{Key: d.key.String(), Attempt: number}}
+			}
+			list := []events.Event{
+				{Type: events.RunStarted}, {Type: events.TaskCreated, Data: &events.Data{Tasks: 1}}, {Type: events.TaskMarkedReady, Task: "a"},
+				at(events.TaskClaimed, ahead, 1), at(events.TaskStarted, ahead, 1), at(events.TaskFailed, ahead, 1), at(events.TaskRetryScheduled, "", 2),
+				at(events.TaskClaimed, later, 2), at(events.TaskStarted, later, 2), at(events.TaskCompleted, later, 2),
+			}
+			d.log(list[:[]int{3, 7, 10}[told]]...)
+			first := workspace.JobAttempt{Task: "a", Number: 1, Execution: ahead, Worker: "ann@lab", Key: d.key.String(), Open: true, Lost: true}
+			second := workspace.JobAttempt{Task: "a", Number: 2, Execution: later, Worker: "bob@lab", Key: d.key.String(), Open: true}
+			d.attempts = []workspace.JobAttempt{second, first}
+			d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+				if run != d.id {
+					return nil, nil
+				}
+				return slices.Clone(d.attempts), nil
+			})
+			d.p.start()
+			d.p.start()
+			d.attempts[0].Open, d.attempts[1].Open = false, false
+			d.p.start()
+			if told := d.journal(); told != "" {
+				t.Errorf("the journal tells %q", told)
+			}
+			want := "task.claimed a, task.started a, task.failed a, task.retry_scheduled a, task.claimed a, task.started a, task.completed a, run.failed"
+			if got := strings.ReplaceAll(d.events(), " crashed", ""); !strings.HasSuffix(got, want) {
+				t.Errorf("events are\n%s\nwant\n%s", got, want)
+			}
+			if n := d.notes(); n != 0 {
+				t.Errorf("%d notes are left", n)
 			}
 		})
 	}

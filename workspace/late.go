@@ -225,7 +225,7 @@ func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err 
 		if !over {
 			return 1, nil
 		}
-		next := following(attempts, l.Task, l.Execution)
+		next := following(attempts, l.Task, l.Execution, l.Attempt)
 		if next == nil {
 			if isDue(attempts, l.Task) {
 				return 1, nil
@@ -238,10 +238,16 @@ func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err 
 	}
 }
 
-// following returns the attempt that follows an execution of a task, nil if there is none.
-func following(attempts []JobAttempt, task, execution string) (next *JobAttempt) {
+// following returns the attempt that follows an execution of a task, which is its attempt of that number, or precedes it
+// (lateExecution.Awaited); nil if there is none. Ids do not tell the order: workers make them by their own clocks. Another
+// execution with the same number follows one that was given back.
+func following(attempts []JobAttempt, task, execution string, number int64) (next *JobAttempt) {
 	for i := range attempts {
-		if a := &attempts[i]; a.Task == task && a.Execution > execution && (next == nil || a.Execution < next.Execution) {
+		a := &attempts[i]
+		if a.Task != task || a.queued() || a.Number < number || a.Execution == execution {
+			continue
+		}
+		if next == nil || a.Number < next.Number {
 			next = a
 		}
 	}

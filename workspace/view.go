@@ -5,6 +5,7 @@ import (
 
 	"e3/dataflow/plan"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/refstore"
 )
 
@@ -54,6 +55,17 @@ func (a asked) State(ctx context.Context, ws string) (*record.WorkspaceState, er
 		return nil, err
 	}
 	return &s.WorkspaceState, nil
+}
+
+// Queued is a task of a run that waits for a worker.
+type Queued = runview.Queued
+
+// Queued is Stores.Queued.
+func (a asked) Queued(ctx context.Context, ws, run string) ([]Queued, error) {
+	if a.w.Stores.Queued == nil {
+		return nil, nil
+	}
+	return a.w.Stores.Queued(ctx, ws, run)
 }
 
 // AtWork reports whether the workspace's holder is the run's process. The lock is taken before a run begins, so a

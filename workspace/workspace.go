@@ -105,6 +105,8 @@ type Stores struct {
 	// Attempts returns the executions that workers have begun for a run, from their jobs, and the jobs that wait for a
 	// worker. nil: there are no workers.
 	Attempts func(ctx context.Context, ws, run string) ([]JobAttempt, error)
+	// Queued lists the tasks of a run that wait for a worker. nil: there are no workers.
+	Queued func(ctx context.Context, ws, run string) ([]Queued, error)
 	// Folder is the repository's folder, without symbolic links; "" if machines share the repository.
 	Folder string
 	// From is the command's current folder; "" if it has none.

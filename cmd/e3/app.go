@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,8 @@ type app struct {
 	warned map[string]bool // warnings that were printed
 
 	repository atomic.Pointer[string] // the name of the repository for advice; nil until it is opened
+
+	takingOver sync.Mutex // one worker that ends commands of lost ones at a time: it gets all commands of each of them
 
 	lose   context.CancelCauseFunc // ends the command
 	lessee refstore.Lessee         // its lost lease ends the command; nil without leases
@@ -203,7 +206,7 @@ func (a *app) openFor(ctx context.Context, location string, o repo.Options) (*re
 	o.Waiting = func(e *workspace.BusyError, most time.Duration) {
 		a.Notef("Waiting up to %v to see whether %s is alive", most.Round(time.Second), human.Line(e.Holder))
 	}
-	o.Fetching = a.fetching
+	o.Fetching, o.TakeOver = a.fetching, a.takeOver
 	r, err := repo.Open(ctx, location, o)
 	if err == nil {
 		a.names(shown(location, r))

@@ -78,7 +78,14 @@ func cancelling(a *app, o cancelOptions) (workspace.CancelOptions, error) {
 		OnWait: func(e *workspace.BusyError) {
 			a.Notef("%s%s; still waiting for it to stop", human.Line(e.Error()), also(unheard(e.Heard, a.Now())))
 		},
+		OnLeft: func(task, worker string) { a.Warnf("%s", mayRunOn(task, worker)) },
 	}, nil
+}
+
+// mayRunOn says that the command of a cancelled task was not stopped.
+func mayRunOn(task, worker string) string {
+	return fmt.Sprintf("the command of %s may run on: its worker %s was lost, and only that user can stop it, by a new worker on that machine",
+		human.Line(task), human.Line(workerName(worker)))
 }
 
 // cancelledJSON is the outcome of a request, for programs.
@@ -90,15 +97,22 @@ type cancelledJSON struct {
 	Reason    string                 `json:"reason,omitempty"`
 	Closed    bool                   `json:"closed,omitempty"`    // it had been interrupted, and is closed now
 	Withdrawn int                    `json:"withdrawn,omitempty"` // tasks that dead runs had queued
+	MayRunOn  []string               `json:"mayRunOn,omitempty"`  // tasks whose commands could not be stopped from here
 }
 
 func runCancel(ctx context.Context, a *app, r *repo.Repo, ws string, o workspace.CancelOptions) error {
 	o.Curator = executions.NewCurator(r.Executions, r.Records, a.Now)
+	var left []string
+	say := o.OnLeft
+	o.OnLeft = func(task, worker string) {
+		left = append(left, task)
+		say(task, worker)
+	}
 	c, err := r.Workspaces.Runner.Cancel(ctx, ws, o)
 	if err != nil {
 		return err
 	}
-	doc := cancelledJSON{Workspace: ws, Status: c.Status, Run: c.RunID, By: c.By, Reason: c.Reason, Closed: c.Closed, Withdrawn: c.Withdrawn}
+	doc := cancelledJSON{Workspace: ws, Status: c.Status, Run: c.RunID, By: c.By, Reason: c.Reason, Closed: c.Closed, Withdrawn: c.Withdrawn, MayRunOn: left}
 	return a.Reply(doc, func(w io.Writer) { fmt.Fprintln(w, cancelText(ws, c, o.By)) })
 }
 

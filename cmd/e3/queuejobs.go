@@ -78,7 +78,8 @@ func newQueueRetry(a *app) *cobra.Command {
 		Use:   "retry [repo] <task>...",
 		Short: "Queue failed tasks again",
 		Long: `Queue failed tasks again, so that the next start of their workspace finds their results. Their run has counted them as failed,
-even if it has not ended, and does not use the results. Cancelled tasks have not failed: run them with e3 start.
+even if it has not ended, and does not use the results. Tasks that have succeeded since are not queued. Cancelled tasks have
+not failed: run them with e3 start.
 
 ` + jobsArgument,
 		ValidArgsFunction: completeJobs(a, true),
@@ -185,6 +186,9 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 	}{[]jobJSON{}}
 	for i := range done {
 		doc.Jobs = append(doc.Jobs, jobOf(&done[i]))
+		if o := done[i].Outcome; o != nil && o.Left != "" {
+			a.Warnf("%s", mayRunOn(jobName(&done[i]), o.Left))
+		}
 	}
 	if fault == nil || len(done) > 0 {
 		fault = errors.Join(fault, a.Reply(doc, func(w io.Writer) { c.write(w, done) }))
@@ -340,6 +344,8 @@ func notFailed(ctx context.Context, r *repo.Repo, name, at string) string {
 		return "it runs, or is about to"
 	case f.Waiting:
 		return "it waits in its queue already"
+	case f.Answered:
+		return queue.ReasonAnswered
 	case f.Cancelled == 1:
 		return "it was cancelled in the latest run, and is not queued again; make it with: " + start
 	case f.Cancelled > 1:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,6 +90,7 @@ type runJSON struct {
 	InputSnapshot  string          `json:"inputSnapshot"`
 	OutputSnapshot string          `json:"outputSnapshot,omitempty"`
 	Summary        events.Summary  `json:"summary"`
+	Queued         int             `json:"queued,omitempty"` // tasks that wait for a worker
 	User           string          `json:"user,omitempty"`
 	Host           string          `json:"host,omitempty"`
 	Filter         string          `json:"filter,omitempty"`
@@ -112,7 +114,7 @@ type taskJSON struct {
 	Duration   int64   `json:"ms"`
 	Attempt    int64   `json:"attempt,omitempty"`
 	Worker     string  `json:"worker,omitempty"`
-	WaitsSince *string `json:"waitsSince,omitempty"` // of a deferred task
+	WaitsSince *string `json:"waitsSince,omitempty"` // of a deferred or queued task
 	ExitCode   int64   `json:"exitCode,omitempty"`
 	Reason     string  `json:"reason,omitempty"`
 	Message    string  `json:"message,omitempty"`
@@ -152,7 +154,7 @@ func runOf(r *runview.Report) runJSON {
 		StartedAt: render.JSONTime(r.StartedAt), CompletedAt: render.JSONTime(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
 		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
-		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: stepsOf(r.Provenance),
+		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: stepsOf(r.Provenance), Queued: len(r.Queued),
 		Filter: r.Filter, Set: r.Set, CancelledBy: r.By, CancelReason: r.Why, Unnamed: r.Unnamed,
 	}
 	if r.Process != nil {
@@ -176,7 +178,48 @@ func runOf(r *runview.Report) runJSON {
 			doc.Tasks[i].ImportedFrom = &stepsOf(&record.Provenance{Steps: []record.Step{*t.ImportedFrom}})[0]
 		}
 	}
+	for _, q := range r.Queued {
+		if q.Lost { // its command goes on
+			continue
+		}
+		i := slices.IndexFunc(doc.Tasks, func(t taskJSON) bool { return t.Task == q.Task })
+		if i < 0 {
+			i = len(doc.Tasks)
+			doc.Tasks = append(doc.Tasks, taskJSON{Task: q.Task})
+		}
+		doc.Tasks[i].State, doc.Tasks[i].WaitsSince = stateQueued, render.JSONTime(q.Since)
+	}
 	return doc
+}
+
+// stateQueued is the state of a task that waits for a worker.
+const stateQueued = "queued"
+
+// queuedText says how many tasks wait for a worker, for how long and which; "" for none.
+func queuedText(list []runview.Queued, now time.Time) string {
+	if len(list) == 0 {
+		return ""
+	}
+	since, lost := list[0].Since, 0
+	names := make([]string, len(list))
+	for i, q := range list {
+		names[i] = q.Task
+		if q.Since.Before(since) {
+			since = q.Since
+		}
+		if q.Lost {
+			lost++
+		}
+	}
+	wait := "wait"
+	if len(list) == 1 {
+		wait = "waits"
+	}
+	text := fmt.Sprintf("%s %s for a worker, for up to %s", human.Count(len(list), "task"), wait, human.Duration(max(now.Sub(since), 0)))
+	if lost > 0 {
+		text += fmt.Sprintf(", %d of them since their worker was lost", lost)
+	}
+	return text + ": " + human.Few(names)
 }
 
 // writeRun prints a run as seed 003 shows it.
@@ -192,6 +235,9 @@ func writeRun(w io.Writer, r *runview.Report, now time.Time, st term.Style) {
 	}
 	if r.State == record.RunRunning && r.Total > 0 {
 		fmt.Fprintf(w, "  Progress:  %d of %d\n", r.Done, r.Total)
+	}
+	if text := queuedText(r.Queued, now); text != "" {
+		fmt.Fprintf(w, "  Queued:    %s\n", human.Line(text))
 	}
 	if r.Provenance != nil {
 		label := "Imported:"

@@ -254,6 +254,9 @@ func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
 		line("Last run", "%s %s %s (%s)%s", human.Short(r.RunID), state, human.Stamp(r.CompletedAt), countsWaiting(r.State, r.Summary, r.Waits),
 			map[bool]string{true: ", imported"}[r.Provenance != nil])
 	}
+	if r := st.LastRun; r != nil && len(r.Queued) > 0 {
+		line("Queued", "%s", queuedText(r.Queued, now))
+	}
 	for i := range st.Deferred {
 		b := &st.Deferred[i]
 		line("Waits", "%s for approval since %s: e3 approve <repo> %s", b.Task, human.Stamp(b.Created), human.Quoted(st.Workspace+"."+b.Task))

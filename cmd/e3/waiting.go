@@ -29,8 +29,8 @@ type waitWatch struct {
 	r        *repo.Repo
 	location string // as the person types it
 	grace    time.Duration
-	host     string // of this process, as jobs name it
 	adopts   bool
+	here     func(*queue.Job) bool // Repo.TakesOver
 
 	mu      sync.Mutex
 	waiting int
@@ -41,7 +41,7 @@ type waitWatch struct {
 }
 
 func newWaitWatch(a *app, r *repo.Repo, location string, grace time.Duration, adopts bool) *waitWatch {
-	w := &waitWatch{a: a, r: r, location: location, grace: grace, host: r.Process().Host, adopts: adopts}
+	w := &waitWatch{a: a, r: r, location: location, grace: grace, adopts: adopts, here: r.TakesOver}
 	w.ctx, w.stop = context.WithCancel(context.Background())
 	return w
 }
@@ -95,7 +95,7 @@ func (w *waitWatch) waits(ctx context.Context, req *executions.Request, what exe
 }
 
 func (w *waitWatch) mayAdopt(j *queue.Job) bool {
-	return w.adopts && j.MakerHost == w.host
+	return w.adopts && w.here(j)
 }
 
 // text says who executes a job.
@@ -117,9 +117,9 @@ func (w *waitWatch) text(work *queue.Work) string {
 
 // adopt has a worker go on with a job.
 func (w *waitWatch) adopt(ref string) {
-	program, err := os.Executable()
+	cmd, said, err := jobWorker(w.ctx, w.r, ref, "--grace", w.grace.String())
 	if err != nil {
-		w.a.Warnf("find the program that goes on with job %s: %v", ref, err)
+		w.a.Warnf("go on with job %s: %v", ref, err)
 		return
 	}
 	w.mu.Lock()
@@ -128,14 +128,70 @@ func (w *waitWatch) adopt(ref string) {
 		return
 	}
 	w.workers.Go(func() {
-		cmd := exec.CommandContext(w.ctx, program, "worker", w.r.Location, "--job", ref, "--grace", w.grace.String())
-		cmd.Args[0], cmd.Env = os.Args[0], workerEnv()
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 		cmd.WaitDelay = w.grace + 10*time.Second
-		var said bytes.Buffer
-		cmd.Stderr = &said
 		if err := cmd.Run(); err != nil && w.ctx.Err() == nil {
 			w.a.Warnf("the worker that goes on with job %s: %v: %s", ref, err, human.Line(said.String()))
 		}
 	})
+}
+
+// jobWorker is a worker for one job, which takes its command over if the job's worker has died here, and what it says.
+func jobWorker(ctx context.Context, r *repo.Repo, ref string, args ...string) (*exec.Cmd, *bytes.Buffer, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the program of the worker: %w", err)
+	}
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, program, append([]string{"worker", r.Location, "--job", ref}, args...)...)
+	cmd.Args[0], cmd.Env, cmd.Stderr = os.Args[0], workerEnv(), &said
+	return cmd, &said, nil
+}
+
+const (
+	takeOverLook = 20 * time.Millisecond
+	// takeOverEnd is how long a worker has to end by itself once its job has ended.
+	takeOverEnd = time.Second
+)
+
+// takeOver is repo.Options.TakeOver. The worker may have taken other commands over as well. It is killed at last, which
+// leaves these to the next worker, as the death of their own one has.
+func (a *app) takeOver(ctx context.Context, r *repo.Repo, j *queue.Job) {
+	a.takingOver.Lock()
+	defer a.takingOver.Unlock()
+	lost := func() bool {
+		now, err := r.Queue().Job(ctx, j.Queue, j.ID)
+		return err != nil && !gone(err) || err == nil && now.Status == queue.Running && now.Execution == j.Execution
+	}
+	if !lost() {
+		return
+	}
+	ctx, kill := context.WithCancel(ctx)
+	defer kill()
+	cmd, said, err := jobWorker(ctx, r, j.Ref())
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		a.Warnf("end the command of job %s, whose worker was lost: %v", j.Ref(), err)
+		return
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for lost() && ctx.Err() == nil {
+		select {
+		case err := <-ended:
+			if err != nil {
+				a.Warnf("the worker that was to end the command of job %s: %v: %s", j.Ref(), err, human.Line(said.String()))
+			}
+			return
+		case <-time.After(takeOverLook):
+		}
+	}
+	select {
+	case <-ended:
+	case <-time.After(takeOverEnd):
+		kill()
+		<-ended
+	}
 }

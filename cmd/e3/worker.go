@@ -128,6 +128,7 @@ func (o *workerOptions) parse() (repo.WorkerOptions, error) {
 func runWorker(ctx context.Context, a *app, location string, o repo.WorkerOptions, flags *workerOptions) error {
 	drain, ctx, end := watchSignals(ctx, o.Job != "")
 	defer end()
+	told := drain
 	if o.Job != "" {
 		drain = nil // the first signal stops it, and that is how it is to end
 	}
@@ -152,11 +153,37 @@ func runWorker(ctx context.Context, a *app, location string, o repo.WorkerOption
 			workerSays(a, workerJSON{Type: "worker.lost", Message: err.Error()}, human.Line(err.Error())+"; trying again")
 		},
 	}
-	err := server.Run(ctx, drain, o.Options)
-	if errors.Is(err, worker.ErrStopped) {
-		return errInterrupted
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, drain, o.Options) }()
+	select {
+	case err := <-ended:
+		if errors.Is(err, worker.ErrStopped) {
+			return errInterrupted
+		}
+		return err
+	case <-idleSince(told, o.Metrics.Running):
+		a.Warnf("ending without an answer from the repository")
+		return nil
 	}
-	return err
+}
+
+// idleEnd is how long a worker has to end once it was told to and has no job. Then it ends as if it were killed, whatever it
+// waits for: a store that does not answer, or a file system.
+const idleEnd = 5 * time.Second
+
+// idleSince is closed when, after told, nothing has run for idleEnd.
+func idleSince(told <-chan struct{}, running func() int64) <-chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		<-told
+		for last := time.Now(); time.Since(last) < idleEnd; time.Sleep(idleEnd / 50) {
+			if running() > 0 {
+				last = time.Now()
+			}
+		}
+		close(over)
+	}()
+	return over
 }
 
 // workOnce opens the repository and works for as long as the lease is held.

@@ -3,6 +3,8 @@ package repo
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"e3/executions"
 	"e3/internal/events"
@@ -41,6 +43,31 @@ func RetryJob(ctx context.Context, r *Repo, j *queue.Job) (queue.Job, error) {
 		return again, err
 	}
 	return again, note.Tell(ctx)
+}
+
+// answered is queue.Options.Answered: the next start of its workspace would not execute the job's key.
+func answered(ctx context.Context, r *Repo, j *queue.Job) (bool, error) {
+	_, err := r.Workspaces.States.State(ctx, j.Workspace)
+	if errors.Is(err, workspace.ErrNotFound) {
+		return true, nil
+	}
+	key, ok := executions.ParseKey(keyOf(j))
+	if !ok {
+		return false, nil
+	}
+	a, err := r.Executions.Lookup(ctx, key)
+	return a.Hit != nil, err
+}
+
+// queued is workspace.Stores.Queued.
+func queued(ctx context.Context, r *Repo, ws, run string) (list []workspace.Queued, err error) {
+	jobs, err := r.queue.WaitingOf(ctx, ws, run)
+	for i := range jobs {
+		j := &jobs[i]
+		list = append(list, workspace.Queued{Task: j.Task, Since: j.WaitingSince(), Lost: j.Orphaned()})
+	}
+	slices.SortFunc(list, func(a, b workspace.Queued) int { return strings.Compare(a.Task, b.Task) })
+	return list, err
 }
 
 // keyOf is the key of the execution that a job asks for; "" if it asks for none that could be made.

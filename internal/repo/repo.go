@@ -70,6 +70,9 @@ type Options struct {
 	// Waiting is called with how long it may take until it is known whether the holder of a workspace lives; nil:
 	// ignored.
 	Waiting func(*workspace.BusyError, time.Duration)
+	// TakeOver has a worker take over a job whose worker was lost here, and returns when it has another state; nil: no
+	// process can be begun.
+	TakeOver func(context.Context, *Repo, *queue.Job)
 	// Fetching follows the fetching of images; nil: nothing is told.
 	Fetching images.Watch
 }
@@ -180,6 +183,14 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	if a, ok := s.records.(refstore.Aliaser); ok && !s.far {
 		q.Aliaser = a
 	}
+	q.Answered = func(ctx context.Context, j *queue.Job) (bool, error) { return answered(ctx, r, j) }
+	if opts.TakeOver != nil {
+		q.TakeOver = func(ctx context.Context, j *queue.Job) {
+			if r.TakesOver(j) {
+				opts.TakeOver(ctx, r, j)
+			}
+		}
+	}
 	r.queue = queue.New(s.records, at, q)
 	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand)
 	withdraw := func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
@@ -194,7 +205,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
 		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
-		Attempts: r.attempts,
+		Attempts: r.attempts, Queued: func(ctx context.Context, ws, run string) ([]workspace.Queued, error) { return queued(ctx, r, ws, run) },
 	})
 	return r, nil
 }

@@ -76,7 +76,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	})
 	// A command elsewhere may run this long after its worker's last renewal, if its lease is like this one's.
 	o.Patience = leases.Limit() + o.Grace
-	o.Name, o.Host, o.Now = fmt.Sprintf("%s (process %d)", r.user(), os.Getpid()), self().Host, r.opts.Now
+	o.Name, o.Host, o.Now = fmt.Sprintf("%s (process %d)", r.user(), os.Getpid()), commandsOf(dir), r.opts.Now
 	opts := r.executorOptions(o.Grace)
 	if opts.Key, err = r.Signer(); err != nil {
 		return nil, err
@@ -128,6 +128,23 @@ func (r *Repo) supervisors(lock *os.File) (string, error) {
 	return filepath.Abs(filepath.Join(filepath.Dir(lock.Name()), "workers-"+hex.EncodeToString(sum[:8])))
 }
 
+// commandsOf names a folder of supervisors in jobs: the commands of a lost worker can be taken over by workers of this place,
+// and by no others. The folder's name tells host and user; it may lie in another cache folder.
+func commandsOf(supervisors string) string {
+	return filepath.Base(supervisors) + "-" + folderNumber(filepath.Dir(supervisors))
+}
+
+// TakesOver tells whether a worker of this process's host, user and folder has begun a job's execution: what its
+// supervisor has not, does not run.
+func (r *Repo) TakesOver(j *queue.Job) bool {
+	lock, err := r.stores.here.SessionLock()
+	if err != nil {
+		return false
+	}
+	dir, err := r.supervisors(lock)
+	return err == nil && j.MakerHost == commandsOf(dir)
+}
+
 // renewed is called when the lease of this process was renewed: its commands may go on.
 func (r *Repo) renewed(sent time.Duration) {
 	if sup := r.runner.Load(); sup != nil {
@@ -171,7 +188,7 @@ func (r *Repo) attempts(ctx context.Context, ws, run string) ([]workspace.JobAtt
 			list = append(list, workspace.JobAttempt{
 				Task: j.Task, Key: key, Number: a.Number, Execution: a.Execution,
 				Worker: a.Worker, Adopter: a.Adopter, Claimed: a.Claimed, Adopted: a.Adopted, Started: a.Started,
-				Lost: a.Lost, Open: !j.Status.Terminal(), Retried: j.Retried,
+				Lost: a.Lost, Left: a.Left, Open: !j.Status.Terminal(), Retried: j.Retried,
 			})
 		}
 	}

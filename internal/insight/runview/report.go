@@ -29,11 +29,13 @@ type Report struct {
 	PackageHash string
 	// Live means that the run's process is active. A run that is recorded as running and is not live was interrupted:
 	// the next start closes it.
-	Live  bool
-	Heard refstore.Heard // when the process of a live run on another host was last heard of
-	Done  int64          // tasks that have come to an end
-	Total int64          // known tasks of the run
-	Tasks []TaskReport
+	Live bool
+	// Queued are the tasks of a live run that wait for a worker.
+	Queued []Queued
+	Heard  refstore.Heard // when the process of a live run on another host was last heard of
+	Done   int64          // tasks that have come to an end
+	Total  int64          // known tasks of the run
+	Tasks  []TaskReport
 	// Unnamed is the number of further tasks with results of an earlier run whose names are no longer known.
 	Unnamed int64
 	// Damage says from which line on the events cannot be read, or how many events are lost; nil where they are
@@ -116,7 +118,8 @@ func (v *Runs) standing(ctx context.Context, ws, id string) (*Report, error) {
 			return nil, err
 		}
 		if r.Live {
-			return r, nil
+			r.Queued, err = v.Workspaces.Queued(ctx, ws, r.RunID)
+			return r, err
 		}
 		// It may have ended between the two reads.
 		if again, err := v.Head(ctx, ws, id); err != nil || again.RunID == r.RunID && again.State == r.State {

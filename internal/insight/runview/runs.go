@@ -37,6 +37,15 @@ type Workspaces interface {
 	// AtWork reports whether the process of an unended run holds the workspace, and the last sign of life of a process
 	// on another host.
 	AtWork(ctx context.Context, ws string, run *record.Run) (bool, refstore.Heard, error)
+	// Queued lists the tasks of a run that wait for a worker, in order.
+	Queued(ctx context.Context, ws, run string) ([]Queued, error)
+}
+
+// Queued is a task of a run that waits for a worker.
+type Queued struct {
+	Task  string
+	Since time.Time
+	Lost  bool // a worker had begun it, and was lost
 }
 
 // Runs are the runs of a repository's workspaces.

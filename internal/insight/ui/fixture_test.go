@@ -58,6 +58,8 @@ func (d *desk) AtWork(context.Context, string, *record.Run) (bool, refstore.Hear
 	return d.live, refstore.Heard{}, nil
 }
 
+func (d *desk) Queued(context.Context, string, string) ([]runview.Queued, error) { return nil, nil }
+
 // facts are a test's answers to what other packages know.
 type facts struct{ queues []ui.Queue }
 

@@ -197,6 +197,7 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 	defer unattended.Stop()
 	again := attendedAgain
 	cancelled := ctx.Done()
+	var last context.Context // once ctx has ended
 	var expired <-chan struct{}
 	for !job.Status.Terminal() {
 		select {
@@ -215,6 +216,9 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 			}
 			job = news
 			w.tell(&job)
+			if expired != nil && job.Orphaned() { // its worker was lost before it ended the command
+				cancelled = ctx.Done()
+			}
 		case <-unattended.C:
 			if job.LockedBy == "" && !job.AvailableAt.After(d.o.Now()) {
 				w.run.unattended(job)
@@ -226,9 +230,12 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 			if cause := context.Cause(ctx); errors.Is(cause, refstore.ErrLost) {
 				return job, cause
 			}
-			last, done := context.WithTimeout(context.WithoutCancel(ctx), d.o.Patience)
-			defer done()
-			expired = last.Done()
+			if expired == nil {
+				var done context.CancelFunc
+				last, done = context.WithTimeout(context.WithoutCancel(ctx), d.o.Patience)
+				defer done()
+				expired = last.Done()
+			}
 			stands, err := d.cancelJob(last, job.Queue, job.ID, context.Cause(ctx))
 			if err != nil {
 				return job, errors.Join(context.Cause(ctx), fmt.Errorf("cancel job %s: %w", job.Ref(), err))

@@ -15,16 +15,13 @@ import (
 func Job(req *executions.Request, name string) queue.Job {
 	j := queue.Job{
 		Queue: cmp.Or(name, queue.DefaultQueue), Workspace: req.Workspace, Run: req.RunID, Task: req.Name, Step: req.Step, Attempt: max(req.Attempt, 1),
-		TaskHash: req.Task.String(), Inputs: make([]string, len(req.Inputs)), InputBytes: req.InputBytes, Force: req.Force || req.Without != "", MaxAttempts: 1,
+		TaskHash: req.Task.String(), Inputs: make([]string, len(req.Inputs)), InputBytes: req.InputBytes, Force: req.Force || req.Without != "", After: req.After, MaxAttempts: 1,
 	}
 	for i, h := range req.Inputs {
 		j.Inputs[i] = h.String()
 	}
 	if p := req.Policy; p != nil {
 		j.Policy, j.Labels, j.Priority, j.MaxAttempts = *p, p.Labels, p.Priority, 1+p.LostAttempts()
-	}
-	if now, err := executions.NewID(); err != nil || now <= req.After {
-		j.After = req.After // only if needed: workers of an older e3 refuse a job with After
 	}
 	j.ID = queue.Identity(&j)
 	return j

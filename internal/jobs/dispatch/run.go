@@ -302,11 +302,7 @@ func (w *waiter) left(at time.Time) {
 // lost reports an attempt that was given up. When it began and ended, and why, is as on record; the job says only that it
 // ended.
 func (w *waiter) lost(j *queue.Job, a *queue.Attempt) {
-	claimed, err := executions.ParseID(a.Execution)
-	if err != nil {
-		claimed = a.At
-	}
-	w.claim(j, a.Execution, a.Worker, claimed)
+	w.begun(j, a)
 	end := w.recorded(a.Execution)
 	if j.Outcome != nil && j.Outcome.ExecutionID == a.Execution { // the result tells of it
 		return
@@ -348,15 +344,20 @@ func (w *waiter) givenUp(execution string, end *ending, again time.Time) {
 
 // attempt reports the present or last execution.
 func (w *waiter) attempt(j *queue.Job, a *queue.Attempt) {
-	w.claim(j, a.Execution, a.Worker, a.Claimed)
-	w.start(a.Execution, a.Started)
+	w.begun(j, a)
 	if j.Orphaned() && w.orphaned != j.Token {
 		w.orphaned = j.Token
 		if w.req.Orphaned != nil {
 			w.req.Orphaned(a.Execution, j.Updated)
 		}
 	}
-	if a.Adopter != "" && !a.Adopted.Equal(w.adopted) {
+}
+
+// begun reports which workers have taken an execution, and when it began, in this order.
+func (w *waiter) begun(j *queue.Job, a *queue.Attempt) {
+	w.claim(j, a.Execution, a.Worker, a.Claimed)
+	w.start(a.Execution, a.Started)
+	if a.Adopter != "" && !a.Started.IsZero() && !a.Adopted.Equal(w.adopted) {
 		w.adopted = a.Adopted
 		if w.req.Adopted != nil {
 			w.req.Adopted(a.Execution, a.Adopter, a.Adopted)

@@ -73,3 +73,44 @@ func TestReleased(t *testing.T) {
 		a.end("claimed by worker", "lost: released", "claimed by worker", "started")
 	}
 }
+
+// A command that outlived its worker is told of in order, whether the run sees each change of the job or only the last one,
+// and its start although its first worker died before that was on record.
+func TestAdoptionInOrder(t *testing.T) {
+	for _, seen := range []bool{true, false} {
+		r := newRig(t, dispatch.Options{})
+		first, die := r.open("first")
+		a := r.ask(t.Context(), func(req *executions.Request) {
+			claimed, started := req.Claimed, req.Started
+			last := time.Time{}
+			ordered := func(at time.Time) {
+				if at.Before(last) {
+					t.Errorf("told of %v after %v", at, last)
+				}
+				last = at
+			}
+			req.Claimed = func(id, worker string, at time.Time) { ordered(at); claimed(id, worker, at) }
+			req.Started = func(id string, at time.Time) { ordered(at); started(id, at) }
+			req.Adopted = func(id, worker string, at time.Time) { ordered(at); req.Lost(id, "", worker+" adopts it", at, at) }
+		})
+		id := r.queued()
+		as := queue.Want{Worker: "first", NewExecution: executions.NewIDAfter}
+		l, err := first.Only(t.Context(), queue.DefaultQueue, id, as)
+		r.must(err)
+		began := l.Job().Claimed
+		if seen {
+			a.wait("claimed by first")
+		}
+		die()
+		as.Worker, as.Began = "second", began
+		for l = nil; l == nil; { // until the first one is known to be lost
+			l, err = r.q.Only(t.Context(), queue.DefaultQueue, id, as)
+			r.must(err)
+		}
+		if seen {
+			a.wait("lost: second adopts it")
+		}
+		r.must(l.Finish(t.Context(), success(l.Job().Execution)))
+		a.end("claimed by first", "started", "lost: second adopts it")
+	}
+}

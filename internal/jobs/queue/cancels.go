@@ -8,8 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// cancels delivers requests to cancel to this process's leases, ends cancelled jobs that were given back meanwhile, and
-// removes requests for ended ones.
+// cancels delivers requests to cancel to this process's leases, ends cancelled jobs that were given back meanwhile or that
+// no worker has taken over for Options.Patience, and removes requests for ended ones.
 func (k *Keeper) cancels(ctx context.Context, queue string) error {
 	var errs []error
 	for r, err := range k.store.List(ctx, refstore.Query{Partition: partition(queue, "cancel")}) {
@@ -64,6 +64,8 @@ func (k *Keeper) follow(ctx context.Context, queue string, r refstore.Record) er
 		return errors.Join(k.move(ctx, s), k.drop(ctx, r.Key, r.Version))
 	case s.Status == Running && s.LockedBy != "":
 		return nil
+	case s.Orphaned() && k.o.Now().Sub(k.index.orphanSince(fmt.Sprintf("%s#%d", s.Ref(), s.Token), k.o.Now())) < k.o.Patience:
+		return nil // a worker of its host, which can end its command, claims it
 	}
 	_, err = k.index.cancelNow(ctx, s, rec)
 	return err

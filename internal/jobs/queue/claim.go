@@ -13,8 +13,8 @@ import (
 type Want struct {
 	Queues []string // their names
 	Worker string   // its name, for display
-	// Host is where its commands run. Grace is how long an orphan begun on another host is reserved for workers of
-	// that host, until its command has certainly ended; it counts from this process's first sight of the orphan.
+	// Host is where its commands run and can be taken over: the machine, user and folder. Grace is how long an orphan begun
+	// on another host is reserved for workers of that host, until its command has certainly ended; it counts from this process's first sight of the orphan.
 	Host  string
 	Grace time.Duration
 	// Beside says that another worker of Host may continue commands begun there: their orphans are reserved for it
@@ -23,6 +23,8 @@ type Want struct {
 	// Early is the number of the attempt whose command is at hand: if it was the job's last one and was given up, Only does
 	// not wait for the backoff, which is for another start of the command. 0: no command is at hand.
 	Early int64
+	// Began is when the command at hand began. The claim puts it on record, unless the job says it already.
+	Began time.Time
 	// Fits, if set, tells whether a job can be taken. It neither keeps nor changes the job, and may be called
 	// concurrently.
 	Fits func(*Job) bool
@@ -132,6 +134,11 @@ func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) 
 	q.held.claiming(session, s.Ref())
 	l, doubtful, err := q.lock(ctx, s, session, want)
 	q.held.claimed(s.Ref(), l, s.version, doubtful)
+	if l != nil && l.adopted { // its command runs while the next look for requests is due
+		if r, err := q.store.Get(ctx, cancelKey(s.Queue, s.ID)); err == nil {
+			_ = q.Keeper.follow(ctx, s.Queue, r)
+		}
+	}
 	if l != nil {
 		q.index.work.note(q.o.Now())
 	}
@@ -158,13 +165,16 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 			return nil, false, fmt.Errorf("draw an execution's id: %w", err)
 		}
 		j.Attempts++
-		j.Maker, j.MakerHost, j.Started = j.Worker, Truncate(want.Host), time.Time{}
+		j.Maker, j.MakerHost, j.Made, j.Started = j.Worker, Truncate(want.Host), now, time.Time{}
+	}
+	if j.Started.IsZero() { // so no reader meets an adoption before the start of what is adopted
+		j.Started = want.Began
 	}
 	next, gone, err := q.claimSwap(ctx, &s, &j)
 	if err != nil {
 		return nil, !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInvalid), err
 	}
-	return &Lease{q: q, adopted: adopted, session: session, waiting: s.waitingSince(), unlisted: gone, is: next, cancelled: make(chan struct{})}, false, nil
+	return &Lease{q: q, adopted: adopted, session: session, waiting: s.WaitingSince(), unlisted: gone, is: next, cancelled: make(chan struct{})}, false, nil
 }
 
 // Only takes this job, even if others precede it. It returns nil while the job cannot be claimed: its worker is alive,
@@ -184,7 +194,7 @@ func (q *Queue) Only(ctx context.Context, queue, id string, want Want) (*Lease, 
 		case err != nil:
 			return fail(err)
 		case s.Status.Terminal():
-			return nil, &TransitionError{"claim", s.Job}
+			return nil, &TransitionError{Op: "claim", Job: s.Job}
 		}
 		early := want.Early > 0 && want.Early == s.Attempts && len(s.Lost) > 0
 		if _, ok := s.indexKey(); !ok || !early && q.index.due(&s.Job, s.version).After(q.now()) || !q.index.fits(&candidate{entry: entry{s.Job, s.version}}, &want) {

@@ -1,8 +1,10 @@
 package queue_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"e3/internal/jobs/queue"
 )
@@ -56,5 +58,89 @@ func TestEarlierExecutions(t *testing.T) {
 		if after[i] != made[i-1] {
 			t.Errorf("execution %d is to be greater than %q, want %q", i, after[i], made[i-1])
 		}
+	}
+}
+
+// TestAdoptedHistory: a job keeps who claimed its execution and who adopted it, with the time of each and of the command's
+// start, also of executions that others follow. Whatever a reader has missed, it finds the transitions in their order.
+func TestAdoptedHistory(t *testing.T) {
+	w := newWorld(t)
+	p := w.on("front")
+	id := p.enqueue(t, job(1)).ID
+	lost := func(name string, began time.Time) (claimed queue.Job) {
+		t.Helper()
+		worker := w.on("back")
+		as := worker.want()
+		as.Worker, as.Began = name, began
+		claimed = worker.claimAs(t, as).Job()
+		w.kill(worker)
+		if err := p.Reap(t.Context(), queue.DefaultQueue); err != nil {
+			t.Fatal(err)
+		}
+		return claimed
+	}
+	first := lost("ann@back", time.Time{})
+	began := first.Claimed.Add(time.Millisecond)
+	w.pass(time.Hour)
+	second := lost("bob@back", began)
+	expected := queue.Attempt{
+		Number: 1, Execution: first.Execution, Worker: "ann@back", Claimed: first.Claimed, Started: began, Adopter: "bob@back", Adopted: second.Claimed,
+	}
+	if !second.Claimed.After(began) {
+		t.Fatalf("adopted %v, begun %v", second.Claimed, began)
+	}
+	orphan := p.job(t, id)
+	want(t, "an adopted execution", orphan.History(), []queue.Attempt{expected})
+	l := p.claimAs(t, p.want())
+	if _, err := l.Again(t.Context(), "it was unplugged", 0); err != nil {
+		t.Fatal(err)
+	}
+	again := p.job(t, id)
+	expected.Adopter, expected.Adopted, expected.Lost, expected.Message, expected.At = p.want().Worker, l.Job().Claimed, true, "it was unplugged", again.Lost[0].At
+	want(t, "one that was given up", again.History(), []queue.Attempt{expected})
+}
+
+// TestCancelOfTheLost: a process that cannot have the command of a lost worker taken over ends the job, and says that it
+// may run on. One that can is asked first, and the claim of a worker learns of the request at once.
+func TestCancelOfTheLost(t *testing.T) {
+	w := newWorld(t)
+	p := w.on("front")
+	lose := func(n int) string {
+		t.Helper()
+		id := p.enqueue(t, job(n)).ID
+		worker := w.on("back")
+		as := worker.want()
+		as.Worker = "ann@back"
+		worker.claimAs(t, as)
+		w.kill(worker)
+		return id
+	}
+	elsewhere, err := p.Cancel(t.Context(), queue.DefaultQueue, lose(1), "eve@far", "too dear")
+	if err != nil || elsewhere.Status != queue.Cancelled || elsewhere.Outcome.Left != "ann@back" {
+		t.Errorf("elsewhere: %v %+v", err, elsewhere.Outcome)
+	}
+	id := lose(2)
+	asked := 0
+	p.takeOver = func(j *queue.Job) {
+		asked++
+		l := p.claimAs(t, p.want())
+		select {
+		case <-l.CancelRequested():
+		default:
+			t.Error("the claim does not tell that the job is cancelled")
+		}
+		if err := l.Finish(t.Context(), success(l)); err != nil {
+			t.Error(err)
+		}
+	}
+	var ended *queue.TransitionError
+	_, err = p.Cancel(t.Context(), queue.DefaultQueue, id, "eve@far", "")
+	if !errors.As(err, &ended) || ended.Job.Status != queue.Succeeded || asked != 1 {
+		t.Errorf("here, asked %d times: %v", asked, err)
+	}
+	id = lose(3)
+	p.takeOver = func(*queue.Job) { asked++ } // in vain
+	if j, err := p.Cancel(t.Context(), queue.DefaultQueue, id, "eve@far", ""); err != nil || j.Outcome.Left != "ann@back" || asked != 2 {
+		t.Errorf("in vain, asked %d times: %v %+v", asked, err, j.Outcome)
 	}
 }

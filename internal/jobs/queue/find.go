@@ -118,7 +118,8 @@ func Choose(known []Job, names []string) ([]Job, error) {
 // Fate counts the states of the jobs that a name means.
 type Fate struct {
 	Waiting, Running                bool
-	Cancelled, Suspended, Succeeded int // in a run
+	Answered                        bool // a failed one needs no other attempt (Options.Answered)
+	Cancelled, Suspended, Succeeded int  // in a run
 }
 
 // Fate counts the unfinished jobs with the name or, if there are none, those of a run.
@@ -133,7 +134,7 @@ func (rd *Reader) Fate(ctx context.Context, name, run string) (f Fate, err error
 			f.Running = f.Running || j.Status == Running
 		}
 	}
-	if f.Waiting || run == "" {
+	if f.Waiting {
 		return f, nil
 	}
 	queues, err := rd.Queues(ctx)
@@ -141,6 +142,14 @@ func (rd *Reader) Fate(ctx context.Context, name, run string) (f Fate, err error
 		return f, err
 	}
 	for _, q := range queues {
+		o, err := rd.Overview(ctx, q)
+		if err != nil {
+			return f, err
+		}
+		f.Answered = f.Answered || slices.ContainsFunc(o.answered, func(j Job) bool { return j.named(name) })
+		if run == "" {
+			continue
+		}
 		for j, err := range rd.Finished(ctx, q, run) {
 			switch {
 			case err != nil || !j.named(name):

@@ -26,7 +26,7 @@ type index struct {
 	taken   map[refstore.Key]refstore.Version // versions of jobs that this process has claimed, by their entries, which may still be listed
 }
 
-// cancelNow ends a job that is not running.
+// cancelNow ends a job that is not running. The command of one whose worker was lost may run on.
 func (x *index) cancelNow(ctx context.Context, s stored, rec cancelRecord) (Job, error) {
 	message := "cancelled"
 	if rec.By != "" {
@@ -36,7 +36,13 @@ func (x *index) cancelNow(ctx context.Context, s stored, rec cancelRecord) (Job,
 		message += ": " + rec.Why
 	}
 	j := s.Job
-	j.end(Outcome{State: Cancelled, ExecutionID: s.Execution, Reason: ReasonCancelled, Message: message}, x.now())
+	o := Outcome{State: Cancelled, ExecutionID: s.Execution, Reason: ReasonCancelled}
+	if s.Orphaned() {
+		o.Left = j.Maker
+		message += "; the command may run on under " + j.Maker + ", which was lost"
+	}
+	o.Message = Truncate(message)
+	j.end(o, x.now())
 	ended, err := x.swap(ctx, s.version, &j)
 	if err != nil {
 		return Job{}, err

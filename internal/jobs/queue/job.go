@@ -71,7 +71,7 @@ type Job struct {
 	Token       uint64    // raised by each claim
 	Execution   string    // of the present or last attempt
 	Maker       string    // the worker that began Execution, for display
-	MakerHost   string    // its host ([Want])
+	MakerHost   string    // where its command can be taken over ([Want])
 	Lost        []LostAttempt
 	LastError   string
 	Outcome     *Outcome // nil until it is finished
@@ -79,7 +79,8 @@ type Job struct {
 
 	Created  time.Time
 	Updated  time.Time
-	Claimed  time.Time // last claim
+	Made     time.Time // the claim by which Maker began Execution
+	Claimed  time.Time // last claim: later than Made if Worker adopted it
 	Started  time.Time // when the run of its command was recorded; zero for a short one
 	Finished time.Time
 }
@@ -106,8 +107,8 @@ func (j *Job) isSuspended() bool {
 	return j.Status == Failed && j.Outcome != nil && j.Outcome.Reason == ReasonSuspended
 }
 
-// waitingSince is when a claimable job became claimable, including after it was given back or lost.
-func (j *Job) waitingSince() time.Time {
+// WaitingSince is when a claimable job became claimable, including after it was given back or lost.
+func (j *Job) WaitingSince() time.Time {
 	since := j.Created
 	if !j.Claimed.IsZero() {
 		since = j.Updated
@@ -134,9 +135,21 @@ func ParseRef(ref string) (queue, id string, err error) {
 // and a person has queued the job again.
 type LostAttempt struct {
 	Execution string
-	Worker    string // for display
+	Worker    string // that began it, for display
+	Adopter   string // that adopted it last, "" if none has
 	Message   string
-	At        time.Time
+	Claimed   time.Time
+	Started   time.Time // zero if that is not known
+	Adopted   time.Time
+	At        time.Time // when it was given up
+}
+
+// given is the job's present execution as one that another one follows.
+func (j *Job) given(message string, at time.Time) LostAttempt {
+	a := j.present()
+	return LostAttempt{
+		Execution: a.Execution, Worker: a.Worker, Adopter: a.Adopter, Message: message, Claimed: a.Claimed, Started: a.Started, Adopted: a.Adopted, At: at,
+	}
 }
 
 // Outcome is the result of a job.
@@ -150,6 +163,8 @@ type Outcome struct {
 	Message     string
 	Duration    time.Duration
 	EndedAt     time.Time // of the execution: the job's Finished. Zero in Finish: now
+	// Left is the lost worker of a cancelled job whose command may run on: it could not be asked here.
+	Left string
 }
 
 // DefaultQueue is the queue of jobs that name none.
@@ -307,7 +322,7 @@ func (o *Outcome) validate() error {
 	if o.Size < 0 || o.Duration < 0 {
 		return fmt.Errorf("an outcome of %d bytes after %v", o.Size, o.Duration)
 	}
-	for _, s := range []string{o.ExecutionID, o.Output, o.Reason, o.Message} {
+	for _, s := range []string{o.ExecutionID, o.Output, o.Reason, o.Message, o.Left} {
 		if err := validText(s); err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func (l *Lease) change(ctx context.Context, op string, last bool, edit func(*Job
 	was, ended := l.is, l.ended
 	l.mu.Unlock()
 	if ended {
-		return stored{}, &TransitionError{op, was.Job}
+		return stored{}, &TransitionError{Op: op, Job: was.Job}
 	}
 	for {
 		j := was.Job
@@ -178,7 +178,7 @@ func (l *Lease) Again(ctx context.Context, message string, backoff time.Duration
 	message = Truncate(message)
 	now := l.q.now()
 	s, err := l.change(ctx, "requeue", true, func(j *Job) {
-		lost := LostAttempt{Execution: j.Execution, Worker: j.Maker, Message: message, At: now}
+		lost := j.given(message, now)
 		wait := backoff
 		for range len(j.Lost) {
 			wait = min(2*wait, maxBackoff)
@@ -203,7 +203,7 @@ func (l *Lease) Again(ctx context.Context, message string, backoff time.Duration
 
 // requeue makes a running job a queued one.
 func (j *Job) requeue() {
-	j.Status, j.LockedBy, j.Execution, j.Started, j.AvailableAt = Queued, "", "", time.Time{}, time.Time{}
+	j.Status, j.LockedBy, j.Execution, j.Made, j.Started, j.AvailableAt = Queued, "", "", time.Time{}, time.Time{}, time.Time{}
 }
 
 // Release gives back a job that was not begun. An adopted one is an orphan again. refstore.ErrLost.
@@ -234,7 +234,7 @@ func (l *Lease) Revoke(ctx context.Context, message string) error {
 	message = Truncate(message)
 	now := l.q.now()
 	return l.giveBack(ctx, "revoke", func(j *Job) {
-		j.earlier(LostAttempt{Execution: j.Execution, Worker: j.Maker, Message: message, At: now})
+		j.earlier(j.given(message, now))
 		j.LastError = message
 		j.requeue()
 		j.MaxAttempts++

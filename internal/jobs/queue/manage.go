@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,15 +14,17 @@ import (
 // ReasonCancelled is the reason of a job that was cancelled while it was not running.
 const ReasonCancelled = "cancelled"
 
-// Cancel ends a job: at once if it is not running, or its worker is known to be gone. Otherwise it notifies the worker,
-// and returns the running job. Cancelling a job again changes nothing. Errors are ErrNotFound, and *TransitionError if
-// it has ended otherwise.
+// Cancel ends a job: at once if it is not running. Otherwise it notifies the worker, and returns the running job. If the
+// worker is known to be gone, another one here takes the job over and ends its command (Options.TakeOver); else
+// Outcome.Left says that it may run on. Cancelling a job again changes nothing. Errors are ErrNotFound, and
+// *TransitionError if it has ended otherwise.
 func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, error) {
 	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: nanos(q.now())}
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("cancel job %.100s/%.200s: %w", queue, id, err)
 	}
 	var told *refstore.Version // the job's version when its worker was notified
+	asked := false             // whether a worker here can take the job over
 	for {
 		s, err := q.find(ctx, queue, id)
 		if err == nil && told == nil && s.Status == Running && s.LockedBy != "" {
@@ -36,11 +39,14 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 		case s.Status == Cancelled:
 			return s.Job, q.dropCancel(ctx, queue, id)
 		case s.Status.Terminal():
-			return Job{}, errors.Join(&TransitionError{"cancel", s.Job}, q.dropCancel(ctx, queue, id))
-		case s.Status == Running && s.LockedBy != "":
-			if told != nil && *told == s.version {
-				return s.Job, nil
-			}
+			return Job{}, errors.Join(&TransitionError{Op: "cancel", Job: s.Job}, q.dropCancel(ctx, queue, id))
+		case s.Status == Running && told != nil && *told == s.version && s.LockedBy != "":
+			return s.Job, nil
+		case s.Orphaned() && told != nil && !asked && q.o.TakeOver != nil:
+			asked = true
+			q.o.TakeOver(ctx, &s.Job)
+			continue
+		case s.Status == Running && (s.LockedBy != "" || told == nil):
 			_, err := q.store.Put(ctx, refstore.Record{Key: cancelKey(queue, id), Value: encode(rec)})
 			if err != nil && !errors.Is(err, refstore.ErrConflict) && !errors.Is(err, refstore.ErrInDoubt) {
 				return fail(err)
@@ -127,8 +133,8 @@ func (q *Queue) WithdrawLeft(ctx context.Context, workspace, run, by string, dea
 	return n, nil
 }
 
-// Retry queues a failed or timed-out job again, unless it is suspended, with its original number of attempts. Errors
-// are ErrNotFound and *TransitionError.
+// Retry queues a failed or timed-out job again, unless it is suspended or answered (Options.Answered), with its
+// original number of attempts. Errors are ErrNotFound and *TransitionError.
 func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("retry job %.100s/%.200s: %w", queue, id, err)
@@ -138,7 +144,10 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 		return fail(err)
 	}
 	if !s.isDead() {
-		return Job{}, &TransitionError{"retry", s.Job}
+		return Job{}, &TransitionError{Op: "retry", Job: s.Job}
+	}
+	if answered, err := q.answered(ctx, &s.Job); err != nil || answered {
+		return Job{}, cmp.Or(err, error(&TransitionError{Op: "retry", Job: s.Job, Answered: true}))
 	}
 	if err := q.move(ctx, s); err != nil { // unless it was moved
 		return fail(err)
@@ -150,7 +159,7 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 	// The new job is made beside the finished one; Retried tells which is later.
 	j := before.Job
 	if failed := j.Outcome.ExecutionID; failed != "" && !slices.ContainsFunc(j.Lost, func(l LostAttempt) bool { return l.Execution == failed }) {
-		j.earlier(LostAttempt{Execution: failed, Worker: j.Maker, Message: j.LastError, At: j.Finished})
+		j.earlier(j.given(j.LastError, j.Finished))
 	}
 	j.requeue()
 	j.Outcome, j.Attempts, j.Finished, j.Claimed, j.Created = nil, 0, time.Time{}, time.Time{}, q.now()
@@ -161,7 +170,7 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 		if err != nil {
 			return fail(err)
 		}
-		return Job{}, &TransitionError{"retry", there.Job}
+		return Job{}, &TransitionError{Op: "retry", Job: there.Job}
 	}
 	if err != nil {
 		return fail(err)
@@ -190,7 +199,7 @@ func (q *Queue) Reprioritise(ctx context.Context, queue, id string, priority int
 			return fail(err)
 		}
 		if _, ok := s.indexKey(); !ok {
-			return Job{}, &TransitionError{"change the priority of", s.Job}
+			return Job{}, &TransitionError{Op: "change the priority of", Job: s.Job}
 		}
 		if s.Priority == priority {
 			_, err := q.index.mend(ctx, s)

@@ -33,6 +33,24 @@ func (rd *Reader) OfRun(ctx context.Context, workspace, run string) ([]Job, erro
 	return jobs, nil
 }
 
+// WaitingOf returns the jobs of a run of a workspace, in any queue, that wait for a worker: for the first one, or for another
+// one if theirs was lost. It reads the run's unfinished jobs.
+func (rd *Reader) WaitingOf(ctx context.Context, workspace, run string) (waiting []Job, err error) {
+	queues, err := rd.names(ctx)
+	for _, queue := range queues {
+		for s, err := range rd.jobs(ctx, queue, run+".") {
+			switch {
+			case errors.Is(err, ErrMalformed):
+			case err != nil:
+				return nil, fmt.Errorf("jobs of run %s: %w", run, err)
+			case s.Workspace == workspace && (s.Status == Queued || s.Orphaned()):
+				waiting = append(waiting, s.Job)
+			}
+		}
+	}
+	return waiting, err
+}
+
 func collect(list func(yield func(stored, error) bool), workspace string, found map[string]Job) error {
 	for s, err := range list {
 		switch {
@@ -55,38 +73,45 @@ type Attempt struct {
 	Claimed   time.Time
 	Adopted   time.Time
 	Started   time.Time
-	Lost      bool // its worker was lost, and it was given up
+	Lost      bool   // its worker was lost, and it was given up
+	Left      string // Outcome.Left
 	Message   string
 	At        time.Time // when it was given up
 }
-
-// sameClaim is how much later than its command's start a claim may seem to be, because records round times.
-const sameClaim = 10 * time.Millisecond
 
 // History returns the executions that were begun for a job, in order.
 func (j *Job) History() []Attempt {
 	var list []Attempt
 	for i, l := range j.Lost {
 		list = append(list, Attempt{
-			Number: j.Attempt + int64(i), Execution: l.Execution, Worker: l.Worker, Lost: true, Message: l.Message, At: l.At,
+			Number: j.Attempt + int64(i), Execution: l.Execution, Worker: l.Worker, Adopter: l.Adopter,
+			Claimed: l.Claimed, Adopted: l.Adopted, Started: l.Started, Lost: true, Message: l.Message, At: l.At,
 		})
 	}
-	execution := j.Execution
-	if o := j.Outcome; o != nil {
-		execution = o.ExecutionID
-	}
-	if execution == "" || j.Status == Queued || slices.ContainsFunc(j.Lost, func(l LostAttempt) bool { return l.Execution == execution }) {
+	a := j.present()
+	if a.Execution == "" || j.Status == Queued || slices.ContainsFunc(j.Lost, func(l LostAttempt) bool { return l.Execution == a.Execution }) {
 		return list
-	}
-	a := Attempt{Number: j.Attempt + int64(len(j.Lost)), Execution: execution, Worker: j.Maker, Claimed: j.Claimed, Started: j.Started}
-	if a.Worker == "" {
-		a.Worker = j.Worker
-	}
-	if o := j.Outcome; o != nil && a.Started.IsZero() && o.Duration > 0 {
-		a.Started = o.EndedAt.Add(-o.Duration)
-	}
-	if j.Worker != a.Worker || !a.Started.IsZero() && a.Claimed.Sub(a.Started) > sameClaim { // the last claim is an adopter's
-		a.Adopter, a.Adopted, a.Claimed = j.Worker, j.Claimed, a.Started
 	}
 	return append(list, a)
 }
+
+// present is the job's present or last execution.
+func (j *Job) present() Attempt {
+	a := Attempt{Number: j.Attempt + int64(len(j.Lost)), Execution: j.Execution, Worker: j.Maker, Claimed: j.Made, Started: j.Started}
+	if o := j.Outcome; o != nil {
+		if a.Execution, a.Left = o.ExecutionID, o.Left; a.Started.IsZero() && o.Duration > 0 {
+			a.Started = o.EndedAt.Add(-o.Duration)
+		}
+	}
+	resumed := !a.Started.IsZero() && j.Made.Sub(a.Started) > sameClaim // its command was begun under another execution
+	if resumed {
+		a.Claimed = a.Started
+	}
+	if resumed || !j.Claimed.Equal(j.Made) {
+		a.Adopter, a.Adopted = j.Worker, j.Claimed
+	}
+	return a
+}
+
+// sameClaim is how much later than its command's start a claim may seem to be, because records round times.
+const sameClaim = 10 * time.Millisecond

@@ -99,8 +99,10 @@ type Overview struct {
 	Waiting time.Time // when the ready job that has waited longest became claimable; zero if there is none
 	Running []Work    // longest running first
 	Runs    []RunJobs // with jobs that no worker has begun, in the order of their ids
-	Dead    []Job     // failed or timed out without a further attempt in their run, and not suspended; latest first
+	Dead    []Job     // failed or timed out without a further attempt in their run, neither suspended nor answered; latest first
 	Faults  []error   // of unreadable records: ErrMalformed
+
+	answered []Job // would be dead, but need no other attempt (Options.Answered)
 }
 
 // RunJobs counts a run's jobs that no worker has begun, without retried ones.
@@ -284,7 +286,15 @@ func (rd *Reader) dead(ctx context.Context, o *Overview) error {
 		case err != nil:
 			return err
 		case s.isDead():
-			o.Dead = append(o.Dead, s.Job)
+			answered, err := rd.answered(ctx, &s.Job)
+			if err != nil {
+				return err
+			}
+			if answered {
+				o.answered = append(o.answered, s.Job)
+			} else {
+				o.Dead = append(o.Dead, s.Job)
+			}
 		}
 	}
 	if err := rd.dropAttempts(ctx, o); err != nil {
@@ -292,6 +302,18 @@ func (rd *Reader) dead(ctx context.Context, o *Overview) error {
 	}
 	slices.SortStableFunc(o.Dead, func(a, b Job) int { return b.Finished.Compare(a.Finished) })
 	return nil
+}
+
+// answered is Options.Answered.
+func (rs *records) answered(ctx context.Context, j *Job) (bool, error) {
+	if rs.o.Answered == nil {
+		return false, nil
+	}
+	is, err := rs.o.Answered(ctx, j)
+	if err != nil {
+		return false, fmt.Errorf("whether failed job %s has an answer since: %w", j.Ref(), err)
+	}
+	return is, nil
 }
 
 // dropAttempts removes the attempts that were followed by another attempt in their run.

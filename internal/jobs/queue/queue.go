@@ -49,8 +49,9 @@ var ErrMalformed = errors.New("not what this version of e3 writes")
 
 // A TransitionError says that an operation is not possible in a job's state.
 type TransitionError struct {
-	Op  string // "cancel", "retry"…
-	Job Job    // in its present state
+	Op       string // "cancel", "retry"…
+	Job      Job    // in its present state
+	Answered bool   // it failed, and needs no other attempt (Options.Answered)
 }
 
 func (e *TransitionError) Error() string {
@@ -60,9 +61,14 @@ func (e *TransitionError) Error() string {
 		state += ", by " + Truncate(e.Job.Worker)
 	case e.Job.isSuspended():
 		state = ReasonSuspended
+	case e.Answered:
+		state += ", but " + ReasonAnswered
 	}
 	return fmt.Sprintf("%s job %s (task %s): it is %s", e.Op, e.Job.Ref(), Truncate(e.Job.Task), state)
 }
+
+// ReasonAnswered is why a failed job is not queued again (Options.Answered).
+const ReasonAnswered = "its task has succeeded since, or its workspace is removed"
 
 // Members tells which sessions are alive. [*lease.Leases] implements it.
 type Members interface {
@@ -97,6 +103,11 @@ type Options struct {
 	Aliaser refstore.Aliaser
 	// Keep is how long Tend keeps finished jobs. 0 is [Keep].
 	Keep time.Duration
+	// Answered, if set, tells whether a failed job needs no other attempt: its key has an answer, or its workspace is gone.
+	Answered func(context.Context, *Job) (bool, error)
+	// TakeOver, if set, has a worker take a job whose worker was lost, and returns when the job has another state, if this
+	// process can have its command taken over here ([Want.Host]). A request to cancel the job is on record before.
+	TakeOver func(context.Context, *Job)
 	// Patience is how long a lost worker's execution waits for an adopter before Working reports it as abandoned. 0 is
 	// a minute.
 	Patience time.Duration

@@ -257,6 +257,7 @@ type jobRecord struct {
 
 	Created  int64 `json:"created"`
 	Updated  int64 `json:"updated"`
+	Made     int64 `json:"made,omitempty"`
 	Claimed  int64 `json:"claimed,omitempty"`
 	Started  int64 `json:"started,omitempty"`
 	Finished int64 `json:"finished,omitempty"`
@@ -265,7 +266,11 @@ type jobRecord struct {
 type lostRecord struct {
 	Execution string `json:"execution"`
 	Worker    string `json:"worker,omitempty"`
+	Adopter   string `json:"adopter,omitempty"`
 	Message   string `json:"message,omitempty"`
+	Claimed   int64  `json:"claimed,omitempty"`
+	Started   int64  `json:"started,omitempty"`
+	Adopted   int64  `json:"adopted,omitempty"`
 	At        int64  `json:"at"`
 }
 
@@ -278,6 +283,7 @@ type outcomeRecord struct {
 	Reason    string `json:"reason,omitempty"`
 	Message   string `json:"message,omitempty"`
 	Duration  int64  `json:"duration,omitempty"` // ns
+	Left      string `json:"left,omitempty"`
 }
 
 // policyRecord is the policy of a job. Fields: each is one of the policy's.
@@ -340,14 +346,14 @@ func (j *Job) encode() []byte {
 		Priority: j.Priority, Force: j.Force, Host: j.Host, After: j.After, Shard: j.Shard,
 		Status: j.Status, Attempts: j.Attempts, MaxAttempts: j.MaxAttempts, AvailableAt: nanos(j.AvailableAt), LockedBy: j.LockedBy,
 		Worker: j.Worker, Token: j.Token, Execution: j.Execution, Maker: j.Maker, MakerHost: j.MakerHost, LastError: j.LastError,
-		Retried: j.Retried, Created: nanos(j.Created), Updated: nanos(j.Updated), Claimed: nanos(j.Claimed), Started: nanos(j.Started),
+		Retried: j.Retried, Created: nanos(j.Created), Updated: nanos(j.Updated), Made: nanos(j.Made), Claimed: nanos(j.Claimed), Started: nanos(j.Started),
 		Finished: nanos(j.Finished),
 	}
 	for _, l := range j.Lost {
-		r.Lost = append(r.Lost, lostRecord{l.Execution, l.Worker, l.Message, nanos(l.At)})
+		r.Lost = append(r.Lost, lostRecord{l.Execution, l.Worker, l.Adopter, l.Message, nanos(l.Claimed), nanos(l.Started), nanos(l.Adopted), nanos(l.At)})
 	}
 	if o := j.Outcome; o != nil {
-		r.Outcome = &outcomeRecord{o.State, o.ExecutionID, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, int64(o.Duration)}
+		r.Outcome = &outcomeRecord{o.State, o.ExecutionID, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, int64(o.Duration), o.Left}
 	}
 	return encode(&r)
 }
@@ -359,14 +365,14 @@ func (r *jobRecord) job() Job {
 		Priority: r.Priority, Force: r.Force, Host: r.Host, After: r.After, Shard: r.Shard,
 		Status: r.Status, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, AvailableAt: fromNanos(r.AvailableAt), LockedBy: r.LockedBy,
 		Worker: r.Worker, Token: r.Token, Execution: r.Execution, Maker: r.Maker, MakerHost: r.MakerHost, LastError: r.LastError,
-		Retried: r.Retried, Created: fromNanos(r.Created), Updated: fromNanos(r.Updated), Claimed: fromNanos(r.Claimed),
+		Retried: r.Retried, Created: fromNanos(r.Created), Updated: fromNanos(r.Updated), Made: fromNanos(r.Made), Claimed: fromNanos(r.Claimed),
 		Started: fromNanos(r.Started), Finished: fromNanos(r.Finished),
 	}
 	for _, l := range r.Lost {
-		j.Lost = append(j.Lost, LostAttempt{l.Execution, l.Worker, l.Message, fromNanos(l.At)})
+		j.Lost = append(j.Lost, LostAttempt{l.Execution, l.Worker, l.Adopter, l.Message, fromNanos(l.Claimed), fromNanos(l.Started), fromNanos(l.Adopted), fromNanos(l.At)})
 	}
 	if o := r.Outcome; o != nil {
-		j.Outcome = &Outcome{o.State, o.Execution, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, time.Duration(o.Duration), j.Finished}
+		j.Outcome = &Outcome{o.State, o.Execution, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, time.Duration(o.Duration), j.Finished, o.Left}
 	}
 	return j
 }

@@ -293,8 +293,10 @@ type peer struct {
 	w      *world
 	wire   *wire
 	leases *lease.Leases
-	name   string
-	pid    int
+	// takeOver, if set, is Options.TakeOver.
+	takeOver func(*queue.Job)
+	name     string
+	pid      int
 }
 
 // on starts a process on a host.
@@ -319,6 +321,11 @@ func (w *world) onStore(host string, store refstore.Store, o queue.Options) *pee
 		},
 	})
 	o.Now = w.now
+	o.TakeOver = func(_ context.Context, j *queue.Job) {
+		if p.takeOver != nil {
+			p.takeOver(j)
+		}
+	}
 	if w.batches {
 		o.Batch = p.wire
 	}

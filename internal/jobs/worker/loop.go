@@ -435,6 +435,7 @@ func (l *loop) takeUpOne(o *runner.Orphan) (fate int, err error) {
 	}
 	want := l.want(nil)
 	want.Beside, want.Early = false, attempt // its command runs on this host
+	_, want.Began, _ = executions.HandedOver(o.State)
 	lease, err := w.s.Queue.Only(l.held, name, id, want)
 	var job queue.Job
 	if err == nil && lease == nil {

@@ -44,6 +44,9 @@ func NewMetrics() *Metrics {
 	return m
 }
 
+// Running is the number of jobs that the worker runs.
+func (m *Metrics) Running() int64 { return m.running.Load() }
+
 // failed counts a failed job. Reasons come from this program, so there are few.
 func (m *Metrics) failed(reason string) {
 	m.set.GetOrCreateCounter(fmt.Sprintf("e3_jobs_failed_total{reason=%q}", reason)).Inc()

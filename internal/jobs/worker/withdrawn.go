@@ -39,7 +39,7 @@ func wasWithdrawn(err error, attempt int64) bool {
 
 // keepWithdrawn keeps a command for a job that asks for the same.
 func (l *loop) keepWithdrawn(o *runner.Orphan) {
-	key, ok := executions.HandedOver(o.State)
+	key, _, ok := executions.HandedOver(o.State)
 	if !ok {
 		o.Release()
 		return
@@ -90,6 +90,7 @@ func (l *loop) bequeath() (changed bool) {
 		c.heir = nil
 		want := l.want(nil)
 		want.Until = nil // the command runs, and needs no turn
+		_, want.Began, _ = executions.HandedOver(c.o.State)
 		lease, err := w.s.Queue.Only(l.held, heir.Queue, heir.ID, want)
 		switch {
 		case isOver(err): // another worker was faster

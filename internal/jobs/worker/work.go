@@ -42,6 +42,10 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 	}
 	if h.lease.Adopted() {
 		w.metrics.adoptions.Inc()
+		if by := h.cancelled(); o == nil && by != "" {
+			w.settleAs(l.held, h, key, req.Inputs, executions.ReasonCancelled, by)
+			return
+		}
 		if o == nil {
 			w.settle(l.held, h, key, req.Inputs, fmt.Sprintf("%s was lost", h.before()))
 			return
@@ -232,8 +236,13 @@ func lostMessage(held context.Context, err error) string {
 	return err.Error()
 }
 
-// cancelled says by whom the job was cancelled, and why.
+// cancelled says by whom the job was cancelled, and why; "" if it was not.
 func (h *holding) cancelled() string {
+	select {
+	case <-h.lease.CancelRequested():
+	default:
+		return ""
+	}
 	by, why := h.lease.Cancellation()
 	text := "cancelled"
 	if by != "" {

@@ -87,6 +87,11 @@ func TestWorkers(t *testing.T) {
 		f.volume = v
 		outlives(t, f)
 	}})
+	for _, when := range []string{"before it knows", "once it knows", "once its lease is over", "before it begins"} {
+		list = append(list, scenario{"dynamo_without_a_store_" + strings.ReplaceAll(when, " ", "_"), func(t *testing.T) {
+			endsWithoutStore(t, newFleet(t, "dynamo", fleetLease, 1, map[string]string{"e3.yaml": fleetGraph}), when)
+		}})
+	}
 	for _, ends := range []string{"meanwhile", "later"} {
 		list = append(list, scenario{"dynamo_store_lost_ends_" + ends, func(t *testing.T) {
 			storeLost(t, newFleet(t, "dynamo", fleetLease, 2, map[string]string{"e3.yaml": fleetGraph}), ends)
@@ -259,6 +264,31 @@ func workerStopped(t *testing.T, f *fleet) {
 		t.Errorf("a worker that lost its lease: exit code %d, want it to stop\n%s", r.code, r.text())
 	}
 	f.over(a, w)
+}
+
+// A worker without a task ends soon after one signal, whatever it waits for, although its store is gone.
+func endsWithoutStore(t *testing.T, f *fleet, when string) {
+	a := f.machines[0]
+	var w *process
+	if when == "before it begins" {
+		a.cut()
+		w = a.spawn("worker", "--json")
+		time.Sleep(time.Second)
+	} else {
+		w = a.worker()
+		a.cut()
+	}
+	switch when {
+	case "once it knows":
+		w.waitLine(`"type":"worker.stalled"`)
+	case "once its lease is over":
+		w.quietly(t, 4*fleetLease, "", func() bool { return false })
+	}
+	syscall.Kill(w.pid(), syscall.SIGTERM)
+	if !w.endsIn(8 * time.Second) {
+		t.Errorf("it goes on\n%s", w.result().text())
+	}
+	a.plug()
 }
 
 // executions is the history of all.
