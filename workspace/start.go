@@ -251,7 +251,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
 	}
 	r.inputs, r.tasks = inputs, tasks
-	if r.folders, err = lookAtFolders(r.w.states.Objects, r.w.states.Now()); err != nil {
+	if r.folders, err = r.w.proofs.lookAtFolders(); err != nil {
 		return nil, err
 	}
 	proof, err := r.w.proofs.proof(ctx, r.ws, r.stored, r.outset)

@@ -180,9 +180,9 @@ func readable(ctx context.Context, streams refstore.Streams, workspace, run stri
 }
 
 // Readable returns how many bytes of a run's events are readable. damage describes the next line; it is nil if there is
-// none, or it is torn.
-func Readable(ctx context.Context, streams refstore.Streams, workspace, run string) (size int64, damage, err error) {
-	whole, damage, err := readable(ctx, streams, workspace, run, nil)
+// none, or it is torn. each, which may be nil, is called with the events.
+func Readable(ctx context.Context, streams refstore.Streams, workspace, run string, each func(*Event)) (size int64, damage, err error) {
+	whole, damage, err := readable(ctx, streams, workspace, run, each)
 	return whole.off, damage, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
@@ -23,13 +24,23 @@ type eventLogs struct {
 // events checks that the events of a workspace's runs exist and can be read without gaps. A torn last line is no
 // fault.
 func (v *eventLogs) events(ctx context.Context, ws string) error {
+	since := v.Now().Add(-executions.TombstoneLifetime + 24*time.Hour) // clocks differ
 	for key, err := range v.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
 		if err != nil {
 			return err
 		}
-		_, bad, err := events.Readable(ctx, v.Records, ws, key.Sort)
+		info, err := v.Records.Size(ctx, key)
+		if errors.Is(err, refstore.ErrNotFound) {
+			continue // it was cleaned meanwhile
+		}
+		told := func(e *events.Event) {
+			if !info.Sealed { // only imports seal logs
+				v.promises.told(e, since)
+			}
+		}
+		_, bad, err := events.Readable(ctx, v.Records, ws, key.Sort, told)
 		if bad != nil { // a dead writer may have left a line that has been cut meanwhile
-			_, bad, err = events.Readable(ctx, v.Records, ws, key.Sort)
+			_, bad, err = events.Readable(ctx, v.Records, ws, key.Sort, told)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
