@@ -34,7 +34,7 @@ func TestTaskShapeOf(t *testing.T) {
 		made   []int
 	}{
 		{"file", task(one(record.KindFile)), reach.File, nil, nil},
-		{"executable", task(one(record.KindExecutable), record.KindFile, record.KindValue, record.KindTool, record.KindVariable), reach.File, nil, []int{1, 2, 3}},
+		{"executable", task(one(record.KindExecutable), record.KindFile, record.KindValue), reach.File, nil, []int{1}},
 		{"directory", task(one(record.KindDir), record.KindDir, record.KindFile, record.KindDir), reach.Dir, []int{0, 2}, nil},
 		{"several outputs", task(two, record.KindFile, record.KindDir), reach.Dir, []int{1}, nil},
 		{"no task", put(t, &s, []byte("text")), reach.FileOrDir, nil, nil},
