@@ -370,8 +370,8 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 				_, err = record.DecodeProvenance(data)
 			}
 			one = rec.Key
-			if last, ok := rec.Field(workspace.FieldEvents); ok && err == nil {
-				v.eventLogs.imported = append(v.eventLogs.imported, importedEvents{ws, rec.Key.Sort, strings.TrimSpace(string(last))})
+			if runview.Imported(rec) && err == nil {
+				v.eventLogs.imported = append(v.eventLogs.imported, importedEvents{ws, rec.Key.Sort, runview.BoundsOf(rec)})
 			}
 			return err
 		},

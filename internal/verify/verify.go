@@ -201,11 +201,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 	if err := o.Sample.Validate(); err != nil {
 		return nil, err
 	}
-	v := &verifier{
-		Stores: s, Options: o, report: &Report{Sample: o.Sample},
-		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{},
-	}
-	v.lists, v.eventLogs, v.promises = newLists(v), &eventLogs{verifier: v}, newPromises(v)
+	v := newVerifier(s, o)
 	for _, step := range []func(context.Context) error{v.format, v.place, v.hash, v.records, v.references, v.doubtful} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -218,6 +214,15 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 		}
 	}
 	return v.finish(), nil
+}
+
+func newVerifier(s Stores, o Options) *verifier {
+	v := &verifier{
+		Stores: s, Options: o, report: &Report{Sample: o.Sample},
+		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{},
+	}
+	v.lists, v.eventLogs, v.promises = newLists(v), &eventLogs{verifier: v}, newPromises(v)
+	return v
 }
 
 // place checks that the place of the objects belongs to this repository. A start refuses to write to another one's.
