@@ -54,7 +54,7 @@ func (v *verifier) confirm(ctx context.Context) error {
 	for _, f := range again.report.Faults {
 		known := false
 		for i := range v.report.Faults {
-			if was := &v.report.Faults[i]; was.Where == f.Where && was.Kind == f.Kind {
+			if was := &v.report.Faults[i]; was.Where == f.Where { // what was corrupt may be missing now
 				if known = true; was.Repaired {
 					was.Repaired = false
 					was.Remedy += "; not repaired: " + f.Problem
