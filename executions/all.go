@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 
 	"e3/objectstore"
+	"e3/refstore"
 )
 
 // All yields every execution of the repository with its side fields: task by task, key by key, the latest of a key
@@ -111,4 +114,25 @@ func oneByOne[In, Out any](ctx context.Context, in iter.Seq2[In, error], each fu
 			}
 		}
 	}
+}
+
+// Missing returns those executions of a task, given by their ids, of which there is no record under any inputs. It lists
+// the task's keys and reads no record.
+func (s *Store) Missing(ctx context.Context, task objectstore.Hash, ids []string) ([]string, error) {
+	missing := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		missing[id] = true
+	}
+	for inputs, err := range s.Inputs(ctx, task) {
+		if err != nil || len(missing) == 0 {
+			return nil, err
+		}
+		for rec, err := range s.records.List(ctx, refstore.Query{Partition: partition(Key{Task: task, Inputs: inputs}), KeysOnly: true}) {
+			if err != nil && !errors.Is(err, refstore.ErrDamaged) {
+				return nil, err
+			}
+			delete(missing, rec.Key.Sort)
+		}
+	}
+	return slices.Sorted(maps.Keys(missing)), nil
 }

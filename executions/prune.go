@@ -44,6 +44,12 @@ func (c *Curator) Remove(ctx context.Context, task objectstore.Hash, v Victim, b
 	return n == 1, err
 }
 
+// Bury gives executions of a task that are not on record the tombstones that they lack. One that is on record stays.
+func (c *Curator) Bury(ctx context.Context, task objectstore.Hash, lost []Victim, by, reason string) error {
+	_, err := c.pruneTask(ctx, task, lost, by, reason, true)
+	return err
+}
+
 func (c *Curator) pruneTask(ctx context.Context, task objectstore.Hash, victims []Victim, by, reason string, evenPinned bool) (n int, err error) {
 	if len(victims) == 0 {
 		return 0, nil

@@ -217,9 +217,12 @@ func (s *Store) list(ctx context.Context, q refstore.Query, k Key) iter.Seq2[*Ex
 	}
 }
 
+// TasksPartition lists the tasks that have executions.
+const TasksPartition = "TASKS"
+
 // Tasks yields every task hash that was ever executed.
 func (s *Store) Tasks(ctx context.Context) iter.Seq2[objectstore.Hash, error] {
-	return s.hashes(ctx, "TASKS")
+	return s.hashes(ctx, TasksPartition)
 }
 
 // Inputs yields the inputs hashes under which a task was ever executed.

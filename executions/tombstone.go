@@ -14,10 +14,10 @@ import (
 	"e3/refstore"
 )
 
-// Tombstones are kept for a month; the one of each key's latest success for a year.
+// Tombstones are kept for TombstoneLifetime; the one of each key's latest success for a year.
 const (
 	latestTombstoneLifetime = 365 * 24 * time.Hour
-	tombstoneLifetime       = 30 * 24 * time.Hour
+	TombstoneLifetime       = 30 * 24 * time.Hour
 )
 
 const tombstones = "TOMBSTONE" // the partition
@@ -111,7 +111,7 @@ func mergeTombstones(old, add record.Tombstones, drop map[string]bool, now time.
 	kept := all[:0]
 	for _, t := range all {
 		age := now.Sub(t.PrunedAt)
-		needed := age < tombstoneLifetime || t.OutputHash != "" && t.ExecutionID == latest[t.InputsHash]
+		needed := age < TombstoneLifetime || t.OutputHash != "" && t.ExecutionID == latest[t.InputsHash]
 		if age < latestTombstoneLifetime && needed && !drop[t.ExecutionID] {
 			kept = append(kept, t)
 		}

@@ -182,8 +182,8 @@ func (m *importer) importRun(ctx context.Context) error {
 		if err := m.recordRun(ctx, run.WorkspaceName, run.RunID); err != nil {
 			return err
 		}
-		if m.events.last > 0 {
-			fields = append(fields, refstore.Field{Name: workspace.FieldEvents, Value: fmt.Appendln(nil, m.events.last)})
+		if text := m.events.bounds.Text(); len(text) > 0 {
+			fields = append(fields, refstore.Field{Name: workspace.FieldEvents, Value: text})
 		}
 	}
 	if !m.res.RunAdded {

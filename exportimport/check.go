@@ -376,7 +376,7 @@ func (m *importer) checkEvents(n *entryName, e zipfile.Entry) error {
 			return refused(e.Name, "line %d is of run %q", seq, shorten(event.Run))
 		}
 		m.addEvent(event)
-		m.events.last = seq
+		m.events.bounds.Add(line)
 	}
 }
 

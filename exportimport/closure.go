@@ -413,7 +413,7 @@ func (g *gatherer) executions(ctx context.Context, w *reach.Walker) error {
 	})
 }
 
-// optional adds what may be missing: the nodes of snapshots, the directories that executions read, and inputs that an
+// optional adds what may be missing: the nodes of snapshots, what e3 has made of the inputs of executions, and inputs that an
 // earlier export has left out.
 func (g *gatherer) optional(ctx context.Context, w *reach.Walker) error {
 	s := g.s
@@ -446,7 +446,7 @@ func (g *gatherer) optional(ctx context.Context, w *reach.Walker) error {
 	hidden := g.hidden()
 	return g.each(ctx, func(t *taken) error {
 		task, err := g.tasks.get(ctx, t.key.Task)
-		if err != nil || len(task.Dirs) == 0 {
+		if err != nil || len(task.Dirs)+len(task.Made) == 0 {
 			return err
 		}
 		inputs, err := g.inputs(ctx, t)
@@ -454,17 +454,12 @@ func (g *gatherer) optional(ctx context.Context, w *reach.Walker) error {
 			return err
 		}
 		owner := reach.Owner{Kind: reach.AnExecution, ID: t.id, Key: t.key, Role: roleInput}
-		for _, i := range task.Dirs {
-			if i >= len(inputs) || hidden[position{t.key.Task, i}] {
-				continue
+		return task.Inputs(inputs, func(i int, r reach.Ref) error {
+			if hidden[position{t.key.Task, i}] {
+				return nil
 			}
-			if h, err := objectstore.ParseHash(inputs[i]); err == nil {
-				if err := w.Root(reach.Root{Ref: reach.Ref{Kind: reach.Dirs, Hash: h}, Owner: owner, Weak: true}); err != nil {
-					return err
-				}
-			}
-		}
-		return nil
+			return w.Root(reach.Root{Ref: r, Owner: owner, Weak: true})
+		})
 	})
 }
 

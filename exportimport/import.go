@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/format/zipfile"
 	"e3/internal/insight/runview"
@@ -155,7 +156,7 @@ type importer struct {
 // eventsEntry is the entry of a zip with the events of its run.
 type eventsEntry struct {
 	zipfile.Entry
-	last int64 // the number of the last event
+	bounds events.BoundsOf // of the log
 }
 
 // workspaceName is the name of the new workspace.

@@ -113,8 +113,8 @@ func (r *Repository) receive(ctx context.Context, from *Repository, k executions
 	return r.Curator.Import(ctx, in)
 }
 
-// receiveObjects puts the objects that an execution names: its task object, the directory objects of its inputs and,
-// of a success, its output. As in the execution that names them, inputs may be gone.
+// receiveObjects puts the objects that an execution names: its task object, what e3 has made of its inputs and, of a
+// success, its output. As in the execution that names them, inputs may be gone.
 func (r *Repository) receiveObjects(ctx context.Context, from *Repository, e *executions.Execution) error {
 	shape, err := reach.TaskShapeOf(ctx, from.Objects, e.Key.Task)
 	if err != nil {
@@ -134,14 +134,8 @@ func (r *Repository) receiveObjects(ctx context.Context, from *Repository, e *ex
 		return w.Root(reach.Root{Ref: reach.Ref{Kind: kind, Hash: h}, Weak: weak, Owner: owner})
 	}
 	err = root(reach.Task, e.Key.Task, false, "task object")
-	for _, i := range shape.Dirs {
-		if err != nil || i >= len(e.InputHashes) {
-			break
-		}
-		var h objectstore.Hash
-		if h, err = objectstore.ParseHash(e.InputHashes[i]); err == nil {
-			err = root(reach.Dirs, h, true, "input")
-		}
+	if err == nil {
+		err = shape.Inputs(e.InputHashes, func(_ int, r reach.Ref) error { return root(r.Kind, r.Hash, true, "input") })
 	}
 	if err == nil && e.State == record.Success {
 		var h objectstore.Hash

@@ -18,14 +18,14 @@ type tasks struct {
 
 	mu    sync.Mutex
 	known map[objectstore.Hash]reach.TaskShape
-	dirs  int // directory inputs of all known tasks
+	kept  int // inputs that the executions of all known tasks keep
 }
 
-// maxShapes bounds the task objects that are remembered, and maxDirs their directory inputs: a zip can name as many
+// maxShapes bounds the task objects that are remembered, and maxInputs the inputs that they keep: a zip can name as many
 // as it has executions.
 const (
 	maxShapes = 100_000
-	maxDirs   = 1 << 20
+	maxInputs = 1 << 20
 )
 
 func (t *tasks) get(ctx context.Context, h objectstore.Hash) (reach.TaskShape, error) {
@@ -41,8 +41,9 @@ func (t *tasks) get(ctx context.Context, h objectstore.Hash) (reach.TaskShape, e
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.dirs += len(shape.Dirs); t.known == nil || len(t.known) == maxShapes || t.dirs > maxDirs {
-		t.known, t.dirs = map[objectstore.Hash]reach.TaskShape{}, len(shape.Dirs)
+	kept := len(shape.Dirs) + len(shape.Made)
+	if t.kept += kept; t.known == nil || len(t.known) == maxShapes || t.kept > maxInputs {
+		t.known, t.kept = map[objectstore.Hash]reach.TaskShape{}, kept
 	}
 	t.known[h] = shape
 	return shape, nil

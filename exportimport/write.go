@@ -310,7 +310,7 @@ func (w *zipWriter) records(ctx context.Context) error {
 // events adds the readable events of the run: an import would refuse the rest.
 func (w *zipWriter) events(ctx context.Context) error {
 	key := eventsKey(w.s.workspace, w.s.run.RunID)
-	end, damage, err := events.Readable(ctx, w.x.repo.Records, w.s.workspace, w.s.run.RunID)
+	end, damage, err := events.Readable(ctx, w.x.repo.Records, w.s.workspace, w.s.run.RunID, nil)
 	if damage != nil {
 		w.s.notes = append(w.s.notes, fmt.Sprintf("%v; those before it are exported", damage))
 	}

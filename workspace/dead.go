@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
+	"e3/objectstore"
 	"e3/refstore"
 )
 
@@ -26,10 +28,11 @@ type reaper interface {
 
 // closed is the result of closeDead.
 type closed struct {
-	current string   // the run that the state names
-	old     []oldRun // all runs on record
-	late    int      // executions that go on without their run
-	journal int64    // the stream of the journal that had the last run recorded, 0 if it is not known
+	current string        // the run that the state names
+	old     []oldRun      // all runs on record
+	late    int           // executions that go on without their run
+	ended   events.Sealed // the end of the run that the state names
+	journal int64         // the stream of the journal that had the last run recorded, 0 if it is not known
 }
 
 // closeDead closes runs that did not end. Since the caller holds the dataflow lock, a run recorded as running has no
@@ -47,11 +50,11 @@ func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x re
 	}
 	confirmed, late := false, false
 	for _, o := range c.old {
-		end, err := events.End(ctx, w.states.Records, ws, o.id)
+		end, err := events.SealedEnd(ctx, w.states.Records, ws, o.id)
 		if err != nil {
 			return c, err
 		}
-		if end == nil {
+		if end.Event == nil {
 			if !confirmed { // so no listed run belongs to a live later holder
 				if err := w.states.confirm(ctx, ws); err != nil {
 					return c, err
@@ -61,12 +64,15 @@ func (w *Runner) closeDead(ctx context.Context, lock *hold, current string, x re
 			if c.current, err = w.closeRun(ctx, lock, o.id, c.current, x); err != nil {
 				return c, fmt.Errorf("close dead run %s: %w", o.id, err)
 			}
-			if end, err = events.End(ctx, w.states.Records, ws, o.id); err != nil {
+			if end, err = events.SealedEnd(ctx, w.states.Records, ws, o.id); err != nil {
 				return c, err
 			}
 		}
-		if end != nil && end.Data != nil {
-			late, c.journal = late || end.Data.Late > 0, max(c.journal, end.Data.Journal)
+		if end.Event != nil {
+			late, c.journal = late || end.Facts().Late > 0, max(c.journal, end.Facts().Journal)
+		}
+		if o.id == c.current {
+			c.ended = end
 		}
 	}
 	var err error
@@ -96,7 +102,7 @@ func (w *Runner) closeRun(ctx context.Context, lock *hold, id, current string, x
 // closing starts again, and events that were already written are not repeated.
 func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, x reaper) (string, error) {
 	ws := lock.ws
-	rec, err := w.states.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
+	rec, err := w.states.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance, FieldEvents)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return current, nil
 	}
@@ -106,6 +112,7 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if runview.Imported(rec) {
 		return current, nil // imported runs are not closed
 	}
+	bounds := runview.BoundsOf(rec)
 	var run *record.Run
 	if err == nil {
 		run, err = record.DecodeRun(rec.Value)
@@ -159,8 +166,14 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		if err := recordedOnce(ctx, w.states, ws, id); err != nil { // its process may have died before it did
 			return current, err
 		}
-		c.anonymous = true
-		c.emit(events.Event{Type: events.RunStarted, Data: started(run)})
+		first := events.Event{Type: events.RunStarted, Data: started(run)}
+		if bounds.First != nil {
+			first = *bounds.First
+		} else if run != nil {
+			first.Time = run.StartedAt
+		}
+		c.anonymous = bounds.First == nil
+		c.emit(first)
 	}
 	begun, err := x.BegunFor(ctx, ws, id)
 	if err != nil {
@@ -189,26 +202,31 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		return current, err
 	}
 	var end events.Event
-	if run == nil || run.State == record.RunRunning || run.Error == runview.CrashedError {
+	if run == nil || run.State == record.RunRunning || run.Error == runview.CrashedError && bounds.Last == nil {
 		c.abandon()
 		run = c.rebuilt(ws, id, run)
 		if _, err := w.states.Runs.Expand(ctx, ws, id, f); err != nil { // unnamed tasks are not in the record
 			return current, err
 		}
 		run.Tasks = f.Executions()
-		if err := log.Flush(); err != nil {
-			return current, err
-		}
-		put := refstore.Record{Key: rec.Key, Value: run.Encode(), Version: rec.Version}
-		if rec.Version, err = w.states.Records.Put(ctx, put); err != nil {
-			return current, fmt.Errorf("record run: %w", err)
-		}
 		end = runview.End(run)
 		end.Data.Reason, end.Data.Message = events.ReasonCrashed, runview.CrashedMessage
+		end.Data.Late, end.Data.PackageHash = len(c.late)+others, f.Grown() // records of earlier runs, which say so, may go
 	} else {
-		// The run had finished except for its last steps.
-		c.proven(run)
+		// The run had finished except for its last steps, or its log has lost its end.
+		if err := c.settled(ctx, run); err != nil {
+			return current, err
+		}
 		end = runview.End(run)
+		if end.Time = run.CompletedAt; bounds.Last != nil {
+			end = *bounds.Last
+		}
+		if n := c.fill(&end); n > 0 {
+			end.Data.Late = max(end.Data.Late, n)
+		}
+	}
+	if end, err = c.promise(ctx, rec, run, bounds, end); err != nil {
+		return current, err
 	}
 	if current, err = w.name(ctx, lock, id, current); err != nil {
 		return current, err
@@ -216,7 +234,6 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err := x.DropBegun(ctx, ws, id); err != nil {
 		return current, err
 	}
-	end.Data.Late, end.Data.PackageHash = len(c.late)+others, f.Grown() // records of earlier runs, which say so, may go
 	c.emit(end)
 	if err := log.Close(); err != nil {
 		return current, err
@@ -342,7 +359,7 @@ func (c *closing) resume(task string) {
 func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 	t := c.f.Find(l.Task)
 	if t == nil {
-		c.announce(l.Task)
+		c.announce(l.Task, time.Time{})
 	} else if t.ExecutionID >= l.ExecutionID {
 		return nil // already reported
 	} else if t.State == runview.TaskRunning {
@@ -391,7 +408,7 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	case c.said.end(a.Execution), t != nil && t.Attempt > a.Number:
 		return nil
 	case t == nil:
-		c.announce(a.Task)
+		c.announce(a.Task, time.Time{})
 	case t.ExecutionID != a.Execution && (t.State == runview.TaskRunning || t.State == runview.TaskClaimed):
 		if err := c.finish(ctx, t); err != nil || c.late[t.ExecutionID] {
 			return err
@@ -534,20 +551,157 @@ func (c *closing) abandon() {
 	}
 }
 
-// proven reports the tasks of a run that found all of them proven: such a run is recorded before its events. The events
-// of any other run are written before its last record.
-func (c *closing) proven(run *record.Run) {
-	if c.f.Counted() || run.Summary.Cached != int64(run.Tasks.Len()) {
-		return
+// settled tells of the tasks of an ended run of which its log does not: those of a run that found all of them proven, since
+// such a run is recorded before its events, and those whose events are lost.
+func (c *closing) settled(ctx context.Context, run *record.Run) error {
+	tasks, err := c.w.states.Runs.TasksOf(ctx, c.f)
+	if err != nil {
+		return err
 	}
+	unnamed := -int(c.f.Unnamed())
 	for t := range run.Tasks.All() {
-		if c.f.Find(t.Task) == nil {
-			c.emit(events.Event{
-				Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID,
-				Data: &events.Data{As: run.RunID, Reason: events.ReasonCrashed},
-			})
+		if !t.Cached && c.f.Find(t.Task) == nil {
+			unnamed++
 		}
 	}
+	if unnamed > 0 { // at once, as a run does
+		c.emit(events.Event{Type: events.TaskCreated, Time: run.StartedAt, Data: &events.Data{Tasks: unnamed, Reason: events.ReasonCrashed}})
+	}
+	for t := range run.Tasks.All() {
+		if f := c.f.Find(t.Task); f != nil && f.Ended == t.ExecutionID {
+			continue
+		}
+		if t.Cached && c.f.Find(t.Task) == nil && c.f.Bulk() {
+			continue // one event stands for it
+		}
+		if t.Cached {
+			c.emit(events.Event{
+				Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID, Time: run.CompletedAt,
+				Data: &events.Data{As: run.RunID, Reason: events.ReasonCrashed},
+			})
+			continue
+		}
+		if err := c.executed(ctx, t, tasks[t.Task]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// executed tells of a task whose execution the record of an ended run names, at the times of the execution's record. Of
+// an execution that is gone, nothing is known.
+func (c *closing) executed(ctx context.Context, t record.TaskExecution, task *record.PackageTask) error {
+	key := executions.Key{}
+	if f := c.f.Find(t.Task); f != nil && f.ExecutionID == t.ExecutionID {
+		key, _ = executions.ParseKey(f.Key)
+	}
+	if key == (executions.Key{}) && task != nil {
+		h, err := objectstore.ParseHash(task.Task)
+		if err != nil {
+			return err
+		}
+		e, err := c.w.states.executions().FindTask(ctx, h, t.ExecutionID)
+		if err != nil && !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed) {
+			return err
+		}
+		if e != nil {
+			key = e.Key
+		}
+	}
+	if _, err := c.x.Get(ctx, key, t.ExecutionID); errors.Is(err, executions.ErrNotFound) || errors.Is(err, executions.ErrMalformed) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	at, worker, err := c.began(ctx, key.String(), t.ExecutionID)
+	if err != nil {
+		return err
+	}
+	ofWorker := slices.ContainsFunc(c.attempts, func(a JobAttempt) bool { return a.Execution == t.ExecutionID })
+	if !c.anonymous && !ofWorker { // the run's process executed it itself
+		worker = ""
+	}
+	f := c.f.Find(t.Task)
+	if f == nil {
+		c.announce(t.Task, at)
+		f = c.f.Find(t.Task)
+	}
+	if f.State != runview.TaskRunning || f.ExecutionID != t.ExecutionID {
+		c.ran(events.TaskStarted, at, t.Task, t.ExecutionID, worker, crashed(key.String(), max(f.Attempt, 1)))
+	}
+	return c.finish(ctx, c.f.Find(t.Task))
+}
+
+// MendEvents repairs the log of a run: damaged lines and what follows the end go (events.Mend). What the run's record knows is
+// told again. The rest, up to the event of number last with which the run after this one says that it ended, is marked as
+// lost. It returns how many are. The workspace must be idle.
+func (w *Runner) MendEvents(ctx context.Context, ws, run string, last int64, x *executions.Curator) (lost int, err error) {
+	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer lock.Unlock()
+	if lost, err = events.Mend(ctx, w.states.Records, ws, run); err != nil {
+		return 0, lock.explain(ctx, err)
+	}
+	if rec, err := w.states.Records.Get(ctx, runview.Key(ws, run), FieldEvents); err == nil {
+		bounds := runview.BoundsOf(rec)
+		if errors.As(bounds.Check(ctx, w.states.Records, ws, run), new(*events.BoundsError)) { // an end that is not this run's goes
+			if err := events.DropEnd(ctx, w.states.Records, ws, run); err != nil {
+				return 0, lock.explain(ctx, err)
+			}
+		}
+	}
+	s, err := lock.read(ctx)
+	if err == nil {
+		_, err = w.closeRun(ctx, lock, run, s.CurrentRunID, x)
+	}
+	if err == nil && last > 0 {
+		var more int
+		more, err = events.Fill(ctx, w.states.Records, ws, run, last)
+		lost += more
+	}
+	return lost, lock.explain(ctx, err)
+}
+
+// maxFilled bounds the events that are marked as lost one by one. More are so many that the numbers begin anew.
+const maxFilled = 10_000
+
+// fill marks the events between the last one that is told and the end of the run as lost, so that the end keeps its number.
+// It returns the executions that go on, of which the end must tell.
+func (c *closing) fill(end *events.Event) int {
+	for n := end.Seq - 1 - c.log.Seq(); n > 0 && n <= maxFilled; n-- {
+		c.emit(events.Event{Type: events.EventLost, Time: end.Time})
+	}
+	return len(c.late)
+}
+
+// promise records how the log begins and ends, and the run if it was made anew, before the log has its end.
+func (c *closing) promise(ctx context.Context, rec refstore.Record, run *record.Run, had events.Bounds, end events.Event) (events.Event, error) {
+	if end.Seq != c.log.Seq()+1 { // it has other numbers now
+		end.Seq = 0
+	}
+	end = c.log.Draft(end, 0)
+	first := had.First
+	if first == nil {
+		first = c.f.Started()
+	}
+	text, err := events.Bounds{First: first, Last: &end}.Text()
+	if err != nil {
+		return end, err
+	}
+	value := run.Encode()
+	if was, _ := rec.Field(FieldEvents); bytes.Equal(value, rec.Value) && bytes.Equal(was, text) {
+		return end, nil
+	}
+	if err := c.log.Flush(); err != nil {
+		return end, err
+	}
+	put := refstore.Record{Key: rec.Key, Value: value, Version: rec.Version, Fields: []refstore.Field{{Name: FieldEvents, Value: text}}}
+	if _, err := c.w.states.Records.PutSync(ctx, put); err != nil {
+		return end, fmt.Errorf("record run: %w", err)
+	}
+	return end, nil
 }
 
 // rebuilt makes the record of a run whose process died, without its tasks. old is its previous record, nil if that is

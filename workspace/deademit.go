@@ -50,12 +50,12 @@ func crashed(key string, attempt int64) *events.Data {
 	return &events.Data{Key: key, Attempt: attempt, Reason: events.ReasonCrashed}
 }
 
-// announce emits the first event of a task that no event names.
-func (c *closing) announce(task string) {
+// announce emits the first event of a task that no event names. at is when; zero: now.
+func (c *closing) announce(task string, at time.Time) {
 	if c.f.Unnamed() <= 0 {
-		c.emit(events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1, Reason: events.ReasonCrashed}})
+		c.emit(events.Event{Type: events.TaskCreated, Time: at, Data: &events.Data{Tasks: 1, Reason: events.ReasonCrashed}})
 	}
-	c.emit(events.Event{Type: events.TaskMarkedReady, Task: task, Data: &events.Data{Reason: events.ReasonCrashed}})
+	c.emit(events.Event{Type: events.TaskMarkedReady, Time: at, Task: task, Data: &events.Data{Reason: events.ReasonCrashed}})
 }
 
 // made is when the id of an execution was made: when the execution was claimed, or a little later.

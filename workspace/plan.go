@@ -231,6 +231,12 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 		return nil, err
 	}
 	proof, at, err := w.proofs.peek(ctx, ws)
+	if err == nil && proof != nil {
+		var there bool
+		if there, err = w.proofs.onRecord(ctx, proof); !there {
+			proof = nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -185,41 +186,137 @@ func (w *proofs) nearest(ctx context.Context, ws string, at outset, s *State, in
 	return nil, nil
 }
 
-// A folderLook is a snapshot of the object folders' modification times.
+// A folderLook is a snapshot of the modification times of the folders in which the answers of a proof lie: that of the
+// executions and, if the store does not presume them, those of the objects.
 type folderLook struct {
-	at    int64 // when the look began, ns
-	times [256]int64
+	at         int64   // when the look began, ns
+	executions int64   // of the folder with a folder for each task; 0: no file times show changes of this store
+	objects    []int64 // of the 256 folders of objects
 }
 
-func lookAtFolders(objects Objects, now time.Time) (*folderLook, error) {
-	times, err := objects.ShardTimes()
-	return &folderLook{at: now.UnixNano(), times: times}, err
+// listTimer is a store of records that lists those of a partition in a folder, so that a removal by hand shows.
+type listTimer interface {
+	// ListTime returns the modification time of that folder in nanoseconds, 0 if there is none.
+	ListTime(partition string) (int64, error)
 }
 
-// stillThere checks that every output of the proof exists, and updates the proof's memory of the object folders. If the
-// object store presumes presence, nothing needs checking: records name the outputs, and only a change of generation
-// removes records. The folders' times have no meaning there and stay as they are. So a proof is equally good on every
-// machine: the rest of it concerns records that all machines share.
-func (w *proofs) stillThere(ctx context.Context, p *provenRun, look *folderLook) (bool, error) {
-	if w.presumes() {
-		return true, nil
+// times are the folder times as a proof remembers them.
+func (l *folderLook) times() []int64 {
+	return append(l.objects[:len(l.objects):len(l.objects)], l.executions)
+}
+
+func (w *proofs) lookAtFolders() (*folderLook, error) {
+	look := &folderLook{at: w.states.Now().UnixNano()}
+	objects, err := w.states.Objects.ShardTimes()
+	look.objects = objects[:]
+	if list, ok := w.states.Records.(listTimer); ok && err == nil {
+		look.executions, err = list.ListTime(executions.TasksPartition)
 	}
+	return look, err
+}
+
+// stillThere checks that every execution and every output of the proof exists, and updates the proof's memory of their
+// folders. Executions are checked by the folders of their tasks: the time of the folder above shows that one of these
+// was removed.
+//
+// If the object store presumes presence, its outputs need no check: records name them, and only a change of generation
+// removes records. The folders' times have no meaning there. So such a proof is equally good on every machine: the rest
+// of it concerns records that all machines share.
+func (w *proofs) stillThere(ctx context.Context, p *provenRun, look *folderLook) (bool, error) {
 	if look == nil {
 		var err error
-		if look, err = lookAtFolders(w.states.Objects, w.states.Now()); err != nil {
+		if look, err = w.lookAtFolders(); err != nil {
 			return false, err
 		}
 	}
-	var doubtful [256]bool
-	doubt := false
-	for i, t := range look.times {
-		if len(p.Shards) != len(look.times) || t != p.Shards[i] || !stamp.Settled(p.CheckedAt, t, 0) {
-			doubtful[i], doubt = true, true
-		}
+	times := look.times()
+	doubt := func(i int) bool {
+		return len(p.Shards) != len(times) || times[i] != p.Shards[i] || !stamp.Settled(p.CheckedAt, times[i], 0)
 	}
-	if !doubt {
+	var doubtful [256]bool
+	objects := false
+	for i := range look.objects {
+		doubtful[i] = !w.presumes() && doubt(i)
+		objects = objects || doubtful[i]
+	}
+	_, listed := w.states.Records.(listTimer)
+	records := listed && doubt(len(look.objects))
+	if !objects && !records {
 		return true, nil
 	}
+	if records {
+		if there, err := w.tasksThere(ctx, p); err != nil || !there {
+			return false, err
+		}
+	}
+	if objects {
+		if there, err := w.outputsThere(ctx, p, &doubtful); err != nil || !there {
+			return false, err
+		}
+	}
+	p.Shards, p.CheckedAt = times, look.at
+	return true, nil
+}
+
+// tasksThere checks that each task that the proven run has settled still has the folder of its executions.
+func (w *proofs) tasksThere(ctx context.Context, p *provenRun) (bool, error) {
+	tasks, err := w.settled(ctx, p)
+	if err != nil {
+		return false, ignoreLost(err)
+	}
+	for h, err := range w.states.executions().Tasks(ctx) {
+		if err != nil {
+			return false, err
+		}
+		delete(tasks, h)
+	}
+	return len(tasks) == 0, nil
+}
+
+// onRecord checks that each execution of a proven run is on record. It costs a look at each key of its tasks, so a start
+// does not do it. Where records lie in no folder, only a change of generation removes them.
+func (w *proofs) onRecord(ctx context.Context, p *provenRun) (bool, error) {
+	if _, ok := w.states.Records.(listTimer); !ok {
+		return true, nil
+	}
+	tasks, err := w.settled(ctx, p)
+	if err != nil {
+		return false, ignoreLost(err)
+	}
+	x := w.states.executions()
+	hashes := slices.Collect(maps.Keys(tasks))
+	var gone atomic.Bool
+	err = parallel.AtMost(ctx, w.states.Lookups, len(hashes), func(ctx context.Context, i int) error {
+		missing, err := x.Missing(ctx, hashes[i], tasks[hashes[i]])
+		if len(missing) > 0 {
+			gone.Store(true)
+		}
+		return err
+	})
+	return !gone.Load(), err
+}
+
+// settled are the executions of the tasks that a proven run has settled, by task object. The zero hash has those of which
+// the package does not know the task.
+func (w *proofs) settled(ctx context.Context, p *provenRun) (map[objectstore.Hash][]string, error) {
+	pkg, err := w.states.Packages.Load(ctx, p.Package)
+	if err != nil {
+		return nil, err
+	}
+	hashes := make(map[string]objectstore.Hash, len(pkg.Tasks))
+	for i := range pkg.Tasks {
+		h, _ := objectstore.ParseHash(pkg.Tasks[i].Task) // a decoded package has valid ones
+		hashes[pkg.Tasks[i].Name] = h
+	}
+	tasks := make(map[objectstore.Hash][]string)
+	for e := range p.run.Tasks.All() {
+		tasks[hashes[e.Task]] = append(tasks[hashes[e.Task]], e.ExecutionID)
+	}
+	return tasks, nil
+}
+
+// outputsThere checks that the outputs in doubtful folders exist.
+func (w *proofs) outputsThere(ctx context.Context, p *provenRun, doubtful *[256]bool) (bool, error) {
 	var err error
 	if p.tasks, err = w.states.readNode(ctx, p.Tasks); err != nil {
 		return false, ignoreLost(err)
@@ -238,11 +335,7 @@ func (w *proofs) stillThere(ctx context.Context, p *provenRun, look *folderLook)
 	if err != nil || len(missing) > 0 {
 		return false, err
 	}
-	if whole, err := w.partsThere(ctx, p.tasks, &doubtful); err != nil || !whole {
-		return false, err
-	}
-	p.Shards, p.CheckedAt = look.times[:], look.at
-	return true, nil
+	return w.partsThere(ctx, p.tasks, doubtful)
 }
 
 // partsThere checks that the contents of output directories exist, as far as their folders have changed.

@@ -26,17 +26,6 @@ func (w *Deployer) Unassign(ctx context.Context, ws string, tasks map[string]str
 	return gone, err
 }
 
-// MendEvents repairs the damaged events of a run, and returns how many are lost. The workspace must be idle.
-func (w *Repairer) MendEvents(ctx context.Context, ws, run string) (lost int, err error) {
-	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer lock.Unlock()
-	lost, err = events.Mend(ctx, w.states.Records, ws, run)
-	return lost, lock.explain(ctx, err)
-}
-
 // UnsealEvents makes the events of a run of this repository writable. The workspace must be idle.
 func (w *Repairer) UnsealEvents(ctx context.Context, ws, run string) error {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)

@@ -68,8 +68,29 @@ func (w *Cleaner) showsEvents(ctx context.Context, run events.RunRef) (bool, err
 	return err == nil && shown.Key.Sort == run.Run, err
 }
 
+// AgeNow is the time by which ages count: the earlier of this machine's clock and, where machines share the repository, that of
+// the store. A clock that is ahead would call everything old.
+func (w *States) AgeNow(ctx context.Context) (time.Time, error) {
+	now := w.Now()
+	clock, ok := w.Locks.(refstore.SessionClock)
+	if !ok {
+		return now, nil
+	}
+	there, err := clock.SessionNow(ctx)
+	if err != nil {
+		return now, fmt.Errorf("ask for the time: %w", err)
+	}
+	if there.Before(now) {
+		return there, nil
+	}
+	return now, nil
+}
+
 // Retire removes old events and surplus old imported runs, once a day. All other calls of the day read one small
 // record. retention says how long events are kept; 0: for ever.
+//
+// No clock is believed alone: it removes what was already too old when the last such search was made, at least a day
+// before, by whatever machine. So one start by a clock that is ahead removes nothing.
 func (w *Cleaner) Retire(ctx context.Context, retention func(context.Context) (time.Duration, error)) ([]events.CleanedRun, error) {
 	now := w.states.Now()
 	rec, err := w.states.Derived.Get(ctx, stampKey())
@@ -77,8 +98,13 @@ func (w *Cleaner) Retire(ctx context.Context, retention func(context.Context) (t
 		return nil, fmt.Errorf("clean old events: %w", err)
 	}
 	// A future time comes from a wrong clock; an invalid text has no meaning.
-	if last, err := time.Parse(time.RFC3339, string(rec.Value)); err == nil && !last.After(now) && now.Sub(last) < cleanEvery {
+	last, bad := time.Parse(time.RFC3339, string(rec.Value))
+	known := bad == nil && !last.After(now)
+	if known && now.Sub(last) < cleanEvery {
 		return nil, nil
+	}
+	if now, err = w.states.AgeNow(ctx); err != nil {
+		return nil, fmt.Errorf("clean old events: %w", err)
 	}
 	rec = refstore.Record{Key: stampKey(), Value: []byte(now.UTC().Format(time.RFC3339)), Version: rec.Version}
 	if _, err := w.states.Derived.Put(ctx, rec); errors.Is(err, refstore.ErrConflict) {
@@ -87,11 +113,14 @@ func (w *Cleaner) Retire(ctx context.Context, retention func(context.Context) (t
 		return nil, fmt.Errorf("clean old events: %w", err)
 	}
 	keep, err := retention(ctx)
-	if err != nil || keep == 0 {
+	if err != nil || keep == 0 || !known {
 		return nil, err
 	}
-	if _, err := w.RetireImported(ctx, now.Add(-keep), false); err != nil {
+	if now.Before(last) {
+		last = now
+	}
+	if _, err := w.RetireImported(ctx, last.Add(-keep), false); err != nil {
 		return nil, err
 	}
-	return w.CleanEvents(ctx, "", now.Add(-keep), false)
+	return w.CleanEvents(ctx, "", last.Add(-keep), false)
 }

@@ -87,6 +87,40 @@ func TestCleanEvents(t *testing.T) {
 	}
 }
 
+// One start by a clock that is ahead removes the events of no run.
+func TestRetireByAClockAhead(t *testing.T) {
+	p := newPlace(t)
+	p.write("a.txt", "a")
+	p.write("b.txt", "b")
+	p.deploy(twoInputs)
+	for i := range 3 {
+		p.write("a.txt", fmt.Sprint("a", i))
+		p.start()
+	}
+	began := time.Now()
+	at := func(after time.Duration) int {
+		t.Helper()
+		p.ws.Now = func() time.Time { return began.Add(after) }
+		cleaned, err := p.ws.Cleaner.Retire(p.ctx, func(context.Context) (time.Duration, error) { return 90 * 24 * time.Hour, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(cleaned)
+	}
+	const day = 24 * time.Hour
+	for _, step := range []struct {
+		after time.Duration
+		gone  int
+	}{
+		{0, 0}, {100 * day, 0}, {time.Hour, 0}, {100*day + time.Hour, 0}, {2 * time.Hour, 0}, // by two machines in turn
+		{89 * day, 0}, {91 * day, 0}, {92*day + time.Hour, 2}, // time passes
+	} {
+		if gone := at(step.after); gone != step.gone {
+			t.Errorf("%v later: the events of %d runs are gone, want %d", step.after, gone, step.gone)
+		}
+	}
+}
+
 func TestRetire(t *testing.T) {
 	p := newPlace(t)
 	p.write("a.txt", "a")

@@ -53,7 +53,7 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 	r.rec.Tasks, r.rec.Summary = out.Executions(g), out.Summary
 	r.rec.State, r.rec.FailedTask, r.rec.Error = out.State, out.FailedTask, out.Error
 	r.waiting = out.Waiting
-	if err := r.write(ctx); err != nil {
+	if err := r.write(ctx, 0); err != nil {
 		return err
 	}
 	steps := []func() error{func() error { return r.finish(ctx) }}
@@ -63,20 +63,51 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 		steps = append(steps, func() error {
 			return r.w.proofs.saveProof(ctx, r.ws, &record.Proof{
 				RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.generation,
-				Shards: r.folders.times[:], CheckedAt: r.folders.at, Durable: r.durable,
+				Shards: r.folders.times(), CheckedAt: r.folders.at, Durable: r.durable,
 			}, nil, &r.stored.version)
 		})
 	}
 	return atOnce(r.w.states, steps...)
 }
 
-// write writes the run's last record.
-func (r *run) write(ctx context.Context) error {
+// write writes the run's last record, with its last event, which follows after so many others.
+func (r *run) write(ctx context.Context, others int) error {
 	r.rec.CompletedAt = r.w.states.Now()
+	var err error
+	if r.last, err = r.lastEvent(ctx, others); err != nil {
+		return err
+	}
 	if r.durable {
 		return r.put(ctx, r.w.states.Records.PutSync)
 	}
 	return r.put(ctx, r.w.states.Records.Put)
+}
+
+// lastEvent is the event that will end the log. It has the times of the record, so that both tell the same.
+func (r *run) lastEvent(ctx context.Context, others int) (*events.Event, error) {
+	if err := noteLeft(ctx, r); err != nil {
+		return nil, err
+	}
+	if r.late > 0 {
+		var err error
+		if r.late, err = r.w.states.tellLate(ctx, r.ws, r.o.Executor); err != nil {
+			return nil, err
+		}
+	}
+	e := runview.End(r.rec)
+	e.Time = r.rec.CompletedAt
+	e.Data.Late, e.Data.Journal, e.Data.PackageHash = r.late, max(r.place.Stream, r.journal), r.grown
+	if r.rec.State == record.RunCancelled {
+		e.Data.By, e.Data.Message = causeOf(r.cause)
+	}
+	if r.waiting > 0 {
+		e.Data.Reason, e.Data.Tasks, e.Data.Message = events.ReasonWaits, r.waiting, "what is left waits for approval"
+	}
+	if r.o.Traffic != nil {
+		e.Data.Requests = r.o.Traffic()
+	}
+	e = r.log.Draft(e, others)
+	return &e, nil
 }
 
 // put writes the run's record only over its own last version: any other version comes from a process that took over and
@@ -86,8 +117,15 @@ func (r *run) put(ctx context.Context, put func(context.Context, refstore.Record
 	if err == nil {
 		err = r.w.states.checkLease(r.ws)
 	}
+	var bounds []byte
 	if err == nil {
-		r.version, err = put(ctx, refstore.Record{Key: runview.Key(r.ws, r.rec.RunID), Value: r.rec.Encode(), Version: r.version})
+		bounds, err = events.Bounds{First: r.first, Last: r.last}.Text()
+	}
+	if err == nil {
+		r.version, err = put(ctx, refstore.Record{
+			Key: runview.Key(r.ws, r.rec.RunID), Value: r.rec.Encode(), Version: r.version,
+			Fields: []refstore.Field{{Name: FieldEvents, Value: bounds}},
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("record run: %w", err)
@@ -120,30 +158,9 @@ func (r *run) tellEnd(ctx context.Context) error {
 			r.old, err = r.w.cleaner.deleteRuns(ctx, r.ws, r.old, r.spared)
 			return err
 		},
-		func() error { return r.emitEnd(ctx) },
+		func() error {
+			r.emit(*r.last)
+			return r.log.Close()
+		},
 	)
-}
-
-func (r *run) emitEnd(ctx context.Context) (err error) {
-	e := runview.End(r.rec)
-	if err := noteLeft(ctx, r); err != nil {
-		return err
-	}
-	if r.late > 0 {
-		if r.late, err = r.w.states.tellLate(ctx, r.ws, r.o.Executor); err != nil {
-			return err
-		}
-	}
-	e.Data.Late, e.Data.Journal, e.Data.PackageHash = r.late, r.place.Stream, r.grown
-	if r.rec.State == record.RunCancelled {
-		e.Data.By, e.Data.Message = causeOf(r.cause)
-	}
-	if r.waiting > 0 {
-		e.Data.Reason, e.Data.Tasks, e.Data.Message = events.ReasonWaits, r.waiting, "what is left waits for approval"
-	}
-	if r.o.Traffic != nil {
-		e.Data.Requests = r.o.Traffic()
-	}
-	r.emit(e)
-	return r.log.Close()
 }

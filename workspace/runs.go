@@ -104,6 +104,6 @@ func (w *Cleaner) forgetRuns(ctx context.Context, ws string) (n int, err error) 
 	return n, nil
 }
 
-// FieldEvents is the side field of a run that was imported with its events: the number of the last one, as a line of
-// text. It tells verify that they must exist.
-const FieldEvents = "events"
+// FieldEvents is the field of a run's record with the bounds of its events (events.Bounds), of runs that were made here and of
+// imported ones. It lies beside the sum, so it costs no file.
+const FieldEvents = runview.FieldEvents

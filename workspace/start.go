@@ -177,6 +177,8 @@ type run struct {
 	version refstore.Version // of rec, as this run wrote it
 	closed
 	log    *events.Log
+	first  *events.Event // of the log, as the record has it
+	last   *events.Event // the same; nil until the run ends
 	latest events.Latest // of the journal, before the run
 	place  events.Place  // of the run in the journal
 	began  time.Time
@@ -251,7 +253,7 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 		return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
 	}
 	r.inputs, r.tasks = inputs, tasks
-	if r.folders, err = lookAtFolders(r.w.states.Objects, r.w.states.Now()); err != nil {
+	if r.folders, err = r.w.proofs.lookAtFolders(); err != nil {
 		return nil, err
 	}
 	proof, err := r.w.proofs.proof(ctx, r.ws, r.stored, r.outset)
@@ -346,10 +348,16 @@ func (r *run) recorded(ctx context.Context) (err error) {
 	return err
 }
 
-func (r *run) emitStarted() {
-	r.emit(events.Event{Type: events.RunStarted, Data: &events.Data{Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
-		Filter: r.o.Filter, Force: r.o.Force, Set: r.set, After: r.state.CurrentRunID, Grows: r.grows}})
+// draftStarted makes the first event. Its time is that of the record, so that both tell the same.
+func (r *run) draftStarted() {
+	e := r.log.Draft(events.Event{Type: events.RunStarted, Time: r.rec.StartedAt, Data: &events.Data{
+		Package: r.rec.PackageRef, PackageHash: r.state.PackageHash, Inputs: r.rec.InputSnapshot, Process: r.o.Process,
+		Filter: r.o.Filter, Force: r.o.Force, Set: r.set, After: r.state.CurrentRunID, AfterSeq: r.ended.Number(), AfterSum: r.ended.Sum, Grows: r.grows,
+	}}, 0)
+	r.first = &e
 }
+
+func (r *run) emitStarted() { r.emit(*r.first) }
 
 // finishUnchanged ends a run that is proven to have nothing to do. It touches no task.
 func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, error) {
@@ -368,7 +376,15 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 		return nil, err
 	}
 	ctx = r.lock.lasting // nothing is left to cancel, and a recorded run must be finished
-	if err := r.write(ctx); err != nil {
+	cached := []events.Event{{Type: events.TaskCached, Data: &events.Data{Tasks: int(n), As: p.RunID}}}
+	if n <= events.Bulk {
+		cached = cached[:0]
+		for t := range p.run.Tasks.All() {
+			cached = append(cached, events.Event{Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{As: p.RunID}})
+		}
+	}
+	r.draftStarted()
+	if err := r.write(ctx, 1+len(cached)); err != nil {
 		return nil, err
 	}
 	err := atOnce(
@@ -380,12 +396,9 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 		return nil, err
 	}
 	r.emitStarted() // readers of its events look for the run's record
-	if n > events.Bulk {
-		r.emit(events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: int(n), As: p.RunID}})
-	} else {
-		for t := range p.run.Tasks.All() {
-			r.emit(events.Event{Type: events.TaskCached, Task: t.Task, Execution: t.ExecutionID, Data: &events.Data{As: p.RunID}})
-		}
+	for i := range cached {
+		cached[i].Time = r.rec.CompletedAt // as of the end, which was recorded before
+		r.emit(cached[i])
 	}
 	p.Proof.RunID = r.rec.RunID
 	err = atOnce(
@@ -462,6 +475,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	if r.o.OnStart != nil {
 		r.o.OnStart(info)
 	}
+	r.draftStarted()
 	if err := r.put(ctx, r.w.states.Records.Put); err != nil {
 		return nil, err
 	}

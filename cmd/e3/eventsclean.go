@@ -104,7 +104,11 @@ func runEventsClean(ctx context.Context, a *app, location string, keep time.Dura
 			fmt.Fprintf(w, "Events are kept for ever: the setting events-retention is %q; see --older-than\n", settings.Never)
 		})
 	}
-	before := a.Now().Add(-keep)
+	now, err := r.Workspaces.AgeNow(ctx)
+	if err != nil {
+		return err
+	}
+	before := now.Add(-keep)
 	doc.Before = render.JSONTime(before)
 	cleaned, err := r.Workspaces.Cleaner.CleanEvents(ctx, o.workspace, before, o.dryRun)
 	for _, c := range cleaned {

@@ -111,12 +111,16 @@ func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Repor
 	if err := r.OwnsObjects(ctx); err != nil {
 		return nil, err
 	}
+	now, err := r.Workspaces.AgeNow(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if !o.DryRun {
-		if _, err := r.Queue().Clean(ctx, a.Now().Add(-queue.Keep)); err != nil {
+		if _, err := r.Queue().Clean(ctx, now.Add(-queue.Keep)); err != nil {
 			return nil, err
 		}
 	}
-	runs, err := retireImported(ctx, a, r, o.DryRun)
+	runs, err := retireImported(ctx, r, now, o.DryRun)
 	if err != nil {
 		return nil, err
 	}
@@ -137,12 +141,12 @@ func gcStores(a *app, r *repo.Repo) gc.Stores {
 
 // retireImported removes imported runs as old as expired events; objects that only they hold become garbage. It
 // returns their number.
-func retireImported(ctx context.Context, a *app, r *repo.Repo, dryRun bool) (int, error) {
+func retireImported(ctx context.Context, r *repo.Repo, now time.Time, dryRun bool) (int, error) {
 	keep, err := retention(r)(ctx)
 	if err != nil || keep == 0 {
 		return 0, err
 	}
-	runs, err := r.Workspaces.Cleaner.RetireImported(ctx, a.Now().Add(-keep), dryRun)
+	runs, err := r.Workspaces.Cleaner.RetireImported(ctx, now.Add(-keep), dryRun)
 	return len(runs), err
 }
 

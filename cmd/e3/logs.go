@@ -199,6 +199,12 @@ func (l *logs) none(te *runview.TaskExecutions) error {
 		why = "has not begun in the run in progress, " + human.Short(te.Run.RunID)
 	case t == nil:
 		why = "is not part of the latest run, " + human.Short(te.Run.RunID)
+	case te.Lost != nil && t.State != runview.TaskRunning && t.State != runview.TaskClaimed:
+		why = "has nothing to show: the record of its execution " + t.ExecutionID + " is gone; e3 verify <repo> says what needs it"
+		if pruned := (*executions.PrunedError)(nil); errors.As(te.Lost, &pruned) {
+			pruned.Now = l.a.Now()
+			why = "has nothing to show: " + pruned.Error()
+		}
 	case t.State == runview.TaskSkipped:
 		why = "was skipped: " + t.Because + " failed"
 	case t.State == runview.TaskRunning, t.State == runview.TaskClaimed:

@@ -166,10 +166,14 @@ func pruneCache(ctx context.Context, a *app, location string, rules gc.Rules, dr
 		return nil, err
 	}
 	defer r.Close()
+	now, err := r.Workspaces.AgeNow(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return freeing(r, dryRun, func() (*gc.Pruned, error) {
 		return gc.Prune(ctx, gc.PruneStores{
 			Records: r.Records, Objects: r.Objects, Workspaces: r.Workspaces, Curator: executions.NewCurator(r.Executions, r.Records, a.Now),
-		}, gc.PruneOptions{Rules: rules, DryRun: dryRun, By: repo.UserAtHost(), Now: a.Now()})
+		}, gc.PruneOptions{Rules: rules, DryRun: dryRun, By: repo.UserAtHost(), Now: now})
 	})
 }
 

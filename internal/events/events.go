@@ -93,6 +93,8 @@ type Data struct {
 	Force       bool      `json:"force,omitempty"`       // run.started: tasks that match the filter ran even if cached
 	Set         Settings  `json:"set,omitempty"`         // run.started: inputs with values for this run alone
 	After       string    `json:"after,omitempty"`       // run.started: the workspace's previous run, whose events exist as long as events are kept
+	AfterSeq    int64     `json:"afterSeq,omitempty"`    // run.started: the number of that run's last event
+	AfterSum    string    `json:"afterSum,omitempty"`    // run.started: the sum of its line
 	Outputs     string    `json:"outputs,omitempty"`     // the end of a run: root hash of the workspace's datasets
 	Run         string    `json:"run,omitempty"`         // in the journal: the run that the event is about
 	By          string    `json:"by,omitempty"`          // run.cancelled, job.…: user@host of the request; task.resumed, task.failed: user@host of the decision about the block

@@ -31,7 +31,7 @@ func First(ctx context.Context, streams refstore.Streams, workspace, run string)
 		return nil, fmt.Errorf("events of run %s: %w", run, err)
 	}
 	e, err := Parse(line)
-	if err != nil || e.Seq != 1 {
+	if err != nil || e.Seq != 1 || e.Run != run {
 		return nil, nil
 	}
 	return e, nil

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"e3/internal/human"
 	"e3/refstore"
 )
 
@@ -129,7 +128,7 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 }
 
 // Emit numbers the event and appends it with the next flush. It returns the event as readers see it: with the present
-// time, unless it has an earlier one. If the store cannot be written, Close returns the error. Emit blocks only if the
+// time, unless it has an earlier one. An event of Draft that has the next number stays as it is. If the store cannot be written, Close returns the error. Emit blocks only if the
 // store is far behind.
 func (l *Log) Emit(e Event) Event {
 	l.mu.Lock()
@@ -138,21 +137,12 @@ func (l *Log) Emit(e Event) Event {
 		l.done.Wait()
 	}
 	l.seq++
-	e.Seq, e.Run, e.Workspace = l.seq, l.run, l.workspace
-	now := l.now().UTC().Truncate(time.Millisecond)
-	if e.Time = e.Time.UTC().Truncate(time.Millisecond); e.Time.IsZero() || e.Time.After(now) { // a worker's clock may be ahead
-		e.Time = now
-	}
+	e = l.completed(e, l.seq)
 	if !recording && l.tell != nil {
 		l.tell(e)
 	}
 	if !recording || l.err != nil {
 		return e
-	}
-	if e.Data != nil && len(e.Data.Message) > maxMessage {
-		d := *e.Data
-		d.Message = human.Truncate(d.Message, maxMessage)
-		e.Data = &d
 	}
 	buf, err := appendSummed(l.buf, &e)
 	if err != nil {
@@ -178,6 +168,13 @@ func (l *Log) Empty() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.seq == 0
+}
+
+// Seq is the number of the last event.
+func (l *Log) Seq() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seq
 }
 
 // Flush appends the waiting lines.

@@ -77,6 +77,53 @@ func (src source) without(data []byte, p position) (rest []byte, lost int, err e
 	return rest, lost, nil
 }
 
+// DropEnd cuts the end off a log, if it has one.
+func DropEnd(ctx context.Context, streams refstore.Streams, workspace, run string) error {
+	e, line, err := endLine(ctx, streams, workspace, run)
+	if err != nil || e == nil {
+		return err
+	}
+	src := source{streams, RunRef{workspace, run}}
+	info, err := streams.Size(ctx, src.key())
+	if err == nil {
+		err = src.replace(ctx, info.Sealed, info.Size-int64(len(line))-1, nil)
+	}
+	if err != nil {
+		return src.fault(err)
+	}
+	return nil
+}
+
+// Fill marks the events of a log as lost that follow its last one, up to a number. It returns how many these are; a log that is
+// sealed, or that lacks too many, stays as it is.
+func Fill(ctx context.Context, streams refstore.Streams, workspace, run string, last int64) (lost int, err error) {
+	whole, _, err := readable(ctx, streams, workspace, run, nil)
+	if err != nil || last-whole.seq > maxLost {
+		return 0, err
+	}
+	src := source{streams, RunRef{workspace, run}}
+	info, err := streams.Size(ctx, src.key())
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) || info.Sealed {
+		return 0, err
+	}
+	began, _ := Began(run)
+	var lines []byte
+	for whole.seq < last {
+		whole.seq++
+		lost++
+		gone := Event{Seq: whole.seq, Time: began, Run: run, Workspace: workspace, Type: EventLost}
+		if lines, err = appendSummed(lines, &gone); err != nil {
+			return 0, err
+		}
+	}
+	if info.Size > whole.off { // a torn line
+		if err := streams.Cut(ctx, src.key(), whole.off); err != nil {
+			return 0, src.fault(err)
+		}
+	}
+	return lost, src.append(ctx, whole.off, lines)
+}
+
 // replace replaces a log's bytes from an offset on. A sealed log is sealed again.
 func (src source) replace(ctx context.Context, sealed bool, from int64, rest []byte) error {
 	if !sealed {

@@ -138,7 +138,10 @@ func (src source) read(ctx context.Context, p *position, buf []byte, yield func(
 			return src.fault(err)
 		}
 		e, err := Parse(line)
-		if err == nil && e.Seq != p.seq+1 {
+		switch {
+		case err == nil && e.Run != src.Run:
+			err = fmt.Errorf("it is an event of run %s", e.Run)
+		case err == nil && e.Seq != p.seq+1:
 			err = fmt.Errorf("event %d follows event %d", e.Seq, p.seq)
 		}
 		if err != nil {
@@ -180,9 +183,9 @@ func readable(ctx context.Context, streams refstore.Streams, workspace, run stri
 }
 
 // Readable returns how many bytes of a run's events are readable. damage describes the next line; it is nil if there is
-// none, or it is torn.
-func Readable(ctx context.Context, streams refstore.Streams, workspace, run string) (size int64, damage, err error) {
-	whole, damage, err := readable(ctx, streams, workspace, run, nil)
+// none, or it is torn. each, which may be nil, is called with the events.
+func Readable(ctx context.Context, streams refstore.Streams, workspace, run string, each func(*Event)) (size int64, damage, err error) {
+	whole, damage, err := readable(ctx, streams, workspace, run, each)
 	return whole.off, damage, err
 }
 
@@ -202,26 +205,38 @@ func Last(ctx context.Context, streams refstore.Streams, workspace, run string) 
 // End returns the event that ended a run; nil if the run goes on, or its log is torn, damaged or missing. It reads only
 // the tail.
 func End(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
+	e, _, err := endLine(ctx, streams, workspace, run)
+	return e, err
+}
+
+// endLine is End, with the line.
+func endLine(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, []byte, error) {
 	if !recording { // otherwise every start would close its predecessor
-		return &Event{Workspace: workspace, Run: run, Type: RunCompleted}, nil
+		return &Event{Workspace: workspace, Run: run, Type: RunCompleted}, nil, nil
 	}
-	e, torn, err := source{streams, RunRef{workspace, run}}.last(ctx)
+	e, line, torn, err := source{streams, RunRef{workspace, run}}.tail(ctx)
 	if err != nil || e == nil || torn || !e.Type.Ends() {
-		return nil, err
+		return nil, nil, err
 	}
-	return e, nil
+	return e, line, nil
 }
 
 // last returns the event of the last complete line, nil if there is none or it is damaged, and whether a torn line
 // follows. It reads only the tail.
 func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
+	e, _, torn, err = src.tail(ctx)
+	return e, torn, err
+}
+
+// tail is last, with the line.
+func (src source) tail(ctx context.Context) (e *Event, line []byte, torn bool, err error) {
 	for tail := int64(4 << 10); ; tail *= 8 {
 		data, info, err := refstore.Tail(ctx, src.streams, src.key(), tail)
 		if errors.Is(err, refstore.ErrNotFound) {
-			return nil, false, nil
+			return nil, nil, false, nil
 		}
 		if err != nil && !errors.Is(err, refstore.ErrDamaged) {
-			return nil, false, src.fault(err)
+			return nil, nil, false, src.fault(err)
 		}
 		from := max(0, info.Size-tail)
 		end := bytes.LastIndexByte(data, '\n')
@@ -231,12 +246,12 @@ func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
 			continue
 		}
 		if end < 0 {
-			return nil, torn, nil
+			return nil, nil, torn, nil
 		}
-		if e, err = Parse(data[start:end]); err != nil {
-			return nil, torn, nil
+		if e, err = Parse(data[start:end]); err != nil || e.Run != src.Run {
+			return nil, nil, torn, nil
 		}
-		return e, torn, nil
+		return e, data[start:end], torn, nil
 	}
 }
 

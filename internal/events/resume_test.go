@@ -87,12 +87,12 @@ func TestReadable(t *testing.T) {
 	} {
 		s := mem.New()
 		write(t, s, string(raw(t, whole))+test.more)
-		got, damage, err := events.Readable(t.Context(), s, ws, runID)
+		got, damage, err := events.Readable(t.Context(), s, ws, runID, nil)
 		if got != size || (damage != nil) != test.damaged || err != nil {
 			t.Errorf("%s: %d bytes, damage %v, %v; want %d bytes", test.name, got, damage, err, size)
 		}
 	}
-	if got, damage, err := events.Readable(t.Context(), mem.New(), ws, runID); got != 0 || damage != nil || err != nil {
+	if got, damage, err := events.Readable(t.Context(), mem.New(), ws, runID, nil); got != 0 || damage != nil || err != nil {
 		t.Errorf("nothing: %d bytes, damage %v, %v", got, damage, err)
 	}
 }

@@ -240,7 +240,7 @@ func TestReferencesOfExecutions(t *testing.T) {
 	expect("dir", r.execution(names["dir"], record.Success, hash(5).String()), "output dir "+hash(5).String())
 	expect("dir", r.execution(names["dir"], record.Error, ""))
 	expect("multi", r.execution(names["multi"], record.Success, hash(6).String()), "output dir "+hash(6).String())
-	expect("value", r.execution(names["value"], record.Success, hash(7).String(), hash(8)), "output file "+hash(7).String())
+	expect("value", r.execution(names["value"], record.Success, hash(7).String(), hash(8)), "output file "+hash(7).String(), "input file "+hash(8).String()+" (weak)")
 	expect("lost", r.execution(names["lost"], record.Success, hash(9).String(), hash(8)), "output file-or-dir "+hash(9).String())
 	expect("none", r.execution(names["none"], record.Success, hash(10).String()), "output file-or-dir "+hash(10).String())
 	expect("east", r.execution(names["east"], record.Success, hash(11).String(), hash(8)), "output file "+hash(11).String())

@@ -12,8 +12,8 @@ import (
 	"e3/objectstore"
 )
 
-// ExecutionRoots enumerates the objects that every execution names: its task object, its output, the directory
-// objects of its inputs. The last may be missing.
+// ExecutionRoots enumerates the objects that every execution names: its task object, its output, and what e3 has made of its
+// inputs (TaskShape.Inputs). The last may be missing.
 func (s *Stores) ExecutionRoots(ctx context.Context, sink Sink) error {
 	g, ctx := errgroup.WithContext(ctx)
 	type underKey struct {
@@ -124,19 +124,15 @@ func (t *taskRoots) execution(ctx context.Context, key executions.Key, e *execut
 		}
 	}
 	owner.Role = "input"
-	for _, i := range t.shape.Dirs {
-		if i >= len(e.InputHashes) {
-			break
-		}
-		h, err := objectstore.ParseHash(e.InputHashes[i])
-		if err != nil {
-			return malformed(err)
-		}
-		if err := t.sink.Root(Root{Ref: Ref{Dirs, h}, Weak: true, Owner: owner}); err != nil {
-			return err
-		}
+	failed := error(nil)
+	err = t.shape.Inputs(e.InputHashes, func(_ int, r Ref) error {
+		failed = t.sink.Root(Root{Ref: r, Weak: true, Owner: owner})
+		return failed
+	})
+	if err != nil && failed == nil {
+		return malformed(err)
 	}
-	return nil
+	return err
 }
 
 // read makes the task object a root, with r's owner, and finds out which kinds of data its executions name, once.

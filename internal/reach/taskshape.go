@@ -13,6 +13,7 @@ import (
 type TaskShape struct {
 	Output Kind  // of the executions' outputs; FileOrDir if the task object does not say
 	Dirs   []int // the inputs that are directories
+	Made   []int // the inputs that e3 makes and that are no directories: values, variables, tools, manifests of fan-ins
 
 	leaf bool // the task object is whole and refers to nothing
 }
@@ -40,11 +41,38 @@ func TaskShapeOf(ctx context.Context, objects objectstore.Store, task objectstor
 		shape.Output = Dir
 	}
 	for i := range t.Inputs {
-		if t.Inputs[i].Kind == record.KindDir {
+		switch in := &t.Inputs[i]; {
+		case in.Kind == record.KindDir:
 			shape.Dirs = append(shape.Dirs, i)
+		case in.Made():
+			shape.Made = append(shape.Made, i)
 		}
 	}
 	return shape, nil
+}
+
+// Inputs yields what an execution keeps of its inputs, given their hashes: what e3 has made, since no file holds it. These
+// are the directory objects, without the content of files, and the inputs that are Made. The index is that of the input.
+// All may be missing: an export may leave them out.
+func (s *TaskShape) Inputs(hashes []string, yield func(i int, r Ref) error) error {
+	for _, of := range []struct {
+		kind   Kind
+		inputs []int
+	}{{Dirs, s.Dirs}, {File, s.Made}} {
+		for _, i := range of.inputs {
+			if i >= len(hashes) {
+				break
+			}
+			h, err := objectstore.ParseHash(hashes[i])
+			if err == nil {
+				err = yield(i, Ref{of.kind, h})
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // damaged reports whether an object exists and does not match its name.

@@ -31,19 +31,20 @@ func TestTaskShapeOf(t *testing.T) {
 		task   objectstore.Hash
 		output reach.Kind
 		dirs   []int
+		made   []int
 	}{
-		{"file", task(one(record.KindFile)), reach.File, nil},
-		{"executable", task(one(record.KindExecutable), record.KindFile, record.KindValue), reach.File, nil},
-		{"directory", task(one(record.KindDir), record.KindDir, record.KindFile, record.KindDir), reach.Dir, []int{0, 2}},
-		{"several outputs", task(two, record.KindFile, record.KindDir), reach.Dir, []int{1}},
-		{"no task", put(t, &s, []byte("text")), reach.FileOrDir, nil},
-		{"cut off", put(t, &s, (&record.Task{Shell: "true", Output: two}).Encode()[:40]), reach.FileOrDir, nil},
-		{"too large", put(t, &s, large), reach.FileOrDir, nil},
-		{"gone", hash(9), reach.FileOrDir, nil},
+		{"file", task(one(record.KindFile)), reach.File, nil, nil},
+		{"executable", task(one(record.KindExecutable), record.KindFile, record.KindValue), reach.File, nil, []int{1}},
+		{"directory", task(one(record.KindDir), record.KindDir, record.KindFile, record.KindDir), reach.Dir, []int{0, 2}, nil},
+		{"several outputs", task(two, record.KindFile, record.KindDir), reach.Dir, []int{1}, nil},
+		{"no task", put(t, &s, []byte("text")), reach.FileOrDir, nil, nil},
+		{"cut off", put(t, &s, (&record.Task{Shell: "true", Output: two}).Encode()[:40]), reach.FileOrDir, nil, nil},
+		{"too large", put(t, &s, large), reach.FileOrDir, nil, nil},
+		{"gone", hash(9), reach.FileOrDir, nil, nil},
 	} {
 		got, err := reach.TaskShapeOf(t.Context(), &s, tt.task)
-		if err != nil || got.Output != tt.output || fmt.Sprint(got.Dirs) != fmt.Sprint(tt.dirs) {
-			t.Errorf("%s: got %v %v, %v, want %v %v", tt.name, got.Output, got.Dirs, err, tt.output, tt.dirs)
+		if err != nil || got.Output != tt.output || fmt.Sprint(got.Dirs, got.Made) != fmt.Sprint(tt.dirs, tt.made) {
+			t.Errorf("%s: got %v %v %v, %v, want %v %v %v", tt.name, got.Output, got.Dirs, got.Made, err, tt.output, tt.dirs, tt.made)
 		}
 	}
 	faulty := &objectstoretest.Faulty{Store: &s, Nth: 1}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
+	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
@@ -18,18 +18,29 @@ import (
 type eventLogs struct {
 	*verifier
 	imported []importedEvents // of the workspace whose runs were read last
+	torn     map[string]int   // runs of this workspace whose logs have a damaged line, with the places of their faults
 }
 
 // events checks that the events of a workspace's runs exist and can be read without gaps. A torn last line is no
 // fault.
 func (v *eventLogs) events(ctx context.Context, ws string) error {
+	since := v.Now().Add(-executions.TombstoneLifetime + 24*time.Hour) // clocks differ
 	for key, err := range v.Records.ListStreams(ctx, refstore.Query{Partition: "EVENTS/" + ws}) {
 		if err != nil {
 			return err
 		}
-		_, bad, err := events.Readable(ctx, v.Records, ws, key.Sort)
+		info, err := v.Records.Size(ctx, key)
+		if errors.Is(err, refstore.ErrNotFound) {
+			continue // it was cleaned meanwhile
+		}
+		told := func(e *events.Event) {
+			if !info.Sealed { // only imports seal logs
+				v.promises.told(e, since)
+			}
+		}
+		_, bad, err := events.Readable(ctx, v.Records, ws, key.Sort, told)
 		if bad != nil { // a dead writer may have left a line that has been cut meanwhile
-			_, bad, err = events.Readable(ctx, v.Records, ws, key.Sort)
+			_, bad, err = events.Readable(ctx, v.Records, ws, key.Sort, told)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -38,19 +49,24 @@ func (v *eventLogs) events(ctx context.Context, ws string) error {
 			bad = err
 		}
 		if bad != nil {
-			v.badEvents(ws, key.Sort, bad, "what can be read stays; the rest is lost", v.mendEvents)
+			if v.torn == nil {
+				v.torn = map[string]int{}
+			}
+			v.torn[key.Sort] = len(v.report.Faults)
+			v.badEvents(ws, key.Sort, bad, "what can be read stays, with what the record of the run knows; the rest is lost", v.mendEvents)
 		}
 	}
 	if err := v.journal(ctx, ws); err != nil {
 		return err
 	}
 	for i := range v.imported {
-		if err := v.imported[i].check(ctx, v.verifier); err != nil {
+		if err := v.imported[i].check(ctx, v); err != nil {
 			return err
 		}
 	}
-	v.imported = nil
-	return v.history(ctx, ws)
+	err := v.history(ctx, ws)
+	v.imported, v.torn = nil, nil
+	return err
 }
 
 // journal checks that a workspace's journal can be read without gaps.
@@ -74,22 +90,23 @@ func (v *eventLogs) journal(ctx context.Context, ws string) error {
 	return nil
 }
 
-// importedEvents are those that an imported run came with: last is the number of the last one.
-type importedEvents struct{ workspace, run, last string }
+// importedEvents are those that an imported run came with.
+type importedEvents struct {
+	workspace, run string
+	bounds         events.Bounds
+}
 
 // check looks for these events, which must exist as long as the run's record does.
-func (i *importedEvents) check(ctx context.Context, v *verifier) error {
-	last, err := events.Last(ctx, v.Records, i.workspace, i.run)
-	if err != nil || last != nil && strconv.FormatInt(last.Seq, 10) == i.last {
+func (i *importedEvents) check(ctx context.Context, v *eventLogs) error {
+	err := i.bounds.Check(ctx, v.Records, i.workspace, i.run)
+	var bad *events.BoundsError
+	if !errors.As(err, &bad) {
 		return err
 	}
-	lack := "have no end"
-	if _, err := v.Records.Size(ctx, refstore.Key{Partition: "EVENTS/" + i.workspace, Sort: i.run}); errors.Is(err, refstore.ErrNotFound) {
-		lack = "are gone"
+	if _, err := v.Records.Get(ctx, runview.Key(i.workspace, i.run)); errors.Is(err, refstore.ErrNotFound) {
+		return nil // it went with them
 	}
-	if _, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + i.workspace, Sort: i.run}); err == nil { // else it went with them
-		v.note("the events of run %s of workspace %s %s: import it again", i.run, i.workspace, lack)
-	}
+	v.badEvents(i.workspace, i.run, bad, "import the run again", nil)
 	return ctx.Err()
 }
 
@@ -100,23 +117,34 @@ func (v *eventLogs) badEvents(ws, run string, problem error, advice string, mend
 		For: []string{"run " + run + " of workspace " + ws}, Advice: advice,
 	}
 	if mend != nil {
-		f.mend = func(ctx context.Context) (string, bool, error) {
-			remedy, err := mend(ctx, ws, run)
-			return remedy, err == nil, err
-		}
+		f.mend = v.mending(ws, run, mend)
 	}
 	v.fault(f)
 }
 
+func (v *eventLogs) mending(ws, run string, mend func(ctx context.Context, ws, run string) (string, error)) func(context.Context) (string, bool, error) {
+	return func(ctx context.Context) (string, bool, error) {
+		remedy, err := mend(ctx, ws, run)
+		return remedy, err == nil, err
+	}
+}
+
 func (v *eventLogs) mendEvents(ctx context.Context, ws, run string) (string, error) {
-	lost, err := v.Workspaces.Repairer.MendEvents(ctx, ws, run)
-	if err != nil {
-		return "", err
+	return v.mendUpTo(0)(ctx, ws, run)
+}
+
+// mendUpTo mends a log whose last event had a number, 0 if it is not known.
+func (v *eventLogs) mendUpTo(last int64) func(ctx context.Context, ws, run string) (string, error) {
+	return func(ctx context.Context, ws, run string) (string, error) {
+		lost, err := v.Workspaces.Runner.MendEvents(ctx, ws, run, last, v.Curator)
+		if err != nil {
+			return "", err
+		}
+		if lost == 0 {
+			return "made whole: what comes before the damage, and what the record of the run knows", nil
+		}
+		return fmt.Sprintf("events that are lost: %d; all others can be read again", lost), nil
 	}
-	if lost == 0 {
-		return "cut off there; what comes before can be read again", nil
-	}
-	return fmt.Sprintf("events that are lost: %d; all others can be read again", lost), nil
 }
 
 // history checks the logs of the runs of a workspace, from the latest one backwards: each log names the run before.
@@ -130,15 +158,22 @@ func (v *eventLogs) history(ctx context.Context, ws string) error {
 	if err != nil {
 		return err
 	}
-	next := ""
-	for run := s.CurrentRunID; run != "" && run != next; {
-		before, more, err := v.log(ctx, ws, run, next, oldest)
+	next := follower{}
+	for run := s.CurrentRunID; run != "" && run != next.run; {
+		first, more, err := v.log(ctx, ws, run, next, oldest)
 		if err != nil || !more {
 			return err
 		}
-		run, next = before, run
+		run, next = first.Data.After, follower{run, first.Data.AfterSeq, first.Data.AfterSum}
 	}
 	return nil
+}
+
+// follower is the run after another one, and what its first event says about the end of that one's log.
+type follower struct {
+	run string
+	seq int64
+	sum string
 }
 
 // oldestEvents is the time since which the events of all runs should exist.
@@ -154,47 +189,89 @@ func (v *eventLogs) oldestEvents(ctx context.Context) (time.Time, error) {
 	return v.Now().Add(-keep), nil
 }
 
-// log checks the log of one run, and returns the run before. next is the run that came after it.
-func (v *eventLogs) log(ctx context.Context, ws, run, next string, oldest time.Time) (before string, more bool, err error) {
+// log checks the log of one run, and returns its first event. next is the run that came after it.
+func (v *eventLogs) log(ctx context.Context, ws, run string, next follower, oldest time.Time) (first *events.Event, more bool, err error) {
 	rec, own, err := v.ownRun(ctx, ws, run)
 	if _, imported := rec.Field(runview.FieldProvenance); err != nil || imported {
-		return "", false, err
+		return nil, false, err
 	}
 	info, err := v.Records.Size(ctx, refstore.Key{Partition: "EVENTS/" + ws, Sort: run})
 	switch {
 	case errors.Is(err, refstore.ErrNotFound):
-		return "", false, v.noLog(ctx, ws, run, next, oldest, own != nil)
 	case err != nil:
-		return "", false, err
+		return nil, false, err
 	case info.Sealed && own == nil:
-		return "", false, nil // imported, as far as known
+		return nil, false, nil // imported, as far as known
 	case info.Sealed:
 		v.badEvents(ws, run, errors.New("its file cannot be written, as those of imported runs"), "give it its write bits back", v.unsealEvents)
 	}
-	first, err := events.First(ctx, v.Records, ws, run)
+	gone := err != nil
+	if gone && own == nil {
+		if began, ok := events.Began(run); !ok || began.Before(oldest) {
+			return nil, false, nil // retention may have removed it
+		}
+	}
+	bounds := runview.BoundsOf(rec)
+	if own != nil && bounds.Last != nil {
+		err = bounds.Check(ctx, v.Records, ws, run)
+	} else if err = nil; !gone { // else it may have been cleaned by hand
+		err = events.CheckEnd(ctx, v.Records, ws, run, next.seq, next.sum)
+	}
+	if bad := (*events.BoundsError)(nil); errors.As(err, &bad) {
+		if at, err := v.changing(ctx, ws, run, next.run); at || err != nil {
+			return nil, false, err
+		}
+		advice := "with --repair what is lost is marked as lost"
+		if own != nil {
+			advice = "with --repair, or by the next start, what the record of the run knows is told again"
+		}
+		if at, torn := v.torn[run]; torn { // it is told; now it is known how far the log went
+			v.report.Faults[at].mend = v.mending(ws, run, v.mendUpTo(next.seq))
+		} else {
+			v.badEvents(ws, run, bad, advice, v.mendUpTo(next.seq))
+		}
+	} else if err != nil {
+		return nil, false, err
+	} else if lack, err := v.lacks(ctx, ws, run, own, gone); err != nil || lack != "" {
+		if at, err := v.changing(ctx, ws, run, next.run); at || err != nil {
+			return nil, false, err
+		}
+		v.note("the events of run %s of workspace %s %s%s", run, ws, lack, madeAgain[own != nil])
+	}
+	first, err = events.First(ctx, v.Records, ws, run)
 	if err != nil || first == nil || first.Data == nil {
-		return "", false, err
+		return nil, false, err
 	}
-	end, err := events.End(ctx, v.Records, ws, run)
-	if err == nil && end == nil && (own == nil || own.State != record.RunRunning) {
-		v.note("the events of run %s of workspace %s have no end%s", run, ws, madeAgain[own != nil])
+	return first, true, nil
+}
+
+// lacks says what the log of a run lacks of which nothing tells how it ended.
+func (v *eventLogs) lacks(ctx context.Context, ws, run string, own *record.Run, gone bool) (string, error) {
+	if gone {
+		return "are gone", nil
 	}
-	return first.Data.After, true, err
+	end, err := events.Ended(ctx, v.Records, ws, run)
+	if err != nil || end || own != nil && own.State == record.RunRunning {
+		return "", err
+	}
+	last, err := events.Last(ctx, v.Records, ws, run)
+	if err != nil || last != nil && last.Type == events.EventLost { // it was mended
+		return "", err
+	}
+	return "have no end", nil
 }
 
 // madeAgain is the remedy for a missing log of a run with a record.
 var madeAgain = map[bool]string{true: ": the next start makes it from the run's record"}
 
-// noLog reports missing events.
-func (v *eventLogs) noLog(ctx context.Context, ws, run, next string, oldest time.Time, onRecord bool) error {
-	if began, ok := events.Began(run); !onRecord && (!ok || began.Before(oldest)) {
-		return nil
+// changing tells whether a run is at work, which may be about to end, or has just replaced this one.
+func (v *eventLogs) changing(ctx context.Context, ws, run, next string) (bool, error) {
+	s, err := v.Workspaces.State(ctx, ws)
+	if err != nil || next == "" && s.CurrentRunID != run {
+		return true, ctx.Err()
 	}
-	if s, err := v.Workspaces.State(ctx, ws); err != nil || next == "" && s.CurrentRunID != run {
-		return ctx.Err() // a run has just replaced it
-	}
-	v.note("the events of run %s of workspace %s are gone%s", run, ws, madeAgain[onRecord])
-	return nil
+	busy, err := v.Workspaces.Busy(ctx, ws)
+	return busy != nil && next == "", err
 }
 
 func (v *eventLogs) unsealEvents(ctx context.Context, ws, run string) (string, error) {

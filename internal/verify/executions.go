@@ -47,7 +47,7 @@ func (v *verifier) key(ctx context.Context, k executions.Key) error {
 			}
 		}
 		v.count(&v.report.Executions)
-		v.met(id)
+		v.promises.met(id)
 		v.lists.saw(id)
 		if err == nil {
 			continue

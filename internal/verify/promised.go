@@ -3,22 +3,50 @@ package verify
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/google/uuid"
+
+	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/objectstore"
 	"e3/refstore"
 )
 
-// The record of a workspace's latest run names an execution for each settled task. Pruning spares these, so a missing
-// one was removed by hand, or by a repair, and nothing confirms the run's record. Imported runs may name executions
-// that were never imported.
+// Pruning leaves a tombstone of each execution that it removes. So an execution that is neither on record nor has one was
+// removed by hand. That is a fault where the record of a workspace's latest run names it, since starts rely on that record.
+// Where only events of a run name it, its logs are gone, which is a note; for as long as tombstones stay. Imported runs
+// may name executions that were never imported.
+type promises struct {
+	*verifier
+	mu     sync.Mutex
+	seen   map[uuid.UUID]struct{} // executions on record
+	absent map[string]*promise    // named, and not seen; by id
+}
 
-// promise is the place where a recorded execution is named.
-type promise struct{ workspace, run, task string }
+// promise is an execution that is named, and what names it.
+type promise struct {
+	workspace, run, task string
+	latest               bool // the record of the workspace's latest run names it
+	pkg                  string
+	key                  executions.Key // the zero key if no event tells it
+	output               string
+}
+
+func newPromises(v *verifier) *promises {
+	return &promises{verifier: v, seen: map[uuid.UUID]struct{}{}, absent: map[string]*promise{}}
+}
 
 // expect collects the executions that the latest runs name. It runs before the executions are read, so that new
 // executions cannot count as missing.
-func (v *verifier) expect(ctx context.Context) error {
-	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
+func (p *promises) expect(ctx context.Context) error {
+	for rec, err := range p.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
 		if errors.Is(err, refstore.ErrDamaged) {
 			continue // a fault of its own
 		}
@@ -29,46 +57,179 @@ func (v *verifier) expect(ctx context.Context) error {
 		if err != nil || s == nil || s.CurrentRunID == "" {
 			continue // a fault of its own, or no executions
 		}
-		_, run, err := v.ownRun(ctx, rec.Key.Sort, s.CurrentRunID)
+		_, run, err := p.ownRun(ctx, rec.Key.Sort, s.CurrentRunID)
 		if err != nil {
 			return err
 		}
 		if run == nil {
 			continue
 		}
+		first, err := events.First(ctx, p.Records, rec.Key.Sort, run.RunID)
+		if err != nil {
+			return err
+		}
+		pkg, err := events.PackageOf(ctx, p.Records, rec.Key.Sort, run.RunID, first)
+		if err != nil {
+			return err
+		}
+		if pkg == "" {
+			pkg = s.PackageHash
+		}
 		for t := range run.Tasks.All() {
-			if v.promised == nil {
-				v.promised = map[string]promise{}
-			}
-			v.promised[t.ExecutionID] = promise{rec.Key.Sort, run.RunID, t.Task}
+			p.absent[t.ExecutionID] = &promise{workspace: rec.Key.Sort, run: run.RunID, task: t.Task, latest: true, pkg: pkg}
 		}
 	}
 	return nil
 }
 
 // met notes that an execution is on record.
-func (v *verifier) met(id string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.promised, id)
+func (p *promises) met(id string) {
+	u, err := uuid.Parse(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if delete(p.absent, id); err == nil {
+		p.seen[u] = struct{}{}
+	}
 }
 
-// unmet reports the expected executions that were not met, of runs that are still the latest.
-func (v *verifier) unmet(ctx context.Context) error {
-	latest := map[string]string{} // by workspace
-	for id, p := range v.promised {
-		current, known := latest[p.workspace]
-		if !known {
-			if s, err := v.Workspaces.State(ctx, p.workspace); err == nil {
-				current = s.CurrentRunID
-			} else if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			latest[p.workspace] = current
+// told notes what an event of a run that was made here says about an execution. since is the time from which on
+// tombstones tell what was pruned.
+func (p *promises) told(e *events.Event, since time.Time) {
+	d := e.Facts()
+	if e.Execution == "" {
+		return
+	}
+	known := p.absent[e.Execution]
+	if known == nil {
+		ends := e.Type == events.TaskCached || e.Type == events.TaskCompleted || e.Type == events.TaskFailed && d.Block == "" && !d.NoRecord
+		if !ends || e.Time.Before(since) {
+			return
 		}
-		if current == p.run {
-			v.note("run %s of workspace %s names execution %s of task %s, which is not on record", p.run, p.workspace, id, p.task)
+		if u, err := uuid.Parse(e.Execution); err == nil {
+			if _, seen := p.seen[u]; seen {
+				return
+			}
+		}
+		known = &promise{workspace: e.Workspace, run: e.Run, task: e.Task}
+		p.absent[e.Execution] = known
+	}
+	if key, ok := executions.ParseKey(d.Key); ok {
+		known.key = key
+	}
+	if d.Output != "" {
+		known.output = d.Output
+	}
+}
+
+// unmet reports the executions that are named and nowhere.
+func (p *promises) unmet(ctx context.Context) error {
+	type run struct {
+		workspace, id string
+		latest        bool
+	}
+	missing := map[run][]string{}
+	pruned := map[objectstore.Hash]map[string]bool{}
+	for _, id := range slices.Sorted(maps.Keys(p.absent)) {
+		x := p.absent[id]
+		gone, err := p.gone(ctx, x, id, pruned)
+		if err != nil {
+			return err
+		}
+		if gone {
+			r := run{x.workspace, x.run, x.latest}
+			missing[r] = append(missing[r], id)
 		}
 	}
+	for r, ids := range missing {
+		if !p.absent[ids[0]].latest {
+			p.note("the events of run %s of workspace %s name executions that are not on record, %d in all, as %s of task %s: what they printed is gone",
+				r.id, r.workspace, len(ids), ids[0], p.absent[ids[0]].task)
+			continue
+		}
+		f := Fault{
+			Kind: MissingExecution, Where: "executions",
+			Problem: fmt.Sprintf("run %s of workspace %s names %d executions that are not on record", r.id, r.workspace, len(ids)),
+			Advice:  "with --repair they count as removed, and what the workspaces need of them is made again by the next start",
+			mend:    func(ctx context.Context) (string, bool, error) { return p.bury(ctx, ids) },
+		}
+		if x := p.absent[ids[0]]; len(ids) == 1 {
+			f.Problem = fmt.Sprintf("run %s of workspace %s names an execution that is not on record", r.id, r.workspace)
+			if x.key != (executions.Key{}) {
+				f.Where = executionPath(x.key, ids[0])
+			}
+		}
+		for _, id := range ids[:min(len(ids), maxFor)] {
+			f.For = append(f.For, "execution "+id+" of "+r.workspace+"."+p.absent[id].task)
+		}
+		f.More = len(ids) - len(f.For)
+		p.fault(f)
+	}
 	return nil
+}
+
+// gone tells whether an execution is named still, was not made meanwhile, and has left no tombstone. pruned remembers the
+// tombstones of tasks.
+func (p *promises) gone(ctx context.Context, x *promise, id string, pruned map[objectstore.Hash]map[string]bool) (bool, error) {
+	if x.latest {
+		s, err := p.Workspaces.State(ctx, x.workspace)
+		if err != nil || s.CurrentRunID != x.run {
+			return false, ctx.Err() // a fault of its own, or another run has replaced it
+		}
+	}
+	if x.key == (executions.Key{}) {
+		return p.goneFrom(ctx, x, id)
+	}
+	if !p.verifier.gone(ctx, x.key, id) {
+		return false, ctx.Err()
+	}
+	if pruned[x.key.Task] == nil {
+		list, err := p.Curator.TaskTombstones(ctx, x.key.Task)
+		if err != nil {
+			return false, err
+		}
+		pruned[x.key.Task] = map[string]bool{}
+		for i := range list {
+			pruned[x.key.Task][list[i].ExecutionID] = true
+		}
+	}
+	return !pruned[x.key.Task][id], nil
+}
+
+// goneFrom is gone for an execution of which no event tells the key. It may have been made on any inputs of the task that
+// the package of its run has.
+func (p *promises) goneFrom(ctx context.Context, x *promise, id string) (bool, error) {
+	tasks, err := p.Workspaces.Packages.Tasks(ctx, x.pkg)
+	if err != nil || tasks[x.task] == nil {
+		return false, ctx.Err() // the package is gone too, which is a fault where it is needed
+	}
+	task, err := objectstore.ParseHash(tasks[x.task].Task)
+	if err != nil {
+		return false, err
+	}
+	x.key.Task = task
+	var pruned *executions.PrunedError
+	_, err = p.Curator.FindTask(ctx, task, id)
+	if errors.As(err, &pruned) || err == nil || errors.Is(err, executions.ErrMalformed) {
+		return false, nil
+	}
+	if !errors.Is(err, executions.ErrNotFound) {
+		return false, err
+	}
+	return true, nil
+}
+
+// bury gives executions their tombstones. That changes the generation, so that no proof relies on them.
+func (p *promises) bury(ctx context.Context, ids []string) (string, bool, error) {
+	tasks := map[objectstore.Hash][]executions.Victim{}
+	for _, id := range ids {
+		x := p.absent[id]
+		tasks[x.key.Task] = append(tasks[x.key.Task], executions.Victim{Inputs: x.key.Inputs, ExecutionID: id, OutputHash: x.output})
+		p.retired[id] = true
+	}
+	for task, victims := range tasks {
+		if err := p.Curator.Bury(ctx, task, victims, repairer, "its record was gone"); err != nil {
+			return "", false, err
+		}
+	}
+	return strings.Replace(fmt.Sprintf("noted as removed: %d", len(ids)), ": 1", "", 1), true, nil
 }

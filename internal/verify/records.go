@@ -22,7 +22,7 @@ import (
 // records checks every record by itself: that it decodes, and matches its place.
 func (v *verifier) records(ctx context.Context) error {
 	v.progress(Progress{Phase: Reading})
-	if err := v.expect(ctx); err != nil {
+	if err := v.promises.expect(ctx); err != nil {
 		return fmt.Errorf("check runs: %w", err)
 	}
 	if err := v.executions(ctx); err != nil {
@@ -30,9 +30,6 @@ func (v *verifier) records(ctx context.Context) error {
 	}
 	if err := v.lists.executions(ctx); err != nil {
 		return fmt.Errorf("check the lists of executions: %w", err)
-	}
-	if err := v.unmet(ctx); err != nil {
-		return fmt.Errorf("check runs: %w", err)
 	}
 	for _, t := range v.tables() {
 		if err := v.table(ctx, t); err != nil {
@@ -55,6 +52,9 @@ func (v *verifier) records(ctx context.Context) error {
 		if err := v.eventLogs.events(ctx, ws); err != nil {
 			return fmt.Errorf("check events of workspace %s: %w", ws, err)
 		}
+	}
+	if err := v.promises.unmet(ctx); err != nil {
+		return fmt.Errorf("check executions: %w", err)
 	}
 	if err := v.eventLogs.listedEvents(ctx, names); err != nil {
 		return fmt.Errorf("check the list of events: %w", err)
@@ -370,8 +370,8 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 				_, err = record.DecodeProvenance(data)
 			}
 			one = rec.Key
-			if last, ok := rec.Field(workspace.FieldEvents); ok && err == nil {
-				v.eventLogs.imported = append(v.eventLogs.imported, importedEvents{ws, rec.Key.Sort, strings.TrimSpace(string(last))})
+			if runview.Imported(rec) && err == nil {
+				v.eventLogs.imported = append(v.eventLogs.imported, importedEvents{ws, rec.Key.Sort, runview.BoundsOf(rec)})
 			}
 			return err
 		},

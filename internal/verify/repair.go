@@ -28,7 +28,44 @@ func (v *verifier) repair(ctx context.Context) error {
 			f.Remedy = strings.TrimPrefix(remedy+"; not repaired: "+err.Error(), "; ")
 		}
 	}
-	return v.reruns(ctx)
+	if err := v.reruns(ctx); err != nil {
+		return err
+	}
+	return v.confirm(ctx)
+}
+
+// confirm checks the repository again, but for objects that were whole: a repair counts only if its fault is gone. Faults that
+// only show now, since a repair has removed what hid them, are reported too.
+func (v *verifier) confirm(ctx context.Context) error {
+	again := newVerifier(v.Stores, Options{Sample: v.Sample})
+	for h, d := range v.corrupt {
+		if err := v.Objects.Verify(ctx, h); err != nil && !errors.Is(err, objectstore.ErrNotFound) {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			again.corrupt[h] = d
+		}
+	}
+	for _, step := range []func(context.Context) error{again.format, again.place, again.records, again.references, again.doubtful} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	for _, f := range again.report.Faults {
+		known := false
+		for i := range v.report.Faults {
+			if was := &v.report.Faults[i]; was.Where == f.Where { // what was corrupt may be missing now
+				if known = true; was.Repaired {
+					was.Repaired = false
+					was.Remedy += "; not repaired: " + f.Problem
+				}
+			}
+		}
+		if !known {
+			v.report.Faults = append(v.report.Faults, f)
+		}
+	}
+	return nil
 }
 
 // mendObject removes a corrupt object, and retires its owners: it rejects successes, and removes outputs from

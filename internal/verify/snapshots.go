@@ -38,7 +38,7 @@ func (t *tracer) snapshot(r reach.Root) error {
 
 // ownRun reads the record of a run that was made here; nil if there is none or it is unreadable.
 func (v *verifier) ownRun(ctx context.Context, ws, id string) (refstore.Record, *record.Run, error) {
-	rec, err := v.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance)
+	rec, err := v.Records.Get(ctx, runview.Key(ws, id), runview.FieldProvenance, runview.FieldEvents)
 	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) { // a fault of its own
 		return rec, nil, nil
 	}

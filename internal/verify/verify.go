@@ -160,6 +160,7 @@ const (
 	BadEvents        FaultKind = "badEvents"        // a line is damaged, or one is missing
 	BadLog           FaultKind = "badLog"           // the disk cannot read it
 
+	MissingExecution  FaultKind = "missingExecution"  // something names it, and it is not on record
 	DoubtfulExecution FaultKind = "doubtfulExecution" // its command may have read wrong bytes
 )
 
@@ -200,11 +201,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 	if err := o.Sample.Validate(); err != nil {
 		return nil, err
 	}
-	v := &verifier{
-		Stores: s, Options: o, report: &Report{Sample: o.Sample},
-		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{},
-	}
-	v.lists, v.eventLogs = newLists(v), &eventLogs{verifier: v}
+	v := newVerifier(s, o)
 	for _, step := range []func(context.Context) error{v.format, v.place, v.hash, v.records, v.references, v.doubtful} {
 		if err := step(ctx); err != nil {
 			return nil, err
@@ -217,6 +214,15 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 		}
 	}
 	return v.finish(), nil
+}
+
+func newVerifier(s Stores, o Options) *verifier {
+	v := &verifier{
+		Stores: s, Options: o, report: &Report{Sample: o.Sample},
+		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{},
+	}
+	v.lists, v.eventLogs, v.promises = newLists(v), &eventLogs{verifier: v}, newPromises(v)
+	return v
 }
 
 // place checks that the place of the objects belongs to this repository. A start refuses to write to another one's.
@@ -249,8 +255,7 @@ type verifier struct {
 
 	lists     *lists
 	eventLogs *eventLogs
-
-	promised map[string]promise // executions that the latest runs name and that were not met yet; under mu
+	promises  *promises
 
 	mu       sync.Mutex // guards the report, suspects, and calls of Progress
 	report   *Report

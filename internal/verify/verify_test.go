@@ -370,8 +370,18 @@ func TestExecutionThatOnlyARunNames(t *testing.T) {
 	e := s.execution("one")
 	s.must(os.RemoveAll(s.path("executions/" + e.Key.String() + "/" + e.ExecutionID)))
 	r := s.verify(verify.Options{})
-	if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, e.ExecutionID+" of task one") }) {
-		t.Errorf("got notes %q, want one of execution %s", r.Notes, e.ExecutionID)
+	if len(r.Faults) != 1 || r.Faults[0].Kind != verify.MissingExecution || !strings.Contains(strings.Join(r.Faults[0].For, ""), e.ExecutionID+" of w.one") {
+		t.Errorf("got\n%swant one fault of execution %s", list(r), e.ExecutionID)
+	}
+	r = s.verify(verify.Options{Repair: true})
+	if r.Remaining() > 0 || !slices.Contains(r.Rerun, "w.one") {
+		t.Errorf("repair: got\n%s%q\nwant that w.one runs again", list(r), r.Rerun)
+	}
+	if r := s.verify(verify.Options{}); len(r.Faults) > 0 || len(r.Notes) > 0 {
+		t.Errorf("after the repair: got\n%s%q", list(r), r.Notes)
+	}
+	if sum := s.start("w").Run.Summary; sum.Cached == sum.Total {
+		t.Errorf("start after the repair: %+v, want that a task runs", sum)
 	}
 }
 

@@ -122,7 +122,7 @@ func (r *Records) replaced(ctx context.Context, k kind, rec refstore.Record) (*r
 	if !k.sealed() || rec.Version == refstore.Absent {
 		return nil, nil
 	}
-	if _, given := rec.Field(k.sealField()); r.atomic && (given || k == beside) {
+	if _, given := rec.Field(k.sealField()); r.atomic && (given || k == beside && !carries(rec.Key.Partition)) {
 		return nil, nil
 	}
 	ask := []string{k.sealField()}

@@ -36,6 +36,13 @@ func kindOf(partition string) kind {
 	return own
 }
 
+// carries reports whether the seal of a record in a partition may lie beside content of the caller's, which writers need not
+// repeat.
+func carries(partition string) bool {
+	name, _, _ := strings.Cut(partition, "/")
+	return name == "DATAFLOW"
+}
+
 // witnessed reports whether the absence of a record in a partition has a meaning: nothing is pinned, set, followed or
 // waiting. Such records have a witness beside them, so that a removed record differs from one that never existed.
 func witnessed(partition string) bool {
@@ -97,7 +104,7 @@ func (k kind) open(rec refstore.Record, fields []string) (refstore.Record, error
 	for _, name := range fields {
 		data, there := rec.Field(name)
 		if k.sealed() && name == k.sealField() {
-			data, there, bad = detail, k == within && s != nil && !s.bare, nil
+			data, there, bad = detail, s != nil && !s.bare, nil
 		} else if data, there, bad = k.openField(rec.Key, name, data, there, s); bad != nil && err == nil {
 			err = fmt.Errorf("field %s: %w", name, bad)
 		}

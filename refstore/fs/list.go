@@ -172,3 +172,20 @@ func (e entry) is(kind entryKind, path string) bool {
 	}
 	return kind == isDir && info.IsDir() || kind == isFile && info.Mode().IsRegular()
 }
+
+// ListTime returns the modification time of the folder that has an entry for each record of a partition, in nanoseconds;
+// 0 if there is none. A record that is created or removed, by whatever means, changes it.
+func (s *Store) ListTime(partition string) (int64, error) {
+	p, err := s.files.place(partition)
+	if err != nil {
+		return 0, err
+	}
+	info, err := os.Lstat(p.dir)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("list %q: %w", partition, err)
+	}
+	return info.ModTime().UnixNano(), nil
+}

@@ -25,6 +25,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"e3/refstore"
 )
@@ -362,6 +363,17 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			}
 		}
 	}
+}
+
+// ListTime says that the list has just changed where the base has such times, since a record may go in the base
+// unnoticed here; 0 where it has none.
+func (s *Store) ListTime(string) (int64, error) {
+	if _, ok := s.base.(interface {
+		ListTime(partition string) (int64, error)
+	}); !ok {
+		return 0, nil
+	}
+	return time.Now().UnixNano(), nil
 }
 
 // Watch implements [refstore.Watcher]. A base that is no watcher is not watched.

@@ -203,7 +203,7 @@ type Proof struct {
 	Inputs     string // hash of the inputs node
 	Tasks      string // hash of the tasks node
 	Generation string
-	Shards     []int64 // mtime of each object folder, ns, when its objects were last checked
+	Shards     []int64 // mtime of each object folder, then of the folder of executions, ns, when what lies in them was last checked
 	CheckedAt  int64   // ns
 	Durable    bool    // its objects and records would survive power loss
 }

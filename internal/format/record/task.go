@@ -176,6 +176,15 @@ type Input struct {
 	Kind Kind
 }
 
+// ValuesDir is the folder in which e3 stages the files that it makes of values and manifests. No declared path leads there.
+const ValuesDir = ".e3-values"
+
+// Made reports whether e3 itself makes the content: a value, a variable, a tool, or the manifest of a fan-in. No file of the
+// project and no task has it.
+func (in *Input) Made() bool {
+	return in.Kind == KindValue || in.Kind.OfMachine() || strings.HasPrefix(in.Path, ValuesDir+"/")
+}
+
 // Output declares the files and directories that the task must produce. Without Multi it has one entry, and the
 // dataset is that file or directory. With Multi the dataset is a directory whose entries have the declared names.
 type Output struct {

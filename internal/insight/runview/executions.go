@@ -186,6 +186,14 @@ func (v *Runs) packagesOf(ctx context.Context, ws string, r *Report, pkg string)
 	return list, nil
 }
 
+// TasksOf returns the tasks, by name, of the package that a run was made with, by its events; nil if it is not known, or gone.
+func (v *Runs) TasksOf(ctx context.Context, f *Fold) (map[string]*record.PackageTask, error) {
+	if hash := f.PackageHash(); hash != "" {
+		return v.Packages.Tasks(ctx, hash)
+	}
+	return nil, nil
+}
+
 // PackageOf returns the package that a run was made with, by its Report, and the package's hash. Where that package is
 // unknown or gone, PackageOf takes the one that is deployed in the workspace, or registered, under the same name and
 // version, provided that the run's executions belong to its tasks. Digits that an export has added to the version are

@@ -33,6 +33,7 @@ type Fold struct {
 	proven  int64 // proven tasks without one
 	gone    int64 // abandoned tasks
 	lost    int64 // damaged events that were removed
+	seq     int64 // of the last event
 }
 
 // Started is the event that began the run, nil where none is known.
@@ -103,6 +104,7 @@ func NewFold() *Fold { return &Fold{index: map[string]int{}} }
 // Add adds the next event.
 func (f *Fold) Add(e *events.Event) {
 	d := e.Facts()
+	f.seq = e.Seq
 	// The time of a lost worker's attempt is that at which another process has given it up.
 	ofRun := d.Reason != events.ReasonCrashed && d.Reason != string(executions.ReasonLost)
 	if (ofRun || ended(e, d)) && e.Time.After(f.alive) {

@@ -74,6 +74,9 @@ func (v *Runs) row(ctx context.Context, ws, id string, recorded bool) (*Report, 
 	if err != nil {
 		return nil, err
 	}
+	if started == nil {
+		started = r.bounds.First
+	}
 	r.tell(started, nil)
 	return r, nil
 }

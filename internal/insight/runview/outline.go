@@ -3,11 +3,13 @@ package runview
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
 )
@@ -37,8 +39,19 @@ func (v *Runs) Find(ctx context.Context, ws, run string) (*Report, error) {
 // Tasks sets the tasks of a report by Find, from the fold of the run's events up to the damage, if there is any. It may be
 // called again when the fold has more events, unless the run has ended since: then Find it anew.
 func (v *Runs) Tasks(ctx context.Context, r *Report, f *Fold, damage error) (err error) {
-	r.Damage = damage
-	r.tell(f.started, f.end)
+	if r.Damage = damage; damage == nil {
+		if r.Damage, err = v.lacks(ctx, r, f); err != nil {
+			return err
+		}
+	}
+	started, end := f.started, f.end
+	if started == nil {
+		started = r.bounds.First
+	}
+	if end == nil {
+		end = r.bounds.Last
+	}
+	r.tell(started, end)
 	if !r.unrecorded && r.State != record.RunRunning {
 		r.named(f)
 		r.Done, r.Total = r.Summary.Completed+r.Summary.Failed, r.Summary.Total
@@ -73,6 +86,22 @@ func (v *Runs) Tasks(ctx context.Context, r *Report, f *Fold, damage error) (err
 	}
 	r.now(v.Now())
 	return nil
+}
+
+// lacks says what the log of an ended run lacks, by its record or by the run that came after it; nil if nothing is known to. A
+// process that has just recorded the end of its run may be about to tell it.
+func (v *Runs) lacks(ctx context.Context, r *Report, f *Fold) (damage, err error) {
+	last := r.bounds.Last
+	switch {
+	case r.Cut:
+		return fmt.Errorf("events of run %s: their end is lost", r.RunID), nil
+	case last == nil || f.seq >= last.Seq:
+		return nil, nil
+	}
+	if live, _, err := v.Workspaces.AtWork(ctx, r.WorkspaceName, r.Run); live || err != nil {
+		return nil, err
+	}
+	return fmt.Errorf("events of run %s: %w", r.RunID, &events.BoundsError{Lacks: f.seq, Last: last.Seq}), nil
 }
 
 // clone returns a fold with the same events.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/objectstore"
@@ -16,6 +17,15 @@ import (
 
 // FieldProvenance is the side field of an imported run.
 const FieldProvenance = "provenance.beast2"
+
+// FieldEvents is the field of a run's record that has the bounds of its events.
+const FieldEvents = refstore.SumField
+
+// BoundsOf returns what the record of a run knows of its events. It must have been read with FieldEvents.
+func BoundsOf(rec refstore.Record) events.Bounds {
+	text, _ := rec.Field(FieldEvents)
+	return events.ParseBounds(text)
+}
 
 // Key is the key of a run's record.
 func Key(ws, id string) refstore.Key { return refstore.Key{Partition: "DATAFLOW/" + ws, Sort: id} }
@@ -73,7 +83,7 @@ func (v *Runs) Stored(ctx context.Context, ws, id string) (refstore.Record, erro
 	if id == "" {
 		return v.shownRun(ctx, ws)
 	}
-	rec, err := unread(v.Records.Get(ctx, Key(ws, id), FieldProvenance))
+	rec, err := unread(v.Records.Get(ctx, Key(ws, id), FieldProvenance, FieldEvents))
 	if err != nil {
 		return rec, fmt.Errorf("run %s: %w", id, err)
 	}
@@ -90,7 +100,7 @@ func unread(rec refstore.Record, err error) (refstore.Record, error) {
 
 func (v *Runs) shownRun(ctx context.Context, ws string) (refstore.Record, error) {
 	var found []refstore.Record // imported, greatest first
-	q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Fields: []string{FieldProvenance}}
+	q := refstore.Query{Partition: "DATAFLOW/" + ws, Descending: true, Fields: []string{FieldProvenance, FieldEvents}}
 	for rec, err := range v.Records.List(ctx, q) {
 		if rec, err = unread(rec, err); err != nil {
 			return rec, fmt.Errorf("runs of workspace %s: %w", ws, err)

@@ -42,7 +42,12 @@ type Report struct {
 	// complete. It is set by Report.
 	Damage error
 
-	unrecorded bool // the record cannot be read, or is that of a dead run that was closed
+	// Cut says that the run has ended, since a later one began, and that its log has no end: that was lost, with what else the log
+	// lacks.
+	Cut bool
+
+	unrecorded bool          // the record cannot be read, or is that of a dead run that was closed
+	bounds     events.Bounds // of the events, as the record knows them
 }
 
 // Status is the run's state in a word.
@@ -56,6 +61,8 @@ func (r *Report) Status() string {
 		return r.State.String()
 	case r.Provenance != nil:
 		return "unfinished" // when it was exported
+	case r.Cut:
+		return "damaged"
 	}
 	return "interrupted"
 }
@@ -103,6 +110,9 @@ func (v *Runs) summary(ctx context.Context, ws, id string) (*Report, error) {
 		return r, err
 	}
 	end, err := events.End(ctx, v.Records, ws, r.RunID)
+	if end == nil {
+		end = r.bounds.Last
+	}
 	r.tell(nil, end)
 	return r, err
 }
@@ -158,7 +168,11 @@ func (r *Report) named(f *Fold) {
 	taken := make(map[string]bool, r.Run.Tasks.Len())
 	for e := range r.Run.Tasks.All() {
 		taken[e.Task] = true
-		r.Tasks = append(r.Tasks, f.Find(e.Task).recorded(e))
+		t := f.Find(e.Task)
+		if r.Damage != nil && t != nil && t.Ended != e.ExecutionID {
+			t = nil // what the events say of it is not the end
+		}
+		r.Tasks = append(r.Tasks, t.recorded(e))
 	}
 	for i := range f.tasks {
 		if t := f.tasks[i]; !taken[t.Task] && t.State != "" && t.State != TaskReady {
@@ -193,6 +207,8 @@ func (r *Report) now(now time.Time) {
 			t.State = failure(t.Message)
 		case r.State != record.RunRunning && t.State == TaskDeferred:
 			t.State = TaskAbandoned
+		case r.Cut && (t.State == TaskRunning || t.State == TaskClaimed || t.State == TaskRetrying || t.State == TaskDeferred):
+			t.State = TaskUnknown
 		case !r.Live && (t.State == TaskRunning || t.State == TaskClaimed || t.State == TaskRetrying || t.State == TaskDeferred):
 			t.State = TaskInterrupted
 		case t.State == TaskRunning:
@@ -224,7 +240,7 @@ func (v *Runs) headOf(ctx context.Context, ws string, rec refstore.Record) (*Rep
 		return nil, err
 	}
 	if err == nil && (run.State != record.RunRunning || Imported(rec)) {
-		return &Report{Run: run.Run, Provenance: run.Provenance}, nil
+		return &Report{Run: run.Run, Provenance: run.Provenance, bounds: BoundsOf(rec)}, nil
 	}
 	if err == nil {
 		end, err := events.End(ctx, v.Records, ws, rec.Key.Sort)
@@ -266,6 +282,8 @@ func (v *Runs) headFromEvents(ctx context.Context, ws, id string) (r *Report, fo
 	}
 	if end != nil {
 		r.ended(end)
+	} else if s, err := v.Workspaces.State(ctx, ws); found && !info.Sealed && err == nil && s.CurrentRunID >= id {
+		r.Cut = true // the workspace has named it, or a later one, once it had ended
 	}
 	r.tell(started, end)
 	return r, found, nil

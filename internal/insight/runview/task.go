@@ -25,6 +25,8 @@ type TaskExecutions struct {
 	Retries int64       // attempts that may follow the first
 	// Known are the executions with the task's key in the run, latest first; without a key, all executions of the task.
 	Known []*executions.Execution
+	// Lost says why the execution that counts is not on record: it was pruned, or removed by hand; nil where it is.
+	Lost error
 
 	hash string // of the task object
 }
@@ -70,8 +72,15 @@ func (v *Runs) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecut
 	if err := te.declared(packages, task); err != nil {
 		return nil, err
 	}
-	te.Known, err = v.known(ctx, te, packages)
-	return te, err
+	if te.Known, err = v.known(ctx, te, packages); err != nil {
+		return nil, err
+	}
+	if h, err := objectstore.ParseHash(te.hash); err == nil && te.Lost == nil && te.Task != nil && te.Task.ExecutionID != "" && te.Current() == nil {
+		if _, err := executions.NewStore(v.Records, v.Objects).FindTask(ctx, h, te.Task.ExecutionID); errors.Is(err, executions.ErrNotFound) {
+			te.Lost = err
+		}
+	}
+	return te, nil
 }
 
 // declared fills in the task's declaration from the package of the run, or from the one that was deployed since.
@@ -103,14 +112,19 @@ func (v *Runs) known(ctx context.Context, te *TaskExecutions, from taskTables) (
 			if errors.Is(err, executions.ErrNotFound) && !named && te.Run.Provenance != nil {
 				e, err = x.Locate(ctx, t.ExecutionID)
 			}
-			if err != nil {
+			if err != nil && !(named && errors.Is(err, executions.ErrNotFound)) {
 				return nil, fmt.Errorf("task %s: %w", t.Task, err)
 			}
-			t.found(e)
-			key = e.Key
+			if te.Lost = err; err == nil {
+				t.found(e)
+				key = e.Key
+			}
 		}
-		keys, te.hash = append(keys, key), key.Task.String()
-	} else if hash, err := objectstore.ParseHash(te.hash); err == nil {
+		if te.Lost == nil {
+			keys, te.hash = append(keys, key), key.Task.String()
+		}
+	}
+	if hash, err := objectstore.ParseHash(te.hash); len(keys) == 0 && err == nil {
 		for inputs, err := range x.Inputs(ctx, hash) {
 			if err != nil {
 				return nil, err
