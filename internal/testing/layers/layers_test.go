@@ -133,6 +133,7 @@ internal/human:
 internal/parallel:
 internal/backoff:
 internal/host/stamp:
+internal/host/beneath:
 `
 
 // closed are the wings whose packages import nothing of this module but each other.

@@ -1,0 +1,455 @@
+package beneath
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Dir is an open folder. It is safe for concurrent use, but for ReadDir and HasEntries of the folder itself.
+type Dir struct {
+	fd       int
+	name     string
+	confined bool
+}
+
+const (
+	folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
+	wayFlags    = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+)
+
+// Open opens a folder by a path that the caller believes: links in it are followed.
+func Open(path string) (*Dir, error) {
+	fd, err := retry(func() (int, error) { return unix.Open(path, folderFlags, 0) })
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return &Dir{fd: fd, name: path}, nil
+}
+
+// Close closes the folder. A nil folder is closed.
+func (d *Dir) Close() error {
+	if d == nil || d.fd < 0 {
+		return nil
+	}
+	fd := d.fd
+	d.fd = -1
+	return os.NewSyscallError("close", unix.Close(fd))
+}
+
+// Fd is the descriptor, which stays the folder's.
+func (d *Dir) Fd() int { return d.fd }
+
+// Sub opens a folder below d.
+func (d *Dir) Sub(rel string) (*Dir, error) {
+	fd, err := d.open(rel, folderFlags, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: d.path(rel), Err: err}
+	}
+	return &Dir{fd, d.path(rel), d.confined}, nil
+}
+
+// OpenFile opens, or makes, a file. The flags are those of os.OpenFile. Of what is no regular file, it opens folders, and
+// pipes and devices as O_NONBLOCK says.
+func (d *Dir) OpenFile(rel string, flags int, perm fs.FileMode) (*os.File, error) {
+	fd, err := d.open(rel, flags|unix.O_CLOEXEC, uint32(perm.Perm()))
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: d.path(rel), Err: err}
+	}
+	return os.NewFile(uintptr(fd), d.path(rel)), nil
+}
+
+// canOpenat2 is false on kernels before 5.6, and behind filters that do not know the call.
+var canOpenat2 = sync.OnceValue(hasOpenat2)
+
+func hasOpenat2() bool {
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
+}
+
+// open opens what rel names, without following links.
+func (d *Dir) open(rel string, flags int, perm uint32) (int, error) {
+	if !valid(rel) {
+		return -1, ErrName
+	}
+	resolve := d.resolve
+	if !canOpenat2() {
+		resolve = d.walk
+	}
+	fd, err := resolve(rel, flags, perm)
+	if err == unix.ENOTDIR && flags&unix.O_DIRECTORY != 0 {
+		if info, e := d.Lstat(rel); e == nil && info.Mode()&fs.ModeSymlink != 0 {
+			err = ErrLink
+		}
+	}
+	return fd, err
+}
+
+// resolve lets the kernel resolve the whole name.
+func (d *Dir) resolve(rel string, flags int, perm uint32) (int, error) {
+	how := unix.OpenHow{
+		Flags: uint64(flags | unix.O_NOFOLLOW), Mode: uint64(perm),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	if d.confined {
+		how.Resolve |= unix.RESOLVE_NO_XDEV
+	}
+	fd, err := retry(func() (int, error) { return unix.Openat2(d.fd, rel, &how) })
+	switch err {
+	case unix.ELOOP:
+		err = ErrLink
+	case unix.EXDEV: // the name does not lead upwards
+		err = ErrMount
+	}
+	return fd, err
+}
+
+// walk is resolve without openat2: it opens each folder on the way.
+func (d *Dir) walk(rel string, flags int, perm uint32) (int, error) {
+	at, closes := d.fd, false
+	for {
+		part, rest, more := strings.Cut(rel, "/")
+		how, mode := flags, perm
+		if more {
+			how, mode = wayFlags, 0
+		}
+		fd, err := retry(func() (int, error) { return unix.Openat(at, part, how|unix.O_NOFOLLOW, mode) })
+		if err == nil && d.confined && foreign(d.fd, fd) {
+			unix.Close(fd)
+			err = ErrMount
+		}
+		if err == unix.ELOOP || err == unix.ENOTDIR && more && isLink(at, part) {
+			err = ErrLink
+		}
+		if closes {
+			unix.Close(at)
+		}
+		if err != nil || !more {
+			return fd, err
+		}
+		at, closes, rel = fd, true, rest
+	}
+}
+
+func isLink(dir int, name string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK
+}
+
+// foreign tells whether an open file lies on another mount than a folder: before Linux 5.8, on another file system.
+func foreign(dir, file int) bool {
+	var a, b unix.Statx_t
+	if unix.Statx(dir, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &a) != nil || unix.Statx(file, "", unix.AT_EMPTY_PATH, unix.STATX_MNT_ID, &b) != nil {
+		return true
+	}
+	if a.Mask&b.Mask&unix.STATX_MNT_ID != 0 {
+		return a.Mnt_id != b.Mnt_id
+	}
+	return a.Dev_major != b.Dev_major || a.Dev_minor != b.Dev_minor
+}
+
+// in calls do with the folder that holds rel, and rel's name in it.
+func (d *Dir) in(rel string, do func(fd int, base string) error) error {
+	dir, base, err := split(rel)
+	if err != nil {
+		return err
+	}
+	at := d.fd
+	if dir != "" {
+		if at, err = d.open(dir, wayFlags, 0); err != nil {
+			return err
+		}
+		defer unix.Close(at)
+	}
+	_, err = retry(func() (int, error) { return 0, do(at, base) })
+	return err
+}
+
+// entry is in, with an error that says which path was treated.
+func (d *Dir) entry(op, rel string, do func(fd int, base string) error) error {
+	if err := d.in(rel, do); err != nil {
+		return &fs.PathError{Op: op, Path: d.path(rel), Err: err}
+	}
+	return nil
+}
+
+// Lstat looks at an entry, or at the folder itself.
+func (d *Dir) Lstat(rel string) (fs.FileInfo, error) {
+	info := &fileInfo{name: filepath.Base(rel)}
+	err := d.entry("lstat", rel, func(fd int, base string) error {
+		if base == "." {
+			return syscall.Fstat(fd, &info.st)
+		}
+		return fstatat(fd, base, &info.st)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+func fstatat(fd int, name string, to *syscall.Stat_t) error {
+	return unix.Fstatat(fd, name, (*unix.Stat_t)(unsafe.Pointer(to)), unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// Both are struct stat.
+var _ [unsafe.Sizeof(unix.Stat_t{}) - unsafe.Sizeof(syscall.Stat_t{})]struct{} = [0]struct{}{}
+
+// SameFile tells whether two files are one. os.SameFile knows its own infos alone.
+func SameFile(a, b fs.FileInfo) bool {
+	x, ok := a.Sys().(*syscall.Stat_t)
+	y, too := b.Sys().(*syscall.Stat_t)
+	return ok && too && x.Dev == y.Dev && x.Ino == y.Ino
+}
+
+// Holds tells whether rel is still the folder sub, and nothing is mounted over it.
+func (d *Dir) Holds(rel string, sub *Dir) bool {
+	var a, b unix.Statx_t
+	err := d.in(rel, func(fd int, base string) error {
+		return unix.Statx(fd, base, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO, &a)
+	})
+	if err != nil || a.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return false
+	}
+	return unix.Statx(sub.fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO, &b) == nil &&
+		a.Ino == b.Ino && a.Dev_major == b.Dev_major && a.Dev_minor == b.Dev_minor
+}
+
+// Mkdir makes a folder. The umask applies to perm.
+func (d *Dir) Mkdir(rel string, perm fs.FileMode) error {
+	return d.entry("mkdir", rel, func(fd int, base string) error { return unix.Mkdirat(fd, base, uint32(perm.Perm())) })
+}
+
+// Chmod sets a mode; that of a link stays.
+func (d *Dir) Chmod(rel string, mode fs.FileMode) error {
+	return d.entry("chmod", rel, func(fd int, base string) error {
+		if base == "." {
+			return unix.Fchmod(d.fd, bits(mode))
+		}
+		return chmodat(fd, base, bits(mode))
+	})
+}
+
+// chmodat never follows a link. Before Linux 6.6 that takes an open file.
+func chmodat(dir int, name string, mode uint32) error {
+	err := unix.Fchmodat(dir, name, mode, unix.AT_SYMLINK_NOFOLLOW)
+	if err != unix.EOPNOTSUPP || isLink(dir, name) {
+		return err
+	}
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode) // of a link: EOPNOTSUPP
+}
+
+func bits(mode fs.FileMode) uint32 {
+	b := uint32(mode.Perm())
+	if mode&fs.ModeSetuid != 0 {
+		b |= unix.S_ISUID
+	}
+	if mode&fs.ModeSetgid != 0 {
+		b |= unix.S_ISGID
+	}
+	if mode&fs.ModeSticky != 0 {
+		b |= unix.S_ISVTX
+	}
+	return b
+}
+
+// Rename moves an entry, in the place of what is below to under the other name, if anything.
+func (d *Dir) Rename(rel string, to *Dir, name string) error {
+	return d.pair("rename", rel, to, name, unix.Renameat)
+}
+
+// Link gives a file, or a link, a second name.
+func (d *Dir) Link(rel string, to *Dir, name string) error {
+	return d.pair("link", rel, to, name, func(a int, from string, b int, to string) error { return unix.Linkat(a, from, b, to, 0) })
+}
+
+func (d *Dir) pair(op, rel string, to *Dir, name string, do func(a int, from string, b int, to string) error) error {
+	err := d.in(rel, func(a int, from string) error {
+		return to.in(name, func(b int, base string) error { return do(a, from, b, base) })
+	})
+	if err != nil {
+		return &os.LinkError{Op: op, Old: d.path(rel), New: to.path(name), Err: err}
+	}
+	return nil
+}
+
+// Symlink makes a link.
+func (d *Dir) Symlink(target, rel string) error {
+	return d.entry("symlink", rel, func(fd int, base string) error { return unix.Symlinkat(target, fd, base) })
+}
+
+// Readlink returns where a link leads.
+func (d *Dir) Readlink(rel string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n := 0
+	err := d.entry("readlink", rel, func(fd int, base string) (err error) {
+		n, err = unix.Readlinkat(fd, base, buf)
+		return err
+	})
+	return string(buf[:max(n, 0)]), err
+}
+
+// Remove removes a file, a link or an empty folder.
+func (d *Dir) Remove(rel string) error {
+	return d.entry("remove", rel, func(fd int, base string) error {
+		err := unix.Unlinkat(fd, base, 0)
+		if err == unix.EISDIR || err == unix.EPERM {
+			if e := unix.Unlinkat(fd, base, unix.AT_REMOVEDIR); e != unix.ENOTDIR {
+				err = e
+			}
+		}
+		return mountOrBusy(err)
+	})
+}
+
+// mountOrBusy says what EBUSY means of an entry that is to be removed.
+func mountOrBusy(err error) error {
+	if err == unix.EBUSY {
+		return ErrMount
+	}
+	return err
+}
+
+// Unlink removes a file or a link, never a folder.
+func (d *Dir) Unlink(rel string) error {
+	return d.entry("remove", rel, func(fd int, base string) error { return mountOrBusy(unix.Unlinkat(fd, base, 0)) })
+}
+
+// ReadDir lists the folder, in the order of the system.
+func (d *Dir) ReadDir() ([]fs.DirEntry, error) {
+	var list []fs.DirEntry
+	err := d.list(func(name string, kind byte) bool {
+		list = append(list, &dirEntry{d, name, kind})
+		return true
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "list", Path: d.name, Err: err}
+	}
+	for _, e := range list { // of a file system that does not tell kinds
+		if e := e.(*dirEntry); e.kind == unix.DT_UNKNOWN {
+			info, err := d.Lstat(e.name)
+			if err != nil {
+				return nil, err
+			}
+			e.kind = byte(info.(*fileInfo).st.Mode & unix.S_IFMT >> 12)
+		}
+	}
+	return list, nil
+}
+
+// HasEntries tells whether the folder has exactly n entries.
+func (d *Dir) HasEntries(n int) bool {
+	err := d.list(func(string, byte) bool {
+		n--
+		return n >= 0
+	})
+	return err == nil && n == 0
+}
+
+// list calls found with each entry, until that returns false.
+func (d *Dir) list(found func(name string, kind byte) bool) error {
+	if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
+		return err
+	}
+	buf := make([]byte, 8<<10)
+	for {
+		n, err := retry(func() (int, error) { return unix.ReadDirent(d.fd, buf) })
+		if err != nil || n <= 0 {
+			return err
+		}
+		for rest := buf[:n]; len(rest) > 0; {
+			var name string
+			var kind byte
+			if name, kind, rest = firstEntry(rest); name != "" && !found(name, kind) {
+				return nil
+			}
+		}
+	}
+}
+
+// dirEntry is an entry with the kind that the system has told.
+type dirEntry struct {
+	dir  *Dir
+	name string
+	kind byte
+}
+
+func (e *dirEntry) Name() string               { return e.name }
+func (e *dirEntry) IsDir() bool                { return e.kind == unix.DT_DIR }
+func (e *dirEntry) Type() fs.FileMode          { return typeOf(uint32(e.kind) << 12) }
+func (e *dirEntry) Info() (fs.FileInfo, error) { return e.dir.Lstat(e.name) }
+func (e *dirEntry) String() string             { return fs.FormatDirEntry(e) }
+
+func retry(call func() (int, error)) (int, error) {
+	for {
+		n, err := call()
+		if err != unix.EINTR {
+			return n, err
+		}
+		runtime.Gosched()
+	}
+}
+
+// fileInfo is the fs.FileInfo of an entry.
+type fileInfo struct {
+	name string
+	st   syscall.Stat_t
+}
+
+func (f *fileInfo) Name() string { return f.name }
+func (f *fileInfo) Size() int64  { return f.st.Size }
+func (f *fileInfo) IsDir() bool  { return f.st.Mode&unix.S_IFMT == unix.S_IFDIR }
+func (f *fileInfo) Sys() any     { return &f.st }
+
+func (f *fileInfo) ModTime() time.Time { return time.Unix(f.st.Mtim.Unix()) }
+
+func (f *fileInfo) Mode() fs.FileMode {
+	mode := fs.FileMode(f.st.Mode).Perm() | typeOf(f.st.Mode)
+	if f.st.Mode&unix.S_ISUID != 0 {
+		mode |= fs.ModeSetuid
+	}
+	if f.st.Mode&unix.S_ISGID != 0 {
+		mode |= fs.ModeSetgid
+	}
+	if f.st.Mode&unix.S_ISVTX != 0 {
+		mode |= fs.ModeSticky
+	}
+	return mode
+}
+
+func typeOf(mode uint32) fs.FileMode {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return 0
+	case unix.S_IFDIR:
+		return fs.ModeDir
+	case unix.S_IFLNK:
+		return fs.ModeSymlink
+	case unix.S_IFIFO:
+		return fs.ModeNamedPipe
+	case unix.S_IFSOCK:
+		return fs.ModeSocket
+	case unix.S_IFCHR:
+		return fs.ModeDevice | fs.ModeCharDevice
+	case unix.S_IFBLK:
+		return fs.ModeDevice
+	}
+	return fs.ModeIrregular
+}
