@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -54,6 +55,8 @@ type Stores struct {
 	Place func(ctx context.Context) error
 	// Format returns the faults of the repository's descriptions. nil: not checked.
 	Format func(context.Context) ([]FormatFault, error)
+	// Foreign returns what lies in the repository's folder and is not of e3's making. nil: not checked.
+	Foreign func(context.Context) ([]ForeignEntry, error)
 }
 
 // FormatFault is a damaged or missing description of a repository.
@@ -160,6 +163,8 @@ const (
 	BadEvents        FaultKind = "badEvents"        // a line is damaged, or one is missing
 	BadLog           FaultKind = "badLog"           // the disk cannot read it
 
+	ForeignThing FaultKind = "foreignThing" // a link, or another thing that e3 makes nowhere
+
 	DoubtfulExecution FaultKind = "doubtfulExecution" // its command may have read wrong bytes
 )
 
@@ -205,12 +210,12 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{},
 	}
 	v.lists, v.eventLogs = newLists(v), &eventLogs{verifier: v}
-	for _, step := range []func(context.Context) error{v.format, v.place, v.hash, v.records, v.references, v.doubtful} {
-		if err := step(ctx); err != nil {
+	for _, step := range []func(context.Context) error{v.foreign, v.format, v.place, v.hash, v.records, v.references, v.doubtful} {
+		if err := v.past(step(ctx)); err != nil {
 			return nil, err
 		}
 	}
-	if o.Repair && len(v.report.Faults) > 0 {
+	if o.Repair && len(v.report.Faults) > 0 && v.strange.Load() == 0 {
 		v.progress(Progress{Phase: Repairing})
 		if err := v.repair(ctx); err != nil {
 			return v.finish(), fmt.Errorf("repair: %w", err)
@@ -249,6 +254,7 @@ type verifier struct {
 
 	lists     *lists
 	eventLogs *eventLogs
+	strange   atomic.Int64 // foreign entries
 
 	promised map[string]promise // executions that the latest runs name and that were not met yet; under mu
 

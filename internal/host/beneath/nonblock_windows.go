@@ -1,0 +1,4 @@
+package beneath
+
+// Nonblock is no flag here.
+const Nonblock = 0
