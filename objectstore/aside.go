@@ -117,7 +117,7 @@ func (w *writer) enter(path string) (err error) {
 		w.scratch, err = beneath.Open(path)
 	}
 	if err != nil {
-		return w.linked(err)
+		return err // of a session that is gone, for instance
 	}
 	runtime.AddCleanup(w, func(scratch *beneath.Dir) { scratch.Close() }, w.scratch)
 	return nil
@@ -131,7 +131,7 @@ func (w *writer) create(in *beneath.Dir, folder string) (aside, error) {
 			return aside{File: f}, nil
 		}
 		if !atomicfile.UnnamedUnsupported(err) {
-			return aside{}, w.linked(err)
+			return aside{}, w.foreign(folder, err)
 		}
 		w.named.Store(true)
 	}
@@ -224,7 +224,7 @@ func (w *writer) link(ctx context.Context, a aside, info Info) error {
 // linkNew gives a the name path, if that is free.
 func (w *writer) linkNew(a aside, path string) error {
 	if !a.named() {
-		return w.linked(w.root.LinkOpen(a.File, path))
+		return w.foreign(path, w.root.LinkOpen(a.File, path))
 	}
 	err := a.in.Link(a.name, w.root, path)
 	if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
@@ -260,7 +260,7 @@ func (w *writer) replace(ctx context.Context, a aside, path string) error {
 	}
 	defer unlock()
 	if err := w.scratch.Rename(name, w.root, path); err != nil {
-		return w.linked(err)
+		return w.foreign(path, err)
 	}
 	w.wrote(path)
 	return nil
@@ -275,7 +275,7 @@ func (d *Dir) mkdir(name string) error {
 	if err == nil {
 		d.wrote(name)
 	}
-	return d.linked(err)
+	return d.foreign(name, err)
 }
 
 // lock takes the lock of the shard of a file, shared or alone, and returns its release. The shards share lockFiles files, which
@@ -301,10 +301,10 @@ func (d *Dir) lockFile(name string) (*os.File, error) {
 	for {
 		f, err := d.root.OpenFile(name, rewriteFlags, 0)
 		if !errors.Is(err, fs.ErrNotExist) {
-			return f, d.linked(err)
+			return f, d.foreign(name, err)
 		}
 		if err := d.modes.CreateLock(d.root, name); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, d.linked(err)
+			return nil, d.foreign(name, err)
 		}
 	}
 }

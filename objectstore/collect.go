@@ -78,12 +78,13 @@ func (d *Dir) walkShard(ctx context.Context, first byte, yield func(Entry, error
 // none.
 func (d *Dir) openShard(first byte) (*os.File, []Hash, error) {
 	prefix := hex.EncodeToString([]byte{first})
-	f, err := d.root.OpenFile(d.base+string(filepath.Separator)+prefix, os.O_RDONLY|beneath.Nonblock, 0)
+	name := d.base + string(filepath.Separator) + prefix
+	f, err := d.root.OpenFile(name, os.O_RDONLY|beneath.Folder, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, nil, d.linked(err)
+		return nil, nil, d.foreign(name+string(filepath.Separator)+".", err) // as a folder
 	}
 	list, err := f.Readdirnames(-1)
 	if err != nil {
@@ -151,7 +152,7 @@ func (d *Dir) delete(ctx context.Context, h Hash, old func(path string) (bool, e
 		yes, err = old(path)
 	}
 	if err == nil && yes {
-		err = d.linked(d.root.Unlink(path))
+		err = d.foreign(path, d.root.Unlink(path))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

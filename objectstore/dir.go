@@ -51,7 +51,7 @@ type Options struct {
 // that, an object may have lost its end; a put of the same bytes detects and replaces it.
 //
 // All files are reached below the folder above the store's, which is opened once. A symbolic link in the place of a folder or an
-// object is [ErrLink], and nothing behind it is opened, written or removed.
+// object is [ErrForeign], and nothing behind it is opened, written or removed.
 type Dir struct {
 	root    *beneath.Dir
 	base    string // the store's folder in root
@@ -95,13 +95,6 @@ func OpenDir(path string, o Options) (*Dir, error) {
 		}
 		runtime.AddCleanup(d, func(root *beneath.Dir) { root.Close() }, d.root)
 	}
-	switch fi, err := d.root.Lstat(d.base); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, fmt.Errorf("open object store: %w", err)
-	case !fi.IsDir() && fi.Mode()&fs.ModeSymlink == 0: // each use says that it is a link
-		return nil, fmt.Errorf("open object store: %s is not a directory", path)
-	}
 	d.wrote = func(string) {}
 	if o.Wrote != nil {
 		d.wrote = func(name string) { o.Wrote(d.root.Path(name)) }
@@ -109,28 +102,20 @@ func OpenDir(path string, o Options) (*Dir, error) {
 	return d, nil
 }
 
-// ErrLink reports a symbolic link in the place of an object or a folder.
-var ErrLink = errors.New("it is a link; e3 makes none here: remove it")
+// ErrForeign reports a link, or another thing that is no folder, where the store has a folder, and a link where it has an object.
+var ErrForeign = errors.New("e3 makes none here: remove it")
 
-// linked makes a link in the way an ErrLink that names it.
-func (d *Dir) linked(err error) error {
-	if !errors.Is(err, beneath.ErrLink) {
+// foreign makes an error of a call for a name in root an ErrForeign that names what was in the way.
+func (d *Dir) foreign(name string, err error) error {
+	at, mode, ok := d.root.Obstacle(name, err)
+	if !ok {
 		return err
 	}
-	if e, ok := errors.AsType[*fs.PathError](err); ok {
-		return &fs.PathError{Op: e.Op, Path: d.theLink(e.Path), Err: ErrLink}
+	kind := "a file"
+	if !mode.IsRegular() {
+		kind = KindOf(mode)
 	}
-	return fmt.Errorf("%w: %w", ErrLink, err)
-}
-
-// theLink is the folder of the store that a path leads through, if that is a link; otherwise the path.
-func (d *Dir) theLink(path string) string {
-	for _, at := range []string{d.Path(), filepath.Dir(path)} {
-		if fi, err := os.Lstat(at); err == nil && fi.Mode()&fs.ModeSymlink != 0 {
-			return at
-		}
-	}
-	return path
+	return &fs.PathError{Op: "open", Path: d.root.Path(at), Err: fmt.Errorf("it is %s; %w", kind, ErrForeign)}
 }
 
 // Path returns the store's directory.
@@ -151,7 +136,7 @@ func (d *Dir) file(h Hash) string {
 func (d *Dir) OpenFile(h Hash) (*os.File, error) {
 	f, err := d.root.OpenFile(d.file(h), openFlags, 0)
 	if err != nil {
-		return nil, objectError(h, d.linked(err))
+		return nil, objectError(h, d.foreign(d.file(h), err))
 	}
 	return f, nil
 }

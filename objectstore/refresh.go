@@ -38,7 +38,7 @@ func (w *writer) find(ctx context.Context, path string, size int64) (presence, e
 	unlock, err := w.lock(ctx, path, false)
 	if err == nil {
 		defer unlock()
-		err = w.linked(w.root.SetTime(path, w.now()))
+		err = w.foreign(path, w.root.SetTime(path, w.now()))
 	}
 	switch {
 	case err == nil:

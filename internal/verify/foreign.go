@@ -29,7 +29,7 @@ func (v *verifier) foreign(ctx context.Context) error {
 
 // past goes on after what could not be checked because of a foreign entry, which is a fault of its own.
 func (v *verifier) past(err error) error {
-	if !errors.Is(err, refstore.ErrForeign) && !errors.Is(err, objectstore.ErrLink) {
+	if !errors.Is(err, refstore.ErrForeign) && !errors.Is(err, objectstore.ErrForeign) {
 		return err
 	}
 	if v.strange.Add(1) == 1 { // it has just been put there

@@ -22,11 +22,8 @@ func (t tree) readDir(dir string) ([]entry, error) {
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
-	if errors.Is(err, unix.ENOTDIR) {
-		return nil, &iofs.PathError{Op: "open", Path: t.Path(dir), Err: errNotFolder}
-	}
 	if err != nil {
-		return nil, t.foreign(dir, err)
+		return nil, t.foreign(join(dir, "."), err) // as a folder
 	}
 	defer unix.Close(fd)
 

@@ -137,7 +137,7 @@ func (t tree) statFile(name string) (stamp, error) {
 
 func (t tree) look(name string) (st unix.Stat_t, err error) {
 	if err := unix.Fstatat(t.Fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return st, &iofs.PathError{Op: "stat", Path: t.Path(name), Err: err}
+		return st, t.foreign(name, &iofs.PathError{Op: "stat", Path: t.Path(name), Err: err})
 	}
 	return st, nil
 }

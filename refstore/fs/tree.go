@@ -85,20 +85,18 @@ func (t tree) same(f *os.File, name string) bool {
 	return err == nil && beneath.SameFile(here, there)
 }
 
-// foreign names the link that was in the way to a name, if that is the error.
+// foreign names what was in the way to a name, if that is the error.
 func (t tree) foreign(name string, err error) error {
-	if !errors.Is(err, beneath.ErrLink) {
+	at, mode, ok := t.Obstacle(name, err)
+	switch {
+	case !ok:
 		return err
+	case mode&iofs.ModeSymlink != 0:
+		err = errLink
+	default:
+		err = errNotFolder
 	}
-	for at := range len(name) + 1 {
-		if at < len(name) && name[at] != filepath.Separator {
-			continue
-		}
-		if info, e := t.Lstat(name[:at]); e == nil && info.Mode()&iofs.ModeSymlink != 0 {
-			return &iofs.PathError{Op: "open", Path: t.Path(name[:at]), Err: errLink}
-		}
-	}
-	return &iofs.PathError{Op: "open", Path: t.Path(name), Err: errLink} // it is gone again
+	return &iofs.PathError{Op: "open", Path: t.Path(at), Err: err}
 }
 
 // errLink is errNotRegular for a link.
