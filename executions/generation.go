@@ -44,9 +44,9 @@ const generationLock = "generation"
 // which the later writes of this process would falsify. So end changes the generation again unless the lock was held
 // all the time.
 func (g *Generation) Begin(ctx context.Context) (end func(), err error) {
-	lock, err := g.lock(ctx, refstore.Shared)
+	lock, err := g.locks.TryLock(ctx, generationLock, refstore.Shared, nil) // nobody holds it alone
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("change generation: %w", err)
 	}
 	if err := g.change(ctx); err != nil {
 		lock.Unlock()
@@ -94,48 +94,24 @@ func (g *Generation) change(ctx context.Context) error {
 // Read returns the generation's value. quiet is false while a batch is open: then the value must not be used for a
 // proof.
 //
-// Where locks are leases Read is Peek, without a lock: a lock would only delay a batch until Read returns. Callers need
-// one instant at which the value was current and no batch was open, because a batch changes the value before it
-// disturbs anything. In Peek that instant is the check of the lock: it shows an open batch, and equal reads before and
-// after it show that the value was current.
+// It takes no lock, which a reader could not, and which would delay a batch. Callers need one instant at which the value was
+// current and no batch was open, because a batch changes the value before it disturbs anything. That instant is the look at
+// the lock: it shows an open batch, and equal reads before and after it show that the value was current.
 //
 // A damaged value is replaced, which voids every proof.
 func (g *Generation) Read(ctx context.Context) (value string, quiet bool, err error) {
-	value, quiet, err = g.read(ctx)
+	value, quiet, err = g.peek(ctx)
 	if !errors.Is(err, refstore.ErrDamaged) {
 		return value, quiet, err
 	}
 	if err := g.change(ctx); err != nil {
 		return "", false, err
 	}
-	return g.read(ctx)
+	return g.peek(ctx)
 }
 
-func (g *Generation) read(ctx context.Context) (value string, quiet bool, err error) {
-	if _, leased := g.locks.(refstore.Leased); leased {
-		return g.peek(ctx)
-	}
-	lock, err := g.locks.TryLock(ctx, generationLock, refstore.Exclusive, nil)
-	var locked *refstore.LockedError
-	switch {
-	case errors.As(err, &locked):
-		return "", false, nil
-	case err != nil:
-		return "", false, fmt.Errorf("read generation: %w", err)
-	}
-	defer lock.Unlock()
-	rec, err := g.records.Get(ctx, generationKey)
-	if errors.Is(err, refstore.ErrNotFound) {
-		return "", true, nil
-	}
-	if err != nil {
-		return "", false, fmt.Errorf("read generation: %w", err)
-	}
-	return string(rec.Value), true, nil
-}
-
-// Peek is Read without any lock, for readers that change nothing: a quiet value was quiet at some instant of the call.
-// A dead holder counts until its death is known. A damaged value is not quiet.
+// Peek is Read for readers that change nothing: a damaged value is not quiet. Where locks are leases, a dead holder counts until
+// its death is known.
 func (g *Generation) Peek(ctx context.Context) (value string, quiet bool, err error) {
 	value, quiet, err = g.peek(ctx)
 	if errors.Is(err, refstore.ErrDamaged) {
@@ -168,18 +144,4 @@ func (g *Generation) peek(ctx context.Context) (value string, quiet bool, err er
 		return "", false, fmt.Errorf("read generation: %w", err)
 	}
 	return after, before == after, nil
-}
-
-// lock takes the generation's lock. Readers hold it for microseconds at most, so waits are short.
-func (g *Generation) lock(ctx context.Context, mode refstore.Mode) (refstore.Lock, error) {
-	for pause := newPolling(g.locks); ; {
-		lock, err := g.locks.TryLock(ctx, generationLock, mode, nil)
-		var locked *refstore.LockedError
-		if err == nil || !errors.As(err, &locked) {
-			return lock, err
-		}
-		if err := pause.wait(ctx); err != nil {
-			return nil, err
-		}
-	}
 }

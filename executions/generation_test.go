@@ -1,12 +1,9 @@
 package executions_test
 
 import (
-	"context"
-	"errors"
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"e3/executions"
 	"e3/internal/format/record"
@@ -106,26 +103,6 @@ func TestGenerationConcurrently(t *testing.T) {
 		if after := wantGeneration(t, g, true); after == before {
 			t.Error("it did not change")
 		}
-	})
-}
-
-// A batch that waits for its lock stops when its context ends.
-func TestGenerationCancelled(t *testing.T) {
-	overStores(t, func(t *testing.T, s generationStore) {
-		g := executions.NewGeneration(s, s)
-		lock, err := s.TryLock(t.Context(), "generation", refstore.Exclusive, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		if _, err := g.Begin(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Begin: %v, want the end of the context", err)
-		}
-		if err := lock.Unlock(); err != nil {
-			t.Fatal(err)
-		}
-		begin(t, g)()
 	})
 }
 

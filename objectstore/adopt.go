@@ -9,8 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"time"
-
-	"e3/internal/host/atomicfile"
 )
 
 // Adopt stores the regular file name of an open folder, a task's output that is not needed any more. If the file is on the
@@ -120,12 +118,12 @@ func (w *writer) adoptLeased(ctx context.Context, f *os.File, st stat, remove fu
 		return Kept{}, false, err
 	}
 	path := w.file(info.Hash)
-	err = atomicfile.LinkOpen(f, path)
+	err = w.root.LinkOpen(f, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := w.mkdir(filepath.Dir(path)); err != nil {
 			return Kept{}, true, err
 		}
-		err = atomicfile.LinkOpen(f, path)
+		err = w.root.LinkOpen(f, path)
 	}
 	if errors.Is(err, fs.ErrExist) {
 		found, err := w.taken(ctx, info, nil)
@@ -172,10 +170,10 @@ func (w *writer) copyOver(ctx context.Context, f *os.File, info Info) (err error
 	path := w.file(info.Hash)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(path))
+			err = errors.Join(err, w.root.Unlink(path))
 		}
 	}()
-	a, err := w.create(w.scratch)
+	a, err := w.create(w.scratch, ".")
 	if err != nil {
 		return err
 	}
@@ -190,5 +188,5 @@ func (w *writer) copyOver(ctx context.Context, f *os.File, info Info) (err error
 	if err := w.finish(a); err != nil {
 		return err
 	}
-	return w.replace(a, path)
+	return w.replace(ctx, a, path)
 }

@@ -2,14 +2,19 @@ package objectstore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"time"
 
 	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
+	"e3/internal/host/filelock"
 )
 
 // A stat holds the attributes of a file that the store uses.
@@ -34,14 +39,18 @@ const asidePrefix = "put-"
 // An aside is the file of an object that has no object name yet.
 type aside struct {
 	*os.File
-	named bool // it has a temporary name, to be removed
+	in   *beneath.Dir // where it has a temporary name, to be removed; nil: it has none
+	name string
 }
+
+// named reports whether the file has a temporary name.
+func (a aside) named() bool { return a.in != nil }
 
 // discard closes the file and removes it.
 func (a aside) discard() {
 	a.Close()
-	if a.named {
-		os.Remove(a.Name())
+	if a.named() {
+		a.in.Unlink(a.name)
 	}
 }
 
@@ -59,21 +68,25 @@ func (d *Dir) open() (*writer, error) {
 	if w := d.writer.Load(); w != nil {
 		return w, nil
 	}
-	if err := d.mkdir(d.path); err != nil {
+	if err := d.mkdir(d.base); err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
-	w := &writer{Dir: d, scratch: d.path}
+	w := &writer{Dir: d}
+	scratch := d.Path()
 	if d.session != nil {
-		scratch, began, err := d.session()
+		dir, began, err := d.session()
 		if err != nil {
 			return nil, fmt.Errorf("object store: session: %w", err)
 		}
-		w.scratch, w.began = scratch, began.UnixNano()
+		scratch, w.began = dir, began.UnixNano()
+	}
+	if err := w.enter(scratch); err != nil {
+		return nil, fmt.Errorf("object store: %w", err)
 	}
 	if !atomicfile.CanLinkOpen() {
 		d.named.Store(true)
 	}
-	a, err := w.create(w.scratch)
+	a, err := w.create(w.scratch, ".")
 	if err != nil {
 		return nil, fmt.Errorf("object store: %w", err)
 	}
@@ -96,29 +109,47 @@ func (d *Dir) open() (*writer, error) {
 	return w, nil
 }
 
-// create opens a new file in dir, which must exist.
-func (w *writer) create(dir string) (aside, error) {
+// enter opens the folder for files aside.
+func (w *writer) enter(path string) (err error) {
+	if name, ok := strings.CutPrefix(path, w.root.Name()+string(filepath.Separator)); ok {
+		w.scratch, err = w.root.Sub(name)
+	} else {
+		w.scratch, err = beneath.Open(path)
+	}
+	if err != nil {
+		return err // of a session that is gone, for instance
+	}
+	runtime.AddCleanup(w, func(scratch *beneath.Dir) { scratch.Close() }, w.scratch)
+	return nil
+}
+
+// create opens a new file in a folder, which must exist.
+func (w *writer) create(in *beneath.Dir, folder string) (aside, error) {
 	if !w.named.Load() {
-		f, err := atomicfile.CreateUnnamed(dir, w.modes.Object())
+		f, err := in.Unnamed(folder, w.modes.Object())
 		if err == nil {
 			return aside{File: f}, nil
 		}
 		if !atomicfile.UnnamedUnsupported(err) {
-			return aside{}, err
+			return aside{}, w.foreign(folder, err)
 		}
 		w.named.Store(true)
 	}
-	f, err := os.CreateTemp(w.scratch, asidePrefix+"*")
+	name := newName()
+	f, err := w.scratch.OpenFile(name, createFlags, 0o600)
 	if err != nil {
 		return aside{}, err
 	}
-	return aside{f, true}, nil
+	return aside{f, w.scratch, name}, nil
 }
+
+// newName returns a name for a file aside that nothing else has.
+func newName() string { return asidePrefix + rand.Text() }
 
 // finish gives a, whose content is written, the mode and the time of an object. The time is earlier than the session's
 // beginning only if the clock was set back.
 func (w *writer) finish(a aside) error {
-	if a.named || w.chmod {
+	if a.named() || w.chmod {
 		if err := a.Chmod(w.modes.Object()); err != nil {
 			return err
 		}
@@ -127,8 +158,8 @@ func (w *writer) finish(a aside) error {
 	if err != nil || st.mtime >= w.began {
 		return err
 	}
-	if a.named {
-		return os.Chtimes(a.Name(), time.Time{}, w.now())
+	if a.named() {
+		return a.in.SetTime(a.name, w.now())
 	}
 	return touchOpen(a.File, w.now())
 }
@@ -143,7 +174,7 @@ func (w *writer) publish(ctx context.Context, a aside, info Info) error {
 // name is publish, but leaves a open if it has no name of its own.
 func (w *writer) name(ctx context.Context, a aside, info Info) error {
 	err := w.finish(a)
-	if err == nil && a.named {
+	if err == nil && a.named() {
 		// A network file system may send data only now: an object with a name is on the server, and a failed send is
 		// an error.
 		err = a.Close()
@@ -163,7 +194,7 @@ func (w *writer) link(ctx context.Context, a aside, info Info) error {
 	path := w.file(info.Hash)
 	madeShard := false
 	for {
-		err := linkNew(a, path)
+		err := w.linkNew(a, path)
 		switch {
 		case err == nil:
 			w.wrote(path)
@@ -181,7 +212,7 @@ func (w *writer) link(ctx context.Context, a aside, info Info) error {
 			case found == present:
 				return nil
 			case found == unfit:
-				return w.replace(a, path)
+				return w.replace(ctx, a, path)
 			}
 			// The existing object has been removed: try again.
 		default:
@@ -191,63 +222,89 @@ func (w *writer) link(ctx context.Context, a aside, info Info) error {
 }
 
 // linkNew gives a the name path, if that is free.
-func linkNew(a aside, path string) error {
-	if !a.named {
-		return atomicfile.LinkOpen(a.File, path)
+func (w *writer) linkNew(a aside, path string) error {
+	if !a.named() {
+		return w.foreign(path, w.root.LinkOpen(a.File, path))
 	}
-	err := os.Link(a.Name(), path)
+	err := a.in.Link(a.name, w.root, path)
 	if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	// Without hard links, rename the file. If that replaces an object after all, the bytes are the same, and under the
 	// lock no collector removes the new one because of the old one's age.
-	unlock, err := lockDir(filepath.Dir(path), false)
+	unlock, err := w.lock(context.Background(), path, false)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if _, err := lstat(path); err == nil {
-		return &fs.PathError{Op: "rename", Path: path, Err: fs.ErrExist}
+	if _, err := w.Dir.look(path); err == nil {
+		return &fs.PathError{Op: "rename", Path: w.root.Path(path), Err: fs.ErrExist}
 	}
-	return os.Rename(a.Name(), path)
+	return a.in.Rename(a.name, w.root, path)
 }
 
-// replace puts the finished a in the place of the file at path.
-func (w *writer) replace(a aside, path string) error {
-	name := a.Name()
-	if !a.named {
-		// In a directory of its own, any name is free.
-		dir, err := os.MkdirTemp(w.scratch, asidePrefix+"*")
-		if err != nil {
+// replace puts the finished a in the place of the file of an object.
+func (w *writer) replace(ctx context.Context, a aside, path string) error {
+	name := a.name
+	if !a.named() {
+		name = newName()
+		if err := w.scratch.LinkOpen(a.File, name); err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir)
-		name = filepath.Join(dir, "object")
-		if err := atomicfile.LinkOpen(a.File, name); err != nil {
-			return err
-		}
+		defer w.scratch.Unlink(name) // unless it is renamed
 	}
 	// Without the lock, a collector that found the old object old enough could remove the new one.
-	unlock, err := lockDir(filepath.Dir(path), false)
+	unlock, err := w.lock(ctx, path, false)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := os.Rename(name, path); err != nil {
-		return err
+	if err := w.scratch.Rename(name, w.root, path); err != nil {
+		return w.foreign(path, err)
 	}
 	w.wrote(path)
 	return nil
 }
 
 // mkdir makes a folder for objects, and those above it, unless it is there.
-func (d *Dir) mkdir(path string) error {
-	if fi, err := os.Stat(path); err == nil && fi.IsDir() {
+func (d *Dir) mkdir(name string) error {
+	if d.root.IsDir(name) {
 		return nil
 	}
-	err := d.modes.MkdirAll(path)
+	err := d.modes.MkdirAll(d.root, name)
 	if err == nil {
-		d.wrote(path)
+		d.wrote(name)
 	}
-	return err
+	return d.foreign(name, err)
+}
+
+// lock takes the lock of the shard of a file, shared or alone, and returns its release. The shards share lockFiles files, which
+// only writers can open: a lock on the folder could be held by each reader, and writers would wait. Where files cannot be
+// locked it locks nothing; the race that the lock prevents is then possible during the microseconds between two system calls.
+func (d *Dir) lock(ctx context.Context, path string, alone bool) (unlock func(), err error) {
+	f, err := d.lockFile(lockPrefix + filepath.Base(filepath.Dir(path))[:1])
+	if err != nil {
+		return nil, err
+	}
+	if err := filelock.Wait(ctx, f, alone, d.waiting); ctx.Err() != nil {
+		return nil, err
+	}
+	return func() { f.Close() }, nil // nothing was written
+}
+
+// lockPrefix begins the names of lock files beside the shards. One file serves the shards that begin with the same digit.
+const lockPrefix = "lock-"
+
+// lockFile opens a lock file, and makes it if need be.
+func (d *Dir) lockFile(name string) (*os.File, error) {
+	name = d.base + string(filepath.Separator) + name
+	for {
+		f, err := d.root.OpenFile(name, rewriteFlags, 0)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return f, d.foreign(name, err)
+		}
+		if err := d.modes.CreateLock(d.root, name); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, d.foreign(name, err)
+		}
+	}
 }

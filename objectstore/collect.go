@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"e3/internal/host/beneath"
 )
 
 // Shards is the number of parts into which names are divided, by their first byte.
@@ -76,12 +78,13 @@ func (d *Dir) walkShard(ctx context.Context, first byte, yield func(Entry, error
 // none.
 func (d *Dir) openShard(first byte) (*os.File, []Hash, error) {
 	prefix := hex.EncodeToString([]byte{first})
-	f, err := os.Open(filepath.Join(d.path, prefix))
+	name := d.base + string(filepath.Separator) + prefix
+	f, err := d.root.OpenFile(name, os.O_RDONLY|beneath.Folder, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, d.foreign(name+string(filepath.Separator)+".", err) // as a folder
 	}
 	list, err := f.Readdirnames(-1)
 	if err != nil {
@@ -106,8 +109,8 @@ func name(h Hash) string { return hex.EncodeToString(h[1:]) }
 func (d *Dir) ShardTimes() ([Shards]int64, error) {
 	var times [Shards]int64
 	for shard := range times {
-		path := filepath.Join(d.path, hex.EncodeToString([]byte{byte(shard)}))
-		switch st, err := lstat(path); {
+		name := d.base + string(filepath.Separator) + hex.EncodeToString([]byte{byte(shard)})
+		switch st, err := d.look(name); {
 		case err == nil:
 			times[shard] = st.mtime
 		case !errors.Is(err, fs.ErrNotExist):
@@ -131,7 +134,7 @@ func (d *Dir) Delete(ctx context.Context, h Hash) error {
 // the object gone and writes it again. SweepShard does this for many.
 func (d *Dir) DeleteBefore(ctx context.Context, h Hash, cutoff time.Time) (bool, error) {
 	return d.delete(ctx, h, func(path string) (bool, error) {
-		st, err := lstat(path)
+		st, err := d.look(path)
 		return err == nil && st.mtime < cutoff.UnixNano(), err
 	})
 }
@@ -142,14 +145,14 @@ func (d *Dir) delete(ctx context.Context, h Hash, old func(path string) (bool, e
 		return false, err
 	}
 	path := d.file(h)
-	unlock, err := lockDir(filepath.Dir(path), true)
+	unlock, err := d.lock(ctx, path, true)
 	yes := false
 	if err == nil {
 		defer unlock()
 		yes, err = old(path)
 	}
 	if err == nil && yes {
-		err = os.Remove(path)
+		err = d.foreign(path, d.root.Unlink(path))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -186,7 +189,7 @@ func (d *Dir) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep
 		if err := ctx.Err(); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
-		n, err := sweepSome(s, names, cutoff.UnixNano(), removed)
+		n, err := d.sweepSome(ctx, s, names, cutoff.UnixNano(), removed)
 		names = names[n:]
 		if err != nil {
 			errs = append(errs, err)
@@ -197,8 +200,8 @@ func (d *Dir) SweepShard(ctx context.Context, first byte, cutoff time.Time, keep
 
 // sweepSome sweeps under one hold of the shard's lock and returns the number of names that it has handled. An error
 // concerns the last of these.
-func sweepSome(s *os.File, names []Hash, cutoff int64, removed func(Entry)) (int, error) {
-	unlock, err := lockDir(s.Name(), true)
+func (d *Dir) sweepSome(ctx context.Context, s *os.File, names []Hash, cutoff int64, removed func(Entry)) (int, error) {
+	unlock, err := d.lock(ctx, d.file(names[0]), true)
 	if err != nil {
 		return len(names), fmt.Errorf("sweep objects: %w", err)
 	}

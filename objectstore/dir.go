@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/internal/format/digest"
+	"e3/internal/host/beneath"
+	"e3/internal/host/filelock"
 	"e3/internal/host/modes"
 )
 
@@ -37,17 +39,26 @@ type Options struct {
 	// Wrote, which may be nil, is told the path of each new object, and of each folder that was made for one, so that the
 	// repository can sync them by themselves. It may be called from several goroutines.
 	Wrote func(path string)
+	// Root, if it is not nil, is the open folder above the store's, which stays open: a repository's.
+	Root *beneath.Dir
+	// Waiting, which may be nil, is called once for each lock that is not free within a second.
+	Waiting filelock.Tell
 }
 
 // A Dir keeps objects as read-only files, <2 hex>/<62 hex> under one directory. An object appears under its name whole
 // or not at all: it is written without a name, or aside, and then linked to its name, which fails if the name is taken.
 // Dir syncs nothing: before a reference is written, its writer syncs what Dir has written. After a loss of power without
 // that, an object may have lost its end; a put of the same bytes detects and replaces it.
+//
+// All files are reached below the folder above the store's, which is opened once. A symbolic link in the place of a folder or an
+// object is [ErrForeign], and nothing behind it is opened, written or removed.
 type Dir struct {
-	path    string
+	root    *beneath.Dir
+	base    string // the store's folder in root
 	modes   modes.Modes
 	session func() (dir string, began time.Time, err error)
-	wrote   func(path string)
+	wrote   func(name string)
+	waiting filelock.Tell
 
 	writerMu  sync.Mutex
 	writer    atomic.Pointer[writer]
@@ -63,7 +74,7 @@ type Dir struct {
 // put.
 type writer struct {
 	*Dir
-	scratch string
+	scratch *beneath.Dir
 	began   int64         // of the session, in the file system's nanoseconds since 1970
 	dev     uint64        // the file system's number
 	chmod   bool          // the umask clears bits of the mode of objects
@@ -77,27 +88,43 @@ func OpenDir(path string, o Options) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open object store: %w", err)
 	}
-	switch fi, err := os.Stat(path); {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, fmt.Errorf("open object store: %w", err)
-	case !fi.IsDir():
-		return nil, fmt.Errorf("open object store: %s is not a directory", path)
+	d := &Dir{root: o.Root, base: filepath.Base(path), modes: o.Modes, session: o.Session, waiting: o.Waiting, share: reflink}
+	if d.root == nil {
+		if d.root, err = beneath.Open(filepath.Dir(path)); err != nil {
+			return nil, fmt.Errorf("open object store: %w", err)
+		}
+		runtime.AddCleanup(d, func(root *beneath.Dir) { root.Close() }, d.root)
 	}
-	d := &Dir{path: path, modes: o.Modes, session: o.Session, wrote: o.Wrote, share: reflink}
-	if d.wrote == nil {
-		d.wrote = func(string) {}
+	d.wrote = func(string) {}
+	if o.Wrote != nil {
+		d.wrote = func(name string) { o.Wrote(d.root.Path(name)) }
 	}
 	return d, nil
 }
 
-// Path returns the store's directory.
-func (d *Dir) Path() string { return d.path }
+// ErrForeign reports a link, or another thing that is no folder, where the store has a folder, and a link where it has an object.
+var ErrForeign = errors.New("e3 makes none here: remove it")
 
-// file returns the path of the object h.
+// foreign makes an error of a call for a name in root an ErrForeign that names what was in the way.
+func (d *Dir) foreign(name string, err error) error {
+	at, mode, ok := d.root.Obstacle(name, err)
+	if !ok {
+		return err
+	}
+	kind := "a file"
+	if !mode.IsRegular() {
+		kind = KindOf(mode)
+	}
+	return &fs.PathError{Op: "open", Path: d.root.Path(at), Err: fmt.Errorf("it is %s; %w", kind, ErrForeign)}
+}
+
+// Path returns the store's directory.
+func (d *Dir) Path() string { return d.root.Path(d.base) }
+
+// file returns the name of the object h in root.
 func (d *Dir) file(h Hash) string {
-	b := make([]byte, 0, len(d.path)+digest.TextLen+2)
-	b = append(b, d.path...)
+	b := make([]byte, 0, len(d.base)+digest.TextLen+2)
+	b = append(b, d.base...)
 	b = append(b, filepath.Separator)
 	b = hex.AppendEncode(b, h[:1])
 	b = append(b, filepath.Separator)
@@ -107,9 +134,9 @@ func (d *Dir) file(h Hash) string {
 // OpenFile opens the file of h for reading. It must not be changed, and its bytes are not
 // checked.
 func (d *Dir) OpenFile(h Hash) (*os.File, error) {
-	f, err := os.OpenFile(d.file(h), openFlags, 0)
+	f, err := d.root.OpenFile(d.file(h), openFlags, 0)
 	if err != nil {
-		return nil, objectError(h, err)
+		return nil, objectError(h, d.foreign(d.file(h), err))
 	}
 	return f, nil
 }
@@ -146,12 +173,12 @@ func objectError(h Hash, err error) error {
 
 // Stat returns the size of h in bytes.
 func (d *Dir) Stat(_ context.Context, h Hash) (int64, error) {
-	st, err := lstat(d.file(h))
+	st, err := d.look(d.file(h))
 	switch {
 	case err != nil:
 		return 0, objectError(h, err)
 	case !st.regular:
-		return 0, fmt.Errorf("object %s: %s is not a regular file", h, d.file(h))
+		return 0, fmt.Errorf("object %s: %s is not a regular file", h, d.root.Path(d.file(h)))
 	}
 	return st.size, nil
 }
@@ -194,7 +221,7 @@ func (d *Dir) Missing(ctx context.Context, hs []Hash) ([]Hash, error) {
 				return err
 			}
 			for i := from; i < to; i++ {
-				_, err := lstat(d.file(hs[i]))
+				_, err := d.look(d.file(hs[i]))
 				if errors.Is(err, fs.ErrNotExist) {
 					absent[i] = true
 				} else if err != nil {

@@ -57,7 +57,7 @@ func (d *Dir) Discard(ctx context.Context, h Hash) (gone bool, err error) {
 			return false, err
 		}
 		gone, err := d.delete(ctx, h, func(path string) (bool, error) {
-			now, err := lstat(path)
+			now, err := d.look(path)
 			return err == nil && now.sameContent(*before), err
 		})
 		if gone || err != nil {

@@ -34,9 +34,18 @@ func (d *Dir) FakeReflink() {
 
 // Knows reports whether the file of h was checked in its present state.
 func (d *Dir) Knows(h Hash) bool {
-	st, err := lstat(d.file(h))
+	st, err := d.look(d.file(h))
 	return err == nil && d.checked.has(h, st)
 }
 
 // File returns the path of an object.
-func (d *Dir) File(h Hash) string { return d.file(h) }
+func (d *Dir) File(h Hash) string { return d.root.Path(d.file(h)) }
+
+// LockFile returns the path of the file that is locked for an object's shard, and makes it.
+func (d *Dir) LockFile(h Hash) (string, error) {
+	f, err := d.lockFile(lockPrefix + h.String()[:1])
+	if err != nil {
+		return "", err
+	}
+	return f.Name(), f.Close()
+}

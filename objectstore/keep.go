@@ -38,7 +38,7 @@ func (k Kept) Close() {
 
 // keep gives a the name of its object. It keeps a open if a crash would then leave no other file.
 func (w *writer) keep(ctx context.Context, a aside, info Info) (Kept, error) {
-	if a.named {
+	if a.named() {
 		return Kept{Info: info}, w.publish(ctx, a, info)
 	}
 	leased := info.Size >= vouchedFrom && a.lease()
@@ -117,7 +117,7 @@ func (d *Dir) Insert(ctx context.Context, h Hash, write func(*os.File) error) (*
 	if err != nil {
 		return nil, err
 	}
-	a, err := w.create(w.scratch)
+	a, err := w.create(w.scratch, ".")
 	if err != nil {
 		return nil, fmt.Errorf("store object %s: %w", h, err)
 	}

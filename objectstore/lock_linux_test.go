@@ -3,7 +3,6 @@ package objectstore_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +15,11 @@ import (
 // lockShard takes the lock of an object's shard.
 func lockShard(t *testing.T, d *objectstore.Dir, h objectstore.Hash, how int) (unlock func()) {
 	t.Helper()
-	f, err := os.Open(filepath.Dir(d.File(h)))
+	path, err := d.LockFile(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +33,11 @@ func lockShard(t *testing.T, d *objectstore.Dir, h objectstore.Hash, how int) (u
 func waitForWaiter(t *testing.T, d *objectstore.Dir, h objectstore.Hash) {
 	t.Helper()
 	var st unix.Stat_t
-	if err := unix.Stat(filepath.Dir(d.File(h)), &st); err != nil {
+	path, err := d.LockFile(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Stat(path, &st); err != nil {
 		t.Fatal(err)
 	}
 	inode := fmt.Sprintf(":%d ", st.Ino)

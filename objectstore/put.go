@@ -71,10 +71,10 @@ func (d *Dir) putNamed(ctx context.Context, info Info, b []byte) error {
 		return nil
 	}
 	// In the shard itself, as renames and links between directories cost several times more.
-	a, err := w.create(filepath.Dir(path))
+	a, err := w.create(d.root, filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = d.mkdir(filepath.Dir(path)); err == nil {
-			a, err = w.create(filepath.Dir(path))
+			a, err = w.create(d.root, filepath.Dir(path))
 		}
 	}
 	if err != nil {
@@ -93,7 +93,7 @@ func (d *Dir) putStream(ctx context.Context, r io.Reader, head *[]byte) (Kept, e
 	if err != nil {
 		return Kept{}, err
 	}
-	a, err := w.create(w.scratch)
+	a, err := w.create(w.scratch, ".")
 	if err != nil {
 		return Kept{}, fmt.Errorf("store object: %w", err)
 	}
@@ -302,7 +302,7 @@ func (d *Dir) putClone(ctx context.Context, f *os.File, before stat) (Kept, bool
 	if err != nil {
 		return Kept{}, true, err
 	}
-	a, err := w.create(w.scratch)
+	a, err := w.create(w.scratch, ".")
 	if err != nil {
 		return Kept{}, true, err
 	}

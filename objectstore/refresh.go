@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -22,11 +20,11 @@ const (
 // anySize stands for the unknown size of an object.
 const anySize = -1
 
-// look checks whether an object exists with its size, and refreshes it: if it is older than the session, its time is
+// find checks whether an object exists with its size, and refreshes it: if it is older than the session, its time is
 // set to now. A younger object was put, or refreshed, by this session or a concurrent one, and costs one system call.
-// look compares the size but not the bytes; a put does that next, see taken.
-func (w *writer) look(path string, size int64) (presence, error) {
-	st, err := lstat(path)
+// find compares the size but not the bytes; a put does that next, see taken.
+func (w *writer) find(ctx context.Context, path string, size int64) (presence, error) {
+	st, err := w.Dir.look(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return absent, nil
@@ -37,10 +35,10 @@ func (w *writer) look(path string, size int64) (presence, error) {
 	case st.mtime >= w.began:
 		return present, nil
 	}
-	unlock, err := lockDir(filepath.Dir(path), false)
+	unlock, err := w.lock(ctx, path, false)
 	if err == nil {
 		defer unlock()
-		err = os.Chtimes(path, time.Time{}, w.now())
+		err = w.foreign(path, w.root.SetTime(path, w.now()))
 	}
 	switch {
 	case err == nil:
@@ -70,7 +68,7 @@ func (d *Dir) Refresh(ctx context.Context, h Hash) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	found, err := w.look(d.file(h), anySize)
+	found, err := w.find(ctx, d.file(h), anySize)
 	if err != nil {
 		return false, fmt.Errorf("refresh object %s: %w", h, err)
 	}
@@ -93,7 +91,7 @@ func (w *writer) takeCopy(ctx context.Context, h Hash) (bool, error) {
 	if st, err := fstat(f); err != nil || !st.regular {
 		return false, err
 	}
-	a, err := w.create(w.scratch)
+	a, err := w.create(w.scratch, ".")
 	if err != nil {
 		return false, fmt.Errorf("refresh object %s: %w", h, err)
 	}
@@ -106,7 +104,7 @@ func (w *writer) takeCopy(ctx context.Context, h Hash) (bool, error) {
 		err = w.finish(a)
 	}
 	if err == nil {
-		err = w.replace(a, w.file(h))
+		err = w.replace(ctx, a, w.file(h))
 	}
 	if err != nil {
 		return false, fmt.Errorf("refresh object %s: %w", h, err)

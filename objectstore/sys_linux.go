@@ -12,6 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// look describes the file of a name in root. The folders above it may be links: nothing is opened.
+func (d *Dir) look(name string) (stat, error) {
+	var st unix.Stat_t
+	err := retryEINTR(func() error { return unix.Fstatat(d.root.Fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil {
+		return stat{}, &fs.PathError{Op: "lstat", Path: d.root.Path(name), Err: err}
+	}
+	return statOf(&st), nil
+}
+
 // touchOpen sets the modification time of f, which may have no name.
 func touchOpen(f *os.File, mtime time.Time) error {
 	t, err := unix.TimeToTimespec(mtime)

@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 )
 
-func lstat(path string) (stat, error) {
-	fi, err := os.Lstat(path)
+// look describes the file of a name in root.
+func (d *Dir) look(name string) (stat, error) {
+	fi, err := d.root.Lstat(name)
 	if err != nil {
 		return stat{}, err
 	}
@@ -31,15 +32,15 @@ func statOf(fi os.FileInfo) stat {
 	}
 }
 
-func statIn(dir *os.File, name string) (stat, error) { return lstat(filepath.Join(dir.Name(), name)) }
+func statIn(dir *os.File, name string) (stat, error) {
+	fi, err := os.Lstat(filepath.Join(dir.Name(), name))
+	if err != nil {
+		return stat{}, err
+	}
+	return statOf(fi), nil
+}
 
 func removeIn(dir *os.File, name string) error { return os.Remove(filepath.Join(dir.Name(), name)) }
-
-// lockDir locks nothing: this system has no lock on directories that every process would honour.
-func lockDir(string, bool) (func(), error) { return func() {}, nil }
-
-// tryLockDir locks nothing either.
-func tryLockDir(string) (func(), bool, error) { return func() {}, true, nil }
 
 const (
 	openFlags    = os.O_RDONLY

@@ -10,18 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lstat is os.Lstat without the allocations: an existence check of ten thousand objects is a
-// hot path.
-func lstat(path string) (stat, error) {
-	var st unix.Stat_t
-	err := retryEINTR(func() error { return unix.Lstat(path, &st) })
-	if err != nil {
-		return stat{}, &fs.PathError{Op: "lstat", Path: path, Err: err}
-	}
-	return statOf(&st), nil
-}
-
-// fstat is lstat for an open file.
+// fstat is File.Stat without the allocations: a look at ten thousand objects is a hot path.
 func fstat(f *os.File) (stat, error) {
 	var st unix.Stat_t
 	err := retryEINTR(func() error { return unix.Fstat(int(f.Fd()), &st) })
@@ -57,44 +46,6 @@ func removeIn(dir *os.File, name string) error {
 		return &fs.PathError{Op: "remove", Path: filepath.Join(dir.Name(), name), Err: err}
 	}
 	return nil
-}
-
-// lockDir takes a lock on a directory, shared or alone, and returns its release. If directories cannot be locked (on
-// some network file systems) it locks nothing. The race that the lock prevents is then possible during the microseconds
-// between two system calls.
-func lockDir(path string, alone bool) (func(), error) {
-	var fd int
-	err := retryEINTR(func() (err error) {
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	how := unix.LOCK_SH
-	if alone {
-		how = unix.LOCK_EX
-	}
-	_ = retryEINTR(func() error { return unix.Flock(fd, how) })
-	return func() { _ = unix.Close(fd) }, nil
-}
-
-// tryLockDir is lockDir alone, if the lock is free, and reports whether it took it.
-func tryLockDir(path string) (unlock func(), ok bool, err error) {
-	var fd int
-	err = retryEINTR(func() (err error) {
-		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return nil, false, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	err = retryEINTR(func() error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
-	if err == unix.EWOULDBLOCK {
-		_ = unix.Close(fd)
-		return nil, false, nil
-	}
-	return func() { _ = unix.Close(fd) }, true, nil
 }
 
 func retryEINTR(call func() error) error {

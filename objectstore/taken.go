@@ -13,14 +13,14 @@ import (
 // about as much as a lookup, and there may be too many to remember.
 const stampedFrom = 64 << 10
 
-// taken returns the state of the file under the name of an object to put. It calls look and then compares the bytes,
+// taken returns the state of the file under the name of an object to put. It calls find and then compares the bytes,
 // because a successful put guarantees them. A file with other bytes, or one that cannot be read, is unfit: the put will
 // replace it. content, if it is not nil, is the object's content; otherwise the file is hashed.
 //
 // The file's time is set before it is read. So a collector in between spares it, and a file that replaces it was
 // written by another put.
 func (w *writer) taken(ctx context.Context, info Info, content []byte) (presence, error) {
-	found, err := w.look(w.file(info.Hash), info.Size)
+	found, err := w.find(ctx, w.file(info.Hash), info.Size)
 	if found != present || err != nil {
 		return found, err
 	}

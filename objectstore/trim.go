@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"e3/internal/host/filelock"
 )
 
 const (
@@ -41,17 +44,17 @@ func (d *Dir) Trim(ctx context.Context, limit int64, now time.Time) (removed int
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	unlock, ok, err := tryLockDir(d.path)
+	lock, err := d.lockFile(lockPrefix + "trim")
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, fmt.Errorf("trim the cache: %w", err)
 	}
-	if !ok {
+	defer lock.Close() // nothing was written
+	if errors.Is(filelock.Try(lock, true), filelock.ErrLocked) {
 		return 0, nil
 	}
-	defer unlock()
 	grown := d.grown.Swap(0)
 	size, counted, known := d.readSize()
 	if known && !counted.After(now) && now.Sub(counted) < recount && size+grown <= limit {
@@ -66,14 +69,14 @@ func (d *Dir) Trim(ctx context.Context, limit int64, now time.Time) (removed int
 		err = d.writeSize(size-removed, now)
 	}
 	if err != nil {
-		os.Remove(filepath.Join(d.path, sizeFile)) // the next Trim counts again
-		return removed, fmt.Errorf("trim the cache in %s: %w", d.path, err)
+		d.root.Unlink(d.sizeName()) // the next Trim counts again
+		return removed, fmt.Errorf("trim the cache in %s: %w", d.Path(), err)
 	}
 	return removed, nil
 }
 
 func (d *Dir) readSize() (size int64, counted time.Time, ok bool) {
-	b, err := os.ReadFile(filepath.Join(d.path, sizeFile))
+	b, err := d.readSmall(d.sizeName())
 	var seconds int64
 	if err != nil || len(b) > 64 {
 		return 0, time.Time{}, false
@@ -86,11 +89,27 @@ func (d *Dir) readSize() (size int64, counted time.Time, ok bool) {
 
 // writeSize writes in place: a torn file counts as missing.
 func (d *Dir) writeSize(size int64, counted time.Time) error {
-	path := filepath.Join(d.path, sizeFile)
-	if err := d.modes.Create(path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := d.modes.Create(d.root, d.sizeName()); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return os.WriteFile(path, fmt.Appendf(nil, "%d %d\n", size, counted.Unix()), d.modes.File())
+	f, err := d.root.OpenFile(d.sizeName(), rewriteFlags|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(f, "%d %d\n", size, counted.Unix())
+	return errors.Join(err, f.Close())
+}
+
+func (d *Dir) sizeName() string { return d.base + string(filepath.Separator) + sizeFile }
+
+// readSmall reads the beginning of a file.
+func (d *Dir) readSmall(name string) ([]byte, error) {
+	f, err := d.root.OpenFile(name, openFlags, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 4096))
 }
 
 // ages returns the disk space of objects by the minute of their last use, and the total.
@@ -144,7 +163,12 @@ func (d *Dir) removeOldest(ctx context.Context, ages map[int64]int64, need int64
 
 // removeAbandoned removes the files of killed puts, if files aside have names and lie in the store's directory.
 func (d *Dir) removeAbandoned(now time.Time) {
-	entries, err := os.ReadDir(d.path)
+	in, err := d.root.Sub(d.base)
+	if err != nil {
+		return
+	}
+	defer in.Close()
+	entries, err := in.ReadDir()
 	if err != nil {
 		return
 	}
@@ -153,7 +177,7 @@ func (d *Dir) removeAbandoned(now time.Time) {
 			continue
 		}
 		if fi, err := e.Info(); err == nil && now.Sub(fi.ModTime()) > abandoned {
-			os.RemoveAll(filepath.Join(d.path, e.Name()))
+			in.RemoveAll(e.Name())
 		}
 	}
 }

@@ -2,6 +2,7 @@ package objectstore_test
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 func TestTrimBusy(t *testing.T) {
 	d := openDir(t)
 	hs := fillAged(t, d, 10, 10, time.Now().Add(-time.Hour))
-	other, err := os.Open(d.Path())
+	other, err := os.OpenFile(filepath.Join(d.Path(), "lock-trim"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}

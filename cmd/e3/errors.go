@@ -101,7 +101,7 @@ func exitCode(err error) int {
 		return exitBusy
 	case denied(err):
 		return exitDenied
-	case errors.As(err, &unsafe), errors.Is(err, refstore.ErrDamaged), errors.Is(err, exportimport.ErrIntegrity), errors.As(err, &export), errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType),
+	case errors.As(err, &unsafe), errors.Is(err, refstore.ErrDamaged), errors.Is(err, refstore.ErrForeign), errors.Is(err, objectstore.ErrForeign), errors.Is(err, exportimport.ErrIntegrity), errors.As(err, &export), errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType),
 		errors.Is(err, signature.ErrBadSignature), errors.Is(err, settings.ErrUnsigned), errors.Is(err, settings.ErrUntrusted):
 		return exitIntegrity
 	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &items), errors.As(err, &unknown), errors.As(err, &params), errors.As(err, &override), errors.As(err, &taken),
@@ -201,6 +201,8 @@ func hint(err error) string {
 	case errors.Is(err, workspace.ErrNotDeployed):
 		return "deploy one with: e3 workspace deploy <repo> <workspace> <package or e3.yaml>"
 	case errors.As(err, &values), errors.As(err, &again), errors.Is(err, exportimport.ErrIntegrity): // of something that is not here
+	case errors.Is(err, refstore.ErrForeign), errors.Is(err, objectstore.ErrForeign): // the message says what to remove
+		return "to find all that e3 has not put there: e3 verify <repo>"
 	case errors.Is(err, refstore.ErrDamaged):
 		return "to restore what can be restored: e3 verify --repair"
 	case errors.As(err, &part):
@@ -210,7 +212,7 @@ func hint(err error) string {
 	case errors.Is(err, objectstore.ErrNotFound):
 		return "to make a lost output again: e3 start (if that says it is cached, first: e3 verify --repair); an input comes back when it is set or deployed again"
 	case errors.Is(err, syscall.ENOSPC):
-		return "the disk is full; nothing that was recorded is lost: free some space and try again"
+		return "the disk is full; nothing that was recorded is lost: free some space, for instance with e3 gc <repo>, and try again"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		return "you may not read or write the repository, or a file in the message"
 	}

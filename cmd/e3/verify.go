@@ -171,6 +171,13 @@ func checkRepository(ctx context.Context, a *app, r *repo.Repo, o verify.Options
 			}
 			return faults, err
 		},
+		Foreign: func(ctx context.Context) (entries []verify.ForeignEntry, err error) {
+			found, err := r.ForeignEntries(ctx)
+			for _, e := range found {
+				entries = append(entries, verify.ForeignEntry(e))
+			}
+			return entries, err
+		},
 	}, o)
 }
 

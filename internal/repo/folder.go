@@ -2,6 +2,7 @@ package repo
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/host/beneath"
 	"e3/internal/host/modes"
 	"e3/internal/human"
 	"e3/objectstore"
@@ -39,6 +41,11 @@ func createFolder(dir string, f *format) (string, error) {
 	if err := makeRoot(root, f.Access); err != nil {
 		return "", fmt.Errorf("create repository: %w", err)
 	}
+	in, err := beneath.Open(root)
+	if err != nil {
+		return "", fmt.Errorf("create repository: %w", err)
+	}
+	defer in.Close()
 	m := modes.Of(f.Access, root)
 	f.Folded = f.Location == ""
 	folders := []string{"objects", "packages", "executions", "workspaces", "dataflows", "events", "locks", "tmp"}
@@ -46,12 +53,12 @@ func createFolder(dir string, f *format) (string, error) {
 		folders = []string{"tmp"}
 	}
 	for _, sub := range folders {
-		if err := m.MkdirAll(filepath.Join(root, sub)); err != nil {
+		if err := m.MkdirAll(in, sub); err != nil {
 			return "", fmt.Errorf("create repository: %w", err)
 		}
 	}
 	if f.Location == "" && filepath.Base(root) == DirName {
-		if err := ignore(root, m); err != nil {
+		if err := ignore(in, m); err != nil {
 			return "", fmt.Errorf("create repository: %w", err)
 		}
 	}
@@ -59,15 +66,14 @@ func createFolder(dir string, f *format) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The name is that of a dead session, so that a sweep removes what a crash leaves.
-	aside := filepath.Join(root, "tmp", fmt.Sprintf("session-format-%d", os.Getpid()))
-	defer os.Remove(aside)
-	if err := writeSynced(aside, text, m); err != nil {
+	aside := asideName()
+	defer in.Unlink(aside)
+	if err := writeSynced(in, aside, text, m); err != nil {
 		return "", fmt.Errorf("create repository: %w", err)
 	}
 	// Exclusive: a folder with this file is a whole repository. A crash leaves out at most the copy, which verify
 	// makes.
-	err = os.Link(aside, filepath.Join(root, formatFile))
+	err = in.Link(aside, in, formatFile)
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) && isRepository(root) { // a sweep of another process removed it
 		return root, fmt.Errorf("%w in %s", ErrExists, root)
 	}
@@ -77,10 +83,14 @@ func createFolder(dir string, f *format) (string, error) {
 	return root, folderFormat(root).write(context.Background(), 1, text)
 }
 
-// writeSynced writes a file whose bytes are on disk before it gets its final name: a loss of power must not leave a
+// asideName is the name of a file that gets its own later. It is that of a dead session, so that a sweep removes what a crash
+// leaves.
+func asideName() string { return filepath.Join("tmp", "session-format-"+rand.Text()) }
+
+// writeSynced makes a file whose bytes are on disk before it gets its final name: a loss of power must not leave a
 // repository that cannot be opened.
-func writeSynced(path string, data []byte, m modes.Modes) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, m.File())
+func writeSynced(in *beneath.Dir, name string, data []byte, m modes.Modes) error {
+	f, err := in.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, m.File())
 	if err != nil {
 		return err
 	}
@@ -139,13 +149,16 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 		Now:      r.opts.Now,
 		Mend:     func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
 		Boot:     sync.OnceValue(func() string { return boot(root) }),
+		Waiting:  r.waits,
 		Also:     func(ctx context.Context) (int, error) { return scratch.Sweep(ctx) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.onClose(records.Close)
-	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{Session: records.Session, Modes: m, Wrote: reffs.Wrote(records)})
+	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{
+		Session: records.Session, Modes: m, Wrote: reffs.Wrote(records), Root: records.Root(), Waiting: r.waits,
+	})
 	if err != nil {
 		return nil, err
 	}

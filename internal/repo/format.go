@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"e3/internal/host/beneath"
 	"e3/internal/host/modes"
 	"e3/refstore"
 	"e3/refstore/dynamo"
@@ -199,21 +201,46 @@ func folderFormat(root string) *formatTexts {
 	paths := [2]string{filepath.Join(root, formatFile), filepath.Join(root, formatCopy)}
 	return &formatTexts{
 		where: paths,
-		read:  func(_ context.Context, i int) ([]byte, error) { return os.ReadFile(paths[i]) },
+		read:  func(_ context.Context, i int) ([]byte, error) { return readFormat(paths[i]) },
 		write: func(_ context.Context, i int, text []byte) error {
 			f, err := decodeFormat(text, paths[i])
 			if err != nil {
 				return err
 			}
-			// The name is that of a dead session, so that a sweep removes what a crash leaves.
-			aside := filepath.Join(root, "tmp", fmt.Sprintf("session-format-copy-%d", os.Getpid()))
-			defer os.Remove(aside)
-			if err := writeSynced(aside, text, modes.Of(f.Access, root)); err != nil {
+			in, err := beneath.Open(root)
+			if err != nil {
 				return err
 			}
-			return os.Rename(aside, paths[i])
+			defer in.Close()
+			aside := asideName()
+			defer in.Unlink(aside) // unless it is renamed
+			if err := writeSynced(in, aside, text, modes.Of(f.Access, root)); err != nil {
+				return err
+			}
+			return in.Rename(aside, in, filepath.Base(paths[i]))
 		},
 	}
+}
+
+// maxFormat bounds a description.
+const maxFormat = 1 << 20
+
+// readFormat reads a description, which is a file: what a link leads to is none.
+func readFormat(path string) ([]byte, error) {
+	in, err := beneath.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	f, err := in.OpenFile(filepath.Base(path), os.O_RDONLY|beneath.Nonblock, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no file: %w", path, errors.Join(err, refstore.ErrForeign))
+	}
+	return io.ReadAll(io.LimitReader(f, maxFormat))
 }
 
 // formatPath is the path of a text that marks a folder as a repository.

@@ -3,9 +3,9 @@ package repo
 import (
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 
+	"e3/internal/host/beneath"
 	"e3/internal/host/modes"
 )
 
@@ -16,12 +16,11 @@ const ignoreFile = ".gitignore"
 const ignoreText = "# Made by e3: results and logs are not for version control.\n*\n"
 
 // ignore makes the file if there is none. An existing one stays.
-func ignore(root string, m modes.Modes) error {
-	path := filepath.Join(root, ignoreFile)
-	if _, err := os.Lstat(path); err == nil {
+func ignore(in *beneath.Dir, m modes.Modes) error {
+	if _, err := in.Lstat(ignoreFile); err == nil {
 		return nil
 	}
-	err := writeSynced(path, []byte(ignoreText), m)
+	err := writeSynced(in, ignoreFile, []byte(ignoreText), m)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -32,6 +31,6 @@ func ignore(root string, m modes.Modes) error {
 // nothing: the next start tries again.
 func KeepOutOfGit(r *Repo) {
 	if r.stores.folder != "" && filepath.Base(r.stores.folder) == DirName && !r.stores.overlaid {
-		_ = ignore(r.stores.folder, r.stores.modes)
+		_ = ignore(r.stores.files.Root(), r.stores.modes)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"e3/internal/host/runner"
 	"e3/internal/host/tools"
 	"e3/internal/host/trace"
+	"e3/internal/human"
 	"e3/internal/images"
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
@@ -262,6 +263,11 @@ func (r *Repo) warn(err error) {
 	if r.opts.Warn != nil {
 		r.opts.Warn(err)
 	}
+}
+
+// waits tells that this process waits for a lock.
+func (r *Repo) waits(path, holder string) {
+	r.warn(fmt.Errorf("waiting for %s, which %s has locked; Ctrl-C ends that", human.Line(path), holder))
 }
 
 // Scratch returns a folder of this process on the file system of the objects, or of their copies on this machine.

@@ -38,7 +38,7 @@ func (v *verifier) hash(ctx context.Context) error {
 	g.SetLimit(v.workers())
 	for _, shard := range shards {
 		g.Go(func() error {
-			if err := v.hashShard(ctx, shard); err != nil {
+			if err := v.past(v.hashShard(ctx, shard)); err != nil {
 				return fmt.Errorf("hash objects: %w", err)
 			}
 			v.mu.Lock()

@@ -22,44 +22,44 @@ import (
 // records checks every record by itself: that it decodes, and matches its place.
 func (v *verifier) records(ctx context.Context) error {
 	v.progress(Progress{Phase: Reading})
-	if err := v.promises.expect(ctx); err != nil {
+	if err := v.past(v.promises.expect(ctx)); err != nil {
 		return fmt.Errorf("check runs: %w", err)
 	}
-	if err := v.executions(ctx); err != nil {
+	if err := v.past(v.executions(ctx)); err != nil {
 		return fmt.Errorf("check executions: %w", err)
 	}
-	if err := v.lists.executions(ctx); err != nil {
+	if err := v.past(v.lists.executions(ctx)); err != nil {
 		return fmt.Errorf("check the lists of executions: %w", err)
 	}
 	for _, t := range v.tables() {
-		if err := v.table(ctx, t); err != nil {
+		if err := v.past(v.table(ctx, t)); err != nil {
 			return fmt.Errorf("check records: %w", err)
 		}
 	}
 	names, err := v.workspaceNames(ctx)
-	if err != nil {
+	if err := v.past(err); err != nil {
 		return fmt.Errorf("check runs: %w", err)
 	}
 	for _, ws := range names {
-		if err := v.runs(ctx, ws); err != nil {
+		if err := v.past(v.runs(ctx, ws)); err != nil {
 			return fmt.Errorf("check runs of workspace %s: %w", ws, err)
 		}
 		for _, t := range v.blocks(ws) {
-			if err := v.table(ctx, t); err != nil {
+			if err := v.past(v.table(ctx, t)); err != nil {
 				return fmt.Errorf("check what waits for approval in workspace %s: %w", ws, err)
 			}
 		}
-		if err := v.eventLogs.events(ctx, ws); err != nil {
+		if err := v.past(v.eventLogs.events(ctx, ws)); err != nil {
 			return fmt.Errorf("check events of workspace %s: %w", ws, err)
 		}
 	}
-	if err := v.promises.unmet(ctx); err != nil {
+	if err := v.past(v.promises.unmet(ctx)); err != nil {
 		return fmt.Errorf("check executions: %w", err)
 	}
-	if err := v.eventLogs.listedEvents(ctx, names); err != nil {
+	if err := v.past(v.eventLogs.listedEvents(ctx, names)); err != nil {
 		return fmt.Errorf("check the list of events: %w", err)
 	}
-	if err := v.queues(ctx); err != nil {
+	if err := v.past(v.queues(ctx)); err != nil {
 		return fmt.Errorf("check queues: %w", err)
 	}
 	return v.state(ctx)

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -54,6 +55,8 @@ type Stores struct {
 	Place func(ctx context.Context) error
 	// Format returns the faults of the repository's descriptions. nil: not checked.
 	Format func(context.Context) ([]FormatFault, error)
+	// Foreign returns what lies in the repository's folder and is not of e3's making. nil: not checked.
+	Foreign func(context.Context) ([]ForeignEntry, error)
 }
 
 // FormatFault is a damaged or missing description of a repository.
@@ -160,7 +163,9 @@ const (
 	BadEvents        FaultKind = "badEvents"        // a line is damaged, or one is missing
 	BadLog           FaultKind = "badLog"           // the disk cannot read it
 
-	MissingExecution  FaultKind = "missingExecution"  // something names it, and it is not on record
+	MissingExecution FaultKind = "missingExecution" // something names it, and it is not on record
+	ForeignThing     FaultKind = "foreignThing"     // a link, or another thing that e3 makes nowhere
+
 	DoubtfulExecution FaultKind = "doubtfulExecution" // its command may have read wrong bytes
 )
 
@@ -202,12 +207,12 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 		return nil, err
 	}
 	v := newVerifier(s, o)
-	for _, step := range []func(context.Context) error{v.format, v.place, v.hash, v.records, v.references, v.doubtful} {
-		if err := step(ctx); err != nil {
+	for _, step := range []func(context.Context) error{v.foreign, v.format, v.place, v.hash, v.records, v.references, v.doubtful} {
+		if err := v.past(step(ctx)); err != nil {
 			return nil, err
 		}
 	}
-	if o.Repair && len(v.report.Faults) > 0 {
+	if o.Repair && len(v.report.Faults) > 0 && v.strange.Load() == 0 {
 		v.progress(Progress{Phase: Repairing})
 		if err := v.repair(ctx); err != nil {
 			return v.finish(), fmt.Errorf("repair: %w", err)
@@ -256,6 +261,7 @@ type verifier struct {
 	lists     *lists
 	eventLogs *eventLogs
 	promises  *promises
+	strange   atomic.Int64 // foreign entries
 
 	mu       sync.Mutex // guards the report, suspects, and calls of Progress
 	report   *Report

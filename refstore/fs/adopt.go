@@ -16,14 +16,14 @@ import (
 func (s *Store) AdoptStream(ctx context.Context, key refstore.Key, path string) error {
 	dst, err := s.checkStream(ctx, key, 0)
 	if err == nil {
-		link := func(dst string) error { return os.Link(path, dst) }
+		link := func(dst string) error { return s.files.LinkFrom(path, dst) }
 		if sl, ok, bad := executionOf(s, key); ok {
 			err = makeLog(ctx, s, sl, dst, link)
 		} else if err = bad; err == nil {
 			err = s.files.inParent(dst, func() error { return link(dst) })
 		}
 	}
-	if errors.Is(err, iofs.ErrExist) && !sameFile(path, dst) {
+	if errors.Is(err, iofs.ErrExist) && !s.files.sameFile(path, dst) {
 		err = fmt.Errorf("%w: it exists", refstore.ErrConflict)
 	} else if errors.Is(err, iofs.ErrExist) {
 		err = nil
@@ -38,9 +38,9 @@ func (s *Store) AdoptStream(ctx context.Context, key refstore.Key, path string) 
 	return nil
 }
 
-// sameFile reports whether two paths name one file.
-func sameFile(a, b string) bool {
-	first, errA := os.Lstat(a)
-	second, errB := os.Lstat(b)
+// sameFile reports whether a path outside and a name are of one file.
+func (t tree) sameFile(path, name string) bool {
+	first, errA := os.Lstat(path)
+	second, errB := t.Lstat(name)
 	return errA == nil && errB == nil && os.SameFile(first, second)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	iofs "io/fs"
 	"iter"
-	"os"
 	"strconv"
 	"time"
 
@@ -23,7 +22,7 @@ func (s *Store) ExecutionsAfter(ctx context.Context, task, id string) iter.Seq2[
 			fail(err)
 			return
 		}
-		all, err := p.sorts()
+		all, err := s.files.sorts(p)
 		if err != nil {
 			fail(err)
 			return
@@ -35,7 +34,7 @@ func (s *Store) ExecutionsAfter(ctx context.Context, task, id string) iter.Seq2[
 				return
 			}
 			path, _ := p.path(inputs)
-			info, err := os.Lstat(path)
+			info, err := s.files.lstat(path)
 			switch {
 			case errors.Is(err, iofs.ErrNotExist):
 				continue
@@ -46,7 +45,7 @@ func (s *Store) ExecutionsAfter(ctx context.Context, task, id string) iter.Seq2[
 				continue
 			}
 			of := place{shape: dirShape, dir: path}
-			ids, err := of.sorts()
+			ids, err := s.files.sorts(of)
 			if err != nil {
 				fail(err)
 				return

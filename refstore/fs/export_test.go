@@ -2,16 +2,12 @@ package fs
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"sync"
 	"testing"
 
 	"e3/refstore"
 )
-
-// Flock locks a file as writers of streams do.
-func Flock(f *os.File) error { return flock(f, refstore.Exclusive, false) }
 
 // OnNetwork makes a store treat its file system as a network file system, or as a local one.
 func (s *Store) OnNetwork(yes bool) { s.files.looks.network = yes }
@@ -35,7 +31,7 @@ func (s *Store) Remember() {
 func (s *Store) BeforeEnter(f func(dir string)) {
 	enter := s.files.looks.enter
 	s.files.looks.enter = func(dir string) error {
-		f(dir)
+		f(s.files.Path(dir))
 		return enter(dir)
 	}
 }
@@ -58,24 +54,24 @@ func WatchSyncs(t *testing.T) *Syncs {
 	one, folder, wide, bytes := syncOne, syncOneDir, wideSync, unwritten
 	t.Cleanup(func() { syncOne, syncOneDir, wideSync, unwritten = one, folder, wide, bytes })
 	s.Machine(1 << 40)
-	watched := func(sync func(string) error) func(string) error {
-		return func(path string) error {
+	watched := func(sync func(tree, string) error) func(tree, string) error {
+		return func(in tree, path string) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			before, fail := s.before, s.fail
-			s.paths = append(s.paths, path)
+			s.paths = append(s.paths, in.Path(path))
 			if before != nil {
 				before()
 			}
-			return errors.Join(sync(path), fail)
+			return errors.Join(sync(in, path), fail)
 		}
 	}
 	syncOne, syncOneDir = watched(one), watched(folder)
-	wideSync = func(root *os.File) error {
+	wideSync = func(in tree) error {
 		s.mu.Lock()
 		s.wide++
 		s.mu.Unlock()
-		return wide(root)
+		return wide(in)
 	}
 	return s
 }
@@ -94,3 +90,13 @@ func (s *Syncs) Fail(err error) { s.mu.Lock(); defer s.mu.Unlock(); s.fail = err
 
 // Before has f called before each sync of a file, unless it is nil.
 func (s *Syncs) Before(f func()) { s.mu.Lock(); defer s.mu.Unlock(); s.before = f }
+
+// LockStream takes the lock of a stream as writers do.
+func LockStream(t *testing.T, s *Store, key refstore.Key) (unlock func()) {
+	t.Helper()
+	sh, err := s.lockShard(t.Context(), lockOf(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() { sh.Close() }
+}

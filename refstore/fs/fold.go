@@ -6,7 +6,6 @@ import (
 	"errors"
 	iofs "io/fs"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -130,23 +129,20 @@ func foldedRecord(sl slot, file []byte) (value []byte, within func(name string) 
 // also after a process was killed at any moment. Logs come and go under the shard's lock of their execution.
 
 // emptied reports whether the folder of an execution is empty.
-func emptied(sl slot) bool {
+func (s *files) emptied(sl slot) bool {
 	if !sl.folded {
 		return false
 	}
-	entries, err := os.ReadDir(sl.path)
-	return err == nil && len(entries) == 0
+	entries, err := s.readDir(sl.path)
+	return err == nil && len(entries) == 0 && s.isFolder(sl.path) == nil
 }
 
-// executionOf returns the slot of the execution that a log belongs to; false if its folder may be empty, or the stream is no
-// log.
+// executionOf returns the slot of the execution that a log belongs to; false if the stream is no log.
 func executionOf(s *Store, log refstore.Key) (sl slot, ok bool, err error) {
-	execution, ok := strings.CutPrefix(log.Partition, "LOG/")
-	if !ok || !s.files.fold {
+	if !strings.HasPrefix(log.Partition, "LOG/") {
 		return slot{}, false, nil
 	}
-	at := strings.LastIndexByte(execution, '/')
-	sl, err = s.files.slot(refstore.Key{Partition: "EXECUTION/" + execution[:at], Sort: execution[at+1:]})
+	sl, err = s.files.slot(lockOf(log))
 	return sl, err == nil, err
 }
 
@@ -167,7 +163,7 @@ func makeLog(ctx context.Context, s *Store, sl slot, path string, fill func(path
 		}
 		return fill(path)
 	}
-	if entries, err := os.ReadDir(sl.path); err == nil && len(entries) > 0 {
+	if entries, err := s.files.readDir(sl.path); err == nil && len(entries) > 0 {
 		return inFolder(sl.path)
 	}
 	return s.aside(func(folder string) error {
@@ -176,14 +172,14 @@ func makeLog(ctx context.Context, s *Store, sl slot, path string, fill func(path
 			err = inFolder(folder)
 		}
 		if err == nil {
-			err = s.files.inParent(sl.path, func() error { return rename(folder, sl.path) })
+			err = s.files.inParent(sl.path, func() error { return s.files.rename(folder, sl.path) })
 			if errors.Is(err, iofs.ErrExist) { // a record was created meanwhile
-				err = errors.Join(inFolder(sl.path), os.RemoveAll(folder))
+				err = errors.Join(inFolder(sl.path), s.files.removeAll(folder))
 			}
 			s.files.unsynced.note(false, filepath.Dir(sl.path))
 		}
 		if err != nil {
-			err = errors.Join(err, os.RemoveAll(folder))
+			err = errors.Join(err, s.files.removeAll(folder))
 		}
 		return err
 	})
@@ -196,11 +192,11 @@ func removeLog(ctx context.Context, s *Store, sl slot, path string) error {
 		return err
 	}
 	defer sh.Close() // nothing was written
-	if _, err := os.Lstat(path); err != nil {
+	if err := s.files.tree.exists(path); err != nil {
 		return err
 	}
 	for folder := filepath.Dir(path); ; folder = filepath.Dir(folder) {
-		entries, err := os.ReadDir(folder)
+		entries, err := s.files.readDir(folder)
 		if err != nil {
 			return err
 		}
@@ -211,5 +207,5 @@ func removeLog(ctx context.Context, s *Store, sl slot, path string) error {
 			return s.removeDir(path)
 		}
 	}
-	return os.RemoveAll(path)
+	return s.files.removeAll(path)
 }

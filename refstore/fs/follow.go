@@ -107,7 +107,7 @@ func (f *follower) take(p []byte) (int, error) {
 		return 0, nil
 	case sealed(info):
 		return 0, io.EOF
-	case !samePath(f.file):
+	case !f.store.files.same(f.file, f.path):
 		return 0, fmt.Errorf("removed: %w", refstore.ErrNotFound)
 	}
 	return 0, nil
@@ -118,7 +118,7 @@ func (f *follower) subscribe() bool {
 	if f.store.notify == nil || f.cancel != nil {
 		return false
 	}
-	f.cancel = f.store.notify.subscribe(filepath.Dir(f.path), filepath.Base(f.path), f.wake, nil)
+	f.cancel = f.store.notify.subscribe(f.store.files.absolute(filepath.Dir(f.path)), filepath.Base(f.path), f.wake, nil)
 	return f.cancel != nil
 }
 

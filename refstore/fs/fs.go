@@ -5,8 +5,8 @@
 //
 // layout.go alone maps keys to paths. The value of a record and each of its side fields are separate files, which hold
 // the caller's bytes and nothing else. A segment of a key that would be unsafe as a file name is escaped, so no key
-// names anything outside the repository. The last component of a path is never followed when it is a symbolic link;
-// folders that are links are followed, since a user must have put them there on purpose.
+// names anything outside the repository. All names are relative to the folder, which is opened once, and no symbolic link
+// below it is ever followed (tree.go).
 //
 // # Writing
 //
@@ -49,11 +49,12 @@ import (
 	"errors"
 	"fmt"
 	iofs "io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
+	"e3/internal/host/beneath"
+	"e3/internal/host/filelock"
 	"e3/internal/host/modes"
 	"e3/refstore"
 )
@@ -91,16 +92,18 @@ type Options struct {
 	// Narrow lets Sync sync files by themselves where they are few. Everything that is written to the repository by other
 	// means than this store is then told to [Wrote].
 	Narrow bool
+	// Waiting, which may be nil, is called once for each lock that is not free within a second.
+	Waiting filelock.Tell
 }
 
 // Store is a repository's directory. It is safe for concurrent use, by any number of processes.
 type Store struct {
 	files       *files
-	dir         *os.File // of root; for syncfs
 	now         func() time.Time
 	poll        time.Duration
 	notify      *notifier // nil without file notification
 	claims      claimTable
+	waiting     filelock.Tell
 	boot        func() string
 	mend        func(ctx context.Context, since time.Time) error
 	deadSession func(ctx context.Context, dir string) error
@@ -115,7 +118,8 @@ type Store struct {
 // files gives access to the files below the folder of a store: it maps names to paths, and makes, finds and reads
 // files.
 type files struct {
-	root  string // absolute
+	tree
+	root  string // absolute; for messages, and for callers
 	modes modes.Modes
 	looks looks
 	bare  bool // Options.BareJobs
@@ -142,12 +146,13 @@ func Open(dir string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	f, err := openDir(root)
+	f, err := beneath.Open(root)
 	if err != nil {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
-	fl := &files{root: root, modes: o.Modes, looks: looksAt(f), bare: o.BareJobs, fold: o.Fold, unsynced: &unsynced{off: !narrows(o), root: root}}
-	s := &Store{files: fl, dir: f, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession, also: o.Also}
+	in := tree{f}
+	fl := &files{tree: in, root: root, modes: o.Modes, looks: looksAt(in), bare: o.BareJobs, fold: o.Fold, unsynced: &unsynced{off: !narrows(o), in: in}}
+	s := &Store{files: fl, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession, waiting: o.Waiting, also: o.Also}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -166,9 +171,12 @@ func Open(dir string, o Options) (*Store, error) {
 	if !o.NoNotify {
 		s.notify = new(notifier)
 	}
-	s.claims.path = s.files.path("locks", "claims")
+	s.claims.name = join("locks", "claims")
 	return s, nil
 }
+
+// Root is the folder of the store. The store closes it.
+func (s *Store) Root() *beneath.Dir { return s.files.Dir }
 
 // Close removes the session's folder and releases all claims. Other locks stay held until they are unlocked.
 func (s *Store) Close() error {
@@ -185,14 +193,14 @@ func (s *Store) Close() error {
 	if s.notify != nil {
 		err = errors.Join(err, s.notify.close())
 	}
-	return errors.Join(err, s.claims.close(), s.files.floors.close(), s.dir.Close())
+	return errors.Join(err, s.claims.close(), s.files.floors.close(), s.files.Close())
 }
 
 // leaves reports whether the store's session must stay, since something may not be durable. If that is only what swept
 // sessions have left, it is made so: otherwise each command would leave it to the next.
 func leaves(s *Store) bool {
 	relied, swept := s.files.unsynced.left()
-	return relied || swept && wideSync(s.dir) != nil
+	return relied || swept && wideSync(s.files.tree) != nil
 }
 
 // Sync returns once everything that was written to the repository before the call, by whatever process of this machine,
@@ -203,25 +211,19 @@ func (s *Store) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.files.unsynced.sync(func() (bool, error) { return alone(s) }, func() error { return wideSync(s.dir) }); err != nil {
+	if err := s.files.unsynced.sync(func() (bool, error) { return alone(s) }, func() error { return wideSync(s.files.tree) }); err != nil {
 		return fmt.Errorf("sync repository %s: %w", s.files.root, err)
 	}
 	return nil
 }
 
-// path joins names to a path below the root.
-func (s *files) path(names ...string) string {
-	p := s.root
-	for _, name := range names {
-		p += string(filepath.Separator) + name
-	}
-	return p
-}
-
-// mkdirs makes a folder below the root, and missing folders above it except the root.
+// mkdirs makes a folder, and missing folders above it.
 func (s *files) mkdirs(dir string) error {
+	if dir == "." {
+		return nil
+	}
 	err := s.mkdir(dir)
-	if errors.Is(err, iofs.ErrNotExist) && len(dir) > len(s.root) {
+	if errors.Is(err, iofs.ErrNotExist) {
 		if err = s.mkdirs(filepath.Dir(dir)); err != nil {
 			return err
 		}
@@ -236,43 +238,42 @@ func (s *files) mkdirs(dir string) error {
 	return err
 }
 
-// inParent runs f, which creates something at path. If f failed because the folder above is missing, inParent makes
+// inParent runs f, which creates something of a name. If f failed because the folder above is missing, inParent makes
 // the folder and tries again, a few times, since a sweep may remove empty folders meanwhile.
-func (s *files) inParent(path string, f func() error) error {
+func (s *files) inParent(name string, f func() error) error {
 	const tries = 20
 	for try := 1; ; try++ {
 		err := f()
 		if err == nil || try == tries || !errors.Is(err, iofs.ErrNotExist) {
 			return err
 		}
-		if err := s.mkdirs(filepath.Dir(path)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
+		if err := s.mkdirs(filepath.Dir(name)); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 			return err
 		}
 	}
 }
 
-// syncAbove syncs the folders above path, up to the root.
-func (s *files) syncAbove(path string) error { return syncFolders(s.above(path)) }
+// syncAbove syncs the folders above a name, up to the root.
+func (s *files) syncAbove(name string) error { return syncFolders(s.tree, above(name)) }
 
-// above returns the folders above path, up to the root.
-func (s *files) above(path string) (dirs []string) {
-	for dir := filepath.Dir(path); len(dir) >= len(s.root); dir = filepath.Dir(dir) {
-		if dirs = append(dirs, dir); dir == s.root {
-			break
+// above returns the folders above a name, up to the root.
+func above(name string) (dirs []string) {
+	for dir := filepath.Dir(name); ; dir = filepath.Dir(dir) {
+		if dirs = append(dirs, dir); dir == "." {
+			return dirs
 		}
 	}
-	return dirs
 }
 
 // syncDirs makes the names of a record durable: its folder, and those above it up to the root. Of a record that is a file,
 // no other process renews the folders above. So their names are made durable once, as long as this store does not renew them.
 func (s *files) syncDirs(sl slot) error {
-	dirs := s.above(sl.value())
+	dirs := above(sl.value())
 	if sl.shape != fileShape {
-		return syncFolders(dirs)
+		return syncFolders(s.tree, dirs)
 	}
-	above, made := s.unsynced.unsure(dirs)
-	if err := syncFolders(append(dirs[:1:1], above...)); err != nil {
+	rest, made := s.unsynced.unsure(dirs)
+	if err := syncFolders(s.tree, append(dirs[:1:1], rest...)); err != nil {
 		return err
 	}
 	s.unsynced.sure(dirs[:len(dirs)-1], made)

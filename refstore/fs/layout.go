@@ -63,7 +63,7 @@ const (
 // place is the location of a partition.
 type place struct {
 	shape   shape
-	dir     string // absolute
+	dir     string // as all names, relative to the root
 	suffix  string // of the files
 	paired  bool   // the sort key is "<folder>/<file>", cut at the last "/"
 	grows   bool   // longer values are written in place; readers check the sum, and read again
@@ -125,7 +125,7 @@ func (s *files) place(partition string) (place, error) {
 	} else if segments != want {
 		return place{}, fmt.Errorf("partition %q: %w: %d segments after the kind, want %d", partition, refstore.ErrInvalid, segments, want)
 	}
-	p.dir = s.path(top)
+	p.dir = top
 	for some {
 		var segment string
 		segment, rest, some = strings.Cut(rest, "/")
@@ -224,11 +224,11 @@ type streamPlace struct {
 func (s *files) streamKind(kind string) (dir string, segments int, err error) {
 	switch kind {
 	case "EVENTS":
-		return s.path("events"), 1, nil
+		return "events", 1, nil
 	case "JOURNAL":
-		return s.path("journals"), 1, nil
+		return "journals", 1, nil
 	case "LOG":
-		return s.path("executions"), 3, nil
+		return "executions", 3, nil
 	}
 	return "", 0, fmt.Errorf("partition %q: %w: no streams of this kind are kept", kind, refstore.ErrInvalid)
 }

@@ -2,13 +2,14 @@ package fs
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	iofs "io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/google/uuid"
 
 	"e3/refstore"
 )
@@ -45,8 +46,8 @@ func (s *Store) present() (now time.Time, err error) {
 		if _, err := s.files.createFile(path, []byte{0}, false); err != nil {
 			return err
 		}
-		defer os.Remove(path) // otherwise it is removed with the session
-		info, err := os.Lstat(path)
+		defer s.files.remove(path) // otherwise it is removed with the session
+		info, err := s.files.lstat(path)
 		if err == nil {
 			now = info.ModTime()
 		}
@@ -64,7 +65,7 @@ type leftovers struct {
 
 // old reports whether path is older than the cutoff; a missing one is not.
 func (l *leftovers) old(path string) (bool, error) {
-	info, err := os.Lstat(path)
+	info, err := l.store.files.lstat(path)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return false, nil
 	}
@@ -73,13 +74,13 @@ func (l *leftovers) old(path string) (bool, error) {
 
 // each calls f for the segments of keys that have a folder in dir, with the folders' paths.
 func (l *leftovers) each(dir string, f func(segment, path string) error) error {
-	return walk(dir, "", func(rel string, e entry) error {
+	return l.store.files.walk(dir, "", func(rel string, e entry) error {
 		if err := l.ctx.Err(); err != nil {
 			return err
 		}
-		path := filepath.Join(dir, rel)
+		path := join(dir, rel)
 		segment, ok := unescape(rel)
-		if !ok || !e.is(isDir, path) {
+		if !ok || !l.store.files.is(e, isDir, path) {
 			return nil
 		}
 		return f(segment, path)
@@ -87,12 +88,21 @@ func (l *leftovers) each(dir string, f func(segment, path string) error) error {
 }
 
 func (l *leftovers) executions() error {
-	return l.each(l.store.files.path("executions"), func(task, taskDir string) error {
+	return l.each("executions", func(task, taskDir string) error {
+		if !isSum(task) {
+			return nil
+		}
 		return l.emptied(taskDir, func() error {
 			return l.each(taskDir, func(inputs, inputsDir string) error {
+				if !isSum(inputs) {
+					return nil
+				}
 				return l.emptied(inputsDir, func() error {
 					return l.each(inputsDir, func(id, path string) error {
-						if _, err := os.Lstat(filepath.Join(path, executionValue)); !errors.Is(err, iofs.ErrNotExist) {
+						if uuid.Validate(id) != nil {
+							return nil
+						}
+						if err := l.store.files.tree.exists(join(path, executionValue)); !errors.Is(err, iofs.ErrNotExist) {
 							return err
 						}
 						key := refstore.Key{Partition: "EXECUTION/" + task + "/" + inputs, Sort: id}
@@ -102,6 +112,12 @@ func (l *leftovers) executions() error {
 			})
 		})
 	})
+}
+
+// isSum reports whether a segment has the form of a hash. Only what e3 may have named is removed.
+func isSum(segment string) bool {
+	b, err := hex.DecodeString(segment)
+	return err == nil && len(b) == 32
 }
 
 // mayStay ignores the error of a file that this user may not remove.
@@ -127,7 +143,7 @@ func (l *leftovers) emptied(dir string, f func() error) error {
 
 // rmdir removes a folder if it is empty.
 func (l *leftovers) rmdir(dir string) error {
-	err := os.Remove(dir)
+	err := l.store.files.remove(dir)
 	if err == nil {
 		l.removed++
 		return nil
@@ -138,82 +154,62 @@ func (l *leftovers) rmdir(dir string) error {
 	return err
 }
 
-// execution removes the folder of an execution without a value, if all in it is old.
+// execution removes the folder of an execution without a value, if all in it is old and of this package's making.
 //
-// While the shard's lock is held, the folder cannot become a record: a writer finds either all of it or, once the last
-// file is gone, a free name. Logs are appended without that lock, so the locks of logs are taken: an appender that
-// waited for one finds that the file has lost its name and makes another. If a new log is made meanwhile, the folder is
-// not empty and stays.
+// While the shard's lock is held, the folder cannot become a record: a writer finds either all of it or a free name. Logs are
+// made and changed under that lock too.
 func (l *leftovers) execution(key refstore.Key, path string) error {
 	sh, err := l.store.lockShard(l.ctx, key)
 	if err != nil {
 		return err
 	}
 	defer sh.Close() // nothing was written
-	if _, err := os.Lstat(filepath.Join(path, executionValue)); !errors.Is(err, iofs.ErrNotExist) {
+	if err := l.store.files.tree.exists(join(path, executionValue)); !errors.Is(err, iofs.ErrNotExist) {
 		return err
 	}
-	var held []*os.File
-	defer func() {
-		for _, f := range held {
-			f.Close() // nothing was written
-		}
-	}()
-	var files, dirs []string // a folder comes before what is in it
-	stays := errors.New("in use")
-	err = filepath.WalkDir(path, func(path string, e iofs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if e.IsDir() {
-			dirs = append(dirs, path)
-		} else {
-			files = append(files, path)
-			if e.Type().IsRegular() {
-				f, err := openStream(path, os.O_RDONLY)
-				if err != nil {
-					return err
-				}
-				held = append(held, f)
-				if err := flock(f, refstore.Exclusive, false); errors.Is(err, errLocked) {
-					return stays
-				} else if err != nil {
-					return err
-				}
-			}
-		}
-		old, err := l.old(path)
-		if err == nil && !old {
-			err = stays
-		}
+	if goes, err := l.mayGo(path, otherLogs); !goes || err != nil {
 		return err
-	})
-	if errors.Is(err, stays) || errors.Is(err, iofs.ErrNotExist) {
-		return nil
 	}
+	return l.removeDir(path)
+}
+
+// mayGo reports whether a folder, and all in it, is old, and nothing but files of keys and a folder of such files.
+func (l *leftovers) mayGo(path, sub string) (bool, error) {
+	if old, err := l.old(path); !old || err != nil {
+		return false, err
+	}
+	entries, err := l.store.files.readDir(path)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if l.store.files.fold { // no log is made meanwhile
-		if err := l.store.removeDir(path); !errors.Is(err, iofs.ErrNotExist) {
-			if err == nil {
-				l.removed++
+	for _, e := range entries {
+		name := join(path, e.name)
+		if (e.name == sub || continues(e.name)) && l.store.files.is(e, isDir, name) {
+			if goes, err := l.mayGo(name, ""); !goes || err != nil {
+				return false, err
 			}
-			return err
+			continue
 		}
+		if _, ok := unescape(strings.TrimPrefix(e.name, "field~")); !ok || !l.store.files.is(e, isFile, name) {
+			return false, nil
+		}
+		if old, err := l.old(name); !old || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// removeDir removes and counts a folder.
+func (l *leftovers) removeDir(path string) error {
+	err := l.store.removeDir(path)
+	if errors.Is(err, iofs.ErrNotExist) {
 		return nil
 	}
-	for _, file := range files {
-		if err := removeIfThere(file); err != nil {
-			return err
-		}
+	if err == nil {
+		l.removed++
 	}
-	for i := len(dirs) - 1; i > 0; i-- {
-		if err := os.Remove(dirs[i]); err != nil {
-			return nil // something new is in it
-		}
-	}
-	return l.rmdir(path)
+	return err
 }
 
 // sideFields checks all records that are files.
@@ -224,7 +220,7 @@ func (l *leftovers) sideFields() error {
 		}
 	}
 	for _, of := range []struct{ folder, kind string }{{"dataflows", "DATAFLOW"}, {"approvals", "APPROVAL"}, {"blocks", "BLOCK"}} {
-		if err := l.each(l.store.files.path(of.folder), func(ws, _ string) error { return l.partition(of.kind + "/" + ws) }); err != nil {
+		if err := l.each(of.folder, func(ws, _ string) error { return l.partition(of.kind + "/" + ws) }); err != nil {
 			return err
 		}
 	}
@@ -268,12 +264,12 @@ func (l *leftovers) partition(partition string) error {
 
 // fieldFolders does the work of partition for one folder of files.
 func (l *leftovers) fieldFolders(p place, partition, dir, before string) error {
-	return walk(dir, "", func(rel string, e entry) error {
+	return l.store.files.walk(dir, "", func(rel string, e entry) error {
 		if err := l.ctx.Err(); err != nil {
 			return err
 		}
 		name, ok := strings.CutSuffix(rel, p.suffix+"~")
-		if !ok || !e.is(isDir, filepath.Join(dir, rel)) {
+		if !ok || !l.store.files.is(e, isDir, join(dir, rel)) {
 			return nil
 		}
 		segment, ok := unescape(name)
@@ -292,7 +288,7 @@ func (l *leftovers) fieldFolders(p place, partition, dir, before string) error {
 // fields removes the side fields of a missing record. The shard's lock keeps a creator from putting new ones in
 // place.
 func (l *leftovers) fields(sl slot) error {
-	if _, err := os.Lstat(sl.path); !errors.Is(err, iofs.ErrNotExist) {
+	if err := l.store.files.tree.exists(sl.path); !errors.Is(err, iofs.ErrNotExist) {
 		return err
 	}
 	sh, err := l.store.lockShard(l.ctx, sl.key)
@@ -300,19 +296,11 @@ func (l *leftovers) fields(sl slot) error {
 		return err
 	}
 	defer sh.Close() // nothing was written
-	if _, err := os.Lstat(sl.path); !errors.Is(err, iofs.ErrNotExist) {
+	if err := l.store.files.tree.exists(sl.path); !errors.Is(err, iofs.ErrNotExist) {
 		return err
 	}
-	old, err := l.old(sl.fields())
-	if err != nil || !old {
+	if goes, err := l.mayGo(sl.fields(), ""); !goes || err != nil {
 		return err
 	}
-	err = l.store.removeDir(sl.fields())
-	if errors.Is(err, iofs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		l.removed++
-	}
-	return err
+	return l.removeDir(sl.fields())
 }

@@ -4,8 +4,10 @@ package fs_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +37,19 @@ func age(t *testing.T, dir, path string, at time.Time) {
 	}
 }
 
+// Names as e3 gives them to executions.
+var (
+	aTask = strings.Repeat("0a", 32)
+	anID  = "01980000-0000-7000-8000-000000000001"
+)
+
+// named gives such names to what is in executions/t/i.
+func named(rel string) string {
+	rel = strings.Replace(rel, "executions/t/i", "executions/"+aTask+"/"+aTask, 1) + "/"
+	rel = strings.Replace(strings.Replace(rel, "/e/", "/"+anID+"/", 1), "/f/", "/01980000-0000-7000-8000-000000000002/", 1)
+	return strings.TrimSuffix(rel, "/")
+}
+
 func TestRemoveLeftovers(t *testing.T) {
 	long := strings.Repeat("long", 75)
 	for _, test := range []struct {
@@ -49,6 +64,8 @@ func TestRemoveLeftovers(t *testing.T) {
 		{name: "logs beside an execution", plant: []string{"executions/t/i/e/status.beast2", "executions/t/i/f/stdout.txt"}, gone: 1},
 		{name: "a young log", plant: []string{"executions/t/i/e/stdout.txt"}, young: []string{"executions/t/i/e/stdout.txt"}},
 		{name: "a young log among others", plant: []string{"executions/t/i/e/log~/a", "executions/t/i/e/log~/b"}, young: []string{"executions/t/i/e/log~/a"}},
+		{name: "what a user has put into an execution", plant: []string{"executions/t/i/e/notes/a"}},
+		{name: "folders that are no executions", plant: []string{"executions/x/i/e/stdout.txt"}},
 		{name: "a young folder", plant: []string{"executions/t/i/e/stdout.txt"}, young: []string{"executions/t/i/e"}},
 		{name: "fields of an index", plant: []string{"index/a/b/c.rec~/f", "index/a/b/d.rec~/f", "index/a/b/d.rec"}, gone: 1},
 		{name: "young fields", plant: []string{"index/a/c.rec~/f"}, young: []string{"index/a/c.rec~"}},
@@ -62,6 +79,13 @@ func TestRemoveLeftovers(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, dir, fs.Options{})
 			cutoff := began(t, s)
+			for _, list := range [][]string{test.plant, test.young} {
+				for i, rel := range list {
+					if strings.HasPrefix(rel, "executions/t/") {
+						list[i] = named(rel)
+					}
+				}
+			}
 			for _, rel := range test.plant {
 				plant(t, dir, rel, cutoff.Add(-time.Hour))
 			}
@@ -101,7 +125,8 @@ func TestRemoveLeftoversEmptyFolders(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, fs.Options{})
 	cutoff := began(t, s)
-	for rel, at := range map[string]time.Time{"executions/a/i": cutoff.Add(-time.Hour), "executions/b/i": cutoff} {
+	other := strings.Repeat("0b", 32)
+	for rel, at := range map[string]time.Time{"executions/" + aTask + "/" + aTask: cutoff.Add(-time.Hour), "executions/" + other + "/" + aTask: cutoff, "executions/a/b": cutoff.Add(-time.Hour)} {
 		path := filepath.Join(dir, filepath.FromSlash(rel))
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			t.Fatal(err)
@@ -111,8 +136,8 @@ func TestRemoveLeftoversEmptyFolders(t *testing.T) {
 	if n, err := s.RemoveLeftovers(t.Context(), cutoff); err != nil || n != 2 {
 		t.Errorf("got %d, %v, want 2", n, err)
 	}
-	if left := names(t, filepath.Join(dir, "executions")); len(left) != 1 || left[0] != "b" {
-		t.Errorf("left are %q, want the young one, b", left)
+	if left := names(t, filepath.Join(dir, "executions")); !slices.Equal(left, []string{other, "a"}) {
+		t.Errorf("left are %q, want the young one and a, which is nothing of e3's", left)
 	}
 }
 
@@ -121,27 +146,26 @@ func TestRemoveLeftoversBesideAppender(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, fs.Options{})
 	cutoff := began(t, s)
-	path := plant(t, dir, "executions/t/i/e/stdout.txt", cutoff.Add(-time.Hour))
-	unlock := flocked(t, path)
-	if n, err := s.RemoveLeftovers(t.Context(), cutoff); err != nil || n != 0 {
-		t.Errorf("a log that is locked: got %d, %v, want it kept", n, err)
+	key := refstore.Key{Partition: "LOG/" + aTask + "/" + aTask + "/" + anID, Sort: "stdout.txt"}
+	plant(t, dir, "executions/"+aTask+"/"+aTask+"/"+anID+"/stdout.txt", cutoff.Add(-time.Hour))
+	unlock := fs.LockStream(t, s, key)
+	removed := make(chan int)
+	go func() {
+		n, err := s.RemoveLeftovers(t.Context(), cutoff)
+		if err != nil {
+			t.Error(err)
+		}
+		removed <- n
+	}()
+	select {
+	case n := <-removed:
+		t.Errorf("a log that is locked: %d folders are removed, want it kept", n)
+	case <-time.After(50 * time.Millisecond): // it waits
+		unlock()
+		if n := <-removed; n != 3 {
+			t.Errorf("got %d, want 3", n)
+		}
 	}
-	unlock()
-	if n, err := s.RemoveLeftovers(t.Context(), cutoff); err != nil || n != 3 {
-		t.Errorf("got %d, %v, want 3", n, err)
-	}
-}
-
-func flocked(t *testing.T, path string) (unlock func()) {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := fs.Flock(f); err != nil {
-		t.Fatal(err)
-	}
-	return func() { f.Close() }
 }
 
 // TestRemoveLeftoversBesideWriters treats everything as old: whatever it removes, no record is lost or refused.
@@ -176,7 +200,7 @@ func TestRemoveLeftoversBesideWriters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for r, err := range s.List(t.Context(), refstore.Query{Partition: "EXECUTION/" + task.Key.Sort + "/i", Fields: []string{"f"}}) {
+		for r, err := range s.List(t.Context(), refstore.Query{Partition: fmt.Sprintf("EXECUTION/%s/%064x", task.Key.Sort, 0), Fields: []string{"f"}}) {
 			if err != nil || len(r.Fields) != 1 {
 				t.Errorf("got %+v, %v, want a field", r, err)
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	iofs "io/fs"
 	"iter"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -39,9 +38,9 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 		}
 		var sorts []string
 		if err == nil {
-			sorts, err = p.sorts()
+			sorts, err = s.files.sorts(p)
 			if err == nil && len(sorts) == 0 && s.files.looks.network && s.files.refresh(p.dir) {
-				sorts, err = p.sorts()
+				sorts, err = s.files.sorts(p)
 			}
 		}
 		if err != nil {
@@ -57,8 +56,8 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			path, _ := p.path(sort) // it was found, so it has a path
 			sl := slot{place: p, key: refstore.Key{Partition: q.Partition, Sort: sort}, path: path}
 			r, err := s.list(sl, q)
-			if errors.Is(err, iofs.ErrNotExist) || errors.Is(err, errNotRegular) {
-				continue // deleted meanwhile, or never a record
+			if errors.Is(err, iofs.ErrNotExist) {
+				continue // deleted meanwhile
 			}
 			if errors.Is(err, refstore.ErrDamaged) {
 				err = fmt.Errorf("list %q: %w", q.Partition, err)
@@ -85,17 +84,17 @@ func (s *Store) list(sl slot, q refstore.Query) (refstore.Record, error) {
 	if sl.shape == dirShape { // a folder without a value is no record
 		_, err = s.files.stat(sl.value())
 	}
-	return refstore.Record{Key: sl.key}, err
+	return refstore.Record{Key: sl.key}, s.files.ownFault(sl, err)
 }
 
-// sorts returns the sort keys for which there is a file or folder in the partition. Names that this package does not
-// make are skipped.
-func (p place) sorts() ([]string, error) {
+// sorts returns the sort keys for which there is a file or folder in the partition, or a link or a pipe in its place. Names
+// that this package does not make are skipped.
+func (s *files) sorts(p place) ([]string, error) {
 	var sorts []string
 	add := func(dir, before, want string, kind entryKind) error {
 		var sums []string
 		from := len(sorts)
-		err := walk(dir, "", func(path string, e entry) error {
+		err := s.walk(dir, "", func(path string, e entry) error {
 			path, sum := strings.CutSuffix(path, sumSuffix)
 			name, ok := strings.CutSuffix(path, want)
 			if ok && sum {
@@ -104,7 +103,7 @@ func (p place) sorts() ([]string, error) {
 				}
 				return nil
 			}
-			if !ok || !e.is(kind, filepath.Join(dir, path)) {
+			if !ok || !s.is(e, kind, join(dir, path)) && !s.is(e, isOther, join(dir, path)) {
 				return nil
 			}
 			if segment, ok := unescape(name); ok && before+segment != "" {
@@ -123,10 +122,10 @@ func (p place) sorts() ([]string, error) {
 		err := add(p.dir, "", p.suffix, kind)
 		return sorts, err
 	}
-	err := walk(p.dir, "", func(path string, e entry) error {
-		folder := filepath.Join(p.dir, path)
+	err := s.walk(p.dir, "", func(path string, e entry) error {
+		folder := join(p.dir, path)
 		segment, ok := unescape(path)
-		if !ok || !e.is(isDir, folder) {
+		if !ok || s.is(e, isFile, folder) {
 			return nil
 		}
 		return add(folder, segment+"/", p.suffix, isFile)
@@ -136,8 +135,8 @@ func (p place) sorts() ([]string, error) {
 
 // walk calls f for the entries of a folder, and of the folders in which long names continue. The path is relative to
 // dir.
-func walk(dir, below string, f func(path string, e entry) error) error {
-	entries, err := readDir(filepath.Join(dir, below))
+func (s *files) walk(dir, below string, f func(path string, e entry) error) error {
+	entries, err := s.readDir(filepath.Join(dir, below))
 	if err != nil {
 		return err
 	}
@@ -147,8 +146,8 @@ func walk(dir, below string, f func(path string, e entry) error) error {
 			path = below + string(filepath.Separator) + e.name
 		}
 		if continues(e.name) {
-			if e.is(isDir, filepath.Join(dir, path)) {
-				if err := walk(dir, path, f); err != nil {
+			if !s.is(e, isFile, join(dir, path)) {
+				if err := s.walk(dir, path, f); err != nil {
 					return err
 				}
 			}
@@ -162,15 +161,21 @@ func walk(dir, below string, f func(path string, e entry) error) error {
 }
 
 // is reports whether the entry is of a kind. It asks the system if the folder did not say.
-func (e entry) is(kind entryKind, path string) bool {
+func (s *files) is(e entry, kind entryKind, path string) bool {
 	if e.kind != isUnknown {
 		return e.kind == kind
 	}
-	info, err := os.Lstat(path)
+	info, err := s.Lstat(path)
 	if err != nil {
 		return false
 	}
-	return kind == isDir && info.IsDir() || kind == isFile && info.Mode().IsRegular()
+	switch kind {
+	case isDir:
+		return info.IsDir()
+	case isFile:
+		return info.Mode().IsRegular()
+	}
+	return !info.IsDir() && !info.Mode().IsRegular()
 }
 
 // ListTime returns the modification time of the folder that has an entry for each record of a partition, in nanoseconds;
@@ -180,7 +185,7 @@ func (s *Store) ListTime(partition string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	info, err := os.Lstat(p.dir)
+	info, err := s.files.lstat(p.dir)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return 0, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"e3/internal/host/filelock"
 	"e3/refstore"
 )
 
@@ -44,7 +45,7 @@ func (s *Store) Protect(ctx context.Context, names []string) (release func(), er
 		file = dir + protectPrefix + base
 		_, err := s.files.createFile(file, []byte(text.String()), false)
 		if err != nil {
-			err = errors.Join(err, removeIfThere(file))
+			err = errors.Join(err, s.files.removeIfThere(file))
 		}
 		return err
 	})
@@ -52,15 +53,7 @@ func (s *Store) Protect(ctx context.Context, names []string) (release func(), er
 		return nil, fmt.Errorf("protect %d names: %w", len(names), readOnly(err))
 	}
 	// A file that cannot be removed now is removed with the session.
-	return sync.OnceFunc(func() { _ = os.Remove(file) }), nil
-}
-
-func removeIfThere(path string) error {
-	err := os.Remove(path)
-	if errors.Is(err, iofs.ErrNotExist) {
-		err = nil
-	}
-	return err
+	return sync.OnceFunc(func() { _ = s.files.remove(file) }), nil
 }
 
 // readOnly adds the sentinel to an error that says that this process may not write.
@@ -99,7 +92,7 @@ func (s *Store) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error
 
 // eachSession calls f for every session that has a lock file, with its name and the lock file's stat.
 func (s *Store) eachSession(f func(name string, lock iofs.FileInfo) error) error {
-	entries, err := readDir(s.files.path("tmp"))
+	entries, err := s.files.readDir(temp)
 	if err != nil {
 		return err
 	}
@@ -108,7 +101,7 @@ func (s *Store) eachSession(f func(name string, lock iofs.FileInfo) error) error
 		if !ok || !strings.HasPrefix(name, sessionPrefix) {
 			continue
 		}
-		info, err := os.Lstat(s.files.path("tmp", e.name))
+		info, err := s.files.Lstat(join(temp, e.name))
 		if errors.Is(err, iofs.ErrNotExist) {
 			continue // it has ended
 		}
@@ -128,7 +121,7 @@ func (s *Store) eachSession(f func(name string, lock iofs.FileInfo) error) error
 // lives reports whether a session's lock is held. If the lock is free, lives takes it, shared, for an instant. A
 // session that is just beginning then picks another name, and a sweep skips this one.
 func (s *Store) lives(name string) (bool, error) {
-	lock, err := openStream(s.files.path("tmp", name+lockSuffix), os.O_RDONLY)
+	lock, err := s.files.openFile(join(temp, name+lockSuffix), os.O_RDONLY, 0)
 	switch {
 	case errors.Is(err, iofs.ErrNotExist):
 		return false, nil
@@ -138,8 +131,8 @@ func (s *Store) lives(name string) (bool, error) {
 		return false, err
 	}
 	defer lock.Close() // nothing was written
-	err = flock(lock, refstore.Shared, false)
-	if errors.Is(err, errLocked) {
+	err = filelock.Try(lock, false)
+	if errors.Is(err, filelock.ErrLocked) {
 		return true, nil
 	}
 	return false, err
@@ -147,8 +140,8 @@ func (s *Store) lives(name string) (bool, error) {
 
 // protected reads what a session protects.
 func (s *Store) protected(name string) ([]string, error) {
-	dir := s.files.path("tmp", name)
-	entries, err := readDir(dir)
+	dir := join(temp, name)
+	entries, err := s.files.readDir(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +150,7 @@ func (s *Store) protected(name string) ([]string, error) {
 		if !strings.HasPrefix(e.name, protectPrefix) {
 			continue
 		}
-		data, _, err := readFile(filepath.Join(dir, e.name), false)
+		data, _, err := s.files.readFile(join(dir, e.name), false)
 		if errors.Is(err, iofs.ErrNotExist) {
 			continue // it was released
 		}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"sync"
 
+	"e3/internal/host/filelock"
 	"e3/refstore"
 )
 
@@ -23,15 +24,20 @@ func (s *files) lockPath(name string) (string, error) {
 	if name == "" || len(name) > refstore.MaxSort {
 		return "", fmt.Errorf("lock %.100q: %w: a name has 1 to %d bytes", name, refstore.ErrInvalid, refstore.MaxSort)
 	}
-	return s.path("locks", "named", escape(name)+lockSuffix), nil
+	return join("locks", "named", escape(name)+lockSuffix), nil
 }
+
+// textSuffix is the end of the name of a file with the text of a lock's holder. The lock file itself is closed to readers.
+const textSuffix = ".holder"
 
 // namedLock is a held lock.
 type namedLock struct {
-	once sync.Once
-	file *os.File
-	text []byte
-	err  error
+	once  sync.Once
+	files *files
+	file  *os.File
+	name  string // of the file with the text; "" if there is none
+	text  []byte
+	err   error
 }
 
 // TryLock implements [refstore.Locker].
@@ -45,15 +51,15 @@ func (s *Store) TryLock(ctx context.Context, name string, mode refstore.Mode, ho
 	}
 	var f *os.File
 	err = s.files.inParent(path, func() (err error) {
-		f, err = s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
+		f, err = s.files.makeLock(path)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("lock %q: %w", name, err)
 	}
 	if err := lockFile(f, mode); err != nil {
-		if errors.Is(err, errLocked) {
-			text, _ := readHolder(f)
+		if errors.Is(err, filelock.ErrLocked) {
+			text, _ := s.files.holderText(path)
 			err = &refstore.LockedError{Name: name, Holder: text}
 		} else {
 			err = fmt.Errorf("lock %q: %w", name, err)
@@ -61,9 +67,13 @@ func (s *Store) TryLock(ctx context.Context, name string, mode refstore.Mode, ho
 		f.Close() // nothing was written
 		return nil, err
 	}
-	l := &namedLock{file: f, text: bytes.Clone(holder)}
-	if err := writeHolder(f, holder); err != nil {
-		return nil, fmt.Errorf("lock %q: %w", name, errors.Join(err, l.Unlock()))
+	l := &namedLock{files: s.files, file: f, text: bytes.Clone(holder)}
+	if l.name = path + textSuffix; len(holder) == 0 && s.files.tree.exists(l.name) != nil {
+		l.name = ""
+	} else {
+		if err := s.files.writeHolder(l.name, holder); err != nil {
+			return nil, fmt.Errorf("lock %q: %w", name, errors.Join(err, l.Unlock()))
+		}
 	}
 	return l, nil
 }
@@ -71,11 +81,14 @@ func (s *Store) TryLock(ctx context.Context, name string, mode refstore.Mode, ho
 // Unlock clears the holder's text, unless a later shared holder has written another, and releases the lock.
 func (l *namedLock) Unlock() error {
 	l.once.Do(func() {
-		text, err := readHolder(l.file)
-		if err == nil && bytes.Equal(text, l.text) {
-			err = l.file.Truncate(0)
+		if l.name != "" {
+			text, _, err := l.files.readFile(l.name, false)
+			if err == nil && bytes.Equal(text, l.text) {
+				err = l.files.writeHolder(l.name, nil)
+			}
+			l.err = err
 		}
-		l.err = errors.Join(err, l.file.Close())
+		l.err = errors.Join(l.err, l.file.Close())
 	})
 	return l.err
 }
@@ -83,20 +96,39 @@ func (l *namedLock) Unlock() error {
 // Previous returns nil: a kernel's lock is never taken over.
 func (l *namedLock) Previous() []byte { return nil }
 
-// writeHolder writes the text first and sets the length last. So a reader sees the old text, the new one, or, if they
+// writeHolder writes the text of a lock's holder.
+func (s *files) writeHolder(name string, text []byte) error {
+	f, err := s.makeStream(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeText(f, text), f.Close())
+}
+
+// holderText returns the text of a lock's holder, which is empty if there is none.
+func (s *files) holderText(path string) ([]byte, error) {
+	text, _, err := s.read(path+textSuffix, false)
+	if errors.Is(err, iofs.ErrNotExist) {
+		err = nil
+	}
+	return text[:min(len(text), maxHolder)], err
+}
+
+// writeText writes the text first and sets the length last. So a reader sees the old text, the new one, or, if they
 // differ in length, the new one with the rest of the old one.
-func writeHolder(f *os.File, text []byte) error {
+func writeText(f *os.File, text []byte) error {
 	if _, err := f.WriteAt(text, 0); err != nil {
 		return err
 	}
 	return f.Truncate(int64(len(text)))
 }
 
-func readHolder(f *os.File) ([]byte, error) {
+func readText(f *os.File) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, maxHolder))
 }
 
-// Holder implements [refstore.Locker]. On Linux it asks the kernel; elsewhere it must take a shared lock for a moment.
+// Holder implements [refstore.Locker]. It takes no lock: on Linux it asks the kernel. A reader cannot open the lock file, and
+// looks it up in the kernel's list. Where there is none, a holder counts as alive as long as its text is there.
 func (s *Store) Holder(ctx context.Context, name string) ([]byte, bool, error) {
 	path, err := s.files.lockPath(name)
 	if err == nil {
@@ -105,32 +137,52 @@ func (s *Store) Holder(ctx context.Context, name string) ([]byte, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	f, err := s.files.openThere(path, os.O_RDONLY)
+	held, err := s.files.held(path)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return nil, false, nil
 	}
-	if err != nil {
+	known := !errors.Is(err, errors.ErrUnsupported)
+	if err != nil && known {
 		return nil, false, fmt.Errorf("lock %q: %w", name, err)
 	}
-	defer f.Close() // nothing was written
-	held, err := lockHeld(f)
-	if err != nil {
-		return nil, false, fmt.Errorf("lock %q: %w", name, err)
-	}
-	if !held { // the text of a dead holder is void
+	if known && !held { // the text of a dead holder is void
 		return nil, false, nil
 	}
-	text, err := readHolder(f)
+	text, err := s.files.holderText(path)
 	if err != nil {
 		return nil, true, fmt.Errorf("lock %q: %w", name, err)
 	}
-	return text, true, nil
+	return text, known || len(text) > 0, nil
+}
+
+// held reports whether a lock is held; errors.ErrUnsupported if this process cannot know.
+func (s *files) held(path string) (bool, error) {
+	f, err := s.openThere(path, os.O_RDONLY)
+	if err == nil {
+		defer f.Close() // nothing was written
+		return lockHeld(f)
+	}
+	if !errors.Is(err, iofs.ErrPermission) {
+		return false, err
+	}
+	info, err := s.lstat(path)
+	if err != nil {
+		return false, err
+	}
+	if s.looks.network { // its holder may be on another machine
+		return false, errors.ErrUnsupported
+	}
+	held, err := filelock.Held(info)
+	if err != nil {
+		err = errors.ErrUnsupported
+	}
+	return held, err
 }
 
 // claimTable holds the claims of this store. The kernel does not exclude two claims through one open file from each
 // other, so the table does.
 type claimTable struct {
-	path string
+	name string
 	mu   sync.Mutex
 	held map[int64]struct{}
 	claimFiles
@@ -150,7 +202,7 @@ func (s *Store) TryClaim(_ context.Context, key [32]byte, _ []byte) (refstore.Lo
 		return nil, fmt.Errorf("claim %x: %w", key[:8], refstore.ErrClaimed)
 	}
 	if err := t.lock(s, offset); err != nil {
-		if errors.Is(err, errLocked) {
+		if errors.Is(err, filelock.ErrLocked) {
 			err = refstore.ErrClaimed
 		}
 		return nil, fmt.Errorf("claim %x: %w", key[:8], err)

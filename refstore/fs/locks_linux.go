@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"e3/internal/host/filelock"
 	"e3/refstore"
 )
 
@@ -28,7 +29,7 @@ func setLock(f *os.File, l unix.Flock_t) error {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EACCES):
-			return errLocked
+			return filelock.ErrLocked
 		case err != nil:
 			return &iofs.PathError{Op: "lock", Path: f.Name(), Err: err}
 		}
@@ -55,9 +56,9 @@ func (c *claimFiles) lock(s *Store, offset int64) error {
 		return iofs.ErrClosed
 	}
 	if c.file == nil {
-		path := s.claims.path
+		path := s.claims.name
 		err := s.files.inParent(path, func() (err error) {
-			c.file, err = s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
+			c.file, err = s.files.makeLock(path)
 			return err
 		})
 		if err != nil {

@@ -8,14 +8,17 @@ import (
 	iofs "io/fs"
 	"os"
 
+	"e3/internal/host/filelock"
 	"e3/refstore"
 )
 
-func lockFile(f *os.File, mode refstore.Mode) error { return flock(f, mode, false) }
+func lockFile(f *os.File, mode refstore.Mode) error {
+	return filelock.Try(f, mode == refstore.Exclusive)
+}
 
 func lockHeld(f *os.File) (bool, error) {
 	err := lockFile(f, refstore.Shared)
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, filelock.ErrLocked) {
 		return true, nil
 	}
 	return false, err // closing the file releases it
@@ -31,10 +34,10 @@ func (c *claimFiles) lock(s *Store, offset int64) error {
 	if c.closed {
 		return iofs.ErrClosed
 	}
-	path := s.files.path("locks", "claims", fmt.Sprintf("%02x", offset>>55), fmt.Sprintf("%016x", offset))
+	path := join("locks", "claims", fmt.Sprintf("%02x", offset>>55), fmt.Sprintf("%016x", offset))
 	var f *os.File
 	err := s.files.inParent(path, func() (err error) {
-		f, err = s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
+		f, err = s.files.makeLock(path)
 		return err
 	})
 	if err != nil {

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	iofs "io/fs"
-	"os"
 	"path/filepath"
 
-	"e3/internal/host/atomicfile"
 	"e3/refstore"
 )
 
@@ -29,10 +27,10 @@ func (w *writer) inPlace(old stamp, names uint64) (stamp, error) {
 	if !w.staysInPlace(w.slot, old) {
 		return stamp{}, errElsewhere
 	}
-	if err := overwrite(w.slot.value(), w.record.Value, old, names); err != nil {
+	if err := w.store.files.overwrite(w.slot.value(), w.record.Value, old, names); err != nil {
 		return stamp{}, err
 	}
-	touchFolder(w.slot.dir, w.store.now())
+	w.store.files.touch(w.slot.dir, w.store.now())
 	return w.store.raise(w.slot.value(), old.mtime)
 }
 
@@ -106,14 +104,14 @@ func (w *writer) renameOver(from slot, sh shard, old stamp) (stamp, error) {
 		return stamp{}, errElsewhere
 	}
 	s := w.store
-	if _, err := os.Lstat(w.slot.path); err == nil {
-		return stamp{}, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
+	if s.files.tree.exists(w.slot.path) == nil {
+		return stamp{}, fmt.Errorf("%w: %s exists", refstore.ErrConflict, s.files.Path(w.slot.path))
 	}
 	floor, err := s.files.floor(w.slot.key)
 	if err != nil {
 		return stamp{}, err
 	}
-	if err := overwrite(from.path, w.record.Value, old, 1); err != nil {
+	if err := s.files.overwrite(from.path, w.record.Value, old, 1); err != nil {
 		return stamp{}, err
 	}
 	st, err := s.raise(from.path, max(old.mtime, floor))
@@ -121,7 +119,7 @@ func (w *writer) renameOver(from slot, sh shard, old stamp) (stamp, error) {
 		err = sh.raiseFloor(st.mtime)
 	}
 	if err == nil {
-		err = s.files.inParent(w.slot.path, func() error { return atomicfile.RenameExclusive(from.path, w.slot.path) })
+		err = s.files.inParent(w.slot.path, func() error { return s.files.renameExclusive(from.path, w.slot.path) })
 		s.files.unsynced.note(false, filepath.Dir(from.path))
 	}
 	return st, exists(err)
@@ -131,7 +129,7 @@ func (w *writer) renameOver(from slot, sh shard, old stamp) (stamp, error) {
 func (s *Store) Alias(ctx context.Context, key, alias refstore.Key) error {
 	of, as, err := s.files.aliased(key, alias)
 	if err = errors.Join(err, ctx.Err()); err == nil {
-		err = s.files.inParent(as.path, func() error { return link(of.path, as.path) })
+		err = s.files.inParent(as.path, func() error { return s.files.Link(of.path, s.files.Dir, as.path) })
 	}
 	switch {
 	case err == nil:
@@ -184,7 +182,7 @@ func (w *writer) names(old stamp) uint64 {
 	if w.alias == "" {
 		return 1
 	}
-	st, err := statFile(w.alias)
+	st, err := w.store.files.statFile(w.alias)
 	w.unaliased = errors.Is(err, iofs.ErrNotExist)
 	if err == nil && st.inode == old.inode && old.inode != 0 {
 		return 2
@@ -195,7 +193,7 @@ func (w *writer) names(old stamp) uint64 {
 // dropAlias removes the alias, if it was one.
 func (w *writer) dropAlias(names uint64) {
 	if names == 2 {
-		w.unaliased = os.Remove(w.alias) == nil
+		w.unaliased = w.store.files.remove(w.alias) == nil
 		w.store.files.unsynced.note(false, filepath.Dir(w.alias))
 	}
 }

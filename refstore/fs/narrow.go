@@ -2,6 +2,7 @@ package fs
 
 import (
 	"errors"
+	"fmt"
 	iofs "io/fs"
 	"path/filepath"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"e3/internal/host/beneath"
 	"e3/refstore"
 )
 
@@ -33,8 +35,8 @@ const (
 
 // unsynced holds what a store has written since its last sync. It is safe for concurrent use.
 type unsynced struct {
-	off  bool   // only whole file systems are synced
-	root string // of the store
+	off bool // only whole file systems are synced
+	in  tree // of the store
 
 	syncing sync.Mutex // held during a sync: a second one returns after the first, whose files it relies on
 	rooted  bool       // the root is durable; guarded by syncing
@@ -174,9 +176,10 @@ func (u *unsynced) sync(alone func() (bool, error), wide func() error) error {
 	var err error
 	if !all {
 		if !u.rooted { // what has made it may have synced nothing
-			paths = append(paths, u.root, filepath.Dir(u.root))
+			paths = append(paths, ".")
+			err = syncAboveRoot(u.in)
 		}
-		err = syncEach(paths)
+		err = errors.Join(err, syncEach(u.in, paths))
 		all = errors.Is(err, errUnopened)
 	}
 	if all {
@@ -194,25 +197,25 @@ func (u *unsynced) sync(alone func() (bool, error), wide func() error) error {
 var errUnopened = errors.New("not opened")
 
 // syncFolders syncs folders, of which all must be there.
-func syncFolders(dirs []string) error {
+func syncFolders(t tree, dirs []string) error {
 	if len(dirs) == 1 {
-		return syncOneDir(dirs[0])
+		return syncOneDir(t, dirs[0])
 	}
 	var g errgroup.Group
 	for _, dir := range dirs {
-		g.Go(func() error { return syncOneDir(dir) })
+		g.Go(func() error { return syncOneDir(t, dir) })
 	}
 	return g.Wait()
 }
 
 // syncEach syncs files and folders. Those that have gone since are not missed: their removal is noted as a change of the
 // folder above.
-func syncEach(paths []string) error {
+func syncEach(t tree, paths []string) error {
 	var g errgroup.Group
 	g.SetLimit(narrowAtOnce)
 	for _, path := range paths {
 		g.Go(func() error {
-			err := syncOne(path)
+			err := syncOne(t, path)
 			if errors.Is(err, iofs.ErrNotExist) {
 				return nil
 			}
@@ -222,15 +225,24 @@ func syncEach(paths []string) error {
 	return g.Wait()
 }
 
+// syncAboveRoot makes the name of the root durable.
+func syncAboveRoot(t tree) error {
+	above, err := beneath.Open(filepath.Dir(t.Name()))
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnopened, err)
+	}
+	return errors.Join(syncOne(tree{above}, "."), above.Close())
+}
+
 // alone reports whether there is no session but the store's, be it of a live process or of a dead one.
 func alone(s *Store) (bool, error) {
 	s.mu.Lock()
 	own := ""
 	if s.session != nil {
-		own = filepath.Base(s.session.dir)
+		own = filepath.Base(s.session.name)
 	}
 	s.mu.Unlock()
-	entries, err := readDir(s.Temp())
+	entries, err := s.files.readDir(temp)
 	if err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return false, err
 	}
@@ -246,7 +258,11 @@ func alone(s *Store) (bool, error) {
 // by other means than the store. It is for a store of objects in the same repository, which must have it if
 // [Options.Narrow] is set.
 func Wrote(s *Store) func(path string) {
-	return func(path string) { s.files.unsynced.file(true, path) }
+	return func(path string) {
+		if name, ok := strings.CutPrefix(path, s.files.root+string(filepath.Separator)); ok {
+			s.files.unsynced.file(true, name)
+		}
+	}
 }
 
 // SyncAll makes every later Sync of the store one of the file system: the caller relies on what processes write that may
@@ -267,7 +283,7 @@ func (w *writer) note() {
 	case dirShape:
 		u.note(relied, filepath.Dir(sl.path))
 		if w.filled || w.record.Version != refstore.Absent {
-			noteLogs(u, sl.path)
+			noteLogs(w.store.files, sl.path)
 		}
 	}
 	u.file(relied, sl.value())
@@ -278,14 +294,14 @@ func (w *writer) note() {
 
 // noteLogs notes the files in the folder of an execution. Its logs may have grown since they were noted: a command writes
 // to the file of its stream.
-func noteLogs(u *unsynced, dir string) {
-	for _, dir := range []string{dir, filepath.Join(dir, otherLogs)} {
-		entries, err := readDir(dir)
+func noteLogs(s *files, dir string) {
+	for _, dir := range []string{dir, join(dir, otherLogs)} {
+		entries, err := s.readDir(dir)
 		if err != nil {
-			u.doubt(false)
+			s.unsynced.doubt(false)
 		}
 		for _, e := range entries {
-			u.note(false, filepath.Join(dir, e.name))
+			s.unsynced.note(false, join(dir, e.name))
 		}
 	}
 }
@@ -295,4 +311,4 @@ func narrows(o Options) bool { return o.Narrow && runtime.GOOS == "linux" }
 
 // syncOne syncs a file or folder, syncOneDir a folder that must be there, and wideSync the file system of an open folder.
 // unwritten returns how many bytes the machine has in memory that disks do not have. Tests replace them.
-var syncOne, syncOneDir, wideSync, unwritten = syncPath, syncDir, syncFS, unwrittenBytes
+var syncOne, syncOneDir, wideSync, unwritten = tree.sync, tree.syncFolder, syncFS, unwrittenBytes

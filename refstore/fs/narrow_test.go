@@ -190,9 +190,9 @@ func TestNarrowSyncDoubts(t *testing.T) {
 			}
 			put(t, s, one)
 		}, false},
-		"many files": {func(t *testing.T, _ string, s *fs.Store) {
+		"many files": {func(t *testing.T, dir string, s *fs.Store) {
 			for i := range fs.MaxNarrow {
-				fs.Wrote(s)(fmt.Sprint("/nowhere/", i))
+				fs.Wrote(s)(filepath.Join(dir, fmt.Sprint("nowhere/", i)))
 			}
 			put(t, s, one)
 		}, true},

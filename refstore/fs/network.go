@@ -15,13 +15,13 @@ import (
 // looks are the kernel calls whose results may be cached, and the one that refreshes the cache. Tests replace them.
 type looks struct {
 	network bool
-	stat    func(path string) (stamp, error) // does not open the file
+	stat    func(name string) (stamp, error) // does not open the file
 	enter   func(dir string) error           // opens a folder, and closes it
 }
 
-func looksAt(root *os.File) looks {
-	return looks{network: onNetwork(root), stat: statFile, enter: func(dir string) error {
-		f, err := openDir(dir)
+func looksAt(t tree) looks {
+	return looks{network: onNetwork(t), stat: t.statFile, enter: func(dir string) error {
+		f, err := t.OpenFile(dir, os.O_RDONLY, 0)
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (s *files) again(path string, look func() error) error {
 // refresh makes the client read the content of a folder from the server, and returns whether the folder exists.
 func (s *files) refresh(dir string) bool {
 	err := s.looks.enter(dir)
-	if errors.Is(err, iofs.ErrNotExist) && len(dir) > len(s.root) && s.refresh(filepath.Dir(dir)) {
+	if errors.Is(err, iofs.ErrNotExist) && dir != "." && s.refresh(filepath.Dir(dir)) {
 		err = s.looks.enter(dir)
 	}
 	return err == nil
@@ -51,7 +51,7 @@ func (s *files) refresh(dir string) bool {
 func (s *files) stat(path string) (st stamp, err error) {
 	look := s.looks.stat
 	if s.looks.network {
-		look = statOpen
+		look = s.statOpen
 	}
 	err = s.again(path, func() (err error) {
 		st, err = look(path)
@@ -62,16 +62,13 @@ func (s *files) stat(path string) (st stamp, err error) {
 
 // exists returns an error if there is nothing at path. The result may be out of date at once.
 func (s *files) exists(path string) error {
-	return s.again(path, func() error {
-		_, err := os.Lstat(path)
-		return err
-	})
+	return s.again(path, func() error { return s.tree.exists(path) })
 }
 
 // read returns the content of a regular file, which may be overwritten meanwhile if that is said.
 func (s *files) read(path string, overwritten bool) (data []byte, st stamp, err error) {
 	err = s.again(path, func() (err error) {
-		data, st, err = readFile(path, overwritten)
+		data, st, err = s.readFile(path, overwritten)
 		return err
 	})
 	return data, st, err
@@ -80,7 +77,7 @@ func (s *files) read(path string, overwritten bool) (data []byte, st stamp, err 
 // openThere opens the existing file of a stream or lock.
 func (s *files) openThere(path string, flags int) (f *os.File, err error) {
 	err = s.again(path, func() (err error) {
-		f, err = openStream(path, flags)
+		f, err = s.openFile(path, flags, 0)
 		return err
 	})
 	return f, err

@@ -1,17 +1,15 @@
 package fs
 
 import (
-	"os"
-
 	"golang.org/x/sys/unix"
 )
 
 // onNetwork reports whether other machines may change the file system that holds a folder. An unknown kind of file
 // system counts as local.
-func onNetwork(dir *os.File) bool {
+func onNetwork(t tree) bool {
 	const lustre, gpfs, beegfs = 0x0BD00BD0, 0x47504653, 0x19830326
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &st); err != nil {
+	if err := unix.Fstatfs(t.Fd(), &st); err != nil {
 		return true
 	}
 	switch uint32(st.Type) {

@@ -2,8 +2,6 @@
 
 package fs
 
-import "os"
-
 // onNetwork returns true, since the kind is not known here. On a local file system, this costs two more system calls
 // for each update.
-func onNetwork(*os.File) bool { return true }
+func onNetwork(tree) bool { return true }

@@ -3,7 +3,6 @@ package fs
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -221,7 +220,7 @@ func (s *Store) WatchNames(ctx context.Context, partition string) (c <-chan stru
 func watchFolder(ctx context.Context, w *folderWatch) <-chan struct{} {
 	w.out = make(chan struct{}, 1)
 	w.subscribe()
-	w.last, w.woken = folderTime(w.dir), time.Now()
+	w.last, w.woken = w.store.files.folderTime(w.dir), time.Now()
 	go w.run(ctx)
 	return w.out
 }
@@ -239,7 +238,7 @@ type folderWatch struct {
 
 func (w *folderWatch) subscribe() bool {
 	if w.cancel == nil && w.store.notify != nil {
-		w.cancel = w.store.notify.subscribe(w.dir, "", w.out, w.told)
+		w.cancel = w.store.notify.subscribe(w.store.files.absolute(w.dir), "", w.out, w.told)
 		return w.cancel != nil
 	}
 	return false
@@ -275,7 +274,7 @@ func (w *folderWatch) run(ctx context.Context) {
 			return
 		case now := <-poll.C:
 			began := w.subscribe()
-			mtime := folderTime(w.dir)
+			mtime := w.store.files.folderTime(w.dir)
 			if began || w.always || !mtime.Equal(w.last) || now.Sub(mtime).Abs() < coarse {
 				if !began && w.rarely(now) {
 					continue
@@ -289,8 +288,8 @@ func (w *folderWatch) run(ctx context.Context) {
 }
 
 // folderTime returns the time of a folder's last change; zero if the folder does not exist.
-func folderTime(dir string) time.Time {
-	info, err := os.Stat(dir)
+func (t tree) folderTime(dir string) time.Time {
+	info, err := t.Lstat(dir)
 	if err != nil {
 		return time.Time{}
 	}

@@ -6,5 +6,5 @@ import "e3/refstore"
 // says so in one system call, where a list takes five. false: list them.
 func OnlyExecution(s *Store, key refstore.Key) bool {
 	sl, err := s.files.slot(key)
-	return err == nil && sl.shape == dirShape && !s.files.looks.network && subfolders(sl.dir) == 1
+	return err == nil && sl.shape == dirShape && !s.files.looks.network && s.files.subfolders(sl.dir) == 1
 }

@@ -205,7 +205,7 @@ func protect(ctx context.Context, s *fs.Store, _ string) error {
 // makeLeftovers writes logs and then their records, and records with side fields, while other processes clean up.
 func makeLeftovers(ctx context.Context, s *fs.Store, _ string) error {
 	for i := range 150 {
-		partition, id := fmt.Sprintf("t%d/i", i%3), fmt.Sprintf("%d-%d", os.Getpid(), i)
+		partition, id := fmt.Sprintf("%064x/%064x", i%3, 0), fmt.Sprintf("%08x-0000-7000-8000-%012x", os.Getpid(), i)
 		if err := s.Append(ctx, refstore.Key{Partition: "LOG/" + partition + "/" + id, Sort: "stdout.txt"}, 0, []byte("line")); err != nil {
 			return fmt.Errorf("log: %w", err)
 		}

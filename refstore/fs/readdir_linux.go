@@ -17,13 +17,13 @@ import (
 // the unread part to the part that was already read. So a folder that does not fit into a small buffer is read anew into a
 // large one. If that takes several calls too, it is read twice, and the result has the entries of both passes. The caller
 // opens an entry to find out whether it still exists.
-func readDir(dir string) ([]entry, error) {
-	fd, err := open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC)
+func (t tree) readDir(dir string) ([]entry, error) {
+	fd, err := t.Descriptor(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, &iofs.PathError{Op: "open", Path: dir, Err: err}
+		return nil, t.foreign(join(dir, "."), err) // as a folder
 	}
 	defer unix.Close(fd)
 
@@ -47,7 +47,7 @@ func readDir(dir string) ([]entry, error) {
 		return nil, nil // it was removed after it was opened
 	}
 	if err != nil {
-		return nil, &iofs.PathError{Op: "read", Path: dir, Err: err}
+		return nil, &iofs.PathError{Op: "read", Path: t.Path(dir), Err: err}
 	}
 	return entries, nil
 }

@@ -10,14 +10,19 @@ import (
 
 // readDir returns the entries of a folder in no particular order; none if it does not exist. It reads the folder twice
 // and returns the entries of both passes, because a single pass may miss an entry that is replaced meanwhile.
-func readDir(dir string) ([]entry, error) {
+func (t tree) readDir(dir string) ([]entry, error) {
 	var entries []entry
 	seen := make(map[string]bool)
 	for range 2 {
-		list, err := os.ReadDir(dir)
+		f, err := t.OpenFile(dir, os.O_RDONLY, 0)
 		if errors.Is(err, iofs.ErrNotExist) {
 			return nil, nil
 		}
+		if err != nil {
+			return nil, t.foreign(dir, err)
+		}
+		list, err := f.ReadDir(-1)
+		f.Close() // nothing was written
 		if err != nil {
 			return nil, err
 		}

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	iofs "io/fs"
-	"os"
 	"path/filepath"
 
-	"e3/internal/host/atomicfile"
 	"e3/refstore"
 )
 
@@ -36,11 +34,15 @@ func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
 	r := refstore.Record{Key: sl.key}
 	if sl.shape == virtualShape {
 		r.Version = virtualVersion
-		return r, s.files.again(sl.path, func() error { return isFolder(sl.path) })
+		return r, s.files.ownFault(sl, s.files.again(sl.path, func() error { return s.files.isFolder(sl.path) }))
 	}
 	value, st, err := s.files.read(sl.value(), sl.grows || sl.aliases)
 	if errors.Is(err, iofs.ErrNotExist) && s.gone(sl) {
-		return r, fmt.Errorf("%w: its file %s is gone", refstore.ErrDamaged, sl.path)
+		return r, fmt.Errorf("%w: its file %s is gone", refstore.ErrDamaged, s.files.Path(sl.path))
+	}
+	if err = s.files.ownFault(sl, err); errors.Is(err, refstore.ErrDamaged) {
+		r.Version = foreignVersion
+		return r, err
 	}
 	if err != nil {
 		return refstore.Record{}, err
@@ -66,10 +68,14 @@ func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
 	return r, nil
 }
 
-func isFolder(path string) error {
-	info, err := os.Lstat(path)
-	if err == nil && !info.IsDir() {
-		err = &iofs.PathError{Op: "open", Path: path, Err: errors.New("not a folder")}
+// foreignVersion is the version of a record in whose place there is something else. No call changes or removes that.
+const foreignVersion refstore.Version = "foreign"
+
+// ownFault makes an error that concerns one record alone, because a link or a pipe is in its place, one of a damaged record. A
+// link in the place of a folder above it concerns all records there.
+func (s *files) ownFault(sl slot, err error) error {
+	if e, ok := errors.AsType[*iofs.PathError](err); ok && errors.Is(err, refstore.ErrForeign) && (e.Path == s.Path(sl.path) || e.Path == s.Path(sl.value())) {
+		return fmt.Errorf("%w: %w", refstore.ErrDamaged, err)
 	}
 	return err
 }
@@ -184,7 +190,7 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 			st, err = w.writeNew(path + string(filepath.Separator) + executionValue)
 		}
 		if err == nil && w.durable {
-			err = syncDir(path)
+			err = w.store.files.syncFolder(path)
 		}
 		return w.discardOn(err, path)
 	})
@@ -197,7 +203,7 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 	}
 	const tries = 20
 	for try := 1; ; try++ {
-		err = w.store.files.inParent(w.slot.path, func() error { return rename(folder, w.slot.path) })
+		err = w.store.files.inParent(w.slot.path, func() error { return w.store.files.rename(folder, w.slot.path) })
 		if errors.Is(err, iofs.ErrExist) {
 			err = w.fillDir(ctx, folder)
 		}
@@ -218,45 +224,45 @@ var errFolderGone = errors.New("the folder of the record has gone")
 // record. The value is moved last, which creates the record. If it returns errFolderGone, nothing has changed.
 func (w *writer) fillDir(ctx context.Context, folder string) error {
 	value := w.slot.value()
-	if _, err := os.Lstat(value); err == nil {
-		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, value)
+	if w.store.files.tree.exists(value) == nil {
+		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.store.files.Path(value))
 	}
 	sh, err := w.store.lockShard(ctx, w.slot.key)
 	if err != nil {
 		return err
 	}
 	defer sh.Close() // only deletions write to it, and check errors
-	if _, err := os.Lstat(value); err == nil {
-		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, value)
+	if w.store.files.tree.exists(value) == nil {
+		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.store.files.Path(value))
 	}
 	if err := w.store.files.exists(w.slot.path); errors.Is(err, iofs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", errFolderGone, err)
 	}
 	for _, f := range w.record.Fields {
 		name := w.slot.fieldName(f.Name)
-		if err := rename(filepath.Join(folder, name), filepath.Join(w.slot.path, name)); err != nil {
+		if err := w.store.files.rename(join(folder, name), join(w.slot.path, name)); err != nil {
 			return err
 		}
 	}
-	if err := atomicfile.RenameExclusive(filepath.Join(folder, executionValue), value); err != nil {
+	if err := w.store.files.renameExclusive(join(folder, executionValue), value); err != nil {
 		return exists(err)
 	}
 	if w.durable {
-		if err := syncDir(w.slot.path); err != nil {
+		if err := w.store.files.syncFolder(w.slot.path); err != nil {
 			return err
 		}
 	}
 	w.filled = true
 	w.store.touch(w.slot)
-	return os.RemoveAll(folder)
+	return w.store.files.removeAll(folder)
 }
 
 // createFile writes the value aside and renames it to a path that must be free.
 func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 	// If the record exists, return early, without a write. This is an optimization only.
 	if !w.slot.bare { // such a record is nearly always new
-		if _, err := os.Lstat(w.slot.path); err == nil {
-			return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
+		if w.store.files.tree.exists(w.slot.path) == nil {
+			return refstore.Absent, fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.store.files.Path(w.slot.path))
 		}
 	}
 	fields := len(w.record.Fields) > 0 || hasFields(w.store, w.slot)
@@ -275,7 +281,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 	st, err := w.createPlain()
 	if err == nil {
 		if err = w.putSum(stamp{}); err != nil { // for example a full disk: a record without its sum must not exist
-			err = errors.Join(err, w.slot.removeFile())
+			err = errors.Join(err, w.store.files.removeFile(w.slot))
 		}
 	}
 	if err != nil {
@@ -289,7 +295,7 @@ func (w *writer) createFile(ctx context.Context) (refstore.Version, error) {
 func (w *writer) createPlain() (st stamp, err error) {
 	err = w.store.aside(func(path string) (err error) {
 		if st, err = w.writeNew(path); err == nil {
-			err = w.store.files.inParent(w.slot.path, func() error { return atomicfile.RenameExclusive(path, w.slot.path) })
+			err = w.store.files.inParent(w.slot.path, func() error { return w.store.files.renameExclusive(path, w.slot.path) })
 		}
 		return w.discardOn(err, path)
 	})
@@ -299,8 +305,8 @@ func (w *writer) createPlain() (st stamp, err error) {
 // replaceFields puts the folder of side fields in place before its record is created. It replaces leftovers of a
 // crash. It needs the shard's lock.
 func (w *writer) replaceFields() error {
-	if _, err := os.Lstat(w.slot.path); err == nil { // another process has created it before
-		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.slot.path)
+	if w.store.files.tree.exists(w.slot.path) == nil { // another process has created it before
+		return fmt.Errorf("%w: %s exists", refstore.ErrConflict, w.store.files.Path(w.slot.path))
 	}
 	if err := w.store.removeDir(w.slot.fields()); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return err
@@ -314,10 +320,10 @@ func (w *writer) replaceFields() error {
 			err = w.writeFields(path)
 		}
 		if err == nil && w.durable {
-			err = syncDir(path)
+			err = w.store.files.syncFolder(path)
 		}
 		if err == nil {
-			err = w.store.files.inParent(w.slot.fields(), func() error { return rename(path, w.slot.fields()) })
+			err = w.store.files.inParent(w.slot.fields(), func() error { return w.store.files.rename(path, w.slot.fields()) })
 		}
 		return w.discardOn(err, path)
 	})
@@ -348,7 +354,7 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 		err := w.store.aside(func(path string) error {
 			_, err := w.store.files.createFile(path, f.Value, w.durable)
 			if err == nil {
-				err = w.store.files.inParent(to, func() error { return rename(path, to) })
+				err = w.store.files.inParent(to, func() error { return w.store.files.rename(path, to) })
 			}
 			return w.discardOn(err, path)
 		})
@@ -370,10 +376,10 @@ func (w *writer) update(ctx context.Context) (refstore.Version, error) {
 				st, err = w.store.raise(path, old.mtime)
 			}
 			if err == nil && w.durable {
-				err = syncEach(append(w.sumPath, path)) // together, so that a journal is written once
+				err = syncEach(w.store.files.tree, append(w.sumPath, path)) // together, so that a journal is written once
 			}
 			if err == nil {
-				err = rename(path, w.slot.value())
+				err = w.store.files.rename(path, w.slot.value())
 			}
 			return w.discardOn(err, path)
 		})
@@ -423,7 +429,7 @@ func (w *writer) writeFields(dir string) error {
 // discardOn removes a file written aside if err is not nil.
 func (w *writer) discardOn(err error, path string) error {
 	if err != nil {
-		err = errors.Join(err, os.RemoveAll(path))
+		err = errors.Join(err, w.store.files.removeAll(path))
 	}
 	return err
 }
@@ -436,7 +442,7 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 	}
 	if err == nil {
 		if sl.shape == virtualShape {
-			err = sl.removeVirtual(v)
+			err = s.files.removeVirtual(sl, v)
 		} else {
 			err = s.remove(ctx, sl, v)
 		}
@@ -448,16 +454,16 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 }
 
 // removeVirtual removes an empty folder; a folder with content is a conflict.
-func (s slot) removeVirtual(v refstore.Version) error {
-	if err := isFolder(s.path); err != nil {
+func (s *files) removeVirtual(sl slot, v refstore.Version) error {
+	if err := s.isFolder(sl.path); err != nil {
 		return err
 	}
 	if v != virtualVersion {
 		return refstore.ErrConflict
 	}
-	err := os.Remove(s.path)
+	err := s.remove(sl.path)
 	if err != nil && !errors.Is(err, iofs.ErrNotExist) {
-		if entries, _ := readDir(s.path); len(entries) > 0 {
+		if entries, _ := s.readDir(sl.path); len(entries) > 0 {
 			err = fmt.Errorf("%w: %w", refstore.ErrConflict, err)
 		}
 	}
@@ -491,7 +497,7 @@ func (s *Store) removeLocked(sl slot, sh shard, st stamp) error {
 	if sl.shape == dirShape {
 		return s.removeDir(sl.path)
 	}
-	if err := sl.removeFile(); err != nil {
+	if err := s.files.removeFile(sl); err != nil {
 		return err
 	}
 	s.touch(sl)
@@ -510,9 +516,9 @@ func (s *Store) removeDir(dir string) error {
 		return err
 	}
 	return s.aside(func(path string) error {
-		if err := rename(dir, path); err != nil {
+		if err := s.files.rename(dir, path); err != nil {
 			return err
 		}
-		return os.RemoveAll(path)
+		return s.files.removeAll(path)
 	})
 }

@@ -13,8 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"e3/internal/host/beneath"
-	"e3/refstore"
+	"e3/internal/host/filelock"
 )
 
 // session is this store's folder under tmp/, and the lock whose hold shows that its process lives.
@@ -24,7 +23,8 @@ import (
 // modification time, set under the lock and never changed afterwards, is the beginning of the session. Files in the
 // folder whose names begin with protectPrefix list the names that the session protects, one per line.
 type session struct {
-	dir   string
+	in    tree
+	name  string // of the folder
 	lock  *os.File
 	began time.Time
 	count atomic.Uint64
@@ -32,6 +32,7 @@ type session struct {
 }
 
 const (
+	temp          = "tmp"
 	sessionPrefix = "session-"
 	lockSuffix    = ".lock"
 	protectPrefix = "protect-"
@@ -39,7 +40,7 @@ const (
 
 // next is the path for a new file or folder in the session.
 func (t *session) next() string {
-	return t.dir + string(filepath.Separator) + strconv.FormatUint(t.count.Add(1), 10)
+	return t.name + string(filepath.Separator) + strconv.FormatUint(t.count.Add(1), 10)
 }
 
 // end removes the session. If unsynced, its lock file stays like a dead process's: then the next run knows that what this
@@ -49,9 +50,9 @@ func (t *session) end(unsynced bool) error {
 		return t.lock.Close()
 	}
 	if unsynced {
-		return errors.Join(beneath.Discard(t.dir), t.lock.Close())
+		return errors.Join(t.in.discard(t.name), t.lock.Close())
 	}
-	return errors.Join(beneath.Discard(t.dir), os.Remove(t.lock.Name()), t.lock.Close())
+	return errors.Join(t.in.discard(t.name), t.in.remove(t.name+lockSuffix), t.lock.Close())
 }
 
 // SessionDir returns the folder for temporary files of this store, and makes it if necessary. It is on the repository's
@@ -63,7 +64,7 @@ func (s *Store) SessionDir() (string, error) {
 }
 
 // Temp is the folder in which the folders of the sessions lie. It may not exist.
-func (s *Store) Temp() string { return s.files.path("tmp") }
+func (s *Store) Temp() string { return s.files.absolute(temp) }
 
 // Session is like [Store.SessionDir], and also returns the beginning of the session, by the file system's clock.
 func (s *Store) Session() (dir string, began time.Time, err error) {
@@ -71,7 +72,7 @@ func (s *Store) Session() (dir string, began time.Time, err error) {
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	return t.dir, t.began, nil
+	return s.files.absolute(t.name), t.began, nil
 }
 
 // SessionLock returns the open file whose lock shows that the session lives, and begins the session if necessary. A
@@ -104,7 +105,7 @@ func (s *Store) begin() (*session, error) {
 	if s.session == nil {
 		t, err := s.newSession(s.since)
 		if err != nil {
-			return nil, fmt.Errorf("begin a session in %s: %w", s.files.path("tmp"), readOnly(err))
+			return nil, fmt.Errorf("begin a session in %s: %w", s.files.absolute(temp), readOnly(err))
 		}
 		s.session = t
 	}
@@ -115,12 +116,14 @@ func (s *Store) begin() (*session, error) {
 func (s *Store) newSession(since time.Time) (*session, error) {
 	for {
 		name := fmt.Sprintf("%s%d-%08x", sessionPrefix, os.Getpid(), rand.Uint32())
-		dir := s.files.path("tmp", name)
+		dir := join(temp, name)
+		err := s.files.inParent(dir, func() error { return s.files.modes.CreateLock(s.files.Dir, dir+lockSuffix) })
 		var lock *os.File
-		err := s.files.inParent(dir, func() (err error) {
-			lock, err = s.files.makeStream(dir+lockSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL)
-			return err
-		})
+		if err == nil {
+			if lock, err = s.files.openFile(dir+lockSuffix, os.O_RDWR, 0); errors.Is(err, iofs.ErrNotExist) {
+				continue // it was swept before it was locked
+			}
+		}
 		if errors.Is(err, iofs.ErrExist) {
 			continue
 		}
@@ -128,23 +131,23 @@ func (s *Store) newSession(since time.Time) (*session, error) {
 			return nil, err
 		}
 		// A sweep or a listing of live sessions may interfere: then the lock is held, or the file is gone.
-		err = flock(lock, refstore.Exclusive, false)
-		if err == nil && !samePath(lock) {
-			err = errLocked
+		err = filelock.Try(lock, true)
+		if err == nil && !s.files.same(lock, dir+lockSuffix) {
+			err = filelock.ErrLocked
 		}
 		var began time.Time
 		if err == nil {
-			began, err = s.dateSession(lock, since)
+			began, err = s.dateSession(lock, dir+lockSuffix, since)
 		}
 		if err == nil {
-			err = s.files.mkdir(dir)
+			err = s.files.inParent(dir, func() error { return s.files.mkdir(dir) })
 		}
 		if err == nil {
-			return &session{dir: dir, lock: lock, began: began}, nil
+			return &session{in: s.files.tree, name: dir, lock: lock, began: began}, nil
 		}
 		// No other process uses this name. A leftover file would look like a session that ended with a crash of the
 		// machine.
-		if err := errors.Join(err, lock.Close(), removeIfThere(lock.Name())); !errors.Is(err, errLocked) {
+		if err := errors.Join(err, lock.Close(), s.files.removeIfThere(dir+lockSuffix)); !errors.Is(err, filelock.ErrLocked) {
 			return nil, err
 		}
 	}
@@ -154,7 +157,7 @@ func (s *Store) newSession(since time.Time) (*session, error) {
 // returns that time. It is called after locking: so a collector that does not see this session began before it. A
 // session that replaces another keeps that one's date, because objects stored under the earlier session still need its
 // protection.
-func (s *Store) dateSession(lock *os.File, since time.Time) (time.Time, error) {
+func (s *Store) dateSession(lock *os.File, name string, since time.Time) (time.Time, error) {
 	boot := s.boot()
 	_, err := lock.WriteString(boot)
 	if err == nil {
@@ -187,7 +190,7 @@ func (s *Store) dateSession(lock *os.File, since time.Time) (time.Time, error) {
 	if err != nil || latest.Equal(began) {
 		return began, err
 	}
-	if err := os.Chtimes(lock.Name(), time.Time{}, latest); err != nil {
+	if err := s.files.SetTime(name, latest); err != nil {
 		return time.Time{}, err
 	}
 	return latest, nil
@@ -196,7 +199,7 @@ func (s *Store) dateSession(lock *os.File, since time.Time) (time.Time, error) {
 // renew begins a new session after old's folder has vanished, so that a repository whose tmp/ was cleared by hand
 // stays writable.
 func (s *Store) renew(old *session) error {
-	if _, err := os.Lstat(old.dir); !errors.Is(err, iofs.ErrNotExist) {
+	if err := s.files.tree.exists(old.name); !errors.Is(err, iofs.ErrNotExist) {
 		return err
 	}
 	s.mu.Lock()
@@ -228,8 +231,7 @@ func (s *Store) aside(write func(path string) error) error {
 // Sweep removes the sessions of dead processes with their files, and returns their number, without those that have ended
 // with unsynced writes. Folders of other users that this one may not remove stay. It may run at any time.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
-	tmp := s.files.path("tmp")
-	entries, err := readDir(tmp)
+	entries, err := s.files.readDir(temp)
 	if err != nil {
 		return 0, fmt.Errorf("sweep: %w", err)
 	}
@@ -250,7 +252,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	var lost time.Time // the earliest beginning of a session that ended with the machine
 	var errs []error
 	for name := range names {
-		d, err := findDead(filepath.Join(tmp, name), s.boot())
+		d, err := s.files.findDead(ctx, join(temp, name), s.boot(), s.waiting)
 		if errors.Is(err, iofs.ErrPermission) {
 			continue // another user's session
 		}
@@ -281,15 +283,15 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return swept, err
 		}
-		_, ended := os.Lstat(d.dir) // without its folder, it has ended and left its lock file
-		err := s.deadSession(ctx, d.dir)
+		ended := s.files.tree.exists(d.name) // without its folder, it has ended and left its lock file
+		err := s.deadSession(ctx, s.files.absolute(d.name))
 		if err == nil {
-			err = d.remove()
+			err = s.files.removeDead(d)
 		}
 		switch {
 		case errors.Is(err, iofs.ErrPermission):
 			if d.lock != nil && !lost.IsZero() { // its folder stays, but Mend has been called
-				_ = writeHolder(d.lock, []byte(s.boot()))
+				_ = writeText(d.lock, []byte(s.boot()))
 			}
 		case err != nil:
 			errs = append(errs, fmt.Errorf("sweep: %w", err))
@@ -306,30 +308,33 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 
 // deadSession is a dead process's session, locked against other sweepers.
 type deadSession struct {
-	dir   string
+	name  string   // of its folder
 	lock  *os.File // nil if there is none
 	began time.Time
 	boot  string
 }
 
-// findDead returns the session in dir if it is dead; now is this boot.
-func findDead(dir, now string) (*deadSession, error) {
-	lock, err := openStream(dir+lockSuffix, os.O_RDWR)
+// findDead returns a session if it is dead; now is this boot.
+func (s *files) findDead(ctx context.Context, name, now string, tell filelock.Tell) (*deadSession, error) {
+	lock, err := s.openFile(name+lockSuffix, os.O_RDWR, 0)
 	if errors.Is(err, iofs.ErrNotExist) {
-		return &deadSession{dir: dir}, nil
+		return &deadSession{name: name}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	d := &deadSession{dir: dir, lock: lock}
-	err = flock(lock, refstore.Exclusive, false)
-	if errors.Is(err, errLocked) && mended(lock, now) {
+	d := &deadSession{name: name, lock: lock}
+	err = filelock.Try(lock, true)
+	if errors.Is(err, filelock.ErrLocked) && mended(lock, now) {
 		// The session began under another boot, so the lock's holder is a sweeper that repairs the effects of a power
 		// loss. Wait for it before reading anything.
-		err = flock(lock, refstore.Exclusive, true)
+		if err := filelock.Wait(ctx, lock, true, tell); err != nil {
+			return nil, err
+		}
+		err = nil
 	}
-	if err == nil && !samePath(lock) { // another sweeper removed it
-		err = errLocked
+	if err == nil && !s.same(lock, name+lockSuffix) { // another sweeper removed it
+		err = filelock.ErrLocked
 	}
 	if err == nil {
 		err = d.read()
@@ -338,7 +343,7 @@ func findDead(dir, now string) (*deadSession, error) {
 		return d, nil
 	}
 	lock.Close() // nothing was written
-	if errors.Is(err, errLocked) {
+	if errors.Is(err, filelock.ErrLocked) {
 		err = nil
 	}
 	return nil, err
@@ -347,7 +352,7 @@ func findDead(dir, now string) (*deadSession, error) {
 // mended reports whether a locked session belongs to another boot of this machine, so that its lock is held by a
 // sweeper. A held lock of another machine's session means that the session lives.
 func mended(lock *os.File, now string) bool {
-	boot, err := readHolder(lock)
+	boot, err := readText(lock)
 	return err == nil && len(boot) > 0 && string(boot) != now && machineOf(string(boot)) == machineOf(now)
 }
 
@@ -365,25 +370,15 @@ func (d *deadSession) read() error {
 	if err != nil {
 		return err
 	}
-	boot, err := readHolder(d.lock)
+	boot, err := readText(d.lock)
 	d.began, d.boot = info.ModTime(), string(boot)
 	return err
 }
 
-func (d *deadSession) remove() error {
-	err := beneath.Discard(d.dir)
+func (s *files) removeDead(d deadSession) error {
+	err := s.discard(d.name)
 	if d.lock != nil && err == nil {
-		err = removeIfThere(d.lock.Name()) // a session that is about to begin would remove the name itself
+		err = s.removeIfThere(d.name + lockSuffix) // a session that is about to begin would remove the name itself
 	}
 	return err
-}
-
-// samePath reports whether an open file is still the one at its path.
-func samePath(f *os.File) bool {
-	there, err := os.Lstat(f.Name())
-	if err != nil {
-		return false
-	}
-	here, err := f.Stat()
-	return err == nil && os.SameFile(here, there)
 }

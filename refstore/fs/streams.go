@@ -10,12 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"e3/refstore"
 )
 
-// A stream is a plain file that grows in place. Changes hold a lock on the file itself. A sealed stream is a file
-// without a write bit.
+// A stream is a plain file that grows in place. Changes hold the lock of its key's shard, of a log that of its execution's: a
+// lock on the file itself could be held by each reader. A sealed stream is a file without a write bit.
 
 // Append implements [refstore.Streams]. A process that is killed within the call may leave a part of data: a torn tail.
 func (s *Store) Append(ctx context.Context, key refstore.Key, offset int64, data []byte) error {
@@ -66,10 +67,10 @@ func (s *Store) Size(ctx context.Context, key refstore.Key) (refstore.StreamInfo
 	path, err := s.checkStream(ctx, key, 0)
 	var info iofs.FileInfo
 	if err == nil {
-		info, err = os.Lstat(path)
+		info, err = s.files.lstat(path)
 	}
 	if err == nil && !info.Mode().IsRegular() {
-		err = &iofs.PathError{Op: "stat", Path: path, Err: errNotRegular}
+		err = &iofs.PathError{Op: "stat", Path: s.files.Path(path), Err: notRegular(info)}
 	}
 	if err != nil {
 		return refstore.StreamInfo{}, fmt.Errorf("size of %q: %w", key, notFound(err))
@@ -122,7 +123,7 @@ func (s *Store) Remove(ctx context.Context, key refstore.Key) error {
 		if sl, ok, bad := executionOf(s, key); ok {
 			err = removeLog(ctx, s, sl, path)
 		} else if err = bad; err == nil {
-			err = os.Remove(path)
+			err = s.files.remove(path)
 		}
 		s.files.unsynced.note(false, filepath.Dir(path))
 	}
@@ -145,7 +146,7 @@ func (s *Store) ListStreams(ctx context.Context, q refstore.Query) iter.Seq2[ref
 		}
 		var sorts []string
 		if err == nil {
-			sorts, err = p.sorts()
+			sorts, err = s.files.streams(p)
 		}
 		if err != nil {
 			yield(refstore.Key{}, fmt.Errorf("list streams %q: %w", q.Partition, err))
@@ -169,7 +170,7 @@ func (s *Store) ListPartitions(ctx context.Context, kind string) iter.Seq2[strin
 			dir, segments, err = s.files.streamKind(kind)
 		}
 		if err == nil {
-			_, err = below(ctx, dir, kind, segments, func(partition string) bool { return yield(partition, nil) })
+			_, err = s.files.below(ctx, dir, kind, segments, func(partition string) bool { return yield(partition, nil) })
 		}
 		if err != nil {
 			yield("", fmt.Errorf("list partitions of %q: %w", kind, err))
@@ -178,7 +179,7 @@ func (s *Store) ListPartitions(ctx context.Context, kind string) iter.Seq2[strin
 }
 
 // below calls f for the partitions that are segments levels below a folder, until f returns false.
-func below(ctx context.Context, dir, partition string, segments int, f func(partition string) bool) (more bool, err error) {
+func (s *files) below(ctx context.Context, dir, partition string, segments int, f func(partition string) bool) (more bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
@@ -186,14 +187,14 @@ func below(ctx context.Context, dir, partition string, segments int, f func(part
 		return f(partition), nil
 	}
 	folders := place{shape: virtualShape, dir: dir}
-	names, err := folders.sorts()
+	names, err := s.sorts(folders)
 	if err != nil {
 		return false, err
 	}
 	slices.Sort(names)
 	for _, name := range names {
 		path, _ := folders.path(name) // it was found
-		if more, err := below(ctx, path, partition+"/"+name, segments-1, f); err != nil || !more {
+		if more, err := s.below(ctx, path, partition+"/"+name, segments-1, f); err != nil || !more {
 			return false, err
 		}
 	}
@@ -217,15 +218,16 @@ func (s *Store) WatchStreams(ctx context.Context, partition string) (<-chan stru
 	return watchFolder(ctx, &folderWatch{store: s, dir: p.dir, always: true}), nil
 }
 
-func (p streamPlace) sorts() ([]string, error) {
+// streams returns the sort keys of a partition.
+func (s *files) streams(p streamPlace) ([]string, error) {
 	var sorts []string
 	for _, own := range p.own {
-		if info, err := os.Lstat(filepath.Join(p.dir, own)); err == nil && info.Mode().IsRegular() {
+		if _, err := s.statFile(join(p.dir, own)); err == nil {
 			sorts = append(sorts, own)
 		}
 	}
 	files := place{dir: p.rest, suffix: p.suffix}
-	others, err := files.sorts()
+	others, err := s.sorts(files)
 	return append(sorts, others...), err
 }
 
@@ -253,20 +255,23 @@ func (s *Store) change(ctx context.Context, key refstore.Key, path string, creat
 		}
 		if err != nil {
 			if errors.Is(err, iofs.ErrPermission) {
-				if info, e := os.Lstat(path); e == nil && info.Mode().IsRegular() && sealed(info) {
+				if info, e := s.files.Lstat(path); e == nil && info.Mode().IsRegular() && sealed(info) {
 					return refstore.ErrSealed
 				}
 			}
 			return err
 		}
-		if err := waitLock(ctx, file); err != nil {
+		sh, err := s.lockShard(ctx, lockOf(key))
+		if err != nil {
+			file.Close() // nothing was written
 			return err
 		}
 		info, err := file.Stat()
 		switch {
 		case err != nil:
-		case !samePath(file): // removed before it was locked
+		case !s.files.same(file, path): // removed before it was locked
 			file.Close() // nothing was written
+			sh.Close()
 			continue
 		case sealed(info):
 			err = refstore.ErrSealed
@@ -274,14 +279,24 @@ func (s *Store) change(ctx context.Context, key refstore.Key, path string, creat
 			err = f(file, info.Size())
 			s.files.unsynced.file(false, path)
 		}
-		return errors.Join(err, file.Close())
+		return errors.Join(err, file.Close(), sh.Close())
 	}
+}
+
+// lockOf is the key whose shard is locked for a change of a stream.
+func lockOf(key refstore.Key) refstore.Key {
+	execution, ok := strings.CutPrefix(key.Partition, "LOG/")
+	if !ok {
+		return key
+	}
+	at := strings.LastIndexByte(execution, '/')
+	return refstore.Key{Partition: "EXECUTION/" + execution[:at], Sort: execution[at+1:]}
 }
 
 // createStream makes the file of a stream, unless it is there.
 func createStream(ctx context.Context, s *Store, key refstore.Key, path string) error {
 	create := func(path string) error {
-		file, err := s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
+		file, err := s.files.makeStream(path)
 		if err != nil {
 			return err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	iofs "io/fs"
-	"os"
 	"slices"
 
 	"e3/refstore"
@@ -35,7 +34,7 @@ func (w *writer) putSum(old stamp) error {
 	if w.sum == nil {
 		return nil
 	}
-	f, err := w.store.files.makeStream(w.slot.path+sumSuffix, os.O_RDWR|os.O_CREATE)
+	f, err := w.store.files.makeStream(w.slot.path + sumSuffix)
 	if err != nil {
 		return err
 	}
@@ -45,7 +44,7 @@ func (w *writer) putSum(old stamp) error {
 	}
 	if err == nil && w.record.Version != refstore.Absent && w.durable && !w.witness {
 		if old.size > 0 {
-			w.sumPath = []string{f.Name()} // otherwise the value could survive a loss of power without its sum
+			w.sumPath = []string{w.slot.path + sumSuffix} // otherwise the value could survive a loss of power without its sum
 		} else {
 			err = f.Sync()
 		}
@@ -62,7 +61,7 @@ func (w *writer) sumBefore(old stamp) error {
 		return nil
 	}
 	if w.sum == nil || old.size == 0 || !w.durable {
-		return w.slot.removeSum()
+		return w.store.files.removeSum(w.slot)
 	}
 	return w.putSum(old)
 }
@@ -81,23 +80,19 @@ func (w *writer) sumAfter(old stamp) error {
 	return w.putSum(stamp{})
 }
 
-func (s slot) removeSum() error {
-	if s.shape != fileShape || s.bare {
+func (s *files) removeSum(sl slot) error {
+	if sl.shape != fileShape || sl.bare {
 		return nil
 	}
-	err := remove(s.path + sumSuffix)
-	if errors.Is(err, iofs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return s.removeIfThere(sl.path + sumSuffix)
 }
 
 // removeFile removes a record's sum and then its file. It needs the shard's lock.
-func (s slot) removeFile() error {
-	if err := s.removeSum(); err != nil {
+func (s *files) removeFile(sl slot) error {
+	if err := s.removeSum(sl); err != nil {
 		return err
 	}
-	return os.Remove(s.path)
+	return s.remove(sl.path)
 }
 
 // gone reports whether a record that was not found has left its sum, its witness or the sums of an execution.
@@ -113,8 +108,7 @@ func (s *Store) gone(sl slot) bool {
 		return false
 	}
 	remains := func() bool {
-		_, err := os.Lstat(file)
-		return err == nil || emptied(sl)
+		return s.files.tree.exists(file) == nil || s.files.emptied(sl)
 	}
 	if !remains() {
 		return false
@@ -127,8 +121,7 @@ func (s *Store) gone(sl slot) bool {
 			}
 		}
 	}
-	_, err := os.Lstat(sl.value()) // it may just have been created
-	return errors.Is(err, iofs.ErrNotExist)
+	return errors.Is(s.files.tree.exists(sl.value()), iofs.ErrNotExist) // it may just have been created
 }
 
 // removeGone removes the sums and side fields of a record that is gone.
@@ -138,10 +131,10 @@ func (s *Store) removeGone(ctx context.Context, sl slot) error {
 		return err
 	}
 	defer sh.Close() // nothing is written to it
-	if _, err := os.Lstat(sl.value()); !errors.Is(err, iofs.ErrNotExist) {
+	if err := s.files.tree.exists(sl.value()); !errors.Is(err, iofs.ErrNotExist) {
 		return errors.Join(refstore.ErrConflict, err)
 	}
-	if err := sl.removeSum(); err != nil {
+	if err := s.files.removeSum(sl); err != nil {
 		return err
 	}
 	if err := s.removeDir(sl.fields()); !errors.Is(err, iofs.ErrNotExist) {

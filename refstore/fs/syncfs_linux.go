@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func syncFS(root *os.File) error { return unix.Syncfs(int(root.Fd())) }
+func syncFS(t tree) error { return unix.Syncfs(t.Fd()) }
 
 // unwrittenBytes returns how many bytes of all file systems wait to be written; 0 if that is unknown.
 func unwrittenBytes() int64 {

@@ -3,14 +3,14 @@
 package fs
 
 import (
-	"os"
-
 	"golang.org/x/sys/unix"
 )
 
-func syncFS(*os.File) error {
+func syncFS(tree) error {
 	unix.Sync()
 	return nil
 }
 
 func unwrittenBytes() int64 { return 0 }
+
+func (t tree) syncFolder(name string) error { return t.sync(name) }

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"e3/internal/host/filelock"
 	"e3/refstore"
 )
 
@@ -22,9 +23,9 @@ import (
 const maxFile = 1 << 30
 
 var (
-	errLocked     = errors.New("locked by another process")
 	errElsewhere  = errors.New("not written in place")
 	errNotRegular = refstore.ErrForeign
+	errNotFolder  = notFolder{}
 )
 
 // stamp has the parts of a version.
@@ -49,18 +50,18 @@ const virtualVersion refstore.Version = "folder"
 
 // raise gives a file that only this process uses a modification time above floor, even after rounding by the file
 // system: some keep only microseconds, seconds or even pairs of seconds.
-func (s *Store) raise(path string, floor int64) (stamp, error) {
+func (s *Store) raise(name string, floor int64) (stamp, error) {
 	next := max(s.now().UnixNano(), floor+1)
 	for _, step := range []time.Duration{0, time.Microsecond, time.Millisecond, time.Second, 2 * time.Second} {
-		if err := os.Chtimes(path, time.Time{}, time.Unix(0, next+int64(step))); err != nil {
+		if err := s.files.SetTime(name, time.Unix(0, next+int64(step))); err != nil {
 			return stamp{}, err
 		}
-		st, err := statFile(path)
+		st, err := s.files.statFile(name)
 		if err != nil || st.mtime > floor {
 			return st, err
 		}
 	}
-	return stamp{}, fmt.Errorf("%s: the file system does not store a modification time after %v", path, time.Unix(0, floor))
+	return stamp{}, fmt.Errorf("%s: the file system does not store a modification time after %v", s.files.Path(name), time.Unix(0, floor))
 }
 
 // shard is a held lock file. It also keeps the floor: the greatest modification time of a value that was deleted
@@ -73,50 +74,24 @@ func (s *files) shardPath(key refstore.Key) string {
 	h.Write([]byte{0})
 	h.Write([]byte(key.Sort))
 	sum := byte(h.Sum32() >> 24)
-	return s.path("locks", "records", string([]byte{hexDigits[sum>>4], hexDigits[sum&15]}))
+	return join("locks", "records", string([]byte{hexDigits[sum>>4], hexDigits[sum&15]}))
 }
 
 // lockShard waits for the lock of the key's shard. The caller closes it.
 func (s *Store) lockShard(ctx context.Context, key refstore.Key) (shard, error) {
-	path := s.files.shardPath(key)
+	name := s.files.shardPath(key)
 	var f *os.File
-	err := s.files.inParent(path, func() (err error) {
-		f, err = s.files.makeStream(path, os.O_RDWR|os.O_CREATE)
+	err := s.files.inParent(name, func() (err error) {
+		f, err = s.files.makeLock(name)
 		return err
 	})
+	if err == nil {
+		err = filelock.Wait(ctx, f, true, s.waiting)
+	}
 	if err != nil {
 		return shard{}, err
 	}
-	if err := waitLock(ctx, f); err != nil {
-		return shard{}, err
-	}
 	return shard{f}, nil
-}
-
-// waitLock locks f. If it fails, f is closed, either at once or after a late lock was released.
-func waitLock(ctx context.Context, f *os.File) error {
-	err := flock(f, refstore.Exclusive, false)
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, errLocked) {
-		return errors.Join(err, f.Close())
-	}
-	done := make(chan error, 1)
-	go func() { done <- flock(f, refstore.Exclusive, true) }()
-	select {
-	case err := <-done:
-		if err != nil {
-			return errors.Join(err, f.Close())
-		}
-		return nil
-	case <-ctx.Done():
-		go func() {
-			<-done
-			f.Close() // nothing was written
-		}()
-		return ctx.Err()
-	}
 }
 
 // floor reads a shard's floor. It needs no lock. A missing or empty file means that there is no floor.
@@ -212,8 +187,8 @@ func (sh shard) raiseFloor(mtime int64) error {
 // is a hint, so failures are ignored.
 func (s *Store) touch(sl slot) {
 	if filepath.Dir(sl.value()) != sl.dir {
-		touchFolder(sl.dir, s.now())
+		s.files.touch(sl.dir, s.now())
 	}
 }
 
-func touchFolder(dir string, now time.Time) { _ = os.Chtimes(dir, now, now) }
+func (s *files) touch(dir string, now time.Time) { _ = s.SetTime(dir, now) }

@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 
 	"e3/internal/host/atomicfile"
+	"e3/internal/host/beneath"
 )
 
 // Access says which users can read and write a repository. format.json in the repository records it.
@@ -57,12 +59,32 @@ func (m Modes) File() fs.FileMode { return m.pick(0o666, 0o600, 0o660, 0o664) }
 // Object is the mode of an object.
 func (m Modes) Object() fs.FileMode { return m.pick(0o444, 0o400, 0o440, 0o444) }
 
+// Lock is the mode of a file that is locked. Whoever can open a file can hold its lock, so nobody else than writers can.
+func (m Modes) Lock() fs.FileMode { return m.pick(0o666, 0o600, 0o660, 0o660) }
+
 // Folder is the mode of a folder. Files in a shared folder belong to its group: by the setgid bit, or by default on the
 // BSDs.
 func (m Modes) Folder() fs.FileMode {
 	mode := m.pick(0o777, 0o700, 0o770, 0o775)
 	if m.Exact() && runtime.GOOS == "linux" {
 		mode |= fs.ModeSetgid
+	}
+	return mode
+}
+
+// FolderOf is the mode of a folder by its name in the repository. Where things of several members lie side by side, nobody
+// can rename or remove another's: the sticky bit sees to that. A session's folder is its member's alone to write.
+func (m Modes) FolderOf(name string) fs.FileMode {
+	mode := m.Folder()
+	if !m.access.Shared() {
+		return mode
+	}
+	switch name {
+	case "tmp", "locks", filepath.Join("locks", "records"), filepath.Join("locks", "named"):
+		return mode | fs.ModeSticky
+	}
+	if filepath.Dir(name) == "tmp" && strings.HasPrefix(filepath.Base(name), "session-") {
+		return mode &^ 0o020
 	}
 	return mode
 }
@@ -79,73 +101,112 @@ func (m Modes) Fix(f *os.File, perm fs.FileMode) error {
 	return f.Chmod(perm)
 }
 
-// Mkdir makes a folder. A shared folder appears with its mode: it is made aside and renamed.
-func (m Modes) Mkdir(path string) error {
-	if !m.Exact() {
-		return os.Mkdir(path, m.Folder())
+// tries bounds how often something is made again that another process has removed meanwhile.
+const tries = 20
+
+// FixLock is Fix for a new file that is locked: where the umask decides, it takes the right to read from those that cannot
+// write.
+func (m Modes) FixLock(f *os.File) error {
+	if m.access != Umask || runtime.GOOS == "windows" {
+		return m.Fix(f, m.Lock())
 	}
-	// The name looks like that of a dead session, so that a sweep removes the folder after a crash. If a sweep removes
-	// it before the rename, the rename fails as if the folder above were missing, and the caller tries again.
-	aside := filepath.Join(m.root, "tmp", fmt.Sprintf("session-folder-%d-%08x", os.Getpid(), rand.Uint32()))
-	err := os.Mkdir(aside, 0o700)
-	if errors.Is(err, fs.ErrNotExist) {
-		return m.mkdirInPlace(path) // path is tmp itself, or tmp was removed by hand
-	}
-	if err == nil {
-		err = os.Chmod(aside, m.Folder())
-	}
+	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	err = atomicfile.RenameExclusive(aside, path)
-	if err == nil {
+	mode := info.Mode().Perm()
+	for _, write := range []fs.FileMode{0o020, 0o002} {
+		if mode&write == 0 {
+			mode &^= write << 1
+		}
+	}
+	if mode == info.Mode().Perm() {
 		return nil
 	}
-	_ = os.Remove(aside)
-	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
-		return err
+	return f.Chmod(mode)
+}
+
+// Mkdir makes a folder of the repository whose folder root is. A shared folder appears with its mode: it is made aside and
+// renamed.
+func (m Modes) Mkdir(root *beneath.Dir, name string) error {
+	if !m.Exact() {
+		return root.Mkdir(name, m.FolderOf(name))
 	}
-	return m.mkdirInPlace(path) // this file system cannot rename exclusively
+	if above := filepath.Dir(name); strings.HasPrefix(above, filepath.Join("tmp", "session-")) {
+		return m.mkdirInPlace(root, name) // nobody else looks there
+	}
+	for try := 1; ; try++ {
+		// The name looks like that of a dead session, so that a sweep removes the folder after a crash.
+		aside := filepath.Join("tmp", fmt.Sprintf("session-folder-%d-%08x", os.Getpid(), rand.Uint32()))
+		err := root.Mkdir(aside, 0o700)
+		if errors.Is(err, fs.ErrNotExist) {
+			return m.mkdirInPlace(root, name) // it is tmp itself, or tmp was removed by hand
+		}
+		if err == nil {
+			if err = root.Chmod(aside, m.FolderOf(name)); err == nil {
+				err = root.RenameExclusive(aside, name)
+			}
+			if err == nil {
+				return nil
+			}
+			swept := errors.Is(root.Remove(aside), fs.ErrNotExist)
+			if swept && try < tries && errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+		}
+		if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, beneath.ErrLink) {
+			return err
+		}
+		return m.mkdirInPlace(root, name) // this file system cannot rename exclusively
+	}
 }
 
 // mkdirInPlace makes a folder at its final path, and then sets its mode.
-func (m Modes) mkdirInPlace(path string) error {
-	if err := os.Mkdir(path, m.Folder().Perm()); err != nil {
+func (m Modes) mkdirInPlace(root *beneath.Dir, name string) error {
+	if err := root.Mkdir(name, m.FolderOf(name).Perm()); err != nil {
 		return err
 	}
-	return os.Chmod(path, m.Folder())
+	return root.Chmod(name, m.FolderOf(name))
 }
 
-// MkdirAll makes a folder in the repository, or the repository's own folder, with missing folders above it.
-func (m Modes) MkdirAll(path string) error {
-	const tries = 20 // another process may remove the empty folders above
+// MkdirAll makes a folder, with missing folders above it, unless it is there.
+func (m Modes) MkdirAll(root *beneath.Dir, name string) error {
 	var err error
-	for range tries {
-		if err = m.Mkdir(path); err == nil || errors.Is(err, fs.ErrExist) {
+	for range tries { // another process may remove the empty folders above
+		if err = m.Mkdir(root, name); err == nil || errors.Is(err, fs.ErrExist) {
 			break
 		}
-		if above := filepath.Dir(path); errors.Is(err, fs.ErrNotExist) && above != path {
-			if err := m.MkdirAll(above); err != nil {
+		if above := filepath.Dir(name); errors.Is(err, fs.ErrNotExist) && above != name {
+			if err := m.MkdirAll(root, above); err != nil {
 				return err
 			}
 			continue
 		}
 		return err
 	}
-	if info, statErr := os.Stat(path); statErr == nil && info.IsDir() {
+	if root.IsDir(name) {
 		return nil
 	}
 	return err
 }
 
-// Create makes an empty file. If path exists, the error matches [fs.ErrExist]. Where the system allows it, the file
-// appears with its mode.
-func (m Modes) Create(path string) error {
+// Create makes an empty file. If it exists, the error matches [fs.ErrExist]. Where the system allows
+// it, the file appears with its mode.
+func (m Modes) Create(root *beneath.Dir, name string) error {
+	return create(root, name, m.File(), func(f *os.File) error { return m.Fix(f, m.File()) })
+}
+
+// CreateLock is Create for a file that is locked.
+func (m Modes) CreateLock(root *beneath.Dir, name string) error {
+	return create(root, name, m.Lock(), m.FixLock)
+}
+
+func create(root *beneath.Dir, name string, mode fs.FileMode, fix func(*os.File) error) error {
 	if atomicfile.CanLinkOpen() {
-		if f, err := atomicfile.CreateUnnamed(filepath.Dir(path), m.File()); err == nil {
+		if f, err := root.Unnamed(filepath.Dir(name), mode); err == nil {
 			defer f.Close() // nothing was written
-			if err = m.Fix(f, m.File()); err == nil {
-				err = atomicfile.LinkOpen(f, path)
+			if err = fix(f); err == nil {
+				err = root.LinkOpen(f, name)
 			}
 			if err == nil || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 				return err
@@ -153,11 +214,11 @@ func (m Modes) Create(path string) error {
 			// On some file systems unnamed files can never get a name.
 		}
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, m.File())
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
-	return errors.Join(m.Fix(f, m.File()), f.Close())
+	return errors.Join(fix(f), f.Close())
 }
 
 // Take gives a task's output file to the repository's group, so that the group can read it.

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"e3/internal/host/beneath"
 	"e3/internal/host/modes"
 )
 
@@ -27,23 +29,38 @@ func openLogs(parent string, m modes.Modes, now time.Time) (*logs, error) {
 	if !filepath.IsAbs(parent) {
 		return nil, fmt.Errorf("%s is not absolute", parent)
 	}
-	if err := m.MkdirAll(parent); err != nil { // a group may share it; each run folder is private
+	above := filepath.Dir(filepath.Dir(parent)) // of a repository, its folder
+	if err := os.MkdirAll(above, 0o700); err != nil {
 		return nil, err
 	}
-	old, err := os.ReadDir(parent)
+	root, err := beneath.Open(above)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	name := filepath.Join(filepath.Base(filepath.Dir(parent)), filepath.Base(parent))
+	if err := m.MkdirAll(root, name); err != nil { // a group may share it; each run folder is private
+		return nil, err
+	}
+	in, err := root.Sub(name)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	old, err := in.ReadDir()
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range old {
-		if info, err := e.Info(); err == nil && e.IsDir() && strings.HasPrefix(e.Name(), "run-") && now.Sub(info.ModTime()) > logsKept {
-			os.RemoveAll(filepath.Join(parent, e.Name()))
+		if info, err := e.Info(); err == nil && info.IsDir() && strings.HasPrefix(e.Name(), "run-") && now.Sub(info.ModTime()) > logsKept {
+			in.RemoveAll(e.Name())
 		}
 	}
-	dir, err := os.MkdirTemp(parent, "run-")
-	if err != nil {
+	run := "run-" + rand.Text()
+	if err := in.Mkdir(run, 0o700); err != nil {
 		return nil, err
 	}
-	return &logs{dir: dir}, nil
+	return &logs{dir: filepath.Join(parent, run)}, nil
 }
 
 func (l *logs) path(token string, index int) string {

@@ -72,7 +72,7 @@ internal/insight/runview:      dataflow/graph executions objectstore refstore in
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record
 dataflow/plan:                 dataflow/graph executions objectstore internal/format/record
 internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record internal/backoff
-internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes internal/backoff
+internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes internal/backoff internal/host/beneath
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
@@ -105,11 +105,11 @@ objectstore/s3:                objectstore internal/backoff
 objectstore/overlay:           objectstore
 objectstore/objectstoretest:   objectstore objectstore/tree
 objectstore/tree:              objectstore internal/format/beast2 internal/format/digest internal/host/stamp internal/host/beneath
-objectstore:                   internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp
+objectstore:                   internal/format/digest internal/host/modes internal/host/atomicfile internal/host/stamp internal/host/beneath internal/host/filelock
 refstore/checked:              refstore
 refstore/overlay:              refstore
 refstore/known:                refstore
-refstore/fs:                   refstore internal/host/modes internal/host/atomicfile internal/host/beneath
+refstore/fs:                   refstore internal/host/modes internal/host/atomicfile internal/host/beneath internal/host/filelock
 refstore/dynamo:               refstore internal/backoff
 refstore/mem:                  refstore
 refstore/refstoretest:         refstore
@@ -121,7 +121,7 @@ internal/format/signature:
 internal/format/digest:
 internal/format/notation:
 internal/format/zipfile:
-internal/host/modes:           internal/host/atomicfile
+internal/host/modes:           internal/host/atomicfile internal/host/beneath
 internal/pkgref:
 internal/format/beast2:
 internal/host/atomicfile:
@@ -135,6 +135,7 @@ internal/parallel:
 internal/backoff:
 internal/host/stamp:
 internal/host/beneath:
+internal/host/filelock:
 `
 
 // closed are the wings whose packages import nothing of this module but each other.

@@ -1,0 +1,76 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"e3/internal/host/beneath"
+	"e3/objectstore"
+)
+
+// A ForeignEntry is something in a repository's folder that e3 never makes.
+type ForeignEntry struct {
+	Where   string // in the repository
+	Problem string
+}
+
+// ForeignEntries lists the links, pipes, sockets and devices in the repository's folder, and files in the place of its
+// folders. Somebody else has put them there; nothing behind them belongs to the repository. Of tmp only its own entries count:
+// what lies deeper is its processes'.
+func (r *Repo) ForeignEntries(ctx context.Context) ([]ForeignEntry, error) {
+	if r.stores.folder == "" || r.stores.overlaid {
+		return nil, nil
+	}
+	var found []ForeignEntry
+	err := foreignIn(ctx, r.stores.files.Root(), ".", func(name, problem string) {
+		found = append(found, ForeignEntry{filepath.ToSlash(name), problem})
+	})
+	return found, err
+}
+
+// folders are the entries of a repository that are folders.
+var folders = map[string]bool{
+	"objects": true, "packages": true, "executions": true, "workspaces": true, "dataflows": true, "events": true, "journals": true, "locks": true,
+	"tmp": true, "index": true, "queue": true, "pins": true, "tombstones": true, "cancels": true, "approvals": true, "blocks": true, "settings": true,
+}
+
+func foreignIn(ctx context.Context, d *beneath.Dir, at string, tell func(name, problem string)) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	entries, err := d.ReadDir()
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		if at != "." {
+			name = at + string(filepath.Separator) + name
+		}
+		top := !strings.ContainsRune(name, filepath.Separator)
+		switch kind := e.Type(); {
+		case kind.IsDir():
+			if at == "tmp" {
+				continue
+			}
+			sub, err := d.Sub(e.Name())
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // another member's, for instance
+				continue
+			}
+			if err == nil {
+				err = errors.Join(foreignIn(ctx, sub, name, tell), sub.Close())
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, beneath.ErrLink) { // it was exchanged meanwhile
+				return err
+			}
+		case kind.IsRegular() && top && folders[name]:
+			tell(name, "it is a file; e3 makes a folder there: remove it")
+		case !kind.IsRegular():
+			tell(name, "it is "+objectstore.KindOf(kind)+"; e3 makes none here: remove it")
+		}
+	}
+	return nil
+}
