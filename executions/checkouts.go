@@ -340,8 +340,11 @@ func (p *checkouts) rest(now time.Time) error {
 	idle := p.idle
 	p.idle = nil
 	p.mu.Unlock()
+	if len(idle) == 0 {
+		return errs[0]
+	}
 	folder, err := p.kept()
-	if len(idle) == 0 || err != nil { // there is nothing to leave, or no next process
+	if err != nil { // there is no next process
 		return errs[0]
 	}
 	for _, c := range idle {

@@ -29,7 +29,7 @@ import (
 // If there is none, outputs are copied from the cache. Nothing in the repository says where it is.
 type scratch struct {
 	repository string // its folder, without symbolic links
-	bases      []string
+	bases      func() []string
 	options    reffs.Options
 	records    *reffs.Store // its session protects what commands of this process store
 	warn       func(error)
@@ -89,7 +89,7 @@ func (r *Repo) scratchBases() []string {
 }
 
 func newScratch(r *Repo, root string, records *reffs.Store) *scratch {
-	s := &scratch{repository: root, bases: r.scratchBases(), records: records, warn: r.warn, tidy: r.tidyScratch}
+	s := &scratch{repository: root, bases: sync.OnceValue(r.scratchBases), records: records, warn: r.warn, tidy: r.tidyScratch}
 	s.options = reffs.Options{
 		Now: r.opts.Now, Modes: modes.Of(modes.Private, ""), DeadSession: r.closeLeft,
 		Boot: sync.OnceValue(func() string { return boot(root) }),
@@ -101,7 +101,7 @@ func newScratch(r *Repo, root string, records *reffs.Store) *scratch {
 // places are the folders that may hold what processes of this user have left, the best first.
 func (s *scratch) places() []scratchPlace {
 	var places []scratchPlace
-	for _, base := range s.bases {
+	for _, base := range s.bases() {
 		places = append(places, scratchPlace{dir: filepath.Join(base, machineFolder(s.repository), scratchFolder)})
 	}
 	return append(places, scratchPlace{dir: filepath.Join(s.repository, "tmp", fmt.Sprintf("%s-%d", scratchFolder, os.Getuid())), inside: true})
@@ -236,8 +236,8 @@ func (s *scratch) Sweep(ctx context.Context) (int, error) {
 	swept := 0
 	var errs []error
 	for _, p := range s.places() {
-		if modes.Alone(p.dir) != nil {
-			continue // what is there may be another user's
+		if _, err := os.Lstat(filepath.Join(p.dir, scratchOf)); err != nil || modes.Alone(p.dir) != nil {
+			continue // no process has run here, or what is there may be another user's
 		}
 		n, err := s.sweepAt(ctx, p.dir)
 		swept, errs = swept+n, append(errs, err)
@@ -246,9 +246,6 @@ func (s *scratch) Sweep(ctx context.Context) (int, error) {
 }
 
 func (s *scratch) sweepAt(ctx context.Context, dir string) (int, error) {
-	if _, err := os.Lstat(filepath.Join(dir, scratchOf)); err != nil {
-		return 0, nil // no process has run here
-	}
 	s.mu.Lock()
 	own := s.own
 	s.mu.Unlock()
