@@ -16,7 +16,7 @@ func installTracer(p *program, looks bool) {
 	p.step = StepTrace
 	filter := storeList(p.memory, trace.Filter(looks))
 	prog := store(p.memory, [2]uintptr{filter.n, p.address(filter.at)}) // struct sock_fprog
-	p.add(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, prog).how = saves
+	p.add(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, trace.ListenerFlags(), prog).how = saves
 	p.add(unix.SYS_DUP3, 0, listener, unix.O_CLOEXEC).how = uses
 
 	rights := unix.UnixRights(listener)

@@ -34,6 +34,21 @@ var (
 	looking = sync.OnceValue(func() []unix.SockFilter { return newFilter(true) })
 )
 
+// ListenerFlags are those with which Filter is installed. Where the kernel can (Linux 5.19), a signal does not interrupt a call
+// that the tracer has taken: otherwise calls fail with EINTR that do not without a tracer.
+func ListenerFlags() uintptr {
+	if Uninterrupted() {
+		return unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+	}
+	return unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+}
+
+// Uninterrupted tells whether the kernel knows these flags: then it reads the filter, and there is none here.
+var Uninterrupted = sync.OnceValue(func() bool {
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0)
+	return errno == unix.EFAULT
+})
+
 func newFilter(looks bool) []unix.SockFilter {
 	var f []unix.SockFilter
 	op := func(code uint16, k uint32, jt, jf uint8) {

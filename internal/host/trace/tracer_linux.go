@@ -56,7 +56,7 @@ type response struct {
 
 // New makes a tracer. Await or Discard ends it.
 func New(look *Look) (*Tracer, error) {
-	report, err := os.OpenFile(look.Report, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	report, err := os.OpenFile(look.Report, os.O_CREATE|os.O_APPEND|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("report of opened files: %w", err)
 	}
