@@ -413,11 +413,7 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 		return nil // the task already has its answer
 	}
 	if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
-		at := a.Claimed
-		if at.IsZero() { // the job of a lost attempt does not say
-			at = made(a.Execution)
-		}
-		c.ran(events.TaskClaimed, at, a.Task, a.Execution, a.Worker, crashed(a.Key, due))
+		c.ran(events.TaskClaimed, a.Claimed, a.Task, a.Execution, a.Worker, crashed(a.Key, due))
 	}
 	if t.State == runview.TaskClaimed {
 		at, _, err := c.began(ctx, a.Key, a.Execution)
@@ -431,7 +427,7 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 			c.ran(events.TaskStarted, at, a.Task, a.Execution, t.Worker, crashed(a.Key, due))
 		}
 	}
-	if a.Adopter != "" && t.State == runview.TaskRunning && !t.Adopted {
+	if a.Adopter != "" && t.State == runview.TaskRunning && (!t.Adopted || t.Worker != a.Adopter) {
 		c.ran(events.TaskAdopted, a.Adopted, a.Task, a.Execution, a.Adopter, crashed(a.Key, due))
 	}
 	return nil
@@ -567,7 +563,9 @@ func (c *closing) rebuilt(ws, id string, old *record.Run) *record.Run {
 	if run.StartedAt.IsZero() {
 		run.StartedAt, _ = executions.ParseID(id)
 	}
-	run.CompletedAt = c.f.Alive()
+	if run.CompletedAt = c.f.Alive(); run.CompletedAt.After(c.w.states.Now()) { // by the clock of a worker
+		run.CompletedAt = c.w.states.Now()
+	}
 	if run.CompletedAt.Before(run.StartedAt) {
 		run.CompletedAt = run.StartedAt
 	}

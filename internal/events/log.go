@@ -129,7 +129,7 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 }
 
 // Emit numbers the event and appends it with the next flush. It returns the event as readers see it: with the present
-// time, unless it has an earlier one. If the store cannot be written, Close returns the error. Emit blocks only if the
+// time, unless it has one, which may be by another machine's clock. If the store cannot be written, Close returns the error. Emit blocks only if the
 // store is far behind.
 func (l *Log) Emit(e Event) Event {
 	l.mu.Lock()
@@ -139,10 +139,7 @@ func (l *Log) Emit(e Event) Event {
 	}
 	l.seq++
 	e.Seq, e.Run, e.Workspace = l.seq, l.run, l.workspace
-	now := l.now().UTC().Truncate(time.Millisecond)
-	if e.Time = e.Time.UTC().Truncate(time.Millisecond); e.Time.IsZero() || e.Time.After(now) { // a worker's clock may be ahead
-		e.Time = now
-	}
+	e.Time = timed(e.Time, l.now)
 	if !recording && l.tell != nil {
 		l.tell(e)
 	}
