@@ -234,7 +234,7 @@ func (a *attempt) closeBegun(ctx context.Context) error {
 	if err := a.putBegun(ctx); err != nil {
 		return err
 	}
-	rec, err := a.x.records.Get(ctx, recordKey(a.key, a.id))
+	rec, err := a.x.records.Get(ctx, recordKey(a.key, a.id), fieldDetail)
 	if err == nil {
 		if e, err := opened(a.key, rec, nil); err == nil && lacksLogs(e) {
 			if err := a.saveLogs(ctx); err != nil {

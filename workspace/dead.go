@@ -259,7 +259,7 @@ func (w *States) attempts(ctx context.Context, ws, run string) ([]JobAttempt, er
 	}
 	list, err := w.Attempts(ctx, ws, run)
 	slices.SortFunc(list, func(a, b JobAttempt) int {
-		return cmp.Or(strings.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number))
+		return cmp.Or(strings.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number), strings.Compare(a.Execution, b.Execution))
 	})
 	return list, err
 }

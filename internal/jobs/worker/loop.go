@@ -548,6 +548,9 @@ const sweepSoon = 2 * time.Second
 func (l *loop) sweep(ctx context.Context) {
 	t := time.NewTicker(l.w.o.Sweep)
 	defer t.Stop()
+	if l.w.o.Job == "" { // it tells what its predecessor could not
+		_ = l.w.s.Sweep(ctx)
+	}
 	for {
 		select {
 		case <-ctx.Done():
