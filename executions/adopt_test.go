@@ -395,6 +395,38 @@ func TestAdoptSettled(t *testing.T) {
 	e.gone(t, "pid")
 }
 
+// An execution that another machine has given up gets the log that its own machine has, once that sweeps what is left.
+func TestGivenUpElsewhere(t *testing.T) {
+	for _, announced := range []time.Duration{time.Millisecond, time.Hour} {
+		for _, copied := range []bool{false, true} {
+			t.Run(fmt.Sprint("announced after ", announced, ", copied ", copied), func(t *testing.T) {
+				e := beginWork(t, &order{Announce: announced, Copied: copied}, "echo more; "+untilGo)
+				if announced < time.Hour {
+					e.isRunning(t)
+				}
+				e.kill(t)
+				settled, err := e.Settle(t.Context(), keyOf(e.req), nil, e.order.ID, executions.ReasonLost, "the worker is gone")
+				if err != nil || settled.Reason != executions.ReasonLost {
+					t.Fatal(settled, err)
+				}
+				e.orphan(t).Release()
+				e.gone(t, "pid")
+				await(t, "the log", func() bool {
+					e.sweep(t)
+					return strings.HasPrefix(e.log(t, e.req, e.order.ID, executions.Stdout), "more\nbegun\n")
+				})
+				e.sweep(t)
+				if log := e.log(t, e.req, e.order.ID, executions.Stdout); log != "more\nbegun\n" {
+					t.Errorf("its log is %q", log)
+				}
+				if x, err := e.Get(t.Context(), keyOf(e.req), e.order.ID); err != nil || x.State != record.Error || x.Message != "the worker is gone" {
+					t.Errorf("on record is %+v, %v", x, err)
+				}
+			})
+		}
+	}
+}
+
 // If an execution is settled while another process adopts it, the settled result counts.
 func TestAdoptIsSettledMeanwhile(t *testing.T) {
 	for _, announced := range []time.Duration{time.Millisecond, time.Hour} {

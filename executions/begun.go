@@ -144,7 +144,8 @@ type RunOf struct{ Workspace, Run string }
 
 // CloseBegun records the ends of executions that a dead process had begun. dir was its scratch folder, and now belongs
 // to this process alone. Surviving processes of the commands are killed first. An execution without a record becomes an
-// error, with its command's output so far. One that is on record as running is closed (CloseIfDead). A Begun record
+// error, with its command's output so far. One that is on record as running is closed (CloseIfDead). One that another machine
+// has given up gets the rest of its logs. A Begun record
 // tells the process that closes the execution's run. CloseBegun returns the runs that have such records now.
 func (x *Executor) CloseBegun(ctx context.Context, dir string) (runs []RunOf, err error) {
 	add := func(ws, run string) {
@@ -244,9 +245,9 @@ func (a *attempt) closeBegun(ctx context.Context) error {
 	if err := a.putBegun(ctx); err != nil {
 		return err
 	}
-	rec, err := a.x.records.Get(ctx, recordKey(a.key, a.id))
+	rec, err := a.x.records.Get(ctx, recordKey(a.key, a.id), fieldDetail)
 	if err == nil {
-		if e, err := opened(a.key, rec, nil); err == nil && e.State == record.Running {
+		if e, err := opened(a.key, rec, nil); err == nil && lacksLogs(e) {
 			if err := a.saveLogs(ctx); err != nil {
 				return err
 			}
@@ -275,6 +276,12 @@ func (a *attempt) closeBegun(ctx context.Context) error {
 		err = nil // another process has closed it
 	}
 	return err
+}
+
+// lacksLogs tells whether the machine that began an execution may have more of its logs than is on record: it goes on there,
+// or another process has given it up.
+func lacksLogs(e *Execution) bool {
+	return e.State == record.Running || e.State == record.Error && (e.Detail == nil || !e.Detail.Logs.Known)
 }
 
 // openLogs opens the log files that are still in the sandbox.

@@ -276,7 +276,7 @@ func (w *States) attempts(ctx context.Context, ws, run string) ([]JobAttempt, er
 	}
 	list, err := w.Attempts(ctx, ws, run)
 	slices.SortFunc(list, func(a, b JobAttempt) int {
-		return cmp.Or(strings.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number))
+		return cmp.Or(strings.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number), strings.Compare(a.Execution, b.Execution))
 	})
 	return list, err
 }
@@ -430,11 +430,7 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 		return nil // the task already has its answer
 	}
 	if t.State == runview.TaskReady || t.State == runview.TaskRetrying {
-		at := a.Claimed
-		if at.IsZero() { // the job of a lost attempt does not say
-			at = made(a.Execution)
-		}
-		c.ran(events.TaskClaimed, at, a.Task, a.Execution, a.Worker, crashed(a.Key, due))
+		c.ran(events.TaskClaimed, a.Claimed, a.Task, a.Execution, a.Worker, crashed(a.Key, due))
 	}
 	if t.State == runview.TaskClaimed {
 		at, _, err := c.began(ctx, a.Key, a.Execution)
@@ -448,7 +444,7 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 			c.ran(events.TaskStarted, at, a.Task, a.Execution, t.Worker, crashed(a.Key, due))
 		}
 	}
-	if a.Adopter != "" && t.State == runview.TaskRunning && !t.Adopted {
+	if a.Adopter != "" && t.State == runview.TaskRunning && (!t.Adopted || t.Worker != a.Adopter) {
 		c.ran(events.TaskAdopted, a.Adopted, a.Task, a.Execution, a.Adopter, crashed(a.Key, due))
 	}
 	return nil
@@ -721,7 +717,9 @@ func (c *closing) rebuilt(ws, id string, old *record.Run) *record.Run {
 	if run.StartedAt.IsZero() {
 		run.StartedAt, _ = executions.ParseID(id)
 	}
-	run.CompletedAt = c.f.Alive()
+	if run.CompletedAt = c.f.Alive(); run.CompletedAt.After(c.w.states.Now()) { // by the clock of a worker
+		run.CompletedAt = c.w.states.Now()
+	}
 	if run.CompletedAt.Before(run.StartedAt) {
 		run.CompletedAt = run.StartedAt
 	}

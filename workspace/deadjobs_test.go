@@ -125,6 +125,44 @@ func TestCloseDeadSkewed(t *testing.T) {
 	}
 }
 
+// A retry by a person and one of the run may have the same number, if they came at the same time: all is told, once.
+func TestCloseDeadSameNumber(t *testing.T) {
+	d, first := newClaimed(t)
+	d.ends(first)
+	for range 2 {
+		id := newID(t)
+		d.ends(id)
+		a := d.attempts[0]
+		a.Number, a.Execution = 2, id
+		d.attempts = append(d.attempts, a)
+	}
+	d.p.start()
+	for i := range d.attempts {
+		d.attempts[i].Open = false
+	}
+	d.p.start()
+	d.p.start()
+	ended := map[string]int{}
+	for e, err := range events.Read(d.p.ctx, d.p.repo.Records, "w", d.id) {
+		if err == nil && e.Type == events.TaskCompleted {
+			ended[e.Execution]++
+		}
+	}
+	for e, err := range events.ReadJournal(d.p.ctx, d.p.repo.Records, "w", 0) {
+		if err == nil && e.Type == events.TaskCompleted {
+			ended[e.Execution]++
+		}
+	}
+	for _, a := range d.attempts {
+		if ended[a.Execution] != 1 {
+			t.Errorf("the end of %s is told %d times: %s; the journal %s", a.Execution, ended[a.Execution], d.events(), d.journal())
+		}
+	}
+	if n := d.notes(); n != 0 {
+		t.Errorf("%d notes are left", n)
+	}
+}
+
 // A failed is a job whose command has failed, and its run.
 type failed struct {
 	*dead

@@ -34,7 +34,7 @@ func (d *dead) fence(reason executions.Reason, message string) (id string, at ti
 }
 
 // The end of a lost attempt is told with the time and the reason of its record, however much later its run is closed.
-// The job of a lost attempt does not say when it was claimed: its execution's id does.
+// Its job says when it was claimed.
 func TestCloseDeadTellsOfTheRecord(t *testing.T) {
 	d := newDead(t)
 	d.run(record.RunRunning)
@@ -44,7 +44,8 @@ func TestCloseDeadTellsOfTheRecord(t *testing.T) {
 	d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 2}},
 		events.Event{Type: events.TaskMarkedReady, Task: "a"}, events.Event{Type: events.TaskMarkedReady, Task: "b"})
 	d.put(refstore.Key{Partition: "INDEX/left/w/" + d.id, Sort: begun}, []byte(`{"task":"a","key":"`+d.key.String()+`","attempt":1}`))
-	d.attempts = []workspace.JobAttempt{{Task: "b", Number: 1, Execution: lost, Worker: "bob@lab", Key: d.key.String(), Lost: true}}
+	claimedAt, _ := executions.ParseID(lost)
+	d.attempts = []workspace.JobAttempt{{Task: "b", Number: 1, Execution: lost, Worker: "bob@lab", Claimed: claimedAt, Key: d.key.String(), Lost: true}}
 	d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
 		if run != d.id {
 			return nil, nil

@@ -239,19 +239,15 @@ func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err 
 }
 
 // following returns the attempt that follows an execution of a task, which is its attempt of that number, or precedes it
-// (lateExecution.Awaited); nil if there is none. Ids do not tell the order: workers make them by their own clocks. Another
-// execution with the same number follows one that was given back.
-func following(attempts []JobAttempt, task, execution string, number int64) (next *JobAttempt) {
+// (lateExecution.Awaited); nil if there is none. The attempts are in order. One that a worker gave back is not among them.
+func following(attempts []JobAttempt, task, execution string, number int64) *JobAttempt {
+	at := slices.IndexFunc(attempts, func(a JobAttempt) bool { return a.Task == task && a.Execution == execution })
 	for i := range attempts {
-		a := &attempts[i]
-		if a.Task != task || a.queued() || a.Number < number || a.Execution == execution {
-			continue
-		}
-		if next == nil || a.Number < next.Number {
-			next = a
+		if a := &attempts[i]; a.Task == task && !a.queued() && (at >= 0 && i > at || at < 0 && a.Number >= number) {
+			return a
 		}
 	}
-	return next
+	return nil
 }
 
 // attempts returns those of the run of an execution that a worker has made. They are read before the execution is

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"time"
 
 	"e3/internal/human"
 	"e3/refstore"
@@ -126,7 +125,7 @@ func (b *BoundsOf) Add(line []byte) {
 func (b *BoundsOf) Text() []byte { return append(bytes.Clone(b.first), b.last...) }
 
 // Draft returns an event as the log will have it if Emit gets it after so many others: with its number, and with the present
-// time unless it has an earlier one.
+// time unless it has one.
 func (l *Log) Draft(e Event, others int) Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,10 +139,7 @@ func (l *Log) completed(e Event, seq int64) Event {
 		return e // the clock may have been set back since
 	}
 	e.Seq = seq
-	now := l.now().UTC().Truncate(time.Millisecond)
-	if e.Time = e.Time.UTC().Truncate(time.Millisecond); e.Time.IsZero() || e.Time.After(now) { // a worker's clock may be ahead
-		e.Time = now
-	}
+	e.Time = timed(e.Time, l.now)
 	if e.Data != nil && len(e.Data.Message) > maxMessage {
 		d := *e.Data
 		d.Message = human.Truncate(d.Message, maxMessage)

@@ -96,10 +96,17 @@ func appendJournal(
 	}
 }
 
+// timed is the time of an event as it is written.
+func timed(at time.Time, now func() time.Time) time.Time {
+	if at.IsZero() {
+		at = now()
+	}
+	return at.UTC().Truncate(time.Millisecond)
+}
+
 // append appends events at this end of a journal, and returns the number of the stream that has them. It fails with
 // ErrConflict if the end has moved.
 func (end end) append(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list []Event) (first int64, err error) {
-	at := now().UTC().Truncate(time.Millisecond)
 	var lines []byte
 	if end.torn {
 		lines = append(lines, tornMark...)
@@ -107,9 +114,7 @@ func (end end) append(ctx context.Context, streams refstore.Streams, workspace s
 	for i := range list {
 		e := &list[i]
 		e.Seq, e.Run, e.Workspace = end.seq+int64(i)+1, "", workspace
-		if e.Time = e.Time.UTC().Truncate(time.Millisecond); e.Time.IsZero() || e.Time.After(at) {
-			e.Time = at
-		}
+		e.Time = timed(e.Time, now)
 		if e.Data != nil && len(e.Data.Message) > maxMessage {
 			d := *e.Data
 			d.Message = human.Truncate(d.Message, maxMessage)

@@ -62,7 +62,7 @@ func TestJournal(t *testing.T) {
 	if damage != nil || len(list) != 3 || got[0].Seq != 1 || got[1].Seq != 2 || got[1].Workspace != ws {
 		t.Fatalf("appended %+v; read %+v, %v", got, list, damage)
 	}
-	for i, want := range []time.Time{epoch, epoch.Add(-time.Hour), epoch} {
+	for i, want := range []time.Time{epoch, epoch.Add(-time.Hour), epoch.Add(time.Hour)} {
 		if e := list[i]; e.Seq != int64(i+1) || !e.Time.Equal(want) || e.Run != "" {
 			t.Errorf("event %d is %+v, want the time %v", i+1, e, want)
 		}

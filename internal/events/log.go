@@ -128,7 +128,8 @@ func Resume(ctx context.Context, streams refstore.Streams, workspace, run string
 }
 
 // Emit numbers the event and appends it with the next flush. It returns the event as readers see it: with the present
-// time, unless it has an earlier one. An event of Draft that has the next number stays as it is. If the store cannot be written, Close returns the error. Emit blocks only if the
+// time, unless it has one, which may be by another machine's clock. An event of Draft that has the next number stays as it is. If the
+// store cannot be written, Close returns the error. Emit blocks only if the
 // store is far behind.
 func (l *Log) Emit(e Event) Event {
 	l.mu.Lock()

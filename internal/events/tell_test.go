@@ -90,11 +90,11 @@ func TestUnwrittenIsNotTold(t *testing.T) {
 	}
 }
 
-// An event with a time of its own keeps that time, unless it is in the future of this clock.
+// An event with a time of its own keeps that time, also one in the future of this clock: it is by another machine's.
 func TestHappenedBefore(t *testing.T) {
 	log := events.Create(mem.New(), ws, runID, func() time.Time { return epoch })
 	for _, test := range []struct{ at, want time.Time }{
-		{epoch.Add(-time.Hour), epoch.Add(-time.Hour)}, {epoch.Add(time.Hour), epoch}, {time.Time{}, epoch},
+		{epoch.Add(-time.Hour), epoch.Add(-time.Hour)}, {epoch.Add(time.Hour), epoch.Add(time.Hour)}, {time.Time{}, epoch},
 	} {
 		if got := log.Emit(events.Event{Type: events.TaskStarted, Time: test.at}).Time; !got.Equal(test.want) {
 			t.Errorf("what happened at %v gets the time %v, want %v", test.at, got, test.want)

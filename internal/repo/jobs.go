@@ -45,11 +45,22 @@ func RetryJob(ctx context.Context, r *Repo, j *queue.Job) (queue.Job, error) {
 	return again, note.Tell(ctx)
 }
 
-// answered is queue.Options.Answered: the next start of its workspace would not execute the job's key.
+// answered is queue.Options.Answered: the next start of its workspace would not execute the job's key, or its run, which
+// is at work, may try again by itself.
 func answered(ctx context.Context, r *Repo, j *queue.Job) (bool, error) {
 	_, err := r.Workspaces.States.State(ctx, j.Workspace)
 	if errors.Is(err, workspace.ErrNotFound) {
 		return true, nil
+	}
+	if j.Attempt <= j.Policy.Retries {
+		ended, err := events.Ended(ctx, r.Records, j.Workspace, j.Run)
+		if err != nil {
+			return false, err
+		}
+		busy, err := r.Workspaces.Busy(ctx, j.Workspace)
+		if err != nil || !ended && busy != nil {
+			return err == nil, err
+		}
 	}
 	key, ok := executions.ParseKey(keyOf(j))
 	if !ok {

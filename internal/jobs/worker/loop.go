@@ -396,6 +396,10 @@ func (l *loop) takeUp() {
 			kept = append(kept, o)
 		case fate == unneeded:
 			o.Release()
+			select {
+			case w.dropped <- struct{}{}:
+			default:
+			}
 		case fate == jobWithdrawn:
 			l.keepWithdrawn(o)
 		}
@@ -536,16 +540,25 @@ func (l *loop) backOff() {
 	w.paused = w.o.Now().Add(pause)
 }
 
+// sweepSoon is when a sweep follows the end of a command whose execution was given up elsewhere: it hands in the log.
+const sweepSoon = 2 * time.Second
+
 // sweep periodically removes leftovers of dead processes until ctx ends. The claiming loop reports faults of the
 // stores.
 func (l *loop) sweep(ctx context.Context) {
 	t := time.NewTicker(l.w.o.Sweep)
 	defer t.Stop()
+	if l.w.o.Job == "" { // it tells what its predecessor could not
+		_ = l.w.s.Sweep(ctx)
+	}
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-l.w.dropped:
+			t.Reset(sweepSoon)
 		case <-t.C:
+			t.Reset(l.w.o.Sweep)
 			_ = l.w.s.Sweep(ctx)
 		}
 	}

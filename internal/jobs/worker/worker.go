@@ -115,7 +115,8 @@ type Worker struct {
 	done    chan *holding
 	reports sync.Mutex
 
-	withdrawn []*withdrawn // commands whose jobs were withdrawn, for jobs that ask for the same; of the loop
+	dropped   chan struct{} // signals that a command was stopped which no job needs any more
+	withdrawn []*withdrawn  // commands whose jobs were withdrawn, for jobs that ask for the same; of the loop
 }
 
 // holding is a job that this worker holds.
@@ -133,7 +134,7 @@ type holding struct {
 func New(s Stores, o Options) *Worker {
 	w := &Worker{
 		s: s, o: o, labels: map[string]bool{}, metrics: o.Metrics, room: newCapacity(&o),
-		running: map[*holding]bool{}, foreign: map[string]time.Time{}, sought: map[string]bool{}, done: make(chan *holding),
+		running: map[*holding]bool{}, foreign: map[string]time.Time{}, sought: map[string]bool{}, done: make(chan *holding), dropped: make(chan struct{}, 1),
 	}
 	for _, l := range o.Labels {
 		w.labels[l] = true

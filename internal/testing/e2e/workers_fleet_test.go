@@ -310,7 +310,7 @@ func (f *fleet) endedOnce(j *queue.Job, known map[string]*executions.Execution, 
 		return
 	}
 	for _, l := range j.Lost {
-		if e := known[l.Execution]; e != nil && e.State != record.Error {
+		if e := known[l.Execution]; e != nil && e.State != record.Error && !(j.Retried > 0 && e.State == record.Failed) {
 			t.Errorf("job %s of %s has given the execution %s up, which is %v", j.Ref(), j.Task, l.Execution, e.State)
 		}
 	}

@@ -19,7 +19,6 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
-	"e3/internal/testing/suite"
 	"e3/internal/testing/testserver"
 )
 
@@ -69,12 +68,11 @@ func scheduleAll(a string) string {
 }
 
 // TestWorkerSchedules has runs with workers on several machines, which are killed, stopped, cut off and told to end at random, and have clocks that are
-// wrong, while the network is bad. E3_TEST_SCHEDULES is how many such schedules are played; E3_TEST_SEED repeats the first, and the
+// up to ten minutes apart, while the network is bad and a person cancels and retries. E3_TEST_SCHEDULES is how many such schedules are played; E3_TEST_SEED repeats the first, and the
 // others in their order. They are by turns on a folder and on DynamoDB.
 func TestWorkerSchedules(t *testing.T) {
-	suite.Thorough(t)
 	t.Parallel()
-	n, seed := schedules(t, 6, 10)
+	n, seed := schedules(t, 2, 10) // one on each
 	if !apart() {
 		t.Log("not as root: all machines are this one, whose kernel says who is alive; leases run out only where the network is cut")
 	}
@@ -86,6 +84,9 @@ func TestWorkerSchedules(t *testing.T) {
 	}
 	playAll(t, 8, list)
 }
+
+// mostApart is by how much the clock of a machine may be wrong.
+const mostApart = 5 * time.Minute
 
 // A workersSchedule is what befalls the machines of a fleet.
 type workersSchedule struct {
@@ -120,20 +121,23 @@ func playWorkers(t *testing.T, kind string, seed uint64) {
 	first.calmly("workspace", "deploy", "w", "e3.yaml")
 
 	var beside, schedulers sync.WaitGroup
-	ahead := time.Duration(0)
-	if rnd.IntN(3) == 0 {
-		ahead = []time.Duration{skew, -skew}[rnd.IntN(2)]
+	if rnd.IntN(3) > 0 {
+		for _, m := range s.f.machines {
+			m.ahead = time.Duration(rnd.Int64N(int64(2*mostApart))) - mostApart
+			s.note("the clock of %s is ahead by %v", m.name, m.ahead)
+		}
+		s.witness.skewed = true
 	}
-	s.witness.skewed = ahead != 0
 	for i := range 2 + rnd.IntN(2) {
 		a := &workersActor{workersSchedule: s, m: s.f.machines[i%2], rnd: rand.New(rand.NewPCG(seed, uint64(10+i)))}
-		if i == 0 {
-			a.ahead = ahead
-		}
 		beside.Go(a.works)
 	}
-	sched := &workersActor{workersSchedule: s, rnd: rand.New(rand.NewPCG(seed, 2)), ahead: ahead}
+	sched := &workersActor{workersSchedule: s, rnd: rand.New(rand.NewPCG(seed, 2))}
 	schedulers.Go(sched.starts)
+	if rnd.IntN(2) == 0 {
+		person := &workersActor{workersSchedule: s, rnd: rand.New(rand.NewPCG(seed, 5))}
+		beside.Go(person.interferes)
+	}
 	weather := &workersActor{workersSchedule: s, rnd: rand.New(rand.NewPCG(seed, 3))}
 	beside.Go(weather.weathers)
 	beside.Go(s.watch)
@@ -191,9 +195,25 @@ func (s *workersSchedule) approves() {
 // A workersActor does something of its own.
 type workersActor struct {
 	*workersSchedule
-	m     *machine
-	rnd   *rand.Rand
-	ahead time.Duration
+	m   *machine
+	rnd *rand.Rand
+}
+
+// interferes is a person who cancels runs and jobs, and queues failures again, on any machine.
+func (a *workersActor) interferes() {
+	for a.sleep(300*time.Millisecond+a.upTo(2*time.Second), nil) {
+		m := a.f.machines[a.rnd.IntN(len(a.f.machines))]
+		what := [][]string{
+			{"cancel", "w", "--timeout", "20s"}, {"cancel", "w", "--no-wait"},
+			{"queue", "cancel", "w.slow"}, {"queue", "cancel", "w.part[2]"}, {"queue", "cancel", "--all"},
+			{"queue", "retry", "--all"}, {"queue", "retry", "--all"}, {"queue", "retry", "w.flaky"},
+		}[a.rnd.IntN(8)]
+		r := m.e3(what...)
+		a.note("%s: %s: exit code %d: %s", m.name, strings.Join(what, " "), r.code, lastLine(r.stderr))
+		if bad.MatchString(r.stderr) {
+			a.t.Errorf("%s: %q: this can have no good reason: exit code %d\n%s", m.name, what, r.code, r.text())
+		}
+	}
 }
 
 func (a *workersActor) upTo(d time.Duration) time.Duration {
@@ -228,8 +248,8 @@ func (a *workersActor) weathers() {
 func (a *workersActor) works() {
 	for {
 		var x *process
-		if a.ahead != 0 && a.rnd.IntN(2) == 0 {
-			x = a.m.skewed(a.ahead, "worker")
+		if a.m.ahead != 0 {
+			x = a.m.skewed(a.m.ahead, "worker")
 		} else {
 			x = a.m.spawn("worker", "--json", "--grace", "200ms", "-j", "2")
 		}
@@ -384,8 +404,8 @@ func (a *workersActor) starts() {
 	for range 1 + a.rnd.IntN(3) {
 		a.m = a.f.machines[a.rnd.IntN(len(a.f.machines))]
 		var x *process
-		if a.ahead != 0 && a.rnd.IntN(3) == 0 {
-			x = a.m.skewed(a.ahead, "start", "w")
+		if a.m.ahead != 0 {
+			x = a.m.skewed(a.m.ahead, "start", "w")
 		} else {
 			x = a.m.spawn("start", "w", "--json", "--workers", "--grace", "200ms")
 		}

@@ -56,6 +56,7 @@ type machine struct {
 	name    string
 	first   int                  // the process that all others of the machine end with; 0: it has none
 	proxies [2]*testserver.Proxy // where it has no cable
+	ahead   time.Duration        // of its clock, as its workers and starts see it in schedules
 }
 
 // apart tells whether machines get namespaces, which root can make where it is not confined itself.
