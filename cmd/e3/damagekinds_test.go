@@ -114,7 +114,8 @@ func (f *harmedFolders) targets() []target {
 		}
 		rel, _ := filepath.Rel(root, path)
 		top, _, _ := strings.Cut(rel, "/")
-		if file.info.IsDir() && slices.Contains([]string{"executions", "events", "objects", "packages", "workspaces", "dataflows", "journals"}, top) {
+		// Nothing else tells of a registered package, or of a pin, whose folder is removed with its witness.
+		if file.info.IsDir() && slices.Contains([]string{"executions", "events", "objects", "workspaces", "dataflows", "journals"}, top) {
 			list = append(list, target{
 				name: filepath.Base(root) + "/" + rel + "/", class: "folder " + top, folder: true,
 				remove: func() error { return os.RemoveAll(path) },
