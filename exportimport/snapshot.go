@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/internal/packages"
@@ -25,6 +26,7 @@ type snapshot struct {
 	tasks     record.Node
 	run       *record.Run // the latest that has ended; nil if there is none
 	runSteps  []record.Step
+	bounds    events.Bounds // of the events of run
 	notes     []string
 }
 
@@ -95,7 +97,7 @@ func (x *exporter) read(ctx context.Context, ws string) (*snapshot, error) {
 	if st.CurrentRunID == "" {
 		return s, nil
 	}
-	rec, err := x.repo.Records.Get(ctx, runview.Key(ws, st.CurrentRunID), runview.FieldProvenance)
+	rec, err := x.repo.Records.Get(ctx, runview.Key(ws, st.CurrentRunID), runview.FieldProvenance, runview.FieldEvents)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return s, nil // complete notes this, if the state still names it
 	}
@@ -105,6 +107,7 @@ func (x *exporter) read(ctx context.Context, ws string) (*snapshot, error) {
 	if s.run, err = record.DecodeRun(rec.Value); err != nil {
 		return nil, fmt.Errorf("run %s: %w", st.CurrentRunID, err)
 	}
+	s.bounds = runview.BoundsOf(rec)
 	if data, ok := rec.Field(runview.FieldProvenance); ok {
 		p, err := record.DecodeProvenance(data)
 		if err != nil {

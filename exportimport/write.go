@@ -313,6 +313,10 @@ func (w *zipWriter) events(ctx context.Context) error {
 	end, damage, err := events.Readable(ctx, w.x.repo.Records, w.s.workspace, w.s.run.RunID, nil)
 	if damage != nil {
 		w.s.notes = append(w.s.notes, fmt.Sprintf("%v; those before it are exported", damage))
+	} else if bad := (*events.BoundsError)(nil); err == nil {
+		if errors.As(w.s.bounds.Check(ctx, w.x.repo.Records, w.s.workspace, w.s.run.RunID), &bad) {
+			w.s.notes = append(w.s.notes, fmt.Sprintf("the events of run %s are damaged: %v; what is there is exported", w.s.run.RunID, bad))
+		}
 	}
 	if err != nil || end == 0 {
 		return err

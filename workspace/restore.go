@@ -18,7 +18,7 @@ type Repairer struct {
 	deployer *Deployer
 }
 
-// Restore replaces an unreadable state of a workspace: by the state after its last run, as far as that is known, else
+// Restore replaces an unreadable state of a workspace, or one that was removed by hand: by the state after its last run, as far as that is known, else
 // by an empty one. remedy says what it did, and what is lost.
 func (w *Repairer) Restore(ctx context.Context, ws string) (remedy string, err error) {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Deployment, nil)
@@ -32,8 +32,11 @@ func (w *Repairer) Restore(ctx context.Context, ws string) (remedy string, err e
 	} else if !errors.Is(err, refstore.ErrDamaged) && !errors.Is(err, refstore.ErrNotFound) {
 		return "", fmt.Errorf("workspace %s: %w", ws, err)
 	}
-	if err == nil || errors.Is(err, refstore.ErrNotFound) {
+	if err == nil {
 		return "another process has mended it", nil
+	}
+	if errors.Is(err, refstore.ErrNotFound) {
+		rec = refstore.Record{Key: stateKey(ws)}
 	}
 	again, remedy, err := w.restored(ctx, ws, rec)
 	if err == nil {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -79,6 +81,9 @@ func runConvert(a *app, path string, o *convertOptions) error {
 		to = map[string]string{"beast2": "json", "json": "beast2"}[from]
 	}
 	out, err := transcode(data, from, to)
+	if value := withoutTrailers(data); err != nil && from == "beast2" && len(value) < len(data) {
+		out, err = transcode(value, from, to)
+	}
 	if err != nil {
 		return fmt.Errorf("convert %s: %w", path, err)
 	}
@@ -95,6 +100,33 @@ func runConvert(a *app, path string, o *convertOptions) error {
 		_, err := w.Write(out)
 		return err
 	})
+}
+
+// withoutTrailers returns the value in a file of a repository, without what e3 writes behind it (doc/format.md, "Sums" and
+// "Executions"): the line with its sum, or the fields of an execution and the line with their lengths.
+func withoutTrailers(file []byte) []byte {
+	for {
+		at := bytes.LastIndexByte(bytes.TrimSuffix(file, []byte("\n")), '\n')
+		if at < 0 {
+			return file
+		}
+		words := strings.Fields(string(file[at:]))
+		switch {
+		case len(words) > 1 && words[0] == "e3sum":
+		case len(words) > 0 && words[0] == "e3with":
+			for _, field := range words[1:] {
+				_, length, _ := strings.Cut(field, "=")
+				n, err := strconv.Atoi(length)
+				if err != nil || n < 0 || n > at {
+					return file
+				}
+				at -= n
+			}
+		default:
+			return file
+		}
+		file = file[:at]
+	}
 }
 
 // transcode converts through the other format if both are the same, so that the input is checked.

@@ -37,14 +37,20 @@ type target struct {
 	write  func(data []byte) error
 	remove func() error
 	seal   func() error
-	number bool // it must have only digits
-	least  int  // minimum number of bytes
+	number bool   // it must have only digits
+	least  int    // minimum number of bytes
+	folder bool   // it is a folder, and can only be removed
+	other  []byte // of a log: another log, that may be put in its place or behind it
 }
 
 // harm damages a target and describes the damage.
 func (g *target) harm(r *rand.Rand) (string, error) {
 	kind := r.IntN(20)
 	switch {
+	case g.folder:
+		return "remove the folder", g.remove()
+	case g.other != nil && kind < 14 && len(g.data) > 0:
+		return g.harmLog(r)
 	case g.seal != nil && kind == 0:
 		return "lose its write bits", g.seal()
 	case kind < 6 || len(g.data) == 0:
@@ -64,6 +70,25 @@ func (g *target) harm(r *rand.Rand) (string, error) {
 	return fmt.Sprintf("byte %d of %d: %02x becomes %02x", at, len(data), g.data[at], data[at]), g.write(data)
 }
 
+// harmLog damages a log of events as a whole: it loses lines, or others take their place.
+func (g *target) harmLog(r *rand.Rand) (string, error) {
+	lines := bytes.SplitAfter(bytes.TrimSuffix(g.data, []byte("\n")), []byte("\n"))
+	switch r.IntN(6) {
+	case 0:
+		return "lose the last byte", g.write(g.data[:len(g.data)-1])
+	case 1:
+		n := r.IntN(len(lines))
+		return fmt.Sprintf("cut to %d of %d lines", n, len(lines)), g.write(bytes.Join(lines[:n], nil))
+	case 2:
+		return "become empty", g.write(nil)
+	case 3:
+		return "be continued by another log", g.write(append(bytes.Clone(g.data), g.other...))
+	case 4:
+		return "be continued by its last line", g.write(append(append(bytes.Clone(g.data), lines[len(lines)-1]...), '\n'))
+	}
+	return "be replaced by another log", g.write(g.other)
+}
+
 // harmedFolders are a repository's folders on this machine.
 type harmedFolders struct {
 	at    string
@@ -78,9 +103,10 @@ func (f *harmedFolders) restore(t testing.TB) { f.saved.restore(t) }
 
 func (f *harmedFolders) targets() []target {
 	var list []target
+	logs := map[string][]byte{} // one of each folder
 	for _, path := range slices.Sorted(maps.Keys(f.saved.files)) {
 		file := f.saved.files[path]
-		if !file.info.Mode().IsRegular() || strings.Contains(path, "/scratch/") { // folders of failed commands come back with the rest
+		if strings.Contains(path, "/scratch/") || filepath.Base(path) == "tidied" { // folders of failed commands come back with the rest
 			continue
 		}
 		var root string
@@ -90,8 +116,26 @@ func (f *harmedFolders) targets() []target {
 			}
 		}
 		rel, _ := filepath.Rel(root, path)
+		top, _, _ := strings.Cut(rel, "/")
+		// Nothing else tells of a registered package, or of a pin, whose folder is removed with its witness.
+		if file.info.IsDir() && slices.Contains([]string{"executions", "events", "objects", "workspaces", "dataflows", "journals"}, top) {
+			list = append(list, target{
+				name: filepath.Base(root) + "/" + rel + "/", class: "folder " + top, folder: true,
+				remove: func() error { return os.RemoveAll(path) },
+			})
+		}
+		if !file.info.Mode().IsRegular() {
+			continue
+		}
+		var other []byte
+		if top == "events" {
+			if other = logs[filepath.Dir(path)]; other == nil {
+				logs[filepath.Dir(path)] = file.data
+			}
+		}
 		list = append(list, target{
-			name: filepath.Base(root) + "/" + rel, class: fileClass(rel), data: file.data,
+			other: other,
+			name:  filepath.Base(root) + "/" + rel, class: fileClass(rel), data: file.data,
 			write:  func(data []byte) error { return rewrite(path, data, file.info) },
 			remove: func() error { return os.Remove(path) },
 			seal:   func() error { return os.Chmod(path, 0o444) },

@@ -15,6 +15,7 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/objectstore"
 	"e3/refstore"
 )
@@ -22,7 +23,7 @@ import (
 // Pruning leaves a tombstone of each execution that it removes. So an execution that is neither on record nor has one was
 // removed by hand. That is a fault where the record of a workspace's latest run names it, since starts rely on that record.
 // Where only events of a run name it, its logs are gone, which is a note; for as long as tombstones stay. Imported runs
-// may name executions that were never imported.
+// may name executions that were never imported: that is a note too.
 type promises struct {
 	*verifier
 	mu     sync.Mutex
@@ -57,9 +58,15 @@ func (p *promises) expect(ctx context.Context) error {
 		if err != nil || s == nil || s.CurrentRunID == "" {
 			continue // a fault of its own, or no executions
 		}
-		_, run, err := p.ownRun(ctx, rec.Key.Sort, s.CurrentRunID)
+		was, run, err := p.ownRun(ctx, rec.Key.Sort, s.CurrentRunID)
 		if err != nil {
 			return err
+		}
+		own := run != nil
+		if run == nil && runview.Imported(was) {
+			if run, err = record.DecodeRun(was.Value); err != nil {
+				continue // a fault of its own
+			}
 		}
 		if run == nil {
 			continue
@@ -76,7 +83,7 @@ func (p *promises) expect(ctx context.Context) error {
 			pkg = s.PackageHash
 		}
 		for t := range run.Tasks.All() {
-			p.absent[t.ExecutionID] = &promise{workspace: rec.Key.Sort, run: run.RunID, task: t.Task, latest: true, pkg: pkg}
+			p.absent[t.ExecutionID] = &promise{workspace: rec.Key.Sort, run: run.RunID, task: t.Task, latest: own, pkg: pkg}
 		}
 	}
 	return nil
@@ -142,7 +149,7 @@ func (p *promises) unmet(ctx context.Context) error {
 	}
 	for r, ids := range missing {
 		if !p.absent[ids[0]].latest {
-			p.note("the events of run %s of workspace %s name executions that are not on record, %d in all, as %s of task %s: what they printed is gone",
+			p.note("run %s of workspace %s names executions that are not on record, %d in all, as %s of task %s: what they printed is not here",
 				r.id, r.workspace, len(ids), ids[0], p.absent[ids[0]].task)
 			continue
 		}

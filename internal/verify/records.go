@@ -36,6 +36,9 @@ func (v *verifier) records(ctx context.Context) error {
 			return fmt.Errorf("check records: %w", err)
 		}
 	}
+	if err := v.lostWorkspaces(ctx); err != nil {
+		return fmt.Errorf("check workspaces: %w", err)
+	}
 	names, err := v.workspaceNames(ctx)
 	if err := v.past(err); err != nil {
 		return fmt.Errorf("check runs: %w", err)
@@ -248,6 +251,40 @@ func (v *verifier) again(ctx context.Context, key refstore.Key, fields []string,
 		return rec, nil, err
 	}
 	return rec, check(rec), nil
+}
+
+// lostWorkspaces finds workspaces that were removed by hand, with their witnesses: e3 removes what is derived from a workspace
+// before the workspace itself, so that no crash leaves it alone.
+func (v *verifier) lostWorkspaces(ctx context.Context) error {
+	lost := map[string]string{} // what is left of a workspace, by its name
+	for partition, what := range map[string]string{"INDEX/links": "the link to its package file", "INDEX/proofs": "the proof of its results"} {
+		for rec, err := range v.Records.List(ctx, refstore.Query{Partition: partition, KeysOnly: true}) {
+			if err != nil {
+				return err
+			}
+			_, err := v.Records.Get(ctx, refstore.Key{Partition: "WORKSPACE", Sort: rec.Key.Sort})
+			if err == nil || errors.Is(err, refstore.ErrDamaged) {
+				continue
+			}
+			if !errors.Is(err, refstore.ErrNotFound) {
+				return err
+			}
+			if _, err := v.Records.Get(ctx, rec.Key); err == nil { // else it went with the workspace
+				lost[rec.Key.Sort] = what
+			}
+		}
+	}
+	for ws, what := range lost {
+		v.fault(Fault{
+			Kind: BadRecord, Where: "workspaces/" + ws + ".beast2", Problem: "it is gone, and " + what + " is there", For: []string{"workspace " + ws},
+			Advice: "with --repair it is as its latest run left it, as far as that is known",
+			mend: func(ctx context.Context) (string, bool, error) {
+				remedy, err := v.Workspaces.Repairer.Restore(ctx, ws)
+				return remedy, err == nil, err
+			},
+		})
+	}
+	return nil
 }
 
 // remove removes a record in the version found.
