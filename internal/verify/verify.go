@@ -207,7 +207,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 	}
 	v := &verifier{
 		Stores: s, Options: o, report: &Report{Sample: o.Sample},
-		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{},
+		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{}, strangeAt: map[string]bool{},
 	}
 	v.lists, v.eventLogs = newLists(v), &eventLogs{verifier: v}
 	for _, step := range []func(context.Context) error{v.foreign, v.format, v.place, v.hash, v.records, v.references, v.doubtful} {
@@ -254,7 +254,8 @@ type verifier struct {
 
 	lists     *lists
 	eventLogs *eventLogs
-	strange   atomic.Int64 // foreign entries
+	strange   atomic.Int64    // foreign entries
+	strangeAt map[string]bool // under mu
 
 	promised map[string]promise // executions that the latest runs name and that were not met yet; under mu
 
@@ -272,6 +273,12 @@ func (v *verifier) progress(p Progress) {
 func (v *verifier) fault(f Fault) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.strangeAt[f.Where] { // that is said
+		return
+	}
+	if f.Kind == ForeignThing {
+		v.strangeAt[f.Where] = true
+	}
 	v.report.Faults = append(v.report.Faults, f)
 }
 
