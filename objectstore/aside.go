@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"e3/internal/host/atomicfile"
@@ -194,7 +195,7 @@ func (w *writer) link(ctx context.Context, a aside, info Info) error {
 	path := w.file(info.Hash)
 	madeShard := false
 	for {
-		err := w.linkNew(a, path)
+		err := w.linkNew(ctx, a, path)
 		switch {
 		case err == nil:
 			w.wrote(path)
@@ -222,7 +223,7 @@ func (w *writer) link(ctx context.Context, a aside, info Info) error {
 }
 
 // linkNew gives a the name path, if that is free.
-func (w *writer) linkNew(a aside, path string) error {
+func (w *writer) linkNew(ctx context.Context, a aside, path string) error {
 	if !a.named() {
 		return w.foreign(path, w.root.LinkOpen(a.File, path))
 	}
@@ -232,7 +233,7 @@ func (w *writer) linkNew(a aside, path string) error {
 	}
 	// Without hard links, rename the file. If that replaces an object after all, the bytes are the same, and under the
 	// lock no collector removes the new one because of the old one's age.
-	unlock, err := w.lock(context.Background(), path, false)
+	unlock, err := w.lock(ctx, path, false)
 	if err != nil {
 		return err
 	}
@@ -275,7 +276,10 @@ func (d *Dir) mkdir(name string) error {
 	if err == nil {
 		d.wrote(name)
 	}
-	return d.foreign(name, err)
+	if errors.Is(err, fs.ErrExist) {
+		err = syscall.ENOTDIR
+	}
+	return d.foreign(name+string(filepath.Separator)+".", err)
 }
 
 // lock takes the lock of the shard of a file, shared or alone, and returns its release. The shards share lockFiles files, which
@@ -286,7 +290,7 @@ func (d *Dir) lock(ctx context.Context, path string, alone bool) (unlock func(),
 	if err != nil {
 		return nil, err
 	}
-	if err := filelock.Wait(ctx, f, alone, d.waiting); ctx.Err() != nil {
+	if err := d.waiting.Wait(ctx, f, alone); errors.Is(err, filelock.ErrEnded) {
 		return nil, err
 	}
 	return func() { f.Close() }, nil // nothing was written

@@ -41,8 +41,8 @@ type Options struct {
 	Wrote func(path string)
 	// Root, if it is not nil, is the open folder above the store's, which stays open: a repository's.
 	Root *beneath.Dir
-	// Waiting, which may be nil, is called once for each lock that is not free within a second.
-	Waiting filelock.Tell
+	// Waiting says how to wait for locks.
+	Waiting filelock.Waiter
 }
 
 // A Dir keeps objects as read-only files, <2 hex>/<62 hex> under one directory. An object appears under its name whole
@@ -58,7 +58,7 @@ type Dir struct {
 	modes   modes.Modes
 	session func() (dir string, began time.Time, err error)
 	wrote   func(name string)
-	waiting filelock.Tell
+	waiting filelock.Waiter
 
 	writerMu  sync.Mutex
 	writer    atomic.Pointer[writer]

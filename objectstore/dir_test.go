@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -91,11 +92,54 @@ func TestOpenDirIsLazy(t *testing.T) {
 	}
 }
 
-func TestOpenDirRefusesFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	os.WriteFile(path, nil, 0o666)
-	if _, err := objectstore.OpenDir(path, objectstore.Options{}); err == nil {
-		t.Error("OpenDir of a file: got no error")
+// Whatever is in the place of the store's folder, or of a shard, is named, and nothing behind it is touched.
+func TestForeignInTheWay(t *testing.T) {
+	h := objectstore.Sum([]byte("x"))
+	for _, deep := range []bool{false, true} {
+		for kind, make := range map[string]func(path, outside string) error{
+			"link": func(path, outside string) error { return os.Symlink(outside, path) },
+			"file": func(path, _ string) error { return os.WriteFile(path, nil, 0o666) },
+		} {
+			t.Run(fmt.Sprint(kind, deep), func(t *testing.T) {
+				base, outside := t.TempDir(), t.TempDir()
+				at, canary := filepath.Join(base, "objects"), filepath.Join(outside, h.String()[2:])
+				if deep {
+					at, canary = filepath.Join(at, h.String()[:2]), filepath.Join(outside, h.String()[2:])
+				} else {
+					canary = filepath.Join(outside, h.String()[:2], h.String()[2:])
+				}
+				old := time.Now().Add(-time.Hour)
+				err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o777), os.MkdirAll(filepath.Dir(canary), 0o777), os.WriteFile(canary, []byte("secret"), 0o666), os.Chtimes(canary, old, old), make(at, outside))
+				if err != nil {
+					t.Fatal(err)
+				}
+				d, err := objectstore.OpenDir(filepath.Join(base, "objects"), objectstore.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, opened := d.Open(t.Context(), h)
+				_, put := d.PutBytes(t.Context(), []byte("x"))
+				_, refreshed := d.Refresh(t.Context(), h)
+				_, deleted := d.DeleteBefore(t.Context(), h, time.Now())
+				swept := d.SweepShard(t.Context(), h[0], time.Now(), func(objectstore.Hash) bool { return false }, func(objectstore.Entry) {})
+				var walked error
+				for _, err := range d.WalkShard(t.Context(), h[0]) {
+					walked = err
+				}
+				for what, err := range map[string]error{"open": opened, "put": put, "refresh": refreshed, "delete": deleted, "sweep": swept, "walk": walked} {
+					if !errors.Is(err, objectstore.ErrForeign) || !strings.Contains(err.Error(), at+": it is a ") {
+						if kind == "file" && (what == "delete" || what == "refresh") && err != nil {
+							continue
+						}
+						t.Errorf("%s: got %v, want ErrForeign at %s", what, err, at)
+					}
+				}
+				info, err := os.Lstat(canary)
+				if err != nil || info.Size() != 6 || !info.ModTime().Equal(old) {
+					t.Errorf("what lies outside: %v, %v", info, err)
+				}
+			})
+		}
 	}
 }
 

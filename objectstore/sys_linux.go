@@ -17,7 +17,7 @@ func (d *Dir) look(name string) (stat, error) {
 	var st unix.Stat_t
 	err := retryEINTR(func() error { return unix.Fstatat(d.root.Fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err != nil {
-		return stat{}, &fs.PathError{Op: "lstat", Path: d.root.Path(name), Err: err}
+		return stat{}, d.foreign(name, &fs.PathError{Op: "lstat", Path: d.root.Path(name), Err: err})
 	}
 	return statOf(&st), nil
 }

@@ -2,10 +2,13 @@ package repo
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"path/filepath"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"e3/internal/host/beneath"
 	"e3/objectstore"
@@ -37,6 +40,23 @@ var folders = map[string]bool{
 	"tmp": true, "index": true, "queue": true, "pins": true, "tombstones": true, "cancels": true, "approvals": true, "blocks": true, "settings": true,
 }
 
+// madeAsFolder reports whether a name is one that e3 gives to folders: of objects, tasks, inputs or executions.
+func madeAsFolder(name string) bool {
+	parts := strings.Split(name, string(filepath.Separator))
+	last := parts[len(parts)-1]
+	switch {
+	case len(parts) == 2 && parts[0] == "objects":
+		_, err := hex.DecodeString(last)
+		return err == nil && len(last) == 2
+	case len(parts) == 2 && parts[0] == "executions", len(parts) == 3 && parts[0] == "executions":
+		_, err := objectstore.ParseHash(last)
+		return err == nil
+	case len(parts) == 4 && parts[0] == "executions":
+		return uuid.Validate(last) == nil
+	}
+	return false
+}
+
 func foreignIn(ctx context.Context, d *beneath.Dir, at string, tell func(name, problem string)) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
@@ -66,7 +86,7 @@ func foreignIn(ctx context.Context, d *beneath.Dir, at string, tell func(name, p
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, beneath.ErrLink) { // it was exchanged meanwhile
 				return err
 			}
-		case kind.IsRegular() && top && folders[name]:
+		case kind.IsRegular() && (top && folders[name] || madeAsFolder(name)):
 			tell(name, "it is a file; e3 makes a folder there: remove it")
 		case !kind.IsRegular():
 			tell(name, "it is "+objectstore.KindOf(kind)+"; e3 makes none here: remove it")

@@ -16,6 +16,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/host/filelock"
 	"e3/internal/host/modes"
 	"e3/internal/host/process"
 	"e3/internal/host/remains"
@@ -265,9 +266,11 @@ func (r *Repo) warn(err error) {
 	}
 }
 
-// waits tells that this process waits for a lock.
-func (r *Repo) waits(path, holder string) {
-	r.warn(fmt.Errorf("waiting for %s, which %s has locked; Ctrl-C ends that", human.Line(path), holder))
+// waiting is how this process waits for locks of a repository in a folder: it says for whom, and ends with ctx.
+func (r *Repo) waiting(ctx context.Context) filelock.Waiter {
+	return filelock.Until(ctx, func(path, holder string) {
+		r.warn(fmt.Errorf("waiting for %s, which %s has locked; Ctrl-C ends that", human.Line(path), holder))
+	})
 }
 
 // Scratch returns a folder of this process on the file system of the objects, or of their copies on this machine.

@@ -224,7 +224,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 func newVerifier(s Stores, o Options) *verifier {
 	v := &verifier{
 		Stores: s, Options: o, report: &Report{Sample: o.Sample},
-		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{},
+		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{}, strangeAt: map[string]bool{},
 	}
 	v.lists, v.eventLogs, v.promises = newLists(v), &eventLogs{verifier: v}, newPromises(v)
 	return v
@@ -261,7 +261,8 @@ type verifier struct {
 	lists     *lists
 	eventLogs *eventLogs
 	promises  *promises
-	strange   atomic.Int64 // foreign entries
+	strange   atomic.Int64    // foreign entries
+	strangeAt map[string]bool // under mu
 
 	mu       sync.Mutex // guards the report, suspects, and calls of Progress
 	report   *Report
@@ -277,6 +278,12 @@ func (v *verifier) progress(p Progress) {
 func (v *verifier) fault(f Fault) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.strangeAt[f.Where] { // that is said
+		return
+	}
+	if f.Kind == ForeignThing {
+		v.strangeAt[f.Where] = true
+	}
 	v.report.Faults = append(v.report.Faults, f)
 }
 

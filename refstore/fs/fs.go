@@ -92,8 +92,8 @@ type Options struct {
 	// Narrow lets Sync sync files by themselves where they are few. Everything that is written to the repository by other
 	// means than this store is then told to [Wrote].
 	Narrow bool
-	// Waiting, which may be nil, is called once for each lock that is not free within a second.
-	Waiting filelock.Tell
+	// Waiting says how to wait for locks.
+	Waiting filelock.Waiter
 }
 
 // Store is a repository's directory. It is safe for concurrent use, by any number of processes.
@@ -103,7 +103,7 @@ type Store struct {
 	poll        time.Duration
 	notify      *notifier // nil without file notification
 	claims      claimTable
-	waiting     filelock.Tell
+	waiting     filelock.Waiter
 	boot        func() string
 	mend        func(ctx context.Context, since time.Time) error
 	deadSession func(ctx context.Context, dir string) error

@@ -55,7 +55,7 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 			}
 			path, _ := p.path(sort) // it was found, so it has a path
 			sl := slot{place: p, key: refstore.Key{Partition: q.Partition, Sort: sort}, path: path}
-			r, err := s.list(sl, q)
+			r, err := s.list(ctx, sl, q)
 			if errors.Is(err, iofs.ErrNotExist) {
 				continue // deleted meanwhile
 			}
@@ -76,9 +76,9 @@ func (s *Store) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.R
 }
 
 // list reads the parts of a record that q asks for.
-func (s *Store) list(sl slot, q refstore.Query) (refstore.Record, error) {
+func (s *Store) list(ctx context.Context, sl slot, q refstore.Query) (refstore.Record, error) {
 	if !q.KeysOnly {
-		return s.record(sl, q.Fields)
+		return s.record(ctx, sl, q.Fields)
 	}
 	var err error
 	if sl.shape == dirShape { // a folder without a value is no record

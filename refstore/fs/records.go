@@ -18,7 +18,7 @@ func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 	}
 	var r refstore.Record
 	if err == nil {
-		r, err = s.record(sl, fields)
+		r, err = s.record(ctx, sl, fields)
 	}
 	if errors.Is(err, refstore.ErrDamaged) {
 		return r, fmt.Errorf("get %q: %w", key, err)
@@ -30,15 +30,18 @@ func (s *Store) Get(ctx context.Context, key refstore.Key, fields ...string) (re
 }
 
 // record reads the value and then the fields; writers use the opposite order.
-func (s *Store) record(sl slot, fields []string) (refstore.Record, error) {
+func (s *Store) record(ctx context.Context, sl slot, fields []string) (refstore.Record, error) {
 	r := refstore.Record{Key: sl.key}
 	if sl.shape == virtualShape {
 		r.Version = virtualVersion
 		return r, s.files.ownFault(sl, s.files.again(sl.path, func() error { return s.files.isFolder(sl.path) }))
 	}
 	value, st, err := s.files.read(sl.value(), sl.grows || sl.aliases)
-	if errors.Is(err, iofs.ErrNotExist) && s.gone(sl) {
+	if errors.Is(err, iofs.ErrNotExist) && s.gone(ctx, sl) && ctx.Err() == nil {
 		return r, fmt.Errorf("%w: its file %s is gone", refstore.ErrDamaged, s.files.Path(sl.path))
+	}
+	if ctx.Err() != nil { // it may have ended while gone waited for a lock
+		return refstore.Record{}, ctx.Err()
 	}
 	if err = s.files.ownFault(sl, err); errors.Is(err, refstore.ErrDamaged) {
 		r.Version = foreignVersion
@@ -471,7 +474,7 @@ func (s *files) removeVirtual(sl slot, v refstore.Version) error {
 }
 
 func (s *Store) remove(ctx context.Context, sl slot, v refstore.Version) error {
-	if v == refstore.Absent && s.gone(sl) {
+	if v == refstore.Absent && s.gone(ctx, sl) {
 		return s.removeGone(ctx, sl)
 	}
 	if _, err := s.files.stat(sl.value()); err != nil { // no lock file for a record that does not exist

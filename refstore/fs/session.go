@@ -315,7 +315,7 @@ type deadSession struct {
 }
 
 // findDead returns a session if it is dead; now is this boot.
-func (s *files) findDead(ctx context.Context, name, now string, tell filelock.Tell) (*deadSession, error) {
+func (s *files) findDead(ctx context.Context, name, now string, waiting filelock.Waiter) (*deadSession, error) {
 	lock, err := s.openFile(name+lockSuffix, os.O_RDWR, 0)
 	if errors.Is(err, iofs.ErrNotExist) {
 		return &deadSession{name: name}, nil
@@ -328,7 +328,7 @@ func (s *files) findDead(ctx context.Context, name, now string, tell filelock.Te
 	if errors.Is(err, filelock.ErrLocked) && mended(lock, now) {
 		// The session began under another boot, so the lock's holder is a sweeper that repairs the effects of a power
 		// loss. Wait for it before reading anything.
-		if err := filelock.Wait(ctx, lock, true, tell); err != nil {
+		if err := waiting.Wait(ctx, lock, true); err != nil {
 			return nil, err
 		}
 		err = nil

@@ -96,7 +96,7 @@ func (s *files) removeFile(sl slot) error {
 }
 
 // gone reports whether a record that was not found has left its sum, its witness or the sums of an execution.
-func (s *Store) gone(sl slot) bool {
+func (s *Store) gone(ctx context.Context, sl slot) bool {
 	file := sl.path + sumSuffix
 	switch sl.shape {
 	case dirShape:
@@ -114,7 +114,7 @@ func (s *Store) gone(sl slot) bool {
 		return false
 	}
 	if sl.shape == dirShape { // they may soon be a record (fillDir), or the folder was removed while it was read
-		if sh, err := s.lockShard(context.Background(), sl.key); err == nil {
+		if sh, err := s.lockShard(ctx, sl.key); err == nil {
 			defer sh.Close() // nothing was written
 			if !remains() {
 				return false

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"e3/internal/host/filelock"
 	"e3/refstore"
 )
 
@@ -86,7 +85,7 @@ func (s *Store) lockShard(ctx context.Context, key refstore.Key) (shard, error) 
 		return err
 	})
 	if err == nil {
-		err = filelock.Wait(ctx, f, true, s.waiting)
+		err = s.waiting.Wait(ctx, f, true)
 	}
 	if err != nil {
 		return shard{}, err

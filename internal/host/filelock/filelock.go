@@ -6,6 +6,7 @@ package filelock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"time"
 )
@@ -13,18 +14,42 @@ import (
 // ErrLocked reports that another open file has the lock.
 var ErrLocked = errors.New("locked by another process")
 
+// ErrEnded reports that a wait has ended because its process is to.
+var ErrEnded = errors.New("not waited for")
+
 // Patience is the time after which a wait says for which process it waits.
 const Patience = time.Second
 
-// Tell is called once, by a goroutine that waits, with the path of the file and what is known of the holder. nil: ignored.
-type Tell func(path, holder string)
+// Once a process has been told to end, its waits go on for grace in all, and each for brief at least: what is to be written
+// may belong to the end.
+const (
+	grace = 2 * time.Second
+	brief = 200 * time.Millisecond
+)
+
+// A Waiter waits for locks. The zero value waits without a word.
+type Waiter struct {
+	// Tell, if it is not nil, is called once in each wait of more than Patience, with the path of the file and what is known
+	// of the holder.
+	Tell  func(path, holder string)
+	until context.Context
+	late  <-chan struct{}
+}
+
+// Until returns a Waiter whose waits end soon after ctx: also one whose own context does not end, since it is for what a process
+// writes at its end.
+func Until(ctx context.Context, tell func(path, holder string)) Waiter {
+	late := make(chan struct{})
+	context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { close(late) }) })
+	return Waiter{tell, ctx, late}
+}
 
 // Try locks a file, alone or with others, or returns ErrLocked.
 func Try(f *os.File, alone bool) error { return lock(f, alone, false) }
 
 // Wait locks a file, and waits until that is possible or ctx ends. If it fails it closes the file, at once or after a late
 // lock was released.
-func Wait(ctx context.Context, f *os.File, alone bool, tell Tell) error {
+func (w Waiter) Wait(ctx context.Context, f *os.File, alone bool) error {
 	err := Try(f, alone)
 	if err == nil {
 		return nil
@@ -36,6 +61,7 @@ func Wait(ctx context.Context, f *os.File, alone bool, tell Tell) error {
 	go func() { done <- lock(f, alone, true) }()
 	patience := time.NewTimer(Patience)
 	defer patience.Stop()
+	late, ends := w.late, (<-chan time.Time)(nil)
 	for {
 		select {
 		case err := <-done:
@@ -44,16 +70,23 @@ func Wait(ctx context.Context, f *os.File, alone bool, tell Tell) error {
 			}
 			return nil
 		case <-patience.C:
-			if tell != nil {
-				tell(f.Name(), holder(f))
+			if w.Tell != nil {
+				w.Tell(f.Name(), holder(f))
 			}
+			continue
+		case <-late:
+			late, ends = nil, time.After(brief)
+			continue
 		case <-ctx.Done():
-			go func() {
-				<-done
-				f.Close() // nothing was written
-			}()
-			return context.Cause(ctx)
+			err = context.Cause(ctx)
+		case <-ends:
+			err = context.Cause(w.until)
 		}
+		go func() {
+			<-done
+			f.Close() // nothing was written
+		}()
+		return fmt.Errorf("the lock %s, which %s has, was %w any longer: %w", f.Name(), holder(f), ErrEnded, err)
 	}
 }
 

@@ -112,6 +112,9 @@ func TestTicketsServeOnce(t *testing.T) {
 	}
 	login := b.server.Login(ui.Start(""))
 	outside := func(r *http.Request) { r.Header.Del("Cookie") }
+	if status, h, _ := b.request("HEAD", login, "", outside); status != 405 || h.Get("Set-Cookie") != "" { // as mail and chat programs ask
+		t.Errorf("HEAD: %d, want 405 and no cookie", status)
+	}
 	status, h, _ := b.request("GET", login, "", outside)
 	if set := h.Get("Set-Cookie"); status != 200 || !strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict") {
 		t.Errorf("%d %q, want a strict cookie that no script reads", status, set)

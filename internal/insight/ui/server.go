@@ -122,6 +122,11 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n") {
 		next = "/"
 	}
+	if r.Method != http.MethodGet { // a program that looks at an address first must not use its ticket up
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "Open this address in a browser.", http.StatusMethodNotAllowed)
+		return
+	}
 	if !s.guard.redeem(r.URL.Query().Get("ticket")) && !s.guard.admitted(r) {
 		http.Error(w, "This address was used already, or is of another e3 ui. Open the one that e3 ui has printed last.", http.StatusUnauthorized)
 		return

@@ -172,6 +172,9 @@ func (c *checker) readFile(folder, rel string) []byte {
 // storedObjects hashes every object again.
 func (c *checker) storedObjects() {
 	c.files("objects", func(rel string, info fs.FileInfo) {
+		if strings.HasPrefix(rel, "lock-") {
+			return
+		}
 		name := strings.ReplaceAll(rel, "/", "")
 		if _, err := objectstore.ParseHash(name); err != nil {
 			c.fault("objects/%s is not an object", rel)

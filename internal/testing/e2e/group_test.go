@@ -199,8 +199,13 @@ func wantModes(t *testing.T, root string, file, object fs.FileMode, group uint32
 		switch {
 		case d.IsDir() && group != 0:
 			want = fs.ModeDir | fs.ModeSetgid | file | 0o110 | file&4>>2
+			if slices.Contains([]string{"/tmp", "/locks", "/locks/records", "/locks/named"}, rel) && object != 0o444 {
+				want |= fs.ModeSticky
+			}
 		case d.IsDir():
 			want = fs.ModeDir | 0o700
+		case strings.HasPrefix(rel, "/locks/") && !strings.HasPrefix(rel, "/locks/leases/") && !strings.HasSuffix(rel, ".holder"), strings.HasPrefix(rel, "/objects/lock-"):
+			want = file &^ 0o004 // writers alone lock
 		case strings.HasPrefix(rel, "/objects/"):
 			want = object
 		case mode == file&^0o222 && (strings.HasSuffix(rel, ".txt") || strings.HasSuffix(rel, ".ndjson")): // a log that has ended
@@ -215,7 +220,7 @@ func wantModes(t *testing.T, root string, file, object fs.FileMode, group uint32
 		if mode != want {
 			t.Errorf("%s is %v, want %v", rel, mode, want)
 		}
-		if group != 0 && st.Gid != group && (object == 0o440 || !strings.HasPrefix(rel, "/objects/")) {
+		if group != 0 && st.Gid != group && (object == 0o440 || !strings.HasPrefix(rel, "/objects/") || strings.HasPrefix(rel, "/objects/lock-")) {
 			t.Errorf("%s is of group %d, want %d", rel, st.Gid, group)
 		}
 		return nil

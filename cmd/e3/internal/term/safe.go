@@ -2,12 +2,16 @@ package term
 
 import (
 	"io"
+	"strconv"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
-// A SafeWriter passes text to a terminal without sequences that could harm it: of all control sequences only colours
-// (SGR) pass. Newlines, tabs and carriage returns stay; other control characters, C1 included, and invalid UTF-8 show
-// as U+FFFD. A sequence may be split over several writes. Close resets the colours.
+// A SafeWriter passes text to a terminal without what could harm it or hide text. Of all control sequences only colours and
+// emphasis pass (SGR), and of these no background, no concealment, and no colour that may be the terminal's own background.
+// Newlines, tabs and carriage returns stay; other control characters, C1 included, characters that turn the direction of text,
+// and invalid UTF-8 show as U+FFFD. A sequence may be split over several writes. Close resets the colours.
 type SafeWriter struct {
 	To     io.Writer
 	Colors bool
@@ -136,7 +140,7 @@ func (s *SafeWriter) continuation(c byte) {
 		return
 	}
 	s.state = safeText
-	if r, _ := utf8.DecodeRune(s.seq); r == utf8.RuneError || r < 0xa0 {
+	if r, _ := utf8.DecodeRune(s.seq); r == utf8.RuneError || r < 0xa0 || unicode.Is(unicode.Bidi_Control, r) || r == 0x2028 || r == 0x2029 || r >= 0xe0000 && r < 0xe0080 {
 		s.out = append(s.out, replacement...)
 	} else {
 		s.out = append(s.out, s.seq...)
@@ -160,6 +164,38 @@ func (s *SafeWriter) escape(c byte) {
 	}
 }
 
+// visible returns a colour sequence with those of its parameters that cannot hide text; "" if there are none.
+func visible(params string) string {
+	if params == "" {
+		return "\x1b[m"
+	}
+	var keep []string
+	list := strings.Split(params, ";")
+	for i := 0; i < len(list); i++ {
+		n, err := strconv.Atoi(list[i])
+		switch {
+		case list[i] == "":
+			n = 0
+		case err != nil: // a colour with colons
+			continue
+		}
+		switch {
+		case n == 38, n == 48, n == 58: // of a palette, or by its parts
+			if i+1 < len(list) && list[i+1] == "5" {
+				i += 2
+			} else if i+1 < len(list) && list[i+1] == "2" {
+				i += 4
+			}
+		case n == 0, n == 1, n == 3, n == 4, n == 7, n >= 22 && n <= 24, n == 27, n >= 31 && n <= 36, n == 39, n >= 90 && n <= 96:
+			keep = append(keep, strconv.Itoa(n))
+		}
+	}
+	if keep == nil {
+		return ""
+	}
+	return "\x1b[" + strings.Join(keep, ";") + "m"
+}
+
 func (s *SafeWriter) csi(c byte) {
 	switch {
 	case c < 0x20 || c > 0x7e: // it was none
@@ -167,8 +203,10 @@ func (s *SafeWriter) csi(c byte) {
 		s.text(c)
 	case c >= 0x40 && c <= 0x7e:
 		if s.state == safeCSI && c == 'm' && s.Colors {
-			s.out = append(append(s.out, s.seq...), c)
-			s.colored = true
+			if seq := visible(string(s.seq[2:])); seq != "" {
+				s.out = append(s.out, seq...)
+				s.colored = true
+			}
 		}
 		s.state = safeText
 	case s.state == safeCSI && len(s.seq) < longestSGR && (c >= '0' && c <= '9' || c == ';' || c == ':'):
