@@ -116,6 +116,7 @@ func hostileInputs(t *testing.T, l *lab) (all []objectstore.Hash) {
 func hostileTask(r *rand.Rand, p *private, n int) *record.Task {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	open, layers := r.IntN(3) == 0, r.IntN(2) == 0
+	mounts := open && r.IntN(2) == 0 // then one thing after another: mount follows links
 	s := &strings.Builder{}
 	fmt.Fprintf(s, "S=%s; exec 7<. 8<.. 9<../..\nmkdir -p sub made; echo made > key; echo made > sub/key; echo made > made/f\n", p.dir)
 	fmt.Fprintf(s, "x() { perl -e 'syscall(%d, -100, $ARGV[0], -100, $ARGV[1], 2)' $1 $2; }\n", unix.SYS_RENAMEAT2)
@@ -132,7 +133,7 @@ func hostileTask(r *rand.Rand, p *private, n int) *record.Task {
 			}
 		}
 		name, other, to := pick(names...), pick(names...), "$S"+pick("", "/key", "/sub", "/work", "/room")
-		op := ""
+		op := "true"
 		switch r.IntN(10) {
 		case 0, 1:
 			op = "mv -nT " + name + " " + other
@@ -149,13 +150,14 @@ func hostileTask(r *rand.Rand, p *private, n int) *record.Task {
 		case 8:
 			op = "m " + name + " " + pick("opaque y", "redirect "+to, "metacopy x", "origin x")
 		case 9:
-			if open { // elsewhere it fails
-				op = "mount --bind " + pick(to, name) + " " + name
-			} else {
+			switch {
+			case mounts:
+				op = "[ -L " + name + " ] || mount --bind " + pick(to, name) + " " + name
+			case !open:
 				op = "rm -rf " + name
 			}
 		}
-		if r.IntN(4) == 0 {
+		if !mounts && r.IntN(4) == 0 {
 			op = fmt.Sprintf("(sleep 0.00%d; %s) &", r.IntN(10), op)
 		}
 		fmt.Fprintf(s, "cd /proc/self/fd/%d && {\n%s\n}\n", in, op)

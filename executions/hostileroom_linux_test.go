@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/host/remains"
@@ -46,7 +48,22 @@ func newPrivate(t *testing.T) *private {
 		}
 		p.info[path] = info
 	}
+	t.Cleanup(func() { unmount(t, filepath.Dir(filepath.Dir(p.dir))) })
 	return p
+}
+
+// unmount takes away what a failed test has left mounted below a folder, in which the tests of this one lie.
+func unmount(t *testing.T, dir string) {
+	list, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Error(err)
+	}
+	for line := range strings.Lines(string(list)) {
+		if fields := strings.Fields(line); strings.HasPrefix(fields[4], dir+"/") {
+			t.Errorf("%s is still mounted", fields[4])
+			_ = unix.Unmount(fields[4], unix.MNT_DETACH)
+		}
+	}
 }
 
 // check finds what was read, moved or removed.

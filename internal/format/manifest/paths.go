@@ -5,12 +5,11 @@ import (
 	"strings"
 
 	"e3/internal/format/notation"
-	"e3/internal/format/record"
 )
 
 const (
-	repositoryDir = ".e3"            // never linked, globbed or staged
-	valuesDir     = record.ValuesDir // where values that are not scalars are staged
+	repositoryDir = ".e3"        // never linked, globbed or staged
+	valuesDir     = ".e3-values" // where values that are not scalars are staged: record.ValuesDir
 )
 
 // cleanPath returns the clean form of a path from the file, or its fault. The caller decides the meaning of a trailing

@@ -670,7 +670,7 @@ func TestMillionEvents(t *testing.T) {
 	x.wait()
 }
 
-// TestRetention keeps few events: starts remove those of earlier runs, once a day, and never those of a run that is shown or has
+// TestRetention keeps few events: those of earlier runs go, by a start only once two searches have found them too old, and never those of a run that is shown or has
 // not ended; a follower does not mind, and what needs the events says that they are gone.
 func TestRetention(t *testing.T) {
 	p := newProject(t, map[string]string{"e3.yaml": quickGraph, "a.txt": "alpha 0\n"})
@@ -716,6 +716,12 @@ func TestRetention(t *testing.T) {
 	}
 	wantRuns("after a dry run", "flow", runs...)
 	wantRan(t, p.start(0))
+	if got, _ := p.logs("flow"); len(got) != len(runs)+1 {
+		t.Errorf("the next day's start left the events of %q, but none were too old at the search before", got)
+	}
+	if r := p.e3("events", "clean", ".", "--older-than", "1ms"); r.code != 0 {
+		t.Fatalf("events clean: exit code %d\n%s", r.code, r.text())
+	}
 	now, after := p.logs("flow")
 	wantRuns("after the next day's start", "flow", now[len(now)-1])
 	wantRuns("after the next day's start", "other", others...)

@@ -199,7 +199,7 @@ func wantModes(t *testing.T, root string, file, object fs.FileMode, group uint32
 		switch {
 		case d.IsDir() && group != 0:
 			want = fs.ModeDir | fs.ModeSetgid | file | 0o110 | file&4>>2
-			if slices.Contains([]string{"/tmp", "/locks", "/locks/records", "/locks/named"}, rel) && object != 0o444 {
+			if slices.Contains([]string{"/tmp", "/locks", "/locks/records", "/locks/named"}, rel) && (object != 0o444 || mode&fs.ModeSticky != 0) {
 				want |= fs.ModeSticky
 			}
 		case d.IsDir():
