@@ -796,8 +796,11 @@ func (h *house) model() map[objectstore.Hash]bool {
 		task, err := record.DecodeTask(data)
 		h.must(err)
 		for i, in := range task.Inputs {
-			if in.Kind == record.KindDir {
-				dir(hash(e.InputHashes[i]), false)
+			switch made := hash(e.InputHashes[i]); {
+			case in.Kind == record.KindDir:
+				dir(made, false)
+			case in.Made() && h.has(made):
+				need[made] = true
 			}
 		}
 		if e.State != record.Success {
