@@ -282,10 +282,10 @@ func TestTakeOverThroughFaults(t *testing.T) {
 	r := newRig(t)
 	l, kill := r.victim()
 	kill()
-	// A folder in the place of the job's record cannot be read.
-	path := filepath.Join(r.root, "queue", queue.DefaultQueue, "jobs", l.ID+".rec")
+	// With a file in the place of the folder of locks no record can be changed.
+	path := filepath.Join(r.root, "locks", "records")
 	r.must(os.Rename(path, path+".away"))
-	r.must(os.Mkdir(path, 0o755))
+	r.must(os.WriteFile(path, nil, 0o644))
 	w := r.work(0, worker.Options{})
 	r.waitFor("a fault", func() bool { return w.count(worker.Fault, "") > 0 })
 	r.must(os.Remove(path))
