@@ -19,7 +19,12 @@ type tree struct{ *beneath.Dir }
 
 // openFile opens the regular file of a stream or lock, and makes it only if flags include O_CREATE.
 func (t tree) openFile(name string, flags int, perm iofs.FileMode) (*os.File, error) {
-	f, err := t.OpenFile(name, flags|beneath.Nonblock, perm)
+	// Otherwise a pipe in its place would keep the call waiting. With O_RDWR it does not, and package os would offer a file
+	// with O_NONBLOCK to the poller.
+	if flags&os.O_RDWR == 0 {
+		flags |= beneath.Nonblock
+	}
+	f, err := t.OpenFile(name, flags, perm)
 	if err != nil {
 		return nil, t.foreign(name, err)
 	}
