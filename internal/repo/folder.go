@@ -100,6 +100,30 @@ func writeSynced(in *beneath.Dir, name string, data []byte, m modes.Modes) error
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
+// placed are records in a folder of which a lease is only written while the folder is where it was opened. All else goes on
+// through the open folder, so that a worker would serve one that was moved away, or replaced, for ever.
+type placed struct {
+	*reffs.Store
+	root   string
+	opened fs.FileInfo
+}
+
+func stillThere(root string, records *reffs.Store) refstore.Store {
+	opened, err := os.Stat(root)
+	if err != nil {
+		return records
+	}
+	return placed{records, root, opened}
+}
+
+// Put implements refstore.Store.
+func (p placed) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	if now, err := os.Stat(p.root); err != nil || !os.SameFile(now, p.opened) {
+		return refstore.Absent, fmt.Errorf("%w at %s any more", ErrNoRepository, p.root)
+	}
+	return p.Store.Put(ctx, r)
+}
+
 // Find returns the root of the repository for a folder location: "." is the .e3 folder here or in a folder above,
 // which must be this user's or trusted; any other location is a repository or a folder with one in it.
 func Find(location string) (string, error) {
@@ -170,7 +194,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 		s.records, s.local = &summedFolder{sums, folderBelow{records}}, sums
 	}
 	if f.Objects == nil {
-		s.plain = newMembers(func() *lease.Leases { return r.leases(records, nil, 0, 0) })
+		s.plain = newMembers(func() *lease.Leases { return r.leases(stillThere(root, records), nil, 0, 0) })
 		s.leases = s.plain.leases()
 		r.onClose(s.plain.Close)
 		return s, nil
