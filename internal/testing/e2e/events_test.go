@@ -527,8 +527,12 @@ func TestDamagedLogs(t *testing.T) {
 					}
 				}
 				r := of.wait()
-				if want := map[bool]int{true: 12}[damage.stay == odd]; r.code != want || strings.Contains(r.stdout, "secret") {
-					t.Errorf("-f --run: exit code %d, want %d\n%s", r.code, want, r.text())
+				want := []int{0}
+				if damage.stay == odd {
+					want = []int{2, 12} // of no run that there is, or of what is in its place
+				}
+				if !slices.Contains(want, r.code) || strings.Contains(r.stdout, "secret") {
+					t.Errorf("-f --run: exit code %d, want one of %v\n%s", r.code, want, r.text())
 				}
 				if took := time.Since(began); took > 30*time.Second {
 					t.Errorf("the answers took %v", took)
