@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -205,23 +206,50 @@ func TestFilter(t *testing.T) {
 	src := t.TempDir()
 	example.write(t, src)
 	onlyB := func(rel string, e fs.DirEntry) bool { return e.IsDir() || path.Base(rel) == "b.txt" }
-	for prune, want := range map[bool]layout{
-		true:  {"sub/b.txt": "b"},
-		false: {"sub/b.txt": "b", "sub/hollow/": "", "sub/deep/er/": "", "with space/": ""},
-	} {
-		h, _ := putTree(t, s, src, tree.PutOptions{Filter: onlyB, PruneEmpty: prune})
-		dst := t.TempDir()
-		if _, err := tree.Checkout(t.Context(), s, h, dst, tree.CheckoutOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, readLayout(t, dst)); diff != "" {
-			t.Errorf("prune %v (-want +got):\n%s", prune, diff)
-		}
+	h, _ := putTree(t, s, src, tree.PutOptions{Filter: onlyB})
+	dst := t.TempDir()
+	if _, err := tree.Checkout(t.Context(), s, h, dst, tree.CheckoutOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want := layout{"sub/b.txt": "b", "sub/hollow/": "", "sub/deep/er/": "", "with space/": ""}
+	if diff := cmp.Diff(want, readLayout(t, dst)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	nothing := func(string, fs.DirEntry) bool { return false }
-	h, stats := putTree(t, s, src, tree.PutOptions{Filter: nothing, PruneEmpty: true})
+	h, stats := putTree(t, s, src, tree.PutOptions{Filter: nothing})
 	if h != objectstore.Sum(encode(t, nil)) || stats != (tree.Stats{}) {
 		t.Errorf("nothing taken: got %s, %+v, want the empty tree", h, stats)
+	}
+}
+
+// A directory that is built of files is the one that Put makes of them, and bad names are told with their path.
+func TestBuild(t *testing.T) {
+	s := new(objectstoretest.Mem)
+	files := layout{"a": "1", "sub/b.txt": "b", "sub/deep/er/c": "c", "sub/deep/d": "d", "z/y": ""}
+	src := t.TempDir()
+	files.write(t, src)
+	want, _ := putTree(t, s, src, tree.PutOptions{})
+	var placed []tree.Placed
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(files))) { // in any order
+		h, err := objectstore.PutBytes(t.Context(), s, []byte(files[name]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		placed = append(placed, tree.Placed{Path: name, Info: objectstore.Info{Hash: h, Size: int64(len(files[name]))}})
+	}
+	got, err := tree.Build(t.Context(), s, placed)
+	if err != nil || got != want {
+		t.Errorf("got %s, %v; want %s", got, err, want)
+	}
+	if h, err := tree.Build(t.Context(), s, nil); err != nil || h != objectstore.Sum(encode(t, nil)) {
+		t.Errorf("of nothing: %s, %v; want the empty tree", h, err)
+	}
+	var bad *tree.Error
+	if _, err := tree.Build(t.Context(), s, []tree.Placed{{Path: "sub/\xff"}}); !errors.As(err, &bad) || bad.Path != "sub/\xff" {
+		t.Errorf("a name that is not UTF-8: %v", err)
+	}
+	if _, err := tree.Build(t.Context(), s, []tree.Placed{{Path: strings.Repeat("d/", 300) + "f"}}); err == nil {
+		t.Error("a tree that is too deep was built")
 	}
 }
 

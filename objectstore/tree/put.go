@@ -24,10 +24,6 @@ type PutOptions struct {
 	// Filter says what to include. A refused directory is not entered.
 	Filter func(rel string, e fs.DirEntry) bool
 
-	// PruneEmpty leaves out directories that are empty after Filter and PruneEmpty. Without it every included directory
-	// is kept.
-	PruneEmpty bool
-
 	// Adopt moves the files into the store instead of copying them, if the store can do that as a *Dir does: the caller
 	// must not need the directory any more. See Dir.Adopt.
 	Adopt bool
@@ -339,15 +335,7 @@ func (p *putter) done(d *putDir, err error) error {
 
 // finish stores d, whose entries are all complete.
 func (p *putter) finish(d *putDir) error {
-	t := d.entries
-	if p.o.PruneEmpty {
-		t = slices.DeleteFunc(t, func(e Entry) bool { return e.Name == "" })
-		if len(t) == 0 && d.parent != nil {
-			d.parent.entries[d.index] = Entry{} // the parent deletes it
-			return nil
-		}
-	}
-	b, err := Encode(t)
+	b, err := Encode(d.entries)
 	if err != nil {
 		var bad *Error
 		if errors.As(err, &bad) {
