@@ -21,7 +21,7 @@ type ForeignEntry struct {
 }
 
 // ForeignEntries lists the links, pipes, sockets and devices in the repository's folder, and files in the place of its
-// folders. Somebody else has put them there; nothing behind them belongs to the repository. Of tmp only its own entries count:
+// folders. They are not of e3, and nothing behind them belongs to the repository. Of tmp only its own entries count:
 // what lies deeper is its processes'.
 func (r *Repo) ForeignEntries(ctx context.Context) ([]ForeignEntry, error) {
 	if r.stores.folder == "" || r.stores.overlaid {

@@ -122,7 +122,7 @@ func TestScratchIsAlone(t *testing.T) {
 	}
 }
 
-// What was left of a repository that is gone is removed and counted; of one whose disk may not be mounted only later.
+// The scratch of a repository that is gone is removed and counted; that of a disk which may not be mounted goes only later.
 func TestSweepGone(t *testing.T) {
 	work := t.TempDir()
 	env := map[string]string{repo.CacheDirVariable: filepath.Join(work, "cache")}

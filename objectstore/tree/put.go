@@ -58,7 +58,7 @@ func Put(ctx context.Context, s objectstore.Store, dir string, o PutOptions) (ob
 	return PutDir(ctx, s, root, o)
 }
 
-// PutDir is Put for an open directory, which it closes. What is mounted in a confined one is an error.
+// PutDir is Put for an open directory, which it closes. A mount in a confined one is an error.
 func PutDir(ctx context.Context, s objectstore.Store, root *beneath.Dir, o PutOptions) (objectstore.Hash, Stats, error) {
 	dir := root.Name()
 	g, ctx := errgroup.WithContext(ctx)

@@ -32,7 +32,7 @@ type LinkInput struct {
 	Leaf     Leaf   // the dataset that was stored
 	Files    []LinkFile
 
-	// What a pattern leaves out, for people: linked folders and hidden files. They are not stored; each scan finds them.
+	// Linked folders and hidden files that a pattern leaves out, for people. They are not stored; each scan finds them.
 	Passed, Hidden []string
 }
 

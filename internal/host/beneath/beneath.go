@@ -1,5 +1,5 @@
 // Package beneath reaches what lies below an open folder: through its descriptor, without following links, and never
-// upwards. Somebody who can rename things there changes what is found, but cannot lead out of the folder.
+// upwards. A rename there changes what is found, but never leads out of the folder.
 //
 // All names are relative to a folder, such as "a/b"; "." is the folder itself. A name with ".." or an absolute one is
 // [ErrName]. A link on the way is [ErrLink]; at the end of a name, the calls treat the link itself.

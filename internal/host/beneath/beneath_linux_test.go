@@ -17,7 +17,7 @@ func eachWay(t *testing.T, test func(t *testing.T)) {
 	beneath.WithoutOpenat2(func() { t.Run("openat", test) })
 }
 
-// What is mounted below a confined folder is not entered, and never removed through the mount.
+// A mount below a confined folder is not entered, and nothing is removed through it.
 func TestMount(t *testing.T) { eachWay(t, testMount) }
 
 func testMount(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package filelock locks open files, between processes and between the open files of one. A lock ends with its open file,
 // and so with the process. Files that are locked must be closed to users without the right to write ([modes.Modes.Lock]):
-// whoever can open a file can hold its lock, and writers would wait.
+// a process that can open a file can hold its lock, and writers would wait.
 package filelock
 
 import (

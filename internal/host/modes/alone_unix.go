@@ -18,7 +18,7 @@ const unmapped = 65534
 // Folders that are not there yet are no danger. Links on the way are followed.
 //
 // Another user can do so who owns a folder on the way, or may write in one without the sticky bit: sshd asks the same
-// (StrictModes). Nobody else comes below a folder that only this user can enter. A group with the user's own number is
+// (StrictModes). Below a folder that only this user can enter, no name can change. A group with the user's own number is
 // this user alone, as systems make one for each user. Root trusts all owners: it works for them.
 func Alone(path string) error {
 	real, err := filepath.EvalSymlinks(path)

@@ -59,7 +59,7 @@ func (m Modes) File() fs.FileMode { return m.pick(0o666, 0o600, 0o660, 0o664) }
 // Object is the mode of an object.
 func (m Modes) Object() fs.FileMode { return m.pick(0o444, 0o400, 0o440, 0o444) }
 
-// Lock is the mode of a file that is locked. Whoever can open a file can hold its lock, so nobody else than writers can.
+// Lock is the mode of a file that is locked. A process that can open a file can hold its lock, so only writers can open this one.
 func (m Modes) Lock() fs.FileMode { return m.pick(0o666, 0o600, 0o660, 0o660) }
 
 // Folder is the mode of a folder. Files in a shared folder belong to its group: by the setgid bit, or by default on the
