@@ -265,8 +265,8 @@ func TestSchedulerModel(t *testing.T) {
 		}
 		return edges
 	}
-	// Some ways are rare: there are more runs until each has been gone.
-	for range 200 {
+	// Some ways are rare, one in some thousand scenarios: there are more runs until each has been gone.
+	for range 2000 {
 		rapid.Check(t, func(rt *rapid.T) {
 			s := scenarios.Draw(rt, "scenario")
 			var faults []string
