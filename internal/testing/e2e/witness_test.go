@@ -399,7 +399,7 @@ func (f *fleet) order() []string {
 	return slices.Collect(strings.Lines(string(data)))
 }
 
-// ranOnce demands that no command was begun again after it was through, but where its result could not be kept: excused tells of a host that one of its
+// ranOnce demands that no command was begun again after it was through, but where its result could not be kept, or a person cancelled it as it ended: excused tells of a host that one of its
 // supervisors was killed. It also demands that each command was run by the host that its record names.
 func (f *fleet) ranOnce(all []*executions.Execution, excused func(host string) bool) {
 	of := map[string]*executions.Execution{}
@@ -424,6 +424,7 @@ func (f *fleet) ranOnce(all []*executions.Execution, excused func(host string) b
 		switch before, again := through[e.Key]; {
 		case words[0] == "-":
 			through[e.Key] = e.ExecutionID
+		case again && of[before].Detail != nil && of[before].Detail.Reason == string(executions.ReasonCancelled): // by a person, before it had ended
 		case again && hosts[before] == host && !excused(host):
 			f.t.Errorf("%s was through as %s on %s, and was begun again there as %s", taskOf(e), before, host, e.ExecutionID)
 		}
