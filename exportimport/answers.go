@@ -186,15 +186,55 @@ func (a *answering) makers(ctx context.Context, shown record.Node) error {
 	return a.former(ctx, byName)
 }
 
+// eastMakers finds the executions that made the outputs of a workspace of the reference. No start answers here, so
+// there is nothing else to find. For an output without one it adds a note.
+func (f *finder) eastMakers(ctx context.Context, s *snapshot) error {
+	tasks, err := f.repo.Workspaces.Datasets.EastTasks(ctx, &s.state)
+	if err != nil {
+		return fmt.Errorf("workspace %s: %w", s.workspace, err)
+	}
+	have := map[product]bool{}
+	for _, t := range f.found {
+		have[product{t.key.Task, t.output}] = t.state == record.Success
+	}
+	var lost []string
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Output.Kind == record.LeafUnassigned {
+			continue
+		}
+		h, err := objectstore.ParseHash(t.Output.Hash)
+		made := product{t.Object, h}
+		if err == nil && have[made] {
+			continue
+		}
+		var e *executions.Execution
+		if err == nil { // null has no object
+			if e, err = f.maker(ctx, made); err != nil {
+				return err
+			}
+		}
+		if e == nil {
+			lost = append(lost, t.Name)
+			continue
+		}
+		f.add(e)
+	}
+	if len(lost) > 0 {
+		f.note("no result of %s is exported: nothing on record has made what the workspace shows", some("task", lost))
+	}
+	return nil
+}
+
 // maker returns the latest execution of a task object that made an output, or nil. It prefers executions that are not
 // rejected.
-func (a *answering) maker(ctx context.Context, m product) (*executions.Execution, error) {
+func (f *finder) maker(ctx context.Context, m product) (*executions.Execution, error) {
 	var best *executions.Execution
-	for inputs, err := range a.repo.Executions.Inputs(ctx, m.task) {
+	for inputs, err := range f.repo.Executions.Inputs(ctx, m.task) {
 		if err != nil {
 			return nil, err
 		}
-		for e, err := range a.repo.Executions.List(ctx, executions.Key{Task: m.task, Inputs: inputs}) {
+		for e, err := range f.repo.Executions.List(ctx, executions.Key{Task: m.task, Inputs: inputs}) {
 			if errors.Is(err, executions.ErrMalformed) {
 				continue
 			}

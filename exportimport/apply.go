@@ -22,7 +22,7 @@ import (
 	"e3/workspace"
 )
 
-// apply writes: objects first, and the records that refer to them once all of them are stored.
+// apply writes: the objects that the zip's records lead to, and the records once all of them are stored.
 func (m *importer) apply(ctx context.Context) error {
 	// Objects of an import that lost power may be incomplete. They must go first, because existing objects are
 	// recognized by their size alone.
@@ -32,16 +32,16 @@ func (m *importer) apply(ctx context.Context) error {
 	if _, err := m.repo.Records.SessionBegan(ctx); err != nil {
 		return err
 	}
-	if err := m.objects(ctx, m.storeObject); err != nil {
+	if err := m.closure(ctx); err != nil {
+		return err
+	}
+	if err := m.takeObjects(ctx); err != nil {
 		return err
 	}
 	if m.renamedPackage != nil {
 		if _, err := objectstore.PutBytes(ctx, m.repo.Objects, m.renamedPackage); err != nil {
 			return err
 		}
-	}
-	if err := m.closure(ctx, m.repo.Objects); err != nil {
-		return err
 	}
 	if err := m.repo.Records.Sync(ctx); err != nil {
 		return err
@@ -285,7 +285,7 @@ func (m *importer) sameEvents(ctx context.Context, key refstore.Key) (same bool,
 func (m *importer) newWorkspace(ctx context.Context) error {
 	name := m.res.Workspace
 	if m.state == nil {
-		data, err := incomingObjects{m.repo.Objects}.structure(ctx, m.pkg.Hash)
+		data, err := m.content.structure(ctx, m.pkg.Hash)
 		if err != nil {
 			return err
 		}

@@ -159,10 +159,12 @@ func (x *exporter) tryWorkspace(ctx context.Context, ws string, out *os.File) (*
 			return nil, err
 		}
 	}
-	if s.pkg != nil {
-		if err := f.answers(ctx, s); err != nil {
-			return nil, err
-		}
+	find := f.answers
+	if s.pkg == nil {
+		find = f.eastMakers
+	}
+	if err := find(ctx, s); err != nil {
+		return nil, err
 	}
 	if x.opts.AllHistory {
 		hashes, err := x.taskHashes(ctx, s)

@@ -46,6 +46,7 @@ type Imported struct {
 	Outcomes     map[executions.Outcome]int // of all executions
 	Objects      int                        // in the zip
 	ObjectsAdded int                        // new here
+	ObjectsLeft  int                        // left out, as nothing in the zip refers to them
 	Content      int64                      // bytes of all entries
 	From         string                     // user@host that exported; "" if the zip does not say
 	Source       string                     // From with the repository, or a substitute
@@ -141,9 +142,10 @@ type importer struct {
 	events  *eventsEntry
 	fold    *runview.Fold // of the events; nil where they are too many to be compared
 	state   *record.WorkspaceState
-	stateOf string         // the name of the exported workspace
-	stored  int64          // bytes of objects, by the directory of the zip
-	done    atomic.Int64   // bytes of these that are done
+	stateOf string       // the name of the exported workspace
+	stored  int64        // bytes of objects, by the directory of the zip
+	done    atomic.Int64 // bytes of these that are done
+	content *incomingObjects
 	sums    *sums          // of all entries read
 	checked bool           // everything was read once
 	noted   map[string]int // number of notes of each kind

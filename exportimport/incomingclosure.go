@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 
@@ -13,13 +14,24 @@ import (
 	"e3/objectstore"
 )
 
-// closure checks that everything that the new records will refer to is here, and protects existing objects from
-// collections. objects is the repository's object store, or a foreseen one.
-func (m *importer) closure(ctx context.Context, objects Objects) error {
-	store := incomingObjects{objects}
+// closure checks that everything that the new records will refer to is here or in the zip, marks it, and protects what
+// is here from collections.
+func (m *importer) closure(ctx context.Context) (err error) {
+	if m.content, err = m.incomingObjects(); err != nil {
+		return err
+	}
+	store := m.content
 	s := &snapshot{workspace: m.stateOf, run: m.run, state: record.WorkspaceState{
 		PackageName: m.pkg.Name, PackageVersion: m.pkg.Version, PackageHash: m.pkg.Hash}}
-	g := &gatherer{objects: objects, tasks: &tasks{objects: objects}, s: s, present: store.present, size: objects.Stat}
+	g := &gatherer{objects: store, tasks: &tasks{objects: store}, s: s, present: store.present, size: store.Stat}
+	damaged := false
+	g.damaged = func(ctx context.Context, h objectstore.Hash) bool {
+		if !damaged { // the first one suffices: takeObjects comes to it, and refuses the zip
+			_, err := objectstore.Copy(ctx, io.Discard, store, h)
+			damaged = err != nil
+		}
+		return damaged
+	}
 	g.each = func(ctx context.Context, yield func(*taken) error) error {
 		return m.eachExecution(ctx, func(in *incoming) error {
 			if in.Status.State == record.Running {
@@ -78,39 +90,8 @@ func lacking(what string, err error) error {
 	return err
 }
 
-// incomingObjects is an object store with the zip's objects in it.
-type incomingObjects struct{ Objects }
-
-// present is called for each object before it is read.
-func (o incomingObjects) present(ctx context.Context, r reach.Ref) (int64, error) {
-	there, err := o.Refresh(ctx, r.Hash)
-	if err != nil {
-		return 0, err
-	}
-	if !there {
-		return 0, fmt.Errorf("object %s: %w", r.Hash, objectstore.ErrNotFound)
-	}
-	size, err := o.Stat(ctx, r.Hash)
-	if err == nil {
-		err = bounded(r, size)
-	}
-	return size, err
-}
-
-// structure reads an object that refers to others.
-func (o incomingObjects) structure(ctx context.Context, hash string) ([]byte, error) {
-	h, err := objectstore.ParseHash(hash)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := o.present(ctx, reach.Ref{Kind: reach.Package, Hash: h}); err != nil {
-		return nil, err
-	}
-	return objectstore.ReadAll(ctx, o.Objects, h, maxStructure)
-}
-
 // tree reads the nodes of the exported workspace. They have exactly the datasets of its package.
-func (m *importer) tree(ctx context.Context, o incomingObjects, s *snapshot) error {
+func (m *importer) tree(ctx context.Context, o *incomingObjects, s *snapshot) error {
 	top, err := m.node(ctx, o, s.state.RootHash, 2)
 	if err != nil {
 		return err
@@ -141,7 +122,7 @@ func (m *importer) tree(ctx context.Context, o incomingObjects, s *snapshot) err
 }
 
 // node reads a node with a known number of entries.
-func (m *importer) node(ctx context.Context, o incomingObjects, hash string, want int) (record.Node, error) {
+func (m *importer) node(ctx context.Context, o *incomingObjects, hash string, want int) (record.Node, error) {
 	data, err := o.structure(ctx, hash)
 	if err != nil {
 		return nil, lacking("the tree of workspace "+m.stateOf, err)

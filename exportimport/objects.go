@@ -2,10 +2,8 @@ package exportimport
 
 import (
 	"context"
-	"errors"
 	"io"
 	"runtime"
-	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -13,32 +11,21 @@ import (
 	"e3/objectstore"
 )
 
-// objectEntry is an object in the zip.
-type objectEntry struct {
-	entry zipfile.Entry
-	hash  objectstore.Hash
-	again bool // it has occurred before
-}
-
-// objects calls do for each object of the zip, several at a time, and counts the new ones. It reads all bytes of the
-// zip, so that a damaged object is refused even if the repository has an intact copy.
-func (m *importer) objects(ctx context.Context, do func(context.Context, *objectEntry) (isNew bool, err error)) error {
+// takeObjects stores the objects of the zip that the closure has met, several at a time, unless this is a dry run. It
+// reads all bytes of the zip, so that a damaged object is refused even if the repository has an intact copy, or if
+// nothing refers to it.
+func (m *importer) takeObjects(ctx context.Context) error {
 	workers := m.opts.Workers
 	if workers <= 0 {
 		workers = max(runtime.GOMAXPROCS(0), m.repo.Workspaces.Lookups)
 	}
-	var added atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	entries := make(chan objectEntry, 16*workers)
 	for range workers {
 		g.Go(func() error {
 			for o := range entries {
-				isNew, err := do(ctx, &o)
-				if err != nil {
+				if err := m.takeObject(ctx, &o); err != nil {
 					return err
-				}
-				if isNew {
-					added.Add(1)
 				}
 			}
 			return nil
@@ -55,14 +42,24 @@ func (m *importer) objects(ctx context.Context, do func(context.Context, *object
 			}
 		})
 	})
-	err := g.Wait()
-	m.res.ObjectsAdded = int(added.Load())
-	return err
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	m.res.ObjectsAdded, m.res.ObjectsLeft = m.content.count()
+	if m.res.ObjectsLeft > 0 {
+		m.note("%d objects are left out: nothing in the zip refers to them", m.res.ObjectsLeft)
+	}
+	return nil
+}
+
+// objectEntry is an object in the zip.
+type objectEntry struct {
+	entry zipfile.Entry
+	hash  objectstore.Hash
 }
 
 // eachObject yields the objects in the order of the zip.
 func (m *importer) eachObject(yield func(objectEntry) error) error {
-	var seen objectstore.HashSet
 	for e, err := range m.zip.Entries() {
 		if err != nil {
 			return err
@@ -71,53 +68,19 @@ func (m *importer) eachObject(yield func(objectEntry) error) error {
 		if err != nil || n.part != objectPart {
 			continue
 		}
-		if err := yield(objectEntry{e, n.object, !seen.Add(n.object)}); err != nil {
+		if err := yield(objectEntry{e, n.object}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// storeObject stores an object, which must hash to its name. An object that is here with the same size is only
-// protected from collections.
-func (m *importer) storeObject(ctx context.Context, o *objectEntry) (isNew bool, err error) {
-	there := o.again
-	if !there {
-		if there, err = m.refresh(ctx, o); err != nil {
-			return false, err
-		}
+// takeObject reads an object to its end, and stores it if it is new here. It must hash to its name.
+func (m *importer) takeObject(ctx context.Context, o *objectEntry) error {
+	read := hashed
+	if m.content.store(o.hash) && !m.opts.DryRun {
+		read = func(r io.Reader) (objectstore.Info, error) { return m.repo.Objects.Put(ctx, r) }
 	}
-	if there {
-		return false, m.readObject(o, hashed)
-	}
-	return true, m.readObject(o, func(r io.Reader) (objectstore.Info, error) { return m.repo.Objects.Put(ctx, r) })
-}
-
-// refresh reports whether an object is here with the same size as in the zip, and protects it if so.
-func (m *importer) refresh(ctx context.Context, o *objectEntry) (bool, error) {
-	size, err := m.repo.Objects.Stat(ctx, o.hash)
-	if errors.Is(err, objectstore.ErrNotFound) || err == nil && size != o.entry.Size {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return m.repo.Objects.Refresh(ctx, o.hash)
-}
-
-// foreseeObject reads an object like storeObject, and stores nothing.
-func (m *importer) foreseeObject(ctx context.Context, o *objectEntry) (isNew bool, err error) {
-	if !o.again {
-		_, err := m.repo.Objects.Stat(ctx, o.hash)
-		if isNew = errors.Is(err, objectstore.ErrNotFound); err != nil && !isNew {
-			return false, err
-		}
-	}
-	return isNew, m.readObject(o, hashed)
-}
-
-// readObject reads an object to its end, and compares its hash with its name.
-func (m *importer) readObject(o *objectEntry, read func(io.Reader) (objectstore.Info, error)) error {
 	r, err := m.open(o.entry)
 	if err != nil {
 		return err

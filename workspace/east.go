@@ -152,9 +152,13 @@ func (w *Datasets) eastRows(ctx context.Context, s *State) ([]DatasetRow, error)
 	if err != nil {
 		return nil, err
 	}
-	outputs, err := w.eastOutputs(ctx, s.PackageHash)
+	tasks, err := w.eastTasks(ctx, s.PackageHash)
 	if err != nil {
 		return nil, err
+	}
+	outputs := make(map[string]string, len(tasks))
+	for i := range tasks {
+		outputs[tasks[i].output] = tasks[i].Name
 	}
 	var rows []DatasetRow
 	objects := 0
@@ -200,17 +204,48 @@ func (w *Datasets) eastRows(ctx context.Context, s *State) ([]DatasetRow, error)
 	return rows, nil
 }
 
-// eastOutputs maps the datasets that tasks of a package produce to the tasks. A package or task whose object is missing
-// produces none.
-func (w *Datasets) eastOutputs(ctx context.Context, hash string) (map[string]string, error) {
-	outputs := map[string]string{}
+// EastTask is a task of a package of the reference, with what a workspace holds as its output.
+type EastTask struct {
+	Name   string
+	Object objectstore.Hash
+	Output record.Leaf
+
+	output string // the name of the dataset
+}
+
+// EastTasks returns the tasks of a workspace of the reference, in the order of the package.
+func (w *Datasets) EastTasks(ctx context.Context, s *record.WorkspaceState) ([]EastTask, error) {
+	tasks, err := w.eastTasks(ctx, s.PackageHash)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := w.eastRows(ctx, &State{WorkspaceState: *s})
+	if err != nil {
+		return nil, err
+	}
+	held := make(map[string]record.Leaf, len(rows))
+	for i := range rows {
+		held[rows[i].Name] = rows[i].Leaf
+	}
+	for i := range tasks {
+		if leaf, ok := held[tasks[i].output]; ok {
+			tasks[i].Output = leaf
+		}
+	}
+	return tasks, nil
+}
+
+// eastTasks returns the tasks of a package without their outputs. It leaves out what cannot be read because an object is
+// missing.
+func (w *Datasets) eastTasks(ctx context.Context, hash string) ([]EastTask, error) {
 	pkg, err := w.states.Packages.LoadEast(ctx, hash)
 	if errors.Is(err, objectstore.ErrNotFound) {
-		return outputs, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
+	list := make([]EastTask, 0, len(pkg.Tasks))
 	for _, t := range pkg.Tasks {
 		data, err := w.readEast(ctx, t.Task)
 		if errors.Is(err, objectstore.ErrNotFound) {
@@ -223,7 +258,7 @@ func (w *Datasets) eastOutputs(ctx context.Context, hash string) (map[string]str
 		if err != nil {
 			return nil, fmt.Errorf("task %s: %w", t.Name, err)
 		}
-		outputs[eastName(task.Output)] = eastName([]string{t.Name})
+		list = append(list, EastTask{Name: eastName([]string{t.Name}), Object: t.Task, Output: record.Leaf{Kind: record.LeafUnassigned}, output: eastName(task.Output)})
 	}
-	return outputs, nil
+	return list, nil
 }

@@ -171,6 +171,7 @@ type importedJSON struct {
 	Outcomes     map[string]int `json:"outcomes"` // of the executions, by executions.Outcome.Word; all are there
 	Objects      int            `json:"objects"`
 	ObjectsAdded int            `json:"objectsAdded"`
+	ObjectsLeft  int            `json:"objectsLeftOut"` // as nothing in the zip refers to them
 	Content      int64          `json:"contentBytes"`
 	Source       string         `json:"source"`
 	ExportedAt   *string        `json:"exportedAt"`
@@ -184,7 +185,7 @@ func importedDocument(file string, i *exportimport.Imported) importedJSON {
 	doc := importedJSON{
 		File: file, DryRun: i.DryRun, Package: packageOf(i.Package), PackageAdded: i.PackageAdded, Workspace: i.Workspace,
 		Run: i.RunID, RunWorkspace: i.RunWorkspace, RunAdded: i.RunAdded, Executions: i.Executions, Outcomes: map[string]int{},
-		Objects: i.Objects, ObjectsAdded: i.ObjectsAdded, Content: i.Content, Source: i.Source, ExportedAt: render.JSONTime(i.Exported),
+		Objects: i.Objects, ObjectsAdded: i.ObjectsAdded, ObjectsLeft: i.ObjectsLeft, Content: i.Content, Source: i.Source, ExportedAt: render.JSONTime(i.Exported),
 		Trust: trustWords[i.Verdict.Trust], TrustedAs: i.Verdict.TrustedAs, Notes: append([]string{}, i.Notes...),
 	}
 	for out := executions.Added; out <= executions.SkippedUnfinished; out++ {
