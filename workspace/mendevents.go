@@ -22,11 +22,15 @@ func (w *Runner) MendEvents(ctx context.Context, ws, run string, last int64, x *
 		return 0, err
 	}
 	defer lock.Unlock()
-	if lost, err = events.Mend(ctx, w.states.Records, ws, run); err != nil {
+	var bounds events.Bounds
+	rec, unread := w.states.Records.Get(ctx, runview.Key(ws, run), FieldEvents)
+	if unread == nil {
+		bounds = runview.BoundsOf(rec)
+	}
+	if lost, err = events.Mend(ctx, w.states.Records, ws, run, bounds.First); err != nil {
 		return 0, lock.explain(ctx, err)
 	}
-	if rec, err := w.states.Records.Get(ctx, runview.Key(ws, run), FieldEvents); err == nil {
-		bounds := runview.BoundsOf(rec)
+	if unread == nil {
 		if errors.As(bounds.Check(ctx, w.states.Records, ws, run), new(*events.BoundsError)) { // an end that is not this run's goes
 			if err := events.DropEnd(ctx, w.states.Records, ws, run); err != nil {
 				return 0, lock.explain(ctx, err)

@@ -21,9 +21,10 @@ const mendPiece = 256 << 10
 
 // Mend rewrites a log from its first damaged line on. Each lost event is replaced by one of type [EventLost] with its
 // number, so that readers know what is missing and the numbers have no gap. Lines after the end of the run, and a torn
-// last line, are removed. It returns how many events were lost; a lost end of the log leaves no trace. The caller
+// last line, are removed. It returns how many events were lost; a lost end of the log leaves no trace. first is the first event,
+// if the run's record knows it (Bounds): it is told again, as it has the user and the machine. The caller
 // ensures that nothing is appended meanwhile.
-func Mend(ctx context.Context, streams refstore.Streams, workspace, run string) (lost int, err error) {
+func Mend(ctx context.Context, streams refstore.Streams, workspace, run string, first *Event) (lost int, err error) {
 	whole, damage, err := readable(ctx, streams, workspace, run, nil)
 	if err != nil || damage == nil {
 		return 0, err
@@ -39,7 +40,7 @@ func Mend(ctx context.Context, streams refstore.Streams, workspace, run string) 
 		if err != nil {
 			return 0, src.fault(err)
 		}
-		if rest, lost, err = src.without(data, whole); err != nil {
+		if rest, lost, err = src.without(data, whole, first); err != nil {
 			return 0, src.fault(err)
 		}
 	}
@@ -50,7 +51,7 @@ func Mend(ctx context.Context, streams refstore.Streams, workspace, run string) 
 }
 
 // without returns the readable lines, with EventLost in place of the lost ones.
-func (src source) without(data []byte, p position) (rest []byte, lost int, err error) {
+func (src source) without(data []byte, p position, first *Event) (rest []byte, lost int, err error) {
 	at := time.Time{}
 	for line := range bytes.Lines(data) {
 		e, err := Parse(line)
@@ -59,6 +60,13 @@ func (src source) without(data []byte, p position) (rest []byte, lost int, err e
 		}
 		for p.seq+1 < e.Seq {
 			p.seq++
+			if first != nil && first.Seq == p.seq && first.Run == src.Run {
+				if rest, err = appendSummed(rest, first); err != nil {
+					return nil, 0, err
+				}
+				at = first.Time
+				continue
+			}
 			lost++
 			if at.IsZero() {
 				at = e.Time

@@ -86,7 +86,7 @@ func TestOldLinesHaveNoSum(t *testing.T) {
 	}
 }
 
-// TestMend damages logs anywhere: undamaged events remain afterwards, and lost ones are replaced.
+// TestMend damages logs anywhere: undamaged events remain afterwards, and lost ones are replaced; the first one is told again if it is known.
 func TestMend(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := mem.New()
@@ -116,7 +116,11 @@ func TestMend(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lost, err := events.Mend(ctx, s, ws, runID)
+		var first *events.Event // as the run's record may know it
+		if one := want[1]; rapid.Bool().Draw(t, "known") {
+			first = &one
+		}
+		lost, err := events.Mend(ctx, s, ws, runID, first)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +133,9 @@ func TestMend(t *testing.T) {
 				t.Fatalf("event %d follows event %d", e.Seq, seq-1)
 			}
 			if e.Type == events.EventLost {
-				lost--
+				if lost--; seq == 1 && first != nil {
+					t.Fatal("the first event is marked as lost, but it is known")
+				}
 			} else if diff := cmp.Diff(want[seq], e.Event); diff != "" {
 				t.Fatalf("event %d is another (-want +got):\n%s", seq, diff)
 			}
