@@ -67,7 +67,7 @@ func advice(in *manifest.Input, err error) string {
 	switch {
 	case in.Kind == manifest.FileInput && errors.As(err, &special) && special.Mode.IsDir():
 		return fmt.Sprintf("to take in the directory with all that is in it: {dir: %s}", in.Path)
-	case errors.As(err, &linked):
+	case errors.As(err, &linked) && errors.Is(err, fs.ErrNotExist):
 		return "mount what is missing, or remove the link"
 	case in.Kind == manifest.DirInput && errors.As(err, &entry) && entry.Link:
 		return "put a copy in the place of the link, or declare what it points to as an input of its own with file, which follows links"

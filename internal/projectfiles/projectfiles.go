@@ -37,6 +37,7 @@ type LinkError struct {
 	Path   string // relative to the base
 	Target string // "" if it is not known
 	Loop   bool   // it leads to a folder around it
+	Inside bool   // it leads into a repository, which changes with each start
 	Err    error  // fs.ErrNotExist if its target is gone
 }
 
@@ -44,6 +45,8 @@ func (e *LinkError) Error() string {
 	switch {
 	case e.Loop:
 		return fmt.Sprintf("%s is a link to %s, a folder around it: a pattern that enters it would go round in circles", e.Path, e.Target)
+	case e.Inside:
+		return fmt.Sprintf("%s is a link to %s, in a repository, which each start changes", e.Path, e.Target)
 	case errors.Is(e.Err, fs.ErrNotExist):
 		return fmt.Sprintf("%s is a link to %s, which is not there", e.Path, e.Target)
 	}
@@ -172,5 +175,12 @@ func (w *walker) link(here, below, name string, at manifest.GlobAt, left []strin
 	if slices.ContainsFunc(left, func(dir string) bool { return dir == to || strings.HasPrefix(dir, strings.TrimSuffix(to, "/")+"/") }) {
 		return fault(syscall.ELOOP, true)
 	}
+	if slices.Contains(strings.Split(filepath.ToSlash(to), "/"), repositoryFolder) {
+		target, _ := os.Readlink(here)
+		return &LinkError{Path: below, Target: target, Inside: true, Err: fs.ErrInvalid}
+	}
 	return w.folder(here, below, inner, left)
 }
+
+// repositoryFolder is the folder of a repository in a project.
+const repositoryFolder = ".e3"

@@ -116,11 +116,13 @@ func TestBadLinks(t *testing.T) {
 		{"raw/b -> .", "raw/*/*", "raw/b is a link to ., a folder around it"},
 		{"raw/b -> ..", "raw/*/raw/*", "raw/b is a link to .., a folder around it"},
 		{"raw/b -> /", "raw/*/*", "raw/b is a link to /, a folder around it"},
+		{"raw/b -> ../.e3/objects", "raw/*/*", "raw/b is a link to ../.e3/objects, in a repository"},
+		{"raw/b -> ../.e3/objects", "raw/**/*", ""},
 		{"raw/b -> gone", "raw/**/*.fq", ""},
 		{"raw/b -> .", "raw/**/*.fq", ""},
 		{"raw/b -> gone", "raw/*.fq", ""},
 	} {
-		dir := project(t, "raw/a.fq", "raw/sub/x.fq", test.link)
+		dir := project(t, "raw/a.fq", "raw/sub/x.fq", ".e3/objects/x.fq", test.link)
 		found, err := projectfiles.Match(dir, test.pattern)
 		switch {
 		case test.want == "" && err != nil:

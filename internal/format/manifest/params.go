@@ -184,11 +184,12 @@ func ParseWritten(name string, data []byte) (any, error) {
 	d.written = true
 	if strings.EqualFold(path.Ext(name), ".json") { // YAML takes more than JSON
 		n, fault := readJSONValue(bytes.TrimPrefix(data, []byte(byteOrderMark)), d)
+		if err := d.report.result(); err != nil { // the fault only says that there are errors
+			return nil, err
+		}
 		if fault != nil {
 			d.report.add(fault.pos, fault.hint, "%s", fault.msg)
-		}
-		if err := d.report.result(); err != nil {
-			return nil, err
+			return nil, d.report.result()
 		}
 		v := d.value("value", &n)
 		return v, d.report.result()
