@@ -327,3 +327,62 @@ func TestReadOnly(t *testing.T) {
 		}
 	})
 }
+
+// TestFullDiskIsSwept has a start on a disk that is full of what an earlier one has left: it removes that before it needs room,
+// also where commands run on the same disk. What nothing refers to is for gc.
+func TestFullDiskIsSwept(t *testing.T) {
+	for _, cache := range []string{"", "cache"} {
+		t.Run("cache="+cache, func(t *testing.T) {
+			v := newVolume(t, "tmpfs", "16")
+			p := v.project("project", map[string]string{"e3.yaml": readGraph, "a.txt": "alpha\n"})
+			if cache != "" {
+				p.env = append(p.env, "E3_CACHE_DIR="+filepath.Join(v.dir, cache))
+			}
+			p.start(0)
+			full := func() {
+				t.Helper()
+				f := filler{t, filepath.Join(v.dir, "filler")}
+				f.free()
+				f.fill(0)
+			}
+
+			// A start was killed while its command had filled the disk.
+			p.write("big.yaml", `
+e3: 1
+name: big
+tasks:
+  big: {out: big.bin, run: 'cat /dev/zero > big.bin 2> /dev/null; sleep 60'}
+`)
+			x := p.spawn("start", "-f", "big.yaml", "--json")
+			eventually(t, patience, "the disk is full", func() string {
+				if n := v.free(); n > 0 {
+					return fmt.Sprint(n, " bytes are free")
+				}
+				return ""
+			})
+			x.kill(false)
+			x.wait()
+			full()
+			if cache != "" {
+				p.start(0, ".", "read", "--force")
+				if v.free() < 1<<20 {
+					t.Errorf("%d bytes are free after a sweep", v.free())
+				}
+			}
+			filler{t, filepath.Join(v.dir, "filler")}.free()
+			p.start(0, ".", "read", "--force")
+
+			// An output fits, and its record does not.
+			p.write("big.yaml", strings.Replace(p.read("big.yaml"), "; sleep 60", "; true", 1))
+			if r := p.e3("start", "-f", "big.yaml"); r.code == 0 {
+				t.Logf("the record fitted\n%s", r.text())
+			}
+			full()
+			if r := p.e3("gc", "."); r.code != 0 {
+				t.Fatalf("e3 gc: exit code %d\n%s", r.code, r.text())
+			}
+			filler{t, filepath.Join(v.dir, "filler")}.free()
+			p.start(0, ".", "read", "--force")
+		})
+	}
+}
