@@ -102,11 +102,9 @@ func TestForeignInTheWay(t *testing.T) {
 		} {
 			t.Run(fmt.Sprint(kind, deep), func(t *testing.T) {
 				base, outside := t.TempDir(), t.TempDir()
-				at, canary := filepath.Join(base, "objects"), filepath.Join(outside, h.String()[2:])
+				at, canary := filepath.Join(base, "objects"), filepath.Join(outside, h.String()[:2], h.String()[2:])
 				if deep {
 					at, canary = filepath.Join(at, h.String()[:2]), filepath.Join(outside, h.String()[2:])
-				} else {
-					canary = filepath.Join(outside, h.String()[:2], h.String()[2:])
 				}
 				old := time.Now().Add(-time.Hour)
 				err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o777), os.MkdirAll(filepath.Dir(canary), 0o777), os.WriteFile(canary, []byte("secret"), 0o666), os.Chtimes(canary, old, old), make(at, outside))

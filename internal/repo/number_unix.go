@@ -25,12 +25,6 @@ func folderNumber(path string) string {
 	return ""
 }
 
-// sameDevice reports whether two folders are on one file system.
-func sameDevice(a, b string) bool {
-	var at, to syscall.Stat_t
-	return syscall.Stat(a, &at) == nil && syscall.Stat(b, &to) == nil && at.Dev == to.Dev
-}
-
 // mayWrite returns an error if this process may not make files in a folder.
 func mayWrite(dir string) error {
 	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	iofs "io/fs"
-	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -207,6 +206,3 @@ func fsync(fd int) error {
 		}
 	}
 }
-
-// atPath names an open folder for calls that take a path: it leads there whatever was renamed.
-func atPath(folder *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", folder.Fd()) }
