@@ -285,7 +285,6 @@ func runStart(ctx context.Context, a *app, location, ws string, o *startOptions)
 		return err
 	}
 	defer r.Close()
-	repo.MakeRoom(ctx, r)
 	if err := sayRoom(r, o.room); err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ package repo
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"syscall"
@@ -31,17 +30,4 @@ func mayWrite(dir string) error {
 		return fmt.Errorf("%s: %w", dir, err)
 	}
 	return nil
-}
-
-// freeOn is the number of bytes that this process can still write to the disk of a folder; as much as wanted if that is not known.
-func freeOn(folder string) uint64 {
-	var st unix.Statfs_t
-	if unix.Statfs(folder, &st) != nil {
-		return math.MaxUint64
-	}
-	blocks := st.Bavail
-	if os.Geteuid() == 0 {
-		blocks = st.Bfree
-	}
-	return blocks * uint64(st.Bsize)
 }

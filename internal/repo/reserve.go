@@ -1,7 +1,6 @@
 package repo
 
 import (
-	"context"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -52,14 +51,4 @@ func UseReserve(r *Repo) bool {
 	}
 	f, err := in.OpenFile(reserveFile, os.O_WRONLY|os.O_TRUNC|beneath.Nonblock, 0)
 	return err == nil && f.Close() == nil
-}
-
-// MakeRoom removes what dead processes have left if the disk has no room for a start, with the help of the space that is kept
-// aside. A start could not take its lock otherwise, and would never come to its own sweep.
-func MakeRoom(ctx context.Context, r *Repo) {
-	if r.stores.folder == "" || r.stores.overlaid || freeOn(r.stores.folder) >= reserveSize || !UseReserve(r) {
-		return
-	}
-	_ = r.sweep(ctx) // the start says what is wrong
-	KeepReserve(r)
 }
