@@ -111,8 +111,8 @@ func hostileInputs(t *testing.T, l *lab) (all []objectstore.Hash) {
 	return all
 }
 
-// hostileTask makes its outputs, and then works against e3. What it does itself must not reach the private folder: it goes by
-// descriptors too, and writes and removes nothing through a link or a mount.
+// hostileTask makes its outputs, and then works against e3. Its own attacks must spare the private folder: they go by
+// descriptors too, and write and remove nothing through a link or a mount.
 func hostileTask(r *rand.Rand, p *private, n int) *record.Task {
 	pick := func(of ...string) string { return of[r.IntN(len(of))] }
 	open, layers := r.IntN(3) == 0, r.IntN(2) == 0

@@ -142,7 +142,7 @@ func testNothingPrivateLeaves(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.root && exec.Command("unshare", "-m", "true").Run() != nil {
-				t.Skip("this user cannot mount")
+				t.Skip("this user cannot mount: run the tests as root, or where user namespaces are allowed")
 			}
 			p := newPrivate(t)
 			kept := remains.In(t.TempDir())

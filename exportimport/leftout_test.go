@@ -53,7 +53,7 @@ func TestImportLeavesOut(t *testing.T) {
 			}
 		}
 	}
-	// What is left out is read all the same: any damaged byte refuses a zip.
+	// Objects that are left out are read all the same: any damaged byte refuses a zip.
 	made[len(made)-2].content += "x"
 	s := newSite(t, "bob@beta")
 	if _, err := s.tryImport(pack(t, made), exportimport.ImportOptions{NewWorkspace: true}); !errors.Is(err, exportimport.ErrIntegrity) {

@@ -37,8 +37,7 @@ func TestHarmLinks(t *testing.T) {
 	}
 }
 
-// linkPlaces are what can be replaced by a link, by the names at the top of the repository. What lies in locks and tmp decides
-// no answer.
+// linkPlaces are the paths that a link can replace, by the names at the top of the repository. Locks and tmp decide no answer.
 func linkPlaces(saved *savedFolders, root string) map[string][]string {
 	places := map[string][]string{}
 	for path := range saved.files {

@@ -72,18 +72,8 @@ func (b *Bounds) Check(ctx context.Context, streams refstore.Streams, workspace,
 	if b.Last == nil || !recording {
 		return nil
 	}
-	e, line, torn, err := source{streams, RunRef{workspace, run}}.tail(ctx)
-	switch {
-	case err != nil:
-		return err
-	case e == nil:
-		return &BoundsError{0, b.Last.Seq}
-	case torn || e.Seq != b.Last.Seq:
-		return &BoundsError{min(e.Seq, b.Last.Seq-1), b.Last.Seq}
-	case !bytes.Equal(line, bytes.TrimSuffix(b.last, []byte("\n"))) && e.Type != EventLost:
-		return &BoundsError{b.Last.Seq, b.Last.Seq}
-	}
-	return nil
+	want := bytes.TrimSuffix(b.last, []byte("\n"))
+	return checkTail(ctx, streams, workspace, run, b.Last.Seq, func(line []byte) bool { return bytes.Equal(line, want) })
 }
 
 // CheckEnd compares the end of a run's log with the number and the sum that the run after it knows; a log that ends in a mark
@@ -92,6 +82,11 @@ func CheckEnd(ctx context.Context, streams refstore.Streams, workspace, run stri
 	if seq == 0 || !recording {
 		return nil
 	}
+	return checkTail(ctx, streams, workspace, run, seq, func(line []byte) bool { return sumIn(line) == sum })
+}
+
+// checkTail looks for the end of a log: the line of this number, or a mark in its place.
+func checkTail(ctx context.Context, streams refstore.Streams, workspace, run string, seq int64, is func(line []byte) bool) error {
 	e, line, torn, err := source{streams, RunRef{workspace, run}}.tail(ctx)
 	switch {
 	case err != nil:
@@ -100,7 +95,7 @@ func CheckEnd(ctx context.Context, streams refstore.Streams, workspace, run stri
 		return &BoundsError{0, seq}
 	case torn || e.Seq != seq:
 		return &BoundsError{min(e.Seq, seq-1), seq}
-	case sumIn(line) != sum && e.Type != EventLost:
+	case !is(line) && e.Type != EventLost:
 		return &BoundsError{seq, seq}
 	}
 	return nil

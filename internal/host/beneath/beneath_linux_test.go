@@ -22,7 +22,7 @@ func TestMount(t *testing.T) { eachWay(t, testMount) }
 
 func testMount(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("only root can mount")
+		t.Skip("only root can mount: run the tests as root")
 	}
 	outside, dir := secret(t), t.TempDir()
 	d := open(t, dir).Confine()
@@ -39,7 +39,7 @@ func testMount(t *testing.T) {
 			from = filepath.Join(outside, "key")
 		}
 		if err := unix.Mount(from, filepath.Join(dir, rel), "", unix.MS_BIND, ""); err != nil {
-			t.Skip("this root cannot mount:", err)
+			t.Skip("this root cannot mount: run the tests outside of a container, or with CAP_SYS_ADMIN:", err)
 		}
 		t.Cleanup(func() { _ = unix.Unmount(filepath.Join(dir, rel), unix.MNT_DETACH) })
 	}

@@ -23,9 +23,9 @@ func TestTakenCallIsNotInterrupted(t *testing.T) {
 	perl, err := exec.LookPath("perl")
 	switch {
 	case err != nil:
-		t.Skip("needs perl")
+		t.Skip("there is no perl: install perl")
 	case !trace.Uninterrupted():
-		t.Skip("needs Linux 5.19")
+		t.Skip("this kernel interrupts traced calls: it takes Linux 5.19 or later")
 	}
 	dir := t.TempDir()
 	marker := filepath.Join(dir, "marker")
