@@ -15,7 +15,9 @@ import (
 // look describes the file of a name in root. The folders above it may be links: nothing is opened.
 func (d *Dir) look(name string) (stat, error) {
 	var st unix.Stat_t
-	err := retryEINTR(func() error { return unix.Fstatat(d.root.Fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	err := d.root.Control(func(fd int) error {
+		return retryEINTR(func() error { return unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	})
 	if err != nil {
 		return stat{}, d.foreign(name, &fs.PathError{Op: "lstat", Path: d.root.Path(name), Err: err})
 	}

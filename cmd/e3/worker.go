@@ -145,8 +145,9 @@ func runWorker(ctx context.Context, a *app, location string, o repo.WorkerOption
 	o.Renew, o.Now = renewSession, a.Now
 	server := &worker.Server{
 		Once: func(ctx context.Context, drain <-chan struct{}, w worker.Options, begun func()) error {
-			o.Options = w
-			return workOnce(ctx, a, drain, location, o, flags.lease, begun)
+			once := o // of which only the time that is left differs
+			once.Options = w
+			return workOnce(ctx, a, drain, location, once, flags.lease, begun)
 		},
 		Ready: func() { workerReady(a, &o) },
 		Lost: func(err error) {

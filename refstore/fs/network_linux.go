@@ -9,7 +9,7 @@ import (
 func onNetwork(t tree) bool {
 	const lustre, gpfs, beegfs = 0x0BD00BD0, 0x47504653, 0x19830326
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(t.Fd(), &st); err != nil {
+	if err := t.Control(func(fd int) error { return unix.Fstatfs(fd, &st) }); err != nil {
 		return true
 	}
 	switch uint32(st.Type) {

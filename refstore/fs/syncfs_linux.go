@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func syncFS(t tree) error { return unix.Syncfs(t.Fd()) }
+func syncFS(t tree) error { return t.Control(unix.Syncfs) }
 
 // unwrittenBytes returns how many bytes of all file systems wait to be written; 0 if that is unknown.
 func unwrittenBytes() int64 {

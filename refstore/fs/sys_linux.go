@@ -135,7 +135,8 @@ func (t tree) statFile(name string) (stamp, error) {
 }
 
 func (t tree) look(name string) (st unix.Stat_t, err error) {
-	if err := unix.Fstatat(t.Fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	err = t.Control(func(fd int) error { return unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
+	if err != nil {
 		return st, t.foreign(name, &iofs.PathError{Op: "stat", Path: t.Path(name), Err: err})
 	}
 	return st, nil

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -18,11 +19,19 @@ import (
 // A Dir is an open folder. It is safe for concurrent use, but for ReadDir and HasEntries of the folder itself.
 type Dir struct {
 	fd       int
+	users    atomic.Int64 // what needs fd open: the Dir until it is closed, and each call under way
+	closed   atomic.Bool
 	name     string
 	confined bool
 	listed   bool // its position is not the beginning
 	own      sync.Once
 	id       identity
+}
+
+func newDir(fd int, name string, confined bool) *Dir {
+	d := &Dir{fd: fd, name: name, confined: confined}
+	d.users.Store(1)
+	return d
 }
 
 // An identity is the same for all descriptors of a file.
@@ -41,21 +50,50 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	return &Dir{fd: fd, name: path}, nil
+	return newDir(fd, path, false), nil
 }
 
-// Close closes the folder. A nil folder is closed.
+// Close closes the folder, once the calls that are under way have ended: their descriptor must not become another file's
+// meanwhile. Later calls find [fs.ErrClosed]. A nil folder is closed.
 func (d *Dir) Close() error {
-	if d == nil || d.fd < 0 {
+	if d == nil || d.closed.Swap(true) {
 		return nil
 	}
-	fd := d.fd
-	d.fd = -1
-	return os.NewSyscallError("close", unix.Close(fd))
+	return os.NewSyscallError("close", d.release())
 }
 
-// Fd is the descriptor, which stays the folder's.
-func (d *Dir) Fd() int { return d.fd }
+// hold keeps the descriptor open until release.
+func (d *Dir) hold() (int, error) {
+	if d.closed.Load() {
+		return -1, fs.ErrClosed
+	}
+	for {
+		n := d.users.Load()
+		if n == 0 {
+			return -1, fs.ErrClosed
+		}
+		if d.users.CompareAndSwap(n, n+1) {
+			return d.fd, nil
+		}
+	}
+}
+
+func (d *Dir) release() error {
+	if d.users.Add(-1) > 0 {
+		return nil
+	}
+	return unix.Close(d.fd)
+}
+
+// Control calls do with the descriptor, which is open and the folder's until do returns.
+func (d *Dir) Control(do func(fd int) error) error {
+	fd, err := d.hold()
+	if err != nil {
+		return err
+	}
+	defer d.release()
+	return do(fd)
+}
 
 // Sub opens a folder below d.
 func (d *Dir) Sub(rel string) (*Dir, error) {
@@ -63,7 +101,7 @@ func (d *Dir) Sub(rel string) (*Dir, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: d.path(rel), Err: err}
 	}
-	return &Dir{fd: fd, name: d.path(rel), confined: d.confined}, nil
+	return newDir(fd, d.path(rel), d.confined), nil
 }
 
 // OpenFile opens, or makes, a file. The flags are those of os.OpenFile. Of what is no regular file, it opens folders, and
@@ -92,32 +130,46 @@ func hasOpenat2() bool {
 
 // open opens what rel names, without following links.
 func (d *Dir) open(rel string, flags int, perm uint32) (int, error) {
+	at, err := d.hold()
+	if err != nil {
+		return -1, err
+	}
+	defer d.release()
+	return way{at, d.confined}.open(rel, flags, perm)
+}
+
+// A way is how to what lies below an open folder. It does not keep the folder open.
+type way struct {
+	fd       int
+	confined bool
+}
+
+// open is [Dir.open].
+func (w way) open(rel string, flags int, perm uint32) (int, error) {
 	if !valid(rel) {
 		return -1, ErrName
 	}
-	resolve := d.resolve
+	resolve := w.resolve
 	if !canOpenat2() {
-		resolve = d.walk
+		resolve = w.walk
 	}
 	fd, err := resolve(rel, flags, perm)
-	if err == unix.ENOTDIR && flags&unix.O_DIRECTORY != 0 {
-		if info, e := d.Lstat(rel); e == nil && info.Mode()&fs.ModeSymlink != 0 {
-			err = ErrLink
-		}
+	if err == unix.ENOTDIR && flags&unix.O_DIRECTORY != 0 && w.isLink(rel) {
+		err = ErrLink
 	}
 	return fd, err
 }
 
 // resolve lets the kernel resolve the whole name.
-func (d *Dir) resolve(rel string, flags int, perm uint32) (int, error) {
+func (w way) resolve(rel string, flags int, perm uint32) (int, error) {
 	how := unix.OpenHow{
 		Flags: uint64(flags | unix.O_NOFOLLOW), Mode: uint64(perm),
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	}
-	if d.confined {
+	if w.confined {
 		how.Resolve |= unix.RESOLVE_NO_XDEV
 	}
-	fd, err := retry(func() (int, error) { return unix.Openat2(d.fd, rel, &how) })
+	fd, err := retry(func() (int, error) { return unix.Openat2(w.fd, rel, &how) })
 	switch err {
 	case unix.ELOOP:
 		err = ErrLink
@@ -128,8 +180,8 @@ func (d *Dir) resolve(rel string, flags int, perm uint32) (int, error) {
 }
 
 // walk is resolve without openat2: it opens each folder on the way.
-func (d *Dir) walk(rel string, flags int, perm uint32) (int, error) {
-	at, closes := d.fd, false
+func (w way) walk(rel string, flags int, perm uint32) (int, error) {
+	at, closes := w.fd, false
 	for {
 		part, rest, more := strings.Cut(rel, "/")
 		how, mode := flags, perm
@@ -137,7 +189,7 @@ func (d *Dir) walk(rel string, flags int, perm uint32) (int, error) {
 			how, mode = wayFlags, 0
 		}
 		fd, err := retry(func() (int, error) { return unix.Openat(at, part, how|unix.O_NOFOLLOW, mode) })
-		if err == nil && d.confined && foreign(d.fd, fd) {
+		if err == nil && w.confined && foreign(w.fd, fd) {
 			unix.Close(fd)
 			err = ErrMount
 		}
@@ -152,6 +204,20 @@ func (d *Dir) walk(rel string, flags int, perm uint32) (int, error) {
 		}
 		at, closes, rel = fd, true, rest
 	}
+}
+
+// isLink tells whether the last part of rel is a link.
+func (w way) isLink(rel string) bool {
+	dir, base, err := split(rel)
+	if err != nil || dir == "" {
+		return err == nil && isLink(w.fd, base)
+	}
+	at, err := w.open(dir, wayFlags, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(at)
+	return isLink(at, base)
 }
 
 func isLink(dir int, name string) bool {
@@ -177,9 +243,13 @@ func (d *Dir) in(rel string, do func(fd int, base string) error) error {
 	if err != nil {
 		return err
 	}
-	at := d.fd
+	at, err := d.hold()
+	if err != nil {
+		return err
+	}
+	defer d.release()
 	if dir != "" {
-		if at, err = d.open(dir, wayFlags, 0); err != nil {
+		if at, err = (way{at, d.confined}).open(dir, wayFlags, 0); err != nil {
 			return err
 		}
 		defer unix.Close(at)
@@ -256,7 +326,7 @@ func (d *Dir) InPlace() bool {
 func (d *Dir) identity() identity {
 	d.own.Do(func() {
 		var st unix.Stat_t
-		if unix.Fstat(d.fd, &st) == nil {
+		if d.Control(func(fd int) error { return unix.Fstat(fd, &st) }) == nil {
 			d.id = identity{st.Dev, st.Ino}
 		}
 	})
@@ -278,7 +348,7 @@ func (d *Dir) Mkdir(rel string, perm fs.FileMode) error {
 func (d *Dir) Chmod(rel string, mode fs.FileMode) error {
 	return d.entry("chmod", rel, func(fd int, base string) error {
 		if base == "." {
-			return unix.Fchmod(d.fd, bits(mode))
+			return unix.Fchmod(fd, bits(mode))
 		}
 		return chmodat(fd, base, bits(mode))
 	})
@@ -407,15 +477,20 @@ func (d *Dir) HasEntries(n int) bool {
 
 // list calls found with each entry, until that returns false.
 func (d *Dir) list(found func(name string, kind byte) bool) error {
+	at, err := d.hold()
+	if err != nil {
+		return err
+	}
+	defer d.release()
 	if d.listed {
-		if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
+		if _, err := unix.Seek(at, 0, unix.SEEK_SET); err != nil {
 			return err
 		}
 	}
 	d.listed = true
 	buf := make([]byte, 8<<10)
 	for {
-		n, err := retry(func() (int, error) { return unix.ReadDirent(d.fd, buf) })
+		n, err := retry(func() (int, error) { return unix.ReadDirent(at, buf) })
 		if err != nil || n <= 0 {
 			return err
 		}

@@ -2,11 +2,13 @@ package beneath_test
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"e3/internal/host/beneath"
@@ -233,5 +235,53 @@ func TestReadDirTellsKinds(t *testing.T) {
 	target, err := d.Readlink("link")
 	if err != nil || target != "folder" {
 		t.Errorf("%q, %v", target, err)
+	}
+}
+
+// While a folder is closed, calls are under way. They find it open or closed: never the file that got its descriptor.
+func TestClose(t *testing.T) { eachWay(t, testClose) }
+
+func testClose(t *testing.T) {
+	top := t.TempDir()
+	for _, name := range []string{"own", "other"} {
+		must(t, os.MkdirAll(filepath.Join(top, name, "in"), 0o755))
+		must(t, os.WriteFile(filepath.Join(top, name, "in", "file"), []byte(name), 0o644))
+	}
+	for range 300 {
+		d, err := beneath.Open(filepath.Join(top, "own"))
+		must(t, err)
+		var calls sync.WaitGroup
+		for range 4 {
+			calls.Go(func() {
+				for {
+					f, err := d.OpenFile("in/file", os.O_RDONLY, 0)
+					if errors.Is(err, fs.ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Errorf("a file of a folder that is being closed: %v, want the file or %v", err, fs.ErrClosed)
+						return
+					}
+					text, err := io.ReadAll(f)
+					f.Close()
+					if string(text) != "own" || err != nil {
+						t.Errorf("a file of a folder that is being closed: %q, %v; want its own", text, err)
+						return
+					}
+					if _, err := d.Lstat("in"); err != nil && !errors.Is(err, fs.ErrClosed) {
+						t.Errorf("look at an entry of a folder that is being closed: %v", err)
+					}
+				}
+			})
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		other, err := beneath.Open(filepath.Join(top, "other")) // gets the descriptor, if it is free
+		must(t, err)
+		calls.Wait()
+		if err := errors.Join(other.Close(), d.Close()); err != nil {
+			t.Errorf("closed again: %v", err)
+		}
 	}
 }

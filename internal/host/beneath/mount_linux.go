@@ -21,7 +21,12 @@ func (d *Dir) Discard(rel string) error {
 
 // detachIn detaches what is mounted at rel or below, and tells whether anything was.
 func (d *Dir) detachIn(rel string) (some bool) {
-	own, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(d.fd))
+	dir, err := d.hold()
+	if err != nil {
+		return false
+	}
+	defer d.release()
+	own, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(dir))
 	if err != nil {
 		return false
 	}
@@ -35,7 +40,7 @@ func (d *Dir) detachIn(rel string) (some bool) {
 			continue
 		}
 		at, below := strings.CutPrefix(mountUnquote.Replace(fields[4]), own+"/")
-		for below && (at == rel || strings.HasPrefix(at, rel+"/")) && d.detach(at) { // mounts can lie on each other
+		for below && (at == rel || strings.HasPrefix(at, rel+"/")) && detach(dir, at) { // mounts can lie on each other
 			some = true
 		}
 	}
@@ -45,9 +50,9 @@ func (d *Dir) detachIn(rel string) (some bool) {
 // mountUnquote reads a path of mountinfo.
 var mountUnquote = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// detach detaches a mount whose root is at rel. A path is needed for that: this one is the open file's.
-func (d *Dir) detach(rel string) bool {
-	fd, err := (&Dir{fd: d.fd, name: d.name}).open(rel, unix.O_PATH|unix.O_CLOEXEC, 0)
+// detach detaches a mount whose root is at rel in an open folder. A path is needed for that: this one is the open file's.
+func detach(dir int, rel string) bool {
+	fd, err := way{fd: dir}.open(rel, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}

@@ -21,9 +21,14 @@ func (d *Dir) RemoveAll(rel string) error {
 	if err == nil && base == "." {
 		err = ErrName
 	}
-	at := d.fd
+	at := -1
+	if err == nil {
+		if at, err = d.hold(); err == nil {
+			defer d.release()
+		}
+	}
 	if err == nil && dir != "" {
-		if at, err = d.open(dir, wayFlags, 0); err == nil {
+		if at, err = (way{at, d.confined}).open(dir, wayFlags, 0); err == nil {
 			defer unix.Close(at)
 		} else if err == unix.ENOENT {
 			return nil
@@ -40,14 +45,19 @@ func (d *Dir) RemoveAll(rel string) error {
 
 // Empty removes what is in the folder, as RemoveAll.
 func (d *Dir) Empty() error {
-	r := &remover{top: d.fd}
+	at, err := d.hold()
+	if err != nil {
+		return &fs.PathError{Op: "remove", Path: d.name, Err: err}
+	}
+	defer d.release()
+	r := &remover{top: at}
 	for removed := true; removed; {
-		if _, err := unix.Seek(d.fd, 0, unix.SEEK_SET); err != nil {
+		if _, err := unix.Seek(at, 0, unix.SEEK_SET); err != nil {
 			return &fs.PathError{Op: "remove", Path: d.name, Err: err}
 		}
 		var path string
 		var err error
-		if removed, path, err = r.pass(d.fd, 1); err != nil {
+		if removed, path, err = r.pass(at, 1); err != nil {
 			return &fs.PathError{Op: "remove", Path: d.path(path), Err: err}
 		}
 	}
@@ -109,10 +119,10 @@ func ignoreMissing(err error) error {
 
 // open opens a folder for its removal.
 func (r *remover) open(dir int, name string) (int, error) {
-	d := Dir{fd: dir, confined: true}
-	fd, err := d.open(name, folderFlags, 0)
+	w := way{dir, true}
+	fd, err := w.open(name, folderFlags, 0)
 	if err == unix.EACCES && chmodat(dir, name, 0o700) == nil {
-		fd, err = d.open(name, folderFlags, 0)
+		fd, err = w.open(name, folderFlags, 0)
 	}
 	return fd, err
 }
