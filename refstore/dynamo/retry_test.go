@@ -138,7 +138,7 @@ func TestLostConflict(t *testing.T) {
 				_, err := s.Put(t.Context(), refstore.Record{Key: key, Value: []byte("ours"), Version: v})
 				done <- err
 			}()
-			for p.Calls()["UpdateItem"] < 2 {
+			for p.Struck()[testserver.Hang] == 0 {
 				time.Sleep(time.Millisecond) // the proxy sends no signal
 			}
 			for range c.others {
