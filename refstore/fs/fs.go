@@ -51,6 +51,7 @@ import (
 	iofs "io/fs"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"e3/internal/host/beneath"
@@ -104,6 +105,7 @@ type Store struct {
 	notify      *notifier // nil without file notification
 	claims      claimTable
 	waiting     filelock.Waiter
+	making      atomic.Bool // room, on a full disk
 	boot        func() string
 	mend        func(ctx context.Context, since time.Time) error
 	deadSession func(ctx context.Context, dir string) error

@@ -41,7 +41,7 @@ type namedLock struct {
 }
 
 // TryLock implements [refstore.Locker].
-func (s *Store) TryLock(ctx context.Context, name string, mode refstore.Mode, holder []byte) (refstore.Lock, error) {
+func (s *Store) TryLock(ctx context.Context, name string, mode refstore.Mode, holder []byte) (lock refstore.Lock, err error) {
 	path, err := s.files.lockPath(name)
 	if err == nil {
 		err = ctx.Err()
@@ -49,8 +49,16 @@ func (s *Store) TryLock(ctx context.Context, name string, mode refstore.Mode, ho
 	if err != nil {
 		return nil, err
 	}
+	err = s.withRoom(func() error {
+		lock, err = s.tryLock(name, path, mode, holder)
+		return err
+	})
+	return lock, err
+}
+
+func (s *Store) tryLock(name, path string, mode refstore.Mode, holder []byte) (refstore.Lock, error) {
 	var f *os.File
-	err = s.files.inParent(path, func() (err error) {
+	err := s.files.inParent(path, func() (err error) {
 		f, err = s.files.makeLock(path)
 		return err
 	})

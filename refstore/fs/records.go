@@ -116,18 +116,10 @@ func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refst
 	w := writer{store: s, slot: sl, record: r, durable: durable}
 	w.takeSum()
 	var v refstore.Version
-	switch {
-	case sl.bare && len(r.Fields) > 0:
-		err = fmt.Errorf("a record of this kind has no fields: %w", refstore.ErrInvalid)
-	case sl.shape == virtualShape:
-		v, err = w.makeVirtual()
-	case r.Version != refstore.Absent:
-		v, err = w.update(ctx)
-	case sl.shape == dirShape:
-		v, err = w.createDir(ctx)
-	default:
-		v, err = w.createFile(ctx)
-	}
+	err = s.withRoom(func() error {
+		v, err = w.put(ctx)
+		return err
+	})
 	switch {
 	case err != nil:
 	case durable:
@@ -154,6 +146,21 @@ type writer struct {
 
 	alias     string // the path of the record's other name; "": none
 	unaliased bool   // there is no file of that name any more
+}
+
+// put chooses what the record's shape takes.
+func (w *writer) put(ctx context.Context) (refstore.Version, error) {
+	switch {
+	case w.slot.bare && len(w.record.Fields) > 0:
+		return refstore.Absent, fmt.Errorf("a record of this kind has no fields: %w", refstore.ErrInvalid)
+	case w.slot.shape == virtualShape:
+		return w.makeVirtual()
+	case w.record.Version != refstore.Absent:
+		return w.update(ctx)
+	case w.slot.shape == dirShape:
+		return w.createDir(ctx)
+	}
+	return w.createFile(ctx)
 }
 
 func (w *writer) makeVirtual() (refstore.Version, error) {
@@ -447,7 +454,7 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 		if sl.shape == virtualShape {
 			err = s.files.removeVirtual(sl, v)
 		} else {
-			err = s.remove(ctx, sl, v)
+			err = s.withRoom(func() error { return s.remove(ctx, sl, v) })
 		}
 	}
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"e3/internal/host/filelock"
+	"e3/refstore"
 )
 
 // session is this store's folder under tmp/, and the lock whose hold shows that its process lives.
@@ -96,7 +97,16 @@ func (s *Store) KeepSession() {
 }
 
 // begin returns the session, and makes it if necessary.
-func (s *Store) begin() (*session, error) {
+func (s *Store) begin() (t *session, err error) {
+	err = s.withRoom(func() error {
+		t, err = s.beginNow()
+		return err
+	})
+	return t, err
+}
+
+// beginNow is begin in the room that there is.
+func (s *Store) beginNow() (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -229,8 +239,20 @@ func (s *Store) aside(write func(path string) error) error {
 }
 
 // Sweep removes the sessions of dead processes with their files, and returns their number, without those that have ended
-// with unsynced writes. Folders of other users that this one may not remove stay. It may run at any time.
+// with unsynced writes. Folders of other users that this one may not remove stay. It may run at any time, and on a full disk
+// uses the reserve.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
+	n, err := s.sweep(ctx)
+	if refstore.DiskFull(err) && s.UseReserve() {
+		var more int
+		more, err = s.sweep(ctx)
+		n += more
+		s.KeepReserve()
+	}
+	return n, err
+}
+
+func (s *Store) sweep(ctx context.Context) (int, error) {
 	entries, err := s.files.readDir(temp)
 	if err != nil {
 		return 0, fmt.Errorf("sweep: %w", err)
@@ -274,7 +296,7 @@ func (s *Store) Sweep(ctx context.Context) (int, error) {
 	}
 	if len(dead) > 0 && !s.files.unsynced.off { // until this store has synced, its own session stands for theirs
 		s.files.unsynced.doubt(true)
-		if _, err := s.begin(); err != nil {
+		if _, err := s.beginNow(); err != nil {
 			return 0, fmt.Errorf("sweep: %w", err)
 		}
 	}

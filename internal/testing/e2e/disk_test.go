@@ -192,6 +192,52 @@ func TestFullDiskIsCleaned(t *testing.T) {
 	}
 }
 
+// TestFullDiskIsSwept has a disk without a free byte, full of what a killed start has left. The next start removes that before it
+// needs room, also where it has a workspace to make first.
+func TestFullDiskIsSwept(t *testing.T) {
+	for _, kind := range []string{"tmpfs", "ext4"} {
+		for name, args := range map[string][]string{"start": {"start", ".", "read"}, "start -f": {"start", "-f", "other.yaml"}, "remove": {"workspace", "remove", ".", "read"}} {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				v := newVolume(t, kind, "16")
+				p := v.project("project", map[string]string{"e3.yaml": readGraph, "a.txt": "alpha\n"})
+				p.env = append(p.env, "E3_CACHE_DIR="+filepath.Join(v.dir, "cache"))
+				p.start(0)
+				p.write("other.yaml", strings.Replace(readGraph, "name: read", "name: other", 1))
+				p.write("big.yaml", "e3: 1\nname: big\ntasks:\n  big: {out: big.bin, run: 'head -c 4M /dev/zero > big.bin; sleep 600'}\n")
+				before := v.free()
+				x := p.spawn("start", "-f", "big.yaml")
+				eventually(t, patience, "the command has written", func() string {
+					if n := before - v.free(); n < 4<<20 {
+						return fmt.Sprint(n, " bytes are written")
+					}
+					return ""
+				})
+				supervisor := x.supervisor()
+				x.kill(false)
+				eventually(t, patience, "the supervisor ends", func() string {
+					if syscall.Kill(supervisor, 0) == nil {
+						return "it is there"
+					}
+					return ""
+				})
+				fill := filler{t, filepath.Join(v.dir, "filler")}
+				fill.fill(0)
+				if r := p.e3(args...); r.code != 0 {
+					t.Fatalf("e3 %s on a disk full of remains: exit code %d, want 0\n%s", strings.Join(args, " "), r.code, r.text())
+				}
+				if n := v.free(); n < 3<<20 {
+					t.Errorf("%d bytes are free after a sweep, want the %d of the killed command", n, 4<<20)
+				}
+				p.start(0, "-f", "e3.yaml", "--force")
+				if r := p.e3("workspace", "remove", ".", "big"); r.code != 0 { // its run has no end
+					t.Error(r.text())
+				}
+				check(t, p.repository())
+			})
+		}
+	}
+}
+
 // free is the number of bytes that can be written to the volume.
 func (v *volume) free() int64 {
 	v.t.Helper()
