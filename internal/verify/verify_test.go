@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -407,5 +408,18 @@ func outputIs(task string, content func(*site) []byte) func(*site) string {
 		_, err = s.Records.Put(s.Context(), rec)
 		s.must(err)
 		return objectFile(h.String())
+	}
+}
+
+// An import that was cut off has written the link of a workspace, which names no file, and not the workspace.
+func TestLinkOfNoWorkspace(t *testing.T) {
+	s := furnished(t)
+	for faults, file := range []string{"", "/home/user/e3.yaml"} {
+		link := record.Link{File: file}
+		_, err := s.Records.Put(s.Context(), refstore.Record{Key: refstore.Key{Partition: "INDEX/links", Sort: "gone" + strconv.Itoa(faults)}, Value: link.Encode()})
+		s.must(err)
+		if r := s.verify(verify.Options{}); len(r.Faults) != faults {
+			t.Errorf("a link to %q without a workspace: got\n%swant %d faults", file, list(r), faults)
+		}
 	}
 }

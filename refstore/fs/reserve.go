@@ -53,7 +53,7 @@ func (s *Store) withRoom(do func() error) error {
 		return err
 	}
 	defer s.making.Store(false)
-	if swept, _ := s.Sweep(context.Background()); swept == 0 {
+	if swept, used, _ := s.sweepFull(context.Background()); swept == 0 && !used {
 		return err
 	}
 	return do()

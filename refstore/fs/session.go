@@ -96,30 +96,35 @@ func (s *Store) KeepSession() {
 	}
 }
 
-// begin returns the session, and makes it if necessary.
+// begin returns the session, and makes it if necessary. Where that leaves nearly no room on the disk, it sweeps: what is written in
+// the session's folder comes next.
 func (s *Store) begin() (t *session, err error) {
+	made := false
 	err = s.withRoom(func() error {
-		t, err = s.beginNow()
+		t, made, err = s.beginNow()
 		return err
 	})
+	if made && s.files.scarce(reserveSize) {
+		_, _ = s.Sweep(context.Background()) // whatever remains, the next write tells whether it fits
+	}
 	return t, err
 }
 
 // beginNow is begin in the room that there is.
-func (s *Store) beginNow() (*session, error) {
+func (s *Store) beginNow() (t *session, made bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, fmt.Errorf("repository %s: %w", s.files.root, iofs.ErrClosed)
+		return nil, false, fmt.Errorf("repository %s: %w", s.files.root, iofs.ErrClosed)
 	}
 	if s.session == nil {
 		t, err := s.newSession(s.since)
 		if err != nil {
-			return nil, fmt.Errorf("begin a session in %s: %w", s.files.absolute(temp), readOnly(err))
+			return nil, false, fmt.Errorf("begin a session in %s: %w", s.files.absolute(temp), readOnly(err))
 		}
-		s.session = t
+		s.session, made = t, true
 	}
-	return s.session, nil
+	return s.session, made, nil
 }
 
 // newSession begins a session. If it replaces another, since is the beginning of that one; otherwise zero.
@@ -242,14 +247,20 @@ func (s *Store) aside(write func(path string) error) error {
 // with unsynced writes. Folders of other users that this one may not remove stay. It may run at any time, and on a full disk
 // uses the reserve.
 func (s *Store) Sweep(ctx context.Context) (int, error) {
-	n, err := s.sweep(ctx)
+	n, _, err := s.sweepFull(ctx)
+	return n, err
+}
+
+// sweepFull is Sweep. It tells whether it has used the reserve.
+func (s *Store) sweepFull(ctx context.Context) (n int, used bool, err error) {
+	n, err = s.sweep(ctx)
 	if refstore.DiskFull(err) && s.UseReserve() {
+		used = true
 		var more int
 		more, err = s.sweep(ctx)
 		n += more
-		s.KeepReserve()
 	}
-	return n, err
+	return n, used, err
 }
 
 func (s *Store) sweep(ctx context.Context) (int, error) {
@@ -296,7 +307,7 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 	}
 	if len(dead) > 0 && !s.files.unsynced.off { // until this store has synced, its own session stands for theirs
 		s.files.unsynced.doubt(true)
-		if _, err := s.beginNow(); err != nil {
+		if _, _, err := s.beginNow(); err != nil {
 			return 0, fmt.Errorf("sweep: %w", err)
 		}
 	}

@@ -207,3 +207,10 @@ func fsync(fd int) error {
 		}
 	}
 }
+
+// scarce reports whether the disk has less than so many bytes for this user. A quota is not seen.
+func (t tree) scarce(bytes uint64) bool {
+	var st unix.Statfs_t
+	err := t.Control(func(fd int) error { return unix.Fstatfs(fd, &st) })
+	return err == nil && st.Blocks > 0 && st.Bavail < bytes/uint64(st.Bsize)
+}

@@ -108,3 +108,6 @@ func (t tree) sync(name string) error {
 
 // subfolders returns the number of folders in a folder; less than 0: the system does not tell.
 func (t tree) subfolders(string) int64 { return -1 }
+
+// scarce is not known here: a full disk shows when something is written.
+func (t tree) scarce(uint64) bool { return false }

@@ -225,13 +225,13 @@ func TestFullDiskIsSwept(t *testing.T) {
 				if r := p.e3(args...); r.code != 0 {
 					t.Fatalf("e3 %s on a disk full of remains: exit code %d, want 0\n%s", strings.Join(args, " "), r.code, r.text())
 				}
-				if n := v.free(); n < 3<<20 {
-					t.Errorf("%d bytes are free after a sweep, want the %d of the killed command", n, 4<<20)
+				if n := v.free(); n < 3<<20 && args[0] == "start" {
+					t.Errorf("%d bytes are free after a start, want the %d of the killed command", n, 4<<20)
 				}
 				p.start(0, "-f", "e3.yaml", "--force")
-				if r := p.e3("workspace", "remove", ".", "big"); r.code != 0 { // its run has no end
-					t.Error(r.text())
-				}
+				fill.free()
+				p.write("big.yaml", strings.Replace(p.read("big.yaml"), "sleep 600", "true", 1))
+				p.start(0, "-f", "big.yaml") // closes the killed run
 				check(t, p.repository())
 			})
 		}
