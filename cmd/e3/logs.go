@@ -201,6 +201,9 @@ func (l *logs) none(te *runview.TaskExecutions) error {
 		why = "is not part of the latest run, " + human.Short(te.Run.RunID)
 	case te.Lost != nil && t.State != runview.TaskRunning && t.State != runview.TaskClaimed:
 		why = "has nothing to show: the record of its execution " + t.ExecutionID + " is gone; e3 verify <repo> says what needs it"
+		if !errors.Is(te.Lost, executions.ErrNotFound) {
+			why = "has nothing to show: the record of its execution " + t.ExecutionID + " cannot be read; e3 verify <repo> says what is wrong"
+		}
 		if pruned := (*executions.PrunedError)(nil); errors.As(te.Lost, &pruned) {
 			pruned.Now = l.a.Now()
 			why = "has nothing to show: " + pruned.Error()

@@ -25,7 +25,7 @@ type TaskExecutions struct {
 	Retries int64       // attempts that may follow the first
 	// Known are the executions with the task's key in the run, latest first; without a key, all executions of the task.
 	Known []*executions.Execution
-	// Lost says why the execution that counts is not on record: it was pruned, or removed by hand; nil where it is.
+	// Lost says why the execution that counts is not on record: it was pruned, removed by hand, or damaged; nil where it is.
 	Lost error
 
 	hash string // of the task object
@@ -76,7 +76,7 @@ func (v *Runs) TaskExecutions(ctx context.Context, ws, task string) (*TaskExecut
 		return nil, err
 	}
 	if h, err := objectstore.ParseHash(te.hash); err == nil && te.Lost == nil && te.Task != nil && te.Task.ExecutionID != "" && te.Current() == nil {
-		if _, err := executions.NewStore(v.Records, v.Objects).FindTask(ctx, h, te.Task.ExecutionID); errors.Is(err, executions.ErrNotFound) {
+		if _, err := executions.NewStore(v.Records, v.Objects).FindTask(ctx, h, te.Task.ExecutionID); errors.Is(err, executions.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) || errors.Is(err, executions.ErrMalformed) {
 			te.Lost = err
 		}
 	}
