@@ -233,9 +233,9 @@ func scalarJSON(text string) json.RawMessage {
 }
 
 // params are the values of a side's inputs by name: those of a file of parameters one by one, and the short hashes of
-// files and directories.
+// files and directories. A value whose name another one has too is named by its file and that name.
 func (s Stores) params(ctx context.Context, d *side) (map[string]json.RawMessage, error) {
-	list := map[string]json.RawMessage{}
+	list, ofFile := map[string]json.RawMessage{}, map[string]map[string]json.RawMessage{}
 	files := map[string]bool{}
 	for name := range d.inputs.leaves {
 		if file, _, ok := record.ParamOf(name); ok {
@@ -265,8 +265,26 @@ func (s Stores) params(ctx context.Context, d *side) (map[string]json.RawMessage
 			list[name] = text
 			continue
 		}
-		if err := spread(list, "", text); err != nil {
+		ofFile[name] = map[string]json.RawMessage{}
+		if err := spread(ofFile[name], "", text); err != nil {
 			return nil, fmt.Errorf("input %s: %w", name, err)
+		}
+	}
+	holders := map[string]int{}
+	for name := range list {
+		holders[name]++
+	}
+	for _, values := range ofFile {
+		for path := range values {
+			holders[path]++
+		}
+	}
+	for file, values := range ofFile {
+		for path, text := range values {
+			if holders[path] > 1 {
+				path = file + "." + path
+			}
+			list[path] = text
 		}
 	}
 	return list, nil
