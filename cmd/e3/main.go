@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"e3/cmd/e3/internal/term"
+	_ "e3/internal/host/headroom" // looks at the limits before other packages begin
 	"e3/internal/host/runner"
 	"e3/internal/human"
 	"e3/internal/repo"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"e3/internal/host/cgroup"
+	"e3/internal/host/headroom"
 	"e3/internal/host/process"
 	"e3/internal/host/room"
 
@@ -60,6 +62,10 @@ type call struct {
 }
 
 func startBackend(options Options, until time.Duration) (*backend, error) {
+	// Those in which goroutines wait for the disk, those of the supervisor, and a process for each command.
+	if err := headroom.Threads(runtime.GOMAXPROCS(0) + 24 + 3*options.Spawners); err != nil {
+		return nil, err
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err

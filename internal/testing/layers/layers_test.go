@@ -36,7 +36,7 @@ internal/testing/testimage:    (test)
 internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
-cmd/e3:                        internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/runner internal/events internal/pkgref
+cmd/e3:                        internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/insight/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
@@ -95,7 +95,7 @@ internal/host/bash:            internal/host/runner
 internal/host/rootfs:          internal/host/atomicfile internal/host/beneath
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
 internal/host/remains:         internal/host/runner internal/host/modes internal/host/beneath
-internal/host/runner: internal/host/room internal/host/trace internal/host/cgroup internal/host/process
+internal/host/runner: internal/host/headroom internal/host/room internal/host/trace internal/host/cgroup internal/host/process
 internal/host/cgroup:          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
 internal/format/record:        internal/format/beast2 internal/format/notation
@@ -128,6 +128,7 @@ internal/host/atomicfile:
 internal/host/room: internal/host/trace internal/host/nofile internal/host/beneath
 internal/host/trace:
 internal/host/nofile:
+internal/host/headroom:
 internal/host/watch:
 internal/host/process:
 internal/human:
