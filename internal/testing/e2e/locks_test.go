@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -17,6 +18,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"e3/internal/format/record"
+	"e3/internal/repo"
+	"e3/refstore"
 )
 
 // holderVariable has this program hold locks on all that it can open below a folder.
@@ -242,4 +247,178 @@ tasks:
 		t.Errorf("tmp holds %v, %v", left, err)
 	}
 	check(t, root)
+}
+
+// TestWaitsForLocks has this process, or another start, hold each kind of lock that a command may wait for. The command says after a
+// second for whom it waits, ends at SIGINT, and leaves nothing behind.
+func TestWaitsForLocks(t *testing.T) {
+	lock := func(t *testing.T, path string) (release func()) {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+		if err == nil {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() { f.Close() }
+	}
+	// session is one that began before the machine was started, and that another process sweeps.
+	session := func(t *testing.T, tmp string) (release func()) {
+		t.Helper()
+		path := filepath.Join(tmp, "session-1-00000001.lock")
+		if err := os.WriteFile(path, []byte(repo.Host()+" another-boot"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return lock(t, path)
+	}
+	claims := func(t *testing.T, p *project) (release func()) {
+		t.Helper()
+		f, err := os.OpenFile(p.path(".e3/locks/claims"), os.O_RDWR, 0)
+		if err == nil {
+			err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() { f.Close() }
+	}
+	me := fmt.Sprintf("which process %d (", os.Getpid())
+	for _, c := range []struct {
+		name string
+		args []string
+		hold func(t *testing.T, p *project) (release func())
+		says []string
+	}{
+		{"records", []string{"start", ".", "read", "--force"}, func(t *testing.T, p *project) func() {
+			var all []func()
+			for i := range 256 {
+				all = append(all, lock(t, p.path(fmt.Sprintf(".e3/locks/records/%02X", i))))
+			}
+			return func() {
+				for _, release := range all {
+					release()
+				}
+			}
+		}, []string{"/locks/records/", me}},
+		{"objects", []string{"start", ".", "read", "--force"}, func(t *testing.T, p *project) func() {
+			var all []func()
+			for i := range 16 {
+				all = append(all, lock(t, p.path(fmt.Sprintf(".e3/objects/lock-%x", i))))
+			}
+			damaged, err := filepath.Glob(p.path(".e3/objects/??/*"))
+			if err != nil || len(damaged) == 0 {
+				t.Fatalf("objects: %q, %v", damaged, err)
+			}
+			for _, path := range damaged { // so the output is stored in the place of another file
+				if text, err := os.ReadFile(path); err == nil && string(text) == "ALPHA\n" {
+					if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte("gamma, delta\n"), 0o600)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			return func() {
+				for _, release := range all {
+					release()
+				}
+			}
+		}, []string{"/objects/lock-", me}},
+		{"a session", []string{"start", ".", "read"}, func(t *testing.T, p *project) func() {
+			return session(t, p.path(".e3/tmp"))
+		}, []string{"/tmp/session-1-00000001.lock", me}},
+		{"a session of commands", []string{"start", ".", "read"}, func(t *testing.T, p *project) func() {
+			tmp, err := filepath.Glob(p.path("state/home/.cache/e3/*/scratch/tmp"))
+			if err != nil || len(tmp) != 1 {
+				t.Fatalf("scratch folders: %q, %v", tmp, err)
+			}
+			return session(t, tmp[0])
+		}, []string{"/tmp/session-1-00000001.lock", me}},
+		{"an execution", []string{"start", ".", "read"}, func(t *testing.T, p *project) func() {
+			p.write("a.txt", "beta\n")
+			p.write("state/wait", "")
+			other := p.spawn("start", "-f", "e3.yaml", ".", "other")
+			eventually(t, patience, "the command runs, and that is on record", func() string {
+				return map[bool]string{false: "none does"}[strings.Contains(p.e3("status", ".", "other").stdout, "running")]
+			})
+			return func() {
+				os.Remove(p.path("state/wait"))
+				if r := other.wait(); r.code != 0 {
+					t.Errorf("the other start: exit code %d\n%s", r.code, r.text())
+				}
+			}
+		}, []string{"one: tester@", " executes it, in process "}},
+		{"an import", []string{"workspace", "import", ".", "read.zip", "there"}, func(t *testing.T, p *project) func() {
+			p.e3("workspace", "export", ".", "read", "read.zip")
+			r, err := repo.Open(t.Context(), p.repository(), repo.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			state := record.LockState{Holder: `.process (pid=4711, command="e3 workspace import", host="lab")`}
+			l, err := r.Records.TryLock(t.Context(), "import", refstore.Exclusive, state.Encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return func() {
+				if err := errors.Join(l.Unlock(), r.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+		}, []string{"waiting for process 4711 on lab (e3 workspace import), which imports; Ctrl-C"}},
+		{"a prune", []string{"prune", ".", "--keep-last", "1"}, func(t *testing.T, p *project) func() {
+			p.e3("start", ".", "read", "--force")
+			return claims(t, p)
+		}, []string{"waiting for another process, which removes executions of task "}},
+		{"a pin", []string{"pin", "add", ".", "read.one"}, claims, []string{"waiting for another process, which imports, pins or removes execution "}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := newProject(t, map[string]string{"a.txt": "alpha\n", "e3.yaml": `
+e3: 1
+name: read
+inputs:
+  a: {file: a.txt}
+tasks:
+  one: {in: [a], out: one.txt, pass_env: [E2E_STATE], run: 'while [ -e "$E2E_STATE/wait" ]; do sleep 0.02; done; tr a-z A-Z < "$a" > "$out"'}
+`})
+			p.start(0)
+			release := c.hold(t, p)
+			var once sync.Once
+			defer func() { once.Do(release) }()
+			said := p.path("state/said")
+			p.write("state/said", "")
+			began := time.Now()
+			x := p.spawnCommand(append([]string{"sh", "-c", `exec "$@" 2> "$0"`, said, program}, c.args...)...)
+			eventually(t, patience, "it says for whom it waits", func() string {
+				select {
+				case <-x.ended:
+					t.Fatalf("it ended\n%s", p.read("state/said"))
+				default:
+				}
+				text := p.read("state/said")
+				for _, part := range c.says {
+					if !strings.Contains(text, part) {
+						return "it says " + text
+					}
+				}
+				return ""
+			})
+			if took := time.Since(began); took < time.Second {
+				t.Errorf("it speaks of a wait of %v", took)
+			}
+			syscall.Kill(x.pid(), syscall.SIGINT)
+			if !x.endsIn(3 * time.Second) {
+				t.Errorf("it does not end at SIGINT\n%s", p.read("state/said"))
+			} else if r := x.result(); r.code != 130 {
+				t.Errorf("exit code %d, want 130\n%s", r.code, p.read("state/said"))
+			}
+			noStrays(t, p.repository(), x.cmd.Process.Pid)
+			once.Do(release)
+			if r := p.e3(c.args...); r.code != 0 {
+				t.Errorf("the next one: exit code %d\n%s", r.code, r.text())
+			}
+			if left, err := leftovers(p.repository()); err != nil || len(left) > 0 {
+				t.Errorf("tmp holds %v, %v", left, err)
+			}
+			check(t, p.repository())
+		})
+	}
 }
