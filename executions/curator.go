@@ -68,7 +68,7 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 	}
 }
 
-// await retries a claim until its holder, which does something, has released it.
+// await retries a claim until its holder has released it. which is for polling.
 func (c *Curator) await(ctx context.Context, which string, try func() (refstore.Lock, error)) (lock refstore.Lock, waited bool, err error) {
 	for pause := c.polling(which); ; waited = true {
 		lock, err := try()
@@ -88,10 +88,10 @@ type polling struct {
 	pause, most time.Duration
 	jitter      bool
 	began       time.Time
-	tell        func() // once, after waitingTold; nil: it was called, or the caller tells
+	tell        func() // called once, after waitingTold; nil: nothing is to be told any more
 }
 
-// polling waits for another process, which does something. "": the caller tells.
+// polling waits for another process. which says what that one does: "which prunes …"; "": the caller tells the wait.
 func (c *Curator) polling(which string) polling {
 	_, leased := c.claims.(refstore.Leased)
 	first, most := refstore.Pace(c.claims)

@@ -16,6 +16,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/eastref"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
 	"e3/refstore"
@@ -158,7 +159,7 @@ func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
 			told = true
 			by := "another process"
 			if s, err := record.DecodeLockState(locked.Holder); err == nil {
-				by = workspace.HolderWords(s.Holder)
+				by = human.Line(workspace.HolderWords(s.Holder))
 			}
 			m.repo.Workspaces.Warn(fmt.Errorf("waiting for %s, which imports; Ctrl-C ends that", by))
 		}

@@ -73,7 +73,11 @@ func (w *waitWatch) waits(ctx context.Context, req *executions.Request, what exe
 	}
 	name, id, err := queue.ParseRef(what.Job)
 	if what.Job == "" || err != nil {
-		say("%s; waiting for its result", w.maker(ctx, what.Key))
+		maker := ""
+		if n < mostWaits { // otherwise it is not said, and not read
+			maker = w.maker(ctx, what.Key)
+		}
+		say("%s; waiting for its result", maker)
 		return
 	}
 	said := ""
