@@ -47,7 +47,7 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 	if c.leased != nil {
 		tries = 2 // the next try is a fifth of a second away
 	}
-	pause := newPolling(c.claims)
+	pause := c.polling("which imports, pins or removes execution " + id)
 	for try := 1; ; try++ {
 		lock, err := c.claims.TryClaim(ctx, executionClaim(id), nil)
 		if !errors.Is(err, refstore.ErrClaimed) {
@@ -68,9 +68,9 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 	}
 }
 
-// await retries a claim until its holder has released it.
-func (c *Curator) await(ctx context.Context, try func() (refstore.Lock, error)) (lock refstore.Lock, waited bool, err error) {
-	for pause := newPolling(c.claims); ; waited = true {
+// await retries a claim until its holder has released it. which is for polling.
+func (c *Curator) await(ctx context.Context, which string, try func() (refstore.Lock, error)) (lock refstore.Lock, waited bool, err error) {
+	for pause := c.polling(which); ; waited = true {
 		lock, err := try()
 		if err == nil || !errors.Is(err, refstore.ErrClaimed) {
 			return lock, waited, err
@@ -87,16 +87,27 @@ func (c *Curator) await(ctx context.Context, try func() (refstore.Lock, error)) 
 type polling struct {
 	pause, most time.Duration
 	jitter      bool
+	began       time.Time
+	tell        func() // called once, after waitingTold; nil: nothing is to be told any more
 }
 
-func newPolling(l refstore.Locker) polling {
-	_, leased := l.(refstore.Leased)
-	first, most := refstore.Pace(l)
-	return polling{pause: max(first, 1), most: max(most, 1), jitter: leased}
+// polling waits for another process. which says what that one does: "which prunes …"; "": the caller tells the wait.
+func (c *Curator) polling(which string) polling {
+	_, leased := c.claims.(refstore.Leased)
+	first, most := refstore.Pace(c.claims)
+	b := polling{pause: max(first, 1), most: max(most, 1), jitter: leased, began: time.Now()}
+	if which != "" && c.tell != nil {
+		b.tell = func() { c.tell(fmt.Errorf("waiting for another process, %s; Ctrl-C ends that", which)) }
+	}
+	return b
 }
 
 // wait pauses. It returns the cause if the context ends.
 func (b *polling) wait(ctx context.Context) error {
+	if b.tell != nil && time.Since(b.began) >= waitingTold {
+		b.tell()
+		b.tell = nil
+	}
 	pause := b.pause
 	if b.jitter {
 		pause = 1 + rand.N(pause)

@@ -74,7 +74,7 @@ type Options struct {
 	Trace func(context.Context, *Request) (*trace.Look, error)
 	// Unlimited is called once if a task asks for limits that this machine cannot hold, or not all, with the reason. May be nil.
 	Unlimited func(error)
-	// Waiting is called beside a request that has waited for some seconds for an execution that another process makes. It may last
+	// Waiting is called beside a request that has waited for a second for an execution that another process makes. It may last
 	// until its context is done, which is when the wait is over.
 	Waiting func(context.Context, *Request, Wait)
 }

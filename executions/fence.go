@@ -33,7 +33,7 @@ func (released) Unlock() error { return nil }
 func (x *Executor) claimKey(ctx context.Context, key Key, req *Request, after string) (f *keyClaim, waited bool, err error) {
 	var stop func()
 	claim := key.claim()
-	_, waited, err = x.await(ctx, func() (refstore.Lock, error) {
+	_, waited, err = x.await(ctx, "", func() (refstore.Lock, error) {
 		if x.leased != nil {
 			if kept, ok := x.unfenced.LoadAndDelete(claim); ok {
 				f = kept.(*keyClaim)

@@ -71,7 +71,7 @@ func (x *Executor) unfinished(ctx context.Context, key Key, req *Request, runnin
 	defer func() { stop() }()
 	for _, id := range running {
 		told := ""
-		for pause := newPolling(x.claims); x.working != nil; ended = true {
+		for pause := x.polling(""); x.working != nil; ended = true {
 			job, runs, err := x.Job(ctx, key, id)
 			if err != nil {
 				return false, err

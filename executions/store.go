@@ -62,6 +62,7 @@ type Store struct {
 	parallel int     // how many keys are read at a time
 	working  Working // nil: jobs keep nothing alive
 	demands  Demands // nil: all executions count
+	tell     func(error)
 	kinds    *kinds
 }
 
@@ -84,6 +85,14 @@ func (s *Store) WithObjects(objects Objects) *Store {
 	p, ok := objects.(presumer)
 	with := *s
 	with.objects, with.presumes, with.kinds = objects, ok && p.Presumes(), &kinds{}
+	return &with
+}
+
+// Telling returns a store over the same records whose curators call tell, once in each wait of more than a second for another
+// process, with what they wait for.
+func (s *Store) Telling(tell func(error)) *Store {
+	with := *s
+	with.tell = tell
 	return &with
 }
 

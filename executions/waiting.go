@@ -7,8 +7,8 @@ import (
 	"e3/internal/backoff"
 )
 
-// waitingTold is how long a request waits for another process before Options.Waiting is called.
-const waitingTold = 2 * time.Second
+// waitingTold is how long something waits for another process before that is told.
+const waitingTold = time.Second
 
 // A Wait is what a request waits for: an execution of its key that another process makes.
 type Wait struct {

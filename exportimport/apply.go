@@ -16,6 +16,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/eastref"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
 	"e3/refstore"
@@ -137,17 +138,30 @@ func (m *importer) retiredThere(ctx context.Context, in *incoming, out execution
 // lockName is the lock under which an import writes the records that exist once per run or workspace.
 const lockName = "import"
 
+// patience is the time after which a wait for another import is told.
+const patience = time.Second
+
 func (m *importer) lock(ctx context.Context) (unlock func(), err error) {
 	// If locks are leases, repeated tries also detect a dead holder.
 	nap, most := refstore.Pace(m.repo.Locks)
-	for ; ; nap = min(2*nap, most) {
-		lock, err := m.repo.Locks.TryLock(ctx, lockName, refstore.Exclusive, nil)
+	told := m.repo.Workspaces.Warn == nil
+	for began := time.Now(); ; nap = min(2*nap, most) {
+		state := record.LockState{Operation: record.Deployment, Holder: m.repo.Workspaces.Holder(), AcquiredAt: m.repo.Now()}
+		lock, err := m.repo.Locks.TryLock(ctx, lockName, refstore.Exclusive, state.Encode())
 		var locked *refstore.LockedError
 		if err == nil {
 			return func() { lock.Unlock() }, nil
 		}
 		if !errors.As(err, &locked) {
 			return nil, err
+		}
+		if !told && time.Since(began) >= patience {
+			told = true
+			by := "another process"
+			if s, err := record.DecodeLockState(locked.Holder); err == nil {
+				by = human.Line(workspace.HolderWords(s.Holder))
+			}
+			m.repo.Workspaces.Warn(fmt.Errorf("waiting for %s, which imports; Ctrl-C ends that", by))
 		}
 		if err := backoff.Wait(ctx, nap); err != nil {
 			return nil, err

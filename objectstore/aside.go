@@ -282,7 +282,7 @@ func (d *Dir) mkdir(name string) error {
 	return d.foreign(name+string(filepath.Separator)+".", err)
 }
 
-// lock takes the lock of the shard of a file, shared or alone, and returns its release. The shards share lockFiles files, which
+// lock takes the lock of the shard of a file, shared or alone, and returns its release. The shards share 16 files, which
 // only writers can open: a lock on the folder could be held by each reader, and writers would wait. Where files cannot be
 // locked it locks nothing; the race that the lock prevents is then possible during the microseconds between two system calls.
 func (d *Dir) lock(ctx context.Context, path string, alone bool) (unlock func(), err error) {

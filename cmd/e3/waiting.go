@@ -13,6 +13,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/backoff"
+	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
@@ -72,7 +73,11 @@ func (w *waitWatch) waits(ctx context.Context, req *executions.Request, what exe
 	}
 	name, id, err := queue.ParseRef(what.Job)
 	if what.Job == "" || err != nil {
-		say("another process executes it; waiting for its result")
+		maker := ""
+		if n < mostWaits { // otherwise it is not said, and not read
+			maker = w.maker(ctx, what.Key)
+		}
+		say("%s; waiting for its result", maker)
 		return
 	}
 	said := ""
@@ -96,6 +101,21 @@ func (w *waitWatch) waits(ctx context.Context, req *executions.Request, what exe
 
 func (w *waitWatch) mayAdopt(j *queue.Job) bool {
 	return w.adopts && w.here(j)
+}
+
+// maker says what executes a key, as far as that is on record.
+func (w *waitWatch) maker(ctx context.Context, key executions.Key) string {
+	for e, err := range w.r.Executions.List(ctx, key) {
+		if err != nil || e.State != record.Running || e.Detail == nil {
+			continue
+		}
+		words := human.Line(e.Detail.Worker) + " executes it"
+		if e.PID > 0 {
+			words += fmt.Sprintf(", in process %d", e.PID)
+		}
+		return words + ", since " + human.Stamp(e.StartedAt)
+	}
+	return "another process executes it"
 }
 
 // text says who executes a job.

@@ -173,7 +173,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 		Now:      r.opts.Now,
 		Mend:     func(ctx context.Context, since time.Time) error { return r.mend(ctx, f.Objects != nil, since) },
 		Boot:     sync.OnceValue(func() string { return boot(root) }),
-		Waiting:  r.waiting(ctx),
+		Waiting:  r.waiting,
 		Also:     func(ctx context.Context) (int, error) { return scratch.Sweep(ctx) },
 	})
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	}
 	r.onClose(records.Close)
 	objects, err := objectstore.OpenDir(filepath.Join(root, "objects"), objectstore.Options{
-		Session: records.Session, Modes: m, Wrote: reffs.Wrote(records), Root: records.Root(), Waiting: r.waiting(ctx),
+		Session: records.Session, Modes: m, Wrote: reffs.Wrote(records), Root: records.Root(), Waiting: r.waiting,
 	})
 	if err != nil {
 		return nil, err

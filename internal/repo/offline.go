@@ -63,7 +63,7 @@ func (r *Repo) openKnown(copies *localStore) (*known.Memory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
-	files, err := reffs.Open(path, reffs.Options{Now: r.opts.Now, Modes: modes.Of(modes.Private, path)})
+	files, err := reffs.Open(path, reffs.Options{Now: r.opts.Now, Modes: modes.Of(modes.Private, path), Waiting: r.waiting})
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (r *Repo) openOffline(l *sharedLocation) (*stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := objectstore.OpenDir(filepath.Join(copies.path, "objects"), objectstore.Options{Session: copies.Session, Modes: modes.Of(modes.Private, copies.path)})
+	dir, err := objectstore.OpenDir(filepath.Join(copies.path, "objects"), objectstore.Options{Session: copies.Session, Modes: modes.Of(modes.Private, copies.path), Waiting: r.waiting})
 	if err != nil {
 		return nil, err
 	}

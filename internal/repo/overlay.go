@@ -119,13 +119,13 @@ func (r *Repo) overlaid(s *stores) (*stores, error) {
 func (r *Repo) openOverlay(s *stores) (*stores, error) {
 	m := modes.Of(modes.Private, r.overlay)
 	files, err := reffs.Open(r.overlay, reffs.Options{
-		Now: r.opts.Now, Modes: m, Boot: sync.OnceValue(func() string { return boot(r.overlay) }), DeadSession: r.closeLeft, Narrow: true,
+		Now: r.opts.Now, Modes: m, Boot: sync.OnceValue(func() string { return boot(r.overlay) }), DeadSession: r.closeLeft, Narrow: true, Waiting: r.waiting,
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.onClose(files.Close)
-	dir, err := objectstore.OpenDir(filepath.Join(r.overlay, "objects"), objectstore.Options{Session: files.Session, Modes: m, Wrote: reffs.Wrote(files)})
+	dir, err := objectstore.OpenDir(filepath.Join(r.overlay, "objects"), objectstore.Options{Session: files.Session, Modes: m, Wrote: reffs.Wrote(files), Waiting: r.waiting})
 	if err != nil {
 		return nil, err
 	}

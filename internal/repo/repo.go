@@ -119,6 +119,7 @@ type Repo struct {
 
 	opts    Options
 	user    func() string
+	waiting filelock.Waiter // for locks of files: it says for which process, and ends with this one
 	signing signing
 	traffic traffic
 	stores  *stores
@@ -163,6 +164,9 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	}
 	r := &Repo{Location: location, opts: opts, user: sync.OnceValue(UserAtHost)}
 	r.signing.key = sync.OnceValues(r.findKey)
+	r.waiting = filelock.Until(ctx, func(path, holder string) {
+		r.warn(fmt.Errorf("waiting for %s, which %s has locked; Ctrl-C ends that", human.Line(path), holder))
+	})
 	s, err := r.connect(ctx, location)
 	if err == nil {
 		s, err = r.overlaid(s)
@@ -194,7 +198,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		}
 	}
 	r.queue = queue.New(s.records, at, q)
-	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand)
+	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand).Telling(r.warn)
 	withdraw := func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
 		return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)
 	}
@@ -264,13 +268,6 @@ func (r *Repo) warn(err error) {
 	if r.opts.Warn != nil {
 		r.opts.Warn(err)
 	}
-}
-
-// waiting is how this process waits for locks of a repository in a folder: it says for whom, and ends with ctx.
-func (r *Repo) waiting(ctx context.Context) filelock.Waiter {
-	return filelock.Until(ctx, func(path, holder string) {
-		r.warn(fmt.Errorf("waiting for %s, which %s has locked; Ctrl-C ends that", human.Line(path), holder))
-	})
 }
 
 // Scratch returns a folder of this process on the file system of the objects, or of their copies on this machine.

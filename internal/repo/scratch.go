@@ -91,7 +91,7 @@ func (r *Repo) scratchBases() []string {
 func newScratch(r *Repo, root string, records *reffs.Store) *scratch {
 	s := &scratch{repository: root, bases: sync.OnceValue(r.scratchBases), records: records, warn: r.warn, tidy: r.tidyScratch}
 	s.options = reffs.Options{
-		Now: r.opts.Now, Modes: modes.Of(modes.Private, ""), DeadSession: r.closeLeft,
+		Now: r.opts.Now, Modes: modes.Of(modes.Private, ""), DeadSession: r.closeLeft, Waiting: r.waiting,
 		Boot: sync.OnceValue(func() string { return boot(root) }),
 	}
 	s.choose = sync.OnceValues(s.chosen)

@@ -112,7 +112,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, err
 	}
-	dir, err := objectstore.OpenDir(filepath.Join(copies.path, "objects"), objectstore.Options{Session: copies.Session, Modes: modes.Of(modes.Private, copies.path)})
+	dir, err := objectstore.OpenDir(filepath.Join(copies.path, "objects"), objectstore.Options{Session: copies.Session, Modes: modes.Of(modes.Private, copies.path), Waiting: r.waiting})
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func (r *Repo) localStore(variable string, base func() (string, error), name str
 	}
 	var s *reffs.Store
 	if err == nil {
-		s, err = reffs.Open(path, reffs.Options{Now: r.opts.Now, Modes: modes.Of(modes.Private, path), Boot: sync.OnceValue(func() string { return boot(path) }), DeadSession: r.closeLeft})
+		s, err = reffs.Open(path, reffs.Options{Now: r.opts.Now, Modes: modes.Of(modes.Private, path), Boot: sync.OnceValue(func() string { return boot(path) }), DeadSession: r.closeLeft, Waiting: r.waiting})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the folder for what this machine keeps of the repository: %w; %s names another", err, variable)

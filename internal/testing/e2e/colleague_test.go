@@ -17,7 +17,48 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"e3/internal/repo"
 )
+
+// Two members of a group, and a user who is no member.
+const (
+	group = 60200 + iota
+	ann
+	bob
+	eve
+)
+
+// newGroupProject makes a project that belongs to ann and to the group, and returns what makes a command that one of the three
+// runs in it. Each has a cache and settings of their own.
+func newGroupProject(t *testing.T, files map[string]string) (p *project, as func(uid int, name string, args ...string) *exec.Cmd) {
+	t.Helper()
+	needRoot(t)
+	p = newProject(t, files)
+	caches := t.TempDir() // in nothing that another user can rename
+	if err := errors.Join(os.Chmod(filepath.Dir(caches), 0o755), os.Chmod(caches, 0o777|fs.ModeSticky)); err != nil {
+		t.Fatal(err)
+	}
+	modes := map[string]fs.FileMode{".": 0o775 | fs.ModeSetgid, "state": 0o777}
+	for name := range files {
+		modes[name] = 0o664
+	}
+	for name, mode := range modes {
+		if err := errors.Join(os.Lchown(p.path(name), ann, group), os.Chmod(p.path(name), mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p, func(uid int, name string, args ...string) *exec.Cmd {
+		cmd := exec.Command(name, args...)
+		own := filepath.Join(caches, strconv.Itoa(uid))
+		cmd.Dir, cmd.Env = p.dir, append(slices.Clip(p.env), "XDG_CONFIG_HOME="+own+"/config", repo.CacheDirVariable+"="+own)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
+		if uid != eve {
+			cmd.SysProcAttr.Credential.Groups = []uint32{group}
+		}
+		return cmd
+	}
+}
 
 // colleagueScript exchanges random entries of a repository for links to a folder, pipes and files, and puts them back, until it
 // is killed. Its user is a member of the repository's group.
@@ -44,9 +85,7 @@ done
 // TestHostileColleague has a member of the group exchange what lies in a repository for links to another's home while that one
 // works: nothing there is read, moved or removed.
 func TestHostileColleague(t *testing.T) {
-	needRoot(t)
-	const group, ann, bob = 60200, 60201, 60202
-	p := newProject(t, map[string]string{"a.txt": "alpha\n", "e3.yaml": `
+	p, as := newGroupProject(t, map[string]string{"a.txt": "alpha\n", "e3.yaml": `
 e3: 1
 name: read
 inputs:
@@ -79,17 +118,6 @@ tasks:
 			return nil
 		})
 		return b.String()
-	}
-	for name, mode := range map[string]fs.FileMode{".": 0o775 | fs.ModeSetgid, "a.txt": 0o664, "e3.yaml": 0o664, "state": 0o777} {
-		if err := errors.Join(os.Lchown(p.path(name), ann, group), os.Chmod(p.path(name), mode)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	as := func(uid int, name string, args ...string) *exec.Cmd {
-		cmd := exec.Command(name, args...)
-		cmd.Dir, cmd.Env = p.dir, append(slices.Clip(p.env), "XDG_CONFIG_HOME="+p.path("state/"+strconv.Itoa(uid)))
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid), Groups: []uint32{group}}}
-		return cmd
 	}
 	for _, args := range [][]string{{"init", "--shared"}, {"start", "-f", "e3.yaml"}} {
 		if out, err := as(ann, program, args...).CombinedOutput(); err != nil {

@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	if ahead := os.Getenv(aheadVariable); ahead != "" {
 		os.Exit(skewedProcess(ahead, os.Args[1:]))
 	}
+	if root := os.Getenv(holderVariable); root != "" {
+		holdEverything(root)
+	}
 	os.Exit(buildAndRun(m))
 }
 
