@@ -392,6 +392,39 @@ func TestCloseDeadSettled(t *testing.T) {
 	}
 }
 
+// An execution may be adopted, and end, after the process that closes its run has read its job: the adoption is told before the
+// end, as the job says by then.
+func TestCloseDeadAdoptedMeanwhile(t *testing.T) {
+	d, claimed := newClaimed(t)
+	d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+		if run != d.id {
+			return nil, nil
+		}
+		read := slices.Clone(d.attempts)
+		if a := &d.attempts[0]; a.Adopter == "" {
+			a.Adopter, a.Adopted, a.Started, a.Open = "eve@lab", time.UnixMilli(1200), time.UnixMilli(1000), false
+			d.ends(claimed)
+		}
+		return read, nil
+	})
+	d.p.start()
+	want := "task.claimed a, task.started a, task.adopted a, task.completed a, run.failed"
+	if got := strings.ReplaceAll(d.events(), " crashed", ""); !strings.HasSuffix(got, want) {
+		t.Errorf("events are\n%s\nwant\n%s", got, want)
+	}
+	for e, err := range events.Read(t.Context(), d.p.repo.Records, "w", d.id) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == events.TaskAdopted && !e.Time.Equal(time.UnixMilli(1200)) || e.Type == events.TaskCompleted && e.Worker != "eve@lab" {
+			t.Errorf("told is %+v", e.Event)
+		}
+	}
+	if told, n := d.journal(), d.notes(); told != "" || n != 0 {
+		t.Errorf("the journal tells %q, and there are %d notes", told, n)
+	}
+}
+
 // The log of a dead run may have an answer of a task for which a worker has executed a job all the same: the journal
 // tells of that execution.
 func TestCloseDeadAnswered(t *testing.T) {
