@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -247,6 +248,29 @@ func TestCloseDeadRetried(t *testing.T) {
 	}
 	if n := f.notes(); n != 0 {
 		t.Errorf("%d notes are left", n)
+	}
+}
+
+// While a run is at work, no failure of an earlier one is queued again: that run executes the task by itself, if it needs it.
+func TestRetryBesideARun(t *testing.T) {
+	f := newFailed(t, events.RunFailed)
+	state := record.LockState{Operation: record.Dataflow, Holder: "another start", AcquiredAt: time.Now()}
+	run, err := f.p.repo.Records.TryLock(t.Context(), "workspace/w", refstore.Exclusive, state.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *queue.TransitionError
+	if _, err := repo.RetryJob(t.Context(), f.p.repo, &f.job); !errors.As(err, &refused) || !refused.Answered {
+		t.Errorf("beside a run: %v, want that it is refused", err)
+	}
+	if n := f.notes(); n != 0 {
+		t.Errorf("%d notes of what did not happen", n)
+	}
+	if err := run.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := repo.RetryJob(t.Context(), f.p.repo, &f.job); err != nil {
+		t.Errorf("after it: %v", err)
 	}
 }
 
