@@ -365,7 +365,7 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	t := c.f.Find(a.Task)
 	switch {
-	case c.said.end(a.Execution), t != nil && t.Attempt > a.Number:
+	case c.f.Abandons(), c.said.end(a.Execution), t != nil && t.Attempt > a.Number:
 		return nil
 	case t == nil:
 		c.announce(a.Task, time.Time{})
@@ -408,16 +408,21 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	return nil
 }
 
-// executions ends the tasks that were running or waited for another attempt.
+// executions ends the tasks that were running or waited for another attempt. Where the log says already that they are abandoned, it
+// tells no more of them.
 func (c *closing) executions(ctx context.Context) error {
+	end := c.finish
+	if c.f.Abandons() {
+		end = c.goesOn
+	}
 	for t := range c.f.All() {
 		switch t.State {
 		case runview.TaskRunning, runview.TaskClaimed:
-			if err := c.finish(ctx, t); err != nil {
+			if err := end(ctx, t); err != nil {
 				return err
 			}
 		}
-		if t.Reason == string(executions.ReasonBatch) && t.State == runview.TaskError { // it was to be tried alone
+		if t.Reason == string(executions.ReasonBatch) && t.State == runview.TaskError && !c.f.Abandons() { // it was to be tried alone
 			c.emit(events.Event{Type: events.TaskRetryScheduled, Task: t.Task, Data: crashed("", t.Attempt+1)})
 		}
 		switch t.State {
@@ -443,14 +448,7 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 		return nil
 	}
 	if e.Type == "" {
-		c.late[t.ExecutionID] = true
-		if c.shared[t.ExecutionID] {
-			return nil // that run, or the journal, tells how it ends
-		}
-		return c.w.states.noteLate(ctx, c.ws, &lateExecution{
-			Run: c.run, Task: t.Task, Key: t.Key, Execution: t.ExecutionID, Attempt: t.Attempt, Worker: t.Worker,
-			Started: t.State == runview.TaskRunning,
-		})
+		return c.goesOn(ctx, t)
 	}
 	if t.State == runview.TaskClaimed {
 		at, _, err := c.began(ctx, t.Key, t.ExecutionID)

@@ -102,6 +102,18 @@ func (c *closing) adopted(t *runview.FoldedTask, a *JobAttempt, due int64) {
 	}
 }
 
+// goesOn notes a task's execution: the journal tells how it ends.
+func (c *closing) goesOn(ctx context.Context, t *runview.FoldedTask) error {
+	c.late[t.ExecutionID] = true
+	if c.shared[t.ExecutionID] {
+		return nil // that run, or the journal, tells how it ends
+	}
+	return c.w.states.noteLate(ctx, c.ws, &lateExecution{
+		Run: c.run, Task: t.Task, Key: t.Key, Execution: t.ExecutionID, Attempt: t.Attempt, Worker: t.Worker,
+		Started: t.State == runview.TaskRunning,
+	})
+}
+
 // crashed returns the data of an event that the run's own process did not write.
 func crashed(key string, attempt int64) *events.Data {
 	return &events.Data{Key: key, Attempt: attempt, Reason: events.ReasonCrashed}

@@ -449,6 +449,42 @@ func TestCloseDeadAdoptedMeanwhile(t *testing.T) {
 	}
 }
 
+// A run may die after it has told that it abandons its tasks, while workers have some: the journal tells how these end, whether that was
+// before the run was closed, or after.
+func TestCloseDeadAbandoned(t *testing.T) {
+	for _, ended := range []bool{true, false} {
+		d := newDead(t)
+		d.run(record.RunRunning)
+		claimed, about := newID(t), &events.Data{Key: d.key.String(), Attempt: 1}
+		d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}},
+			events.Event{Type: events.TaskMarkedReady, Task: "a"}, events.Event{Type: events.TaskClaimed, Task: "a", Execution: claimed, Worker: "ann@lab", Data: about},
+			events.Event{Type: events.TaskStarted, Task: "a", Execution: claimed, Worker: "ann@lab", Data: about},
+			events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: 1}})
+		open := true
+		d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+			if run != d.id {
+				return nil, nil
+			}
+			return []workspace.JobAttempt{{Task: "a", Number: 1, Key: d.key.String(), Execution: claimed, Worker: "ann@lab", Adopter: "eve@lab", Open: open}}, nil
+		})
+		end := func() { d.ends(claimed); open = false }
+		if ended {
+			end()
+		}
+		d.p.start()
+		if !ended {
+			end()
+			d.p.start()
+		}
+		if got, want := d.events(), "task.claimed a, task.started a, task.abandoned, run.failed crashed"; !strings.HasSuffix(got, want) {
+			t.Errorf("ended %v: events are\n%s\nwant\n%s", ended, got, want)
+		}
+		if told, n := d.journal(), d.notes(); told != "task.completed a" || n != 0 {
+			t.Errorf("ended %v: the journal tells %q, and there are %d notes", ended, told, n)
+		}
+	}
+}
+
 // The log of a dead run may have an answer of a task for which a worker has executed a job all the same: the journal
 // tells of that execution.
 func TestCloseDeadAnswered(t *testing.T) {
