@@ -17,6 +17,9 @@ func noteLeft(ctx context.Context, r *run) error {
 		return err
 	}
 	for e, err := range events.Read(ctx, r.w.states.Records, r.ws, c.run) {
+		if errors.As(err, new(*events.DamagedError)) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
