@@ -117,51 +117,38 @@ func TestCancelAfterTheEnd(t *testing.T) {
 	}
 }
 
-// The execution of a worker that is told to end, and does not end in time, goes on without its run: no event tells of an
-// end, and the caller learns which execution it is. One of another run is that run's.
-func TestGoesOn(t *testing.T) {
-	for _, shared := range []bool{false, true} {
-		t.Run(fmt.Sprintf("shared %v", shared), func(t *testing.T) {
+// A request for an execution of a worker may end without a result, because the run was cancelled or the store is at fault: its
+// worker may go on, so no event tells of an end.
+func TestNoEndOfWhatAWorkerHas(t *testing.T) {
+	for _, fault := range []error{nil, errors.New("the store is gone")} {
+		t.Run(fmt.Sprintf("fault %v", fault), func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			g := graphOf(t, flow("a", "b"))
 			x := doFunc(func(ctx context.Context, req *executions.Request) (executions.Result, error) {
-				if shared {
-					req.Shared(true)
-				}
 				req.Claimed("execution of "+req.Name, "ann@far", time.Now())
 				if req.Name == "a" {
 					req.Started("execution of a", time.Now())
-				} else {
+				} else if fault == nil {
 					cancel(errors.New("interrupted"))
 				}
+				if fault != nil {
+					return executions.Result{}, fault
+				}
 				<-ctx.Done()
-				return executions.Result{}, fmt.Errorf("%w: %w", context.Cause(ctx), executions.ErrGoesOn)
+				return executions.Result{}, fmt.Errorf("%w: the job was told to end, and has not", context.Cause(ctx))
 			})
 			log := &emitted{}
-			left := map[string]dataflow.Left{}
-			out, err := dataflow.Run(ctx, g, newWorld().objects, x, dataflow.Options{
-				Inputs: oneInput, Concurrency: 2, Emit: log.emit, GoesOn: func(l dataflow.Left) { left[l.Task] = l },
-			})
-			if err != nil || out.State != record.RunCancelled {
-				t.Errorf("the run is %v, %v, want cancelled", out.State, err)
+			out, err := dataflow.Run(ctx, g, newWorld().objects, x, dataflow.Options{Inputs: oneInput, Concurrency: 2, Emit: log.emit})
+			want := record.RunCancelled
+			if fault != nil {
+				want = record.RunFailed
+			}
+			if !errors.Is(err, fault) || out.State != want {
+				t.Errorf("the run is %v, %v, want %v, %v", out.State, err, want, fault)
 			}
 			wantStates(t, g, out, "a=abandoned b=abandoned")
 			if log.has(events.TaskFailed) {
 				t.Errorf("an end is told: %v, %v", log.of("a"), log.of("b"))
-			}
-			if shared {
-				if len(left) != 0 {
-					t.Errorf("the other run's executions are handed over: %+v", left)
-				}
-				return
-			}
-			for task, l := range left {
-				if l.Execution != "execution of "+task || l.Worker != "ann@far" || l.Started != (task == "a") || l.Attempt != 1 || l.Key == "" {
-					t.Errorf("handed over is %+v", l)
-				}
-			}
-			if len(left) != 2 {
-				t.Errorf("%d executions are handed over, want 2", len(left))
 			}
 		})
 	}

@@ -69,9 +69,6 @@ type Options struct {
 	// Outstanding bounds the executions that are out at a time, per queue and set of labels, if the executor makes
 	// them elsewhere. This process's own limits do not apply there. 0: executions are made here.
 	Outstanding int
-	// GoesOn receives each execution that goes on at a worker although its run waits no longer (executions.ErrGoesOn): no
-	// event tells of its end. It is called by one goroutine.
-	GoesOn func(Left)
 	// Blocks records the tasks that wait for approval. nil: there is no record, and such a task fails.
 	Blocks Blocks
 	NoWait bool // end when all that is left waits for a person

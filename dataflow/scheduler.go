@@ -388,13 +388,17 @@ func (s *scheduler) complete(c completion) {
 	s.count(&c)
 	var lacking *LackingError
 	switch {
-	case leaves(s, &c):
+	case c.err != nil && c.claimed && !errors.Is(c.err, refstore.ErrLost): // its worker may go on, so there is no end to tell
+		s.states[i].tried = nil
+		if !s.cancels(c.err) {
+			s.fail(c.err)
+		}
 		return
 	case c.err != nil && (errors.Is(c.err, errNotStarted) || s.cancels(c.err)):
 		switch {
 		case (c.begun || c.claimed) && errors.Is(c.err, refstore.ErrLost): // the log takes no more events; this one is for live readers
 			s.fault(c, string(executions.ReasonCancelled), "stopped, as the lease was lost")
-		case c.begun || c.claimed: // cancelled between the announcement of the command and its start
+		case c.begun: // cancelled between the announcement of the command and its start
 			s.fault(c, string(executions.ReasonCancelled), "cancelled before the command ran")
 		}
 		return // else nothing ran or was recorded: abandoned, or failed by an earlier attempt

@@ -12,14 +12,10 @@ import (
 )
 
 // Remote makes executions elsewhere: it submits a request to workers and waits for the result. A failed command is a
-// result, not an error. If ctx ends because this process lost its lease, the execution goes on.
+// result, not an error. After an error the execution may go on, or be begun.
 type Remote interface {
 	Execute(ctx context.Context, key Key, req *Request) (Result, error)
 }
-
-// ErrGoesOn is wrapped by the error of a request whose context has ended, and whose execution goes on: its worker was told
-// to end it, and has not done so in time.
-var ErrGoesOn = errors.New("its execution goes on")
 
 // Working tells whether an unfinished job names this execution as the one being made for it. job is Job.Ref.
 type Working func(ctx context.Context, job, executionID string) (bool, error)

@@ -121,24 +121,14 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 		// events say how it ended.
 		run = nil
 	}
-	f := runview.NewFold()
-	said, shared, blocks := said{}, map[string]bool{}, map[string]string{}
-	log, err := events.Resume(ctx, w.states.Records, ws, id, w.states.Now, func(e *events.Event) {
-		f.Add(e)
-		said.add(e)
-		if e.Type == events.TaskDeferred && e.Data != nil {
-			blocks[e.Task] = e.Data.Block
-		}
-		if e.Data != nil && e.Data.Shared {
-			shared[e.Execution] = true
-		}
-	})
+	c := newClosing(w, ws, id)
+	log, err := events.Resume(ctx, w.states.Records, ws, id, w.states.Now, c.read)
 	if err != nil {
 		return current, err
 	}
 	defer log.Close()
 	defer context.AfterFunc(lock.lasting, func() { log.Stop(context.Cause(lock.lasting)) })()
-	if f.End() != nil { // the log has its end, and Resume has cut off the rest
+	if c.f.End() != nil { // the log has its end, and Resume has cut off the rest
 		return current, nil
 	}
 	if err := w.approvals.blocks.CloseOld(ctx, ws, id); err != nil {
@@ -152,15 +142,8 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err != nil {
 		return current, err
 	}
-	c := &closing{
-		w: w, x: x, log: log, f: f, ws: ws, run: id, said: said, shared: shared, blocks: blocks,
-		late: map[string]bool{}, open: map[string]bool{}, attempts: attempts,
-	}
-	for i := range attempts {
-		if attempts[i].Open && !attempts[i].Lost {
-			c.open[attempts[i].Execution] = true
-		}
-	}
+	c.x, c.log = x, log
+	c.know(attempts)
 	if log.Empty() {
 		if err := recordedOnce(ctx, w.states, ws, id); err != nil { // its process may have died before it did
 			return current, err
@@ -194,23 +177,20 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if err := c.executions(ctx); err != nil {
 		return current, err
 	}
-	if err := c.followed(ctx, attempts); err != nil {
-		return current, err
-	}
-	if err := c.awaited(ctx, attempts); err != nil {
+	if err := errors.Join(c.followed(ctx), c.awaited(ctx)); err != nil {
 		return current, err
 	}
 	var end events.Event
 	if run == nil || run.State == record.RunRunning || run.Error == runview.CrashedError && bounds.Last == nil {
 		c.abandon()
 		run = c.rebuilt(ws, id, run)
-		if _, err := w.states.Runs.Expand(ctx, ws, id, f); err != nil { // unnamed tasks are not in the record
+		if _, err := w.states.Runs.Expand(ctx, ws, id, c.f); err != nil { // unnamed tasks are not in the record
 			return current, err
 		}
-		run.Tasks = f.Executions()
+		run.Tasks = c.f.Executions()
 		end = runview.End(run)
 		end.Data.Reason, end.Data.Message = events.ReasonCrashed, runview.CrashedMessage
-		end.Data.Late, end.Data.PackageHash = len(c.late)+others, f.Grown() // records of earlier runs, which say so, may go
+		end.Data.Late, end.Data.PackageHash = len(c.late)+others, c.f.Grown() // records of earlier runs, which say so, may go
 	} else {
 		// The run had finished except for its last steps, or its log has lost its end.
 		if err := c.settled(ctx, run); err != nil {
@@ -326,25 +306,6 @@ func (w *States) behindRun(ctx context.Context, ws, id, current string) (bool, e
 	return runview.Imported(rec), err
 }
 
-// closing is the closing of a dead run.
-type closing struct {
-	w       *Runner
-	x       reaper
-	ws, run string
-	log     *events.Log
-	f       *runview.Fold
-	said    said              // of executions
-	shared  map[string]bool   // executions of other runs, for which this one has waited
-	blocks  map[string]string // that tasks have waited for, the last of each
-	open    map[string]bool   // executions whose job has not ended
-	// attempts are those that workers have begun.
-	attempts []JobAttempt
-	late     map[string]bool // executions that go on
-	// anonymous says that the events do not tell which process the run was; then they tell who ran what it executed.
-	anonymous bool
-	waiting   int64 // tasks that wait for another attempt, or whose execution goes on
-}
-
 // resume tells that a task goes on that had waited for approval: it has run since, so it was approved. The journal says
 // by whom.
 func (c *closing) resume(task string) {
@@ -404,7 +365,7 @@ func (c *closing) begin(ctx context.Context, l *executions.Begun) error {
 func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 	t := c.f.Find(a.Task)
 	switch {
-	case c.said.end(a.Execution), t != nil && t.Attempt > a.Number:
+	case c.f.Abandons(), c.said.end(a.Execution), t != nil && t.Attempt > a.Number:
 		return nil
 	case t == nil:
 		c.announce(a.Task, time.Time{})
@@ -443,22 +404,25 @@ func (c *closing) attempt(ctx context.Context, a *JobAttempt) error {
 			c.ran(events.TaskStarted, at, a.Task, a.Execution, t.Worker, crashed(a.Key, due))
 		}
 	}
-	if a.Adopter != "" && t.State == runview.TaskRunning && (!t.Adopted || t.Worker != a.Adopter) {
-		c.ran(events.TaskAdopted, a.Adopted, a.Task, a.Execution, a.Adopter, crashed(a.Key, due))
-	}
+	c.adopted(t, a, due)
 	return nil
 }
 
-// executions ends the tasks that were running or waited for another attempt.
+// executions ends the tasks that were running or waited for another attempt. Where the log says already that they are abandoned, it
+// tells no more of them.
 func (c *closing) executions(ctx context.Context) error {
+	end := c.finish
+	if c.f.Abandons() {
+		end = c.goesOn
+	}
 	for t := range c.f.All() {
 		switch t.State {
 		case runview.TaskRunning, runview.TaskClaimed:
-			if err := c.finish(ctx, t); err != nil {
+			if err := end(ctx, t); err != nil {
 				return err
 			}
 		}
-		if t.Reason == string(executions.ReasonBatch) && t.State == runview.TaskError { // it was to be tried alone
+		if t.Reason == string(executions.ReasonBatch) && t.State == runview.TaskError && !c.f.Abandons() { // it was to be tried alone
 			c.emit(events.Event{Type: events.TaskRetryScheduled, Task: t.Task, Data: crashed("", t.Attempt+1)})
 		}
 		switch t.State {
@@ -484,14 +448,7 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 		return nil
 	}
 	if e.Type == "" {
-		c.late[t.ExecutionID] = true
-		if c.shared[t.ExecutionID] {
-			return nil // that run, or the journal, tells how it ends
-		}
-		return c.w.states.noteLate(ctx, c.ws, &lateExecution{
-			Run: c.run, Task: t.Task, Key: t.Key, Execution: t.ExecutionID, Attempt: t.Attempt, Worker: t.Worker,
-			Started: t.State == runview.TaskRunning,
-		})
+		return c.goesOn(ctx, t)
 	}
 	if t.State == runview.TaskClaimed {
 		at, _, err := c.began(ctx, t.Key, t.ExecutionID)
@@ -500,6 +457,17 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 		}
 		if e.Type == events.TaskCompleted || !at.IsZero() { // its start was not reported either
 			c.ran(events.TaskStarted, at, t.Task, t.ExecutionID, t.Worker, crashed(t.Key, t.Attempt))
+		}
+	}
+	if c.open[t.ExecutionID] { // it has ended since the jobs were read: its job says by now which worker has gone on with it
+		attempts, err := c.w.states.attempts(ctx, c.ws, c.run)
+		if err != nil {
+			return err
+		}
+		c.know(attempts)
+		if i := slices.IndexFunc(attempts, func(a JobAttempt) bool { return a.Execution == t.ExecutionID }); i >= 0 {
+			c.adopted(t, &attempts[i], max(t.Attempt, 1))
+			e.Worker = t.Worker
 		}
 	}
 	c.emit(e)

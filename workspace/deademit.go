@@ -7,7 +7,57 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/insight/runview"
 )
+
+// closing is the closing of a dead run.
+type closing struct {
+	w       *Runner
+	x       reaper
+	ws, run string
+	log     *events.Log
+	f       *runview.Fold
+	said    said              // of executions
+	shared  map[string]bool   // executions of other runs, for which this one has waited
+	blocks  map[string]string // that tasks have waited for, the last of each
+	open    map[string]bool   // executions whose job has not ended
+	// attempts are those that workers have begun.
+	attempts []JobAttempt
+	late     map[string]bool // executions that go on
+	// anonymous says that the events do not tell which process the run was; then they tell who ran what it executed.
+	anonymous bool
+	waiting   int64 // tasks that wait for another attempt, or whose execution goes on
+}
+
+// newClosing begins the closing of a run of whose log nothing is read yet.
+func newClosing(w *Runner, ws, run string) *closing {
+	return &closing{
+		w: w, ws: ws, run: run, f: runview.NewFold(), said: said{}, shared: map[string]bool{}, blocks: map[string]string{},
+		late: map[string]bool{},
+	}
+}
+
+// know takes in the attempts at the run's jobs.
+func (c *closing) know(attempts []JobAttempt) {
+	c.attempts, c.open = attempts, map[string]bool{}
+	for i := range attempts {
+		if attempts[i].Open && !attempts[i].Lost {
+			c.open[attempts[i].Execution] = true
+		}
+	}
+}
+
+// read takes in an event of the log.
+func (c *closing) read(e *events.Event) {
+	c.f.Add(e)
+	c.said.add(e)
+	if e.Type == events.TaskDeferred && e.Data != nil {
+		c.blocks[e.Task] = e.Data.Block
+	}
+	if e.Data != nil && e.Data.Shared {
+		c.shared[e.Execution] = true
+	}
+}
 
 func (c *closing) emit(e events.Event) {
 	if c.shared[e.Execution] {
@@ -43,6 +93,25 @@ func (s said) end(execution string) bool {
 // ran emits an event of an execution that a process had begun or went on with.
 func (c *closing) ran(typ events.Type, at time.Time, task, execution, worker string, data *events.Data) {
 	c.emit(events.Event{Type: typ, Time: at, Task: task, Execution: execution, Worker: worker, Data: data})
+}
+
+// adopted reports that another worker has gone on with a running task's execution, unless the log says so.
+func (c *closing) adopted(t *runview.FoldedTask, a *JobAttempt, due int64) {
+	if a.Adopter != "" && t.State == runview.TaskRunning && (!t.Adopted || t.Worker != a.Adopter) {
+		c.ran(events.TaskAdopted, a.Adopted, a.Task, a.Execution, a.Adopter, crashed(a.Key, due))
+	}
+}
+
+// goesOn notes a task's execution: the journal tells how it ends.
+func (c *closing) goesOn(ctx context.Context, t *runview.FoldedTask) error {
+	c.late[t.ExecutionID] = true
+	if c.shared[t.ExecutionID] {
+		return nil // that run, or the journal, tells how it ends
+	}
+	return c.w.states.noteLate(ctx, c.ws, &lateExecution{
+		Run: c.run, Task: t.Task, Key: t.Key, Execution: t.ExecutionID, Attempt: t.Attempt, Worker: t.Worker,
+		Started: t.State == runview.TaskRunning,
+	})
 }
 
 // crashed returns the data of an event that the run's own process did not write.

@@ -31,11 +31,11 @@ func withdrawn(ctx context.Context, w *States, ws, run string) ([]JobAttempt, er
 // followed notes the jobs that have not ended, although their latest execution is told of: its worker may record that
 // the job has ended too, or may be about to give it up, and then another execution follows. An execution of which the
 // log cannot tell, since its task has its answer, is noted as well.
-func (c *closing) followed(ctx context.Context, attempts []JobAttempt) error {
-	for i := range attempts {
-		a := &attempts[i]
+func (c *closing) followed(ctx context.Context) error {
+	for i := range c.attempts {
+		a := &c.attempts[i]
 		told := c.said.end(a.Execution)
-		last := a.Open && following(attempts, a.Task, a.Execution, a.Number) == nil
+		last := a.Open && following(c.attempts, a.Task, a.Execution, a.Number) == nil
 		if a.queued() || c.late[a.Execution] || told && !last {
 			continue
 		}
@@ -52,14 +52,14 @@ func (c *closing) followed(ctx context.Context, attempts []JobAttempt) error {
 }
 
 // awaited notes the jobs that wait: an execution that a worker begins for one is told of later.
-func (c *closing) awaited(ctx context.Context, attempts []JobAttempt) error {
-	for i := range attempts {
-		a := &attempts[i]
+func (c *closing) awaited(ctx context.Context) error {
+	for i := range c.attempts {
+		a := &c.attempts[i]
 		if !a.queued() {
 			continue
 		}
 		after := noExecution // the latest execution of the task that is told of
-		for _, other := range attempts {
+		for _, other := range c.attempts {
 			if other.Task == a.Task && !other.queued() {
 				after = other.Execution
 			}

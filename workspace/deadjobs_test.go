@@ -2,6 +2,7 @@ package workspace_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -250,6 +251,29 @@ func TestCloseDeadRetried(t *testing.T) {
 	}
 }
 
+// While a run is at work, no failure of an earlier one is queued again: that run executes the task by itself, if it needs it.
+func TestRetryBesideARun(t *testing.T) {
+	f := newFailed(t, events.RunFailed)
+	state := record.LockState{Operation: record.Dataflow, Holder: "another start", AcquiredAt: time.Now()}
+	run, err := f.p.repo.Records.TryLock(t.Context(), "workspace/w", refstore.Exclusive, state.Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *queue.TransitionError
+	if _, err := repo.RetryJob(t.Context(), f.p.repo, &f.job); !errors.As(err, &refused) || !refused.Answered {
+		t.Errorf("beside a run: %v, want that it is refused", err)
+	}
+	if n := f.notes(); n != 0 {
+		t.Errorf("%d notes of what did not happen", n)
+	}
+	if err := run.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := repo.RetryJob(t.Context(), f.p.repo, &f.job); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+}
+
 // A dead run is closed between the note of a retry and the retry: the journal tells of both the retry and what follows.
 func TestCloseDeadBeforeRetry(t *testing.T) {
 	f := newFailed(t, "")
@@ -389,6 +413,75 @@ func TestCloseDeadSettled(t *testing.T) {
 				t.Errorf("%d notes are left", n)
 			}
 		})
+	}
+}
+
+// An execution may be adopted, and end, after the process that closes its run has read its job: the adoption is told before the
+// end, as the job says by then.
+func TestCloseDeadAdoptedMeanwhile(t *testing.T) {
+	d, claimed := newClaimed(t)
+	d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+		if run != d.id {
+			return nil, nil
+		}
+		read := slices.Clone(d.attempts)
+		if a := &d.attempts[0]; a.Adopter == "" {
+			a.Adopter, a.Adopted, a.Started, a.Open = "eve@lab", time.UnixMilli(1200), time.UnixMilli(1000), false
+			d.ends(claimed)
+		}
+		return read, nil
+	})
+	d.p.start()
+	want := "task.claimed a, task.started a, task.adopted a, task.completed a, run.failed"
+	if got := strings.ReplaceAll(d.events(), " crashed", ""); !strings.HasSuffix(got, want) {
+		t.Errorf("events are\n%s\nwant\n%s", got, want)
+	}
+	for e, err := range events.Read(t.Context(), d.p.repo.Records, "w", d.id) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == events.TaskAdopted && !e.Time.Equal(time.UnixMilli(1200)) || e.Type == events.TaskCompleted && e.Worker != "eve@lab" {
+			t.Errorf("told is %+v", e.Event)
+		}
+	}
+	if told, n := d.journal(), d.notes(); told != "" || n != 0 {
+		t.Errorf("the journal tells %q, and there are %d notes", told, n)
+	}
+}
+
+// A run may die after it has told that it abandons its tasks, while workers have some: the journal tells how these end, whether that was
+// before the run was closed, or after.
+func TestCloseDeadAbandoned(t *testing.T) {
+	for _, ended := range []bool{true, false} {
+		d := newDead(t)
+		d.run(record.RunRunning)
+		claimed, about := newID(t), &events.Data{Key: d.key.String(), Attempt: 1}
+		d.log(events.Event{Type: events.RunStarted}, events.Event{Type: events.TaskCreated, Data: &events.Data{Tasks: 1}},
+			events.Event{Type: events.TaskMarkedReady, Task: "a"}, events.Event{Type: events.TaskClaimed, Task: "a", Execution: claimed, Worker: "ann@lab", Data: about},
+			events.Event{Type: events.TaskStarted, Task: "a", Execution: claimed, Worker: "ann@lab", Data: about},
+			events.Event{Type: events.TaskAbandoned, Data: &events.Data{Tasks: 1}})
+		open := true
+		d.p.ws.Runner.SetAttempts(func(_ context.Context, ws, run string) ([]workspace.JobAttempt, error) {
+			if run != d.id {
+				return nil, nil
+			}
+			return []workspace.JobAttempt{{Task: "a", Number: 1, Key: d.key.String(), Execution: claimed, Worker: "ann@lab", Adopter: "eve@lab", Open: open}}, nil
+		})
+		end := func() { d.ends(claimed); open = false }
+		if ended {
+			end()
+		}
+		d.p.start()
+		if !ended {
+			end()
+			d.p.start()
+		}
+		if got, want := d.events(), "task.claimed a, task.started a, task.abandoned, run.failed crashed"; !strings.HasSuffix(got, want) {
+			t.Errorf("ended %v: events are\n%s\nwant\n%s", ended, got, want)
+		}
+		if told, n := d.journal(), d.notes(); told != "task.completed a" || n != 0 {
+			t.Errorf("ended %v: the journal tells %q, and there are %d notes", ended, told, n)
+		}
 	}
 }
 

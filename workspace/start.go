@@ -190,7 +190,7 @@ type run struct {
 	grown   string                 // the hash of the package that the graph has become; "": that of the start
 	dropped map[string]record.Leaf // outputs of tasks that a growth has taken out of the tree
 	shown   bool                   // the workspace shows the proven results
-	left    []dataflow.Left        // executions that go on at workers
+	broken  bool                   // it was cancelled, or met a fault: requests may have ended without a result
 	waiting int                    // tasks that wait for approval, if the run ends because of them
 	outset
 	stored storedProof
@@ -462,7 +462,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	durations, timed := r.w.proofs.durations(ctx, r.ws)
 	opts.Expected = func(task string) time.Duration { return durations[task] }
 	info.Expected = opts.Expected
-	opts.Restore, opts.GoesOn = r.restored, func(l dataflow.Left) { r.left = append(r.left, l) }
+	opts.Restore = r.restored
 	if r.o.Publish == Always {
 		opts.Publish = func(_ context.Context, changes []dataflow.Change) error {
 			_, err := r.w.states.edit(r.lock.lasting, r.lock, r.ws, r.durable, tasksPart, func(_ *State, t *tree) error {
@@ -499,6 +499,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 	}
 	// Results are recorded even if the run is being cancelled.
 	r.cause = context.Cause(ctx)
+	r.broken = r.cause != nil || runErr != nil
 	if errors.Is(r.cause, refstore.ErrLost) {
 		return nil, errors.Join(r.cause, runErr) // nothing more is written
 	}

@@ -8,6 +8,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/record"
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
 	"e3/workspace"
@@ -45,22 +46,23 @@ func RetryJob(ctx context.Context, r *Repo, j *queue.Job) (queue.Job, error) {
 	return again, note.Tell(ctx)
 }
 
-// answered is queue.Options.Answered: the next start of its workspace would not execute the job's key, or its run, which
-// is at work, may try again by itself.
+// answered is queue.Options.Answered: the next start of its workspace would not execute the job's key, or a run that is at work
+// may do so by itself: the job's own run, or a later one, which looks the key up.
 func answered(ctx context.Context, r *Repo, j *queue.Job) (bool, error) {
 	_, err := r.Workspaces.States.State(ctx, j.Workspace)
 	if errors.Is(err, workspace.ErrNotFound) {
 		return true, nil
 	}
-	if j.Attempt <= j.Policy.Retries {
-		ended, err := events.Ended(ctx, r.Records, j.Workspace, j.Run)
-		if err != nil {
-			return false, err
-		}
-		busy, err := r.Workspaces.Busy(ctx, j.Workspace)
-		if err != nil || !ended && busy != nil {
-			return err == nil, err
-		}
+	ended, err := events.Ended(ctx, r.Records, j.Workspace, j.Run)
+	if err != nil {
+		return false, err
+	}
+	busy, err := r.Workspaces.Busy(ctx, j.Workspace)
+	if err != nil {
+		return false, err
+	}
+	if busy != nil && (!ended && j.Attempt <= j.Policy.Retries || ended && busy.Operation == record.Dataflow) {
+		return true, nil
 	}
 	key, ok := executions.ParseKey(keyOf(j))
 	if !ok {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/backoff"
 	"e3/internal/format/record"
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
@@ -111,16 +112,9 @@ func (d *Dispatcher) Close() error {
 var (
 	// errClosed says that the process is ending.
 	errClosed = errors.New("the dispatcher is closed")
-	// errOverdue says that a cancelled job is still running. It is executions.ErrGoesOn.
-	errOverdue error = overdue{}
+	// errOverdue says that a cancelled job is still running.
+	errOverdue = errors.New("was told to end, and has not done so")
 )
-
-type overdue struct{}
-
-func (overdue) Error() string { return "was told to end, and has not done so" }
-
-// Is implements the interface of errors.Is.
-func (overdue) Is(target error) bool { return target == executions.ErrGoesOn }
 
 // Execute implements executions.Remote. When ctx is done, it cancels the job and waits up to Options.Patience for its
 // end. If this process has lost its lease for good, the job continues, and the error wraps refstore.ErrLost.
@@ -174,8 +168,29 @@ func (d *Dispatcher) Execute(ctx context.Context, key executions.Key, req *execu
 	return d.result(ctx, w, &job)
 }
 
-// enqueue enqueues a job, and submits it for a worker. first says that it was not enqueued before.
+// lasting returns a context for requests whose effect must be known: it goes on for Options.Patience after ctx has ended,
+// unless that ended because this process has lost its lease.
+func (d *Dispatcher) lasting(ctx context.Context) (lasting context.Context, done func()) {
+	lasting, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); errors.Is(cause, refstore.ErrLost) || backoff.Wait(lasting, d.o.Patience) == nil {
+			end(cause)
+		}
+	})
+	return lasting, func() {
+		stop()
+		end(nil)
+	}
+}
+
+// enqueue enqueues a job, and submits it for a worker. first says that it was not enqueued before. A job whose making was
+// begun is made, so that a run that is cancelled meanwhile can cancel it.
 func (d *Dispatcher) enqueue(ctx context.Context, want *queue.Job, first bool) (queue.Job, error) {
+	if ctx.Err() != nil {
+		return queue.Job{}, context.Cause(ctx)
+	}
+	ctx, done := d.lasting(ctx)
+	defer done()
 	enqueue := d.q.Enqueue
 	if first {
 		enqueue = d.q.EnqueueFirst

@@ -2,13 +2,18 @@ package dispatch_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/jobs/dispatch"
 	"e3/internal/jobs/queue"
+	"e3/refstore"
+	"e3/refstore/mem"
 )
 
 // A worker that its cluster's scheduler has stopped gives its job back, and another one begins it. The fate of the
@@ -53,6 +58,54 @@ func TestClaimSeenWhileCancelled(t *testing.T) {
 	r.claim()
 	cancel()
 	a.end("claimed by worker")
+}
+
+// answering is a store that answers a write of a job only when it may, or when its caller waits no longer.
+type answering struct {
+	refstore.Store
+	made   chan struct{} // closed when a job is written
+	answer chan struct{}
+}
+
+func (s *answering) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	v, err := s.Store.Put(context.WithoutCancel(ctx), r)
+	if !strings.HasSuffix(r.Key.Partition, "/jobs") {
+		return v, err
+	}
+	select {
+	case <-s.made:
+		return v, err
+	default:
+		close(s.made)
+	}
+	select {
+	case <-s.answer:
+		return v, err
+	case <-ctx.Done():
+		return refstore.Absent, ctx.Err()
+	}
+}
+
+// A run may be cancelled while the store is making its job: the job is cancelled, too.
+func TestCancelledWhileEnqueuing(t *testing.T) { synctest.Test(t, cancelledWhileEnqueuing) }
+
+func cancelledWhileEnqueuing(t *testing.T) {
+	s := &answering{Store: mem.New(), made: make(chan struct{}), answer: make(chan struct{})}
+	r := newRigOn(t, s, dispatch.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	a := r.ask(ctx, nil)
+	<-s.made
+	id := r.queued()
+	cancel()
+	synctest.Wait()
+	close(s.answer)
+	<-a.done
+	if !errors.Is(a.err, context.Canceled) {
+		t.Errorf("got %+v, %v; want that it is cancelled", a.res, a.err)
+	}
+	if j, err := r.q.Job(t.Context(), queue.DefaultQueue, id); err != nil || j.Status != queue.Cancelled {
+		t.Errorf("the job is %s, %v; want it cancelled", j.Status, err)
+	}
 }
 
 // A worker that gives a job back before it has begun is told of, whether the run sees the job wait or only its next claim.

@@ -68,7 +68,7 @@ func (e *TransitionError) Error() string {
 }
 
 // ReasonAnswered is why a failed job is not queued again (Options.Answered).
-const ReasonAnswered = "its task has succeeded since, or its workspace is removed"
+const ReasonAnswered = "its task has succeeded since, a run of its workspace is at work, or the workspace is removed"
 
 // Members tells which sessions are alive. [*lease.Leases] implements it.
 type Members interface {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -147,6 +148,9 @@ func (w *witness) accounts(r *repo.Repo, m *machine, all []*executions.Execution
 		w.account(e, by[e.ExecutionID], users)
 	}
 	w.jobs(ctx, r, by)
+	if w.t.Failed() {
+		w.t.Logf("all events:\n%s", strings.Join(slices.Sorted(maps.Keys(lines)), ""))
+	}
 }
 
 // jobs holds what the events tell of the workers of executions against the records of jobs: each claim and adoption once, in
@@ -181,7 +185,11 @@ func (w *witness) jobs(ctx context.Context, r *repo.Repo, by map[string]*told) {
 func (w *witness) job(a *queue.Attempt, t *told) {
 	var trail []string
 	for _, s := range t.steps {
-		trail = append(trail, fmt.Sprintf("%.20s %d %s %s by %s", s.log, s.Seq, s.Time.Format("15:04:05.000"), s.Type, s.Worker))
+		reason := ""
+		if s.Data != nil {
+			reason = s.Data.Reason
+		}
+		trail = append(trail, fmt.Sprintf("%.20s %d %s %s by %s (%s)", s.log, s.Seq, s.Time.Format("15:04:05.000"), s.Type, s.Worker, reason))
 	}
 	fault := func(format string, args ...any) {
 		w.t.Errorf("the execution %s, claimed by %s at %s, begun at %s, adopted by %s at %s: %s; the events:\n  %s", a.Execution,
@@ -192,7 +200,8 @@ func (w *witness) job(a *queue.Attempt, t *told) {
 		return s.Worker == worker && s.Time.Equal(at.UTC().Truncate(time.Millisecond))
 	}
 	rank, adopted := -1, (*step)(nil)
-	ended := "" // the log that tells of the end
+	ended := ""      // the log that tells of the end
+	var closed *step // the end, if the process tells of it that closed the run
 	for i := range t.steps {
 		s := &t.steps[i]
 		now := slices.Index([]events.Type{events.TaskClaimed, events.TaskStarted, events.TaskOrphaned, events.TaskAdopted, events.TaskCompleted}, s.Type)
@@ -210,6 +219,9 @@ func (w *witness) job(a *queue.Attempt, t *told) {
 		}
 		if now == 4 {
 			ended = s.log
+			if s.Data != nil && s.Data.Reason == events.ReasonCrashed {
+				closed = s
+			}
 		}
 		if now >= 0 && (now < rank || now == rank && now < 2) && !(s.Type == events.TaskStarted && rank == 2) {
 			fault("%s is told out of its turn", s.Type)
@@ -217,9 +229,19 @@ func (w *witness) job(a *queue.Attempt, t *told) {
 		rank = max(rank, now)
 	}
 	late := strings.HasPrefix(ended, "journal") // the journal tells of starts and ends
+	// A worker may claim the job of an execution that has ended, only to answer it, when the process that closed the dead run has told
+	// the end already. Whether it had ended then, only that process knows: TestCloseDeadAdoptedMeanwhile holds it to that.
+	late = late || closed != nil && hostOf(a.Adopter) == hostOf(a.Worker) && closed.Time.Before(a.Adopted)
 	if a.Adopter != "" && !a.Started.IsZero() && ended != "" && !late && (adopted == nil || !is(adopted, a.Adopter, a.Adopted)) {
 		fault("its last adoption is not told")
 	}
+}
+
+// hostOf is the host in the name of a worker.
+func hostOf(worker string) string {
+	_, host, _ := strings.Cut(worker, "@")
+	host, _, _ = strings.Cut(host, " ")
+	return host
 }
 
 // logs reads all runs and journals: their lines as they are printed but for cursors, what they tell of executions, and which user each run was started by.
@@ -385,7 +407,9 @@ func (w *witness) times(e *executions.Execution, t *told, fault func(string, ...
 			fault("it has started at %s", at.Format("15:04:05.000"))
 		}
 	}
-	if !end.Equal(to) {
+	// A process whose clock is behind may have given it up: its record knows no beginning, and its end is not told as earlier than that.
+	asItBegan := e.Began().IsZero() && len(t.starts) == 1 && t.starts[0].Time.After(to) && end.Equal(t.starts[0].Time)
+	if !end.Equal(to) && !asItBegan {
 		fault("it has ended at %s", end.Format("15:04:05.000"))
 	}
 }
