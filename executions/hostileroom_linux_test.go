@@ -296,7 +296,11 @@ func TestAdoptedWithoutItsFolder(t *testing.T) {
 			e.req.Started = func(string, time.Time) { close(began) }
 			adopted := e.adopt(t.Context(), e.orphan(t))
 			if !before {
-				<-began
+				select {
+				case <-began:
+				case o := <-adopted:
+					t.Fatalf("it was not adopted: %+v, %v", o.res, o.err)
+				}
 			}
 			touch(t, e.file("go"))
 			o := <-adopted

@@ -7,6 +7,7 @@ import (
 	iofs "io/fs"
 	"os"
 
+	"e3/internal/host/beneath"
 	"e3/refstore"
 )
 
@@ -42,5 +43,5 @@ func (s *Store) AdoptStream(ctx context.Context, key refstore.Key, path string) 
 func (t tree) sameFile(path, name string) bool {
 	first, errA := os.Lstat(path)
 	second, errB := t.Lstat(name)
-	return errA == nil && errB == nil && os.SameFile(first, second)
+	return errA == nil && errB == nil && beneath.SameFile(first, second)
 }

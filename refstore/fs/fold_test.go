@@ -171,3 +171,31 @@ func isEmpty(t *testing.T, dir string) bool {
 	there, err := os.Stat(dir)
 	return err == nil && os.SameFile(read, there)
 }
+
+// A process that is killed while it adopts a log may leave the file with both names. The next one finds the log where it is to be.
+func TestAdoptStreamAgain(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, fs.Options{Fold: true})
+	log, key := filepath.Join(dir, "stdout"), refstore.Key{Partition: "LOG/t/i/id", Sort: "stdout.txt"}
+	name := filepath.Join(dir, "executions", "t", "i", "id", "stdout.txt")
+	for _, err := range []error{
+		os.WriteFile(log, []byte("said"), 0o644), s.AdoptStream(t.Context(), key, log), os.Link(name, log),
+		s.AdoptStream(t.Context(), key, log),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Lstat(log); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the first name: %v, want that it is gone", err)
+	}
+	if text, err := os.ReadFile(name); err != nil || string(text) != "said" {
+		t.Errorf("the log is %q, %v", text, err)
+	}
+	if err := os.WriteFile(log, []byte("other"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AdoptStream(t.Context(), key, log); !errors.Is(err, refstore.ErrConflict) {
+		t.Errorf("adopt another file: %v, want %v", err, refstore.ErrConflict)
+	}
+}
