@@ -492,14 +492,16 @@ func TestAdoptCancelledBefore(t *testing.T) {
 		t.Run(fmt.Sprint("ended ", ended), func(t *testing.T) {
 			e := beginWork(t, &order{Announce: time.Hour}, untilGo+"echo made > out; touch $F/ended")
 			e.kill(t)
+			orphan := e.orphan(t)
 			if ended {
 				touch(t, e.file("go"))
-				await(t, "the command to end", func() bool { return exists(e.file("ended")) })
-				e.gone(t, "pid")
+				if res, err := orphan.Wait(t.Context()); err != nil || !exists(e.file("ended")) {
+					t.Fatalf("the command ended with %+v, %v", res, err)
+				}
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			o := <-e.adopt(ctx, e.orphan(t))
+			o := <-e.adopt(ctx, orphan)
 			e.gone(t, "pid")
 			if o.err != nil || ended != (o.res.State == record.Success) || !ended && o.res.Reason != executions.ReasonCancelled {
 				t.Errorf("got %+v, %v", o.res, o.err)
