@@ -82,7 +82,7 @@ type taskState struct {
 	history    history
 }
 
-// completion is the result of a launched task or of a lookup. Fields: each is told by one kind of end.
+// completion is the result of a launched task or of a lookup.
 type completion struct {
 	task      int32
 	key       string
