@@ -51,8 +51,8 @@ func (s *scheduler) next(i int32) attempt {
 	h := s.states[i].history
 	p := s.policy(i)
 	number := s.states[i].attempts
-	mild := tolerable(s, i)
-	ends := s.opts.FailFast && number-h.uncounted > p.Retries && p.Suspend == 0 && !mayFail(s, i) && !mild
+	mild := s.tolerable(i)
+	ends := s.opts.FailFast && number-h.uncounted > p.Retries && p.Suspend == 0 && !s.mayFail(i) && !mild
 	return attempt{number: number, ends: ends, mild: mild, policy: p, step: h.step, after: h.after, force: s.forces(i), waits: s.waits(i), clear: h.cleared}
 }
 
@@ -149,7 +149,7 @@ func (c *completion) about() *events.Data {
 
 // sharing is called before the task waits for a job of another run, and again once that was no answer: an execution of such a job is
 // given up, and another one follows.
-func sharing(s *scheduler, c *completion, yes bool) {
+func (s *scheduler) sharing(c *completion, yes bool) {
 	if !yes && c.begun {
 		s.attemptLost(c, c.execution, executions.ReasonLost, "the job of another run has made no result", time.Time{}, time.Time{})
 	}
@@ -177,7 +177,7 @@ func (s *scheduler) claimed(c *completion, id, worker string, at time.Time) {
 }
 
 // released is called when the task's worker has given it back before it began.
-func released(s *scheduler, c *completion, id string, at time.Time) {
+func (s *scheduler) released(c *completion, id string, at time.Time) {
 	if id != c.execution || c.begun || !c.claimed {
 		return
 	}
@@ -186,14 +186,14 @@ func released(s *scheduler, c *completion, id string, at time.Time) {
 }
 
 // orphaned is called when the lease of the task's worker has expired. Its command may go on.
-func orphaned(s *scheduler, c *completion, id string, at time.Time) {
+func (s *scheduler) orphaned(c *completion, id string, at time.Time) {
 	if id == c.execution && (c.begun || c.claimed) {
 		s.emit(events.Event{Type: events.TaskOrphaned, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: c.worker, Data: c.about()})
 	}
 }
 
 // adopted is called when another worker goes on with the task's command.
-func adopted(s *scheduler, c *completion, id, worker string, at time.Time) {
+func (s *scheduler) adopted(c *completion, id, worker string, at time.Time) {
 	if id == c.execution && (c.begun || c.claimed) {
 		c.worker = worker
 		s.emit(events.Event{Type: events.TaskAdopted, Time: at, Task: c.view.g.Name(c.task), Execution: id, Worker: worker, Data: c.about()})

@@ -29,15 +29,15 @@ func base(g *Graph, i int32) string {
 }
 
 // batched tells whether a task may be launched together with other items. On a queue each item is a job of its own.
-func batched(s *scheduler, i int32) bool {
+func (s *scheduler) batched(i int32) bool {
 	h := &s.states[i].history
 	return s.opts.Outstanding == 0 && s.g.Package.Tasks[i].Policy.Batch > 1 && !h.alone && h.policy == nil && h.step == "" && !s.waits(i)
 }
 
 // fits tells whether a task may be launched now. A batch that is not full waits for the lookups of further items, which
 // do not take long. It waits for nothing else: the tasks that make its items are on longer paths, and so go first.
-func fits(s *scheduler, i int32) fit {
-	if batched(s, i) && s.ready.waiting(i)+1 < int(s.policy(i).Batch) && s.looks != nil && s.looks.items[base(s.g, i)] > 0 {
+func (s *scheduler) fits(i int32) fit {
+	if s.batched(i) && s.ready.waiting(i)+1 < int(s.policy(i).Batch) && s.looks != nil && s.looks.items[base(s.g, i)] > 0 {
 		return noResource
 	}
 	return s.budget.fits(s.policy(i))
@@ -45,9 +45,9 @@ func fits(s *scheduler, i int32) fit {
 
 // joinBatch returns the tasks that are launched with task i: further items of the same task, as many as are ready, up to the
 // size of a batch.
-func joinBatch(s *scheduler, i int32) []int32 {
+func (s *scheduler) joinBatch(i int32) []int32 {
 	members := []int32{i}
-	if !batched(s, i) {
+	if !s.batched(i) {
 		return members
 	}
 	for len(members) < int(s.policy(i).Batch) {
@@ -68,7 +68,7 @@ func joinBatch(s *scheduler, i int32) []int32 {
 }
 
 // launchAll launches tasks with one claim on the budget.
-func launchAll(s *scheduler, members []int32) {
+func (s *scheduler) launchAll(members []int32) {
 	g := &group{policy: s.policy(members[0]), out: len(members)}
 	s.budget.claim(g.policy, 1)
 	var batch *executions.Batch
@@ -92,7 +92,7 @@ func launchAll(s *scheduler, members []int32) {
 
 // tryAlone schedules an attempt alone for an item whose batch has failed, which says nothing about the item. If the run is ending, it is as if the item
 // had had no turn.
-func tryAlone(s *scheduler, i int32, g *group) {
+func (s *scheduler) tryAlone(i int32, g *group) {
 	h := &s.states[i].history
 	h.uncounted, h.alone = h.uncounted+1, true
 	s.emit(events.Event{Type: events.TaskRetryScheduled, Task: s.g.Name(i), Data: &events.Data{Attempt: s.states[i].attempts + 1}})
@@ -100,7 +100,7 @@ func tryAlone(s *scheduler, i int32, g *group) {
 }
 
 // pushAlone readies the items of a batch that are tried alone, once all of it have come back.
-func pushAlone(s *scheduler, g *group) {
+func (s *scheduler) pushAlone(g *group) {
 	if g.out > 0 || s.stopping {
 		return
 	}
@@ -110,7 +110,7 @@ func pushAlone(s *scheduler, g *group) {
 }
 
 // returned counts a launched task that has come back.
-func returned(s *scheduler, c *completion) {
+func (s *scheduler) returned(c *completion) {
 	s.running--
 	if c.group.out--; c.group.out == 0 {
 		s.budget.claim(c.group.policy, -1)

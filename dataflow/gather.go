@@ -121,7 +121,7 @@ func gatherFacts(r *reader, i int32, tooFew bool) *events.Gathered {
 }
 
 // tolerate settles one dependency of a task that can do without it.
-func tolerate(s *scheduler, d int32) {
+func (s *scheduler) tolerate(d int32) {
 	t := &s.states[d]
 	if t.upstream--; t.upstream == 0 && !t.busy && !s.stopping {
 		s.wake(d)
@@ -130,7 +130,7 @@ func tolerate(s *scheduler, d int32) {
 
 // tolerable tells whether everything in the run that reads a task, directly or through tasks that cannot run without it, may do
 // without its output. A task that nothing reads is not.
-func tolerable(s *scheduler, i int32) bool {
+func (s *scheduler) tolerable(i int32) bool {
 	if !s.g.AnyTolerant() || s.opts.Strict {
 		return false
 	}
@@ -195,7 +195,7 @@ func (v *verdicts) tooFew(d int32) bool {
 }
 
 // leaveOut tells which failures the run tolerates, and keeps the others. With Strict all of them fail the run.
-func leaveOut(s *scheduler) {
+func (s *scheduler) leaveOut() {
 	if !s.g.AnyTolerant() || s.opts.Strict {
 		return
 	}

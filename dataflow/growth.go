@@ -184,7 +184,7 @@ func (w *growth) taken(m grownGraph) {
 	if m.g != nil {
 		w.become(m.g)
 	}
-	join(s)
+	s.join()
 	w.renew()
 }
 
@@ -273,7 +273,7 @@ func (w *growth) heal(m grownGraph) {
 	for _, i := range m.gates {
 		for _, d := range s.g.Dependencies(i) {
 			if lost := m.losses[d]; len(lost) > 0 && s.unchangedSince(d, m.view) {
-				lose(s, d, i, lost)
+				s.lose(d, i, lost)
 			}
 		}
 		if s.states[i].upstream == 0 { // its own list could be read
@@ -291,13 +291,13 @@ func (w *growth) become(g *Graph) {
 	s.states = append(s.states, make([]taskState, more)...)
 	s.budget.capacities(g, s.opts)
 	if l, ok := s.exec.(Lookup); ok && batches(g) {
-		needLooks(s, l)
+		s.needLooks(l)
 	}
 	if waits(g) {
-		needLooks(s, nil)
+		s.needLooks(nil)
 	}
 	s.choose()
-	order(s)
+	s.order()
 }
 
 // renew finds what the nodes wait for that were not ready before, after gates have opened.

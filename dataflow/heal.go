@@ -59,13 +59,13 @@ func (s *scheduler) heal(c completion) {
 		if !s.unchangedSince(d, c.view) {
 			continue // already reopened
 		}
-		lose(s, d, i, lost)
+		s.lose(d, i, lost)
 	}
 	s.push(i)
 }
 
 // lose runs a settled task again, of whose output another one has found objects lost.
-func lose(s *scheduler, d, because int32, lost []objectstore.Hash) {
+func (s *scheduler) lose(d, because int32, lost []objectstore.Hash) {
 	if s.heals.lost[d] == nil {
 		s.heals.lost[d] = map[objectstore.Hash]bool{}
 	}
@@ -274,7 +274,7 @@ func (s *scheduler) skipBelow(i, because int32) {
 		switch {
 		case !s.wants(d) || s.results[d].State != Pending:
 		case s.g.Tolerates(d, i):
-			tolerate(s, d)
+			s.tolerate(d)
 		case !s.states[d].busy:
 			s.skip(d, because)
 		}

@@ -70,13 +70,13 @@ func (l *looks) better(r *ready) bool {
 }
 
 // lookLater queues a task for its lookup.
-func lookLater(s *scheduler, i int32) {
+func (s *scheduler) lookLater(i int32) {
 	s.looks.queue.push(i)
-	countLooked(s, i, 1)
+	s.countLooked(i, 1)
 }
 
 // countLooked counts the items of a task with batches that are being looked up, or wait for that.
-func countLooked(s *scheduler, i int32, by int) {
+func (s *scheduler) countLooked(i int32, by int) {
 	if s.g.Package.Tasks[i].Policy.Batch > 1 {
 		s.looks.items[base(s.g, i)] += by
 	}
@@ -91,11 +91,11 @@ func (s *scheduler) look() {
 	for !s.stopping && len(l.underWay) < l.most && len(l.queue.tasks) > 0 {
 		i := heap.Pop(&l.queue).(int32)
 		if s.results[i].State != Pending {
-			countLooked(s, i, -1)
+			s.countLooked(i, -1)
 			continue
 		}
 		if s.states[i].upstream > 0 {
-			countLooked(s, i, -1)
+			s.countLooked(i, -1)
 			s.hold(i)
 			continue
 		}
@@ -153,7 +153,7 @@ func (s *scheduler) lookUp(v *reader, i int32, h history, force bool) completion
 // lookedUp takes back a task that was looked up.
 func (s *scheduler) lookedUp(c completion) {
 	delete(s.looks.underWay, c.task)
-	countLooked(s, c.task, -1)
+	s.countLooked(c.task, -1)
 	var early []decidedBlock
 	if s.waits(c.task) {
 		early = s.deferral.isMade()
@@ -196,6 +196,6 @@ func (s *scheduler) lookAgain(i int32) {
 	case s.states[i].upstream > 0:
 		s.hold(i)
 	default:
-		lookLater(s, i)
+		s.lookLater(i)
 	}
 }

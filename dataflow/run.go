@@ -48,7 +48,7 @@ type Change struct {
 // Publish makes results visible in the workspace. It is called by one goroutine at a time.
 type Publish func(ctx context.Context, changes []Change) error
 
-// Options say how to run a graph. Fields: what is asked of the run, and callbacks that it has.
+// Options say how to run a graph.
 type Options struct {
 	RunID     string
 	Workspace string

@@ -82,7 +82,7 @@ type taskState struct {
 	history    history
 }
 
-// completion is the result of a launched task or of a lookup. Fields: each is told by one kind of end.
+// completion is the result of a launched task or of a lookup.
 type completion struct {
 	task      int32
 	key       string
@@ -119,9 +119,9 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 	}
 	s.growth = newGrowth(s, opts.Growth)
 	s.marked = marked(g.Package)
-	s.ready.batched = func(i int32) bool { return batched(s, i) }
+	s.ready.batched = s.batched
 	if l, ok := exec.(Lookup); ok && (opts.Lookups > 0 || batches(g)) || waits(g) {
-		needLooks(s, l)
+		s.needLooks(l)
 	}
 	s.gate = newGate(ctx, s.budget)
 	s.choose()
@@ -129,7 +129,7 @@ func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec
 }
 
 // needLooks makes the run look up tasks before they are launched. l may be nil.
-func needLooks(s *scheduler, l Lookup) {
+func (s *scheduler) needLooks(l Lookup) {
 	if s.looks == nil {
 		s.looks = &looks{Lookup: l, most: max(s.opts.Lookups, 1), underWay: map[int32]int{}, missed: map[int32]*looked{}, items: map[string]int{}}
 	}
@@ -161,14 +161,14 @@ func (s *scheduler) emit(e events.Event) {
 	}
 	if e.Type == events.TaskFailed && e.Data != nil {
 		if i, ok := s.g.Find(e.Task); ok {
-			e.Data.MayFail, e.Data.Tolerable = mayFail(s, i), tolerable(s, i)
+			e.Data.MayFail, e.Data.Tolerable = s.mayFail(i), s.tolerable(i)
 		}
 	}
 	s.opts.Emit(e)
 }
 
 // mayFail tells whether a failure of the task does not fail the run.
-func mayFail(s *scheduler, i int32) bool {
+func (s *scheduler) mayFail(i int32) bool {
 	return s.g.Package.Tasks[i].Policy.MayFail && !s.opts.Strict
 }
 
@@ -195,9 +195,9 @@ func (s *scheduler) run() error {
 				s.lookedUp(c)
 				break
 			}
-			returned(s, &c)
+			s.returned(&c)
 			s.complete(c)
-			pushAlone(s, c.group)
+			s.pushAlone(c.group)
 		case i := <-s.retry:
 			delete(s.retrying, i)
 			if !s.stopping && s.results[i].State == Pending {
@@ -226,16 +226,16 @@ func (s *scheduler) run() error {
 	s.fail(s.closeBlocks())
 	s.fail(s.publisher.wait())
 	s.abandon()
-	leaveOut(s)
+	s.leaveOut()
 	return s.fatal
 }
 
 // begin settles the tasks that the baseline proves, and finds the ready ones.
 func (s *scheduler) begin() {
-	if !join(s) {
+	if !s.join() {
 		return
 	}
-	order(s)
+	s.order()
 	for i := range s.results {
 		i := int32(i)
 		if !s.wants(i) || s.results[i].State != Pending {
@@ -254,7 +254,7 @@ func (s *scheduler) begin() {
 
 // join makes tasks part of the run: it settles those that the baseline proves, and announces the others. It tells whether
 // anything is left to do.
-func join(s *scheduler) (more bool) {
+func (s *scheduler) join() (more bool) {
 	s.growth.doubt()
 	todo := 0
 	var proven []int32
@@ -288,7 +288,7 @@ func join(s *scheduler) (more bool) {
 }
 
 // order ranks the tasks of the graph, also those that are ready.
-func order(s *scheduler) {
+func (s *scheduler) order() {
 	own, _ := estimates(s.g, s.opts.Expected)
 	rank := ranks(s.g, own)
 	if s.ready.ahead == nil {
@@ -351,9 +351,9 @@ func (s *scheduler) markReady(i int32) {
 		e.Data = &events.Data{Gathered: f}
 	}
 	s.emit(e)
-	lookable := (s.opts.Lookups > 0 || batched(s, i)) && s.looks != nil && s.looks.Lookup != nil && !s.forces(i) && s.states[i].history.after == ""
+	lookable := (s.opts.Lookups > 0 || s.batched(i)) && s.looks != nil && s.looks.Lookup != nil && !s.forces(i) && s.states[i].history.after == ""
 	if lookable || s.waits(i) { // a cached answer needs no approval
-		lookLater(s, i)
+		s.lookLater(i)
 	} else {
 		s.ready.push(i)
 	}
@@ -363,7 +363,7 @@ func (s *scheduler) markReady(i int32) {
 func (s *scheduler) launch() {
 	s.look()
 	for !s.stopping && !s.budget.full() && !s.looks.better(&s.ready) {
-		i, ok := s.ready.pop(func(i int32) fit { return fits(s, i) })
+		i, ok := s.ready.pop(s.fits)
 		if !ok {
 			return
 		}
@@ -374,7 +374,7 @@ func (s *scheduler) launch() {
 			s.hold(i)
 			continue
 		}
-		launchAll(s, joinBatch(s, i))
+		s.launchAll(s.joinBatch(i))
 	}
 }
 
@@ -452,7 +452,7 @@ func (s *scheduler) complete(c completion) {
 		s.states[i].history.uncounted, s.states[i].history.lost = s.states[i].history.uncounted+1, s.states[i].history.lost+1
 	}
 	if r.Reason == executions.ReasonBatch {
-		tryAlone(s, i, c.group)
+		s.tryAlone(i, c.group)
 		return
 	}
 	if delay, yes := s.again(i, &r); yes {
@@ -519,12 +519,12 @@ func (s *scheduler) wakeBelow(i int32) {
 // failed settles a failure and skips everything downstream.
 func (s *scheduler) failed(i int32, text string) {
 	s.results[i].State = Failed
-	allowed := mayFail(s, i)
+	allowed := s.mayFail(i)
 	if !allowed {
 		s.failures = append(s.failures, failure{task: i, text: text})
 	}
 	s.skipBelow(i, i)
-	if s.opts.FailFast && !allowed && !tolerable(s, i) {
+	if s.opts.FailFast && !allowed && !s.tolerable(i) {
 		s.stop()
 	}
 }

@@ -54,10 +54,10 @@ func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion
 		Lost: func(id string, reason executions.Reason, message string, at, again time.Time) {
 			s.attemptLost(&c, id, reason, message, at, again)
 		},
-		Released: func(id string, at time.Time) { released(s, &c, id, at) },
-		Orphaned: func(id string, at time.Time) { orphaned(s, &c, id, at) },
-		Adopted:  func(id, worker string, at time.Time) { adopted(s, &c, id, worker, at) },
-		Shared:   func(yes bool) { sharing(s, &c, yes) },
+		Released: func(id string, at time.Time) { s.released(&c, id, at) },
+		Orphaned: func(id string, at time.Time) { s.orphaned(&c, id, at) },
+		Adopted:  func(id, worker string, at time.Time) { s.adopted(&c, id, worker, at) },
+		Shared:   func(yes bool) { s.sharing(&c, yes) },
 	}
 	if s.opts.Outstanding == 0 {
 		req.Admit = func(context.Context) (func(bool), error) { return s.gate.admit(a.policy, a.ends) }

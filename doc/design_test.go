@@ -33,15 +33,10 @@ func paragraphs(document string) map[int]string {
 	return found
 }
 
-// TestParagraphs holds the paragraphs of the documents below a length at which they can be read once. What the changelog says of published
-// versions stays as it was written.
+// TestParagraphs holds the paragraphs of the documents below a length at which they can be read once.
 func TestParagraphs(t *testing.T) {
 	for _, document := range documents(t) {
-		text := read(t, document)
-		if strings.HasSuffix(document, "CHANGELOG.md") {
-			text, _, _ = strings.Cut(text, "\n### Figures")
-		}
-		for line, text := range paragraphs(text) {
+		for line, text := range paragraphs(read(t, document)) {
 			if n := len(strings.Fields(text)); n > maxWords {
 				t.Errorf("%s:%d: a paragraph of %d words, at most %d are allowed: split it", document, line, n, maxWords)
 			}

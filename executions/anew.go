@@ -18,9 +18,9 @@ import (
 
 // finishAnew records the end of a command whose execution another process has given up, if that is why the record
 // could not be written; else the error is cause. If this process has lost its lease, nothing is recorded.
-func finishAnew(ctx context.Context, a *attempt, v verdict, res runner.Result, cause error) (Result, error) {
+func (a *attempt) finishAnew(ctx context.Context, v verdict, res runner.Result, cause error) (Result, error) {
 	for range 3 { // each time it was found dead again
-		given, err := givenUp(ctx, a)
+		given, err := a.givenUp(ctx)
 		if err != nil || given == nil {
 			return Result{}, cause
 		}
@@ -53,7 +53,7 @@ func finishAnew(ctx context.Context, a *attempt, v verdict, res runner.Result, c
 
 // givenUp returns this execution as another process has recorded its end, while this process still holds its lease, or
 // has it again; nil if none has.
-func givenUp(ctx context.Context, a *attempt) (*Execution, error) {
+func (a *attempt) givenUp(ctx context.Context) (*Execution, error) {
 	if a.x.leased == nil || a.req.Job.Ref != "" || a.x.leaseLoss(ctx) != nil {
 		return nil, nil
 	}
@@ -81,7 +81,7 @@ func (x *Executor) suspended() time.Duration {
 
 // ends is the time at which the execution ends, now that its outputs are stored. The time in which the store did not answer
 // after the command's end, or in which no process had the command, is not the execution's: it may be a night.
-func ends(a *attempt) time.Time {
+func (a *attempt) ends() time.Time {
 	end := a.x.opts.Now().Add(-a.idle)
 	if a.lapse != nil {
 		end = end.Add(-a.lapse())

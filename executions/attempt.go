@@ -91,7 +91,7 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 	defer a.close()
 	defer func() { err = a.maskError(err) }()
 
-	if err := openImage(ctx, a); err != nil {
+	if err := a.openImage(ctx); err != nil {
 		return Result{}, err
 	}
 	env, err := a.stage(ctx)
@@ -102,7 +102,7 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 	if req.Job.Identity == "" {
 		lasting = ctx
 	}
-	res, runErr, err := perform(ctx, lasting, a, env)
+	res, runErr, err := a.perform(ctx, lasting, env)
 	if err != nil {
 		return Result{}, err
 	}
@@ -110,7 +110,7 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 }
 
 // admitted runs the command once it may start. A fault means that it may not.
-func admitted(ctx, lasting context.Context, a *attempt, env []string) (res runner.Result, err, fault error) {
+func (a *attempt) admitted(ctx, lasting context.Context, env []string) (res runner.Result, err, fault error) {
 	release := func(bool) {}
 	if a.req.Admit != nil {
 		if release, fault = a.req.Admit(ctx); fault != nil {
@@ -118,12 +118,12 @@ func admitted(ctx, lasting context.Context, a *attempt, env []string) (res runne
 		}
 	}
 	now := a.x.opts.Now().Truncate(time.Millisecond) // in the record's precision, so that durations agree everywhere
-	for _, m := range served(a) {
+	for _, m := range a.served() {
 		m.startedAt = now
 	}
 	res, err = a.run(lasting, env)
 	a.box.replaced = !a.box.work.InPlace()
-	for _, m := range served(a) {
+	for _, m := range a.served() {
 		m.box.replaced = a.box.replaced
 	}
 	release(a.shared == nil && (err != nil || !res.Success())) // a batch that fails is tried item by item
@@ -152,7 +152,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	// The command has ended. Its end is recorded even if the run is being cancelled, unless the lease is lost.
 	ctx, stop := x.bound(context.WithoutCancel(ctx))
 	defer stop()
-	out := ofBatch(a, a.judge(ctx, res, runErr))
+	out := a.ofBatch(a.judge(ctx, res, runErr))
 	if stopped && out.reason == ReasonCancelled {
 		out.message = why.Error()
 	}
@@ -168,7 +168,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	}
 	end, err := a.finish(ctx, out, res)
 	if err != nil {
-		end, err = finishAnew(ctx, a, out, res, err)
+		end, err = a.finishAnew(ctx, out, res, err)
 	}
 	if err != nil {
 		a.recordFault(ctx, res, err)
@@ -176,7 +176,7 @@ func (a *attempt) conclude(ctx context.Context, res runner.Result, runErr error)
 	}
 	a.noteEnd()
 	a.eraseNote()
-	keepFolder(a, &end)
+	a.keepFolder(&end)
 	return end, nil
 }
 
@@ -248,7 +248,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		OnStart: func(p process.ID) {
 			bound, stop := a.x.bound(context.WithoutCancel(ctx))
 			defer stop()
-			if announceErr = announceAll(bound, a, p); announceErr != nil && !a.isLeft(bound, announceErr) {
+			if announceErr = a.announceAll(bound, p); announceErr != nil && !a.isLeft(bound, announceErr) {
 				cancel(nil) // an execution that cannot be recorded must not go on
 			}
 		},
@@ -257,17 +257,17 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 	var unready error
 	if a.spec.Room.Closed {
 		a.box.closed = true
-		if spec.Closed, unready = closedRoom(a); unready != nil && a.req.Job.Ref != "" { // another worker may have it
+		if spec.Closed, unready = a.closedRoom(); unready != nil && a.req.Job.Ref != "" { // another worker may have it
 			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, unready)
 		}
 	}
-	if err := traceOpens(ctx, a, &spec); err != nil {
+	if err := a.traceOpens(ctx, &spec); err != nil {
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 	}
 	if a.req.Policy != nil {
-		spec.Timeout = a.req.Policy.Timeout * time.Duration(len(served(a)))
+		spec.Timeout = a.req.Policy.Timeout * time.Duration(len(a.served()))
 	}
-	setLimits(a, &spec)
+	a.setLimits(&spec)
 	if a.req.Job.Identity != "" {
 		var err error
 		if spec.State, err = a.handover(); err != nil {
@@ -275,19 +275,19 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		}
 		spec.Identity, spec.Lasting = a.req.Job.Identity, a.req.keeps()
 	}
-	otherTool := checkTools(ctx, a, spec.Closed)
+	otherTool := a.checkTools(ctx, spec.Closed)
 	if otherTool != nil && a.req.Job.Ref != "" { // another worker may have them
 		return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, otherTool)
 	}
-	for _, m := range served(a) {
+	for _, m := range a.served() {
 		m.box.logs.used = true // until they are known to be empty
 		if err := m.note(); err != nil {
 			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 		}
 	}
-	for _, m := range served(a) {
+	for _, m := range a.served() {
 		if m.shared != nil && m.req.InBatch != nil {
-			m.req.InBatch(batchOf(m))
+			m.req.InBatch(m.batch())
 		}
 		if m.req.Started != nil { // from here on the execution gets a record, whichever process is killed
 			m.req.Started(m.id, m.startedAt)
@@ -297,7 +297,7 @@ func (a *attempt) run(ctx context.Context, env []string) (runner.Result, error) 
 		return runner.Result{}, err
 	}
 	res, err := a.launch(ctx, spec)
-	for _, m := range served(a) {
+	for _, m := range a.served() {
 		m.box.inhabited = res.Straggler || err != nil
 	}
 	if cause := context.Cause(ctx); err == nil && res.Cancelled && errors.Is(cause, errOnLost) {
@@ -334,8 +334,8 @@ func (a *attempt) releaseCommand() {
 }
 
 // announceAll announces the attempts that the command serves.
-func announceAll(ctx context.Context, a *attempt, p process.ID) error {
-	for _, m := range served(a) {
+func (a *attempt) announceAll(ctx context.Context, p process.ID) error {
+	for _, m := range a.served() {
 		if err := m.announce(ctx, p); err != nil {
 			return err
 		}
@@ -356,7 +356,7 @@ func (a *attempt) announce(ctx context.Context, p process.ID) error {
 		Key: recordKey(a.key, a.id), Value: status.Encode(), Fields: a.fields(),
 	})
 	if err != nil {
-		if given, _ := givenUp(ctx, a); given != nil { // its end will be that of another execution
+		if given, _ := a.givenUp(ctx); given != nil { // its end will be that of another execution
 			a.close()
 			a.claim, a.version = nil, refstore.Absent
 			return nil
@@ -449,7 +449,7 @@ func (a *attempt) detail(res runner.Result) *record.Detail {
 	return &record.Detail{
 		Attempt: a.req.Attempt, Worker: a.x.opts.Worker, RunID: a.req.RunID, Workspace: a.req.Workspace, Task: a.req.Name,
 		UserCPU: res.UserCPU, SystemCPU: res.SystemCPU, PeakRSS: res.PeakRSS, BytesIn: a.req.InputBytes,
-		Signal: signalName(res.Signal), Version: a.x.opts.Version, Checked: a.checked, Begun: a.begun, Batch: batchOf(a),
+		Signal: signalName(res.Signal), Version: a.x.opts.Version, Checked: a.checked, Begun: a.begun, Batch: a.batch(),
 	}
 }
 
@@ -477,7 +477,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 	var lacking *roomError
 	switch {
 	case errors.As(runErr, &start):
-		return verdict{state: record.Error, reason: ReasonStart, message: start.Error() + adviceInImage(a, start)}
+		return verdict{state: record.Error, reason: ReasonStart, message: start.Error() + a.adviceInImage(start)}
 	case errors.As(runErr, &lacking):
 		return verdict{state: record.Error, reason: ReasonStart, message: lacking.Error()}
 	case errors.As(runErr, &unset):
@@ -495,9 +495,9 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 	case res.Cancelled:
 		return verdict{state: record.Error, reason: ReasonCancelled, message: "cancelled"}
 	case res.TimedOut:
-		return verdict{state: record.Error, reason: ReasonTimeout, message: fmt.Sprintf("timed out after %v", a.req.Policy.Timeout*time.Duration(len(served(a))))}
+		return verdict{state: record.Error, reason: ReasonTimeout, message: fmt.Sprintf("timed out after %v", a.req.Policy.Timeout*time.Duration(len(a.served())))}
 	case res.OOM && (res.Signal != 0 || res.ExitCode != 0): // a command that exits with 0 survived the loss of a child
-		return verdict{state: record.Error, reason: ReasonOOM, message: outOfMemory(a, &res)}
+		return verdict{state: record.Error, reason: ReasonOOM, message: a.outOfMemory(&res)}
 	case res.Signal != 0:
 		return verdict{state: record.Error, reason: ReasonSignal, message: "killed by signal " + signalName(res.Signal)}
 	case res.ExitCode != 0:
@@ -515,7 +515,7 @@ func (a *attempt) judge(ctx context.Context, res runner.Result, runErr error) ve
 // replaced by a compare-and-swap.
 func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Result, error) {
 	v.message = a.mask(v.message)
-	end := divide(a, ends(a), &res)
+	end := a.divide(a.ends(), &res)
 	status := a.status(v.state)
 	status.CompletedAt = end
 	status.Message = v.message
@@ -529,7 +529,7 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 		return Result{}, err
 	}
 	detail.Logs = a.logSums(ctx, logs)
-	opened, err := openedField(a)
+	opened, err := a.openedField()
 	if err != nil {
 		return Result{}, err
 	}
@@ -574,7 +574,7 @@ func (a *attempt) finish(ctx context.Context, v verdict, res runner.Result) (Res
 	return Result{
 		ExecutionID: a.id, State: v.state, Output: v.output.Hash, Size: v.output.Size,
 		Message: v.message, ExitCode: status.ExitCode, Reason: v.reason,
-		Duration: status.CompletedAt.Sub(a.startedAt), EndedAt: status.CompletedAt, Batch: batchOf(a),
+		Duration: status.CompletedAt.Sub(a.startedAt), EndedAt: status.CompletedAt, Batch: a.batch(),
 	}, nil
 }
 

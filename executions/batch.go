@@ -88,7 +88,7 @@ func (b *Batch) arrive(a *attempt) {
 	slices.SortFunc(b.joined, func(a, c *attempt) int { return cmp.Compare(a.req.Place.Index, c.req.Place.Index) })
 	groups := map[string]*shared{}
 	for _, a := range b.joined {
-		same := commonOf(a)
+		same := a.common()
 		if groups[same] == nil {
 			groups[same] = &shared{done: make(chan struct{})}
 		}
@@ -98,8 +98,8 @@ func (b *Batch) arrive(a *attempt) {
 	close(b.formed)
 }
 
-// commonOf is equal for attempts that one command can serve: what the command gets beside the items.
-func commonOf(a *attempt) string {
+// common is equal for attempts that one command can serve: what the command gets beside the items.
+func (a *attempt) common() string {
 	t := *a.spec
 	t.Env, t.Inputs = nil, nil
 	var b strings.Builder
@@ -109,7 +109,7 @@ func commonOf(a *attempt) string {
 		}
 	}
 	for i, in := range a.spec.Inputs {
-		if !ownsInput(a, in) {
+		if !a.ownsInput(in) {
 			t.Inputs = append(t.Inputs, in)
 			b.Write(a.req.Inputs[i][:])
 		}
@@ -120,7 +120,7 @@ func commonOf(a *attempt) string {
 }
 
 // ownsInput tells whether an input belongs to the item that a batch serves.
-func ownsInput(a *attempt, in record.Input) bool {
+func (a *attempt) ownsInput(in record.Input) bool {
 	return a.spec.Batch != nil && !in.Kind.OfMachine() && a.spec.Batch.Owns(in.Name)
 }
 
@@ -193,8 +193,8 @@ type itemJSON struct {
 	Out    map[string]string `json:"out"`
 }
 
-// itemOf describes the attempt's item to its command.
-func itemOf(a *attempt, number int) itemJSON {
+// item describes the attempt's item to its command.
+func (a *attempt) item(number int) itemJSON {
 	it := itemJSON{Matrix: map[string]string{}, In: map[string]string{}, Out: map[string]string{}}
 	for _, e := range a.spec.Env {
 		if a.spec.Batch.Owns(e.Name) {
@@ -202,7 +202,7 @@ func itemOf(a *attempt, number int) itemJSON {
 		}
 	}
 	for i, in := range a.spec.Inputs {
-		if ownsInput(a, in) {
+		if a.ownsInput(in) {
 			it.In[in.Name] = numbered(a.texts[i], number)
 		}
 	}
@@ -214,10 +214,10 @@ func itemOf(a *attempt, number int) itemJSON {
 
 // perform runs the command of a task once its own inputs are staged: that of the attempt alone, or that of a batch, which
 // the first of its members runs. A fault means that nothing ran.
-func perform(ctx, lasting context.Context, a *attempt, env []string) (res runner.Result, err, fault error) {
+func (a *attempt) perform(ctx, lasting context.Context, env []string) (res runner.Result, err, fault error) {
 	if a.spec.Batch == nil {
 		a.req.Place.Leave()
-		return admitted(ctx, lasting, a, env)
+		return a.admitted(ctx, lasting, env)
 	}
 	g := a.req.Place.join(a)
 	switch {
@@ -233,30 +233,30 @@ func perform(ctx, lasting context.Context, a *attempt, env []string) (res runner
 		p.Batch.turn.Lock()
 		defer p.Batch.turn.Unlock()
 	}
-	members := served(a)
+	members := a.served()
 	defer func() {
-		if back := giveBack(a, members); back != nil && fault == nil && err == nil {
+		if back := a.giveBack(members); back != nil && fault == nil && err == nil {
 			err = back
 		}
 		if g != nil {
 			g.res, g.err, g.fault = res, err, fault
 		}
 	}()
-	if env, fault = takeItems(ctx, a, members); fault != nil {
+	if env, fault = a.takeItems(ctx, members); fault != nil {
 		return res, nil, fmt.Errorf("stage inputs: %w", fault)
 	}
-	res, err, fault = admitted(ctx, lasting, a, env)
+	res, err, fault = a.admitted(ctx, lasting, env)
 	if a.shared != nil && fault == nil {
 		a.shared.began, a.shared.end = a.startedAt, a.x.opts.Now().Truncate(time.Millisecond)
 		if err == nil {
-			err = copyLogs(a, members)
+			err = a.copyLogs(members)
 		}
 	}
 	return res, err, fault
 }
 
 // served are the attempts whose items the attempt's command serves.
-func served(a *attempt) []*attempt {
+func (a *attempt) served() []*attempt {
 	if a.shared == nil {
 		return []*attempt{a}
 	}
@@ -265,14 +265,14 @@ func served(a *attempt) []*attempt {
 
 // takeItems makes the sandbox of the command ready: with what its items have in common, the folders of all items, and the
 // file that lists them. It returns the command's environment.
-func takeItems(ctx context.Context, a *attempt, members []*attempt) ([]string, error) {
-	env, err := stageCommon(ctx, a)
+func (a *attempt) takeItems(ctx context.Context, members []*attempt) ([]string, error) {
+	env, err := a.stageCommon(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var items itemsJSON
 	for number, m := range members {
-		items.Items = append(items.Items, itemOf(m, number))
+		items.Items = append(items.Items, m.item(number))
 		if m == a {
 			continue
 		}
@@ -293,7 +293,7 @@ func takeItems(ctx context.Context, a *attempt, members []*attempt) ([]string, e
 
 // giveBack moves the folders of items to where they came from. A folder that the command has removed or replaced stays
 // away: its item then lacks its output.
-func giveBack(a *attempt, members []*attempt) error {
+func (a *attempt) giveBack(members []*attempt) error {
 	for number, m := range members {
 		if !m.moved {
 			continue
@@ -314,7 +314,7 @@ func giveBack(a *attempt, members []*attempt) error {
 const mostCopied = 16 << 10
 
 // copyLogs gives each item what the command of its batch has printed.
-func copyLogs(a *attempt, members []*attempt) error {
+func (a *attempt) copyLogs(members []*attempt) error {
 	for i, log := range a.logs() {
 		if log.file == nil {
 			continue
@@ -341,8 +341,8 @@ func copyLogs(a *attempt, members []*attempt) error {
 	return nil
 }
 
-// batchOf is the batch in which the attempt's command served its item.
-func batchOf(a *attempt) record.Batched {
+// batch is the batch in which the attempt's command served its item.
+func (a *attempt) batch() record.Batched {
 	if a.shared == nil {
 		return record.Batched{}
 	}
@@ -351,7 +351,7 @@ func batchOf(a *attempt) record.Batched {
 
 // divide gives the attempt its part of the time of its batch: equal parts, one after the other in the order of the items.
 // e3 does not see which item the command was at.
-func divide(a *attempt, end time.Time, res *runner.Result) time.Time {
+func (a *attempt) divide(end time.Time, res *runner.Result) time.Time {
 	g := a.shared
 	if g == nil || g.end.IsZero() {
 		return end
@@ -366,7 +366,7 @@ func divide(a *attempt, end time.Time, res *runner.Result) time.Time {
 
 // ofBatch turns the failure of a batch's command, or of an item in it, into one that says nothing about the item, which
 // is then tried alone.
-func ofBatch(a *attempt, v verdict) verdict {
+func (a *attempt) ofBatch(v verdict) verdict {
 	if a.shared == nil || v.err != nil {
 		return v
 	}

@@ -401,7 +401,7 @@ func (x *Executor) Rest() error {
 // stageKept stages a large folder as a checkout of its own. It returns false if that must be an ordinary one: it is
 // small, or another input or an output lies in it, around it or at its path.
 func (a *attempt) stageKept(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (bool, error) {
-	if rel == "." || ownsInput(a, in) || !a.alone(in, rel) { // the folder of an item moves
+	if rel == "." || a.ownsInput(in) || !a.alone(in, rel) { // the folder of an item moves
 		return false, nil
 	}
 	size, err := a.x.checkouts.size(ctx, h)

@@ -112,15 +112,15 @@ func (a *attempt) storeError(bad *OutputError, err error) error {
 	case errors.As(err, &malformed):
 		bad.Got = fmt.Sprintf("%q in it, which cannot be kept: %s", malformed.Path, malformed.Msg)
 	case errors.As(err, &special):
-		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), relIn(a, special.Path))
+		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), a.rel(special.Path))
 	case errors.As(err, &changed):
-		bad.Got = fmt.Sprintf("that %q is still being written", relIn(a, changed.Path))
+		bad.Got = fmt.Sprintf("that %q is still being written", a.rel(changed.Path))
 	case errors.Is(err, beneath.ErrLink):
 		bad.Got = "a symbolic link on the way to it"
 	case errors.Is(err, beneath.ErrMount):
 		bad.Got = "something that is mounted there"
 	case errors.Is(err, fs.ErrPermission) && errors.As(err, &path) && a.owns(path.Path):
-		bad.Got = fmt.Sprintf("no permission to read %q", relIn(a, path.Path))
+		bad.Got = fmt.Sprintf("no permission to read %q", a.rel(path.Path))
 	default:
 		return fmt.Errorf("store output %s: %w", bad.Name, err)
 	}
@@ -132,8 +132,8 @@ func (a *attempt) owns(path string) bool {
 	return !filepath.IsAbs(path) || strings.HasPrefix(path, a.box.work.Name())
 }
 
-// relIn returns a path relative to the command's directory.
-func relIn(a *attempt, path string) string {
+// rel returns a path relative to the command's directory.
+func (a *attempt) rel(path string) string {
 	if rel, err := filepath.Rel(a.box.work.Name(), path); err == nil && filepath.IsLocal(rel) {
 		return filepath.ToSlash(rel)
 	}

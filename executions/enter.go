@@ -19,7 +19,7 @@ import (
 // keepFolder keeps the folder of a command that failed, so that a person can enter it. One that cannot be kept, or whose
 // command has put something in the place of its working directory, is reused or removed as usual: the folder is a
 // convenience.
-func keepFolder(a *attempt, end *Result) {
+func (a *attempt) keepFolder(end *Result) {
 	folders := a.x.opts.Kept
 	if folders == nil {
 		return
@@ -94,7 +94,7 @@ func (v *Visit) Copy(ctx context.Context) error {
 	if v.Closed != nil {
 		v.Closed.Lower, v.Closed.Scratch = nil, ""
 	}
-	return copyLayers(ctx, v.attempt)
+	return v.attempt.copyLayers(ctx)
 }
 
 // WriteScript makes ../command, a script that starts the command, in the place of what a command has left there.
@@ -154,10 +154,10 @@ func (x *Executor) Visit(ctx context.Context, req *Request) (*Visit, error) {
 	}
 	env, err := a.stage(ctx)
 	if err == nil && a.spec.Batch != nil {
-		env, err = takeItems(ctx, a, served(a))
+		env, err = a.takeItems(ctx, a.served())
 	}
 	if err != nil {
-		return nil, errors.Join(goneInput(ctx, a, fmt.Errorf("stage inputs: %w", err)), leave())
+		return nil, errors.Join(a.goneInput(ctx, fmt.Errorf("stage inputs: %w", err)), leave())
 	}
 	v, err := newVisit(a, env)
 	if err != nil {
@@ -179,7 +179,7 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 	}
 	a.box = &sandbox{}
 	leave := func() error {
-		err := leaveLayers(a)
+		err := a.leaveLayers()
 		a.box.drop()
 		return errors.Join(err, kept.Close())
 	}
@@ -197,19 +197,19 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 func visitKept(ctx context.Context, a *attempt) (*Visit, error) {
 	env := a.baseEnv()
 	for i, in := range a.spec.Inputs {
-		text, set, err := inputText(ctx, a, in, a.req.Inputs[i])
+		text, set, err := a.inputText(ctx, in, a.req.Inputs[i])
 		if err != nil {
-			return nil, goneInput(ctx, a, fmt.Errorf("input %s: %w", in.Name, err))
+			return nil, a.goneInput(ctx, fmt.Errorf("input %s: %w", in.Name, err))
 		}
 		a.texts = append(a.texts, text)
-		if set && !record.ToolFile(in.Name) && !ownsInput(a, in) {
+		if set && !record.ToolFile(in.Name) && !a.ownsInput(in) {
 			env = append(env, in.Name+"="+text)
 		}
 	}
-	env = lastEnv(a, env)
+	env = a.lastEnv(env)
 	if a.spec.Room.Closed {
-		if err := lendAgain(ctx, a); err != nil {
-			return nil, goneInput(ctx, a, err)
+		if err := a.lendAgain(ctx); err != nil {
+			return nil, a.goneInput(ctx, err)
 		}
 	}
 	return newVisit(a, env)
@@ -226,7 +226,7 @@ func (x *Executor) visitor(ctx context.Context, req *Request) (*attempt, error) 
 	}
 	id, err := NewID()
 	a := &attempt{x: x, key: NewKey(req.Task, req.Inputs), req: req, spec: inFolder(spec), id: id}
-	return a, cmp.Or(err, openImage(ctx, a))
+	return a, cmp.Or(err, a.openImage(ctx))
 }
 
 func newVisit(a *attempt, env []string) (*Visit, error) {
@@ -239,7 +239,7 @@ func newVisit(a *attempt, env []string) (*Visit, error) {
 		return v, nil
 	}
 	var err error
-	if v.Closed, err = closedRoom(a); err != nil {
+	if v.Closed, err = a.closedRoom(); err != nil {
 		return nil, err
 	}
 	// A kept folder lies beside the folder of this process, in which checkouts are.
@@ -252,7 +252,7 @@ func newVisit(a *attempt, env []string) (*Visit, error) {
 }
 
 // inputText is the command's text for an input that is staged already.
-func inputText(ctx context.Context, a *attempt, in record.Input, h objectstore.Hash) (text string, set bool, err error) {
+func (a *attempt) inputText(ctx context.Context, in record.Input, h objectstore.Hash) (text string, set bool, err error) {
 	switch in.Kind {
 	case record.KindVariable:
 		return a.variable(ctx, h)
@@ -270,7 +270,7 @@ func inputText(ctx context.Context, a *attempt, in record.Input, h objectstore.H
 }
 
 // goneInput names the input whose object is missing, if that is what err says.
-func goneInput(ctx context.Context, a *attempt, err error) error {
+func (a *attempt) goneInput(ctx context.Context, err error) error {
 	if !errors.Is(err, objectstore.ErrNotFound) {
 		return err
 	}

@@ -35,7 +35,7 @@ type Runner interface {
 	Run(ctx context.Context, spec runner.Spec) (runner.Result, error)
 }
 
-// Options configure an Executor. Fields: one for each thing that an executor takes from its process.
+// Options configure an Executor.
 type Options struct {
 	Worker  string                      // user@host, for the record
 	Host    string                      // of this process; Job.Host is the run's
@@ -118,7 +118,7 @@ func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run
 	return x
 }
 
-// Request asks for the result of a task on given inputs. Fields: what is asked, and callbacks that report progress.
+// Request asks for the result of a task on given inputs.
 type Request struct {
 	Task       objectstore.Hash
 	Load       func(context.Context) (*record.Task, error) // reads the task object; only called if the command must run

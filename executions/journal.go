@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
+
 	"e3/objectstore"
 )
 
@@ -124,4 +126,15 @@ func (a *attempt) putBackOne(ctx context.Context, rel string, hash objectstore.H
 		return fmt.Errorf("%w, and object %s is gone: %w", errNotRestorable, hash, err)
 	}
 	return err
+}
+
+// lockFile locks a file for as long as it is open, and reports whether another process has it locked. A file system
+// without locks has none.
+func lockFile(f *os.File) (elsewhere bool) {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err != unix.EINTR {
+			return errors.Is(err, unix.EWOULDBLOCK)
+		}
+	}
 }

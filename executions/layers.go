@@ -51,8 +51,8 @@ type layer struct {
 const scratchFolder = "scratch"
 
 // stageLayer has the room show an input at rel, below what the sandbox has there. It returns false if the input must be copied.
-func stageLayer(ctx context.Context, a *attempt, in record.Input, h objectstore.Hash, rel string) (bool, error) {
-	entry, ok, err := layered(ctx, a, in, h, rel)
+func (a *attempt) stageLayer(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (bool, error) {
+	entry, ok, err := a.layered(ctx, in, h, rel)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -65,7 +65,7 @@ func stageLayer(ctx context.Context, a *attempt, in record.Input, h objectstore.
 			return false, err
 		}
 	}
-	return true, lendTo(ctx, a, in, rel, entry)
+	return true, a.lendTo(ctx, in, rel, entry)
 }
 
 // renewScratch empties the scratch folder: the kernel refuses that of an earlier room.
@@ -86,9 +86,9 @@ func (b *sandbox) anotherRoom() error {
 
 // layered tells whether an input is to be a layer, and returns its tree's entry: a folder of many files or a large file, at a path
 // that no other input or output has.
-func layered(ctx context.Context, a *attempt, in record.Input, h objectstore.Hash, rel string) (entry tree.Entry, ok bool, err error) {
+func (a *attempt) layered(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (entry tree.Entry, ok bool, err error) {
 	entry = tree.Entry{Kind: tree.KindDir, Hash: h}
-	if !a.spec.Room.Closed || a.x.checkouts.layers.refused.Load() || len(a.box.lent) == room.MaxLower || rel == "." || ownsInput(a, in) {
+	if !a.spec.Room.Closed || a.x.checkouts.layers.refused.Load() || len(a.box.lent) == room.MaxLower || rel == "." || a.ownsInput(in) {
 		return entry, false, nil // the folder of an item moves
 	}
 	if in.Kind == record.KindDir {
@@ -104,7 +104,7 @@ func layered(ctx context.Context, a *attempt, in record.Input, h objectstore.Has
 }
 
 // lendTo lends the sandbox of an attempt a checkout with nothing but an input.
-func lendTo(ctx context.Context, a *attempt, in record.Input, rel string, entry tree.Entry) error {
+func (a *attempt) lendTo(ctx context.Context, in record.Input, rel string, entry tree.Entry) error {
 	around, err := tree.At("work/"+filepath.ToSlash(rel), entry)
 	if err != nil {
 		return err

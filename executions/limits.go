@@ -21,7 +21,7 @@ func (x *Executor) limits() error {
 
 // setLimits gives a command the limits of its policy, as far as this machine can hold them. A limit that it cannot
 // hold is told once, and the command runs without it.
-func setLimits(a *attempt, spec *runner.Spec) {
+func (a *attempt) setLimits(spec *runner.Spec) {
 	p := a.req.Policy
 	if p == nil || !p.Limits {
 		return
@@ -40,7 +40,7 @@ func setLimits(a *attempt, spec *runner.Spec) {
 }
 
 // outOfMemory is the message about a command that ran out of memory.
-func outOfMemory(a *attempt, res *runner.Result) string {
+func (a *attempt) outOfMemory(res *runner.Result) string {
 	p := a.req.Policy
 	if res.Limit && p != nil {
 		return fmt.Sprintf("out of memory: its limit is %s, set by resources.memory in the package file", human.Bytes(p.Memory))

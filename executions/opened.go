@@ -27,7 +27,7 @@ const openedFile = "opened"
 const maxOpened = 128 << 10
 
 // traceOpens has the files that the command opens reported, if Options.Trace says so.
-func traceOpens(ctx context.Context, a *attempt, spec *runner.Spec) error {
+func (a *attempt) traceOpens(ctx context.Context, spec *runner.Spec) error {
 	if a.x.opts.Trace == nil {
 		return nil
 	}
@@ -42,7 +42,7 @@ func traceOpens(ctx context.Context, a *attempt, spec *runner.Spec) error {
 	if a.spec.Batch != nil {
 		look.Inputs = append(look.Inputs, batchFile)
 	}
-	for number, m := range served(a) {
+	for number, m := range a.served() {
 		for _, in := range m.spec.Inputs {
 			if rel := stagedAt(in); rel != "" {
 				look.Inputs = append(look.Inputs, numbered(rel, number))
@@ -68,7 +68,7 @@ func stagedAt(in record.Input) string {
 }
 
 // openedField is the report of a traced command as a field of its record, sorted and bounded.
-func openedField(a *attempt) ([]refstore.Field, error) {
+func (a *attempt) openedField() ([]refstore.Field, error) {
 	if a.report == "" {
 		return nil, nil
 	}

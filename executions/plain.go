@@ -20,25 +20,25 @@ func (a *attempt) launch(ctx context.Context, spec runner.Spec) (runner.Result, 
 			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 		}
 	}
-	res, err := launchOnce(ctx, a, spec)
+	res, err := a.launchOnce(ctx, spec)
 	if len(a.box.lent) > 0 && runner.CannotMount(err) {
-		if err := copyLayers(ctx, a); err != nil {
+		if err := a.copyLayers(ctx); err != nil {
 			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
 		}
 		unlayered := *spec.Closed
 		unlayered.Lower, unlayered.Scratch = nil, ""
 		spec.Closed = &unlayered
-		return launchOnce(ctx, a, spec)
+		return a.launchOnce(ctx, spec)
 	}
 	return res, err
 }
 
 // launchOnce is launch without copies instead of layers.
-func launchOnce(ctx context.Context, a *attempt, spec runner.Spec) (runner.Result, error) {
+func (a *attempt) launchOnce(ctx context.Context, spec runner.Spec) (runner.Result, error) {
 	p, ok := a.plain(spec.Env)
 	if !ok {
 		if spec.Closed == nil && len(a.spec.Argv) > 0 {
-			spec.Path, _ = search(a)(spec.Argv[0], spec.Dir, spec.Env) // Run says what is wrong
+			spec.Path, _ = a.search()(spec.Argv[0], spec.Dir, spec.Env) // Run says what is wrong
 		}
 		return a.x.runner.Run(ctx, spec)
 	}
@@ -80,7 +80,7 @@ func (a *attempt) plain(env []string) (*bash.Process, bool) {
 		return nil, false
 	}
 	if !a.spec.Room.Closed {
-		return command.Bind(env, a.box.real, search(a))
+		return command.Bind(env, a.box.real, a.search())
 	}
 	// With redirections bash would name a process of the room.
 	p, ok := command.Bind(env, room.Work, runner.LookPath)
@@ -89,7 +89,7 @@ func (a *attempt) plain(env []string) (*bash.Process, bool) {
 
 // search is runner.LookPath, or the executor's memory of it. Programs in the key were looked for just now (checkTools), and the
 // command must not get another one.
-func search(a *attempt) func(command, dir string, env []string) (path string, err error) {
+func (a *attempt) search() func(command, dir string, env []string) (path string, err error) {
 	if slices.ContainsFunc(a.spec.Inputs, func(in record.Input) bool { return in.Kind == record.KindTool }) {
 		return runner.LookPath
 	}

@@ -25,12 +25,12 @@ func TestProgramsOfTheKeyAreNotRemembered(t *testing.T) {
 	env := []string{"PATH=" + filepath.Join(dir, "early") + ":" + filepath.Join(dir, "late")}
 	late := program("late")
 	a := attempt{x: &Executor{}, spec: &record.Task{}}
-	if got, err := search(&a)("tool", dir, env); got != late {
+	if got, err := a.search()("tool", dir, env); got != late {
 		t.Fatalf("found %q, %v", got, err)
 	}
 	early := program("early")
 	a.spec = &record.Task{Inputs: []record.Input{{Name: "tool", Kind: record.KindTool}}}
-	if got, err := search(&a)("tool", dir, env); got != early {
+	if got, err := a.search()("tool", dir, env); got != early {
 		t.Errorf("found %q, %v; the key has %q", got, err, early)
 	}
 }

@@ -13,7 +13,7 @@ func (e *roomError) Error() string { return e.err.Error() }
 func (e *roomError) Unwrap() error { return e.err }
 
 // closedRoom is the closed room of the attempt's command.
-func closedRoom(a *attempt) (*room.Room, error) {
+func (a *attempt) closedRoom() (*room.Room, error) {
 	r := &room.Room{Base: a.box.in.Name(), Folder: a.box.room.Name(), Network: a.spec.Room.Network}
 	for _, l := range a.box.lent {
 		r.Lower, r.Scratch = append(r.Lower, l.tree()), filepath.Join(a.box.root.Name(), a.box.scratch)

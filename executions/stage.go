@@ -34,7 +34,7 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 		}
 	}
 	a.texts = make([]string, len(spec.Inputs))
-	env, err := stageInputs(ctx, a, a.baseEnv(), spec.Batch != nil)
+	env, err := a.stageInputs(ctx, a.baseEnv(), spec.Batch != nil)
 	if err != nil {
 		return nil, err
 	}
@@ -56,21 +56,21 @@ func (a *attempt) stage(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("output %s: %w", out.Name, err)
 		}
 	}
-	return lastEnv(a, env), a.box.ready()
+	return a.lastEnv(env), a.box.ready()
 }
 
 // stageCommon puts what all items of a batch have in common into the sandbox, and returns the environment of the
 // command.
-func stageCommon(ctx context.Context, a *attempt) ([]string, error) {
-	env, err := stageInputs(ctx, a, a.baseEnv(), false)
-	return lastEnv(a, env), err
+func (a *attempt) stageCommon(ctx context.Context) ([]string, error) {
+	env, err := a.stageInputs(ctx, a.baseEnv(), false)
+	return a.lastEnv(env), err
 }
 
 // stageInputs puts inputs into the sandbox and appends what the command's environment says of them: those that belong to
 // the item of a batch, or all others.
-func stageInputs(ctx context.Context, a *attempt, env []string, own bool) ([]string, error) {
+func (a *attempt) stageInputs(ctx context.Context, env []string, own bool) ([]string, error) {
 	for i, in := range a.spec.Inputs {
-		if ownsInput(a, in) != own {
+		if a.ownsInput(in) != own {
 			continue
 		}
 		text, set, err := a.stageInput(ctx, in, a.req.Inputs[i])
@@ -86,7 +86,7 @@ func stageInputs(ctx context.Context, a *attempt, env []string, own bool) ([]str
 }
 
 // lastEnv appends what follows the inputs in the environment of the command.
-func lastEnv(a *attempt, env []string) []string {
+func (a *attempt) lastEnv(env []string) []string {
 	if a.spec.Batch != nil {
 		env = append(env, batchEnv+"="+batchFile)
 	} else {
@@ -249,7 +249,7 @@ func (a *attempt) stagePath(ctx context.Context, in record.Input, h objectstore.
 	if err != nil {
 		return "", err
 	}
-	if ok, err := stageLayer(ctx, a, in, h, rel); ok || err != nil {
+	if ok, err := a.stageLayer(ctx, in, h, rel); ok || err != nil {
 		return in.Path, err
 	}
 	if in.Kind == record.KindDir {
@@ -305,7 +305,7 @@ func (a *attempt) stageValue(ctx context.Context, in record.Input, h objectstore
 		return text, nil
 	}
 	rel := valuePath(in)
-	if in.Path == "" && ownsInput(a, in) {
+	if in.Path == "" && a.ownsInput(in) {
 		rel = itemFolder(0) + "/" + rel
 	}
 	path, err := local(rel)
@@ -363,7 +363,7 @@ func (a *attempt) argv() []string {
 		}
 	}
 	for i, in := range spec.Inputs {
-		if in.Kind.OfMachine() || ownsInput(a, in) {
+		if in.Kind.OfMachine() || a.ownsInput(in) {
 			continue // as for pass_env: an unset variable has no text
 		}
 		pairs = append(pairs, "{"+in.Name+"}", a.texts[i])
@@ -389,7 +389,7 @@ func (a *attempt) argv() []string {
 func (a *attempt) programs() map[string]string {
 	var programs map[string]string
 	for _, in := range a.spec.Inputs {
-		if in.Kind == record.KindExecutable && !strings.Contains(in.Path, "/") && !ownsInput(a, in) {
+		if in.Kind == record.KindExecutable && !strings.Contains(in.Path, "/") && !a.ownsInput(in) {
 			if programs == nil {
 				programs = map[string]string{}
 			}

@@ -41,7 +41,7 @@ func (e *otherTool) Unwrap() error { return ErrOtherTool }
 
 // checkTools compares the programs of the task on this machine with those in the key, right before the command: a result
 // of other programs must not answer for them. Changes while the command runs are not seen.
-func checkTools(ctx context.Context, a *attempt, closed *room.Room) error {
+func (a *attempt) checkTools(ctx context.Context, closed *room.Room) error {
 	for i, in := range a.spec.Inputs {
 		program, ok := record.ToolOf(in.Name)
 		if in.Kind != record.KindTool || !ok {
@@ -50,7 +50,7 @@ func checkTools(ctx context.Context, a *attempt, closed *room.Room) error {
 		if a.x.opts.Tools == nil {
 			return fmt.Errorf("%w: programs cannot be read here", ErrOtherTool)
 		}
-		parts, err := toolParts(ctx, a, program)
+		parts, err := a.toolParts(ctx, program)
 		if err != nil {
 			return fmt.Errorf("on %s, %w (%w)", a.x.opts.Host, err, ErrOtherTool)
 		}
@@ -81,7 +81,7 @@ func checkTools(ctx context.Context, a *attempt, closed *room.Room) error {
 }
 
 // toolParts reads a program of the PATH, or what this machine has for one of the project.
-func toolParts(ctx context.Context, a *attempt, program string) ([]tools.Part, error) {
+func (a *attempt) toolParts(ctx context.Context, program string) ([]tools.Part, error) {
 	if !record.ToolFile(program) {
 		return a.x.opts.Tools.Find(program)
 	}

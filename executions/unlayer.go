@@ -16,10 +16,10 @@ import (
 
 // copyLayers makes copies in the working directory where layers cannot be mounted, for example on NFS. Later commands
 // get no layers.
-func copyLayers(ctx context.Context, a *attempt) error {
+func (a *attempt) copyLayers(ctx context.Context) error {
 	a.x.checkouts.layers.refused.Store(true)
 	for _, l := range a.box.lent {
-		if err := copyLayer(ctx, a, l); err != nil {
+		if err := a.copyLayer(ctx, l); err != nil {
 			return err
 		}
 	}
@@ -27,7 +27,7 @@ func copyLayers(ctx context.Context, a *attempt) error {
 }
 
 // copyLayer makes one copy. Changes and removals that a command in the room has made there stay.
-func copyLayer(ctx context.Context, a *attempt, l *layer) error {
+func (a *attempt) copyLayer(ctx context.Context, l *layer) error {
 	work := a.box.work
 	for parent := filepath.Dir(l.rel); parent != "."; parent = filepath.Dir(parent) {
 		if room.Gone(work, parent) {
@@ -49,12 +49,12 @@ func copyLayer(ctx context.Context, a *attempt, l *layer) error {
 		}
 		return a.box.fix(l.rel, perm)
 	case errors.Is(err, fs.ErrNotExist):
-		return checkOutLayer(ctx, a, l, work, l.rel)
+		return a.checkOutLayer(ctx, l, work, l.rel)
 	case err != nil:
 		return err
 	case l.entry.Kind == tree.KindDir && work.IsDir(l.rel) && !room.Hides(work, l.rel):
 		const whole = "whole"
-		err := checkOutLayer(ctx, a, l, a.box.root, whole)
+		err := a.checkOutLayer(ctx, l, a.box.root, whole)
 		if err == nil {
 			err = fillIn(a.box.root, whole, work, l.rel)
 		}
@@ -65,7 +65,7 @@ func copyLayer(ctx context.Context, a *attempt, l *layer) error {
 	return removeGone(work, l.rel)
 }
 
-func checkOutLayer(ctx context.Context, a *attempt, l *layer, in *beneath.Dir, to string) error {
+func (a *attempt) checkOutLayer(ctx context.Context, l *layer, in *beneath.Dir, to string) error {
 	_, err := tree.CheckoutIn(ctx, a.x.objects, l.entry.Hash, in, to, tree.CheckoutOptions{Fixed: true, Strips: a.box.strips})
 	return err
 }
@@ -127,7 +127,7 @@ func removeGone(work *beneath.Dir, rel string) error {
 }
 
 // lendAgain gives a kept folder its layers again, below what its command has written.
-func lendAgain(ctx context.Context, a *attempt) (err error) {
+func (a *attempt) lendAgain(ctx context.Context) (err error) {
 	if !a.box.root.IsDir(scratchFolder) {
 		return nil
 	}
@@ -136,9 +136,9 @@ func lendAgain(ctx context.Context, a *attempt) (err error) {
 		if err != nil || in.Path == "" || in.Kind == record.KindValue {
 			continue
 		}
-		entry, ok, err := layered(ctx, a, in, a.req.Inputs[i], rel)
+		entry, ok, err := a.layered(ctx, in, a.req.Inputs[i], rel)
 		if err == nil && ok {
-			err = lendTo(ctx, a, in, rel, entry)
+			err = a.lendTo(ctx, in, rel, entry)
 		}
 		if err != nil {
 			return fmt.Errorf("input %s: %w", in.Name, err)
@@ -154,7 +154,7 @@ func lendAgain(ctx context.Context, a *attempt) (err error) {
 }
 
 // leaveLayers ends a visit of a kept folder.
-func leaveLayers(a *attempt) error {
+func (a *attempt) leaveLayers() error {
 	a.x.checkouts.leave(a.box.lent)
 	if a.box.lent = nil; a.box.scratch == "" {
 		return nil

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -118,9 +117,6 @@ func TestPutOverDamage(t *testing.T) {
 // A checked file is cloned without another read until it changes, even if the change is in place and keeps size and
 // modification time.
 func TestChangeAfterCheck(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("needs the time of a file's status (ctime): run it on Linux")
-	}
 	seed := objectstoretest.DamageSeed()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -253,9 +249,6 @@ func TestManyPutOverDamage(t *testing.T) {
 
 // A large object that was compared is not read again until its file changes, whatever the change and its time are.
 func TestPutComparesOnce(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("needs the time of a file's status (ctime): run it on Linux")
-	}
 	d := newDir(t)
 	b := bytes.Repeat([]byte("e3"), objectstore.ChunkSize)
 	h := put(t, d, b)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -270,9 +269,6 @@ func TestShardTimes(t *testing.T) {
 }
 
 func TestUmask(t *testing.T) {
-	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
-		t.Skip("needs a system with umask")
-	}
 	// The umask belongs to the process, so use another process.
 	base := t.TempDir()
 	runChild(t, "put", base, "E3_UMASK=077").Wait()

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -62,7 +63,7 @@ func child(role, base string) error {
 		if err != nil {
 			return err
 		}
-		setUmask(int(n))
+		syscall.Umask(int(n))
 	}
 	switch role {
 	case "sessions":

@@ -1,49 +1,55 @@
-//go:build !(linux || darwin || freebsd || netbsd || openbsd)
+//go:build !linux
 
 package objectstore
 
 import (
+	"errors"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// look describes the file of a name in root.
+// The functions below, but for look, have no counterpart on this system. Files are written aside under a name, outputs of
+// tasks are copied, and clones are copies.
+
+func touchOpen(*os.File, time.Time) error { return errors.ErrUnsupported }
+
+func lease(*os.File) bool { return false }
+
+func touchNow(*os.File) error { return errors.ErrUnsupported }
+
+func plain(*os.File, fs.FileInfo) bool { return false }
+
+func leaseAlone(*os.File) bool { return false }
+
+func leaseHeld(*os.File) bool { return false }
+
+func reflink(_, _ *os.File) error { return errors.ErrUnsupported }
+
+func reflinkNever(err error) bool { return errors.Is(err, errors.ErrUnsupported) }
+
+var errNoData = errors.New("no data follows")
+
+func nextData(*os.File, int64) (int64, error) { return 0, errors.ErrUnsupported }
+
+func nextHole(*os.File, int64) (int64, error) { return 0, errors.ErrUnsupported }
+
+func copyRange(_, _ *os.File, _, _ int64) (int64, error) { return 0, errors.ErrUnsupported }
+
+func copyRangeNever(err error) bool { return errors.Is(err, errors.ErrUnsupported) }
+
+func reopenForReading(*os.File) (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func beginWriteBack(*os.File, int64, int64) {}
+
+// look describes the file of a name in root, by its path.
 func (d *Dir) look(name string) (stat, error) {
-	fi, err := d.root.Lstat(name)
+	var st unix.Stat_t
+	err := retryEINTR(func() error { return unix.Lstat(d.root.Path(name), &st) })
 	if err != nil {
-		return stat{}, err
+		return stat{}, &fs.PathError{Op: "lstat", Path: d.root.Path(name), Err: err}
 	}
-	return statOf(fi), nil
+	return statOf(&st), nil
 }
-
-func fstat(f *os.File) (stat, error) {
-	fi, err := f.Stat()
-	if err != nil {
-		return stat{}, err
-	}
-	return statOf(fi), nil
-}
-
-// statOf has only size and time: a change that keeps both is not detected on this system.
-func statOf(fi os.FileInfo) stat {
-	return stat{
-		links: 1, size: fi.Size(), mtime: fi.ModTime().UnixNano(),
-		regular: fi.Mode().IsRegular(), perm: fi.Mode().Perm(),
-	}
-}
-
-func statIn(dir *os.File, name string) (stat, error) {
-	fi, err := os.Lstat(filepath.Join(dir.Name(), name))
-	if err != nil {
-		return stat{}, err
-	}
-	return statOf(fi), nil
-}
-
-func removeIn(dir *os.File, name string) error { return os.Remove(filepath.Join(dir.Name(), name)) }
-
-const (
-	openFlags    = os.O_RDONLY
-	createFlags  = os.O_RDWR | os.O_CREATE | os.O_EXCL
-	rewriteFlags = os.O_RDWR
-)

@@ -86,7 +86,7 @@ func (r *run) write(ctx context.Context, others int) error {
 // lastEvent is the event that will end the log. It has the times of the record, so that both tell the same.
 func (r *run) lastEvent(ctx context.Context, others int) (*events.Event, error) {
 	if r.broken {
-		if err := noteLeft(ctx, r); err != nil {
+		if err := r.noteLeft(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -160,7 +160,7 @@ func (w *Runner) Start(ctx context.Context, ws string, o StartOptions) (*RunResu
 
 // run is a run of a workspace at work. It holds the dataflow lock.
 //
-// Fields: each step, from the first to the last event, leaves its results for the later ones.
+// Each step, from the first to the last event, leaves its results in it for the later ones.
 type run struct {
 	w       *Runner
 	ws      string

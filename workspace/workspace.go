@@ -77,7 +77,7 @@ const (
 	None                    // nothing is synced
 )
 
-// Stores are the stores and callbacks that workspaces need. Fields: one for each thing that a repository lends them.
+// Stores are the stores and callbacks that workspaces need.
 type Stores struct {
 	Records Records
 	Locks   refstore.Locker

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -11,9 +10,6 @@ import (
 
 // A program can decode the JSON document of a diff.
 func TestDiffDocument(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("the tasks are scripts for bash: run this on a Unix system")
-	}
 	c := documentsProject(t)
 	d := document[diffJSON](c, 0, "diff", ".", "demo")
 	if d.Differs || d.A.Side != "demo@" || d.A.Run == "" || d.A.StartedAt == nil || d.B.Side != "demo@next" || d.B.StartedAt != nil || d.Inputs.Same != 1 || d.Outputs.Same != 2 {

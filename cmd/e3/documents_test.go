@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -127,9 +126,6 @@ func (c *console) must(args ...string) {
 
 // A program can decode every JSON document of the commands for export, import and maintenance.
 func TestDocuments(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("the tasks are scripts for bash: run this on a Unix system")
-	}
 	c := documentsProject(t)
 	check := func(ok bool, doc any) {
 		t.Helper()

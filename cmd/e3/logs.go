@@ -290,7 +290,7 @@ func (l *logs) copy(ctx context.Context, out *logOutput, e *executions.Execution
 	return errors.Join(err, context.Cause(ctx))
 }
 
-// executionJSON is an execution for programs. Fields: each is a key of the JSON output.
+// executionJSON is an execution for programs.
 type executionJSON struct {
 	Type        string  `json:"type,omitempty"`
 	Execution   string  `json:"execution"`

@@ -111,7 +111,7 @@ func mistyped(cmd *cobra.Command, args []string) error {
 	return noCommand(cmd, args[0], names)
 }
 
-// jobJSON is a job for programs. Fields: each is a key of the JSON output.
+// jobJSON is a job for programs.
 type jobJSON struct {
 	ID          string             `json:"id"`
 	Queue       string             `json:"queue"`

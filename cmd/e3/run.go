@@ -76,7 +76,7 @@ waiting time, and tasks that took no time.`,
 	return cmd
 }
 
-// runJSON is a run for programs. Fields: each is a key of the JSON output.
+// runJSON is a run for programs.
 type runJSON struct {
 	Run            string          `json:"run"`
 	Workspace      string          `json:"workspace"`

@@ -229,18 +229,15 @@ func openBrowser(dir, address string) (remove func(), err error) {
 	if err := errors.Join(err, f.Close()); err != nil {
 		return remove, err
 	}
-	name, args := "xdg-open", []string{f.Name()}
-	switch runtime.GOOS {
-	case "darwin":
+	name := "xdg-open"
+	if runtime.GOOS == "darwin" {
 		name = "open"
-	case "windows":
-		name, args = "rundll32", []string{"url.dll,FileProtocolHandler", f.Name()}
 	}
 	program, err := exec.LookPath(name)
 	if err != nil {
 		return remove, fmt.Errorf("%s is not installed", name)
 	}
-	cmd := exec.Command(program, args...)
+	cmd := exec.Command(program, f.Name())
 	if err := cmd.Start(); err != nil {
 		return remove, err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"e3/internal/human"
@@ -118,3 +119,6 @@ func outcome(said *bytes.Buffer, err error) (string, error) {
 	}
 	return cmp.Or(text, "Done"), nil
 }
+
+// detach lets a process outlive this one's terminal and signals.
+func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }

@@ -269,7 +269,6 @@ func watchSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop
 }
 
 // workerJSON is what a worker tells programs, a line each.
-// Fields: each is a key of the line.
 type workerJSON struct {
 	Type    string   `json:"type"`
 	Time    *string  `json:"time"`

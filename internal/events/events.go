@@ -79,8 +79,7 @@ const (
 	ReasonRejected = "rejected" // a person rejected the task
 )
 
-// Data has fields that only some types of events use. Durations are milliseconds. Fields: each is a key of a stored
-// line; one type of event uses a few.
+// Data has fields that only some types of events use. Durations are milliseconds.
 type Data struct {
 	Package     string    `json:"package,omitempty"`     // run.started: name@version
 	PackageHash string    `json:"packageHash,omitempty"` // run.started: of the package object; graph.grown: of the one with the new list; the end of a run: of the last one, if the graph has grown

@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"e3/internal/format/digest"
 	"e3/internal/format/image"
@@ -277,3 +278,12 @@ func (a *archive) open(name string) (io.ReadCloser, error) {
 }
 
 func (a *archive) Close() error { return a.file.Close() }
+
+// fileState identifies the state of a file.
+func fileState(info fs.FileInfo) string {
+	number := uint64(0)
+	if s, ok := info.Sys().(*syscall.Stat_t); ok {
+		number = s.Ino
+	}
+	return fmt.Sprintf("%d %d %d", info.Size(), info.ModTime().UnixNano(), number)
+}

@@ -25,7 +25,7 @@ import (
 )
 
 // systems are those for which e3 is published.
-var systems = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64"}
+var systems = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64"}
 
 // shells are those for which the program prints a completion script.
 var shells = []string{"bash", "zsh", "fish", "powershell"}
@@ -161,11 +161,7 @@ func (r *release) archive(system string) (name string, err error) {
 		return "", err
 	}
 	base := "e3-" + r.version + "-" + strings.ReplaceAll(system, "/", "-")
-	binary := "e3"
-	if strings.HasPrefix(system, "windows/") {
-		binary = "e3.exe"
-	}
-	files := append(slices.Clone(r.files), file{binary, 0o755, program}, file{"sbom.cdx.json", 0o644, parts})
+	files := append(slices.Clone(r.files), file{"e3", 0o755, program}, file{"sbom.cdx.json", 0o644, parts})
 	slices.SortFunc(files, func(a, b file) int { return strings.Compare(a.name, b.name) })
 	var out bytes.Buffer
 	if err := writeArchive(&out, base, files); err != nil {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"e3/internal/host/modes"
 )
@@ -41,7 +40,7 @@ func makeRoot(root string, access modes.Access) error {
 	if err == nil && !info.IsDir() {
 		err = fmt.Errorf("%s is no folder", root)
 	}
-	if err != nil || runtime.GOOS == "windows" { // where modes say nothing
+	if err != nil {
 		return err
 	}
 	return filepath.WalkDir(real, func(path string, d fs.DirEntry, err error) error {
@@ -85,7 +84,7 @@ func regrant(path string, access modes.Access) error {
 func (c *Created) recordFolder(root string, access modes.Access) {
 	c.Repository, c.Access = root, access
 	info, err := os.Stat(root)
-	if err != nil || runtime.GOOS == "windows" {
+	if err != nil {
 		return
 	}
 	if access.Shared() {

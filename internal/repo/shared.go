@@ -275,7 +275,7 @@ func stateDir() (string, error) {
 	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return dir, nil
 	}
-	if runtime.GOOS == "windows" || runtime.GOOS == "darwin" {
+	if runtime.GOOS == "darwin" {
 		return os.UserConfigDir()
 	}
 	home, err := os.UserHomeDir()

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"e3/internal/format/signature"
 	"e3/internal/host/atomicfile"
@@ -66,7 +65,7 @@ func LoadKey(path string) (*signature.Key, error) {
 	if info, err = f.Stat(); err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
-	if perm := info.Mode().Perm(); perm&0o077 != 0 && runtime.GOOS != "windows" { // where modes are meaningless
+	if perm := info.Mode().Perm(); perm&0o077 != 0 {
 		return nil, fmt.Errorf("read key: other users can read %s (mode %04o); if none has, restrict it with: chmod 600 %[1]s", path, perm)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, signature.MaxKeyFile+1))

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -44,15 +43,13 @@ func TestSaveAndLoadKey(t *testing.T) {
 	if *back != *k {
 		t.Errorf("loaded %s %q, want %s %q", back, back.Name, k, k.Name)
 	}
-	if runtime.GOOS != "windows" {
-		for name, want := range map[string]fs.FileMode{path: 0o600, filepath.Dir(path): 0o700 | fs.ModeDir} {
-			info, err := os.Stat(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if info.Mode() != want {
-				t.Errorf("%s has mode %v, want %v", name, info.Mode(), want)
-			}
+	for name, want := range map[string]fs.FileMode{path: 0o600, filepath.Dir(path): 0o700 | fs.ModeDir} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != want {
+			t.Errorf("%s has mode %v, want %v", name, info.Mode(), want)
 		}
 	}
 
@@ -79,9 +76,6 @@ func TestSaveAndLoadKey(t *testing.T) {
 }
 
 func TestLoadKeyRefusesWhatOthersCanRead(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("modes of files say nothing on windows")
-	}
 	path := filepath.Join(t.TempDir(), "key")
 	if err := settings.SaveKey(testKey(t, "Ann"), path, false); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -352,4 +353,12 @@ func (l *looker) walk(root string) {
 		}
 		return nil
 	})
+}
+
+// number is the inode, which shows that another file has taken the path.
+func number(info fs.FileInfo) any {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ino
+	}
+	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -79,7 +78,7 @@ func readLayout(t testing.TB, dir string) layout {
 			b, err := os.ReadFile(at)
 			l[rel] = string(b)
 			fi, _ := e.Info()
-			if x := fi.Mode()&0o100 != 0; runtime.GOOS != "windows" && x != strings.HasPrefix(string(b), "#!") {
+			if x := fi.Mode()&0o100 != 0; x != strings.HasPrefix(string(b), "#!") {
 				return fmt.Errorf("%s: mode %v", rel, fi.Mode())
 			}
 			return err

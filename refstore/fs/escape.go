@@ -53,7 +53,7 @@ func escapeBytes(s string) string {
 		case r == utf8.RuneError && size == 1, // not UTF-8
 			size == 1 && unsafeByte(c),
 			i == 0 && c == '.',                                   // "..", and hidden files
-			i == len(s)-1 && size == 1 && (c == '.' || c == ' '): // Windows drops these
+			i == len(s)-1 && size == 1 && (c == '.' || c == ' '): // shares for Windows drop these
 			b.WriteByte('%')
 			b.WriteByte(hexDigits[c>>4])
 			b.WriteByte(hexDigits[c&15])

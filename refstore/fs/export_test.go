@@ -51,8 +51,8 @@ type Syncs struct {
 // WatchSyncs watches the syncs of all stores until the end of the test, on a machine that has much to write.
 func WatchSyncs(t *testing.T) *Syncs {
 	s := &Syncs{}
-	one, folder, wide, bytes := syncOne, syncOneDir, wideSync, unwritten
-	t.Cleanup(func() { syncOne, syncOneDir, wideSync, unwritten = one, folder, wide, bytes })
+	one, wide, bytes := syncOne, wideSync, unwritten
+	t.Cleanup(func() { syncOne, wideSync, unwritten = one, wide, bytes })
 	s.Machine(1 << 40)
 	watched := func(sync func(tree, string) error) func(tree, string) error {
 		return func(in tree, path string) error {
@@ -66,7 +66,7 @@ func WatchSyncs(t *testing.T) *Syncs {
 			return errors.Join(sync(in, path), fail)
 		}
 	}
-	syncOne, syncOneDir = watched(one), watched(folder)
+	syncOne = watched(one)
 	wideSync = func(in tree) error {
 		s.mu.Lock()
 		s.wide++

@@ -1,5 +1,5 @@
-// Package fs is a [refstore.Store] in a plain directory, with streams, locks and watches. It runs on Linux, macOS,
-// the BSDs and Windows, and is tested on Linux.
+// Package fs is a [refstore.Store] in a plain directory, with streams, locks and watches. It runs on Linux and
+// macOS, and is tested on Linux.
 //
 // # Files
 //
@@ -207,8 +207,7 @@ func leaves(s *Store) bool {
 
 // Sync returns once everything that was written to the repository before the call, by whatever process of this machine,
 // survives power loss. On Linux it syncs the file system that holds the root, or with Options.Narrow and few files these
-// alone. Other Unix systems offer only sync(2), which need not wait for the disk; Windows offers nothing, and the error
-// matches [errors.ErrUnsupported].
+// alone. macOS offers only sync(2), which need not wait for the disk.
 func (s *Store) Sync(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -199,11 +199,11 @@ var errUnopened = errors.New("not opened")
 // syncFolders syncs folders, of which all must be there.
 func syncFolders(t tree, dirs []string) error {
 	if len(dirs) == 1 {
-		return syncOneDir(t, dirs[0])
+		return syncOne(t, dirs[0])
 	}
 	var g errgroup.Group
 	for _, dir := range dirs {
-		g.Go(func() error { return syncOneDir(t, dir) })
+		g.Go(func() error { return syncOne(t, dir) })
 	}
 	return g.Wait()
 }
@@ -309,6 +309,6 @@ func noteLogs(s *files, dir string) {
 // narrows reports whether the system can sync folders and knows what a sync of the file system leaves out.
 func narrows(o Options) bool { return o.Narrow && runtime.GOOS == "linux" }
 
-// syncOne syncs a file or folder, syncOneDir a folder that must be there, and wideSync the file system of an open folder.
+// syncOne syncs a file or folder, and wideSync the file system of an open folder.
 // unwritten returns how many bytes the machine has in memory that disks do not have. Tests replace them.
-var syncOne, syncOneDir, wideSync, unwritten = tree.sync, tree.syncFolder, syncFS, unwrittenBytes
+var syncOne, wideSync, unwritten = tree.sync, syncFS, unwrittenBytes

@@ -200,7 +200,7 @@ func (w *writer) createDir(ctx context.Context) (refstore.Version, error) {
 			st, err = w.writeNew(path + string(filepath.Separator) + executionValue)
 		}
 		if err == nil && w.durable {
-			err = w.store.files.syncFolder(path)
+			err = w.store.files.sync(path)
 		}
 		return w.discardOn(err, path)
 	})
@@ -258,7 +258,7 @@ func (w *writer) fillDir(ctx context.Context, folder string) error {
 		return exists(err)
 	}
 	if w.durable {
-		if err := w.store.files.syncFolder(w.slot.path); err != nil {
+		if err := w.store.files.sync(w.slot.path); err != nil {
 			return err
 		}
 	}
@@ -330,7 +330,7 @@ func (w *writer) replaceFields() error {
 			err = w.writeFields(path)
 		}
 		if err == nil && w.durable {
-			err = w.store.files.syncFolder(path)
+			err = w.store.files.sync(path)
 		}
 		if err == nil {
 			err = w.store.files.inParent(w.slot.fields(), func() error { return w.store.files.rename(path, w.slot.fields()) })

@@ -198,8 +198,6 @@ func (t tree) sync(name string) error {
 	return nil
 }
 
-func (t tree) syncFolder(name string) error { return t.sync(name) }
-
 func fsync(fd int) error {
 	for {
 		if err := unix.Fsync(fd); !errors.Is(err, unix.EINTR) {

@@ -95,7 +95,7 @@ type PackageTask struct {
 	Policy Policy
 }
 
-// Policy is how to run a task. Nothing in it enters a key. Fields: one for each thing that a package can say.
+// Policy is how to run a task. Nothing in it enters a key.
 type Policy struct {
 	Description string
 	Timeout     time.Duration // 0: none

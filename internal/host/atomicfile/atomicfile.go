@@ -137,7 +137,7 @@ func SyncDir(dir string) error {
 		return err
 	}
 	defer d.Close() // nothing was written through it
-	return syncDir(d)
+	return d.Sync()
 }
 
 // RenameExclusive renames a file, but never over an existing one: then the error matches [fs.ErrExist]. Exactly one of

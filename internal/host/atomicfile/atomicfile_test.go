@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 
@@ -72,9 +71,6 @@ func TestCreateFileHasOneWinner(t *testing.T) {
 }
 
 func TestPerm(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("file modes need a Unix system")
-	}
 	path := filepath.Join(t.TempDir(), "f")
 	if err := atomicfile.WriteFile(path, nil, atomicfile.Options{Perm: 0o444}); err != nil {
 		t.Fatal(err)

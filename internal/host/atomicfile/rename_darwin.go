@@ -2,7 +2,6 @@ package atomicfile
 
 import (
 	"errors"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,5 +13,3 @@ func renameExclusive(from, to string) error {
 	}
 	return err
 }
-
-func syncDir(d *os.File) error { return d.Sync() }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -112,9 +111,6 @@ func TestNewHiddenLongName(t *testing.T) {
 }
 
 func TestHiddenPerm(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("file modes need a Unix system")
-	}
 	hidden(t, func(t *testing.T, begin newHidden) {
 		dir := t.TempDir()
 		like := filepath.Join(dir, "like")
@@ -139,9 +135,6 @@ func TestHiddenPerm(t *testing.T) {
 }
 
 func TestNewScratch(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("a file that is open keeps its name on Windows: run this on a Unix system")
-	}
 	dir := t.TempDir()
 	f, err := atomicfile.NewScratch(dir, "f")
 	if err != nil {

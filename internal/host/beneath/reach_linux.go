@@ -9,13 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Nonblock is a flag of OpenFile with which a pipe does not keep the call waiting. It has no effect on regular files, and
-// spares package os four system calls for each.
-const Nonblock = unix.O_NONBLOCK
-
-// Folder is a flag of OpenFile with which it opens folders alone, and nothing keeps it waiting.
-const Folder = unix.O_DIRECTORY
-
 // Descriptor is OpenFile without package os, which registers each file with the poller.
 func (d *Dir) Descriptor(rel string, flags int, perm fs.FileMode) (int, error) {
 	fd, err := d.open(rel, flags|unix.O_CLOEXEC, uint32(perm.Perm()))

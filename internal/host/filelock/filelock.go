@@ -7,8 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	iofs "io/fs"
 	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrLocked reports that another open file has the lock.
@@ -87,6 +90,28 @@ func (w Waiter) Wait(ctx context.Context, f *os.File, alone bool) error {
 			f.Close() // nothing was written
 		}()
 		return fmt.Errorf("the lock %s, which %s has, was %w any longer: %w", f.Name(), holder(f), ErrEnded, err)
+	}
+}
+
+func lock(f *os.File, alone, wait bool) error {
+	how := unix.LOCK_SH
+	if alone {
+		how = unix.LOCK_EX
+	}
+	if !wait {
+		how |= unix.LOCK_NB
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), how)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return ErrLocked
+		case err != nil:
+			return &iofs.PathError{Op: "lock", Path: f.Name(), Err: err}
+		}
+		return nil
 	}
 }
 

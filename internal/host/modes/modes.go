@@ -62,8 +62,8 @@ func (m Modes) Object() fs.FileMode { return m.pick(0o444, 0o400, 0o440, 0o444) 
 // Lock is the mode of a file that is locked. A process that can open a file can hold its lock, so only writers can open this one.
 func (m Modes) Lock() fs.FileMode { return m.pick(0o666, 0o600, 0o660, 0o660) }
 
-// Folder is the mode of a folder. Files in a shared folder belong to its group: by the setgid bit, or by default on the
-// BSDs.
+// Folder is the mode of a folder. Files in a shared folder belong to its group: by the setgid bit, or by default on
+// macOS.
 func (m Modes) Folder() fs.FileMode {
 	mode := m.pick(0o777, 0o700, 0o770, 0o775)
 	if m.Exact() && runtime.GOOS == "linux" {
@@ -91,7 +91,7 @@ func (m Modes) FolderOf(name string) fs.FileMode {
 
 // Exact reports whether the modes must be set exactly, without regard to the umask. A private repository does not need
 // this, since no usual umask clears bits of the owner.
-func (m Modes) Exact() bool { return m.access.Shared() && runtime.GOOS != "windows" }
+func (m Modes) Exact() bool { return m.access.Shared() }
 
 // Fix restores the bits of perm that the umask cleared when the file was made.
 func (m Modes) Fix(f *os.File, perm fs.FileMode) error {
@@ -107,7 +107,7 @@ const tries = 20
 // FixLock is Fix for a new file that is locked: where the umask decides, it takes the right to read from those that cannot
 // write.
 func (m Modes) FixLock(f *os.File) error {
-	if m.access != Umask || runtime.GOOS == "windows" {
+	if m.access != Umask {
 		return m.Fix(f, m.Lock())
 	}
 	info, err := f.Stat()

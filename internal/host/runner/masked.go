@@ -7,6 +7,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // runMasked puts a pipe and a MaskWriter between the command and its files.
@@ -88,6 +90,33 @@ func (p *pump) copy() {
 	}
 }
 
+// maxPipe is the most that a pipe holds, unless an administrator raised the limit.
+const maxPipe = 1 << 20
+
+// drain reads the present content of the pipe, without waiting. An escaped process may hold the other end and write for
+// ever, so the amount is bounded.
+func (p *pump) drain(buf []byte) {
+	conn, err := p.r.SyscallConn()
+	if err != nil || p.r.SetReadDeadline(time.Time{}) != nil {
+		return
+	}
+	for total := 0; total < maxPipe; {
+		n := 0
+		readErr := conn.Read(func(fd uintptr) bool {
+			n, err = unix.Read(int(fd), buf)
+			return true // also if it would block: the pipe is empty then
+		})
+		if err == unix.EINTR {
+			continue
+		}
+		if readErr != nil || err != nil || n <= 0 {
+			return
+		}
+		p.write(buf[:n])
+		total += n
+	}
+}
+
 func (p *pump) write(b []byte) {
 	if p.err == nil && len(b) > 0 {
 		_, p.err = p.mask.Write(b)
@@ -97,8 +126,7 @@ func (p *pump) write(b []byte) {
 // finish is called after the end of the command. It returns the destination's error.
 func (p *pump) finish() error {
 	p.w.Close()
-	// The pipe does not end if an escaped process holds it, so a deadline makes copy drain the rest. Where pipes have
-	// no deadlines (Windows) no process escapes.
+	// The pipe does not end if an escaped process holds it, so a deadline makes copy drain the rest.
 	_ = p.r.SetReadDeadline(time.Now())
 	<-p.done
 	if p.err == nil {

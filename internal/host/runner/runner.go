@@ -22,7 +22,7 @@
 // (sudo), processes that a daemon starts for a command (at, containers), and a process that left its group and
 // dropped the marker, if the supervisor process itself was killed.
 //
-// Other systems have no such adoption. The notes in group_unix.go and group_windows.go list the gaps there.
+// Other systems have no such adoption. The note in group_other.go lists the gaps there.
 package runner
 
 import (

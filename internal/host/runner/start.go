@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 )
@@ -54,9 +53,6 @@ func absolute(dir string) bool { return filepath.IsAbs(dir) }
 // LookPath finds the file of a command: in the PATH of env if it has no slash. Relative results and PATH entries are
 // relative to dir, as for the command itself. The error is a *StartError.
 func LookPath(command, dir string, env []string) (string, error) {
-	if runtime.GOOS == "windows" {
-		return lookPathWindows(command, dir, env)
-	}
 	if strings.IndexByte(command, '/') >= 0 {
 		return command, nil
 	}
@@ -90,39 +86,11 @@ func LookPath(command, dir string, env []string) (string, error) {
 		detail: fmt.Sprintf("not found in PATH (%s); install it or give its path", search)}
 }
 
-// lookPathWindows tries the extensions of PATHEXT, as the system's shell does.
-func lookPathWindows(command, dir string, env []string) (string, error) {
-	extensions := []string{""}
-	if filepath.Ext(command) == "" {
-		extensions = []string{".com", ".exe", ".bat", ".cmd"}
-	}
-	var folders []string
-	if strings.ContainsAny(command, `/\:`) {
-		folders = []string{""}
-	} else {
-		search, _ := getenv(env, "PATH")
-		folders = filepath.SplitList(search)
-	}
-	for _, folder := range folders {
-		for _, extension := range extensions {
-			candidate := filepath.Join(folder, command+extension)
-			if !filepath.IsAbs(candidate) {
-				candidate = filepath.Join(dir, candidate)
-			}
-			if info, err := os.Stat(candidate); err == nil && info.Mode().IsRegular() {
-				return candidate, nil
-			}
-		}
-	}
-	return "", &StartError{Op: OpLookup, Path: command, Err: syscall.ENOENT,
-		detail: "not found in PATH; install it or give its path"}
-}
-
-// getenv returns the first value of name in env. Windows ignores case.
+// getenv returns the first value of name in env.
 func getenv(env []string, name string) (string, bool) {
 	for _, entry := range env {
 		key, value, ok := strings.Cut(entry, "=")
-		if ok && (key == name || runtime.GOOS == "windows" && strings.EqualFold(key, name)) {
+		if ok && key == name {
 			return value, true
 		}
 	}

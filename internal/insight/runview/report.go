@@ -71,7 +71,7 @@ func (r *Report) Status() string {
 // sign of life.
 func (r *Report) Crashed() bool { return r.State == record.RunFailed && r.Error == CrashedError }
 
-// TaskReport is a task in a run. Fields: each is a fact that a report shows.
+// TaskReport is a task in a run.
 type TaskReport struct {
 	Task        string
 	State       TaskState

@@ -11,7 +11,7 @@ import (
 	"e3/internal/insight/compare"
 )
 
-// compareBody is the difference of two sides. Fields: each is a name that the template uses.
+// compareBody is the difference of two sides.
 type compareBody struct {
 	A, B       string // the sides as the command line writes them
 	D          *compare.Difference

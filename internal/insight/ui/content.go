@@ -35,7 +35,7 @@ const (
 	maxImage   = 32 << 20
 )
 
-// item is an input or an output of an execution. Fields: each is a name that the template uses.
+// item is an input or an output of an execution.
 type item struct {
 	Name, Kind string
 	Path       string // in the task's folder
@@ -49,7 +49,7 @@ type item struct {
 	Role       string // metrics, plot or report
 }
 
-// preview shows content. One of its parts is set. Fields: each is a name that the template uses.
+// preview shows content. One of its parts is set.
 type preview struct {
 	Name    string
 	Text    string

@@ -12,7 +12,7 @@ import (
 	"e3/internal/insight/compare"
 )
 
-// tableBody is a table of workspaces and runs, as e3 compare has it. Fields: each is a name that the template uses.
+// tableBody is a table of workspaces and runs, as e3 compare has it.
 type tableBody struct {
 	Sides, Best string // as the command line writes them
 	All         bool

@@ -15,8 +15,7 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// fileBody is what the file of a run shows: what its page shows in all views, and what other pages show of its tasks. Fields: each is a
-// name that the template uses.
+// fileBody is what the file of a run shows: what its page shows in all views, and what other pages show of its tasks.
 type fileBody struct {
 	*runBody
 	Contents *report.Contents

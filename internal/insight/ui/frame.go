@@ -38,7 +38,7 @@ var pages = sync.OnceValue(func() map[string]*template.Template {
 	return all
 })
 
-// frame is what all pages have around their bodies. Fields: each is a name that the templates use.
+// frame is what all pages have around their bodies.
 type frame struct {
 	Title      string
 	Place      Place

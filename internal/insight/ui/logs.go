@@ -26,7 +26,7 @@ const (
 	lineMargin  = 20 // lines above the one that a link names
 )
 
-// logView is a part of a log. Fields: each is a name that the template uses.
+// logView is a part of a log.
 type logView struct {
 	Stream      string // stdout or stderr
 	Tabs        []tab  // the streams

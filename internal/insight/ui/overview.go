@@ -16,7 +16,7 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// workspaceRow is a workspace in a list. Fields: each is a name that the template uses.
+// workspaceRow is a workspace in a list.
 type workspaceRow struct {
 	*Workspace
 	URL     string
@@ -102,7 +102,7 @@ func summaryText(r *runview.Report) string {
 	return strings.ReplaceAll(strings.ReplaceAll(strings.Join(parts, ", "), " tasks", ""), " task", "")
 }
 
-// pastRun is a run in a history. Fields: each is a name that the template uses.
+// pastRun is a run in a history.
 type pastRun struct {
 	*runview.Report
 	Status  string

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// plot is a row of bars: one for each value, the earliest at the left. Fields: each is a name that the template uses.
+// plot is a row of bars: one for each value, the earliest at the left.
 type plot struct {
 	W, H  float64
 	Bars  []plotBar

@@ -17,7 +17,7 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// runBody is what the page of a run shows. Fields: each is a name that the template uses.
+// runBody is what the page of a run shows.
 type runBody struct {
 	Run       *runview.Report
 	Status    string

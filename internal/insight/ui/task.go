@@ -19,7 +19,7 @@ import (
 	"e3/objectstore"
 )
 
-// taskBody is what the page of a task shows. Fields: each is a name that the template uses.
+// taskBody is what the page of a task shows.
 type taskBody struct {
 	Task      string
 	Row       *row // in the run; nil: it is not part of it

@@ -14,8 +14,7 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// taskList is a part of the tasks of a run: those that pass the filter of the address, in its order. Fields: each is a name that the
-// template uses.
+// taskList is a part of the tasks of a run: those that pass the filter of the address, in its order.
 type taskList struct {
 	Q, Status, Reason, Over string // the filter
 	Sort                    string // a column, with - in front: descending

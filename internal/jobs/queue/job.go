@@ -34,7 +34,6 @@ func (s Status) Terminal() bool {
 }
 
 // Job is one execution that a run requests. Slices in it are shared between copies: they are replaced, never modified.
-// Fields: each is a key of the stored record.
 type Job struct {
 	// ID is [Identity] of the job. Enqueue sets it.
 	ID string

@@ -220,7 +220,7 @@ type turnRecord struct {
 	At int64 `json:"at"`
 }
 
-// jobRecord is a job as it is stored. Fields: each is a key of the record.
+// jobRecord is a job as it is stored.
 type jobRecord struct {
 	ID         string       `json:"id"`
 	Queue      string       `json:"queue"`
@@ -286,7 +286,7 @@ type outcomeRecord struct {
 	Left      string `json:"left,omitempty"`
 }
 
-// policyRecord is the policy of a job. Fields: each is one of the policy's.
+// policyRecord is the policy of a job.
 type policyRecord struct {
 	Description string         `json:"description,omitempty"`
 	Timeout     int64          `json:"timeout,omitempty"` // ns

@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -111,9 +110,6 @@ func TestName(t *testing.T) {
 
 // The script must call e3 with its arguments intact, whatever they contain, and must have no options for sbatch.
 func TestScript(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("there is no sh: batch scripts run on the nodes of a cluster")
-	}
 	dir := t.TempDir()
 	echo := filepath.Join(dir, "say 'it'")
 	if err := os.WriteFile(echo, []byte("#!/bin/sh\nprintf '%s\\0' \"$@\"\n"), 0o755); err != nil {

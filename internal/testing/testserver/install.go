@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 )
@@ -72,13 +71,6 @@ func (i *installable) install() (string, error) {
 	}
 	folder := filepath.Join(cache, i.name)
 	program := filepath.Join(folder, filepath.FromSlash(i.program))
-	if runtime.GOOS == "windows" {
-		if i == npmDynalite {
-			program += ".cmd"
-		} else {
-			program += ".exe"
-		}
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), i.limit)
 	defer cancel()
 	if _, err := os.Stat(program); err == nil {

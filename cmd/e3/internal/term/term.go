@@ -22,8 +22,7 @@ func Of(w io.Writer) *os.File {
 
 // Smart reports whether control sequences can be written to w.
 func Smart(w io.Writer, getenv func(string) string) bool {
-	f := Of(w)
-	return f != nil && getenv("TERM") != "dumb" && sequences(f)
+	return Of(w) != nil && getenv("TERM") != "dumb"
 }
 
 // Width is the width of the terminal w; 80 if w is none or its width is unknown.
@@ -48,7 +47,7 @@ func ASCII(getenv func(string) string) bool {
 			return !strings.Contains(v, "utf-8") && !strings.Contains(v, "utf8")
 		}
 	}
-	return runtime.GOOS != "windows" && runtime.GOOS != "darwin" // where having no locale, and UTF-8, is usual
+	return runtime.GOOS != "darwin" // where having no locale, and UTF-8, is usual
 }
 
 // Columns is the number of columns that printable text takes on a terminal.

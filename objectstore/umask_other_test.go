@@ -1,5 +1,0 @@
-//go:build !unix
-
-package objectstore_test
-
-func setUmask(int) {}

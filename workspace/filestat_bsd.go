@@ -1,7 +1,0 @@
-//go:build darwin || freebsd || netbsd
-
-package workspace
-
-import "syscall"
-
-func changeTime(st *syscall.Stat_t) int64 { return st.Ctimespec.Nano() }
