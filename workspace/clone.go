@@ -135,8 +135,8 @@ func (w *Deployer) WorkspaceFor(ctx context.Context, file string) (string, error
 		return "", err
 	}
 	rec, err := w.states.Local.Get(ctx, fileKey(w.states.links.noted(file)))
-	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) || err == nil && len(rec.Value) == 0 { // empty: lost in a power failure
-		return "", nil
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) || err == nil && len(rec.Value) == 0 {
+		return "", nil // an empty one was lost in a power failure
 	}
 	if err != nil {
 		return "", err
