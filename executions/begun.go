@@ -214,7 +214,7 @@ func (x *Executor) readNote(scratch *beneath.Dir, name string) (*attempt, error)
 	}
 	status, err := record.DecodeStatus(n.status)
 	if err != nil {
-		return nil, nil // written by a newer e3, which must close it
+		return nil, nil // its sum is right, so another version has written it, which must close it
 	}
 	detail, err := record.DecodeDetail(n.detail)
 	if err != nil {

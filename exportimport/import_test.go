@@ -69,7 +69,7 @@ func sample(t *testing.T, o exportimport.ExportOptions) (string, *exportimport.E
 	return s.export("prod", o)
 }
 
-// unlisted are the files of an export without their list of sums, as older programs wrote them.
+// unlisted are the files of an export without their list of sums, as the reference writes them.
 func unlisted(files []file) []file {
 	return slices.DeleteFunc(slices.Clone(files), func(f file) bool { return f.name == "SHA256SUMS" })
 }

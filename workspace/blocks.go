@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"e3/internal/events"
@@ -53,33 +52,6 @@ func (j journal) Tell(ctx context.Context, b *approval.Block, from int64) error 
 	return j.states.Records.Sync(ctx)
 }
 
-// runBlocks are the blocks of a run, which holds the workspace. Its first question removes the blocks that an older e3
-// left of earlier runs, so a run without questions pays nothing.
-type runBlocks struct {
-	*approval.Blocks
-	mu      sync.Mutex
-	cleaned bool
-}
-
-// Ask asks whether a task may go on.
-func (b *runBlocks) Ask(ctx context.Context, q approval.Question) (approval.Block, error) {
-	if err := b.clean(ctx, q.Workspace, q.Run); err != nil {
-		return approval.Block{}, err
-	}
-	return b.Blocks.Ask(ctx, q)
-}
-
-func (b *runBlocks) clean(ctx context.Context, ws, run string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.cleaned {
-		return nil
-	}
-	err := b.RemoveOld(ctx, ws, run)
-	b.cleaned = err == nil
-	return err
-}
-
 // Deferred returns the blocks of a workspace that wait for approval, whether a run is at work or not.
 func (w *Approvals) Deferred(ctx context.Context, ws string) ([]approval.Block, error) {
 	waiting, _, err := w.Standing(ctx, ws)
@@ -111,7 +83,7 @@ func (w *Approvals) stand(ctx context.Context, ws string) (*State, *runview.Repo
 // deferred is Deferred for a workspace whose state and latest run r were read. decided are the blocks that were approved or
 // rejected and on which no run has acted: the next one does.
 func (w *Approvals) deferred(ctx context.Context, state *State, ws string, r *runview.Report) (waiting, decided []approval.Block, err error) {
-	all, err := w.all(ctx, state, ws, "", r)
+	all, err := w.all(ctx, state, ws, "")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,9 +104,9 @@ func (w *Approvals) deferred(ctx context.Context, state *State, ws string, r *ru
 	return waiting, decided, nil
 }
 
-// all returns the blocks of a workspace, or of one task, that belong to the deployed package. Blocks of an older e3
-// count only while their run is at work. An unreadable block is left out, unless the task is named.
-func (w *Approvals) all(ctx context.Context, state *State, ws, task string, r *runview.Report) (found []approval.Block, err error) {
+// all returns the blocks of a workspace, or of one task, that belong to the deployed package. An unreadable block is
+// left out, unless the task is named.
+func (w *Approvals) all(ctx context.Context, state *State, ws, task string) (found []approval.Block, err error) {
 	for b, err := range w.blocks.List(ctx, ws, task) {
 		switch {
 		case errors.Is(err, approval.ErrMalformed) && task == "":
@@ -144,24 +116,10 @@ func (w *Approvals) all(ctx context.Context, state *State, ws, task string, r *r
 			found = append(found, b)
 		}
 	}
-	if len(found) > 0 {
-		if found, err = w.unchanged(ctx, state, found); err != nil {
-			return nil, err
-		}
+	if len(found) == 0 {
+		return nil, nil
 	}
-	if r == nil || !r.Live {
-		return found, nil
-	}
-	for b, err := range w.blocks.ListOld(ctx, ws, r.RunID) {
-		switch {
-		case task != "" && b.Task != task || errors.Is(err, approval.ErrMalformed) && task == "":
-		case err != nil:
-			return nil, fmt.Errorf("list the tasks that wait for approval: %w", err)
-		default:
-			found = append(found, b)
-		}
-	}
-	return found, nil
+	return w.unchanged(ctx, state, found)
 }
 
 // unchanged drops the blocks of tasks that have changed or were removed since. The next run that settles such a task
@@ -227,7 +185,7 @@ func (w *Approvals) decide(ctx context.Context, ws, task string, change func(*ap
 	if err != nil {
 		return Decision{}, err
 	}
-	all, err := w.all(ctx, state, ws, task, r)
+	all, err := w.all(ctx, state, ws, task)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -267,11 +225,11 @@ func present(all []approval.Block) *approval.Block {
 
 // Present returns the block of a task that the latest run has asked about; nil if there is none.
 func (w *Approvals) Present(ctx context.Context, ws, task string) (*approval.Block, error) {
-	state, r, err := w.stand(ctx, ws)
+	state, err := w.states.State(ctx, ws)
 	if err != nil {
 		return nil, err
 	}
-	all, err := w.all(ctx, state, ws, task, r)
+	all, err := w.all(ctx, state, ws, task)
 	return present(all), err
 }
 

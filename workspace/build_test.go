@@ -109,7 +109,7 @@ func TestBuild(t *testing.T) {
 	}
 	fromTrain := func(entry string) record.Wire {
 		return record.Wire{Kind: record.WireFanIn, Items: []record.FanItem{
-			{Label: "4", Task: "train[4]", Entry: entry}, {Label: "8", Task: "train[8]", Entry: entry}}}
+			{Label: "4.json", Task: "train[4]", Entry: entry}, {Label: "8.json", Task: "train[8]", Entry: entry}}}
 	}
 	train := record.PackageTask{
 		Name: "train[4]", Output: record.KindDir,

@@ -131,9 +131,6 @@ func (w *Runner) closeOnce(ctx context.Context, lock *hold, id, current string, 
 	if c.f.End() != nil { // the log has its end, and Resume has cut off the rest
 		return current, nil
 	}
-	if err := w.approvals.blocks.CloseOld(ctx, ws, id); err != nil {
-		return current, err
-	}
 	others, err := w.states.dropLate(ctx, ws, id)
 	if err != nil {
 		return current, err

@@ -18,8 +18,8 @@ func TestItemsAreThoseWrittenOut(t *testing.T) {
 	p.write("sheet.csv", "id,depth\na,1\nb,2\n")
 	const tasks = `
   fit: {matrix: {id: IDS, rate: [1, 2]}, out: fit.json, run: x "$id", priority: 3}
-  one: {matrix: {rate: [1, 2]}, in: {fits: {from: "fit[rate=rate, *]", suffix: true}}, out: one.txt, run: x}
-  all: {in: {fits: {from: "fit[*]", suffix: true}, one: "one[1]"}, out: all.txt, run: x}
+  one: {matrix: {rate: [1, 2]}, in: {fits: "fit[rate=rate, *]"}, out: one.txt, run: x}
+  all: {in: {fits: "fit[*]", one: "one[1]"}, out: all.txt, run: x}
 `
 	grown := p.build("inputs: {sheet: {file: sheet.csv}}\ntasks:" + strings.ReplaceAll(tasks, "IDS", "{from: sheet, with: []}"))
 	literal := p.build("inputs: {sheet: {file: sheet.csv}}\ntasks:" + strings.ReplaceAll(tasks, "IDS", "[a, b]"))

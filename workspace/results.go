@@ -373,7 +373,7 @@ func (w *Datasets) ResultsPlan(ctx context.Context, ws string) (*record.ResultsP
 	}
 	plan, err := record.DecodeResultsPlan(rec.Value)
 	if err != nil {
-		return &record.ResultsPlan{}, nil // of a newer e3; the next deploy writes it again
+		return &record.ResultsPlan{}, nil // damaged; the next deploy writes it again
 	}
 	return plan, nil
 }

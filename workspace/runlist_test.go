@@ -81,8 +81,8 @@ func TestRuns(t *testing.T) {
 		}
 	}
 
-	// A dead run, one with only half a line, one that was imported with only its events, one of an older e3 with fewer
-	// fields, and one with both events and a record.
+	// A dead run, one with only half a line, one that was imported with only its events, one whose record is gone, and
+	// one with both events and a record.
 	started := events.Event{Type: events.RunStarted, Data: &events.Data{Package: "p@1", Process: &events.Process{User: "bob"}}}
 	p.emit("w", runAt(1), started)
 	if err := p.repo.Records.Append(p.ctx, refstore.Key{Partition: "EVENTS/w", Sort: runAt(2)}, 0, []byte(`{"seq":1,`)); err != nil {
@@ -108,7 +108,7 @@ func TestRuns(t *testing.T) {
 		}
 	}
 	if r, err := p.ws.Runs.Report(p.ctx, "w", runAt(4)); err != nil || r.Summary.Cached != 1 || len(r.Tasks) != 1 || r.FailedTask != "t" || r.InputSnapshot != "" {
-		t.Errorf("a run of an older e3: %+v, %v", r, err)
+		t.Errorf("a run without a record: %+v, %v", r, err)
 	}
 	p.forget(runRecord("w", runAt(6)))
 
@@ -243,7 +243,7 @@ func TestReportOfDamagedEvents(t *testing.T) {
 	}
 }
 
-// A run that an older e3 closed without updating its record is reported as ended.
+// A run whose log has an end that its record lacks is reported as ended.
 func TestRunClosedWithoutItsRecord(t *testing.T) {
 	p := newPlace(t)
 	p.deploy("tasks: {t: {out: o, run: cat}}")

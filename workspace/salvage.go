@@ -316,7 +316,7 @@ func (w *States) rebuilt(ctx context.Context, ws string, s *State, pkg *record.P
 }
 
 // lostLink tells whether the link of a workspace is lost. An unregistered deployed package came from a file. A
-// workspace that follows none has a link that says so, unless an older version deployed it. A shared workspace's state
+// workspace that follows none has a link that says so. A shared workspace's state
 // says what it follows.
 func (w *links) lostLink(ctx context.Context, ws string, s *State) (bool, error) {
 	if w.shared || !s.Deployed {

@@ -434,7 +434,7 @@ func (r *run) flow(ctx context.Context, info *RunInfo, proof *provenRun, inputs 
 		RunID: r.rec.RunID, Workspace: r.ws,
 		Concurrency: r.o.Concurrency, Memory: r.o.Memory, Capacities: r.o.Capacities,
 		Force: r.o.Force, Filter: r.o.Filter, FailFast: r.o.FailFast, Strict: r.o.Strict, Emit: r.emit, Lookups: r.w.states.Lookups,
-		Outstanding: r.o.Outstanding, Blocks: &runBlocks{Blocks: r.w.approvals.blocks}, NoWait: r.o.NoWait,
+		Outstanding: r.o.Outstanding, Blocks: r.w.approvals.blocks, NoWait: r.o.NoWait,
 	}
 	if opts.Inputs, err = r.w.states.readNode(ctx, inputs); err != nil {
 		return nil, err

@@ -312,7 +312,7 @@ func resolvedHint(e *approval.ResolvedError) string {
 	b := &e.Block
 	name := human.Quoted(b.Workspace + "." + b.Task)
 	switch {
-	case b.Key == "" || b.Status == approval.Closed:
+	case b.Status == approval.Closed:
 		return ""
 	case b.Status == approval.Rejected:
 		return "to take that back: e3 reject <repo> " + name + " --undo; to ask again: e3 start <repo> " + human.Quoted(b.Workspace) + " --force --filter " + human.Quoted(b.Task)

@@ -67,7 +67,7 @@ func RecordRunAt(
 // A Cursor is a place in the events of a workspace. Before it lie the first events of its journal up to a number, the
 // first events of the last run recorded by then up to a number, and all earlier runs. Any process may append to the
 // journal while a run has events, so readers see these two in different orders; a cursor is valid for each order. Runs
-// that an older e3 did not record in the journal count as recorded before it began, in the order of their ids.
+// of which the journal has lost the line count as recorded before it began, in the order of their ids.
 type Cursor struct {
 	Journal int64
 	Run     string

@@ -52,7 +52,7 @@ func (h *history) step(kind int, first bool) {
 		h.emit(h.log, h.run0(), events.RunCompleted)
 		h.must(h.log.Close())
 		h.log = nil
-	case kind <= 1 && h.log == nil: // another run begins; an older e3 does not record it
+	case kind <= 1 && h.log == nil: // another run begins; at first, the journal has lost its line
 		run := h.run()
 		if !first {
 			place, err := events.RecordRun(context.Background(), asked{h.s}, h.of(), run, fixed, h.known)
@@ -97,7 +97,7 @@ func TestCursor(t *testing.T) {
 		for range rapid.IntRange(0, 8).Draw(t, "before the journal") {
 			h.step(rapid.IntRange(0, 5).Draw(t, "kind"), true)
 		}
-		if h.log != nil { // runs of older versions do not overlap with newer ones
+		if h.log != nil { // runs that the journal has lost do not overlap with others
 			h.step(0, true)
 		}
 		var seen []string

@@ -276,7 +276,7 @@ func TestOwnsObjectsOfFolder(t *testing.T) {
 	if err := second.OwnsObjects(ctx); err != nil {
 		t.Errorf("the copy, when it was given to it: %v", err)
 	}
-	changeOwner(t, first, func(o *owner) { o.Folder = "" }) // as an earlier e3 made it
+	changeOwner(t, first, func(o *owner) { o.Folder = "" }) // as where a folder has no number
 	if err := first.OwnsObjects(ctx); err != nil {
 		t.Errorf("where no folder is named: %v", err)
 	}

@@ -47,10 +47,8 @@ func (v *verifier) records(ctx context.Context) error {
 		if err := v.past(v.runs(ctx, ws)); err != nil {
 			return fmt.Errorf("check runs of workspace %s: %w", ws, err)
 		}
-		for _, t := range v.blocks(ws) {
-			if err := v.past(v.table(ctx, t)); err != nil {
-				return fmt.Errorf("check what waits for approval in workspace %s: %w", ws, err)
-			}
+		if err := v.past(v.table(ctx, v.blocks(ws))); err != nil {
+			return fmt.Errorf("check what waits for approval in workspace %s: %w", ws, err)
 		}
 		if err := v.past(v.eventLogs.events(ctx, ws)); err != nil {
 			return fmt.Errorf("check events of workspace %s: %w", ws, err)
@@ -348,26 +346,19 @@ func (v *verifier) workspaceNames(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// blocks are those of a workspace's tasks that wait, or waited, for approval, and those that an older e3 has made.
-func (v *verifier) blocks(ws string) []table {
-	check := func(rec refstore.Record) error {
-		_, err := approval.Decode(rec)
-		return err
-	}
-	tables := []table{
-		{partition: approval.Partition(ws), advice: "the next start asks again", mend: v.remove("removed: the next start asks again")},
-		{
-			partition: approval.OldPartition(ws), advice: "a run that waits for it has to be cancelled and started again",
-			mend: v.remove("removed: a run that waits for it has to be cancelled and started again"),
+// blocks are those of a workspace's tasks that wait, or waited, for approval.
+func (v *verifier) blocks(ws string) table {
+	return table{
+		partition: approval.Partition(ws), advice: "the next start asks again", mend: v.remove("removed: the next start asks again"),
+		check: func(rec refstore.Record) error {
+			_, err := approval.Decode(rec)
+			return err
 		},
+		where: func(sort string) string {
+			return "approvals/" + ws + "/" + strings.ReplaceAll(sort, "/", "%2F") + ".rec"
+		},
+		owner: func(sort string) string { return "what waits for approval in workspace " + ws + ", " + sort },
 	}
-	for i, folder := range []string{"approvals/", "blocks/"} {
-		t := &tables[i]
-		t.check = check
-		t.where = func(sort string) string { return folder + ws + "/" + strings.ReplaceAll(sort, "/", "%2F") + ".rec" }
-		t.owner = func(sort string) string { return "what waits for approval in workspace " + ws + ", " + sort }
-	}
-	return tables
 }
 
 // queues checks the queued jobs.

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -46,7 +48,7 @@ func (v *verifier) confirm(ctx context.Context) error {
 			again.corrupt[h] = d
 		}
 	}
-	for _, step := range []func(context.Context) error{again.format, again.place, again.records, again.references, again.doubtful} {
+	for _, step := range []func(context.Context) error{again.format, again.place, again.records, again.references} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -204,18 +206,35 @@ func (v *verifier) reruns(ctx context.Context) error {
 	return nil
 }
 
-// retiredInRuns finds the tasks in the latest run of a workspace whose execution was retired.
+// retiredInRuns finds the tasks in the latest runs of workspaces whose execution was retired. Unreadable runs are faults
+// of their own.
 func (v *verifier) retiredInRuns(ctx context.Context) error {
 	if len(v.retired) == 0 {
 		return nil
 	}
-	current, err := v.currentTasks(ctx)
-	if err != nil {
-		return err
-	}
-	for id := range v.retired {
-		for _, t := range current[id] {
-			v.lostOutput(t.workspace, t.task)
+	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
+		if errors.Is(err, refstore.ErrDamaged) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		s, err := record.DecodeWorkspaceState(rec.Value)
+		if err != nil || s == nil || s.CurrentRunID == "" {
+			continue
+		}
+		data, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + rec.Key.Sort, Sort: s.CurrentRunID})
+		if err != nil {
+			continue
+		}
+		run, err := record.DecodeRun(data.Value)
+		if err != nil {
+			continue
+		}
+		for t := range run.Tasks.All() {
+			if v.retired[t.ExecutionID] {
+				v.lostOutput(rec.Key.Sort, t.Task)
+			}
 		}
 	}
 	return nil

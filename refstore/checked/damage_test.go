@@ -65,7 +65,7 @@ func samples() []refstore.Record {
 		rec("PACKAGE", "p/1.0.0", hash+"\n"),
 		rec("SETTINGS", "repository", "{\n  \"requireSigned\": true\n}\n"),
 		rec("PIN", "x", "pin"), rec("PIN", "y", "\ne3sum 00000000\n"), rec("TOMBSTONE", hash, "tombstones"),
-		rec("QUEUE/q/jobs", "1", `{"id":"1"}`), rec("BLOCK/prod", "r/t", `{"id":"2"}`), rec("APPROVAL/prod", "t/s", `{"id":"3"}`),
+		rec("QUEUE/q/jobs", "1", `{"id":"1"}`), rec("APPROVAL/prod", "t/s", `{"id":"3"}`),
 		rec("QUEUE/names", "q", "{}"), rec("INDEX/links", "prod", "link"), rec("INDEX/deployments/prod", "1", "/a/e3.yaml"),
 		rec("INDEX/proofs", "prod", "proof"), rec("INDEX/state", "generation", "uuid\n"),
 	}

@@ -48,7 +48,7 @@ func carries(partition string) bool {
 func witnessed(partition string) bool {
 	name, rest, _ := strings.Cut(partition, "/")
 	switch name {
-	case "WORKSPACE", "PACKAGE", "PIN", settings, "TOMBSTONE", "APPROVAL", "BLOCK":
+	case "WORKSPACE", "PACKAGE", "PIN", settings, "TOMBSTONE", "APPROVAL":
 		return true
 	case "INDEX":
 		below, _, _ := strings.Cut(rest, "/")

@@ -67,7 +67,6 @@ func TestLayout(t *testing.T) {
 		"pins/id.rec":                        {Partition: "PIN", Sort: "id"},
 		"cancels/prod.rec":                   {Partition: "CANCEL", Sort: "prod"},
 		"approvals/prod/train%2Fsum.rec":     {Partition: "APPROVAL/prod", Sort: "train/sum"},
-		"blocks/prod/run%2Ftrain.rec":        {Partition: "BLOCK/prod", Sort: "run/train"},
 		"settings/trust.json":                {Partition: "SETTINGS", Sort: "trust"},
 	} {
 		want[path] = path

@@ -21,7 +21,6 @@ import (
 //	PIN · <execution>                   pins/<execution>.rec
 //	CANCEL · <workspace>                cancels/<workspace>.rec
 //	APPROVAL/<workspace> · <task>/<sum> approvals/<workspace>/<task>%2F<sum>.rec
-//	BLOCK/<workspace> · <run>/<task>    blocks/<workspace>/<run>%2F<task>.rec
 //	SETTINGS · <name>                   settings/<name>.json
 //	INDEX/<a>/<b>… · <sort>             index/<a>/<b>…/<sort>.rec
 //	QUEUE/<a>/<b>… · <sort>             queue/<a>/<b>…/<sort>.rec
@@ -105,8 +104,6 @@ func (s *files) place(partition string) (place, error) {
 		top, want, p.suffix = "cancels", 0, recordSuffix
 	case "APPROVAL":
 		top, want, p.suffix = "approvals", 1, recordSuffix
-	case "BLOCK":
-		top, want, p.suffix = "blocks", 1, recordSuffix
 	case "SETTINGS":
 		top, want, p.suffix = "settings", 0, ".json"
 	case "INDEX":

@@ -219,7 +219,7 @@ func (l *leftovers) sideFields() error {
 			return err
 		}
 	}
-	for _, of := range []struct{ folder, kind string }{{"dataflows", "DATAFLOW"}, {"approvals", "APPROVAL"}, {"blocks", "BLOCK"}} {
+	for _, of := range []struct{ folder, kind string }{{"dataflows", "DATAFLOW"}, {"approvals", "APPROVAL"}} {
 		if err := l.each(of.folder, func(ws, _ string) error { return l.partition(of.kind + "/" + ws) }); err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ func (m *Memory) Close() error {
 }
 
 // forgotten are the kinds of records that say what is happening now: they mean nothing later.
-var forgotten = map[string]bool{"LEASE": true, "QUEUE": true, "CANCEL": true, "BLOCK": true, "APPROVAL": true, "TASKS": true, "INPUTS": true, "RUNS": true}
+var forgotten = map[string]bool{"LEASE": true, "QUEUE": true, "CANCEL": true, "APPROVAL": true, "TASKS": true, "INPUTS": true, "RUNS": true}
 
 // note remembers a read, soon.
 func (m *Memory) note(r read) {

@@ -80,7 +80,6 @@ func keys(name string) []refstore.Key {
 		{Partition: "PIN", Sort: name},
 		{Partition: "CANCEL", Sort: name},
 		{Partition: "APPROVAL/prod", Sort: name + "/sum"},
-		{Partition: "BLOCK/prod", Sort: "run/" + name},
 		{Partition: "SETTINGS", Sort: name},
 	}
 }

@@ -18,7 +18,7 @@ inputs: {raw: {files: "raw/{sample}_{lane}.fq"}}
 tasks:
   fit: {matrix: {k: [1, 2], l: [a]}, out: fit.json, run: "true > $out"}
   few: {in: {parts: {from: "fit[*]", need: 95%}}, out: o, run: "true > $out"}
-  own: {matrix: {k: [1, 2]}, in: {parts: {from: "fit[k, *]", need: 1, suffix: true}}, out: o, run: "true > $out"}
+  own: {matrix: {k: [1, 2]}, in: {parts: {from: "fit[k, *]", need: 1, suffix: false}}, out: o, run: "true > $out"}
   lanes: {matrix: {sample: raw.sample}, in: {lanes: {from: "raw[sample, *]", manifest: true}}, out: o, run: "true > $out"}
 `))
 	if err != nil {
@@ -52,9 +52,9 @@ tasks:
 	}
 	parts := ".e3-values/parts_manifest.json"
 	want := map[string]gathered{
-		"few":       {"parts_manifest", parts, "95%", []string{"k=1,l=a", "k=2,l=a"}, manifest.ItemValues{Names: []string{"k", "l"}, Values: []string{"1", "a", "2", "a"}}},
-		"own[1]":    {"parts_manifest", parts, "1", []string{"k=1,l=a.json"}, manifest.ItemValues{Names: []string{"k", "l"}, Values: []string{"1", "a"}}},
-		"own[2]":    {"parts_manifest", parts, "1", []string{"k=2,l=a.json"}, manifest.ItemValues{Names: []string{"k", "l"}, Values: []string{"2", "a"}}},
+		"few":       {"parts_manifest", parts, "95%", []string{"k=1,l=a.json", "k=2,l=a.json"}, manifest.ItemValues{Names: []string{"k", "l"}, Values: []string{"1", "a", "2", "a"}}},
+		"own[1]":    {"parts_manifest", parts, "1", []string{"k=1,l=a"}, manifest.ItemValues{Names: []string{"k", "l"}, Values: []string{"1", "a"}}},
+		"own[2]":    {"parts_manifest", parts, "1", []string{"k=2,l=a"}, manifest.ItemValues{Names: []string{"k", "l"}, Values: []string{"2", "a"}}},
 		"lanes[s1]": {"lanes_manifest", ".e3-values/lanes_manifest.json", "all", []string{"s1_L1.fq", "s1_L2.fq"}, manifest.ItemValues{Names: []string{"sample", "lane"}, Values: []string{"s1", "L1", "s1", "L2"}}},
 		"lanes[s2]": {"lanes_manifest", ".e3-values/lanes_manifest.json", "all", []string{"s2_L1.fq"}, manifest.ItemValues{Names: []string{"sample", "lane"}, Values: []string{"s2", "L1"}}},
 	}

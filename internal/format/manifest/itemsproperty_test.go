@@ -71,7 +71,7 @@ func TestItemsWrittenOut(t *testing.T) {
 						selected = append(selected, dim+"=*")
 					}
 				}
-				reads = append(reads, fmt.Sprintf("r%d: {from: %q, suffix: true}", r, to.name+"["+strings.Join(selected, ",")+"]"))
+				reads = append(reads, fmt.Sprintf("r%d: {from: %q}", r, to.name+"["+strings.Join(selected, ",")+"]"))
 			}
 			fmt.Fprintf(&data, "  %s: {matrix: {%s}, in: {%s}, out: %s.out.txt, run: x}\n", f.name, strings.Join(d, ", "), strings.Join(reads, ", "), f.name)
 			fmt.Fprintf(&written, "  %s: {matrix: {%s}, in: {%s}, out: %s.out.txt, run: x}\n", f.name, strings.Join(w, ", "), strings.Join(reads, ", "), f.name)

@@ -64,7 +64,7 @@ func TestDesignExample(t *testing.T) {
 		"train[4]": train,
 		"train[8]": train,
 		"report": {
-			`dir metrics at "metrics" = fan-in {4: train[4]; 8: train[8]} .metrics`, `dir src at "src" = input src`,
+			`dir metrics at "metrics" = fan-in {4.json: train[4]; 8.json: train[8]} .metrics`, `dir src at "src" = input src`,
 		},
 	}
 	if diff := cmp.Diff(want, wiring(d)); diff != "" {
@@ -112,9 +112,9 @@ func TestMatrixReferences(t *testing.T) {
 		"train[depth=8,lr=1e-5,final=true]": {`dir feats at "feats" = task features[eu] .feats`},
 		"score[seed=2,area=eu]": {
 			`file same at "o.txt" = task per_region[region=eu,seed=2]`,
-			`dir seeds at "seeds" = fan-in {region=eu,seed=1: per_region[region=eu,seed=1]; region=eu,seed=2: per_region[region=eu,seed=2]}`,
+			`dir seeds at "seeds" = fan-in {region=eu,seed=1.txt: per_region[region=eu,seed=1]; region=eu,seed=2.txt: per_region[region=eu,seed=2]}`,
 			`file one at "metrics.json" = task train[depth=4,lr=1e-5,final=true] .metrics`,
-			`dir some at "some" = fan-in {depth=4,lr=0.1,final=true: train[depth=4,lr=0.1,final=true]; depth=8,lr=0.1,final=true: train[depth=8,lr=0.1,final=true]} .metrics`,
+			`dir some at "some" = fan-in {depth=4,lr=0.1,final=true.json: train[depth=4,lr=0.1,final=true]; depth=8,lr=0.1,final=true.json: train[depth=8,lr=0.1,final=true]} .metrics`,
 		},
 	}
 	for name, inputs := range want {

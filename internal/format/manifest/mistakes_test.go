@@ -98,7 +98,7 @@ var mistakes = []struct{ name, file, want string }{
 	{"need above all", gathered("need: 120%"), `task t: in: p: need: "120%" is not how many members must succeed`},
 	{"need as a fraction", gathered("need: 0.95"), `task t: in: p: need: want a share like 95%, a number, or any, not a fractional number`},
 	{"a manifest with a name", gathered("manifest: list.json"), `task t: in: p: manifest: want true or false, not a string`},
-	{"ext", gathered("ext: json"), `task t: in: p: unknown key "ext" (write suffix: true)`},
+	{"ext", gathered("ext: json"), `task t: in: p: unknown key "ext" (entries have the suffix of the output, unless there is suffix: false)`},
 	{"an optional output", "tasks: {t: {out: {file: o, optional: true}, run: x}}", `task t: out: unknown key "optional" (each output must be written: an empty file says that there is nothing)`},
 	{"config", task("config: c.yaml"), `task t: unknown key "config" (name the values under in, as params.train.rate, of an input {params: config.yaml})`},
 	{"results at a task", task("results: out/"), `task t: unknown key "results" (write results: at the top of the file)`},

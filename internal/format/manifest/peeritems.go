@@ -3,10 +3,11 @@ package manifest
 // Words that other tools use for many tasks of one kind, for what gathers them, and for results.
 
 const (
-	grouped = "a task for each group: matrix: {sample: raw.sample}, and in: {parts: \"fit[sample, *]\"}"
-	counted = "write matrix: {i: [1, 2, 3]}, or let a task write the list: matrix: {i: numbers}"
-	partly  = "write need: 95%, a number like 3, or any"
-	made    = "any output can be a list of items: matrix: {item: split} where split writes split.txt, .csv or .json"
+	grouped  = "a task for each group: matrix: {sample: raw.sample}, and in: {parts: \"fit[sample, *]\"}"
+	counted  = "write matrix: {i: [1, 2, 3]}, or let a task write the list: matrix: {i: numbers}"
+	partly   = "write need: 95%, a number like 3, or any"
+	suffixed = "entries have the suffix of the output, unless there is suffix: false"
+	made     = "any output can be a list of items: matrix: {item: split} where split writes split.txt, .csv or .json"
 )
 
 // itemTaskWords are further words at a task, itemWireWords those at a source under in, itemOutputWords at an output.
@@ -22,8 +23,8 @@ var (
 	}
 	itemWireWords = map[string]string{
 		"min": partly, "minimum": partly, "at_least": partly, "allow_missing": partly, "allow_failed": partly, "optional": partly, "required": partly,
-		"ignore_missing": partly, "missing_ok": partly, "list": "write manifest: true", "index": "write manifest: true", "ext": "write suffix: true",
-		"extension": "write suffix: true", "items": "write from: \"fit[*]\"", "each": "write from: \"fit[name]\"",
+		"ignore_missing": partly, "missing_ok": partly, "list": "write manifest: true", "index": "write manifest: true", "ext": suffixed,
+		"extension": suffixed, "items": "write from: \"fit[*]\"", "each": "write from: \"fit[name]\"",
 	}
 	itemOutputWords = map[string]string{
 		"dynamic": made, "checkpoint": made, "optional": "each output must be written: an empty file says that there is nothing", "glob": "write dir: with the folder",

@@ -98,11 +98,9 @@ func (d expander) fromItems(p *plan, where string, ref *wire, selectors []select
 	return true
 }
 
-// ending is what the entries of a fan-in have after the label. A fan-in of a family whose items are not all written out
-// keeps the suffix of the output. For other families it must be asked for, because it is part of what a reader reads: without
-// that, every reader would run again.
+// ending is what the entries of a fan-in have after the label: the suffix of the output, unless the reader wants none.
 func ending(to *base, ref *wire, entry string) string {
-	if ref.suffix == nil && to.items == nil || ref.suffix != nil && !*ref.suffix {
+	if ref.bare {
 		return ""
 	}
 	for i := range to.spec.Outputs {

@@ -38,7 +38,7 @@ type wire struct {
 	name   string
 	source string
 	pos    Pos
-	suffix *bool // whether the entries of a fan-in keep the suffix of the output; nil: see plan.ending
+	bare   bool // the entries of a fan-in have no suffix (suffix: false)
 	gather gathering
 }
 
@@ -195,7 +195,7 @@ func (d matrixReader) longWire(where string, n *node) (w wire, ok bool) {
 			}
 		case "suffix":
 			if yes, valid := d.boolean(where+": suffix", v); valid {
-				w.suffix = &yes
+				w.bare = !yes
 			}
 		case "need":
 			w.gather.need = d.need(where+": need", v)

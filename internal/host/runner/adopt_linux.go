@@ -119,9 +119,7 @@ func adoptOne(ctx context.Context, dir *os.File, name string, d *demand, gone fu
 		done:    make(chan struct{}),
 		orphans: make(map[uint64]*Orphan),
 	}
-	if strings.HasPrefix(name, demandPrefix) {
-		a.send(appendDemand(nil, d))
-	}
+	a.send(appendDemand(nil, d))
 	go a.receive()
 	timer := time.NewTimer(handoverLimit)
 	defer timer.Stop()

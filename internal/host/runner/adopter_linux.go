@@ -41,7 +41,7 @@ type adopter struct {
 	out     []byte
 	writing bool
 	closed  bool
-	demands bool // it has sent a demand, so it understands its dismissal
+	demands bool // its demand was read
 }
 
 // acceptAdopters accepts adopters, one at a time.

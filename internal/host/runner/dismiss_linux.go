@@ -93,8 +93,8 @@ func (l *laneServer) dismiss() {
 }
 
 // dismiss tells an adopter that it is one no more, and ends its connection. It does so only if the message arrives,
-// since an adopter without it would take the supervisor for dead. An adopter of an older e3 is left alone: it would not
-// understand.
+// since an adopter without it would take the supervisor for dead. An adopter whose demand was not read yet is left
+// alone: it may have a lease.
 func (a *adopter) dismiss() bool {
 	a.mu.Lock()
 	able := a.demands && len(a.out) == 0 && !a.writing && !a.closed

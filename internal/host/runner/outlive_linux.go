@@ -19,8 +19,7 @@ const masksInSupervisor = true
 
 const (
 	socketPrefix = "runs-"
-	demandPrefix = socketPrefix + "v2-" // of a supervisor that understands a demand
-	newPrefix    = ".new-"              // of a socket that does not listen yet
+	newPrefix    = ".new-" // of a socket that does not listen yet
 )
 
 // Elapsed is the time since boot, including time asleep.
@@ -62,7 +61,7 @@ func tryKeeping(o *Outlive, until time.Duration) (*keeping, error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // it never fails
 	id := hex.EncodeToString(random[:])
-	k := &keeping{until: until, retain: o.Retain, name: demandPrefix + id, keeps: len(o.Keep), files: []*os.File{nil, dir}}
+	k := &keeping{until: until, retain: o.Retain, name: socketPrefix + id, keeps: len(o.Keep), files: []*os.File{nil, dir}}
 	socket, err := listen(dir, newPrefix+id, k.name)
 	if err != nil {
 		dir.Close()

@@ -248,7 +248,7 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 			t.Attempt = d.Attempt
 		}
 	default:
-		return // of a newer e3
+		return // it says nothing of the state
 	}
 	if e.Execution != "" {
 		if !d.NoRecord {

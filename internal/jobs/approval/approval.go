@@ -50,7 +50,7 @@ type Block struct {
 	ID        string // UUIDv7
 	Workspace string
 	Task      string
-	Key       string // of the content, <taskHash>/<inputsHash>; "": an older e3 made the block, for one run
+	Key       string // of the content, <taskHash>/<inputsHash>
 	Run       string // the latest run that asked, or acted on the decision
 	Step      string // the stopped step: "" is the first
 	Type      Type
@@ -72,7 +72,7 @@ func (b *Block) Resume() string { return ResumeStep(b.ID) }
 // ResumeStep is the name of the step that follows the approval of a block.
 func ResumeStep(id string) string { return "resume:" + id }
 
-// TaskHash is the task's part of the key; "" of a block that an older e3 made.
+// TaskHash is the task's part of the key.
 func (b *Block) TaskHash() string {
 	task, _, _ := strings.Cut(b.Key, "/")
 	return task
@@ -102,8 +102,6 @@ func (e *ResolvedError) Error() string {
 		text := fmt.Sprintf("task %s no longer waits for approval", b.Task)
 		if b.Note != "" {
 			text += ": " + b.Note
-		} else if b.Key == "" {
-			text += fmt.Sprintf(": run %s has ended", b.Run)
 		}
 		return text
 	}
@@ -215,7 +213,7 @@ func (b *Blocks) clock() time.Time { return b.now().UTC().Truncate(time.Millisec
 // that wraps ErrMalformed and does not end the iteration; its workspace and task come from the key.
 func (b *Blocks) List(ctx context.Context, ws, task string) iter.Seq2[Block, error] {
 	return func(yield func(Block, error) bool) {
-		for rec, err := range b.list(ctx, partition(ws), prefix(task)) {
+		for rec, err := range b.list(ctx, ws, prefix(task)) {
 			var found Block
 			if err == nil {
 				if found, err = read(rec); task != "" && found.Task != task {
@@ -229,40 +227,27 @@ func (b *Blocks) List(ctx context.Context, ws, task string) iter.Seq2[Block, err
 	}
 }
 
-func (b *Blocks) list(ctx context.Context, partition, prefix string) iter.Seq2[refstore.Record, error] {
-	return b.records.List(ctx, refstore.Query{Partition: partition, Prefix: prefix})
+func (b *Blocks) list(ctx context.Context, ws, prefix string) iter.Seq2[refstore.Record, error] {
+	return b.records.List(ctx, refstore.Query{Partition: partition(ws), Prefix: prefix})
 }
 
 // read decodes a record. A damaged one has the workspace and the task of its key.
 func read(rec refstore.Record) (Block, error) {
 	found, err := Decode(rec)
 	if err != nil {
-		found.Workspace, found.Task, found.Run = ownerOf(rec.Key)
+		found.Workspace, found.Task = ownerOf(rec.Key)
 	}
 	return found, err
 }
 
 // Remove removes all blocks of a workspace. The caller holds the workspace.
 func (b *Blocks) Remove(ctx context.Context, ws string) error {
-	for _, p := range []string{partition(ws), oldPartition(ws)} {
-		if err := b.remove(ctx, p, ""); err != nil {
-			return fmt.Errorf("remove the blocks of workspace %s: %w", ws, err)
+	for rec, err := range b.records.List(ctx, refstore.Query{Partition: partition(ws), KeysOnly: true}) {
+		if err == nil {
+			err = b.delete(ctx, rec.Key)
 		}
-	}
-	return nil
-}
-
-// remove removes the records of a partition before a sort key; "" for all of them.
-func (b *Blocks) remove(ctx context.Context, partition, before string) error {
-	for rec, err := range b.records.List(ctx, refstore.Query{Partition: partition, KeysOnly: true}) {
 		if err != nil {
-			return err
-		}
-		if before != "" && rec.Key.Sort >= before {
-			return nil
-		}
-		if err := b.delete(ctx, rec.Key); err != nil {
-			return err
+			return fmt.Errorf("remove the blocks of workspace %s: %w", ws, err)
 		}
 	}
 	return nil

@@ -181,18 +181,13 @@ func (b *Blocks) change(ctx context.Context, block *Block, version refstore.Vers
 	if err != nil {
 		return "", false, err
 	}
-	if block.At = at; block.Key != "" {
-		block.untold = from
-	}
+	block.At, block.untold = at, from
 	version, ok, err := b.put(ctx, block, version)
 	if err != nil || !ok {
 		return "", false, err
 	}
 	if err := b.journal.Tell(ctx, block, from); err != nil {
 		return "", false, err
-	}
-	if block.untold == 0 {
-		return version, true, nil
 	}
 	block.untold = 0
 	next, ok, err := b.put(ctx, block, version)
@@ -211,7 +206,7 @@ const keep = 8
 func (b *Blocks) closeOthers(ctx context.Context, present *Block) error {
 	var old []Block
 	versions := map[string]refstore.Version{}
-	for rec, err := range b.list(ctx, partition(present.Workspace), prefix(present.Task)) {
+	for rec, err := range b.list(ctx, present.Workspace, prefix(present.Task)) {
 		if err != nil {
 			return err
 		}
@@ -255,7 +250,7 @@ func (b *Blocks) drop(ctx context.Context, block *Block, version refstore.Versio
 // Settle closes and removes the blocks that wait for a run or earlier ones, of tasks that it has settled: they have an
 // answer, have failed otherwise, or no longer exist.
 func (b *Blocks) Settle(ctx context.Context, ws, run string, settled func(task string) bool) error {
-	for rec, err := range b.list(ctx, partition(ws), "") {
+	for rec, err := range b.list(ctx, ws, "") {
 		if err == nil {
 			var block Block
 			if block, err = Decode(rec); err != nil || block.decided() || block.Run > run || !settled(block.Task) {

@@ -44,7 +44,7 @@ func (b *Blocks) Withdraw(ctx context.Context, block *Block, r Resolution) (with
 		switch {
 		case now.Status == Pending:
 			return false, nil
-		case now.Key == "" || now.Status != r.status() || now.Status == Approved && !now.Acted.IsZero():
+		case now.Status != r.status() || now.Status == Approved && !now.Acted.IsZero():
 			return false, &ResolvedError{*now}
 		}
 		now.Status = Pending

@@ -20,7 +20,6 @@ import (
 // Blocks are JSON records, so that a person who looks into a table can read them:
 //
 //	APPROVAL/<workspace> · <task>/<half of the key's SHA-256>    record
-//	BLOCK/<workspace> · <run>/<task>                             record of an older e3
 //
 // The record is the latest block of the task on that content. Events of runs and the journal report earlier ones.
 
@@ -30,12 +29,7 @@ var ErrMalformed = errors.New("malformed block")
 // Partition holds the blocks of a workspace.
 func Partition(ws string) string { return partition(ws) }
 
-// OldPartition holds the blocks that an older e3 has made in a workspace.
-func OldPartition(ws string) string { return oldPartition(ws) }
-
 func partition(ws string) string { return "APPROVAL/" + ws }
-
-func oldPartition(ws string) string { return "BLOCK/" + ws }
 
 // prefix is the prefix of a task's sort keys; "" for all tasks.
 func prefix(task string) string {
@@ -51,32 +45,23 @@ func RecordKey(ws, task, key string) refstore.Key {
 	return refstore.Key{Partition: partition(ws), Sort: prefix(task) + hex.EncodeToString(sum[:16])}
 }
 
-func (b *Block) key() refstore.Key {
-	if b.Key == "" {
-		return refstore.Key{Partition: oldPartition(b.Workspace), Sort: b.Run + "/" + b.Task}
-	}
-	return RecordKey(b.Workspace, b.Task, b.Key)
-}
+func (b *Block) key() refstore.Key { return RecordKey(b.Workspace, b.Task, b.Key) }
 
 // ownerOf returns what the key of a record says.
-func ownerOf(key refstore.Key) (ws, task, run string) {
-	if ws, ok := strings.CutPrefix(key.Partition, oldPartition("")); ok {
-		run, task, _ := strings.Cut(key.Sort, "/")
-		return ws, task, run
-	}
+func ownerOf(key refstore.Key) (ws, task string) {
 	ws = strings.TrimPrefix(key.Partition, partition(""))
 	if i := strings.LastIndexByte(key.Sort, '/'); i >= 0 {
-		return ws, key.Sort[:i], ""
+		return ws, key.Sort[:i]
 	}
-	return ws, key.Sort, ""
+	return ws, key.Sort
 }
 
 // blockRecord is a block as it is stored; the record's key has workspace and task.
 type blockRecord struct {
 	ID        string     `json:"id"`
 	Type      Type       `json:"type"`
-	Key       string     `json:"key,omitempty"`
-	Run       string     `json:"run,omitempty"`
+	Key       string     `json:"key"`
+	Run       string     `json:"run"`
 	Step      string     `json:"step,omitempty"`
 	Execution string     `json:"execution,omitempty"`
 	Latest    string     `json:"latest,omitempty"`
@@ -113,22 +98,19 @@ func (b *Block) validate() error {
 	if err != nil || id.Version() != 7 || id.String() != b.ID {
 		return fmt.Errorf("its id %.60q is no UUIDv7", b.ID)
 	}
-	old := b.Key == ""
 	switch {
-	case b.Workspace == "" || b.Run == "" || b.Task == "":
-		return fmt.Errorf("it is of workspace %.60q, run %.60q, task %.60q", b.Workspace, b.Run, b.Task)
+	case b.Workspace == "" || b.Run == "" || b.Task == "" || b.Key == "":
+		return fmt.Errorf("it is of workspace %.60q, run %.60q, task %.60q, key %.60q", b.Workspace, b.Run, b.Task, b.Key)
 	case b.Type != Review && b.Type != Suspend:
 		return fmt.Errorf("type %.40q", b.Type)
 	case b.Status != Pending && b.Status != Approved && b.Status != Rejected && b.Status != Closed:
 		return fmt.Errorf("status %.40q", b.Status)
-	case b.Status != Pending && b.At.IsZero(), old && b.Status == Pending && !b.At.IsZero():
-		return errors.New("its status and the time of its decision contradict each other")
+	case b.Status != Pending && b.At.IsZero():
+		return errors.New("the time of its decision is missing")
 	case b.untold < 0:
 		return fmt.Errorf("its journal number is %d", b.untold)
 	case !b.Acted.IsZero() && !b.decided():
 		return errors.New("a run has acted on a decision that does not exist")
-	case old && (b.Latest != "" || b.untold != 0 || !b.Acted.IsZero()):
-		return errors.New("it has no key")
 	}
 	for _, text := range []string{b.Key, b.Run, b.Step, b.Execution, b.Latest} {
 		if len(text) > maxName {
@@ -149,11 +131,8 @@ func (b *Block) validate() error {
 // encode never fails: the record holds texts, and times that were made or decoded.
 func (b *Block) encode() []byte {
 	r := blockRecord{
-		ID: b.ID, Type: b.Type, Key: b.Key, Step: b.Step, Execution: b.Execution, Latest: b.Latest, Status: b.Status, Created: b.Created,
-		At: some(b.At), By: b.By, Note: b.Note, Acted: some(b.Acted), Untold: b.untold,
-	}
-	if b.Key != "" {
-		r.Run = b.Run
+		ID: b.ID, Type: b.Type, Key: b.Key, Run: b.Run, Step: b.Step, Execution: b.Execution, Latest: b.Latest, Status: b.Status,
+		Created: b.Created, At: some(b.At), By: b.By, Note: b.Note, Acted: some(b.Acted), Untold: b.untold,
 	}
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -197,14 +176,7 @@ func Decode(rec refstore.Record) (Block, error) {
 			}
 		}
 	}
-	ws, task, run := ownerOf(rec.Key)
-	b.Workspace, b.Task = ws, task
-	if run != "" {
-		if b.Run != "" {
-			return fail(errors.New("it names its run twice"))
-		}
-		b.Run = run
-	}
+	b.Workspace, b.Task = ownerOf(rec.Key)
 	if b.Workspace == "" || b.key() != rec.Key {
 		return fail(errors.New("its key is not that of a block"))
 	}

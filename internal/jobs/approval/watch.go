@@ -67,7 +67,7 @@ type reported struct {
 // yielded, so that a slow consumer does not hold up a listing.
 func (b *Blocks) look(ctx context.Context, ws, run string, told *reported) (found []news, err error) {
 	malformed := map[string]bool{}
-	for rec, err := range b.list(ctx, partition(ws), "") {
+	for rec, err := range b.list(ctx, ws, "") {
 		if err != nil {
 			return nil, err
 		}

@@ -283,7 +283,7 @@ func (r *run) declines(j *queue.Job) {
 }
 
 // left reports what became of the execution that was claimed last, which the job does not name any more: its worker has
-// given the job back before it began. An older e3 does not keep in the job that a worker was stopped.
+// given the job back before it began, or after so many others that the job does not keep it.
 func (w *waiter) left(at time.Time) {
 	before := w.claimed
 	if before == "" {

@@ -17,11 +17,11 @@ import (
 )
 
 // A worker that its cluster's scheduler has stopped gives its job back, and another one begins it. The fate of the
-// first execution is told as it is on record, whether the job says that there was one, or not, as with an older e3.
+// first execution is told as it is on record, whether the job says that there was one, or not, as after many others.
 func TestStoppedAsOnRecord(t *testing.T) {
 	for name, giveBack := range map[string]func(context.Context, *queue.Lease) error{
 		"the job says so": func(ctx context.Context, l *queue.Lease) error { return l.Revoke(ctx, "ann@node was stopped") },
-		"by an older e3":  func(ctx context.Context, l *queue.Lease) error { return l.Release(ctx) },
+		"it does not":     func(ctx context.Context, l *queue.Lease) error { return l.Release(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, dispatch.Options{})

@@ -65,7 +65,7 @@ func (k *Keeper) cleanRun(ctx context.Context, queue, run string, before time.Ti
 	for s, err := range k.finished(ctx, queue, run) {
 		switch {
 		case errors.Is(err, ErrMalformed):
-			remaining = true // a newer e3 removes it
+			remaining = true // a repair removes it
 		case err != nil:
 			return true, n, err
 		case !s.Finished.Before(before):

@@ -108,7 +108,7 @@ func (x *index) put(ctx context.Context, s stored) (*candidate, error) {
 		if !errors.Is(err, refstore.ErrConflict) || try == tries {
 			return nil, err
 		}
-		// An entry of this or of an earlier version exists; the job itself is the latest.
+		// An entry of this or of an earlier version of the job exists; the job itself is the latest.
 		r, err := x.store.Get(ctx, key)
 		if over = r.Version; err != nil && !errors.Is(err, refstore.ErrNotFound) {
 			return nil, err

@@ -130,12 +130,12 @@ func TestSuspended(t *testing.T) {
 		t.Errorf("retry: got %v, want a TransitionError", err)
 	}
 
-	// Records of earlier versions are ignored, and removed in time.
+	// A record that a crash has left is ignored, and removed in time.
 	key := refstore.Key{Partition: "QUEUE/default/dead", Sort: j.ID}
 	if _, err := w.store.Put(t.Context(), refstore.Record{Key: key, Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "failed, of an earlier version", len(p.overview(t).Dead), 0)
+	want(t, "failed, left by a crash", len(p.overview(t).Dead), 0)
 	if _, err := p.Clean(t.Context(), w.now().Add(-time.Hour)); err != nil {
 		t.Fatal(err)
 	}

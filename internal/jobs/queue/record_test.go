@@ -53,7 +53,7 @@ func TestIdentityVectors(t *testing.T) {
 	}
 }
 
-// Records are encoded as in testdata/records, which an earlier version has written.
+// Records are encoded as in testdata/records.
 func TestRecordVectors(t *testing.T) {
 	for _, r := range vectors(t) {
 		got, ok, err := queue.Reencode(r)

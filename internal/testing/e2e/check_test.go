@@ -127,7 +127,7 @@ func (c *checker) folders() {
 	if err != nil {
 		c.fault("%v", err)
 	}
-	known := []string{".gitignore", "format.json", "format.copy", "objects", "packages", "workspaces", "executions", "dataflows", "events", "journals", "settings", "tombstones", "pins", "cancels", "approvals", "blocks", "queue", "index", "locks", "tmp"}
+	known := []string{".gitignore", "format.json", "format.copy", "objects", "packages", "workspaces", "executions", "dataflows", "events", "journals", "settings", "tombstones", "pins", "cancels", "approvals", "queue", "index", "locks", "tmp"}
 	for _, e := range entries {
 		if !slices.Contains(known, e.Name()) {
 			c.fault("%s is no part of a repository", e.Name())
@@ -638,19 +638,17 @@ func (c *checker) cancels() {
 	})
 }
 
-// blocks looks at what waits for approval. Blocks of an older e3 end with their run.
+// blocks looks at what waits for approval.
 func (c *checker) blocks() {
-	for folder, partition := range map[string]string{"approvals": "APPROVAL/", "blocks": "BLOCK/"} {
-		c.files(folder, func(rel string, _ fs.FileInfo) {
-			ws, name, _ := strings.Cut(strings.TrimSuffix(rel, ".rec"), "/")
-			b, err := approval.Decode(refstore.Record{
-				Key: refstore.Key{Partition: partition + ws, Sort: strings.ReplaceAll(name, "%2F", "/")}, Value: c.readFile(folder, rel),
-			})
-			if err != nil || !strings.HasSuffix(rel, ".rec") || folder == "blocks" && b.Status == approval.Pending && !c.killed {
-				c.fault("%s/%s: %s, %v", folder, rel, b.Status, err)
-			}
+	c.files("approvals", func(rel string, _ fs.FileInfo) {
+		ws, name, _ := strings.Cut(strings.TrimSuffix(rel, ".rec"), "/")
+		_, err := approval.Decode(refstore.Record{
+			Key: refstore.Key{Partition: approval.Partition(ws), Sort: strings.ReplaceAll(name, "%2F", "/")}, Value: c.readFile("approvals", rel),
 		})
-	}
+		if err != nil || !strings.HasSuffix(rel, ".rec") {
+			c.fault("approvals/%s: %v", rel, err)
+		}
+	})
 }
 
 func (c *checker) settings() {

@@ -37,8 +37,6 @@ func summed(path string) (partition, sort, field string, ok bool) {
 		return "SETTINGS", strings.TrimSuffix(last, ".json"), "", true
 	case "approvals":
 		return "APPROVAL/" + parts[1], strings.ReplaceAll(name, "%2F", "/"), "", true
-	case "blocks":
-		return "BLOCK/" + parts[1], strings.ReplaceAll(name, "%2F", "/"), "", true
 	case "index":
 		return "INDEX/" + strings.Join(parts[1:len(parts)-1], "/"), name, "", true
 	}

@@ -332,7 +332,7 @@ tasks:
     matrix: {label: ["a b", "größe", "日本", "-rf", "🚀", "a:b", "x\"y'z", "$(reboot)", "` + "\u202egnp.txt" + `", "a\\b", "%2F", "~"]}
     out: out.txt
     run: 'printf "%s" "$label" > "$out"'
-  gather: {in: {all: "odd[*]"}, out: names.txt, run: 'cd "$all"; for f in *; do test "$(cat -- "./$f")" = "$f"; echo ok; done > "$OLDPWD/$out"'}
+  gather: {in: {all: "odd[*]"}, out: names.txt, run: 'cd "$all"; for f in *; do test "$(cat -- "./$f").txt" = "$f"; echo ok; done > "$OLDPWD/$out"'}
 `})
 	r := p.e3("start", "-f", "e3.yaml")
 	if r.code != 0 {
