@@ -15,7 +15,7 @@ func (s *Stores) JobRoots(ctx context.Context, sink Sink) error {
 	shapes := map[objectstore.Hash]TaskShape{} // so that many jobs of one task read its object once
 	q := queue.New(s.Records, nil, queue.Options{Now: time.Now})
 	for j, err := range q.Unfinished(ctx) {
-		if errors.Is(err, queue.ErrMalformed) || errors.Is(err, queue.ErrNoLayout) {
+		if errors.Is(err, queue.ErrMalformed) {
 			err = sink.RecordFault(&Fault{Owner: Owner{Kind: AJob}, Err: &RecordError{Record: "of a job", Err: err}})
 			if err == nil {
 				continue

@@ -376,7 +376,7 @@ func (v *verifier) queues(ctx context.Context) error {
 			advice: "remove it: a run that waits for it queues it again",
 		}
 		if partition == queue.Names {
-			t.mend, t.advice = v.replace(queue.NameRecord(v.Records)), "with --repair it is made again; then verify once more: until then the queue's jobs are not checked"
+			t.mend, t.advice = v.replace([]byte(queue.NameRecord)), "with --repair it is made again"
 			t.owner = func(sort string) string { return "queue " + sort }
 		}
 		err := v.table(ctx, t)

@@ -11,16 +11,12 @@ import (
 // On a store that can, the entry of a job is an alias of the job ([refstore.Aliaser]): it takes no record of its own, and
 // shows the job with its version. Once the job was claimed, the entry shows a job that cannot be claimed, or is gone.
 
-// aliases returns the store's aliases if the entries of a queue are aliases; else nil.
-func (rs *records) aliases(ctx context.Context, queue string) (refstore.Aliaser, error) {
-	if rs.o.Aliaser == nil {
-		return nil, nil
+// aliases returns the store's aliases if entries are aliases; else nil.
+func (rs *records) aliases() refstore.Aliaser {
+	if rs.at.sharded {
+		return nil
 	}
-	sharded, err := rs.at.sharded(ctx, queue)
-	if err != nil || sharded {
-		return nil, err
-	}
-	return rs.o.Aliaser, nil
+	return rs.o.Aliaser
 }
 
 // isAlias tells whether an entry is an alias.
@@ -37,11 +33,7 @@ func checkAlias(r refstore.Record) error {
 
 // putEntry puts the entry of a job over a version of the entry, and returns the version of the entry.
 func (rs *records) putEntry(ctx context.Context, key refstore.Key, s *stored, over refstore.Version) (refstore.Version, error) {
-	a, err := rs.aliases(ctx, s.Queue)
-	if err != nil {
-		return refstore.Absent, err
-	}
-	if a != nil && over == refstore.Absent {
+	if a := rs.aliases(); a != nil && over == refstore.Absent {
 		err := a.Alias(ctx, jobKey(s.Queue, s.ID), key)
 		if err == nil {
 			return s.version, nil // unless the job has changed since, which a claim notices
@@ -59,10 +51,7 @@ func (rs *records) putEntry(ctx context.Context, key refstore.Key, s *stored, ov
 
 // claimSwap is swap for a claim of a job in a state that had an entry. gone tells that the entry is gone too.
 func (rs *records) claimSwap(ctx context.Context, was *stored, j *Job) (s stored, gone bool, err error) {
-	a, err := rs.aliases(ctx, j.Queue)
-	if err != nil {
-		return stored{}, false, err
-	}
+	a := rs.aliases()
 	key, ok := was.indexKey()
 	if a == nil || !ok {
 		s, err = rs.swap(ctx, was.version, j)

@@ -9,8 +9,7 @@ import (
 	"e3/refstore"
 )
 
-// Partitions returns the partitions of all queues' records, for verification. It leaves out those of a queue whose own record,
-// in [Names], is damaged: until that is mended, the queue's layout is not known.
+// Partitions returns the partitions of all queues' records, for verification.
 func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 	queues, err := rd.names(ctx)
 	if err != nil {
@@ -18,19 +17,11 @@ func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 	}
 	partitions := []string{Names}
 	for _, queue := range queues {
-		ready, err := rd.readyPartitions(ctx, queue)
-		if errors.Is(err, ErrNoLayout) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
 		for _, what := range []string{"jobs", "delayed", "finished", "cancel", "holders", "turns"} {
 			partitions = append(partitions, partition(queue, what))
 		}
-		sharded := len(ready) > 1
-		partitions = append(partitions, ready...)
-		if sharded {
+		partitions = append(partitions, rd.readyPartitions(queue)...)
+		if rd.at.sharded {
 			partitions = append(partitions, shardsOf(partition(queue, "jobs"))...)
 		}
 		for r, err := range rd.store.List(ctx, refstore.Query{Partition: partition(queue, "finished"), KeysOnly: true}) {
@@ -41,7 +32,7 @@ func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 				continue
 			}
 			partitions = append(partitions, finishedPartition(queue, r.Key.Sort))
-			if sharded {
+			if rd.at.sharded {
 				partitions = append(partitions, shardsOf(finishedPartition(queue, r.Key.Sort))...)
 			}
 		}
@@ -49,18 +40,14 @@ func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 	return partitions, nil
 }
 
-// NameRecord is the record in [Names] of a queue that is made in a store.
-func NameRecord(store refstore.Store) []byte { return nameValue(store) }
-
 // Check returns the fault of a record of one of the [Reader.Partitions]: ErrMalformed. A malformed record may be
 // removed: a waiting run enqueues its job again, and every other record is derived.
 func Check(r refstore.Record) error {
 	if r.Key.Partition == Names {
-		_, err := layoutOf(r)
-		if err != nil && !errors.Is(err, ErrTooNew) {
-			err = fmt.Errorf("%w: %w", ErrMalformed, err)
+		if string(r.Value) != NameRecord {
+			return fmt.Errorf("record %q is %w", r.Key, ErrMalformed)
 		}
-		return err
+		return nil
 	}
 	if _, ok := markedShard(r.Key); ok && strings.HasSuffix(r.Key.Partition, "/ready") {
 		if err := decode(r.Value, new(turnRecord)); err != nil {

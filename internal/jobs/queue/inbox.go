@@ -191,7 +191,7 @@ func (b *Inbox) next(ctx context.Context) ([]Job, error) {
 func (b *Inbox) await(ctx context.Context) (look func(context.Context) ([]Job, error)) {
 	wait, now := min(max(lookPace, ageing*b.cost), mostLookPace), b.q.o.Now()
 	if b.ended.c == nil {
-		_, ids, _ := b.nextLook(ctx)
+		_, ids := b.nextLook()
 		least := max(b.q.o.Pace, time.Duration(len(ids))*outPace)
 		wait = eager(b.news.age(now), min(least, b.q.o.MostPace), b.q.o.MostPace)
 	}
@@ -283,11 +283,10 @@ func (b *Inbox) expects(ids []string) []string {
 
 // nextLook returns the shards that the next look reads, and the expected jobs that are there: those in shards that have
 // some, a few at a time in turn; all, where the queue has no shards.
-func (b *Inbox) nextLook(ctx context.Context) (of string, ids []string, err error) {
+func (b *Inbox) nextLook() (of string, ids []string) {
 	ids = b.ids()
-	is, err := b.q.at.sharded(ctx, b.queue)
-	if err != nil || !is {
-		return shards, ids, err
+	if !b.q.at.sharded {
+		return shards, ids
 	}
 	some := make(map[string]bool)
 	for _, id := range ids {
@@ -299,7 +298,7 @@ func (b *Inbox) nextLook(ctx context.Context) (of string, ids []string, err erro
 			of += shards[at : at+1]
 		}
 	}
-	return of, slices.DeleteFunc(ids, func(id string) bool { return !strings.Contains(of, shardOf(id)) }), nil
+	return of, slices.DeleteFunc(ids, func(id string) bool { return !strings.Contains(of, shardOf(id)) })
 }
 
 // lookAll reads the expected jobs of some shards, with one listing of each for the unfinished ones. It reports a job that
@@ -311,9 +310,9 @@ func (b *Inbox) lookAll(ctx context.Context) (jobs []Job, err error) {
 		b.looked = b.q.o.Now()
 		b.cost = b.looked.Sub(began)
 	}()
-	of, ids, err := b.nextLook(ctx)
-	if err != nil || len(ids) == 0 {
-		return nil, err
+	of, ids := b.nextLook()
+	if len(ids) == 0 {
+		return nil, nil
 	}
 	if len(of) < len(shards) {
 		b.turn = strings.Index(shards, of[len(of)-1:]) + 1

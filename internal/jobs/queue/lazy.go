@@ -74,12 +74,8 @@ func (x *index) hear(queue string) {
 }
 
 // readsNames tells whether a listing of a partition reads only the names of the entries.
-func (x *index) readsNames(ctx context.Context, queue, partition string) (bool, error) {
-	if !strings.HasSuffix(partition, "/ready") {
-		return false, nil
-	}
-	a, err := x.aliases(ctx, queue)
-	return a != nil, err
+func (x *index) readsNames(partition string) bool {
+	return strings.HasSuffix(partition, "/ready") && x.aliases() != nil
 }
 
 // fetch reads a candidate of which only the name is known. It tells whether the candidate may be claimed.

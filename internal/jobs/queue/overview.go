@@ -191,12 +191,8 @@ func (rd *Reader) Depth(ctx context.Context, queue string) (int, error) {
 // depths counts the entries of the indexes by their keys.
 func (rd *Reader) depths(ctx context.Context, o *Overview) (orphans int, err error) {
 	now := rd.now()
-	partitions, err := rd.readyPartitions(ctx, o.Queue)
-	if err != nil {
-		return 0, err
-	}
 	delayed := partition(o.Queue, "delayed")
-	for _, index := range append(partitions, delayed) {
+	for _, index := range append(rd.readyPartitions(o.Queue), delayed) {
 		for r, err := range rd.store.List(ctx, refstore.Query{Partition: index, KeysOnly: true}) {
 			if err != nil {
 				return 0, err

@@ -387,11 +387,7 @@ func (x *index) read(ctx context.Context, p *page, partition, after string, limi
 	marks := make(map[int64]refstore.Version)
 	n, size := 0, 0
 	limit += x.marksOf(p, partition, after)
-	queue := strings.Split(partition, "/")[1]
-	names, err := x.readsNames(ctx, queue, partition)
-	if err != nil {
-		return part{}, err
-	}
+	queue, names := strings.Split(partition, "/")[1], x.readsNames(partition)
 	for r, err := range x.store.List(ctx, refstore.Query{Partition: partition, After: after, Limit: limit, KeysOnly: names}) {
 		if err != nil {
 			return part{}, err

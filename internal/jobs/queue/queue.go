@@ -137,7 +137,7 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 	if o.Patience <= 0 {
 		o.Patience = time.Minute
 	}
-	at := &spread{Store: refstore.Unreadable{Store: store}, batch: o.Batch, now: o.Now, made: nameValue(store), known: make(map[string]stated)}
+	at := newSpread(store, o.Batch)
 	r := &records{store: at, at: at, o: o, batch: &followUps{}}
 	if o.Batch != nil {
 		r.batch.store = at
@@ -214,7 +214,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	if err := errors.Join(want.validate(), want.validNumbers()); err != nil {
 		return Job{}, fmt.Errorf("%w: %w", refstore.ErrInvalid, err)
 	}
-	err := q.at.announce(ctx, want.Queue)
+	err := q.held.enter(ctx, refstore.Key{Partition: Names, Sort: want.Queue}, []byte(NameRecord))
 	if err == nil {
 		err = q.held.enter(ctx, refstore.Key{Partition: partition(want.Queue, "finished"), Sort: want.Run}, encode(turnRecord{At: nanos(want.Created)}))
 	}
@@ -228,9 +228,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 		}
 	}
 	defer q.held.makes(want.Ref())()
-	if want.Shard, err = q.index.shardFor(ctx, want); err != nil {
-		return Job{}, err
-	}
+	want.Shard = q.index.shardFor(want)
 	began := q.o.Now()
 	s, err := q.swap(ctx, refstore.Absent, want)
 	if errors.Is(err, refstore.ErrConflict) {

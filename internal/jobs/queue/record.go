@@ -15,7 +15,7 @@ import (
 
 // Records are JSON, so that people can read them in a table. Times are nanoseconds since 1970.
 //
-//	QUEUE/names · <queue>                 nameRecord
+//	QUEUE/names · <queue>                 NameRecord: there is such a queue
 //	QUEUE/<queue>/jobs · <id>             jobRecord
 //	QUEUE/<queue>/ready · <order>         entry: may be claimed
 //	QUEUE/<queue>/ready · +<shard>        turnRecord: the shard may have entries
@@ -27,7 +27,7 @@ import (
 //	QUEUE/<queue>/holders · <session>     holderRecord: a session that has, or had, jobs here
 //	QUEUE/<queue>/turns · <work>          turnRecord: when periodic work was last done for all processes
 //
-// Where a queue is in shards (layout.go), a job and a finished job are in a shard of the partition above, as
+// Where queues are in shards (layout.go), a job and a finished job are in a shard of the partition above, as
 // QUEUE/<queue>/jobs/<shard>, and entries may be in QUEUE/<queue>/ready/<shard>.
 //
 // An entry is the version of the job as a JSON string, a line feed, and the job's record.
@@ -37,6 +37,9 @@ const (
 
 	// Names is the partition of the queues' names.
 	Names = "QUEUE/names"
+
+	// NameRecord is each record there.
+	NameRecord = "{}"
 )
 
 func partition(queue, what string) string { return "QUEUE/" + queue + "/" + what }

@@ -55,10 +55,9 @@ type flow struct {
 }
 
 // shardFor chooses the shard of the entry of a job that is about to be enqueued.
-func (x *index) shardFor(ctx context.Context, j *Job) (int64, error) {
-	is, err := x.at.sharded(ctx, j.Queue)
-	if err != nil || !is || !j.AvailableAt.IsZero() {
-		return 0, err
+func (x *index) shardFor(j *Job) int64 {
+	if !x.at.sharded || !j.AvailableAt.IsZero() {
+		return 0
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -74,7 +73,7 @@ func (x *index) shardFor(ctx context.Context, j *Job) (int64, error) {
 	for width < int64(len(shards)) && all > float64(width*perShard) {
 		width *= 2
 	}
-	return rand.N(width), nil
+	return rand.N(width)
 }
 
 func later(a, b time.Time) time.Time {
@@ -235,11 +234,10 @@ func (x *index) unmark(ctx context.Context, p *page, queue string, shard int64) 
 }
 
 // readyPartitions are those that may have entries of a queue's claimable jobs.
-func (rs *records) readyPartitions(ctx context.Context, queue string) ([]string, error) {
-	is, err := rs.at.sharded(ctx, queue)
+func (rs *records) readyPartitions(queue string) []string {
 	partitions := []string{partition(queue, "ready")}
-	for shard := int64(1); is && shard < int64(len(shards)); shard++ {
+	for shard := int64(1); rs.at.sharded && shard < int64(len(shards)); shard++ {
 		partitions = append(partitions, readyPartition(queue, shard))
 	}
-	return partitions, err
+	return partitions
 }

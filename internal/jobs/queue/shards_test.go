@@ -1,9 +1,7 @@
 package queue_test
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -252,91 +250,4 @@ func TestWaiterReadsTheShardsOfItsJobs(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestLayouts: a queue is served in the layout that it states, whatever a process would give it. One of a newer layout
-// is refused by all that would read or change it.
-func TestLayouts(t *testing.T) {
-	name := refstore.Key{Partition: queue.Names, Sort: queue.DefaultQueue}
-	state := func(t *testing.T, w *world, layout string) {
-		t.Helper()
-		if _, err := w.store.Put(t.Context(), refstore.Record{Key: name, Value: []byte(layout)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for layout, partitions := range map[string]int{`{}`: 1, `{"layout":2}`: 16} {
-		for store, w := range map[string]*world{"of one partition": newWorld(t), "in shards": inShards(t)} {
-			t.Run(layout+" in a store "+store, func(t *testing.T) {
-				state(t, w, layout)
-				front, worker := w.on("front"), w.on("back")
-				for n := range 200 {
-					front.enqueue(t, job(n))
-				}
-				want(t, "partitions of jobs", len(w.partitions(t, "jobs")), partitions)
-				for range 200 {
-					worker.finish(t, worker.claim(t))
-				}
-				worker.claimNone(t)
-				w.sound(t)
-				want(t, "finished", len(w.all(t)), 200)
-			})
-		}
-	}
-	t.Run("newer", func(t *testing.T) {
-		w := inShards(t)
-		state(t, w, `{"layout":3,"more":"of it"}`)
-		p, ctx := w.on("front"), t.Context()
-		id := queue.Identity(job(1))
-		for what, do := range map[string]func() error{
-			"enqueue":  func() error { _, err := p.Enqueue(ctx, job(1)); return err },
-			"first":    func() error { _, err := p.EnqueueFirst(ctx, job(1)); return err },
-			"claim":    func() error { _, err := p.Claim(ctx, p.want()); return err },
-			"only":     func() error { _, err := p.Only(ctx, queue.DefaultQueue, id, p.want()); return err },
-			"cancel":   func() error { _, err := p.Cancel(ctx, queue.DefaultQueue, id, "", ""); return err },
-			"reap":     func() error { return p.Reap(ctx, queue.DefaultQueue) },
-			"repair":   func() error { return p.Repair(ctx, queue.DefaultQueue) },
-			"overview": func() error { _, err := p.Overview(ctx, queue.DefaultQueue); return err },
-			"depth":    func() error { _, err := p.Depth(ctx, queue.DefaultQueue); return err },
-			"clean":    func() error { _, err := p.Clean(ctx, w.now()); return err },
-			"of a run": func() error { _, err := p.OfRun(ctx, "prod", run); return err },
-			"left":     func() error { _, err := p.WithdrawLeft(ctx, "prod", run, "", nil); return err },
-			"working":  func() error { _, err := p.Working(ctx, queue.DefaultQueue+"/"+id, "execution"); return err },
-			"unfinished": func() error {
-				for _, err := range p.Unfinished(ctx) {
-					return err
-				}
-				return nil
-			},
-		} {
-			if err := do(); !errors.Is(err, queue.ErrTooNew) || !strings.Contains(fmt.Sprint(err), "layout 3") {
-				t.Errorf("%s: got %v, want that it is too new", what, err)
-			}
-		}
-		if got := w.sorts(t, "jobs"); len(got) > 0 {
-			t.Errorf("jobs %q in a queue of a newer layout", got)
-		}
-	})
-}
-
-// TestOneLayout: of processes that would make a queue in different layouts, all use the one that was made.
-func TestOneLayout(t *testing.T) {
-	w := newWorld(t)
-	plain, sharding := w.on("front"), w.onStore("back", spreading{w.store.(*mem.Store)}, queue.Options{})
-	met := false
-	plain.wire.hook(func(_ int, after bool, op string) error {
-		if op == "put names" && !after && !met { // meanwhile the other one makes it
-			met = true
-			sharding.enqueue(t, job(1))
-		}
-		return nil
-	})
-	plain.enqueue(t, job(2))
-	if !met {
-		t.Fatal("the queue was not made")
-	}
-	want(t, "jobs in shards", len(w.sorts(t, "jobs")), 2)
-	want(t, "jobs in one partition", w.partitions(t, "jobs")["QUEUE/default/jobs"], 0)
-	ids := []string{plain.claim(t).Job().Task, plain.claim(t).Job().Task}
-	slices.Sort(ids)
-	want(t, "claimed", ids, []string{"task-1", "task-2"})
 }

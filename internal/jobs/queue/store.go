@@ -172,16 +172,13 @@ func (s *stored) fits() error {
 // same call, unless a person may want to retry it. A process that dies in between leaves a running job beside the
 // finished one, which orphan removes.
 func (rs *records) conclude(ctx context.Context, over refstore.Version, j *Job) (stored, error) {
-	sharded, err := rs.at.sharded(ctx, j.Queue)
-	if err != nil {
-		return stored{}, err
-	}
-	if rs.o.Mover != nil && !sharded && j.Status.Terminal() && !j.isDead() {
+	if rs.o.Mover != nil && !rs.at.sharded && j.Status.Terminal() && !j.isDead() {
 		j.Updated = rs.now()
 		s := stored{Job: *j, value: j.encode()}
 		if err := s.fits(); err != nil {
 			return stored{}, err
 		}
+		var err error
 		s.version, err = rs.o.Mover.Move(ctx, jobKey(j.Queue, j.ID), over, refstore.Record{Key: finishedKey(j.Queue, j.ID), Value: s.value})
 		if err == nil {
 			return s, nil
