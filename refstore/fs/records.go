@@ -113,10 +113,11 @@ func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refst
 	if err != nil {
 		return refstore.Absent, err
 	}
-	w := writer{store: s, slot: sl, record: r, durable: durable}
-	w.takeSum()
+	var w writer
 	var v refstore.Version
-	err = s.withRoom(func() error {
+	err = s.withRoom(func() (err error) {
+		w = writer{store: s, slot: sl, record: r, durable: durable} // anew when it is called again, since put folds fields
+		w.takeSum()
 		v, err = w.put(ctx)
 		return err
 	})
