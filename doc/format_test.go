@@ -191,7 +191,7 @@ func TestLayout(t *testing.T) {
 		lines = append(lines, regexp.MustCompile("^"+pattern+"$"))
 	}
 	files := 0
-	descriptions, err := filepath.Glob(fmt.Sprintf("../testdata/format/v%d/*.json", repo.LayoutVersion))
+	descriptions, err := filepath.Glob(fmt.Sprintf("../testdata/format/v%d/*.json", repo.FormatVersion))
 	if err != nil || len(descriptions) == 0 {
 		t.Fatalf("golden repositories: %v, %v", descriptions, err)
 	}
@@ -245,7 +245,7 @@ func TestEventFields(t *testing.T) {
 }
 
 func TestVersionIsCurrent(t *testing.T) {
-	want := strings.TrimSpace(read(t, fmt.Sprintf("../testdata/format/v%d/basic/format.json", repo.LayoutVersion)))
+	want := strings.TrimSpace(read(t, fmt.Sprintf("../testdata/format/v%d/basic/format.json", repo.FormatVersion)))
 	if !strings.Contains(read(t, "format.md"), want) {
 		t.Errorf("format.md does not show %s", want)
 	}

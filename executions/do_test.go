@@ -3,7 +3,6 @@ package executions_test
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/refstore"
 )
 
 func TestMissThenHit(t *testing.T) {
@@ -71,10 +71,9 @@ func TestRecorded(t *testing.T) {
 	if out, errs := l.log(t, req, res.ExecutionID, executions.Stdout), l.log(t, req, res.ExecutionID, executions.Stderr); out != "said\n" || errs != "cried\n" {
 		t.Errorf("logs are %q and %q", out, errs)
 	}
-	// The layout that people and the reference read.
-	text, err := os.ReadFile(filepath.Join(l.dir, "executions", req.Task.String(), executions.InputsHash(req.Inputs).String(), res.ExecutionID, "output"))
-	if err != nil || string(text) != res.Output.String()+"\n" {
-		t.Errorf("output file says %q, %v", text, err)
+	r, err := l.records.Get(t.Context(), refstore.Key{Partition: "EXECUTION/" + keyOf(req).String(), Sort: res.ExecutionID}, "output")
+	if text, _ := r.Field("output"); err != nil || string(text) != res.Output.String()+"\n" {
+		t.Errorf("the field output says %q, %v", text, err)
 	}
 	for h, err := range l.Tasks(t.Context()) {
 		if err != nil || h != req.Task {

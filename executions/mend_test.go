@@ -51,9 +51,6 @@ func TestMend(t *testing.T) {
 		{"status", script("echo x > out"), func(t *testing.T, l *lab, k executions.Key, res executions.Result) {
 			tear(t, filepath.Join(l.dir, "executions", k.String(), res.ExecutionID, "status.beast2"))
 		}, 0},
-		{"detail", script("echo x > out"), func(t *testing.T, l *lab, k executions.Key, res executions.Result) {
-			tear(t, filepath.Join(l.dir, "executions", k.String(), res.ExecutionID, "detail.beast2"))
-		}, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := newLab(t)

@@ -194,7 +194,14 @@ func TestMendImported(t *testing.T) {
 			if _, err := l.Import(t.Context(), in); err != nil {
 				t.Fatal(err)
 			}
-			tear(t, l.dir+"/executions/"+importKey.String()+"/"+in.Status.ExecutionID+"/output")
+			r, err := l.records.Get(t.Context(), refstore.Key{Partition: "EXECUTION/" + importKey.String(), Sort: in.Status.ExecutionID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Fields = []refstore.Field{{Name: "output", Value: []byte("torn")}}
+			if _, err := l.records.Put(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
 			if err := l.Mend(t.Context(), l.objects, executions.NewGeneration(l.records, l.records), time.Now()); err != nil {
 				t.Fatal(err)
 			}

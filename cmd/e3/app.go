@@ -107,7 +107,6 @@ func (a *app) openToStart(ctx context.Context, location string, readOnly, offlin
 		}
 		err = r.Writable(ctx)
 		if err == nil {
-			repo.KeepOutOfGit(r)
 			repo.KeepReserve(r)
 			return r, a.leaveOverlay(ctx, location, r)
 		}

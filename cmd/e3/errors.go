@@ -93,7 +93,7 @@ func exitCode(err error) int {
 		return exit.code
 	case errors.Is(err, errInterrupted), errors.Is(err, context.Canceled):
 		return exitCancelled
-	case errors.Is(err, repo.ErrNoRepository), errors.Is(err, repo.ErrTooNew), errors.Is(err, repo.ErrForeign):
+	case errors.Is(err, repo.ErrNoRepository), errors.Is(err, repo.ErrOtherFormat), errors.Is(err, repo.ErrForeign):
 		return exitNoRepository
 	case errors.As(err, &unheard):
 		return exitTimeout

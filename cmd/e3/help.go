@@ -15,7 +15,7 @@ func topics() []*cobra.Command {
     1  a task failed, or an error that has no code of its own
     2  a mistake in the command line or in the package file, also if that or an input is not there
     3  start --no-wait: all that is left waits for approval
-   10  no repository, or one of a newer e3
+   10  no repository, or one of another version
    11  busy: another process holds the workspace or collects garbage, or this process lost its lease
    12  integrity: data in the repository or a zip is damaged, missing, or lacks a required signature
    13  a right is missing: the message names it

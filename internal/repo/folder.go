@@ -47,7 +47,6 @@ func createFolder(dir string, f *format) (string, error) {
 	}
 	defer in.Close()
 	m := modes.Of(f.Access, root)
-	f.Folded = f.Location == ""
 	folders := []string{"objects", "packages", "executions", "workspaces", "dataflows", "events", "locks", "tmp"}
 	if f.Location != "" {
 		folders = []string{"tmp"}
@@ -167,7 +166,6 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	var scratch *scratch
 	records, err := reffs.Open(root, reffs.Options{
 		BareJobs: true,
-		Fold:     f.Folded,
 		Narrow:   true,
 		Modes:    m,
 		Now:      r.opts.Now,
@@ -188,10 +186,10 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	}
 	scratch = newScratch(r, realPath(root), records)
 	r.onClose(scratch.Close)
-	s := &stores{records: records, objects: objects, local: records, here: scratch, files: records, folder: realPath(root), modes: m}
-	if f.summed() {
-		sums := checked.New(records, false)
-		s.records, s.local = &summedFolder{sums, folderBelow{records}}, sums
+	sums := checked.New(records, false)
+	s := &stores{
+		records: &summedFolder{sums, folderBelow{records}}, objects: objects, local: sums, here: scratch, files: records,
+		folder: realPath(root), modes: m,
 	}
 	if f.Objects == nil {
 		s.plain = newMembers(func() *lease.Leases { return r.leases(stillThere(root, records), nil, 0, 0) })
@@ -210,10 +208,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	r.onClose(sessions.Close)
 	s.leases = sessions
 	both := &folderRecords{records, sessions, sessions.Sending(), r.opts.Now, bucket, r.warn}
-	s.records = both
-	if f.summed() {
-		s.records = &summedBeside{checked.New(both, false), besideBelow{both}}
-	}
+	s.records = &summedBeside{checked.New(both, false), besideBelow{both}}
 	s.objects, err = r.cached(objects, bucket, guard{sessions, r.place}, 0)
 	return s, err
 }

@@ -18,33 +18,15 @@ import (
 	"e3/refstore/dynamo"
 )
 
-// formatFile marks a folder as a repository and has its layout version (doc/format.md), and so does its copy. A
+// formatFile marks a folder as a repository and describes it (doc/format.md, "Version"), and so does its copy. A
 // shared repository has the same texts as records.
 const (
 	formatFile = "format.json"
 	formatCopy = "format.copy"
 )
 
-// LayoutVersion is the version of folders that this program makes.
-const LayoutVersion = foldedVersion
-
-// plainVersion is the version of older repositories, and of folders that stand for a shared one.
-const plainVersion = 4
-
-// signedVersion is the version of repositories whose executions must be signed, unless they are of a later one.
-const signedVersion = 5
-
-// spreadVersion is the version of repositories whose queues and enumeration of tasks are in shards: new ones in DynamoDB.
-const spreadVersion = 6
-
-// foldedVersion is the version of repositories whose executions have their side fields in one file: new ones in a folder.
-const foldedVersion = 7
-
-// newestVersion is the greatest that this program reads and writes.
-const newestVersion = foldedVersion
-
-// summedVersion is the first version whose records and format have sums.
-const summedVersion = 4
+// FormatVersion is the version of the one form that repositories have.
+const FormatVersion = 1
 
 // format is a repository's description of itself.
 type format struct {
@@ -56,33 +38,19 @@ type format struct {
 	Objects *bucketLocation `json:"objects,omitempty"`
 	// Location is the shared repository that a folder stands for.
 	Location string `json:"location,omitempty"`
-	// Access says which users can use a folder; empty in repositories that go by the umask. If an older program
-	// ignores it in a private one, no harm is done: other users cannot enter its folder.
+	// Access says which users can use a folder; empty in repositories that go by the umask.
 	Access modes.Access `json:"access,omitempty"`
 	// SignedExecutions says that only executions that a trusted key has signed are answers.
 	SignedExecutions bool `json:"signedExecutions,omitempty"`
-	// Spread says that what all tasks write is in several partitions. It never changes.
-	Spread bool `json:"spread,omitempty"`
-	// Folded says that an execution's side fields are in the file of its status. It never changes.
-	Folded bool `json:"folded,omitempty"`
-	// Sum is the sum of the JSON without it, as encoded; in later layouts too.
+	// Partitions says that what all tasks write is in several partitions: the enumeration of tasks, and the jobs of a
+	// queue. It never changes.
+	Partitions bool `json:"partitions,omitempty"`
+	// Sum is the sum of the JSON without it, as encoded; in later versions too.
 	Sum string `json:"sum,omitempty"`
 }
 
-// summed reports whether the records of the repository have sums.
-func (f *format) summed() bool { return f.Version >= summedVersion }
-
 func (f *format) encode() ([]byte, error) {
-	f.E3, f.Version, f.Sum = "repository", plainVersion, ""
-	if f.SignedExecutions {
-		f.Version = signedVersion
-	}
-	if f.Spread {
-		f.Version = spreadVersion
-	}
-	if f.Folded {
-		f.Version = foldedVersion
-	}
+	f.E3, f.Version, f.Sum = "repository", FormatVersion, ""
 	text, err := json.Marshal(f)
 	return append(withSum(text), '\n'), err
 }
@@ -111,14 +79,15 @@ func decodeFormat(data []byte, where string) (*format, error) {
 	if err := json.Unmarshal(data, &f); err != nil || f.E3 != "repository" || f.Version < 1 {
 		return nil, fmt.Errorf("open repository: %s does not describe a repository", where)
 	}
-	if (f.Sum != "" || f.Version >= summedVersion && f.Version <= newestVersion) && !sumHolds(data) {
+	if (f.Sum != "" || f.Version == FormatVersion) && !sumHolds(data) {
 		return nil, fmt.Errorf("open repository: %s: %w", where, errFormatDamaged)
 	}
-	if f.Version > newestVersion {
-		return nil, fmt.Errorf("%w: %s has layout %d, this program knows up to %d; use a newer e3", ErrTooNew, where, f.Version, newestVersion)
+	if f.Version != FormatVersion {
+		return nil, fmt.Errorf("%w: %s has version %d, which an unreleased e3 made, or a newer one than this; "+
+			"use a newer e3, or run its package file in a new repository", ErrOtherFormat, where, f.Version)
 	}
 	if !f.Access.Known() {
-		return nil, fmt.Errorf("%w: %s says that its access is %q, which this program does not know; use a newer e3", ErrTooNew, where, f.Access)
+		return nil, fmt.Errorf("%w: %s says that its access is %q; use a newer e3", ErrOtherFormat, where, f.Access)
 	}
 	if f.Objects != nil {
 		if err := errors.Join(f.Objects.check(where), needID(f.ID)); err != nil {
@@ -135,7 +104,7 @@ func needID(id string) error {
 	return nil
 }
 
-// formatTexts are the two places of a repository's description. Repositories before layout 4 have only the first.
+// formatTexts are the two places of a repository's description.
 type formatTexts struct {
 	where [2]string // for people
 	read  func(ctx context.Context, i int) ([]byte, error)
@@ -145,7 +114,7 @@ type formatTexts struct {
 // load reads the first text that is whole, and reports others to warn.
 func (t *formatTexts) load(ctx context.Context, warn func(error)) (*format, error) {
 	f, err := t.decode(ctx, 0)
-	if err == nil || errors.Is(err, ErrTooNew) || ctx.Err() != nil {
+	if err == nil || errors.Is(err, ErrOtherFormat) || ctx.Err() != nil {
 		return f, err
 	}
 	f, failed := t.decode(ctx, 1)
@@ -186,8 +155,8 @@ func (r *Repo) FormatFaults(ctx context.Context) ([]FormatFault, error) {
 				return nil, context.Cause(ctx)
 			}
 			other, failed := t.read(ctx, 1-i)
-			if f, bad := decodeFormat(other, t.where[1-i]); failed != nil || bad != nil || !f.summed() {
-				continue // the other text is unreadable too; or an older layout has no copy
+			if _, bad := decodeFormat(other, t.where[1-i]); failed != nil || bad != nil {
+				continue // the other text is unreadable too
 			}
 			missing := i == 1 && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, refstore.ErrNotFound))
 			faults = append(faults, FormatFault{t.where[i], err, missing, func(ctx context.Context) error { return t.write(ctx, i, other) }})

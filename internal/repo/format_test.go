@@ -16,7 +16,7 @@ import (
 // One byte that is damaged, wherever it is and whatever it becomes, never makes of a text one that says something else.
 func TestDamagedFormat(t *testing.T) {
 	for _, f := range []*format{
-		{Access: modes.Private, Folded: true}, {Location: "dynamodb://table/repository"},
+		{Access: modes.Private, SignedExecutions: true}, {Location: "dynamodb://table/repository"},
 		{ID: "0123456789abcdef", Objects: &bucketLocation{Bucket: "bucket", Prefix: "prefix", Region: "eu-west-1"}},
 	} {
 		text, err := f.encode()
@@ -31,7 +31,7 @@ func TestDamagedFormat(t *testing.T) {
 			for x := 1; x < 256; x++ {
 				worse := bytes.Clone(text)
 				worse[at] ^= byte(x)
-				if got, err := decodeFormat(worse, "here"); err == nil && !reflect.DeepEqual(got, want) || errors.Is(err, ErrTooNew) {
+				if got, err := decodeFormat(worse, "here"); err == nil && !reflect.DeepEqual(got, want) || errors.Is(err, ErrOtherFormat) {
 					t.Fatalf("%s is read as %+v, %v; want %+v, or that it is damaged", worse, got, err, want)
 				}
 			}

@@ -3,7 +3,6 @@ package repo
 import (
 	"errors"
 	"io/fs"
-	"path/filepath"
 
 	"e3/internal/host/beneath"
 	"e3/internal/host/modes"
@@ -25,12 +24,4 @@ func ignore(in *beneath.Dir, m modes.Modes) error {
 		return nil
 	}
 	return err
-}
-
-// KeepOutOfGit gives a repository in a folder the file that keeps it out of Git, if an older e3 made it. A failure costs
-// nothing: the next start tries again.
-func KeepOutOfGit(r *Repo) {
-	if r.stores.folder != "" && filepath.Base(r.stores.folder) == DirName && !r.stores.overlaid {
-		_ = ignore(r.stores.files.Root(), r.stores.modes)
-	}
 }

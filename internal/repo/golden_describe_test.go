@@ -25,8 +25,7 @@ import (
 	"e3/workspace"
 )
 
-// A description is what can be asked of a repository, in words that outlast its bytes. What came later is left out where
-// there is nothing of it, so that the older descriptions stay true.
+// A description is what can be asked of a repository, in words that outlast its bytes.
 type description struct {
 	Packages   []string
 	Workspaces []workspaceDescription

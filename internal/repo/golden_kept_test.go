@@ -265,9 +265,9 @@ func (h *house) prune() gc.PruneStores {
 // TestKept asks what the records of the golden repository mean, beside what they say.
 func TestKept(t *testing.T) {
 	var want description
-	readJSON(t, filepath.Join(golden, "v1", "kept.json"), &want)
+	readJSON(t, inVersion("kept.json"), &want)
 	root := filepath.Join(t.TempDir(), "repository")
-	copyTree(t, filepath.Join(golden, "v1", "kept"), root, func(string) bool { return true })
+	copyTree(t, inVersion("kept"), root, func(string) bool { return true })
 	h := enter(t, root, "dan@delta", "delta/.e3")
 
 	t.Run("rejected", func(t *testing.T) {
@@ -316,7 +316,7 @@ func TestKept(t *testing.T) {
 		if _, err := h.tryImport(reference("run1-all-executed.zip"), exportimport.ImportOptions{}); !errors.Is(err, settings.ErrUnsigned) {
 			t.Errorf("a zip that is not signed: got %v, want that it is refused", err)
 		}
-		res := h.take(filepath.Join(golden, "v1", "basic.zip"), exportimport.ImportOptions{})
+		res := h.take(inVersion("basic.zip"), exportimport.ImportOptions{})
 		if res.Verdict.Trust != settings.Trusted || res.Verdict.TrustedAs != "for tests" {
 			t.Errorf("a zip that is signed: got %v, want that it is trusted", res.Verdict)
 		}

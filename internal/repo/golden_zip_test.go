@@ -25,47 +25,39 @@ import (
 
 // A goldenZip is the export of a workspace of a golden repository.
 type goldenZip struct {
-	version, repo, workspace string
-	file                     string                     // "" is the name of the repository
-	old                      bool                       // it was made before exports had a list of sums
-	opts                     exportimport.ExportOptions // with the key for tests
-	want                     exportimport.Imported      // into an empty repository that trusts the key
-	notes                    int                        // of the import; their words may become better ones
+	repo, workspace string
+	file            string                     // "" is the name of the repository
+	opts            exportimport.ExportOptions // with the key for tests
+	want            exportimport.Imported      // into an empty repository that trusts the key; its names are those of the workspace
+	notes           int                        // of the import; their words may become better ones
 }
 
-func (g *goldenZip) path() string {
-	return filepath.Join(golden, g.version, cmp.Or(g.file, g.repo)+".zip")
+// inVersion is the path of a golden file of the present version.
+func inVersion(name string) string {
+	return filepath.Join(golden, fmt.Sprintf("v%d", repo.FormatVersion), name)
 }
 
-// goldenZips are added to and never changed.
+func (g *goldenZip) path() string { return inVersion(cmp.Or(g.file, g.repo) + ".zip") }
+
 func goldenZips() []goldenZip {
 	return []goldenZip{
 		{
-			version: "v1", repo: "basic", old: true, workspace: "prod", opts: exportimport.ExportOptions{AllHistory: true},
+			repo: "basic", workspace: "prod", opts: exportimport.ExportOptions{AllHistory: true},
 			want: exportimport.Imported{
-				Package:   workspace.PackageRef{Name: "golden", Version: "1.0.0", Hash: "1f7714e7750514b9459489ab0d66cd2a1b235581291ba55e105ecdda830937bd"},
-				Workspace: "prod", RunID: "01a1fafe-0fae-7ac8-96df-ead2817d5f1d", RunWorkspace: "prod",
-				Executions: 15, Outcomes: map[executions.Outcome]int{executions.Added: 15}, Objects: 42, ObjectsAdded: 42, Content: 29096,
-				Exported: time.Date(2026, 11, 20, 22, 5, 16, 598e6, time.UTC),
+				Executions: 15, Outcomes: map[executions.Outcome]int{executions.Added: 15}, Objects: 42, ObjectsAdded: 42, Content: 50394,
 			},
 		},
 		{
-			version: "v1", repo: "kept", old: true, workspace: "flow", opts: exportimport.ExportOptions{AllHistory: true, NoData: true},
+			repo: "kept", workspace: "flow", opts: exportimport.ExportOptions{AllHistory: true, NoData: true},
 			want: exportimport.Imported{
-				Package:   workspace.PackageRef{Name: "flow", Version: "1.0.0", Hash: "fcde289bb22e6dc2a46b8428a08adb0aa425b0fbd0d6f71a4f6ac6d2c751183e"},
-				Workspace: "flow", RunID: "01a1fbb2-540b-73c0-bb7e-97833fa0da1c", RunWorkspace: "flow",
-				Executions: 5, Outcomes: map[executions.Outcome]int{executions.Added: 5}, Objects: 12, ObjectsAdded: 12, Content: 11574,
-				Exported: time.Date(2026, 11, 21, 1, 22, 10, 574e6, time.UTC),
+				Executions: 5, Outcomes: map[executions.Outcome]int{executions.Added: 5}, Objects: 12, ObjectsAdded: 12, Content: 18954,
 			},
 			notes: 2, // of the inputs that stayed at home
 		},
 		{
-			version: "v1", repo: "basic", file: "basic-sums", workspace: "prod",
+			repo: "basic", file: "basic-latest", workspace: "prod",
 			want: exportimport.Imported{
-				Package:   workspace.PackageRef{Name: "golden", Version: "1.0.0", Hash: "1f7714e7750514b9459489ab0d66cd2a1b235581291ba55e105ecdda830937bd"},
-				Workspace: "prod", RunID: "01a1fafe-0fae-7ac8-96df-ead2817d5f1d", RunWorkspace: "prod",
-				Executions: 9, Outcomes: map[executions.Outcome]int{executions.Added: 9}, Objects: 42, ObjectsAdded: 42, Content: 39324,
-				Exported: time.Date(2026, 11, 20, 22, 5, 16, 598e6, time.UTC),
+				Executions: 9, Outcomes: map[executions.Outcome]int{executions.Added: 9}, Objects: 42, ObjectsAdded: 42, Content: 40205,
 			},
 		},
 	}
@@ -75,14 +67,14 @@ func goldenZips() []goldenZip {
 func exportGolden(t *testing.T, g *goldenZip) string {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "repository")
-	copyTree(t, filepath.Join(golden, g.version, g.repo), root, func(string) bool { return true })
+	copyTree(t, inVersion(g.repo), root, func(string) bool { return true })
 	g.opts.Key = testKey(t)
 	return enter(t, root, "golden@host", "golden/"+g.repo).export(g.workspace, g.opts)
 }
 
 func TestMakeGoldenZips(t *testing.T) {
 	for _, g := range goldenZips() {
-		if g.version == fmt.Sprintf("v%d", repo.LayoutVersion) && missing(t, g.path()) {
+		if missing(t, g.path()) {
 			data, err := os.ReadFile(exportGolden(t, &g))
 			if err == nil {
 				err = os.WriteFile(g.path(), data, 0o644)
@@ -98,15 +90,11 @@ func TestMakeGoldenZips(t *testing.T) {
 // what was there, a start has nothing to do, and what goes out again is the same.
 func TestGoldenZips(t *testing.T) {
 	for _, g := range goldenZips() {
-		t.Run(g.version+"/"+g.repo, func(t *testing.T) {
-			differ := []string{sumsEntry, signature.EntryName} // as they tell of each other, and of what is compared
-			if !g.old {
-				differ = nil
-			}
-			sameEntries(t, exportGolden(t, &g), g.path(), differ...)
+		t.Run(cmp.Or(g.file, g.repo), func(t *testing.T) {
+			sameEntries(t, exportGolden(t, &g), g.path())
 
 			var origin description
-			readJSON(t, filepath.Join(golden, g.version, g.repo+".json"), &origin)
+			readJSON(t, inVersion(g.repo+".json"), &origin)
 			i := slices.IndexFunc(origin.Workspaces, func(w workspaceDescription) bool { return w.Name == g.workspace })
 			there := origin.Workspaces[i]
 
@@ -117,9 +105,13 @@ func TestGoldenZips(t *testing.T) {
 			h.must(err)
 			got := h.take(g.path(), exportimport.ImportOptions{NewWorkspace: true, RequireSigned: true})
 			want, key := g.want, testKey(t)
+			ref, hash, _ := strings.Cut(there.Package, " ")
+			name, version, _ := strings.Cut(ref, "@")
+			want.Package = workspace.PackageRef{Name: name, Version: version, Hash: hash}
+			want.Workspace, want.RunWorkspace, want.RunID = g.workspace, g.workspace, there.Run.ID
 			want.PackageAdded, want.RunAdded, want.From, want.Source = true, true, "golden@host", "golden@host:golden/"+g.repo
 			want.Verdict = settings.Verdict{Trust: settings.Trusted, Key: key.Public(), Name: "a key that everybody has", TrustedAs: "for tests"}
-			want.Notes = got.Notes
+			want.Exported, want.Notes = got.Exported, got.Notes
 			if diff := gocmp.Diff(&want, got); diff != "" || len(got.Notes) != g.notes {
 				t.Errorf("what was imported (-want +got):\n%s\nwith %d notes, want %d: %q", diff, len(got.Notes), g.notes, got.Notes)
 			}
@@ -159,7 +151,7 @@ func TestGoldenZips(t *testing.T) {
 	}
 }
 
-// sumsEntry lists what is in an export. Older ones have none.
+// sumsEntry lists what is in an export.
 const sumsEntry = "SHA256SUMS"
 
 // sameEntries compares the entries of two zips in their order, but for the content of the last ones, and all that is said of them but
@@ -167,11 +159,6 @@ const sumsEntry = "SHA256SUMS"
 func sameEntries(t *testing.T, got, want string, but ...string) {
 	t.Helper()
 	a, b := readEntries(t, got, but), readEntries(t, want, but)
-	listed := func(e zipEntry) bool { return e.Name == sumsEntry }
-	if !slices.ContainsFunc(b, listed) {
-		a = slices.DeleteFunc(a, listed)
-		but = slices.DeleteFunc(slices.Clone(but), func(name string) bool { return name == sumsEntry })
-	}
 	for i, name := range but {
 		if at := len(b) - len(but) + i; at < 0 || b[at].Name != name {
 			t.Errorf("%s does not end with %q", want, but)

@@ -91,9 +91,12 @@ func FuzzParseLocation(f *testing.F) {
 }
 
 func FuzzDecodeFormat(f *testing.F) {
-	f.Add([]byte(`{"e3":"repository","version":1}`))
-	f.Add([]byte(`{"e3":"repository","version":2,"id":"a","objects":{"bucket":"abc","prefix":"x/y"}}`))
-	f.Add([]byte(`{"e3":"repository","version":2,"location":"dynamodb://team/a"}`))
+	for _, text := range []string{
+		`{"e3":"repository","version":1}`, `{"e3":"repository","version":1,"location":"dynamodb://team/a"}`,
+		`{"e3":"repository","version":1,"id":"a","objects":{"bucket":"abc","prefix":"x/y"}}`,
+	} {
+		f.Add(append(withSum([]byte(text)), '\n'))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got, err := decodeFormat(data, "here")
 		if err != nil {

@@ -83,30 +83,27 @@ type summedBelow struct{ *summedShared }
 
 var _ Records = (*rememberedShared)(nil)
 
-// remember makes this machine remember what it reads of a shared repository, for starts that are offline.
-func (r *Repo) remember(s *stores, l *sharedLocation, here string, copies *localStore) error {
-	summed, ok := s.records.(*summedShared)
-	if !ok {
-		return nil // an older layout
-	}
+// remember makes this machine remember what it reads of a shared repository, for starts that are offline. It returns
+// nil if there is no place for it.
+func (r *Repo) remember(
+	summed *summedShared, l *sharedLocation, here string, copies *localStore,
+) (*rememberedShared, error) {
 	path, err := r.knowledgeFile(l)
 	if err != nil {
-		return nil // there is no place for it
+		return nil, nil
 	}
 	m, err := r.openKnown(copies)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	text, err := json.Marshal(knowledge{l.String(), here, r.opts.Now().UTC()})
 	if err == nil {
 		err = atomicfile.WriteFile(path, append(text, '\n'), atomicfile.Options{Perm: 0o600})
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.records = &rememberedShared{known.Remember(summed, m), summedBelow{summed}}
-	s.derived = s.records
-	return nil
+	return &rememberedShared{known.Remember(summed, m), summedBelow{summed}}, nil
 }
 
 // openOffline opens what this machine knows of a shared repository. It asks nothing of any other.

@@ -38,7 +38,7 @@ import (
 var (
 	ErrNoRepository = errors.New("no e3 repository")
 	ErrExists       = errors.New("there is a repository already")
-	ErrTooNew       = errors.New("the repository was made by a newer e3")
+	ErrOtherFormat  = errors.New("this program does not know the form of the repository")
 )
 
 // Options adjust an open repository.

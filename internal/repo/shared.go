@@ -85,7 +85,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	}}
 	records, err = dynamo.Open(dynamo.Options{
 		Config: cfg, Endpoint: l.endpoint, Table: l.table, Repository: l.repository, Blobs: blobs{bucket, r.place}, Trying: tries,
-		Patience: r.opts.Outlast, Expired: r.expired(cfg), Spread: f.Spread,
+		Patience: r.opts.Outlast, Expired: r.expired(cfg), Spread: f.Partitions,
 		Permit: func(ctx context.Context, partition string, signed time.Time) error {
 			switch {
 			case strings.HasPrefix(partition, lease.Kind+"/"): // lease records are guarded by their versions
@@ -116,16 +116,19 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	if err != nil {
 		return nil, err
 	}
-	s := &stores{local: links, here: copies, modes: modes.Of(modes.Private, copies.path), leases: leases, lookups: 64, far: true}
 	shared := &sharedRecords{Store: records, Leases: leases, bucket: bucket, here: copies, warn: r.warn}
-	s.records, s.derived = shared, shared
-	r.formats = append(r.formats, sharedFormat(records, l.String()))
-	if f.summed() {
-		summed := &summedShared{checked.New(shared, true), sharedBelow{shared}}
-		s.records, s.derived, s.local = summed, summed, checked.New(links, false)
+	summed := &summedShared{checked.New(shared, true), sharedBelow{shared}}
+	s := &stores{
+		records: summed, derived: summed, local: checked.New(links, false), here: copies,
+		modes: modes.Of(modes.Private, copies.path), leases: leases, lookups: 64, far: true,
 	}
-	if s.objects, err = r.cached(dir, bucket, guard{leases, r.place}, l.settle); err == nil && r.opts.Remember {
-		err = r.remember(s, l, here, copies)
+	r.formats = append(r.formats, sharedFormat(records, l.String()))
+	if s.objects, err = r.cached(dir, bucket, guard{leases, r.place}, l.settle); err != nil || !r.opts.Remember {
+		return s, err
+	}
+	remembered, err := r.remember(summed, l, here, copies)
+	if remembered != nil {
+		s.records, s.derived = remembered, remembered
 	}
 	return s, err
 }

@@ -201,7 +201,7 @@ func initShared(ctx context.Context, l *sharedLocation) (_ *Created, err error) 
 	if err != nil {
 		return nil, err
 	}
-	text, err := (&format{ID: id, Objects: &place, Spread: true}).encode()
+	text, err := (&format{ID: id, Objects: &place, Partitions: true}).encode()
 	if err != nil {
 		return nil, err
 	}

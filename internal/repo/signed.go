@@ -72,16 +72,13 @@ func (r *Repo) Demand(ctx context.Context) (*executions.Demand, error) {
 }
 
 // RequireSignedExecutions makes the repository count only executions that a trusted key has signed, or all again. Proofs end. The
-// demand is part of the repository's description, which every process reads first, so it costs no request where it is not made, and an
-// older e3, which would not obey, refuses the repository.
+// demand is part of the repository's description, which every process reads first, so it costs no request where it
+// is not made.
 func (r *Repo) RequireSignedExecutions(ctx context.Context, require bool) error {
 	texts := r.formats[len(r.formats)-1]
 	f, err := texts.load(ctx, r.warn)
 	if err != nil {
 		return err
-	}
-	if !f.summed() {
-		return fmt.Errorf("%s has layout %d, which cannot demand signatures; make a new repository and import into it", texts.where[0], f.Version)
 	}
 	f.SignedExecutions = require
 	text, err := f.encode()

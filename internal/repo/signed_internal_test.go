@@ -6,58 +6,38 @@ import (
 	"testing"
 )
 
-// A repository in shards has a layout of its own, with or without the demand for signatures, which an older program
-// refuses.
-func TestSpreadOnRecord(t *testing.T) {
-	for _, signed := range []bool{false, true} {
-		text, err := (&format{Spread: true, SignedExecutions: signed}).encode()
-		if err != nil || !strings.Contains(string(text), `"version":6,`) || !strings.Contains(string(text), `"spread":true,"sum":"`) {
-			t.Fatalf("got %s, %v", text, err)
+// The options of a repository are fields of the one form. Without its sum it is damaged: cutting the demand for
+// signatures out of it does not lift it unnoticed.
+func TestOptionsOnRecord(t *testing.T) {
+	for want, f := range map[string]format{
+		`{"e3":"repository","version":1,"sum":"`:                                           {},
+		`{"e3":"repository","version":1,"signedExecutions":true,"sum":"`:                   {SignedExecutions: true},
+		`{"e3":"repository","version":1,"partitions":true,"sum":"`:                         {Partitions: true},
+		`{"e3":"repository","version":1,"signedExecutions":true,"partitions":true,"sum":"`: {SignedExecutions: true, Partitions: true},
+	} {
+		text, err := f.encode()
+		if err != nil || !strings.HasPrefix(string(text), want) {
+			t.Errorf("got %s, %v, want %s", text, err, want)
 		}
 		back, err := decodeFormat(text, "here")
-		if err != nil || !back.Spread || back.SignedExecutions != signed || !back.summed() {
-			t.Errorf("it is read as %+v, %v", back, err)
+		if err != nil || back.Partitions != f.Partitions || back.SignedExecutions != f.SignedExecutions {
+			t.Errorf("%s is read as %+v, %v", text, back, err)
 		}
 	}
-	if _, err := decodeFormat([]byte(`{"e3":"repository","version":6}`), "here"); !errors.Is(err, errFormatDamaged) {
+	if _, err := decodeFormat([]byte(`{"e3":"repository","version":1}`), "here"); !errors.Is(err, errFormatDamaged) {
 		t.Errorf("a description without its sum: %v", err)
-	}
-	if _, err := decodeFormat([]byte(`{"e3":"repository","version":8}`), "here"); !errors.Is(err, ErrTooNew) {
-		t.Errorf("a newer layout: %v", err)
 	}
 }
 
-// Executions in one file each have a layout of their own, whatever else the repository asks for.
-func TestFoldedOnRecord(t *testing.T) {
-	for _, signed := range []bool{false, true} {
-		text, err := (&format{Folded: true, SignedExecutions: signed}).encode()
-		if err != nil || !strings.Contains(string(text), `"version":7,`) || !strings.Contains(string(text), `"folded":true,"sum":"`) {
-			t.Fatalf("got %s, %v", text, err)
+// A repository of another version is refused with what to do: those that an unreleased e3 made have greater ones too.
+func TestOtherVersions(t *testing.T) {
+	for _, text := range []string{
+		`{"e3":"repository","version":2}`, `{"e3":"repository","version":9}`,
+		string(withSum([]byte(`{"e3":"repository","version":7,"access":"private","folded":true}`))) + "\n",
+	} {
+		_, err := decodeFormat([]byte(text), "here")
+		if !errors.Is(err, ErrOtherFormat) || !strings.Contains(err.Error(), "run its package file in a new repository") {
+			t.Errorf("%s is read with error %v, want an ErrOtherFormat that says what to do", text, err)
 		}
-		back, err := decodeFormat(text, "here")
-		if err != nil || !back.Folded || back.SignedExecutions != signed || !back.summed() {
-			t.Errorf("it is read as %+v, %v", back, err)
-		}
-	}
-}
-
-// The demand for signatures has a layout of its own, which an older program refuses; without the demand the layout is the usual one again.
-func TestDemandOnRecord(t *testing.T) {
-	f := &format{SignedExecutions: true}
-	text, err := f.encode()
-	if err != nil || !strings.Contains(string(text), `"version":5,"signedExecutions":true,"sum":"`) {
-		t.Fatalf("got %s, %v", text, err)
-	}
-	back, err := decodeFormat(text, "here")
-	if err != nil || !back.SignedExecutions || !back.summed() {
-		t.Fatalf("it is read as %+v, %v", back, err)
-	}
-	// Without its sum it is damaged: cutting the demand out of it does not lift it unnoticed.
-	if _, err := decodeFormat([]byte(`{"e3":"repository","version":5}`), "here"); !errors.Is(err, errFormatDamaged) {
-		t.Errorf("a description without its sum: %v", err)
-	}
-	back.SignedExecutions = false
-	if text, err = back.encode(); err != nil || !strings.Contains(string(text), `"version":4,"sum":"`) {
-		t.Errorf("without the demand it is %s, %v", text, err)
 	}
 }

@@ -29,20 +29,12 @@ type site struct {
 	lasting  workspace.Durability // of its runs
 }
 
-func newSite(t *testing.T) *site { return siteOf(t, false) }
-
-// siteOf makes a site; older has the layout in which each field of an execution is a file.
-func siteOf(t *testing.T, older bool) *site {
+func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{T: t, dir: t.TempDir(), lasting: workspace.None}
 	var err error
 	s.root, err = repo.Create(filepath.Join(s.dir, repo.DirName))
 	s.must(err)
-	if older {
-		for _, name := range []string{"format.json", "format.copy"} {
-			s.tear(name, `{"e3":"repository","version":4,"access":"private","sum":"04f0a306"}`+"\n")
-		}
-	}
 	s.Repo, err = repo.Open(context.Background(), s.root, repo.Options{Version: "test"})
 	s.must(err)
 	t.Cleanup(func() {

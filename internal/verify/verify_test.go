@@ -77,7 +77,6 @@ type damage struct {
 	inputs   []string
 	mend     func(s *site) // the user's actions before the next start
 	left     bool          // it remains even then
-	older    bool          // only an older layout has the file
 }
 
 func damages() []damage {
@@ -181,7 +180,6 @@ func damages() []damage {
 		}), kind: verify.MalformedObject, concerns: []string{"output of execution"}, rerun: []string{"w.two"}},
 
 		{name: "torn status", do: torn(status, folder(status)), kind: verify.BadRecord, concerns: []string{"execution "}, rerun: []string{"w.one"}},
-		{name: "older torn status", older: true, do: torn(status, folder(status)), kind: verify.BadRecord, concerns: []string{"execution "}, rerun: []string{"w.one"}},
 		{name: "cut status", do: func(s *site) string { // without its last line
 			where := folder(status)(s)
 			data, err := os.ReadFile(s.path(where + "/status.beast2"))
@@ -194,12 +192,6 @@ func damages() []damage {
 			s.remove(where + "/status.beast2")
 			return where
 		}, kind: verify.BadRecord, rerun: []string{"w.one"}},
-		{name: "torn detail", older: true, do: torn(executed("detail.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
-		{name: "torn metadata", older: true, do: torn(executed("metadata.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
-		{name: "torn provenance", older: true, do: torn(executed("provenance.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
-		{name: "torn rejection", older: true, do: torn(executed("rejected.beast2"), folder(status)), kind: verify.BadRecord, rerun: []string{"w.one"}},
-		{name: "torn output file", older: true, do: torn(executed("output"), executed("output")), kind: verify.BadRecord, concerns: []string{"of w.one"}},
-		{name: "missing output file", older: true, do: missing(executed("output")), kind: verify.BadRecord},
 		{name: "another's status", do: func(s *site) string {
 			data, err := os.ReadFile(s.path(status(s)))
 			s.must(err)
@@ -281,7 +273,7 @@ func TestDamage(t *testing.T) {
 	for _, tt := range damages() {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := furnish(siteOf(t, tt.older))
+			s := furnish(newSite(t))
 			where := tt.do(s)
 			r := s.verify(verify.Options{})
 			if len(r.Faults) != 1 {

@@ -42,10 +42,10 @@ func openMem() refstore.Store {
 	return inMemory{checked.New(s, true), rest{s}}
 }
 
-// openWith opens a store; fold keeps the fields of an execution in one file.
-func openWith(t testing.TB, dir string, fold bool) *fs.Store {
+// openFiles opens a store in a folder.
+func openFiles(t testing.TB, dir string) *fs.Store {
 	t.Helper()
-	s, err := fs.Open(dir, fs.Options{Poll: 5 * time.Millisecond, Fold: fold})
+	s, err := fs.Open(dir, fs.Options{Poll: 5 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,15 +57,14 @@ func openWith(t testing.TB, dir string, fold bool) *fs.Store {
 	return s
 }
 
-func openFolder(t testing.TB, fold bool) inFolder {
-	s := openWith(t, t.TempDir(), fold)
+func openFolder(t testing.TB) inFolder {
+	s := openFiles(t, t.TempDir())
 	return inFolder{checked.New(s, false), restOfFolder{s}}
 }
 
 func TestConformance(t *testing.T) {
 	conforms(t, "memory", func(testing.TB) refstore.Store { return openMem() })
-	conforms(t, "folder", func(t testing.TB) refstore.Store { return openFolder(t, false) })
-	conforms(t, "folded", func(t testing.TB) refstore.Store { return openFolder(t, true) })
+	conforms(t, "folder", func(t testing.TB) refstore.Store { return openFolder(t) })
 }
 
 func conforms(t *testing.T, name string, open func(testing.TB) refstore.Store) {
@@ -88,9 +87,5 @@ func TestModelInMemory(t *testing.T) {
 }
 
 func TestModelInFolder(t *testing.T) {
-	modeltest.Check(t, func(*rapid.T) modeltest.Store { return openFolder(t, false) })
-}
-
-func TestModelFolded(t *testing.T) {
-	modeltest.Check(t, func(*rapid.T) modeltest.Store { return openFolder(t, true) })
+	modeltest.Check(t, func(*rapid.T) modeltest.Store { return openFolder(t) })
 }

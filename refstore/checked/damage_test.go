@@ -154,16 +154,11 @@ func check(ctx context.Context, s refstore.Store, whole map[refstore.Key]refstor
 func none(refstore.Key) bool { return false }
 
 // TestDamagedFiles changes one byte of a file, cuts it, adds to it or removes it.
-func TestDamagedFiles(t *testing.T) { damageFiles(t, false) }
-
-func TestDamagedFoldedFiles(t *testing.T) { damageFiles(t, true) }
-
-func damageFiles(t *testing.T, fold bool) {
-	t.Helper()
+func TestDamagedFiles(t *testing.T) {
 	suite.WithoutRace(t)
 	n, rng := damages(t)
 	dir := t.TempDir()
-	s := checked.New(openWith(t, dir, fold), false)
+	s := checked.New(openFiles(t, dir), false)
 	whole := fill(t, s)
 	files := filesOf(t, dir)
 	told := 0

@@ -73,6 +73,9 @@ func TestLayout(t *testing.T) {
 		"settings/trust.json":                {Partition: "SETTINGS", Sort: "trust"},
 	} {
 		want[path] = path
+		if strings.HasPrefix(key.Partition, "EXECUTION/") {
+			want[path] += "\ne3with\n"
+		}
 		put(t, s, refstore.Record{Key: key, Value: []byte(path)})
 	}
 	put(t, s, refstore.Record{
@@ -80,9 +83,7 @@ func TestLayout(t *testing.T) {
 		Value:  []byte("v"),
 		Fields: []refstore.Field{{Name: "output", Value: []byte("o")}, {Name: "detail.beast2", Value: []byte("d")}},
 	})
-	want["executions/th/ih/id2/status.beast2"] = "v"
-	want["executions/th/ih/id2/output"] = "o"
-	want["executions/th/ih/id2/detail.beast2"] = "d"
+	want["executions/th/ih/id2/status.beast2"] = "vod\ne3with output=1 detail.beast2=1\n"
 	put(t, s, refstore.Record{Key: refstore.Key{Partition: "TASKS", Sort: "th3"}})
 	want["executions/th3/"] = ""
 	for path, key := range map[string]refstore.Key{

@@ -14,8 +14,8 @@ import (
 	"e3/refstore"
 )
 
-// With Options.Fold the file of an execution's value also holds its side fields, except texts, so that a short and silent
-// execution is one file (doc/format.md, "Executions"):
+// The file of an execution's value also holds its side fields, except texts, so that a short and silent execution is
+// one file (doc/format.md, "Executions"):
 //
 //	<value> {<content of a field>} "\ne3with" {" " name "=" length} "\n"
 //
@@ -24,7 +24,9 @@ import (
 const withTag = "\ne3with"
 
 // foldsField reports whether a field is in the value's file. Logs are streams too, and other texts are files for people.
-func (p place) foldsField(name string) bool { return p.folded && !strings.HasSuffix(name, ".txt") }
+func (p place) foldsField(name string) bool {
+	return p.shape == dirShape && !strings.HasSuffix(name, ".txt")
+}
 
 // fold returns the content of a file for a value and its fields.
 func fold(value []byte, fields []refstore.Field) []byte {
@@ -44,11 +46,12 @@ func fold(value []byte, fields []refstore.Field) []byte {
 	return append(file, '\n')
 }
 
-// unfold returns the value and the fields in a file. ok is false if it is no such file: then all of it is the value.
-func unfold(file []byte) (value []byte, fields []refstore.Field, ok bool) {
+// unfold returns the value and the fields in a file. If it is no such file, because it is damaged, all of it is the
+// value.
+func unfold(file []byte) (value []byte, fields []refstore.Field) {
 	at := bytes.LastIndex(file, []byte(withTag))
 	if at < 0 || file[len(file)-1] != '\n' {
-		return file, nil, false
+		return file, nil
 	}
 	entries := strings.Fields(string(file[at+len(withTag) : len(file)-1]))
 	rest := at
@@ -57,19 +60,19 @@ func unfold(file []byte) (value []byte, fields []refstore.Field, ok bool) {
 		name, bad := url.QueryUnescape(name)
 		n, err := strconv.Atoi(length)
 		if bad != nil || err != nil || n < 0 || n > rest {
-			return file, nil, false
+			return file, nil
 		}
 		fields = append(fields, refstore.Field{Name: name, Value: file[rest-n : rest : rest]})
 		rest -= n
 	}
 	slices.Reverse(fields)
-	return file[:rest:rest], fields, true
+	return file[:rest:rest], fields
 }
 
 // fold moves those fields of the record that belong into the value's file there, beside those of older that it does not
 // replace.
 func (w *writer) fold(older []refstore.Field) {
-	if !w.slot.folded {
+	if w.slot.shape != dirShape {
 		return
 	}
 	var within, apart []refstore.Field
@@ -88,51 +91,26 @@ func (w *writer) fold(older []refstore.Field) {
 	w.record.Value, w.record.Fields = fold(w.record.Value, within), apart
 }
 
-// foldOnto is fold for a record that exists. One whose fields are files keeps them so. It needs the shard's lock.
+// foldOnto is fold for a record that exists. It needs the shard's lock.
 func (w *writer) foldOnto() error {
-	if !w.slot.folded {
+	if w.slot.shape != dirShape {
 		return nil
 	}
 	file, _, err := w.store.files.read(w.slot.value(), false)
 	if err != nil {
 		return err
 	}
-	_, older, ok := unfold(file)
-	if w.slot.folded = ok; ok {
-		w.fold(older)
-	}
+	_, older := unfold(file)
+	w.fold(older)
 	return nil
-}
-
-// foldedRecord splits the content of a value's file. within tells which fields are in it; of others there may be files.
-func foldedRecord(sl slot, file []byte) (value []byte, within func(name string) (data []byte, there, known bool)) {
-	apart := func(string) ([]byte, bool, bool) { return nil, false, false }
-	if !sl.folded {
-		return file, apart
-	}
-	value, fields, ok := unfold(file)
-	if !ok {
-		return file, apart
-	}
-	return value, func(name string) ([]byte, bool, bool) {
-		for _, f := range fields {
-			if f.Name == name {
-				return f.Value, true, true
-			}
-		}
-		return nil, false, sl.foldsField(name)
-	}
 }
 
 // The folder of an execution appears with its first file, the record or a log, and disappears with its last one: a folder
 // is made aside and renamed, or renamed away and removed. So an empty folder means that a record was removed by hand,
 // also after a process was killed at any moment. Logs come and go under the shard's lock of their execution.
 
-// emptied reports whether the folder of an execution is empty.
+// emptied reports whether the folder of an execution is there, and is empty.
 func (s *files) emptied(sl slot) bool {
-	if !sl.folded {
-		return false
-	}
 	entries, err := s.readDir(sl.path)
 	return err == nil && len(entries) == 0 && s.isFolder(sl.path) == nil
 }

@@ -12,8 +12,6 @@ import (
 	"e3/refstore/fs"
 )
 
-func TestConformanceFolded(t *testing.T) { conformance(t, fs.Options{Fold: true}) }
-
 var folded = refstore.Key{Partition: "EXECUTION/t/i", Sort: "id"}
 
 // list returns the names of the files of the execution folded.
@@ -32,7 +30,7 @@ func list(t *testing.T, dir string) []string {
 
 func TestFold(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, fs.Options{Fold: true})
+	s := open(t, dir, fs.Options{})
 	field := func(name, value string) refstore.Field { return refstore.Field{Name: name, Value: []byte(value)} }
 	v, err := s.Put(t.Context(), refstore.Record{Key: folded, Value: []byte("running"), Fields: []refstore.Field{
 		field("detail.beast2", "\ne3with x=1\n"), field("a b=c", ""), field("stdout.txt", "hello"),
@@ -60,32 +58,11 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestFoldReadsFiles: executions that were copied from an older repository can be read and changed.
-func TestFoldReadsFiles(t *testing.T) {
-	dir := t.TempDir()
-	field := func(name string) refstore.Field { return refstore.Field{Name: name, Value: []byte(name)} }
-	old := open(t, dir, fs.Options{})
-	v, err := old.Put(t.Context(), refstore.Record{Key: folded, Value: []byte("v"), Fields: []refstore.Field{field("detail.beast2"), field("output")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, dir, fs.Options{Fold: true})
-	if _, err := s.Put(t.Context(), refstore.Record{Key: folded, Value: []byte("w"), Fields: []refstore.Field{field("job")}, Version: v}); err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range []*fs.Store{old, s} {
-		r, err := s.Get(t.Context(), folded, "detail.beast2", "output", "job")
-		if err != nil || string(r.Value) != "w" || len(r.Fields) != 3 {
-			t.Errorf("got %q, %v", r, err)
-		}
-	}
-}
-
 // TestFoldedLogs: logs come before their record and may outlive it, and a process may be killed at any moment. No
 // reader, however fast, meets a folder that is empty, as that would be a damaged record.
 func TestFoldedLogs(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, fs.Options{Fold: true})
+	s := open(t, dir, fs.Options{})
 	stream := func(name string) refstore.Key { return refstore.Key{Partition: "LOG/t/i/id", Sort: name} }
 	whole := func(when string) {
 		t.Helper()
@@ -132,7 +109,7 @@ func TestFoldedLogs(t *testing.T) {
 // TestFoldedFileGone: an execution whose only file was removed is damaged, not one that never was.
 func TestFoldedFileGone(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir, fs.Options{Fold: true})
+	s := open(t, dir, fs.Options{})
 	if _, err := s.Put(t.Context(), refstore.Record{Key: folded, Value: []byte("v")}); err != nil {
 		t.Fatal(err)
 	}

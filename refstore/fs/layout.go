@@ -10,7 +10,7 @@ import (
 
 // Records:
 //
-//	EXECUTION/<task>/<inputs> · <id>    executions/<task>/<inputs>/<id>/status.beast2, side fields beside it, or in it (fold.go)
+//	EXECUTION/<task>/<inputs> · <id>    executions/<task>/<inputs>/<id>/status.beast2, with its side fields (fold.go)
 //	TASKS · <task>                      executions/<task>/            the folder is the record
 //	INPUTS/<task> · <inputs>            executions/<task>/<inputs>/   the folder is the record
 //	DATAFLOW/<workspace> · <run>        dataflows/<workspace>/<run>.beast2
@@ -46,7 +46,6 @@ import (
 
 const (
 	executionValue = "status.beast2"
-	executionSums  = "detail.beast2" // the side field with the sums of the files beside it, if there are sums
 	otherLogs      = "log~"
 	recordSuffix   = ".rec"
 )
@@ -56,7 +55,7 @@ type shape int
 
 const (
 	fileShape    shape = iota // a file; side fields in the folder "<file>~"
-	dirShape                  // a folder that holds value and side fields
+	dirShape                  // a folder with a file of the value and side fields (fold.go), and files of texts
 	virtualShape              // a folder that exists; no value, no fields
 )
 
@@ -69,7 +68,6 @@ type place struct {
 	grows   bool   // longer values are written in place; readers check the sum, and read again
 	aliases bool   // records may be other names of such files
 	bare    bool   // no record has side fields or a sum, so nothing beside its file is looked for
-	folded  bool   // the value's file holds side fields too (fold.go)
 }
 
 // place looks a partition up in the table of records.
@@ -84,7 +82,7 @@ func (s *files) place(partition string) (place, error) {
 	tree := false
 	switch kind {
 	case "EXECUTION":
-		top, want, p.shape, p.folded = "executions", 2, dirShape, s.fold
+		top, want, p.shape = "executions", 2, dirShape
 	case "TASKS":
 		top, want, p.shape = "executions", 0, virtualShape
 	case "INPUTS":
@@ -192,22 +190,13 @@ func (s slot) fields() string {
 // hasFields tells whether there is a folder of side fields.
 func hasFields(s *Store, sl slot) bool { return !sl.bare && s.files.exists(sl.fields()) == nil }
 
-// fieldName is the name of a field's file in that folder. The fields stdout.txt and stderr.txt of an execution are
-// its logs: short logs come with the record, in one rename.
-func (s slot) fieldName(field string) string {
-	if s.shape == dirShape {
-		if field == executionValue { // taken
-			return "field~" + field
-		}
-	}
-	return escapeBytes(field) // MaxField bytes fit in a name, escaped or not
-}
-
+// field is the file of a side field. The fields stdout.txt and stderr.txt of an execution are its logs: short logs come
+// with the record, in one rename.
 func (s slot) field(name string) string {
 	if s.shape == fileShape && (name == refstore.SumField || name == refstore.WitnessField) {
 		return s.path + sumSuffix
 	}
-	return s.fields() + string(filepath.Separator) + s.fieldName(name)
+	return s.fields() + string(filepath.Separator) + escapeBytes(name) // MaxField bytes fit in a name, escaped or not
 }
 
 // streamPlace is the location of a partition's streams. Streams whose sort keys are in own have their file in dir,

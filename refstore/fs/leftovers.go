@@ -190,7 +190,7 @@ func (l *leftovers) mayGo(path, sub string) (bool, error) {
 			}
 			continue
 		}
-		if _, ok := unescape(strings.TrimPrefix(e.name, "field~")); !ok || !l.store.files.is(e, isFile, name) {
+		if _, ok := unescape(e.name); !ok || !l.store.files.is(e, isFile, name) {
 			return false, nil
 		}
 		if old, err := l.old(name); !old || err != nil {

@@ -10,19 +10,14 @@ import (
 	"e3/refstore/internal/modeltest"
 )
 
-func TestModel(t *testing.T) { model(t, fs.Options{}) }
-
-func TestModelFolded(t *testing.T) { model(t, fs.Options{Fold: true}) }
-
-func model(t *testing.T, o fs.Options) {
-	t.Helper()
+func TestModel(t *testing.T) {
 	root := t.TempDir()
 	modeltest.Check(t, func(rt *rapid.T) modeltest.Store {
 		dir, err := os.MkdirTemp(root, "")
 		if err != nil {
 			rt.Fatal(err)
 		}
-		s, err := fs.Open(dir, o)
+		s, err := fs.Open(dir, fs.Options{})
 		if err != nil {
 			rt.Fatal(err)
 		}

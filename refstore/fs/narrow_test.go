@@ -22,7 +22,7 @@ import (
 // narrow opens a store whose syncs are narrow.
 func narrow(t *testing.T, dir string) *fs.Store {
 	t.Helper()
-	return open(t, dir, fs.Options{Narrow: true, Fold: true, BareJobs: true})
+	return open(t, dir, fs.Options{Narrow: true, BareJobs: true})
 }
 
 var (

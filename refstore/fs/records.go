@@ -6,6 +6,7 @@ import (
 	"fmt"
 	iofs "io/fs"
 	"path/filepath"
+	"slices"
 
 	"e3/refstore"
 )
@@ -50,17 +51,19 @@ func (s *Store) record(ctx context.Context, sl slot, fields []string) (refstore.
 	if err != nil {
 		return refstore.Record{}, err
 	}
-	value, within := foldedRecord(sl, value)
+	var within []refstore.Field
+	if sl.shape == dirShape {
+		value, within = unfold(value)
+	}
 	r.Value, r.Version = value, st.version()
 	for _, name := range fields {
-		value, there, known := within(name)
-		var err error
-		switch {
-		case known && !there:
+		if sl.foldsField(name) {
+			if i := slices.IndexFunc(within, func(f refstore.Field) bool { return f.Name == name }); i >= 0 {
+				r.Fields = append(r.Fields, within[i])
+			}
 			continue
-		case !known:
-			value, _, err = s.files.read(sl.field(name), false)
 		}
+		value, _, err := s.files.read(sl.field(name), false)
 		switch {
 		case err == nil:
 			r.Fields = append(r.Fields, refstore.Field{Name: name, Value: value})
@@ -113,10 +116,11 @@ func (s *Store) put(ctx context.Context, r refstore.Record, durable bool) (refst
 	if err != nil {
 		return refstore.Absent, err
 	}
-	w := writer{store: s, slot: sl, record: r, durable: durable}
-	w.takeSum()
+	var w writer
 	var v refstore.Version
-	err = s.withRoom(func() error {
+	err = s.withRoom(func() (err error) {
+		w = writer{store: s, slot: sl, record: r, durable: durable} // anew when it is called again, since put folds fields
+		w.takeSum()
 		v, err = w.put(ctx)
 		return err
 	})
@@ -249,7 +253,7 @@ func (w *writer) fillDir(ctx context.Context, folder string) error {
 		return fmt.Errorf("%w: %w", errFolderGone, err)
 	}
 	for _, f := range w.record.Fields {
-		name := w.slot.fieldName(f.Name)
+		name := escapeBytes(f.Name)
 		if err := w.store.files.rename(join(folder, name), join(w.slot.path, name)); err != nil {
 			return err
 		}
@@ -429,7 +433,7 @@ func (w *writer) writeNew(path string) (stamp, error) {
 
 func (w *writer) writeFields(dir string) error {
 	for _, f := range w.record.Fields {
-		if _, err := w.store.files.createFile(dir+string(filepath.Separator)+w.slot.fieldName(f.Name), f.Value, w.durable); err != nil {
+		if _, err := w.store.files.createFile(join(dir, escapeBytes(f.Name)), f.Value, w.durable); err != nil {
 			return err
 		}
 	}

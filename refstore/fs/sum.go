@@ -95,20 +95,14 @@ func (s *files) removeFile(sl slot) error {
 	return s.remove(sl.path)
 }
 
-// gone reports whether a record that was not found has left its sum, its witness or the sums of an execution.
+// gone reports whether a record that was not found has left its sum, its witness or the empty folder of an execution.
 func (s *Store) gone(ctx context.Context, sl slot) bool {
-	file := sl.path + sumSuffix
-	switch sl.shape {
-	case dirShape:
-		file = sl.field(executionSums)
-	case virtualShape:
+	if sl.shape == virtualShape || sl.bare {
 		return false
 	}
-	if sl.bare {
-		return false
-	}
-	remains := func() bool {
-		return s.files.tree.exists(file) == nil || s.files.emptied(sl)
+	remains := func() bool { return s.files.tree.exists(sl.path+sumSuffix) == nil }
+	if sl.shape == dirShape {
+		remains = func() bool { return s.files.emptied(sl) }
 	}
 	if !remains() {
 		return false
@@ -124,7 +118,7 @@ func (s *Store) gone(ctx context.Context, sl slot) bool {
 	return errors.Is(s.files.tree.exists(sl.value()), iofs.ErrNotExist) // it may just have been created
 }
 
-// removeGone removes the sums and side fields of a record that is gone.
+// removeGone removes the sum and the side fields of a record that is gone.
 func (s *Store) removeGone(ctx context.Context, sl slot) error {
 	sh, err := s.lockShard(ctx, sl.key)
 	if err != nil {

@@ -55,18 +55,12 @@ func crc(partition, sort, field string, content ...[]byte) string {
 	return fmt.Sprintf("%08x", h.Sum32())
 }
 
-// hasSums tells whether the records of the repository have sums.
-func (c *checker) hasSums() bool {
-	data, err := os.ReadFile(filepath.Join(c.root, "format.json"))
-	return err == nil && (bytes.Contains(data, []byte(`"version":4`)) || bytes.Contains(data, []byte(`"version":7`)))
-}
-
-// parts are the status and the side fields of an execution by the names of the files that an older layout has for them.
-// A file with side fields ends in a line that names them and their lengths.
+// parts are the status and the side fields of an execution by their names. The file ends in a line that names the fields
+// and their lengths.
 func parts(status []byte) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	at := bytes.LastIndex(status, []byte("\ne3with"))
-	if at < 0 {
+	if at < 0 { // torn: without its detail, which the checks demand
 		return map[string][]byte{"status.beast2": status}, nil
 	}
 	entries, rest := strings.Fields(string(status[at+len("\ne3with"):])), status[:at]
@@ -101,7 +95,7 @@ func readPart(root, path string) ([]byte, error) {
 // withoutSum takes the trailer off a file of a record of ours, and checks it. entries are what it says beside the sum.
 func (c *checker) withoutSum(path string, data []byte) (content []byte, entries []string) {
 	partition, sort, field, ok := summed(path)
-	if !ok || !c.hasSums() {
+	if !ok {
 		return data, nil
 	}
 	content, entries, ok = cutSum(partition, sort, field, data)
@@ -145,7 +139,7 @@ func allows(entries []string, name, sum string) bool {
 
 // sealed demands that the detail of an execution has the sums of what lies beside it.
 func (c *checker) sealed(rel string, has map[string]bool) {
-	if !c.hasSums() || c.torn {
+	if c.torn {
 		return
 	}
 	path := "executions/" + rel + "/detail.beast2"

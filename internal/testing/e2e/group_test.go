@@ -20,8 +20,7 @@ import (
 )
 
 // TestGroup has two users of one group work in one repository that was made for that, each under an umask of their
-// own: each can go on with what the other has left, and other users get no further than was said. One that says nothing
-// of its modes goes by the umask, as e3 did before.
+// own: each can go on with what the other has left, and other users get no further than was said.
 func TestGroup(t *testing.T) {
 	suite.Thorough(t)
 	needRoot(t)
@@ -32,8 +31,6 @@ func TestGroup(t *testing.T) {
 		{"--shared", "077", "022", 0o660, 0o440},
 		{"--shared=group", "022", "077", 0o660, 0o440},
 		{"--shared=world", "027", "002", 0o664, 0o444},
-		{"", "002", "002", 0o664, 0o444},
-		{"", "007", "007", 0o660, 0o444},
 	} {
 		t.Run(c.shared+" "+c.ann+" "+c.bob, func(t *testing.T) { twoOfAGroup(t, c.shared, c.ann, c.bob, c.file, c.object) })
 	}
@@ -76,12 +73,7 @@ tasks:
 		}
 		return string(out)
 	}
-	if shared == "" {
-		e3(ann, "init", "--shared")
-		asBefore(t, p.repository(), ann, group)
-	} else {
-		e3(ann, "init", shared)
-	}
+	e3(ann, "init", shared)
 	e3(bob, "settings", "--user", "--unset", "safe-repository", ".")
 	if out, err := command(bob, "list", ".").CombinedOutput(); err == nil || !strings.Contains(string(out), "belongs to another user") {
 		t.Errorf("bob uses what ann has put into a folder above: %v\n%s", err, out)
@@ -160,29 +152,6 @@ tasks:
 	wantModes(t, p.repository(), file, object, group)
 }
 
-// asBefore turns a new repository into an older one, which does not record its access.
-func asBefore(t *testing.T, root string, uid, gid int) {
-	t.Helper()
-	format := filepath.Join(root, "format.json")
-	for _, name := range []string{"format.copy", ".gitignore"} { // they had none
-		if err := os.Remove(filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	err := errors.Join(os.WriteFile(format, []byte(`{"e3":"repository","version":1}`), 0o664), os.Chmod(format, 0o664))
-	if err == nil {
-		err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				err = os.Chmod(path, 0o775|fs.ModeSetgid)
-			}
-			return err
-		})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // wantModes walks an idle repository. In one that goes by the umask, it skips the folders that init has made.
 func wantModes(t *testing.T, root string, file, object fs.FileMode, group uint32) {
 	t.Helper()
@@ -199,7 +168,7 @@ func wantModes(t *testing.T, root string, file, object fs.FileMode, group uint32
 		switch {
 		case d.IsDir() && group != 0:
 			want = fs.ModeDir | fs.ModeSetgid | file | 0o110 | file&4>>2
-			if slices.Contains([]string{"/tmp", "/locks", "/locks/records", "/locks/named"}, rel) && (object != 0o444 || mode&fs.ModeSticky != 0) {
+			if slices.Contains([]string{"/tmp", "/locks", "/locks/records", "/locks/named"}, rel) {
 				want |= fs.ModeSticky
 			}
 		case d.IsDir():
@@ -209,12 +178,6 @@ func wantModes(t *testing.T, root string, file, object fs.FileMode, group uint32
 		case strings.HasPrefix(rel, "/objects/"):
 			want = object
 		case mode == file&^0o222 && (strings.HasSuffix(rel, ".txt") || strings.HasSuffix(rel, ".ndjson")): // a log that has ended
-			want = mode
-		}
-		if d.IsDir() && mode.Perm() == 0o775 && file == 0o660 && object == 0o444 { // see asBefore
-			want = mode
-		}
-		if rel == "/format.json" && object == 0o444 {
 			want = mode
 		}
 		if mode != want {
