@@ -17,7 +17,8 @@ func newVersion(a *app) *cobra.Command {
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			doc := map[string]any{
-				"version": a.version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "format": repo.FormatVersion,
+				"version": a.version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+				"format": repo.FormatVersion,
 			}
 			return a.Reply(doc, func(w io.Writer) {
 				fmt.Fprintf(w, "e3 %s (%s, %s/%s)\n", a.version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -83,9 +83,11 @@ type summedBelow struct{ *summedShared }
 
 var _ Records = (*rememberedShared)(nil)
 
-// remember makes this machine remember what it reads of a shared repository, for starts that are offline. It returns nil if
-// there is no place for it.
-func (r *Repo) remember(summed *summedShared, l *sharedLocation, here string, copies *localStore) (*rememberedShared, error) {
+// remember makes this machine remember what it reads of a shared repository, for starts that are offline. It returns
+// nil if there is no place for it.
+func (r *Repo) remember(
+	summed *summedShared, l *sharedLocation, here string, copies *localStore,
+) (*rememberedShared, error) {
 	path, err := r.knowledgeFile(l)
 	if err != nil {
 		return nil, nil

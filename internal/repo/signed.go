@@ -72,7 +72,8 @@ func (r *Repo) Demand(ctx context.Context) (*executions.Demand, error) {
 }
 
 // RequireSignedExecutions makes the repository count only executions that a trusted key has signed, or all again. Proofs end. The
-// demand is part of the repository's description, which every process reads first, so it costs no request where it is not made.
+// demand is part of the repository's description, which every process reads first, so it costs no request where it
+// is not made.
 func (r *Repo) RequireSignedExecutions(ctx context.Context, require bool) error {
 	texts := r.formats[len(r.formats)-1]
 	f, err := texts.load(ctx, r.warn)

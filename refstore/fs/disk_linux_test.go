@@ -216,33 +216,3 @@ func TestReadOnlyFolders(t *testing.T) {
 		t.Errorf("delete: got %v, want a permission error", err)
 	}
 }
-
-// An execution that is written once more, since a sweep has made room for it, is as it would have been.
-func TestRoomForExecution(t *testing.T) {
-	dir := tmpfs(t)
-	dead, err := fs.Open(dir, fs.Options{Fold: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := dead.SessionDir()
-	if err == nil {
-		err = os.WriteFile(filepath.Join(session, "left"), make([]byte, 100<<10), 0o600)
-	}
-	dead.KeepSession()
-	if err := errors.Join(err, dead.Close()); err != nil {
-		t.Fatal(err)
-	}
-	s := open(t, dir, fs.Options{Fold: true})
-	exec := refstore.Record{Key: refstore.Key{Partition: "EXECUTION/t/i", Sort: "e"}, Value: []byte("value"), Fields: []refstore.Field{
-		{Name: "output", Value: make([]byte, 20<<10)},
-	}}
-	put(t, s, refstore.Record{Key: job("a"), Value: []byte("small")})
-	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
-		t.Fatalf("fill the disk: %v, want ENOSPC", err)
-	}
-	put(t, s, exec)
-	r, err := s.Get(t.Context(), exec.Key, "output")
-	if err != nil || string(r.Value) != "value" || len(r.Fields) != 1 || len(r.Fields[0].Value) != 20<<10 {
-		t.Errorf("got the value %.40q, %d fields, %v", r.Value, len(r.Fields), err)
-	}
-}

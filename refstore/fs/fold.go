@@ -14,8 +14,8 @@ import (
 	"e3/refstore"
 )
 
-// The file of an execution's value also holds its side fields, except texts, so that a short and silent execution is one
-// file (doc/format.md, "Executions"):
+// The file of an execution's value also holds its side fields, except texts, so that a short and silent execution is
+// one file (doc/format.md, "Executions"):
 //
 //	<value> {<content of a field>} "\ne3with" {" " name "=" length} "\n"
 //
@@ -46,7 +46,8 @@ func fold(value []byte, fields []refstore.Field) []byte {
 	return append(file, '\n')
 }
 
-// unfold returns the value and the fields in a file. If it is no such file, because it is damaged, all of it is the value.
+// unfold returns the value and the fields in a file. If it is no such file, because it is damaged, all of it is the
+// value.
 func unfold(file []byte) (value []byte, fields []refstore.Field) {
 	at := bytes.LastIndex(file, []byte(withTag))
 	if at < 0 || file[len(file)-1] != '\n' {

@@ -4,9 +4,9 @@
 // # Files
 //
 // layout.go alone maps keys to paths. The value of a record and each of its side fields are separate files, which hold
-// the caller's bytes and nothing else; but the side fields of an execution are in the file of its value (fold.go). A segment of a key that would be unsafe as a file name is escaped, so no key
-// names anything outside the repository. All names are relative to the folder, which is opened once, and no symbolic link
-// below it is ever followed (tree.go).
+// the caller's bytes and nothing else; but the side fields of an execution are in the file of its value (fold.go). A
+// segment of a key that would be unsafe as a file name is escaped, so no key names anything outside the repository. All
+// names are relative to the folder, which is opened once, and no symbolic link below it is ever followed (tree.go).
 //
 // # Writing
 //
@@ -149,7 +149,10 @@ func Open(dir string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("open repository %s: %w", dir, err)
 	}
 	in := tree{f}
-	fl := &files{tree: in, root: root, modes: o.Modes, looks: looksAt(in), bare: o.BareJobs, unsynced: &unsynced{off: !narrows(o), in: in}}
+	fl := &files{
+		tree: in, root: root, modes: o.Modes, looks: looksAt(in), bare: o.BareJobs,
+		unsynced: &unsynced{off: !narrows(o), in: in},
+	}
 	s := &Store{files: fl, now: o.Now, poll: o.Poll, boot: o.Boot, mend: o.Mend, deadSession: o.DeadSession, waiting: o.Waiting, also: o.Also}
 	if s.now == nil {
 		s.now = time.Now

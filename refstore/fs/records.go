@@ -433,7 +433,7 @@ func (w *writer) writeNew(path string) (stamp, error) {
 
 func (w *writer) writeFields(dir string) error {
 	for _, f := range w.record.Fields {
-		if _, err := w.store.files.createFile(dir+string(filepath.Separator)+escapeBytes(f.Name), f.Value, w.durable); err != nil {
+		if _, err := w.store.files.createFile(join(dir, escapeBytes(f.Name)), f.Value, w.durable); err != nil {
 			return err
 		}
 	}

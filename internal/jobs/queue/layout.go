@@ -9,15 +9,15 @@ import (
 	"e3/refstore"
 )
 
-// In a repository whose description says that what all tasks write is in several partitions ([refstore.Spreader]), the
-// jobs and the finished jobs of a queue are in as many as there are shards, by the first digit of the hash in their ids;
-// entries of jobs that were enqueued in quick succession are spread too ([index.shardFor]).
+// In a repository whose description says that what all tasks write is in several partitions ([refstore.Spreader]),
+// the jobs and the finished jobs of a queue are in as many as there are shards, by the first digit of the hash in their
+// ids; entries of jobs that were enqueued in quick succession are spread too ([index.shardFor]).
 
 // shards are the names of the shards of a partition. The first one of the entries is the partition itself.
 const shards = "0123456789abcdef"
 
-// spread is a record store that keeps the shards of queues apart. To its users a partition is whole, but a listing of one
-// in shards is ordered within each shard only. It is safe for concurrent use.
+// spread is a record store that keeps the shards of queues apart. To its users a partition is whole, but a listing of
+// one in shards is ordered within each shard only. It is safe for concurrent use.
 type spread struct {
 	refstore.Store
 	batch   refstore.Batcher // nil: there is none

@@ -59,8 +59,8 @@ func crc(partition, sort, field string, content ...[]byte) string {
 func parts(status []byte) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	at := bytes.LastIndex(status, []byte("\ne3with"))
-	if at < 0 {
-		return nil, errors.New("it does not end in a line that names its side fields")
+	if at < 0 { // torn: without its detail, which the checks demand
+		return map[string][]byte{"status.beast2": status}, nil
 	}
 	entries, rest := strings.Fields(string(status[at+len("\ne3with"):])), status[:at]
 	for _, e := range slices.Backward(entries) {
