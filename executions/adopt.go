@@ -28,13 +28,12 @@ type handover struct {
 	Started   int64  `json:"started"` // Unix time in ms
 	Stdout    uint64 `json:"stdout"`  // inode numbers of the log files, by which they are recognized
 	Stderr    uint64 `json:"stderr"`
-	Checked   bool   `json:"checked"` // the inputs were checked
 }
 
 // handover returns what is needed to finish the attempt.
 func (a *attempt) handover() ([]byte, error) {
 	h := handover{
-		Execution: a.id, Key: a.key.String(), Sandbox: a.box.root.Name(), Work: a.box.work.Identity(), Started: a.startedAt.UnixMilli(), Checked: a.checked,
+		Execution: a.id, Key: a.key.String(), Sandbox: a.box.root.Name(), Work: a.box.work.Identity(), Started: a.startedAt.UnixMilli(),
 		Stdout: a.box.logs.numbers[0], Stderr: a.box.logs.numbers[1],
 	}
 	return json.Marshal(h)
@@ -110,7 +109,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	if err != nil {
 		return Result{}, fmt.Errorf("adopt execution %s: the state that its supervisor kept does not fit: %w", id, err)
 	}
-	a.checked, a.startedAt = h.Checked, time.UnixMilli(h.Started)
+	a.startedAt = time.UnixMilli(h.Started)
 	if req.Job.Resumes {
 		a.begun = h.Execution
 	}

@@ -98,7 +98,6 @@ func (x *Executor) attempt(ctx, lasting context.Context, key Key, req *Request, 
 	if err != nil {
 		return Result{}, fmt.Errorf("stage inputs: %w", err)
 	}
-	a.checked = true
 	if req.Job.Identity == "" {
 		lasting = ctx
 	}
@@ -218,7 +217,6 @@ type attempt struct {
 	version   refstore.Version
 	claim     refstore.Lock
 	pump      *logPump             // nil if the store adopts the log files
-	checked   bool                 // its inputs were checked when they were staged
 	report    string               // the file that takes what a traced command opens; "": it is not traced
 	shared    *shared              // its command serves the items of other attempts too; nil: it does not
 	lapse     func() time.Duration // for how long the command has ended and the lease did not stand; nil: not at all
@@ -449,7 +447,7 @@ func (a *attempt) detail(res runner.Result) *record.Detail {
 	return &record.Detail{
 		Attempt: a.req.Attempt, Worker: a.x.opts.Worker, RunID: a.req.RunID, Workspace: a.req.Workspace, Task: a.req.Name,
 		UserCPU: res.UserCPU, SystemCPU: res.SystemCPU, PeakRSS: res.PeakRSS, BytesIn: a.req.InputBytes,
-		Signal: signalName(res.Signal), Version: a.x.opts.Version, Checked: a.checked, Begun: a.begun, Batch: batchOf(a),
+		Signal: signalName(res.Signal), Version: a.x.opts.Version, Begun: a.begun, Batch: batchOf(a),
 	}
 }
 

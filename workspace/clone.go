@@ -101,14 +101,11 @@ func (w *links) writeLink(l *record.Link) []byte {
 // readLink decodes a link and resolves its file.
 func (w *links) readLink(ws string, data []byte) (*record.Link, error) {
 	l, err := decodeLink(ws, data)
-	if err != nil || l.File == "" || w.Folder == "" && l.Home == "" {
+	if err != nil || l.File == "" || filepath.IsAbs(l.File) {
 		return l, err
 	}
 	switch {
-	case l.Home == "":
-		l.File = w.convert(l.File)
-	case filepath.IsAbs(l.File):
-	case !filepath.IsLocal(filepath.FromSlash(l.File)):
+	case l.Home == "", !filepath.IsLocal(filepath.FromSlash(l.File)):
 		return nil, fmt.Errorf("link of workspace %s: its file is %q; %w", ws, l.File, errBadLink)
 	case w.Folder == "", w.mountedIn(l.Home):
 		l.File = filepath.Join(l.Home, filepath.FromSlash(l.File))
@@ -124,24 +121,6 @@ func (w *links) mountedIn(home string) bool {
 	return home != w.home() && sameDir(filepath.Join(home, filepath.Base(w.Folder)), w.Folder) && !sameDir(home, w.home())
 }
 
-// convert resolves the absolute path in a link of an older e3. If the path lies in the home of another repository, and
-// the same file is in this one's, the file was copied together with the repository.
-func (w *links) convert(file string) string {
-	for d := filepath.Dir(file); ; d = filepath.Dir(d) {
-		other := filepath.Join(d, filepath.Base(w.Folder))
-		if _, err := os.Lstat(filepath.Join(other, "format.json")); err == nil {
-			rel, err := filepath.Rel(d, file)
-			if own := filepath.Join(w.home(), rel); err == nil && !sameDir(other, w.Folder) && !gone(own) {
-				return own
-			}
-			return file
-		}
-		if d == filepath.Dir(d) {
-			return file
-		}
-	}
-}
-
 // fileKey is the key of the record of the workspace that "start -f" made for a package file.
 func fileKey(noted string) refstore.Key {
 	return refstore.Key{Partition: "INDEX/files", Sort: objectstore.Sum([]byte(noted)).String()}
@@ -154,19 +133,17 @@ func (w *Deployer) WorkspaceFor(ctx context.Context, file string) (string, error
 	if err != nil {
 		return "", err
 	}
-	for _, name := range []string{w.states.links.noted(file), file} { // older versions recorded the path
-		rec, err := w.states.Local.Get(ctx, fileKey(name))
-		if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) || err == nil && len(rec.Value) == 0 { // empty: lost in a power failure
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		if follows, err := w.Follows(ctx, string(rec.Value), file); err != nil || follows {
-			return string(rec.Value), err
-		}
+	rec, err := w.states.Local.Get(ctx, fileKey(w.states.links.noted(file)))
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) || err == nil && len(rec.Value) == 0 { // empty: lost in a power failure
+		return "", nil
 	}
-	return "", nil
+	if err != nil {
+		return "", err
+	}
+	if follows, err := w.Follows(ctx, string(rec.Value), file); err != nil || !follows {
+		return "", err
+	}
+	return string(rec.Value), nil
 }
 
 // Follows tells whether a workspace follows a package file. The workspace need not exist.

@@ -14,7 +14,6 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/internal/repo"
-	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -254,68 +253,4 @@ func (c *clones) answers(p *place, ws, dir string, named bool) {
 	if want := c.content(dir); string(got) != want {
 		c.t.Fatalf("a start of %s in %s answers %q, and its files say %q (planned: %d hits)", ws, dir, got, want, plan.Hits)
 	}
-}
-
-// TestConvertedLinks reads links of older versions, which hold absolute paths: in the original repository, in a copy of
-// it, and in one whose links lead to a project elsewhere.
-func TestConvertedLinks(t *testing.T) {
-	p := newPlace(t)
-	p.write("a.txt", "original")
-	p.deploy("inputs: {a: {file: a.txt}}", "tasks: {t: {in: [a], out: o, run: cat $a}}")
-	p.start()
-	link, key := p.link(), refstore.Key{Partition: "INDEX/links", Sort: "w"}
-	if link.File != "e3.yaml" || link.Home != p.dir {
-		t.Fatalf("the link is to %s in %s", link.File, link.Home)
-	}
-	old := func(p *place, file string) {
-		t.Helper()
-		rec, err := p.repo.Records.Get(p.ctx, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		link := *link
-		link.Home, link.File = "", file
-		rec.Value = link.Encode()
-		if _, err := p.repo.Records.Put(p.ctx, rec); err != nil {
-			t.Fatal(err)
-		}
-	}
-	follows := func(p *place, want string) {
-		t.Helper()
-		if file, err := p.ws.Deployer.LinkedTo(p.ctx, "w"); err != nil || file != want {
-			t.Errorf("the workspace of %s follows %q, %v, want %s", p.dir, file, err, want)
-		}
-	}
-	old(p, filepath.Join(p.dir, "e3.yaml"))
-	copied := filepath.Join(t.TempDir(), "copy")
-	if out, err := exec.Command("cp", "-a", p.dir, copied).CombinedOutput(); err != nil {
-		t.Fatalf("cp: %v: %s", err, out)
-	}
-	r, err := repo.Open(t.Context(), filepath.Join(copied, repo.DirName), repo.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	q := placeIn(r)
-	q.t, q.ctx, q.dir = t, t.Context(), copied
-	follows(p, filepath.Join(p.dir, "e3.yaml"))
-	follows(q, filepath.Join(copied, "e3.yaml"))
-	q.write("a.txt", "copy")
-	p.write("a.txt", "other")
-	for _, at := range []*place{p, q} {
-		want, _ := os.ReadFile(filepath.Join(at.dir, "a.txt"))
-		if at.start(); at.read("t") != string(want) {
-			t.Errorf("%s answers %q, want %q", at.dir, at.read("t"), want)
-		}
-		if l := at.link(); l.Home != at.dir || l.File != "e3.yaml" {
-			t.Errorf("the link of %s is to %s in %s", at.dir, l.File, l.Home)
-		}
-	}
-
-	elsewhere := filepath.Join(t.TempDir(), "e3.yaml")
-	if err := os.WriteFile(elsewhere, []byte(packageFile("$a")), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	old(p, elsewhere)
-	follows(p, elsewhere)
 }

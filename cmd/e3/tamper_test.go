@@ -26,7 +26,6 @@ import (
 //	tamper <repo> object put <hash> <file>                  spoil an object
 //	tamper <repo> object rm <hash>                          lose an object
 //	tamper <repo> part root|inputs|outputs|package <ws>     the hash of a part of a workspace
-//	tamper <repo> execution unchecked <task>                make executions of a task those of an e3 that checked no reads
 func tamper() {
 	if err := runTamper(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintf(os.Stderr, "tamper: %v\n", err)
@@ -60,9 +59,6 @@ func runTamper(ctx context.Context, args []string) error {
 	if args[1] == "part" {
 		return printPart(ctx, r, args[2], names[0])
 	}
-	if what == "execution unchecked" {
-		return uncheck(ctx, r, names[0])
-	}
 	key := refstore.Key{Partition: names[0]}
 	if len(names) > 1 {
 		key.Sort = names[1]
@@ -74,29 +70,6 @@ func runTamper(ctx context.Context, args []string) error {
 		return tamperStream(ctx, r.Records, args[2], key, data)
 	}
 	return fmt.Errorf("unknown: %s", what)
-}
-
-// uncheck removes the mark from the executions of a task that says that their reads were checked.
-func uncheck(ctx context.Context, r *repo.Repo, task string) error {
-	for e, err := range r.Executions.All(ctx) {
-		if err != nil {
-			return err
-		}
-		if e.Detail.Task != task {
-			continue
-		}
-		key := refstore.Key{Partition: "EXECUTION/" + e.Key.String(), Sort: e.ExecutionID}
-		rec, err := r.Records.Get(ctx, key)
-		if err != nil {
-			return err
-		}
-		e.Detail.Checked = false
-		rec.Fields = []refstore.Field{{Name: "detail.beast2", Value: e.Detail.Encode()}}
-		if _, err := r.Records.Put(ctx, rec); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func tamperRecord(ctx context.Context, records refstore.Store, do string, key refstore.Key, data []byte) error {

@@ -34,8 +34,7 @@ listed with what it affects and what to do. It is safe to run at any time. The e
 
 --repair removes corrupt objects, rejects successes that have lost a part of their output, and removes records that cannot be
 read; the affected tasks run again at the next start. Inputs cannot be computed again: it lists those that must be set or
-deployed again. Executions of an earlier e3, which did not check its reads, are rejected if they may have read corrupt
-objects; "e3 reject --undo" withdraws that.
+deployed again.
 
 --rerun executes tasks again, in the same way and on the same inputs as the executions that made their outputs, and compares
 the results. The exit code is 1 if they differ. Nothing else changes: a new execution with another result is kept, but is

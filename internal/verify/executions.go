@@ -41,7 +41,6 @@ func (v *verifier) key(ctx context.Context, k executions.Key) error {
 			return err
 		default:
 			id = e.ExecutionID
-			v.suspect(e)
 			if err = v.check(ctx, e); err == nil {
 				err = v.logs(ctx, e)
 			}

@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"e3/executions"
+	"e3/internal/format/record"
 	"e3/objectstore"
+	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -46,7 +48,7 @@ func (v *verifier) confirm(ctx context.Context) error {
 			again.corrupt[h] = d
 		}
 	}
-	for _, step := range []func(context.Context) error{again.format, again.place, again.records, again.references, again.doubtful} {
+	for _, step := range []func(context.Context) error{again.format, again.place, again.records, again.references} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -219,4 +221,41 @@ func (v *verifier) retiredInRuns(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// currentTask is a task of the latest run of a workspace.
+type currentTask struct{ workspace, task string }
+
+// currentTasks returns the tasks in the latest runs of workspaces by their executions. Unreadable runs are faults of
+// their own.
+func (v *verifier) currentTasks(ctx context.Context) (map[string][]currentTask, error) {
+	if v.current != nil {
+		return v.current, nil
+	}
+	current := map[string][]currentTask{}
+	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
+		if errors.Is(err, refstore.ErrDamaged) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		s, err := record.DecodeWorkspaceState(rec.Value)
+		if err != nil || s == nil || s.CurrentRunID == "" {
+			continue
+		}
+		data, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + rec.Key.Sort, Sort: s.CurrentRunID})
+		if err != nil {
+			continue
+		}
+		run, err := record.DecodeRun(data.Value)
+		if err != nil {
+			continue
+		}
+		for t := range run.Tasks.All() {
+			current[t.ExecutionID] = append(current[t.ExecutionID], currentTask{rec.Key.Sort, t.Task})
+		}
+	}
+	v.current = current
+	return current, nil
 }

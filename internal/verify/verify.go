@@ -165,8 +165,6 @@ const (
 
 	MissingExecution FaultKind = "missingExecution" // something names it, and it is not on record
 	ForeignThing     FaultKind = "foreignThing"     // a link, or another thing that e3 makes nowhere
-
-	DoubtfulExecution FaultKind = "doubtfulExecution" // its command may have read wrong bytes
 )
 
 // String separates the words: "corrupt object".
@@ -207,7 +205,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 		return nil, err
 	}
 	v := newVerifier(s, o)
-	for _, step := range []func(context.Context) error{v.foreign, v.format, v.place, v.hash, v.records, v.references, v.doubtful} {
+	for _, step := range []func(context.Context) error{v.foreign, v.format, v.place, v.hash, v.records, v.references} {
 		if err := v.past(step(ctx)); err != nil {
 			return nil, err
 		}
@@ -264,9 +262,8 @@ type verifier struct {
 	strange   atomic.Int64    // foreign entries
 	strangeAt map[string]bool // under mu
 
-	mu       sync.Mutex // guards the report, suspects, and calls of Progress
-	report   *Report
-	suspects map[objectstore.Hash]time.Time // once damaged objects, with the latest rejection for them
+	mu     sync.Mutex // guards the report, and calls of Progress
+	report *Report
 }
 
 func (v *verifier) progress(p Progress) {
