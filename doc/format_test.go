@@ -18,7 +18,6 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/beast2"
-	"e3/internal/format/digest"
 	"e3/internal/format/record"
 	"e3/internal/repo"
 	"e3/objectstore/tree"
@@ -39,7 +38,6 @@ func samples(t *testing.T) map[string][]byte {
 		"ExecutionMetadata": (&record.Metadata{}).Encode(),
 		"Rejection":         (&record.Rejection{}).Encode(),
 		"Signature":         (&record.Signature{}).Encode(),
-		"SignedProof":       (&record.SignedProof{}).Encode(),
 		"Provenance":        (&record.Provenance{}).Encode(),
 		"ExportProvenance":  (&record.Export{}).Encode(),
 		"Tombstones":        record.Tombstones{}.Encode(),
@@ -49,29 +47,12 @@ func samples(t *testing.T) map[string][]byte {
 		"WorkspaceState":    (&record.WorkspaceState{}).Encode(),
 		"LockState":         (&record.LockState{}).Encode(),
 		"Package":           (&record.Package{}).Encode(),
-		"PackageMarked":     (&record.Package{Inputs: []record.PackageInput{{NoExport: true}}}).Encode(),
-		"PackageHandled":    (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{Approve: true}}}}).Encode(),
-		"PackageGrown":      (&record.Package{Definition: digest.Sum(nil).String()}).Encode(),
-		"PackageGather": (&record.Package{Tasks: []record.PackageTask{{Wiring: []record.Wire{
-			{Kind: record.WireFanIn, Gather: &record.Gather{}}, {Kind: record.WireManifest}}}}}).Encode(),
-		"PackageOnLost": (&record.Package{Tasks: []record.PackageTask{{Policy: record.Policy{OnLost: record.OnLostKill}}}}).Encode(),
-		"PackageParams": (&record.Package{Inputs: []record.PackageInput{{Source: record.FromParams}}}).Encode(),
-		"LinkParams":    (&record.Link{Inputs: []record.LinkInput{{Source: record.FromParams}}}).Encode(),
-		"PackageKeyed":  (&record.Package{Inputs: []record.PackageInput{{Source: record.FromVariable}}}).Encode(),
-		"PackageTools":  (&record.Package{Inputs: []record.PackageInput{{Source: record.FromTool}}}).Encode(),
-		"Task":          (&record.Task{}).Encode(),
-		"TaskTools":     (&record.Task{Inputs: []record.Input{{Kind: record.KindTool}}}).Encode(),
-		"TaskClosed":    (&record.Task{Room: record.Room{Closed: true}}).Encode(),
-		"TaskBatch":     (&record.Task{Batch: &record.Batch{}}).Encode(),
-		"TaskKeyed":     (&record.Task{Inputs: []record.Input{{Kind: record.KindVariable}}}).Encode(),
-		"Node":          record.Node{}.Encode(),
-		"Directory":     directory,
-		"Link":          (&record.Link{}).Encode(),
-		"LinkRoom":      (&record.Link{Room: "closed"}).Encode(),
-		"LinkImages":    (&record.Link{Images: "x"}).Encode(),
-		"LinkAt":        (&record.Link{Home: "/"}).Encode(),
-		"Proof":         (&record.Proof{}).Encode(),
-		"Durations":     record.Durations{}.Encode(nil),
+		"Task":              (&record.Task{}).Encode(),
+		"Node":              record.Node{}.Encode(),
+		"Directory":         directory,
+		"Link":              (&record.Link{}).Encode(),
+		"Proof":             (&record.Proof{}).Encode(),
+		"Durations":         record.Durations{}.Encode(nil),
 
 		"ResultsPlan": (&record.ResultsPlan{}).Encode(),
 		"Results":     (&record.Results{}).Encode(),

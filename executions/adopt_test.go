@@ -28,6 +28,7 @@ type order struct {
 	Announce time.Duration // Options.Announce
 	Copied   bool          // logs are copied, as to a remote store
 	Policy   *record.Policy
+	Secrets  []string      // of the task
 	For      time.Duration // runner.Outlive.For; 0: a minute
 	Adopt    bool          // the execution of a dead worker, instead of making it
 	Ahead    time.Duration // of the worker's clock
@@ -140,7 +141,7 @@ func beginWork(t *testing.T, o *order, text string) *adoption {
 	o.ID = newID(t)
 	e := &adoption{order: o, dir: t.TempDir()}
 	task := script(text)
-	task.Env = []record.EnvVar{{Name: "F", Value: e.dir}}
+	task.Env, task.Passed.Secrets = []record.EnvVar{{Name: "F", Value: e.dir}}, o.Secrets
 	if e.lab, err = openWorker(t.TempDir(), &order{Sockets: o.Sockets, Announce: 20 * time.Millisecond, Copied: o.Copied}); err != nil {
 		t.Fatal(err)
 	}
@@ -256,6 +257,7 @@ func TestAdopt(t *testing.T) {
 			ended   bool // before it is adopted
 			rest    string
 			policy  *record.Policy
+			secrets []string
 			want    executions.Result // but for id, output and duration
 			out     string            // content of the output
 			log     string
@@ -279,14 +281,14 @@ func TestAdopt(t *testing.T) {
 				want: executions.Result{State: record.Error, Reason: executions.ReasonSignal, Message: "killed by signal 9 (killed)"}},
 			{name: "timeout", running: true, rest: "sleep 60", policy: &record.Policy{Timeout: 2 * time.Second}, log: "begun\n",
 				want: executions.Result{State: record.Error, Reason: executions.ReasonTimeout, Message: "timed out after 2s"}},
-			{name: "secrets", running: true, rest: `echo "it is $TOKEN"; echo made > out`, policy: &record.Policy{Secrets: []string{"TOKEN"}},
+			{name: "secrets", running: true, rest: `echo "it is $TOKEN"; echo made > out`, secrets: []string{"TOKEN"},
 				want: executions.Result{State: record.Success, Size: 5}, out: "made\n", log: "begun\nit is ***\n"},
 			{name: "its log removed", rest: "rm ../../stdout; echo ended; echo made > out",
 				want: executions.Result{State: record.Success, Size: 5}, out: "made\n", log: ""},
 		} {
 			t.Run(fmt.Sprintf("%s, logs copied %v", test.name, copies), func(t *testing.T) {
 				t.Parallel()
-				o := &order{Announce: time.Hour, Copied: copies, Policy: test.policy}
+				o := &order{Announce: time.Hour, Copied: copies, Policy: test.policy, Secrets: test.secrets}
 				if test.running {
 					o.Announce = time.Millisecond
 				}

@@ -163,8 +163,9 @@ func TestLogsAfterFault(t *testing.T) {
 func TestSecrets(t *testing.T) {
 	l := newLab(t)
 	l.env["TOKEN"], l.env["EMPTY"] = "s3cr3t-token", ""
-	req := l.request(script(`echo "key $TOKEN, $TOKEN"; echo "$TOKEN" >&2; printf "$TOKEN" > out`))
-	req.Policy = &record.Policy{Secrets: []string{"TOKEN", "EMPTY"}}
+	task := script(`echo "key $TOKEN, $TOKEN"; echo "$TOKEN" >&2; printf "$TOKEN" > out`)
+	task.Passed.Secrets = []string{"EMPTY", "TOKEN"}
+	req := l.request(task)
 	res := l.do(t, req)
 	if res.State != record.Success {
 		t.Fatalf("got %+v\n%s", res, l.log(t, req, res.ExecutionID, executions.Stderr))

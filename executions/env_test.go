@@ -62,34 +62,32 @@ func TestEnvironment(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*record.Task) []objectstore.Hash
-		policy *record.Policy
 		want   []string
 	}{
-		{"nothing declared", nil, nil, base},
+		{"nothing declared", nil, base},
 		{"declared", func(task *record.Task) []objectstore.Hash {
 			task.Env = []record.EnvVar{{Name: "OMP_NUM_THREADS", Value: "2"}, {Name: "EMPTY", Value: ""}, {Name: "ODD", Value: "a=b\nc"}}
 			return nil
-		}, nil, with("EMPTY=", "ODD=a=b\nc", "OMP_NUM_THREADS=2")},
-		{"passed and secret", nil, &record.Policy{PassEnv: []string{"PASSED", "ABSENT"}, Secrets: []string{"SECRET"}}, with("PASSED=p", "SECRET=***")},
-		{"passed by the task object", func(task *record.Task) []objectstore.Hash {
+		}, with("EMPTY=", "ODD=a=b\nc", "OMP_NUM_THREADS=2")},
+		{"passed and secret", func(task *record.Task) []objectstore.Hash {
 			task.Passed = record.Passed{Env: []string{"ABSENT", "PASSED"}, Secrets: []string{"SECRET"}}
 			return nil
-		}, &record.Policy{PassEnv: []string{"TOKEN"}}, with("PASSED=p", "SECRET=***")},
+		}, with("PASSED=p", "SECRET=***")},
 		{"variables", func(task *record.Task) []objectstore.Hash {
 			task.Inputs = []record.Input{
 				{Name: "PASSED", Kind: record.KindVariable}, {Name: "EMPTY", Kind: record.KindVariable}, {Name: "UNDECLARED", Kind: record.KindVariable},
 			}
 			return []objectstore.Hash{putValue(t, l, "as the run has it"), putValue(t, l, ""), putValue(t, l, nil)}
-		}, nil, with("PASSED=as the run has it", "EMPTY=")},
+		}, with("PASSED=as the run has it", "EMPTY=")},
 		{"inputs", func(task *record.Task) []objectstore.Hash {
 			task.Inputs = []record.Input{{Name: "table", Path: "data/t.csv", Kind: record.KindFile}, {Name: "n", Kind: record.KindValue}}
 			return []objectstore.Hash{l.put(t, "x"), putValue(t, l, int64(7))}
-		}, nil, with("table=data/t.csv", "n=7")},
+		}, with("table=data/t.csv", "n=7")},
 		{"several outputs", func(task *record.Task) []objectstore.Hash {
 			task.Output.Multi = true
 			task.Output.Entries = []record.OutputEntry{{Name: "model", Path: "m", Kind: record.KindDir}, {Name: "plots", Path: "p", Kind: record.KindDir}}
 			return nil
-		}, nil, slices.Sorted(slices.Values(append(slices.DeleteFunc(slices.Clone(base), func(s string) bool { return s == "out=d" }), "model=m", "plots=p")))},
+		}, slices.Sorted(slices.Values(append(slices.DeleteFunc(slices.Clone(base), func(s string) bool { return s == "out=d" }), "model=m", "plots=p")))},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			task := printEnv()
@@ -99,7 +97,6 @@ func TestEnvironment(t *testing.T) {
 				inputs = test.change(task)
 			}
 			req := l.request(task, inputs...)
-			req.Policy = test.policy
 			if got := environment(t, l, req); !slices.Equal(got, test.want) {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
@@ -114,25 +111,25 @@ func TestSecretNotSet(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "ran")
 	for _, test := range []struct {
 		name    string
-		policy  record.Policy
+		passed  record.Passed
 		job     string
 		message string // "" of a success
 	}{
-		{"secret", record.Policy{Secrets: []string{"ABSENT"}}, "",
+		{"secret", record.Passed{Secrets: []string{"ABSENT"}}, "",
 			"secret ABSENT is not set in the environment of e3 (me@host): set it, or take it from the task's secrets"},
-		{"several", record.Policy{Secrets: []string{"ABSENT", "EMPTY", "GONE"}}, "",
+		{"several", record.Passed{Secrets: []string{"ABSENT", "EMPTY", "GONE"}}, "",
 			"secrets ABSENT, GONE are not set in the environment of e3 (me@host): set them, or take them from the task's secrets"},
-		{"worker", record.Policy{Secrets: []string{"ABSENT"}}, "default/x",
+		{"worker", record.Passed{Secrets: []string{"ABSENT"}}, "default/x",
 			"secret ABSENT is not set in the environment of the worker me@host: set it, or take it from the task's secrets"},
-		{"empty", record.Policy{Secrets: []string{"EMPTY"}}, "", ""},
-		{"passed", record.Policy{PassEnv: []string{"ABSENT"}}, "", ""},
+		{"empty", record.Passed{Secrets: []string{"EMPTY"}}, "", ""},
+		{"passed", record.Passed{Env: []string{"ABSENT"}}, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l.env["EMPTY"] = ""
 			task := script("touch " + mark + "; echo x > out")
-			task.Version = test.name
+			task.Version, task.Passed = test.name, test.passed
 			req := l.request(task)
-			req.Policy, req.Job.Ref = &test.policy, test.job
+			req.Job.Ref = test.job
 			started := 0
 			req.Started = func(string, time.Time) { started++ }
 			for range 2 { // it is no hit
@@ -164,9 +161,12 @@ func TestSecretNotSet(t *testing.T) {
 		})
 	}
 	t.Run("hit", func(t *testing.T) {
-		req := l.request(script("echo hit > out"))
+		task := script("echo hit > out")
+		task.Passed.Secrets = []string{"ABSENT"}
+		req := l.request(task)
+		l.env["ABSENT"] = ""
 		l.do(t, req)
-		req.Policy = &record.Policy{Secrets: []string{"ABSENT"}}
+		delete(l.env, "ABSENT")
 		if res := l.do(t, req); !res.Cached || res.State != record.Success {
 			t.Errorf("got %+v, want the hit", res)
 		}
@@ -181,8 +181,8 @@ func TestEnvironmentOverrides(t *testing.T) {
 	l.env["E3_STEP"] = "another's"
 	task := printEnv()
 	task.Env = []record.EnvVar{{Name: "LANG", Value: "fr_FR.UTF-8"}, {Name: "PATH", Value: "/bin:/usr/bin"}, {Name: "HOME", Value: "/nowhere"}}
+	task.Passed.Env = []string{"E3_EXECUTION", "E3_STEP", "LANG", "TZ"}
 	req := l.request(task)
-	req.Policy = &record.Policy{PassEnv: []string{"TZ", "LANG", "E3_EXECUTION", "E3_STEP"}}
 	req.Step = "resume:b"
 	got := environment(t, l, req)
 	want := []string{"E3_EXECUTION=(id)", "E3_STEP=resume:b", "GIT_CEILING_DIRECTORIES=(private)", "HOME=/nowhere", "LANG=fr_FR.UTF-8", "PATH=/bin:/usr/bin", "TMPDIR=(private)", "TZ=Europe/Berlin", "out=d"}

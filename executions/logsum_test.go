@@ -92,8 +92,8 @@ func mended(t *testing.T, l *lab, e *executions.Execution, left string) {
 	}
 }
 
-// Logs without recorded sums, of older executions, are read unchecked.
-func TestLogsOfOlderExecutions(t *testing.T) {
+// Logs without recorded sums are read unchecked.
+func TestLogsWithoutSums(t *testing.T) {
 	detail := &record.Detail{}
 	in := executions.CheckLog(io.NopCloser(strings.NewReader("anything")), detail, "id", executions.Stdout)
 	if text, err := io.ReadAll(in); string(text) != "anything" || err != nil {

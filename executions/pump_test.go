@@ -320,9 +320,9 @@ func TestSecretsInSentLogs(t *testing.T) {
 	}
 	flag := t.TempDir() + "/flag"
 	task := script("echo key $TOKEN; until test -e " + flag + "; do sleep 0.01; done; echo x > out")
+	task.Passed.Secrets = []string{"TOKEN"}
 	req := s.request(t)
 	req.Load = func(context.Context) (*record.Task, error) { return task, nil }
-	req.Policy = &record.Policy{Secrets: []string{"TOKEN"}}
 	m := s.machine(t, "one", sup.Run, func(o *executions.Options) {
 		o.Announce, o.LogEvery = time.Millisecond, time.Millisecond
 		o.Getenv = func(string) (string, bool) { return "s3cr3t-token", true }

@@ -144,8 +144,7 @@ func (a *attempt) baseEnv() []string {
 	if a.image != nil {
 		env = append(env, a.image.environment()...)
 	}
-	passed := a.passed()
-	for _, names := range [][]string{passed.Env, passed.Secrets} {
+	for _, names := range [][]string{a.spec.Passed.Env, a.spec.Passed.Secrets} {
 		for _, name := range names {
 			if v, ok := a.x.opts.Getenv(name); ok {
 				env = append(env, name+"="+v)
@@ -160,19 +159,10 @@ func (a *attempt) baseEnv() []string {
 	return env
 }
 
-// passed lists the variables that the command gets from this process's environment. The key names them; in older
-// packages the policy does.
-func (a *attempt) passed() record.Passed {
-	if p := a.req.Policy; p != nil && a.spec.Passed.None() {
-		return record.Passed{Env: p.PassEnv, Secrets: p.Secrets}
-	}
-	return a.spec.Passed
-}
-
 // secrets are the values to mask in the logs.
 func (a *attempt) secrets() []string {
 	var values []string
-	for _, name := range a.passed().Secrets {
+	for _, name := range a.spec.Passed.Secrets {
 		if v, ok := a.x.opts.Getenv(name); ok && v != "" {
 			values = append(values, v)
 		}
@@ -199,7 +189,7 @@ func (e *unsetError) Error() string {
 // secret is not part of the key, so a result made without it would also answer processes that have it.
 func (a *attempt) unset() error {
 	var names []string
-	for _, name := range a.passed().Secrets {
+	for _, name := range a.spec.Passed.Secrets {
 		if _, ok := a.x.opts.Getenv(name); !ok {
 			names = append(names, name)
 		}

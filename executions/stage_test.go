@@ -202,9 +202,9 @@ func TestPlaceholders(t *testing.T) {
 			{Name: "in", Path: "data/in.csv", Kind: record.KindFile}, {Name: "n", Kind: record.KindValue},
 			{Name: "a", Kind: record.KindValue}, {Name: "b", Kind: record.KindValue}, {Name: "MODE", Kind: record.KindVariable}},
 		Output: script("").Output,
+		Passed: record.Passed{Secrets: []string{"SECRET"}},
 	}
 	req := l.request(task, l.put(t, "x"), putValue(t, l, int64(3)), putValue(t, l, "{b}"), putValue(t, l, "{out}"), putValue(t, l, "fast"))
-	req.Policy = &record.Policy{Secrets: []string{"SECRET"}}
 	res := l.do(t, req)
 	got := strings.Split(l.log(t, req, res.ExecutionID, "stdout.txt"), "\n")
 	want := []string{"data/in.csv", "--x=data/in.csv:3", "out", "4", "{PATH}", "{SECRET}", "{MODE}", "{unknown}", "{}", "{data/in.csv}", "{ in }", "{in", "in}", "$in", "{b}{out}", ""}

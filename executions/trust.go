@@ -99,14 +99,18 @@ func sign(key *signature.Key, of signature.Statement) record.Signature {
 }
 
 // Sign signs a proof, which counts under the same demand.
-func (d *Demand) Sign(key *signature.Key, p *record.Proof) record.Signature {
-	return sign(key, d.proof(p))
+func (d *Demand) Sign(key *signature.Key, p *record.Proof) {
+	s := sign(key, d.proof(p))
+	p.Signature = &s
 }
 
 // Admits tells whether a trusted key has signed a proof under the same demand.
-func (d *Demand) Admits(p *record.SignedProof) bool {
+func (d *Demand) Admits(p *record.Proof) bool {
+	if p.Signature == nil {
+		return false
+	}
 	m := signature.Mark{Key: p.Signature.Key, Bytes: p.Signature.Bytes}
-	return d.has(m.Key) && m.Verify(d.proof(&p.Proof)) == nil
+	return d.has(m.Key) && m.Verify(d.proof(p)) == nil
 }
 
 func (d *Demand) proof(p *record.Proof) signature.Statement {

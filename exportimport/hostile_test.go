@@ -275,7 +275,9 @@ var hostileContents = map[string]struct {
 	}, "cannot be shown"},
 
 	// Records that disagree.
-	"execution under another key": {func(b *bundle) { b.swap("executions/", b.execs[0].task.String(), b.execs[1].task.String()) }, ""},
+	"execution under another key": {func(b *bundle) {
+		b.swap("executions/", b.byName("first").task.String(), b.byName("third").task.String())
+	}, ""},
 	"execution under other inputs": {func(b *bundle) {
 		b.raw(func() { b.execs[0].status.InputHashes = []string{strings.Repeat("1", 64)} })
 	}, "its inputs hash to"},

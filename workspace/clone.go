@@ -101,12 +101,11 @@ func (w *links) writeLink(l *record.Link) []byte {
 // readLink decodes a link and resolves its file.
 func (w *links) readLink(ws string, data []byte) (*record.Link, error) {
 	l, err := decodeLink(ws, data)
-	if err != nil || l.File == "" || w.Folder == "" && l.Home == "" {
+	if err != nil || l.File == "" || filepath.IsAbs(l.File) {
 		return l, err
 	}
 	switch {
-	case filepath.IsAbs(l.File):
-	case !filepath.IsLocal(filepath.FromSlash(l.File)):
+	case l.Home == "", !filepath.IsLocal(filepath.FromSlash(l.File)):
 		return nil, fmt.Errorf("link of workspace %s: its file is %q; %w", ws, l.File, errBadLink)
 	case w.Folder == "", w.mountedIn(l.Home):
 		l.File = filepath.Join(l.Home, filepath.FromSlash(l.File))
@@ -135,8 +134,8 @@ func (w *Deployer) WorkspaceFor(ctx context.Context, file string) (string, error
 		return "", err
 	}
 	rec, err := w.states.Local.Get(ctx, fileKey(w.states.links.noted(file)))
-	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) || err == nil && len(rec.Value) == 0 {
-		return "", nil // an empty one was lost in a power failure
+	if errors.Is(err, refstore.ErrNotFound) || errors.Is(err, refstore.ErrDamaged) || err == nil && len(rec.Value) == 0 { // empty: lost in a power failure
+		return "", nil
 	}
 	if err != nil {
 		return "", err

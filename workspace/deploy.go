@@ -313,7 +313,7 @@ func (w *Deployer) follow(ctx context.Context, lock *hold, s *State, link *recor
 	if err := scan.inputs(ctx, link.Inputs); err != nil {
 		return nil, false, locateIn(link.File, err)
 	}
-	touched := scan.touched.Load() || link.Home != w.states.links.home() // or written in another home
+	touched := scan.touched.Load() || link.Home != w.states.links.home() // written in another home
 	reshaped := paramsOf(look.states).reshaped(ctx, link, params)
 	if executable == executables(link) && !reshaped {
 		reread, err := look.catchUp(ctx, lock, s, link, scan.changed.Load(), durable, g)

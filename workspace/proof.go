@@ -33,7 +33,6 @@ func durationsKey(ws string) refstore.Key {
 // provenRun is a completed run whose answers are still valid.
 type provenRun struct {
 	record.Proof
-	signed  *record.Signature // nil if none is needed
 	run     *record.Run
 	version refstore.Version // of the run's record
 	tasks   record.Node      // nil unless it had to be read
@@ -72,15 +71,11 @@ func (w *proofs) proof(ctx context.Context, ws string, s storedProof, at outset)
 	if err != nil {
 		return nil, err
 	}
-	p, signed, err := decodeProof(demand, s.value)
+	p, err := decodeProof(demand, s.value)
 	if err != nil {
 		return nil, nil
 	}
-	proven, err := w.verified(ctx, ws, p, at)
-	if proven != nil {
-		proven.signed = signed
-	}
-	return proven, err
+	return w.verified(ctx, ws, p, at)
 }
 
 // peek is proof for a reader, which changes nothing, with what it depends on.
@@ -148,7 +143,7 @@ func (w *proofs) nearest(ctx context.Context, ws string, at outset, s *State, in
 		if err != nil {
 			return nil, err
 		}
-		if p, _, err := decodeProof(demand, rec.Value); err == nil && p.Generation == at.generation && rec.Key.Sort != ws {
+		if p, err := decodeProof(demand, rec.Value); err == nil && p.Generation == at.generation && rec.Key.Sort != ws {
 			list = append(list, candidate{rec.Key.Sort, p})
 		}
 	}
@@ -382,8 +377,8 @@ func ignoreLost(err error) error {
 }
 
 // saveProof writes a proof over the version that was read last.
-func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof, signed *record.Signature, last *refstore.Version) error {
-	value, err := w.encodeProof(ctx, p, signed)
+func (w *proofs) saveProof(ctx context.Context, ws string, p *record.Proof, last *refstore.Version) error {
+	value, err := w.encodeProof(ctx, p)
 	if err != nil || value == nil {
 		return err
 	}
@@ -404,32 +399,22 @@ func (w *proofs) demand(ctx context.Context) (*executions.Demand, error) {
 // errUnsigned says that a proof does not count because no trusted key has signed it under the present demand.
 var errUnsigned = errors.New("the proof is not signed")
 
-// decodeProof reads a proof, and its signature if one is needed. A proof asserts that its answers are signed, so it
-// counts only with the signature of a trusted key under the same demand.
-func decodeProof(demand *executions.Demand, value []byte) (*record.Proof, *record.Signature, error) {
-	if demand == nil {
-		p, err := record.DecodeProof(value)
-		return p, nil, err
+// decodeProof reads a proof. A proof asserts that its answers are signed where that is needed, so it counts there only with
+// the signature of a trusted key under the same demand.
+func decodeProof(demand *executions.Demand, value []byte) (*record.Proof, error) {
+	p, err := record.DecodeProof(value)
+	if err == nil && demand != nil && !demand.Admits(p) {
+		return nil, errUnsigned
 	}
-	signed, err := record.DecodeSignedProof(value)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !demand.Admits(signed) {
-		return nil, nil, errUnsigned
-	}
-	return &signed.Proof, &signed.Signature, nil
+	return p, err
 }
 
-// encodeProof is the inverse of decodeProof. signed is the signature of the proof that p renews, nil if it is new. It
-// returns nil if this process cannot sign a needed proof.
-func (w *proofs) encodeProof(ctx context.Context, p *record.Proof, signed *record.Signature) ([]byte, error) {
+// encodeProof signs a proof, where that is needed, and encodes it. A proof that is renewed has the same answers, so it keeps its
+// signature. It returns nil if this process cannot sign.
+func (w *proofs) encodeProof(ctx context.Context, p *record.Proof) ([]byte, error) {
 	demand, err := w.demand(ctx)
-	if err != nil || demand == nil {
+	if err != nil || demand == nil || p.Signature != nil {
 		return p.Encode(), err
-	}
-	if signed != nil { // the renewed proof has the same answers
-		return (&record.SignedProof{Signature: *signed, Proof: *p}).Encode(), nil
 	}
 	if w.states.Signer == nil {
 		return nil, nil
@@ -438,7 +423,8 @@ func (w *proofs) encodeProof(ctx context.Context, p *record.Proof, signed *recor
 	if err != nil || !demand.Trusts(key) {
 		return nil, err
 	}
-	return (&record.SignedProof{Signature: demand.Sign(key, p), Proof: *p}).Encode(), nil
+	demand.Sign(key, p)
+	return p.Encode(), nil
 }
 
 // baseline turns a proof into the baseline that the dataflow compares with.

@@ -64,7 +64,7 @@ func (r *run) end(ctx context.Context, g *dataflow.Graph, out *dataflow.Outcome,
 			return r.w.proofs.saveProof(ctx, r.ws, &record.Proof{
 				RunID: r.rec.RunID, Package: r.state.PackageHash, Inputs: r.inputs, Tasks: after.tasksHash, Generation: r.generation,
 				Shards: r.folders.times(), CheckedAt: r.folders.at, Durable: r.durable,
-			}, nil, &r.stored.version)
+			}, &r.stored.version)
 		})
 	}
 	return atOnce(r.w.states, steps...)

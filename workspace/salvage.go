@@ -139,7 +139,7 @@ func (w *States) stale(ctx context.Context, ws string, s *State, err error) erro
 func (w *States) guessRoot(ctx context.Context, ws string, s *State) (inputs, tasks string, ok bool) {
 	var ins, outs []string
 	if rec, err := w.Derived.Get(ctx, proofKey(ws)); err == nil {
-		if p, err := record.DecodeAnyProof(rec.Value); err == nil {
+		if p, err := record.DecodeProof(rec.Value); err == nil {
 			ins, outs = append(ins, p.Inputs), append(outs, p.Tasks)
 		}
 	}
@@ -316,8 +316,7 @@ func (w *States) rebuilt(ctx context.Context, ws string, s *State, pkg *record.P
 }
 
 // lostLink tells whether the link of a workspace is lost. An unregistered deployed package came from a file. A
-// workspace that follows none has a link that says so. A shared workspace's state
-// says what it follows.
+// workspace that follows none has a link that says so. A shared workspace's state says what it follows.
 func (w *links) lostLink(ctx context.Context, ws string, s *State) (bool, error) {
 	if w.shared || !s.Deployed {
 		return false, nil

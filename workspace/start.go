@@ -404,7 +404,7 @@ func (r *run) finishUnchanged(ctx context.Context, p *provenRun) (*RunResult, er
 	err = atOnce(
 		r.w.states,
 		func() error { return r.tellEnd(ctx) },
-		func() error { return r.w.proofs.saveProof(ctx, r.ws, &p.Proof, p.signed, &r.stored.version) },
+		func() error { return r.w.proofs.saveProof(ctx, r.ws, &p.Proof, &r.stored.version) },
 	)
 	return &RunResult{Run: r.rec}, err
 }

@@ -52,33 +52,36 @@ func TestForgedProofs(t *testing.T) {
 	proofKey := refstore.Key{Partition: "INDEX/proofs", Sort: "w"}
 	for _, test := range []struct {
 		name  string
-		forge func(p *place, proof *record.SignedProof) []byte
+		forge func(p *place, proof *record.Proof) []byte
 		count bool
 	}{
-		{"as it was", func(_ *place, proof *record.SignedProof) []byte { return proof.Encode() }, true},
-		{"without a signature", func(_ *place, proof *record.SignedProof) []byte { return proof.Proof.Encode() }, false},
-		{"of other outputs", func(_ *place, proof *record.SignedProof) []byte {
-			proof.Proof.Tasks = proof.Proof.Inputs
+		{"as it was", func(_ *place, proof *record.Proof) []byte { return proof.Encode() }, true},
+		{"without a signature", func(_ *place, proof *record.Proof) []byte {
+			proof.Signature = nil
 			return proof.Encode()
 		}, false},
-		{"of other inputs", func(_ *place, proof *record.SignedProof) []byte {
-			proof.Proof.Inputs = proof.Proof.Tasks
+		{"of other outputs", func(_ *place, proof *record.Proof) []byte {
+			proof.Tasks = proof.Inputs
 			return proof.Encode()
 		}, false},
-		{"signed by another key", func(p *place, proof *record.SignedProof) []byte {
+		{"of other inputs", func(_ *place, proof *record.Proof) []byte {
+			proof.Inputs = proof.Tasks
+			return proof.Encode()
+		}, false},
+		{"signed by another key", func(p *place, proof *record.Proof) []byte {
 			d, err := p.repo.Demand(p.ctx)
 			if err != nil {
 				p.t.Fatal(err)
 			}
-			proof.Signature = d.Sign(dev, &proof.Proof)
+			d.Sign(dev, proof)
 			return proof.Encode()
 		}, false},
-		{"signed by another key in the name of a trusted one", func(p *place, proof *record.SignedProof) []byte {
+		{"signed by another key in the name of a trusted one", func(p *place, proof *record.Proof) []byte {
 			d, err := p.repo.Demand(p.ctx)
 			if err != nil {
 				p.t.Fatal(err)
 			}
-			proof.Signature = d.Sign(dev, &proof.Proof)
+			d.Sign(dev, proof)
 			proof.Signature.Key = ci.Public()
 			return proof.Encode()
 		}, false},
@@ -107,7 +110,7 @@ tasks: {one: {in: [a], out: o, run: cat a.txt}}
 			if err != nil {
 				t.Fatal(err)
 			}
-			proof, err := record.DecodeSignedProof(rec.Value)
+			proof, err := record.DecodeProof(rec.Value)
 			if err != nil {
 				t.Fatal(err)
 			}

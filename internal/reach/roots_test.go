@@ -217,7 +217,7 @@ func TestReferencesOfExecutions(t *testing.T) {
 		"file":  put(t, r.objects, task(record.KindFile, record.KindDir, record.KindFile, record.KindDir).Encode()),
 		"dir":   put(t, r.objects, task(record.KindDir).Encode()),
 		"multi": put(t, r.objects, multi.Encode()),
-		"value": put(t, r.objects, task(record.KindValue, record.KindValue).Encode()),
+		"value": put(t, r.objects, task(record.KindFile, record.KindValue).Encode()),
 		"lost":  hash(99), "none": put(t, r.objects, []byte("no task")), "east": foreign,
 	}
 	var want []string

@@ -195,7 +195,7 @@ func (v *verifier) tables() []table {
 		advice: "deploy the package file again", mend: v.remove("removed: the workspace follows no package file any more; deploy it again to follow it"),
 	}, {
 		partition: "INDEX/proofs", where: file("index/proofs", ".rec"), owner: named("workspace"),
-		check:  decodes(record.DecodeAnyProof),
+		check:  decodes(record.DecodeProof),
 		advice: "the next start makes another", mend: v.remove("removed: the next start makes another"),
 	}, {
 		partition: "INDEX/durations", where: file("index/durations", ".rec"), owner: named("workspace"),

@@ -1,10 +1,7 @@
 package record
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"e3/internal/format/beast2"
 )
@@ -39,36 +36,4 @@ func readBatch(r *beast2.Reader, t *Task) {
 			return
 		}
 	}
-}
-
-// Batched says with which others an item was given to one command.
-type Batched struct {
-	ID    string // the execution of the first item; "": the command served this item alone
-	Items int    // of the command
-}
-
-// batchSuffix precedes Detail.Batch.
-const batchSuffix = "+batch."
-
-// suffix is the stored form: +batch., then the id and the number of items.
-func (b *Batched) suffix() string {
-	if b.ID == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s%s.%d", batchSuffix, b.ID, b.Items)
-}
-
-// cutBatch splits the batch off a version. Text that suffix would not write is a part of the version.
-func cutBatch(version string) (string, Batched) {
-	at := strings.LastIndex(version, batchSuffix)
-	if at < 0 {
-		return version, Batched{}
-	}
-	id, items, _ := strings.Cut(version[at+len(batchSuffix):], ".")
-	n, err := strconv.Atoi(items)
-	b := Batched{ID: id, Items: n}
-	if err != nil || n < 2 || !isID(id) || b.suffix() != version[at:] {
-		return version, Batched{}
-	}
-	return version[:at], b
 }

@@ -9,7 +9,7 @@ import (
 	"e3/internal/format/record"
 )
 
-// A task that runs in batches is another task, in a form that an older e3 refuses, in the open room and in a closed one.
+// A task that runs in batches is another task, in the open room and in a closed one.
 func TestTaskBatch(t *testing.T) {
 	plain := record.Task{
 		Argv: []string{"run"}, Env: []record.EnvVar{{Name: "MODE", Value: "x"}, {Name: "n", Value: "1"}},
@@ -43,25 +43,6 @@ func TestTaskBatch(t *testing.T) {
 		task.Batch = &record.Batch{Own: []string{own}}
 		if _, err := record.DecodeTask(task.Encode()); err == nil || !strings.Contains(err.Error(), "neither a constant nor an input") {
 			t.Errorf("an item that owns %q: %v, want that it is refused", own, err)
-		}
-	}
-}
-
-// The batch of an execution is a suffix of the version, beside all others.
-func TestDetailBatch(t *testing.T) {
-	id := "01a216ba-c5e4-7449-b552-89fdc7a0ba44"
-	for _, d := range []record.Detail{
-		{Version: "1.0", Batch: record.Batched{ID: id, Items: 2}},
-		{Version: "1.0+batch.x.2", Batch: record.Batched{ID: id, Items: 1000}, Begun: id, Checked: true, Logs: record.Logs{Known: true}},
-		{Version: "1.0+batch." + id + ".1"},
-		{Version: "1.0+batch." + id + ".02"},
-	} {
-		got, err := record.DecodeDetail(d.Encode())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(&d, got); diff != "" {
-			t.Errorf("-want +got:\n%s", diff)
 		}
 	}
 }

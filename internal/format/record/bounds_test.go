@@ -26,7 +26,7 @@ func grown(t *testing.T, whole []byte, element string, n int) []byte {
 func TestDecodePackageWithin(t *testing.T) {
 	pkg := &record.Package{Name: "p", Version: "1", Inputs: []record.PackageInput{{Name: "in", Default: record.Leaf{Kind: record.LeafUnassigned}}},
 		Tasks: []record.PackageTask{{Name: "t", Task: strings.Repeat("0", 64), Wiring: []record.Wire{{Kind: record.WireInput, Name: "in"}, {Items: []record.FanItem{{Label: "l", Task: "t"}}}},
-			Policy: record.Policy{PassEnv: []string{"wxyz"}}}}}
+			Policy: record.Policy{Labels: []string{"wxyz"}}}}}
 	data := pkg.Encode()
 	got, err := record.DecodePackageWithin(data, 1<<20)
 	if err != nil {
@@ -40,8 +40,8 @@ func TestDecodePackageWithin(t *testing.T) {
 		t.Errorf("within 100 bytes: %v", err)
 	}
 	for name, data := range map[string][]byte{
-		"environment": grown(t, data, "\x04wxyz", 10_000),
-		"fan-in":      grown(t, data, "\x01l\x01t\x00", 10_000),
+		"labels": grown(t, data, "\x04wxyz", 10_000),
+		"fan-in": grown(t, data, "\x01l\x01t\x00\x00", 10_000),
 	} {
 		if _, err := record.DecodePackage(data); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -14,7 +14,7 @@ var fuzzTargets = []struct{ fuzz, codec string }{
 	{"FuzzDecodeNode", "node"}, {"FuzzDecodePackage", "package"}, {"FuzzDecodeLink", "link"}, {"FuzzDecodeProof", "proof"},
 	{"FuzzDecodeDurations", "durations"}, {"FuzzDecodeWorkspaceDeployment", "workspace deployment"},
 	{"FuzzDecodeProvenance", "provenance"}, {"FuzzDecodeExport", "export provenance"}, {"FuzzDecodeRejection", "rejection"},
-	{"FuzzDecodeSignature", "signature"}, {"FuzzDecodeSignedProof", "signed proof"},
+	{"FuzzDecodeSignature", "signature"},
 	{"FuzzDecodeResultsPlan", "results plan"}, {"FuzzDecodeResults", "results"},
 	{"FuzzDecodeTombstones", "tombstones"}, {"FuzzDecodePin", "pin"}, {"FuzzDecodeCancellation", "cancellation"},
 }

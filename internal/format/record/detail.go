@@ -1,12 +1,13 @@
 package record
 
 import (
-	"strings"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
 
 	"e3/internal/format/beast2"
+	"e3/internal/format/notation"
 )
 
 // Metadata is metadata.beast2, beside an execution that was imported. An execution without the file was made here.
@@ -64,38 +65,40 @@ type Detail struct {
 	Signal    string // that ended the command, "" if none did
 	Reason    string // why it was cancelled or retried, "" otherwise
 	Version   string // of e3
-	// Checked means that e3 has checked the staged inputs against the names of their objects. It is stored as a suffix
-	// of the version; an older e3 reads the suffix as a part of the version.
-	Checked bool
-	// Begun is the execution under which the command was begun, if that was given up before the command ended: this one
-	// has its end. It is stored as a suffix of the version, before that of Logs.
-	Begun string
-	// Batch is the batch in which the command served the item. It is stored as a suffix of the version, before that of Begun.
-	Batch Batched
-	// Logs are the sums of the logs at the end of the execution. They too are stored as a suffix of the version, before
-	// that of Checked.
-	Logs Logs
+	Begun     string // the execution under which the command was begun, if that was given up before its end; or ""
+	Batch     Batched
+	Logs      Logs
 }
 
-// checkedSuffix ends the version of an e3 that checks what commands read.
-const checkedSuffix = "+checked"
+// Batched says with which others an item was given to one command.
+type Batched struct {
+	ID    string // the execution of the first item; "": the command served this item alone
+	Items int    // of the command
+}
 
-// begunSuffix precedes Detail.Begun.
-const begunSuffix = "+begun."
+// Logs are the sums of an execution's logs, taken when it ended.
+type Logs struct {
+	Known          bool // false for executions that did not end by themselves
+	Stdout, Stderr LogSum
+}
 
-// isID reports whether a text has the form of an execution's id.
-func isID(text string) bool {
-	id, err := uuid.Parse(text)
-	return err == nil && id.String() == text
+// LogSum is the length and the CRC-32C of a log.
+type LogSum struct {
+	Size int64
+	Sum  uint32
 }
 
 var detailSchema = newSchema("execution detail", func() beast2.Type {
 	str, integer := beast2.String, beast2.Integer
+	log := beast2.Struct(beast2.F("size", integer), beast2.F("crc32c", integer))
 	return beast2.Struct(
 		beast2.F("attempt", integer), beast2.F("worker", str), beast2.F("runId", str), beast2.F("workspace", str), beast2.F("task", str),
 		beast2.F("userCpuUs", integer), beast2.F("systemCpuUs", integer), beast2.F("peakRss", integer),
 		beast2.F("bytesIn", integer), beast2.F("bytesOut", integer),
-		beast2.F("signal", str), beast2.F("reason", str), beast2.F("e3Version", str))
+		beast2.F("signal", str), beast2.F("reason", str), beast2.F("e3Version", str),
+		beast2.F("begun", beast2.Option(str)),
+		beast2.F("batch", beast2.Option(beast2.Struct(beast2.F("first", str), beast2.F("items", integer)))),
+		beast2.F("logs", beast2.Option(beast2.Struct(beast2.F("stdout", log), beast2.F("stderr", log)))))
 })
 
 // Encode returns the bytes of detail.beast2.
@@ -107,16 +110,17 @@ func (d *Detail) Encode() []byte {
 	for _, n := range []int64{d.UserCPU.Microseconds(), d.SystemCPU.Microseconds(), d.PeakRSS, d.BytesIn, d.BytesOut} {
 		b = beast2.AppendInteger(b, n)
 	}
-	version := d.Version + d.Batch.suffix()
-	if d.Begun != "" {
-		version += begunSuffix + d.Begun
-	}
-	version += d.Logs.suffix()
-	if d.Checked {
-		version += checkedSuffix
-	}
-	for _, s := range []string{d.Signal, d.Reason, version} {
+	for _, s := range []string{d.Signal, d.Reason, d.Version} {
 		b = beast2.AppendString(b, s)
+	}
+	b = appendOptString(b, d.Begun)
+	if b = beast2.AppendBoolean(b, d.Batch.ID != ""); d.Batch.ID != "" {
+		b = beast2.AppendInteger(beast2.AppendString(b, d.Batch.ID), int64(d.Batch.Items))
+	}
+	if b = beast2.AppendBoolean(b, d.Logs.Known); d.Logs.Known {
+		for _, l := range []LogSum{d.Logs.Stdout, d.Logs.Stderr} {
+			b = beast2.AppendInteger(beast2.AppendInteger(b, l.Size), int64(l.Sum))
+		}
 	}
 	return b
 }
@@ -142,11 +146,32 @@ func DecodeDetail(data []byte) (*Detail, error) {
 		BytesIn: r.Integer(), BytesOut: r.Integer(),
 		Signal: r.String(), Reason: r.String(), Version: r.String(),
 	}
-	d.Version, d.Checked = strings.CutSuffix(d.Version, checkedSuffix)
-	d.Version, d.Logs = cutLogs(d.Version)
-	if i := strings.LastIndex(d.Version, begunSuffix); i >= 0 && isID(d.Version[i+len(begunSuffix):]) {
-		d.Version, d.Begun = d.Version[:i], d.Version[i+len(begunSuffix):]
+	at := r.Offset()
+	if d.Begun = readOptString(r); r.Err() == nil && d.Begun != "" && !isID(d.Begun) {
+		r.Failf(at, "%.80q is not an id", d.Begun)
 	}
-	d.Version, d.Batch = cutBatch(d.Version)
+	at = r.Offset()
+	if r.Tag(2) == 1 {
+		d.Batch = Batched{ID: r.String(), Items: int(readBetween(r, "items of a batch", 1, notation.MaxBatch))}
+		if r.Err() == nil && !isID(d.Batch.ID) {
+			r.Failf(at, "%.80q is not an id", d.Batch.ID)
+		}
+	}
+	if r.Tag(2) == 1 {
+		d.Logs = Logs{Known: true, Stdout: readLogSum(r), Stderr: readLogSum(r)}
+	}
 	return d, detailSchema.done(r)
+}
+
+func readLogSum(r *beast2.Reader) LogSum {
+	return LogSum{
+		Size: readBetween(r, "size of a log", 0, math.MaxInt64),
+		Sum:  uint32(readBetween(r, "sum of a log", 0, math.MaxUint32)),
+	}
+}
+
+// isID reports whether a text has the form of an execution's id.
+func isID(text string) bool {
+	id, err := uuid.Parse(text)
+	return err == nil && id.String() == text
 }

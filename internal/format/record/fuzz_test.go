@@ -29,7 +29,6 @@ func FuzzDecodeProvenance(f *testing.F)          { fuzzCodec(f, "provenance") }
 func FuzzDecodeExport(f *testing.F)              { fuzzCodec(f, "export provenance") }
 func FuzzDecodeRejection(f *testing.F)           { fuzzCodec(f, "rejection") }
 func FuzzDecodeSignature(f *testing.F)           { fuzzCodec(f, "signature") }
-func FuzzDecodeSignedProof(f *testing.F)         { fuzzCodec(f, "signed proof") }
 func FuzzDecodeTombstones(f *testing.F)          { fuzzCodec(f, "tombstones") }
 func FuzzDecodePin(f *testing.F)                 { fuzzCodec(f, "pin") }
 func FuzzDecodeCancellation(f *testing.F)        { fuzzCodec(f, "cancellation") }

@@ -26,16 +26,10 @@ func (g *Gather) ValuesOf(item int) []string {
 // Tolerates reports whether members may be left out of a fan-in.
 func (w *Wire) Tolerates() bool { return w.Gather != nil && w.Gather.Need.Kind != notation.NeedAll }
 
-// isGathered reports whether any fan-in has a manifest.
-func (p *Package) isGathered() bool {
-	for i := range p.Tasks {
-		for j := range p.Tasks[i].Wiring {
-			if p.Tasks[i].Wiring[j].Gather != nil {
-				return true
-			}
-		}
-	}
-	return false
+func gatherType() beast2.Type {
+	need := beast2.Variant(beast2.F("all", beast2.Null), beast2.F("count", beast2.Integer), beast2.F("share", beast2.Integer))
+	strs := beast2.Array(beast2.String)
+	return beast2.Struct(beast2.F("need", need), beast2.F("names", strs), beast2.F("values", strs))
 }
 
 func appendGather(b []byte, g *Gather) []byte {
@@ -69,8 +63,8 @@ func readGather(r *beast2.Reader, a *allowance, items int) *Gather {
 	return g
 }
 
-// checkRosters refuses wires of a task of which a manifest has no fan-in before it, or a fan-in with one no manifest after it.
-func checkRosters(r *beast2.Reader, at int, wires []Wire) {
+// checkManifests checks that each manifest follows its fan-in, and that each fan-in with a manifest is followed by it.
+func checkManifests(r *beast2.Reader, at int, wires []Wire) {
 	for j := range wires {
 		follows := j > 0 && wires[j-1].Gather != nil
 		if (wires[j].Kind == WireManifest) != follows {

@@ -21,7 +21,7 @@ var needs = rapid.Custom(func(t *rapid.T) notation.Need {
 	return notation.Need{}
 })
 
-// A package in which a fan-in has a manifest reads back, and has one form.
+// A package in which a fan-in has a manifest reads back.
 func TestPackageGather(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := packages.Draw(t, "package")

@@ -70,13 +70,20 @@ var metadata = rapid.Custom(func(t *rapid.T) *record.Metadata {
 })
 
 var details = rapid.Custom(func(t *rapid.T) *record.Detail {
-	return &record.Detail{
+	d := &record.Detail{
 		Attempt: numbers.Draw(t, "attempt"), Worker: texts.Draw(t, "worker"), RunID: texts.Draw(t, "run"),
 		Workspace: texts.Draw(t, "ws"), Task: texts.Draw(t, "task"), UserCPU: micros.Draw(t, "user"),
 		SystemCPU: micros.Draw(t, "system"), PeakRSS: numbers.Draw(t, "rss"), BytesIn: numbers.Draw(t, "in"),
 		BytesOut: numbers.Draw(t, "out"), Signal: texts.Draw(t, "signal"), Reason: texts.Draw(t, "reason"),
-		Version: texts.Draw(t, "version"), Checked: rapid.Bool().Draw(t, "checked"), Logs: logs.Draw(t, "logs"),
+		Version: texts.Draw(t, "version"), Logs: logs.Draw(t, "logs"),
 	}
+	if rapid.Bool().Draw(t, "begun before") {
+		d.Begun = ids.Draw(t, "begun")
+	}
+	if rapid.Bool().Draw(t, "in a batch") {
+		d.Batch = record.Batched{ID: ids.Draw(t, "first"), Items: rapid.IntRange(1, 1000).Draw(t, "items")}
+	}
+	return d
 })
 
 var logs = rapid.Custom(func(t *rapid.T) record.Logs {
@@ -142,8 +149,8 @@ var tasks = rapid.Custom(func(t *rapid.T) *record.Task {
 		task.Argv = rapid.SliceOfN(texts, 1, 4).Draw(t, "argv")
 	}
 	task.Inputs = few(rapid.Custom(func(t *rapid.T) record.Input {
-		in := record.Input{Name: texts.Draw(t, "name"), Kind: kinds[record.Kind](5).Draw(t, "kind")}
-		if in.Kind != record.KindVariable {
+		in := record.Input{Name: texts.Draw(t, "name"), Kind: kinds[record.Kind](6).Draw(t, "kind")}
+		if !in.Kind.OfMachine() {
 			in.Path = texts.Draw(t, "path")
 		}
 		return in
@@ -154,9 +161,24 @@ var tasks = rapid.Custom(func(t *rapid.T) *record.Task {
 		most = 4
 	}
 	task.Output.Entries = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) record.OutputEntry {
-		return record.OutputEntry{Name: texts.Draw(t, "name"), Path: texts.Draw(t, "path"), Kind: kinds[record.Kind](4).Draw(t, "kind")}
+		return record.OutputEntry{Name: texts.Draw(t, "name"), Path: texts.Draw(t, "path"), Kind: kinds[record.Kind](3).Draw(t, "kind")}
 	}), 1, most).Draw(t, "outputs")
 	task.Passed = record.Passed{Env: record.Names(few(texts).Draw(t, "passed")), Secrets: record.Names(few(texts).Draw(t, "secrets"))}
+	if rapid.Bool().Draw(t, "closed") {
+		task.Room = record.Room{Closed: true, Network: rapid.Bool().Draw(t, "network")}
+		if rapid.Bool().Draw(t, "device") {
+			task.Room = task.Room.WithDevices([]string{"nvidia"})
+		}
+		if rapid.Bool().Draw(t, "with an image") {
+			task.Image = hashes.Draw(t, "image")
+		}
+	}
+	if rapid.Bool().Draw(t, "in batches") {
+		task.Batch = &record.Batch{}
+		if len(task.Env) > 0 {
+			task.Batch.Own = []string{task.Env[0].Name}
+		}
+	}
 	return task
 })
 
@@ -180,10 +202,10 @@ var nodes = rapid.Custom(func(t *rapid.T) record.Node {
 })
 
 var wires = rapid.Custom(func(t *rapid.T) record.Wire {
-	w := record.Wire{Kind: kinds[record.WireKind](3).Draw(t, "kind")}
+	w := record.Wire{Kind: rapid.SampledFrom([]record.WireKind{record.WireFanIn, record.WireInput, record.WireOutput}).Draw(t, "kind")}
 	switch w.Kind {
 	case record.WireInput:
-		w.Name = texts.Draw(t, "name")
+		w.Name, w.Entry = texts.Draw(t, "name"), texts.Draw(t, "entry")
 	case record.WireOutput:
 		w.Name, w.Entry = texts.Draw(t, "task"), texts.Draw(t, "entry")
 	case record.WireFanIn:
@@ -204,13 +226,14 @@ var policies = rapid.Custom(func(t *rapid.T) record.Policy {
 		Resources: few(rapid.Custom(func(t *rapid.T) record.Amount {
 			return record.Amount{Name: texts.Draw(t, "name"), Value: amounts.Draw(t, "value")}
 		})).Draw(t, "resources"),
-		Priority: numbers.Draw(t, "priority"), PassEnv: few(texts).Draw(t, "pass"), Secrets: few(texts).Draw(t, "secrets"),
-		OutputKinds: few(envVars).Draw(t, "kinds"),
+		Priority: numbers.Draw(t, "priority"), OutputKinds: few(envVars).Draw(t, "kinds"),
 	}
-	if rapid.Bool().Draw(t, "handled") {
+	if rapid.Bool().Draw(t, "says more") {
 		p.RetryOn, p.Lost = few(texts).Draw(t, "on"), rapid.Int64Min(-1).Draw(t, "lost")
 		p.OOM = record.Escalation{Factor: amounts.Draw(t, "factor"), Max: rapid.Int64Min(0).Draw(t, "most")}
 		p.Approve, p.Suspend = rapid.Bool().Draw(t, "approve"), rapid.Int64Range(0, 255).Draw(t, "suspend")
+		p.OnLost, p.MayFail = kinds[record.OnLost](3).Draw(t, "on lost"), rapid.Bool().Draw(t, "may fail")
+		p.Batch, p.Limits = rapid.Int64Range(0, 1000).Draw(t, "batch"), rapid.Bool().Draw(t, "limits")
 		p.Queue, p.Labels = texts.Draw(t, "queue"), few(texts).Draw(t, "labels")
 	}
 	return p
@@ -220,7 +243,7 @@ var packages = rapid.Custom(func(t *rapid.T) *record.Package {
 	return &record.Package{
 		Name: texts.Draw(t, "name"), Version: texts.Draw(t, "version"), Description: texts.Draw(t, "description"),
 		Inputs: rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) record.PackageInput {
-			in := record.PackageInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](6).Draw(t, "source"),
+			in := record.PackageInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](7).Draw(t, "source"),
 				Location: texts.Draw(t, "location"), Executable: rapid.Bool().Draw(t, "executable"), NoExport: rapid.Bool().Draw(t, "no export"),
 				Default: leaves.Draw(t, "default")}
 			switch in.Source {
@@ -233,7 +256,7 @@ var packages = rapid.Custom(func(t *rapid.T) *record.Package {
 		}), 0, 4, func(in record.PackageInput) string { return in.Name }).Draw(t, "inputs"),
 		Tasks: rapid.SliceOfNDistinct(rapid.Custom(func(t *rapid.T) record.PackageTask {
 			return record.PackageTask{Name: texts.Draw(t, "name"), Task: hashes.Draw(t, "task"),
-				Output: kinds[record.Kind](4).Draw(t, "output"), Wiring: few(wires).Draw(t, "wiring"), Policy: policies.Draw(t, "policy")}
+				Output: kinds[record.Kind](3).Draw(t, "output"), Wiring: few(wires).Draw(t, "wiring"), Policy: policies.Draw(t, "policy")}
 		}), 0, 4, func(task record.PackageTask) string { return task.Name }).Draw(t, "tasks"),
 	}
 })
@@ -245,9 +268,9 @@ var fileStats = rapid.Custom(func(t *rapid.T) record.FileStat {
 
 var links = rapid.Custom(func(t *rapid.T) *record.Link {
 	return &record.Link{
-		Home: texts.Draw(t, "home"), Room: texts.Draw(t, "room"), File: texts.Draw(t, "file"), Stat: fileStats.Draw(t, "stat"), Package: hashes.Draw(t, "package"), Set: few(texts).Draw(t, "set"),
+		Home: texts.Draw(t, "home"), Room: texts.Draw(t, "room"), Images: texts.Draw(t, "images"), File: texts.Draw(t, "file"), Stat: fileStats.Draw(t, "stat"), Package: hashes.Draw(t, "package"), Set: few(texts).Draw(t, "set"),
 		Inputs: few(rapid.Custom(func(t *rapid.T) record.LinkInput {
-			return record.LinkInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](4).Draw(t, "source"),
+			return record.LinkInput{Name: texts.Draw(t, "name"), Source: kinds[record.InputSource](7).Draw(t, "source"),
 				Location: texts.Draw(t, "location"), Leaf: leaves.Draw(t, "leaf"),
 				Files: few(rapid.Custom(func(t *rapid.T) record.LinkFile {
 					return record.LinkFile{Path: texts.Draw(t, "path"), Stat: fileStats.Draw(t, "stat"),
@@ -280,11 +303,15 @@ var resultLists = rapid.Custom(func(t *rapid.T) *record.Results {
 })
 
 var proofs = rapid.Custom(func(t *rapid.T) *record.Proof {
-	return &record.Proof{
+	p := &record.Proof{
 		RunID: texts.Draw(t, "run"), Package: texts.Draw(t, "package"), Inputs: texts.Draw(t, "inputs"), Tasks: texts.Draw(t, "tasks"),
 		Generation: texts.Draw(t, "generation"), Shards: few(numbers).Draw(t, "shards"), CheckedAt: numbers.Draw(t, "checked"),
 		Durable: rapid.Bool().Draw(t, "durable"),
 	}
+	if rapid.Bool().Draw(t, "signed") {
+		p.Signature = signatures.Draw(t, "signature")
+	}
+	return p
 })
 
 var durations = rapid.MapOfN(names, millis, 0, 6)

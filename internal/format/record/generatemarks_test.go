@@ -45,10 +45,6 @@ var signatures = rapid.Custom(func(t *rapid.T) *record.Signature {
 	return s
 })
 
-var signedProofs = rapid.Custom(func(t *rapid.T) *record.SignedProof {
-	return &record.SignedProof{Signature: *signatures.Draw(t, "signature"), Proof: *proofs.Draw(t, "proof")}
-})
-
 var tombstoneLists = rapid.Custom(func(t *rapid.T) record.Tombstones {
 	return few(rapid.Custom(func(t *rapid.T) record.Tombstone {
 		s := record.Tombstone{

@@ -48,34 +48,6 @@ func (p *Package) Sources() []string {
 	return list
 }
 
-// isGrown reports whether the package was made from lists of items, or has data that only the form for these can hold.
-func (p *Package) isGrown() bool {
-	if p.Definition != "" {
-		return true
-	}
-	for i := range p.Tasks {
-		for j := range p.Tasks[i].Wiring {
-			if p.Tasks[i].Wiring[j].isBelow() {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// isBelow reports whether a wire reads a part of an input, which the wires of earlier forms cannot say.
-func (w *Wire) isBelow() bool {
-	if w.Kind == WireInput {
-		return w.Entry != ""
-	}
-	for i := range w.Items {
-		if w.Items[i].Input != "" {
-			return true
-		}
-	}
-	return false
-}
-
 // ReadsInput reports whether a wire reads any of some inputs, or parts of one.
 func (w *Wire) ReadsInput(any func(name string) bool) bool {
 	if w.Kind == WireInput {
@@ -89,19 +61,7 @@ func (w *Wire) ReadsInput(any func(name string) bool) bool {
 	return false
 }
 
-func grownFields() []beast2.Field {
-	str := beast2.String
-	return []beast2.Field{
-		beast2.F("definition", str),
-		beast2.F("lists", beast2.Array(beast2.Struct(
-			beast2.F("input", str), beast2.F("task", str), beast2.F("entry", str), beast2.F("from", str), beast2.F("list", str)))),
-		beast2.F("families", beast2.Array(beast2.Struct(
-			beast2.F("name", str), beast2.F("lists", beast2.Array(beast2.Integer)), beast2.F("readBy", beast2.Array(str)), beast2.F("reads", beast2.Array(str)),
-			beast2.F("pending", beast2.Boolean), beast2.F("count", beast2.Integer)))),
-	}
-}
-
-func (p *Package) appendGrown(b []byte) []byte {
+func (p *Package) appendItems(b []byte) []byte {
 	b = beast2.AppendString(b, p.Definition)
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Lists)))
 	for i := range p.Lists {
@@ -124,7 +84,7 @@ func (p *Package) appendGrown(b []byte) []byte {
 	return b
 }
 
-func readGrown(r *beast2.Reader, a *allowance, p *Package) {
+func readItems(r *beast2.Reader, a *allowance, p *Package) {
 	at := r.Offset()
 	p.Definition = r.String()
 	r.Inline()
@@ -163,8 +123,5 @@ func readGrown(r *beast2.Reader, a *allowance, p *Package) {
 		if f.Pending, f.Count = r.Boolean(), r.Integer(); r.Err() != nil {
 			return
 		}
-	}
-	if !p.isGrown() && !p.isGathered() {
-		r.Failf(at, "no task is made from items, and none reads a part of an input")
 	}
 }

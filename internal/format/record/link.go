@@ -1,7 +1,6 @@
 package record
 
 import (
-	"errors"
 	"time"
 
 	"e3/internal/format/beast2"
@@ -12,7 +11,7 @@ import (
 // machine.
 type Link struct {
 	// Home is the folder of the repository when the link was written. File is relative to it, or the absolute path of
-	// a package file outside. Links of machines that share a repository, and those of older programs, have no home.
+	// a package file outside. Links of machines that share a repository have no home.
 	Home    string
 	Room    string // the room, given outside of the file, with which Package was built; "" if none was
 	Images  string // what the references to images of the file led to: a line for each; "" without images
@@ -56,30 +55,31 @@ type FileStat struct {
 	Seen int64
 }
 
-var (
-	linkSchema   = newSchema("link", func() beast2.Type { return linkType() })
-	linkAtSchema = newSchema("link", func() beast2.Type { return linkType(beast2.F("home", beast2.String)) })
-)
-
-func linkType(first ...beast2.Field) beast2.Type { return linkTypeOf(sourceType(FromValue), first...) }
-
-func linkTypeOf(source beast2.Type, first ...beast2.Field) beast2.Type {
-	str, integer := beast2.String, beast2.Integer
-	stat := beast2.Struct(beast2.F("size", integer), beast2.F("mtimeNs", integer), beast2.F("ctimeNs", integer),
+func fileStatType() beast2.Type {
+	integer := beast2.Integer
+	return beast2.Struct(beast2.F("size", integer), beast2.F("mtimeNs", integer), beast2.F("ctimeNs", integer),
 		beast2.F("inode", integer), beast2.F("seenNs", integer))
-	file := beast2.Struct(beast2.F("path", str), beast2.F("stat", stat), beast2.F("hash", beast2.Blob), beast2.F("executable", beast2.Boolean))
-	return beast2.Struct(append(first,
+}
+
+var linkSchema = newSchema("link", func() beast2.Type {
+	str := beast2.String
+	file := beast2.Struct(beast2.F("path", str), beast2.F("stat", fileStatType()), beast2.F("hash", beast2.Blob),
+		beast2.F("executable", beast2.Boolean))
+	return beast2.Struct(
+		beast2.F("home", str),
+		beast2.F("room", str),
+		beast2.F("images", str),
 		beast2.F("file", str),
-		beast2.F("stat", stat),
+		beast2.F("stat", fileStatType()),
 		beast2.F("package", str),
 		beast2.F("set", beast2.Array(str)),
 		beast2.F("inputs", beast2.Array(beast2.Struct(
 			beast2.F("name", str),
-			beast2.F("source", source),
+			beast2.F("source", sourceType()),
 			beast2.F("location", str),
 			beast2.F("leaf", leafType()),
-			beast2.F("files", beast2.Array(file))))))...)
-}
+			beast2.F("files", beast2.Array(file))))))
+})
 
 func appendFileStat(b []byte, s FileStat) []byte {
 	for _, n := range [...]int64{s.Size, s.ModTime, s.ChangeTime, s.Inode, s.Seen} {
@@ -92,24 +92,13 @@ func readFileStat(r *beast2.Reader) FileStat {
 	return FileStat{Size: r.Integer(), ModTime: r.Integer(), ChangeTime: r.Integer(), Inode: r.Integer(), Seen: r.Integer()}
 }
 
-// Encode returns the bytes of the link. Older programs refuse a link with a home, because they would take its file to
-// be relative to the working directory.
+// Encode returns the bytes of the link.
 func (l *Link) Encode() []byte {
-	var b []byte
-	switch size := 256 + 160*len(l.Inputs); {
-	case l.Images != "":
-		b = beast2.AppendString(beast2.AppendString(beast2.AppendString(linkImagesSchema.begin(size), l.Home), l.Room), l.Images)
-	case l.Room != "":
-		b = beast2.AppendString(beast2.AppendString(linkRoomSchema.begin(size), l.Home), l.Room)
-	case l.hasParams():
-		b = beast2.AppendString(linkParamsSchema.begin(size), l.Home)
-	case l.Home == "":
-		b = linkSchema.begin(size)
-	default:
-		b = beast2.AppendString(linkAtSchema.begin(size), l.Home)
+	b := linkSchema.begin(256 + 160*len(l.Inputs))
+	for _, s := range []string{l.Home, l.Room, l.Images, l.File} {
+		b = beast2.AppendString(b, s)
 	}
-	b = appendFileStat(beast2.AppendString(b, l.File), l.Stat)
-	b = appendStrings(beast2.AppendString(b, l.Package), l.Set)
+	b = appendStrings(beast2.AppendString(appendFileStat(b, l.Stat), l.Package), l.Set)
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(l.Inputs)))
 	for i := range l.Inputs {
 		in := &l.Inputs[i]
@@ -129,47 +118,14 @@ func (l *Link) Encode() []byte {
 
 // DecodeLink reads a link.
 func DecodeLink(data []byte) (*Link, error) {
-	l := &Link{}
-	r, err := linkAtSchema.open(data)
-	if errors.Is(err, ErrType) {
-		if r, err = linkParamsSchema.open(data); err == nil {
-			l.Home = r.String()
-			return l, readLink(r, l, int(FromParams)+1)
-		}
-	}
-	if errors.Is(err, ErrType) {
-		if r, err = linkRoomSchema.open(data); err == nil {
-			l.Home = r.String()
-			at := r.Offset()
-			if l.Room = r.String(); l.Room == "" {
-				r.Failf(at, "the room is empty")
-			}
-			return l, readLink(r, l, int(FromParams)+1)
-		}
-	}
-	if errors.Is(err, ErrType) {
-		if r, err = linkImagesSchema.open(data); err == nil {
-			return l, readLinkImages(r, l)
-		}
-	}
-	if errors.Is(err, ErrType) {
-		r, err = linkSchema.open(data)
-	} else if err == nil {
-		at := r.Offset()
-		if l.Home = r.String(); l.Home == "" {
-			r.Failf(at, "the home is empty")
-		}
-	}
+	r, err := linkSchema.open(data)
 	if err != nil {
 		return nil, err
 	}
-	return l, readLink(r, l, int(FromValue)+1)
-}
-
-// readLink reads what follows the home.
-func readLink(r *beast2.Reader, l *Link, sources int) error {
-	at := r.Offset()
-	l.File, l.Stat, l.Package, l.Set = r.String(), readFileStat(r), r.String(), readStrings(r)
+	l := &Link{
+		Home: r.String(), Room: r.String(), Images: r.String(), File: r.String(), Stat: readFileStat(r), Package: r.String(),
+		Set: readStrings(r),
+	}
 	r.Inline()
 	l.Inputs = make([]LinkInput, r.Count(4))
 	for i := range l.Inputs {
@@ -189,10 +145,7 @@ func readLink(r *beast2.Reader, l *Link, sources int) error {
 			f.Executable = r.Boolean()
 		}
 	}
-	if sources > int(FromParams) && l.Room == "" && l.Images == "" && !l.hasParams() {
-		r.Failf(at, "no input is a file of parameters")
-	}
-	return linkSchema.done(r)
+	return l, linkSchema.done(r)
 }
 
 // Proof is the evidence that the results of a completed run are valid: the repository's generation did not change while
@@ -206,13 +159,17 @@ type Proof struct {
 	Shards     []int64 // mtime of each object folder, then of the folder of executions, ns, when what lies in them was last checked
 	CheckedAt  int64   // ns
 	Durable    bool    // its objects and records would survive power loss
+
+	// Signature is set where executions must be signed. It is that of a process that has found the results, and covers
+	// them; the remaining fields come from the latest run.
+	Signature *Signature
 }
 
 var proofSchema = newSchema("proof", func() beast2.Type {
 	str := beast2.String
 	return beast2.Struct(beast2.F("runId", str), beast2.F("package", str), beast2.F("inputs", str), beast2.F("tasks", str),
 		beast2.F("generation", str), beast2.F("shards", beast2.Array(beast2.Integer)), beast2.F("checkedAtNs", beast2.Integer),
-		beast2.F("durable", beast2.Boolean))
+		beast2.F("durable", beast2.Boolean), beast2.F("signature", beast2.Option(signatureType())))
 })
 
 // Encode returns the bytes of the proof.
@@ -225,7 +182,11 @@ func (p *Proof) Encode() []byte {
 	for _, t := range p.Shards {
 		b = beast2.AppendInteger(b, t)
 	}
-	return beast2.AppendBoolean(beast2.AppendInteger(b, p.CheckedAt), p.Durable)
+	b = beast2.AppendBoolean(beast2.AppendInteger(b, p.CheckedAt), p.Durable)
+	if p.Signature == nil {
+		return append(b, 0)
+	}
+	return p.Signature.append(append(b, 1))
 }
 
 // DecodeProof reads a proof.
@@ -241,6 +202,10 @@ func DecodeProof(data []byte) (*Proof, error) {
 		p.Shards[i] = r.Integer()
 	}
 	p.CheckedAt, p.Durable = r.Integer(), r.Boolean()
+	if r.Tag(2) == 1 {
+		s := readSignature(r)
+		p.Signature = &s
+	}
 	return p, proofSchema.done(r)
 }
 

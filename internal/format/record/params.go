@@ -3,8 +3,6 @@ package record
 import (
 	"slices"
 	"strings"
-
-	"e3/internal/format/beast2"
 )
 
 // A file of parameters is one input, and each value of it that tasks read is another, whose name is that of the file's
@@ -25,15 +23,4 @@ func (p *Package) Declares(input string) bool {
 	return slices.ContainsFunc(p.Inputs, func(in PackageInput) bool {
 		return in.Name == input || param && in.Name == file && in.Source == FromParams
 	})
-}
-
-// isParams reports whether an input is a file of parameters, or a value of one.
-func (in PackageInput) isParams() bool { return in.Source == FromParams }
-
-// linkParamsSchema is that of a link with a file of parameters. Older programs refuse it: they would not see that the
-// file has changed.
-var linkParamsSchema = newSchema("link", func() beast2.Type { return linkTypeOf(sourceType(FromParams), beast2.F("home", beast2.String)) })
-
-func (l *Link) hasParams() bool {
-	return slices.ContainsFunc(l.Inputs, func(in LinkInput) bool { return in.Source == FromParams })
 }

@@ -52,11 +52,9 @@ var (
 	})
 	resultsSchema = newSchema("results", func() beast2.Type {
 		str, integer := beast2.String, beast2.Integer
-		stat := beast2.Struct(beast2.F("size", integer), beast2.F("mtimeNs", integer), beast2.F("ctimeNs", integer),
-			beast2.F("inode", integer), beast2.F("seenNs", integer))
 		return beast2.Struct(
 			beast2.F("files", beast2.Array(beast2.Struct(beast2.F("path", str), beast2.F("set", str), beast2.F("kind", integer),
-				beast2.F("stat", stat), beast2.F("hash", beast2.Blob), beast2.F("next", beast2.Blob)))),
+				beast2.F("stat", fileStatType()), beast2.F("hash", beast2.Blob), beast2.F("next", beast2.Blob)))),
 			beast2.F("sets", beast2.Array(beast2.Struct(beast2.F("name", str), beast2.F("source", str)))))
 	})
 )

@@ -1,8 +1,6 @@
 package record
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -68,46 +66,8 @@ func (r Room) String() string {
 	return text
 }
 
-// roomNetwork is what a task object calls Room.Network.
-const roomNetwork = "network"
-
-// roomDevice begins what a task object calls a device of a room. It sorts before roomNetwork.
-const roomDevice = "device:"
-
-// words are what the object of a task in a closed room says of the room, in key order.
-func (r *Room) words() (list []string) {
-	for _, name := range r.DeviceNames() {
-		list = append(list, roomDevice+name)
-	}
-	if r.Network {
-		list = append(list, roomNetwork)
-	}
-	return list
-}
-
-// readRoom reads a closed room. A word that this e3 does not know may open or close something: it is refused.
-func readRoom(r *beast2.Reader) Room {
-	room := Room{Closed: true}
-	at := r.Offset()
-	for _, word := range readNames(r) {
-		device, ok := strings.CutPrefix(word, roomDevice)
-		switch {
-		case word == roomNetwork:
-			room.Network = true
-		case ok && ValidDevice(device):
-			room.Devices += device + " "
-		default:
-			r.Failf(at, "a closed room with %q is not supported by this version", word)
-		}
-	}
-	return room
-}
-
 // ValidDevice reports whether tasks can name a device of this name.
 func ValidDevice(name string) bool { return name == "nvidia" }
-
-// None reports whether no variable is passed.
-func (p *Passed) None() bool { return len(p.Env) == 0 && len(p.Secrets) == 0 }
 
 // Names sorts names into the order in which they enter the key, because their order in the declaration is irrelevant.
 func Names(list []string) []string {
@@ -127,9 +87,15 @@ const (
 	KindDir        Kind = iota // a directory object
 	KindExecutable             // raw bytes, staged with the executable bits
 	KindFile                   // raw bytes
+	KindTool                   // a program of the machine: the hashes of what it consists of, as text; inputs only
 	KindValue                  // a beast2 value; inputs only
 	KindVariable               // an environment variable: its text, or null where it is unset; inputs only
-	KindTool                   // a program of the machine: the hashes of what it consists of, as text; inputs only
+)
+
+// The first kinds are those of outputs.
+const (
+	outputKinds = int(KindFile) + 1
+	inputKinds  = int(KindVariable) + 1
 )
 
 func (k Kind) String() string {
@@ -202,111 +168,36 @@ type OutputEntry struct {
 	Kind Kind
 }
 
-func kindType() beast2.Type {
-	return beast2.Variant(
-		beast2.F("dir", beast2.Null), beast2.F("executable", beast2.Null),
-		beast2.F("file", beast2.Null), beast2.F("value", beast2.Null))
-}
-
-// keyedKindType has the kinds of a form: with variables, and with tools ("which", after the program that finds them).
-func keyedKindType(tools bool) beast2.Type {
-	kinds := []beast2.Field{
-		beast2.F("dir", beast2.Null), beast2.F("executable", beast2.Null),
-		beast2.F("file", beast2.Null), beast2.F("value", beast2.Null), beast2.F("variable", beast2.Null),
+// kindType is the type of the first n kinds.
+func kindType(n int) beast2.Type {
+	names := [inputKinds]string{"dir", "executable", "file", "tool", "value", "variable"}
+	var cases []beast2.Field
+	for _, name := range names[:n] {
+		cases = append(cases, beast2.F(name, beast2.Null))
 	}
-	if tools {
-		kinds = append(kinds, beast2.F("which", beast2.Null))
+	return beast2.Variant(cases...)
+}
+
+var taskSchema = newSchema("task", func() beast2.Type {
+	str, strs := beast2.String, beast2.Array(beast2.String)
+	members := func(kinds int) beast2.Type {
+		return beast2.Array(beast2.Struct(beast2.F("name", str), beast2.F("path", str), beast2.F("kind", kindType(kinds))))
 	}
-	return beast2.Variant(kinds...)
-}
-
-// A taskForm is the set of fields of a task object. Fields and kinds were added over time, and each form also has those of
-// the forms before it. A task is encoded in the first form that holds all of its data, so its hash stays the same when a
-// form is added. An older e3 refuses a longer form: it would take tasks that differ only there for the same one, or set a
-// variable that must be unset, or run a command in the open.
-type taskForm int
-
-const (
-	plainTask   taskForm = iota
-	passingTask          // variables are passed to it
-	keyedTask            // an input is an environment variable, which is one more kind
-	toolTask             // an input is a program, which is one more kind
-	closedTask           // it runs in a closed room, whose field lists what the room has beyond the least
-	batchTask            // its command serves several items; the room is an option
-)
-
-var taskSchemas = [...]schema{
-	plainTask: newSchema("task", func() beast2.Type { return beast2.Struct(taskFields(kindType())...) }),
-	passingTask: newSchema("task", func() beast2.Type {
-		return beast2.Struct(append(taskFields(kindType()), passedField())...)
-	}),
-	keyedTask: newSchema("task", func() beast2.Type {
-		return beast2.Struct(append(taskFields(keyedKindType(false)), passedField())...)
-	}),
-	toolTask: newSchema("task", func() beast2.Type {
-		return beast2.Struct(append(taskFields(keyedKindType(true)), passedField())...)
-	}),
-	closedTask: newSchema("task", func() beast2.Type {
-		return beast2.Struct(append(taskFields(keyedKindType(true)), passedField(), beast2.F("room", beast2.Array(beast2.String)))...)
-	}),
-	batchTask: newSchema("task", func() beast2.Type {
-		return beast2.Struct(append(taskFields(keyedKindType(true)), passedField(),
-			beast2.F("room", beast2.Option(beast2.Array(beast2.String))), beast2.F("batch", beast2.Array(beast2.String)))...)
-	}),
-}
-
-// form returns the form of a task.
-func (t *Task) form() taskForm {
-	switch {
-	case t.Batch != nil:
-		return batchTask
-	case t.Room.Closed:
-		return closedTask
-	case slices.ContainsFunc(t.Inputs, Input.isTool):
-		return toolTask
-	case slices.ContainsFunc(t.Inputs, Input.isVariable):
-		return keyedTask
-	case !t.Passed.None():
-		return passingTask
-	}
-	return plainTask
-}
-
-// kinds is the number of kinds that an input can have.
-func (f taskForm) kinds() int {
-	switch f {
-	case plainTask, passingTask:
-		return 4
-	case keyedTask:
-		return 5
-	}
-	return 6
-}
-
-func passedField() beast2.Field {
-	return beast2.F("passed", beast2.Struct(
-		beast2.F("env", beast2.Array(beast2.String)), beast2.F("secrets", beast2.Array(beast2.String))))
-}
-
-func taskFields(inputKind beast2.Type) []beast2.Field {
-	member := func(kind beast2.Type) beast2.Type {
-		return beast2.Struct(beast2.F("name", beast2.String), beast2.F("path", beast2.String), beast2.F("kind", kind))
-	}
-	return []beast2.Field{
-		beast2.F("command", beast2.Variant(
-			beast2.F("argv", beast2.Array(beast2.String)), beast2.F("shell", beast2.String))),
-		beast2.F("env", beast2.Dict(beast2.String, beast2.String)),
-		beast2.F("inputs", beast2.Array(member(inputKind))),
-		beast2.F("output", beast2.Struct(beast2.F("multi", beast2.Boolean), beast2.F("entries", beast2.Array(member(kindType()))))),
-		beast2.F("image", beast2.Option(beast2.String)),
-		beast2.F("version", beast2.Option(beast2.String)),
-	}
-}
+	return beast2.Struct(
+		beast2.F("command", beast2.Variant(beast2.F("argv", strs), beast2.F("shell", str))),
+		beast2.F("env", beast2.Dict(str, str)),
+		beast2.F("inputs", members(inputKinds)),
+		beast2.F("output", beast2.Struct(beast2.F("multi", beast2.Boolean), beast2.F("entries", members(outputKinds)))),
+		beast2.F("version", beast2.Option(str)),
+		beast2.F("passed", beast2.Struct(beast2.F("env", strs), beast2.F("secrets", strs))),
+		beast2.F("room", beast2.Option(beast2.Struct(beast2.F("network", beast2.Boolean), beast2.F("devices", strs)))),
+		beast2.F("image", beast2.Option(str)),
+		beast2.F("batch", beast2.Option(strs)))
+})
 
 // Encode returns the bytes of the task object.
 func (t *Task) Encode() []byte {
-	form := t.form()
-	b := taskSchemas[form].begin(256 + len(t.Shell))
+	b := taskSchema.begin(256 + len(t.Shell))
 	if t.Argv != nil {
 		b = appendStrings(append(b, 0), t.Argv)
 	} else {
@@ -325,18 +216,13 @@ func (t *Task) Encode() []byte {
 	for _, e := range t.Output.Entries {
 		b = appendMember(b, e.Name, e.Path, e.Kind)
 	}
-	b = appendOptString(b, t.Image)
 	b = appendOptString(b, t.Version)
-	if form >= passingTask {
-		b = appendStrings(appendStrings(b, t.Passed.Env), t.Passed.Secrets)
+	b = appendStrings(appendStrings(b, t.Passed.Env), t.Passed.Secrets)
+	if b = beast2.AppendBoolean(b, t.Room.Closed); t.Room.Closed {
+		b = appendStrings(beast2.AppendBoolean(b, t.Room.Network), t.Room.DeviceNames())
 	}
-	switch {
-	case form == closedTask:
-		b = appendStrings(b, t.Room.words())
-	case form == batchTask:
-		if b = beast2.AppendBoolean(b, t.Room.Closed); t.Room.Closed {
-			b = appendStrings(b, t.Room.words())
-		}
+	b = appendOptString(b, t.Image)
+	if b = beast2.AppendBoolean(b, t.Batch != nil); t.Batch != nil {
 		b = appendStrings(b, t.Batch.Own)
 	}
 	return b
@@ -365,7 +251,7 @@ func readParts(r *beast2.Reader, width int) int {
 // DecodeTask reads a task object. Task objects of the reference give ErrType: they hold
 // East IR, which cannot be run here.
 func DecodeTask(data []byte) (*Task, error) {
-	form, r, err := openTask(data)
+	r, err := taskSchema.open(data)
 	if err != nil {
 		return nil, err
 	}
@@ -386,63 +272,51 @@ func DecodeTask(data []byte) (*Task, error) {
 	for range readParts(r, 2) {
 		t.Env = append(t.Env, EnvVar{Name: r.String(), Value: r.String()})
 	}
-	readInputs(r, t, form)
+	readInputs(r, t)
 	at = r.Offset()
 	t.Output.Multi = r.Boolean()
 	r.Inline()
 	for range readParts(r, 3) {
-		t.Output.Entries = append(t.Output.Entries, OutputEntry{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(4))})
+		t.Output.Entries = append(t.Output.Entries, OutputEntry{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(outputKinds))})
 	}
 	if n := len(t.Output.Entries); n == 0 || n > 1 && !t.Output.Multi {
 		r.Failf(at, "output with %d entries", n)
 	}
-	imageAt := r.Offset()
-	t.Image = readOptString(r)
 	t.Version = readOptString(r)
-	if form >= passingTask {
-		at = r.Offset()
-		t.Passed = Passed{Env: readNames(r), Secrets: readNames(r)}
-	}
-	switch {
-	case form == closedTask:
+	t.Passed = Passed{Env: readNames(r), Secrets: readNames(r)}
+	if r.Tag(2) == 1 {
 		t.Room = readRoom(r)
-	case form == batchTask:
-		if r.Tag(2) == 1 {
-			t.Room = readRoom(r)
-		}
+	}
+	at = r.Offset()
+	t.Image = readOptString(r)
+	if r.Err() == nil && t.Image != "" && (!t.Room.Closed || !isHash(t.Image)) {
+		r.Failf(at, "image %.80q is not the hash of one, or its room is not closed", t.Image)
+	}
+	if r.Tag(2) == 1 {
 		readBatch(r, t)
 	}
-	if r.Err() == nil && t.Image != "" && (!t.Room.Closed || !isHash(t.Image)) {
-		r.Failf(imageAt, "image %.80q is not the hash of one, or its room is not closed", t.Image)
-	}
-	if r.Err() == nil && t.form() != form { // each task has exactly one valid form
-		r.Failf(at, "%s", [...]string{passingTask: "no variable is passed", keyedTask: "no input is a variable", toolTask: "no input is a program"}[form])
-	}
-	return t, taskSchemas[form].done(r)
+	return t, taskSchema.done(r)
 }
 
-// openTask finds the form of a task object, and returns a reader at its value.
-func openTask(data []byte) (taskForm, *beast2.Reader, error) {
-	for form := range taskSchemas {
-		if r, err := taskSchemas[form].open(data); !errors.Is(err, ErrType) {
-			return taskForm(form), r, err
+// readRoom reads a closed room. A device that this e3 does not know may open it: it is refused.
+func readRoom(r *beast2.Reader) Room {
+	room := Room{Closed: true, Network: r.Boolean()}
+	at := r.Offset()
+	for _, name := range readNames(r) {
+		if !ValidDevice(name) {
+			r.Failf(at, "a closed room with the device %q is not supported", name)
 		}
+		room.Devices += name + " "
 	}
-	return 0, nil, fmt.Errorf("task: %w", ErrType)
+	return room
 }
-
-// isVariable reports whether an input is an environment variable.
-func (in Input) isVariable() bool { return in.Kind == KindVariable }
-
-// isTool reports whether an input is a program.
-func (in Input) isTool() bool { return in.Kind == KindTool }
 
 // readInputs reads the inputs.
-func readInputs(r *beast2.Reader, t *Task, form taskForm) {
+func readInputs(r *beast2.Reader, t *Task) {
 	r.Inline()
 	for range readParts(r, 3) {
 		at := r.Offset()
-		in := Input{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(form.kinds()))}
+		in := Input{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(inputKinds))}
 		if in.Kind.OfMachine() && in.Path != "" {
 			r.Failf(at, "%s %q has a path", in.Kind, in.Name)
 		}

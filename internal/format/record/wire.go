@@ -13,8 +13,8 @@ type WireKind int
 const (
 	WireFanIn    WireKind = iota // a directory made of many tasks' outputs
 	WireInput                    // an input of the package
-	WireOutput                   // a task's output, or one entry of it
 	WireManifest                 // the manifest of the fan-in that is the wire before
+	WireOutput                   // a task's output, or one entry of it
 )
 
 // Wire feeds one input of a task.
@@ -35,113 +35,70 @@ type FanItem struct {
 	Input string // in place of Task
 }
 
-// grownWireType has an entry for inputs, also in a fan-in.
-func grownWireType() beast2.Type {
+func wireType() beast2.Type {
 	str := beast2.String
 	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str), beast2.F("input", str))
 	return beast2.Variant(
-		beast2.F("fanIn", beast2.Array(item)),
+		beast2.F("fanIn", beast2.Struct(beast2.F("items", beast2.Array(item)), beast2.F("gather", beast2.Option(gatherType())))),
 		beast2.F("input", beast2.Struct(beast2.F("input", str), beast2.F("entry", str))),
+		beast2.F("manifest", beast2.Null),
 		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))))
 }
 
-// gatherWireType is grownWireType with manifests. The manifest of a fan-in is fed by the wire after it, a "roster", whose name
-// sorts after the others.
-func gatherWireType() beast2.Type {
-	str := beast2.String
-	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str), beast2.F("input", str))
-	need := beast2.Variant(beast2.F("all", beast2.Null), beast2.F("count", beast2.Integer), beast2.F("share", beast2.Integer))
-	gather := beast2.Struct(beast2.F("need", need), beast2.F("names", beast2.Array(str)), beast2.F("values", beast2.Array(str)))
-	return beast2.Variant(
-		beast2.F("fanIn", beast2.Struct(beast2.F("items", beast2.Array(item)), beast2.F("gather", beast2.Option(gather)))),
-		beast2.F("input", beast2.Struct(beast2.F("input", str), beast2.F("entry", str))),
-		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))),
-		beast2.F("roster", beast2.Null))
-}
-
-func appendWire(b []byte, w *Wire, form packageForm) []byte {
+func appendWire(b []byte, w *Wire) []byte {
 	b = beast2.AppendVarint(b, uint64(w.Kind))
 	switch w.Kind {
-	case WireInput:
-		if b = beast2.AppendString(b, w.Name); form >= grownForm {
-			b = beast2.AppendString(b, w.Entry)
-		}
-		return b
-	case WireOutput:
+	case WireInput, WireOutput:
 		return beast2.AppendString(beast2.AppendString(b, w.Name), w.Entry)
 	case WireManifest:
 		return b
 	}
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(w.Items)))
 	for _, it := range w.Items {
-		b = beast2.AppendString(beast2.AppendString(beast2.AppendString(b, it.Label), it.Task), it.Entry)
-		if form >= grownForm {
-			b = beast2.AppendString(b, it.Input)
-		}
+		b = beast2.AppendString(beast2.AppendString(b, it.Label), it.Task)
+		b = beast2.AppendString(beast2.AppendString(b, it.Entry), it.Input)
 	}
-	if form >= gatherForm {
-		b = appendGather(b, w.Gather)
-	}
-	return b
+	return appendGather(b, w.Gather)
 }
 
 // readWiring reads the wires of a task.
-func readWiring(r *beast2.Reader, a *allowance, form packageForm, t *PackageTask) {
+func readWiring(r *beast2.Reader, a *allowance, t *PackageTask) {
 	at := r.Offset()
 	r.Inline()
-	width := 2
-	if form >= gatherForm {
-		width = 1 // of a manifest
-	}
-	if n := a.count(r, width, unsafe.Sizeof(Wire{})); n > 0 {
+	if n := a.count(r, 1, unsafe.Sizeof(Wire{})); n > 0 {
 		t.Wiring = make([]Wire, n)
 	}
 	for j := range t.Wiring {
-		if t.Wiring[j] = readWire(r, a, form); r.Err() != nil {
+		if t.Wiring[j] = readWire(r, a); r.Err() != nil {
 			return
 		}
 	}
-	if form >= gatherForm {
-		checkRosters(r, at, t.Wiring)
-	}
+	checkManifests(r, at, t.Wiring)
 }
 
-func readWire(r *beast2.Reader, a *allowance, form packageForm) Wire {
-	kinds := 3
-	if form >= gatherForm {
-		kinds++
-	}
-	w := Wire{Kind: WireKind(r.Tag(kinds))}
+func readWire(r *beast2.Reader, a *allowance) Wire {
+	w := Wire{Kind: WireKind(r.Tag(int(WireOutput) + 1))}
 	switch w.Kind {
-	case WireInput:
-		if w.Name = r.String(); form >= grownForm {
-			w.Entry = r.String()
-		}
-		return w
-	case WireOutput:
+	case WireInput, WireOutput:
 		w.Name, w.Entry = r.String(), r.String()
 		return w
 	case WireManifest:
 		return w
 	}
 	r.Inline()
-	if n := a.count(r, 3, unsafe.Sizeof(FanItem{})); n > 0 {
+	if n := a.count(r, 4, unsafe.Sizeof(FanItem{})); n > 0 {
 		w.Items = make([]FanItem, n)
 	}
 	for i := range w.Items {
 		at := r.Offset()
-		it := FanItem{Label: r.String(), Task: r.String(), Entry: r.String()}
-		if form >= grownForm {
-			if it.Input = r.String(); it.Input != "" && it.Task != "" {
-				r.Failf(at, "an entry of a fan-in is a task's or an input's, not both")
-			}
+		it := FanItem{Label: r.String(), Task: r.String(), Entry: r.String(), Input: r.String()}
+		if it.Input != "" && it.Task != "" {
+			r.Failf(at, "an entry of a fan-in is a task's or an input's, not both")
 		}
 		if w.Items[i] = it; r.Err() != nil {
 			return w
 		}
 	}
-	if form >= gatherForm {
-		w.Gather = readGather(r, a, len(w.Items))
-	}
+	w.Gather = readGather(r, a, len(w.Items))
 	return w
 }

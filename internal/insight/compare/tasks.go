@@ -306,8 +306,6 @@ func policyFacts(p *record.Policy) []fact {
 	say("limits", "true", p.Limits)
 	say("queue", p.Queue, p.Queue != "")
 	say("labels", strings.Join(p.Labels, ", "), len(p.Labels) > 0)
-	say("pass_env", strings.Join(p.PassEnv, ", "), len(p.PassEnv) > 0)
-	say("secrets", strings.Join(p.Secrets, ", "), len(p.Secrets) > 0)
 	for _, k := range p.OutputKinds {
 		say("kind of "+k.Name, k.Value, true)
 	}

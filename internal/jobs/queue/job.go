@@ -252,7 +252,7 @@ func (j *Job) validate() error {
 			return err
 		}
 	}
-	for _, list := range [][]string{j.Labels, j.Policy.RetryOn, j.Policy.Labels, j.Policy.PassEnv, j.Policy.Secrets} {
+	for _, list := range [][]string{j.Labels, j.Policy.RetryOn, j.Policy.Labels} {
 		if len(list) > maxList {
 			return fmt.Errorf("a list of %d", len(list))
 		}

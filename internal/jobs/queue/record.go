@@ -311,8 +311,6 @@ type policyRecord struct {
 	Limits      bool           `json:"limits,omitempty"`
 	Queue       string         `json:"queue,omitempty"`
 	Labels      []string       `json:"labels,omitempty"`
-	PassEnv     []string       `json:"passEnv,omitempty"`
-	Secrets     []string       `json:"secrets,omitempty"`
 	OutputKinds []pairRecord   `json:"outputKinds,omitempty"`
 }
 
@@ -384,7 +382,7 @@ func policyOf(p *record.Policy) policyRecord {
 	r := policyRecord{
 		Description: p.Description, Timeout: int64(p.Timeout), Retries: p.Retries, RetryOn: p.RetryOn, Lost: p.Lost, Backoff: int64(p.Backoff),
 		CPU: p.CPU, Memory: p.Memory, Priority: p.Priority, OOMFactor: p.OOM.Factor, OOMMax: p.OOM.Max, Approve: p.Approve, Suspend: p.Suspend,
-		OnLost: int64(p.OnLost), MayFail: p.MayFail, Batch: p.Batch, Limits: p.Limits, Queue: p.Queue, Labels: p.Labels, PassEnv: p.PassEnv, Secrets: p.Secrets,
+		OnLost: int64(p.OnLost), MayFail: p.MayFail, Batch: p.Batch, Limits: p.Limits, Queue: p.Queue, Labels: p.Labels,
 	}
 	for _, a := range p.Resources {
 		r.Resources = append(r.Resources, amountRecord{a.Name, a.Value})
@@ -399,7 +397,7 @@ func (r *policyRecord) policy() record.Policy {
 	p := record.Policy{
 		Description: r.Description, Timeout: time.Duration(r.Timeout), Retries: r.Retries, RetryOn: r.RetryOn, Lost: r.Lost, Backoff: time.Duration(r.Backoff),
 		CPU: r.CPU, Memory: r.Memory, Priority: r.Priority, OOM: record.Escalation{Factor: r.OOMFactor, Max: r.OOMMax}, Approve: r.Approve, Suspend: r.Suspend,
-		OnLost: record.OnLost(r.OnLost), MayFail: r.MayFail, Batch: r.Batch, Limits: r.Limits, Queue: r.Queue, Labels: r.Labels, PassEnv: r.PassEnv, Secrets: r.Secrets,
+		OnLost: record.OnLost(r.OnLost), MayFail: r.MayFail, Batch: r.Batch, Limits: r.Limits, Queue: r.Queue, Labels: r.Labels,
 	}
 	for _, a := range r.Resources {
 		p.Resources = append(p.Resources, record.Amount{Name: a.Name, Value: a.Value})

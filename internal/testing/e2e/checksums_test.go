@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
