@@ -12,7 +12,7 @@ import (
 	"e3/internal/format/notation"
 )
 
-// Policy is how to run a task. Nothing in it enters a key. Fields: one for each thing that a package can say.
+// Policy is how to run a task. Nothing in it enters a key.
 type Policy struct {
 	Description string
 	Timeout     time.Duration // 0: none
