@@ -46,7 +46,7 @@ func (s *Store) UseReserve() bool {
 }
 
 // withRoom calls do, which writes. On a full disk it removes what dead processes have left there, and if that was something calls
-// do again. What a sweep itself writes has the reserve instead.
+// do again. Writes of the sweep itself have the reserve instead.
 func (s *Store) withRoom(do func() error) error {
 	err := do()
 	if !refstore.DiskFull(err) || !s.making.CompareAndSwap(false, true) {

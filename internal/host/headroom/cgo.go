@@ -2,7 +2,7 @@
 
 package headroom
 
-// What the C library maps for a thread: an arena, and in it or beside it a stack.
+// The C library maps an arena for a thread, and in it or beside it a stack.
 const (
 	arena = 64 << 20
 	stack = 8 << 20

@@ -2,7 +2,7 @@
 
 package headroom
 
-// What the runtime maps for a thread.
+// The runtime maps a small stack for a thread, and no arena.
 const (
 	arena = 0
 	stack = 64 << 10

@@ -15,7 +15,7 @@ import (
 // of e3 has begun can the Go runtime end the process with its stacks.
 func TestTightLimits(t *testing.T) {
 	if raceBuild {
-		t.Skip("the race detector maps terabytes")
+		t.Skip("the race detector maps terabytes: run the test without -race")
 	}
 	for _, limit := range []struct {
 		letter          string
