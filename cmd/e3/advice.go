@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/human"
 )
 
@@ -55,10 +56,10 @@ func (w *addressing) Write(p []byte) (int, error) {
 }
 
 // Reply is that of render.Output, with commands that can be copied.
-func (a *app) Reply(document any, text func(w io.Writer)) error {
-	return a.Output.Reply(document, func(w io.Writer) {
+func (a *app) Reply(document any, text func(w *render.Sheet)) error {
+	return a.Output.Reply(document, func(w *render.Sheet) {
 		var b bytes.Buffer
-		text(&b)
+		text(&render.Sheet{Writer: &b, Style: w.Style})
 		_, _ = a.copyable(w).Write(b.Bytes()) // w is memory
 	})
 }

@@ -115,7 +115,7 @@ func decide(ctx context.Context, a *app, location, ws, task string, undo bool, r
 	if err != nil {
 		return err
 	}
-	return a.Reply(describeDecision(&d), func(w io.Writer) { writeDecision(w, &d, undo, res.Approve) })
+	return a.Reply(describeDecision(&d), func(w *render.Sheet) { writeDecision(w, &d, undo, res.Approve) })
 }
 
 // several are the tasks that a decision is about which names a matrix, or has a pattern: those that wait or, with undo, those of
@@ -165,7 +165,7 @@ func decideEach(ctx context.Context, a *app, tasks []string, undo, approve bool,
 		}
 		done, doc.Decisions = append(done, d), append(doc.Decisions, describeDecision(&d))
 	}
-	return errors.Join(all, context.Cause(ctx), a.Reply(doc, func(w io.Writer) {
+	return errors.Join(all, context.Cause(ctx), a.Reply(doc, func(w *render.Sheet) {
 		for i := range done {
 			writeDecision(w, &done[i], undo, approve)
 		}
@@ -232,7 +232,7 @@ func listDeferred(ctx context.Context, a *app, location string) error {
 			table.Row(ws+"."+doc.Task, doc.Type, "since "+human.Stamp(waiting[i].Created))
 		}
 	}
-	return a.Reply(docs, func(w io.Writer) {
+	return a.Reply(docs, func(w *render.Sheet) {
 		if len(docs) == 0 {
 			fmt.Fprintln(w, "Nothing waits for approval")
 		}

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/internal/human"
 	"e3/internal/repo"
@@ -113,7 +113,7 @@ func runCancel(ctx context.Context, a *app, r *repo.Repo, ws string, o workspace
 		return err
 	}
 	doc := cancelledJSON{Workspace: ws, Status: c.Status, Run: c.RunID, By: c.By, Reason: c.Reason, Closed: c.Closed, Withdrawn: c.Withdrawn, MayRunOn: left}
-	return a.Reply(doc, func(w io.Writer) { fmt.Fprintln(w, cancelText(ws, c, o.By)) })
+	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintln(w, cancelText(ws, c, o.By)) })
 }
 
 // cancelText describes the outcome of a request to cancel.

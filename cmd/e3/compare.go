@@ -120,7 +120,7 @@ func runCompare(ctx context.Context, a *app, location string, args []string, o *
 	if o.asCSV {
 		return a.Raw(func(w io.Writer) error { return writeCSV(w, t) })
 	}
-	return a.Reply(t, func(w io.Writer) { writeTable(w, t) })
+	return a.Reply(t, func(w *render.Sheet) { writeTable(w, t) })
 }
 
 // comparedSides reads the arguments; a pattern stands for the workspaces that it matches.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -127,7 +126,7 @@ func runDiff(ctx context.Context, a *app, location string, was, is compare.Side,
 		return err
 	}
 	doc := diffJSON{A: sideOf(d.A), B: sideOf(d.B), Differs: !d.Empty(), Difference: d}
-	err = a.Reply(doc, func(w io.Writer) {
+	err = a.Reply(doc, func(w *render.Sheet) {
 		t := diffText{w: w, d: d, st: a.Style(), all: o.all}
 		t.write()
 	})

@@ -100,7 +100,7 @@ func runEventsClean(ctx context.Context, a *app, location string, keep time.Dura
 	}
 	doc := cleanedJSON{DryRun: o.dryRun, Runs: []cleanedRunJSON{}}
 	if keep == 0 {
-		return a.Reply(doc, func(w io.Writer) {
+		return a.Reply(doc, func(w *render.Sheet) {
 			fmt.Fprintf(w, "Events are kept for ever: the setting events-retention is %q; see --older-than\n", settings.Never)
 		})
 	}
@@ -122,7 +122,7 @@ func runEventsClean(ctx context.Context, a *app, location string, keep time.Dura
 	if err != nil {
 		return err
 	}
-	return a.Reply(doc, func(w io.Writer) { writeCleaned(w, cleaned, &doc) })
+	return a.Reply(doc, func(w *render.Sheet) { writeCleaned(w, cleaned, &doc) })
 }
 
 func writeCleaned(w io.Writer, cleaned []events.CleanedRun, doc *cleanedJSON) {

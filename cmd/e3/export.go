@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/exportimport"
 	"e3/internal/format/signature"
@@ -127,7 +128,7 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 	for _, n := range res.Notes {
 		a.Notef("note: %s", human.Line(n))
 	}
-	return a.Reply(exportedDocument(file, res, o.Key), func(w io.Writer) { exportedText(w, res) })
+	return a.Reply(exportedDocument(file, res, o.Key), func(w *render.Sheet) { exportedText(w, res) })
 }
 
 // refuseSpecial refuses a destination that is neither a file nor a link: to rename a file onto a device, as /dev/null,

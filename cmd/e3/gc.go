@@ -73,7 +73,7 @@ func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 		}
 		a.Warnf("%s that something refers to %s missing: %s; to list them: e3 verify %s", human.Count(n, "object"), are, why, human.Quoted(shown(location, r)))
 	}
-	return errors.Join(err, a.Reply(gcDocument(report), func(w io.Writer) { gcText(w, report, a.Now(), err == nil) }))
+	return errors.Join(err, a.Reply(gcDocument(report), func(w *render.Sheet) { gcText(w, report, a.Now(), err == nil) }))
 }
 
 // freeing calls do, which frees space unless it is a dry run. On a full disk it does so again with the space that the

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/host/atomicfile"
@@ -97,7 +98,7 @@ func runGet(ctx context.Context, a *app, location, name string, o *getOptions) e
 			return ofDataset(name, err)
 		}
 		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
-		return a.Reply(doc, func(io.Writer) {})
+		return a.Reply(doc, func(*render.Sheet) {})
 	}
 	switch {
 	case d.Kind == record.LeafValue:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/beast2"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
@@ -32,7 +33,7 @@ func getEast(ctx context.Context, a *app, r *repo.Repo, name string, d *workspac
 			return err
 		}
 		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
-		return a.Reply(doc, func(io.Writer) {})
+		return a.Reply(doc, func(*render.Sheet) {})
 	}
 	switch {
 	case v.fault != nil:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/dataflow"
 	"e3/dataflow/graph"
 	"e3/internal/format/record"
@@ -152,7 +153,7 @@ func runGraph(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOpti
 		return nil
 	}
 	var fault error
-	err = a.Reply(doc, func(w io.Writer) { fault = write(w) })
+	err = a.Reply(doc, func(w *render.Sheet) { fault = write(w) })
 	if fault != nil {
 		return fault
 	}

@@ -291,7 +291,7 @@ func taskHistory(ctx context.Context, a *app, r *repo.Repo, ws, task string, o *
 		doc.Tasks = append(doc.Tasks, item)
 		parts = append(parts, p)
 	}
-	return a.Reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w *render.Sheet) {
 		for i := range parts {
 			if i > 0 {
 				fmt.Fprintln(w)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -67,7 +66,7 @@ func runHistory(ctx context.Context, a *app, r *repo.Repo, ws string, o *history
 		}
 		doc.Runs = append(doc.Runs, item)
 	}
-	return a.Reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w *render.Sheet) {
 		if len(shown) == 0 {
 			fmt.Fprintln(w, "None")
 			return

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
 	"e3/internal/human"
 	"e3/internal/images"
@@ -83,7 +84,7 @@ func imageCommand(a *app, cmd *cobra.Command, do func(*images.Resolver, context.
 		if err != nil {
 			return err
 		}
-		return a.Reply(imageDocument(list), func(w io.Writer) { imageText(w, list) })
+		return a.Reply(imageDocument(list), func(w *render.Sheet) { imageText(w, list) })
 	}
 	imageFile(cmd, &file)
 	return cmd

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/human"
 	"e3/internal/images"
 	"e3/internal/repo"
@@ -61,7 +62,7 @@ packages whose tasks run in it. Nothing is fetched.`,
 			item.UsedBy = list[i].users
 			doc = append(doc, item)
 		}
-		return a.Reply(doc, func(w io.Writer) { usedImagesText(w, list) })
+		return a.Reply(doc, func(w *render.Sheet) { usedImagesText(w, list) })
 	}
 	imageFile(cmd, &file)
 	return cmd

@@ -129,7 +129,7 @@ func importZip(ctx context.Context, a *app, location, file string, o exportimpor
 	for _, n := range res.Notes {
 		a.Notef("note: %s", human.Line(n))
 	}
-	return a.Reply(importedDocument(file, res), func(w io.Writer) { importedText(w, res) })
+	return a.Reply(importedDocument(file, res), func(w *render.Sheet) { importedText(w, res) })
 }
 
 // importAdvice adds a command to the error of a name that is taken.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/host/modes"
 	"e3/internal/human"
 	"e3/internal/repo"
@@ -151,7 +151,7 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 		Bucket     string   `json:"createdBucket,omitempty"`
 		Advice     []string `json:"advice,omitempty"`
 	}{made.Repository, o.at, made.Objects, string(made.Access), made.Table, made.Bucket, made.Advice}
-	return a.Reply(document, func(w io.Writer) {
+	return a.Reply(document, func(w *render.Sheet) {
 		switch {
 		case o.at != "":
 			fmt.Fprintf(w, "%s refers to %s\n", human.Line(made.Repository), human.Line(o.at))
@@ -194,7 +194,7 @@ func takeOver(ctx context.Context, a *app, location string, anyName bool) error 
 		Objects    string `json:"objects"`
 		From       string `json:"from,omitempty"`
 	}{r.Root, objects, from}
-	return a.Reply(document, func(w io.Writer) {
+	return a.Reply(document, func(w *render.Sheet) {
 		fmt.Fprintf(w, "The objects at %s now belong to %s", human.Line(objects), human.Line(r.Root))
 		if from != "" {
 			fmt.Fprintf(w, "; they belonged to %s", human.Line(from))

@@ -85,7 +85,7 @@ func keyGenerate(a *app, name string, force bool) error {
 		return err
 	}
 	doc := describeKey(k, path)
-	return a.Reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w *render.Sheet) {
 		fmt.Fprintf(w, "Made a key for %s; exports are signed with it from now on\n", k.Name)
 		writeKey(a, w, doc)
 		fmt.Fprintf(w, "To trust it in a repository: e3 key trust <repo> %s\n", doc.Key)
@@ -125,7 +125,7 @@ and its file go to standard error.`,
 				a.Notef("fingerprint  %s", doc.Fingerprint)
 				a.Notef("file         %s", human.Line(doc.File))
 			}
-			return a.Reply(doc, func(w io.Writer) { fmt.Fprintln(w, doc.Key) })
+			return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintln(w, doc.Key) })
 		},
 	}
 }
@@ -197,7 +197,7 @@ func keyTrust(ctx context.Context, a *app, location, text, name string) error {
 	case err != nil:
 		return err
 	}
-	return a.Reply(describeTrusted(k), func(w io.Writer) {
+	return a.Reply(describeTrusted(k), func(w *render.Sheet) {
 		fmt.Fprintf(w, "Trusted: %s  %s  (%s)\n", human.Line(k.Name), k.Key, k.Key.Fingerprint())
 		if !s.RequireSigned {
 			fmt.Fprintf(w, "Exports without a trusted signature may still come in; refuse them with: e3 settings %s require-signed true\n", human.Quoted(shown(location, r)))
@@ -231,7 +231,7 @@ func keyDistrust(ctx context.Context, a *app, r *repo.Repo, nameOrKey string) er
 	}
 	warnUnimportable(a, s)
 	warnUnanswered(a, r, s)
-	return a.Reply(describeTrusted(k), func(w io.Writer) {
+	return a.Reply(describeTrusted(k), func(w *render.Sheet) {
 		fmt.Fprintf(w, "No longer trusted: %s  %s\n", human.Line(k.Name), k.Key)
 	})
 }
@@ -292,7 +292,7 @@ func newKeyList(a *app) *cobra.Command {
 				doc.TrustedKeys[i] = describeTrusted(k)
 				t.Row(k.Name, k.Key.String(), "by "+k.AddedBy, human.Stamp(k.AddedAt))
 			}
-			return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
+			return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
 		}),
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
 	"e3/internal/human"
 	"e3/internal/repo"
@@ -91,7 +91,7 @@ func runLint(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 		found.print(&text, fmt.Sprintf("e3 start %s %s --trace-files --force", human.Quoted(shown("", r)), human.Quoted(ws)))
 		undeclared = found.addTo(&out)
 	}
-	if err := a.Reply(out, func(w io.Writer) { _, _ = w.Write(text.Bytes()) }); err != nil {
+	if err := a.Reply(out, func(w *render.Sheet) { _, _ = w.Write(text.Bytes()) }); err != nil {
 		return err
 	}
 	if undeclared {

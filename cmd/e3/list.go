@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -132,7 +131,7 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 			t.Row(u.Name, "", "", "", strings.TrimPrefix(strings.TrimPrefix(unmadeText(u), u.Name+" "), "is "))
 		}
 	}
-	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
+	return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
 }
 
 // shortValue is a value on one line, cut where that is long; "lost" if its content is gone or
@@ -237,11 +236,11 @@ func describe(ctx context.Context, a *app, r *repo.Repo, name string, d *workspa
 		if doc.Entries, err = eastEntries(ctx, r, d, t); err != nil {
 			return fmt.Errorf("dataset %s: %w", name, err)
 		}
-		return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
+		return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
 	}
 	if d.Kind != record.LeafDir {
 		t.Row(name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12))
-		return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
+		return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
 	}
 	h, err := objectstore.ParseHash(d.Hash)
 	if err != nil {
@@ -272,7 +271,7 @@ func describe(ctx context.Context, a *app, r *repo.Repo, name string, d *workspa
 		}
 		doc.Entries[i] = item
 	}
-	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
+	return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
 }
 
 // prefix is the beginning of a hash.

@@ -246,7 +246,7 @@ func (l *logs) list(ctx context.Context, te *runview.TaskExecutions) error {
 		mark := map[bool]string{true: "*"}[item.Current]
 		t.Row(x.ExecutionID+mark, cmp.Or(item.State, "-"), human.Stamp(x.At()), attemptTook(x), strings.Join(attemptNotes(l.a, x), "  "))
 	}
-	return l.a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
+	return l.a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
 }
 
 // print writes the present logs of an execution.

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/host/atomicfile"
 	"e3/internal/human"
 )
@@ -43,7 +43,7 @@ created if it does not exist.`,
 			if err != nil {
 				return err
 			}
-			return a.Reply(map[string]any{"files": files}, func(w io.Writer) {
+			return a.Reply(map[string]any{"files": files}, func(w *render.Sheet) {
 				fmt.Fprintf(w, "Wrote %s to %s\n", human.Count(len(files), "page"), human.Line(dir))
 			})
 		},

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
 	"e3/internal/human"
 	"e3/internal/newfile"
@@ -111,7 +111,7 @@ func runNew(_ context.Context, a *app, folder, from, out string) error {
 	if faults == nil {
 		a.warn(manifest.Lint(def))
 	}
-	err = a.Reply(doc, func(w io.Writer) {
+	err = a.Reply(doc, func(w *render.Sheet) {
 		fmt.Fprintf(w, "Wrote %s: %s, %s\n", human.Line(out), human.Count(len(draft.Inputs), "input"), human.Count(len(draft.Tasks), "task"))
 		if !lost {
 			fmt.Fprintf(w, "Look it over, then: e3 start -f %s\n", human.Quoted(out))

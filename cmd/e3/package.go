@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -96,7 +95,7 @@ func packageBuild(ctx context.Context, a *app, location, file, as string) error 
 		return err
 	}
 	doc := packageJSON{Name: ref.Name, Version: ref.Version, Hash: ref.Hash, Tasks: len(built.Package.Tasks), Inputs: len(built.Package.Inputs)}
-	return a.Reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w *render.Sheet) {
 		fmt.Fprintf(w, "Built %s (%s, %s)\n", ref, human.Count(doc.Tasks, "task"), human.Count(doc.Inputs, "input"))
 	})
 }
@@ -138,7 +137,7 @@ func newPackageList(a *app) *cobra.Command {
 				}
 				t.Row(p.String(), prefix(p.Hash, 12), note)
 			}
-			return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
+			return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
 		}),
 	}
 }
@@ -155,7 +154,7 @@ is registered.`,
 			if err != nil {
 				return err
 			}
-			return a.Reply(packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}, func(w io.Writer) {
+			return a.Reply(packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}, func(w *render.Sheet) {
 				fmt.Fprintf(w, "Removed %s\n", p)
 			})
 		}, "<name[@version]>"),

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -133,7 +132,7 @@ func replyPin(a *app, id, of string, pinned, changed bool) error {
 		true:  {true: "Pinned", false: "Was pinned already:"},
 		false: {true: "Removed the pin of", false: "Is not pinned:"},
 	}[pinned][changed]
-	return a.Reply(doc, func(w io.Writer) { fmt.Fprintf(w, "%s execution %s%s\n", did, id, human.Line(of)) })
+	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "%s execution %s%s\n", did, id, human.Line(of)) })
 }
 
 func newPinList(a *app) *cobra.Command {
@@ -187,5 +186,5 @@ func listPins(ctx context.Context, a *app, r *repo.Repo) error {
 		}
 		t.Row(p.ExecutionID, item.State, item.Task, when, item.By, item.Note)
 	}
-	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
+	return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
 }

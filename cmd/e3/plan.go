@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/cmd/e3/internal/term"
 	"e3/dataflow"
 	"e3/internal/human"
@@ -150,7 +151,7 @@ func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) e
 	if doc.Rooms, err = roomsOfPlan(ctx, r.Repo, p); err != nil {
 		return err
 	}
-	if err := a.Reply(doc, func(w io.Writer) {
+	if err := a.Reply(doc, func(w *render.Sheet) {
 		writePlan(w, p, list, l.concurrency, o.all, a.Now(), a.Style())
 		writeRooms(w, doc.Rooms)
 	}); err != nil {

@@ -155,7 +155,7 @@ func runPrune(ctx context.Context, a *app, location string, rules gc.Rules, o *p
 	if freed != nil {
 		doc.Freed = &freedJSON{freed.Collected.Objects, freed.Collected.Bytes, freed.Gone}
 	}
-	return a.Reply(doc, func(w io.Writer) { writePruned(w, pruned, freed, o) })
+	return a.Reply(doc, func(w *render.Sheet) { writePruned(w, pruned, freed, o) })
 }
 
 // pruneCache prunes in its own session, which ends before the collection. Otherwise the collection would spare the

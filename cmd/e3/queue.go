@@ -259,7 +259,7 @@ func queueOverview(ctx context.Context, a *app, location string, r *repo.Repo, n
 		}
 		doc.Queues = append(doc.Queues, q)
 	}
-	return a.Reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w *render.Sheet) {
 		for i := range all {
 			for _, err := range all[i].Faults {
 				sayMalformed(a, err)
@@ -353,7 +353,7 @@ func queueList(ctx context.Context, a *app, r *repo.Repo, names []string) error 
 	for i := range jobs {
 		doc.Jobs = append(doc.Jobs, jobOf(&jobs[i]))
 	}
-	return a.Reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w *render.Sheet) {
 		now, t := a.Now(), a.Headed(nil, "ID", "TASK", "QUEUE", "STATE", "FOR", "WORKER", "PRIORITY", "ASKS FOR", "GIVEN BACK")
 		for i := range jobs {
 			j := &jobs[i]

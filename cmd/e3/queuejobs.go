@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/events"
 	"e3/internal/format/notation"
 	"e3/internal/human"
@@ -191,7 +192,7 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 		}
 	}
 	if fault == nil || len(done) > 0 {
-		fault = errors.Join(fault, a.Reply(doc, func(w io.Writer) { c.write(w, done) }))
+		fault = errors.Join(fault, a.Reply(doc, func(w *render.Sheet) { c.write(w, done) }))
 	}
 	if fault == nil && len(done) == 0 {
 		return &exitError{exitFailed}

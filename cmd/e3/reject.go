@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
@@ -98,7 +98,7 @@ func runReject(ctx context.Context, a *app, location string, arg executionArg, u
 	if now.Hit != nil {
 		doc.Answer = now.Hit.ExecutionID
 	}
-	return a.Reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w *render.Sheet) {
 		did := map[bool]map[bool]string{
 			false: {true: "Rejected", false: "Was rejected already:"},
 			true:  {true: "Withdrew the rejection of", false: "Is not rejected:"},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -206,7 +205,7 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 			return err
 		}
 		warnUnanswered(a, r, s)
-		return a.Reply(settingJSON{name, one.get(r, s)}, func(w io.Writer) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
+		return a.Reply(settingJSON{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
 	}
 	if value != "" {
 		s, err := settings.Update(ctx, r.Records, func(s *settings.Settings) error {
@@ -221,14 +220,14 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 		if name == "require-signed" {
 			warnUnimportable(a, s)
 		}
-		return a.Reply(settingJSON{name, one.get(r, s)}, func(w io.Writer) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
+		return a.Reply(settingJSON{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
 	}
 	s, err := settings.Get(ctx, r.Records)
 	if err != nil {
 		return err
 	}
 	if one != nil {
-		return a.Reply(settingJSON{name, one.get(r, s)}, func(w io.Writer) { fmt.Fprintln(w, one.get(r, s)) })
+		return a.Reply(settingJSON{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintln(w, one.get(r, s)) })
 	}
 	all = append(all, ofWorkspaces(s)...)
 	doc := struct {
@@ -239,7 +238,7 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 		doc.Settings = append(doc.Settings, settingJSON{one.name, one.get(r, s)})
 		t.Row(one.name, fmt.Sprint(one.get(r, s)), one.about)
 	}
-	return a.Reply(doc, func(w io.Writer) { t.Write(w, "") })
+	return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
 }
 
 // checkSettable refuses a setting of a workspace that is not here: it would apply to a later one of that name. Settings

@@ -144,7 +144,7 @@ func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions
 			return err
 		}
 	}
-	return a.Reply(runOf(report), func(w io.Writer) { writeRun(w, report, a.Now(), a.Style()) })
+	return a.Reply(runOf(report), func(w *render.Sheet) { writeRun(w, report, a.Now(), a.Style()) })
 }
 
 func runOf(r *runview.Report) runJSON {

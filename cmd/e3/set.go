@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/human"
@@ -106,7 +107,7 @@ func runSet(ctx context.Context, a *app, location, name, text string, o setOptio
 		return err
 	}
 	doc := map[string]any{"workspace": ws, "input": input, "kind": leaf.Kind.String(), "hash": leaf.Hash}
-	return a.Reply(doc, func(w io.Writer) { fmt.Fprintf(w, "Set %s.%s\n", ws, input) })
+	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "Set %s.%s\n", ws, input) })
 }
 
 // takeIn stores the value of an argument according to the kind of the input.
@@ -208,7 +209,7 @@ func runUnset(ctx context.Context, a *app, location, name string) error {
 	if err != nil {
 		return err
 	}
-	return a.Reply(map[string]any{"workspace": ws, "input": input, "changed": changed}, func(w io.Writer) {
+	return a.Reply(map[string]any{"workspace": ws, "input": input, "changed": changed}, func(w *render.Sheet) {
 		if changed {
 			fmt.Fprintf(w, "Unset %s.%s\n", ws, input)
 		} else {

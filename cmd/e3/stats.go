@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -104,7 +103,7 @@ func showStats(ctx context.Context, a *app, location string, o stats.Options) er
 		Workspaces []sumsJSON `json:"workspaces"`
 		Users      []sumsJSON `json:"users"`
 	}{render.JSONTime(o.Since), render.JSONTime(o.Until), describeSums("", &s.Total), describeGroups(s.Workspaces), describeGroups(s.Users)}
-	return a.Reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w *render.Sheet) {
 		if s.Total.Runs == 0 {
 			fmt.Fprintln(w, "No runs")
 			return

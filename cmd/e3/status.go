@@ -160,7 +160,7 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 		one.Folders = foldersOf(r, name)
 		doc.Workspaces = append(doc.Workspaces, one)
 	}
-	return a.Reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w *render.Sheet) {
 		if o := doc.Overlay; o != nil {
 			why := "Read-only here: %s on this machine alone, in %s\n\n"
 			if o.Unsent {

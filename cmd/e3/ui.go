@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"html"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/insight/ui"
@@ -132,7 +132,7 @@ func serveUI(ctx context.Context, a *app, location string, r *repo.Repo, ws stri
 	var s *ui.Server
 	announce := func() error {
 		doc := uiAddressJSON{origin + s.Login(to), o.actions}
-		return a.Reply(doc, func(w io.Writer) { fmt.Fprintf(w, "Open %s\n", doc.URL) })
+		return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "Open %s\n", doc.URL) })
 	}
 	handed := make(chan struct{}, 1)
 	options.Used = func() {
@@ -288,7 +288,7 @@ func exportUI(ctx context.Context, a *app, location string, r *repo.Repo, ws str
 		Pages  int    `json:"pages"`
 		Left   int    `json:"left,omitempty"` // tasks without pages
 	}{o.export, run.RunID, out.Pages, out.Left}
-	return a.Reply(doc, func(w io.Writer) {
+	return a.Reply(doc, func(w *render.Sheet) {
 		fmt.Fprintf(w, "Wrote %s of run %s: open %s\n", human.Count(out.Pages, "page"), human.Short(run.RunID), human.Line(filepath.Join(o.export, "index.html")))
 		if out.Left > 0 {
 			fmt.Fprintf(w, "%s have no pages of their own\n", human.Count(out.Left, "task"))

@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
-	"io"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/human"
 	"e3/internal/repo"
 )
@@ -28,7 +28,7 @@ func userSettings(a *app, args []string, unset bool) error {
 		if unset {
 			text = "You do not trust %s any more\n"
 		}
-		return a.Reply(map[string]any{"repository": root, "trusted": !unset}, func(w io.Writer) { fmt.Fprintf(w, text, human.Line(root)) })
+		return a.Reply(map[string]any{"repository": root, "trusted": !unset}, func(w *render.Sheet) { fmt.Fprintf(w, text, human.Line(root)) })
 	case unset:
 		return usagef("--unset needs the repository: e3 settings --user --unset %s <folder>", safeRepository)
 	}
@@ -36,7 +36,7 @@ func userSettings(a *app, args []string, unset bool) error {
 	if err != nil {
 		return err
 	}
-	return a.Reply(map[string]any{safeRepository: append([]string{}, list...)}, func(w io.Writer) {
+	return a.Reply(map[string]any{safeRepository: append([]string{}, list...)}, func(w *render.Sheet) {
 		for _, root := range list {
 			fmt.Fprintf(w, "%s  %s\n", safeRepository, human.Line(root))
 		}

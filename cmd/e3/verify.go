@@ -136,7 +136,7 @@ func runVerify(ctx context.Context, a *app, location string, o verify.Options) e
 		f := &report.Faults[i]
 		doc.Faults = append(doc.Faults, faultJSON{f.Kind, f.Where, f.Problem, f.For, f.More, f.Advice, f.Repaired, f.Remedy})
 	}
-	if replyErr := a.Reply(doc, func(w io.Writer) { writeVerified(w, report, o.Repair, human.Quoted(shown(location, r))) }); err == nil {
+	if replyErr := a.Reply(doc, func(w *render.Sheet) { writeVerified(w, report, o.Repair, human.Quoted(shown(location, r))) }); err == nil {
 		err = replyErr
 	}
 	if err == nil && doc.Remaining > 0 {
@@ -329,7 +329,7 @@ func rerun(ctx context.Context, a *app, location, name string) error {
 			fault = errors.Join(fault, a.Document(doc, false))
 			return
 		}
-		fault = errors.Join(fault, a.Reply(nil, func(w io.Writer) { writeAgain(w, x, &doc, where) }))
+		fault = errors.Join(fault, a.Reply(nil, func(w *render.Sheet) { writeAgain(w, x, &doc, where) }))
 	})
 	if err = errors.Join(err, fault); err != nil {
 		return err

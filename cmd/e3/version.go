@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/repo"
 )
 
@@ -20,7 +20,7 @@ func newVersion(a *app) *cobra.Command {
 				"version": a.version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 				"format": repo.FormatVersion,
 			}
-			return a.Reply(doc, func(w io.Writer) {
+			return a.Reply(doc, func(w *render.Sheet) {
 				fmt.Fprintf(w, "e3 %s (%s, %s/%s)\n", a.version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			})
 		},

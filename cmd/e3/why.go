@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"e3/cmd/e3/internal/render"
 	"e3/cmd/e3/internal/term"
 	"e3/internal/human"
 	"e3/internal/insight/explain"
@@ -73,7 +74,7 @@ func runWhy(ctx context.Context, a *app, location string, arg executionArg, all 
 		}
 		w.Notes = append(w.Notes, note...)
 	}
-	return a.Reply(w, func(out io.Writer) {
+	return a.Reply(w, func(out *render.Sheet) {
 		p := &whyPrinter{w: out, style: a.Style(), a: a, all: all}
 		p.explanation(w)
 	})

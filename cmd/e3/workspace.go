@@ -45,7 +45,7 @@ func newWorkspaceCreate(a *app) *cobra.Command {
 			if err := r.Workspaces.Create(ctx, ws); err != nil {
 				return err
 			}
-			return a.Reply(map[string]any{"workspace": ws}, func(w io.Writer) { fmt.Fprintf(w, "Created workspace %s\n", ws) })
+			return a.Reply(map[string]any{"workspace": ws}, func(w *render.Sheet) { fmt.Fprintf(w, "Created workspace %s\n", ws) })
 		}),
 	}
 }
@@ -125,7 +125,7 @@ func runDeploy(ctx context.Context, a *app, r *repo.Repo, ws, what string) error
 		}
 	}
 	doc["package"] = packageJSON{Name: ref.Name, Version: ref.Version, Hash: ref.Hash}
-	return a.Reply(doc, func(w io.Writer) { fmt.Fprintf(w, "Deployed %s in workspace %s\n", ref, ws) })
+	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "Deployed %s in workspace %s\n", ref, ws) })
 }
 
 // workspaceJSON is a workspace in a list for programs.
@@ -184,7 +184,7 @@ func listWorkspaces(ctx context.Context, a *app, r *repo.Repo) error {
 	if bad != nil && a.JSON {
 		return bad
 	}
-	return errors.Join(bad, a.Reply(doc, func(w io.Writer) { t.Write(w, "") }))
+	return errors.Join(bad, a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") }))
 }
 
 func newWorkspaceRemove(a *app) *cobra.Command {
@@ -220,7 +220,7 @@ If there is no workspace of that name, the runs that were imported under the nam
 			case err != nil:
 				return err
 			}
-			return a.Reply(map[string]any{"workspace": ws}, func(w io.Writer) { fmt.Fprintf(w, "Removed workspace %s\n", human.Line(ws)) })
+			return a.Reply(map[string]any{"workspace": ws}, func(w *render.Sheet) { fmt.Fprintf(w, "Removed workspace %s\n", human.Line(ws)) })
 		}),
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "cancel the run of the workspace first, if there is one, and wait until it has ended")
@@ -234,7 +234,7 @@ func removeRuns(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	if err != nil {
 		return err
 	}
-	return a.Reply(map[string]any{"workspace": ws, "importedRuns": n}, func(w io.Writer) {
+	return a.Reply(map[string]any{"workspace": ws, "importedRuns": n}, func(w *render.Sheet) {
 		fmt.Fprintf(w, "Removed %s of %s; there is no workspace of that name\n", human.Count(n, "imported run"), human.Line(ws))
 	})
 }

@@ -36,7 +36,7 @@ internal/testing/testimage:    (test)
 internal/testing/suite:        (test)
 internal/testing/browser:      (test)
 
-cmd/e3:                        internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
+cmd/e3:                        internal/format/moment internal/images internal/propose internal/host/trace internal/watch internal/insight/remaining internal/insight/runview dataflow/graph exportimport internal/verify gc internal/resultdir internal/newfile workspace dataflow executions objectstore objectstore/tree refstore internal/repo internal/host/remains internal/host/headroom internal/host/runner internal/events internal/pkgref
                                internal/jobs/worker internal/jobs/dispatch internal/jobs/slurm internal/jobs/queue internal/jobs/approval
                                internal/insight/explain internal/insight/compare internal/insight/history internal/insight/report internal/insight/trace internal/insight/diagram internal/insight/telemetry internal/insight/stats internal/insight/ui
                                internal/format/manifest internal/format/notation internal/format/record internal/format/value internal/settings internal/format/signature internal/format/beast2 internal/host/modes internal/host/atomicfile
@@ -49,39 +49,39 @@ internal/repo:                 internal/jobs/worker internal/jobs/dispatch inter
                                internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/beneath internal/host/filelock internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings internal/images internal/images/registry internal/human
 
 internal/images/registry:      internal/images internal/format/image
-internal/images:               objectstore internal/format/image internal/format/digest internal/host/atomicfile
+internal/images:               internal/format/moment objectstore internal/format/image internal/format/digest internal/host/atomicfile
 internal/newfile:              internal/format/manifest internal/format/notation
 internal/propose:              internal/format/manifest internal/host/trace
 internal/resultdir:              workspace objectstore objectstore/tree refstore internal/format/record internal/backoff
-internal/verify:               internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
-gc:                            workspace executions objectstore refstore internal/reach internal/format/record
-exportimport:                  internal/insight/runview dataflow/graph workspace dataflow executions objectstore objectstore/tree refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
+internal/verify:               internal/format/moment internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
+gc:                            internal/format/moment workspace executions objectstore refstore internal/reach internal/format/record
+exportimport:                  internal/format/moment internal/insight/runview dataflow/graph workspace dataflow executions objectstore objectstore/tree refstore internal/reach internal/format/zipfile internal/settings internal/format/signature internal/packages internal/pkgref
                                internal/events internal/format/notation internal/format/eastref internal/format/record internal/host/atomicfile internal/human internal/backoff
 internal/insight/ui:           internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
 internal/watch:                internal/projectfiles internal/format/manifest
-internal/insight/explain:      internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
-internal/insight/compare:      internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/parallel
-workspace:                     internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
+internal/insight/explain:      internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/insight/history executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/human internal/pkgref internal/packages
+internal/insight/compare:      internal/format/moment internal/insight/runview dataflow/plan dataflow/graph internal/packages executions objectstore objectstore/tree internal/format/record internal/format/value internal/human internal/parallel
+workspace:                     internal/format/moment internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
 internal/insight/report: internal/parallel       internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
-internal/insight/history:      internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
+internal/insight/history:      internal/format/moment internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
 internal/insight/remaining:    dataflow/graph internal/format/record
 internal/insight/diagram:      internal/insight/runview internal/human
 internal/insight/plot:         internal/human
-internal/insight/runview:      dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
+internal/insight/runview:      internal/format/moment dataflow/graph executions objectstore refstore internal/packages internal/events internal/format/record internal/human internal/parallel internal/pkgref
 dataflow:                      dataflow/plan dataflow/graph internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/format/record
 dataflow/plan:                 dataflow/graph executions objectstore internal/format/record
 internal/jobs/worker:          internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record internal/backoff
 internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes internal/backoff internal/host/beneath
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
 internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
-internal/packages:             objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
+internal/packages:             internal/format/moment objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
 executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/tools internal/host/trace internal/host/remains internal/host/runner internal/host/cgroup internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff internal/host/beneath
 
 refstore/lease:                refstore internal/host/process internal/human
-internal/jobs/queue:           refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
-internal/jobs/approval:        refstore internal/format/record
-internal/insight/stats:        internal/events refstore
+internal/jobs/queue:           internal/format/moment refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
+internal/jobs/approval:        internal/format/moment refstore internal/format/record
+internal/insight/stats:        internal/format/moment internal/events refstore
 internal/insight/telemetry:    internal/events internal/human internal/pkgref internal/backoff
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
@@ -116,6 +116,7 @@ refstore/refstoretest:         refstore
 refstore/internal/modeltest:   refstore (test)
 refstore:
 
+internal/format/moment:
 internal/format/image:         internal/format/digest
 internal/format/signature:
 internal/format/digest:

@@ -48,12 +48,12 @@ func (o *Output) Warnf(format string, args ...any) {
 }
 
 // Reply prints a command's result: the document for programs, else what text writes.
-func (o *Output) Reply(document any, text func(w io.Writer)) error {
+func (o *Output) Reply(document any, text func(w *Sheet)) error {
 	if o.JSON {
 		return o.Document(document, o.ToTerminal())
 	}
 	var b bytes.Buffer
-	text(&b)
+	text(&Sheet{&b, o.Style()})
 	_, err := o.Stdout.Write(b.Bytes())
 	return err
 }

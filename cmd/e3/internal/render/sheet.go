@@ -1,0 +1,40 @@
+package render
+
+import (
+	"fmt"
+	"io"
+
+	"e3/cmd/e3/internal/term"
+	"e3/internal/human"
+)
+
+// A Sheet is an answer as text, written from top to bottom: lines, labelled fields, tables. What it quotes is made
+// printable, a line of Fprint excepted.
+type Sheet struct {
+	io.Writer
+	Style term.Style
+}
+
+// labelWidth is the width of a field's label with its colon.
+const labelWidth = 10
+
+// Line writes a line.
+func (s *Sheet) Line(format string, args ...any) {
+	fmt.Fprintln(s, human.Line(fmt.Sprintf(format, args...)))
+}
+
+// Field writes a labelled line below a heading; a field without text is left out. One without a label goes on with the
+// field above.
+func (s *Sheet) Field(label, format string, args ...any) {
+	text := human.Line(fmt.Sprintf(format, args...))
+	if text == "" {
+		return
+	}
+	if label != "" {
+		label += ":"
+	}
+	fmt.Fprintf(s, "  %-*s %s\n", labelWidth, label, text)
+}
+
+// Table writes a table, each row after the indent.
+func (s *Sheet) Table(t *Table, indent string) { t.Write(s, indent) }
