@@ -286,7 +286,11 @@ func (d *Dir) mkdir(name string) error {
 // only writers can open: a lock on the folder could be held by each reader, and writers would wait. Where files cannot be
 // locked it locks nothing; the race that the lock prevents is then possible during the microseconds between two system calls.
 func (d *Dir) lock(ctx context.Context, path string, alone bool) (unlock func(), err error) {
-	f, err := d.lockFile(lockPrefix + filepath.Base(filepath.Dir(path))[:1])
+	name := lockPrefix + filepath.Base(filepath.Dir(path))[:1]
+	if unlock, err := d.tryLock(d.base+string(filepath.Separator)+name, alone); err == nil {
+		return unlock, nil
+	}
+	f, err := d.lockFile(name)
 	if err != nil {
 		return nil, err
 	}

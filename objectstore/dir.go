@@ -188,12 +188,22 @@ func (d *Dir) ReadAll(ctx context.Context, h Hash, limit int64) ([]byte, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	f, err := d.OpenFile(h)
-	if err != nil {
+	b, err := d.readWhole(d.file(h), func(st stat) ([]byte, error) {
+		if st.size > limit {
+			return nil, &TooLargeError{Hash: h, Limit: limit}
+		}
+		return make([]byte, st.size), nil
+	})
+	if tooLarge := (*TooLargeError)(nil); errors.As(err, &tooLarge) {
 		return nil, err
 	}
-	defer f.Close()
-	return ReadFile(h, f, limit)
+	if err != nil {
+		return nil, objectError(h, err)
+	}
+	if err := (Info{Sum(b), int64(len(b))}).Check(h); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // ReadFile is ReadAll for an object's file.

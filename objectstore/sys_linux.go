@@ -24,6 +24,56 @@ func (d *Dir) look(name string) (stat, error) {
 	return statOf(&st), nil
 }
 
+// readWhole reads the file of a name in root into what room returns for it. Package os would ask the system twice more
+// about each file that it is given, and an object is often small.
+func (d *Dir) readWhole(name string, room func(stat) ([]byte, error)) ([]byte, error) {
+	fd, err := d.root.Descriptor(name, openFlags, 0)
+	if err != nil {
+		return nil, d.foreign(name, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := retryEINTR(func() error { return unix.Fstat(fd, &st) }); err != nil {
+		return nil, &fs.PathError{Op: "fstat", Path: d.root.Path(name), Err: err}
+	}
+	b, err := room(statOf(&st))
+	if err != nil {
+		return nil, err
+	}
+	for done := 0; done < len(b); {
+		n := 0
+		err := retryEINTR(func() (err error) {
+			n, err = unix.Read(fd, b[done:])
+			return err
+		})
+		if err != nil {
+			return nil, &fs.PathError{Op: "read", Path: d.root.Path(name), Err: err}
+		}
+		if n == 0 {
+			return b[:done], nil
+		}
+		done += n
+	}
+	return b, nil
+}
+
+// tryLock is lock without a wait: it fails if the lock is taken, or cannot be.
+func (d *Dir) tryLock(name string, alone bool) (unlock func(), err error) {
+	fd, err := d.root.Descriptor(name, rewriteFlags, 0)
+	if err != nil {
+		return nil, err
+	}
+	how := unix.LOCK_SH | unix.LOCK_NB
+	if alone {
+		how = unix.LOCK_EX | unix.LOCK_NB
+	}
+	if err := retryEINTR(func() error { return unix.Flock(fd, how) }); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return func() { unix.Close(fd) }, nil
+}
+
 // touchOpen sets the modification time of f, which may have no name.
 func touchOpen(f *os.File, mtime time.Time) error {
 	t, err := unix.TimeToTimespec(mtime)

@@ -4,6 +4,7 @@ package objectstore
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The functions below, but for look, have no counterpart on this system. Files are written aside under a name, outputs of
+// The functions below, but for look and readWhole, have no counterpart on this system. Files are written aside under a name, outputs of
 // tasks are copied, and clones are copies.
 
 func touchOpen(*os.File, time.Time) error { return errors.ErrUnsupported }
@@ -43,6 +44,31 @@ func copyRangeNever(err error) bool { return errors.Is(err, errors.ErrUnsupporte
 func reopenForReading(*os.File) (*os.File, error) { return nil, errors.ErrUnsupported }
 
 func beginWriteBack(*os.File, int64, int64) {}
+
+// readWhole reads the file of a name in root into what room returns for it.
+func (d *Dir) readWhole(name string, room func(stat) ([]byte, error)) ([]byte, error) {
+	f, err := d.root.OpenFile(name, openFlags, 0)
+	if err != nil {
+		return nil, d.foreign(name, err)
+	}
+	defer f.Close()
+	st, err := fstat(f)
+	if err != nil {
+		return nil, err
+	}
+	b, err := room(st)
+	if err != nil {
+		return nil, err
+	}
+	n, err := io.ReadFull(f, b)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		err = nil
+	}
+	return b[:n], err
+}
+
+// tryLock takes no lock: lock does.
+func (d *Dir) tryLock(string, bool) (unlock func(), err error) { return nil, errors.ErrUnsupported }
 
 // look describes the file of a name in root, by its path.
 func (d *Dir) look(name string) (stat, error) {

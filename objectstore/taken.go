@@ -24,21 +24,19 @@ func (w *writer) taken(ctx context.Context, info Info, content []byte) (presence
 	if found != present || err != nil {
 		return found, err
 	}
+	if info.Size < stampedFrom {
+		return w.takenSmall(info, content)
+	}
 	f, err := w.OpenFile(info.Hash)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		return absent, nil
-	case errors.Is(err, fs.ErrPermission):
-		return unfit, nil
-	case err != nil:
-		return absent, err
+	if err != nil {
+		return unopened(err)
 	}
 	defer f.Close()
 	st, err := fstat(f)
 	if err != nil {
 		return absent, err
 	}
-	if st.size >= stampedFrom && w.checked.has(info.Hash, st) {
+	if w.checked.has(info.Hash, st) {
 		return present, nil
 	}
 	seen := w.clock()
@@ -49,10 +47,43 @@ func (w *writer) taken(ctx context.Context, info Info, content []byte) (presence
 	case !same:
 		return unfit, nil
 	}
-	if st.size >= stampedFrom {
-		w.remember(info.Hash, f, st, seen)
-	}
+	w.remember(info.Hash, f, st, seen)
 	return present, nil
+}
+
+// takenSmall is taken for an object that is not remembered.
+func (w *writer) takenSmall(info Info, content []byte) (presence, error) {
+	buf := getBuffer()
+	defer putBuffer(buf)
+	got, err := w.readWhole(w.file(info.Hash), func(st stat) ([]byte, error) {
+		return (*buf)[:min(st.size, info.Size+1)], nil
+	})
+	switch {
+	case unreadable(err):
+		return unfit, nil
+	case err != nil:
+		return unopened(objectError(info.Hash, err))
+	case content != nil && bytes.Equal(got, content), content == nil && Info{Sum(got), int64(len(got))} == info:
+		return present, nil
+	}
+	return unfit, nil
+}
+
+// unreadable reports whether a file was opened, and its bytes could not be read.
+func unreadable(err error) bool {
+	var failed *fs.PathError
+	return errors.As(err, &failed) && failed.Op == "read"
+}
+
+// unopened says what a file is to a put if it cannot be opened.
+func unopened(err error) (presence, error) {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return absent, nil
+	case errors.Is(err, fs.ErrPermission):
+		return unfit, nil
+	}
+	return absent, err
 }
 
 // matches reports whether a file has the bytes of an object; a file that cannot be read does not.
