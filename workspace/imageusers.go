@@ -61,7 +61,7 @@ func (w *Planner) ImageUsers(ctx context.Context) (list []ImageUser, faults, err
 		case !s.Deployed:
 			continue
 		}
-		if err := add(name, PackageRef{Name: s.PackageName, Version: s.PackageVersion, Hash: s.PackageHash}); err != nil {
+		if err := add(name, s.Package()); err != nil {
 			return nil, nil, err
 		}
 	}

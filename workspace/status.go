@@ -15,6 +15,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
+	"e3/internal/packages"
 	"e3/objectstore"
 )
 
@@ -35,6 +36,15 @@ type Status struct {
 	Package   *record.Package  // the package that the next start would run; nil if nothing can be started
 	Rooms     Rooms            // of tasks that name none, for the next start; none if the workspace follows no file
 	East      bool             // a package of the reference: it cannot be started, so no dataset is stale
+}
+
+// PackageRow is the deployed package; nil if there is none.
+func (st *Status) PackageRow() *PackageRow {
+	if !st.State.Deployed {
+		return nil
+	}
+	row := packages.RowOf(st.State.Package(), st.East)
+	return &row
 }
 
 // DatasetRow is a dataset with its declaration and freshness.

@@ -37,6 +37,7 @@ var (
 // Types of other packages that callers need.
 type (
 	PackageRef       = packages.Ref
+	PackageRow       = packages.Row
 	PartError        = packages.PartError
 	NotRunnableError = packages.NotRunnableError
 	AmbiguousError   = packages.AmbiguousError
@@ -195,6 +196,11 @@ type State struct {
 	// none.
 	deployment, stored *record.WorkspaceDeployment
 	unreadable         error
+}
+
+// Package is the deployed package.
+func (s *State) Package() PackageRef {
+	return PackageRef{Name: s.PackageName, Version: s.PackageVersion, Hash: s.PackageHash}
 }
 
 func stateKey(name string) refstore.Key {

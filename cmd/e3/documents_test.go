@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"e3/cmd/e3/internal/render"
+	"e3/internal/insight/runview"
 	"e3/internal/verify"
 )
 
@@ -140,7 +141,7 @@ func TestDocuments(t *testing.T) {
 
 	e := document[exportedJSON](c, 0, "workspace", "export", "demo", "out.zip")
 	check(e.File == "out.zip" && e.Workspace == "demo" && e.Package.Version == "1.0.0" && len(e.Run) == 36 && e.Executions == 2 &&
-		e.Objects > 5 && e.Size > 1000 && e.Content > 0 && *e.Signer == signerJSON{key.Key, "Ann", true} && e.Notes != nil, e)
+		e.Objects > 5 && e.Size > 1000 && e.Content > 0 && *e.Signer == runview.Signer{Key: key.Key, Name: "Ann", Verified: true} && e.Notes != nil, e)
 
 	c.must("init", "there")
 	outcomes := func(added, skipped int) map[string]int {
@@ -151,7 +152,7 @@ func TestDocuments(t *testing.T) {
 	i = document[importedJSON](c, 0, "package", "import", "there", "out.zip")
 	check(!i.DryRun && i.Package == e.Package && i.PackageAdded && i.Run == e.Run && i.RunWorkspace == "demo" && i.RunAdded && i.Executions == 2 &&
 		maps.Equal(i.Outcomes, outcomes(2, 0)) && i.Objects == e.Objects && i.ObjectsAdded == e.Objects && i.Content == e.Content &&
-		i.ExportedAt != nil && i.Trust == "unknown" && i.TrustedAs == "" && *i.Signer == signerJSON{key.Key, "Ann", true}, i)
+		i.ExportedAt != nil && i.Trust == "unknown" && i.TrustedAs == "" && *i.Signer == runview.Signer{Key: key.Key, Name: "Ann", Verified: true}, i)
 	trusted := document[trustedJSON](c, 0, "key", "trust", "there", key.Key)
 	check(strings.HasPrefix(trusted.Name, "key-") && trusted.Key == key.Key && trusted.Fingerprint == key.Fingerprint && trusted.AddedAt != nil, trusted)
 	i = document[importedJSON](c, 0, "workspace", "import", "there", "out.zip", "again")
@@ -176,7 +177,7 @@ func TestDocuments(t *testing.T) {
 	check(refused.Type == "error" && refused.ExitCode == 12 && strings.Contains(refused.Message, "not trusted here"), refused)
 
 	r := document[runJSON](c, 0, "run", "there", "demo")
-	check(r.Run == e.Run && len(r.ImportedFrom) == 1 && r.ImportedFrom[0].At != nil && r.ImportedFrom[0].ImportedAt != nil &&
+	check(r.Run == e.Run && len(r.ImportedFrom) == 1 && !r.ImportedFrom[0].At.IsZero() && !r.ImportedFrom[0].ImportedAt.IsZero() &&
 		r.ImportedFrom[0].Signer.Key == key.Key && len(r.Tasks) == 2 && r.Tasks[0].StartedAt != nil, r)
 	r = document[runJSON](c, 0, "run", "demo")
 	check(r.Run == e.Run && r.ImportedFrom == nil, r)

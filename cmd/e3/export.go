@@ -16,6 +16,7 @@ import (
 	"e3/exportimport"
 	"e3/internal/format/signature"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/pkgref"
 	"e3/internal/repo"
 	"e3/internal/settings"
@@ -171,31 +172,27 @@ func bytesShown(a *app, doing string) (progress func(done, total int64), done fu
 
 // exportedJSON is an export for programs.
 type exportedJSON struct {
-	File       string      `json:"file"`
-	Workspace  string      `json:"workspace,omitempty"`
-	Package    packageJSON `json:"package"`
-	Run        string      `json:"run,omitempty"`
-	Executions int         `json:"executions"`
-	Objects    int         `json:"objects"`
-	Content    int64       `json:"contentBytes"`
-	Size       int64       `json:"size"`
-	Signer     *signerJSON `json:"signer"`
-	Notes      []string    `json:"notes"`
+	File       string               `json:"file"`
+	Workspace  string               `json:"workspace,omitempty"`
+	Package    workspace.PackageRef `json:"package"`
+	Run        string               `json:"run,omitempty"`
+	Executions int                  `json:"executions"`
+	Objects    int                  `json:"objects"`
+	Content    int64                `json:"contentBytes"`
+	Size       int64                `json:"size"`
+	Signer     *runview.Signer      `json:"signer"`
+	Notes      []string             `json:"notes"`
 }
 
 func exportedDocument(file string, e *exportimport.Exported, key *signature.Key) exportedJSON {
 	doc := exportedJSON{
-		File: file, Workspace: e.Workspace, Package: packageOf(e.Package), Run: e.RunID, Executions: e.Executions, Objects: e.Objects,
+		File: file, Workspace: e.Workspace, Package: e.Package, Run: e.RunID, Executions: e.Executions, Objects: e.Objects,
 		Content: e.Content, Size: e.Size, Notes: append([]string{}, e.Notes...),
 	}
 	if e.Signer != "" {
-		doc.Signer = &signerJSON{Key: e.Signer, Name: key.Name, Verified: true}
+		doc.Signer = &runview.Signer{Key: e.Signer, Name: key.Name, Verified: true}
 	}
 	return doc
-}
-
-func packageOf(p workspace.PackageRef) packageJSON {
-	return packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}
 }
 
 // exportedText prints an export in the form of seed 003.

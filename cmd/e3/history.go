@@ -16,6 +16,7 @@ import (
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/human"
 	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
@@ -481,10 +482,10 @@ func attemptNotes(a *app, x *history.Attempt) []string {
 	}
 	if e := x.Execution; e != nil {
 		if e.Rejected() {
-			add("%s", rejectionText(e.Rejection, a.Now()))
+			add("%s", runview.RejectionOf(e.Rejection).Text(a.Now()))
 		}
 		if e.Provenance != nil {
-			add("imported %s", whence(e.Provenance, a.Now())[0])
+			add("imported %s", runview.Whence(runview.Steps(e.Provenance), a.Now())[0])
 		}
 	}
 	if fault := attemptFault(a, x); fault != "" {
@@ -536,7 +537,7 @@ func attemptOf(x *history.Attempt) executionJSON {
 		doc.PeakRSS = e.Detail.PeakRSS
 	}
 	if gone := x.Pruned(); gone != nil {
-		doc.Pruned = &rejectionJSON{By: gone.By, At: render.JSONTime(gone.PrunedAt), Reason: gone.Reason}
+		doc.Pruned = &runview.Rejection{By: gone.By, At: moment.At(gone.PrunedAt), Reason: gone.Reason}
 	}
 	if x.Execution == nil && x.Err != nil {
 		doc.Fault = x.Err.Error()

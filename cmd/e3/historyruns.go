@@ -122,7 +122,7 @@ func runRow(a *app, t *render.Table, r *runview.Report) {
 		notes = append(notes, r.FailedTask+" failed")
 	}
 	if p := r.Provenance; p != nil {
-		notes = append(notes, "imported "+whence(p, a.Now())[0])
+		notes = append(notes, "imported "+runview.Whence(runview.Steps(p), a.Now())[0])
 	}
 	t.Row(human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt), long, tasks, r.PackageRef, cmp.Or(history.Who(r.Process), "-"), strings.Join(notes, ", "))
 }

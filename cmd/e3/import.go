@@ -15,6 +15,7 @@ import (
 	"e3/executions"
 	"e3/exportimport"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/settings"
 	"e3/workspace"
 )
@@ -159,31 +160,31 @@ func otherVersion(p workspace.PackageRef) string {
 
 // importedJSON is an import for programs.
 type importedJSON struct {
-	File         string         `json:"file"`
-	DryRun       bool           `json:"dryRun,omitempty"`
-	Package      packageJSON    `json:"package"`
-	PackageAdded bool           `json:"packageAdded"`
-	Workspace    string         `json:"workspace,omitempty"`
-	Run          string         `json:"run,omitempty"`
-	RunWorkspace string         `json:"runWorkspace,omitempty"`
-	RunAdded     bool           `json:"runAdded"`
-	Executions   int            `json:"executions"`
-	Outcomes     map[string]int `json:"outcomes"` // of the executions, by executions.Outcome.Word; all are there
-	Objects      int            `json:"objects"`
-	ObjectsAdded int            `json:"objectsAdded"`
-	ObjectsLeft  int            `json:"objectsLeftOut"` // as nothing in the zip refers to them
-	Content      int64          `json:"contentBytes"`
-	Source       string         `json:"source"`
-	ExportedAt   *string        `json:"exportedAt"`
-	Trust        string         `json:"trust"`
-	TrustedAs    string         `json:"trustedAs,omitempty"` // the name of the signer's key here
-	Signer       *signerJSON    `json:"signer"`
-	Notes        []string       `json:"notes"`
+	File         string               `json:"file"`
+	DryRun       bool                 `json:"dryRun,omitempty"`
+	Package      workspace.PackageRef `json:"package"`
+	PackageAdded bool                 `json:"packageAdded"`
+	Workspace    string               `json:"workspace,omitempty"`
+	Run          string               `json:"run,omitempty"`
+	RunWorkspace string               `json:"runWorkspace,omitempty"`
+	RunAdded     bool                 `json:"runAdded"`
+	Executions   int                  `json:"executions"`
+	Outcomes     map[string]int       `json:"outcomes"` // of the executions, by executions.Outcome.Word; all are there
+	Objects      int                  `json:"objects"`
+	ObjectsAdded int                  `json:"objectsAdded"`
+	ObjectsLeft  int                  `json:"objectsLeftOut"` // as nothing in the zip refers to them
+	Content      int64                `json:"contentBytes"`
+	Source       string               `json:"source"`
+	ExportedAt   *string              `json:"exportedAt"`
+	Trust        string               `json:"trust"`
+	TrustedAs    string               `json:"trustedAs,omitempty"` // the name of the signer's key here
+	Signer       *runview.Signer      `json:"signer"`
+	Notes        []string             `json:"notes"`
 }
 
 func importedDocument(file string, i *exportimport.Imported) importedJSON {
 	doc := importedJSON{
-		File: file, DryRun: i.DryRun, Package: packageOf(i.Package), PackageAdded: i.PackageAdded, Workspace: i.Workspace,
+		File: file, DryRun: i.DryRun, Package: i.Package, PackageAdded: i.PackageAdded, Workspace: i.Workspace,
 		Run: i.RunID, RunWorkspace: i.RunWorkspace, RunAdded: i.RunAdded, Executions: i.Executions, Outcomes: map[string]int{},
 		Objects: i.Objects, ObjectsAdded: i.ObjectsAdded, ObjectsLeft: i.ObjectsLeft, Content: i.Content, Source: i.Source, ExportedAt: render.JSONTime(i.Exported),
 		Trust: trustWords[i.Verdict.Trust], TrustedAs: i.Verdict.TrustedAs, Notes: append([]string{}, i.Notes...),
@@ -192,7 +193,7 @@ func importedDocument(file string, i *exportimport.Imported) importedJSON {
 		doc.Outcomes[out.Word()] = i.Outcomes[out]
 	}
 	if i.Verdict.Trust != settings.Unsigned {
-		doc.Signer = &signerJSON{Key: i.Verdict.Key.String(), Name: i.Verdict.Name, Verified: true}
+		doc.Signer = &runview.Signer{Key: i.Verdict.Key.String(), Name: i.Verdict.Name, Verified: true}
 	}
 	return doc
 }

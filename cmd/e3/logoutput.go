@@ -11,6 +11,7 @@ import (
 	"e3/cmd/e3/internal/term"
 	"e3/executions"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 )
 
 // A logOutput is where the logs of one execution go: raw, made safe for a terminal, or as JSON lines.
@@ -39,12 +40,12 @@ func newLogOutput(a *app, e *executions.Execution) *logOutput {
 	}
 	a.Notef("[execution %s]", e.ExecutionID)
 	if e.Provenance != nil {
-		for i, line := range whence(e.Provenance, a.Now()) {
+		for i, line := range runview.Whence(runview.Steps(e.Provenance), a.Now()) {
 			a.Notef("[%s%s]", map[bool]string{true: "imported "}[i == 0], human.Line(line))
 		}
 	}
 	if e.Rejected() {
-		a.Notef("[%s]", human.Line(rejectionText(e.Rejection, a.Now())))
+		a.Notef("[%s]", human.Line(runview.RejectionOf(e.Rejection).Text(a.Now())))
 	}
 	return o
 }

@@ -12,7 +12,6 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
-	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/human"
 	"e3/internal/insight/history"
@@ -306,44 +305,30 @@ type executionJSON struct {
 	Worker      string  `json:"worker,omitempty"`
 	Current     bool    `json:"current,omitempty"`
 
-	Batch *batchJSON `json:"batch,omitempty"`
+	Batch *runview.Batch `json:"batch,omitempty"`
 
 	// Added from the history.
-	Duration *int64         `json:"ms,omitempty"`
-	Reason   string         `json:"reason,omitempty"`
-	PeakRSS  int64          `json:"peakRss,omitempty"`  // bytes
-	Runs     []string       `json:"runs,omitempty"`     // of the workspace's runs that used it, the earliest first
-	Answered int            `json:"answered,omitempty"` // number of these that found it in the cache
-	Pruned   *rejectionJSON `json:"pruned,omitempty"`
-	Fault    string         `json:"fault,omitempty"` // why its record is missing
+	Duration *int64             `json:"ms,omitempty"`
+	Reason   string             `json:"reason,omitempty"`
+	PeakRSS  int64              `json:"peakRss,omitempty"`  // bytes
+	Runs     []string           `json:"runs,omitempty"`     // of the workspace's runs that used it, the earliest first
+	Answered int                `json:"answered,omitempty"` // number of these that found it in the cache
+	Pruned   *runview.Rejection `json:"pruned,omitempty"`
+	Fault    string             `json:"fault,omitempty"` // why its record is missing
 
-	Rejected     *rejectionJSON `json:"rejected,omitempty"`
-	ImportedFrom []stepJSON     `json:"importedFrom,omitempty"`
-	SignedBy     string         `json:"signedBy,omitempty"` // the public key whose signature the execution has
-}
-
-// batchJSON is the batch of an execution, whose command served several items.
-type batchJSON struct {
-	Execution string `json:"execution"` // of the first item
-	Items     int    `json:"items"`
-}
-
-// batchOf is nil of an execution whose command served one item.
-func batchOf(b record.Batched) *batchJSON {
-	if b.ID == "" {
-		return nil
-	}
-	return &batchJSON{Execution: b.ID, Items: b.Items}
+	Rejected     *runview.Rejection `json:"rejected,omitempty"`
+	ImportedFrom []runview.Step     `json:"importedFrom,omitempty"`
+	SignedBy     string             `json:"signedBy,omitempty"` // the public key whose signature the execution has
 }
 
 func executionOf(e *executions.Execution) executionJSON {
 	doc := executionJSON{
 		Execution: e.ExecutionID, Key: e.Key.String(), State: e.State.String(), StartedAt: render.JSONTime(e.StartedAt), CompletedAt: render.JSONTime(e.CompletedAt),
 		ExitCode: e.ExitCode, Message: e.Message, Output: e.OutputHash,
-		Rejected: rejectionOf(e.Rejection), ImportedFrom: stepsOf(e.Provenance),
+		Rejected: runview.RejectionOf(e.Rejection), ImportedFrom: runview.Steps(e.Provenance),
 	}
 	if d := e.Detail; d != nil {
-		doc.Attempt, doc.Run, doc.Worker, doc.Batch = d.Attempt, d.RunID, d.Worker, batchOf(d.Batch)
+		doc.Attempt, doc.Run, doc.Worker, doc.Batch = d.Attempt, d.RunID, d.Worker, runview.BatchOf(d.Batch)
 	}
 	if s := e.Signature; s != nil && e.CheckSignature() == nil {
 		doc.SignedBy = signature.PublicKey(s.Key).String()

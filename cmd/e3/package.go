@@ -26,19 +26,12 @@ A package never changes, and a workspace deployed from it does not follow the fi
 	return cmd
 }
 
-// packageJSON is a package, for programs.
-type packageJSON struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	Hash    string `json:"hash"`
-	Tasks   int    `json:"tasks,omitempty"`
-	Inputs  int    `json:"inputs,omitempty"`
-	// NotRunnable says why the package cannot be run here.
-	NotRunnable string `json:"notRunnable,omitempty"`
+// builtPackage is a package that was registered.
+type builtPackage struct {
+	workspace.PackageRef
+	Tasks  int `json:"tasks,omitempty"`
+	Inputs int `json:"inputs,omitempty"`
 }
-
-// eastCode is why a package of the TypeScript e3 cannot be run here.
-const eastCode = "East code"
 
 func newPackageBuild(a *app) *cobra.Command {
 	var as string
@@ -94,7 +87,7 @@ func packageBuild(ctx context.Context, a *app, location, file, as string) error 
 	if err != nil {
 		return err
 	}
-	doc := packageJSON{Name: ref.Name, Version: ref.Version, Hash: ref.Hash, Tasks: len(built.Package.Tasks), Inputs: len(built.Package.Inputs)}
+	doc := builtPackage{ref, len(built.Package.Tasks), len(built.Package.Inputs)}
 	return a.Reply(doc, func(w *render.Sheet) {
 		fmt.Fprintf(w, "Built %s (%s, %s)\n", ref, human.Count(doc.Tasks, "task"), human.Count(doc.Inputs, "input"))
 	})
@@ -117,23 +110,18 @@ func newPackageList(a *app) *cobra.Command {
 		Use:   "list [repo]",
 		Short: "List the registered packages",
 		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
-			all, err := r.Workspaces.Packages.List(ctx)
+			all, err := r.Workspaces.Packages.Rows(ctx)
 			if err != nil {
 				return err
 			}
 			doc := struct {
-				Packages []packageJSON `json:"packages"`
-			}{make([]packageJSON, len(all))}
+				Packages []workspace.PackageRow `json:"packages"`
+			}{all}
 			t := &render.Table{}
-			for i, p := range all {
-				doc.Packages[i] = packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}
-				east, err := r.Workspaces.Packages.IsEast(ctx, p.Hash)
-				if err != nil {
-					return fmt.Errorf("package %s: %w", p, err)
-				}
+			for _, p := range all {
 				note := ""
-				if east {
-					doc.Packages[i].NotRunnable, note = eastCode, "not runnable here: "+eastCode
+				if p.NotRunnable != "" {
+					note = "not runnable here: " + p.NotRunnable
 				}
 				t.Row(p.String(), prefix(p.Hash, 12), note)
 			}
@@ -154,7 +142,7 @@ is registered.`,
 			if err != nil {
 				return err
 			}
-			return a.Reply(packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash}, func(w *render.Sheet) {
+			return a.Reply(p, func(w *render.Sheet) {
 				fmt.Fprintf(w, "Removed %s\n", p)
 			})
 		}, "<name[@version]>"),

@@ -74,22 +74,22 @@ file that is not deployed.`,
 
 // planJSON is a plan for programs.
 type planJSON struct {
-	Workspace   string         `json:"workspace"`
-	New         bool           `json:"new,omitempty"`
-	Package     packageJSON    `json:"package"`
-	File        string         `json:"file,omitempty"`
-	Edited      bool           `json:"edited,omitempty"`
-	Elsewhere   *elsewhereJSON `json:"elsewhere,omitempty"`
-	Busy        *busyJSON      `json:"busy"`
-	Hits        int            `json:"hits"`
-	Run         int            `json:"run"`
-	Waits       int            `json:"waits"`
-	Stuck       int            `json:"stuck"`
-	Concurrency int            `json:"concurrency"`
-	Expected    *expectedJSON  `json:"expected"` // null without any history
-	Tasks       []planTaskJSON `json:"tasks"`
-	Growing     []growingJSON  `json:"growing,omitempty"`
-	Rooms       []roomJSON     `json:"rooms,omitempty"` // none: all tasks run in the open, as nothing says otherwise
+	Workspace   string               `json:"workspace"`
+	New         bool                 `json:"new,omitempty"`
+	Package     workspace.PackageRef `json:"package"`
+	File        string               `json:"file,omitempty"`
+	Edited      bool                 `json:"edited,omitempty"`
+	Elsewhere   *elsewhereJSON       `json:"elsewhere,omitempty"`
+	Busy        *busyJSON            `json:"busy"`
+	Hits        int                  `json:"hits"`
+	Run         int                  `json:"run"`
+	Waits       int                  `json:"waits"`
+	Stuck       int                  `json:"stuck"`
+	Concurrency int                  `json:"concurrency"`
+	Expected    *expectedJSON        `json:"expected"` // null without any history
+	Tasks       []planTaskJSON       `json:"tasks"`
+	Growing     []growingJSON        `json:"growing,omitempty"`
+	Rooms       []roomJSON           `json:"rooms,omitempty"` // none: all tasks run in the open, as nothing says otherwise
 }
 
 // expectedJSON is the expected duration of a run.
@@ -346,7 +346,7 @@ func taskNames(g *dataflow.Graph, tasks []int32) []string {
 
 func planOf(p *workspace.Plan, list []planRow, cores int) planJSON {
 	doc := planJSON{
-		Workspace: p.Workspace, New: p.New, Package: packageJSON{Name: p.Package.Name, Version: p.Package.Version, Hash: p.Package.Hash},
+		Workspace: p.Workspace, New: p.New, Package: p.Package,
 		File: p.File, Edited: p.Edited, Elsewhere: elsewhereOf(p.Elsewhere), Hits: p.Hits, Run: p.Runs, Waits: p.Waits, Stuck: p.Stuck, Concurrency: cores,
 		Tasks: make([]planTaskJSON, 0, len(list)),
 	}

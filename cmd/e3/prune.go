@@ -14,6 +14,7 @@ import (
 	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/repo"
+	"e3/workspace"
 )
 
 type pruneOptions struct {
@@ -97,18 +98,18 @@ func (o *pruneOptions) rules(cmd *cobra.Command) (gc.Rules, error) {
 
 // prunedJSON is a prune for programs.
 type prunedJSON struct {
-	DryRun     bool             `json:"dryRun"`
-	Total      int64            `json:"total"`
-	Executions int64            `json:"executions"`
-	Spared     int64            `json:"spared"`
-	Tasks      []prunedTaskJSON `json:"tasks"`
-	Objects    int64            `json:"objects"`
-	Bytes      int64            `json:"bytes"`
-	Held       *int64           `json:"held,omitempty"`
-	Protected  map[string]int64 `json:"protected"`
-	Unreadable []string         `json:"unreadable"`
-	Snapshots  []packageJSON    `json:"snapshots,omitempty"`
-	Freed      *freedJSON       `json:"freed,omitempty"`
+	DryRun     bool                   `json:"dryRun"`
+	Total      int64                  `json:"total"`
+	Executions int64                  `json:"executions"`
+	Spared     int64                  `json:"spared"`
+	Tasks      []prunedTaskJSON       `json:"tasks"`
+	Objects    int64                  `json:"objects"`
+	Bytes      int64                  `json:"bytes"`
+	Held       *int64                 `json:"held,omitempty"`
+	Protected  map[string]int64       `json:"protected"`
+	Unreadable []string               `json:"unreadable"`
+	Snapshots  []workspace.PackageRef `json:"snapshots,omitempty"`
+	Freed      *freedJSON             `json:"freed,omitempty"`
 }
 
 type prunedTaskJSON struct {
@@ -137,7 +138,7 @@ func runPrune(ctx context.Context, a *app, location string, rules gc.Rules, o *p
 	}
 	doc := prunedJSON{
 		DryRun: o.dryRun, Total: pruned.Total, Executions: pruned.Executions, Spared: pruned.Spared, Tasks: []prunedTaskJSON{},
-		Objects: pruned.Objects, Bytes: pruned.Bytes, Unreadable: append([]string{}, pruned.Unreadable...),
+		Objects: pruned.Objects, Bytes: pruned.Bytes, Unreadable: append([]string{}, pruned.Unreadable...), Snapshots: pruned.Snapshots,
 		Protected: map[string]int64{
 			"running": pruned.Protected[gc.ByRunning], "run": pruned.Protected[gc.ByRun],
 			"start": pruned.Protected[gc.ByStart], "pinned": pruned.Protected[gc.ByPin],
@@ -145,9 +146,6 @@ func runPrune(ctx context.Context, a *app, location string, rules gc.Rules, o *p
 	}
 	for _, t := range pruned.Tasks {
 		doc.Tasks = append(doc.Tasks, prunedTaskJSON{t.Task, t.N})
-	}
-	for _, p := range pruned.Snapshots {
-		doc.Snapshots = append(doc.Snapshots, packageJSON{Name: p.Name, Version: p.Version, Hash: p.Hash})
 	}
 	if pruned.Held >= 0 {
 		doc.Held = &pruned.Held

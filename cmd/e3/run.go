@@ -97,7 +97,7 @@ type runJSON struct {
 	Set            events.Settings `json:"set,omitempty"`
 	CancelledBy    string          `json:"cancelledBy,omitempty"`
 	CancelReason   string          `json:"cancelReason,omitempty"`
-	ImportedFrom   []stepJSON      `json:"importedFrom,omitempty"`
+	ImportedFrom   []runview.Step  `json:"importedFrom,omitempty"`
 	Unnamed        int64           `json:"unnamed,omitempty"` // cached tasks whose names are no longer known
 	Damaged        string          `json:"damaged,omitempty"` // what is wrong with the events
 	Tasks          []taskJSON      `json:"tasks,omitempty"`
@@ -123,10 +123,10 @@ type taskJSON struct {
 	LeftOut    string  `json:"leftOut,omitempty"` // its failure does not fail the run, since this task does without it
 
 	Gathered *events.Gathered `json:"gathered,omitempty"` // what its fan-ins lack
-	Batch    *batchJSON       `json:"batch,omitempty"`
+	Batch    *runview.Batch   `json:"batch,omitempty"`
 
-	ImportedFrom *stepJSON      `json:"importedFrom,omitempty"` // the last step by which the execution came here
-	Rejected     *rejectionJSON `json:"rejected,omitempty"`
+	ImportedFrom *runview.Step      `json:"importedFrom,omitempty"` // the last step by which the execution came here
+	Rejected     *runview.Rejection `json:"rejected,omitempty"`
 }
 
 func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions) error {
@@ -154,7 +154,7 @@ func runOf(r *runview.Report) runJSON {
 		StartedAt: render.JSONTime(r.StartedAt), CompletedAt: render.JSONTime(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
 		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
-		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: stepsOf(r.Provenance), Queued: len(r.Queued),
+		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: runview.Steps(r.Provenance), Queued: len(r.Queued),
 		Filter: r.Filter, Set: r.Set, CancelledBy: r.By, CancelReason: r.Why, Unnamed: r.Unnamed,
 	}
 	if r.Process != nil {
@@ -169,13 +169,13 @@ func runOf(r *runview.Report) runJSON {
 			Task: t.Task, State: string(t.State), Cached: t.State == runview.TaskCached, Execution: t.ExecutionID, Key: t.Key,
 			StartedAt: render.JSONTime(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
 			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because, MayFail: t.MayFail, LeftOut: t.LeftOut, Gathered: t.Gathered,
-			Rejected: rejectionOf(t.Rejection), Batch: batchOf(t.Batch),
+			Rejected: runview.RejectionOf(t.Rejection), Batch: runview.BatchOf(t.Batch),
 		}
 		if t.State == runview.TaskDeferred {
 			doc.Tasks[i].WaitsSince = render.JSONTime(t.Since)
 		}
 		if t.ImportedFrom != nil {
-			doc.Tasks[i].ImportedFrom = &stepsOf(&record.Provenance{Steps: []record.Step{*t.ImportedFrom}})[0]
+			doc.Tasks[i].ImportedFrom = &runview.Steps(&record.Provenance{Steps: []record.Step{*t.ImportedFrom}})[0]
 		}
 	}
 	for _, q := range r.Queued {
@@ -241,7 +241,7 @@ func writeRun(w io.Writer, r *runview.Report, now time.Time, st term.Style) {
 	}
 	if r.Provenance != nil {
 		label := "Imported:"
-		for _, line := range whence(r.Provenance, now) {
+		for _, line := range runview.Whence(runview.Steps(r.Provenance), now) {
 			fmt.Fprintf(w, "  %-10s %s\n", label, human.Line(line))
 			label = ""
 		}

@@ -51,12 +51,12 @@ type overlayJSON struct {
 
 // statusJSON is a workspace's status for programs.
 type statusJSON struct {
-	Workspace  string       `json:"workspace"`
-	Package    *packageJSON `json:"package"`
-	DeployedAt *string      `json:"deployedAt"`
-	File       string       `json:"file,omitempty"`
-	Edited     bool         `json:"edited,omitempty"`
-	Room       string       `json:"room,omitempty"` // closed: the setting, for tasks that name none
+	Workspace  string                `json:"workspace"`
+	Package    *workspace.PackageRow `json:"package"`
+	DeployedAt *string               `json:"deployedAt"`
+	File       string                `json:"file,omitempty"`
+	Edited     bool                  `json:"edited,omitempty"`
+	Room       string                `json:"room,omitempty"` // closed: the setting, for tasks that name none
 	// Elsewhere is the machine that decides the deployment, if it is not this one.
 	Elsewhere *elsewhereJSON `json:"elsewhere,omitempty"`
 	LastRun   *runJSON       `json:"lastRun"`
@@ -187,11 +187,8 @@ func statusOf(st *workspace.Status) statusJSON {
 		doc.Room = st.Rooms.Set.String()
 	}
 	if st.State.Deployed {
-		doc.Package = &packageJSON{Name: st.State.PackageName, Version: st.State.PackageVersion, Hash: st.State.PackageHash}
+		doc.Package = st.PackageRow()
 		doc.DeployedAt = render.JSONTime(st.State.DeployedAt)
-		if st.East {
-			doc.Package.NotRunnable = eastCode
-		}
 	}
 	if st.LastRun != nil {
 		run := runOf(st.LastRun)

@@ -124,16 +124,16 @@ func runDeploy(ctx context.Context, a *app, r *repo.Repo, ws, what string) error
 			return err
 		}
 	}
-	doc["package"] = packageJSON{Name: ref.Name, Version: ref.Version, Hash: ref.Hash}
+	doc["package"] = ref
 	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "Deployed %s in workspace %s\n", ref, ws) })
 }
 
 // workspaceJSON is a workspace in a list for programs.
 type workspaceJSON struct {
-	Workspace  string       `json:"workspace"`
-	Package    *packageJSON `json:"package"`
-	DeployedAt *string      `json:"deployedAt"`
-	File       string       `json:"file,omitempty"`
+	Workspace  string                `json:"workspace"`
+	Package    *workspace.PackageRef `json:"package"`
+	DeployedAt *string               `json:"deployedAt"`
+	File       string                `json:"file,omitempty"`
 }
 
 func newWorkspaceList(a *app) *cobra.Command {
@@ -175,9 +175,9 @@ func listWorkspaces(ctx context.Context, a *app, r *repo.Repo) error {
 			if item.File, err = r.Workspaces.Deployer.LinkedTo(ctx, name); err != nil {
 				return err
 			}
-			item.Package = &packageJSON{Name: s.PackageName, Version: s.PackageVersion, Hash: s.PackageHash}
-			item.DeployedAt = render.JSONTime(s.DeployedAt)
-			t.Row(name, s.PackageName+"@"+s.PackageVersion, human.Stamp(s.DeployedAt), item.File)
+			ref := s.Package()
+			item.Package, item.DeployedAt = &ref, render.JSONTime(s.DeployedAt)
+			t.Row(name, ref.String(), human.Stamp(s.DeployedAt), item.File)
 		}
 		doc.Workspaces = append(doc.Workspaces, item)
 	}

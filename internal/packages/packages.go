@@ -37,14 +37,31 @@ type Registry struct {
 	kept *kept // nil: each call reads anew
 }
 
-// Ref is a registered package.
+// Ref is a package by its name in the register.
 type Ref struct {
-	Name    string
-	Version string
-	Hash    string
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Hash    string `json:"hash"` // of the package object
 }
 
 func (p Ref) String() string { return pkgref.Join(p.Name, p.Version) }
+
+// A Row is a package in a list.
+type Row struct {
+	Ref
+	NotRunnable string `json:"notRunnable,omitempty"` // why it cannot be run here
+}
+
+// eastCode is why a package of the TypeScript e3 cannot be run here.
+const eastCode = "East code"
+
+// RowOf is the row of a package; east says that the TypeScript e3 made it.
+func RowOf(p Ref, east bool) Row {
+	if east {
+		return Row{p, eastCode}
+	}
+	return Row{Ref: p}
+}
 
 // Key is the key of a package's record in the register.
 func Key(name, version string) refstore.Key {
@@ -87,6 +104,20 @@ func (r *Registry) List(ctx context.Context) ([]Ref, error) {
 		all = append(all, Ref{Name: name, Version: version, Hash: hash})
 	}
 	return all, nil
+}
+
+// Rows is List with whether each package can be run here.
+func (r *Registry) Rows(ctx context.Context) ([]Row, error) {
+	all, err := r.List(ctx)
+	rows := make([]Row, len(all))
+	for i, p := range all {
+		east, bad := r.IsEast(ctx, p.Hash)
+		if bad != nil {
+			return nil, fmt.Errorf("package %s: %w", p, bad)
+		}
+		rows[i] = RowOf(p, east)
+	}
+	return rows, err
 }
 
 // Remove removes a package from the register: without a version, the only one of its name. Workspaces that have it

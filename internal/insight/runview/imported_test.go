@@ -1,4 +1,4 @@
-package main
+package runview_test
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 )
 
 // This repository checked only the signature of the last step: the other signatures are claims of the last exporter.
@@ -21,10 +22,10 @@ func TestWhence(t *testing.T) {
 		"there 2 hours ago from bob@b:/b",
 		`there 3 days ago from ann@a:/a (said to be signed by "ann, e3pub1B)", e3pub1A)`,
 	}
-	if got := whence(p, now); !slices.Equal(got, want) {
+	if got := runview.Whence(runview.Steps(p), now); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
-	for i, s := range stepsOf(p) {
+	for i, s := range runview.Steps(p) {
 		if s.Signer != nil && s.Signer.Verified != (i == 2) {
 			t.Errorf("step %d: verified is %v", i, s.Signer.Verified)
 		}
