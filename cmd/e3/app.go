@@ -35,6 +35,9 @@ type app struct {
 
 	parsed bool // the command line was valid
 
+	running *cobra.Command
+	shown   map[*cobra.Command][]any // the answers of each command
+
 	warned map[string]bool // warnings that were printed
 
 	repository atomic.Pointer[string] // the name of the repository for advice; nil until it is opened

@@ -23,10 +23,13 @@ import (
 	"e3/refstore"
 )
 
-func main() {
+func main() { process(newApp()) }
+
+// process is the life of an e3 process.
+func process(a *app) {
 	runner.Main() // in the process that runs the tasks, this never returns
 	debug.SetGCPercent(seldom)
-	os.Exit(run(context.Background(), os.Args[1:], newApp()))
+	os.Exit(run(context.Background(), os.Args[1:], a))
 }
 
 // run executes a command line and returns the exit code.

@@ -25,7 +25,14 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
-	testscript.Main(m, map[string]func(){"e3": main, "tamper": tamper})
+	testscript.Main(m, map[string]func(){"e3": strictMain, "tamper": tamper})
+}
+
+// strictMain is main, but replies of unregistered types are errors.
+func strictMain() {
+	a := newApp()
+	a.Check = a.checkAnswer
+	process(a)
 }
 
 // TestScripts runs the scripts in testdata/script on each backend (E3_TEST_BACKENDS). In addition to the usual commands

@@ -82,7 +82,7 @@ the one that E3_REPO names, or else ".".`,
 
 // prepare runs before every command.
 func (a *app) prepare(cmd *cobra.Command) error {
-	a.parsed = true
+	a.parsed, a.running = true, cmd
 	if f := cmd.Flags().Lookup("file"); f != nil && f.Changed && f.Shorthand == "f" && cmd.Flags().Lookup("f"+f.Value.String()) != nil {
 		return usagef("-f%s is -f with the package file %[1]q; did you mean --f%[1]s?", f.Value.String())
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -50,32 +51,7 @@ one unit for each.`,
 	}
 	cmd.Flags().StringVar(&since, "since", "", "only runs that began then or later: 2h, 7d, 2026-11-20, 2026-11-20T15:04")
 	cmd.Flags().StringVar(&until, "until", "", "only runs that began before then")
-	return cmd
-}
-
-// Prices in dollars for a million requests, as in doc/cost.md.
-const (
-	priceRead  = 0.125
-	priceWrite = 0.625
-	priceGet   = 0.40
-	pricePut   = 5.0
-)
-
-// priceOf is the price of requests in dollars, at one unit for each.
-func priceOf(t *events.Traffic) float64 {
-	return (float64(t.Reads)*priceRead + float64(t.Writes)*priceWrite + float64(t.Gets)*priceGet + float64(t.Puts)*pricePut) / 1e6
-}
-
-// sumsJSON are sums for programs.
-type sumsJSON struct {
-	Name string `json:"name,omitempty"`
-	stats.Sums
-	HitRate float64 `json:"hitRate"` // 0 to 1
-	Price   float64 `json:"price"`   // of the requests, in dollars
-}
-
-func describeSums(name string, s *stats.Sums) sumsJSON {
-	return sumsJSON{name, *s, s.HitRate(), priceOf(&s.Requests)}
+	return a.answers(cmd, stats.Stats{})
 }
 
 func showStats(ctx context.Context, a *app, location string, o stats.Options) error {
@@ -96,57 +72,40 @@ func showStats(ctx context.Context, a *app, location string, o stats.Options) er
 	for _, err := range s.Damaged {
 		a.Warnf("%v", err)
 	}
-	doc := struct {
-		Since      *string    `json:"since"`
-		Until      *string    `json:"until"`
-		Total      sumsJSON   `json:"total"`
-		Workspaces []sumsJSON `json:"workspaces"`
-		Users      []sumsJSON `json:"users"`
-	}{render.JSONTime(o.Since), render.JSONTime(o.Until), describeSums("", &s.Total), describeGroups(s.Workspaces), describeGroups(s.Users)}
-	return a.Reply(doc, func(w *render.Sheet) {
-		if s.Total.Runs == 0 {
-			fmt.Fprintln(w, "No runs")
-			return
-		}
-		t := &render.Table{Right: map[int]bool{}}
-		head := []string{"", "runs", "hits", "hit rate", "saved", "executed", "in", "failed", "stored", "requests", "price"}
-		for i := 1; i < len(head); i++ {
-			t.Right[i] = true
-		}
-		t.Row(head...)
-		for _, list := range [][]sumsJSON{doc.Workspaces, doc.Users} {
-			for i := range list {
-				statsRow(t, &list[i])
-			}
-			t.Row()
-		}
-		doc.Total.Name = "all"
-		statsRow(t, &doc.Total)
-		t.Write(w, "")
-		if n := s.Total.Untimed; n > 0 {
-			fmt.Fprintf(w, "Of %s no event tells any more how long they took; what they saved is not counted\n", human.Count(n, "hit"))
-		}
-	})
+	return a.Reply(s, func(w *render.Sheet) { writeStats(w, s) })
 }
 
-func describeGroups(groups []stats.Group) []sumsJSON {
-	list := make([]sumsJSON, len(groups))
-	for i := range groups {
-		list[i] = describeSums(groups[i].Name, &groups[i].Sums)
+func writeStats(w *render.Sheet, s *stats.Stats) {
+	if s.Total.Runs == 0 {
+		w.Line("No runs")
+		return
 	}
-	return list
+	t := &render.Table{Right: map[int]bool{}}
+	head := []string{"", "runs", "hits", "hit rate", "saved", "executed", "in", "failed", "stored", "requests", "price"}
+	for i := 1; i < len(head); i++ {
+		t.Right[i] = true
+	}
+	t.Row(head...)
+	for _, list := range [][]stats.Group{s.Workspaces, s.Users} {
+		for i := range list {
+			statsRow(t, cmp.Or(list[i].Name, "unknown"), &list[i])
+		}
+		t.Row()
+	}
+	statsRow(t, "all", &s.Total)
+	w.Table(t, "")
+	if n := s.Total.Untimed; n > 0 {
+		w.Line("Of %s no event tells any more how long they took; what they saved is not counted", human.Count(n, "hit"))
+	}
 }
 
-func statsRow(t *render.Table, s *sumsJSON) {
-	name, requests, price := s.Name, "", ""
-	if name == "" {
-		name = "unknown"
+func statsRow(t *render.Table, name string, g *stats.Group) {
+	requests, price := "", ""
+	if q := g.Requests; q != (events.Traffic{}) {
+		requests, price = fmt.Sprint(q.Reads+q.Writes+q.Gets+q.Puts), fmt.Sprintf("$%.6f", g.Price)
 	}
-	if q := s.Requests; q != (events.Traffic{}) {
-		requests, price = fmt.Sprint(q.Reads+q.Writes+q.Gets+q.Puts), fmt.Sprintf("$%.6f", s.Price)
-	}
-	t.Row(name, fmt.Sprint(s.Runs), fmt.Sprint(s.Hits), fmt.Sprintf("%.1f %%", 100*s.HitRate), milliseconds(s.SavedMs), fmt.Sprint(s.Executed), milliseconds(s.ExecutedMs),
-		fmt.Sprint(s.Failures), human.Bytes(s.Bytes), requests, price)
+	t.Row(name, fmt.Sprint(g.Runs), fmt.Sprint(g.Hits), fmt.Sprintf("%.1f %%", 100*g.HitRate), milliseconds(g.SavedMs), fmt.Sprint(g.Executed),
+		milliseconds(g.ExecutedMs), fmt.Sprint(g.Failures), human.Bytes(g.Bytes), requests, price)
 }
 
 func milliseconds(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }

@@ -20,6 +20,7 @@ import (
 
 	"e3/internal/human"
 	"e3/internal/insight/compare"
+	"e3/internal/insight/stats"
 	"e3/internal/insight/ui"
 	"e3/internal/testing/browser"
 )
@@ -278,7 +279,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		}
 	})
 	t.Run("stats", func(t *testing.T) {
-		var doc struct{ Total sumsJSON }
+		var doc stats.Stats
 		s.json(&doc, "stats", ".")
 		page := s.page("/store")
 		want := fmt.Sprintf("all | %d | %d | %.1f %%", doc.Total.Runs, doc.Total.Hits, 100*doc.Total.HitRate)

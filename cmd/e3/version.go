@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -10,19 +9,23 @@ import (
 	"e3/internal/repo"
 )
 
+// A program is what is known of this e3.
+type program struct {
+	Arch    string `json:"arch"`
+	Format  int    `json:"format"` // the version of repositories that it makes
+	Go      string `json:"go"`     // the version of Go that built it
+	OS      string `json:"os"`
+	Version string `json:"version"` // a release, or dev- and the revision of the source
+}
+
 func newVersion(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version of e3",
 		Args:  noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			doc := map[string]any{
-				"version": a.version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
-				"format": repo.FormatVersion,
-			}
-			return a.Reply(doc, func(w *render.Sheet) {
-				fmt.Fprintf(w, "e3 %s (%s, %s/%s)\n", a.version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			})
+			p := program{runtime.GOARCH, repo.FormatVersion, runtime.Version(), runtime.GOOS, a.version()}
+			return a.Reply(p, func(w *render.Sheet) { w.Line("e3 %s (%s, %s/%s)", p.Version, p.Go, p.OS, p.Arch) })
 		},
-	}
+	}, program{})
 }

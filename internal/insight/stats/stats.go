@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/refstore"
 )
 
@@ -22,40 +23,57 @@ type Options struct {
 
 // Stats are the sums of some runs.
 type Stats struct {
-	Total      Sums
-	Workspaces []Group // by name
-	Users      []Group // by name; "" for runs without a recorded user
+	Since      moment.Time `json:"since"` // the runs began then or later
+	Until      moment.Time `json:"until"` // they began before then
+	Total      Group       `json:"total"`
+	Workspaces []Group     `json:"workspaces"` // by name
+	Users      []Group     `json:"users"`      // by name
 	// Damaged are the errors of damaged logs, whose missing parts are not counted.
-	Damaged []error
+	Damaged []error `json:"-"`
 }
 
-// A Group is the sums of the runs of one workspace or user.
+// A Group is the sums of the runs of one workspace or user, or of all.
 type Group struct {
-	Name string `json:"name"`
+	Name string `json:"name,omitempty"` // absent for all, and for runs without a recorded user
 	Sums
+	HitRate float64 `json:"hitRate"` // the share of hits among hits and executions: 0 to 1
+	Price   float64 `json:"price"`   // of the requests, in dollars
+}
+
+func groupOf(name string, s *Sums) Group {
+	g := Group{Name: name, Sums: *s, Price: price(&s.Requests)}
+	if n := s.Hits + s.Executed; n > 0 {
+		g.HitRate = float64(s.Hits) / float64(n)
+	}
+	return g
+}
+
+// Prices in dollars for a million requests, as in doc/cost.md.
+const (
+	priceRead  = 0.125
+	priceWrite = 0.625
+	priceGet   = 0.40
+	pricePut   = 5.0
+)
+
+// price is the price of requests in dollars, at one unit for each.
+func price(t *events.Traffic) float64 {
+	return (float64(t.Reads)*priceRead + float64(t.Writes)*priceWrite + float64(t.Gets)*priceGet + float64(t.Puts)*pricePut) / 1e6
 }
 
 // Sums of runs. Durations are those of commands, in milliseconds; concurrent commands count in full.
 type Sums struct {
 	Runs       int64 `json:"runs"`
-	Completed  int64 `json:"completed"` // completed runs
-	Hits       int64 `json:"hits"`      // tasks that an earlier execution answered
-	Executed   int64 `json:"executed"`  // attempts at tasks that ran
-	Failures   int64 `json:"failures"`  // failed ones among these
-	SavedMs    int64 `json:"savedMs"`   // durations of the executions behind the hits
-	Untimed    int64 `json:"untimed"`   // hits of unknown duration, which SavedMs does not include
-	ExecutedMs int64 `json:"executedMs"`
-	Bytes      int64 `json:"bytes"` // stored by successes as their outputs; of a directory, only its listing
-	// Requests of the runs' processes to DynamoDB and S3, as far as they were recorded.
+	Completed  int64 `json:"completed"`  // completed runs
+	Hits       int64 `json:"hits"`       // tasks that an earlier execution answered
+	Executed   int64 `json:"executed"`   // attempts at tasks that ran
+	Failures   int64 `json:"failures"`   // failed ones among these
+	SavedMs    int64 `json:"savedMs"`    // durations of the executions behind the hits
+	Untimed    int64 `json:"untimed"`    // hits of unknown duration, which savedMs does not include
+	ExecutedMs int64 `json:"executedMs"` // durations of the executions
+	Bytes      int64 `json:"bytes"`      // stored by successes as their outputs; of a directory, only its listing
+	// of the runs' processes, as far as they were recorded
 	Requests events.Traffic `json:"requests"`
-}
-
-// HitRate is the share of hits among hits and executions: 0 to 1, 0 if there are none.
-func (s *Sums) HitRate() float64 {
-	if s.Hits+s.Executed == 0 {
-		return 0
-	}
-	return float64(s.Hits) / float64(s.Hits+s.Executed)
 }
 
 func (s *Sums) add(o *Sums) {
@@ -84,17 +102,22 @@ func Read(ctx context.Context, streams refstore.Streams, o Options) (*Stats, err
 		}
 	}
 	f.close()
-	s := &Stats{Workspaces: groups(f.byWorkspace), Users: groups(f.byUser), Damaged: f.damaged}
-	for i := range s.Workspaces {
-		s.Total.add(&s.Workspaces[i].Sums)
+	s := &Stats{
+		Since: moment.At(o.Since), Until: moment.At(o.Until),
+		Workspaces: groups(f.byWorkspace), Users: groups(f.byUser), Damaged: f.damaged,
 	}
+	var total Sums
+	for i := range s.Workspaces {
+		total.add(&s.Workspaces[i].Sums)
+	}
+	s.Total = groupOf("", &total)
 	return s, nil
 }
 
 func groups(sums map[string]*Sums) []Group {
 	list := make([]Group, 0, len(sums))
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
-		list = append(list, Group{name, *sums[name]})
+		list = append(list, groupOf(name, sums[name]))
 	}
 	return list
 }

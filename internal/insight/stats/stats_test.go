@@ -152,7 +152,7 @@ func TestGroups(t *testing.T) {
 	if diff := cmp.Diff([]string{"ann 1 0 1", "bob 2 1 1"}, names(got.Users)); diff != "" {
 		t.Error(diff)
 	}
-	if rate := got.Total.HitRate(); rate < 0.33 || rate > 0.34 {
+	if rate := got.Total.HitRate; rate < 0.33 || rate > 0.34 {
 		t.Errorf("the hit rate is %f", rate)
 	}
 	if diff := cmp.Diff([]string{"a 1 0 1", "b 1 0 1"}, names(s.read(stats.Options{Until: middle}).Workspaces)); diff != "" {
@@ -161,7 +161,7 @@ func TestGroups(t *testing.T) {
 	if diff := cmp.Diff([]string{"a 1 1 0"}, names(s.read(stats.Options{Since: middle}).Workspaces)); diff != "" {
 		t.Error(diff)
 	}
-	if got := s.read(stats.Options{Workspace: "c"}); got.Total.Runs != 0 || got.Total.HitRate() != 0 {
+	if got := s.read(stats.Options{Workspace: "c"}); got.Total.Runs != 0 || got.Total.HitRate != 0 {
 		t.Errorf("of no run: %+v", got.Total)
 	}
 }
@@ -188,7 +188,7 @@ func TestThousandRuns(t *testing.T) {
 	if want := (stats.Sums{
 		Runs: runs, Completed: runs, Hits: runs * tasks * 9 / 10, Executed: runs * tasks / 10, SavedMs: runs * tasks * 900, ExecutedMs: runs * tasks * 100,
 		Bytes: runs * tasks, Requests: events.Traffic{Reads: runs, Puts: 2 * runs},
-	}); got.Total != want {
+	}); got.Total.Sums != want {
 		t.Errorf("got %+v, want %+v", got.Total, want)
 	}
 	if took > 30*time.Second {

@@ -55,7 +55,7 @@ func (richFacts) Store(context.Context) (*ui.Store, error) {
 	return &ui.Store{
 		At: now, Kept: ui.Amount{Objects: 4_211, Bytes: 7 << 30}, Free: ui.Amount{Objects: 310, Bytes: 90 << 20}, Young: ui.Amount{Objects: 4, Bytes: 1 << 20}, Missing: 1,
 		Warnings: []string{"1 object is missing; e3 verify says which"}, Executions: 281, Pinned: 3,
-		Stats: &stats.Stats{Total: sums, Workspaces: []stats.Group{{Name: "prod", Sums: sums}}, Users: []stats.Group{{Name: "ann", Sums: sums}, {Sums: stats.Sums{Runs: 1}}}},
+		Stats: &stats.Stats{Total: stats.Group{Sums: sums}, Workspaces: []stats.Group{{Name: "prod", Sums: sums}}, Users: []stats.Group{{Name: "ann", Sums: sums}, {Sums: stats.Sums{Runs: 1}}}},
 		Tasks: []ui.TaskSize{{Workspace: "prod", Task: "train[2]", Executions: 9, Bytes: 6 << 30}, {Workspace: "prod", Task: "clean", Executions: 2, Bytes: 3 << 20}},
 	}, nil
 }

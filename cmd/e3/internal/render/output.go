@@ -23,6 +23,8 @@ type Output struct {
 	JSON  bool   // --json: data for programs
 	Color string // --color: auto, always or never
 
+	Check func(document any) error // refuses documents, in tests; may be nil
+
 	above atomic.Pointer[func(print func())]
 }
 
@@ -60,6 +62,11 @@ func (o *Output) Reply(document any, text func(w *Sheet)) error {
 
 // Document writes JSON, on one line or indented.
 func (o *Output) Document(v any, indent bool) error {
+	if o.Check != nil {
+		if err := o.Check(v); err != nil {
+			return err
+		}
+	}
 	out := o.Stdout
 	if o.ToTerminal() {
 		out = &term.SafeWriter{To: out} // JSON does not escape C1 control characters
