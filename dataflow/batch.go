@@ -82,11 +82,8 @@ func (s *scheduler) launchAll(members []int32) {
 			a.place = &executions.Place{Batch: batch, Index: k}
 		}
 		s.running++
-		go func(v *reader, l *looked) {
-			c := s.work(v, i, a, l)
-			c.group = g
-			s.done <- c
-		}(s.view(), s.looks.take(i))
+		t := &turn{attempt: a, task: i, view: s.view(), group: g}
+		go func(l *looked) { s.done <- turnEnd{t, s.work(t, l)} }(s.looks.take(i))
 	}
 }
 
@@ -110,10 +107,10 @@ func (s *scheduler) pushAlone(g *group) {
 }
 
 // returned counts a launched task that has come back.
-func (s *scheduler) returned(c *completion) {
+func (s *scheduler) returned(t *turn) {
 	s.running--
-	if c.group.out--; c.group.out == 0 {
-		s.budget.claim(c.group.policy, -1)
+	if t.group.out--; t.group.out == 0 {
+		s.budget.claim(t.group.policy, -1)
 	}
 }
 

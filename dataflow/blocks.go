@@ -53,7 +53,8 @@ type asked struct {
 
 // madeBlock is the answer about a task.
 type madeBlock struct {
-	c completion // of a task that has suspended itself; else only task and key
+	*turn
+	result executions.Result // of a task that has suspended itself
 	asked
 }
 
@@ -113,22 +114,22 @@ func (r *reader) question(i int32, key string) approval.Question {
 }
 
 // suspended takes back a task whose command has suspended itself.
-func (s *scheduler) suspended(c completion) {
-	i := c.task
-	if c.result.Cached { // of another workspace, which waits for its own approval, or for a job of an earlier run of this one
+func (s *scheduler) suspended(t *turn, r *executions.Result) {
+	i := t.task
+	if r.Cached { // of another workspace, which waits for its own approval, or for a job of an earlier run of this one
 		s.states[i].attempts--
 		s.lookAgain(i)
 		return
 	}
-	s.results[i] = TaskResult{ExecutionID: c.result.ExecutionID, Duration: c.result.Duration}
+	s.results[i] = TaskResult{ExecutionID: r.ExecutionID, Duration: r.Duration}
 	h := s.states[i].history
-	q := s.question(i, c.key)
-	q.Suspended, q.Latest, q.Review = c.result.ExecutionID, c.result.ExecutionID, s.g.Package.Tasks[i].Policy.Approve
+	q := s.question(i, t.key)
+	q.Suspended, q.Latest, q.Review = r.ExecutionID, r.ExecutionID, s.g.Package.Tasks[i].Policy.Approve
 	q.Fresh = s.forces(i) && h.step == ""
 	s.states[i].busy = true
 	s.deferral.making++
 	go func() {
-		m := madeBlock{c: c}
+		m := madeBlock{turn: t, result: *r}
 		if s.opts.Blocks == nil {
 			m.err = errNoApprover
 		} else {
@@ -143,13 +144,13 @@ var errNoApprover = errors.New("it waits for approval, which this run cannot ask
 // blockMade takes the answer about a task: it waits for a decision, or goes on with one. early are decisions that came
 // before.
 func (s *scheduler) blockMade(m madeBlock, early []decidedBlock) {
-	d, i := &s.deferral, m.c.task
+	d, i := &s.deferral, m.task
 	if m.err != nil {
 		s.notDeferred(m)
 		return
 	}
 	s.states[i].tried = nil // if the run ends now, the task waited for approval, not for a retry
-	r := &m.c.result
+	r := &m.result
 	if r.ExecutionID != "" {
 		s.states[i].history.uncounted++
 	}
@@ -158,9 +159,9 @@ func (s *scheduler) blockMade(m madeBlock, early []decidedBlock) {
 		if r.ExecutionID != "" {
 			at = r.EndedAt // its command has suspended itself
 		}
-		s.emit(events.Event{Type: events.TaskDeferred, Time: at, Task: s.g.Name(i), Execution: r.ExecutionID, Worker: m.c.worker, Data: &events.Data{
-			Block: m.block.ID, BlockType: string(m.block.Type), Step: m.block.Step, Key: m.c.key, Attempt: m.c.attempt, ExitCode: r.ExitCode, Duration: r.Duration.Milliseconds(),
-			Shared: m.c.shared || r.Cached}})
+		s.emit(events.Event{Type: events.TaskDeferred, Time: at, Task: s.g.Name(i), Execution: r.ExecutionID, Worker: m.worker, Data: &events.Data{
+			Block: m.block.ID, BlockType: string(m.block.Type), Step: m.block.Step, Key: m.key, Attempt: m.number, ExitCode: r.ExitCode, Duration: r.Duration.Milliseconds(),
+			Shared: m.shared || r.Cached}})
 	}
 	if s.stopping {
 		return
@@ -179,7 +180,7 @@ func (s *scheduler) blockMade(m madeBlock, early []decidedBlock) {
 // notDeferred settles a task whose block could not be made.
 func (s *scheduler) notDeferred(m madeBlock) {
 	cancelled := s.cancels(m.err)
-	suspended := m.c.result.ExecutionID != ""
+	suspended := m.result.ExecutionID != ""
 	if cancelled && !suspended {
 		return // nothing has run: abandoned
 	}
@@ -187,9 +188,9 @@ func (s *scheduler) notDeferred(m madeBlock) {
 	if cancelled {
 		reason = string(executions.ReasonCancelled)
 	}
-	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(m.c.task), Execution: m.c.result.ExecutionID, Worker: m.c.worker, Data: &events.Data{
-		Key: m.c.key, Attempt: m.c.attempt, Reason: reason, Message: m.err.Error(), Duration: m.c.result.Duration.Milliseconds()}})
-	s.failed(m.c.task, m.err.Error())
+	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(m.task), Execution: m.result.ExecutionID, Worker: m.worker, Data: &events.Data{
+		Key: m.key, Attempt: m.number, Reason: reason, Message: m.err.Error(), Duration: m.result.Duration.Milliseconds()}})
+	s.failed(m.task, m.err.Error())
 	if !cancelled && !errors.Is(m.err, errNoApprover) && !errors.Is(m.err, approval.ErrMalformed) {
 		s.fail(m.err)
 	}

@@ -7,34 +7,23 @@ import (
 	"slices"
 	"strings"
 
-	"e3/dataflow/graph"
 	"e3/internal/events"
-	"e3/internal/format/record"
 	"e3/objectstore"
 )
 
-// Growth makes the graph of a run grow: it knows which lists of items tasks make, and what the package becomes with them.
-// One call at a time is made.
+// Growth makes the graph of a run grow: it knows what the package becomes with the lists of items that tasks make. One call
+// at a time is made.
 type Growth interface {
-	// Growing returns what is not known of the package yet.
-	Growing() *graph.Growing
-	// Grow reads the lists of which all tasks have ended.
-	Grow(ctx context.Context, made []MadeList) (Grown, error)
+	// Grow reads the lists of which all tasks have ended. It returns what the graph grows into, of which the nodes keep their
+	// indices ([graph.Graph.Grow]); nil if the lists are those that it was made with. failed says why lists that are known make
+	// no tasks, by the name of the pending family. It stops only what depends on that family.
+	Grow(ctx context.Context, g *Graph, made []MadeList) (grown *Graph, failed map[string]error, err error)
 }
 
 // MadeList is what the tasks of a list have left.
 type MadeList struct {
 	Source  string   // of the gate
 	Outputs []Change // of the tasks that make the list, in the graph's order
-}
-
-// Grown is what a package has become.
-type Grown struct {
-	Package *record.Package // nil: the lists are those that the package was made with
-	Growing *graph.Growing  // what is still not known
-	// Failed says why lists that are known make no tasks, by the name of the pending family. It stops only what depends on
-	// that family.
-	Failed map[string]error
 }
 
 // ReasonItems is the reason of the failure of a family whose list of items cannot be used.
@@ -48,15 +37,14 @@ type growth struct {
 	busy  bool    // lists are being read
 	done  chan grownGraph
 	again map[int32]bool // gates that have opened, of which a task was made again with another output
-	// failed is what Grown.Failed has said so far.
-	failed map[string]error
+	failed map[string]error // what Grow has said so far
 }
 
 // grownGraph is the result of reading lists.
 type grownGraph struct {
 	gates  []int32
-	grown  Grown
 	g      *Graph // nil: as before
+	failed map[string]error
 	view   *reader
 	losses map[int32][]objectstore.Hash // of outputs that hold the lists, by task
 	err    error
@@ -87,22 +75,18 @@ func (w *growth) begin() {
 	go func(v *reader) { w.done <- grow(v, w.Growth, gates) }(s.view())
 }
 
-// begin reads lists, and makes the graph that follows from them. It runs beside the scheduler.
+// grow reads lists, and makes the graph that follows from them. It runs beside the scheduler.
 func grow(r *reader, growth Growth, gates []int32) grownGraph {
 	m := grownGraph{gates: gates, view: r}
 	made := make([]MadeList, len(gates))
 	for k, i := range gates {
 		made[k] = madeList(r, i)
 	}
-	if m.grown, m.err = growth.Grow(r.ctx, made); m.err != nil {
+	if m.g, m.failed, m.err = growth.Grow(r.ctx, r.g, made); m.err != nil {
 		m.err = fmt.Errorf("items of %s: %w", gateNames(r.g, gates), m.err)
 		if lost, _ := objectstore.IsLost(m.err); lost {
 			listLosses(r, &m)
 		}
-		return m
-	}
-	if m.grown.Package != nil {
-		m.g, m.err = r.g.Grow(m.grown.Package, m.grown.Growing)
 	}
 	return m
 }
@@ -166,9 +150,9 @@ func (w *growth) taken(m grownGraph) {
 		s.fail(m.err)
 		return
 	}
-	maps.Copy(w.failed, m.grown.Failed)
+	maps.Copy(w.failed, m.failed)
 	again := slices.ContainsFunc(m.gates, func(i int32) bool { return w.again[i] })
-	if again && (m.g != nil || len(m.grown.Failed) > 0) {
+	if again && (m.g != nil || len(m.failed) > 0) {
 		s.fail(fmt.Errorf("the items of %s have changed during the run, since a lost output was made again: start once more", gateNames(s.g, m.gates)))
 		return
 	}

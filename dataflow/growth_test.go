@@ -193,13 +193,13 @@ func itemsOf(output string) []string {
 	return list
 }
 
-func (g *grower) Grow(_ context.Context, made []dataflow.MadeList) (dataflow.Grown, error) {
+func (g *grower) Grow(_ context.Context, before *dataflow.Graph, made []dataflow.MadeList) (*dataflow.Graph, map[string]error, error) {
 	if g.lost != nil {
 		if err := g.lost(); err != nil {
-			return dataflow.Grown{}, err
+			return nil, nil, err
 		}
 	}
-	grown := dataflow.Grown{Failed: map[string]error{}}
+	failed := map[string]error{}
 	known, changed := maps.Clone(g.known), false
 	for _, m := range made {
 		for _, o := range m.Outputs {
@@ -210,7 +210,7 @@ func (g *grower) Grow(_ context.Context, made []dataflow.MadeList) (dataflow.Gro
 				delete(known, o.Task)
 				for _, t := range g.d.templates {
 					if t.source == m.Source {
-						grown.Failed[t.name] = errors.New("bad list")
+						failed[t.name] = errors.New("bad list")
 					}
 				}
 				continue
@@ -221,12 +221,13 @@ func (g *grower) Grow(_ context.Context, made []dataflow.MadeList) (dataflow.Gro
 			}
 		}
 	}
-	if changed {
-		g.known = known
-		g.grown++
-		grown.Package, grown.Growing = g.d.expand(known)
+	if !changed {
+		return nil, failed, nil
 	}
-	return grown, nil
+	g.known = known
+	g.grown++
+	grown, err := before.Grow(g.d.expand(known))
+	return grown, failed, err
 }
 
 // grow runs a definition, beginning with known lists.

@@ -28,35 +28,41 @@ func newHeals() heals {
 	}
 }
 
-// heal takes back a task that could not read its inputs. Their producers run again, and the task follows them. The
-// attempt does not count as a retry.
-func (s *scheduler) heal(c completion) {
-	i := c.task
-	err := c.err
-	switch {
-	case len(c.losses.inputs) > 0:
-		s.fault(c, string(executions.ReasonInput), errors.Join(c.losses.inputs...).Error())
+// take has the producers of what a task could not read run again, and the task follows them. The attempt does not count as
+// a retry.
+func (e *starved) take(s *scheduler, t *turn) {
+	if e.err == nil {
+		s.catchUp(t, &e.result)
+	}
+	s.count(t)
+	if s.undecided(t, e.err) {
 		return
-	case c.losses.found:
-		err = s.lostAgain(c)
+	}
+	i, err := t.task, e.err
+	switch {
+	case len(e.losses.inputs) > 0:
+		s.fault(t, string(executions.ReasonInput), errors.Join(e.losses.inputs...).Error())
+		return
+	case e.losses.found:
+		err = s.lostAgain(t, e.losses)
 	case !s.heals.again[i]: // nothing is missing: another process has restored it
 		s.heals.again[i] = true
 		err = nil
 	case err == nil:
-		err = fmt.Errorf("task %s: %s", s.g.Name(i), c.result.Message)
+		err = fmt.Errorf("task %s: %s", s.g.Name(i), e.result.Message)
 	}
 	if err != nil {
-		s.fault(c, "e3", err.Error())
+		s.fault(t, "e3", err.Error())
 		s.fail(err)
 		return
 	}
-	s.notBegun(c)
+	s.notBegun(t, &e.result)
 	if s.stopping {
 		return
 	}
-	for _, d := range slices.Sorted(maps.Keys(c.losses.tasks)) {
-		lost := c.losses.tasks[d]
-		if !s.unchangedSince(d, c.view) {
+	for _, d := range slices.Sorted(maps.Keys(e.losses.tasks)) {
+		lost := e.losses.tasks[d]
+		if !s.unchangedSince(d, t.view) {
 			continue // already reopened
 		}
 		s.lose(d, i, lost)
@@ -84,16 +90,14 @@ func (s *scheduler) unchangedSince(d int32, view *reader) bool {
 }
 
 // notBegun takes back an attempt whose command has not started.
-func (s *scheduler) notBegun(c completion) {
-	i := c.task
-	if !c.begun && !c.claimed && c.result.ExecutionID == "" {
-		if c.policy != nil {
-			s.states[i].attempts--
-		}
+func (s *scheduler) notBegun(t *turn, r *executions.Result) {
+	i := t.task
+	if !t.begun && !t.claimed && r.ExecutionID == "" {
+		s.uncount(t)
 		return
 	}
-	e := events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Execution: cmp.Or(c.execution, c.result.ExecutionID), Worker: c.worker, Data: &events.Data{
-		Key: c.key, Attempt: s.states[i].attempts, Reason: string(executions.ReasonInput), Message: c.result.Message, NoRecord: c.result.ExecutionID == ""}}
+	e := events.Event{Type: events.TaskFailed, Task: s.g.Name(i), Execution: cmp.Or(t.execution, r.ExecutionID), Worker: t.worker, Data: &events.Data{
+		Key: t.key, Attempt: s.states[i].attempts, Reason: string(executions.ReasonInput), Message: r.Message, NoRecord: r.ExecutionID == ""}}
 	s.emit(e)
 	s.states[i].tried = &e
 	s.states[i].history.uncounted++
@@ -212,12 +216,12 @@ func (s *scheduler) changed(i int32) {
 
 // outdated returns an upstream task whose output has changed since the launch of a task that has come back; -1 if
 // there is none.
-func (s *scheduler) outdated(c *completion) int32 {
-	if !s.heals.begun || c.view == nil {
+func (s *scheduler) outdated(t *turn) int32 {
+	if !s.heals.begun {
 		return -1
 	}
-	for _, d := range s.g.Dependencies(c.task) {
-		if now := &s.results[d]; (now.State == Cached || now.State == Succeeded) && now.Output != c.view.results[d].Output {
+	for _, d := range s.g.Dependencies(t.task) {
+		if now := &s.results[d]; (now.State == Cached || now.State == Succeeded) && now.Output != t.view.results[d].Output {
 			return d
 		}
 	}

@@ -102,90 +102,92 @@ func (s *scheduler) look() {
 		s.states[i].busy = true
 		l.underWay[i] = l.number
 		l.number++
-		h := s.states[i].history
+		t := &turn{task: i, view: s.view(), attempt: attempt{step: s.states[i].history.step, after: s.states[i].history.after, force: s.forces(i)}}
 		if s.waits(i) {
 			s.deferral.making++
 		}
-		go func(v *reader, force bool) { s.done <- s.lookUp(v, i, h, force) }(s.view(), s.forces(i))
+		go func() { s.done <- turnEnd{t, s.lookUp(t)} }()
 	}
 }
 
 // lookUp looks up the answer of a task, and asks whether it may run if there is none. It runs beside the scheduler, like
 // work.
-func (s *scheduler) lookUp(v *reader, i int32, h history, force bool) completion {
-	c := completion{task: i, unclaimed: true, view: v}
-	l, err := v.know(i, h.after, force)
-	switch {
-	case err != nil:
-		c.err = fmt.Errorf("task %s: %w", v.g.Name(i), err)
-		s.findLosses(&c)
-		return c
-	case l == nil:
-		c.result, c.proven = v.proof.answer(i), true
-		return c
+func (s *scheduler) lookUp(t *turn) ending {
+	v, i := t.view, t.task
+	l, err := v.know(i, t.after, t.force)
+	if err != nil {
+		return s.endOf(t, executions.Result{}, err)
+	}
+	if l == nil {
+		return &answered{v.proof.answer(i)}
 	}
 	key := executions.NewKey(v.g.Hashes[i], l.inputs)
-	c.key = key.String()
+	t.key = key.String()
 	var a executions.Answer
 	if s.looks.Lookup != nil {
 		if a, err = s.looks.Lookup.Lookup(s.ctx, key); err != nil {
-			c.err = fmt.Errorf("task %s: %w", v.g.Name(i), err)
-			return c
+			return &faulted{fmt.Errorf("task %s: %w", v.g.Name(i), err)}
 		}
-		a = a.Without(h.after)
+		a = a.Without(t.after)
 	}
-	if hit := a.Hit; hit != nil && !force {
-		c.result = executions.Result{
+	if hit := a.Hit; hit != nil && !t.force {
+		return &answered{executions.Result{
 			ExecutionID: hit.ExecutionID, State: record.Success, Cached: true, Output: hit.Output, Size: hit.Size,
 			Duration: hit.Status.CompletedAt.Sub(hit.Status.StartedAt),
-		}
-		return c
+		}}
 	}
-	if c.looked = l; s.looks.Lookup != nil && a.Hit == nil {
+	if s.looks.Lookup != nil && a.Hit == nil {
 		l.answer = &a
 	}
+	end := &missed{looked: l}
 	if v.waits(i) {
-		c.asked = s.ask(v, i, key, &a, force && h.step == "") // earlier decisions do not count for a forced task
+		end.asked = s.ask(v, i, key, &a, t.force && t.step == "") // earlier decisions do not count for a forced task
 	}
-	return c
+	return end
 }
 
 // lookedUp takes back a task that was looked up.
-func (s *scheduler) lookedUp(c completion) {
-	delete(s.looks.underWay, c.task)
-	s.countLooked(c.task, -1)
+func (s *scheduler) lookedUp(e turnEnd) {
+	delete(s.looks.underWay, e.task)
+	s.countLooked(e.task, -1)
 	var early []decidedBlock
-	if s.waits(c.task) {
+	if s.waits(e.task) {
 		early = s.deferral.isMade()
 	}
-	if c.looked == nil {
-		if c.err != nil && c.losses == nil {
-			s.states[c.task].attempts = 1 // a fault counts as the first attempt
-		}
-		s.complete(c)
-		return
+	switch end := e.ending.(type) {
+	case *missed:
+		end.early = early
+	case *faulted:
+		s.states[e.task].attempts = 1 // a fault counts as the first attempt
 	}
+	s.conclude(e)
+}
+
+// take launches a task that has no answer, unless a person has to decide first.
+func (e *missed) take(s *scheduler, t *turn) {
+	i := t.task
+	s.states[i].busy = true // it waits for a decision, or is pushed
 	switch {
 	case s.stopping:
 		return
-	case s.outdated(&c) >= 0:
-	case c.asked != nil && (c.asked.err != nil || c.asked.block.ID != ""):
-		if c.asked.block.Status == approval.Approved {
-			s.looks.keep(&c)
+	case s.outdated(t) >= 0:
+	case e.asked != nil && (e.asked.err != nil || e.asked.block.ID != ""):
+		if e.asked.block.Status == approval.Approved {
+			s.looks.keep(i, e.looked)
 		}
-		s.blockMade(madeBlock{completion{task: c.task, key: c.key}, *c.asked}, early)
+		s.blockMade(madeBlock{turn: t, asked: *e.asked}, e.early)
 		return
 	default:
-		s.states[c.task].history.cleared = c.key
-		s.looks.keep(&c)
+		s.states[i].history.cleared = t.key
+		s.looks.keep(i, e.looked)
 	}
-	s.push(c.task)
+	s.push(i)
 }
 
 // keep keeps the result of a lookup without a hit for the launch that follows.
-func (l *looks) keep(c *completion) {
-	c.looked.before = l.number
-	l.missed[c.task] = c.looked
+func (l *looks) keep(i int32, found *looked) {
+	found.before = l.number
+	l.missed[i] = found
 }
 
 // lookAgain looks a task up once more, unless an input of it runs again.

@@ -175,11 +175,11 @@ func (e *LostAgainError) Error() string {
 func (e *LostAgainError) Unwrap() error { return objectstore.ErrNotFound }
 
 // lostAgain returns an error if a lost object was already remade in this run.
-func (s *scheduler) lostAgain(c completion) error {
-	for d, lost := range c.losses.tasks {
+func (s *scheduler) lostAgain(t *turn, l *losses) error {
+	for d, lost := range l.tasks {
 		for _, h := range lost {
-			if s.unchangedSince(d, c.view) && s.heals.lost[d][h] {
-				return fmt.Errorf("task %s: %w", s.g.Name(c.task), &LostAgainError{s.g.Name(d), h})
+			if s.unchangedSince(d, t.view) && s.heals.lost[d][h] {
+				return fmt.Errorf("task %s: %w", s.g.Name(t.task), &LostAgainError{s.g.Name(d), h})
 			}
 		}
 	}

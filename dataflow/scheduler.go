@@ -3,14 +3,11 @@ package dataflow
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
-	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/objectstore"
-	"e3/refstore"
 )
 
 // A scheduler drives one run. One goroutine owns its state. Each launched task has a goroutine of its own, which reads
@@ -49,7 +46,7 @@ type scheduler struct {
 
 	running   int
 	retrying  map[int32]*time.Timer
-	done      chan completion
+	done      chan turnEnd
 	retry     chan int32
 	stopping  bool // launch nothing more
 	cancelled bool
@@ -82,38 +79,11 @@ type taskState struct {
 	history    history
 }
 
-// completion is the result of a launched task or of a lookup.
-type completion struct {
-	task      int32
-	key       string
-	attempt   int64          // the number of the last attempt; 0: there was none
-	policy    *record.Policy // of the launch; nil: nothing was launched
-	mild      bool           // its failure may be tolerated
-	claimed   bool           // a worker's claim was announced
-	begun     bool           // the start of its command was announced
-	execution string         // of the last of these two
-	worker    string         // that makes it, if not this process
-	shared    bool           // it is made for another run, for whose job the task waits
-	lost      int64          // number of lost attempts
-	last      *events.Event  // how the last lost attempt ended
-	result    executions.Result
-	proven    bool           // the baseline's answer: the inputs are the same
-	uncleared bool           // nothing ran: a person may have to be asked about these inputs first
-	asked     *asked         // what a person who may have to be asked said; nil: the lookup did not come so far
-	looked    *looked        // the lookup found no answer
-	group     *group         // of the launch
-	batch     record.Batched // once its command has begun
-	unclaimed bool           // it was only looked up, and holds no claim on the budget
-	view      *reader        // the results at its launch
-	losses    *losses        // why it has no result: an input is lost
-	err       error
-}
-
 func newScheduler(ctx context.Context, g *Graph, objects objectstore.Store, exec Executor, opts *Options) *scheduler {
 	s := &scheduler{
 		reader: newReader(ctx, g, objects, unstored{Store: objects}, opts), exec: exec,
 		states: make([]taskState, g.Len()), budget: newBudget(g, opts), retrying: map[int32]*time.Timer{},
-		done: make(chan completion), retry: make(chan int32),
+		done: make(chan turnEnd), retry: make(chan int32),
 		publisher: publisher{publish: opts.Publish, done: make(chan publication, 1)},
 		deferral:  newDeferral(), heals: newHeals(),
 	}
@@ -190,14 +160,8 @@ func (s *scheduler) run() error {
 			}
 		}
 		select {
-		case c := <-s.done:
-			if c.unclaimed {
-				s.lookedUp(c)
-				break
-			}
-			s.returned(&c)
-			s.complete(c)
-			s.pushAlone(c.group)
+		case e := <-s.done:
+			s.comeBack(e)
 		case i := <-s.retry:
 			delete(s.retrying, i)
 			if !s.stopping && s.results[i].State == Pending {
@@ -376,115 +340,6 @@ func (s *scheduler) launch() {
 		}
 		s.launchAll(s.joinBatch(i))
 	}
-}
-
-// complete takes a task back and settles it, or schedules another attempt.
-func (s *scheduler) complete(c completion) {
-	i, r := c.task, c.result
-	s.states[i].busy = false
-	if c.err == nil {
-		s.catchUp(&c)
-	}
-	s.count(&c)
-	var lacking *LackingError
-	switch {
-	case c.err != nil && c.claimed && !errors.Is(c.err, refstore.ErrLost): // its worker may go on, so there is no end to tell
-		s.states[i].tried = nil
-		if !s.cancels(c.err) {
-			s.fail(c.err)
-		}
-		return
-	case c.err != nil && (errors.Is(c.err, errNotStarted) || s.cancels(c.err)):
-		switch {
-		case (c.begun || c.claimed) && errors.Is(c.err, refstore.ErrLost): // the log takes no more events; this one is for live readers
-			s.fault(c, string(executions.ReasonCancelled), "stopped, as the lease was lost")
-		case c.begun: // cancelled between the announcement of the command and its start
-			s.fault(c, string(executions.ReasonCancelled), "cancelled before the command ran")
-		}
-		return // else nothing ran or was recorded: abandoned, or failed by an earlier attempt
-	case c.uncleared:
-		s.states[i].attempts--
-		s.lookAgain(i)
-		return
-	case c.losses != nil:
-		s.heal(c)
-		return
-	case errors.As(c.err, &lacking):
-		s.fault(c, "input", lacking.Error())
-		return
-	case c.err != nil:
-		s.fault(c, "e3", c.err.Error())
-		s.fail(c.err)
-		return
-	case r.Reason == executions.ReasonSuspended:
-		s.suspended(c)
-		return
-	}
-	e := events.Event{Task: s.g.Name(i), Execution: r.ExecutionID, Worker: c.worker, Data: &events.Data{
-		Key: c.key, Batch: r.Batch.ID, Items: r.Batch.Items, Duration: r.Duration.Milliseconds(), Shared: c.shared || r.Cached && r.State != record.Success}}
-	if !r.Cached {
-		e.Time = r.EndedAt
-	}
-	result := TaskResult{ExecutionID: r.ExecutionID, Output: r.Output, Size: r.Size, Duration: r.Duration}
-	if r.State == record.Success {
-		e.Type, result.State = events.TaskCompleted, Succeeded
-		if r.Cached {
-			e.Type, result.State = events.TaskCached, Cached
-			if c.policy != nil && !c.begun && !c.claimed { // there was no attempt
-				s.states[i].attempts--
-			}
-		} else {
-			e.Data.Attempt, e.Data.Bytes = s.states[i].attempts, r.Size
-		}
-		e.Data.Output = r.Output.String()
-		s.emit(e)
-		s.settle(i, result)
-		if d := s.outdated(&c); d >= 0 {
-			s.reopen(i, d, changedInput)
-		}
-		return
-	}
-	e.Type = events.TaskFailed
-	e.Data.Attempt, e.Data.ExitCode, e.Data.Reason, e.Data.Message = s.states[i].attempts, r.ExitCode, string(r.Reason), r.Message
-	s.emit(e)
-	s.results[i] = result
-	if r.Reason == executions.ReasonLost {
-		s.states[i].history.uncounted, s.states[i].history.lost = s.states[i].history.uncounted+1, s.states[i].history.lost+1
-	}
-	if r.Reason == executions.ReasonBatch {
-		s.tryAlone(i, c.group)
-		return
-	}
-	if delay, yes := s.again(i, &r); yes {
-		s.retryLater(i, e, delay, s.escalate(i, &r))
-		return
-	}
-	text := r.Message
-	if text == "" {
-		text = strconv.FormatInt(r.ExitCode, 10)
-	}
-	n := len(s.failures)
-	s.failed(i, text)
-	if r.Reason == executions.ReasonTimeout && len(s.failures) > n && s.failures[n].task == i {
-		s.failures[n].timedOut = true
-	}
-}
-
-// count adds the attempts of a task that were lost while it was out.
-func (s *scheduler) count(c *completion) {
-	if c.lost == 0 {
-		return
-	}
-	t := &s.states[c.task]
-	t.attempts, t.tried = c.attempt, c.last
-	t.history.uncounted, t.history.lost = t.history.uncounted+c.lost, t.history.lost+c.lost
-}
-
-// fault settles a task whose attempt has no final record.
-func (s *scheduler) fault(c completion, reason, message string) {
-	s.emit(events.Event{Type: events.TaskFailed, Task: s.g.Name(c.task), Execution: c.execution, Worker: c.worker, Data: &events.Data{
-		Key: c.key, Attempt: s.states[c.task].attempts, Reason: reason, Message: message, NoRecord: c.execution != ""}})
-	s.failed(c.task, message)
 }
 
 // cancels tells whether an error is that of the cancelled run. Stores and files return the context's error, other

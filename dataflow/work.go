@@ -3,85 +3,12 @@ package dataflow
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
-
-// work answers one task. It runs beside the scheduler and reads only what was settled before the launch: the graph and the
-// results of the view.
-func (s *scheduler) work(v *reader, i int32, a attempt, l *looked) (c completion) {
-	defer a.place.Leave()
-	c.task, c.attempt, c.policy, c.mild, c.view = i, a.number, a.policy, a.mild, v
-	t := &v.g.Package.Tasks[i]
-	if l == nil {
-		var err error
-		if l, err = v.know(i, a.after, a.force); err != nil {
-			c.err = fmt.Errorf("task %s: %w", t.Name, err)
-			s.findLosses(&c)
-			return c
-		}
-		if l == nil {
-			c.result, c.proven = v.proof.answer(i), true
-			return c
-		}
-	}
-	var err error
-	c.key = executions.NewKey(v.g.Hashes[i], l.inputs).String()
-	if a.waits && c.key != a.clear {
-		c.uncleared = true
-		return c
-	}
-	req := &executions.Request{
-		Task: v.g.Hashes[i], Inputs: l.inputs, InputBytes: l.size, Policy: a.policy, Looked: l.answer,
-		Load: func(ctx context.Context) (*record.Task, error) {
-			if err := v.contents(i); err != nil {
-				return nil, err
-			}
-			if err := v.gather(i); err != nil {
-				return nil, err
-			}
-			return v.load(ctx, v.g.Hashes[i])
-		},
-		Attempt: a.number, Step: a.step, RunID: s.opts.RunID, Workspace: s.opts.Workspace, Name: t.Name, Force: a.force, Without: a.after, Kept: true, // by the package, as the run holds the workspace
-		Place:   a.place,
-		InBatch: func(b record.Batched) { c.batch = b },
-		Started: func(id string, at time.Time) { s.started(&c, id, at) },
-		Claimed: func(id, worker string, at time.Time) { s.claimed(&c, id, worker, at) },
-		Lost: func(id string, reason executions.Reason, message string, at, again time.Time) {
-			s.attemptLost(&c, id, reason, message, at, again)
-		},
-		Released: func(id string, at time.Time) { s.released(&c, id, at) },
-		Orphaned: func(id string, at time.Time) { s.orphaned(&c, id, at) },
-		Adopted:  func(id, worker string, at time.Time) { s.adopted(&c, id, worker, at) },
-		Shared:   func(yes bool) { s.sharing(&c, yes) },
-	}
-	if s.opts.Outstanding == 0 {
-		req.Admit = func(context.Context) (func(bool), error) { return s.gate.admit(a.policy, a.ends) }
-	}
-	c.result, err = s.exec.Do(s.ctx, req)
-	if err != nil {
-		c.err = fmt.Errorf("task %s: %w", t.Name, err)
-	}
-	s.findLosses(&c)
-	return c
-}
-
-// findLosses finds what a task could not read, if that is why it has no result.
-func (s *scheduler) findLosses(c *completion) {
-	if s.ctx.Err() != nil || !missesInput(&c.result, c.err) {
-		return
-	}
-	l, err := c.view.losses(s.ctx, c.task)
-	if err != nil {
-		c.err = fmt.Errorf("task %s: look for what it reads: %w", c.view.g.Name(c.task), err)
-		return
-	}
-	c.losses = l
-}
 
 // know finds out what a task is looked up under. nil means that no lookup is needed: early cut-off, since its inputs
 // are the same as in the baseline.

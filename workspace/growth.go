@@ -18,8 +18,7 @@ import (
 // A package whose items tasks make is made anew when a list is made: from its definition, with the lists that are known by
 // then. A list is known from the last run that made it, until the present one does (doc/design.md, §8, "Growing graphs").
 
-// A grower makes a package anew with lists that tasks have made. It implements dataflow.Growth for a plan; the run's also
-// deploys what it makes.
+// A grower makes a package anew with lists that tasks have made.
 type grower struct {
 	deployer *Deployer
 	inputs   record.Node // the datasets of the package's inputs
@@ -29,11 +28,8 @@ type grower struct {
 	made     map[string]record.Leaf // what the tasks that make lists have left, as far as they have ended
 }
 
-// Growing implements dataflow.Growth.
-func (w *grower) Growing() *graph.Growing { return graph.GrowingOf(w.pkg) }
-
-// Grow implements dataflow.Growth. The new package is stored.
-func (w *grower) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.Grown, error) {
+// grow makes the package anew, stores it, and reports whether it has changed. failed is as for [dataflow.Growth].
+func (w *grower) grow(ctx context.Context, made []dataflow.MadeList) (changed bool, failed map[string]error, err error) {
 	leaves := maps.Clone(w.made)
 	if leaves == nil {
 		leaves = map[string]record.Leaf{}
@@ -45,7 +41,7 @@ func (w *grower) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.G
 	}
 	if same, err := w.settled(ctx, leaves); same || err != nil {
 		w.made = leaves
-		return dataflow.Grown{}, err
+		return false, nil, err
 	}
 	known := w.pkg.Lists
 	var bad manifest.Errors
@@ -60,29 +56,28 @@ func (w *grower) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.G
 		x, err = w.expand(ctx, known, nil)
 	}
 	if err != nil {
-		return dataflow.Grown{}, err
+		return false, nil, err
 	}
 	w.made = leaves
-	grown := dataflow.Grown{Failed: maps.Clone(x.faults)}
+	failed = maps.Clone(x.faults)
 	if bad != nil {
 		for i := range x.pkg.Families {
 			if f := &x.pkg.Families[i]; f.Pending && len(f.Reads) == 0 {
-				grown.Failed[f.Name] = bad
+				failed[f.Name] = bad
 			}
 		}
 	}
-	placeFaults(w.file, x.pkg, grown.Failed)
+	placeFaults(w.file, x.pkg, failed)
 	data := x.pkg.Encode()
 	hash := objectstore.Sum(data).String()
 	if hash == w.hash {
-		return grown, nil
+		return false, failed, nil
 	}
 	if _, err := objectstore.PutBytes(ctx, w.deployer.states.Objects, data); err != nil {
-		return dataflow.Grown{}, fmt.Errorf("store package: %w", err)
+		return false, nil, fmt.Errorf("store package: %w", err)
 	}
 	w.pkg, w.hash = x.pkg, hash
-	grown.Package, grown.Growing = x.pkg, graph.GrowingOf(x.pkg)
-	return grown, nil
+	return true, failed, nil
 }
 
 // settled reports whether the package is already what it becomes with these datasets of tasks, as in most starts: nothing is
@@ -134,9 +129,9 @@ func (w *grower) foresee(ctx context.Context, objects objectstore.Store, x dataf
 		if err != nil || len(made) == 0 {
 			return g, nil, err
 		}
-		grown, err := w.Grow(ctx, made)
-		if err != nil || grown.Package == nil {
-			return g, grown.Failed, err
+		changed, failed, err := w.grow(ctx, made)
+		if err != nil || !changed {
+			return g, failed, err
 		}
 	}
 }
@@ -172,30 +167,34 @@ func (r *run) growth(ctx context.Context, pkg *record.Package, inputs record.Nod
 }
 
 // Grow implements dataflow.Growth. It writes in the order of §5: objects, the workspace's state, the event.
-func (w *runGrowth) Grow(ctx context.Context, made []dataflow.MadeList) (dataflow.Grown, error) {
+func (w *runGrowth) Grow(ctx context.Context, g *graph.Graph, made []dataflow.MadeList) (*graph.Graph, map[string]error, error) {
 	before := w.grower
-	grown, err := w.grower.Grow(ctx, made)
-	if err != nil || grown.Package == nil {
-		return grown, err
+	changed, failed, err := w.grow(ctx, made)
+	if err != nil || !changed {
+		return nil, failed, err
 	}
-	if err := w.r.deployGrown(w.r.lock.lasting, grown.Package, w.hash); err != nil {
+	grown, err := g.Grow(w.pkg, graph.GrowingOf(w.pkg))
+	if err == nil {
+		err = w.r.deployGrown(w.r.lock.lasting, w.pkg, w.hash)
+	}
+	if err != nil {
 		w.grower = before
-		return dataflow.Grown{}, err
+		return nil, nil, err
 	}
 	for _, m := range made {
 		items, changed, err := w.items(ctx, m.Source, before.pkg)
 		if err != nil {
-			return grown, err
+			return nil, nil, err
 		}
 		if changed {
 			d := &events.Data{Source: m.Source, Items: items, PackageHash: w.hash}
-			if len(grown.Failed) > 0 && items == 0 {
+			if len(failed) > 0 && items == 0 {
 				d.Reason = dataflow.ReasonItems
 			}
 			w.r.emit(events.Event{Type: events.GraphGrown, Data: d})
 		}
 	}
-	return grown, nil
+	return grown, failed, nil
 }
 
 // items returns the number of items of the lists of a source, and whether any of these lists has changed.
