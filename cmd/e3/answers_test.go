@@ -64,7 +64,6 @@ var unregistered = []string{
 	"e3 status",
 	"e3 ui",
 	"e3 unset",
-	"e3 verify",
 	"e3 why",
 	"e3 worker",
 	"e3 workspace create",

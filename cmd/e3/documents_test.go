@@ -210,20 +210,20 @@ func TestDocuments(t *testing.T) {
 	g = document[gc.Report](c, 0, "gc")
 	check(!g.DryRun && g.Collected.Bytes > 0, g)
 
-	v := document[verifyJSON](c, 0, "verify")
+	v := document[verify.Report](c, 0, "verify")
 	check(v.Objects == g.Live.Objects && v.Workspaces == 1 && v.Runs > 0 && v.Remaining == 0 && len(v.Faults) == 0 && v.Faults != nil && v.Rerun != nil, v)
-	v = document[verifyJSON](c, 0, "verify", "--sample", "1/7")
-	check(v.Sample == "1/7" && v.Objects < g.Live.Objects, v)
-	again := document[againJSON](c, 1, "verify", "--rerun", "demo.greet")
-	check(again.Result == "different" && again.Execution != again.Was && again.Output != again.WasOutput && len(again.Changes) > 0, again)
+	v = document[verify.Report](c, 0, "verify", "--sample", "1/7")
+	check(v.Sample.Part == 1 && v.Sample.Of == 7 && v.Objects < g.Live.Objects, v)
+	again := document[verify.Again](c, 1, "verify", "--rerun", "demo.greet")
+	check(again.Result == "different" && again.Execution != again.Before && again.Output != again.WasOutput && len(again.Changes) > 0, again)
 	c.must("start", ".", "demo")
 	output := again.WasOutput
 	if err := os.Remove(filepath.Join(".e3", "objects", output[:2], output[2:])); err != nil {
 		t.Fatal(err)
 	}
-	v = document[verifyJSON](c, 12, "verify")
+	v = document[verify.Report](c, 12, "verify")
 	check(len(v.Faults) == 1 && v.Remaining == 1 && v.Faults[0].Kind == verify.MissingObject && !v.Faults[0].Repaired && len(v.Faults[0].For) > 0, v)
-	v = document[verifyJSON](c, 0, "verify", "--repair")
+	v = document[verify.Report](c, 0, "verify", "--repair")
 	check(v.Remaining == 0 && len(v.Faults) == 1 && v.Faults[0].Repaired && v.Faults[0].Remedy != "" && len(v.Rerun) > 0, v)
 }
 
