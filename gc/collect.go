@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"e3/executions"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/reach"
 	"e3/objectstore"
@@ -116,7 +117,7 @@ func odd(r *Report, err error) bool {
 }
 
 func collect(ctx context.Context, s Stores, o Options) (*Report, error) {
-	c := &collection{Stores: s, Options: o, report: &Report{DryRun: o.DryRun}, workers: reach.Workers(s.Objects)}
+	c := &collection{Stores: s, Options: o, report: &Report{DryRun: o.DryRun, Warnings: []string{}}, workers: reach.Workers(s.Objects)}
 	if c.far, _ = s.Objects.(far); c.far != nil {
 		c.report.Grace = c.far.Grace()
 	}
@@ -306,8 +307,8 @@ func (c *collection) began(ctx context.Context) error {
 			c.oldest = s.Began
 		}
 		c.report.Sessions++
-		if c.report.OldestSession.IsZero() || s.Began.Before(c.report.OldestSession) {
-			c.report.OldestSession = s.Began
+		if old := c.report.OldestSession; old.IsZero() || s.Began.Before(old.Time) {
+			c.report.OldestSession = moment.At(s.Began)
 		}
 	}
 	return nil
@@ -359,7 +360,7 @@ func (c *collection) fault(f *reach.Fault) error {
 		return fmt.Errorf("read references: %w", f)
 	}
 	if len(c.report.Warnings) < MaxWarnings {
-		c.report.Warnings = append(c.report.Warnings, f)
+		c.report.Warnings = append(c.report.Warnings, f.Error())
 	} else {
 		c.report.MoreWarnings++
 	}

@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"time"
 
+	"e3/internal/format/moment"
 	"e3/internal/reach"
 )
 
 // Amount is a number of objects and their size.
-type Amount struct{ Objects, Bytes int64 }
+type Amount struct {
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+}
 
 func (a *Amount) add(size int64) {
 	a.Objects++
@@ -28,29 +32,26 @@ type Gone struct {
 
 // Report is the outcome of a collection, or of a dry run.
 type Report struct {
-	DryRun    bool
-	Live      Amount // reached
-	Collected Amount
-	Young     Amount // not reached, but spared: a session may be about to name them, or they are too new
-	// OldestSession is the begin of the oldest session of another process; objects put since then are young. Zero if
-	// there is none.
-	OldestSession time.Time
+	DryRun    bool   `json:"dryRun"`
+	Collected Amount `json:"removed"`
+	Live      Amount `json:"kept"`     // reached
+	Young     Amount `json:"young"`    // not reached, but spared: a session may be about to name them, or they are too new
+	Sessions  int    `json:"sessions"` // live ones of other processes
+	// begin of the oldest session of another process; objects put since then are young
+	OldestSession moment.Time `json:"oldestSession"`
+	Leftovers     int         `json:"leftovers"`              // removed folders without a record, and other remains of crashes
+	ImportedRuns  int         `json:"importedRuns,omitempty"` // old imported runs, removed by the caller of the collection
+	// what commands of this user had left for repositories that are gone, removed by the caller of the collection
+	Gone    Gone `json:"gone,omitzero"`
+	Missing int  `json:"missing"` // missing objects that something refers to
+	// references that could not be followed but do not prevent a collection, at most 20
+	Warnings []string `json:"warnings"`
+
+	MoreWarnings int `json:"-"` // beyond Warnings
+	DeadSessions int `json:"-"` // removed, with their remains
 	// Grace is the minimum age of a removable object, counted back from OldestSession, or from now; 0 if the store
 	// needs none.
-	Grace        time.Duration
-	Sessions     int // live ones of other processes
-	DeadSessions int // removed, with their remains
-	Leftovers    int // removed folders without a record, and other remains of crashes
-	ImportedRuns int // removed before by the caller of the collection
-	// Gone are the folders in which commands of this user ran for repositories that are gone; removed after the collection by
-	// its caller.
-	Gone Gone
-
-	Missing int // missing objects that something refers to
-	// Warnings are references that could not be followed but do not prevent a collection, at most MaxWarnings;
-	// MoreWarnings counts the others.
-	Warnings     []error
-	MoreWarnings int
+	Grace time.Duration `json:"-"`
 }
 
 // MaxWarnings bounds Report.Warnings.

@@ -347,7 +347,7 @@ func (s *harmStage) repaired(j *judgement) {
 		}
 	}
 	again := s.e3("verify", at, "--repair")
-	if again.code != 0 && !j.bad() && !strings.Contains(again.out, "\n  advice ") { // it has advice for the user
+	if again.code != 0 && !j.bad() && !strings.Contains(again.out, "\n  advice: ") { // it has advice for the user
 		j.verdict = lingering
 		j.say("verify again: %d %s", again.code, cmpText(again.out+again.err))
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"e3/cmd/e3/internal/render"
+	"e3/gc"
 	"e3/internal/insight/runview"
 	"e3/internal/verify"
 )
@@ -31,6 +32,7 @@ func (c *console) play(args ...string) (code int, stdout, stderr string) {
 		Output: render.Output{Stdout: &out, Stderr: &errs, Now: time.Now, Getenv: func(name string) string { return c.env[name] }},
 		stdin:  strings.NewReader(""), warned: map[string]bool{},
 	}
+	a.Check = a.checkAnswer
 	code = run(c.t.Context(), args, a)
 	return code, out.String(), errs.String()
 }
@@ -204,25 +206,25 @@ func TestDocuments(t *testing.T) {
 	check(p.DryRun && p.Total == 4 && p.Executions == 2 && p.Protected["run"] == 2 && len(p.Protected) == 4 && p.Freed == nil && p.Unreadable != nil, p)
 	p = document[prunedJSON](c, 0, "prune", "--keep-last", "1", "--no-gc")
 	check(!p.DryRun && len(p.Tasks) > 0 && p.Objects > 0 && p.Bytes > 0 && p.Freed == nil, p)
-	g := document[gcJSON](c, 0, "gc", "--dry-run")
-	check(g.DryRun && g.Removed.Objects > 0 && g.Kept.Objects > 5 && g.Warnings != nil, g)
-	g = document[gcJSON](c, 0, "gc")
-	check(!g.DryRun && g.Removed.Bytes > 0, g)
+	g := document[gc.Report](c, 0, "gc", "--dry-run")
+	check(g.DryRun && g.Collected.Objects > 0 && g.Live.Objects > 5 && g.Warnings != nil, g)
+	g = document[gc.Report](c, 0, "gc")
+	check(!g.DryRun && g.Collected.Bytes > 0, g)
 
-	v := document[verifyJSON](c, 0, "verify")
-	check(v.Objects == g.Kept.Objects && v.Workspaces == 1 && v.Runs > 0 && v.Remaining == 0 && len(v.Faults) == 0 && v.Faults != nil && v.Rerun != nil, v)
-	v = document[verifyJSON](c, 0, "verify", "--sample", "1/7")
-	check(v.Sample == "1/7" && v.Objects < g.Kept.Objects, v)
-	again := document[againJSON](c, 1, "verify", "--rerun", "demo.greet")
-	check(again.Result == "different" && again.Execution != again.Was && again.Output != again.WasOutput && len(again.Changes) > 0, again)
+	v := document[verify.Report](c, 0, "verify")
+	check(v.Objects == g.Live.Objects && v.Workspaces == 1 && v.Runs > 0 && v.Remaining == 0 && len(v.Faults) == 0 && v.Faults != nil && v.Rerun != nil, v)
+	v = document[verify.Report](c, 0, "verify", "--sample", "1/7")
+	check(v.Sample.Part == 1 && v.Sample.Of == 7 && v.Objects < g.Live.Objects, v)
+	again := document[verify.Again](c, 1, "verify", "--rerun", "demo.greet")
+	check(again.Result == "different" && again.Execution != again.Before && again.Output != again.WasOutput && len(again.Changes) > 0, again)
 	c.must("start", ".", "demo")
 	output := again.WasOutput
 	if err := os.Remove(filepath.Join(".e3", "objects", output[:2], output[2:])); err != nil {
 		t.Fatal(err)
 	}
-	v = document[verifyJSON](c, 12, "verify")
+	v = document[verify.Report](c, 12, "verify")
 	check(len(v.Faults) == 1 && v.Remaining == 1 && v.Faults[0].Kind == verify.MissingObject && !v.Faults[0].Repaired && len(v.Faults[0].For) > 0, v)
-	v = document[verifyJSON](c, 0, "verify", "--repair")
+	v = document[verify.Report](c, 0, "verify", "--repair")
 	check(v.Remaining == 0 && len(v.Faults) == 1 && v.Faults[0].Repaired && v.Faults[0].Remedy != "" && len(v.Rerun) > 0, v)
 }
 

@@ -41,7 +41,7 @@ Executions are never removed, so their outputs stay; e3 prune removes executions
 		},
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what would be removed")
-	return cmd
+	return a.answers(cmd, gc.Report{})
 }
 
 func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
@@ -56,7 +56,7 @@ func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 		return err
 	}
 	for _, w := range report.Warnings {
-		a.Warnf("%v", w)
+		a.Warnf("%s", w)
 	}
 	if report.MoreWarnings > 0 {
 		a.Warnf("and %s more", human.Count(report.MoreWarnings, "reference"))
@@ -73,7 +73,7 @@ func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 		}
 		a.Warnf("%s that something refers to %s missing: %s; to list them: e3 verify %s", human.Count(n, "object"), are, why, human.Quoted(shown(location, r)))
 	}
-	return errors.Join(err, a.Reply(gcDocument(report), func(w *render.Sheet) { gcText(w, report, a.Now(), err == nil) }))
+	return errors.Join(err, a.Reply(report, func(w *render.Sheet) { gcText(w, report, a.Now(), err == nil) }))
 }
 
 // freeing calls do, which frees space unless it is a dry run. On a full disk it does so again with the space that the
@@ -150,37 +150,6 @@ func retireImported(ctx context.Context, r *repo.Repo, now time.Time, dryRun boo
 	return len(runs), err
 }
 
-// amountJSON counts objects, for programs.
-type amountJSON struct {
-	Objects int64 `json:"objects"`
-	Bytes   int64 `json:"bytes"`
-}
-
-type gcJSON struct {
-	DryRun        bool       `json:"dryRun"`
-	Removed       amountJSON `json:"removed"`
-	Kept          amountJSON `json:"kept"`
-	Young         amountJSON `json:"young"`
-	Sessions      int        `json:"sessions"`
-	OldestSession *string    `json:"oldestSession"`
-	Leftovers     int        `json:"leftovers"`
-	ImportedRuns  int        `json:"importedRuns,omitempty"`
-	Gone          gc.Gone    `json:"gone,omitzero"`
-	Missing       int        `json:"missing"`
-	Warnings      []string   `json:"warnings"`
-}
-
-func gcDocument(r *gc.Report) gcJSON {
-	doc := gcJSON{
-		DryRun: r.DryRun, Removed: amountJSON(r.Collected), Kept: amountJSON(r.Live), Young: amountJSON(r.Young),
-		Sessions: r.Sessions, OldestSession: render.JSONTime(r.OldestSession), Leftovers: r.Leftovers, ImportedRuns: r.ImportedRuns, Gone: r.Gone, Missing: r.Missing, Warnings: make([]string, len(r.Warnings)),
-	}
-	for i, w := range r.Warnings {
-		doc.Warnings[i] = w.Error()
-	}
-	return doc
-}
-
 // gcText prints a report as text. Unless whole, the collection was interrupted, and only what it removed is printed.
 func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
 	removed, kept := "Removed", "kept"
@@ -205,9 +174,9 @@ func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
 		}
 		switch {
 		case r.Sessions == 1:
-			why = "a session is open since " + clock(r.OldestSession, now)
+			why = "a session is open since " + clock(r.OldestSession.Time, now)
 		case r.Sessions > 1:
-			why = fmt.Sprintf("%d sessions are open, the oldest since %s", r.Sessions, clock(r.OldestSession, now))
+			why = fmt.Sprintf("%d sessions are open, the oldest since %s", r.Sessions, clock(r.OldestSession.Time, now))
 		}
 		fmt.Fprintf(w, "; %s %s too young: %s", amount(r.Young, ""), are, why)
 	}

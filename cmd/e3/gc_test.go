@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"e3/gc"
+	"e3/internal/format/moment"
 )
 
 func TestThousands(t *testing.T) {
@@ -20,7 +21,7 @@ func TestGCText(t *testing.T) {
 	noon := time.Date(2024, 5, 1, 12, 0, 0, 0, time.Local)
 	report := gc.Report{
 		Collected: gc.Amount{Objects: 1234, Bytes: 5 << 30}, Live: gc.Amount{Objects: 56789, Bytes: 12 << 30},
-		Young: gc.Amount{Objects: 12, Bytes: 3 << 20}, Sessions: 1, OldestSession: noon.Add(-89 * time.Minute),
+		Young: gc.Amount{Objects: 12, Bytes: 3 << 20}, Sessions: 1, OldestSession: moment.At(noon.Add(-89 * time.Minute)),
 	}
 	for _, tt := range []struct {
 		name   string
@@ -30,7 +31,7 @@ func TestGCText(t *testing.T) {
 	}{
 		{"one session", true, func(*gc.Report) {},
 			"Removed 1,234 objects (5.0 GiB); kept 56,789 (12.0 GiB); 12 (3.0 MiB) are too young: a session is open since 10:31\n"},
-		{"several sessions", true, func(r *gc.Report) { r.Sessions, r.OldestSession = 3, noon.Add(-24*time.Hour) },
+		{"several sessions", true, func(r *gc.Report) { r.Sessions, r.OldestSession = 3, moment.At(noon.Add(-24*time.Hour)) },
 			"Removed 1,234 objects (5.0 GiB); kept 56,789 (12.0 GiB); 12 (3.0 MiB) are too young: 3 sessions are open, the oldest since 2024-04-30 12:00:00\n"},
 		{"no session", true, func(r *gc.Report) { r.Sessions, r.Young.Objects = 0, 1 },
 			"Removed 1,234 objects (5.0 GiB); kept 56,789 (12.0 GiB); 1 (3.0 MiB) is too young: stored just now\n"},

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
+
+	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
 	"e3/internal/events"
@@ -17,8 +17,6 @@ import (
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 	"e3/workspace"
-	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 )
 
 // jobsArgument is the help text of every command that changes jobs.
@@ -35,12 +33,14 @@ type jobsCommand struct {
 	after func(done []queue.Job) string                                   // text after all changes; nil: none
 }
 
-func (c *jobsCommand) flags(cmd *cobra.Command) {
+// register adds the flag that the commands share, and their answer.
+func (c *jobsCommand) register(a *app, cmd *cobra.Command) *cobra.Command {
 	what := "all tasks of all queues that wait or run"
 	if c.dead {
 		what = "all tasks of all queues that have failed"
 	}
 	cmd.Flags().BoolVar(&c.all, "all", false, what)
+	return a.answers(cmd, queue.Rows{})
 }
 
 func newQueueCancel(a *app) *cobra.Command {
@@ -66,8 +66,7 @@ them.
 		RunE:              func(cmd *cobra.Command, args []string) error { return changeJobs(a, cmd, args, c) },
 	}
 	whyFlags(cmd.Flags(), &why, "reason", "note", "the run")
-	c.flags(cmd)
-	return cmd
+	return c.register(a, cmd)
 }
 
 func newQueueRetry(a *app) *cobra.Command {
@@ -86,8 +85,7 @@ not failed: run them with e3 start.
 		ValidArgsFunction: completeJobs(a, true),
 		RunE:              func(cmd *cobra.Command, args []string) error { return changeJobs(a, cmd, args, c) },
 	}
-	c.flags(cmd)
-	return cmd
+	return c.register(a, cmd)
 }
 
 func newQueueReprioritise(a *app) *cobra.Command {
@@ -122,8 +120,7 @@ func newQueueReprioritise(a *app) *cobra.Command {
 			return changeJobs(a, cmd, args[:last], c)
 		},
 	}
-	c.flags(cmd)
-	return cmd
+	return c.register(a, cmd)
 }
 
 // jobArguments splits arguments into the repository, which may be left out, and the names of jobs; none with --all.
@@ -148,12 +145,8 @@ func jobArguments(a *app, cmd *cobra.Command, args []string, all bool) (location
 	return a.location(), args, nil
 }
 
-const (
-	// mostChanged is the number of changed jobs that are listed.
-	mostChanged = 20
-	// changedAtOnce is the number of jobs that are changed at a time, since each takes a request to a remote store.
-	changedAtOnce = 16
-)
+// mostChanged is the number of changed jobs that are listed.
+const mostChanged = 20
 
 // changeJobs applies a command to each job that its arguments name. It reports jobs that have meanwhile reached a state
 // without this change; the exit code is 1 if no job could be changed.
@@ -172,7 +165,7 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 	if err != nil {
 		return err
 	}
-	done, missed, fault := c.change(ctx, r, jobs)
+	done, missed, fault := queue.Change(ctx, jobs, func(ctx context.Context, j *queue.Job) (queue.Job, error) { return c.do(ctx, r, j) })
 	if c.tell != nil && len(done) > 0 {
 		fault = errors.Join(fault, c.tell(ctx, r, done))
 	}
@@ -182,17 +175,13 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 	if n := len(missed) - mostChanged; n > 0 {
 		a.Notef("e3: and the same for %s", human.Count(n, "other task"))
 	}
-	doc := struct {
-		Jobs []jobJSON `json:"jobs"`
-	}{[]jobJSON{}}
 	for i := range done {
-		doc.Jobs = append(doc.Jobs, jobOf(&done[i]))
 		if o := done[i].Outcome; o != nil && o.Left != "" {
 			a.Warnf("%s", mayRunOn(jobName(&done[i]), o.Left))
 		}
 	}
 	if fault == nil || len(done) > 0 {
-		fault = errors.Join(fault, a.Reply(doc, func(w *render.Sheet) { c.write(w, done) }))
+		fault = errors.Join(fault, a.Reply(queue.RowsOf(done), func(w *render.Sheet) { c.write(w, done) }))
 	}
 	if fault == nil && len(done) == 0 {
 		return &exitError{exitFailed}
@@ -200,59 +189,16 @@ func changeJobs(a *app, cmd *cobra.Command, args []string, c *jobsCommand) error
 	return fault
 }
 
-// change changes several jobs at a time, and reports the outcomes in their order. missed are the jobs that can no
-// longer be changed. After another error, no further job is begun.
-func (c *jobsCommand) change(ctx context.Context, r *repo.Repo, jobs []queue.Job) (done []queue.Job, missed []error, fault error) {
-	now, errs := make([]*queue.Job, len(jobs)), make([]error, len(jobs))
-	var failed atomic.Bool
-	var all errgroup.Group
-	all.SetLimit(changedAtOnce)
-	for i := range jobs {
-		if failed.Load() {
-			break
-		}
-		all.Go(func() error {
-			job, err := c.do(ctx, r, &jobs[i])
-			switch {
-			case err == nil:
-				now[i] = &job
-			case gone(err):
-				errs[i] = err
-			default:
-				failed.Store(true)
-				return err
-			}
-			return nil
-		})
-	}
-	fault = all.Wait()
-	for i := range jobs {
-		if now[i] != nil {
-			done = append(done, *now[i])
-		}
-		if errs[i] != nil {
-			missed = append(missed, errs[i])
-		}
-	}
-	return done, missed, fault
-}
-
-// gone reports whether an error means that a job can no longer be changed.
-func gone(err error) bool {
-	var moved *queue.TransitionError
-	return errors.As(err, &moved) || errors.Is(err, queue.ErrNotFound)
-}
-
-func (c *jobsCommand) write(w io.Writer, done []queue.Job) {
+func (c *jobsCommand) write(w *render.Sheet, done []queue.Job) {
 	for i := range done[:min(len(done), mostChanged)] {
 		j := &done[i]
-		fmt.Fprintf(w, "%s %s (%s)%s\n", c.did, human.Line(jobName(j)), shortJob(j.ID), stillRuns(j, c.dead))
+		w.Line("%s %s (%s)%s", c.did, jobName(j), shortJob(j.ID), stillRuns(j, c.dead))
 	}
 	if n := len(done) - mostChanged; n > 0 {
-		fmt.Fprintf(w, "… and %d more: %s in all\n", n, human.Count(len(done), "task"))
+		w.Line("… and %d more: %s in all", n, human.Count(len(done), "task"))
 	}
 	if c.after != nil && len(done) > 0 {
-		fmt.Fprintln(w, c.after(done))
+		w.Line("%s", c.after(done))
 	}
 }
 

@@ -94,38 +94,29 @@ func (f *uiFacts) Queues(ctx context.Context) ([]ui.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
+	states, err := repo.QueueStates(ctx, f.r, names)
+	if err != nil {
+		return nil, err
+	}
 	list := make([]ui.Queue, len(names))
-	over := runsOver(f.r)
-	for i, name := range names {
-		o, err := f.r.Queue().Overview(ctx, name)
-		if err != nil {
-			return nil, err
+	for i := range states.Queues {
+		s := &states.Queues[i]
+		q := ui.Queue{Name: s.Queue, Ready: s.Ready, Delayed: s.Delayed, Since: s.Since.Time, Faults: s.Faults}
+		for _, run := range s.Over {
+			q.Over = append(q.Over, fmt.Sprintf("%d of run %s of %s, which has ended", run.Jobs, human.Short(run.Run), run.Workspace))
 		}
-		q := ui.Queue{Name: o.Queue, Ready: o.Ready, Delayed: o.Delayed, Since: o.Waiting}
-		for _, run := range o.Runs {
-			is, err := over(ctx, run)
-			if err != nil {
-				return nil, err
-			}
-			if is {
-				q.Over = append(q.Over, fmt.Sprintf("%d of run %s of %s, which has ended", run.Jobs, human.Short(run.Run), run.Workspace))
-			}
-		}
-		for i := range o.Running {
-			w := &o.Running[i]
+		for i := range s.Running {
+			w := s.Running[i].Work
 			j := f.job(&w.Job)
 			j.Since, j.Worker, j.Lease = cmp.Or(w.Job.Started, w.Job.Claimed), cmp.Or(w.Job.Worker, w.Job.Maker), workerState(w, f.a.Now())
 			q.Running = append(q.Running, j)
 		}
-		for i := range o.Dead {
-			j := f.job(&o.Dead[i])
-			j.Since, j.Message = o.Dead[i].Finished, failureOf(&o.Dead[i])
+		for i := range s.Failed {
+			j := f.job(s.Failed[i].Job)
+			j.Since, j.Message = s.Failed[i].FinishedAt.Time, s.Failed[i].Failure()
 			q.Failed = append(q.Failed, j)
 		}
-		for _, fault := range o.Faults {
-			q.Faults = append(q.Faults, fault.Error())
-		}
-		if q.Waiting, err = f.waiting(ctx, name); err != nil {
+		if q.Waiting, err = f.waiting(ctx, s.Queue); err != nil {
 			return nil, err
 		}
 		list[i] = q
@@ -138,25 +129,14 @@ const mostWaiting = 500
 
 // waiting lists the jobs of a queue that no worker has, in their turn.
 func (f *uiFacts) waiting(ctx context.Context, name string) ([]ui.Job, error) {
-	var jobs []queue.Job
-	for j, err := range f.r.Queue().Jobs(ctx, name) {
-		if errors.Is(err, queue.ErrMalformed) {
-			continue // the overview names it
-		}
-		if err != nil {
-			return nil, err
-		}
-		if j.Status == queue.Queued {
-			jobs = append(jobs, j)
+	rows, _, err := f.r.Queue().InTurn(ctx, name) // the state names what cannot be read
+	var list []ui.Job
+	for i := range rows.Jobs {
+		if j := rows.Jobs[i].Job; j.Status == queue.Queued && len(list) < mostWaiting {
+			list = append(list, f.job(j))
 		}
 	}
-	slices.SortFunc(jobs, inTurn)
-	jobs = jobs[:min(len(jobs), mostWaiting)]
-	list := make([]ui.Job, len(jobs))
-	for i := range jobs {
-		list[i] = f.job(&jobs[i])
-	}
-	return list, nil
+	return list, err
 }
 
 func (f *uiFacts) job(j *queue.Job) ui.Job {
@@ -183,9 +163,7 @@ func (f *uiFacts) Store(ctx context.Context) (*ui.Store, error) {
 	}
 	if report != nil {
 		s.Kept, s.Free, s.Young, s.Missing = ui.Amount(report.Live), ui.Amount(report.Collected), ui.Amount(report.Young), report.Missing
-		for _, w := range report.Warnings {
-			s.Warnings = append(s.Warnings, w.Error())
-		}
+		s.Warnings = append(s.Warnings, report.Warnings...)
 	}
 	if err != nil {
 		if ctx.Err() != nil {

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
-	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/internal/verify"
@@ -58,9 +55,9 @@ never a cache hit.`,
 			if cmd.Flags().Changed("rerun") {
 				return a.inOnly(cmd.Context(), location, o.rerun, func(name string) error { return rerun(cmd.Context(), a, location, name) })
 			}
-			sample, err := parseSample(o.sample)
-			if err != nil {
-				return err
+			var sample verify.Sample
+			if sample.UnmarshalText([]byte(o.sample)) != nil {
+				return usagef("--sample is a part of all as 1/7, not %q", o.sample)
 			}
 			return runVerify(cmd.Context(), a, location, verify.Options{Sample: sample, Repair: o.repair})
 		},
@@ -69,49 +66,7 @@ never a cache hit.`,
 	f.StringVar(&o.sample, "sample", "", "hash only a part of the objects, as 1/7: each of the seven once is all of them")
 	f.BoolVar(&o.repair, "repair", false, "repair all faults that can be repaired")
 	f.StringVar(&o.rerun, "rerun", "", "execute <workspace>.<task> again and compare (* and ? in the task's name)")
-	return cmd
-}
-
-// parseSample reads k/n; "" is everything.
-func parseSample(s string) (verify.Sample, error) {
-	if s == "" {
-		return verify.Sample{}, nil
-	}
-	part, of, _ := strings.Cut(s, "/")
-	k, err := strconv.Atoi(part)
-	n, err2 := strconv.Atoi(of)
-	sample := verify.Sample{Part: k, Of: n}
-	if err != nil || err2 != nil || n < 1 || n > 1_000_000 || sample.Validate() != nil {
-		return verify.Sample{}, usagef("--sample is a part of all as 1/7, not %q", s)
-	}
-	return sample, nil
-}
-
-// verifyJSON is the result of a check, for programs.
-type verifyJSON struct {
-	Sample     string      `json:"sample,omitempty"`
-	Objects    int64       `json:"objects"`
-	Bytes      int64       `json:"bytes"`
-	Executions int64       `json:"executions"`
-	Workspaces int64       `json:"workspaces"`
-	Packages   int64       `json:"packages"`
-	Runs       int64       `json:"runs"`
-	Faults     []faultJSON `json:"faults"`
-	Remaining  int         `json:"remaining"`
-	Notes      []string    `json:"notes"`
-	Rerun      []string    `json:"rerun"`  // tasks that run again at the next start
-	Inputs     []string    `json:"inputs"` // that must be set or deployed again
-}
-
-type faultJSON struct {
-	Kind     verify.FaultKind `json:"kind"`
-	Where    string           `json:"where"`
-	Problem  string           `json:"problem"`
-	For      []string         `json:"for,omitempty"`
-	More     int              `json:"more,omitempty"`
-	Advice   string           `json:"advice,omitempty"`
-	Repaired bool             `json:"repaired"`
-	Remedy   string           `json:"remedy,omitempty"`
+	return a.answers(cmd, verify.Report{}, lines{verify.Again{}})
 }
 
 func runVerify(ctx context.Context, a *app, location string, o verify.Options) error {
@@ -124,22 +79,10 @@ func runVerify(ctx context.Context, a *app, location string, o verify.Options) e
 	if report == nil {
 		return err
 	}
-	doc := verifyJSON{
-		Objects: report.Objects, Bytes: report.Bytes, Executions: report.Executions, Workspaces: report.Workspaces,
-		Packages: report.Packages, Runs: report.Runs, Faults: []faultJSON{}, Remaining: report.Remaining(),
-		Notes: append([]string{}, report.Notes...), Rerun: append([]string{}, report.Rerun...), Inputs: append([]string{}, report.Inputs...),
-	}
-	if report.Sample.Of > 0 {
-		doc.Sample = fmt.Sprintf("%d/%d", report.Sample.Part, report.Sample.Of)
-	}
-	for i := range report.Faults {
-		f := &report.Faults[i]
-		doc.Faults = append(doc.Faults, faultJSON{f.Kind, f.Where, f.Problem, f.For, f.More, f.Advice, f.Repaired, f.Remedy})
-	}
-	if replyErr := a.Reply(doc, func(w *render.Sheet) { writeVerified(w, report, o.Repair, human.Quoted(shown(location, r))) }); err == nil {
+	if replyErr := a.Reply(report, func(w *render.Sheet) { writeVerified(w, report, o.Repair, human.Quoted(shown(location, r))) }); err == nil {
 		err = replyErr
 	}
-	if err == nil && doc.Remaining > 0 {
+	if err == nil && report.Remaining > 0 {
 		return &exitError{exitIntegrity}
 	}
 	return err
@@ -180,63 +123,57 @@ func checkRepository(ctx context.Context, a *app, r *repo.Repo, o verify.Options
 	}, o)
 }
 
-func writeVerified(w io.Writer, r *verify.Report, repair bool, location string) {
+func writeVerified(w *render.Sheet, r *verify.Report, repair bool, location string) {
 	const most = 100
 	for i := range r.Faults[:min(most, len(r.Faults))] {
 		writeFault(w, &r.Faults[i])
 	}
 	if n := len(r.Faults) - most; n > 0 {
-		fmt.Fprintf(w, "and %s more, which --json lists\n", counted(int64(n), "fault"))
+		w.Line("and %s more, which --json lists", counted(int64(n), "fault"))
 	}
 	for _, n := range r.Notes {
-		fmt.Fprintf(w, "note: %s\n", human.Line(n))
+		w.Line("note: %s", n)
 	}
 	objects := counted(r.Objects, "object")
-	if r.Sample.Of > 0 {
+	if !r.Sample.IsZero() {
 		objects = fmt.Sprintf("part %d/%d of the objects, %s", r.Sample.Part, r.Sample.Of, thousands(r.Objects))
 	}
-	fmt.Fprintf(w, "Checked %s (%s), %s, %s: ", objects, human.Bytes(r.Bytes), counted(r.Executions, "execution"), counted(r.Workspaces, "workspace"))
-	remaining := r.Remaining()
-	switch total := len(r.Faults); {
+	total := int64(len(r.Faults))
+	faults := counted(total, "fault")
+	switch {
 	case total == 0:
-		fmt.Fprintln(w, "no faults")
-	case remaining == 0:
-		fmt.Fprintf(w, "%s, repaired\n", counted(int64(total), "fault"))
+		faults = "no faults"
+	case r.Remaining == 0:
+		faults += ", repaired"
 	case repair:
-		fmt.Fprintf(w, "%s, %s of them repaired\n", counted(int64(total), "fault"), thousands(int64(total-remaining)))
-	default:
-		fmt.Fprintf(w, "%s\n", counted(int64(total), "fault"))
+		faults += ", " + thousands(total-int64(r.Remaining)) + " of them repaired"
 	}
+	w.Line("Checked %s (%s), %s, %s: %s", objects, human.Bytes(r.Bytes), counted(r.Executions, "execution"), counted(r.Workspaces, "workspace"), faults)
 	if len(r.Rerun) > 0 {
-		fmt.Fprintf(w, "Will run again at the next start: %s\n", human.Line(human.Few(r.Rerun)))
+		w.Line("Will run again at the next start: %s", human.Few(r.Rerun))
 	}
 	if len(r.Inputs) > 0 {
-		fmt.Fprintf(w, "To be set or deployed again: %s\n", human.Line(human.Few(r.Inputs)))
+		w.Line("To be set or deployed again: %s", human.Few(r.Inputs))
 	}
-	if !repair && remaining > 0 {
-		fmt.Fprintf(w, "To repair what can be repaired: e3 verify %s --repair\n", location)
+	if !repair && r.Remaining > 0 {
+		w.Line("To repair what can be repaired: e3 verify %s --repair", location)
 	}
 }
 
-func writeFault(w io.Writer, f *verify.Fault) {
-	fmt.Fprintf(w, "%s: %s\n", f.Kind, human.Line(f.Where))
-	line := func(label, text string) {
-		if text != "" {
-			fmt.Fprintf(w, "  %-9s %s\n", label, human.Line(text))
-		}
-	}
-	line("problem", f.Problem)
-	for i, owner := range f.For {
-		line(map[bool]string{true: "concerns"}[i == 0], owner)
+func writeFault(w *render.Sheet, f *verify.Fault) {
+	w.Line("%s: %s", f.Kind, f.Where)
+	w.Field("problem", "%s", f.Problem)
+	label := "concerns"
+	for _, owner := range f.For {
+		w.Field(label, "%s", owner)
+		label = ""
 	}
 	if f.More > 0 {
-		line("", fmt.Sprintf("and %d more", f.More))
+		w.Field("", "and %d more", f.More)
 	}
-	if f.Remedy != "" {
-		line("repair", f.Remedy)
-	}
+	w.Field("repair", "%s", f.Remedy)
 	if !f.Repaired {
-		line("advice", f.Advice)
+		w.Field("advice", "%s", f.Advice)
 	}
 }
 
@@ -246,56 +183,6 @@ func counted(n int64, what string) string {
 		what += "s"
 	}
 	return thousands(n) + " " + what
-}
-
-// againJSON is a task that was executed again, for programs.
-type againJSON struct {
-	Task        string       `json:"task"`
-	Result      string       `json:"result"` // same, different, failed, error or impossible
-	Was         string       `json:"was,omitempty"`
-	Execution   string       `json:"execution,omitempty"`
-	WasOutput   string       `json:"wasOutput,omitempty"`
-	Output      string       `json:"output,omitempty"`
-	WasDuration int64        `json:"wasMs,omitempty"`
-	Duration    int64        `json:"ms,omitempty"`
-	ExitCode    int64        `json:"exitCode,omitempty"`
-	Message     string       `json:"message,omitempty"`
-	Changes     []changeJSON `json:"changes,omitempty"`
-	MoreChanges int          `json:"moreChanges,omitempty"`
-}
-
-type changeJSON struct {
-	Kind verify.ChangeKind `json:"kind"`
-	Path string            `json:"path,omitempty"`
-	Was  string            `json:"was,omitempty"`
-	Is   string            `json:"is,omitempty"`
-}
-
-func againOf(x *verify.Again) againJSON {
-	doc := againJSON{Task: x.Workspace + "." + x.Task, Result: "impossible", MoreChanges: x.More}
-	if x.Was != nil {
-		doc.Was, doc.WasOutput, doc.WasDuration = x.Was.ExecutionID, x.Was.OutputHash, x.Took().Milliseconds()
-	}
-	if x.Err != nil {
-		doc.Message = x.Err.Error()
-		return doc
-	}
-	doc.Execution, doc.Duration, doc.ExitCode, doc.Message = x.Is.ExecutionID, x.Is.Duration.Milliseconds(), x.Is.ExitCode, x.Is.Message
-	switch {
-	case x.Same():
-		doc.Result = "same"
-	case x.Is.State == record.Success:
-		doc.Result = "different"
-	default:
-		doc.Result = x.Is.State.String()
-	}
-	if x.Is.State == record.Success {
-		doc.Output = x.Is.Output.String()
-	}
-	for _, c := range x.Changes {
-		doc.Changes = append(doc.Changes, changeJSON(c))
-	}
-	return doc
 }
 
 // rerun executes tasks again. Each is reported when it ends: with --json, as a line.
@@ -317,44 +204,39 @@ func rerun(ctx context.Context, a *app, location, name string) error {
 		return err
 	}
 	where := human.Quoted(shown(location, r))
-	total, same := 0, 0
+	same := true
 	var fault error
 	err = verify.Rerun(ctx, verify.RerunStores{Objects: r.Objects, Sessions: r.Records, Executor: x, Workspaces: r.Workspaces}, ws, pattern, func(x *verify.Again) {
-		total++
-		if x.Same() {
-			same++
-		}
-		doc := againOf(x)
+		same = same && x.Result == verify.Same
 		if a.JSON { // a line each, on a terminal too
-			fault = errors.Join(fault, a.Document(doc, false))
+			fault = errors.Join(fault, a.Document(x, false))
 			return
 		}
-		fault = errors.Join(fault, a.Reply(nil, func(w *render.Sheet) { writeAgain(w, x, &doc, where) }))
+		fault = errors.Join(fault, a.Reply(nil, func(w *render.Sheet) { writeAgain(w, x, where) }))
 	})
 	if err = errors.Join(err, fault); err != nil {
 		return err
 	}
-	if same < total {
+	if !same {
 		return &exitError{exitFailed}
 	}
 	return nil
 }
 
-func writeAgain(w io.Writer, x *verify.Again, doc *againJSON, where string) {
-	task := human.Line(doc.Task)
-	switch doc.Result {
-	case "impossible":
-		fmt.Fprintf(w, "%s: cannot be executed again: %s\n", task, human.Line(doc.Message))
+func writeAgain(w *render.Sheet, x *verify.Again, where string) {
+	switch x.Result {
+	case verify.Impossible:
+		w.Line("%s: cannot be executed again: %s", x.Task, x.Message)
 		return
-	case "same":
-		fmt.Fprintf(w, "%s: same (%s, was %s)\n", task, human.Duration(x.Is.Duration), human.Duration(x.Took()))
+	case verify.Same:
+		w.Line("%s: same (%s, was %s)", x.Task, human.Duration(x.Took.Duration()), human.Duration(x.WasTook.Duration()))
 		return
-	case "different":
-		fmt.Fprintf(w, "%s: different\n", task)
-	case "failed":
-		fmt.Fprintf(w, "%s: failed with exit code %d, and had succeeded\n", task, x.Is.ExitCode)
+	case verify.Different:
+		w.Line("%s: different", x.Task)
+	case verify.Failed:
+		w.Line("%s: failed with exit code %d, and had succeeded", x.Task, x.ExitCode)
 	default:
-		fmt.Fprintf(w, "%s: ended in error, and had succeeded: %s\n", task, human.Line(x.Is.Message))
+		w.Line("%s: ended in error, and had succeeded: %s", x.Task, x.Message)
 	}
 	t := &render.Table{}
 	for _, c := range x.Changes {
@@ -371,13 +253,13 @@ func writeAgain(w io.Writer, x *verify.Again, doc *againJSON, where string) {
 			t.Row(string(c.Kind), c.Path, what)
 		}
 	}
-	t.Write(w, "  ")
+	w.Table(t, "  ")
 	if x.More > 0 {
-		fmt.Fprintf(w, "  and %d more\n", x.More)
+		w.Line("  and %d more", x.More)
 	}
-	fmt.Fprintf(w, "  was       execution %s %s\n", doc.Was, prefix(doc.WasOutput, 12))
-	fmt.Fprintf(w, "  is        execution %s %s\n", doc.Execution, prefix(doc.Output, 12))
-	if doc.Result == "different" {
-		fmt.Fprintf(w, "  Starts still use the first. To run the task again instead: e3 reject %s %s\n", where, doc.Was)
+	w.Field("was", "execution %s %s", x.Before, prefix(x.WasOutput, 12))
+	w.Field("is", "execution %s %s", x.Execution, prefix(x.Output, 12))
+	if x.Result == verify.Different {
+		w.Line("  Starts still use the first. To run the task again instead: e3 reject %s %s", where, x.Before)
 	}
 }

@@ -181,7 +181,7 @@ func (a *app) takeOver(ctx context.Context, r *repo.Repo, j *queue.Job) {
 	defer a.takingOver.Unlock()
 	lost := func() bool {
 		now, err := r.Queue().Job(ctx, j.Queue, j.ID)
-		return err != nil && !gone(err) || err == nil && now.Status == queue.Running && now.Execution == j.Execution
+		return err != nil && !queue.Unchangeable(err) || err == nil && now.Status == queue.Running && now.Execution == j.Execution
 	}
 	if !lost() {
 		return

@@ -72,6 +72,37 @@ func answered(ctx context.Context, r *Repo, j *queue.Job) (bool, error) {
 	return a.Hit != nil, err
 }
 
+// QueueStates tells the states of queues, and which runs have left jobs there: those that have ended, or whose process is known
+// to be gone.
+func QueueStates(ctx context.Context, r *Repo, names []string) (queue.States, error) {
+	known := map[[2]string]bool{}
+	ended := func(run queue.RunJobs) (bool, error) {
+		key := [2]string{run.Workspace, run.Run}
+		if over, looked := known[key]; looked {
+			return over, nil
+		}
+		over, err := events.Ended(ctx, r.Records, run.Workspace, run.Run)
+		if err == nil && !over {
+			var busy *workspace.BusyError
+			busy, err = r.Workspaces.Busy(ctx, run.Workspace)
+			over = err == nil && busy == nil
+		}
+		known[key] = over
+		return over, err
+	}
+	all := queue.States{Queues: make([]queue.State, len(names))}
+	for i, name := range names {
+		o, err := r.queue.Overview(ctx, name)
+		if err == nil {
+			all.Queues[i], err = o.State(ended)
+		}
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
 // queued is workspace.Stores.Queued.
 func queued(ctx context.Context, r *Repo, ws, run string) (list []workspace.Queued, err error) {
 	jobs, err := r.queue.WaitingOf(ctx, ws, run)

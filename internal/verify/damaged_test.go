@@ -50,11 +50,11 @@ func TestRandomDamage(t *testing.T) {
 			t.Fatalf("damage %d, %s %s: the repair ends with: %v", i, where, what, err)
 		}
 		if strings.HasPrefix(where, "/settings/") {
-			if r.Remaining() > 0 { // to be mended by hand
+			if r.Remaining > 0 { // to be mended by hand
 				s.must(os.Remove(file))
 				s.verify(verify.Options{Repair: true}) // it reports the lost ones
 			}
-		} else if r.Remaining() > 0 {
+		} else if r.Remaining > 0 {
 			t.Fatalf("damage %d, %s %s: after the repair got\n%swant no faults", i, where, what, list(r))
 		}
 		s.start("w")

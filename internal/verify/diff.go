@@ -23,11 +23,10 @@ const (
 
 // A Change is an entry of an output that differs between the two executions.
 type Change struct {
-	Kind ChangeKind
-	Path string // in the directory; "" for an output that is a file
-	// Was and Is describe the entry: "12 bytes", "executable, 12 bytes", "directory", "link to x". Was is "" for an
-	// added entry, Is for a removed one.
-	Was, Is string
+	Kind ChangeKind `json:"kind"`
+	Path string     `json:"path,omitempty"` // in the directory; none for an output that is a file
+	Was  string     `json:"was,omitempty"`  // the entry: "12 bytes", "executable, 12 bytes", "directory", "link to x"
+	Is   string     `json:"is,omitempty"`   // the entry now
 }
 
 // differ compares outputs.

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/reach"
 	"e3/objectstore"
@@ -23,22 +23,56 @@ import (
 
 // Again is a task that was executed again.
 type Again struct {
-	Workspace, Task string
-	Was             *executions.Execution // the execution that made the workspace's dataset; nil if there is none
-	Is              executions.Result     // the new one; zero if nothing could be executed
-	Err             error                 // why nothing could be executed
-	// Changes lists the differences of the outputs, at most MaxChanges; More counts the rest.
-	Changes []Change
-	More    int
+	Task      string        `json:"task"` // <workspace>.<task>
+	Result    Result        `json:"result"`
+	Before    string        `json:"was,omitempty"`       // the execution that made the workspace's dataset
+	Execution string        `json:"execution,omitempty"` // the new one
+	WasOutput string        `json:"wasOutput,omitempty"`
+	Output    string        `json:"output,omitempty"`
+	WasTook   moment.Millis `json:"wasMs,omitempty"`
+	Took      moment.Millis `json:"ms,omitempty"`
+	ExitCode  int64         `json:"exitCode,omitempty"`
+	Message   string        `json:"message,omitempty"`
+	Changes   []Change      `json:"changes,omitempty"`     // differences of the outputs, at most 1000
+	More      int           `json:"moreChanges,omitempty"` // further differences
+
+	Was *executions.Execution `json:"-"` // nil if nothing has made the dataset
+	Is  executions.Result     `json:"-"` // zero if nothing could be executed
+	Err error                 `json:"-"` // why nothing could be executed
 }
 
-// Same reports whether the outputs are the same.
-func (a *Again) Same() bool {
-	return a.Err == nil && a.Is.State == record.Success && a.Is.Output.String() == a.Was.OutputHash
-}
+// A Result is how an execution compares with the earlier one, which was a success.
+type Result string
 
-// Took is the duration of the execution that the dataset comes from.
-func (a *Again) Took() time.Duration { return a.Was.CompletedAt.Sub(a.Was.StartedAt) }
+// The results.
+const (
+	Same       Result = "same"
+	Different  Result = "different"
+	Failed     Result = "failed"
+	InError    Result = "error"
+	Impossible Result = "impossible" // nothing could be executed
+)
+
+// describe says in the answer what has come of it.
+func (a *Again) describe() {
+	a.Result = Impossible
+	if a.Was != nil {
+		a.Before, a.WasOutput, a.WasTook = a.Was.ExecutionID, a.Was.OutputHash, moment.Millis(a.Was.CompletedAt.Sub(a.Was.StartedAt))
+	}
+	if a.Err != nil {
+		a.Message = a.Err.Error()
+		return
+	}
+	a.Execution, a.Took, a.ExitCode, a.Message = a.Is.ExecutionID, moment.Millis(a.Is.Duration), a.Is.ExitCode, a.Is.Message
+	if a.Is.State != record.Success {
+		a.Result = Result(a.Is.State.String())
+		return
+	}
+	a.Output, a.Result = a.Is.Output.String(), Same
+	if a.Output != a.WasOutput {
+		a.Result = Different
+	}
+}
 
 // Sized is an object store with sizes.
 type Sized interface {
@@ -103,6 +137,7 @@ func Rerun(ctx context.Context, s RerunStores, ws, pattern string, done func(*Ag
 	go func() {
 		defer close(told)
 		for a := range ended {
+			a.describe()
 			done(a)
 		}
 	}()
@@ -129,7 +164,7 @@ type rerun struct {
 
 // task executes one task again. An error is a fault of the stores.
 func (r *rerun) task(ctx context.Context, t *record.PackageTask, leaf record.Leaf) (*Again, error) {
-	a := &Again{Workspace: r.ws, Task: t.Name}
+	a := &Again{Task: r.ws + "." + t.Name}
 	var err error
 	if a.Was, err = r.origin(ctx, t, leaf); err != nil || a.Was == nil {
 		a.Err = errors.New("no execution of the task, as it is now, has made its output; start the workspace first")

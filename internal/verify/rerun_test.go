@@ -25,7 +25,7 @@ func (s *site) rerun(ws, pattern string) map[string]*verify.Again {
 	s.Helper()
 	all := map[string]*verify.Again{}
 	stores := verify.RerunStores{Objects: s.Objects, Sessions: s.Records, Executor: s.executor, Workspaces: s.Workspaces}
-	s.must(verify.Rerun(s.Context(), stores, ws, pattern, func(a *verify.Again) { all[a.Task] = a }))
+	s.must(verify.Rerun(s.Context(), stores, ws, pattern, func(a *verify.Again) { all[strings.TrimPrefix(a.Task, ws+".")] = a }))
 	return all
 }
 
@@ -48,15 +48,15 @@ func TestRerun(t *testing.T) {
 		t.Fatalf("got %d tasks, want 5", len(all))
 	}
 	for _, task := range []string{"same", "tree"} {
-		if a := all[task]; !a.Same() || len(a.Changes) > 0 || a.Is.ExecutionID == a.Was.ExecutionID {
+		if a := all[task]; a.Result != verify.Same || len(a.Changes) > 0 || a.Is.ExecutionID == a.Was.ExecutionID {
 			t.Errorf("%s: got %+v, want the same", task, a)
 		}
 	}
-	if a := all["bad"]; a.Err == nil || a.Same() {
+	if a := all["bad"]; a.Err == nil || a.Result == verify.Same {
 		t.Errorf("bad: got %+v, want that there is nothing to compare with", a)
 	}
 	vary := all["vary"]
-	if want := []verify.Change{{Kind: verify.Changed, Was: "49 bytes", Is: "49 bytes"}}; vary.Same() || !slices.Equal(vary.Changes, want) {
+	if want := []verify.Change{{Kind: verify.Changed, Was: "49 bytes", Is: "49 bytes"}}; vary.Result == verify.Same || !slices.Equal(vary.Changes, want) {
 		t.Errorf("vary: got %+v, want %v", vary.Changes, want)
 	}
 	e, err := s.Executions.Get(t.Context(), vary.Was.Key, vary.Is.ExecutionID)
@@ -74,7 +74,7 @@ func TestRerun(t *testing.T) {
 	if diff := cmp.Diff(want, both.Changes); diff != "" {
 		t.Errorf("both (-want +got):\n%s", diff)
 	}
-	if some := s.rerun("w", "sa*"); len(some) != 1 || !some["same"].Same() {
+	if some := s.rerun("w", "sa*"); len(some) != 1 || some["same"].Result != verify.Same {
 		t.Errorf("the pattern sa* gives %v", some)
 	}
 }
@@ -151,7 +151,7 @@ func TestRerunBesideACollection(t *testing.T) {
 	})
 	a := s.rerun("w", "t")["t"]
 	sweep()
-	if a.Err != nil || !a.Same() {
+	if a.Err != nil || a.Result != verify.Same {
 		t.Errorf("got %+v, want the same", a)
 	}
 }

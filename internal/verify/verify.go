@@ -14,6 +14,7 @@ import (
 	"iter"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -70,6 +71,28 @@ type FormatFault struct {
 // Sample is a part of the objects: the Part-th of Of parts of their names, counted from 1. The zero Sample is all of them.
 type Sample struct{ Part, Of int }
 
+// IsZero reports whether the sample is everything.
+func (s Sample) IsZero() bool { return s.Of == 0 }
+
+// MarshalText writes k/n.
+func (s Sample) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%d/%d", s.Part, s.Of), nil }
+
+// UnmarshalText reads k/n; "" is everything.
+func (s *Sample) UnmarshalText(text []byte) error {
+	*s = Sample{}
+	if len(text) == 0 {
+		return nil
+	}
+	part, of, _ := strings.Cut(string(text), "/")
+	k, err := strconv.Atoi(part)
+	n, err2 := strconv.Atoi(of)
+	*s = Sample{Part: k, Of: n}
+	if err != nil || err2 != nil || n < 1 || n > 1_000_000 || s.Validate() != nil {
+		return fmt.Errorf("a sample is the part k/n with k from 1 to n, not %q", text)
+	}
+	return nil
+}
+
 // Validate reports an impossible sample.
 func (s Sample) Validate() error {
 	if s == (Sample{}) || s.Part >= 1 && s.Part <= s.Of {
@@ -124,30 +147,18 @@ type Progress struct {
 
 // Report is the result of a check.
 type Report struct {
-	Sample     Sample
-	Objects    int64 // objects hashed
-	Bytes      int64 // of them
-	Executions int64
-	Workspaces int64
-	Packages   int64
-	Runs       int64
-	Faults     []Fault
-	Notes      []string // oddities that are no faults
-	// After a repair: the tasks that run again at the next start, as <workspace>.<task>, and the inputs that must be set
-	// or deployed again, as <workspace>.<input>.
-	Rerun  []string
-	Inputs []string
-}
-
-// Remaining counts the faults that were not repaired.
-func (r *Report) Remaining() int {
-	n := 0
-	for i := range r.Faults {
-		if !r.Faults[i].Repaired {
-			n++
-		}
-	}
-	return n
+	Sample     Sample   `json:"sample,omitzero"` // k/n: the part of the objects that was hashed
+	Objects    int64    `json:"objects"`         // hashed
+	Bytes      int64    `json:"bytes"`           // of them
+	Executions int64    `json:"executions"`
+	Workspaces int64    `json:"workspaces"`
+	Packages   int64    `json:"packages"`
+	Runs       int64    `json:"runs"`
+	Faults     []Fault  `json:"faults"`
+	Remaining  int      `json:"remaining"` // faults that were not repaired
+	Notes      []string `json:"notes"`     // oddities that are no faults
+	Rerun      []string `json:"rerun"`     // after a repair: tasks that run again at the next start, as <workspace>.<task>
+	Inputs     []string `json:"inputs"`    // after a repair: those that must be set or deployed again, as <workspace>.<input>
 }
 
 // FaultKind is a kind of fault, for programs; String is for display.
@@ -181,15 +192,14 @@ func (k FaultKind) String() string {
 
 // A Fault is a defect of the repository.
 type Fault struct {
-	Kind    FaultKind
-	Where   string   // in the repository: objects/4f/…, executions/…
-	Problem string   // in words
-	For     []string // what needs it, in words: "output of prod.train", "package forecast@1.0.0"
-	More    int      // number of further things that need it
-	Advice  string   // what to do, or ""
-	// Repaired means that the fault is gone; Remedy describes the repair, if one was needed.
-	Repaired bool
-	Remedy   string
+	Kind     FaultKind `json:"kind"`
+	Where    string    `json:"where"`            // in the repository: objects/4f/…, executions/…
+	Problem  string    `json:"problem"`          // in words
+	For      []string  `json:"for,omitempty"`    // what needs it, in words: "output of prod.train", "package forecast@1.0.0"
+	More     int       `json:"more,omitempty"`   // number of further things that need it
+	Advice   string    `json:"advice,omitempty"` // what to do
+	Repaired bool      `json:"repaired"`         // the fault is gone
+	Remedy   string    `json:"remedy,omitempty"` // the repair, if one was needed
 
 	object objectstore.Hash
 	mend   func(context.Context) (remedy string, whole bool, err error) // nil: it cannot be repaired
@@ -221,7 +231,7 @@ func Verify(ctx context.Context, s Stores, o Options) (*Report, error) {
 
 func newVerifier(s Stores, o Options) *verifier {
 	v := &verifier{
-		Stores: s, Options: o, report: &Report{Sample: o.Sample},
+		Stores: s, Options: o, report: &Report{Sample: o.Sample, Faults: []Fault{}, Notes: []string{}, Rerun: []string{}, Inputs: []string{}},
 		corrupt: map[objectstore.Hash]damage{}, retired: map[string]bool{}, strangeAt: map[string]bool{},
 	}
 	v.lists, v.eventLogs, v.promises = newLists(v), &eventLogs{verifier: v}, newPromises(v)
@@ -302,6 +312,11 @@ func (v *verifier) finish() *Report {
 	for _, list := range []*[]string{&r.Notes, &r.Rerun, &r.Inputs} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
+	}
+	for i := range r.Faults {
+		if !r.Faults[i].Repaired {
+			r.Remaining++
+		}
 	}
 	return r
 }

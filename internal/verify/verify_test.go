@@ -280,7 +280,7 @@ func TestDamage(t *testing.T) {
 				t.Fatalf("got %d faults, want 1:\n%s", len(r.Faults), list(r))
 			}
 			f := &r.Faults[0]
-			if f.Kind != tt.kind || f.Where != where || f.Problem == "" || f.Repaired || f.Remedy != "" || r.Remaining() != 1 {
+			if f.Kind != tt.kind || f.Where != where || f.Problem == "" || f.Repaired || f.Remedy != "" || r.Remaining != 1 {
 				t.Errorf("got:\n%swant a %s at %s", list(r), tt.kind, where)
 			}
 			for _, want := range tt.concerns {
@@ -367,7 +367,7 @@ func TestExecutionThatOnlyARunNames(t *testing.T) {
 		t.Errorf("got\n%swant one fault of execution %s", list(r), e.ExecutionID)
 	}
 	r = s.verify(verify.Options{Repair: true})
-	if r.Remaining() > 0 || !slices.Contains(r.Rerun, "w.one") {
+	if r.Remaining > 0 || !slices.Contains(r.Rerun, "w.one") {
 		t.Errorf("repair: got\n%s%q\nwant that w.one runs again", list(r), r.Rerun)
 	}
 	if r := s.verify(verify.Options{}); len(r.Faults) > 0 || len(r.Notes) > 0 {

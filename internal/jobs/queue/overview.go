@@ -107,8 +107,9 @@ type Overview struct {
 
 // RunJobs counts a run's jobs that no worker has begun, without retried ones.
 type RunJobs struct {
-	Workspace, Run string
-	Jobs           int
+	Workspace string `json:"workspace"`
+	Run       string `json:"run"`
+	Jobs      int    `json:"waiting"`
 }
 
 // Work is a running job, or an orphan.
