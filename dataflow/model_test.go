@@ -160,7 +160,7 @@ func (s *scenario) draw(t *rapid.T, task *record.PackageTask) {
 	if rapid.IntRange(0, 4).Draw(t, "loses") == 0 {
 		s.lost[name] = rapid.IntRange(1, 5).Draw(t, "lost")
 	}
-	p.Lost = int64(rapid.IntRange(-1, 2).Draw(t, "lost attempts"))
+	p.Lost = record.LostRetries(rapid.IntRange(-1, 2).Draw(t, "lost attempts"))
 	p.RetryOn = rapid.SampledFrom([][]string{nil, nil, {"exit"}, {"3", "lost"}, {"4", "oom"}, {"signal", "timeout"}}).Draw(t, "on")
 	p.OOM = record.Escalation{Factor: rapid.SampledFrom([]float64{0, 1.5, 3}).Draw(t, "factor"), Max: int64(rapid.IntRange(0, 9).Draw(t, "most"))}
 	s.reason[name] = rapid.SampledFrom([]executions.Reason{executions.ReasonSignal, executions.ReasonOOM}).Draw(t, "reason")

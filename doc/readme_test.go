@@ -82,7 +82,7 @@ func TestTeamTasks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := d.Tasks[0].Policy; p.OnOOM.Factor != 2 || p.Queue == "" || !d.Tasks[1].Policy.Approve {
+	if p := d.Tasks[0].Policy; p.OOM.Factor != 2 || p.Queue == "" || !d.Tasks[1].Policy.Approve {
 		t.Errorf("the tasks are read as %+v and %+v", p, d.Tasks[1].Policy)
 	}
 }

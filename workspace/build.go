@@ -201,7 +201,7 @@ func (w *Deployer) packageTasks(ctx context.Context, def *manifest.Definition, i
 						return fmt.Errorf("store task %s: %w", t.Name, err)
 					}
 				}
-				list[i] = record.PackageTask{Name: t.Name, Task: h.String(), Output: outputKind(t), Wiring: wiring(def, t), Policy: policy(def, t)}
+				list[i] = record.PackageTask{Name: t.Name, Task: h.String(), Output: outputKind(t), Wiring: wiring(def, t), Policy: *t.Policy}
 			}
 			return nil
 		})
@@ -213,10 +213,10 @@ func (w *Deployer) packageTasks(ctx context.Context, def *manifest.Definition, i
 func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manifest.Task) *record.Task {
 	obj := &record.Task{Argv: t.Command.Argv, Shell: t.Command.Shell, Version: t.Version}
 	if t.Env != nil {
-		obj.Env = appendEnv(obj.Env, t.Env.Set)
+		obj.Env = append(obj.Env, t.Env.Set...)
 		obj.Passed = record.Passed{Env: record.Names(t.Env.Pass), Secrets: record.Names(t.Env.Secrets)}
 	}
-	obj.Env = appendEnv(obj.Env, t.Items)
+	obj.Env = append(obj.Env, t.Items...)
 	obj.Image = def.ImageOf(t)
 	if obj.Image != "" || cmp.Or(t.Room, def.Room) == manifest.ClosedRoom {
 		obj.Room = record.Room{Closed: true, Network: t.Network}.WithDevices(t.Devices)
@@ -241,7 +241,7 @@ func taskObject(def *manifest.Definition, inputs []record.PackageInput, t *manif
 
 // batchOf says what belongs to the items of a task that runs in batches; nil of another task.
 func batchOf(t *manifest.Task) *record.Batch {
-	if t.Policy == nil || t.Policy.Batch == 0 {
+	if t.Policy.Batch == 0 {
 		return nil
 	}
 	var own []string
@@ -254,13 +254,6 @@ func batchOf(t *manifest.Task) *record.Batch {
 		}
 	}
 	return &record.Batch{Own: record.Names(own)}
-}
-
-func appendEnv(env []record.EnvVar, list []manifest.Binding) []record.EnvVar {
-	for _, b := range list {
-		env = append(env, record.EnvVar{Name: b.Name, Value: b.Value})
-	}
-	return env
 }
 
 func entryKind(out *manifest.Output) record.Kind {
@@ -339,29 +332,4 @@ func wiring(def *manifest.Definition, t *manifest.Task) []record.Wire {
 		wires = append(wires, record.Wire{Kind: record.WireInput, Name: record.ToolInput(name)})
 	}
 	return wires
-}
-
-var roles = map[manifest.Role]string{manifest.Metrics: "metrics", manifest.Plot: "plot", manifest.Report: "report"}
-
-func policy(def *manifest.Definition, t *manifest.Task) record.Policy {
-	p := record.Policy{}
-	if m := t.Policy; m != nil {
-		p.Description, p.Timeout, p.Priority = m.Description, m.Timeout, int64(m.Priority)
-		p.Retries, p.Backoff, p.RetryOn, p.Lost = int64(m.Retries.Max), m.Retries.Backoff, m.Retries.On, int64(m.Retries.Lost)
-		p.OOM = record.Escalation{Factor: m.OnOOM.Factor, Max: m.OnOOM.Max}
-		p.OnLost = map[manifest.OnLost]record.OnLost{manifest.Keep: record.OnLostKeep, manifest.Kill: record.OnLostKill}[m.OnLost]
-		p.Approve, p.Suspend, p.Queue, p.Labels, p.MayFail = m.Approve, int64(m.Suspend), m.Queue, m.Labels, m.MayFail
-		p.Batch = int64(m.Batch)
-		p.Limits = m.Limits.Holds(def.Limits)
-		p.CPU, p.Memory = m.Resources.CPU, m.Resources.Memory
-		for _, a := range m.Resources.Other {
-			p.Resources = append(p.Resources, record.Amount{Name: a.Name, Value: a.Value})
-		}
-	}
-	for i := range t.Outputs {
-		if role := roles[t.Outputs[i].Role]; role != "" {
-			p.OutputKinds = append(p.OutputKinds, record.EnvVar{Name: t.Outputs[i].Name, Value: role})
-		}
-	}
-	return p
 }

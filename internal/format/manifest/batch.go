@@ -6,13 +6,13 @@ import "slices"
 // task have in common, so they must not name what belongs to an item.
 
 // checkBatch checks that a task with batch has items, and that no person decides about one of them.
-func checkBatch(d *decoder, where string, b *base, p *Policy, at Pos) {
+func (p *policyReader) checkBatch(where string, b *base) {
 	switch {
 	case p.Batch == 0:
 	case !b.isFamily():
-		d.report.add(at, "add a matrix, or remove batch", "%s: batch: the task has no items", where)
+		p.report.add(p.batch, "add a matrix, or remove batch", "%s: batch: the task has no items", where)
 	case p.Approve || p.Suspend != 0:
-		d.report.add(at, "remove one of them", "%s: batch: a command that serves several items cannot wait for the approval of one", where)
+		p.report.add(p.batch, "remove one of them", "%s: batch: a command that serves several items cannot wait for the approval of one", where)
 	}
 }
 
@@ -29,7 +29,7 @@ func (p *plan) isOwn(b *base) bool {
 
 // itemsInCommand refuses names in the arguments of a batch that mean something else for each of its items.
 func itemsInCommand(d *decoder, b *base, plans []plan) {
-	if b.spec.Policy == nil || b.spec.Policy.Batch == 0 {
+	if b.spec.Policy.Batch == 0 {
 		return
 	}
 	names, _ := b.variables()

@@ -3,6 +3,7 @@ package manifest
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"e3/internal/format/notation"
@@ -32,6 +33,7 @@ type decoder struct {
 	shared *sharer
 
 	results resultsDecoder
+	limits  bool             // the resources of tasks that do not say are limits
 	params  map[string]int32 // in Definition.Inputs, by name: values that tasks read
 	written bool             // values are Written
 }
@@ -58,7 +60,7 @@ func newDecoder(file string) *decoder {
 var (
 	topKeys      = []string{"e3", "name", "version", "description", "results", "room", "image", "limits", "inputs", "tasks"}
 	inputKeys    = []string{"file", "dir", "glob", "files", "value", "params", "executable", "export", "description"}
-	taskKeys     = []string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "image", "resources", "timeout", "retries", "on_oom", "priority", "approve", "suspend", "on_lost", "may_fail", "batch", "limits", "queue", "labels", "version", "description"}
+	taskKeys     = slices.Concat([]string{"in", "out", "run", "matrix", "env", "pass_env", "key_env", "secrets", "tools", "room", "network", "devices", "image", "version"}, slices.Sorted(maps.Keys(policyKeys)))
 	outputKeys   = []string{"file", "dir", "kind", "executable"}
 	wireKeys     = []string{"from", "suffix", "need", "manifest"}
 	retryKeys    = []string{"max", "backoff", "on", "lost"}
@@ -139,7 +141,7 @@ func (d *decoder) field(key, value *node) {
 	case "image":
 		def.Image = readImage(d, "image", value)
 	case "limits":
-		def.Limits, _ = d.boolean("limits", value)
+		d.limits, _ = d.boolean("limits", value)
 	case "inputs", "tasks":
 		// A mapping with a tag or under an alias is one value; every other mapping is a section.
 		if value.kind != mapNode {
@@ -170,6 +172,7 @@ func (d *decoder) finish() {
 	if _, ok := d.seen["name"]; !ok {
 		d.report.add(top, "", "the package has no name")
 	}
+	d.limitResources()
 	d.shared = nil
 	checkImages(d)
 	d.wire()

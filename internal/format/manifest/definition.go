@@ -1,6 +1,6 @@
 package manifest
 
-import "time"
+import "e3/internal/format/record"
 
 // A Pos is a place in the package file. Lines and columns count from 1, columns in characters.
 type Pos struct {
@@ -16,7 +16,6 @@ type Definition struct {
 	Room        Room              // of tasks that name none
 	Image       string            // reference to the image of tasks that name none and are not in the open room; "": none
 	Images      map[string]string // of Resolve: the hash of an image's manifest by its reference
-	Limits      bool              // of tasks that do not say
 	Inputs      []Input           // in file order
 	Tasks       []Task            // in file order, the items of a matrix in the order of their dimensions
 	Results     *Results          // nil if the file says nothing about results
@@ -101,17 +100,12 @@ type Member struct {
 	Value any
 }
 
-// A Binding gives a name its text, as in an environment.
-type Binding struct {
-	Name, Value string
-}
-
 // A Task is one task to run: for a matrix, one item of it.
 type Task struct {
 	*Spec
-	Name   string      // "train", "train[4]", "train[depth=4,lr=0.1]"
-	Items  []Binding   // the item's constants in declared order; nil without a matrix
-	Inputs []TaskInput // in declared order
+	Name   string          // "train", "train[4]", "train[depth=4,lr=0.1]"
+	Items  []record.EnvVar // the item's constants in declared order; nil without a matrix
+	Inputs []TaskInput     // in declared order
 }
 
 // Label is the text in brackets of the task's name, "" without a matrix.
@@ -131,12 +125,12 @@ type Spec struct {
 	Env     *Environment
 	Version string // forces new results when changed; "" when the file gives none
 	Room    Room
-	Network bool     // a closed room has this machine's network
-	Devices []string // of a closed room
-	Image   string   // reference to the image whose files the room shows; "": that of the package
-	Policy  *Policy
-	Pos     Pos // of the task's name
-	RunPos  Pos // of its command
+	Network bool           // a closed room has this machine's network
+	Devices []string       // of a closed room
+	Image   string         // reference to the image whose files the room shows; "": that of the package
+	Policy  *record.Policy // tasks with equal policies share one
+	Pos     Pos            // of the task's name
+	RunPos  Pos            // of its command
 }
 
 // A Room is where a command runs.
@@ -164,11 +158,11 @@ func ParseRoom(name string) (Room, bool) {
 // An Environment is the part of a task's environment beyond its inputs' names and the base environment. Tasks with
 // equal environments share one.
 type Environment struct {
-	Set     []Binding // hashed
-	Pass    []string  // passed from the environment of the process that executes; not hashed
-	Secrets []string  // likewise, and masked in logs
-	Keyed   []string  // passed from the environment of the process that starts the run; their values are implicit inputs
-	Tools   []string  // programs on the PATH; what they consist of are implicit inputs
+	Set     []record.EnvVar // hashed
+	Pass    []string        // passed from the environment of the process that executes; not hashed
+	Secrets []string        // likewise, and masked in logs
+	Keyed   []string        // passed from the environment of the process that starts the run; their values are implicit inputs
+	Tools   []string        // programs on the PATH; what they consist of are implicit inputs
 }
 
 // A Command is either Argv, run without a shell, or Shell, a script for bash. The other one is empty.
@@ -194,19 +188,7 @@ type Output struct {
 	Path       string // clean, relative to the task's directory, without a trailing slash
 	Kind       Kind   // File or Dir
 	Executable bool   // a file that is stored as executable
-	Role       Role
 }
-
-// A Role is the purpose of an output. It is advice for programs that show results, and enters no key.
-type Role uint8
-
-// The roles of outputs: the values of "kind" in the file.
-const (
-	NoRole Role = iota
-	Metrics
-	Plot
-	Report
-)
 
 // A TaskInput is one input of a task under the task's own name for it.
 type TaskInput struct {
@@ -243,70 +225,4 @@ type FanItem struct {
 	Task  int32  // index in Definition.Tasks; of an item of an input -1
 	Input int32  // of an item of an input: index in Definition.Inputs
 	Path  string // of an item below the directory; "" for all of it
-}
-
-// A Policy holds the settings that enter no key: changing them never causes a task to run again.
-type Policy struct {
-	Description string
-	Timeout     time.Duration // 0: none
-	Retries     Retries
-	Resources   Resources
-	OnOOM       Growth   // of the demand for memory, after memory ran out
-	Priority    int      // greater goes first; 0 unless given
-	Approve     bool     // a person must approve it before it runs
-	Suspend     int      // exit code by which the command asks to be resumed later; 0: none
-	OnLost      OnLost   // what happens to the command when the lease of its process is over
-	MayFail     bool     // its failure does not fail the run
-	Batch       int      // the most items for one command; 0: each item has its own. That there are batches enters the key
-	Limits      Limits   // whether Resources are limits
-	Queue       string   // for workers; "" when not given
-	Labels      []string // a worker must have all of them to run it
-}
-
-// OnLost is a value of on_lost; 0 when not given.
-type OnLost int
-
-// The values of on_lost.
-const (
-	Keep OnLost = iota + 1
-	Kill
-)
-
-// Limits is a value of limits; 0 when not given.
-type Limits int
-
-// The values of limits.
-const (
-	Limited Limits = iota + 1
-	Unlimited
-)
-
-// Holds reports whether the resources of a task with this value are limits, given the definition's default.
-func (l Limits) Holds(usual bool) bool { return l == Limited || l == 0 && usual }
-
-// Retries bounds the further attempts of a failed task.
-type Retries struct {
-	Max     int           // attempts after the first
-	Backoff time.Duration // wait before the first retry
-	On      []string      // retried failures: words and exit codes; nil: every failure
-	Lost    int           // attempts after one whose worker was lost, beside Max; 0 when not given, -1: none
-}
-
-// Growth describes the growth of a demand from one attempt to the next.
-type Growth struct {
-	Factor float64 // more than 1; 0: it stays
-	Max    int64   // bytes; 0: no bound
-}
-
-// Resources are the amounts that a task claims while it runs.
-type Resources struct {
-	CPU    float64 // cores; 0 when not given
-	Memory int64   // bytes; 0 when not given
-	Other  []Amount
-}
-
-// An Amount is the claim on a resource that the user named.
-type Amount struct {
-	Name  string
-	Value float64
 }

@@ -4,17 +4,19 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"e3/internal/format/record"
 )
 
 // A row is one item of a matrix while it is evaluated: what names it, and its constants.
-type row struct{ names, constants []Binding }
+type row struct{ names, constants []record.EnvVar }
 
 func (r row) join(s row) row {
 	return row{slices.Concat(r.names, s.names), slices.Concat(r.constants, s.constants)}
 }
 
 func (r row) value(name string) (string, bool) {
-	for _, list := range [][]Binding{r.names, r.constants} {
+	for _, list := range [][]record.EnvVar{r.names, r.constants} {
 		for i := range list {
 			if list[i].Name == name {
 				return list[i].Value, true
@@ -26,9 +28,9 @@ func (r row) value(name string) (string, bool) {
 
 // label is the text in brackets of the row's task.
 func (r row) label() string {
-	escaped := make([]Binding, len(r.names))
+	escaped := make([]record.EnvVar, len(r.names))
 	for i, b := range r.names {
-		escaped[i] = Binding{b.Name, EscapeLabel(b.Value)}
+		escaped[i] = record.EnvVar{Name: b.Name, Value: EscapeLabel(b.Value)}
 	}
 	return label(escaped)
 }
@@ -107,10 +109,10 @@ func (f *factor) names() (r row) {
 	switch {
 	case f.from == nil:
 		for _, name := range f.dims {
-			r.names = append(r.names, Binding{Name: name})
+			r.names = append(r.names, record.EnvVar{Name: name})
 		}
 	case f.from.name != "":
-		r.names = []Binding{{Name: f.from.name}}
+		r.names = []record.EnvVar{{Name: f.from.name}}
 	}
 	return r
 }
@@ -130,7 +132,7 @@ func (d expander) factorRows(b *base, f *factor, before row) (head row, rows []r
 		rows = make([]row, len(f.rows))
 		for i := range f.rows {
 			for k, name := range f.dims {
-				rows[i].names = append(rows[i].names, Binding{name, f.rows[i][k]})
+				rows[i].names = append(rows[i].names, record.EnvVar{Name: name, Value: f.rows[i][k]})
 			}
 		}
 		return f.names(), rows
@@ -271,7 +273,7 @@ func (d expander) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) 
 			b.fail(d, f.pos, "matrix: %s has no column %q that could name a dimension; %s", f.text, truncate(f.column), columns())
 			return head, nil
 		}
-		return row{names: []Binding{{Name: name}}}, d.distinctRows(f, name, l, k)
+		return row{names: []record.EnvVar{{Name: name}}}, d.distinctRows(f, name, l, k)
 	case f.name == "":
 		if !slices.ContainsFunc(l.Columns, func(c string) bool { return c != "" }) {
 			b.fail(d, f.pos, "matrix: the items of %s have no name; choose one for them, as: matrix: {item: %s}", f.text, f.text)
@@ -307,25 +309,25 @@ func (d expander) itemRows(b *base, f *itemsOf, l *List) (head row, rows []row) 
 		return head, nil
 	}
 	for _, name := range names {
-		head.names = append(head.names, Binding{Name: name})
+		head.names = append(head.names, record.EnvVar{Name: name})
 	}
 	for _, c := range with {
-		head.constants = append(head.constants, Binding{Name: c.name})
+		head.constants = append(head.constants, record.EnvVar{Name: c.name})
 	}
 	rows = make([]row, len(l.Items))
 	seen := make(map[string]int, len(l.Items))
 	for i := range l.Items {
 		it := &l.Items[i]
-		r := row{names: make([]Binding, len(naming)), constants: make([]Binding, len(with))}
+		r := row{names: make([]record.EnvVar, len(naming)), constants: make([]record.EnvVar, len(with))}
 		for j, k := range naming {
-			r.names[j] = Binding{names[j], it.Values[k]}
+			r.names[j] = record.EnvVar{Name: names[j], Value: it.Values[k]}
 			if it.Values[k] == "" {
 				b.fail(d, f.pos, "matrix: item %d of %s has no %s", i+1, f.text, names[j])
 				return head, nil
 			}
 		}
 		for j, c := range with {
-			r.constants[j] = Binding{c.name, it.Values[find(c.column)]}
+			r.constants[j] = record.EnvVar{Name: c.name, Value: it.Values[find(c.column)]}
 		}
 		text := r.label()
 		if first, again := seen[text]; again {
@@ -361,7 +363,7 @@ func (d expander) distinctRows(f *itemsOf, name string, l *List, column int) []r
 			without = append(without, l.place(i))
 		case !seen[v]:
 			seen[v] = true
-			rows = append(rows, row{names: []Binding{{name, v}}})
+			rows = append(rows, row{names: []record.EnvVar{{Name: name, Value: v}}})
 		}
 	}
 	if n := len(without); n > 0 {
@@ -422,7 +424,7 @@ func (d expander) included(b *base, rows []row) []row {
 		}
 	}
 	fits := func(e entry, r row) bool {
-		return !slices.ContainsFunc(e.values, func(v Binding) bool { have, _ := r.value(v.Name); return have != v.Value })
+		return !slices.ContainsFunc(e.values, func(v record.EnvVar) bool { have, _ := r.value(v.Name); return have != v.Value })
 	}
 	for _, e := range b.items.exclude {
 		if !slices.ContainsFunc(rows, func(r row) bool { return fits(e, r) }) {
@@ -439,7 +441,7 @@ func (d expander) included(b *base, rows []row) []row {
 	for _, e := range b.items.include {
 		var r row
 		for i, name := range names {
-			k := slices.IndexFunc(e.values, func(v Binding) bool { return v.Name == name })
+			k := slices.IndexFunc(e.values, func(v record.EnvVar) bool { return v.Name == name })
 			switch {
 			case k < 0:
 				b.fail(d, e.pos, "matrix: an item under include has no %s", name)
@@ -463,7 +465,7 @@ func (b *base) staticNames() (names []string) {
 	return names
 }
 
-func bindingNames(list []Binding) []string {
+func bindingNames(list []record.EnvVar) []string {
 	names := make([]string, len(list))
 	for i := range list {
 		names[i] = list[i].Name

@@ -3,6 +3,8 @@ package manifest
 import (
 	"slices"
 	"strings"
+
+	"e3/internal/format/record"
 )
 
 // An itemMatrix is a matrix whose items are not all written out, or that joins its dimensions in another way than their
@@ -41,7 +43,7 @@ type constant struct{ name, column string }
 // An entry of include or exclude.
 type entry struct {
 	pos    Pos
-	values []Binding
+	values []record.EnvVar
 }
 
 var (
@@ -223,7 +225,7 @@ func (d matrixReader) joinEntries(where string, n *node) []entry {
 		e := entry{pos: item.pos}
 		d.members(where, item, "dimension", func(key, v *node) {
 			if v.isScalar() {
-				e.values = append(e.values, Binding{d.intern(key.text), v.text})
+				e.values = append(e.values, record.EnvVar{Name: d.intern(key.text), Value: v.text})
 			} else {
 				d.wrongType(where+": "+truncate(key.text), v, "a string, a number or a boolean")
 			}

@@ -8,28 +8,27 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/record"
 )
 
 // The handling of tasks is parsed as written.
 func TestHandling(t *testing.T) {
-	got := map[string]*manifest.Policy{}
+	got := map[string]*record.Policy{}
 	d := parseFile(t, "policy.yaml")
 	for i := range d.Tasks {
 		got[d.Tasks[i].Name] = d.Tasks[i].Policy
 	}
-	for name, want := range map[string]*manifest.Policy{
+	for name, want := range map[string]*record.Policy{
 		"c": {
-			Retries: manifest.Retries{Max: 2, Backoff: 5 * time.Second, Lost: 5,
-				On: []string{"timeout", "oom", "exit", "signal", "output", "start", "lost", "75"}},
-			OnOOM: manifest.Growth{Factor: 2, Max: 64 << 30}, Resources: manifest.Resources{Memory: 4 << 30},
-			Approve: true, Suspend: 76, OnLost: manifest.Keep, MayFail: true, Limits: manifest.Limited, Queue: "gpu", Labels: []string{"gpu", "big-1"},
+			Retries: 2, Backoff: 5 * time.Second, Lost: 5, RetryOn: []string{"timeout", "oom", "exit", "signal", "output", "start", "lost", "75"},
+			OOM: record.Escalation{Factor: 2, Max: 64 << 30}, Memory: 4 << 30,
+			Approve: true, Suspend: 76, OnLost: record.OnLostKeep, MayFail: true, Limits: true, Queue: "gpu", Labels: []string{"gpu", "big-1"},
 		},
 		"d": {
-			Retries: manifest.Retries{Max: 1, On: []string{"oom", "3"}, Lost: -1}, OnOOM: manifest.Growth{Factor: 1.25},
-			Resources: manifest.Resources{Memory: 1 << 30}, Labels: []string{},
+			Retries: 1, RetryOn: []string{"oom", "3"}, Lost: -1, OOM: record.Escalation{Factor: 1.25}, Memory: 1 << 30, Labels: []string{},
 		},
-		"e": {Retries: manifest.Retries{Lost: 1}, Limits: manifest.Unlimited},
-		"f": {Retries: manifest.Retries{Lost: 1, On: []string{"lost"}}},
+		"e": {Lost: 1},
+		"f": {Lost: 1, RetryOn: []string{"lost"}},
 	} {
 		if diff := cmp.Diff(want, got[name]); diff != "" {
 			t.Errorf("policy of %s differs (-want +got):\n%s", name, diff)
@@ -53,7 +52,7 @@ func TestSharedPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[*manifest.Policy]string{}
+	seen := map[*record.Policy]string{}
 	for i := 0; i < len(d.Tasks); i += 2 {
 		a, b := &d.Tasks[i], &d.Tasks[i+1]
 		if a.Policy != b.Policy {
@@ -63,5 +62,24 @@ func TestSharedPolicies(t *testing.T) {
 			t.Errorf("%q shares the policy of %q", policies[i/2], other)
 		}
 		seen[a.Policy] = policies[i/2]
+	}
+}
+
+// A task that does not say whether its resources are limits has what the file says, wherever it says it.
+func TestLimitsOfAllTasks(t *testing.T) {
+	const text = "e3: 1\nname: p\n%stasks:\n  a: {out: x, run: [x]}\n  b: {out: x, run: [x], limits: false}\n  c: {out: x, run: [x], limits: true}\n%s"
+	for _, test := range []struct {
+		before, after string
+		a, b, c       bool
+	}{{"", "", false, false, true}, {"limits: true\n", "", true, false, true}, {"", "limits: true\n", true, false, true}} {
+		d, err := manifest.Parse("e3.yaml", fmt.Appendf(nil, text, test.before, test.after))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []bool{test.a, test.b, test.c} {
+			if got := d.Tasks[i].Policy.Limits; got != want {
+				t.Errorf("%q, %q: limits of %s: %v, want %v", test.before, test.after, d.Tasks[i].Name, got, want)
+			}
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/record"
 )
 
 func parseFile(t *testing.T, name string) *manifest.Definition {
@@ -74,14 +75,11 @@ func TestDesignExample(t *testing.T) {
 		t.Errorf("Files() = %q, want %q", got, want)
 	}
 	task := &d.Tasks[2]
-	wantPolicy := &manifest.Policy{
-		Timeout: 30 * time.Minute, Retries: manifest.Retries{Max: 2, Backoff: 5 * time.Second},
-		Resources: manifest.Resources{CPU: 2, Memory: 2 << 30},
-	}
+	wantPolicy := &record.Policy{Timeout: 30 * time.Minute, Retries: 2, Backoff: 5 * time.Second, CPU: 2, Memory: 2 << 30}
 	if diff := cmp.Diff(wantPolicy, task.Policy); diff != "" {
 		t.Errorf("policy of %s differs (-want +got):\n%s", task.Name, diff)
 	}
-	if task.Name != "train[8]" || task.Label() != "8" || !slices.Equal(task.Items, []manifest.Binding{{Name: "depth", Value: "8"}}) {
+	if task.Name != "train[8]" || task.Label() != "8" || !slices.Equal(task.Items, []record.EnvVar{{Name: "depth", Value: "8"}}) {
 		t.Errorf("third task is %q with label %q and items %v", task.Name, task.Label(), task.Items)
 	}
 	if task.Spec != d.Tasks[1].Spec {
@@ -138,16 +136,22 @@ func TestOutputs(t *testing.T) {
 	want := map[string][]manifest.Output{
 		"build": {{Name: "out", Path: "bin/prog", Executable: true}},
 		"docs":  {{Name: "out", Path: "site", Kind: manifest.Dir}},
-		"pages": {{Name: "out", Path: "pages", Kind: manifest.Dir, Role: manifest.Plot}},
+		"pages": {{Name: "out", Path: "pages", Kind: manifest.Dir}},
 		"train": {
 			{Name: "model", Path: "model.pkl"}, {Name: "plots", Path: "plots", Kind: manifest.Dir},
-			{Name: "metrics", Path: "metrics.json", Role: manifest.Metrics}, {Name: "html", Path: "report.html", Role: manifest.Report},
+			{Name: "metrics", Path: "metrics.json"}, {Name: "html", Path: "report.html"},
 		},
 		"whole": {{Name: "out", Path: "copy", Kind: manifest.Dir}},
+	}
+	wantKinds := map[string][]record.EnvVar{
+		"pages": {{Name: "out", Value: "plot"}}, "train": {{Name: "metrics", Value: "metrics"}, {Name: "html", Value: "report"}},
 	}
 	got := map[string][]manifest.Output{}
 	for _, task := range d.Tasks {
 		got[task.Name] = task.Outputs
+		if diff := cmp.Diff(wantKinds[task.Name], task.Policy.OutputKinds); diff != "" {
+			t.Errorf("kinds of the outputs of %s differ (-want +got):\n%s", task.Name, diff)
+		}
 		if several := task.Name == "train"; task.Several != several {
 			t.Errorf("%s: Several = %v, want %v", task.Name, task.Several, several)
 		}

@@ -3,6 +3,8 @@ package manifest
 import (
 	"slices"
 	"strings"
+
+	"e3/internal/format/record"
 )
 
 // A dimension is one key of a matrix. The items of a task are numbered in the order of its
@@ -111,19 +113,19 @@ func (d *decoder) expand(b *base) {
 		return
 	}
 	d.def.Tasks = slices.Grow(d.def.Tasks, b.count)
-	bindings := make([]Binding, b.count*len(b.dims))
+	bindings := make([]record.EnvVar, b.count*len(b.dims))
 	for number := range b.count {
 		own := bindings[:len(b.dims):len(b.dims)]
 		bindings = bindings[len(b.dims):]
 		for j := range b.dims {
-			own[j] = Binding{b.dims[j].name, b.dims[j].items[item(b.dims, j, number)]}
+			own[j] = record.EnvVar{Name: b.dims[j].name, Value: b.dims[j].items[item(b.dims, j, number)]}
 		}
 		d.def.Tasks = append(d.def.Tasks, Task{Spec: b.spec, Name: b.spec.Base + "[" + label(own) + "]", Items: own})
 	}
 }
 
 // label is the text in brackets of an item.
-func label(items []Binding) string {
+func label(items []record.EnvVar) string {
 	if len(items) == 1 {
 		return items[0].Value
 	}

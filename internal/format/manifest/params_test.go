@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/record"
 )
 
 const withParams = `e3: 1
@@ -203,7 +204,7 @@ func TestWrittenText(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("tasks\n got %q\nwant %q", names, want)
 	}
-	if env := d.Tasks[0].Spec.Env.Set; !slices.Equal(env, []manifest.Binding{{Name: "VERSION", Value: "1.20"}, {Name: "DEBUG", Value: "False"}, {Name: "N", Value: "2"}}) {
+	if env := d.Tasks[0].Spec.Env.Set; !slices.Equal(env, []record.EnvVar{{Name: "VERSION", Value: "1.20"}, {Name: "DEBUG", Value: "False"}, {Name: "N", Value: "2"}}) {
 		t.Errorf("variables %q", env)
 	}
 	if d.Version != "1.10" || d.Tasks[0].Spec.Version != "1.50" {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"e3/internal/format/notation"
+	"e3/internal/format/record"
 )
 
 // The ranges of the numbers in a policy.
@@ -18,130 +19,135 @@ const (
 	maxLabels   = 32
 )
 
-// policyPlaces are the positions of the keys that consistent compares.
-type policyPlaces struct{ suspend, onOOM, batch Pos }
+// A policyReader reads the settings of one task that do not enter its cache key.
+type policyReader struct {
+	*decoder
+	record.Policy
+	limits                *bool // nil: not given
+	suspend, onOOM, batch Pos   // of keys that consistent compares
+}
 
-// policy reads one of the settings that do not enter a task's cache key.
-func (d *decoder) policy(where, key string, n *node, p *Policy, at *policyPlaces) {
-	where += ": " + key
-	switch key {
-	case "description":
-		p.Description = d.text(where, n)
-	case "timeout":
-		before := len(d.report.errs)
-		p.Timeout = d.duration(where, n)
-		if p.Timeout == 0 && n.kind != badNode && len(d.report.errs) == before {
-			d.report.add(n.pos, "leave it out for no limit", "%s: want more than 0", where)
+// policyKeys are the keys of a policy with their readers. The schema and taskKeys have each too.
+var policyKeys = map[string]func(p *policyReader, where string, n *node){
+	"description": func(p *policyReader, where string, n *node) { p.Description = p.text(where, n) },
+	"timeout": func(p *policyReader, where string, n *node) {
+		before := len(p.report.errs)
+		p.Timeout = p.duration(where, n)
+		if p.Timeout == 0 && n.kind != badNode && len(p.report.errs) == before {
+			p.report.add(n.pos, "leave it out for no limit", "%s: want more than 0", where)
 		}
-	case "retries":
-		p.Retries = d.retries(where, n)
-	case "resources":
-		p.Resources = d.resources(where, n)
-	case "priority":
-		p.Priority = d.count(where, n, -maxPriority, maxPriority)
-	case "approve":
-		p.Approve, _ = d.boolean(where, n)
-	case "suspend":
-		at.suspend = n.pos
-		p.Suspend = d.count(where, n, 1, maxCode)
-	case "on_lost":
-		switch text := d.text(where, n); {
-		case text == "keep":
-			p.OnLost = Keep
-		case text == "kill":
-			p.OnLost = Kill
+	},
+	"retries":   (*policyReader).readRetries,
+	"resources": (*policyReader).readResources,
+	"on_oom":    (*policyReader).readGrowth,
+	"priority": func(p *policyReader, where string, n *node) {
+		p.Priority = p.count(where, n, -maxPriority, maxPriority)
+	},
+	"approve": func(p *policyReader, where string, n *node) { p.Approve, _ = p.boolean(where, n) },
+	"suspend": func(p *policyReader, where string, n *node) {
+		p.suspend, p.Suspend = n.pos, p.count(where, n, 1, maxCode)
+	},
+	"on_lost": func(p *policyReader, where string, n *node) {
+		switch text := p.text(where, n); {
+		case text == record.OnLostKeep.String():
+			p.OnLost = record.OnLostKeep
+		case text == record.OnLostKill.String():
+			p.OnLost = record.OnLostKill
 		case n.kind == stringNode:
-			d.report.add(n.pos, "", "%s: %q is neither keep nor kill", where, truncate(text))
+			p.report.add(n.pos, "", "%s: %q is neither keep nor kill", where, truncate(text))
 		}
-	case "may_fail":
-		p.MayFail, _ = d.boolean(where, n)
-	case "batch":
-		at.batch = n.pos
-		p.Batch = d.count(where, n, 1, notation.MaxBatch)
-	case "limits":
-		if yes, ok := d.boolean(where, n); ok && yes {
-			p.Limits = Limited
-		} else if ok {
-			p.Limits = Unlimited
+	},
+	"may_fail": func(p *policyReader, where string, n *node) { p.MayFail, _ = p.boolean(where, n) },
+	"batch": func(p *policyReader, where string, n *node) {
+		p.batch, p.Batch = n.pos, p.count(where, n, 1, notation.MaxBatch)
+	},
+	"limits": func(p *policyReader, where string, n *node) {
+		if yes, ok := p.boolean(where, n); ok {
+			p.Limits, p.limits = yes, &yes
 		}
-	case "on_oom":
-		at.onOOM = n.pos
-		p.OnOOM = d.growth(where, n)
-	case "queue":
-		if p.Queue = d.text(where, n); n.kind == stringNode && !notation.ValidName(p.Queue) {
-			d.report.add(n.pos, nameRule, "%s: %q is not the name of a queue", where, truncate(p.Queue))
+	},
+	"queue": func(p *policyReader, where string, n *node) {
+		if p.Queue = p.text(where, n); n.kind == stringNode && !notation.ValidName(p.Queue) {
+			p.report.add(n.pos, nameRule, "%s: %q is not the name of a queue", where, truncate(p.Queue))
 		}
-	case "labels":
-		p.Labels = d.labels(where, n)
+	},
+	"labels": func(p *policyReader, where string, n *node) { p.Labels = p.readLabels(where, n) },
+}
+
+// limitResources gives tasks that do not say whether their resources are limits what the file says for all.
+func (d *decoder) limitResources() {
+	for i := range d.bases {
+		if b := &d.bases[i]; d.limits && b.limits == nil {
+			p := *b.spec.Policy
+			p.Limits = true
+			b.spec.Policy = d.shared.policy(p)
+		}
 	}
 }
 
 // consistent checks the parts of a policy against each other.
-func (d *decoder) consistent(where string, p *Policy, at *policyPlaces) {
-	r := &p.Retries
-	if p.Suspend != 0 && slices.Contains(r.On, strconv.Itoa(p.Suspend)) {
-		d.report.add(at.suspend, "remove it there, or choose another", "%s: suspend: %d is in retries: on as well, but asks for a pause and is no failure", where, p.Suspend)
+func (p *policyReader) consistent(where string) {
+	if p.Suspend != 0 && slices.Contains(p.RetryOn, strconv.FormatInt(p.Suspend, 10)) {
+		p.report.add(p.suspend, "remove it there, or choose another", "%s: suspend: %d is in retries: on as well, but asks for a pause and is no failure", where, p.Suspend)
 	}
-	if p.OnOOM.Factor == 0 {
+	if p.OOM.Factor == 0 {
 		return
 	}
-	if memory := p.Resources.Memory; memory == 0 {
-		d.report.add(at.onOOM, "add resources: {memory: 2GiB}, or what the first attempt needs", "%s: on_oom: no memory is declared that could grow", where)
-	} else if p.OnOOM.Max > 0 && p.OnOOM.Max <= memory {
-		d.report.add(at.onOOM, "", "%s: on_oom: max is not above resources: memory, so that nothing could grow", where)
+	if p.Memory == 0 {
+		p.report.add(p.onOOM, "add resources: {memory: 2GiB}, or what the first attempt needs", "%s: on_oom: no memory is declared that could grow", where)
+	} else if p.OOM.Max > 0 && p.OOM.Max <= p.Memory {
+		p.report.add(p.onOOM, "", "%s: on_oom: max is not above resources: memory, so that nothing could grow", where)
 	}
 	switch {
-	case r.Max == 0:
-		d.report.add(at.onOOM, "add retries: {max: 2}", "%s: on_oom: there are no retries, so that no attempt would get more memory", where)
-	case len(r.On) > 0 && !slices.Contains(r.On, "oom"):
-		d.report.add(at.onOOM, "add oom to it", "%s: on_oom: retries: on has no oom, so that no attempt would get more memory", where)
+	case p.Retries == 0:
+		p.report.add(p.onOOM, "add retries: {max: 2}", "%s: on_oom: there are no retries, so that no attempt would get more memory", where)
+	case len(p.RetryOn) > 0 && !slices.Contains(p.RetryOn, "oom"):
+		p.report.add(p.onOOM, "add oom to it", "%s: on_oom: retries: on has no oom, so that no attempt would get more memory", where)
 	}
 }
 
-func (d *decoder) retries(where string, n *node) Retries {
-	var r Retries
+func (p *policyReader) readRetries(where string, n *node) {
 	switch n.kind {
 	case intNode:
-		r.Max = d.count(where, n, 0, maxRetries)
+		p.Retries = p.count(where, n, 0, maxRetries)
 	case mapNode:
-		before := len(d.report.errs)
+		before := len(p.report.errs)
 		var most, on, lost *node
-		d.fields(where, n, retryKeys, func(key, v *node) {
+		p.fields(where, n, retryKeys, func(key, v *node) {
 			switch key.text {
 			case "max":
 				most = v
-				r.Max = d.count(where+": max", v, 0, maxRetries)
+				p.Retries = p.count(where+": max", v, 0, maxRetries)
 			case "backoff":
-				r.Backoff = d.duration(where+": backoff", v)
+				p.Backoff = p.duration(where+": backoff", v)
 			case "on":
 				on = v
-				r.On = d.retryReasons(where+": on", v)
+				p.RetryOn = p.retryReasons(where+": on", v)
 			case "lost":
 				lost = v
-				if r.Lost = d.count(where+": lost", v, 0, maxRetries); r.Lost == 0 {
-					r.Lost = -1
+				if p.Lost = record.LostRetries(p.count(where+": lost", v, 0, maxRetries)); p.Lost == 0 {
+					p.Lost = record.NeverAfterLoss
 				}
 			}
 		})
 		if most == nil && lost == nil {
-			d.report.add(n.pos, "", "%s: max, the number of retries, is missing", where)
+			p.report.add(n.pos, "", "%s: max, the number of retries, is missing", where)
 		}
-		if on == nil || len(d.report.errs) > before {
+		if on == nil || len(p.report.errs) > before {
 			break
 		}
-		has := slices.Contains(r.On, "lost")
+		has := slices.Contains(p.RetryOn, "lost")
 		switch {
-		case has && r.Lost < 0:
-			d.report.add(lost.pos, "remove it from on", "%s: on has lost, but lost is 0", where)
-		case !has && r.Lost > 0:
-			d.report.add(lost.pos, "add lost to it", "%s: on has no lost, so that no attempt follows one whose worker is lost", where)
-		case r.Max == 0 && (len(r.On) > 1 || !has):
-			d.report.add(on.pos, "add max: 2", "%s: on: there are no retries", where)
+		case has && p.Lost < 0:
+			p.report.add(lost.pos, "remove it from on", "%s: on has lost, but lost is 0", where)
+		case !has && p.Lost > 0:
+			p.report.add(lost.pos, "add lost to it", "%s: on has no lost, so that no attempt follows one whose worker is lost", where)
+		case p.Retries == 0 && (len(p.RetryOn) > 1 || !has):
+			p.report.add(on.pos, "add max: 2", "%s: on: there are no retries", where)
 		}
 	default:
-		d.wrongType(where, n, "a whole number or a mapping such as {max: 2, backoff: 5s}")
+		p.wrongType(where, n, "a whole number or a mapping such as {max: 2, backoff: 5s}")
 	}
-	return r
 }
 
 // retryReasons reads the failures that are retried: words and exit codes.
@@ -185,27 +191,26 @@ func (d *decoder) retryReasons(where string, n *node) []string {
 	return d.shared.strings(reasons)
 }
 
-// growth reads how the demand for memory grows after memory ran out.
-func (d *decoder) growth(where string, n *node) Growth {
-	var g Growth
+// readGrowth reads how the demand for memory grows after memory ran out.
+func (p *policyReader) readGrowth(where string, n *node) {
+	p.onOOM = n.pos
 	if n.kind != mapNode {
-		d.wrongType(where, n, "a mapping such as {memory: x2, max: 64GiB}")
-		return g
+		p.wrongType(where, n, "a mapping such as {memory: x2, max: 64GiB}")
+		return
 	}
 	given := false
-	d.fields(where, n, growthKeys, func(key, v *node) {
+	p.fields(where, n, growthKeys, func(key, v *node) {
 		switch key.text {
 		case "memory":
 			given = true
-			g.Factor = d.factor(where+": memory", v)
+			p.OOM.Factor = p.factor(where+": memory", v)
 		case "max":
-			g.Max = d.size(where+": max", v)
+			p.OOM.Max = p.size(where+": max", v)
 		}
 	})
 	if !given {
-		d.report.add(n.pos, "add memory: x2", "%s: memory, by how much it grows, is missing", where)
+		p.report.add(n.pos, "add memory: x2", "%s: memory, by how much it grows, is missing", where)
 	}
-	return g
 }
 
 // factor reads "x2" or "x1.5".
@@ -238,8 +243,8 @@ func (d *decoder) factor(where string, n *node) float64 {
 	return f
 }
 
-// labels reads the labels that a worker must have.
-func (d *decoder) labels(where string, n *node) []string {
+// readLabels reads the labels that a worker must have.
+func (d *decoder) readLabels(where string, n *node) []string {
 	if n.kind != listNode {
 		d.wrongType(where, n, "a list such as [gpu, big]")
 		return nil
@@ -264,27 +269,26 @@ func (d *decoder) labels(where string, n *node) []string {
 	return d.shared.strings(labels)
 }
 
-func (d *decoder) resources(where string, n *node) Resources {
-	var r Resources
+func (p *policyReader) readResources(where string, n *node) {
 	if n.kind != mapNode {
-		d.wrongType(where, n, "a mapping such as {cpu: 2, memory: 2GiB}")
-		return r
+		p.wrongType(where, n, "a mapping such as {cpu: 2, memory: 2GiB}")
+		return
 	}
-	d.members(where, n, "resource", func(key, v *node) {
+	p.members(where, n, "resource", func(key, v *node) {
 		switch {
 		case key.text == "cpu":
-			r.CPU = d.amount(where+": cpu", v)
+			p.CPU = p.amount(where+": cpu", v)
 		case key.text == "memory":
-			r.Memory = d.size(where+": memory", v)
+			p.Memory = p.size(where+": memory", v)
 		case !notation.ValidName(key.text):
-			d.report.add(key.pos, nameRule, "%s: %q is not the name of a resource", where, truncate(key.text))
+			p.report.add(key.pos, nameRule, "%s: %q is not the name of a resource", where, truncate(key.text))
 		default:
-			if like := d.suggest(key.text, []string{"cpu", "memory"}); like != "" && v.kind == stringNode {
-				d.report.add(key.pos, like, "%s: unknown key %q", where, key.text)
+			if like := p.suggest(key.text, []string{"cpu", "memory"}); like != "" && v.kind == stringNode {
+				p.report.add(key.pos, like, "%s: unknown key %q", where, key.text)
 				return
 			}
-			r.Other = append(r.Other, Amount{d.intern(key.text), d.amount(where+": "+key.text, v)})
+			name := p.intern(key.text)
+			p.Resources = append(p.Resources, record.Amount{Name: name, Value: p.amount(where+": "+key.text, v)})
 		}
 	})
-	return r
 }

@@ -3,6 +3,8 @@ package manifest
 import (
 	"hash/maphash"
 	"slices"
+
+	"e3/internal/format/record"
 )
 
 // A sharer lets equal parts of tasks share memory, because a large package has few distinct commands, environments and
@@ -12,7 +14,7 @@ type sharer struct {
 	texts        map[string]string
 	lists        map[uint64][]string
 	environments map[uint64]*Environment
-	policies     map[uint64]*Policy
+	policies     map[string]*record.Policy
 }
 
 func newSharer() *sharer {
@@ -21,7 +23,7 @@ func newSharer() *sharer {
 		texts:        map[string]string{},
 		lists:        map[uint64][]string{},
 		environments: map[uint64]*Environment{},
-		policies:     map[uint64]*Policy{},
+		policies:     map[string]*record.Policy{},
 	}
 }
 
@@ -93,38 +95,13 @@ func (s *sharer) environment(e Environment) *Environment {
 	return &e
 }
 
-func (s *sharer) policy(p Policy) *Policy {
-	var h maphash.Hash
-	h.SetSeed(s.seed)
-	h.WriteString(p.Description)
-	maphash.WriteComparable(&h, [...]float64{float64(p.Timeout), float64(p.Retries.Max), float64(p.Retries.Backoff), float64(p.Retries.Lost),
-		p.Resources.CPU, float64(p.Resources.Memory), p.OnOOM.Factor, float64(p.OnOOM.Max), float64(p.Priority), float64(p.Suspend), float64(p.OnLost), float64(p.Batch), float64(p.Limits)})
-	maphash.WriteComparable(&h, [...]bool{p.Approve, p.MayFail})
-	h.WriteString(p.Queue)
-	writeStrings(&h, p.Retries.On)
-	h.WriteByte(1)
-	writeStrings(&h, p.Labels)
-	for _, a := range p.Resources.Other {
-		maphash.WriteComparable(&h, a)
-	}
-	key := h.Sum64()
-	known, ok := s.policies[key]
-	switch {
-	case !ok:
-		return remember(s.policies, key, &p)
-	case known.equal(&p):
+// policy shares by bytes: no field can be forgotten.
+func (s *sharer) policy(p record.Policy) *record.Policy {
+	key := p.Encode()
+	if known, ok := s.policies[string(key)]; ok {
 		return known
 	}
-	return &p
-}
-
-func (p *Policy) equal(q *Policy) bool {
-	return p.Description == q.Description && p.Timeout == q.Timeout && p.Priority == q.Priority &&
-		p.Retries.Max == q.Retries.Max && p.Retries.Backoff == q.Retries.Backoff && p.Retries.Lost == q.Retries.Lost &&
-		slices.Equal(p.Retries.On, q.Retries.On) && p.OnOOM == q.OnOOM &&
-		p.Resources.CPU == q.Resources.CPU && p.Resources.Memory == q.Resources.Memory &&
-		slices.Equal(p.Resources.Other, q.Resources.Other) &&
-		p.Approve == q.Approve && p.Suspend == q.Suspend && p.OnLost == q.OnLost && p.MayFail == q.MayFail && p.Batch == q.Batch && p.Limits == q.Limits && p.Queue == q.Queue && slices.Equal(p.Labels, q.Labels)
+	return remember(s.policies, string(key), &p)
 }
 
 func writeStrings(h *maphash.Hash, list []string) {

@@ -6,13 +6,15 @@ import (
 	"strings"
 
 	"e3/internal/format/notation"
+	"e3/internal/format/record"
 )
 
 // A base is a task as the file declares it, before its matrix is expanded.
 type base struct {
-	spec  *Spec
-	dims  []dimension // of a literal matrix
-	items *itemMatrix // another one
+	spec   *Spec
+	limits *bool       // whether its resources are limits; nil: as the file says for all tasks
+	dims   []dimension // of a literal matrix
+	items  *itemMatrix // another one
 	derived
 	// first and count are the range of its items in Definition.Tasks; a task without a matrix has one.
 	first, count int
@@ -60,8 +62,7 @@ func (d *decoder) task(key, value *node) {
 	b := base{spec: &Spec{Base: key.text, Pos: key.pos}}
 	var refs []wire
 	var env Environment
-	var policy Policy
-	var places policyPlaces
+	policy := policyReader{decoder: d}
 	var toolsPos Pos
 	var run, out bool
 	if value.kind != mapNode {
@@ -73,7 +74,7 @@ func (d *decoder) task(key, value *node) {
 				refs = d.inputs(where, v)
 			case "out":
 				out = true
-				d.outputs(where, v, b.spec)
+				policy.outputs(where, v, b.spec)
 			case "run":
 				run = true
 				b.spec.RunPos = v.pos
@@ -106,7 +107,7 @@ func (d *decoder) task(key, value *node) {
 				b.spec.Image = readImage(d, where+": image", v)
 				d.def.images = append(d.def.images, b.spec.Image)
 			default:
-				d.policy(where, key.text, v, &policy, &places)
+				policyKeys[key.text](&policy, where+": "+key.text, v)
 			}
 		})
 		if !out {
@@ -118,11 +119,12 @@ func (d *decoder) task(key, value *node) {
 		d.distinctNames(where, &b, refs, &env)
 		env.Tools, refs = toolFiles(d, env.Tools, toolsPos, refs)
 		if len(d.report.errs) == before {
-			d.consistent(where, &policy, &places)
-			checkBatch(d, where, &b, &policy, places.batch)
+			policy.consistent(where)
+			policy.checkBatch(where, &b)
 		}
 	}
-	b.spec.Env, b.spec.Policy = d.shared.environment(env), d.shared.policy(policy)
+	b.spec.Env, b.spec.Policy = d.shared.environment(env), d.shared.policy(policy.Policy)
+	b.limits = policy.limits
 	if d.declare(key, named{task: true, index: -1}); len(d.report.errs) == before && !d.report.full() {
 		d.place(b, refs)
 	}
@@ -242,7 +244,7 @@ func lastPart(source string) string {
 }
 
 // outputs reads "out": a path, the long form of a single path, or several under names.
-func (d *decoder) outputs(where string, n *node, spec *Spec) {
+func (d *policyReader) outputs(where string, n *node, spec *Spec) {
 	where += ": out"
 	if n.kind != mapNode {
 		spec.Outputs = []Output{d.output(where, n, "out")}
@@ -267,7 +269,7 @@ func (d *decoder) outputs(where string, n *node, spec *Spec) {
 	})
 }
 
-func (d *decoder) output(where string, n *node, name string) Output {
+func (d *policyReader) output(where string, n *node, name string) Output {
 	out := Output{Name: name}
 	switch n.kind {
 	case stringNode:
@@ -291,13 +293,12 @@ func (d *decoder) output(where string, n *node, name string) Output {
 					out.Kind = Dir
 				}
 			case "kind":
-				role := slices.Index(roleNames, v.text)
 				if v.kind != stringNode {
 					d.wrongType(where+": kind", v, "metrics, plot or report")
-				} else if role < 0 {
+				} else if !slices.Contains(roleNames, v.text) {
 					d.report.add(v.pos, d.suggest(v.text, roleNames), "%s: kind %q is not metrics, plot or report", where, truncate(v.text))
 				}
-				out.Role = Role(role + 1)
+				d.OutputKinds = append(d.OutputKinds, record.EnvVar{Name: name, Value: d.intern(v.text)})
 			case "executable":
 				executable = v
 				out.Executable, _ = d.boolean(where+": executable", v)
@@ -339,13 +340,13 @@ func (d *decoder) command(where string, n *node) Command {
 
 const envRule = "letters, digits and '_', not a digit first; E3_ is e3's own"
 
-func (d *decoder) env(where string, n *node) []Binding {
+func (d *decoder) env(where string, n *node) []record.EnvVar {
 	where += ": env"
 	if n.kind != mapNode {
 		d.wrongType(where, n, "a mapping of variables to strings")
 		return nil
 	}
-	env := make([]Binding, 0, len(n.list)/2)
+	env := make([]record.EnvVar, 0, len(n.list)/2)
 	d.members(where, n, "variable", func(key, v *node) {
 		if !ValidEnvName(key.text) {
 			d.report.add(key.pos, envRule, "%s: %q cannot be set", where, truncate(key.text))
@@ -355,7 +356,7 @@ func (d *decoder) env(where string, n *node) []Binding {
 			d.wrongType(where+": "+key.text, v, "a string")
 			return
 		}
-		env = append(env, Binding{d.intern(key.text), d.intern(v.text)})
+		env = append(env, record.EnvVar{Name: d.intern(key.text), Value: d.intern(v.text)})
 	})
 	return env
 }

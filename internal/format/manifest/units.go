@@ -70,7 +70,7 @@ func (d *decoder) amount(where string, n *node) float64 {
 }
 
 // count reads a whole number between low and high.
-func (d *decoder) count(where string, n *node, low, high int64) int {
+func (d *decoder) count(where string, n *node, low, high int64) int64 {
 	if n.kind != intNode {
 		d.wrongType(where, n, "a whole number")
 		return 0
@@ -79,5 +79,5 @@ func (d *decoder) count(where string, n *node, low, high int64) int {
 		d.report.add(n.pos, "", "%s: want a number from %d to %d", where, low, high)
 		return 0
 	}
-	return int(n.int())
+	return n.int()
 }

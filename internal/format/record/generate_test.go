@@ -229,7 +229,7 @@ var policies = rapid.Custom(func(t *rapid.T) record.Policy {
 		Priority: numbers.Draw(t, "priority"), OutputKinds: few(envVars).Draw(t, "kinds"),
 	}
 	if rapid.Bool().Draw(t, "says more") {
-		p.RetryOn, p.Lost = few(texts).Draw(t, "on"), rapid.Int64Min(-1).Draw(t, "lost")
+		p.RetryOn, p.Lost = few(texts).Draw(t, "on"), record.LostRetries(rapid.Int64Min(-1).Draw(t, "lost"))
 		p.OOM = record.Escalation{Factor: amounts.Draw(t, "factor"), Max: rapid.Int64Min(0).Draw(t, "most")}
 		p.Approve, p.Suspend = rapid.Bool().Draw(t, "approve"), rapid.Int64Range(0, 255).Draw(t, "suspend")
 		p.OnLost, p.MayFail = kinds[record.OnLost](3).Draw(t, "on lost"), rapid.Bool().Draw(t, "may fail")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 	"unsafe"
@@ -12,28 +13,30 @@ import (
 	"e3/internal/format/notation"
 )
 
-// Policy is how to run a task. Nothing in it enters a key.
+// Policy is how to run a task. Nothing in it enters a key. It is the one form of what a package file says: its decoder
+// fills it in, and a package object and a job hold it. The tag fact names a field that is not zero for people, and may
+// have a format for its value; without it that is its name with small letters and underscores.
 type Policy struct {
 	Description string
 	Timeout     time.Duration // 0: none
 	Retries     int64         // further attempts after the first
-	RetryOn     []string      // reasons and exit codes that are retried; none: all
-	Lost        int64         // further attempts, beside Retries, of one whose worker was lost; 0: three, negative: none
+	RetryOn     []string      `fact:"retries on"` // reasons and exit codes that are retried; none: all
+	Lost        LostRetries   `fact:"retries when lost"`
 	Backoff     time.Duration // before the first retry, doubled for each later one
 	CPU         float64       // 0: one
-	Memory      int64         // bytes, 0: not declared
-	Resources   []Amount      // other declared resources
+	Memory      int64         `fact:"memory:%s bytes"` // 0: not declared
+	Resources   []Amount      `fact:"resource"`        // other declared resources
 	Priority    int64         // greater runs first among ready tasks
 	OOM         Escalation    // of the demand for memory, after memory ran out
 	Approve     bool          // a person must approve it before it runs
-	Suspend     int64         // the exit code by which the command asks to be resumed later; 0: none
+	Suspend     int64         `fact:"suspend:exit code %s"` // by which the command asks to be resumed later; 0: none
 	OnLost      OnLost        // what happens to the command when the lease of its process is over
 	MayFail     bool          // its failure does not fail the run
-	Batch       int64         // the most items for one command; 0: the task does not run in batches
+	Batch       int64         `fact:"batch:%s items"` // the most for one command; 0: the task does not run in batches
 	Limits      bool          // CPU and Memory are limits, where the machine can hold them
 	Queue       string        // for workers; "": the run's
 	Labels      []string      // a worker must have all of them
-	OutputKinds []EnvVar      // entry name → metrics, plot or report
+	OutputKinds []EnvVar      `fact:"kind of"` // entry name → metrics, plot or report
 }
 
 // MostPassed is the number of later tasks that may overtake a task that waits for cores or memory, in a local run and
@@ -42,8 +45,8 @@ const MostPassed = 32
 
 // Escalation describes the growth of a demand from one attempt to the next.
 type Escalation struct {
-	Factor float64 // of the previous demand; 0: it stays
-	Max    int64   // bytes; 0: no bound
+	Factor float64 `fact:"on_oom:memory x%s"`   // of the previous demand; 0: it stays
+	Max    int64   `fact:"on_oom max:%s bytes"` // 0: no bound
 }
 
 // Amount is a named quantity of a resource.
@@ -75,8 +78,27 @@ func (p *Policy) KeepsOnLost() bool {
 	return !p.Approve && p.Suspend == 0
 }
 
-// defaultLost is the default of LostAttempts.
-const defaultLost = 3
+func (o OnLost) String() string {
+	switch o {
+	case OnLostKeep:
+		return "keep"
+	case OnLostKill:
+		return "kill"
+	}
+	return "default"
+}
+
+// LostRetries are the further attempts, beside the retries, of a task whose worker was lost; 0: three.
+type LostRetries int64
+
+const (
+	// NeverAfterLoss allows no further attempt after a loss.
+	NeverAfterLoss LostRetries = -1
+
+	defaultLost = 3
+)
+
+func (l LostRetries) String() string { return strconv.FormatInt(max(int64(l), 0), 10) }
 
 // LostAttempts is the number of further attempts after the loss of a worker. They do not count as Retries.
 func (p *Policy) LostAttempts() int64 {
@@ -86,7 +108,7 @@ func (p *Policy) LostAttempts() int64 {
 	case p.Lost == 0:
 		return defaultLost
 	}
-	return p.Lost
+	return int64(p.Lost)
 }
 
 func policyType() beast2.Type {
@@ -109,8 +131,11 @@ func policyType() beast2.Type {
 		beast2.F("outputKinds", beast2.Dict(str, str)))
 }
 
+// Encode returns the bytes of the policy, as a package object has them. Equal policies have equal bytes.
+func (p *Policy) Encode() []byte { return appendSaid(nil, p) }
+
 // silent are the bytes of a policy that says nothing. It is none in a package.
-var silent = sync.OnceValue(func() []byte { return appendSaid(nil, &Policy{}) })
+var silent = sync.OnceValue(func() []byte { return new(Policy).Encode() })
 
 func appendPolicy(b []byte, p *Policy) []byte {
 	none := len(b)
@@ -124,7 +149,7 @@ func appendPolicy(b []byte, p *Policy) []byte {
 func appendSaid(b []byte, p *Policy) []byte {
 	b = beast2.AppendInteger(beast2.AppendString(b, p.Description), p.Timeout.Milliseconds())
 	b = appendStrings(beast2.AppendInteger(b, p.Retries), p.RetryOn)
-	b = beast2.AppendInteger(beast2.AppendInteger(b, p.Lost), p.Backoff.Milliseconds())
+	b = beast2.AppendInteger(beast2.AppendInteger(b, int64(p.Lost)), p.Backoff.Milliseconds())
 	b = beast2.AppendInteger(beast2.AppendFloat(b, p.CPU), p.Memory)
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Resources)))
 	for _, a := range p.Resources {
@@ -152,7 +177,7 @@ func readPolicy(r *beast2.Reader, a *allowance, data []byte) (p Policy) {
 	at := r.Offset()
 	p.Description, p.Timeout = r.String(), readMillis(r)
 	p.Retries, p.RetryOn = r.Integer(), a.strings(r)
-	p.Lost = readBetween(r, "attempts after a lost worker", -1, math.MaxInt64)
+	p.Lost = LostRetries(readBetween(r, "attempts after a lost worker", -1, math.MaxInt64))
 	p.Backoff = readMillis(r)
 	p.CPU, p.Memory = readAmount(r), r.Integer()
 	r.Inline()

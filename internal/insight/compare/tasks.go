@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
-	"strconv"
 	"strings"
+	"unicode"
 
 	"e3/executions"
 	"e3/internal/format/record"
@@ -276,38 +277,45 @@ func wireText(w *record.Wire) string {
 
 // policyFacts lists what a policy says beyond the defaults. It names passed variables and secrets, which is safe
 // because a policy holds no values.
-func policyFacts(p *record.Policy) []fact {
-	var list []fact
-	say := func(name, text string, yes bool) {
-		if yes {
-			list = append(list, fact{"policy", name, text})
+func policyFacts(p *record.Policy) []fact { return fieldFacts(nil, reflect.ValueOf(p).Elem()) }
+
+// fieldFacts lists the fields of a policy that are not zero. A list of pairs has a fact for each.
+func fieldFacts(list []fact, v reflect.Value) []fact {
+	for i := range v.NumField() {
+		field, value := v.Type().Field(i), v.Field(i)
+		name, format, ok := strings.Cut(field.Tag.Get("fact"), ":")
+		if !ok {
+			format = "%s"
+		}
+		if name == "" {
+			name = underscored(field.Name)
+		}
+		switch {
+		case value.Kind() == reflect.Struct:
+			list = fieldFacts(list, value)
+		case value.IsZero() || value.Kind() == reflect.Slice && value.Len() == 0:
+		case value.Kind() == reflect.Slice && value.Type().Elem().Kind() == reflect.Struct:
+			for k := range value.Len() {
+				pair := value.Index(k)
+				list = append(list, fact{"policy", fmt.Sprint(name, " ", pair.Field(0)), fmt.Sprint(pair.Field(1))})
+			}
+		case value.Kind() == reflect.Slice:
+			list = append(list, fact{"policy", name, strings.Join(value.Interface().([]string), ", ")})
+		default:
+			list = append(list, fact{"policy", name, fmt.Sprintf(format, fmt.Sprint(value))})
 		}
 	}
-	amount := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-	say("description", p.Description, p.Description != "")
-	say("timeout", p.Timeout.String(), p.Timeout != 0)
-	say("retries", strconv.FormatInt(p.Retries, 10), p.Retries != 0)
-	say("backoff", p.Backoff.String(), p.Backoff != 0)
-	say("retries on", strings.Join(p.RetryOn, ", "), len(p.RetryOn) > 0)
-	say("retries when lost", strconv.FormatInt(max(p.Lost, 0), 10), p.Lost != 0)
-	say("cpu", amount(p.CPU), p.CPU != 0)
-	say("memory", strconv.FormatInt(p.Memory, 10)+" bytes", p.Memory != 0)
-	for _, r := range p.Resources {
-		say("resource "+r.Name, amount(r.Value), true)
-	}
-	say("on_oom", "memory x"+amount(p.OOM.Factor), p.OOM.Factor != 0)
-	say("on_oom max", strconv.FormatInt(p.OOM.Max, 10)+" bytes", p.OOM.Max != 0)
-	say("priority", strconv.FormatInt(p.Priority, 10), p.Priority != 0)
-	say("approve", "true", p.Approve)
-	say("suspend", "exit code "+strconv.FormatInt(p.Suspend, 10), p.Suspend != 0)
-	say("on_lost", map[record.OnLost]string{record.OnLostKeep: "keep", record.OnLostKill: "kill"}[p.OnLost], p.OnLost != record.OnLostDefault)
-	say("may_fail", "true", p.MayFail)
-	say("batch", strconv.FormatInt(p.Batch, 10)+" items", p.Batch != 0)
-	say("limits", "true", p.Limits)
-	say("queue", p.Queue, p.Queue != "")
-	say("labels", strings.Join(p.Labels, ", "), len(p.Labels) > 0)
-	for _, k := range p.OutputKinds {
-		say("kind of "+k.Name, k.Value, true)
-	}
 	return list
+}
+
+// underscored returns the key of the package file that has the name of a field: may_fail of MayFail.
+func underscored(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if i > 0 && unicode.IsUpper(r) && unicode.IsLower(rune(name[i-1])) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }

@@ -380,7 +380,7 @@ func (r *jobRecord) job() Job {
 
 func policyOf(p *record.Policy) policyRecord {
 	r := policyRecord{
-		Description: p.Description, Timeout: int64(p.Timeout), Retries: p.Retries, RetryOn: p.RetryOn, Lost: p.Lost, Backoff: int64(p.Backoff),
+		Description: p.Description, Timeout: int64(p.Timeout), Retries: p.Retries, RetryOn: p.RetryOn, Lost: int64(p.Lost), Backoff: int64(p.Backoff),
 		CPU: p.CPU, Memory: p.Memory, Priority: p.Priority, OOMFactor: p.OOM.Factor, OOMMax: p.OOM.Max, Approve: p.Approve, Suspend: p.Suspend,
 		OnLost: int64(p.OnLost), MayFail: p.MayFail, Batch: p.Batch, Limits: p.Limits, Queue: p.Queue, Labels: p.Labels,
 	}
@@ -395,7 +395,7 @@ func policyOf(p *record.Policy) policyRecord {
 
 func (r *policyRecord) policy() record.Policy {
 	p := record.Policy{
-		Description: r.Description, Timeout: time.Duration(r.Timeout), Retries: r.Retries, RetryOn: r.RetryOn, Lost: r.Lost, Backoff: time.Duration(r.Backoff),
+		Description: r.Description, Timeout: time.Duration(r.Timeout), Retries: r.Retries, RetryOn: r.RetryOn, Lost: record.LostRetries(r.Lost), Backoff: time.Duration(r.Backoff),
 		CPU: r.CPU, Memory: r.Memory, Priority: r.Priority, OOM: record.Escalation{Factor: r.OOMFactor, Max: r.OOMMax}, Approve: r.Approve, Suspend: r.Suspend,
 		OnLost: record.OnLost(r.OnLost), MayFail: r.MayFail, Batch: r.Batch, Limits: r.Limits, Queue: r.Queue, Labels: r.Labels,
 	}

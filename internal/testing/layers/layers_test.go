@@ -90,7 +90,7 @@ internal/settings:             refstore internal/format/notation internal/format
 internal/projectfiles:         internal/format/manifest
 internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
-internal/format/manifest:      internal/format/notation internal/format/image
+internal/format/manifest:      internal/format/record internal/format/notation internal/format/image
 internal/host/bash:            internal/host/runner
 internal/host/rootfs:          internal/host/atomicfile internal/host/beneath
 internal/host/tools:           internal/host/atomicfile internal/host/stamp
