@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/internal/insight/diagram"
+	"e3/internal/insight/markup"
 )
 
 var allStatuses = []diagram.Status{
@@ -191,7 +192,14 @@ func TestSameBytes(t *testing.T) {
 		draw := func() string {
 			var b bytes.Buffer
 			folded := diagram.Fold(g, 10)
-			for _, write := range []func(io.Writer) error{g.DOT, g.Mermaid, g.SVG, folded.DOT, folded.InlineSVG} {
+			inline := func(w io.Writer) error {
+				drawing, err := folded.Drawing()
+				if err == nil {
+					_, err = io.WriteString(w, markup.String(drawing))
+				}
+				return err
+			}
+			for _, write := range []func(io.Writer) error{g.DOT, g.Mermaid, g.SVG, folded.DOT, inline} {
 				if err := write(&b); err != nil {
 					t.Fatalf("%v", err)
 				}

@@ -1,14 +1,14 @@
 package diagram
 
 import (
-	"bufio"
-	"encoding/xml"
 	"fmt"
 	"io"
 	"math"
 	"strconv"
 	"strings"
 	"unicode"
+
+	h "e3/internal/insight/markup"
 
 	"golang.org/x/text/width"
 )
@@ -24,108 +24,125 @@ const (
 
 // SVG writes the graph as a complete file. It follows the viewer's light or dark preference, and is light without style
 // sheets.
-func (g *Graph) SVG(w io.Writer) error { return g.svg(w, false) }
-
-// InlineSVG writes the graph as an element for an HTML page, which needs [Style].
-func (g *Graph) InlineSVG(w io.Writer) error { return g.svg(w, true) }
-
-func (g *Graph) svg(w io.Writer, inline bool) error {
-	if err := g.check(); err != nil {
+func (g *Graph) SVG(w io.Writer) error {
+	title := clean(g.Title)
+	drawing, err := g.draw(h.El("title", h.Text(title)), h.El("style", h.Raw(Style())))
+	if err != nil {
 		return err
+	}
+	_, err = io.WriteString(w, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"+h.String(drawing)+"\n")
+	return err
+}
+
+// Drawing returns the graph as an element of a page, which needs [Style].
+func (g *Graph) Drawing() (h.Node, error) { return g.draw() }
+
+// draw draws the graph below what its element begins with.
+func (g *Graph) draw(head ...h.Node) (h.Node, error) {
+	if err := g.check(); err != nil {
+		return nil, err
 	}
 	sizes := make([]size, len(g.Nodes))
 	for i := range g.Nodes {
 		sizes[i] = g.Nodes[i].size()
 	}
 	p := arrange(g, sizes)
-	b := bufio.NewWriter(w)
-	if !inline {
-		b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>` + "\n")
+	wide, high := math.Ceil(p.w+2*margin), math.Ceil(p.h+2*margin)
+	shift := h.Attr("transform", fmt.Sprintf("translate(%g %g)", margin, margin))
+	nodes := make(h.Group, len(g.Nodes))
+	for i := range g.Nodes {
+		nodes[i] = h.Group{g.Nodes[i].draw(p.nodes[i], sizes[i]), h.Text("\n")} // lines, so that two drawings can be compared
 	}
-	wide, high := p.w+2*margin, p.h+2*margin
-	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="group" aria-label="%s" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f">`,
-		escape(clean(g.Title)), math.Ceil(wide), math.Ceil(high), math.Ceil(wide), math.Ceil(high))
-	if !inline {
-		fmt.Fprintf(b, "<title>%s</title><style>%s</style>", escape(clean(g.Title)), Style())
-	}
-	b.WriteString(`<defs><marker id="graph-arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">` +
-		`<path class="m" d="M0 0.6 7.4 4 0 7.4z" fill="#98a2b0"/></marker></defs>`)
-	fmt.Fprintf(b, `<g class="e" fill="none" stroke="#98a2b0" stroke-width="1.3" transform="translate(%g %g)">`, margin, margin)
+	return h.El("svg", h.Attr("xmlns", "http://www.w3.org/2000/svg"), h.Class("graph"), h.Attr("role", "group"),
+		h.Attr("aria-label", clean(g.Title)),
+		h.Number("width", wide), h.Number("height", high), h.Attr("viewBox",
+			fmt.Sprintf("0 0 %.0f %.0f", wide, high)), h.Group(head),
+		h.El("defs", arrow()),
+		h.El("g.e", h.Attr("fill", "none"), h.Attr("stroke", "#98a2b0"), h.Attr("stroke-width", "1.3"), shift, g.ways(p)),
+		h.El("g", shift, nodes)), nil
+}
+
+func arrow() h.Node {
+	return h.El("marker", h.ID("graph-arrow"), h.Attr("viewBox", "0 0 8 8"), h.Attr("refX", "7"), h.Attr("refY", "4"),
+		h.Attr("markerWidth", "7"), h.Attr("markerHeight", "7"), h.Attr("orient", "auto"),
+		h.El("path.m", h.Attr("d", "M0 0.6 7.4 4 0 7.4z"), h.Attr("fill", "#98a2b0")))
+}
+
+// ways draws the edges.
+func (g *Graph) ways(p *placed) h.Node {
+	var paths h.Group
 	for k, e := range g.Edges {
 		if p.ways[k] == nil {
 			continue
 		}
-		marker := `marker-end="url(#graph-arrow)"`
+		end := "marker-end"
 		if p.nodes[e.From].x > p.nodes[e.To].x { // the path was computed from left to right
-			marker = `marker-start="url(#graph-arrow)"`
+			end = "marker-start"
 		}
-		fmt.Fprintf(b, "<path %s d=\"%s\"/>", marker, curve(p.ways[k]))
+		paths = append(paths, h.El("path", h.Attr(end, "url(#graph-arrow)"), h.Attr("d", curve(p.ways[k]))))
 	}
-	fmt.Fprintf(b, "</g><g transform=\"translate(%g %g)\">\n", margin, margin)
-	for i := range g.Nodes {
-		g.Nodes[i].draw(b, p.nodes[i], sizes[i])
-	}
-	b.WriteString("</g></svg>\n")
-	return b.Flush()
+	return paths
 }
 
-// draw writes a node with its middle at a point.
-func (n *Node) draw(b *bufio.Writer, at point, s size) {
-	class := n.Status.class()
-	c := lightInks[class]
+// draw draws a node with its middle at a point.
+func (n *Node) draw(at point, s size) h.Node {
 	x, y := math.Round(at.x-s.w/2), math.Round(at.y-s.h/2)
 	label, caption := n.label(), n.caption()
 	tip := label
 	if caption != "" {
 		tip += "\n" + caption
 	}
-	fmt.Fprintf(b, `<g class="s-%s">`, class)
-	href := n.Href
-	if href == "" && n.Anchor != "" {
-		href = "#" + n.Anchor
+	text := func(name string, y, size float64, fill, s string) h.Node {
+		return h.El(name, h.Number("x", x+padding), h.Number("y", y), h.Number("font-size", size),
+			h.Attr("font-family", "sans-serif"),
+			h.Attr("fill", fill), h.Text(s))
 	}
-	if href != "" {
-		fmt.Fprintf(b, `<a href="%s">`, escape(href))
-	}
-	fmt.Fprintf(b, `<title>%s</title>`, escape(tip))
-	round, dash := 8.0, ""
-	if n.Kind == Input {
-		round, dash = s.h/2, ` stroke-dasharray="4 3"`
-	}
-	box := func(dx, dy float64) {
-		fmt.Fprintf(b, `<rect class="b" x="%g" y="%g" width="%g" height="%g" rx="%g" fill="%s" stroke="%s"%s/>`, x+dx, y+dy, s.w, s.h, round, c.fill, c.line, dash)
-	}
-	if n.Tallies != nil { // a pile
-		box(4, 4)
-	}
-	box(0, 0)
 	baseline := y + s.h/2 + labelSize*0.36
+	parts := h.Group{h.El("title", h.Text(tip)), h.If(n.Tallies != nil, n.box(x+4, y+4, s)),
+		n.box(x, y, s)} // tallies: a pile
 	if caption != "" {
 		baseline = y + 19
-		fmt.Fprintf(b, `<text class="c" x="%g" y="%g" font-size="%g" font-family="sans-serif" fill="%s">%s</text>`,
-			x+padding, y+34, captionSize, c.line, escape(shorten(caption, longest+6)))
+		parts = append(parts, text("text.c", y+34, captionSize, lightInks[n.Status.class()].line,
+			shorten(caption, longest+6)))
 	}
-	fmt.Fprintf(b, `<text class="l" x="%g" y="%g" font-size="%g" font-family="sans-serif" fill="#1f2328">%s</text>`,
-		x+padding, math.Round(baseline), labelSize, escape(shorten(label, longest)))
-	n.bar(b, x, y, s)
-	if href != "" {
-		b.WriteString("</a>")
+	parts = append(parts, text("text.l", math.Round(baseline), labelSize, "#1f2328", shorten(label, longest)),
+		n.bar(x, y, s))
+	var drawn h.Node = parts
+	switch {
+	case n.Href != "":
+		drawn = h.El("a", h.Attr("href", n.Href), parts)
+	case n.Anchor != "":
+		drawn = h.El("a", h.Attr("href", "#"+n.Anchor), parts)
 	}
-	b.WriteString("</g>\n")
+	return h.El("g", h.Class("s-"+n.Status.class()), drawn)
+}
+
+func (n *Node) box(x, y float64, s size) h.Node {
+	c := lightInks[n.Status.class()]
+	round, dash := 8.0, ""
+	if n.Kind == Input {
+		round, dash = s.h/2, "4 3"
+	}
+	return h.El("rect.b", h.Number("x", x), h.Number("y", y), h.Number("width", s.w), h.Number("height", s.h),
+		h.Number("rx", round),
+		h.Attr("fill", c.fill), h.Attr("stroke", c.line), h.If(dash != "", h.Attr("stroke-dasharray", dash)))
 }
 
 // bar draws the shares of a node's tallies along its lower edge.
-func (n *Node) bar(b *bufio.Writer, x, y float64, s size) {
+func (n *Node) bar(x, y float64, s size) h.Node {
 	if len(n.Tallies) < 2 {
-		return
+		return nil
 	}
 	room, from := s.w-2*padding, x+padding
-	for _, t := range n.Tallies {
+	return h.Map(n.Tallies, func(t Tally) h.Node {
 		w := room * float64(t.Count) / float64(n.count())
 		class := t.Status.class()
-		fmt.Fprintf(b, `<rect class="s-%s c" x="%.1f" y="%g" width="%.1f" height="3" fill="%s"/>`, class, from, y+s.h-6, w, lightInks[class].line)
+		share := h.El("rect", h.Class("s-"+class+" c"), h.Number("x", from), h.Number("y", y+s.h-6), h.Number("width", w),
+			h.Attr("height", "3"),
+			h.Attr("fill", lightInks[class].line))
 		from += w
-	}
+		return share
+	})
 }
 
 // size is the size of the box for a node's lines.
@@ -182,10 +199,4 @@ func textWidth(s string, px float64) float64 {
 		}
 	}
 	return em * px
-}
-
-func escape(s string) string {
-	var b strings.Builder
-	xml.EscapeText(&b, []byte(s)) // a write to memory does not fail
-	return b.String()
 }

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"e3/internal/insight/markup"
 	"e3/internal/insight/plot"
 )
 
@@ -60,7 +61,7 @@ func TestTogether(t *testing.T) {
 	if len(charts) != 2 || charts[0].Y != "error" || len(charts[0].Lines) != 2 || charts[1].Y != "rate" || len(charts[1].Lines) != 1 {
 		t.Fatalf("charts: %+v", charts)
 	}
-	svg := charts[0].SVG("fit · curve.csv")
+	svg := markup.String(charts[0].Drawing("fit · curve.csv"))
 	for _, want := range []string{"fold=a", "fold=b", ">error<", ">round<", "#0072b2", "#d55e00", `aria-label="fit · curve.csv"`} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the chart lacks %s:\n%s", want, svg)
@@ -102,7 +103,7 @@ func TestSVGIsWhole(t *testing.T) {
 			return
 		}
 		for _, c := range append(plot.Together(items), plot.Alone(items[0].Table)) {
-			svg := c.SVG("a <title> & \"more\"")
+			svg := markup.String(c.Drawing("a <title> & \"more\""))
 			if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") || len(svg) > 100<<10 {
 				t.Fatalf("of %d bytes: %.3000s", len(svg), svg)
 			}
@@ -125,7 +126,7 @@ func TestLargeTables(t *testing.T) {
 	for i := range 50_000 {
 		fmt.Fprintf(&b, "%d,%g\n", i, math.Sin(float64(i)))
 	}
-	svg := plot.Alone(table(t, b.String())).SVG("large")
+	svg := markup.String(plot.Alone(table(t, b.String())).Drawing("large"))
 	if len(svg) > 40<<10 || !strings.Contains(svg, "L390 ") {
 		t.Errorf("%d bytes", len(svg))
 	}

@@ -2,12 +2,13 @@ package plot
 
 import (
 	"fmt"
-	"html"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	h "e3/internal/insight/markup"
 )
 
 // Measures of a chart, in its own pixels. At a page width of 420 pixels a chart is about that wide, so texts keep their size.
@@ -38,60 +39,64 @@ func colour(i, n int) string {
 	return fmt.Sprintf("hsl(%d 65%% 48%%)", 220+int(math.Round(float64(i)/float64(n-1)*140)))
 }
 
-// SVG draws the chart. The result needs Style, has no script, and is no more than some 100 KiB.
-func (c *Chart) SVG(title string) string {
+// Drawing draws the chart as an element of a page, which needs [Style]. It is no more than some 100 KiB.
+func (c *Chart) Drawing(title string) h.Node {
 	x, y := c.extents()
-	var b strings.Builder
 	named := len(c.Lines) <= mostNamed && (len(c.Lines) > 1 || len(c.Lines) == 1 && c.Lines[0].Name != "")
 	rows, places := c.legend(named)
 	full := height + 17*float64(rows)
 	if rows > 0 {
 		full += 6
 	}
-	fmt.Fprintf(&b, `<svg class="chart" viewBox="0 0 %g %g" role="img" aria-label="%s">`, width, full, html.EscapeString(title))
-	if c.Y != "" {
-		fmt.Fprintf(&b, `<text class="y" x="4" y="13">%s</text>`, html.EscapeString(clip(c.Y, 52)))
-	}
-	for _, v := range y.ticks() {
-		at := px(y.place(v, height-bottom, top))
-		fmt.Fprintf(&b, `<path class="grid" d="M%g %sH%g"/><text x="%g" y="%s" text-anchor="end" dominant-baseline="middle">%s</text>`, left, at, width-right, left-5, at, number(v))
-	}
-	c.axis(&b, x)
+	ticks := h.Map(y.ticks(), func(v float64) h.Node {
+		at := h.Decimal(y.place(v, height-bottom, top))
+		return h.Group{
+			h.El("path.grid", h.Attr("d", fmt.Sprintf("M%g %sH%g", left, at, width-right))),
+			h.El("text", h.Number("x", left-5), h.Attr("y", at), h.Attr("text-anchor", "end"),
+				h.Attr("dominant-baseline", "middle"), h.Text(number(v))),
+		}
+	})
+	lines := make(h.Group, len(c.Lines))
 	for i := range c.Lines {
-		c.line(&b, i, x, y)
+		lines[i] = c.line(i, x, y)
 	}
-	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">%s</text>`, (left+width-right)/2, height-4, html.EscapeString(clip(c.X, 50)))
+	names := make(h.Group, len(places))
 	for i, p := range places {
 		at := height + 14 + 17*p.row
-		fmt.Fprintf(&b, `<path class="l" stroke="%s" stroke-width="3" d="M%g %gh12"/><text x="%g" y="%g">%s</text>`, colour(i, len(c.Lines)), p.x, at-4, p.x+17, at, html.EscapeString(p.text))
+		names[i] = h.Group{
+			h.El("path.l", h.Attr("stroke", colour(i, len(c.Lines))), h.Attr("stroke-width", "3"),
+				h.Attr("d", fmt.Sprintf("M%g %gh12", p.x, at-4))),
+			h.El("text", h.Number("x", p.x+17), h.Number("y", at), h.Text(p.text)),
+		}
 	}
-	b.WriteString("</svg>")
-	return b.String()
+	return h.El("svg.chart", h.Attr("viewBox", fmt.Sprintf("0 0 %g %g", width, full)), h.Attr("role", "img"),
+		h.Attr("aria-label", title),
+		h.If(c.Y != "", h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(clip(c.Y, 52)))), ticks, c.axis(x), lines,
+		h.El("text", h.Number("x", (left+width-right)/2), h.Number("y", height-4), h.Attr("text-anchor", "middle"),
+			h.Text(clip(c.X, 50))), names)
 }
 
 // Names says which lines a chart has that shows no name of each; "" if it shows them.
 func (c *Chart) Names() string {
 	if n := len(c.Lines); n > mostNamed {
-		return fmt.Sprintf("%d lines, from %s (blue) to %s (red); point at a line for its name", n, c.Lines[0].Name, c.Lines[n-1].Name)
+		return fmt.Sprintf("%d lines, from %s (blue) to %s (red); point at a line for its name", n, c.Lines[0].Name,
+			c.Lines[n-1].Name)
 	}
 	return ""
 }
 
 // axis draws the x axis: numbers, or as many labels as fit.
-func (c *Chart) axis(b *strings.Builder, x extent) {
-	text := func(v float64, s string) {
+func (c *Chart) axis(x extent) h.Node {
+	text := func(v float64, s string) h.Node {
 		at := x.place(v, left, width-right)
 		anchor := "middle"
 		if half := float64(utf8.RuneCountInString(s)) * wideText / 2; at+half > width-2 {
 			anchor, at = "end", width-2
 		}
-		fmt.Fprintf(b, `<text x="%s" y="%g" text-anchor="%s">%s</text>`, px(at), height-bottom+14, anchor, html.EscapeString(s))
+		return h.El("text", h.Number("x", at), h.Number("y", height-bottom+14), h.Attr("text-anchor", anchor), h.Text(s))
 	}
 	if c.Labels == nil {
-		for _, v := range x.ticks() {
-			text(v, number(v))
-		}
-		return
+		return h.Map(x.ticks(), func(v float64) h.Node { return text(v, number(v)) })
 	}
 	long := 3
 	for _, l := range c.Labels {
@@ -99,13 +104,15 @@ func (c *Chart) axis(b *strings.Builder, x extent) {
 	}
 	long = min(long, 14)
 	fit := max(2, int((width-left-right)/(float64(long+1)*wideText)))
+	var texts h.Group
 	for i := 0; i < len(c.Labels); i += (len(c.Labels) + fit - 1) / fit {
-		text(float64(i), clip(c.Labels[i], 14))
+		texts = append(texts, text(float64(i), clip(c.Labels[i], 14)))
 	}
+	return texts
 }
 
 // line draws a line, and points where it has no neighbour.
-func (c *Chart) line(b *strings.Builder, i int, x, y extent) {
+func (c *Chart) line(i int, x, y extent) h.Node {
 	l := &c.Lines[i]
 	class := "l"
 	if len(c.Lines) > mostNamed {
@@ -123,17 +130,15 @@ func (c *Chart) line(b *strings.Builder, i int, x, y extent) {
 			pen = "M"
 			continue
 		}
-		path.WriteString(pen + px(x.place(l.X[k], left, width-right)) + " " + px(y.place(l.Y[k], height-bottom, top)))
+		path.WriteString(pen + h.Decimal(x.place(l.X[k], left, width-right)) + " " + h.Decimal(y.place(l.Y[k], height-bottom,
+			top)))
 		if pen == "M" {
 			path.WriteString("h0") // round ends make a point of it
 		}
 		pen = "L"
 	}
-	fmt.Fprintf(b, `<g><path class="%s" stroke="%s" d="%s"/>`, class, colour(i, len(c.Lines)), path.String())
-	if l.Name != "" {
-		fmt.Fprintf(b, `<title>%s</title>`, html.EscapeString(l.Name))
-	}
-	b.WriteString("</g>")
+	return h.El("g", h.El("path", h.Class(class), h.Attr("stroke", colour(i, len(c.Lines))), h.Attr("d", path.String())),
+		h.If(l.Name != "", h.El("title", h.Text(l.Name))))
 }
 
 type place struct {
@@ -234,8 +239,6 @@ func (e extent) ticks() []float64 {
 func (e extent) place(v, from, to float64) float64 {
 	return from + (v/2-e.from/2)/(e.to/2-e.from/2)*(to-from)
 }
-
-func px(v float64) string { return strconv.FormatFloat(math.Round(v*10)/10, 'f', -1, 64) }
 
 // number is the text of a tick.
 func number(v float64) string {

@@ -5,8 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"html"
-	"html/template"
 	"io/fs"
 	"path"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	h "e3/internal/insight/markup"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -36,9 +35,9 @@ const (
 type Figure struct {
 	Task, Name string
 	Size       int64 // -1: of several files
-	Chart      template.HTML
-	Image      template.URL
-	Frame      template.HTMLAttr // a document, as an attribute
+	Chart      h.Node
+	Image      string // the picture itself, as an address
+	Frame      string // a document
 	Text       string
 	Note       string
 }
@@ -254,12 +253,12 @@ func (o *outputs) figure(f file) (Figure, error) {
 	fig.Size = int64(len(data))
 	switch format := Sniff(data); {
 	case strings.HasPrefix(format, "image/"):
-		fig.Image = template.URL("data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data))
+		fig.Image = "data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data)
 		o.bytes += int64(len(fig.Image))
 	case format == "text/html" && len(data) > maxFrame:
 		fig.Note = "too large for this page"
 	case format == "text/html":
-		fig.Frame = template.HTMLAttr(`srcdoc="` + html.EscapeString(Harmless(string(data))) + `"`)
+		fig.Frame = Harmless(string(data))
 		o.bytes += int64(len(data))
 	case format == "text/plain":
 		fig.Text = Plain(data[:min(len(data), maxText)])

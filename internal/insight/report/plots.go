@@ -3,10 +3,10 @@ package report
 import (
 	"context"
 	"fmt"
-	"html/template"
 	"strings"
 
 	"e3/internal/human"
+	h "e3/internal/insight/markup"
 	"e3/internal/insight/plot"
 	"e3/objectstore"
 )
@@ -20,13 +20,13 @@ const (
 // A Chart is a plot of a task, or one of all tasks of a matrix: a line for each.
 type Chart struct {
 	Task, Name string // the task or family, and the file
-	SVG        template.HTML
+	Drawing    h.Node
 	Note       string
 }
 
 // Figure is the chart as a figure.
 func (c Chart) Figure() Figure {
-	return Figure{Task: c.Task, Name: c.Name, Size: -1, Chart: c.SVG, Note: human.Line(c.Note)}
+	return Figure{Task: c.Task, Name: c.Name, Size: -1, Chart: c.Drawing, Note: human.Line(c.Note)}
 }
 
 // ChartStyle is for pages that show charts.
@@ -98,7 +98,7 @@ func (c *Charts) Draw() []Chart {
 			if ch.Y != "" {
 				title += ": " + ch.Y + " by " + ch.X
 			}
-			out := Chart{Task: visible(task), Name: visible(name), SVG: template.HTML(ch.SVG(title)), Note: ch.Names()}
+			out := Chart{Task: visible(task), Name: visible(name), Drawing: ch.Drawing(title), Note: ch.Names()}
 			if n := c.left[key]; n > 0 {
 				out.Note = strings.TrimPrefix(fmt.Sprintf("%s; the first %d of %d tasks", out.Note, maxDrawn, maxDrawn+n), "; ")
 			}
@@ -129,7 +129,7 @@ func (o *outputs) chart(ctx context.Context, f file) (bool, error) {
 func (o *outputs) drawn() {
 	var list []Figure
 	for _, c := range o.charts.Draw() {
-		if o.bytes += int64(len(c.SVG)); o.bytes > allFigures {
+		if o.bytes += int64(len(h.String(c.Drawing))); o.bytes > allFigures {
 			o.left++
 			continue
 		}

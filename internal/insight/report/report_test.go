@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"e3/internal/insight/markup"
 	"e3/internal/insight/report"
 )
 
@@ -109,7 +110,7 @@ func TestHarmless(t *testing.T) {
 // TestChartOf: a table alone is one chart, and other content is none.
 func TestChartOf(t *testing.T) {
 	c, ok := report.ChartOf("curve.csv", []byte("x,y\n1,2\n2,3\n"))
-	if !ok || !strings.HasPrefix(string(c.SVG), "<svg") {
+	if !ok || !strings.HasPrefix(markup.String(c.Drawing), "<svg") {
 		t.Errorf("a table: %+v, %t", c, ok)
 	}
 	if _, ok := report.ChartOf("x.txt", []byte("words")); ok {

@@ -49,18 +49,12 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request) {
 	}
 	f := s.frame(at(viewRun, "w", ws), Place.Address)
 	f.Title, f.Crumbs = "Done", []crumb{{"Workspaces", f.To(viewWorkspaces)}}
-	status, view := http.StatusOK, "done"
+	status := http.StatusOK
 	if ws != "" {
 		f.Crumbs = append(f.Crumbs, crumb{ws, f.To(viewRun, "w", ws)})
 	}
 	if err != nil {
 		f.Title, said, status = "Not done", err.Error(), http.StatusConflict
 	}
-	text, err := f.write(view, said)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	reply(w, r, status, text)
+	replyPage(w, r, status, f.write(done(said)))
 }

@@ -13,25 +13,16 @@ import (
 
 // compareBody is the difference of two sides.
 type compareBody struct {
-	A, B       string // the sides as the command line writes them
-	D          *compare.Difference
-	Params     []change // inputs
-	Outputs    []change
-	Runs       []choice
-	Quick      []tab
-	ShownTasks []compare.TaskChange
-}
-
-// change is a dataset that differs, with short texts of both sides.
-type change struct {
-	compare.DatasetChange
-	Old, New string
+	A, B  string              // the sides as the command line writes them
+	D     *compare.Difference // nil: there is one run only
+	Runs  []choice
+	Quick []tab
 }
 
 // choice is a side that can be chosen.
 type choice struct{ Value, Text string }
 
-func (s *Server) comparePage(ctx context.Context, f *frame) (any, error) {
+func (s *Server) comparePage(ctx context.Context, f *frame) (body, error) {
 	f.ofWorkspace(viewCompare)
 	f.Title = human.Line(f.Workspace) + ": compare"
 	f.Crumbs = append(f.Crumbs, crumb{"compare", ""})
@@ -69,11 +60,8 @@ func (s *Server) comparePage(ctx context.Context, f *frame) (any, error) {
 	if err != nil {
 		return nil, joinAsked(err)
 	}
-	if b.D, err = compare.Compare(ctx, s.stores.Compare, was, is); err != nil {
-		return nil, err
-	}
-	b.Params, b.Outputs = changesOf(b.D.Inputs.Changes), changesOf(b.D.Outputs.Changes)
-	return b, nil
+	b.D, err = compare.Compare(ctx, s.stores.Compare, was, is)
+	return b, err
 }
 
 // joinAsked marks an error of what the address asks for.
@@ -85,14 +73,6 @@ func (e *askedError) Error() string { return e.err.Error() }
 
 // Unwrap returns the error and that it is the address's.
 func (e *askedError) Unwrap() []error { return []error{e.err, errAsked} }
-
-func changesOf(list []compare.DatasetChange) []change {
-	out := make([]change, len(list))
-	for i := range list {
-		out[i] = change{list[i], datasetText(list[i].Was), datasetText(list[i].Is)}
-	}
-	return out
-}
 
 // datasetText is a side's dataset in a few words.
 func datasetText(d *compare.Dataset) string {

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"io/fs"
 	"net/http"
@@ -21,6 +20,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/human"
+	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -54,8 +54,8 @@ type preview struct {
 	Name    string
 	Text    string
 	Table   *report.Table
-	Chart   template.HTML // of a plot that is a table
-	Image   template.URL
+	Chart   h.Node // of a plot that is a table
+	Image   string // address of the picture, or the picture itself
 	Frame   string // address of a document that runs nothing
 	Entries []entry
 	Note    string
@@ -213,7 +213,7 @@ func (s *Server) beginning(ctx context.Context, p *preview, t thing, table bool)
 	drawn := p.Raw != "" && t.size <= maxImage
 	switch {
 	case strings.HasPrefix(format, "image/") && drawn:
-		p.Image, p.Note = template.URL(p.Raw), ""
+		p.Image, p.Note = p.Raw, ""
 	case format == "text/html" && drawn:
 		p.Frame, p.Note = p.Raw, ""
 	case strings.HasPrefix(format, "text/"):
@@ -266,9 +266,9 @@ func (p *preview) show(data []byte, kind record.Kind, role string, table bool) {
 	format := report.Sniff(data)
 	switch {
 	case strings.HasPrefix(format, "image/"):
-		p.Image = template.URL(p.Raw) // of this server, or the picture itself; in an element for pictures neither runs anything
+		p.Image = p.Raw
 		if p.Raw == "" {
-			p.Image = template.URL("data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data))
+			p.Image = "data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data)
 		}
 	case format == "text/html":
 		p.Frame = p.Raw
@@ -296,7 +296,7 @@ func (p *preview) show(data []byte, kind record.Kind, role string, table bool) {
 // draw shows a table of numbers as a chart, if it is one.
 func (p *preview) draw(data []byte) bool {
 	c, ok := report.ChartOf(p.Name, data)
-	p.Chart = c.SVG
+	p.Chart = c.Drawing
 	return ok
 }
 

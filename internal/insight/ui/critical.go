@@ -7,14 +7,14 @@ import (
 	"e3/dataflow/graph"
 )
 
-// link is a task of the critical path: from its first attempt's begin to its last one's end.
-type link struct {
+// criticalTask is a task of the critical path: from its first attempt's begin to its last one's end.
+type criticalTask struct {
 	span
 	waited time.Duration // since the end of the one before; since the run's begin for the first
 }
 
 // critical returns the critical path as the events so far have it; tasks that are at work have taken until now.
-func (r *model) critical(now time.Time) []link {
+func (r *model) critical(now time.Time) []criticalTask {
 	if r.pathAt != r.at.Seq {
 		r.path, r.pathAt = nil, r.at.Seq
 		if r.graph != nil {
@@ -26,7 +26,7 @@ func (r *model) critical(now time.Time) []link {
 
 // criticalPath is the chain of tasks that decided when the run ended: it ends with the task that ended last, and each task before is
 // the one, among those that the next task reads, that ended last. Cached tasks took no time, and are not on it.
-func criticalPath(g *graph.Graph, spans []span, from time.Time) []link {
+func criticalPath(g *graph.Graph, spans []span, from time.Time) []criticalTask {
 	if len(spans) == 0 {
 		return nil
 	}
@@ -48,10 +48,10 @@ func criticalPath(g *graph.Graph, spans []span, from time.Time) []link {
 			last = at.task
 		}
 	}
-	var path []link
+	var path []criticalTask
 	for n := 0; n <= g.Len(); n++ {
 		at := whole[last]
-		path = append(path, link{span: at})
+		path = append(path, criticalTask{span: at})
 		i, ok := g.Find(last)
 		if !ok {
 			break
@@ -77,12 +77,12 @@ func criticalPath(g *graph.Graph, spans []span, from time.Time) []link {
 	return path
 }
 
-// longest are the n links that took longest, in their order.
-func longest(path []link, n int) []link {
+// longest are the n tasks that took longest, in their order.
+func longest(path []criticalTask, n int) []criticalTask {
 	sorted := slices.Clone(path)
-	slices.SortStableFunc(sorted, func(a, b link) int { return int(b.end.Sub(b.start) - a.end.Sub(a.start)) })
+	slices.SortStableFunc(sorted, func(a, b criticalTask) int { return int(b.end.Sub(b.start) - a.end.Sub(a.start)) })
 	least := sorted[n-1].end.Sub(sorted[n-1].start)
-	var keep []link
+	var keep []criticalTask
 	for _, l := range path {
 		if len(keep) < n && l.end.Sub(l.start) >= least {
 			keep = append(keep, l)

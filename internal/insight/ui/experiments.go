@@ -47,7 +47,7 @@ const (
 	maxOutdate = 24 // workspaces that are asked whether their outputs are current
 )
 
-func (s *Server) tablePage(ctx context.Context, f *frame) (any, error) {
+func (s *Server) tablePage(ctx context.Context, f *frame) (body, error) {
 	p := f.Place
 	f.Title = "Experiments"
 	f.Crumbs = []crumb{{"Workspaces", f.To(viewWorkspaces)}, {"Experiments", ""}}

@@ -68,9 +68,7 @@ func (s *Server) Export(ctx context.Context, ws, run string, hidden map[string]b
 			if ctx.Err() != nil {
 				return nil, err
 			}
-			if text, err = s.faultFile(p, err, x); err != nil {
-				return nil, err
-			}
+			text = s.faultPage(s.fileFrame(p, x), err)
 		}
 		if err := to.Write(x.names[key(p)], text); err != nil {
 			return nil, err
@@ -116,22 +114,19 @@ func (x *exporter) link(p Place) string {
 
 // renderFile renders a place as a file.
 func (s *Server) renderFile(ctx context.Context, p Place, x *exporter) ([]byte, error) {
-	f := s.frame(p, x.link)
-	f.seal("", false)
-	f.hidden = x.hidden
+	f := s.fileFrame(p, x)
 	body, err := s.views()[p.View](ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	return f.write(p.View, body)
+	return f.write(body), nil
 }
 
-func (s *Server) faultFile(p Place, fault error, x *exporter) ([]byte, error) {
+func (s *Server) fileFrame(p Place, x *exporter) *frame {
 	f := s.frame(p, x.link)
 	f.seal("", false)
 	f.hidden = x.hidden
-	f.Title = "Not here"
-	return f.write("fault", fault.Error())
+	return f
 }
 
 // errHidden says that content is not to leave the repository.

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
-	"html/template"
 	"io"
 	"strings"
 
@@ -76,7 +75,7 @@ func (s *Server) runFile(ctx context.Context, r *runview.Report) ([]byte, error)
 	b.parts()
 	f.command("run", human.Quoted(f.Workspace), "--run", short(r.RunID))
 	c.Notes, f.Notes = append(c.Notes, f.Notes...), nil
-	return f.write("file", b)
+	return f.write(b), nil
 }
 
 // readModel is the model of a run whose report is complete.
@@ -153,11 +152,7 @@ func WriteCharts(w io.Writer, title string, charts []report.Chart, notes []strin
 	for i := range charts {
 		figures[i] = charts[i].Figure()
 	}
-	text, err := f.write("charts", figures)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(text)
+	_, err := w.Write(f.write(chartsBody(figures)))
 	return err
 }
 
@@ -166,7 +161,7 @@ func WriteCharts(w io.Writer, title string, charts []report.Chart, notes []strin
 func (f *frame) seal(script string, frames bool) {
 	f.Static, f.Token = true, ""
 	style := diagram.Style() + report.ChartStyle + embedded("ui.css")
-	f.Style, f.Script = template.CSS(style), template.JS(script)
+	f.Style, f.Script = style, script
 	styles, scripts := digest(style), ""
 	if frames {
 		styles = "'unsafe-inline'"
@@ -189,14 +184,4 @@ func embedded(name string) string {
 		panic(err) // it is embedded
 	}
 	return strings.TrimSuffix(string(data), "\n")
-}
-
-// painted are lines of a log with their colours.
-func painted(lines [][]byte) [][]segment {
-	var p painter
-	list := make([][]segment, len(lines))
-	for i, line := range lines {
-		list[i] = p.line(line)
-	}
-	return list
 }

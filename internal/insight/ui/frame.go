@@ -1,42 +1,11 @@
 package ui
 
 import (
-	"embed"
-	"fmt"
-	"html/template"
 	"net/url"
-	"strings"
-	"sync"
 	"time"
 
 	"e3/internal/human"
 )
-
-//go:embed page
-var pageFiles embed.FS
-
-// pages are the templates by view, parsed when the first page is rendered.
-var pages = sync.OnceValue(func() map[string]*template.Template {
-	read := func(name string) string {
-		data, err := pageFiles.ReadFile("page/" + name + ".html")
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		return string(data)
-	}
-	all := map[string]*template.Template{}
-	base := template.Must(template.New("base").Funcs(template.FuncMap{
-		"elapsed": human.Duration, "bytes": human.Bytes, "line": human.Line, "short": short, "stamp": stamp, "iso": iso,
-		"ms": func(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }, "count": func(n int, what string) string { return human.Count(n, what) },
-		"percent": func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }, "mark": mark, "join": strings.Join, "painted": painted, "list2": func(a, b any) []any { return []any{a, b} },
-		"same":    sameText,
-		"count64": func(n int64, what string) string { return human.Count(n, what) },
-	}).Parse(read("layout") + read("parts") + read("line")))
-	for _, view := range []string{viewWorkspaces, viewRun, viewTask, viewCompare, viewHistory, viewQueue, viewStore, viewTable, "file", "charts", "fault", "done", "login"} {
-		all[view] = template.Must(template.Must(base.Clone()).Parse(read(view)))
-	}
-	return all
-})
 
 // frame is what all pages have around their bodies.
 type frame struct {
@@ -55,9 +24,9 @@ type frame struct {
 	Static     bool   // a file, without a server
 	Token      string // of forms; "": the page offers no actions
 	Policy     string // of a file
-	Style      template.CSS
-	Script     template.JS // of a file
-	Alone      bool        // a file that holds all it shows, not one of many
+	Style      string // of a file
+	Script     string // of a file
+	Alone      bool   // a file that holds all it shows, not one of many
 
 	to     linker
 	hidden map[string]bool // inputs whose content is not shown
@@ -132,50 +101,10 @@ func (s *Server) live(f *frame, more ...string) {
 
 func urlEscape(s string) string { return url.QueryEscape(s) }
 
-func short(id string) string { return human.Line(human.Short(id)) }
-
-// stamp is a time for people, "" if it is unknown.
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return human.Stamp(t)
-}
-
 // Stamp is a time for people. In a file, which may be read anywhere, it has its zone.
 func (f *frame) Stamp(t time.Time) string {
 	if !f.Static || t.IsZero() {
 		return stamp(t)
 	}
 	return t.In(f.Made.Location()).Format("2006-01-02 15:04:05 -07:00")
-}
-
-// iso is a time for programs.
-func iso(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// mark is the sign of a status, which differs by shape from those of others: a colour alone says nothing.
-func mark(status string) string {
-	switch status {
-	case "success", "completed", "current":
-		return "✓"
-	case "failed", "error", "crashed", "damaged":
-		return "✗"
-	case "cached", "hit":
-		return "↺"
-	case "running", "claimed":
-		return "▶"
-	case "delayed":
-		return "»"
-	case "retrying":
-		return "⟳"
-	case "deferred":
-		return "‖" // U+23F8 is missing in common fonts
-	case "waits", "queued", "ready":
-		return "○"
-	case "interrupted", "cancelled", "unfinished":
-		return "◼"
-	case "skipped", "abandoned":
-		return "⊘"
-	}
-	return "·"
 }

@@ -111,7 +111,7 @@ func (s *Server) scanLog(ctx context.Context, f *frame, e *executions.Execution,
 	defer in.Close()
 	r := bufio.NewReaderSize(io.LimitReader(in, maxLogRead), 64<<10)
 	first := max(1, line-lineMargin)
-	var window []part // of the lines from v.First on
+	var window []logPart // of the lines from v.First on
 	v.First = 1
 	find := finder{word: []byte(strings.ToLower(v.Find))}
 	for n := 1; ; n++ {
@@ -171,8 +171,8 @@ func (s *Server) scanLog(ctx context.Context, f *frame, e *executions.Execution,
 	return nil
 }
 
-// part is a line, of which long ones are not kept whole.
-type part struct {
+// logPart is a line, of which long ones are not kept whole.
+type logPart struct {
 	text []byte // at most maxLine of what is seen of it
 	size int64  // bytes that are seen
 	hit  bool
@@ -180,7 +180,7 @@ type part struct {
 
 // shortLine reads a line without its end, and looks for a word in all of it. Text that a carriage return overwrites, as in progress
 // bars, is not seen. whole says that the line had an end.
-func shortLine(r *bufio.Reader, find *finder) (at part, whole bool, err error) {
+func shortLine(r *bufio.Reader, find *finder) (at logPart, whole bool, err error) {
 	find.begin()
 	returned := false // the last byte so far is a carriage return
 	for {

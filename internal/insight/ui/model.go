@@ -28,9 +28,9 @@ type model struct {
 	open   map[string]span
 	index  map[string]int // task → its place in the report; nil: not asked for yet
 
-	graph  *graph.Graph // of the package, while the run is at work; nil: none
-	path   []link       // the critical path after the event pathAt
-	pathAt int64        // -1: not looked for
+	graph  *graph.Graph   // of the package, while the run is at work; nil: none
+	path   []criticalTask // the critical path after the event pathAt
+	pathAt int64          // -1: not looked for
 
 	hold  bool                          // keep the package when the run has ended
 	whole map[string]runview.TaskReport // by execution: tasks that were completed, and do not change any more

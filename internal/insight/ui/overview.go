@@ -12,6 +12,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/history"
+	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 )
@@ -21,8 +22,6 @@ type workspaceRow struct {
 	*Workspace
 	URL     string
 	Status  string // of its latest run; "": none
-	Class   string
-	RunURL  string
 	Summary string
 	Took    time.Duration
 	Outputs string
@@ -35,7 +34,10 @@ type waiting struct {
 	URL string
 }
 
-func (s *Server) workspacesPage(ctx context.Context, f *frame) (any, error) {
+// workspacesBody is all workspaces.
+type workspacesBody []workspaceRow
+
+func (s *Server) workspacesPage(ctx context.Context, f *frame) (body, error) {
 	f.Title = "Workspaces"
 	f.Crumbs = []crumb{{"Workspaces", ""}}
 	f.command("status")
@@ -44,13 +46,12 @@ func (s *Server) workspacesPage(ctx context.Context, f *frame) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows := make([]workspaceRow, len(list))
+	rows := make(workspacesBody, len(list))
 	for i := range list {
 		w := &list[i]
 		rows[i] = workspaceRow{Workspace: w, URL: f.To(viewRun, "w", w.Name), Outputs: outputsText(w)}
 		if r := w.Run; r != nil {
-			rows[i].Status, rows[i].Class, rows[i].RunURL = r.Status(), report.RunClass(r), f.To(viewRun, "w", w.Name)
-			rows[i].Summary, rows[i].Took = summaryText(r), r.RanFor(s.o.Now())
+			rows[i].Status, rows[i].Summary, rows[i].Took = r.Status(), summaryText(r), r.RanFor(s.o.Now())
 		} else {
 			rows[i].URL = f.To(viewHistory, "w", w.Name)
 		}
@@ -119,7 +120,7 @@ type pastRun struct {
 type historyBody struct {
 	Runs   []pastRun
 	More   string // address with more of them
-	Plot   *plot
+	Plot   h.Node // durations
 	Days   []day
 	Status string
 	Words  []tab
@@ -134,7 +135,7 @@ type day struct {
 
 const mostRuns = 40
 
-func (s *Server) historyPage(ctx context.Context, f *frame) (any, error) {
+func (s *Server) historyPage(ctx context.Context, f *frame) (body, error) {
 	f.ofWorkspace(viewHistory)
 	f.Title = human.Line(f.Workspace) + ": history"
 	f.Crumbs = append(f.Crumbs, crumb{"history", ""})
@@ -231,19 +232,16 @@ func (b *historyBody) draw() {
 	b.Plot = plotOf(points, func(v float64) string { return human.Duration(time.Duration(v * float64(time.Second))) })
 }
 
-// queueBody is the queues with the addresses of their tasks.
-type queueBody struct {
-	Queues []Queue
-	Now    time.Time
-}
+// queueBody is all queues.
+type queueBody []Queue
 
-func (s *Server) queuePage(ctx context.Context, f *frame) (any, error) {
+func (s *Server) queuePage(ctx context.Context, f *frame) (body, error) {
 	f.Title = "Queue"
 	f.Crumbs = []crumb{{"Workspaces", f.To(viewWorkspaces)}, {"Queue", ""}}
 	f.command("queue")
 	s.live(f)
 	list, err := s.stores.Facts.Queues(ctx)
-	return &queueBody{list, s.o.Now()}, err
+	return queueBody(list), err
 }
 
 // measured keeps what measuring the repository has found, since that reads all of it.
@@ -259,7 +257,7 @@ const (
 	measureAgainPaid = time.Hour
 )
 
-func (s *Server) storePage(ctx context.Context, f *frame) (any, error) {
+func (s *Server) storePage(ctx context.Context, f *frame) (body, error) {
 	f.Title = "Store"
 	f.Crumbs = []crumb{{"Workspaces", f.To(viewWorkspaces)}, {"Store", ""}}
 	f.Command = "e3 stats " + f.Repo() + "; e3 gc " + f.Repo() + " --dry-run"

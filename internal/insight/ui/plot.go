@@ -4,24 +4,11 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	h "e3/internal/insight/markup"
 )
 
-// plot is a row of bars: one for each value, the earliest at the left.
-type plot struct {
-	W, H  float64
-	Bars  []plotBar
-	Top   string // the value at the upper edge
-	Begin string
-	End   string
-}
-
-type plotBar struct {
-	X, Y, W, H float64
-	State      string
-	URL        string
-	Tip        string
-}
-
+// point is a value of a plot.
 type point struct {
 	at    time.Time
 	value float64
@@ -35,10 +22,11 @@ const (
 	plotHeight = 96.0
 	plotWidth  = 720.0
 	widestBar  = 22.0
+	narrowPlot = 400.0 // below it the bars are few: keys reach each of them, and the scale stands close
 )
 
-// plotOf draws values; nil if there are fewer than two.
-func plotOf(list []point, text func(float64) string) *plot {
+// plotOf draws values as a row of bars, the earliest at the left; nil if there are fewer than two.
+func plotOf(list []point, text func(float64) string) h.Node {
 	if len(list) < 2 {
 		return nil
 	}
@@ -49,14 +37,38 @@ func plotOf(list []point, text func(float64) string) *plot {
 	if top <= 0 {
 		top = 1
 	}
-	wide := math.Min(widestBar, plotWidth/float64(len(list)))
-	p := &plot{W: math.Ceil(wide * float64(len(list))), H: plotHeight, Top: text(top), Begin: stamp(list[0].at), End: stamp(list[len(list)-1].at)}
-	for i, v := range list {
-		high := math.Max(2, math.Round(v.value/top*(plotHeight-2)*10)/10)
-		p.Bars = append(p.Bars, plotBar{
-			X: math.Round(float64(i)*wide*10)/10 + 1, Y: plotHeight - high, W: math.Max(1, math.Round((wide-2)*10)/10), H: high,
-			State: v.state, URL: v.url, Tip: fmt.Sprintf("%s, %s, %s", v.text, v.state, stamp(v.at)),
-		})
+	step := math.Min(widestBar, plotWidth/float64(len(list)))
+	wide := math.Ceil(step * float64(len(list)))
+	bars := make(h.Group, len(list))
+	for i, p := range list {
+		bars[i] = p.bar(float64(i)*step+1, math.Max(1, step-2), math.Max(2, p.value/top*(plotHeight-2)), wide > narrowPlot)
 	}
-	return p
+	scale := "scale"
+	if wide < narrowPlot {
+		scale += " near"
+	}
+	highest := "up to " + text(top)
+	return h.Group{
+		h.El("svg.plot", h.Attr("viewBox", fmt.Sprintf("0 0 %.0f %.0f", wide, plotHeight)), h.Number("width", wide),
+			h.Number("height", plotHeight),
+			h.Attr("role", "group"), h.Attr("aria-label", "A bar for each; "+highest), bars),
+		h.El("p", h.Class(scale), h.El("span", h.Text(stamp(list[0].at))), h.El("span", h.Text(highest)),
+			h.El("span", h.Text(stamp(list[len(list)-1].at)))),
+	}
+}
+
+// bar draws a value. A bar that leads somewhere can be hit above it, too. Where bars are many, keys do not stop at each:
+// the list below has the same links.
+func (p point) bar(x, wide, high float64, many bool) h.Node {
+	tip := fmt.Sprintf("%s, %s, %s", p.text, p.state, stamp(p.at))
+	column := func(class string, y, high float64, more ...h.Node) h.Node {
+		return h.El("rect", h.Class(class), h.Number("x", x), h.Number("width", wide), h.Number("y", y),
+			h.Number("height", high), h.Group(more))
+	}
+	bar := h.El("g", h.Class("s-"+p.state), h.El("title", h.Text(tip)),
+		h.If(p.url != "", column("hold", 0, plotHeight)), column("ink", plotHeight-high, high, h.Attr("rx", "1")))
+	if p.url == "" {
+		return bar
+	}
+	return h.El("a", h.Attr("href", p.url), h.Attr("aria-label", tip), h.If(many, h.Attr("tabindex", "-1")), bar)
 }

@@ -1,11 +1,9 @@
 package ui
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
-	"html/template"
 	"strings"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/diagram"
 	"e3/internal/insight/history"
+	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 )
@@ -34,8 +33,8 @@ type runBody struct {
 	Tabs      []tab
 	View      string // tasks, timeline or graph
 	List      *taskList
-	Line      *report.Line
-	Graph     template.HTML
+	Line      *timeline
+	Graph     h.Node
 	GraphNote string
 	Waiting   []runview.TaskReport // for approval
 	Earlier   string               // address of the comparison with the run before
@@ -82,7 +81,7 @@ const (
 	runGraph    = "graph"
 )
 
-func (s *Server) runPage(ctx context.Context, f *frame) (any, error) {
+func (s *Server) runPage(ctx context.Context, f *frame) (body, error) {
 	p := f.Place
 	m, err := s.models.run(ctx, f.Workspace, p.get("r"))
 	if err != nil {
@@ -220,7 +219,7 @@ func timeLeft(m *model, now time.Time) string {
 }
 
 // steps are the critical path as the page shows it.
-func (b *runBody) steps(f *frame, path []link, now time.Time) {
+func (b *runBody) steps(f *frame, path []criticalTask, now time.Time) {
 	whole := max(b.Run.RanFor(now), time.Millisecond)
 	for _, l := range path {
 		b.PathTime += l.end.Sub(l.start)
@@ -276,23 +275,23 @@ func rowsOf(f *frame, list []runview.TaskReport) []row {
 }
 
 // timeline draws the attempts of the run.
-func (b *runBody) timeline(f *frame, r *runview.Report, spans []span, path []link) {
+func (b *runBody) timeline(f *frame, r *runview.Report, spans []span, path []criticalTask) {
 	critical := map[string]bool{}
 	for _, l := range path {
 		critical[l.task] = true
 	}
-	bars := make([]report.Bar, 0, min(len(spans), maxBars))
+	bars := make([]lineBar, 0, min(len(spans), maxBars))
 	for _, at := range spans {
 		if len(bars) == maxBars {
 			f.Notes = append(f.Notes, fmt.Sprintf("Only the first %d of %d attempts are drawn", maxBars, len(spans)))
 			break
 		}
-		bars = append(bars, report.Bar{
+		bars = append(bars, lineBar{
 			Task: at.task, Worker: at.worker, Attempt: at.attempt, State: at.state, Start: at.start, End: at.end,
 			Href: taskURL(f, at.task), Critical: critical[at.task],
 		})
 	}
-	b.Line = report.LineOf(bars, r.StartedAt, r.CompletedAt)
+	b.Line = timelineOf(bars, r.StartedAt, r.CompletedAt)
 }
 
 // graph draws the package, coloured by the states of the tasks.
@@ -336,10 +335,6 @@ func (s *Server) graph(ctx context.Context, f *frame, m *model, b *runBody) erro
 			}
 		}
 	}
-	var out bytes.Buffer
-	if err := g.InlineSVG(&out); err != nil {
-		return err
-	}
-	b.Graph = template.HTML(out.String()) // SVG escapes its text
-	return nil
+	b.Graph, err = g.Drawing()
+	return err
 }

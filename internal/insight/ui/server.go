@@ -6,7 +6,6 @@
 package ui
 
 import (
-	"bytes"
 	"compress/gzip"
 	"context"
 	"embed"
@@ -132,13 +131,7 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	http.SetCookie(w, s.guard.cookie())
-	var page bytes.Buffer
-	if err := pages()["login"].ExecuteTemplate(&page, "login", next); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	reply(w, r, http.StatusOK, page.Bytes())
+	replyPage(w, r, http.StatusOK, loginPage(next))
 }
 
 // page serves a view.
@@ -154,14 +147,9 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() != nil {
 			return
 		}
-		status = statusOf(err)
-		if text, err = s.renderFault(place, err, Place.Address); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
+		status, text = statusOf(err), s.faultPage(s.frame(place, Place.Address), err)
 	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	reply(w, r, status, text)
+	replyPage(w, r, status, text)
 }
 
 // renderHere returns the page of a place, if the repository can be read.
@@ -195,6 +183,12 @@ var errAsked = errors.New("this address asks for something that there is not")
 // errAway says that the repository cannot be read.
 var errAway = errors.New("the repository is not there")
 
+// replyPage writes a page.
+func replyPage(w http.ResponseWriter, r *http.Request, status int, page []byte) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	reply(w, r, status, page)
+}
+
 // reply writes an answer, compressed if the client takes that.
 func reply(w http.ResponseWriter, r *http.Request, status int, data []byte) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
@@ -221,33 +215,22 @@ func (s *Server) render(ctx context.Context, p Place, to linker) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	return f.write(p.View, body)
+	return f.write(body), nil
 }
 
-// views render the bodies of pages.
-func (s *Server) views() map[string]func(context.Context, *frame) (any, error) {
-	return map[string]func(context.Context, *frame) (any, error){
+// views gather the bodies of pages.
+func (s *Server) views() map[string]func(context.Context, *frame) (body, error) {
+	return map[string]func(context.Context, *frame) (body, error){
 		viewWorkspaces: s.workspacesPage, viewRun: s.runPage, viewTask: s.taskPage, viewCompare: s.comparePage,
 		viewHistory: s.historyPage, viewQueue: s.queuePage, viewStore: s.storePage, viewTable: s.tablePage,
 	}
 }
 
-// renderFault returns the page that says why there is none.
-func (s *Server) renderFault(p Place, fault error, to linker) ([]byte, error) {
-	f := s.frame(p, to)
+// faultPage returns the page that says why there is none.
+func (s *Server) faultPage(f *frame, why error) []byte {
 	f.Title = "Not here"
-	f.Crumbs = append(f.Crumbs, crumb{"Workspaces", f.To(viewWorkspaces)})
-	return f.write("fault", human.Truncate(fault.Error(), 1_000))
-}
-
-func (f *frame) write(view string, body any) ([]byte, error) {
-	var out bytes.Buffer
-	err := pages()[view].ExecuteTemplate(&out, "page", struct {
-		*frame
-		Body any
-	}{f, body})
-	if err != nil {
-		return nil, fmt.Errorf("page %s: %w", view, err)
+	if f.To(viewWorkspaces) != "" {
+		f.Crumbs = append(f.Crumbs, crumb{"Workspaces", f.To(viewWorkspaces)})
 	}
-	return out.Bytes(), nil
+	return f.write(fault(why.Error()))
 }

@@ -14,6 +14,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/explain"
 	"e3/internal/insight/history"
+	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
@@ -42,8 +43,8 @@ type taskBody struct {
 	Shown     *preview // that the address asks for
 	History   []attempt
 	More      bool // there are earlier ones
-	Plot      *plot
-	Memory    *plot
+	Plot      h.Node
+	Memory    h.Node
 	Together  *together // nil: its command served no other item
 	Missing   string    // why there is nothing to show
 }
@@ -68,7 +69,7 @@ const (
 
 const mostAttempts = 60
 
-func (s *Server) taskPage(ctx context.Context, f *frame) (any, error) {
+func (s *Server) taskPage(ctx context.Context, f *frame) (body, error) {
 	p := f.Place
 	task := p.get("t")
 	if task == "" || f.Workspace == "" {
@@ -452,7 +453,7 @@ func fedBy(f *frame, it *item, w *record.Wire) {
 }
 
 // plots are the durations and the memory of attempts.
-func plots(list []attempt) (took, memory *plot) {
+func plots(list []attempt) (took, memory h.Node) {
 	var t, m []point
 	for i := range slices.Backward(list) {
 		a := &list[i]

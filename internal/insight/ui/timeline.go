@@ -1,4 +1,4 @@
-package report
+package ui
 
 import (
 	"cmp"
@@ -9,19 +9,20 @@ import (
 	"time"
 
 	"e3/internal/human"
+	h "e3/internal/insight/markup"
 	"e3/internal/insight/runview"
 )
 
-// Bounds and measures of the timeline, in pixels.
+// Bounds and measures of a timeline, in pixels.
 const (
-	maxBars   = 2_000 // that are drawn one by one
+	maxNamed  = 2_000 // bars that are drawn one by one
 	maxLanes  = 600
 	lineWidth = 1120.0
 	lineAxis  = 22.0
 )
 
-// A Bar is one attempt in a run. The caller sets the fields before X; the rest is laid out.
-type Bar struct {
+// lineBar is one attempt in a run. The caller sets the fields before X; the rest is laid out.
+type lineBar struct {
 	Task       string
 	Worker     string
 	Attempt    int64
@@ -36,14 +37,14 @@ type Bar struct {
 	lane       int
 }
 
-// A Line shows the times of executions. Those that overlap are in different lanes.
-type Line struct {
-	H, AxisY float64
-	Bars     []*Bar
-	Small    []smalls
-	Ticks    []tick
-	Groups   []group
-	Note     string
+// timeline shows the times of executions. Those that overlap are in different lanes.
+type timeline struct {
+	H      float64
+	Bars   []*lineBar
+	Small  []smalls
+	Ticks  []tick
+	Groups []group
+	Note   string
 }
 
 // smalls are the bars of one state that are drawn as one path.
@@ -60,13 +61,15 @@ type group struct {
 	Y    float64
 }
 
-// LineOf lays out bars, and sorts them; from and to are extended to hold all of them. It is nil if there are no bars.
-func LineOf(bars []Bar, from, to time.Time) *Line {
+// timelineOf lays out bars, and sorts them; from and to are extended to hold all of them. It is nil if there are no
+// bars.
+func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 	if len(bars) == 0 {
 		return nil
 	}
-	slices.SortFunc(bars, func(a, b Bar) int {
-		return cmp.Or(cmp.Compare(a.Worker, b.Worker), a.Start.Compare(b.Start), cmp.Compare(a.Task, b.Task), cmp.Compare(a.Attempt, b.Attempt))
+	slices.SortFunc(bars, func(a, b lineBar) int {
+		return cmp.Or(cmp.Compare(a.Worker, b.Worker), a.Start.Compare(b.Start), cmp.Compare(a.Task, b.Task),
+			cmp.Compare(a.Attempt, b.Attempt))
 	})
 	for i := range bars {
 		if bars[i].End.Before(bars[i].Start) { // a clock went back
@@ -79,7 +82,7 @@ func LineOf(bars []Bar, from, to time.Time) *Line {
 			to = bars[i].End
 		}
 	}
-	l := &Line{}
+	l := &timeline{}
 	lanes, left := l.lanes(bars)
 	high := math.Max(4, math.Min(22, 900/float64(lanes)))
 	span := math.Max(to.Sub(from).Seconds(), 0.001)
@@ -89,7 +92,7 @@ func LineOf(bars []Bar, from, to time.Time) *Line {
 		heads = 18
 	}
 	worker, groups := "", 0
-	drawn := make([]*Bar, 0, len(bars))
+	drawn := make([]*lineBar, 0, len(bars))
 	for i := range bars {
 		at := &bars[i]
 		if i == 0 || at.Worker != worker {
@@ -107,14 +110,14 @@ func LineOf(bars []Bar, from, to time.Time) *Line {
 	if heads == 0 {
 		l.Groups = nil
 	}
-	l.AxisY = lineAxis
 	l.H = lineAxis + float64(groups)*heads + float64(lanes)*high + 4
-	slices.SortStableFunc(drawn, func(a, b *Bar) int {
+	slices.SortStableFunc(drawn, func(a, b *lineBar) int {
 		return cmp.Or(first(b.Critical)-first(a.Critical), cmp.Compare(b.End.Sub(b.Start), a.End.Sub(a.Start)))
 	})
-	for _, at := range drawn[:min(len(drawn), maxBars)] {
-		name := visible(at.Task)
-		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, at.State, human.Duration(at.End.Sub(at.Start)), human.Duration(at.Start.Sub(from)))
+	for _, at := range drawn[:min(len(drawn), maxNamed)] {
+		name := human.Line(at.Task)
+		at.Tip = fmt.Sprintf("%s: %s, %s, after %s", name, at.State, human.Duration(at.End.Sub(at.Start)),
+			human.Duration(at.Start.Sub(from)))
 		if at.Attempt > 1 {
 			at.Tip += fmt.Sprintf(", attempt %d", at.Attempt)
 		}
@@ -133,21 +136,21 @@ func LineOf(bars []Bar, from, to time.Time) *Line {
 	if left > 0 {
 		l.Note = fmt.Sprintf("%d executions that ran beside %d others are not drawn.", left, maxLanes)
 	} else if len(l.Small) > 0 {
-		l.Note = fmt.Sprintf("The longest %d of %d executions have their names as tooltips.", maxBars, len(drawn))
+		l.Note = fmt.Sprintf("The longest %d of %d executions have their names as tooltips.", maxNamed, len(drawn))
 	}
 	return l
 }
 
 // lanes gives each bar the first lane of its worker that is free, and returns the number of lanes, and the number of
 // bars without one.
-func (l *Line) lanes(bars []Bar) (lanes, left int) {
+func (l *timeline) lanes(bars []lineBar) (lanes, left int) {
 	var ends []time.Time // of the worker's lanes
 	first := 0
 	for i := range bars {
 		if i == 0 || bars[i].Worker != bars[i-1].Worker {
 			first += len(ends)
 			ends = ends[:0]
-			l.Groups = append(l.Groups, group{Name: cmp.Or(visible(bars[i].Worker), "a worker that is not on record")})
+			l.Groups = append(l.Groups, group{Name: cmp.Or(human.Line(bars[i].Worker), "a worker that is not on record")})
 		}
 		lane := slices.IndexFunc(ends, func(t time.Time) bool { return !t.After(bars[i].Start) })
 		switch {
@@ -174,13 +177,13 @@ func first(is bool) int {
 	return 0
 }
 
-// rest draws the bars beyond maxBars, as one path for each state.
-func (l *Line) rest(drawn []*Bar) {
-	if len(drawn) <= maxBars {
+// rest draws the bars beyond maxNamed, as one path for each state.
+func (l *timeline) rest(drawn []*lineBar) {
+	if len(drawn) <= maxNamed {
 		return
 	}
 	paths := map[runview.TaskState]*strings.Builder{}
-	for _, at := range drawn[maxBars:] {
+	for _, at := range drawn[maxNamed:] {
 		p := paths[at.State]
 		if p == nil {
 			p = &strings.Builder{}
@@ -195,7 +198,7 @@ func (l *Line) rest(drawn []*Bar) {
 }
 
 // ticks are at most eight round times along the axis.
-func (l *Line) ticks(span time.Duration) {
+func (l *timeline) ticks(span time.Duration) {
 	step := span / 8 / (7 * 24 * time.Hour) * (7 * 24 * time.Hour) // whole weeks, for longer spans
 	const ms, s, m, h = time.Millisecond, time.Second, time.Minute, time.Hour
 	for _, round := range []time.Duration{
@@ -234,11 +237,40 @@ func clock(d time.Duration) string {
 	return human.Duration(d)
 }
 
-// Room is the width of the drawing, including the strokes of elements at its edges.
-func (*Line) Room() float64 { return lineWidth + 4 }
+// draw draws the timeline.
+func (l *timeline) draw() h.Node {
+	wide, high := fmt.Sprintf("%.0f", lineWidth+4), fmt.Sprintf("%.0f", l.H) // with the strokes of elements at the edges
+	ticks := h.Map(l.Ticks, func(t tick) h.Node {
+		return h.Group{
+			h.El("line.grid", h.Number("x1", t.X), h.Number("x2", t.X), h.Number("y1", lineAxis), h.Number("y2", l.H)),
+			h.El("text.tick", h.Number("x", t.X), h.Attr("y", "14"), h.Text(t.Text)),
+		}
+	})
+	groups := h.Map(l.Groups, func(g group) h.Node {
+		return h.El("text.group", h.Attr("x", "0"), h.Number("y", g.Y),
+			h.Text(g.Name))
+	})
+	rest := h.Map(l.Small, func(s smalls) h.Node {
+		return h.El("path", h.Class("s-"+s.State+" span"),
+			h.Attr("d", s.Path))
+	})
+	return h.El("svg.line", h.Attr("viewBox", "-2 0 "+wide+" "+high), h.Attr("width", wide), h.Attr("height", high),
+		h.Attr("role", "group"),
+		h.Attr("aria-label", "When the executions of this run began and ended"), ticks, groups, rest, h.Map(l.Bars,
+			(*lineBar).draw))
+}
 
-// TextX is the left end of a bar's label.
-func (b *Bar) TextX() float64 { return b.X + 6 }
-
-// TextY is the baseline of a bar's label.
-func (b *Bar) TextY() float64 { return b.Y + b.H/2 + 4 }
+func (b *lineBar) draw() h.Node {
+	class := "s-" + string(b.State)
+	if b.Critical {
+		class += " critical"
+	}
+	bar := h.El("g", h.Class(class), h.El("title", h.Text(b.Tip)),
+		h.El("rect.span", h.Number("x", b.X), h.Number("y", b.Y), h.Number("width", b.W), h.Number("height", b.H),
+			h.Attr("rx", "3")),
+		h.If(b.Label != "", h.El("text.name", h.Number("x", b.X+6), h.Number("y", b.Y+b.H/2+4), h.Text(b.Label))))
+	if b.Href == "" {
+		return bar
+	}
+	return h.El("a", h.Attr("href", b.Href), h.Attr("tabindex", "-1"), bar)
+}

@@ -1,0 +1,193 @@
+package ui
+
+import (
+	"fmt"
+
+	"e3/internal/human"
+	"e3/internal/insight/compare"
+	h "e3/internal/insight/markup"
+)
+
+func (b *compareBody) page(f *frame) h.Node {
+	head := h.Group{h.El("h1", h.Line(f.Workspace), h.Text(": compare")), h.If(!f.Static, b.form(f))}
+	if b.D == nil {
+		return append(head, h.El("p.lead", h.Text("There is only one run yet.")))
+	}
+	return append(head, b.sides(f), h.If(b.D.Empty(), h.El("p.lead", h.Text("Nothing differs but times."))),
+		section("params", "Inputs and parameters", datasets(&b.D.Inputs)),
+		b.metrics(),
+		section("outputs", "Outputs", datasets(&b.D.Outputs)),
+		b.tasks(f), b.durations(f))
+}
+
+// form chooses the sides.
+func (b *compareBody) form(f *frame) h.Node {
+	options := h.Map(b.Runs, func(c choice) h.Node { return h.El("option", h.Attr("value", c.Value), h.Text(c.Text)) })
+	quick := append(b.Quick, tab{Name: "many side by side", URL: f.To(viewTable, "sides", f.Workspace+" *")})
+	return h.Group{
+		navigation("streams", "Usual comparisons", quick),
+		h.El("form.filter", h.Attr("method", "get"), h.Attr("action", "/compare"), h.Attr("aria-label", "Sides"),
+			hidden("w", f.Workspace),
+			input("A", "a", b.A, 28, h.Attr("list", "sides")), h.Text(" "), input("B", "b", b.B, 28, h.Attr("list", "sides")),
+			h.El("datalist", h.ID("sides"), options), h.Text(" "), button("Compare")),
+	}
+}
+
+// sides says what the two sides are.
+func (b *compareBody) sides(f *frame) h.Node {
+	line := func(name string, of func(s *compare.Seen) h.Node) h.Node {
+		return h.El("tr", rowHead(h.Text(name)), h.El("td", of(b.D.A)), h.El("td", of(b.D.B)))
+	}
+	took := map[*compare.Seen]int64{b.D.A: b.D.Durations.RunWasMs, b.D.B: b.D.Durations.RunIsMs}
+	return h.El("section", h.Attr("aria-label", "The two sides"), scroll("The two sides", table("sides", "The two sides",
+		h.Group{h.El("td"), h.El("th", h.Attr("scope", "col"), h.Text("A: "), h.Line(b.A)),
+			h.El("th", h.Attr("scope", "col"), h.Text("B: "), h.Line(b.B))},
+		h.El("tbody",
+			line("Run", func(s *compare.Seen) h.Node {
+				return h.Group{h.Class("mono"), h.If(s.RunID != "",
+					link(f.To(viewRun, "w", s.Workspace, "r", s.RunID), h.Text(short(s.RunID))))}
+			}),
+			line("Status", func(s *compare.Seen) h.Node { return h.If(s.Status != "", state(s.Status)) }),
+			line("Package", func(s *compare.Seen) h.Node { return h.Line(s.Package) }),
+			line("Started", func(s *compare.Seen) h.Node { return h.Text(stamp(s.StartedAt)) }),
+			line("Duration", func(s *compare.Seen) h.Node { return h.If(took[s] > 0, h.Text(millis(took[s]))) })))))
+}
+
+// datasets are the inputs or the outputs that differ.
+func datasets(d *compare.Datasets) h.Node {
+	rows := make(h.Group, 0, len(d.Changes))
+	for i := range d.Changes {
+		c := &d.Changes[i]
+		rows = append(rows, h.El("tr", rowHead(h.Line(c.Name)), cell("td", string(c.Change)),
+			tagged("td", "A", datasetText(c.Was)), tagged("td", "B", datasetText(c.Is))))
+		if c.Files != nil {
+			rows = append(rows, h.Map(c.Files.Changes, func(x compare.FileChange) h.Node {
+				return h.El("tr.sub", rowHead(h.Line(x.Path)), cell("td", string(x.Change)), h.El("td"), h.El("td"))
+			}))
+		}
+	}
+	return h.Group{
+		h.If(len(rows) > 0, scroll("Values that differ",
+			table("flow", "", heads("Name", "Change", "A", "B"), h.El("tbody", rows)))),
+		sameNote(len(d.Changes), d.Same, d.Unknown),
+	}
+}
+
+// sameNote says how many are alike beside those that differ, and what cannot be compared.
+func sameNote(differ, same int, unknown string) h.Node {
+	text := sameText(differ, same)
+	if unknown != "" {
+		text += "; " + unknown
+	}
+	return note(text)
+}
+
+func (b *compareBody) metrics() h.Node {
+	if len(b.D.Metrics) == 0 {
+		return section("metrics", "Metrics", note("No metric differs."))
+	}
+	return section("metrics", "Metrics", h.El("div.cards", h.Map(b.D.Metrics, func(m compare.Metrics) h.Node {
+		title, unknown := m.Task, m.Unknown
+		if m.Entry != "" {
+			title += " · " + m.Entry
+		}
+		said := sameText(len(m.Changes), m.Same)
+		if m.More > 0 {
+			said += fmt.Sprintf(", %d more differ", m.More)
+		}
+		if unknown != "" {
+			said += "; " + unknown
+		}
+		rows := h.Map(m.Changes, func(c compare.Metric) h.Node {
+			return h.El("tr", rowHead(h.Line(c.Key)), cell("td.num", string(c.Was)), cell("td.num", string(c.Is)),
+				number(c.DeltaText()))
+		})
+		return h.El("article.figure", h.El("h3", h.Line(title)),
+			scroll("Metrics that differ", table("", "", heads("Key", "A.num", "B.num", "Change.num"),
+				h.El("tbody", rows))), note(said))
+	})))
+}
+
+func (b *compareBody) tasks(f *frame) h.Node {
+	t := &b.D.Tasks
+	outcome := func(side, status string) h.Node {
+		return h.El("td", h.Attr("data-l", side), h.If(status != "", state(status)))
+	}
+	rows := h.Map(t.Changes, func(c compare.TaskChange) h.Node {
+		parts := h.Map(c.Parts, func(p compare.Part) h.Node {
+			what := p.Part
+			if p.Name != "" {
+				what += " " + p.Name
+			}
+			return h.Group{h.El("br"), dim(fmt.Sprintf("%s: %s → %s", what, p.Was, p.Is))}
+		})
+		return h.El("tr", rowHead(f.taskLink(c.Name)), h.El("td", h.Text(string(c.Change)), parts), outcome("A", c.Was),
+			outcome("B", c.Is))
+	})
+	return section("tasks", "Tasks",
+		h.If(len(t.Changes) > 0, scroll("Tasks that differ",
+			table("flow", "", heads("Task", "Change", "A", "B"), h.El("tbody", rows)))),
+		sameNote(len(t.Changes), t.Same, t.Unknown))
+}
+
+func (b *compareBody) durations(f *frame) h.Node {
+	d := &b.D.Durations
+	rows := h.Map(d.Tasks, func(t compare.Duration) h.Node {
+		ratio := ""
+		if t.Ratio != 0 {
+			ratio = fmt.Sprintf("%.2f", t.Ratio)
+		}
+		return h.El("tr", h.If(t.Notable, h.Class("now")), rowHead(f.taskLink(t.Task, "view", taskHistory)),
+			number(millis(t.WasMs)), number(millis(t.IsMs)),
+			h.El("td.num", h.Text(ratio), h.If(t.Notable, h.Text(" "), h.El("b", h.Text("!")), away(" notable"))))
+	})
+	return section("dur", "Durations",
+		h.If(len(d.Tasks) > 0, scroll("Durations that differ",
+			table("", "", heads("Task", "A.num", "B.num", "Ratio.num"), h.El("tbody", rows)))),
+		note(fmt.Sprintf("All tasks together: %s and %s", millis(d.WasMs), millis(d.IsMs))))
+}
+
+// tableBody: workspaces and runs side by side.
+func (b *tableBody) page(f *frame) h.Node {
+	form := h.El("form.filter", h.Attr("method", "get"), h.Attr("action", "/experiments"),
+		h.Attr("aria-label", "What is compared"),
+		hidden("sort", f.Place.get("sort")),
+		input("Workspaces and runs", "sides", b.Sides, 28, h.Attr("placeholder", "dev exp* dev@-1")), h.Text(" "),
+		input("Best", "best", b.Best, 16, h.Attr("placeholder", "loss=lower")), h.Text(" "),
+		checkbox("all", "parameters that are the same, too", b.All), h.Text(" "), button("Compare"))
+	return h.Group{
+		h.El("h1", h.Text("Experiments")), h.If(len(b.Quick) > 1,
+			navigation("streams", "Families of workspaces", b.Quick)), form,
+		b.table(), h.If(len(b.Notes) > 0, h.El("ul.plain",
+			h.Map(b.Notes, func(s string) h.Node { return h.El("li.dim", h.Line(s)) }))),
+	}
+}
+
+func (b *tableBody) table() h.Node {
+	if len(b.Rows) == 0 {
+		return h.El("p.lead", h.Text("There are no workspaces yet; make an experiment with: "),
+			h.El("code", h.Text("e3 start . dev --as exp1 --set rate=0.2")))
+	}
+	return section("table", human.Count(b.Found, "row"),
+		scroll("Parameters and metrics", table("trials", "Parameters that differ, metrics, and the time of the tasks",
+			columnHeads(b.Columns),
+			h.El("tbody", h.Map(b.Rows, tableRow.line)))),
+		h.If(b.Marked, note("* the best value of its column.")))
+}
+
+func (r tableRow) line() h.Node {
+	took := "–"
+	if r.Took != "" {
+		took = r.Took
+	}
+	return h.El("tr", h.ID("e-"+r.ID), rowHead(link(r.URL, h.Line(r.Side))), h.Map(r.Cells, tableCell.cell), number(took))
+}
+
+func (c tableCell) cell() h.Node {
+	class := "num"
+	if c.Best {
+		class += " best"
+	}
+	return h.El("td", h.If(c.Number, h.Class(class)), h.If(c.Whole != "", h.Attr("title", c.Whole)), h.Line(c.Text),
+		h.If(c.Best, h.El("span.star", h.Attr("aria-hidden", "true"), h.Text("*")), away(" best")))
+}

@@ -1,0 +1,185 @@
+package ui
+
+import (
+	"fmt"
+	"slices"
+
+	"e3/internal/human"
+	h "e3/internal/insight/markup"
+	"e3/internal/insight/report"
+	"e3/internal/insight/runview"
+)
+
+func (b *fileBody) page(f *frame) h.Node {
+	c := b.Contents
+	return h.Group{
+		h.El("header.head", b.head(f)), navigation("tabs inner", "Parts of the report", b.Parts),
+		b.failures(), b.waiting(), b.criticalPath(),
+		part("graph", "Graph", b.graphView()),
+		part("timeline", "Timeline", b.timelineView()),
+		b.tasks(),
+		h.If(len(c.Commands) > 0, part("commands", "Commands", h.Map(c.Commands, command))),
+		h.If(len(c.Metrics) > 0, part("metrics", "Metrics", h.El("div.cards", h.Map(c.Metrics, metrics)))),
+		h.If(len(c.Figures) > 0, part("figures", "Plots and reports", figures(c.Pictures()),
+			h.If(len(c.Documents()) > 0, h.El("div.documents", figures(c.Documents()))))),
+		h.If(len(c.Notes) > 0, part("missing", "What is not shown", items(c.Notes, h.Class("note")))),
+		b.logs(),
+	}
+}
+
+// part is a section to which the report links.
+func part(id, title string, children ...h.Node) h.Node {
+	return section(id, title, h.ID(id), h.Group(children))
+}
+
+// failures are the failed tasks with the ends of their logs.
+func (b *fileBody) failures() h.Node {
+	logs := b.Contents.Logs
+	if len(logs.Failed) == 0 {
+		return nil
+	}
+	return section("failed", "What failed", h.ID("failures"), h.Class("failures"), h.Map(logs.Failed, failedTask),
+		h.If(len(logs.Folded) > 0, h.El("details.folded",
+			h.El("summary", h.Textf("%d more of those that failed", len(logs.Folded))), h.Map(logs.Folded, failedTask))))
+}
+
+func failedTask(t report.TaskLog) h.Node {
+	said := t.Note
+	if t.Took() {
+		said += ", after " + human.Duration(t.Duration)
+	}
+	if t.Attempt > 1 {
+		said += fmt.Sprintf(", attempt %d", t.Attempt)
+	}
+	status := t.StateText()
+	return h.El("article", h.Class("failed s-"+status),
+		h.El("h3", state(status), h.Text(" "), link("#"+t.Anchor, h.Line(t.Task)), h.Text(" "), dim(said)), streams(t))
+}
+
+// waiting lists what waits for approval.
+func (b *fileBody) waiting() h.Node {
+	if len(b.Waiting) == 0 {
+		return nil
+	}
+	return section("waiting", "Waits for approval", h.El("ul.plain", h.Map(b.Waiting, func(t runview.TaskReport) h.Node {
+		return waitingItem(h.Line(t.Task), t.Since)
+	})))
+}
+
+// tasks is the list of all tasks; the script of the file shows its filter.
+func (b *fileBody) tasks() h.Node {
+	statuses := h.Map(b.List.Statuses, func(s string) h.Node { return h.El("option", h.Text(s)) })
+	list := note("The run has no tasks on record.")
+	if len(b.List.Rows) > 0 {
+		list = b.List.table()
+	}
+	left := ""
+	if n := b.Contents.Left; n > 0 {
+		left = fmt.Sprintf("%d more tasks, all without a fault in this run, are left out to keep the page small;"+
+			" see them with: e3 run", n)
+	}
+	return part("tasks", "Tasks", h.Class("whole"),
+		h.El("form.filter", h.ID("filter"), h.Attr("role", "search"), h.Attr("aria-label", "Tasks of the run"),
+			h.Flag("hidden"),
+			h.El("label", h.Text("Name "),
+				h.El("input", h.Attr("type", "search"), h.ID("find"), h.Attr("placeholder", "part of it"))), h.Text(" "),
+			h.El("label", h.Text("Status "),
+				h.El("select", h.ID("state"), h.El("option", h.Attr("value", ""), h.Text("all")), statuses)), h.Text(" "),
+			h.El("output.found", h.ID("found"))),
+		list, note(left))
+}
+
+func command(c report.Command) h.Node {
+	if c.Err != "" {
+		return h.El("details", h.El("summary", h.Line(c.Title)), note(c.Err))
+	}
+	return h.El("details", h.El("summary", h.Line(c.Title)), block("text", h.Text(c.Text)),
+		h.If(len(c.Values) > 0, facts(c.Values)))
+}
+
+func metrics(t report.Table) h.Node {
+	return h.El("figure.figure", h.El("figcaption", h.Line(t.Title)), h.If(len(t.Rows) > 0, scroll(t.Title, values(&t))),
+		note(t.Note))
+}
+
+// logs are the ends of the logs of tasks that did not fail.
+func (b *fileBody) logs() h.Node {
+	l := b.Contents.Logs
+	empty := ""
+	switch {
+	case len(l.Quiet) > 0:
+	case len(l.Failed) > 0:
+		empty = "What failed is shown above; the other tasks printed nothing."
+	default:
+		empty = "No task printed anything."
+	}
+	return part("logs", "Logs", h.Map(l.Quiet, func(t report.TaskLog) h.Node {
+		return h.El("details", h.El("summary", h.Line(t.Task), h.Text(" "), state(t.StateText())), streams(t))
+	}), note(empty), note(l.Note))
+}
+
+// streams are the ends of a task's logs.
+func streams(t report.TaskLog) h.Node {
+	return h.Group{
+		h.If(len(t.Streams) == 0 && t.Err == "", note("It printed nothing.")),
+		h.Map(t.Streams, func(s report.Tail) h.Node {
+			title := s.Name
+			if s.Cut {
+				title += ", the end of " + human.Bytes(s.Whole)
+			}
+			var p painter
+			return h.Group{h.El("p.stream", h.Text(title)),
+				h.El("div.log.tail", h.Attr("tabindex", "0"), h.Attr("role", "region"),
+					h.Attr("aria-label", s.Name+" of "+human.Line(t.Task)),
+					h.El("ol", h.Map(s.Lines, func(line []byte) h.Node {
+						return h.El("li", h.El("span.l", painted(p.line(line))))
+					})))}
+		}),
+		note(t.Err),
+	}
+}
+
+// figures are plots, pictures and documents.
+func figures(list []report.Figure) h.Node {
+	if len(list) == 0 {
+		return nil
+	}
+	return h.El("div.cards", h.Map(list, figure))
+}
+
+func figure(x report.Figure) h.Node {
+	title, label := h.Group{h.Line(x.Task)}, human.Line(x.Name+" of "+x.Task)
+	if x.Name != "" {
+		title = append(title, h.Text(" · "), h.Line(x.Name))
+	}
+	if x.Size >= 0 {
+		title = append(title, h.Text(" "), dim(human.Bytes(x.Size)))
+	}
+	var content h.Node
+	switch {
+	case x.Chart != nil:
+		content = x.Chart
+	case x.Image != "":
+		content = picture(x.Image, label)
+	case x.Frame != "":
+		content = h.Group{
+			h.El("iframe", h.Attr("sandbox", ""), h.Attr("referrerpolicy", "no-referrer"), h.Attr("title", label),
+				h.Attr("srcdoc", x.Frame)),
+			note("Scripts in this report do not run here; get the file with: e3 get"),
+		}
+	case x.Text != "":
+		content = block("text", h.Text(x.Text))
+	}
+	return h.El("figure.figure", h.El("figcaption", title), content, note(x.Note))
+}
+
+func picture(address, label string) h.Node {
+	return h.El("div.paper", h.El("img", h.Attr("src", address), h.Attr("alt", label)))
+}
+
+// chartsBody is charts in a file of their own.
+type chartsBody []report.Figure
+
+func (b chartsBody) page(f *frame) h.Node {
+	return h.Group{h.El("h1", h.Text(f.Title)), h.El("section", h.Attr("aria-label", "Plots"), figures(slices.Clone(b)))}
+}

@@ -1,0 +1,220 @@
+package ui
+
+import (
+	"fmt"
+
+	"e3/internal/human"
+	h "e3/internal/insight/markup"
+	"e3/internal/insight/stats"
+)
+
+func (b workspacesBody) page(f *frame) h.Node {
+	title := h.El("h1", h.Text("Workspaces"))
+	if len(b) == 0 {
+		return h.Group{title, h.El("p.lead", h.Text("There are no workspaces yet; make one with: "),
+			h.El("code", h.Text("e3 start -f e3.yaml")))}
+	}
+	return h.Group{title, h.El("div.grid", h.Map(b, func(w workspaceRow) h.Node { return w.card(f) }))}
+}
+
+func (w workspaceRow) card(f *frame) h.Node {
+	deployed := "nothing is deployed"
+	if w.Package != "" {
+		deployed = w.Package
+	}
+	if w.File != "" {
+		deployed += " · " + w.File
+		if w.Edited {
+			deployed += " (edited since)"
+		}
+	}
+	said := func(name string, rest ...h.Node) h.Node { return h.El("p", dim(name), h.Text(" "), h.Group(rest)) }
+	return h.El("article.card", h.ID("w-"+w.Name),
+		h.El("header", h.El("h2", link(w.URL, h.Line(w.Name))), h.If(w.Status != "", badge(w.Status))),
+		h.El("p.dim", h.Line(deployed)), w.latest(),
+		h.If(w.Outputs != "", said("Outputs:", h.Line(w.Outputs))),
+		h.If(w.Busy != "", said("Busy:", h.Line(w.Busy), h.Text(" since "+stamp(w.BusySince)))),
+		h.Map(w.Waits, func(d waiting) h.Node {
+			return h.El("p.warn", sign(nil, "deferred"), h.Text(" "), link(d.URL, h.Line(d.Task)),
+				h.Text(" waits for approval since "+stamp(d.Since)))
+		}),
+		warnings(w.Faults),
+		h.If(w.Package != "", f.action("start", hidden("w", w.Name),
+			input("Only", "filter", "", 12, h.Attr("placeholder", "all tasks")), h.Text(" "),
+			checkbox("force", "run what is cached too", false), h.Text(" "), button("Start"))))
+}
+
+// latest is the facts of the latest run.
+func (w workspaceRow) latest() h.Node {
+	if w.Run == nil {
+		return nil
+	}
+	took := "Took"
+	if w.Run.Live {
+		took = "Running for"
+	}
+	return h.El("dl.facts", fact("Latest run", short(w.Run.RunID)), fact("Started", stamp(w.Run.StartedAt)),
+		fact(took, human.Duration(w.Took)),
+		h.If(w.Summary != "", fact("Tasks", w.Summary)))
+}
+
+func (b *historyBody) page(f *frame) h.Node {
+	var runs h.Node = h.El("p.lead", h.Text("None"))
+	if len(b.Runs) > 0 {
+		runs = section("runs", "Runs",
+			scroll("", table("tasks flow", "Runs, the latest first",
+				heads("Run", "Status", "Started.when", "Took.num", "Tasks", "Package.opt", "By.opt", "Note"), h.El("tbody",
+					h.Map(b.Runs, pastRun.line)))),
+			more(b.More, "earlier runs"))
+	}
+	return h.Group{
+		h.El("h1", h.Line(f.Workspace), h.Text(": history")), h.If(!f.Static, navigation("streams", "Status", b.Words)),
+		h.El("div.pair", h.If(b.Plot != nil, section("took", "Durations", scroll("", b.Plot))),
+			h.If(len(b.Days) > 1, section("days", "Days", h.El("ol.days", h.Map(b.Days, day.line))))),
+		runs,
+	}
+}
+
+func (d day) line() h.Node {
+	words := ": "
+	for _, s := range d.Shares {
+		words += fmt.Sprintf("%d %s ", s.Count, s.State)
+	}
+	return h.El("li", h.El("span.date", h.Text(d.Date)), shareBar(d.Shares),
+		h.El("span.num", h.Text(human.Count(d.Count, "run"))), away(words))
+}
+
+func (r pastRun) line() h.Node {
+	took := ""
+	if r.Timed {
+		took = human.Duration(r.Took)
+	}
+	return h.El("tr", h.ID("r-"+r.RunID), h.El("th.mono", h.Attr("scope", "row"), link(r.URL, h.Text(short(r.RunID)))),
+		h.El("td", badge(r.Status)),
+		cell("td.when", stamp(r.StartedAt)), number(took), cell("td", r.Summary), cell("td.opt",
+			r.PackageRef), cell("td.opt", r.By),
+		h.El("td.about", h.Line(r.Notes), h.If(r.Compare != "", h.Text(" "), link(r.Compare, h.Text("compare")))))
+}
+
+func (b queueBody) page(f *frame) h.Node {
+	title := h.El("h1", h.Text("Queue"))
+	if len(b) == 0 {
+		return h.Group{title, h.El("p.lead", h.Text("Nothing was ever queued here; have tasks executed by workers with: "),
+			h.El("code", h.Text("e3 start <repo> <workspace> --workers")))}
+	}
+	return h.Group{title, h.Map(b, func(q Queue) h.Node { return q.section(f) })}
+}
+
+func (q Queue) section(f *frame) h.Node {
+	lead := fmt.Sprintf("%d waiting", q.Ready)
+	if q.Ready > 0 && !q.Since.IsZero() {
+		lead += " since " + stamp(q.Since)
+	}
+	if q.Delayed > 0 {
+		lead += fmt.Sprintf(", %d later", q.Delayed)
+	}
+	lead += fmt.Sprintf(", %d running, %d failed", len(q.Running), len(q.Failed))
+	command := "e3 worker " + f.Repo()
+	if q.Name != "default" {
+		command += " --queue " + human.Line(q.Name)
+	}
+	return h.El("section", h.ID("q-"+q.Name), h.Attr("aria-labelledby", "qh-"+q.Name),
+		h.El("h2", h.ID("qh-"+q.Name), h.Line(q.Name)),
+		h.El("p.lead", h.Text(lead)), warnings(q.Over), warnings(q.Faults),
+		jobs("At work", q.Running, heads("Task", "Status", "Since.when", "Worker", "Lease"), func(j Job) h.Node {
+			lease := "alive"
+			if j.Lease != "" {
+				lease = j.Lease
+			}
+			return j.line(f, h.El("td", state(j.State)), cell("td.when", stamp(j.Since)), tagged("td", "by", j.Worker),
+				tagged("td", "lease", lease))
+		}),
+		h.If(len(q.Waiting) > 0 && len(q.Running) == 0, h.El("p.note",
+			h.Text("No worker is at work here. A worker that has what a task asks for takes it: "), h.El("code",
+				h.Text(command)))),
+		jobs("Waiting, in the order in which workers take them", q.Waiting,
+			heads("Task", "Status", "Since.when", "Asks for"), func(j Job) h.Node {
+				return j.line(f, h.El("td", state(j.State)), cell("td.when", stamp(j.Since)), tagged("td", "asks for", j.Asks))
+			}),
+		q.failed(f))
+}
+
+func (q Queue) failed(f *frame) h.Node {
+	acts := f.Token != ""
+	columns := h.Group{heads("Task", "Ended.when", "Reason"),
+		h.If(acts, h.El("th", h.Attr("scope", "col"), away("Action")))}
+	return jobs("Failed in the last week", q.Failed, columns, func(j Job) h.Node {
+		return j.line(f, cell("td.when", stamp(j.Since)), cell("td", j.Message),
+			h.If(acts, h.El("td", f.action("retry", hidden("job", j.ID), button("Retry")))))
+	})
+}
+
+// jobs is a table of jobs; nothing if there are none.
+func jobs(title string, list []Job, columns h.Node, line func(Job) h.Node) h.Node {
+	if len(list) == 0 {
+		return nil
+	}
+	return h.Group{h.El("h3", h.Text(title)),
+		scroll("", table("tasks flow", "", columns, h.El("tbody", h.Map(list, line))))}
+}
+
+func (j Job) line(f *frame, cells ...h.Node) h.Node {
+	return h.El("tr", h.ID("j-"+j.ID),
+		rowHead(link(f.To(viewTask, "w", j.Workspace, "t", j.Task), h.Line(j.Workspace+"."+j.Task))), h.Group(cells))
+}
+
+func (s *Store) page(f *frame) h.Node {
+	amount := func(a Amount) string { return human.Count(a.Objects, "object") + ", " + human.Bytes(a.Bytes) }
+	return h.Group{
+		h.El("h1", h.Text("Store")),
+		h.El("p.lead", h.Text(human.Bytes(s.Kept.Bytes)+" are in use; "), h.El("code", h.Text("e3 gc")),
+			h.Text(" would free "+human.Bytes(s.Free.Bytes)+".")),
+		h.El("dl.facts", fact("In use", amount(s.Kept)), fact("gc would remove", amount(s.Free)),
+			fact("Too young to remove", amount(s.Young)),
+			fact("Executions", fmt.Sprintf("%d, %d pinned", s.Executions, s.Pinned)),
+			h.If(s.Missing > 0, fact("Missing objects", itoa(s.Missing))), fact("Measured", stamp(s.At))),
+		warnings(s.Warnings), s.use(f), s.largest(f), h.If(!f.Static, more(f.To(viewStore, "again", "1"), "measure again")),
+	}
+}
+
+// use is what cached results have saved.
+func (s *Store) use(f *frame) h.Node {
+	if s.Stats == nil {
+		return nil
+	}
+	line := func(name h.Node, x stats.Group) h.Node {
+		return h.El("tr", rowHead(name), number(fmt.Sprint(x.Runs)), number(fmt.Sprint(x.Hits)),
+			number(fmt.Sprintf("%.1f %%", 100*x.HitRate)),
+			number(millis(x.SavedMs)), number(fmt.Sprint(x.Executed)), number(millis(x.ExecutedMs)),
+			number(fmt.Sprint(x.Failures)), number(human.Bytes(x.Bytes)))
+	}
+	workspaces := h.Map(s.Stats.Workspaces, func(g stats.Group) h.Node {
+		return line(link(f.To(viewHistory, "w", g.Name), h.Line(g.Name)), g)
+	})
+	users := h.Map(s.Stats.Users, func(g stats.Group) h.Node {
+		if g.Name == "" {
+			return line(h.Text("unknown"), g)
+		}
+		return line(h.Line(g.Name), g)
+	})
+	columns := heads("Workspace or user", "Runs.num", "Hits.num", "Hit rate.num", "Time saved.num", "Executed.num",
+		"Took.num", "Failed.num", "Stored.num")
+	return section("use", "Hits and time saved", scroll("", table("tasks", "Sums of all runs", columns,
+		h.El("tbody", workspaces), h.El("tbody", users), h.El("tfoot", line(h.Text("all"), s.Stats.Total)))))
+}
+
+// largest are the tasks with the largest outputs.
+func (s *Store) largest(f *frame) h.Node {
+	if len(s.Tasks) == 0 {
+		return nil
+	}
+	rows := h.Map(s.Tasks, func(t TaskSize) h.Node {
+		url := f.To(viewTask, "w", t.Workspace, "t", t.Task, "view", taskHistory)
+		return h.El("tr", rowHead(link(url, h.Line(t.Workspace+"."+t.Task))), number(itoa(t.Executions)),
+			number(human.Bytes(t.Bytes)))
+	})
+	return section("size", "The largest outputs, by task",
+		scroll("", table("tasks", "Outputs of all executions on record", heads("Task", "Executions.num", "Bytes.num"),
+			h.El("tbody", rows))),
+		note("Content that two executions share counts twice."))
+}

@@ -1,0 +1,253 @@
+package ui
+
+import (
+	"strings"
+	"time"
+
+	"e3/internal/human"
+	h "e3/internal/insight/markup"
+	"e3/internal/insight/report"
+)
+
+// link is a link, or its label alone where there is no address.
+func link(url string, label ...h.Node) h.Node {
+	if url == "" {
+		return h.Group(label)
+	}
+	return h.El("a", h.Attr("href", url), h.Group(label))
+}
+
+// navigation is the links to other views, nothing without any.
+func navigation(class, label string, tabs []tab) h.Node {
+	if len(tabs) == 0 {
+		return nil
+	}
+	return h.El("nav", h.Class(class), h.Attr("aria-label", label), h.Map(tabs, func(t tab) h.Node {
+		if t.URL == "" {
+			return nil
+		}
+		return h.El("a", h.Attr("href", t.URL), h.If(t.Current, h.Attr("aria-current", "page")), h.Line(t.Name))
+	}))
+}
+
+// section is a part of a page with a heading, of which id names the heading.
+func section(id, title string, children ...h.Node) h.Node {
+	return h.El("section", h.Attr("aria-labelledby", id+"-h"), h.El("h2", h.ID(id+"-h"), h.Line(title)), h.Group(children))
+}
+
+// scroll is what may be wider than the page. A label makes it a group that keys can scroll.
+func scroll(label string, children ...h.Node) h.Node {
+	return h.El("div.scroll",
+		h.If(label != "", h.Attr("tabindex", "0"), h.Attr("role", "group"), h.Attr("aria-label", label)), h.Group(children))
+}
+
+// table is a table: its caption, which may be "", its heads and its body.
+func table(class, caption string, heads h.Node, body ...h.Node) h.Node {
+	return h.El("table", h.If(class != "", h.Class(class)),
+		h.If(caption != "", h.El("caption.away", h.Line(caption))),
+		h.El("thead", h.El("tr", heads)), h.Group(body))
+}
+
+// heads are the heads of columns; a class follows a name behind a dot.
+func heads(names ...string) h.Node {
+	return h.Map(names, func(name string) h.Node {
+		name, class, _ := strings.Cut(name, ".")
+		return h.El("th", h.Attr("scope", "col"), h.If(class != "", h.Class(strings.ReplaceAll(class, ".", " "))),
+			h.Text(name))
+	})
+}
+
+// rowHead is the first cell of a row, which names it.
+func rowHead(children ...h.Node) h.Node {
+	return h.El("th", h.Attr("scope", "row"), h.Group(children))
+}
+
+// cell is a cell with a text.
+func cell(name, text string) h.Node { return h.El(name, h.Line(text)) }
+
+// number is a cell with a number.
+func number(text string) h.Node { return h.El("td.num", h.Text(text)) }
+
+// tagged is a cell with a word for narrow windows, which a reader could not tell from others without it.
+func tagged(name, word, text string) h.Node {
+	return h.El(name, h.If(text != "", h.Attr("data-l", word)), h.Line(text))
+}
+
+// note is a remark; nothing if there is none.
+func note(text string) h.Node {
+	return h.If(text != "", h.El("p.note", h.Line(text)))
+}
+
+// warnings are remarks that matter.
+func warnings(texts []string) h.Node {
+	return h.Map(texts, func(s string) h.Node { return h.El("p.warn", h.Line(s)) })
+}
+
+// dim is text that matters less.
+func dim(text string) h.Node { return h.El("span.dim", h.Line(text)) }
+
+// away is text for those who do not see the page.
+func away(text string) h.Node { return h.El("span.away", h.Line(text)) }
+
+// more is a link to what the page has no room for; nothing without an address.
+func more(url, label string) h.Node {
+	return h.If(url != "", h.El("p.more", link(url, h.Text(label))))
+}
+
+// block is text of several lines, which can be scrolled.
+func block(class string, children ...h.Node) h.Node {
+	return h.El("pre", h.Class(class), h.Attr("tabindex", "0"), h.Group(children))
+}
+
+// items is a list of texts.
+func items(texts []string, attrs ...h.Node) h.Node {
+	return h.El("ul", h.Group(attrs), h.Map(texts, func(s string) h.Node { return h.El("li", h.Line(s)) }))
+}
+
+// badge and state are a status with its sign.
+func badge(status string) h.Node { return signed("badge", status) }
+func state(status string) h.Node { return signed("state", status) }
+
+func signed(class, status string) h.Node {
+	return h.El("span", h.Class(class+" s-"+status), sign(nil, status), h.Text(" "), h.Line(status))
+}
+
+// sign is the sign of a status, which only those see who see the page.
+func sign(attrs h.Node, status string) h.Node {
+	return h.El("span", attrs, h.Attr("aria-hidden", "true"), h.Text(mark(status)))
+}
+
+// facts are values with their names.
+func facts(list []report.Fact) h.Node {
+	return h.El("dl.facts", h.Map(list, func(f report.Fact) h.Node {
+		return fact(f.Name, f.Value, h.If(f.Name == "Key", h.Class("wide")))
+	}))
+}
+
+func fact(name, value string, attrs ...h.Node) h.Node {
+	return h.El("div", h.Group(attrs), h.El("dt", h.Line(name)), h.El("dd", h.Line(value)))
+}
+
+// input is an input of a form with its label; a width of 0 is that of the browser.
+func input(label, name, value string, width int, attrs ...h.Node) h.Node {
+	return h.El("label", h.Text(label+" "), h.El("input", h.Attr("name", name), h.If(value != "", h.Attr("value", value)),
+		h.If(width > 0, h.Attr("size", itoa(width))), h.Group(attrs)))
+}
+
+func checkbox(name, label string, checked bool) h.Node {
+	return h.El("label.check", h.El("input", h.Attr("type", "checkbox"), h.Attr("name", name), h.Attr("value", "1"),
+		h.If(checked, h.Flag("checked"))), h.Text(" "+label))
+}
+
+// hidden is a value that a form sends along, nothing if it is empty.
+func hidden(name, value string) h.Node {
+	return h.If(value != "", h.El("input", h.Attr("type", "hidden"), h.Attr("name", name), h.Attr("value", value)))
+}
+
+func button(label string, attrs ...h.Node) h.Node {
+	return h.El("button", h.Group(attrs), h.Text(label))
+}
+
+// action is a form that does something; nothing where the pages only show.
+func (f *frame) action(name string, children ...h.Node) h.Node {
+	return h.If(f.Token != "", h.El("form.act", h.Attr("method", "post"), h.Attr("action", "/do/"+name),
+		hidden("token", f.Token), h.Group(children)))
+}
+
+// decision is the form that approves or rejects a task.
+func (f *frame) decision(task string) h.Node {
+	return f.action("approve", hidden("w", f.Workspace), hidden("t", task), input("Note", "note", "", 20), h.Text(" "),
+		button("Approve"), h.Text(" "), button("Reject", h.Attr("formaction", "/do/reject")))
+}
+
+// taskLink is a link to the page of a task of the workspace, with what else its address has.
+func (f *frame) taskLink(task string, pairs ...string) h.Node {
+	return link(f.To(viewTask, append([]string{"w", f.Workspace, "t", task}, pairs...)...), h.Line(task))
+}
+
+// waitingItem is a task that waits for approval.
+func waitingItem(task h.Node, since time.Time, rest ...h.Node) h.Node {
+	return h.El("li", sign(h.Class("s-deferred ink-text"), "deferred"), h.Text(" "), task, h.Text(" "),
+		dim("since "+stamp(since)), h.Group(rest))
+}
+
+// shareBar is a bar of the numbers of tasks or runs by state.
+func shareBar(list []report.Share) h.Node {
+	return h.El("svg.shares", h.Attr("viewBox", "0 0 1000 10"), h.Attr("preserveAspectRatio", "none"),
+		h.Attr("aria-hidden", "true"),
+		h.Map(list, func(s report.Share) h.Node {
+			return h.El("rect", h.Class("ink s-"+s.State), h.Number("x", s.X), h.Number("width", s.W), h.Attr("y", "0"),
+				h.Attr("height", "10"))
+		}))
+}
+
+// values is a table of numbers and words.
+func values(t *report.Table) h.Node {
+	columns := make(h.Group, len(t.Head))
+	for i, name := range t.Head {
+		columns[i] = h.El("th", h.Attr("scope", "col"), h.If(t.Number[i], h.Class("num")), h.Line(name))
+	}
+	return table("", "", columns, h.El("tbody", h.Map(t.Rows, func(row []report.Cell) h.Node {
+		return h.El("tr", h.Map(row, func(c report.Cell) h.Node {
+			return h.El("td", h.If(c.Number, h.Class("num")), h.If(c.Whole != "", h.Attr("title", c.Whole)), h.Line(c.Text))
+		}))
+	})))
+}
+
+// painted is a line of a program's output with its colours.
+func painted(segments []segment) h.Node {
+	return h.Map(segments, func(s segment) h.Node {
+		if s.Class == "" {
+			return h.Text(s.Text)
+		}
+		return h.El("span", h.Class(s.Class), h.Text(s.Text))
+	})
+}
+
+// elapsed is a duration, "" if it is none.
+func elapsed(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return human.Duration(d)
+}
+
+func millis(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }
+
+// short is an id as people see it.
+func short(id string) string { return human.Line(human.Short(id)) }
+
+// stamp is a time for people, "" if it is unknown.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return human.Stamp(t)
+}
+
+// mark is the sign of a status, which differs by shape from those of others: a colour alone says nothing.
+func mark(status string) string {
+	switch status {
+	case "success", "completed", "current":
+		return "✓"
+	case "failed", "error", "crashed", "damaged":
+		return "✗"
+	case "cached", "hit":
+		return "↺"
+	case "running", "claimed":
+		return "▶"
+	case "delayed":
+		return "»"
+	case "retrying":
+		return "⟳"
+	case "deferred":
+		return "‖" // U+23F8 is missing in common fonts
+	case "waits", "queued", "ready":
+		return "○"
+	case "interrupted", "cancelled", "unfinished":
+		return "◼"
+	case "skipped", "abandoned":
+		return "⊘"
+	}
+	return "·"
+}
