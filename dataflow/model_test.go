@@ -213,7 +213,7 @@ func mostLost(p *record.Policy) int64 {
 	case p.Lost == 0:
 		return 3
 	}
-	return p.Lost
+	return int64(p.Lost)
 }
 
 // behaviour is how the attempts of the tasks go, one after the other.
