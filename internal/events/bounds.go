@@ -28,7 +28,7 @@ func (b Bounds) Text() ([]byte, error) {
 		if e == nil {
 			continue
 		}
-		longer, err := AppendSummed(text, e)
+		longer, err := AppendLine(text, e)
 		if err != nil {
 			return nil, err
 		}

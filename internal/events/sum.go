@@ -20,8 +20,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var errSum = errors.New("it is damaged: its sum is another")
 
-// AppendSummed appends the event's line as logs have it: that of [Append], with its sum.
-func AppendSummed(b []byte, e *Event) ([]byte, error) {
+// AppendLine appends the event's line as logs have it: that of [Append], with its sum.
+func AppendLine(b []byte, e *Event) ([]byte, error) {
 	from := len(b)
 	b, err := Append(b, e)
 	if err != nil {
