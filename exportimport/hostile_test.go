@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"e3/exportimport"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/testing/suite"
@@ -250,14 +250,14 @@ var hostileContents = map[string]struct {
 	"execution with a path as id": {func(b *bundle) { b.execs[0].status.ExecutionID = "../evil" }, `has the segment ".."`},
 	"output that is a path":       {func(b *bundle) { b.byName("first").status.OutputHash = "../../../evil" }, "output"},
 	"events of a path": {func(b *bundle) {
-		b.events = strings.ReplaceAll(eventSum.ReplaceAllString(b.events, ""), b.run.RunID, "../evil")
+		b.events = eventstest.Summed(strings.ReplaceAll(b.events, b.run.RunID, "../evil"))
 	}, `is of run "../evil"`},
 	"events twice in a line": {func(b *bundle) { b.events = strings.Replace(b.events, "\n", "", 1) }, "line 1"},
 	"events of deep JSON": {func(b *bundle) {
-		b.events = `{"seq":1,"run":"` + b.run.RunID + `","data":` + strings.Repeat("[", 500_000) + strings.Repeat("]", 500_000) + "}\n"
+		b.events = eventstest.Summed(`{"seq":1,"run":"` + b.run.RunID + `","data":` + strings.Repeat("[", 500_000) + strings.Repeat("]", 500_000) + "}\n")
 	}, "max depth"},
 	"events of deep JSON in a short line": {func(b *bundle) {
-		b.events = `{"seq":1,"run":"` + b.run.RunID + `","data":` + strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000) + "}\n"
+		b.events = eventstest.Summed(`{"seq":1,"run":"` + b.run.RunID + `","data":` + strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000) + "}\n")
 	}, "line 1"},
 	"provenance of paths": {func(b *bundle) {
 		b.export.Earlier = []record.ExportGroup{{Executions: []string{"../../../../../../../../etc/evil/file"[:36]}}}
@@ -459,6 +459,3 @@ func TestHostileContents(t *testing.T) {
 		})
 	}
 }
-
-// eventSum is the sum of an event's line, without which the line counts as unsummed.
-var eventSum = regexp.MustCompile(`,"sum":"[0-9a-f]{8}"`)

@@ -7,13 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"e3/executions"
 	"e3/exportimport"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/settings"
@@ -195,8 +195,8 @@ func TestRefused(t *testing.T) {
 		"state with a root that is no hash": {state(func(s *record.WorkspaceState) { s.RootHash = "../x" }), "hash"},
 		"state with an absent root":         {state(func(s *record.WorkspaceState) { s.RootHash = strings.Repeat("1", 64) }), "not found"},
 		"workspace with a bad name":         {set("workspaces/", "", func(f *file) { f.name = "workspaces/a%2Fb.beast2" }), "cannot be the name of a workspace"},
-		"events of another run":             {set("events/", "", func(f *file) { f.content = strings.ReplaceAll(unsummed(f.content), exported.RunID, other) }), "is of run"},
-		"events out of order":               {set("events/", "", func(f *file) { f.content = strings.Replace(unsummed(f.content), `"seq":2,`, `"seq":3,`, 1) }), "event 3 is in line 2"},
+		"events of another run":             {set("events/", "", func(f *file) { f.content = eventstest.Summed(strings.ReplaceAll(f.content, exported.RunID, other)) }), "is of run"},
+		"events out of order":               {set("events/", "", func(f *file) { f.content = eventstest.Summed(strings.Replace(f.content, `"seq":2,`, `"seq":3,`, 1)) }), "event 3 is in line 2"},
 		"a damaged event":                   {set("events/", "", func(f *file) { f.content = strings.Replace(f.content, `"seq":2,`, `"seq":3,`, 1) }), "its sum is another"},
 		"events that are cut off":           {set("events/", "", func(f *file) { f.content = f.content[:len(f.content)-1] }), "cut off"},
 		"events that are no JSON":           {set("events/", "", func(f *file) { f.content = "x\n" }), "line 1"},
@@ -472,8 +472,3 @@ func TestSigned(t *testing.T) {
 		t.Errorf("with another log: %v", err)
 	}
 }
-
-// unsummed are lines of events as an older e3 has written them.
-func unsummed(lines string) string { return lineSum.ReplaceAllString(lines, "}") }
-
-var lineSum = regexp.MustCompile(`,"sum":"[0-9a-f]{8}"}`)

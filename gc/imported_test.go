@@ -11,6 +11,7 @@ import (
 
 	"e3/gc"
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
@@ -38,7 +39,7 @@ func TestImportedRunsRetire(t *testing.T) {
 		h.must(err)
 		held[id], ids[ws] = snapshot, append(ids[ws], id)
 		line := fmt.Sprintf(`{"seq":1,"time":%q,"run":%q,"workspace":%q,"type":"run.completed"}`, ended.UTC().Format(time.RFC3339), id, ws)
-		h.must(h.Records.Append(t.Context(), refstore.Key{Partition: "EVENTS/" + ws, Sort: id}, 0, []byte(line+"\n")))
+		h.must(h.Records.Append(t.Context(), refstore.Key{Partition: "EVENTS/" + ws, Sort: id}, 0, []byte(eventstest.Summed(line+"\n"))))
 	}
 	h.must(h.Workspaces.Create(t.Context(), "here"))
 	for i := range 25 {

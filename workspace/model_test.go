@@ -595,7 +595,7 @@ func (st *stage) check(ctx context.Context, walked map[eventstest.Edge]int) {
 			var log bytes.Buffer
 			for e, err := range events.Read(ctx, st.records, ws, key.Sort) {
 				if err == nil {
-					line, _ := events.Append(nil, &e.Event)
+					line, _ := events.AppendLine(nil, &e.Event)
 					log.Write(line)
 					err = m.Next(&e.Event)
 				}

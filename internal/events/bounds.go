@@ -28,7 +28,7 @@ func (b Bounds) Text() ([]byte, error) {
 		if e == nil {
 			continue
 		}
-		longer, err := appendSummed(text, e)
+		longer, err := AppendLine(text, e)
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func SealedEnd(ctx context.Context, streams refstore.Streams, workspace, run str
 
 // sumIn is the sum that a line has, "" for none.
 func sumIn(line []byte) string {
-	if _, summed, err := checkSum(line); !summed || err != nil {
+	if _, err := checkSum(line); err != nil {
 		return ""
 	}
 	return string(line[len(line)-sumDigits-len(`"}`) : len(line)-len(`"}`)])

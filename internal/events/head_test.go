@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 	"e3/refstore/mem"
 )
 
@@ -22,7 +23,7 @@ func TestHead(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := finished(t, events.RunStarted, events.TaskCreated, events.TaskStarted)
-			write(t, s, test.tail)
+			write(t, s, eventstest.Summed(test.tail))
 			n := 0
 			for e, err := range events.Head(t.Context(), s, ws, runID) {
 				if n++; err != nil || e.Seq != int64(n) {

@@ -120,7 +120,7 @@ func (end end) append(ctx context.Context, streams refstore.Streams, workspace s
 			d.Message = human.Truncate(d.Message, maxMessage)
 			e.Data = &d
 		}
-		if lines, err = appendSummed(lines, e); err != nil {
+		if lines, err = AppendLine(lines, e); err != nil {
 			return 0, err
 		}
 	}

@@ -139,7 +139,7 @@ func mendStream(ctx context.Context, streams refstore.Streams, workspace string,
 		for seq+1 < n && err == nil {
 			seq++
 			lost++
-			whole, err = appendSummed(whole, &Event{Seq: seq, Time: at, Workspace: workspace, Type: EventLost})
+			whole, err = AppendLine(whole, &Event{Seq: seq, Time: at, Workspace: workspace, Type: EventLost})
 		}
 		return err
 	}

@@ -39,7 +39,7 @@ func large(t testing.TB, s refstore.Streams, ws, run string, n int) (bytes int64
 			e.Type, e.Execution, d.Output, e.Data = events.TaskCached, run, key[:64], d
 		}
 		var err error
-		if buf, err = events.Append(buf, &e); err != nil {
+		if buf, err = events.AppendLine(buf, &e); err != nil {
 			t.Fatal(err)
 		}
 		if len(buf) > 1<<20 || i == n-1 {
@@ -193,7 +193,7 @@ func BenchmarkEmit(b *testing.B) {
 
 func BenchmarkParse(b *testing.B) {
 	key := strings.Repeat("0123456789abcdef", 4) + "/" + strings.Repeat("fedcba9876543210", 4)
-	line, err := events.Append(nil, &events.Event{Seq: 1, Time: epoch, Run: runID, Workspace: ws, Type: events.TaskCompleted, Task: "train[4]", Execution: runID,
+	line, err := events.AppendLine(nil, &events.Event{Seq: 1, Time: epoch, Run: runID, Workspace: ws, Type: events.TaskCompleted, Task: "train[4]", Execution: runID,
 		Data: &events.Data{Key: key, Duration: 12, Output: key[:64]}})
 	if err != nil {
 		b.Fatal(err)

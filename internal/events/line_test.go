@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"e3/internal/events"
+	"e3/internal/events/eventstest"
 )
 
 var texts = rapid.StringN(0, 20, -1)
@@ -45,7 +46,7 @@ var anyEvent = rapid.Custom(func(t *rapid.T) events.Event {
 func TestLineRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := anyEvent.Draw(t, "event")
-		line, err := events.Append(nil, &want)
+		line, err := events.AppendLine(nil, &want)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func TestLineRoundTrip(t *testing.T) {
 			t.Fatalf("without its newline: %v, %v", bare, err)
 		}
 		before := []byte("before\n")
-		if more, err := events.Append(before, &want); err != nil || string(more) != "before\n"+string(line) {
+		if more, err := events.AppendLine(before, &want); err != nil || string(more) != "before\n"+string(line) {
 			t.Fatalf("appended to a line: %q, %v", more, err)
 		}
 	})
@@ -116,7 +117,7 @@ func TestLineText(t *testing.T) {
 func TestLineOddNames(t *testing.T) {
 	for _, name := range []string{"\x00", "\a", "\x7f", "\U000e0001", "\u2028", `"\`, "\xff", "<&>"} {
 		e := events.Event{Seq: 1, Run: name, Workspace: name, Type: events.TaskSkipped, Task: name, Data: &events.Data{Because: name}}
-		line, err := events.Append(nil, &e)
+		line, err := events.AppendLine(nil, &e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +151,7 @@ func TestParseRefuses(t *testing.T) {
 		{"time that is none", `{"seq":1,"run":"r","type":"t","time":"yesterday"}`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if e, err := events.Parse([]byte(test.line)); err == nil {
+			if e, err := events.Parse([]byte(eventstest.Summed(test.line))); err == nil {
 				t.Errorf("taken as %+v", e)
 			}
 		})
@@ -158,7 +159,7 @@ func TestParseRefuses(t *testing.T) {
 }
 
 func TestParseUnknownFields(t *testing.T) {
-	e, err := events.Parse([]byte(`{"seq":7,"run":"r","type":"task.napped","naps":3,"data":{"dream":"of sheep","attempt":2}}`))
+	e, err := events.Parse([]byte(eventstest.Summed(`{"seq":7,"run":"r","type":"task.napped","naps":3,"data":{"dream":"of sheep","attempt":2}}`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,6 +171,10 @@ func TestParseUnknownFields(t *testing.T) {
 // Parse agrees with the line's JSON, and the result can be written and parsed again.
 func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line []byte) {
+		if _, err := events.Parse(line); err == nil && eventstest.Summed(string(line)) != string(line) {
+			t.Fatalf("a line without its sum is an event: %s", line)
+		}
+		line = []byte(eventstest.Summed(string(line)))
 		e, err := events.Parse(line)
 		slow := &events.Event{}
 		good := json.Unmarshal(line, slow) == nil && slow.Seq > 0 && slow.Run != "" && slow.Type != ""
@@ -186,7 +191,7 @@ func FuzzParse(f *testing.F) {
 		if y := e.Time.Year(); y < 0 || y > 9999 {
 			return // another zone may move a time out of the range of RFC 3339
 		}
-		again, err := events.Append(nil, e)
+		again, err := events.AppendLine(nil, e)
 		if err != nil {
 			t.Fatal(err)
 		}

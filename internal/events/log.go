@@ -145,7 +145,7 @@ func (l *Log) Emit(e Event) Event {
 	if !recording || l.err != nil {
 		return e
 	}
-	buf, err := appendSummed(l.buf, &e)
+	buf, err := AppendLine(l.buf, &e)
 	if err != nil {
 		l.fail(err)
 		return e

@@ -61,7 +61,7 @@ func (src source) without(data []byte, p position, first *Event) (rest []byte, l
 		for p.seq+1 < e.Seq {
 			p.seq++
 			if first != nil && first.Seq == p.seq && first.Run == src.Run {
-				if rest, err = appendSummed(rest, first); err != nil {
+				if rest, err = AppendLine(rest, first); err != nil {
 					return nil, 0, err
 				}
 				at = first.Time
@@ -72,7 +72,7 @@ func (src source) without(data []byte, p position, first *Event) (rest []byte, l
 				at = e.Time
 			}
 			gone := Event{Seq: p.seq, Time: at, Run: src.Run, Workspace: src.Workspace, Type: EventLost}
-			if rest, err = appendSummed(rest, &gone); err != nil {
+			if rest, err = AppendLine(rest, &gone); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -120,7 +120,7 @@ func Fill(ctx context.Context, streams refstore.Streams, workspace, run string, 
 		whole.seq++
 		lost++
 		gone := Event{Seq: whole.seq, Time: began, Run: run, Workspace: workspace, Type: EventLost}
-		if lines, err = appendSummed(lines, &gone); err != nil {
+		if lines, err = AppendLine(lines, &gone); err != nil {
 			return 0, err
 		}
 	}

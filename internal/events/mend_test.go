@@ -3,7 +3,6 @@ package events_test
 import (
 	"bytes"
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -65,24 +64,6 @@ func TestDamagedByteIsTold(t *testing.T) {
 	}
 	if told == 0 {
 		t.Fatal("no damage was reported")
-	}
-}
-
-// TestOldLinesHaveNoSum: lines of an older e3 are read, and so are later lines with sums.
-func TestOldLinesHaveNoSum(t *testing.T) {
-	s := mem.New()
-	write(t, s, `{"seq":1,"time":"2026-11-20T11:00:00.005Z","run":"`+runID+`","workspace":"prod","type":"run.started"}`+"\n")
-	log, err := events.Resume(t.Context(), s, ws, runID, fixed, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	log.Emit(events.Event{Type: events.RunCompleted})
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
-	wantEvents(t, s, events.RunStarted, events.RunCompleted)
-	if text := string(raw(t, s)); strings.Count(text, `,"sum":"`) != 1 {
-		t.Errorf("the log has not one line with a sum:\n%s", text)
 	}
 }
 

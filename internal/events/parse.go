@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Parse reads one line, with or without its newline. It ignores unknown fields: the format only grows. A wrong sum is
-// an error.
+// Parse reads one line, with or without its newline. It ignores unknown fields: the format only grows. A line
+// without its sum, or with another one, is an error.
 func Parse(line []byte) (*Event, error) {
 	e, err := parseLine(line)
 	if err == nil && (e.Seq < 1 || e.Type == "" || e.Run == "") {
@@ -23,11 +23,11 @@ func Parse(line []byte) (*Event, error) {
 // parseLine parses a line of a run's log or of a journal.
 func parseLine(line []byte) (*Event, error) {
 	line = bytes.TrimSuffix(line, []byte("\n"))
-	before, summed, err := checkSum(line)
+	before, err := checkSum(line)
 	if err != nil {
 		return nil, fmt.Errorf("event: %w", err)
 	}
-	e := plainLine(before, summed)
+	e := plainLine(before)
 	if e == nil {
 		e = &Event{}
 		if err := json.Unmarshal(line, e); err != nil {
@@ -41,8 +41,8 @@ func parseLine(line []byte) (*Event, error) {
 const longestPlain = 2 << 10
 
 // plainLine parses the form of most lines of [Append], several times as fast as JSON; nil for any other. Both agree on
-// every line that it parses. An open line lacks its sum and the end of the object.
-func plainLine(line []byte, open bool) *Event {
+// every line that it parses. The line lacks its sum and the end of the object.
+func plainLine(line []byte) *Event {
 	if len(line) > longestPlain || bytes.IndexByte(line, '\\') >= 0 || !utf8.Valid(line) {
 		return nil
 	}
@@ -70,9 +70,6 @@ func plainLine(line []byte, open bool) *Event {
 	if p.have(`,"data":{`) {
 		e.Data = &Data{}
 		p.data(e.Data)
-	}
-	if !open {
-		p.want("}")
 	}
 	if !p.ok || p.rest != "" {
 		return nil

@@ -14,7 +14,7 @@ func TestFromNumber(t *testing.T) {
 	const n = 3000
 	s := mem.New()
 	large(t, s, ws, runID, n)
-	end, err := events.Append(nil, &events.Event{Seq: n + 1, Time: epoch, Run: runID, Workspace: ws, Type: events.RunFailed})
+	end, err := events.AppendLine(nil, &events.Event{Seq: n + 1, Time: epoch, Run: runID, Workspace: ws, Type: events.RunFailed})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -213,7 +213,7 @@ func (h *house) lines(list ...events.Event) []byte {
 	for i := range list {
 		list[i].Seq, list[i].Workspace = int64(i+1), "w"
 		var err error
-		data, err = events.Append(data, &list[i])
+		data, err = events.AppendLine(data, &list[i])
 		h.must(err)
 	}
 	return data

@@ -126,7 +126,7 @@ func TestSums(t *testing.T) {
 			test.runs(s)
 			test.want.Runs, test.want.Completed, test.want.Requests = 1, 1, events.Traffic{Reads: 1, Puts: 2}
 			got := s.read(stats.Options{Workspace: "w", Since: s.now.Add(-90 * time.Minute)})
-			if diff := cmp.Diff(test.want, got.Total); diff != "" {
+			if diff := cmp.Diff(test.want, got.Total.Sums); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

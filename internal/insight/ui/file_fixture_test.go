@@ -172,7 +172,7 @@ func (a *archive) store() {
 	for i := range all {
 		all[i].Seq, all[i].Run, all[i].Workspace = int64(i+1), a.run.RunID, a.run.WorkspaceName
 		var err error
-		if lines, err = events.Append(lines, &all[i]); err != nil {
+		if lines, err = events.AppendLine(lines, &all[i]); err != nil {
 			a.t.Fatal(err)
 		}
 	}

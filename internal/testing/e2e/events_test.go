@@ -599,7 +599,7 @@ func manyEvents(t *testing.T, path, ws, run string, end bool) int {
 		if d != nil && d.Key != "" {
 			e.Execution = run
 		}
-		if line, err = events.Append(line[:0], &e); err == nil {
+		if line, err = events.AppendLine(line[:0], &e); err == nil {
 			_, err = out.Write(line)
 		}
 		if err != nil {

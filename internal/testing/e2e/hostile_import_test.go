@@ -97,7 +97,7 @@ func (v *evil) write() {
 	for i := range v.events {
 		e := &v.events[i]
 		e.Seq, e.Run, e.Workspace, e.Time = int64(i+1), v.run.RunID, v.run.WorkspaceName, time.UnixMilli(1_700_000_000_000)
-		lines, err = events.Append(lines, e)
+		lines, err = events.AppendLine(lines, e)
 		z.must(err)
 	}
 	z.add("events/"+v.run.WorkspaceName+"/"+v.run.RunID+".ndjson", string(lines))

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/events/eventstest"
 	"e3/internal/format/beast2"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
@@ -439,7 +440,8 @@ var bombs = []struct {
 		pad := strings.Repeat(" ", 1_000_000)
 		z.stream("events/w/"+idOf(0)+".ndjson", func(w io.Writer) error {
 			for seq := 1; seq <= 300; seq++ {
-				if _, err := fmt.Fprintf(w, `{"seq":%d,"time":"2026-01-02T03:04:05.000Z","run":%q,"workspace":"w","type":"x"%s}`+"\n", seq, idOf(0), pad); err != nil {
+				line := fmt.Sprintf(`{"seq":%d,"time":"2026-01-02T03:04:05.000Z","run":%q,"workspace":"w","type":"x"%s}`+"\n", seq, idOf(0), pad)
+				if _, err := io.WriteString(w, eventstest.Summed(line)); err != nil {
 					return err
 				}
 			}
