@@ -28,6 +28,9 @@ func (s Freshness) String() string {
 	return "missing"
 }
 
+// MarshalText gives the freshness its word in answers.
+func (s Freshness) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // ReadFreshness compares the datasets in outputs with what a run on the given inputs would produce, by index of the
 // graph. Everything downstream of a stale dataset counts as stale; a run may still find it unchanged by early
 // cut-off. A gate is as fresh as what makes its list, and an item below one that is not current is stale, since it may be gone. Nothing is written if the Put of objects keeps nothing. lookups is as for Keys.

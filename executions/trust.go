@@ -78,6 +78,14 @@ func (e *Execution) CheckSignature() error {
 	return m.Verify(e.statement())
 }
 
+// SignedBy is the public key whose valid signature the execution has; "" if it has none.
+func (e *Execution) SignedBy() string {
+	if e.Signature == nil || e.CheckSignature() != nil {
+		return ""
+	}
+	return signature.PublicKey(e.Signature.Key).String()
+}
+
 func (e *Execution) statement() signature.Statement {
 	size := int64(-1)
 	if e.Detail != nil {

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"e3/internal/format/manifest"
+	"e3/internal/format/moment"
 	"e3/internal/format/notation"
 	"e3/internal/format/record"
 	"e3/objectstore"
@@ -173,14 +174,14 @@ func (w *links) heldBy(ctx context.Context, ws string, s *State, file string) (*
 	}
 	other, err := w.elsewhere(ctx, ws, s)
 	if err == nil && other == nil {
-		other = &Elsewhere{Package: s.PackageName + "@" + s.PackageVersion, Since: s.DeployedAt}
+		other = &Elsewhere{Package: s.PackageName + "@" + s.PackageVersion, Since: moment.At(s.DeployedAt)}
 	}
 	return other, err
 }
 
 // here describes a clone of this machine that a state follows.
 func (s *State) here(link *record.Link) *Elsewhere {
-	return &Elsewhere{File: link.File, Here: true, Gone: gone(link.File), Package: s.PackageName + "@" + s.PackageVersion, Since: s.DeployedAt}
+	return &Elsewhere{File: link.File, Here: true, Gone: gone(link.File), Package: s.PackageName + "@" + s.PackageVersion, Since: moment.At(s.DeployedAt)}
 }
 
 // deployedElsewhere returns the origin of a package that a start runs without reading its file, if that should be

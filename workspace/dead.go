@@ -436,9 +436,9 @@ func (c *closing) finish(ctx context.Context, t *runview.FoldedTask) error {
 	if err != nil {
 		return err
 	}
-	begunSince := !timed && t.State == runview.TaskRunning && e.Time.Before(t.StartedAt) // fenced, and then begun by its process
+	begunSince := !timed && t.State == runview.TaskRunning && e.Time.Before(t.StartedAt.Time) // fenced, and then begun by its process
 	if begunSince || e.Data.NoRecord {
-		e.Time = t.StartedAt
+		e.Time = t.StartedAt.Time
 	}
 	if e.Data.NoRecord && t.State == runview.TaskClaimed && isGivenBack(c.attempts, &lateExecution{Task: t.Task, Execution: t.ExecutionID, Attempt: t.Attempt}) {
 		c.ran(events.TaskReleased, time.Time{}, t.Task, t.ExecutionID, t.Worker, crashed(t.Key, t.Attempt))

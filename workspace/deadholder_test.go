@@ -124,7 +124,7 @@ func TestCancelDeadHolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r, b := status.LastRun, status.Busy; r.Status() != "running" || b == nil || b.Heard != r.Heard || r.Heard.Lease != leaseTTL || time.Since(r.Heard.At) < 4*leaseTTL {
+		if r, b := status.Run, status.Holder; r.Status() != "running" || b == nil || b.Heard != r.Heard || r.Heard.Lease != leaseTTL || time.Since(r.Heard.At) < 4*leaseTTL {
 			t.Errorf("the status of a dead run: %s, heard of %+v, held by %+v, want one that was last heard of %v ago", r.Status(), r.Heard, b, 4*leaseTTL)
 		}
 		began := time.Now()
@@ -133,7 +133,7 @@ func TestCancelDeadHolder(t *testing.T) {
 			t.Errorf("cancelling a dead run: %+v, %v, want it interrupted and closed", c, err)
 		}
 		status, err = st.distant().ws.Planner.Status(t.Context(), "w0")
-		if err != nil || status.LastRun.Status() != "crashed" || status.LastRun.RunID != c.RunID || status.Busy != nil {
+		if err != nil || status.LastRun.Status != "crashed" || status.LastRun.Run != c.RunID || status.Busy != nil {
 			t.Errorf("afterwards: %+v, busy %+v, %v, want it crashed, and no holder", status.LastRun, status.Busy, err)
 		}
 		if took := time.Since(began); took > leaseTTL+3*time.Second {

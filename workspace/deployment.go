@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"e3/executions"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/refstore"
 )
@@ -251,15 +251,14 @@ func (w *links) forgetNotes(ctx context.Context, ws, except string) error {
 
 // Elsewhere says which other clone or machine decides what is deployed in a workspace.
 type Elsewhere struct {
-	By      string // user@host; "" if that is not known
-	File    string // name of the package file there, or its path if Here; "" for a registered package
-	Here    bool   // another clone of this machine
-	Gone    bool   // that clone was removed
-	Unknown bool   // a clone whose place is not recorded any more
-	Package string // name@version
-	Since   time.Time
-	// Mine is the package file that this machine had deployed before, if it is still there; else "".
-	Mine string
+	By      string      `json:"by,omitempty"`   // user@host; absent if that is not known
+	File    string      `json:"file,omitempty"` // name of the package file there, or its path on this machine; absent for a registered package
+	Here    bool        `json:"-"`              // another clone of this machine
+	Gone    bool        `json:"-"`              // that clone was removed
+	Unknown bool        `json:"-"`              // a clone whose place is not recorded any more
+	Package string      `json:"-"`              // name@version
+	Since   moment.Time `json:"since"`
+	Mine    string      `json:"mine,omitempty"` // the package file that this machine had deployed before, if it is still there
 }
 
 // String is a phrase to put after the workspace's name: "follows ann@lab's e3.yaml since 2026-11-21 06:43:00".
@@ -291,7 +290,7 @@ func (w *links) elsewhere(ctx context.Context, ws string, s *State) (*Elsewhere,
 		if err != nil || !gone {
 			return nil, err
 		}
-		return &Elsewhere{Unknown: true, Package: s.PackageName + "@" + s.PackageVersion, Since: s.DeployedAt}, nil
+		return &Elsewhere{Unknown: true, Package: s.PackageName + "@" + s.PackageVersion, Since: moment.At(s.DeployedAt)}, nil
 	}
 	if !s.Deployed {
 		return nil, nil
@@ -299,9 +298,9 @@ func (w *links) elsewhere(ctx context.Context, ws string, s *State) (*Elsewhere,
 	if file, err := w.followed(ctx, ws, s); err != nil && !errors.Is(err, errBadLink) || file != "" {
 		return nil, err
 	}
-	e := &Elsewhere{Package: s.PackageName + "@" + s.PackageVersion, Since: s.DeployedAt}
+	e := &Elsewhere{Package: s.PackageName + "@" + s.PackageVersion, Since: moment.At(s.DeployedAt)}
 	if d := s.deployment; d != nil {
-		e.By, e.File, e.Since = d.By, d.File, d.At
+		e.By, e.File, e.Since = d.By, d.File, moment.At(d.At)
 	}
 	link, err := w.remembered(ctx, ws)
 	if err != nil && !errors.Is(err, errBadLink) {

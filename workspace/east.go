@@ -181,9 +181,12 @@ func (w *Datasets) eastRows(ctx context.Context, s *State) ([]DatasetRow, error)
 				continue
 			}
 			name := eastName(at)
-			row := DatasetRow{Leaf: eastLeaf(e), Name: name, Output: outputs[name] != "", Task: outputs[name], Source: record.FromValue, Freshness: dataflow.Current}
+			row := DatasetRow{Leaf: eastLeaf(e), Name: name, Output: outputs[name] != "", Task: outputs[name], Freshness: dataflow.Current}
 			if row.Kind == record.LeafUnassigned {
 				row.Freshness = dataflow.Absent
+			}
+			if !row.Output {
+				row.Source = record.FromValue.String()
 			}
 			rows = append(rows, row)
 		}

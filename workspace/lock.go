@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"e3/internal/backoff"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/refstore"
 )
@@ -22,6 +23,22 @@ type BusyError struct {
 	Holder    string // the process, in words
 	Since     time.Time
 	Heard     refstore.Heard // as Busy reports it, or a waiter for the end of a run
+}
+
+// Busy is a process that holds a workspace.
+type Busy struct {
+	Operation string      `json:"operation"` // being run, being deployed, being removed or held
+	Holder    string      `json:"holder"`    // the process, in words
+	Since     moment.Time `json:"since"`
+	Heard     moment.Time `json:"heard,omitzero"` // last sign of life of a holder on another host, by its own clock
+}
+
+// Answer is the holder; nil for no error.
+func (e *BusyError) Answer() *Busy {
+	if e == nil {
+		return nil
+	}
+	return &Busy{Operation: e.Doing(), Holder: e.Holder, Since: moment.At(e.Since), Heard: moment.At(e.Heard.At)}
 }
 
 func (e *BusyError) Error() string {

@@ -10,7 +10,9 @@ import (
 	"e3/dataflow/graph"
 	"e3/dataflow/plan"
 	"e3/internal/format/manifest"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/objectstore"
 )
 
@@ -40,18 +42,34 @@ type PlanOptions struct {
 
 // Plan is what a start would do now. Planning writes nothing and takes no lock.
 type Plan struct {
-	Workspace string
-	New       bool // nothing is deployed yet: the start would deploy
-	Package   PackageRef
-	File      string             // the package file that the workspace follows, "" if none
-	Edited    bool               // the file differs from the deployed package
-	Elsewhere *Elsewhere         // the origin of the deployment, if that is not this machine
-	Warnings  []manifest.Warning // of the package file, if that was read
-	Busy      *BusyError         // the holder that a start must wait for; nil: none
-	Graph     *dataflow.Graph
+	Workspace string     `json:"workspace"`
+	New       bool       `json:"new,omitempty"` // nothing is deployed yet: the start would deploy
+	Package   PackageRef `json:"package"`
+	File      string     `json:"file,omitempty"`      // the package file that the workspace follows
+	Edited    bool       `json:"edited,omitempty"`    // the file differs from the deployed package
+	Elsewhere *Elsewhere `json:"elsewhere,omitempty"` // the origin of the deployment, if that is not this machine
+	Busy      *Busy      `json:"busy"`                // the holder that a start must wait for; null: none
 	*dataflow.Planned
+	Concurrency int        `json:"concurrency"`       // commands at a time
+	Expected    *Expected  `json:"expected"`          // null without any history
+	Steps       []Step     `json:"tasks"`             // set by Explain
+	Unmade      []Unmade   `json:"growing,omitempty"` // lists of items that are to be made
+	Rooms       []TaskRoom `json:"rooms,omitempty"`   // set by Explain; absent: all tasks run in the open, as nothing says otherwise
+
+	Warnings []manifest.Warning `json:"-"` // of the package file, if that was read
+	Holder   *BusyError         `json:"-"` // Busy
+	Graph    *dataflow.Graph    `json:"-"`
 	// Objects also reads the objects that the start would store before its first lookup.
-	Objects plan.Objects
+	Objects plan.Objects `json:"-"`
+}
+
+// Expected is the expected duration of a run.
+type Expected struct {
+	Least          moment.Millis `json:"leastMs"`        // if every waiting task turns out to be a hit
+	Most           moment.Millis `json:"mostMs"`         // if all of them run
+	WithoutHistory int           `json:"withoutHistory"` // tasks that count as the average of the others
+	CriticalPath   []string      `json:"criticalPath"`   // the longest path through the tasks that run or wait
+	CriticalTime   moment.Millis `json:"criticalMs"`
 }
 
 // Plan determines what a start of the workspace with these options would do. It reads the package file and its inputs
@@ -224,12 +242,13 @@ func previewBuilt(b *Built) *preview {
 func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects plan.Objects, o *PlanOptions) (*Plan, error) {
 	p := &Plan{
 		Workspace: ws, Package: PackageRef{Name: next.pkg.Name, Version: next.pkg.Version, Hash: next.pkgHash},
-		File: next.file, Edited: next.edited, Elsewhere: next.elsewhere, Warnings: next.warnings, Objects: objects,
+		File: next.file, Edited: next.edited, Elsewhere: next.elsewhere, Warnings: next.warnings, Objects: objects, Concurrency: o.Concurrency,
 	}
 	var err error
-	if p.Busy, err = w.states.Busy(ctx, ws); err != nil {
+	if p.Holder, err = w.states.Busy(ctx, ws); err != nil {
 		return nil, err
 	}
+	p.Busy = p.Holder.Answer()
 	proof, at, err := w.proofs.peek(ctx, ws)
 	if err == nil && proof != nil {
 		var there bool
@@ -284,6 +303,13 @@ func (w *Planner) plan(ctx context.Context, ws string, next *preview, objects pl
 	x := w.states.executions()
 	if p.Planned, err = dataflow.Plan(ctx, g, w.states.Objects, x, opts); err != nil {
 		return nil, fmt.Errorf("workspace %s: %w", ws, err)
+	}
+	if p.History {
+		p.Expected = &Expected{moment.Millis(p.Least), moment.Millis(p.Most), p.Unknown, p.names(p.Critical), moment.Millis(p.CriticalTime)}
+	}
+	for i := range p.Growing {
+		g := &p.Growing[i]
+		p.Unmade = append(p.Unmade, Unmade{Name: g.Name, Pending: g.Pending, Tasks: g.Tasks, For: p.names(g.Waits), Err: human.FaultOf(g.Err)})
 	}
 	return p, nil
 }

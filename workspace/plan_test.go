@@ -177,7 +177,7 @@ func TestPlanDuringRun(t *testing.T) {
 	go func() { done <- p.start() }()
 	<-g.reached
 	plan := p.plan()
-	if plan.Busy == nil || plan.Busy.Doing() != "being run" || steps(plan) != "t run" {
+	if plan.Busy == nil || plan.Busy.Operation != "being run" || steps(plan) != "t run" {
 		t.Errorf("busy %+v: %s", plan.Busy, steps(plan))
 	}
 	close(g.open)

@@ -258,7 +258,7 @@ func TestTeamDeployNew(t *testing.T) {
 		if err != nil || st.Elsewhere == nil || st.Elsewhere.By != "ann@ann" || st.Elsewhere.Mine != bob.file() {
 			t.Fatalf("bob sees %+v, %v", st, err)
 		}
-		return st.Elsewhere.Since
+		return st.Elsewhere.Since.Time
 	}
 	before := since()
 	tm.later += time.Minute

@@ -12,7 +12,9 @@ import (
 	"e3/dataflow"
 	"e3/dataflow/graph"
 	"e3/internal/format/manifest"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/internal/packages"
@@ -21,45 +23,84 @@ import (
 
 // Status is the present state of a workspace. Finding it writes nothing and takes no lock.
 type Status struct {
-	Workspace string
-	State     *State
-	File      string           // the package file that the workspace follows, "" if none
-	Edited    bool             // the file differs from the deployed package
-	Elsewhere *Elsewhere       // the origin of the deployment, if that is not this machine
-	Busy      *BusyError       // the holder of the workspace; nil: none
-	LastRun   *runview.Report  // without its tasks; nil before the first run
-	Deferred  []approval.Block // blocks that wait for approval, with or without a run at work
-	Decided   []approval.Block // blocks that were approved or rejected, and on which no run has acted yet
-	Faults    []error          // why the package file or its inputs cannot be read
-	Datasets  []DatasetRow     // inputs in the package's order, then outputs
-	Unmade    []Unmade         // what is not known of the outputs before a task has made a list of items
-	Package   *record.Package  // the package that the next start would run; nil if nothing can be started
-	Rooms     Rooms            // of tasks that name none, for the next start; none if the workspace follows no file
-	East      bool             // a package of the reference: it cannot be started, so no dataset is stale
-}
+	Workspace  string              `json:"workspace"`
+	Package    *PackageRow         `json:"package"` // null: none is deployed
+	DeployedAt moment.Time         `json:"deployedAt"`
+	File       string              `json:"file,omitempty"`      // the package file that the workspace follows
+	Edited     bool                `json:"edited,omitempty"`    // the file differs from the deployed package
+	Room       manifest.Room       `json:"room,omitempty"`      // closed: the setting, for tasks of the next start that name none
+	Elsewhere  *Elsewhere          `json:"elsewhere,omitempty"` // the origin of the deployment, if that is not this machine
+	LastRun    *runview.Answer     `json:"lastRun"`             // without its tasks; null before the first run
+	Deferred   []approval.Waiting  `json:"deferred,omitempty"`  // tasks that wait for approval, with or without a run at work
+	Decided    []approval.Standing `json:"decided,omitempty"`   // tasks that were approved or rejected, on which no run has acted yet
+	Busy       *Busy               `json:"busy"`                // the holder of the workspace; null: none
+	Folders    []Folder            `json:"folders,omitempty"`   // of failed commands, on this machine
+	Faults     []human.Fault       `json:"faults,omitempty"`    // why the package file or its inputs cannot be read
+	Datasets   []DatasetRow        `json:"datasets"`            // inputs in the package's order, then outputs
+	Unmade     []Unmade            `json:"growing,omitempty"`   // what is not known of the outputs before a task has made a list of items
 
-// PackageRow is the deployed package; nil if there is none.
-func (st *Status) PackageRow() *PackageRow {
-	if !st.State.Deployed {
-		return nil
-	}
-	row := packages.RowOf(st.State.Package(), st.East)
-	return &row
+	State  *State          `json:"-"`
+	Run    *runview.Report `json:"-"` // LastRun
+	Holder *BusyError      `json:"-"` // Busy
+	Next   *record.Package `json:"-"` // the package that the next start would run; nil if nothing can be started
+	East   bool            `json:"-"` // a package of the reference: it cannot be started, so no dataset is stale
 }
 
 // DatasetRow is a dataset with its declaration and freshness.
 type DatasetRow struct {
+	Name   string `json:"name"`
+	Output bool   `json:"output"`
 	record.Leaf
-	Name      string
-	Output    bool
-	Task      string             // the task that makes an output, as command lines name it
-	Source    record.InputSource // of an input
-	Location  string             // of an input: path or pattern relative to the package file
-	Set       bool               // an input with a value from "e3 set"
-	Freshness dataflow.Freshness
+	FileSize  *int64             `json:"size,omitempty"` // of a file
+	Task      string             `json:"-"`              // the task that makes an output, as command lines name it
+	Freshness dataflow.Freshness `json:"state"`
+	Set       bool               `json:"set,omitempty"`      // an input with a value from "e3 set"
+	Source    string             `json:"source,omitempty"`   // of an input: how the package file declares it
+	Location  string             `json:"location,omitempty"` // of an input: path or pattern relative to the package file
 	// LastTime says that the output is of an item of the last list, and that the list is to be made anew: the next start may
 	// find that the item is gone.
-	LastTime bool
+	LastTime bool `json:"lastTime,omitempty"`
+}
+
+// A Folder is the working folder of a failed command, which this machine keeps.
+type Folder struct {
+	Task      string `json:"task"`
+	Execution string `json:"execution,omitempty"` // whose command has left it; absent: a person's visit
+	Host      string `json:"host"`
+	Path      string `json:"path"`
+	Bytes     int64  `json:"bytes"`
+}
+
+// A Standing counts the datasets of a workspace.
+type Standing struct {
+	Set, Changed, NoValue []string // inputs
+	Stale, Missing        []string // outputs
+	Current, Outputs      int
+}
+
+// Standing counts the datasets.
+func (st *Status) Standing() (s Standing) {
+	for i := range st.Datasets {
+		d := &st.Datasets[i]
+		if d.Output {
+			s.Outputs++
+		} else if d.Set {
+			s.Set = append(s.Set, d.Name)
+		}
+		switch {
+		case !d.Output && d.Freshness == dataflow.Absent:
+			s.NoValue = append(s.NoValue, d.Name)
+		case !d.Output && d.Freshness == dataflow.Stale:
+			s.Changed = append(s.Changed, d.Name)
+		case d.Output && d.Freshness == dataflow.Current:
+			s.Current++
+		case d.Output && d.Freshness == dataflow.Stale:
+			s.Stale = append(s.Stale, d.Name)
+		case d.Output:
+			s.Missing = append(s.Missing, d.Name)
+		}
+	}
+	return s
 }
 
 // Status reads a workspace and, if it follows a package file, that file and its inputs: the freshness is what the next
@@ -72,28 +113,56 @@ func (w *Planner) Status(ctx context.Context, ws string) (st *Status, err error)
 	return st, err
 }
 
-func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status, err error) {
-	st = &Status{Workspace: ws, State: s}
-	if st.Busy, err = w.states.Busy(ctx, ws); err != nil {
+func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (*Status, error) {
+	st := &Status{Workspace: ws, State: s, Datasets: []DatasetRow{}}
+	var err error
+	if st.Holder, err = w.states.Busy(ctx, ws); err != nil {
 		return nil, err
 	}
-	if st.LastRun, err = w.states.Runs.Summary(ctx, ws); err != nil && !errors.Is(err, runview.ErrNoRun) {
+	if st.Run, err = w.states.Runs.Summary(ctx, ws); err != nil && !errors.Is(err, runview.ErrNoRun) {
 		return nil, err
 	}
-	if st.Deferred, st.Decided, err = w.approvals.deferred(ctx, s, ws, st.LastRun); err != nil {
+	deferred, decided, err := w.approvals.deferred(ctx, s, ws, st.Run)
+	if err != nil {
 		return nil, err
 	}
-	if !s.Deployed {
-		return st, nil
+	if s.Deployed {
+		freshness, err := w.datasetsOf(ctx, s, st)
+		if err != nil {
+			return nil, err
+		}
+		if st.Run == nil || !st.Run.Live { // during a run, the run may have been forced
+			current := func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current }
+			deferred, decided = slices.DeleteFunc(deferred, current), slices.DeleteFunc(decided, current)
+		}
+		row := packages.RowOf(s.Package(), st.East)
+		st.Package, st.DeployedAt = &row, moment.At(s.DeployedAt)
 	}
+	st.Busy, st.Deferred, st.Decided = st.Holder.Answer(), approval.WaitingOf(deferred), approval.StandingOf(decided)
+	if w.states.Folders != nil {
+		st.Folders = w.states.Folders(ws)
+	}
+	if st.Run != nil {
+		run := st.Run.Answer()
+		run.Tasks = nil
+		st.LastRun = &run
+	}
+	return st, nil
+}
+
+// datasetsOf adds the datasets and the package file to a status, and returns how fresh the outputs are.
+func (w *Planner) datasetsOf(ctx context.Context, s *State, st *Status) (map[string]dataflow.Freshness, error) {
+	ws := st.Workspace
+	var err error
 	if st.Elsewhere, err = w.states.links.elsewhere(ctx, ws, s); err != nil {
 		return nil, err
 	}
 	t, err := w.states.readTree(ctx, s.RootHash, bothParts)
 	if errors.Is(err, record.ErrType) {
-		if st.Datasets, err = w.deployer.datasets.eastRows(ctx, s); err == nil {
-			st.East = true
-			return st, nil
+		var rows []DatasetRow
+		if rows, err = w.deployer.datasets.eastRows(ctx, s); err == nil {
+			st.East, st.Datasets = true, append(st.Datasets, rows...)
+			return nil, nil
 		}
 	}
 	if err != nil {
@@ -103,10 +172,14 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 	if err != nil {
 		return nil, err
 	}
-	st.File, st.Edited, st.Faults, st.Package = next.file, next.edited, next.faults, next.pkg
-	if st.File != "" && len(st.Faults) == 0 {
-		if st.Rooms, err = w.states.rooms(ctx); err != nil {
+	st.File, st.Edited = next.file, next.edited
+	if st.File != "" && len(next.faults) == 0 {
+		rooms, err := w.states.rooms(ctx)
+		if err != nil {
 			return nil, err
+		}
+		if rooms.Set == manifest.ClosedRoom {
+			st.Room = rooms.Set
 		}
 	}
 	if st.Elsewhere == nil {
@@ -116,24 +189,21 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (st *Status
 	if err != nil {
 		return nil, err
 	}
-	st.Faults, st.Package = next.faults, next.pkg // with the items that are known
+	st.Faults, st.Next = human.Faults(next.faults), next.pkg // with the items that are known
 	st.Unmade, st.Datasets = freshness.unmade, rows(t, next, freshness)
-	if st.LastRun == nil || !st.LastRun.Live { // during a run, the run may have been forced
-		current := func(b approval.Block) bool { return freshness.of[b.Task] == dataflow.Current }
-		st.Deferred, st.Decided = slices.DeleteFunc(st.Deferred, current), slices.DeleteFunc(st.Decided, current)
-	}
-	return st, nil
+	return freshness.of, nil
 }
 
 func rows(t *tree, next *preview, freshness outputs) []DatasetRow {
 	list := make([]DatasetRow, 0, len(t.inputs)+len(t.tasks))
 	for i := range next.pkg.Inputs {
 		in := &next.pkg.Inputs[i]
-		row := DatasetRow{Name: in.Name, Source: in.Source, Location: in.Location, Set: next.set[in.Name], Freshness: dataflow.Current}
+		row := DatasetRow{Name: in.Name, Source: in.Source.String(), Location: in.Location, Set: next.set[in.Name], Freshness: dataflow.Current}
 		var ok bool
 		if row.Leaf, ok = t.inputs.Get(in.Name); !ok {
 			row.Leaf = record.Leaf{Kind: record.LeafUnassigned}
 		}
+		row.FileSize = fileSize(row.Leaf)
 		switch is, _ := next.inputs.Get(in.Name); {
 		case row.Kind == record.LeafUnassigned && !in.Source.OfMachine(): // a start gives it a value
 			row.Freshness = dataflow.Absent
@@ -148,9 +218,19 @@ func rows(t *tree, next *preview, freshness outputs) []DatasetRow {
 		if !ok {
 			leaf = record.Leaf{Kind: record.LeafUnassigned}
 		}
-		list = append(list, DatasetRow{Leaf: leaf, Name: name, Output: true, Task: name, Freshness: freshness.of[name], LastTime: freshness.last[name]})
+		list = append(list, DatasetRow{
+			Leaf: leaf, FileSize: fileSize(leaf), Name: name, Output: true, Task: name, Freshness: freshness.of[name], LastTime: freshness.last[name],
+		})
 	}
 	return list
+}
+
+// fileSize is the size of a file in an answer; nil for anything else.
+func fileSize(l record.Leaf) *int64 {
+	if l.Kind != record.LeafFile {
+		return nil
+	}
+	return &l.Size
 }
 
 // preview is the package and tree that the next start would run on.

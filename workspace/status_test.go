@@ -148,10 +148,10 @@ func TestStatusDuringRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st.Busy == nil || st.Busy.Doing() != "being run" || !strings.HasPrefix(st.Busy.Holder, fmt.Sprintf("process %d (", os.Getpid())) {
+	if st.Busy == nil || st.Busy.Operation != "being run" || !strings.HasPrefix(st.Busy.Holder, fmt.Sprintf("process %d (", os.Getpid())) {
 		t.Errorf("busy is %+v", st.Busy)
 	}
-	if st.LastRun == nil || !st.LastRun.Live || st.LastRun.Status() != "running" {
+	if st.LastRun == nil || !st.Run.Live || st.LastRun.Status != "running" {
 		t.Errorf("the latest run is %+v", st.LastRun)
 	}
 	close(g.open)
@@ -159,7 +159,7 @@ func TestStatusDuringRun(t *testing.T) {
 	if st, err = p.ws.Planner.Status(p.ctx, "w"); err != nil {
 		t.Fatal(err)
 	}
-	if st.Busy != nil || st.LastRun == nil || st.LastRun.RunID != res.Run.RunID || st.LastRun.Status() != "completed" {
+	if st.Busy != nil || st.LastRun == nil || st.LastRun.Run != res.Run.RunID || st.LastRun.Status != "completed" {
 		t.Errorf("afterwards: busy %v, run %+v", st.Busy, st.LastRun)
 	}
 	// The proof is intact: nothing is looked up again.

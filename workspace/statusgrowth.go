@@ -2,20 +2,36 @@ package workspace
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
 	"e3/dataflow"
 	"e3/dataflow/graph"
+	"e3/internal/human"
 )
 
 // Unmade is what a package cannot know of its tasks, since a list of items is still to be made.
 type Unmade struct {
-	Name    string   // of the family that the list decides, or of a task that reads such a family
-	Pending bool     // the package has no task of it yet; otherwise it has those of the last list
-	Tasks   int      // how many tasks the last list decides
-	For     []string // the tasks that make the list; without the label if they have items of their own that are not known
-	Err     error    // why the list cannot be used
+	Name    string       `json:"name"`            // of the family that the list decides, or of a task that reads such a family
+	Pending bool         `json:"pending"`         // the package has no task of it yet; otherwise it has those of the last list
+	Tasks   int          `json:"last,omitempty"`  // how many tasks the last list decides
+	For     []string     `json:"for,omitempty"`   // the tasks that make the list; without the label if they have items of their own that are not known
+	Err     *human.Fault `json:"error,omitempty"` // why the list cannot be used
+}
+
+// String says of which tasks only the last items are known, or none.
+func (u *Unmade) String() string {
+	makers := human.Few(u.For)
+	switch {
+	case u.Err != nil:
+		return fmt.Sprintf("%s cannot run: %v", u.Name, u.Err)
+	case u.Pending && len(u.For) > 0:
+		return fmt.Sprintf("%s is not known yet: its items follow from %s", u.Name, makers)
+	case u.Pending:
+		return u.Name + " is not known yet"
+	}
+	return fmt.Sprintf("%s follow from the items of %s: this is the number of last time", human.Count(u.Tasks, "task"), makers)
 }
 
 // grown makes the package of a preview the one that a start would have before it runs anything: with the lists of tasks that
@@ -68,7 +84,7 @@ func unmade(next *preview, g *graph.Graph, fresh []dataflow.Freshness) (list []U
 	}
 	for i := range next.pkg.Families {
 		if f := &next.pkg.Families[i]; f.Pending {
-			list = append(list, Unmade{Name: f.Name, Pending: true, For: graph.Awaited(next.pkg, f.Name), Err: next.failed[f.Name]})
+			list = append(list, Unmade{Name: f.Name, Pending: true, For: graph.Awaited(next.pkg, f.Name), Err: human.FaultOf(next.failed[f.Name])})
 		}
 	}
 	return list, last

@@ -10,10 +10,10 @@ import (
 
 // A TaskRoom is the room that tasks of a package file have in common, and what has decided it.
 type TaskRoom struct {
-	Tasks  []string // of the file, in its order; the items of a matrix are one
-	Closed bool
-	Image  string // whose files the room shows: a reference; "": those of the machine
-	By     RoomSource
+	Tasks []string      `json:"tasks"`           // of the file, in its order; the items of a matrix are one
+	Room  manifest.Room `json:"room"`            // open or closed
+	Image string        `json:"image,omitempty"` // whose files the room shows: a reference; absent: those of the machine
+	By    RoomSource    `json:"by"`              // what has decided it
 }
 
 // A RoomSource is what has decided the room of a task: words for people, and for programs that compare.
@@ -31,7 +31,7 @@ const (
 )
 
 // Rooms tells in which rooms a start of the workspace would run the tasks of a package file. Tasks that have room and reason in
-// common are one entry.
+// common are one entry. There are none if all run in the open, as nothing says otherwise.
 func (w *Planner) Rooms(ctx context.Context, ws string, def *manifest.Definition) ([]TaskRoom, error) {
 	rooms, err := w.states.rooms(ctx)
 	if err != nil {
@@ -41,7 +41,11 @@ func (w *Planner) Rooms(ctx context.Context, ws string, def *manifest.Definition
 	if err = ignoreBadLink(err); err != nil {
 		return nil, err
 	}
-	return rooms.known(before).Of(def), nil
+	list := rooms.known(before).Of(def)
+	if len(list) == 1 && list[0].By == ByDefault {
+		list = nil
+	}
+	return list, nil
 }
 
 // Of tells the rooms of the tasks of a package file, as Planner.Rooms does.
@@ -64,7 +68,7 @@ func (r Rooms) Of(def *manifest.Definition) []TaskRoom {
 			continue
 		}
 		is := r.of(def, s)
-		at := slices.IndexFunc(list, func(t TaskRoom) bool { return t.Closed == is.Closed && t.Image == is.Image && t.By == is.By })
+		at := slices.IndexFunc(list, func(t TaskRoom) bool { return t.Room == is.Room && t.Image == is.Image && t.By == is.By })
 		if at < 0 {
 			at, list = len(list), append(list, is)
 		}
@@ -75,20 +79,28 @@ func (r Rooms) Of(def *manifest.Definition) []TaskRoom {
 
 // of decides as apply and the build of a task do together.
 func (r Rooms) of(def *manifest.Definition, s *manifest.Spec) TaskRoom {
-	closed := func(room manifest.Room) bool { return room == manifest.ClosedRoom }
 	switch {
 	case s.Image != "":
-		return TaskRoom{Closed: true, Image: s.Image, By: ByTaskImage}
+		return TaskRoom{Room: manifest.ClosedRoom, Image: s.Image, By: ByTaskImage}
 	case def.Image != "" && s.Room != manifest.OpenRoom:
-		return TaskRoom{Closed: true, Image: def.Image, By: ByPackageImage}
+		return TaskRoom{Room: manifest.ClosedRoom, Image: def.Image, By: ByPackageImage}
 	case s.Room != manifest.NoRoom:
-		return TaskRoom{Closed: closed(s.Room), By: ByTask}
+		return TaskRoom{Room: s.Room, By: ByTask}
 	case r.Said != manifest.NoRoom:
-		return TaskRoom{Closed: closed(r.Said), By: ByCommand}
+		return TaskRoom{Room: r.Said, By: ByCommand}
 	case def.Room != manifest.NoRoom:
-		return TaskRoom{Closed: closed(def.Room), By: ByPackage}
+		return TaskRoom{Room: def.Room, By: ByPackage}
 	case r.Set != manifest.NoRoom:
-		return TaskRoom{Closed: closed(r.Set), By: BySetting}
+		return TaskRoom{Room: r.Set, By: BySetting}
 	}
-	return TaskRoom{By: ByDefault}
+	return TaskRoom{Room: manifest.OpenRoom, By: ByDefault}
+}
+
+// String is "closed, in ubuntu:24.04 (the task's image)".
+func (t *TaskRoom) String() string {
+	text := t.Room.String()
+	if t.Image != "" {
+		text += ", in " + t.Image
+	}
+	return text + " (" + string(t.By) + ")"
 }

@@ -66,7 +66,7 @@ tasks:
 		}
 		got, said := "", map[string]workspace.TaskRoom{}
 		for _, r := range list {
-			got += fmt.Sprintf("%s %s by %s", r.Tasks, map[bool]string{true: "closed", false: "open"}[r.Closed], r.By)
+			got += fmt.Sprintf("%s %s by %s", r.Tasks, r.Room, r.By)
 			if r.Image != "" {
 				got += " (" + r.Image + ")"
 			}
@@ -99,7 +99,7 @@ tasks:
 			if r.Image != "" {
 				image = hashOfImage(r.Image)
 			}
-			if has.Room.Closed != r.Closed || has.Image != image {
+			if has.Room.Closed != (r.Room == manifest.ClosedRoom) || has.Image != image {
 				t.Errorf("%q, --room %q, setting %q: %s has the room %v and the image %q, and is said to have %+v", c.head, c.said, c.set, task.Name, has.Room, cmp.Or(has.Image, "none"), r)
 			}
 		}

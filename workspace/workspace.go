@@ -111,16 +111,17 @@ type Stores struct {
 	// Folder is the repository's folder, without symbolic links; "" if machines share the repository.
 	Folder string
 	// From is the command's current folder; "" if it has none.
-	From   string
-	Getenv func(string) (string, bool)          // reads variables of key_env; nil: from the environment of this process
-	Tools  *tools.Finder                        // of the programs of this machine; nil: no package names any
-	Rooms  func(context.Context) (Rooms, error) // those given outside of a package file; nil: none
-	Images Images                               // nil: no package names an image
-	Now    func() time.Time
-	Holder func() string // describes this process, as LockState.Holder
-	User   func() string // the deploying user, as user@host; nil if unknown
-	Sweep  func(context.Context) error
-	Warn   func(error) // receives errors that stop nothing and are retried; may be nil
+	From    string
+	Getenv  func(string) (string, bool)          // reads variables of key_env; nil: from the environment of this process
+	Tools   *tools.Finder                        // of the programs of this machine; nil: no package names any
+	Rooms   func(context.Context) (Rooms, error) // those given outside of a package file; nil: none
+	Folders func(ws string) []Folder             // those of failed commands that this machine keeps; nil: none
+	Images  Images                               // nil: no package names an image
+	Now     func() time.Time
+	Holder  func() string // describes this process, as LockState.Holder
+	User    func() string // the deploying user, as user@host; nil if unknown
+	Sweep   func(context.Context) error
+	Warn    func(error) // receives errors that stop nothing and are retried; may be nil
 }
 
 // Workspaces are the workspaces of a repository and the operations on them. All methods of its parts are safe for

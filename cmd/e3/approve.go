@@ -203,7 +203,7 @@ func writeDecision(w io.Writer, d *workspace.Decision, undo, approve bool) {
 // waitingJSON is a task of any workspace that waits for approval.
 type waitingJSON struct {
 	Workspace string `json:"workspace"`
-	deferredJSON
+	approval.Waiting
 }
 
 // listDeferred lists what waits for approval in all workspaces.
@@ -227,9 +227,9 @@ func listDeferred(ctx context.Context, a *app, location string) error {
 		if err != nil {
 			return err
 		}
-		for i, doc := range deferredOf(waiting) {
-			docs = append(docs, waitingJSON{ws, doc})
-			table.Row(ws+"."+doc.Task, doc.Type, "since "+human.Stamp(waiting[i].Created))
+		for _, one := range approval.WaitingOf(waiting) {
+			docs = append(docs, waitingJSON{ws, one})
+			table.Row(ws+"."+one.Task, string(one.Type), "since "+human.Stamp(one.Since.Time))
 		}
 	}
 	return a.Reply(docs, func(w *render.Sheet) {
@@ -238,45 +238,6 @@ func listDeferred(ctx context.Context, a *app, location string) error {
 		}
 		table.Write(w, "")
 	})
-}
-
-// deferredJSON is a task that waits for approval.
-type deferredJSON struct {
-	Task      string  `json:"task"`
-	Type      string  `json:"type"` // review or suspend
-	Block     string  `json:"block"`
-	Run       string  `json:"run"` // that asked last
-	Step      string  `json:"step,omitempty"`
-	Execution string  `json:"execution,omitempty"` // the one that suspended itself
-	Since     *string `json:"since"`
-}
-
-func deferredOf(list []approval.Block) []deferredJSON {
-	var docs []deferredJSON
-	for i := range list {
-		b := &list[i]
-		docs = append(docs, deferredJSON{Task: b.Task, Type: string(b.Type), Block: b.ID, Run: b.Run, Step: b.Step, Execution: b.Execution, Since: render.JSONTime(b.Created)})
-	}
-	return docs
-}
-
-// standingJSON is a task that was approved or rejected, on which no run has acted yet.
-type standingJSON struct {
-	Task   string  `json:"task"`
-	Block  string  `json:"block"`
-	Status string  `json:"status"` // approved or rejected
-	By     string  `json:"by,omitempty"`
-	At     *string `json:"at"`
-	Note   string  `json:"note,omitempty"`
-}
-
-func standingOf(list []approval.Block) []standingJSON {
-	var docs []standingJSON
-	for i := range list {
-		b := &list[i]
-		docs = append(docs, standingJSON{Task: b.Task, Block: b.ID, Status: string(b.Status), By: b.By, At: render.JSONTime(b.At), Note: b.Note})
-	}
-	return docs
 }
 
 // askFor says what to type when a task waits for approval.

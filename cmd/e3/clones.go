@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"e3/cmd/e3/internal/render"
 	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/workspace"
@@ -109,19 +108,4 @@ func beside(path string) string {
 		return rel
 	}
 	return path
-}
-
-// elsewhereJSON is the machine that decides the deployment, for programs.
-type elsewhereJSON struct {
-	By    string  `json:"by,omitempty"`
-	File  string  `json:"file,omitempty"` // of another machine, without its folder
-	Since *string `json:"since"`
-	Mine  string  `json:"mine,omitempty"` // which this machine had deployed before
-}
-
-func elsewhereOf(e *workspace.Elsewhere) *elsewhereJSON {
-	if e == nil {
-		return nil
-	}
-	return &elsewhereJSON{By: e.By, File: e.File, Since: render.JSONTime(e.Since), Mine: e.Mine}
 }

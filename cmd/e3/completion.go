@@ -101,7 +101,7 @@ func completeTask(a *app) cobra.CompletionFunc {
 
 func completeInput(a *app) cobra.CompletionFunc {
 	return completeIn(a, func(d workspace.DatasetRow) string {
-		if d.Output || d.Source.OfMachine() {
+		if d.Output {
 			return ""
 		}
 		return d.Name

@@ -84,34 +84,6 @@ func sides(a, b string) (was, is compare.Side, err error) {
 	return was, is, nil
 }
 
-// diffJSON is a difference for programs.
-type diffJSON struct {
-	A       sideJSON `json:"a"`
-	B       sideJSON `json:"b"`
-	Differs bool     `json:"differs"`
-	*compare.Difference
-}
-
-type sideJSON struct {
-	Side        string   `json:"side"`
-	Workspace   string   `json:"workspace"`
-	Package     string   `json:"package,omitempty"`
-	PackageHash string   `json:"packageHash,omitempty"`
-	Run         string   `json:"run,omitempty"`
-	Status      string   `json:"status,omitempty"`
-	StartedAt   *string  `json:"startedAt,omitempty"`
-	CompletedAt *string  `json:"completedAt,omitempty"`
-	Imported    bool     `json:"imported,omitempty"`
-	Notes       []string `json:"notes,omitempty"`
-}
-
-func sideOf(s *compare.Seen) sideJSON {
-	return sideJSON{
-		Side: s.String(), Workspace: s.Workspace, Package: s.Package, PackageHash: s.PackageHash, Run: s.RunID, Status: s.Status,
-		StartedAt: render.JSONTime(s.StartedAt), CompletedAt: render.JSONTime(s.CompletedAt), Imported: s.Imported, Notes: s.Notes,
-	}
-}
-
 func runDiff(ctx context.Context, a *app, location string, was, is compare.Side, o *diffOptions) error {
 	r, err := a.openToRead(ctx, location)
 	if err != nil {
@@ -125,12 +97,11 @@ func runDiff(ctx context.Context, a *app, location string, was, is compare.Side,
 	if err != nil {
 		return err
 	}
-	doc := diffJSON{A: sideOf(d.A), B: sideOf(d.B), Differs: !d.Empty(), Difference: d}
-	err = a.Reply(doc, func(w *render.Sheet) {
-		t := diffText{w: w, d: d, st: a.Style(), all: o.all}
+	err = a.Reply(d, func(w *render.Sheet) {
+		t := diffText{w: w, d: d, st: w.Style, all: o.all}
 		t.write()
 	})
-	if err == nil && o.exitCode && doc.Differs {
+	if err == nil && o.exitCode && d.Differs {
 		return &exitError{exitFailed}
 	}
 	return err

@@ -5,25 +5,26 @@ import (
 	"strings"
 	"testing"
 
+	"e3/cmd/e3/internal/render"
 	"e3/internal/insight/compare"
 )
 
 // A program can decode the JSON document of a diff.
 func TestDiffDocument(t *testing.T) {
 	c := documentsProject(t)
-	d := document[diffJSON](c, 0, "diff", ".", "demo")
-	if d.Differs || d.A.Side != "demo@" || d.A.Run == "" || d.A.StartedAt == nil || d.B.Side != "demo@next" || d.B.StartedAt != nil || d.Inputs.Same != 1 || d.Outputs.Same != 2 {
+	d := document[compare.Difference](c, 0, "diff", ".", "demo")
+	if d.Differs || d.A.Name != "demo@" || d.A.RunID == "" || d.A.StartedAt.IsZero() || d.B.Name != "demo@next" || !d.B.StartedAt.IsZero() || d.Inputs.Same != 1 || d.Outputs.Same != 2 {
 		t.Errorf("got %+v", d)
 	}
 	if err := os.WriteFile("word.txt", []byte("goodbye\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	d = document[diffJSON](c, 1, "diff", ".", "demo", "--exit-code")
+	d = document[compare.Difference](c, 1, "diff", ".", "demo", "--exit-code")
 	if !d.Differs || len(d.Inputs.Changes) != 1 || *d.Inputs.Changes[0].Is.Size != 8 || len(d.Outputs.Changes) != 2 || !d.Outputs.Changes[0].Is.Open {
 		t.Errorf("got %+v", d)
 	}
 	c.must("start", ".", "demo")
-	d = document[diffJSON](c, 0, "diff", "demo@-1", "@")
+	d = document[compare.Difference](c, 0, "diff", "demo@-1", "@")
 	if !d.Differs || d.Tasks.Same != 2 || len(d.Durations.Tasks) != 2 || d.Metrics == nil || d.A.Status != "completed" {
 		t.Errorf("got %+v", d)
 	}
@@ -64,7 +65,7 @@ func TestDiffTextHostile(t *testing.T) {
 		Durations: compare.Durations{Tasks: []compare.Duration{{Task: evil, Notable: true}}},
 	}
 	var b strings.Builder
-	text := diffText{w: &b, d: d, all: true}
+	text := diffText{w: &render.Sheet{Writer: &b}, d: d, all: true}
 	text.write()
 	if strings.ContainsAny(b.String(), "\x1b\u202e") {
 		t.Errorf("it came through:\n%q", b.String())

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 
 // diffText writes a difference for people.
 type diffText struct {
-	w   io.Writer
+	w   *render.Sheet
 	d   *compare.Difference
 	st  term.Style
 	all bool
@@ -52,7 +51,7 @@ func (t *diffText) side(mark, color string, s *compare.Seen) {
 	case compare.Next:
 		text += "  what the next start would see"
 	default:
-		text += fmt.Sprintf("  run %s %s, started %s", human.Short(s.RunID), s.Status, human.Stamp(s.StartedAt))
+		text += fmt.Sprintf("  run %s %s, started %s", human.Short(s.RunID), s.Status, human.Stamp(s.StartedAt.Time))
 		if s.Imported {
 			text += ", imported"
 		}
@@ -96,7 +95,7 @@ func (t *diffText) datasets(title string, list *compare.Datasets) {
 	if len(list.Changes) == 0 && list.Unknown == "" {
 		return
 	}
-	t.line("\n%s%s%s", t.st.Bold, title, t.st.EndOf(t.st.Bold))
+	t.w.Section(title)
 	if list.Unknown != "" {
 		t.line("  ? %s", human.Line(list.Unknown))
 	}
@@ -222,7 +221,7 @@ func (t *diffText) tasks() {
 	if len(list.Changes) == 0 && list.Unknown == "" {
 		return
 	}
-	t.line("\n%sTasks%s", t.st.Bold, t.st.EndOf(t.st.Bold))
+	t.w.Section("Tasks")
 	if list.Unknown != "" {
 		t.line("  ? %s", human.Line(list.Unknown))
 	}
@@ -260,10 +259,10 @@ func (t *diffText) part(p *compare.Part) {
 		t.line("      %s %s", t.mark(p.Change), name)
 		was, is := apart(p.Was, p.Is)
 		if was != "" {
-			t.line("          %s- %s%s", t.st.Red, one(was), t.st.EndOf(t.st.Red))
+			t.w.Ink(10, t.st.Red, "- %s", one(was))
 		}
 		if is != "" {
-			t.line("          %s+ %s%s", t.st.Green, one(is), t.st.EndOf(t.st.Green))
+			t.w.Ink(10, t.st.Green, "+ %s", one(is))
 		}
 	}
 }
@@ -284,7 +283,7 @@ func (t *diffText) metrics() {
 	if len(t.d.Metrics) == 0 {
 		return
 	}
-	t.line("\n%sMetrics%s", t.st.Bold, t.st.EndOf(t.st.Bold))
+	t.w.Section("Metrics")
 	for i := range t.d.Metrics {
 		m := &t.d.Metrics[i]
 		name := m.Task
@@ -324,7 +323,7 @@ func (t *diffText) durations() {
 	if len(tab.Rows) == 0 {
 		return
 	}
-	t.line("\n%sDurations%s", t.st.Bold, t.st.EndOf(t.st.Bold))
+	t.w.Section("Durations")
 	n := t.shown(len(tab.Rows), mostChanges)
 	more := len(tab.Rows) - n
 	tab.Rows = tab.Rows[:n]
@@ -354,9 +353,9 @@ func (t *diffText) summary() string {
 	differ := numbers(len(t.d.Inputs.Changes), "input", len(t.d.Tasks.Changes), "task", len(t.d.Outputs.Changes), "output", metrics, "metric")
 	same := numbers(t.d.Inputs.Same, "input", t.d.Tasks.Same, "task", t.d.Outputs.Same, "output")
 	switch {
-	case t.d.Empty() && same == "":
+	case !t.d.Differs && same == "":
 		return "No differences"
-	case t.d.Empty():
+	case !t.d.Differs:
 		return "No differences: the same " + same
 	case differ == "" && same == "":
 		return "They cannot be compared"

@@ -178,13 +178,13 @@ func TestDocuments(t *testing.T) {
 	refused := document[faultDocument](c, 12, "package", "import", "there", "out.zip")
 	check(refused.Type == "error" && refused.ExitCode == 12 && strings.Contains(refused.Message, "not trusted here"), refused)
 
-	r := document[runJSON](c, 0, "run", "there", "demo")
+	r := document[runview.Answer](c, 0, "run", "there", "demo")
 	check(r.Run == e.Run && len(r.ImportedFrom) == 1 && !r.ImportedFrom[0].At.IsZero() && !r.ImportedFrom[0].ImportedAt.IsZero() &&
-		r.ImportedFrom[0].Signer.Key == key.Key && len(r.Tasks) == 2 && r.Tasks[0].StartedAt != nil, r)
-	r = document[runJSON](c, 0, "run", "demo")
+		r.ImportedFrom[0].Signer.Key == key.Key && len(r.Tasks) == 2 && !r.Tasks[0].StartedAt.IsZero(), r)
+	r = document[runview.Answer](c, 0, "run", "demo")
 	check(r.Run == e.Run && r.ImportedFrom == nil, r)
 
-	greet := r.Tasks[0].Execution
+	greet := r.Tasks[0].ExecutionID
 	pin := document[pinnedJSON](c, 0, "pin", "add", ".", "demo.greet", "--note", "why")
 	check(pin == pinnedJSON{greet, true, true}, pin)
 	pins := document[struct {

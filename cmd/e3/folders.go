@@ -3,45 +3,24 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
+	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/internal/host/remains"
 	"e3/internal/human"
 	"e3/internal/repo"
+	"e3/workspace"
 )
 
-// folderJSON is the folder of a failed command, for programs.
-type folderJSON struct {
-	Task      string `json:"task"`
-	Execution string `json:"execution,omitempty"` // whose command has left it; of a person's visit: none
-	Host      string `json:"host"`
-	Path      string `json:"path"`
-	Bytes     int64  `json:"bytes"`
-}
-
-// foldersOf are the folders that this machine keeps for a workspace.
-func foldersOf(r *repo.Repo, ws string) []folderJSON {
-	var list []folderJSON
-	for _, f := range r.Kept().List(ws) {
-		doc := folderJSON{Task: f.Task, Execution: f.Execution, Host: repo.Host(), Path: f.Work(), Bytes: f.Bytes}
-		if f.Visit {
-			doc.Execution = ""
-		}
-		list = append(list, doc)
-	}
-	return list
-}
-
 // writeFolders tells what is kept for a workspace, and the command that enters it.
-func writeFolders(w io.Writer, list []folderJSON, ws string) {
+func writeFolders(w *render.Sheet, list []workspace.Folder, ws string) {
 	for _, f := range list {
 		text := fmt.Sprintf("folder of %s on %s: %s", f.Task, f.Host, f.Path)
 		if f.Execution != "" {
 			text += "; enter it with: e3 shell <repo> " + human.Quoted(ws+"."+f.Task)
 		}
-		fmt.Fprintf(w, "  %-10s %s\n", "Kept:", human.Line(text))
+		w.Field("Kept", "%s", text)
 	}
 }
 

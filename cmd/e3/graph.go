@@ -180,13 +180,13 @@ func graphOf(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOptio
 		return nil, "", nil, err
 	case !st.State.Deployed:
 		return nil, "", nil, fmt.Errorf("workspace %s: %w", ws, workspace.ErrNotDeployed)
-	case st.Package == nil:
+	case st.Next == nil:
 		return nil, "", nil, usagef("workspace %s has a package of the TypeScript e3, which holds East code and cannot be drawn", ws)
 	}
 	for _, f := range st.Faults {
 		a.Notef("note: %s", human.Text(f.Error()))
 	}
-	return st.Package, "", lookOfStatus(st), nil
+	return st.Next, "", lookOfStatus(st), nil
 }
 
 // lookFunc fills in the state of a node.

@@ -12,6 +12,7 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/human"
 	"e3/internal/repo"
+	"e3/workspace"
 )
 
 func newLint(a *app) *cobra.Command {
@@ -35,10 +36,10 @@ lint is read-only and takes no locks. Exit code 1: the file has a mistake, or a 
 
 // lintJSON is what lint has found, for programs.
 type lintJSON struct {
-	File     string         `json:"file"`
-	Warnings []string       `json:"warnings"`
-	Tasks    []lintTaskJSON `json:"tasks"` // with something to tell
-	Rooms    []roomJSON     `json:"rooms,omitempty"`
+	File     string               `json:"file"`
+	Warnings []string             `json:"warnings"`
+	Tasks    []lintTaskJSON       `json:"tasks"` // with something to tell
+	Rooms    []workspace.TaskRoom `json:"rooms,omitempty"`
 }
 
 type lintTaskJSON struct {
@@ -78,7 +79,7 @@ func runLint(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 		out.Warnings = append(out.Warnings, w.String())
 		fmt.Fprintln(&text, human.Line(w.String()))
 	}
-	if out.Rooms, err = taskRooms(ctx, r, ws, def); err != nil {
+	if out.Rooms, err = r.Workspaces.Planner.Rooms(ctx, ws, def); err != nil {
 		return err
 	}
 	writeRooms(&text, out.Rooms)

@@ -52,38 +52,11 @@ on disk. Where a task makes a list of items and that is to be made anew, the out
 	}
 }
 
-// datasetJSON is a dataset for programs.
-type datasetJSON struct {
-	Name       string `json:"name"`
-	Output     bool   `json:"output"`
-	Kind       string `json:"kind"`
-	Hash       string `json:"hash,omitempty"`
-	Size       *int64 `json:"size,omitempty"`
-	Executable bool   `json:"executable,omitempty"`
-	State      string `json:"state"`
-	Set        bool   `json:"set,omitempty"`
-	Source     string `json:"source,omitempty"`
-	Location   string `json:"location,omitempty"`
-	// LastTime: an output of an item of the last list, which is to be made anew.
-	LastTime bool `json:"lastTime,omitempty"`
-}
-
-var sourceNames = map[record.InputSource]string{
-	record.FromFile: "file", record.FromDir: "dir", record.FromGlob: "glob", record.FromValue: "value",
-	record.FromVariable: "variable", record.FromTool: "program", record.FromParams: "params",
-}
-
-func datasetOf(d *workspace.DatasetRow) datasetJSON {
-	doc := datasetJSON{
-		Name: d.Name, Output: d.Output, Kind: d.Kind.String(), Hash: d.Hash, Executable: d.Executable, State: d.Freshness.String(), Set: d.Set, LastTime: d.LastTime,
-	}
-	if d.Kind == record.LeafFile {
-		doc.Size = &d.Size
-	}
-	if !d.Output {
-		doc.Source, doc.Location = sourceNames[d.Source], d.Location
-	}
-	return doc
+// datasetList is the datasets of a workspace.
+type datasetList struct {
+	Workspace string                 `json:"workspace"`
+	Datasets  []workspace.DatasetRow `json:"datasets"`
+	Growing   []workspace.Unmade     `json:"growing,omitempty"` // what is not known before a task has made a list of items
 }
 
 func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
@@ -97,15 +70,9 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	for _, f := range st.Faults {
 		a.Notef("e3: %s", human.Text(f.Error()))
 	}
-	doc := struct {
-		Workspace string        `json:"workspace"`
-		Datasets  []datasetJSON `json:"datasets"`
-		Growing   []growingJSON `json:"growing,omitempty"`
-	}{ws, []datasetJSON{}, unmadeOf(st.Unmade)}
 	t := &render.Table{Right: map[int]bool{2: true}}
 	for i := range st.Datasets {
 		d := &st.Datasets[i]
-		doc.Datasets = append(doc.Datasets, datasetOf(d))
 		state := d.Freshness.String()
 		switch {
 		case d.Set:
@@ -113,25 +80,25 @@ func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 		case d.LastTime:
 			state += ", an item of last time"
 		case d.Output:
-		case d.Source == record.FromVariable:
+		case d.Source == record.FromVariable.String():
 			state += ", environment"
-		case d.Source == record.FromTool:
+		case d.Source == record.FromTool.String():
 			state += ", program"
 		case d.Location != "":
 			state += ", " + d.Location
 		}
 		value := ""
-		if d.Output || d.Source != record.FromTool { // what a program consists of is no line
+		if d.Output || d.Source != record.FromTool.String() { // what a program consists of is no line
 			value = shortValue(ctx, r, d.Leaf)
 		}
 		t.Row(d.Name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12), state, value)
 	}
 	for i := range st.Unmade {
 		if u := &st.Unmade[i]; u.Pending {
-			t.Row(u.Name, "", "", "", strings.TrimPrefix(strings.TrimPrefix(unmadeText(u), u.Name+" "), "is "))
+			t.Row(u.Name, "", "", "", strings.TrimPrefix(strings.TrimPrefix(u.String(), u.Name+" "), "is "))
 		}
 	}
-	return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
+	return a.Reply(datasetList{ws, st.Datasets, st.Unmade}, func(w *render.Sheet) { t.Write(w, "") })
 }
 
 // shortValue is a value on one line, cut where that is long; "lost" if its content is gone or

@@ -11,6 +11,7 @@ import (
 	"e3/cmd/e3/internal/term"
 	"e3/executions"
 	"e3/internal/human"
+	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
 )
 
@@ -20,7 +21,7 @@ type logOutput struct {
 	a       *app
 	mu      sync.Mutex
 	safe    *term.SafeWriter // nil unless the output is a terminal
-	lines   map[executions.Stream]*lineJSON
+	lines   map[executions.Stream]*lineWriter
 	written int64
 	err     error // of the header
 }
@@ -30,8 +31,8 @@ func newLogOutput(a *app, e *executions.Execution) *logOutput {
 	o := &logOutput{a: a}
 	switch {
 	case a.JSON:
-		o.lines = map[executions.Stream]*lineJSON{}
-		head := executionOf(e)
+		o.lines = map[executions.Stream]*lineWriter{}
+		head := history.EntryOf(e)
 		head.Type = "execution"
 		o.err = a.Document(head, false)
 		return o
@@ -41,7 +42,10 @@ func newLogOutput(a *app, e *executions.Execution) *logOutput {
 	a.Notef("[execution %s]", e.ExecutionID)
 	if e.Provenance != nil {
 		for i, line := range runview.Whence(runview.Steps(e.Provenance), a.Now()) {
-			a.Notef("[%s%s]", map[bool]string{true: "imported "}[i == 0], human.Line(line))
+			if i == 0 {
+				line = "imported " + line
+			}
+			a.Notef("[%s]", human.Line(line))
 		}
 	}
 	if e.Rejected() {
@@ -58,7 +62,7 @@ func (o *logOutput) stream(s executions.Stream) io.Writer {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.lines[s] == nil {
-			o.lines[s] = &lineJSON{a: o.a, stream: streamName(s)}
+			o.lines[s] = &lineWriter{a: o.a, stream: streamName(s)}
 		}
 		w = o.lines[s]
 	case o.safe != nil:
@@ -101,9 +105,17 @@ func streamName(s executions.Stream) string {
 	return "stdout"
 }
 
-// lineJSON turns lines into objects: {"type":"log","stream":"stdout","text":"…"}. A line that is not UTF-8 has "base64"
-// instead of "text". "partial" marks a piece without a newline at its end.
-type lineJSON struct {
+// logLine is a line of a log.
+type logLine struct {
+	Type    string  `json:"type"`   // log
+	Stream  string  `json:"stream"` // stdout or stderr
+	Text    *string `json:"text,omitempty"`
+	Base64  string  `json:"base64,omitempty"`  // of a line that is not UTF-8, instead of text
+	Partial bool    `json:"partial,omitempty"` // a piece without a newline at its end
+}
+
+// lineWriter turns lines into objects.
+type lineWriter struct {
 	a      *app
 	stream string
 	buf    []byte
@@ -112,12 +124,12 @@ type lineJSON struct {
 // longestLine is the length at which a line without a newline is split.
 const longestLine = 64 << 10
 
-func (l *lineJSON) Write(p []byte) (int, error) {
+func (l *lineWriter) Write(p []byte) (int, error) {
 	l.buf = append(l.buf, p...)
 	return len(p), l.flush(false)
 }
 
-func (l *lineJSON) flush(all bool) error {
+func (l *lineWriter) flush(all bool) error {
 	for {
 		line, rest, whole := bytes.Cut(l.buf, []byte("\n"))
 		switch {
@@ -126,13 +138,7 @@ func (l *lineJSON) flush(all bool) error {
 		case !whole && (!all || len(line) == 0):
 			return nil
 		}
-		doc := struct {
-			Type    string  `json:"type"`
-			Stream  string  `json:"stream"`
-			Text    *string `json:"text,omitempty"`
-			Base64  string  `json:"base64,omitempty"`
-			Partial bool    `json:"partial,omitempty"`
-		}{Type: "log", Stream: l.stream, Partial: !whole}
+		doc := logLine{Type: "log", Stream: l.stream, Partial: !whole}
 		if text := string(line); utf8.ValidString(text) {
 			doc.Text = &text
 		} else {

@@ -12,7 +12,6 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
-	"e3/internal/format/signature"
 	"e3/internal/human"
 	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
@@ -142,8 +141,8 @@ type logs struct {
 // chooser finds executions of the task.
 func (l *logs) chooser() *history.Chooser {
 	return &history.Chooser{
-		Stores:    history.Stores{Records: l.r.Records, Executions: l.r.Executions, Runs: l.r.Workspaces.Runs},
-		Workspace: l.ws, Task: l.task, Now: l.a.Now, Damaged: func(faults []error) { sayDamaged(l.a, faults) },
+		Stores:    historyOf(l.r),
+		Workspace: l.ws, Task: l.task, Now: l.a.Now, Damaged: func(faults []error) { sayDamaged(l.a, human.Faults(faults)) },
 	}
 }
 
@@ -224,28 +223,32 @@ func (l *logs) none(te *runview.TaskExecutions) error {
 	return fmt.Errorf("task %s %s", l.task, why)
 }
 
+// executionList is the executions of a task to choose from.
+type executionList struct {
+	Executions []history.Entry `json:"executions"` // the latest first, in the state that is on record
+}
+
 // list lists the executions to choose from, the latest first.
 func (l *logs) list(ctx context.Context, te *runview.TaskExecutions) error {
 	list, err := l.chooser().All(ctx, te)
 	if err != nil {
 		return err
 	}
-	doc := struct {
-		Executions []executionJSON `json:"executions"`
-	}{[]executionJSON{}}
+	doc := executionList{[]history.Entry{}}
 	t := &render.Table{Right: map[int]bool{3: true}}
 	for i := range list {
 		x := &list[i]
-		item := attemptOf(x)
+		item, mark := x.Entry(), ""
 		if x.Execution != nil {
-			item.State = x.Execution.State.String() // as it is on record
+			item.State = x.Execution.State.String()
 		}
-		item.Current = te.Task != nil && te.Task.ExecutionID == x.ExecutionID
+		if te.Task != nil && te.Task.ExecutionID == x.ExecutionID {
+			item.Current, mark = true, "*"
+		}
 		doc.Executions = append(doc.Executions, item)
-		mark := map[bool]string{true: "*"}[item.Current]
 		t.Row(x.ExecutionID+mark, cmp.Or(item.State, "-"), human.Stamp(x.At()), attemptTook(x), strings.Join(attemptNotes(l.a, x), "  "))
 	}
-	return l.a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
+	return l.a.Reply(doc, func(w *render.Sheet) { w.Table(t, "") })
 }
 
 // print writes the present logs of an execution.
@@ -287,51 +290,4 @@ func (l *logs) copy(ctx context.Context, out *logOutput, e *executions.Execution
 	defer in.Close()
 	_, err = io.Copy(out.stream(s), in)
 	return errors.Join(err, context.Cause(ctx))
-}
-
-// executionJSON is an execution for programs.
-type executionJSON struct {
-	Type        string  `json:"type,omitempty"`
-	Execution   string  `json:"execution"`
-	Key         string  `json:"key"`
-	State       string  `json:"state"`
-	StartedAt   *string `json:"startedAt"`
-	CompletedAt *string `json:"completedAt"`
-	ExitCode    int64   `json:"exitCode,omitempty"`
-	Message     string  `json:"message,omitempty"`
-	Output      string  `json:"output,omitempty"`
-	Attempt     int64   `json:"attempt,omitempty"`
-	Run         string  `json:"run,omitempty"`
-	Worker      string  `json:"worker,omitempty"`
-	Current     bool    `json:"current,omitempty"`
-
-	Batch *runview.Batch `json:"batch,omitempty"`
-
-	// Added from the history.
-	Duration *int64             `json:"ms,omitempty"`
-	Reason   string             `json:"reason,omitempty"`
-	PeakRSS  int64              `json:"peakRss,omitempty"`  // bytes
-	Runs     []string           `json:"runs,omitempty"`     // of the workspace's runs that used it, the earliest first
-	Answered int                `json:"answered,omitempty"` // number of these that found it in the cache
-	Pruned   *runview.Rejection `json:"pruned,omitempty"`
-	Fault    string             `json:"fault,omitempty"` // why its record is missing
-
-	Rejected     *runview.Rejection `json:"rejected,omitempty"`
-	ImportedFrom []runview.Step     `json:"importedFrom,omitempty"`
-	SignedBy     string             `json:"signedBy,omitempty"` // the public key whose signature the execution has
-}
-
-func executionOf(e *executions.Execution) executionJSON {
-	doc := executionJSON{
-		Execution: e.ExecutionID, Key: e.Key.String(), State: e.State.String(), StartedAt: render.JSONTime(e.StartedAt), CompletedAt: render.JSONTime(e.CompletedAt),
-		ExitCode: e.ExitCode, Message: e.Message, Output: e.OutputHash,
-		Rejected: runview.RejectionOf(e.Rejection), ImportedFrom: runview.Steps(e.Provenance),
-	}
-	if d := e.Detail; d != nil {
-		doc.Attempt, doc.Run, doc.Worker, doc.Batch = d.Attempt, d.RunID, d.Worker, runview.BatchOf(d.Batch)
-	}
-	if s := e.Signature; s != nil && e.CheckSignature() == nil {
-		doc.SignedBy = signature.PublicKey(s.Key).String()
-	}
-	return doc
 }

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"e3/cmd/e3/internal/term"
+	"e3/cmd/e3/internal/render"
 	"e3/dataflow"
 	"e3/dataflow/graph"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/workspace"
 )
@@ -24,17 +25,26 @@ func TestPlanDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &console{t: t}
-	plan := document[planJSON](c, 0, "plan", "-f", file)
+	plan := document[planDocument](c, 0, "plan", "-f", file)
 	if !plan.New || plan.Expected != nil || len(plan.Tasks) != 2 || plan.Tasks[0].Cause != "never ran" || plan.Tasks[1].Plan != "waits" || plan.Tasks[1].For[0] != "one" {
 		t.Errorf("before anything was made: %+v", plan)
 	}
 	c.play("start", "-f", file, "--progress", "none")
-	if plan = document[planJSON](c, 0, "plan", filepath.Join(dir, ".e3"), "demo"); plan.Hits != 2 || plan.New || plan.Expected == nil || plan.Tasks[1].Execution == "" {
+	if plan = document[planDocument](c, 0, "plan", filepath.Join(dir, ".e3"), "demo"); plan.Hits != 2 || plan.New || plan.Expected == nil || plan.Tasks[1].Execution == "" {
 		t.Errorf("after a start: %+v", plan)
 	}
-	if plan = document[planJSON](c, 1, "plan", filepath.Join(dir, ".e3"), "demo", "--force", "--exit-code"); plan.Run != 2 || plan.Expected.Least != plan.Expected.Most {
+	if plan = document[planDocument](c, 1, "plan", filepath.Join(dir, ".e3"), "demo", "--force", "--exit-code"); plan.Runs != 2 || plan.Expected.Least != plan.Expected.Most {
 		t.Errorf("forced: %+v", plan)
 	}
+}
+
+// planDocument is a plan as a program reads it, with the words of steps.
+type planDocument struct {
+	workspace.Plan
+	Tasks []struct {
+		workspace.Step
+		Plan string `json:"plan"`
+	} `json:"tasks"`
 }
 
 // The text of a plan is safe for terminals and agrees with its counts.
@@ -43,26 +53,29 @@ func TestWritePlan(t *testing.T) {
 	for _, name := range []string{"a\x1b[31m", "b", "c"} {
 		pkg.Tasks = append(pkg.Tasks, record.PackageTask{Name: name, Task: strings.Repeat("0", 64)})
 	}
+	millis := func(seconds int) moment.Millis { return moment.Millis(time.Duration(seconds) * time.Second) }
+	last := func(seconds int) *moment.Millis { ms := millis(seconds); return &ms }
 	g, err := graph.New(pkg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &workspace.Plan{
 		Workspace: "w", New: true, Package: workspace.PackageRef{Name: pkg.Name, Version: "1"}, Graph: g,
-		Busy: &workspace.BusyError{Workspace: "w", Operation: record.Dataflow},
+		Holder: &workspace.BusyError{Workspace: "w", Operation: record.Dataflow}, Concurrency: 4,
 		Planned: &dataflow.Planned{
 			Tasks: []dataflow.TaskPlan{{Step: dataflow.StepRun, Forced: true}, {Step: dataflow.StepWait, Waits: []int32{0}}, {Step: dataflow.StepStuck, Err: errors.New("no value")}},
 			Runs:  1, Waits: 1, Stuck: 1,
-			Forecast: dataflow.Forecast{
-				Expected: []time.Duration{90 * time.Second, 10 * time.Second, 50 * time.Second}, Known: []bool{true, true, false}, History: true, Unknown: 1,
-				Least: 90 * time.Second, Most: 100 * time.Second, Critical: []int32{0, 1}, CriticalTime: 100 * time.Second,
-			},
+		},
+		Expected: &workspace.Expected{
+			Least: millis(90), Most: millis(100), WithoutHistory: 1, CriticalPath: []string{"a\x1b[31m", "b"}, CriticalTime: millis(100),
+		},
+		Steps: []workspace.Step{
+			{Task: "a\x1b[31m", Plan: dataflow.StepRun, Reason: "forced", Last: last(90)}, {Task: "b", Plan: dataflow.StepWait, Reason: "for a\x1b[31m", Last: last(10)},
+			{Task: "c", Plan: dataflow.StepStuck},
 		},
 	}
-	list := planRows(p, true)
-	list[0].reason, list[1].reason = "forced", "for a\x1b[31m"
 	var b strings.Builder
-	writePlan(&b, p, list, 4, false, time.Time{}, term.Style{})
+	writePlan(&render.Sheet{Writer: &b}, p, false, time.Time{})
 	want := `Workspace w (nothing is deployed in it yet), package p\x1b[2J@1
 It is being run by another process: what is finished meanwhile turns into hits
   a\x1b[31m  run    1m30s  forced

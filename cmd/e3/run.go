@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -76,59 +74,6 @@ waiting time, and tasks that took no time.`,
 	return cmd
 }
 
-// runJSON is a run for programs.
-type runJSON struct {
-	Run            string          `json:"run"`
-	Workspace      string          `json:"workspace"`
-	Package        string          `json:"package"`
-	Status         string          `json:"status"`
-	Heard          *string         `json:"heard,omitempty"` // last sign of life from another host, by its clock
-	StartedAt      *string         `json:"startedAt"`
-	CompletedAt    *string         `json:"completedAt"`
-	FailedTask     string          `json:"failedTask,omitempty"`
-	Error          string          `json:"error,omitempty"`
-	InputSnapshot  string          `json:"inputSnapshot"`
-	OutputSnapshot string          `json:"outputSnapshot,omitempty"`
-	Summary        events.Summary  `json:"summary"`
-	Queued         int             `json:"queued,omitempty"` // tasks that wait for a worker
-	User           string          `json:"user,omitempty"`
-	Host           string          `json:"host,omitempty"`
-	Filter         string          `json:"filter,omitempty"`
-	Set            events.Settings `json:"set,omitempty"`
-	CancelledBy    string          `json:"cancelledBy,omitempty"`
-	CancelReason   string          `json:"cancelReason,omitempty"`
-	ImportedFrom   []runview.Step  `json:"importedFrom,omitempty"`
-	Unnamed        int64           `json:"unnamed,omitempty"` // cached tasks whose names are no longer known
-	Damaged        string          `json:"damaged,omitempty"` // what is wrong with the events
-	Tasks          []taskJSON      `json:"tasks,omitempty"`
-}
-
-// taskJSON is a task in a run.
-type taskJSON struct {
-	Task       string  `json:"task"`
-	State      string  `json:"state"`
-	Cached     bool    `json:"cached"`
-	Execution  string  `json:"execution,omitempty"`
-	Key        string  `json:"key,omitempty"`
-	StartedAt  *string `json:"startedAt,omitempty"`
-	Duration   int64   `json:"ms"`
-	Attempt    int64   `json:"attempt,omitempty"`
-	Worker     string  `json:"worker,omitempty"`
-	WaitsSince *string `json:"waitsSince,omitempty"` // of a deferred or queued task
-	ExitCode   int64   `json:"exitCode,omitempty"`
-	Reason     string  `json:"reason,omitempty"`
-	Message    string  `json:"message,omitempty"`
-	Because    string  `json:"because,omitempty"`
-	MayFail    bool    `json:"mayFail,omitempty"` // its failure does not fail the run
-	LeftOut    string  `json:"leftOut,omitempty"` // its failure does not fail the run, since this task does without it
-
-	Gathered *events.Gathered `json:"gathered,omitempty"` // what its fan-ins lack
-	Batch    *runview.Batch   `json:"batch,omitempty"`
-
-	ImportedFrom *runview.Step      `json:"importedFrom,omitempty"` // the last step by which the execution came here
-	Rejected     *runview.Rejection `json:"rejected,omitempty"`
-}
-
 func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions) error {
 	report, err := r.Workspaces.Runs.Report(ctx, ws, o.run)
 	if err != nil {
@@ -144,56 +89,8 @@ func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions
 			return err
 		}
 	}
-	return a.Reply(runOf(report), func(w *render.Sheet) { writeRun(w, report, a.Now(), a.Style()) })
+	return a.Reply(report.Answer(), func(w *render.Sheet) { writeRun(w, report, a.Now()) })
 }
-
-func runOf(r *runview.Report) runJSON {
-	s := r.Summary
-	doc := runJSON{
-		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: render.JSONTime(r.Heard.At),
-		StartedAt: render.JSONTime(r.StartedAt), CompletedAt: render.JSONTime(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
-		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot,
-		Summary: events.Summary{Total: s.Total, Completed: s.Completed, Cached: s.Cached, Failed: s.Failed, Skipped: s.Skipped},
-		Tasks:   make([]taskJSON, len(r.Tasks)), ImportedFrom: runview.Steps(r.Provenance), Queued: len(r.Queued),
-		Filter: r.Filter, Set: r.Set, CancelledBy: r.By, CancelReason: r.Why, Unnamed: r.Unnamed,
-	}
-	if r.Process != nil {
-		doc.User, doc.Host = r.Process.User, r.Process.Host
-	}
-	if r.Damage != nil {
-		doc.Damaged = r.Damage.Error()
-	}
-	for i := range r.Tasks {
-		t := &r.Tasks[i]
-		doc.Tasks[i] = taskJSON{
-			Task: t.Task, State: string(t.State), Cached: t.State == runview.TaskCached, Execution: t.ExecutionID, Key: t.Key,
-			StartedAt: render.JSONTime(t.StartedAt), Duration: t.Duration.Milliseconds(), Attempt: t.Attempt, Worker: t.Worker,
-			ExitCode: t.ExitCode, Reason: t.Reason, Message: t.Message, Because: t.Because, MayFail: t.MayFail, LeftOut: t.LeftOut, Gathered: t.Gathered,
-			Rejected: runview.RejectionOf(t.Rejection), Batch: runview.BatchOf(t.Batch),
-		}
-		if t.State == runview.TaskDeferred {
-			doc.Tasks[i].WaitsSince = render.JSONTime(t.Since)
-		}
-		if t.ImportedFrom != nil {
-			doc.Tasks[i].ImportedFrom = &runview.Steps(&record.Provenance{Steps: []record.Step{*t.ImportedFrom}})[0]
-		}
-	}
-	for _, q := range r.Queued {
-		if q.Lost { // its command goes on
-			continue
-		}
-		i := slices.IndexFunc(doc.Tasks, func(t taskJSON) bool { return t.Task == q.Task })
-		if i < 0 {
-			i = len(doc.Tasks)
-			doc.Tasks = append(doc.Tasks, taskJSON{Task: q.Task})
-		}
-		doc.Tasks[i].State, doc.Tasks[i].WaitsSince = stateQueued, render.JSONTime(q.Since)
-	}
-	return doc
-}
-
-// stateQueued is the state of a task that waits for a worker.
-const stateQueued = "queued"
 
 // queuedText says how many tasks wait for a worker, for how long and which; "" for none.
 func queuedText(list []runview.Queued, now time.Time) string {
@@ -223,44 +120,54 @@ func queuedText(list []runview.Queued, now time.Time) string {
 }
 
 // writeRun prints a run as seed 003 shows it.
-func writeRun(w io.Writer, r *runview.Report, now time.Time, st term.Style) {
-	fmt.Fprintf(w, "Run %s\n", r.RunID)
-	fmt.Fprintf(w, "  Status:    %s%s\n", r.Status(), also(unheard(r.Heard, now)))
-	fmt.Fprintf(w, "  Started:   %s\n", human.Stamp(r.StartedAt))
+func writeRun(w *render.Sheet, r *runview.Report, now time.Time) {
+	w.Line("Run %s", r.RunID)
+	w.Field("Status", "%s%s", r.Status(), also(unheard(r.Heard, now)))
+	w.Field("Started", "%s", human.Stamp(r.StartedAt))
 	switch {
 	case r.Crashed():
-		fmt.Fprintf(w, "  Last seen: %s\n", human.Stamp(r.CompletedAt))
+		w.Field("Last seen", "%s", human.Stamp(r.CompletedAt))
 	case r.State != record.RunRunning:
-		fmt.Fprintf(w, "  Completed: %s\n", human.Stamp(r.CompletedAt))
+		w.Field("Completed", "%s", human.Stamp(r.CompletedAt))
+	case r.Total > 0:
+		w.Field("Progress", "%d of %d", r.Done, r.Total)
 	}
-	if r.State == record.RunRunning && r.Total > 0 {
-		fmt.Fprintf(w, "  Progress:  %d of %d\n", r.Done, r.Total)
-	}
-	if text := queuedText(r.Queued, now); text != "" {
-		fmt.Fprintf(w, "  Queued:    %s\n", human.Line(text))
-	}
+	w.Field("Queued", "%s", queuedText(r.Queued, now))
 	if r.Provenance != nil {
-		label := "Imported:"
+		label := "Imported"
 		for _, line := range runview.Whence(runview.Steps(r.Provenance), now) {
-			fmt.Fprintf(w, "  %-10s %s\n", label, human.Line(line))
+			w.Field(label, "%s", line)
 			label = ""
 		}
 	}
-	ended := map[bool]string{true: "Waits", false: "Cancelled"}[r.Waits > 0]
-	for _, line := range []struct{ label, text string }{{ended, cancelledBy(r)}, {"Filter", r.Filter}, {"Set", r.Set.String()}, {"Error", runError(r)}, {"Damaged", damage(r)}} {
-		if line.text != "" {
-			fmt.Fprintf(w, "  %-10s %s\n", line.label+":", human.Line(line.text))
-		}
+	ended := "Cancelled"
+	if r.Waits > 0 {
+		ended = "Waits"
 	}
+	w.Field(ended, "%s", cancelledBy(r))
+	w.Field("Filter", "%s", r.Filter)
+	w.Field("Set", "%s", r.Set.String())
+	w.Field("Error", "%s", runError(r))
+	w.Field("Damaged", "%s", damage(r))
 	if len(r.Tasks) == 0 && r.Unnamed == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n  Tasks:\n")
+	w.Line("")
+	w.Line("  Tasks:")
+	writeTasks(w, r)
+	if r.Unnamed > 0 {
+		w.Line("    and %s more, cached, whose names are gone with the events of earlier runs", human.Count(r.Unnamed, "task"))
+	}
+}
+
+// writeTasks prints a line for each task of a run.
+func writeTasks(w *render.Sheet, r *runview.Report) {
 	names, states := 0, 0
 	for i := range r.Tasks {
 		names = max(names, term.Columns(human.Line(r.Tasks[i].Task)))
 		states = max(states, len(r.Tasks[i].State))
 	}
+	st := w.Style
 	for i := range r.Tasks {
 		t := &r.Tasks[i]
 		name := human.Line(t.Task)
@@ -274,9 +181,6 @@ func writeRun(w io.Writer, r *runview.Report, now time.Time, st term.Style) {
 			line += "  " + st.Dim + human.Line(origin) + st.EndOf(st.Dim)
 		}
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
-	}
-	if r.Unnamed > 0 {
-		fmt.Fprintf(w, "    and %s more, cached, whose names are gone with the events of earlier runs\n", human.Count(r.Unnamed, "task"))
 	}
 }
 
@@ -325,7 +229,7 @@ func executionTime(t *runview.TaskReport) string {
 	if !t.Took() {
 		return ""
 	}
-	return human.Duration(t.Duration)
+	return human.Duration(t.Duration.Duration())
 }
 
 // taskOrigin names the origin of a task's execution, unless it is that of the run, and says whether the execution was
@@ -339,7 +243,7 @@ func taskOrigin(r *runview.Report, t *runview.TaskReport) string {
 		}
 		notes = append(notes, "imported from "+from)
 	}
-	if m := t.Rejection; m != nil && m.Rejected {
+	if m := t.Rejected; m != nil {
 		notes = append(notes, "rejected by "+m.By)
 	}
 	return strings.Join(notes, ", ")
@@ -347,7 +251,7 @@ func taskOrigin(r *runview.Report, t *runview.TaskReport) string {
 
 // cameWith reports whether a run was imported from the same exporter as an execution, which then need not be named
 // again.
-func cameWith(r *runview.Report, s *record.Step) bool {
+func cameWith(r *runview.Report, s *runview.Step) bool {
 	if r.Provenance == nil || len(r.Provenance.Steps) == 0 {
 		return false
 	}
@@ -404,7 +308,7 @@ func taskNote(t *runview.TaskReport) string {
 	case runview.TaskRetrying:
 		return fmt.Sprintf("attempt %d follows", t.Attempt)
 	case runview.TaskDeferred:
-		return "waits for approval since " + human.Stamp(t.Since)
+		return "waits for approval since " + human.Stamp(t.Since.Time)
 	case runview.TaskAbandoned:
 		return report.WhyAbandoned(t)
 	case runview.TaskClaimed, runview.TaskRunning, runview.TaskSuccess, runview.TaskCached:

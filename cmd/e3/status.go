@@ -5,18 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
-	"e3/dataflow"
 	"e3/internal/format/manifest"
 	"e3/internal/format/record"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
+	"e3/internal/repo"
 	"e3/refstore"
 	"e3/workspace"
 )
@@ -39,50 +39,11 @@ locks.`,
 	}
 }
 
-// overlayJSON is what this machine keeps of its own over a repository to which it may not write.
-type overlayJSON struct {
-	Folder     string `json:"folder"`
-	Executions int    `json:"executions"` // that are on this machine alone
-	// Unsent says that they were made offline, and are sent by the next start online.
-	Unsent bool `json:"unsent,omitempty"`
-	// Offline is when this machine last saw the repository, if that was not asked.
-	Offline *string `json:"offline,omitempty"`
-}
-
-// statusJSON is a workspace's status for programs.
-type statusJSON struct {
-	Workspace  string                `json:"workspace"`
-	Package    *workspace.PackageRow `json:"package"`
-	DeployedAt *string               `json:"deployedAt"`
-	File       string                `json:"file,omitempty"`
-	Edited     bool                  `json:"edited,omitempty"`
-	Room       string                `json:"room,omitempty"` // closed: the setting, for tasks that name none
-	// Elsewhere is the machine that decides the deployment, if it is not this one.
-	Elsewhere *elsewhereJSON `json:"elsewhere,omitempty"`
-	LastRun   *runJSON       `json:"lastRun"`
-	Deferred  []deferredJSON `json:"deferred,omitempty"` // tasks that wait for approval
-	Decided   []standingJSON `json:"decided,omitempty"`  // tasks that were approved or rejected, on which no run has acted yet
-	Busy      *busyJSON      `json:"busy"`
-	Folders   []folderJSON   `json:"folders,omitempty"` // of failed commands, on this machine
-	Faults    []string       `json:"faults,omitempty"`
-	Datasets  []datasetJSON  `json:"datasets"`
-	// Growing is what is not known of the outputs before a task has made a list of items.
-	Growing []growingJSON `json:"growing,omitempty"`
-}
-
-type busyJSON struct {
-	Operation string  `json:"operation"`
-	Holder    string  `json:"holder"`
-	Since     *string `json:"since"`
-	Heard     *string `json:"heard,omitempty"` // last sign of life of a holder on another host, by its own clock
-}
-
-// busyOf is nil if no process holds the workspace.
-func busyOf(b *workspace.BusyError) *busyJSON {
-	if b == nil {
-		return nil
-	}
-	return &busyJSON{Operation: b.Doing(), Holder: b.Holder, Since: render.JSONTime(b.Since), Heard: render.JSONTime(b.Heard.At)}
+// statuses are the states of workspaces.
+type statuses struct {
+	Repository string              `json:"repository"`
+	Overlay    *repo.Own           `json:"overlay,omitempty"` // what this machine keeps of its own
+	Workspaces []*workspace.Status `json:"workspaces"`
 }
 
 // heardOf says when a process on another host last renewed its session, by that host's clock, which may differ. It is
@@ -128,22 +89,10 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 			return err
 		}
 	}
-	doc := struct {
-		Repository string       `json:"repository"`
-		Overlay    *overlayJSON `json:"overlay,omitempty"`
-		Workspaces []statusJSON `json:"workspaces"`
-	}{r.Root, nil, []statusJSON{}}
-	if folder := r.Overlay(); folder != "" {
-		n, err := r.OverlaySize(ctx)
-		if err != nil {
-			return err
-		}
-		doc.Overlay = &overlayJSON{Folder: folder, Executions: n, Unsent: r.Unsent()}
-		if at, ok := r.Offline(); ok {
-			doc.Overlay.Offline = render.JSONTime(at)
-		}
+	doc := statuses{Repository: r.Root, Workspaces: []*workspace.Status{}}
+	if doc.Overlay, err = r.Own(ctx); err != nil {
+		return err
 	}
-	var all []*workspace.Status
 	for _, name := range names {
 		st, err := r.Workspaces.Planner.Status(ctx, name)
 		if ws == "" && errors.Is(err, workspace.ErrNotFound) {
@@ -155,10 +104,7 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 		if ws != "" {
 			sayWhereItStands(ctx, a, r, ws)
 		}
-		all = append(all, st)
-		one := statusOf(st)
-		one.Folders = foldersOf(r, name)
-		doc.Workspaces = append(doc.Workspaces, one)
+		doc.Workspaces = append(doc.Workspaces, st)
 	}
 	return a.Reply(doc, func(w *render.Sheet) {
 		if o := doc.Overlay; o != nil {
@@ -168,161 +114,133 @@ func runStatus(ctx context.Context, a *app, location, ws string) error {
 			}
 			fmt.Fprintf(w, why, human.Count(o.Executions, "execution"), o.Folder)
 		}
-		if len(all) == 0 {
+		if len(doc.Workspaces) == 0 {
 			fmt.Fprintln(w, "There are no workspaces yet; make one with: e3 start -f e3.yaml")
 		}
-		for i, st := range all {
+		for i, st := range doc.Workspaces {
 			if i > 0 {
 				fmt.Fprintln(w)
 			}
 			writeStatus(w, st, a.Now())
-			writeFolders(w, doc.Workspaces[i].Folders, st.Workspace)
+			writeFolders(w, st.Folders, st.Workspace)
 		}
 	})
 }
 
-func statusOf(st *workspace.Status) statusJSON {
-	doc := statusJSON{Workspace: st.Workspace, File: st.File, Edited: st.Edited, Elsewhere: elsewhereOf(st.Elsewhere), Datasets: []datasetJSON{}}
-	if st.Rooms.Set == manifest.ClosedRoom {
-		doc.Room = st.Rooms.Set.String()
-	}
-	if st.State.Deployed {
-		doc.Package = st.PackageRow()
-		doc.DeployedAt = render.JSONTime(st.State.DeployedAt)
-	}
-	if st.LastRun != nil {
-		run := runOf(st.LastRun)
-		run.Tasks = nil
-		doc.LastRun = &run
-	}
-	doc.Deferred, doc.Decided = deferredOf(st.Deferred), standingOf(st.Decided)
-	doc.Busy = busyOf(st.Busy)
-	for _, f := range st.Faults {
-		doc.Faults = append(doc.Faults, f.Error())
-	}
-	for i := range st.Datasets {
-		doc.Datasets = append(doc.Datasets, datasetOf(&st.Datasets[i]))
-	}
-	doc.Growing = unmadeOf(st.Unmade)
-	return doc
-}
-
-func writeStatus(w io.Writer, st *workspace.Status, now time.Time) {
-	fmt.Fprintf(w, "Workspace %s\n", human.Line(st.Workspace))
-	line := func(label, format string, args ...any) {
-		fmt.Fprintf(w, "  %-10s %s\n", label+":", human.Line(fmt.Sprintf(format, args...)))
-	}
-	if !st.State.Deployed {
-		line("Package", "none; deploy one with: e3 workspace deploy <repo> %s <package or e3.yaml>", st.Workspace)
+func writeStatus(w *render.Sheet, st *workspace.Status, now time.Time) {
+	w.Line("Workspace %s", st.Workspace)
+	if p := st.Package; p == nil {
+		w.Field("Package", "none; deploy one with: e3 workspace deploy <repo> %s <package or e3.yaml>", st.Workspace)
 	} else {
-		line("Package", "%s@%s, deployed %s", st.State.PackageName, st.State.PackageVersion, human.Stamp(st.State.DeployedAt))
+		w.Field("Package", "%s, deployed %s", p, human.Stamp(st.DeployedAt.Time))
 	}
 	if st.East {
-		line("Runnable", "not here: the package was made by the TypeScript e3 and holds East code")
+		w.Field("Runnable", "not here: the package was made by the TypeScript e3 and holds East code")
 	}
-	if st.File != "" {
-		line("File", "%s%s", st.File, map[bool]string{true: " (edited since)"}[st.Edited])
+	edited := ""
+	if st.Edited {
+		edited = " (edited since)"
 	}
-	if st.Rooms.Set == manifest.ClosedRoom {
-		line("Room", "closed where neither a task nor the package file names one: the setting room")
+	w.Field("File", "%s%s", st.File, edited)
+	if st.Room == manifest.ClosedRoom {
+		w.Field("Room", "closed where neither a task nor the package file names one: the setting room")
 	}
-	if e := st.Elsewhere; e != nil {
-		text := map[bool]string{true: "; not " + e.Mine}[e.Mine != ""]
-		if e.Unknown {
-			line("File", "%s", "unknown: its record is lost")
-		} else if e.Here {
-			line("File", "%s, which is gone", e.File)
-		} else if e.File != "" {
-			line("File", "%s's %s, since %s%s", cmp.Or(e.By, "an unknown user"), e.File, human.Stamp(e.Since), text)
-		} else if e.By != "" || text != "" {
-			line("Deployed", "by %s%s", cmp.Or(e.By, "an unknown user"), text)
-		}
+	writeElsewhere(w, st.Elsewhere)
+	w.Field("Last run", "%s", lastRun(st.Run))
+	if st.Run != nil {
+		w.Field("Queued", "%s", queuedText(st.Run.Queued, now))
 	}
-	switch r := st.LastRun; {
-	case r == nil:
-		line("Last run", "none")
-	case r.State == record.RunRunning:
-		line("Last run", "%s %s, started %s", human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt))
-	default:
-		state := r.Status()
-		if r.Waits > 0 {
-			state = "ended waiting for approval"
-		}
-		line("Last run", "%s %s %s (%s)%s", human.Short(r.RunID), state, human.Stamp(r.CompletedAt), countsWaiting(r.State, r.Summary, r.Waits),
-			map[bool]string{true: ", imported"}[r.Provenance != nil])
-	}
-	if r := st.LastRun; r != nil && len(r.Queued) > 0 {
-		line("Queued", "%s", queuedText(r.Queued, now))
-	}
-	for i := range st.Deferred {
-		b := &st.Deferred[i]
-		line("Waits", "%s for approval since %s: e3 approve <repo> %s", b.Task, human.Stamp(b.Created), human.Quoted(st.Workspace+"."+b.Task))
-	}
-	for i := range st.Decided {
-		b := &st.Decided[i]
-		if b.Status == approval.Approved {
-			line("Approved", "%s by %s, %s: the next start goes on with it", b.Task, cmp.Or(b.By, "an unknown user"), human.Stamp(b.At))
-		} else {
-			line("Rejected", "%s by %s, %s: the next start fails it; to take that back: e3 reject <repo> %s --undo", b.Task, cmp.Or(b.By, "an unknown user"), human.Stamp(b.At), human.Quoted(st.Workspace+"."+b.Task))
-		}
-	}
-	if b := st.Busy; b != nil {
-		line("Busy", "%s by %s since %s%s", b.Doing(), cmp.Or(b.Holder, "another process"), human.Stamp(b.Since), also(unheard(b.Heard, now)))
+	writeApprovals(w, st)
+	if b := st.Holder; b != nil {
+		w.Field("Busy", "%s by %s since %s%s", b.Doing(), cmp.Or(b.Holder, "another process"), human.Stamp(b.Since), also(unheard(b.Heard, now)))
 	}
 	for _, f := range st.Faults {
 		for text := range strings.Lines(f.Error()) {
-			line("Fault", "%s", strings.TrimSuffix(text, "\n"))
+			w.Field("Fault", "%s", strings.TrimSuffix(text, "\n"))
 		}
 	}
-	if !st.State.Deployed {
+	if st.Package != nil {
+		writeStanding(w, st)
+	}
+}
+
+// writeElsewhere tells where the deployment comes from, if that is not this machine.
+func writeElsewhere(w *render.Sheet, e *workspace.Elsewhere) {
+	if e == nil {
 		return
 	}
-	var set, changed, unassigned, stale, missing []string
-	current, outputs := 0, 0
-	for i := range st.Datasets {
-		d := &st.Datasets[i]
-		if d.Output {
-			outputs++
-		} else if d.Set {
-			set = append(set, d.Name)
-		}
-		switch {
-		case !d.Output && d.Freshness == dataflow.Absent:
-			unassigned = append(unassigned, d.Name)
-		case !d.Output && d.Freshness == dataflow.Stale:
-			changed = append(changed, d.Name)
-		case d.Output && d.Freshness == dataflow.Current:
-			current++
-		case d.Output && d.Freshness == dataflow.Stale:
-			stale = append(stale, d.Name)
-		case d.Output:
-			missing = append(missing, d.Name)
+	not, by := "", cmp.Or(e.By, "an unknown user")
+	if e.Mine != "" {
+		not = "; not " + e.Mine
+	}
+	switch {
+	case e.Unknown:
+		w.Field("File", "unknown: its record is lost")
+	case e.Here:
+		w.Field("File", "%s, which is gone", e.File)
+	case e.File != "":
+		w.Field("File", "%s's %s, since %s%s", by, e.File, human.Stamp(e.Since.Time), not)
+	case e.By != "" || not != "":
+		w.Field("Deployed", "by %s%s", by, not)
+	}
+}
+
+// lastRun is the latest run of a workspace in words.
+func lastRun(r *runview.Report) string {
+	if r == nil {
+		return "none"
+	}
+	if r.State == record.RunRunning {
+		return fmt.Sprintf("%s %s, started %s", human.Short(r.RunID), r.Status(), human.Stamp(r.StartedAt))
+	}
+	state, imported := r.Status(), ""
+	if r.Waits > 0 {
+		state = "ended waiting for approval"
+	}
+	if r.Provenance != nil {
+		imported = ", imported"
+	}
+	return fmt.Sprintf("%s %s %s (%s)%s", human.Short(r.RunID), state, human.Stamp(r.CompletedAt), countsWaiting(r.State, r.Summary, r.Waits), imported)
+}
+
+// writeApprovals tells what waits for approval, and what was decided.
+func writeApprovals(w *render.Sheet, st *workspace.Status) {
+	for _, b := range st.Deferred {
+		w.Field("Waits", "%s for approval since %s: e3 approve <repo> %s", b.Task, human.Stamp(b.Since.Time), human.Quoted(st.Workspace+"."+b.Task))
+	}
+	for _, b := range st.Decided {
+		by, at := cmp.Or(b.By, "an unknown user"), human.Stamp(b.At.Time)
+		if b.Status == approval.Approved {
+			w.Field("Approved", "%s by %s, %s: the next start goes on with it", b.Task, by, at)
+		} else {
+			w.Field("Rejected", "%s by %s, %s: the next start fails it; to take that back: e3 reject <repo> %s --undo", b.Task, by, at,
+				human.Quoted(st.Workspace+"."+b.Task))
 		}
 	}
-	for _, l := range []struct {
-		label string
-		names []string
-	}{{"Set", set}, {"Changed", changed}, {"No value", unassigned}} {
-		if len(l.names) > 0 {
-			line(l.label, "%s", human.Few(l.names))
-		}
-	}
+}
+
+// writeStanding tells which datasets are not as a start would leave them.
+func writeStanding(w *render.Sheet, st *workspace.Status) {
+	s := st.Standing()
+	w.Field("Set", "%s", human.Few(s.Set))
+	w.Field("Changed", "%s", human.Few(s.Changed))
+	w.Field("No value", "%s", human.Few(s.NoValue))
 	standing := "current"
 	if st.East {
 		standing = "there" // unchanged since deployment
 	}
-	parts := []string{fmt.Sprintf("%d %s", current, standing)}
-	if current == outputs && outputs > 0 && len(st.Unmade) == 0 {
+	parts := []string{fmt.Sprintf("%d %s", s.Current, standing)}
+	if s.Current == s.Outputs && s.Outputs > 0 && len(st.Unmade) == 0 {
 		parts = []string{"all " + standing}
 	}
-	if len(stale) > 0 {
-		parts = append(parts, fmt.Sprintf("%d stale: %s", len(stale), human.Few(stale)))
+	if len(s.Stale) > 0 {
+		parts = append(parts, fmt.Sprintf("%d stale: %s", len(s.Stale), human.Few(s.Stale)))
 	}
-	if len(missing) > 0 {
-		parts = append(parts, fmt.Sprintf("%d missing: %s", len(missing), human.Few(missing)))
+	if len(s.Missing) > 0 {
+		parts = append(parts, fmt.Sprintf("%d missing: %s", len(s.Missing), human.Few(s.Missing)))
 	}
-	line("Outputs", "%s", strings.Join(parts, "; "))
+	w.Field("Outputs", "%s", strings.Join(parts, "; "))
 	for i := range st.Unmade {
-		line("Items", "%s", unmadeText(&st.Unmade[i]))
+		w.Field("Items", "%s", &st.Unmade[i])
 	}
 }

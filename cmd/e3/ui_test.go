@@ -20,9 +20,13 @@ import (
 
 	"e3/internal/human"
 	"e3/internal/insight/compare"
+	"e3/internal/insight/history"
+	"e3/internal/insight/runview"
 	"e3/internal/insight/stats"
 	"e3/internal/insight/ui"
+	"e3/internal/jobs/approval"
 	"e3/internal/testing/browser"
+	"e3/workspace"
 )
 
 // uiProject has cached and failed tasks, retries, an approval, a family, and metrics that differ between its two runs.
@@ -168,7 +172,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 	s := newUIStage(t, items)
 
 	t.Run("run", func(t *testing.T) {
-		var doc runJSON
+		var doc runview.Answer
 		s.json(&doc, "run", ".", "prod")
 		var want, got []string
 		for _, task := range doc.Tasks {
@@ -188,14 +192,14 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		same(t, "run and package", shownIn(page, `<dt>(?:Run|Package)</dt><dd>(.*?)</dd>`), []string{doc.Package, doc.Run})
 		counts := map[string]int{}
 		for _, task := range doc.Tasks {
-			counts[task.State]++
+			counts[string(task.State)]++
 		}
 		for state, n := range counts {
 			if text := fmt.Sprintf("<b>%d</b> %s", n, state); !strings.Contains(page, text) {
 				t.Errorf("the page has no %q", text)
 			}
 		}
-		failed := slices.DeleteFunc(slices.Clone(doc.Tasks), func(task taskJSON) bool { return task.State != "failed" })
+		failed := slices.DeleteFunc(slices.Clone(doc.Tasks), func(task runview.TaskReport) bool { return task.State != "failed" })
 		filtered := shownIn(s.page("/run?w=prod&status=failed"), row)
 		if len(filtered) != len(failed) || len(failed) == 0 {
 			t.Errorf("%d failed tasks, want %d", len(filtered), len(failed))
@@ -203,7 +207,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 	})
 	t.Run("history", func(t *testing.T) {
 		var doc struct {
-			Runs []pastRunJSON `json:"runs"`
+			Runs []runview.Past `json:"runs"`
 		}
 		s.json(&doc, "history", ".", "prod")
 		var want []string
@@ -215,7 +219,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 	})
 	t.Run("attempts", func(t *testing.T) {
 		var doc struct {
-			Tasks []taskHistoryJSON `json:"tasks"`
+			Tasks []history.TaskList `json:"tasks"`
 		}
 		s.json(&doc, "history", ".", "prod.train[3]")
 		var want []string
@@ -241,7 +245,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		}
 	})
 	t.Run("compare", func(t *testing.T) {
-		var doc diffJSON
+		var doc compare.Difference
 		s.json(&doc, "diff", ".", "prod@-1", "@")
 		page := s.page("/compare?w=prod")
 		var want []string
@@ -263,7 +267,12 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 	})
 	t.Run("status", func(t *testing.T) {
 		var doc struct {
-			Workspaces []statusJSON `json:"workspaces"`
+			Workspaces []struct {
+				Workspace string
+				Package   *workspace.PackageRow
+				LastRun   runview.Answer
+				Deferred  []approval.Waiting
+			}
 		}
 		s.json(&doc, "status", ".")
 		page := s.page("/")

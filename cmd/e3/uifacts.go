@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"e3/dataflow"
 	"e3/executions"
 	"e3/gc"
 	"e3/internal/human"
@@ -60,30 +59,23 @@ func (f *uiFacts) Workspace(ctx context.Context, name string) (*ui.Workspace, er
 	if err != nil {
 		return nil, err
 	}
-	w := &ui.Workspace{Name: name, File: st.File, Edited: st.Edited, Run: st.LastRun, DeployedAt: st.State.DeployedAt}
-	if st.State.Deployed {
-		w.Package = st.State.PackageName + "@" + st.State.PackageVersion
+	standing := st.Standing()
+	w := &ui.Workspace{
+		Name: name, File: st.File, Edited: st.Edited, Run: st.Run, DeployedAt: st.DeployedAt.Time,
+		Current: standing.Current, Stale: standing.Stale, Missing: standing.Missing,
 	}
-	if b := st.Busy; b != nil {
+	if st.Package != nil {
+		w.Package = st.Package.String()
+	}
+	if b := st.Holder; b != nil {
 		w.Busy, w.BusySince = b.Doing()+" by "+cmp.Or(b.Holder, "another process")+also(unheard(b.Heard, f.a.Now())), b.Since
 	}
 	for i := range st.Deferred {
 		b := &st.Deferred[i]
-		w.Deferred = append(w.Deferred, ui.Deferred{Workspace: name, Task: b.Task, Type: string(b.Type), Since: b.Created})
+		w.Deferred = append(w.Deferred, ui.Deferred{Workspace: name, Task: b.Task, Type: string(b.Type), Since: b.Since.Time})
 	}
 	for _, fault := range st.Faults {
 		w.Faults = append(w.Faults, fault.Error())
-	}
-	for i := range st.Datasets {
-		switch d := &st.Datasets[i]; {
-		case !d.Output:
-		case d.Freshness == dataflow.Current:
-			w.Current++
-		case d.Freshness == dataflow.Stale:
-			w.Stale = append(w.Stale, d.Name)
-		default:
-			w.Missing = append(w.Missing, d.Name)
-		}
 	}
 	return w, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -14,7 +13,6 @@ import (
 	"e3/cmd/e3/internal/term"
 	"e3/internal/human"
 	"e3/internal/insight/explain"
-	"e3/internal/insight/history"
 	"e3/internal/jobs/approval"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
@@ -75,7 +73,7 @@ func runWhy(ctx context.Context, a *app, location string, arg executionArg, all 
 		w.Notes = append(w.Notes, note...)
 	}
 	return a.Reply(w, func(out *render.Sheet) {
-		p := &whyPrinter{w: out, style: a.Style(), a: a, all: all}
+		p := &whyPrinter{w: out, all: all}
 		p.explanation(w)
 	})
 }
@@ -105,7 +103,7 @@ func approvalNote(ctx context.Context, r *repo.Repo, ws, task string) ([]string,
 // start would store.
 func newExplainer(r *repo.Repo, objects explain.Objects) *explain.Explainer {
 	return explain.New(explain.Stores{
-		Stores:     history.Stores{Records: r.Records, Executions: r.Executions, Runs: r.Workspaces.Runs},
+		Stores:     historyOf(r),
 		Workspaces: r.Workspaces.View(), Objects: objects, Queued: queuedIn(r.Queue()),
 	})
 }
@@ -130,27 +128,19 @@ func queuedIn(q *queue.Queue) func(ctx context.Context, ws, run, task string) (*
 	}
 }
 
-// whyPrinter writes an explanation for people. Its texts come from names, records and logs, so it makes all of them
-// printable.
+// whyPrinter writes an explanation for people.
 type whyPrinter struct {
-	w     io.Writer
-	style term.Style
-	a     *app
-	all   bool // names every task of a chain
-}
-
-func (p *whyPrinter) line(indent int, color, format string, args ...any) {
-	text := human.Line(fmt.Sprintf(format, args...))
-	fmt.Fprintf(p.w, "%s%s%s%s\n", strings.Repeat(" ", indent), color, text, p.style.EndOf(color))
+	w   *render.Sheet
+	all bool // names every task of a chain
 }
 
 func (p *whyPrinter) explanation(w *explain.Explanation) {
-	p.line(0, whyColor(p.style, w.State), "%s", w.Sentence)
+	p.w.Ink(0, whyColor(p.w.Style, w.State), "%s", w.Sentence)
 	if w.Execution != nil {
 		p.ref("execution", w.Execution)
 	}
 	if len(w.Chain) > 1 {
-		p.line(2, "", "%-11s %s", "by way of", p.chain(w.Chain))
+		p.w.Ink(2, "", "%-11s %s", "by way of", p.chain(w.Chain))
 	}
 	if w.Reason != nil {
 		fmt.Fprintln(p.w)
@@ -162,9 +152,9 @@ func (p *whyPrinter) explanation(w *explain.Explanation) {
 	}
 	if len(w.Changed) > 0 {
 		fmt.Fprintln(p.w)
-		p.line(2, "", "Since it last worked:")
+		p.w.Ink(2, "", "Since it last worked:")
 		for i := range w.Changed {
-			p.line(4, "", "%s: %s", w.Changed[i].Task, w.Changed[i].Text)
+			p.w.Ink(4, "", "%s: %s", w.Changed[i].Task, w.Changed[i].Text)
 		}
 	}
 	if d := w.Downstream; d != nil {
@@ -175,7 +165,7 @@ func (p *whyPrinter) explanation(w *explain.Explanation) {
 		fmt.Fprintln(p.w)
 	}
 	for _, n := range w.Notes {
-		p.line(2, p.style.Dim, "%s", n)
+		p.w.Ink(2, p.w.Style.Dim, "%s", n)
 	}
 }
 
@@ -225,20 +215,20 @@ func (p *whyPrinter) ref(label string, r *explain.Ref) {
 	if r.ImportedFrom != "" {
 		text += ", imported from " + r.ImportedFrom
 	}
-	p.line(2, "", "%-11s %s", label, text)
+	p.w.Ink(2, "", "%-11s %s", label, text)
 }
 
 // reason writes why a task ran, then the reasons upstream.
 func (p *whyPrinter) reason(r *explain.Reason, indent int) {
 	name := r.Task
 	if r.AsAbove {
-		p.line(indent, p.style.Dim, "%s: as above", name)
+		p.w.Ink(indent, p.w.Style.Dim, "%s: as above", name)
 		return
 	}
 	if len(r.Differences) == 0 || r.Cause.Kind == explain.FailedBefore || r.Cause.Kind == explain.Retry || r.Failed != nil {
-		p.line(indent, "", "%s: %s", name, r.Cause.Text)
+		p.w.Ink(indent, "", "%s: %s", name, r.Cause.Text)
 	} else {
-		p.line(indent, "", "%s:", name)
+		p.w.Ink(indent, "", "%s:", name)
 	}
 	if c := r.Compared; c != nil && c.Execution != "" {
 		text := "compared with execution " + c.Execution
@@ -248,16 +238,16 @@ func (p *whyPrinter) reason(r *explain.Reason, indent int) {
 		if c.ImportedFrom != "" {
 			text += ", imported from " + c.ImportedFrom
 		}
-		p.line(indent+2, p.style.Dim, "%s", text)
+		p.w.Ink(indent+2, p.w.Style.Dim, "%s", text)
 	}
 	for _, n := range r.Notes {
-		p.line(indent+2, p.style.Dim, "%s", n)
+		p.w.Ink(indent+2, p.w.Style.Dim, "%s", n)
 	}
 	for i := range r.Differences {
 		p.difference(&r.Differences[i], r.Task, indent+2)
 	}
 	if r.More > 0 {
-		p.line(indent+2, p.style.Dim, "and %s", human.Count(r.More, "more difference"))
+		p.w.Ink(indent+2, p.w.Style.Dim, "and %s", human.Count(r.More, "more difference"))
 	}
 	if r.Before != nil {
 		p.reason(r.Before, indent+2)
@@ -270,11 +260,11 @@ func (p *whyPrinter) reason(r *explain.Reason, indent int) {
 			same = append(same, r.Upstream[i].Task)
 		}
 		if len(same) > 0 {
-			p.line(indent+4, p.style.Dim, "%s: the same", strings.Join(same, ", "))
+			p.w.Ink(indent+4, p.w.Style.Dim, "%s: the same", strings.Join(same, ", "))
 		}
 	}
 	if r.Omitted > 0 {
-		p.line(indent+4, p.style.Dim, "and %d more upstream that were not looked at", r.Omitted)
+		p.w.Ink(indent+4, p.w.Style.Dim, "and %d more upstream that were not looked at", r.Omitted)
 	}
 }
 
@@ -293,24 +283,24 @@ func (p *whyPrinter) difference(d *explain.Difference, task string, indent int) 
 	if d.Producer != "" {
 		text += ", made by " + d.Producer
 	}
-	p.line(indent, "", "%s", text)
+	p.w.Ink(indent, "", "%s", text)
 	in := indent + 2
 	for _, l := range d.Lines {
-		color := p.style.Red
+		color := p.w.Style.Red
 		if l.Op == "+" {
-			color = p.style.Green
+			color = p.w.Style.Green
 		}
-		p.line(in, color, "%s %s", l.Op, l.Text)
+		p.w.Ink(in, color, "%s %s", l.Op, l.Text)
 	}
 	for _, it := range d.Items {
 		text := it.Label + " " + it.How
 		if it.Task != "" {
 			text += " (" + it.Task + ")"
 		}
-		p.line(in, "", "%s", text)
+		p.w.Ink(in, "", "%s", text)
 	}
 	if d.More > 0 {
-		p.line(in, p.style.Dim, "and %d more", d.More)
+		p.w.Ink(in, p.w.Style.Dim, "and %d more", d.More)
 	}
 	c := d.Change
 	if c == nil {
@@ -318,22 +308,22 @@ func (p *whyPrinter) difference(d *explain.Difference, task string, indent int) 
 	}
 	if len(c.Files) > 1 {
 		for _, f := range c.Files {
-			p.line(in, "", "%s %s%s", f.Path, f.How, sizesText(&f))
+			p.w.Ink(in, "", "%s %s%s", f.Path, f.How, sizesText(&f))
 		}
 		if n := c.Count - len(c.Files); n > 0 {
-			p.line(in, p.style.Dim, "and %d more", n)
+			p.w.Ink(in, p.w.Style.Dim, "and %d more", n)
 		}
 	}
 	if len(c.Values) > 1 {
 		for _, v := range c.Values {
-			p.line(in, "", "%s %s → %s", v.Path, orNothing(v.Was), orNothing(v.Is))
+			p.w.Ink(in, "", "%s %s → %s", v.Path, orNothing(v.Was), orNothing(v.Is))
 		}
 		if n := c.Count - len(c.Values); n > 0 {
-			p.line(in, p.style.Dim, "and %d more", n)
+			p.w.Ink(in, p.w.Style.Dim, "and %d more", n)
 		}
 	}
 	if c.Gone != "" {
-		p.line(in, p.style.Dim, "%s", c.Gone)
+		p.w.Ink(in, p.w.Style.Dim, "%s", c.Gone)
 	}
 }
 
@@ -360,17 +350,17 @@ func sizesText(f *explain.FileChange) string {
 
 func (p *whyPrinter) failure(f *explain.Failure) {
 	if f.Succeeded != nil {
-		p.line(2, "", "The same command on the same inputs succeeded before: execution %s of %s", f.Succeeded.Execution, human.Stamp(f.Succeeded.At))
+		p.w.Ink(2, "", "The same command on the same inputs succeeded before: execution %s of %s", f.Succeeded.Execution, human.Stamp(f.Succeeded.At))
 	}
 	if f.Meaning != "" {
-		p.line(2, "", "%s", f.Meaning)
+		p.w.Ink(2, "", "%s", f.Meaning)
 	}
 	if len(f.Tail) == 0 {
 		return
 	}
-	p.line(2, "", "The end of its %s:", f.Log)
+	p.w.Ink(2, "", "The end of its %s:", f.Log)
 	for _, l := range f.Tail {
-		p.line(4, p.style.Dim, "%s", l)
+		p.w.Ink(4, p.w.Style.Dim, "%s", l)
 	}
 }
 
@@ -392,7 +382,7 @@ func (p *whyPrinter) downstream(d *explain.Downstream) {
 			head += ": " + strings.Join(parts, ", ")
 		}
 	}
-	p.line(2, "", "%s", head)
+	p.w.Ink(2, "", "%s", head)
 	for tasks := range slices.Chunk(d.Tasks, 5) {
 		var names []string
 		for _, t := range tasks {
@@ -402,9 +392,9 @@ func (p *whyPrinter) downstream(d *explain.Downstream) {
 			}
 			names = append(names, name)
 		}
-		p.line(4, p.style.Dim, "%s", strings.Join(names, ", "))
+		p.w.Ink(4, p.w.Style.Dim, "%s", strings.Join(names, ", "))
 	}
 	if n := d.Total - len(d.Tasks); n > 0 {
-		p.line(4, p.style.Dim, "and %d more", n)
+		p.w.Ink(4, p.w.Style.Dim, "and %d more", n)
 	}
 }

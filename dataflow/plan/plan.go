@@ -37,6 +37,9 @@ func (s Step) String() string {
 	return "not selected"
 }
 
+// MarshalText gives the step its word in answers.
+func (s Step) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
 // Task is the plan of one task, with the reason.
 type Task struct {
 	Step        Step
@@ -57,10 +60,13 @@ type Task struct {
 
 // Plan holds the steps of a run.
 type Plan struct {
-	Tasks                    []Task // by index of the graph
-	Growing                  []Growing
-	Hits, Runs, Waits, Stuck int
-	Forecast
+	Tasks    []Task    `json:"-"` // by index of the graph
+	Growing  []Growing `json:"-"`
+	Hits     int       `json:"hits"`
+	Runs     int       `json:"run"`
+	Waits    int       `json:"waits"`
+	Stuck    int       `json:"stuck"`
+	Forecast `json:"-"`
 }
 
 // Growing is what a plan cannot know of a graph that grows: a list of items that is to be made.

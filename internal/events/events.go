@@ -7,9 +7,11 @@
 package events
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -140,6 +142,18 @@ type Process struct {
 	BootID    string `json:"bootId,omitempty"`
 	Host      string `json:"host,omitempty"`
 	User      string `json:"user,omitempty"`
+}
+
+// Who is the user and the machine of a process in the form of records, or "" if they are unknown.
+func (p *Process) Who() string {
+	if p == nil {
+		return ""
+	}
+	host, _, _ := strings.Cut(p.Host, "/") // the rest distinguishes containers of one machine
+	if p.User == "" || host == "" {
+		return cmp.Or(p.User, host)
+	}
+	return p.User + "@" + host
 }
 
 // Traffic counts the requests of a process to a shared repository, including retries.

@@ -5,6 +5,34 @@ import (
 	"fmt"
 )
 
+// A Fault is an error in an answer, which shows its text.
+type Fault struct{ Err error }
+
+func (f Fault) Error() string { return f.Err.Error() }
+
+// Unwrap returns the error.
+func (f Fault) Unwrap() error { return f.Err }
+
+// MarshalText writes the text of the error.
+func (f Fault) MarshalText() ([]byte, error) { return []byte(f.Err.Error()), nil }
+
+// FaultOf is an error as an answer shows it; nil for none.
+func FaultOf(err error) *Fault {
+	if err == nil {
+		return nil
+	}
+	return &Fault{err}
+}
+
+// Faults are errors as an answer shows them.
+func Faults(list []error) []Fault {
+	var faults []Fault
+	for _, err := range list {
+		faults = append(faults, Fault{err})
+	}
+	return faults
+}
+
 // ErrNotFound is what an UnknownError is, to errors.Is.
 var ErrNotFound = errors.New("not found")
 

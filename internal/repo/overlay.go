@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"e3/internal/format/moment"
 	"e3/internal/host/modes"
 	"e3/objectstore"
 	objoverlay "e3/objectstore/overlay"
@@ -242,6 +243,28 @@ func (r *Repo) OverlayExecutions(ctx context.Context) iter.Seq2[refstore.Key, er
 		return o.own().executions(ctx)
 	}
 	return func(func(refstore.Key, error) bool) {}
+}
+
+// Own is what this machine keeps of its own over a repository to which it may not write.
+type Own struct {
+	Folder     string      `json:"folder"`
+	Executions int         `json:"executions"`       // that are on this machine alone
+	Unsent     bool        `json:"unsent,omitempty"` // they were made offline, and are sent by the next start online
+	Offline    moment.Time `json:"offline,omitzero"` // when this machine last saw the repository, if that was not asked
+}
+
+// Own describes the overlay; nil without one.
+func (r *Repo) Own(ctx context.Context) (*Own, error) {
+	folder := r.Overlay()
+	if folder == "" {
+		return nil, nil
+	}
+	n, err := r.OverlaySize(ctx)
+	own := &Own{Folder: folder, Executions: n, Unsent: r.Unsent()}
+	if at, ok := r.Offline(); ok {
+		own.Offline = moment.At(at)
+	}
+	return own, err
 }
 
 // OverlaySize counts the executions that are on this machine alone; 0 without an overlay.

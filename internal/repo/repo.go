@@ -209,7 +209,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
+		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Folders: r.folders, Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts, Queued: func(ctx context.Context, ws, run string) ([]workspace.Queued, error) { return queued(ctx, r, ws, run) },
 	})
@@ -286,6 +286,19 @@ func keeping(r *Repo, what string) (string, error) {
 // Kept are the folders of failed commands of this user on this machine.
 func (r *Repo) Kept() *remains.Folders {
 	return remains.In(r.stores.here.Temp())
+}
+
+// folders are the folders of failed commands that this machine keeps for a workspace.
+func (r *Repo) folders(ws string) []workspace.Folder {
+	var list []workspace.Folder
+	for _, f := range r.Kept().List(ws) {
+		folder := workspace.Folder{Task: f.Task, Execution: f.Execution, Host: Host(), Path: f.Work(), Bytes: f.Bytes}
+		if f.Visit {
+			folder.Execution = ""
+		}
+		list = append(list, folder)
+	}
+	return list
 }
 
 // Host is the name of this machine in records.

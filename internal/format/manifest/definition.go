@@ -145,6 +145,9 @@ const (
 
 func (r Room) String() string { return [...]string{"", "open", "closed"}[r] }
 
+// MarshalText gives the room its name in answers.
+func (r Room) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
 // ParseRoom returns the room of a name: open or closed.
 func ParseRoom(name string) (Room, bool) {
 	for _, r := range []Room{OpenRoom, ClosedRoom} {

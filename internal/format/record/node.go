@@ -36,12 +36,15 @@ func (k LeafKind) String() string {
 	return fmt.Sprintf("leaf kind(%d)", int(k))
 }
 
+// MarshalText gives the kind its word in answers.
+func (k LeafKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
 // Leaf is one entry of a workspace node: a dataset, an inner node or nothing yet.
 type Leaf struct {
-	Kind       LeafKind
-	Hash       string // "" when unassigned
-	Size       int64  // LeafFile
-	Executable bool   // LeafFile
+	Kind       LeafKind `json:"kind"`
+	Hash       string   `json:"hash,omitempty"`       // absent when unassigned
+	Size       int64    `json:"-"`                    // LeafFile
+	Executable bool     `json:"executable,omitempty"` // LeafFile
 }
 
 // NodeEntry is a named Leaf.

@@ -85,6 +85,11 @@ func sourceType() beast2.Type {
 	return beast2.Variant(cases...)
 }
 
+// String is the word for a source in answers.
+func (s InputSource) String() string {
+	return [sources]string{"dir", "file", "glob", "params", "program", "value", "variable"}[s]
+}
+
 // OfMachine reports whether each start reads the input anew from its machine: a variable or a program.
 func (s InputSource) OfMachine() bool { return s == FromVariable || s == FromTool }
 

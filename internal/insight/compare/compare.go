@@ -57,18 +57,15 @@ const (
 
 // Difference holds the differences between two sides. Its fields are also its JSON.
 type Difference struct {
-	A, B *Seen `json:"-"`
+	A       *Seen `json:"a"`
+	B       *Seen `json:"b"`
+	Differs bool  `json:"differs"` // also if something can no longer be compared; times do not count
 
 	Inputs    Datasets  `json:"inputs"`
 	Tasks     Tasks     `json:"tasks"`
 	Outputs   Datasets  `json:"outputs"` // by the task that makes them
 	Metrics   []Metrics `json:"metrics"` // of outputs that both sides have and that differ
 	Durations Durations `json:"durations"`
-}
-
-// Empty reports whether nothing differs, apart from times. It is false if something can no longer be compared.
-func (d *Difference) Empty() bool {
-	return d.Inputs.empty() && d.Tasks.empty() && d.Outputs.empty() && len(d.Metrics) == 0
 }
 
 // Datasets are the inputs or the outputs of both sides.
@@ -226,6 +223,7 @@ func Compare(ctx context.Context, s Stores, a, b Side) (*Difference, error) {
 		return nil, err
 	}
 	d.Durations = c.durations()
+	d.Differs = !d.Inputs.empty() || !d.Tasks.empty() || !d.Outputs.empty() || len(d.Metrics) > 0
 	return d, ctx.Err()
 }
 

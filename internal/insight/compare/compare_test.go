@@ -238,8 +238,8 @@ func TestCompare(t *testing.T) {
 			if diff := cmp.Diff(tt.want, brief(d)); diff != "" {
 				t.Errorf("differences (-want +got):\n%s", diff)
 			}
-			if empty := len(tt.want) == 0; d.Empty() != empty {
-				t.Errorf("Empty says %t, want %t", d.Empty(), empty)
+			if empty := len(tt.want) == 0; d.Differs == empty {
+				t.Errorf("Differs says %t, want %t", d.Differs, !empty)
 			}
 		})
 	}
@@ -292,11 +292,11 @@ func TestCompareGone(t *testing.T) {
 			if diff := cmp.Diff(tt.want, brief(d)); diff != "" {
 				t.Errorf("differences (-want +got):\n%s", diff)
 			}
-			if d.Empty() {
+			if !d.Differs {
 				t.Error("it is said to be empty")
 			}
 			for _, side := range []string{"prod@-1", "prod@", "prod", "prod@next"} {
-				if d := p.compare(side, side); !d.Empty() {
+				if d := p.compare(side, side); d.Differs {
 					t.Errorf("%s differs from itself: %q", side, brief(d))
 				}
 			}

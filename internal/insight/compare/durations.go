@@ -47,5 +47,5 @@ func (d *side) durationMs() int64 {
 	if d.CompletedAt.IsZero() || d.StartedAt.IsZero() {
 		return 0
 	}
-	return d.CompletedAt.Sub(d.StartedAt).Milliseconds()
+	return d.CompletedAt.Sub(d.StartedAt.Time).Milliseconds()
 }

@@ -58,7 +58,7 @@ func TestCompareProperties(t *testing.T) {
 		for i, a := range sides {
 			for _, b := range sides[i:] {
 				d := p.compare(a, b)
-				if a == b && (!d.Empty() || len(d.Durations.Tasks) > 0) {
+				if a == b && (d.Differs || len(d.Durations.Tasks) > 0) {
 					rt.Fatalf("%s differs from itself: %q", a, brief(d))
 				}
 				if _, err := json.Marshal(d); err != nil {
@@ -78,7 +78,7 @@ func TestCompareProperties(t *testing.T) {
 
 // mirror is the difference with swapped sides.
 func mirror(d *compare.Difference) *compare.Difference {
-	m := &compare.Difference{Tasks: compare.Tasks{Same: d.Tasks.Same, Unknown: d.Tasks.Unknown}}
+	m := &compare.Difference{Differs: d.Differs, Tasks: compare.Tasks{Same: d.Tasks.Same, Unknown: d.Tasks.Unknown}}
 	turn := func(c compare.Change) compare.Change {
 		switch c {
 		case compare.Added:

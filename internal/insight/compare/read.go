@@ -9,6 +9,7 @@ import (
 	"e3/dataflow/graph"
 	"e3/dataflow/plan"
 	"e3/executions"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
@@ -45,7 +46,7 @@ type outcome struct {
 }
 
 func (s Stores) read(ctx context.Context, at Side) (*side, error) {
-	d := &side{Seen: Seen{Side: at}, objects: s.Objects, tasks: map[string]outcome{}}
+	d := &side{Seen: Seen{Name: at.String(), Side: at}, objects: s.Objects, tasks: map[string]outcome{}}
 	var err error
 	switch at.What {
 	case Workspace:
@@ -85,7 +86,7 @@ func (s Stores) readWorkspace(ctx context.Context, d *side) error {
 	}
 	for i := range report.Tasks {
 		if t := &report.Tasks[i]; t.State == runview.TaskCached || t.State == runview.TaskSuccess {
-			d.tasks[t.Task] = outcome{execution: t.ExecutionID, duration: t.Duration, ended: t.Key != ""}
+			d.tasks[t.Task] = outcome{execution: t.ExecutionID, duration: t.Duration.Duration(), ended: t.Key != ""}
 		}
 	}
 	return nil
@@ -124,7 +125,7 @@ func (s Stores) readRun(ctx context.Context, d *side) error {
 		return err
 	}
 	d.RunID, d.Status, d.Package, d.Imported = r.RunID, r.Status(), r.PackageRef, r.Provenance != nil
-	d.StartedAt, d.CompletedAt = r.StartedAt, r.CompletedAt
+	d.StartedAt, d.CompletedAt = moment.At(r.StartedAt), moment.At(r.CompletedAt)
 	if r.Filter != "" {
 		d.notef("it was asked for %s only", r.Filter)
 	}
@@ -195,7 +196,7 @@ func (s Stores) earlier(ctx context.Context, at Side) (string, error) {
 
 // outcomeOf converts the report of a task to its outcome.
 func outcomeOf(t *runview.TaskReport) outcome {
-	k := outcome{state: string(t.State), execution: t.ExecutionID, duration: t.Duration}
+	k := outcome{state: string(t.State), execution: t.ExecutionID, duration: t.Duration.Duration()}
 	switch t.State {
 	case runview.TaskCached, runview.TaskSuccess:
 		k.state, k.ended = string(runview.TaskSuccess), t.Key != ""

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
+
+	"e3/internal/format/moment"
 )
 
 // ErrSyntax is wrapped when a text does not name a side.
@@ -24,10 +25,10 @@ const (
 
 // A Side names one of the two sides of a comparison.
 type Side struct {
-	Workspace string
-	What      What
-	Run       string // Run: the beginning of an id
-	Back      int    // Earlier: 0 is the run that the workspace shows
+	Workspace string `json:"workspace"`
+	What      What   `json:"-"`
+	Run       string `json:"-"` // Run: the beginning of an id
+	Back      int    `json:"-"` // Earlier: 0 is the run that the workspace shows
 }
 
 // ParseSide reads a side as a command line names it: "ws" is the workspace as it is now, "ws@018f" a run by the
@@ -85,15 +86,16 @@ func (s Side) String() string {
 
 // Seen describes a side that was read.
 type Seen struct {
+	Name string `json:"side"` // as ParseSide reads it
 	Side
-	Package     string // name@version, "" where it is not known
-	PackageHash string // "" where it is not known
-	RunID       string // of a run
-	Status      string // of a run
-	StartedAt   time.Time
-	CompletedAt time.Time
-	Imported    bool
-	Notes       []string // remarks, such as parts that are not here any more
+	Package     string      `json:"package,omitempty"`     // name@version; absent where it is not known
+	PackageHash string      `json:"packageHash,omitempty"` // absent where it is not known
+	RunID       string      `json:"run,omitempty"`
+	Status      string      `json:"status,omitempty"` // of a run
+	StartedAt   moment.Time `json:"startedAt,omitzero"`
+	CompletedAt moment.Time `json:"completedAt,omitzero"`
+	Imported    bool        `json:"imported,omitempty"`
+	Notes       []string    `json:"notes,omitempty"` // remarks, such as parts that are not here any more
 }
 
 func (s *Seen) notef(format string, args ...any) {

@@ -216,7 +216,7 @@ func (x *explaining) explainNow(w *Explanation) error {
 			return x.running(w, te)
 		case runview.TaskDeferred:
 			w.Waiting = &Wait{For: forApproval, Run: te.Run.RunID, Since: te.Task.Since.UTC()}
-			w.Notes = append(w.Notes, "it waits for approval, in run "+te.Run.RunID+", since "+formatTime(te.Task.Since))
+			w.Notes = append(w.Notes, "it waits for approval, in run "+te.Run.RunID+", since "+formatTime(te.Task.Since.Time))
 		}
 	}
 	if missing == nil && te.Run != nil && te.Run.Live && (te.Task == nil || te.Task.State == runview.TaskRetrying) {

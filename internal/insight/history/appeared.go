@@ -3,18 +3,17 @@ package history
 import (
 	"maps"
 	"slices"
-	"time"
 
 	"e3/internal/events"
+	"e3/internal/format/moment"
 )
 
 // An Appearance is the first run of a workspace whose package has a task: where the task was created, as far as events
 // tell.
 type Appearance struct {
-	Run string
-	At  time.Time // when that run began; zero if its id holds no time
-	// Earliest says that no earlier run is on record: the task may be older.
-	Earliest bool
+	Run      string      `json:"run"`
+	At       moment.Time `json:"at"`                 // when that run began; null if its id holds no time
+	Earliest bool        `json:"earliest,omitempty"` // no earlier run is on record: the task may be older
 }
 
 // appeared finds where the selected tasks appeared. It reads the packages of the runs in their order until all have.
@@ -36,7 +35,7 @@ func (f *finder) appeared() error {
 		for name, t := range missing {
 			if _, has := p.hash(name); has {
 				at, _ := events.Began(run)
-				t.appeared = &Appearance{Run: run, At: at, Earliest: i == 0}
+				t.appeared = &Appearance{Run: run, At: moment.At(at), Earliest: i == 0}
 				delete(missing, name)
 			}
 		}

@@ -1,10 +1,8 @@
 package history
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"e3/executions"
@@ -91,7 +89,7 @@ func (f *finder) begin(run string) error {
 		}
 		switch e.Type {
 		case events.RunStarted:
-			r.filter, r.by = d.Filter, Who(d.Process)
+			r.filter, r.by = d.Filter, d.Process.Who()
 			if r.pkg, err = events.PackageOf(f.ctx, f.s.Records, f.q.Workspace, run, &e); err != nil {
 				return err
 			}
@@ -105,18 +103,6 @@ func (f *finder) begin(run string) error {
 		break
 	}
 	return nil
-}
-
-// Who returns the user and the machine of a process in the form of records, or "" if they are unknown.
-func Who(p *events.Process) string {
-	if p == nil {
-		return ""
-	}
-	host, _, _ := strings.Cut(p.Host, "/") // the rest distinguishes containers of one machine
-	if p.User == "" || host == "" {
-		return cmp.Or(p.User, host)
-	}
-	return p.User + "@" + host
 }
 
 // add adds the next event of a task.

@@ -96,7 +96,7 @@ func Note(t *runview.TaskReport) string {
 	if s := t.ImportedFrom; s != nil {
 		add("imported from %s", s.By)
 	}
-	if m := t.Rejection; m != nil && m.Rejected {
+	if m := t.Rejected; m != nil {
 		add("rejected by %s", m.By)
 	}
 	return strings.Join(parts, ", ")

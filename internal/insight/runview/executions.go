@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"e3/executions"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/parallel"
@@ -80,14 +81,14 @@ const shortest = 10 * time.Millisecond
 // learn copies what only the execution has: its origin, its rejection, and what it needed.
 func (t *TaskReport) learn(e *executions.Execution) {
 	if p := e.Provenance; p != nil {
-		t.ImportedFrom = &record.Step{}
+		t.ImportedFrom = &Step{}
 		if n := len(p.Steps); n > 0 {
-			t.ImportedFrom = &p.Steps[n-1]
+			t.ImportedFrom = &Steps(p)[n-1]
 		}
 	}
-	t.Rejection = e.Rejection
+	t.Rejected = RejectionOf(e.Rejection)
 	if d := e.Detail; d != nil {
-		t.Memory, t.Batch = d.PeakRSS, d.Batch
+		t.Memory, t.Batch = d.PeakRSS, BatchOf(d.Batch)
 		if took := e.CompletedAt.Sub(e.StartedAt); took >= shortest {
 			t.Cores = float64(d.UserCPU+d.SystemCPU) / float64(took)
 		}
@@ -129,7 +130,7 @@ func (t *TaskReport) found(e *executions.Execution) {
 		return
 	}
 	t.learn(e)
-	t.Key, t.StartedAt = e.Key.String(), e.StartedAt
+	t.Key, t.StartedAt = e.Key.String(), moment.At(e.StartedAt)
 	switch e.State {
 	case record.Running: // when it was exported
 		return
@@ -138,7 +139,7 @@ func (t *TaskReport) found(e *executions.Execution) {
 	case record.Error:
 		t.State, t.Message = TaskError, e.Message
 	}
-	t.Duration = e.CompletedAt.Sub(e.StartedAt)
+	t.Duration = moment.Millis(e.CompletedAt.Sub(e.StartedAt))
 }
 
 // taskTables are the tasks by name of each package that a run may have been made with, most likely first.

@@ -12,6 +12,7 @@ import (
 	"e3/dataflow/graph"
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 )
 
@@ -206,13 +207,13 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 		t.LeftOut = d.Because
 		return
 	case events.TaskClaimed:
-		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskClaimed, e.Time, d.Attempt, 0, f.worker(e.Worker)
+		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker = TaskClaimed, moment.At(e.Time), d.Attempt, 0, f.worker(e.Worker)
 		return
 	case events.TaskReleased: // its execution never began
 		t.State, t.ExecutionID, t.Key, t.Worker = TaskReady, "", "", ""
 		return
 	case events.TaskStarted:
-		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker, t.Adopted = TaskRunning, e.Time, d.Attempt, 0, f.worker(e.Worker), false
+		t.State, t.StartedAt, t.Attempt, t.Duration, t.Worker, t.Adopted = TaskRunning, moment.At(e.Time), d.Attempt, 0, f.worker(e.Worker), false
 		t.Batch = batchOf(d)
 		return
 	case events.TaskOrphaned:
@@ -221,7 +222,7 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 		t.Worker, t.Adopted = f.worker(e.Worker), true
 		return
 	case events.TaskDeferred:
-		t.State, t.Since = TaskDeferred, e.Time
+		t.State, t.Since = TaskDeferred, moment.At(e.Time)
 	case events.TaskResumed:
 		t.State = TaskReady
 		return
@@ -255,17 +256,17 @@ func (f *Fold) transition(t *FoldedTask, e *events.Event, d *events.Data) {
 			t.Ended = t.ExecutionID
 		}
 		if e.Type != events.TaskFailed || d.Block == "" { // a rejected task had ended before
-			t.Duration = events.Milliseconds(d.Duration)
+			t.Duration = moment.Millis(events.Milliseconds(d.Duration))
 		}
 	}
 }
 
 // batchOf is the batch that an event of an attempt names.
-func batchOf(d *events.Data) record.Batched {
+func batchOf(d *events.Data) Batch {
 	if d.Batch == "" {
-		return record.Batched{}
+		return Batch{}
 	}
-	return record.Batched{ID: d.Batch, Items: d.Items}
+	return Batch{Execution: d.Batch, Items: d.Items}
 }
 
 // Summary counts the states of the tasks. After the end of a run with a complete log it counts every task.

@@ -116,10 +116,5 @@ type Batch struct {
 	Items     int    `json:"items"`
 }
 
-// BatchOf returns nil for an execution whose command served one item.
-func BatchOf(b record.Batched) *Batch {
-	if b.ID == "" {
-		return nil
-	}
-	return &Batch{Execution: b.ID, Items: b.Items}
-}
+// BatchOf is zero for an execution whose command served one item.
+func BatchOf(b record.Batched) Batch { return Batch{Execution: b.ID, Items: b.Items} }

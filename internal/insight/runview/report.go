@@ -7,6 +7,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/objectstore"
 	"e3/refstore"
@@ -71,31 +72,34 @@ func (r *Report) Status() string {
 // sign of life.
 func (r *Report) Crashed() bool { return r.State == record.RunFailed && r.Error == CrashedError }
 
-// TaskReport is a task in a run.
+// TaskReport is a task in a run. In an Answer, Cached is set, and Since belongs to a task that waits.
 type TaskReport struct {
-	Task        string
-	State       TaskState
-	ExecutionID string // "" where nothing was executed
-	Key         string // of the execution; "" if only the executions have it
-	StartedAt   time.Time
-	Duration    time.Duration // of the execution, even of an earlier run; of a running one, until now
-	Attempt     int64         // 0 where nothing was executed in this run
-	Worker      string        // that has taken it last, as user@host; "" where the run's own process executed it
-	Since       time.Time     // time of its latest deferral
-	ExitCode    int64
-	Reason      string
-	Message     string
-	Because     string           // the failed task because of which it was skipped
-	MayFail     bool             // its failure does not fail the run
-	LeftOut     string           // its failure does not fail the run, since this task does without it
-	Gathered    *events.Gathered // what its fan-ins lack; nil: nothing
+	Task        string        `json:"task"`
+	State       TaskState     `json:"state"`
+	Cached      bool          `json:"cached"`
+	ExecutionID string        `json:"execution,omitempty"` // absent where nothing was executed
+	Key         string        `json:"key,omitempty"`       // of the execution; absent if only the executions have it
+	StartedAt   moment.Time   `json:"startedAt,omitzero"`
+	Duration    moment.Millis `json:"ms"`                  // of the execution, even of an earlier run; of a running one, until now
+	Attempt     int64         `json:"attempt,omitempty"`   // absent where nothing was executed in this run
+	Worker      string        `json:"worker,omitempty"`    // user@host that has taken it last; absent: the run's own process
+	Since       moment.Time   `json:"waitsSince,omitzero"` // time of its latest deferral, or of a queued task
+	ExitCode    int64         `json:"exitCode,omitempty"`
+	Reason      string        `json:"reason,omitempty"`
+	Message     string        `json:"message,omitempty"`
+	Because     string        `json:"because,omitempty"` // the failed task because of which it was skipped
+	MayFail     bool          `json:"mayFail,omitempty"` // its failure does not fail the run
+	LeftOut     string        `json:"leftOut,omitempty"` // its failure does not fail the run, since this task does without it
+
+	Gathered *events.Gathered `json:"gathered,omitempty"` // what its fan-ins lack
+	Batch    Batch            `json:"batch,omitzero"`     // of its last attempt in this run, or of the execution that answers it
+
 	// ImportedFrom is the last step by which the execution came here; nil where it was made here, or is gone. Report
 	// sets it and the fields below, all of which only the execution has.
-	ImportedFrom *record.Step
-	Rejection    *record.Rejection // the latest, or its withdrawal; nil: never rejected
-	Batch        record.Batched    // of its last attempt in this run, or of the execution that answers it
-	Memory       int64             // bytes of its largest process; 0: unknown
-	Cores        float64           // that it kept busy on average; 0: unknown, or too short to say
+	ImportedFrom *Step      `json:"importedFrom,omitempty"` // the last step by which the execution came here
+	Rejected     *Rejection `json:"rejected,omitempty"`
+	Memory       int64      `json:"-"` // bytes of its largest process; 0: unknown
+	Cores        float64    `json:"-"` // that it kept busy on average; 0: unknown, or too short to say
 }
 
 // Summary is Report of the run that a workspace shows, without its tasks.
@@ -212,7 +216,7 @@ func (r *Report) now(now time.Time) {
 		case !r.Live && (t.State == TaskRunning || t.State == TaskClaimed || t.State == TaskRetrying || t.State == TaskDeferred):
 			t.State = TaskInterrupted
 		case t.State == TaskRunning:
-			t.Duration = now.Sub(t.StartedAt)
+			t.Duration = moment.Millis(now.Sub(t.StartedAt.Time))
 		}
 	}
 }

@@ -267,7 +267,7 @@ func (t *timeline) fromReport() {
 	}
 	for i := range r.Tasks {
 		x := &r.Tasks[i]
-		end := x.StartedAt.Add(x.Duration)
+		end := x.StartedAt.Add(x.Duration.Duration())
 		switch {
 		case x.State == runview.TaskSkipped:
 			t.instants = append(t.instants, instant{t.start, "skipped: " + x.Task, about("task", x.Task, "because", x.Because)})
@@ -275,7 +275,7 @@ func (t *timeline) fromReport() {
 			t.instants = append(t.instants, instant{t.start, "cached: " + x.Task, about("task", x.Task, "execution", x.ExecutionID, "key", x.Key)})
 		default:
 			a := attempt{
-				task: x.Task, execution: x.ExecutionID, key: x.Key, state: x.State, number: x.Attempt, start: x.StartedAt, end: end,
+				task: x.Task, execution: x.ExecutionID, key: x.Key, state: x.State, number: x.Attempt, start: x.StartedAt.Time, end: end,
 				waited: -1, reason: x.Reason, message: x.Message,
 			}
 			if x.State == runview.TaskFailed {

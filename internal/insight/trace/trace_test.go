@@ -19,6 +19,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/host/runner"
 	"e3/internal/insight/runview"
@@ -404,9 +405,9 @@ func TestWriteWithoutEvents(t *testing.T) {
 			RunID: "018f3b4c-9a01-7000-8000-000000000000", WorkspaceName: "w", StartedAt: began, CompletedAt: began.Add(time.Minute), State: record.RunFailed,
 		},
 		Tasks: []runview.TaskReport{
-			{Task: "old", State: runview.TaskCached, ExecutionID: "x", StartedAt: began.Add(-time.Hour), Duration: time.Minute},
-			{Task: "good", State: runview.TaskSuccess, ExecutionID: "y", StartedAt: began.Add(time.Second), Duration: 5 * time.Second, Attempt: 1},
-			{Task: "bad", State: runview.TaskFailed, ExecutionID: "z", StartedAt: began.Add(2 * time.Second), Duration: time.Second, Attempt: 1, ExitCode: 4},
+			{Task: "old", State: runview.TaskCached, ExecutionID: "x", StartedAt: moment.At(began.Add(-time.Hour)), Duration: moment.Millis(time.Minute)},
+			{Task: "good", State: runview.TaskSuccess, ExecutionID: "y", StartedAt: moment.At(began.Add(time.Second)), Duration: moment.Millis(5 * time.Second), Attempt: 1},
+			{Task: "bad", State: runview.TaskFailed, ExecutionID: "z", StartedAt: moment.At(began.Add(2 * time.Second)), Duration: moment.Millis(time.Second), Attempt: 1, ExitCode: 4},
 			{Task: "after", State: runview.TaskSkipped, Because: "bad"},
 			{Task: "lost", State: runview.TaskSuccess, ExecutionID: "gone"},
 		},

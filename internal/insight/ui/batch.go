@@ -42,7 +42,7 @@ func (s *Server) together(ctx context.Context, f *frame, b *taskBody) (*together
 	defer m.mu.Unlock()
 	for i := range m.report.Tasks {
 		switch o := &m.report.Tasks[i]; {
-		case o.Batch != d.Batch || o.Task == b.Task:
+		case o.Batch != runview.BatchOf(d.Batch) || o.Task == b.Task:
 		case len(t.Others) < mostTogether:
 			t.Others = append(t.Others, named{human.Line(o.Task), f.To(viewTask, "w", f.Workspace, "t", o.Task, "r", d.RunID)})
 		default:

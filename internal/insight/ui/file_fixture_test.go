@@ -9,6 +9,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/internal/insight/ui"
@@ -116,7 +117,7 @@ func (a *archive) add(m part) {
 	hash := a.object(task.Encode())
 	declared.Task = hash.String()
 	a.pkg.Tasks = append(a.pkg.Tasks, declared)
-	t := runview.TaskReport{Task: m.name, State: m.state, Message: m.message, Duration: m.took, Attempt: 1}
+	t := runview.TaskReport{Task: m.name, State: m.state, Message: m.message, Duration: moment.Millis(m.took), Attempt: 1}
 	began := now.Add(-time.Hour + time.Duration(a.n)*time.Second)
 	if m.state != runview.TaskSkipped {
 		key := executions.Key{Task: hash, Inputs: executions.InputsHash(nil)}
@@ -124,7 +125,7 @@ func (a *archive) add(m part) {
 		if err != nil {
 			a.t.Fatal(err)
 		}
-		t.ExecutionID, t.Key, t.StartedAt = id, key.String(), began
+		t.ExecutionID, t.Key, t.StartedAt = id, key.String(), moment.At(began)
 		if !m.gone {
 			a.execution(m, key, id, began, out)
 		}

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"e3/executions"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/internal/testing/suite"
@@ -228,7 +229,7 @@ func TestBareRun(t *testing.T) {
 	a := newArchive(t)
 	a.run.State, a.run.CompletedAt, a.run.Live = record.RunRunning, time.Time{}, true
 	a.run.Total, a.run.Done = 5, 1
-	a.run.Tasks = []runview.TaskReport{{Task: "a", State: runview.TaskRunning, ExecutionID: "x", StartedAt: now}, {Task: "b"}}
+	a.run.Tasks = []runview.TaskReport{{Task: "a", State: runview.TaskRunning, ExecutionID: "x", StartedAt: moment.At(now)}, {Task: "b"}}
 	a.run.Provenance = &record.Provenance{Steps: []record.Step{{By: "bob@far", Repository: "/r", ImportedAt: now, ImportedBy: "ann@mill"}}}
 	wantIn(t, a.page(), "running", "1 of 5 tasks have come to an end.", "1h00m so far", "not in the repository in a form that can be drawn",
 		"from bob@far:/r on 2026-11-20 by ann@mill", "<b>4</b> waits")

@@ -251,7 +251,7 @@ func (r *model) imported() []span {
 			!r.report.CompletedAt.IsZero() && t.StartedAt.After(r.report.CompletedAt) {
 			continue
 		}
-		list = append(list, span{task: t.Task, attempt: t.Attempt, state: t.State, start: t.StartedAt, end: t.StartedAt.Add(t.Duration)})
+		list = append(list, span{task: t.Task, attempt: t.Attempt, state: t.State, start: t.StartedAt.Time, end: t.StartedAt.Add(t.Duration.Duration())})
 	}
 	return list
 }

@@ -11,7 +11,6 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
-	"e3/internal/insight/history"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
@@ -176,7 +175,7 @@ func (s *Server) pastRun(f *frame, r *runview.Report) pastRun {
 		Report: r, Status: r.Status(), Class: report.RunClass(r), URL: f.To(viewRun, "w", f.Workspace, "r", r.RunID),
 		Took: r.RanFor(s.o.Now()), Timed: r.State != record.RunRunning || r.Live, Summary: summaryText(r),
 	}
-	p.By = human.Line(history.Who(r.Process))
+	p.By = human.Line(r.Process.Who())
 	var notes []string
 	if r.FailedTask != "" && r.State == record.RunFailed {
 		notes = append(notes, r.FailedTask+" failed")

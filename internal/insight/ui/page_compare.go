@@ -13,7 +13,7 @@ func (b *compareBody) page(f *frame) h.Node {
 	if b.D == nil {
 		return append(head, h.El("p.lead", h.Text("There is only one run yet.")))
 	}
-	return append(head, b.sides(f), h.If(b.D.Empty(), h.El("p.lead", h.Text("Nothing differs but times."))),
+	return append(head, b.sides(f), h.If(!b.D.Differs, h.El("p.lead", h.Text("Nothing differs but times."))),
 		section("params", "Inputs and parameters", datasets(&b.D.Inputs)),
 		b.metrics(),
 		section("outputs", "Outputs", datasets(&b.D.Outputs)),
@@ -49,7 +49,7 @@ func (b *compareBody) sides(f *frame) h.Node {
 			}),
 			line("Status", func(s *compare.Seen) h.Node { return h.If(s.Status != "", state(s.Status)) }),
 			line("Package", func(s *compare.Seen) h.Node { return h.Line(s.Package) }),
-			line("Started", func(s *compare.Seen) h.Node { return h.Text(stamp(s.StartedAt)) }),
+			line("Started", func(s *compare.Seen) h.Node { return h.Text(stamp(s.StartedAt.Time)) }),
 			line("Duration", func(s *compare.Seen) h.Node { return h.If(took[s] > 0, h.Text(millis(took[s]))) })))))
 }
 

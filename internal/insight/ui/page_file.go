@@ -46,7 +46,7 @@ func (b *fileBody) failures() h.Node {
 func failedTask(t report.TaskLog) h.Node {
 	said := t.Note
 	if t.Took() {
-		said += ", after " + human.Duration(t.Duration)
+		said += ", after " + human.Duration(t.Duration.Duration())
 	}
 	if t.Attempt > 1 {
 		said += fmt.Sprintf(", attempt %d", t.Attempt)
@@ -62,7 +62,7 @@ func (b *fileBody) waiting() h.Node {
 		return nil
 	}
 	return section("waiting", "Waits for approval", h.El("ul.plain", h.Map(b.Waiting, func(t runview.TaskReport) h.Node {
-		return waitingItem(h.Line(t.Task), t.Since)
+		return waitingItem(h.Line(t.Task), t.Since.Time)
 	})))
 }
 

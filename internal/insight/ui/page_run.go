@@ -65,7 +65,7 @@ func (b *runBody) waiting(f *frame) h.Node {
 		return nil
 	}
 	return section("waiting", "Waits for approval", h.El("ul.plain", h.Map(b.Waiting, func(t runview.TaskReport) h.Node {
-		return waitingItem(f.taskLink(t.Task), t.Since, f.decision(t.Task))
+		return waitingItem(f.taskLink(t.Task), t.Since.Time, f.decision(t.Task))
 	})))
 }
 
@@ -76,7 +76,7 @@ func (b *runBody) failures() h.Node {
 	list := h.Map(b.Failed, func(r row) h.Node {
 		said := r.Note
 		if r.Took() {
-			said += ", after " + human.Duration(r.Duration)
+			said += ", after " + human.Duration(r.Duration.Duration())
 		}
 		return h.El("li", state(r.State), h.Text(" "), link(r.URL, h.Line(r.Task)), h.Text(" "), dim(said))
 	})
@@ -193,7 +193,7 @@ func columnHeads(list []column) h.Node {
 func (r row) line(whole bool) h.Node {
 	took, memory, cores, attempt, class := "", "", "", "", "num"
 	if r.Took() {
-		took = human.Duration(r.Duration)
+		took = human.Duration(r.Duration.Duration())
 	}
 	if r.State == string(runview.TaskCached) {
 		class += " dim"
@@ -208,10 +208,10 @@ func (r row) line(whole bool) h.Node {
 		attempt = fmt.Sprint(r.Attempt)
 	}
 	return h.El("tr", h.ID(r.Anchor), rowHead(link(r.URL, h.Line(r.Task))), h.El("td", state(r.State)),
-		h.El("td", h.Class(class), h.Attr("data-ms", fmt.Sprint(r.Duration.Milliseconds())), h.Text(took)),
+		h.El("td", h.Class(class), h.Attr("data-ms", fmt.Sprint(r.Duration.Duration().Milliseconds())), h.Text(took)),
 		h.El("td.num.opt", h.Attr("data-l", "memory"), h.Attr("data-n", fmt.Sprint(r.Memory)), h.Text(memory)),
 		h.El("td.num.opt", h.Attr("data-l", "cores"), h.Attr("data-n", fmt.Sprintf("%.3f", r.Cores)), h.Text(cores)),
-		h.El("td.when.later", h.Attr("data-l", "began"), h.Text(stamp(r.StartedAt))),
+		h.El("td.when.later", h.Attr("data-l", "began"), h.Text(stamp(r.StartedAt.Time))),
 		h.El("td.num.opt", h.Attr("data-l", "attempt"), h.Text(attempt)), cell("td.about", r.Note),
 		h.If(whole, cell("td.id", r.ExecutionID), cell("td.id", r.Key)))
 }

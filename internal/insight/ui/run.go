@@ -10,7 +10,6 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/diagram"
-	"e3/internal/insight/history"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
@@ -163,7 +162,7 @@ func (s *Server) facts(f *frame, r *runview.Report) []report.Fact {
 	case r.Live:
 		add("Duration", human.Duration(r.RanFor(s.o.Now()))+" so far")
 	}
-	add("By", history.Who(r.Process))
+	add("By", r.Process.Who())
 	add("Cancelled by", r.By)
 	add("Reason", human.Truncate(r.Why, 400))
 	add("Only", r.Filter)
@@ -320,7 +319,7 @@ func (s *Server) graph(ctx context.Context, f *frame, m *model, b *runBody) erro
 			}
 			n.Status = diagram.Status(report.StateOf(t))
 			if t.Took() {
-				n.Note = human.Duration(t.Duration)
+				n.Note = human.Duration(t.Duration.Duration())
 			}
 		},
 	})

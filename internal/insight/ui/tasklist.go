@@ -117,7 +117,7 @@ func ranFor(t *runview.TaskReport) time.Duration {
 	if t.State == runview.TaskCached || !t.Took() {
 		return 0
 	}
-	return t.Duration
+	return t.Duration.Duration()
 }
 
 func counted(seen map[string]bool) map[string]int {
@@ -136,7 +136,7 @@ func (l *taskList) order(f *frame, tasks []runview.TaskReport, found []int) erro
 		"task":     func(a, b *runview.TaskReport) int { return cmp.Compare(a.Task, b.Task) },
 		"status":   func(a, b *runview.TaskReport) int { return cmp.Compare(report.StateOf(a), report.StateOf(b)) },
 		"duration": func(a, b *runview.TaskReport) int { return cmp.Compare(ranFor(a), ranFor(b)) },
-		"started":  func(a, b *runview.TaskReport) int { return a.StartedAt.Compare(b.StartedAt) },
+		"started":  func(a, b *runview.TaskReport) int { return a.StartedAt.Compare(b.StartedAt.Time) },
 		"attempt":  func(a, b *runview.TaskReport) int { return cmp.Compare(a.Attempt, b.Attempt) },
 	}
 	by, ok := less[key]

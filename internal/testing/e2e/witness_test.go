@@ -20,7 +20,6 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
-	insight "e3/internal/insight/history"
 	"e3/internal/jobs/queue"
 	"e3/internal/repo"
 )
@@ -255,7 +254,7 @@ func (w *witness) logs(ctx context.Context, r *repo.Repo) (lines map[string]bool
 		}
 		lines[string(line)] = true
 		if e.Type == events.RunStarted && e.Data != nil && e.Data.Process != nil {
-			users[e.Run] = insight.Who(e.Data.Process)
+			users[e.Run] = e.Data.Process.Who()
 		}
 		if e.Execution == "" {
 			return

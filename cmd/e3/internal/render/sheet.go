@@ -23,6 +23,18 @@ func (s *Sheet) Line(format string, args ...any) {
 	fmt.Fprintln(s, human.Line(fmt.Sprintf(format, args...)))
 }
 
+// Ink writes a line in a colour of the style, after an indent.
+func (s *Sheet) Ink(indent int, color, format string, args ...any) {
+	text := human.Line(fmt.Sprintf(format, args...))
+	fmt.Fprintf(s, "%*s%s%s%s\n", indent, "", color, text, s.Style.EndOf(color))
+}
+
+// Section writes a heading after an empty line.
+func (s *Sheet) Section(title string) {
+	fmt.Fprintln(s)
+	s.Ink(0, s.Style.Bold, "%s", title)
+}
+
 // Field writes a labelled line below a heading; a field without text is left out. One without a label goes on with the
 // field above.
 func (s *Sheet) Field(label, format string, args ...any) {
