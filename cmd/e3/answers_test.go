@@ -23,7 +23,6 @@ var silent = []string{
 // unregistered are the commands whose answers have no types yet.
 var unregistered = []string{
 	"e3 approve",
-	"e3 cancel",
 	"e3 compare",
 	"e3 convert",
 	"e3 diff",
@@ -52,8 +51,6 @@ var unregistered = []string{
 	"e3 pin list",
 	"e3 pin remove",
 	"e3 plan",
-	"e3 prune",
-	"e3 reject",
 	"e3 run",
 	"e3 set",
 	"e3 settings",
