@@ -39,22 +39,31 @@ type PruneOptions struct {
 
 // Pruned is what a prune removed, or would remove.
 type Pruned struct {
-	Total      int64        // executions before the prune
-	Tasks      []PrunedTask // tasks with removed executions, by name, including spared ones
-	Executions int64        // removed
-	Spared     int64        // chosen, but changed, pinned or pruned by another process meanwhile
-	Objects    int64        // that were reachable only from the removed executions
-	Bytes      int64        // of these objects
-	Held       int64        // bytes that only the cache holds now; -1 without MaxSize
-	Protected  [numberOfShields]int64
-	Snapshots  []workspace.PackageRef // removed from the register
-	Unreadable []string               // executions whose records cannot be read, so that no rule applies
+	DryRun     bool                   `json:"dryRun"`
+	Total      int64                  `json:"total"`               // executions before the prune
+	Executions int64                  `json:"executions"`          // removed
+	Spared     int64                  `json:"spared"`              // chosen, but changed, pinned or pruned by another process meanwhile
+	Tasks      []PrunedTask           `json:"tasks"`               // tasks with removed executions, by name, including spared ones
+	Objects    int64                  `json:"objects"`             // that were reachable only from the removed executions
+	Bytes      int64                  `json:"bytes"`               // of these objects
+	Held       *int64                 `json:"held,omitempty"`      // with a rule of a size: bytes that only the cache holds now
+	Protected  Protected              `json:"protected"`           // executions by what protects them
+	Unreadable []string               `json:"unreadable"`          // executions whose records cannot be read, so that no rule applies
+	Snapshots  []workspace.PackageRef `json:"snapshots,omitempty"` // removed from the register
+	Freed      *Freed                 `json:"freed,omitempty"`     // by the collection afterwards, if there was one
 }
 
 // PrunedTask is the number of removed executions of a task.
 type PrunedTask struct {
-	Task string // <workspace>.<task>, or a task hash if nothing else is known
-	N    int64
+	Task string `json:"task"` // <workspace>.<task>, or a task hash if nothing else is known
+	N    int64  `json:"executions"`
+}
+
+// Freed is what the collection after a prune removed.
+type Freed struct {
+	Amount
+	Gone  Gone   `json:"gone,omitzero"` // what commands of this user had left for repositories that are gone
+	Young Amount `json:"-"`             // spared
 }
 
 // Prune removes executions from the cache by the rules. It never removes a protected execution (see Shield): one that
@@ -67,7 +76,7 @@ func Prune(ctx context.Context, s PruneStores, o PruneOptions) (*Pruned, error) 
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	p := &pruner{PruneStores: s, PruneOptions: o, report: &Pruned{Held: -1}}
+	p := &pruner{PruneStores: s, PruneOptions: o, report: &Pruned{DryRun: o.DryRun, Tasks: []PrunedTask{}, Unreadable: []string{}}}
 	if o.Snapshots {
 		if err := p.snapshots(ctx); err != nil {
 			return nil, fmt.Errorf("prune: snapshots: %w", err)
@@ -256,9 +265,8 @@ func (p *pruner) scan(ctx context.Context) error {
 		}
 	}
 	for i := range p.pool.list {
-		p.report.Protected[p.pool.list[i].shield]++
+		p.report.Protected.add(p.pool.list[i].shield)
 	}
-	p.report.Protected[Unshielded] = 0
 	return nil
 }
 

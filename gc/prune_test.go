@@ -169,6 +169,7 @@ func TestPruneAgainstModel(t *testing.T) {
 				}
 				o.DryRun = false
 				pruned := h.prune(o)
+				dry.DryRun = false // all else is the same
 				if diff := cmp.Diff(dry, pruned); diff != "" {
 					rt.Fatalf("the dry run has said something else (-dry +real):\n%s", diff)
 				}
@@ -266,13 +267,13 @@ func TestPruneReport(t *testing.T) {
 	h.must(err)
 	// The task object and the objects that a start needs are small and do not count; each output has 100 bytes.
 	pruned := h.prune(gc.PruneOptions{Rules: gc.Rules{MaxSize: 250}})
-	if pruned.Total != 5 || pruned.Executions != 1 || pruned.Held != 200 || pruned.Objects != 1 || pruned.Bytes != 100 {
+	if pruned.Total != 5 || pruned.Executions != 1 || *pruned.Held != 200 || pruned.Objects != 1 || pruned.Bytes != 100 {
 		t.Errorf("got %+v, want one of 5 pruned, 200 bytes held, 100 free", pruned)
 	}
 	if want := []gc.PrunedTask{{Task: "w.t", N: 1}}; !slices.Equal(pruned.Tasks, want) {
 		t.Errorf("tasks: got %v, want %v", pruned.Tasks, want)
 	}
-	if p := pruned.Protected; p[gc.ByRun] != 1 || p[gc.ByPin] != 1 || p[gc.ByStart] != 0 {
+	if p := pruned.Protected; p.Run != 1 || p.Pinned != 1 || p.Start != 0 {
 		t.Errorf("protected: got %v, want one by a run and one by a pin", p)
 	}
 	if got, want := slices.Sorted(maps.Keys(h.executed())), all[1:]; !slices.Equal(got, want) {

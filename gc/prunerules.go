@@ -53,22 +53,48 @@ const (
 	ByRun             // the run of a workspace names it
 	ByStart           // it would be a hit for a start of a workspace, or of a registered package
 	ByPin             // it is pinned
-	numberOfShields
 )
 
-// Count describes n protected executions: "3 that are pinned".
-func (s Shield) Count(n int64) string {
-	words := [...][2]string{
-		Unshielded: {"that nothing protects", "that nothing protects"},
-		ByRunning:  {"that runs", "that run"},
-		ByRun:      {"that the latest run of a workspace names", "that the latest run of a workspace names"},
-		ByStart:    {"that would answer a start", "that would answer a start"},
-		ByPin:      {"that is pinned", "that are pinned"},
-	}[s]
-	if n == 1 {
-		return "1 " + words[0]
+// Protected counts protected executions by the strongest of their shields.
+type Protected struct {
+	Pinned  int64 `json:"pinned"`
+	Run     int64 `json:"run"`     // the run of a workspace names them
+	Running int64 `json:"running"` // they have not ended
+	Start   int64 `json:"start"`   // they would be hits for a start of a workspace, or of a registered package
+}
+
+func (p *Protected) add(s Shield) {
+	switch s {
+	case ByRunning:
+		p.Running++
+	case ByRun:
+		p.Run++
+	case ByStart:
+		p.Start++
+	case ByPin:
+		p.Pinned++
 	}
-	return fmt.Sprintf("%d %s", n, words[1])
+}
+
+// Words describes the protected executions: "3 that are pinned".
+func (p *Protected) Words() (list []string) {
+	for _, of := range []struct {
+		n         int64
+		one, many string
+	}{
+		{p.Running, "that runs", "that run"},
+		{p.Run, "that the latest run of a workspace names", "that the latest run of a workspace names"},
+		{p.Start, "that would answer a start", "that would answer a start"},
+		{p.Pinned, "that is pinned", "that are pinned"},
+	} {
+		switch {
+		case of.n == 1:
+			list = append(list, "1 "+of.one)
+		case of.n > 1:
+			list = append(list, fmt.Sprintf("%d %s", of.n, of.many))
+		}
+	}
+	return list
 }
 
 // The reasons in tombstones.

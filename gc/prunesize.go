@@ -75,11 +75,12 @@ func (p *pruner) measure(ctx context.Context) error {
 
 // cut applies MaxSize.
 func (p *pruner) cut(s *sizer) error {
-	p.report.Held = 0
+	held := int64(0)
+	p.report.Held = &held
 	return p.pool.bySize(p.MaxSize, func(i int32) (int64, error) {
 		objects, more, err := s.hold(i)
-		if p.report.Held+more <= p.MaxSize {
-			p.report.Held += more
+		if held+more <= p.MaxSize {
+			held += more
 		} else { // the first to be removed; the older ones are measured below
 			p.report.Objects += objects
 			p.report.Bytes += more

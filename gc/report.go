@@ -54,6 +54,9 @@ type Report struct {
 	Grace time.Duration `json:"-"`
 }
 
+// Freed is what the collection says of a prune before it.
+func (r *Report) Freed() *Freed { return &Freed{r.Collected, r.Gone, r.Young} }
+
 // MaxWarnings bounds Report.Warnings.
 const MaxWarnings = 20
 

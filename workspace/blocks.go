@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
@@ -162,9 +163,17 @@ func (e *NotWaitingError) Unwrap() error { return approval.ErrNotFound }
 
 // A Decision is the outcome of a decision about a task.
 type Decision struct {
-	Block   approval.Block
-	Changed bool // the decision is new
-	Live    bool // a run at work waits for it
+	Workspace string          `json:"workspace"`
+	Task      string          `json:"task"`
+	Run       string          `json:"run"` // that asked last
+	Block     string          `json:"block"`
+	Type      approval.Type   `json:"type"`
+	Status    approval.Status `json:"status"`
+	Changed   bool            `json:"changed"` // the decision is new
+	By        string          `json:"by,omitempty"`
+	At        moment.Time     `json:"at"`
+	Note      string          `json:"note,omitempty"`
+	Live      bool            `json:"-"` // a run at work waits for it
 }
 
 // Resolve decides about a task that waits for approval, whether a run is at work or not. Errors are an *UnknownError, a
@@ -193,13 +202,14 @@ func (w *Approvals) decide(ctx context.Context, ws, task string, change func(*ap
 	if b == nil {
 		return Decision{}, w.notWaiting(ctx, ws, task, state, r)
 	}
-	d := Decision{}
-	d.Block, d.Changed, err = change(b)
+	now, changed, err := change(b)
 	if errors.Is(err, approval.ErrNotFound) { // already approved: a later block waits, or none
 		err = w.notWaiting(ctx, ws, task, state, r)
 	}
-	d.Live = r != nil && r.Live && d.Block.Run == r.RunID
-	return d, err
+	return Decision{
+		Workspace: now.Workspace, Task: now.Task, Run: now.Run, Block: now.ID, Type: now.Type, Status: now.Status,
+		Changed: changed, By: now.By, At: moment.At(now.At), Note: now.Note, Live: r != nil && r.Live && now.Run == r.RunID,
+	}, err
 }
 
 // present returns the block that the latest run asked about, since other blocks are about other inputs; nil without

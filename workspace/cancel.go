@@ -190,13 +190,14 @@ const (
 
 // Cancelled is the result of a request, and the run that it was for.
 type Cancelled struct {
-	Status CancelStatus
-	RunID  string // "" if the run had no id yet, or there is no run
-	By     string // the user that cancelled it; an earlier request or a signal ("") may have come first
-	Reason string
-	Closed bool // the run was interrupted, and this call closed it
-	// Withdrawn is the number of withdrawn jobs of dead runs: queued jobs that no worker had begun.
-	Withdrawn int
+	Workspace string       `json:"workspace"`
+	Status    CancelStatus `json:"status"`
+	RunID     string       `json:"run,omitempty"` // absent if the run had no id yet, or there is no run
+	By        string       `json:"by,omitempty"`  // the user that cancelled it; an earlier request, or a signal (absent), may have come first
+	Reason    string       `json:"reason,omitempty"`
+	Closed    bool         `json:"closed,omitempty"`    // the run had been interrupted, and is closed now
+	Withdrawn int          `json:"withdrawn,omitempty"` // queued tasks of dead runs that no worker had begun
+	MayRunOn  []string     `json:"mayRunOn,omitempty"`  // tasks whose commands could not be stopped from here
 }
 
 // UnresponsiveError says that a run was asked to stop and has not stopped.
@@ -227,7 +228,7 @@ func (w *Runner) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cance
 		}
 		n, err := w.withdrawIdle(ctx, ws)
 		if err == nil {
-			return &Cancelled{Status: CancelIdle, Withdrawn: n}, nil
+			return &Cancelled{Workspace: ws, Status: CancelIdle, Withdrawn: n}, nil
 		}
 		if !errors.Is(err, errBegun) {
 			return nil, err
@@ -241,19 +242,22 @@ func (w *Runner) Cancel(ctx context.Context, ws string, o CancelOptions) (*Cance
 		return nil, err
 	}
 	if o.NoWait {
-		return &Cancelled{Status: CancelRequested, RunID: c.run, By: c.asked.By, Reason: c.asked.Reason}, nil
+		return &Cancelled{Workspace: ws, Status: CancelRequested, RunID: c.run, By: c.asked.By, Reason: c.asked.Reason}, nil
 	}
 	if err := c.wait(ctx); err != nil {
 		return nil, err
 	}
 	res, err := c.outcome(ctx)
-	if err != nil || o.OnLeft == nil || res.RunID == "" {
+	if err != nil || res.RunID == "" {
 		return res, err
 	}
 	attempts, err := w.states.attempts(ctx, ws, res.RunID)
 	for i := range attempts {
 		if a := &attempts[i]; a.Left != "" {
-			o.OnLeft(a.Task, a.Left)
+			res.MayRunOn = append(res.MayRunOn, a.Task)
+			if o.OnLeft != nil {
+				o.OnLeft(a.Task, a.Left)
+			}
 		}
 	}
 	return res, err
@@ -403,7 +407,7 @@ func (c *canceller) outcome(ctx context.Context) (*Cancelled, error) {
 	if err := c.find(ctx); err != nil {
 		return nil, err
 	}
-	res := &Cancelled{Status: CancelBefore, RunID: c.run, By: c.asked.By, Reason: c.asked.Reason}
+	res := &Cancelled{Workspace: c.ws, Status: CancelBefore, RunID: c.run, By: c.asked.By, Reason: c.asked.Reason}
 	if c.run == "" {
 		return res, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -129,7 +130,7 @@ func TestCancelRun(t *testing.T) {
 		if run.took > 11*time.Second {
 			t.Errorf("it took %v from the request to the end", run.took-10*time.Second)
 		}
-		if want := (workspace.Cancelled{Status: workspace.CancelDone, RunID: run.res.Run.RunID, By: "ann@there", Reason: "wrong input"}); *c != want {
+		if want := (workspace.Cancelled{Workspace: "w0", Status: workspace.CancelDone, RunID: run.res.Run.RunID, By: "ann@there", Reason: "wrong input"}); !reflect.DeepEqual(*c, want) {
 			t.Errorf("the cancellation reports %+v, want %+v", *c, want)
 		}
 		if by := run.res.Cancelled; by == nil || by.Error() != "cancelled by ann@there: wrong input" {
@@ -167,7 +168,7 @@ func TestCancelTwice(t *testing.T) {
 			t.Errorf("the run is %s", got)
 		}
 		if first, second := *told[0], *told[1]; first.Status != workspace.CancelDone || first.By != "user0" ||
-			second != first && second.Status != workspace.CancelIdle {
+			!reflect.DeepEqual(second, first) && second.Status != workspace.CancelIdle {
 			t.Errorf("they report %+v and %+v", first, second)
 		}
 		st.noRequest("w0")

@@ -16,10 +16,10 @@ import (
 
 // An ImageUser is a workspace, or a registered package, whose tasks run in an image.
 type ImageUser struct {
-	Image     string // the hash of its manifest
-	Workspace string // "": the package is registered
-	Package   PackageRef
-	Tasks     []string // in the order of the package; the items of a matrix are one
+	Image     string   `json:"-"`                   // the hash of its manifest
+	Workspace string   `json:"workspace,omitempty"` // absent if the package is registered
+	Package   string   `json:"package"`             // <name>@<version>
+	Tasks     []string `json:"tasks"`               // in the order of the package; the items of a matrix are one
 }
 
 // ImageUsers lists what uses images: workspaces in the order of their names, then registered packages. A record that cannot be read is left
@@ -39,7 +39,7 @@ func (w *Planner) ImageUsers(ctx context.Context) (list []ImageUser, faults, err
 			known[ref.Hash] = users
 		}
 		for _, u := range users {
-			u.Workspace, u.Package = ws, ref
+			u.Workspace, u.Package = ws, ref.String()
 			list = append(list, u)
 		}
 		return nil

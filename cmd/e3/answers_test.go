@@ -23,7 +23,6 @@ var silent = []string{
 // unregistered are the commands whose answers have no types yet.
 var unregistered = []string{
 	"e3 approve",
-	"e3 cancel",
 	"e3 compare",
 	"e3 convert",
 	"e3 diff",
@@ -32,9 +31,6 @@ var unregistered = []string{
 	"e3 get",
 	"e3 graph",
 	"e3 history",
-	"e3 image list",
-	"e3 image pull",
-	"e3 image update",
 	"e3 init",
 	"e3 key distrust",
 	"e3 key generate",
@@ -55,8 +51,6 @@ var unregistered = []string{
 	"e3 pin list",
 	"e3 pin remove",
 	"e3 plan",
-	"e3 prune",
-	"e3 reject",
 	"e3 run",
 	"e3 set",
 	"e3 settings",

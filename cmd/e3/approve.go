@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -69,18 +68,9 @@ Exit code 2: it does not wait; 1: it was rejected, or a run has gone on already.
 	return cmd
 }
 
-// decidedJSON is a decision, for programs.
-type decidedJSON struct {
-	Workspace string  `json:"workspace"`
-	Task      string  `json:"task"`
-	Run       string  `json:"run"`
-	Block     string  `json:"block"`
-	Type      string  `json:"type"`
-	Status    string  `json:"status"`
-	Changed   bool    `json:"changed"`
-	By        string  `json:"by,omitempty"`
-	At        *string `json:"at"`
-	Note      string  `json:"note,omitempty"`
+// decisions are about the tasks that the name of a matrix, or a pattern, stands for.
+type decisions struct {
+	Decisions []workspace.Decision `json:"decisions"`
 }
 
 // decide resolves the block of a task, or with undo takes that back.
@@ -115,7 +105,7 @@ func decide(ctx context.Context, a *app, location, ws, task string, undo bool, r
 	if err != nil {
 		return err
 	}
-	return a.Reply(describeDecision(&d), func(w *render.Sheet) { writeDecision(w, &d, undo, res.Approve) })
+	return a.Reply(d, func(w *render.Sheet) { writeDecision(w, &d, undo, res.Approve) })
 }
 
 // several are the tasks that a decision is about which names a matrix, or has a pattern: those that wait or, with undo, those of
@@ -150,10 +140,7 @@ func decisionWord(approve bool) string {
 // decideEach decides about several tasks. The failure of one does not keep the others from it.
 func decideEach(ctx context.Context, a *app, tasks []string, undo, approve bool, act func(task string) (workspace.Decision, error)) error {
 	var all error
-	var done []workspace.Decision
-	doc := struct {
-		Decisions []decidedJSON `json:"decisions"`
-	}{[]decidedJSON{}}
+	done := decisions{[]workspace.Decision{}}
 	for _, task := range tasks {
 		if ctx.Err() != nil {
 			break
@@ -163,40 +150,32 @@ func decideEach(ctx context.Context, a *app, tasks []string, undo, approve bool,
 			all = errors.Join(all, err)
 			continue
 		}
-		done, doc.Decisions = append(done, d), append(doc.Decisions, describeDecision(&d))
+		done.Decisions = append(done.Decisions, d)
 	}
-	return errors.Join(all, context.Cause(ctx), a.Reply(doc, func(w *render.Sheet) {
-		for i := range done {
-			writeDecision(w, &done[i], undo, approve)
+	return errors.Join(all, context.Cause(ctx), a.Reply(done, func(w *render.Sheet) {
+		for i := range done.Decisions {
+			writeDecision(w, &done.Decisions[i], undo, approve)
 		}
 	}))
 }
 
-func describeDecision(d *workspace.Decision) decidedJSON {
-	b := &d.Block
-	return decidedJSON{
-		Workspace: b.Workspace, Task: b.Task, Run: b.Run, Block: b.ID, Type: string(b.Type), Status: string(b.Status), Changed: d.Changed, By: b.By, At: render.JSONTime(b.At), Note: b.Note,
-	}
-}
-
-func writeDecision(w io.Writer, d *workspace.Decision, undo, approve bool) {
-	b := &d.Block
-	name := human.Line(b.Workspace + "." + b.Task)
+func writeDecision(w *render.Sheet, d *workspace.Decision, undo, approve bool) {
+	name := d.Workspace + "." + d.Task
 	run := "the next start"
 	if d.Live {
-		run = "run " + human.Short(b.Run)
+		run = "run " + human.Short(d.Run)
 	}
 	switch {
 	case !d.Changed && undo:
-		fmt.Fprintf(w, "%s waits for approval already\n", name)
+		w.Line("%s waits for approval already", name)
 	case !d.Changed:
-		fmt.Fprintf(w, "%s was %s already by %s\n", name, b.Status, human.Line(cmp.Or(b.By, "an unknown user")))
-	case b.Status == approval.Approved:
-		fmt.Fprintf(w, "Approved %s: %s goes on with it\n", name, run)
-	case b.Status == approval.Rejected:
-		fmt.Fprintf(w, "Rejected %s: it fails in %s, and what depends on it is skipped\n", name, run)
+		w.Line("%s was %s already by %s", name, d.Status, cmp.Or(d.By, "an unknown user"))
+	case d.Status == approval.Approved:
+		w.Line("Approved %s: %s goes on with it", name, run)
+	case d.Status == approval.Rejected:
+		w.Line("Rejected %s: it fails in %s, and what depends on it is skipped", name, run)
 	default:
-		fmt.Fprintf(w, "Took the %s of %s back: it waits again\n", decisionWord(approve), name)
+		w.Line("Took the %s of %s back: it waits again", decisionWord(approve), name)
 	}
 }
 

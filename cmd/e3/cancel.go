@@ -65,7 +65,7 @@ run when it continues.`,
 	whyFlags(f, &o.reason, "reason", "note", "the run")
 	f.BoolVar(&o.noWait, "no-wait", false, "do not wait until the run has ended")
 	f.DurationVar(&o.timeout, "timeout", time.Minute, "how long to wait for the end of the run; 0: for ever")
-	return cmd
+	return a.answers(cmd, workspace.Cancelled{})
 }
 
 // cancelling turns the flags into options.
@@ -88,37 +88,18 @@ func mayRunOn(task, worker string) string {
 		human.Line(task), human.Line(workerName(worker)))
 }
 
-// cancelledJSON is the outcome of a request, for programs.
-type cancelledJSON struct {
-	Workspace string                 `json:"workspace"`
-	Status    workspace.CancelStatus `json:"status"`
-	Run       string                 `json:"run,omitempty"`
-	By        string                 `json:"by,omitempty"`
-	Reason    string                 `json:"reason,omitempty"`
-	Closed    bool                   `json:"closed,omitempty"`    // it had been interrupted, and is closed now
-	Withdrawn int                    `json:"withdrawn,omitempty"` // tasks that dead runs had queued
-	MayRunOn  []string               `json:"mayRunOn,omitempty"`  // tasks whose commands could not be stopped from here
-}
-
 func runCancel(ctx context.Context, a *app, r *repo.Repo, ws string, o workspace.CancelOptions) error {
 	o.Curator = executions.NewCurator(r.Executions, r.Records, a.Now)
-	var left []string
-	say := o.OnLeft
-	o.OnLeft = func(task, worker string) {
-		left = append(left, task)
-		say(task, worker)
-	}
 	c, err := r.Workspaces.Runner.Cancel(ctx, ws, o)
 	if err != nil {
 		return err
 	}
-	doc := cancelledJSON{Workspace: ws, Status: c.Status, Run: c.RunID, By: c.By, Reason: c.Reason, Closed: c.Closed, Withdrawn: c.Withdrawn, MayRunOn: left}
-	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintln(w, cancelText(ws, c, o.By)) })
+	return a.Reply(c, func(w *render.Sheet) { w.Line("%s", cancelText(c, o.By)) })
 }
 
 // cancelText describes the outcome of a request to cancel.
-func cancelText(ws string, c *workspace.Cancelled, by string) string {
-	ws = human.Line(ws)
+func cancelText(c *workspace.Cancelled, by string) string {
+	ws := c.Workspace
 	run := "the run of workspace " + ws
 	if c.RunID != "" {
 		run = fmt.Sprintf("run %s of workspace %s", human.Short(c.RunID), ws)
@@ -147,7 +128,7 @@ func cancelText(ws string, c *workspace.Cancelled, by string) string {
 	case "":
 		text += " (its process got a signal)"
 	default:
-		text += " (" + human.Line(c.By) + " was first)"
+		text += " (" + c.By + " was first)"
 	}
 	return text
 }

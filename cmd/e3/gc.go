@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
@@ -73,7 +72,7 @@ func runGC(ctx context.Context, a *app, location string, o gc.Options) error {
 		}
 		a.Warnf("%s that something refers to %s missing: %s; to list them: e3 verify %s", human.Count(n, "object"), are, why, human.Quoted(shown(location, r)))
 	}
-	return errors.Join(err, a.Reply(report, func(w *render.Sheet) { gcText(w, report, a.Now(), err == nil) }))
+	return errors.Join(err, a.Reply(report, func(w *render.Sheet) { writeCollected(w, report, a.Now(), err == nil) }))
 }
 
 // freeing calls do, which frees space unless it is a dry run. On a full disk it does so again with the space that the
@@ -150,57 +149,59 @@ func retireImported(ctx context.Context, r *repo.Repo, now time.Time, dryRun boo
 	return len(runs), err
 }
 
-// gcText prints a report as text. Unless whole, the collection was interrupted, and only what it removed is printed.
-func gcText(w io.Writer, r *gc.Report, now time.Time, whole bool) {
+// writeCollected prints a report as text. Unless whole, the collection was interrupted, and only what it removed is printed.
+func writeCollected(w *render.Sheet, r *gc.Report, now time.Time, whole bool) {
 	removed, kept := "Removed", "kept"
 	if r.DryRun {
 		removed, kept = "Would remove", "keep"
 	}
-	fmt.Fprintf(w, "%s %s", removed, amount(r.Collected, "object"))
+	line := removed + " " + amount(r.Collected, "object")
 	if whole {
-		fmt.Fprintf(w, "; %s %s", kept, amount(r.Live, ""))
+		line += "; " + kept + " " + amount(r.Live, "")
 	}
 	if whole && r.Young.Objects > 0 {
 		are := "are"
 		if r.Young.Objects == 1 {
 			are = "is"
 		}
-		why := "stored just now"
-		if r.Grace > 0 { // open sessions extend it
-			why = "stored in the last " + human.Duration(r.Grace)
-			if r.Grace >= time.Minute {
-				why = "stored in the last " + human.Count(r.Grace/time.Minute, "minute")
-			}
-		}
-		switch {
-		case r.Sessions == 1:
-			why = "a session is open since " + clock(r.OldestSession.Time, now)
-		case r.Sessions > 1:
-			why = fmt.Sprintf("%d sessions are open, the oldest since %s", r.Sessions, clock(r.OldestSession.Time, now))
-		}
-		fmt.Fprintf(w, "; %s %s too young: %s", amount(r.Young, ""), are, why)
+		line += fmt.Sprintf("; %s %s too young: %s", amount(r.Young, ""), are, whyYoung(r, now))
 	}
-	fmt.Fprintln(w)
+	w.Line("%s", line)
 	if r.ImportedRuns > 0 {
-		fmt.Fprintf(w, "%s %s, of those beyond the latest 20 of a workspace\n", removed, human.Count(r.ImportedRuns, "old imported run"))
+		w.Line("%s %s, of those beyond the latest 20 of a workspace", removed, human.Count(r.ImportedRuns, "old imported run"))
 	}
-	goneText(w, removed, r.Gone)
+	writeGone(w, removed, r.Gone)
 	switch {
 	case r.Leftovers > 0 && r.Grace > 0:
-		fmt.Fprintf(w, "Removed %s that crashes had left\n", human.Count(r.Leftovers, "thing"))
+		w.Line("Removed %s that crashes had left", human.Count(r.Leftovers, "thing"))
 	case r.Leftovers > 0:
-		fmt.Fprintf(w, "Removed %s of executions without a record\n", human.Count(r.Leftovers, "folder"))
+		w.Line("Removed %s of executions without a record", human.Count(r.Leftovers, "folder"))
 	}
 }
 
-// goneText prints what was removed of repositories that are gone.
-func goneText(w io.Writer, removed string, g gc.Gone) {
+// whyYoung says why objects that nothing refers to are spared.
+func whyYoung(r *gc.Report, now time.Time) string {
+	switch {
+	case r.Sessions == 1:
+		return "a session is open since " + clock(r.OldestSession.Time, now)
+	case r.Sessions > 1:
+		return fmt.Sprintf("%d sessions are open, the oldest since %s", r.Sessions, clock(r.OldestSession.Time, now))
+	case r.Grace >= time.Minute: // open sessions extend it
+		return "stored in the last " + human.Count(r.Grace/time.Minute, "minute")
+	case r.Grace > 0:
+		return "stored in the last " + human.Duration(r.Grace)
+	}
+	return "stored just now"
+}
+
+// writeGone prints what was removed of repositories that are gone.
+func writeGone(w *render.Sheet, removed string, g gc.Gone) {
 	if g.Repositories > 0 {
 		of := "a repository that is"
 		if g.Repositories > 1 {
 			of = fmt.Sprintf("%d repositories that are", g.Repositories)
 		}
-		fmt.Fprintf(w, "%s what commands had left on this machine of %s gone (%s)\n", removed, of, human.Bytes(g.Bytes))
+		w.Line("%s what commands had left on this machine of %s gone (%s)", removed, of, human.Bytes(g.Bytes))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/cmd/e3/internal/render"
 	"e3/gc"
 	"e3/internal/format/moment"
 )
@@ -48,7 +49,7 @@ func TestGCText(t *testing.T) {
 			r := report
 			tt.change(&r)
 			var b strings.Builder
-			gcText(&b, &r, noon, tt.whole)
+			writeCollected(&render.Sheet{Writer: &b}, &r, noon, tt.whole)
 			if b.String() != tt.want {
 				t.Errorf("got  %q\nwant %q", b.String(), tt.want)
 			}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 
@@ -25,19 +24,6 @@ e3.lock, beside the package file: until e3 image update, the name means that ima
 	})
 	cmd.AddCommand(newImagePull(a), newImageList(a), newImageUpdate(a))
 	return cmd
-}
-
-// imageJSON is an image, for programs.
-type imageJSON struct {
-	Reference string `json:"reference"`
-	Digest    string `json:"digest,omitempty"` // of the manifest for this platform
-	Was       string `json:"was,omitempty"`    // before an update
-	Here      bool   `json:"here"`             // the repository has all of it
-	Layers    int    `json:"layers,omitempty"`
-	Size      int64  `json:"size,omitempty"`
-	Fault     string `json:"fault,omitempty"`
-
-	UsedBy []imageUserJSON `json:"usedBy,omitempty"` // of list
 }
 
 func newImagePull(a *app) *cobra.Command {
@@ -84,10 +70,17 @@ func imageCommand(a *app, cmd *cobra.Command, do func(*images.Resolver, context.
 		if err != nil {
 			return err
 		}
-		return a.Reply(imageDocument(list), func(w *render.Sheet) { imageText(w, list) })
+		return a.Reply(list, func(w *render.Sheet) {
+			if len(list) == 0 {
+				w.Line("no images")
+			}
+			for i := range list {
+				writeListed(w, &list[i])
+			}
+		})
 	}
 	imageFile(cmd, &file)
-	return cmd
+	return a.answers(cmd, []images.Listed{})
 }
 
 func imageFile(cmd *cobra.Command, file *string) {
@@ -129,50 +122,26 @@ func (a *app) fetching(reference string, remote bool) (progress func(images.Prog
 	}, live.Close
 }
 
-func imageDocument(list []images.Listed) []imageJSON {
-	doc := make([]imageJSON, 0, len(list))
-	for _, l := range list {
-		doc = append(doc, imageJSON{Reference: l.Reference, Digest: digestText(l.Manifest), Was: digestText(l.Was), Here: l.Whole, Layers: l.Layers, Size: l.Size, Fault: l.Fault})
-	}
-	return doc
-}
-
-func digestText(hash string) string {
-	if hash == "" {
-		return ""
-	}
-	return "sha256:" + hash
-}
-
-func imageText(w io.Writer, list []images.Listed) {
-	if len(list) == 0 {
-		fmt.Fprintln(w, "no images")
-	}
-	for i := range list {
-		oneImageText(w, &list[i])
-	}
-}
-
-func oneImageText(w io.Writer, l *images.Listed) {
-	fmt.Fprintln(w, human.Line(l.Reference))
+func writeListed(w *render.Sheet, l *images.Listed) {
+	w.Line("%s", l.Reference)
 	if l.Fault != "" {
-		fmt.Fprintf(w, "  not here: %s\n", human.Line(l.Fault))
+		w.Line("  not here: %s", l.Fault)
 		return
 	}
 	var parts []string
-	if name := digestText(l.Manifest); name != l.Reference {
-		parts = append(parts, name)
+	if l.Digest != l.Reference {
+		parts = append(parts, l.Digest)
 	}
 	switch {
-	case l.Was != "" && l.Was == l.Manifest:
+	case l.Was != "" && l.Was == l.Digest:
 		parts = append(parts, "as before")
 	case l.Was != "":
-		parts = append(parts, "was sha256:"+l.Was[:12])
+		parts = append(parts, "was "+prefix(l.Was, len("sha256:")+12))
 	}
 	if l.Whole {
 		parts = append(parts, human.Count(l.Layers, "layer"), human.Bytes(l.Size))
 	} else {
 		parts = append(parts, "not here: e3 image pull")
 	}
-	fmt.Fprintf(w, "  %s\n", strings.Join(parts, ", "))
+	w.Line("  %s", strings.Join(parts, ", "))
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,6 @@ import (
 	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/repo"
-	"e3/workspace"
 )
 
 type pruneOptions struct {
@@ -62,7 +60,7 @@ uses them. They come with imports; otherwise only e3 package remove removes them
 	f.BoolVar(&o.snapshots, "snapshots", false, "remove packages that exports have made of workspaces and that no workspace uses")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only list what would be removed")
 	f.BoolVar(&o.noGC, "no-gc", false, "leave the objects to a later e3 gc")
-	return cmd
+	return a.answers(cmd, gc.Pruned{})
 }
 
 // rules reads the flags. It refuses 0, which would mean no rule.
@@ -96,64 +94,20 @@ func (o *pruneOptions) rules(cmd *cobra.Command) (gc.Rules, error) {
 	return r, nil
 }
 
-// prunedJSON is a prune for programs.
-type prunedJSON struct {
-	DryRun     bool                   `json:"dryRun"`
-	Total      int64                  `json:"total"`
-	Executions int64                  `json:"executions"`
-	Spared     int64                  `json:"spared"`
-	Tasks      []prunedTaskJSON       `json:"tasks"`
-	Objects    int64                  `json:"objects"`
-	Bytes      int64                  `json:"bytes"`
-	Held       *int64                 `json:"held,omitempty"`
-	Protected  map[string]int64       `json:"protected"`
-	Unreadable []string               `json:"unreadable"`
-	Snapshots  []workspace.PackageRef `json:"snapshots,omitempty"`
-	Freed      *freedJSON             `json:"freed,omitempty"`
-}
-
-type prunedTaskJSON struct {
-	Task       string `json:"task"`
-	Executions int64  `json:"executions"`
-}
-
-// freedJSON counts what the collection after a prune removed.
-type freedJSON struct {
-	Objects int64   `json:"objects"`
-	Bytes   int64   `json:"bytes"`
-	Gone    gc.Gone `json:"gone,omitzero"`
-}
-
 func runPrune(ctx context.Context, a *app, location string, rules gc.Rules, o *pruneOptions) error {
 	pruned, err := pruneCache(ctx, a, location, rules, o.dryRun)
 	if err != nil {
 		return err
 	}
-	var freed *gc.Report
 	if !o.dryRun && !o.noGC && (pruned.Executions > 0 || len(pruned.Snapshots) > 0) {
-		if freed, err = collectAfter(ctx, a, location); err != nil {
+		collected, err := collectAfter(ctx, a, location)
+		if err != nil {
 			a.Notef("e3: the rules are applied; the objects are not removed yet: e3 gc does that")
 			return err
 		}
+		pruned.Freed = collected.Freed()
 	}
-	doc := prunedJSON{
-		DryRun: o.dryRun, Total: pruned.Total, Executions: pruned.Executions, Spared: pruned.Spared, Tasks: []prunedTaskJSON{},
-		Objects: pruned.Objects, Bytes: pruned.Bytes, Unreadable: append([]string{}, pruned.Unreadable...), Snapshots: pruned.Snapshots,
-		Protected: map[string]int64{
-			"running": pruned.Protected[gc.ByRunning], "run": pruned.Protected[gc.ByRun],
-			"start": pruned.Protected[gc.ByStart], "pinned": pruned.Protected[gc.ByPin],
-		},
-	}
-	for _, t := range pruned.Tasks {
-		doc.Tasks = append(doc.Tasks, prunedTaskJSON{t.Task, t.N})
-	}
-	if pruned.Held >= 0 {
-		doc.Held = &pruned.Held
-	}
-	if freed != nil {
-		doc.Freed = &freedJSON{freed.Collected.Objects, freed.Collected.Bytes, freed.Gone}
-	}
-	return a.Reply(doc, func(w *render.Sheet) { writePruned(w, pruned, freed, o) })
+	return a.Reply(pruned, func(w *render.Sheet) { writePruned(w, pruned, rules) })
 }
 
 // pruneCache prunes in its own session, which ends before the collection. Otherwise the collection would spare the
@@ -186,77 +140,73 @@ func collectAfter(ctx context.Context, a *app, location string) (*gc.Report, err
 	return freeing(r, false, func() (*gc.Report, error) { return collect(ctx, a, r, gc.Options{}) })
 }
 
-func writePruned(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions) {
-	verb, free := "Pruned", "Freed"
-	if o.dryRun {
-		verb, free = "Would prune", "Would free"
+func writePruned(w *render.Sheet, p *gc.Pruned, rules gc.Rules) {
+	verb := "Pruned"
+	if p.DryRun {
+		verb = "Would prune"
 	}
 	switch {
 	case len(p.Snapshots) > 0:
-		fmt.Fprintf(w, "%s %s of workspaces that no workspace has\n", verb, human.Count(len(p.Snapshots), "snapshot"))
+		w.Line("%s %s of workspaces that no workspace has", verb, human.Count(len(p.Snapshots), "snapshot"))
 		t := &render.Table{}
 		for _, s := range p.Snapshots {
 			t.Row(s.String())
 		}
-		t.Write(w, "  ")
-	case o.snapshots:
-		fmt.Fprintln(w, "No snapshot to prune: each is deployed in a workspace")
+		w.Table(t, "  ")
+	case rules.Snapshots:
+		w.Line("No snapshot to prune: each is deployed in a workspace")
 	}
-	if o.snapshots && o.olderThan == "" && o.maxSize == "" && o.keepLast == 0 {
-		writeFreed(w, p, freed, o, free)
-		return
+	if rules != (gc.Rules{Snapshots: true}) {
+		writePrunedExecutions(w, p, verb)
 	}
+	writeFreed(w, p)
+	if n := len(p.Unreadable); n > 0 {
+		w.Line("%s cannot be read; see: e3 verify", human.Count(n, "execution"))
+	}
+}
+
+func writePrunedExecutions(w *render.Sheet, p *gc.Pruned, verb string) {
 	if p.Executions == 0 {
-		fmt.Fprintf(w, "Nothing to prune: the rules select none of %s\n", human.Count(p.Total, "execution"))
+		w.Line("Nothing to prune: the rules select none of %s", human.Count(p.Total, "execution"))
 	} else {
-		fmt.Fprintf(w, "%s %d of %s\n", verb, p.Executions, human.Count(p.Total, "execution"))
+		w.Line("%s %d of %s", verb, p.Executions, human.Count(p.Total, "execution"))
 		t := &render.Table{Right: map[int]bool{1: true}}
 		const most = 20
 		for _, task := range p.Tasks[:min(most, len(p.Tasks))] {
 			t.Row(task.Task, fmt.Sprint(task.N))
 		}
-		t.Write(w, "  ")
+		w.Table(t, "  ")
 		if n := len(p.Tasks) - most; n > 0 {
-			fmt.Fprintf(w, "  and those of %s, which --json lists\n", human.Count(n, "other task"))
+			w.Line("  and those of %s, which --json lists", human.Count(n, "other task"))
 		}
 	}
 	if p.Spared > 0 {
-		fmt.Fprintf(w, "Kept: %d that were pinned, changed or pruned meanwhile\n", p.Spared)
+		w.Line("Kept: %d that were pinned, changed or pruned meanwhile", p.Spared)
 	}
-	var protected []string
-	for s, n := range p.Protected {
-		if n > 0 {
-			protected = append(protected, gc.Shield(s).Count(n))
-		}
+	if protected := p.Protected.Words(); len(protected) > 0 {
+		w.Line("Protected: %s", strings.Join(protected, ", "))
 	}
-	if len(protected) > 0 {
-		fmt.Fprintf(w, "Protected: %s\n", strings.Join(protected, ", "))
-	}
-	if p.Held >= 0 {
-		fmt.Fprintf(w, "Used only by the cache: %s\n", human.Bytes(p.Held))
-	}
-	writeFreed(w, p, freed, o, free)
-	if n := len(p.Unreadable); n > 0 {
-		fmt.Fprintf(w, "%s cannot be read; see: e3 verify\n", human.Count(n, "execution"))
+	if p.Held != nil {
+		w.Line("Used only by the cache: %s", human.Bytes(*p.Held))
 	}
 }
 
 // writeFreed prints what happens to the objects, or would happen.
-func writeFreed(w io.Writer, p *gc.Pruned, freed *gc.Report, o *pruneOptions, free string) {
+func writeFreed(w *render.Sheet, p *gc.Pruned) {
 	switch {
 	case p.Executions == 0 && len(p.Snapshots) == 0:
-	case freed != nil:
-		fmt.Fprintf(w, "%s %s (%s)\n", free, human.Bytes(freed.Collected.Bytes), human.Count(freed.Collected.Objects, "object"))
-		if freed.Young.Objects > 0 {
-			fmt.Fprintf(w, "Kept %s (%s) that a running process may use; e3 gc removes them later\n", human.Bytes(freed.Young.Bytes), human.Count(freed.Young.Objects, "object"))
+	case p.Freed != nil:
+		w.Line("Freed %s (%s)", human.Bytes(p.Freed.Bytes), human.Count(p.Freed.Objects, "object"))
+		if young := p.Freed.Young; young.Objects > 0 {
+			w.Line("Kept %s (%s) that a running process may use; e3 gc removes them later", human.Bytes(young.Bytes), human.Count(young.Objects, "object"))
 		}
-		goneText(w, "Removed", freed.Gone)
-	case o.dryRun && p.Executions == 0: // objects that only packages hold are not measured
-	case o.dryRun:
-		fmt.Fprintf(w, "%s %s (%s)\n", free, human.Bytes(p.Bytes), human.Count(p.Objects, "object"))
+		writeGone(w, "Removed", p.Freed.Gone)
+	case p.DryRun && p.Executions == 0: // objects that only packages hold are not measured
+	case p.DryRun:
+		w.Line("Would free %s (%s)", human.Bytes(p.Bytes), human.Count(p.Objects, "object"))
 	case p.Executions == 0:
-		fmt.Fprintln(w, "e3 gc will free what only they held")
+		w.Line("e3 gc will free what only they held")
 	default:
-		fmt.Fprintf(w, "e3 gc will free %s (%s)\n", human.Bytes(p.Bytes), human.Count(p.Objects, "object"))
+		w.Line("e3 gc will free %s (%s)", human.Bytes(p.Bytes), human.Count(p.Objects, "object"))
 	}
 }

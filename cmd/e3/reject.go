@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -13,6 +12,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
+	"e3/workspace"
 )
 
 func newReject(a *app) *cobra.Command {
@@ -58,16 +58,16 @@ The execution is given by its id, or by the beginning of it, in the whole reposi
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "withdraw a rejection")
 	whyFlags(cmd.Flags(), &why, "reason", "note", "it later")
-	return cmd
+	return a.answers(cmd, workspace.Decision{}, decisions{}, rejection{})
 }
 
-// rejectedJSON is a rejection that was made or withdrawn, for programs.
-type rejectedJSON struct {
+// A rejection was made or withdrawn.
+type rejection struct {
 	Execution string `json:"execution"`
 	Key       string `json:"key"`
-	Task      string `json:"task"`
+	Task      string `json:"task"` // <workspace>.<task>
 	Rejected  bool   `json:"rejected"`
-	Changed   bool   `json:"changed"`
+	Changed   bool   `json:"changed"`          // it was not so before
 	Answer    string `json:"answer,omitempty"` // the execution whose result counts now
 }
 
@@ -94,7 +94,7 @@ func runReject(ctx context.Context, a *app, location string, arg executionArg, u
 	if err != nil {
 		return err
 	}
-	doc := rejectedJSON{Execution: e.ExecutionID, Key: e.Key.String(), Task: taskOf(e), Rejected: !undo, Changed: changed}
+	doc := rejection{Execution: e.ExecutionID, Key: e.Key.String(), Task: taskOf(e), Rejected: !undo, Changed: changed}
 	if now.Hit != nil {
 		doc.Answer = now.Hit.ExecutionID
 	}
@@ -103,14 +103,14 @@ func runReject(ctx context.Context, a *app, location string, arg executionArg, u
 			false: {true: "Rejected", false: "Was rejected already:"},
 			true:  {true: "Withdrew the rejection of", false: "Is not rejected:"},
 		}[undo][changed]
-		fmt.Fprintf(w, "%s execution %s of %s\n", did, e.ExecutionID, human.Line(taskOf(e)))
+		w.Line("%s execution %s of %s", did, doc.Execution, doc.Task)
 		switch doc.Answer {
 		case "":
-			fmt.Fprintln(w, "The next start that needs it runs the task again.")
+			w.Line("The next start that needs it runs the task again.")
 		case e.ExecutionID:
-			fmt.Fprintln(w, "The next start that needs it takes it from the cache.")
+			w.Line("The next start that needs it takes it from the cache.")
 		default:
-			fmt.Fprintf(w, "The next start that needs it takes execution %s from the cache.\n", doc.Answer)
+			w.Line("The next start that needs it takes execution %s from the cache.", doc.Answer)
 		}
 	})
 }

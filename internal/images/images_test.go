@@ -224,7 +224,7 @@ func TestPinned(t *testing.T) {
 	}
 	list, err := r.Update(t.Context(), base, []string{ref, "oci:box"})
 	must(t, err)
-	if len(list) != 1 || list[0].Was != digestOf(first) || list[0].Manifest != digestOf(second) || !list[0].Whole || list[0].Layers != 2 {
+	if len(list) != 1 || list[0].Was != images.Digest(digestOf(first)) || list[0].Digest != images.Digest(digestOf(second)) || !list[0].Whole || list[0].Layers != 2 {
 		t.Errorf("updated: %+v", list)
 	}
 	// Another machine gets the pinned image although the tag has moved on.

@@ -11,14 +11,17 @@ import (
 
 // Listed is an image to which a reference leads.
 type Listed struct {
-	Reference string
-	Manifest  string // its hash; "" if it is not known without fetching it
-	Was       string // of Update: the hash that was pinned before; "" for none
-	Whole     bool   // the repository has all of it
-	Layers    int
-	Size      int64  // in bytes, compressed as it is; of a whole image
-	Fault     string // why it is not known
+	Reference string `json:"reference"`
+	Digest    string `json:"digest,omitempty"` // of the manifest for this platform; absent if it is not known without fetching it
+	Was       string `json:"was,omitempty"`    // the digest that was pinned before an update
+	Whole     bool   `json:"here"`             // the repository has all of it
+	Layers    int    `json:"layers,omitempty"`
+	Size      int64  `json:"size,omitempty"`  // in bytes, compressed as it is; of a whole image
+	Fault     string `json:"fault,omitempty"` // why it is not known
 }
+
+// Digest is how registries write the hash of a manifest.
+func Digest(hash string) string { return "sha256:" + hash }
 
 // List tells what the repository has of images, without fetching any.
 func (r *Resolver) List(ctx context.Context, base string, refs []string) ([]Listed, error) {
@@ -42,7 +45,7 @@ func (r *Resolver) List(ctx context.Context, base string, refs []string) ([]List
 
 // describe fills in what a manifest says.
 func (r *Resolver) describe(ctx context.Context, h objectstore.Hash, l *Listed) error {
-	l.Manifest = h.String()
+	l.Digest = Digest(h.String())
 	whole, err := r.whole(ctx, h)
 	if err != nil || !whole {
 		return err
@@ -87,7 +90,7 @@ func (r *Resolver) Update(ctx context.Context, base string, refs []string) ([]Li
 		}
 		before, known := lock.Get(text, Platform())
 		if known {
-			l.Was = before.String()
+			l.Was = Digest(before.String())
 		}
 		h, err := r.Pull(ctx, &ref, objectstore.Hash{})
 		if err == nil && h != before {
@@ -102,7 +105,7 @@ func (r *Resolver) Update(ctx context.Context, base string, refs []string) ([]Li
 }
 
 func (r *Resolver) each(ctx context.Context, refs []string, do func(string, *Listed) (objectstore.Hash, error)) ([]Listed, error) {
-	var list []Listed
+	list := []Listed{}
 	for _, text := range refs {
 		l := Listed{Reference: text}
 		h, err := do(text, &l)
