@@ -14,10 +14,10 @@ func (b *fileBody) page(f *frame) h.Node {
 	c := b.Contents
 	return h.Group{
 		h.El("header.head", b.head(f)), navigation("tabs inner", "Parts of the report", b.Parts),
-		b.failures(), b.waiting(), b.criticalPath(),
+		b.failures(), b.waiting(), b.criticalPath(f),
 		part("graph", "Graph", b.graphView()),
 		part("timeline", "Timeline", b.timelineView()),
-		b.tasks(),
+		b.tasks(f),
 		h.If(len(c.Commands) > 0, part("commands", "Commands", h.Map(c.Commands, command))),
 		h.If(len(c.Metrics) > 0, part("metrics", "Metrics", h.El("div.cards", h.Map(c.Metrics, metrics)))),
 		h.If(len(c.Figures) > 0, part("figures", "Plots and reports", figures(c.Pictures()),
@@ -67,11 +67,11 @@ func (b *fileBody) waiting() h.Node {
 }
 
 // tasks is the list of all tasks; the script of the file shows its filter.
-func (b *fileBody) tasks() h.Node {
+func (b *fileBody) tasks(f *frame) h.Node {
 	statuses := h.Map(b.List.Statuses, func(s string) h.Node { return h.El("option", h.Text(s)) })
 	list := note("The run has no tasks on record.")
 	if len(b.List.Rows) > 0 {
-		list = b.List.table()
+		list = b.List.table(f)
 	}
 	left := ""
 	if n := b.Contents.Left; n > 0 {
