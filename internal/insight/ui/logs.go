@@ -15,6 +15,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/human"
+	"e3/internal/insight/report"
 )
 
 // Bounds of the log in a page.
@@ -43,7 +44,7 @@ type logView struct {
 // logLine is a line with its number.
 type logLine struct {
 	N        int
-	Segments []segment
+	Segments []report.Segment
 	Rest     string // how much of a long line is not shown
 	Hit      bool
 }
@@ -120,7 +121,7 @@ func (s *Server) scanLog(ctx context.Context, e *executions.Execution, v *logVie
 		}
 		if at.hit {
 			if len(v.Hits) < maxHits {
-				v.Hits = append(v.Hits, hit{n, printed(find.around)})
+				v.Hits = append(v.Hits, hit{n, report.Plain(find.around)})
 			} else {
 				v.MoreHits++
 			}
@@ -139,10 +140,10 @@ func (s *Server) scanLog(ctx context.Context, e *executions.Execution, v *logVie
 		window = window[max(0, len(window)-maxLogLines):]
 		v.First = v.Total - len(window) + 1
 	}
-	var p painter
+	var p report.Painter
 	for i, at := range window {
 		n := v.First + i
-		l := logLine{N: n, Segments: p.line(at.text), Hit: n == line || at.hit}
+		l := logLine{N: n, Segments: p.Line(at.text), Hit: n == line || at.hit}
 		if rest := at.size - int64(len(at.text)); rest > 0 {
 			l.Rest = "… and " + human.Bytes(rest) + " more of this line"
 		}
@@ -219,16 +220,6 @@ func (f *finder) add(data []byte) {
 		f.found, f.around = true, bytes.Clone(data[from:to])
 	}
 	f.tail = append(f.tail[:0], data[max(0, len(data)-len(f.word)-aroundBefore):]...)
-}
-
-// printed is a line as text alone.
-func printed(line []byte) string {
-	var p painter
-	var b strings.Builder
-	for _, s := range p.line(line) {
-		b.WriteString(s.Text)
-	}
-	return b.String()
 }
 
 // rawLog serves the bytes of a log.

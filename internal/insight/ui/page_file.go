@@ -127,12 +127,12 @@ func streams(t report.TaskLog) h.Node {
 			if s.Cut {
 				title += ", the end of " + human.Bytes(s.Whole)
 			}
-			var p painter
+			var p report.Painter
 			return h.Group{h.El("p.stream", h.Text(title)),
 				h.El("div.log.tail", h.Attr("tabindex", "0"), h.Attr("role", "region"),
 					h.Attr("aria-label", s.Name+" of "+human.Line(t.Task)),
 					h.El("ol", h.Map(s.Lines, func(line []byte) h.Node {
-						return h.El("li", h.El("span.l", painted(p.line(line))))
+						return h.El("li", h.El("span.l", painted(p.Line(line))))
 					})))}
 		}),
 		note(t.Err),

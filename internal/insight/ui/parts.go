@@ -198,8 +198,8 @@ func values(t *report.Table) h.Node {
 }
 
 // painted is a line of a program's output with its colours.
-func painted(segments []segment) h.Node {
-	return h.Map(segments, func(s segment) h.Node {
+func painted(segments []report.Segment) h.Node {
+	return h.Map(segments, func(s report.Segment) h.Node {
 		if s.Class == "" {
 			return h.Text(s.Text)
 		}
