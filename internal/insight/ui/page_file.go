@@ -155,26 +155,32 @@ func figure(x report.Figure) h.Node {
 	if x.Size >= 0 {
 		title = append(title, h.Text(" "), dim(human.Bytes(x.Size)))
 	}
-	var content h.Node
-	switch {
-	case x.Chart != nil:
-		content = x.Chart
-	case x.Image != "":
-		content = picture(x.Image, label)
-	case x.Frame != "":
-		content = h.Group{
-			h.El("iframe", h.Attr("sandbox", ""), h.Attr("referrerpolicy", "no-referrer"), h.Attr("title", label),
-				h.Attr("srcdoc", x.Frame)),
-			note("Scripts in this report do not run here; get the file with: e3 get"),
-		}
-	case x.Text != "":
-		content = block("text", h.Text(x.Text))
+	shown := content(&x.Content, label)
+	if x.Document != "" {
+		shown = h.Group{frameOf(label, h.Attr("srcdoc", x.Document)),
+			note("Scripts in this report do not run here; get the file with: e3 get")}
 	}
-	return h.El("figure.figure", h.El("figcaption", title), content, note(x.Note))
+	return h.El("figure.figure", h.El("figcaption", title), shown, note(x.Note))
 }
 
-func picture(address, label string) h.Node {
-	return h.El("div.paper", h.El("img", h.Attr("src", address), h.Attr("alt", label)))
+// content is a chart, a table, a picture or a text.
+func content(c *report.Content, label string) h.Node {
+	switch {
+	case c.Chart != nil:
+		return c.Chart
+	case c.Table != nil:
+		return h.Group{scroll(label, values(c.Table)), note(c.Table.Note)}
+	case c.Image != "":
+		return h.El("div.paper", h.El("img", h.Attr("src", c.Image), h.Attr("alt", label)))
+	case c.Text != "":
+		return block("text", h.Text(c.Text))
+	}
+	return nil
+}
+
+// frameOf is a frame in which nothing of a document runs.
+func frameOf(label string, document h.Node) h.Node {
+	return h.El("iframe", h.Attr("sandbox", ""), h.Attr("referrerpolicy", "no-referrer"), h.Attr("title", label), document)
 }
 
 // chartsBody is charts in a file of their own.

@@ -303,7 +303,7 @@ func change(c *explain.Change) h.Node {
 func (b *taskBody) dataView() h.Node {
 	var parts h.Group
 	if b.Shown != nil {
-		parts = append(parts, section("shown", b.Shown.Name, h.Class("shown"), b.Shown.content()))
+		parts = append(parts, section("shown", b.Shown.Name, h.Class("shown"), b.Shown.draw()))
 	}
 	if len(b.Outputs) > 0 {
 		parts = append(parts, section("out", "Outputs", h.Map(b.Outputs, item.output)))
@@ -320,11 +320,11 @@ func (it item) output() h.Node {
 	if it.Role != "" {
 		said += " · " + it.Role
 	}
-	content := h.Node(nil)
+	shown := h.Node(nil)
 	if it.Preview != nil {
-		content = it.Preview.content()
+		shown = it.Preview.draw()
 	}
-	return h.El("article.item", h.El("h3", link(it.URL, h.Line(it.Name)), h.Text(" "), dim(said)), content)
+	return h.El("article.item", h.El("h3", link(it.URL, h.Line(it.Name)), h.Text(" "), dim(said)), shown)
 }
 
 func (it item) input() h.Node {
@@ -333,27 +333,15 @@ func (it item) input() h.Node {
 		cell("td.id", short(it.Hash)))
 }
 
-// content is what a preview shows.
-func (p *preview) content() h.Node {
-	var shown h.Node
+// draw draws what a preview shows.
+func (p *preview) draw() h.Node {
+	label := human.Line(p.Name)
+	shown := content(&p.Content, label)
 	switch {
-	case p.Text != "":
-		shown = block("text", h.Text(p.Text))
-	case p.Table != nil:
-		shown = h.Group{scroll(human.Line(p.Name), values(p.Table)), note(p.Table.Note)}
-	case p.Chart != nil:
-		shown = p.Chart
-	case p.Image != "":
-		shown = picture(p.Image, human.Line(p.Name))
 	case p.Frame != "":
-		shown = h.Group{
-			h.El("iframe", h.Attr("sandbox", ""), h.Attr("src", p.Frame), h.Attr("title", human.Line(p.Name)),
-				h.Attr("referrerpolicy", "no-referrer")),
-			note("Scripts in this document do not run here."),
-		}
+		shown = h.Group{frameOf(label, h.Attr("src", p.Frame)), note("Scripts in this document do not run here.")}
 	case len(p.Entries) > 0:
-		shown = scroll("", table("", "The directory "+p.Name, heads("Name", "Size.num"),
-			h.El("tbody", h.Map(p.Entries, entry.line))))
+		shown = scroll("", table("", "The directory "+p.Name, heads("Name", "Size.num"), h.El("tbody", h.Map(p.Entries, entry.line))))
 	}
 	raw := h.If(p.Raw != "", h.El("p.note", link(p.Raw, h.Text("the bytes")), h.Text(" · "),
 		h.El("a", h.Attr("href", p.Raw+"&save=1"), h.Flag("download"), h.Text("save"))))

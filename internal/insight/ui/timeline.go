@@ -120,9 +120,7 @@ func timelineOf(bars []lineBar, from, to time.Time) *timeline {
 			at.Tip += ", on the critical path"
 		}
 		if room := int((at.W - 10) / 6.6); high >= 16 && room >= 4 {
-			if at.Label = name; len([]rune(name)) > room {
-				at.Label = string([]rune(name)[:room-1]) + "…"
-			}
+			at.Label = h.Shorten(name, room)
 		}
 		l.Bars = append(l.Bars, at)
 	}
