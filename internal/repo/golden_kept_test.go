@@ -306,7 +306,7 @@ func TestKept(t *testing.T) {
 
 	t.Run("pinned", func(t *testing.T) {
 		pruned, err := gc.Prune(t.Context(), h.prune(), gc.PruneOptions{Rules: gc.Rules{OlderThan: 1}, DryRun: true, Now: time.Now().AddDate(1, 0, 0)})
-		if err != nil || pruned.Protected[gc.ByPin] != 1 || len(want.Pinned) != 1 {
+		if err != nil || pruned.Protected.Pinned != 1 || len(want.Pinned) != 1 {
 			t.Errorf("got %+v, %v, want one that is pinned", pruned, err)
 		}
 	})

@@ -137,13 +137,3 @@ func (n *Node) label() string { return cmp.Or(clean(n.Label), "(no name)") }
 
 // clean makes text a single line of visible characters.
 func clean(s string) string { return human.Line(s) }
-
-// shorten shortens text to at most the given number of characters by a cut in the middle, where names differ least.
-func shorten(s string, most int) string {
-	r := []rune(s)
-	if len(r) <= most {
-		return s
-	}
-	tail := (most - 1) / 2
-	return string(r[:most-1-tail]) + "…" + string(r[len(r)-tail:])
-}

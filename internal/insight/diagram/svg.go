@@ -103,9 +103,9 @@ func (n *Node) draw(at point, s size) h.Node {
 	if caption != "" {
 		baseline = y + 19
 		parts = append(parts, text("text.c", y+34, captionSize, lightInks[n.Status.class()].line,
-			shorten(caption, longest+6)))
+			h.Shorten(caption, longest+6)))
 	}
-	parts = append(parts, text("text.l", math.Round(baseline), labelSize, "#1f2328", shorten(label, longest)),
+	parts = append(parts, text("text.l", math.Round(baseline), labelSize, "#1f2328", h.Shorten(label, longest)),
 		n.bar(x, y, s))
 	var drawn h.Node = parts
 	switch {
@@ -147,16 +147,16 @@ func (n *Node) bar(x, y float64, s size) h.Node {
 
 // size is the size of the box for a node's lines.
 func (n *Node) size() size {
-	w := textWidth(shorten(n.label(), longest), labelSize)
-	h := 30.0
+	w := textWidth(h.Shorten(n.label(), longest), labelSize)
+	high := 30.0
 	if caption := n.caption(); caption != "" {
-		w = max(w, textWidth(shorten(caption, longest+6), captionSize))
-		h = 43
+		w = max(w, textWidth(h.Shorten(caption, longest+6), captionSize))
+		high = 43
 	}
 	if len(n.Tallies) > 1 {
-		h += 6
+		high += 6
 	}
-	return size{math.Ceil(max(w+2*padding, 64)), h}
+	return size{math.Ceil(max(w+2*padding, 64)), high}
 }
 
 // curve is a path through points from left to right: horizontal at each point, and straight between points of equal

@@ -105,6 +105,17 @@ func Map[T any](list []T, node func(T) Node) Node {
 	return g
 }
 
+// Shorten cuts text to at most the given number of characters, in its middle, where names differ least: drawings have
+// little room.
+func Shorten(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	tail := (most - 1) / 2
+	return string(r[:most-1-tail]) + "…" + string(r[len(r)-tail:])
+}
+
 // HTML returns a whole page.
 func HTML(root Node) []byte { return append(root.appendTo([]byte("<!doctype html>\n")), '\n') }
 

@@ -71,9 +71,9 @@ func (c *Chart) Drawing(title string) h.Node {
 	}
 	return h.El("svg.chart", h.Attr("viewBox", fmt.Sprintf("0 0 %g %g", width, full)), h.Attr("role", "img"),
 		h.Attr("aria-label", title),
-		h.If(c.Y != "", h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(clip(c.Y, 52)))), ticks, c.axis(x), lines,
+		h.If(c.Y != "", h.El("text.y", h.Attr("x", "4"), h.Attr("y", "13"), h.Text(h.Shorten(c.Y, 52)))), ticks, c.axis(x), lines,
 		h.El("text", h.Number("x", (left+width-right)/2), h.Number("y", height-4), h.Attr("text-anchor", "middle"),
-			h.Text(clip(c.X, 50))), names)
+			h.Text(h.Shorten(c.X, 50))), names)
 }
 
 // Names says which lines a chart has that shows no name of each; "" if it shows them.
@@ -106,7 +106,7 @@ func (c *Chart) axis(x extent) h.Node {
 	fit := max(2, int((width-left-right)/(float64(long+1)*wideText)))
 	var texts h.Group
 	for i := 0; i < len(c.Labels); i += (len(c.Labels) + fit - 1) / fit {
-		texts = append(texts, text(float64(i), clip(c.Labels[i], 14)))
+		texts = append(texts, text(float64(i), h.Shorten(c.Labels[i], 14)))
 	}
 	return texts
 }
@@ -154,7 +154,7 @@ func (c *Chart) legend(named bool) (rows int, places []place) {
 	p := place{x: 8}
 	rows = 1
 	for i := range c.Lines {
-		p.text = clip(c.Lines[i].Name, 40)
+		p.text = h.Shorten(c.Lines[i].Name, 40)
 		wide := 17 + float64(utf8.RuneCountInString(p.text))*wideText + 14
 		if p.x > 8 && p.x+wide > width {
 			p.x, rows = 8, rows+1
@@ -246,12 +246,4 @@ func number(v float64) string {
 		return strings.Replace(strconv.FormatFloat(v, 'g', 3, 64), "e+0", "e", 1)
 	}
 	return strconv.FormatFloat(math.Round(v*1e6)/1e6, 'f', -1, 64)
-}
-
-// clip cuts a text to n characters.
-func clip(s string, n int) string {
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
 }

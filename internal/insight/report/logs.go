@@ -6,10 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"strings"
-	"sync"
-	"unicode"
 
 	"e3/executions"
 	"e3/internal/human"
@@ -171,32 +167,4 @@ func (b *builder) tail(key executions.Key, id string, stream executions.Stream, 
 		t.Lines, t.Cut = t.Lines[n:], true
 	}
 	return t, nil
-}
-
-// sequences matches control sequences of terminals.
-var sequences = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])`)
-})
-
-// Plain converts a program's output to text for a page. It drops control sequences of terminals, keeps the last version
-// of an overwritten line, and shows any other invisible character as U+FFFD.
-func Plain(data []byte) string {
-	if bytes.IndexByte(data, 0x1b) >= 0 {
-		data = sequences().ReplaceAll(data, nil)
-	}
-	text := strings.ReplaceAll(strings.ToValidUTF8(string(data), "\ufffd"), "\r\n", "\n")
-	if strings.Contains(text, "\r") {
-		lines := strings.Split(text, "\n")
-		for i, line := range lines {
-			line = strings.TrimRight(line, "\r")
-			lines[i] = line[strings.LastIndexByte(line, '\r')+1:]
-		}
-		text = strings.Join(lines, "\n")
-	}
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || unicode.IsPrint(r) || unicode.In(r, unicode.Zs) || r == '\u200d' || r == '\u200c' {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
 }

@@ -31,18 +31,24 @@ const (
 	maxNotes      = 12
 )
 
-// Figure is an output that is shown: one of Chart, Image, Frame and Text is set, or only a note.
+// Content is what a page shows of a file: one of its parts, or only a note.
+type Content struct {
+	Chart    h.Node
+	Table    *Table
+	Image    string // address of a picture, or the picture itself
+	Document string // HTML, of which nothing runs
+	Text     string
+	Note     string
+}
+
+// Figure is an output that is shown.
 type Figure struct {
 	Task, Name string
 	Size       int64 // -1: of several files
-	Chart      h.Node
-	Image      string // the picture itself, as an address
-	Frame      string // a document
-	Text       string
-	Note       string
+	Content
 }
 
-func (f Figure) isDocument() bool { return f.Frame != "" || f.Text != "" }
+func (f Figure) isDocument() bool { return f.Document != "" || f.Text != "" }
 
 // outputs adds the metrics, plots and reports of all tasks that have an output.
 func (b *builder) outputs(c *Contents) error {
@@ -239,6 +245,11 @@ func (o *outputs) show(f file, kind string) error {
 	return nil
 }
 
+// Picture is a picture as an address that holds it.
+func Picture(format string, data []byte) string {
+	return "data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data)
+}
+
 // figure converts a file to a figure.
 func (o *outputs) figure(f file) (Figure, error) {
 	fig := Figure{Task: f.task, Name: f.name, Size: f.size}
@@ -253,12 +264,12 @@ func (o *outputs) figure(f file) (Figure, error) {
 	fig.Size = int64(len(data))
 	switch format := Sniff(data); {
 	case strings.HasPrefix(format, "image/"):
-		fig.Image = "data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data)
+		fig.Image = Picture(format, data)
 		o.bytes += int64(len(fig.Image))
 	case format == "text/html" && len(data) > maxFrame:
 		fig.Note = "too large for this page"
 	case format == "text/html":
-		fig.Frame = Harmless(string(data))
+		fig.Document = Harmless(string(data))
 		o.bytes += int64(len(data))
 	case format == "text/plain":
 		fig.Text = Plain(data[:min(len(data), maxText)])

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"e3/internal/human"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/plot"
 	"e3/objectstore"
@@ -26,7 +25,7 @@ type Chart struct {
 
 // Figure is the chart as a figure.
 func (c Chart) Figure() Figure {
-	return Figure{Task: c.Task, Name: c.Name, Size: -1, Chart: c.Drawing, Note: human.Line(c.Note)}
+	return Figure{Task: c.Task, Name: c.Name, Size: -1, Content: Content{Chart: c.Drawing, Note: c.Note}}
 }
 
 // ChartStyle is for pages that show charts.

@@ -49,7 +49,7 @@ func (c *Contents) Documents() []Figure {
 
 // HasFrames reports whether a figure is a document with styles of its own.
 func (c *Contents) HasFrames() bool {
-	return slices.ContainsFunc(c.Figures, func(f Figure) bool { return f.Frame != "" })
+	return slices.ContainsFunc(c.Figures, func(f Figure) bool { return f.Document != "" })
 }
 
 // Fact is a value with its name.

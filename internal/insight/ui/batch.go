@@ -11,12 +11,10 @@ import (
 // together are the items that one command has served.
 type together struct {
 	Items  int
-	Others []named // the first of them, as far as the run is known
+	Run    string   // that made them
+	Others []string // the first of them, as far as the run is known
 	More   int
 }
-
-// named is a task with the address of its page.
-type named struct{ Name, URL string }
 
 // mostTogether bounds the other items of a batch that the page of a task names.
 const mostTogether = 12
@@ -27,7 +25,7 @@ func (s *Server) together(ctx context.Context, f *frame, b *taskBody) (*together
 	if d == nil || d.Batch.ID == "" {
 		return nil, nil
 	}
-	t := &together{Items: d.Batch.Items}
+	t := &together{Items: d.Batch.Items, Run: d.RunID}
 	if d.Workspace != f.Workspace || d.RunID == "" {
 		return t, nil
 	}
@@ -44,7 +42,7 @@ func (s *Server) together(ctx context.Context, f *frame, b *taskBody) (*together
 		switch o := &m.report.Tasks[i]; {
 		case o.Batch != runview.BatchOf(d.Batch) || o.Task == b.Task:
 		case len(t.Others) < mostTogether:
-			t.Others = append(t.Others, named{human.Line(o.Task), f.To(viewTask, "w", f.Workspace, "t", o.Task, "r", d.RunID)})
+			t.Others = append(t.Others, o.Task)
 		default:
 			t.More++
 		}

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,47 +10,32 @@ import (
 
 	"e3/internal/human"
 	"e3/internal/insight/compare"
+	"e3/internal/insight/runview"
 )
 
 // compareBody is the difference of two sides.
 type compareBody struct {
-	A, B  string              // the sides as the command line writes them
-	D     *compare.Difference // nil: there is one run only
-	Runs  []choice
-	Quick []tab
+	A, B string              // the sides as the command line writes them
+	D    *compare.Difference // nil: there is one run only
+	Runs []*runview.Report   // that can be chosen
 }
-
-// choice is a side that can be chosen.
-type choice struct{ Value, Text string }
 
 func (s *Server) comparePage(ctx context.Context, f *frame) (body, error) {
 	f.ofWorkspace(viewCompare)
 	f.Title = human.Line(f.Workspace) + ": compare"
 	f.Crumbs = append(f.Crumbs, crumb{"compare", ""})
-	b := &compareBody{A: f.Place.get("a"), B: f.Place.get("b")}
-	if b.A == "" {
-		b.A = f.Workspace + "@-1"
-	}
-	if b.B == "" {
-		b.B = "@"
-	}
-	n := 0
+	b := &compareBody{A: cmp.Or(f.Place.get("a"), f.Workspace+"@-1"), B: cmp.Or(f.Place.get("b"), "@")}
 	for r, err := range s.stores.Runs.List(ctx, f.Workspace) {
 		if err != nil {
 			return nil, err
 		}
-		if n++; n > mostRuns {
+		if len(b.Runs) == mostRuns {
 			break
 		}
-		b.Runs = append(b.Runs, choice{f.Workspace + "@" + r.RunID, stamp(r.StartedAt) + " " + r.Status()})
-	}
-	for _, q := range []struct{ name, a, b string }{
-		{"the latest run and the one before", "", ""}, {"the latest run and what the next start sees", f.Workspace + "@", "@next"}, {"the latest run and the workspace now", f.Workspace + "@", f.Workspace},
-	} {
-		b.Quick = append(b.Quick, tab{q.name, f.With("a", q.a, "b", q.b), q.a == f.Place.get("a") && q.b == f.Place.get("b")})
+		b.Runs = append(b.Runs, r)
 	}
 	f.command("diff", human.Quoted(b.A), human.Quoted(b.B))
-	if n < 2 && f.Place.get("a") == "" {
+	if len(b.Runs) < 2 && f.Place.get("a") == "" {
 		return b, nil // there is nothing to compare yet
 	}
 	was, err := compare.ParseSide(b.A, f.Workspace)

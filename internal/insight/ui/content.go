@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +19,6 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/value"
 	"e3/internal/human"
-	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -51,14 +49,10 @@ type item struct {
 
 // preview shows content. One of its parts is set.
 type preview struct {
+	report.Content
 	Name    string
-	Text    string
-	Table   *report.Table
-	Chart   h.Node // of a plot that is a table
-	Image   string // address of the picture, or the picture itself
-	Frame   string // address of a document that runs nothing
+	Frame   string // address of a document of which nothing runs
 	Entries []entry
-	Note    string
 	Raw     string // address of the bytes
 }
 
@@ -268,14 +262,14 @@ func (p *preview) show(data []byte, kind record.Kind, role string, table bool) {
 	case strings.HasPrefix(format, "image/"):
 		p.Image = p.Raw
 		if p.Raw == "" {
-			p.Image = "data:" + format + ";base64," + base64.StdEncoding.EncodeToString(data)
+			p.Image = report.Picture(format, data)
 		}
 	case format == "text/html":
 		p.Frame = p.Raw
 		if p.Raw == "" {
 			p.Text = clipped(data, p)
 		}
-	case format == "text/plain" && role == "plot" && p.draw(data):
+	case format == "text/plain" && role == "plot" && p.chart(data):
 	case format == "text/plain" && (role == "metrics" || table):
 		if t := report.TableOf(data); len(t.Head) > 0 {
 			p.Table = &t
@@ -293,8 +287,8 @@ func (p *preview) show(data []byte, kind record.Kind, role string, table bool) {
 	}
 }
 
-// draw shows a table of numbers as a chart, if it is one.
-func (p *preview) draw(data []byte) bool {
+// chart shows a table of numbers as a chart, if it is one.
+func (p *preview) chart(data []byte) bool {
 	c, ok := report.ChartOf(p.Name, data)
 	p.Chart = c.Drawing
 	return ok

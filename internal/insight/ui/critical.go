@@ -13,6 +13,8 @@ type criticalTask struct {
 	waited time.Duration // since the end of the one before; since the run's begin for the first
 }
 
+func (s *span) took() time.Duration { return s.end.Sub(s.start) }
+
 // critical returns the critical path as the events so far have it; tasks that are at work have taken until now.
 func (r *model) critical(now time.Time) []criticalTask {
 	if r.pathAt != r.at.Seq {
@@ -80,11 +82,11 @@ func criticalPath(g *graph.Graph, spans []span, from time.Time) []criticalTask {
 // longest are the n tasks that took longest, in their order.
 func longest(path []criticalTask, n int) []criticalTask {
 	sorted := slices.Clone(path)
-	slices.SortStableFunc(sorted, func(a, b criticalTask) int { return int(b.end.Sub(b.start) - a.end.Sub(a.start)) })
-	least := sorted[n-1].end.Sub(sorted[n-1].start)
+	slices.SortStableFunc(sorted, func(a, b criticalTask) int { return int(b.took() - a.took()) })
+	least := sorted[n-1].took()
 	var keep []criticalTask
 	for _, l := range path {
-		if len(keep) < n && l.end.Sub(l.start) >= least {
+		if len(keep) < n && l.took() >= least {
 			keep = append(keep, l)
 		}
 	}

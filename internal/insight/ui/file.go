@@ -65,9 +65,8 @@ func (s *Server) runFile(ctx context.Context, r *runview.Report) ([]byte, error)
 	now := s.o.Now()
 	b := &fileBody{runBody: s.headOf(f, m, now), Contents: c}
 	b.Facts = append(b.Facts, s.moreFacts(f, m, c)...)
-	path := m.critical(now)
-	b.steps(f, path, now)
-	b.timeline(f, r, m.spans(now), path)
+	b.Path = m.critical(now)
+	b.timeline(f, m.spans(now))
 	if err := s.graph(ctx, f, m, b.runBody); err != nil {
 		return nil, err
 	}
@@ -112,15 +111,10 @@ func wholeList(rows []report.Row) *taskList {
 	seen := map[string]bool{}
 	for i := range rows {
 		r := &rows[i]
-		state := r.StateText()
-		seen[state] = true
-		l.Rows = append(l.Rows, row{TaskReport: r.TaskReport, State: state, Note: r.Note, Anchor: r.Anchor})
+		seen[r.StateText()] = true
+		l.Rows = append(l.Rows, row{Row: *r})
 	}
 	l.statuses(seen)
-	for _, c := range listColumns {
-		l.Columns = append(l.Columns, column{Name: c.name, Class: c.class})
-	}
-	l.Columns = append(l.Columns, column{Name: "Execution"}, column{Name: "Key"})
 	return l
 }
 

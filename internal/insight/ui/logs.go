@@ -15,6 +15,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/human"
+	"e3/internal/insight/report"
 )
 
 // Bounds of the log in a page.
@@ -28,26 +29,22 @@ const (
 
 // logView is a part of a log.
 type logView struct {
-	Stream      string // stdout or stderr
-	Tabs        []tab  // the streams
-	Size        int64
-	Lines       []logLine
-	First, Last int // numbers of the lines shown
-	Total       int // lines of the log
-	Cut         bool
-	Find        string
-	Hits        []hit
-	MoreHits    int
-	Up, Down    string // addresses of the parts before and after
-	Raw         string
-	Err         string
+	Stream   string           // stdout or stderr
+	Sizes    map[string]int64 // of both
+	Lines    []logLine
+	First    int // number of the first line shown
+	Total    int // lines of the log
+	Find     string
+	Hits     []hit
+	MoreHits int
+	Raw      string
+	Err      string
 }
 
 // logLine is a line with its number.
 type logLine struct {
 	N        int
-	URL      string
-	Segments []segment
+	Segments []report.Segment
 	Rest     string // how much of a long line is not shown
 	Hit      bool
 }
@@ -55,29 +52,19 @@ type logLine struct {
 // hit is a line that has what is looked for.
 type hit struct {
 	N    int
-	URL  string
 	Text string
 }
 
 // readLog reads the part of a log that the address asks for: around a line, or the end.
 func (s *Server) readLog(ctx context.Context, f *frame, e *executions.Execution) *logView {
 	p := f.Place
-	v := &logView{Stream: cmp.Or(p.get("log"), "stdout"), Find: p.get("find")}
-	sizes := map[string]int64{}
-	for _, name := range []string{"stdout", "stderr"} {
-		sizes[name], _ = s.stores.Executions.LogSize(ctx, e.Key, e.ExecutionID, streamOf(name)) // reading says what is wrong
+	v := &logView{Stream: cmp.Or(p.get("log"), "stdout"), Find: p.get("find"), Sizes: map[string]int64{}}
+	for _, name := range streamNames {
+		v.Sizes[name], _ = s.stores.Executions.LogSize(ctx, e.Key, e.ExecutionID, streamOf(name)) // reading says what is wrong
 	}
-	if p.get("log") == "" && sizes["stdout"] == 0 && sizes["stderr"] > 0 {
+	if p.get("log") == "" && v.Sizes["stdout"] == 0 && v.Sizes["stderr"] > 0 {
 		v.Stream = "stderr"
 	}
-	for _, name := range []string{"stdout", "stderr"} {
-		label := name
-		if sizes[name] == 0 {
-			label += " (empty)"
-		}
-		v.Tabs = append(v.Tabs, tab{label, f.With("log", name, "line", "", "find", ""), name == v.Stream})
-	}
-	v.Size = sizes[v.Stream]
 	if !f.Static {
 		v.Raw = "/log?" + at("", "k", e.Key.String(), "x", e.ExecutionID, "log", v.Stream).Query.Encode()
 	}
@@ -86,14 +73,16 @@ func (s *Server) readLog(ctx context.Context, f *frame, e *executions.Execution)
 		v.Err = errAsked.Error()
 		return v
 	}
-	if v.Size == 0 {
+	if v.Sizes[v.Stream] == 0 {
 		return v
 	}
-	if err := s.scanLog(ctx, f, e, v, line); err != nil {
+	if err := s.scanLog(ctx, e, v, line); err != nil {
 		v.Err = err.Error()
 	}
 	return v
 }
+
+var streamNames = []string{"stdout", "stderr"}
 
 func streamOf(name string) executions.Stream {
 	if name == "stderr" {
@@ -103,7 +92,7 @@ func streamOf(name string) executions.Stream {
 }
 
 // scanLog reads a log up to the part that is shown. Memory is bounded by that part.
-func (s *Server) scanLog(ctx context.Context, f *frame, e *executions.Execution, v *logView, line int) error {
+func (s *Server) scanLog(ctx context.Context, e *executions.Execution, v *logView, line int) error {
 	in, err := s.stores.Executions.OpenLog(ctx, e.Key, e.ExecutionID, streamOf(v.Stream), 0)
 	if err != nil {
 		return err
@@ -132,7 +121,7 @@ func (s *Server) scanLog(ctx context.Context, f *frame, e *executions.Execution,
 		}
 		if at.hit {
 			if len(v.Hits) < maxHits {
-				v.Hits = append(v.Hits, hit{n, f.With("line", strconv.Itoa(n)) + "#L" + strconv.Itoa(n), printed(find.around)})
+				v.Hits = append(v.Hits, hit{n, report.Plain(find.around)})
 			} else {
 				v.MoreHits++
 			}
@@ -151,22 +140,14 @@ func (s *Server) scanLog(ctx context.Context, f *frame, e *executions.Execution,
 		window = window[max(0, len(window)-maxLogLines):]
 		v.First = v.Total - len(window) + 1
 	}
-	v.Last = v.First + len(window) - 1
-	v.Cut = v.Size > maxLogRead
-	var p painter
+	var p report.Painter
 	for i, at := range window {
 		n := v.First + i
-		l := logLine{N: n, URL: f.With("line", strconv.Itoa(n), "find", "") + "#L" + strconv.Itoa(n), Segments: p.line(at.text), Hit: n == line || at.hit}
+		l := logLine{N: n, Segments: p.Line(at.text), Hit: n == line || at.hit}
 		if rest := at.size - int64(len(at.text)); rest > 0 {
 			l.Rest = "… and " + human.Bytes(rest) + " more of this line"
 		}
 		v.Lines = append(v.Lines, l)
-	}
-	if v.First > 1 {
-		v.Up = f.With("line", strconv.Itoa(max(1, v.First-maxLogLines+lineMargin)))
-	}
-	if v.Last < v.Total {
-		v.Down = f.With("line", strconv.Itoa(v.Last+1+lineMargin))
 	}
 	return nil
 }
@@ -239,16 +220,6 @@ func (f *finder) add(data []byte) {
 		f.found, f.around = true, bytes.Clone(data[from:to])
 	}
 	f.tail = append(f.tail[:0], data[max(0, len(data)-len(f.word)-aroundBefore):]...)
-}
-
-// printed is a line as text alone.
-func printed(line []byte) string {
-	var p painter
-	var b strings.Builder
-	for _, s := range p.line(line) {
-		b.WriteString(s.Text)
-	}
-	return b.String()
 }
 
 // rawLog serves the bytes of a log.

@@ -1,9 +1,9 @@
 package ui
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,25 +16,11 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// workspaceRow is a workspace in a list.
-type workspaceRow struct {
-	*Workspace
-	URL     string
-	Status  string // of its latest run; "": none
-	Summary string
-	Took    time.Duration
-	Outputs string
-	Waits   []waiting
-}
-
-// waiting is a task that waits for approval.
-type waiting struct {
-	Deferred
-	URL string
-}
-
 // workspacesBody is all workspaces.
-type workspacesBody []workspaceRow
+type workspacesBody struct {
+	List []Workspace
+	Now  time.Time
+}
 
 func (s *Server) workspacesPage(ctx context.Context, f *frame) (body, error) {
 	f.Title = "Workspaces"
@@ -42,23 +28,7 @@ func (s *Server) workspacesPage(ctx context.Context, f *frame) (body, error) {
 	f.command("status")
 	s.live(f)
 	list, err := s.stores.Facts.Workspaces(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rows := make(workspacesBody, len(list))
-	for i := range list {
-		w := &list[i]
-		rows[i] = workspaceRow{Workspace: w, URL: f.To(viewRun, "w", w.Name), Outputs: outputsText(w)}
-		if r := w.Run; r != nil {
-			rows[i].Status, rows[i].Summary, rows[i].Took = r.Status(), summaryText(r), r.RanFor(s.o.Now())
-		} else {
-			rows[i].URL = f.To(viewHistory, "w", w.Name)
-		}
-		for _, d := range w.Deferred {
-			rows[i].Waits = append(rows[i].Waits, waiting{d, f.To(viewTask, "w", w.Name, "t", d.Task)})
-		}
-	}
-	return rows, nil
+	return &workspacesBody{list, s.o.Now()}, err
 }
 
 // outputsText says which outputs the next start would make.
@@ -94,7 +64,8 @@ func summaryText(r *runview.Report) string {
 	for _, c := range []struct {
 		n    int64
 		word string
-	}{{s.Cached, "cached"}, {s.Completed - s.Cached, "executed"}, {s.Failed, "failed"}, {s.Skipped - r.Waits, "skipped"}, {r.Waits, "waiting"}} {
+	}{{s.Cached, "cached"}, {s.Completed - s.Cached, "executed"}, {s.Failed, "failed"}, {s.Skipped - r.Waits,
+		"skipped"}, {r.Waits, "waiting"}} {
 		if c.n > 0 {
 			parts = append(parts, human.Count(c.n, "task")+" "+c.word)
 		}
@@ -102,27 +73,12 @@ func summaryText(r *runview.Report) string {
 	return strings.ReplaceAll(strings.ReplaceAll(strings.Join(parts, ", "), " tasks", ""), " task", "")
 }
 
-// pastRun is a run in a history.
-type pastRun struct {
-	*runview.Report
-	Status  string
-	Class   string
-	URL     string
-	Took    time.Duration
-	Timed   bool
-	Summary string
-	By      string
-	Compare string // with the run before
-	Notes   string
-}
-
+// historyBody is the runs of a workspace, the latest first.
 type historyBody struct {
-	Runs   []pastRun
-	More   string // address with more of them
-	Plot   h.Node // durations
-	Days   []day
-	Status string
-	Words  []tab
+	Runs []*runview.Report
+	More bool // there are earlier ones
+	Days []day
+	Now  time.Time
 }
 
 // day is the runs that began on one day.
@@ -139,43 +95,30 @@ func (s *Server) historyPage(ctx context.Context, f *frame) (body, error) {
 	f.Title = human.Line(f.Workspace) + ": history"
 	f.Crumbs = append(f.Crumbs, crumb{"history", ""})
 	s.live(f)
-	b := &historyBody{Status: f.Place.get("status")}
-	most := mostRuns
+	b := &historyBody{Now: s.o.Now()}
+	most, status := mostRuns, f.Place.get("status")
 	if f.Place.get("all") != "" {
 		most = 2_000
 	}
-	f.command("history", human.Quoted(f.Workspace), "--last", human.Quoted(itoa(most)), flag("--status", b.Status))
+	f.command("history", human.Quoted(f.Workspace), "--last", itoa(most), flag("--status", status))
 	for r, err := range s.stores.Runs.List(ctx, f.Workspace) {
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if b.Status != "" && r.Status() != b.Status {
+		case status != "" && r.Status() != status:
 			continue
 		}
-		if len(b.Runs) == most {
-			b.More = f.With("all", "1")
+		if b.More = len(b.Runs) == most; b.More {
 			break
 		}
-		b.Runs = append(b.Runs, s.pastRun(f, r))
+		b.Runs = append(b.Runs, r)
 	}
-	for i := range b.Runs {
-		if i+1 < len(b.Runs) && b.Status == "" {
-			b.Runs[i].Compare = f.To(viewCompare, "w", f.Workspace, "a", f.Workspace+"@"+b.Runs[i+1].RunID, "b", "@"+b.Runs[i].RunID)
-		}
-	}
-	b.draw()
-	for _, word := range []string{"", "completed", "failed", "cancelled", "waits", "crashed", "running"} {
-		b.Words = append(b.Words, tab{cmp.Or(word, "all"), f.With("status", word), b.Status == word})
-	}
+	b.days()
 	return b, nil
 }
 
-func (s *Server) pastRun(f *frame, r *runview.Report) pastRun {
-	p := pastRun{
-		Report: r, Status: r.Status(), Class: report.RunClass(r), URL: f.To(viewRun, "w", f.Workspace, "r", r.RunID),
-		Took: r.RanFor(s.o.Now()), Timed: r.State != record.RunRunning || r.Live, Summary: summaryText(r),
-	}
-	p.By = human.Line(r.Process.Who())
+// noteOf is what is to be said of a run beyond its status.
+func noteOf(r *runview.Report) string {
 	var notes []string
 	if r.FailedTask != "" && r.State == record.RunFailed {
 		notes = append(notes, r.FailedTask+" failed")
@@ -192,25 +135,19 @@ func (s *Server) pastRun(f *frame, r *runview.Report) pastRun {
 	if r.Provenance != nil {
 		notes = append(notes, "imported "+report.Whence(r.Provenance))
 	}
-	p.Notes = human.Line(strings.Join(notes, ", "))
-	return p
+	return strings.Join(notes, ", ")
 }
 
-// draw makes the bars of durations and of days.
-func (b *historyBody) draw() {
-	var points []point
+// days counts the runs of each day, the earliest first.
+func (b *historyBody) days() {
 	counts := map[string]map[string]int{}
-	for i := len(b.Runs) - 1; i >= 0; i-- {
-		r := &b.Runs[i]
-		if r.State != record.RunRunning {
-			points = append(points, point{at: r.StartedAt, value: r.Took.Seconds(), state: r.Class, url: r.URL, text: human.Duration(r.Took)})
-		}
+	for _, r := range slices.Backward(b.Runs) {
 		date := r.StartedAt.Local().Format(time.DateOnly)
 		if counts[date] == nil {
 			counts[date] = map[string]int{}
 			b.Days = append(b.Days, day{Date: date})
 		}
-		counts[date][r.Class]++
+		counts[date][report.RunClass(r)]++
 	}
 	most := 1
 	for i := range b.Days {
@@ -228,7 +165,20 @@ func (b *historyBody) draw() {
 			sh.X, sh.W = sh.X*float64(d.Count)/float64(most), sh.W*float64(d.Count)/float64(most)
 		}
 	}
-	b.Plot = plotOf(points, func(v float64) string { return human.Duration(time.Duration(v * float64(time.Second))) })
+}
+
+// durations are the durations of the runs that have ended.
+func (b *historyBody) durations(f *frame) h.Node {
+	var points []point
+	for _, r := range slices.Backward(b.Runs) {
+		if r.State != record.RunRunning {
+			took := r.RanFor(b.Now)
+			points = append(points, point{
+				at: r.StartedAt, value: took.Seconds(), state: report.RunClass(r), url: f.runURL(r.RunID), text: human.Duration(took),
+			})
+		}
+	}
+	return plotOf(points, seconds)
 }
 
 // queueBody is all queues.

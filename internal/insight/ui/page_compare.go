@@ -3,9 +3,9 @@ package ui
 import (
 	"fmt"
 
-	"e3/internal/human"
 	"e3/internal/insight/compare"
 	h "e3/internal/insight/markup"
+	"e3/internal/insight/runview"
 )
 
 func (b *compareBody) page(f *frame) h.Node {
@@ -22,10 +22,20 @@ func (b *compareBody) page(f *frame) h.Node {
 
 // form chooses the sides.
 func (b *compareBody) form(f *frame) h.Node {
-	options := h.Map(b.Runs, func(c choice) h.Node { return h.El("option", h.Attr("value", c.Value), h.Text(c.Text)) })
-	quick := append(b.Quick, tab{Name: "many side by side", URL: f.To(viewTable, "sides", f.Workspace+" *")})
+	options := h.Map(b.Runs, func(r *runview.Report) h.Node {
+		return h.El("option", h.Attr("value", f.Workspace+"@"+r.RunID), h.Text(stamp(r.StartedAt)+" "+r.Status()))
+	})
+	var usual []tab
+	for _, q := range []struct{ name, a, b string }{
+		{"the latest run and the one before", "", ""},
+		{"the latest run and what the next start sees", f.Workspace + "@", "@next"},
+		{"the latest run and the workspace now", f.Workspace + "@", f.Workspace},
+	} {
+		usual = append(usual, tab{q.name, f.With("a", q.a, "b", q.b), q.a == f.Place.get("a") && q.b == f.Place.get("b")})
+	}
+	usual = append(usual, tab{Name: "many side by side", URL: f.To(viewTable, "sides", f.Workspace+" *")})
 	return h.Group{
-		navigation("streams", "Usual comparisons", quick),
+		navigation("streams", "Usual comparisons", usual),
 		h.El("form.filter", h.Attr("method", "get"), h.Attr("action", "/compare"), h.Attr("aria-label", "Sides"),
 			hidden("w", f.Workspace),
 			input("A", "a", b.A, 28, h.Attr("list", "sides")), h.Text(" "), input("B", "b", b.B, 28, h.Attr("list", "sides")),
@@ -145,49 +155,4 @@ func (b *compareBody) durations(f *frame) h.Node {
 		h.If(len(d.Tasks) > 0, scroll("Durations that differ",
 			table("", "", heads("Task", "A.num", "B.num", "Ratio.num"), h.El("tbody", rows)))),
 		note(fmt.Sprintf("All tasks together: %s and %s", millis(d.WasMs), millis(d.IsMs))))
-}
-
-// tableBody: workspaces and runs side by side.
-func (b *tableBody) page(f *frame) h.Node {
-	form := h.El("form.filter", h.Attr("method", "get"), h.Attr("action", "/experiments"),
-		h.Attr("aria-label", "What is compared"),
-		hidden("sort", f.Place.get("sort")),
-		input("Workspaces and runs", "sides", b.Sides, 28, h.Attr("placeholder", "dev exp* dev@-1")), h.Text(" "),
-		input("Best", "best", b.Best, 16, h.Attr("placeholder", "loss=lower")), h.Text(" "),
-		checkbox("all", "parameters that are the same, too", b.All), h.Text(" "), button("Compare"))
-	return h.Group{
-		h.El("h1", h.Text("Experiments")), h.If(len(b.Quick) > 1,
-			navigation("streams", "Families of workspaces", b.Quick)), form,
-		b.table(), h.If(len(b.Notes) > 0, h.El("ul.plain",
-			h.Map(b.Notes, func(s string) h.Node { return h.El("li.dim", h.Line(s)) }))),
-	}
-}
-
-func (b *tableBody) table() h.Node {
-	if len(b.Rows) == 0 {
-		return h.El("p.lead", h.Text("There are no workspaces yet; make an experiment with: "),
-			h.El("code", h.Text("e3 start . dev --as exp1 --set rate=0.2")))
-	}
-	return section("table", human.Count(b.Found, "row"),
-		scroll("Parameters and metrics", table("trials", "Parameters that differ, metrics, and the time of the tasks",
-			columnHeads(b.Columns),
-			h.El("tbody", h.Map(b.Rows, tableRow.line)))),
-		h.If(b.Marked, note("* the best value of its column.")))
-}
-
-func (r tableRow) line() h.Node {
-	took := "–"
-	if r.Took != "" {
-		took = r.Took
-	}
-	return h.El("tr", h.ID("e-"+r.ID), rowHead(link(r.URL, h.Line(r.Side))), h.Map(r.Cells, tableCell.cell), number(took))
-}
-
-func (c tableCell) cell() h.Node {
-	class := "num"
-	if c.Best {
-		class += " best"
-	}
-	return h.El("td", h.If(c.Number, h.Class(class)), h.If(c.Whole != "", h.Attr("title", c.Whole)), h.Line(c.Text),
-		h.If(c.Best, h.El("span.star", h.Attr("aria-hidden", "true"), h.Text("*")), away(" best")))
 }

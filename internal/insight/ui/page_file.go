@@ -14,10 +14,10 @@ func (b *fileBody) page(f *frame) h.Node {
 	c := b.Contents
 	return h.Group{
 		h.El("header.head", b.head(f)), navigation("tabs inner", "Parts of the report", b.Parts),
-		b.failures(), b.waiting(), b.criticalPath(),
+		b.failures(), b.waiting(), b.criticalPath(f),
 		part("graph", "Graph", b.graphView()),
 		part("timeline", "Timeline", b.timelineView()),
-		b.tasks(),
+		b.tasks(f),
 		h.If(len(c.Commands) > 0, part("commands", "Commands", h.Map(c.Commands, command))),
 		h.If(len(c.Metrics) > 0, part("metrics", "Metrics", h.El("div.cards", h.Map(c.Metrics, metrics)))),
 		h.If(len(c.Figures) > 0, part("figures", "Plots and reports", figures(c.Pictures()),
@@ -67,11 +67,11 @@ func (b *fileBody) waiting() h.Node {
 }
 
 // tasks is the list of all tasks; the script of the file shows its filter.
-func (b *fileBody) tasks() h.Node {
+func (b *fileBody) tasks(f *frame) h.Node {
 	statuses := h.Map(b.List.Statuses, func(s string) h.Node { return h.El("option", h.Text(s)) })
 	list := note("The run has no tasks on record.")
 	if len(b.List.Rows) > 0 {
-		list = b.List.table()
+		list = b.List.table(f)
 	}
 	left := ""
 	if n := b.Contents.Left; n > 0 {
@@ -127,12 +127,12 @@ func streams(t report.TaskLog) h.Node {
 			if s.Cut {
 				title += ", the end of " + human.Bytes(s.Whole)
 			}
-			var p painter
+			var p report.Painter
 			return h.Group{h.El("p.stream", h.Text(title)),
 				h.El("div.log.tail", h.Attr("tabindex", "0"), h.Attr("role", "region"),
 					h.Attr("aria-label", s.Name+" of "+human.Line(t.Task)),
 					h.El("ol", h.Map(s.Lines, func(line []byte) h.Node {
-						return h.El("li", h.El("span.l", painted(p.line(line))))
+						return h.El("li", h.El("span.l", painted(p.Line(line))))
 					})))}
 		}),
 		note(t.Err),
@@ -155,26 +155,32 @@ func figure(x report.Figure) h.Node {
 	if x.Size >= 0 {
 		title = append(title, h.Text(" "), dim(human.Bytes(x.Size)))
 	}
-	var content h.Node
-	switch {
-	case x.Chart != nil:
-		content = x.Chart
-	case x.Image != "":
-		content = picture(x.Image, label)
-	case x.Frame != "":
-		content = h.Group{
-			h.El("iframe", h.Attr("sandbox", ""), h.Attr("referrerpolicy", "no-referrer"), h.Attr("title", label),
-				h.Attr("srcdoc", x.Frame)),
-			note("Scripts in this report do not run here; get the file with: e3 get"),
-		}
-	case x.Text != "":
-		content = block("text", h.Text(x.Text))
+	shown := content(&x.Content, label)
+	if x.Document != "" {
+		shown = h.Group{frameOf(label, h.Attr("srcdoc", x.Document)),
+			note("Scripts in this report do not run here; get the file with: e3 get")}
 	}
-	return h.El("figure.figure", h.El("figcaption", title), content, note(x.Note))
+	return h.El("figure.figure", h.El("figcaption", title), shown, note(x.Note))
 }
 
-func picture(address, label string) h.Node {
-	return h.El("div.paper", h.El("img", h.Attr("src", address), h.Attr("alt", label)))
+// content is a chart, a table, a picture or a text.
+func content(c *report.Content, label string) h.Node {
+	switch {
+	case c.Chart != nil:
+		return c.Chart
+	case c.Table != nil:
+		return h.Group{scroll(label, values(c.Table)), note(c.Table.Note)}
+	case c.Image != "":
+		return h.El("div.paper", h.El("img", h.Attr("src", c.Image), h.Attr("alt", label)))
+	case c.Text != "":
+		return block("text", h.Text(c.Text))
+	}
+	return nil
+}
+
+// frameOf is a frame in which nothing of a document runs.
+func frameOf(label string, document h.Node) h.Node {
+	return h.El("iframe", h.Attr("sandbox", ""), h.Attr("referrerpolicy", "no-referrer"), h.Attr("title", label), document)
 }
 
 // chartsBody is charts in a file of their own.

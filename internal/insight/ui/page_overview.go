@@ -1,24 +1,32 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
+	"time"
 
+	"e3/internal/format/record"
 	"e3/internal/human"
 	h "e3/internal/insight/markup"
+	"e3/internal/insight/runview"
 	"e3/internal/insight/stats"
 )
 
-func (b workspacesBody) page(f *frame) h.Node {
+func (b *workspacesBody) page(f *frame) h.Node {
 	title := h.El("h1", h.Text("Workspaces"))
-	if len(b) == 0 {
+	if len(b.List) == 0 {
 		return h.Group{title, h.El("p.lead", h.Text("There are no workspaces yet; make one with: "),
 			h.El("code", h.Text("e3 start -f e3.yaml")))}
 	}
-	return h.Group{title, h.El("div.grid", h.Map(b, func(w workspaceRow) h.Node { return w.card(f) }))}
+	cards := h.Map(b.List, func(w Workspace) h.Node { return w.card(f, b.Now) })
+	return h.Group{title, h.El("div.grid", cards)}
 }
 
-func (w workspaceRow) card(f *frame) h.Node {
-	deployed := "nothing is deployed"
+func (w Workspace) card(f *frame, now time.Time) h.Node {
+	url, status, deployed := f.To(viewHistory, "w", w.Name), "", "nothing is deployed"
+	if w.Run != nil {
+		url, status = f.To(viewRun, "w", w.Name), w.Run.Status()
+	}
 	if w.Package != "" {
 		deployed = w.Package
 	}
@@ -29,13 +37,15 @@ func (w workspaceRow) card(f *frame) h.Node {
 		}
 	}
 	said := func(name string, rest ...h.Node) h.Node { return h.El("p", dim(name), h.Text(" "), h.Group(rest)) }
+	outputs := outputsText(&w)
 	return h.El("article.card", h.ID("w-"+w.Name),
-		h.El("header", h.El("h2", link(w.URL, h.Line(w.Name))), h.If(w.Status != "", badge(w.Status))),
-		h.El("p.dim", h.Line(deployed)), w.latest(),
-		h.If(w.Outputs != "", said("Outputs:", h.Line(w.Outputs))),
+		h.El("header", h.El("h2", link(url, h.Line(w.Name))), h.If(status != "", badge(status))),
+		h.El("p.dim", h.Line(deployed)), latest(w.Run, now),
+		h.If(outputs != "", said("Outputs:", h.Line(outputs))),
 		h.If(w.Busy != "", said("Busy:", h.Line(w.Busy), h.Text(" since "+stamp(w.BusySince)))),
-		h.Map(w.Waits, func(d waiting) h.Node {
-			return h.El("p.warn", sign(nil, "deferred"), h.Text(" "), link(d.URL, h.Line(d.Task)),
+		h.Map(w.Deferred, func(d Deferred) h.Node {
+			return h.El("p.warn", sign(nil, "deferred"), h.Text(" "),
+				link(f.To(viewTask, "w", w.Name, "t", d.Task), h.Line(d.Task)),
 				h.Text(" waits for approval since "+stamp(d.Since)))
 		}),
 		warnings(w.Faults),
@@ -45,34 +55,55 @@ func (w workspaceRow) card(f *frame) h.Node {
 }
 
 // latest is the facts of the latest run.
-func (w workspaceRow) latest() h.Node {
-	if w.Run == nil {
+func latest(r *runview.Report, now time.Time) h.Node {
+	if r == nil {
 		return nil
 	}
-	took := "Took"
-	if w.Run.Live {
+	took, summary := "Took", summaryText(r)
+	if r.Live {
 		took = "Running for"
 	}
-	return h.El("dl.facts", fact("Latest run", short(w.Run.RunID)), fact("Started", stamp(w.Run.StartedAt)),
-		fact(took, human.Duration(w.Took)),
-		h.If(w.Summary != "", fact("Tasks", w.Summary)))
+	return h.El("dl.facts", fact("Latest run", short(r.RunID)), fact("Started", stamp(r.StartedAt)),
+		fact(took, human.Duration(r.RanFor(now))), h.If(summary != "", fact("Tasks", summary)))
 }
 
 func (b *historyBody) page(f *frame) h.Node {
-	var runs h.Node = h.El("p.lead", h.Text("None"))
-	if len(b.Runs) > 0 {
-		runs = section("runs", "Runs",
-			scroll("", table("tasks flow", "Runs, the latest first",
-				heads("Run", "Status", "Started.when", "Took.num", "Tasks", "Package.opt", "By.opt", "Note"), h.El("tbody",
-					h.Map(b.Runs, pastRun.line)))),
-			more(b.More, "earlier runs"))
+	var words []tab
+	for _, word := range []string{"", "completed", "failed", "cancelled", "waits", "crashed", "running"} {
+		words = append(words, tab{cmp.Or(word, "all"), f.With("status", word), f.Place.get("status") == word})
 	}
+	plot := b.durations(f)
 	return h.Group{
-		h.El("h1", h.Line(f.Workspace), h.Text(": history")), h.If(!f.Static, navigation("streams", "Status", b.Words)),
-		h.El("div.pair", h.If(b.Plot != nil, section("took", "Durations", scroll("", b.Plot))),
+		h.El("h1", h.Line(f.Workspace), h.Text(": history")), h.If(!f.Static, navigation("streams", "Status", words)),
+		h.El("div.pair", h.If(plot != nil, section("took", "Durations", scroll("", plot))),
 			h.If(len(b.Days) > 1, section("days", "Days", h.El("ol.days", h.Map(b.Days, day.line))))),
-		runs,
+		b.table(f),
 	}
+}
+
+func (b *historyBody) table(f *frame) h.Node {
+	if len(b.Runs) == 0 {
+		return h.El("p.lead", h.Text("None"))
+	}
+	rows := make(h.Group, len(b.Runs))
+	for i, r := range b.Runs {
+		compared := ""
+		if i+1 < len(b.Runs) && f.Place.get("status") == "" {
+			compared = f.To(viewCompare, "w", f.Workspace, "a", f.Workspace+"@"+b.Runs[i+1].RunID, "b", "@"+r.RunID)
+		}
+		took := ""
+		if r.State != record.RunRunning || r.Live {
+			took = human.Duration(r.RanFor(b.Now))
+		}
+		rows[i] = h.El("tr", h.ID("r-"+r.RunID),
+			h.El("th.mono", h.Attr("scope", "row"), link(f.runURL(r.RunID), h.Text(short(r.RunID)))),
+			h.El("td", badge(r.Status())), cell("td.when", stamp(r.StartedAt)), number(took), cell("td", summaryText(r)),
+			cell("td.opt", r.PackageRef), cell("td.opt", r.Process.Who()),
+			h.El("td.about", h.Line(noteOf(r)), h.If(compared != "", h.Text(" "), link(compared, h.Text("compare")))))
+	}
+	columns := heads("Run", "Status", "Started.when", "Took.num", "Tasks", "Package.opt", "By.opt", "Note")
+	return section("runs", "Runs", scroll("", table("tasks flow", "Runs, the latest first", columns, h.El("tbody", rows))),
+		h.If(b.More, more(f.With("all", "1"), "earlier runs")))
 }
 
 func (d day) line() h.Node {
@@ -82,18 +113,6 @@ func (d day) line() h.Node {
 	}
 	return h.El("li", h.El("span.date", h.Text(d.Date)), shareBar(d.Shares),
 		h.El("span.num", h.Text(human.Count(d.Count, "run"))), away(words))
-}
-
-func (r pastRun) line() h.Node {
-	took := ""
-	if r.Timed {
-		took = human.Duration(r.Took)
-	}
-	return h.El("tr", h.ID("r-"+r.RunID), h.El("th.mono", h.Attr("scope", "row"), link(r.URL, h.Text(short(r.RunID)))),
-		h.El("td", badge(r.Status)),
-		cell("td.when", stamp(r.StartedAt)), number(took), cell("td", r.Summary), cell("td.opt",
-			r.PackageRef), cell("td.opt", r.By),
-		h.El("td.about", h.Line(r.Notes), h.If(r.Compare != "", h.Text(" "), link(r.Compare, h.Text("compare")))))
 }
 
 func (b queueBody) page(f *frame) h.Node {

@@ -2,6 +2,8 @@ package ui
 
 import (
 	"fmt"
+	"strings"
+	"time"
 
 	"e3/internal/human"
 	h "e3/internal/insight/markup"
@@ -10,17 +12,22 @@ import (
 )
 
 func (b *runBody) page(f *frame) h.Node {
-	before := "the run before"
+	side, before := "-1", "the run before"
 	if f.Place.get("r") != "" {
-		before = "the latest run"
+		side, before = b.Run.RunID, "the latest run"
+	}
+	earlier := f.To(viewCompare, "w", f.Workspace, "a", f.Workspace+"@"+side, "b", "@")
+	var views []tab
+	for _, v := range []struct{ name, view string }{{"Tasks", runTasks}, {"Timeline", runTimeline}, {"Graph", runGraph}} {
+		views = append(views, tab{v.name, f.With("view", strings.TrimPrefix(v.view, runTasks), "page", ""), v.view == b.View})
 	}
 	cancel := h.If(b.Run.Live, f.action("cancel", hidden("w", f.Workspace), input("Reason", "note", "", 24), h.Text(" "),
 		button("Cancel this run")))
 	return h.Group{
-		h.El("header.head", b.head(f), h.El("p.links",
-			h.If(b.Earlier != "", link(b.Earlier, h.Text("What differs from "+before)))), cancel),
-		h.El("div.pair", b.waiting(f), b.failures(), b.criticalPath()),
-		h.El("section.views", h.Attr("aria-label", "Tasks of the run"), navigation("tabs inner", "Views of the run", b.Tabs),
+		h.El("header.head", b.head(f),
+			h.El("p.links", h.If(earlier != "", link(earlier, h.Text("What differs from "+before)))), cancel),
+		h.El("div.pair", b.waiting(f), b.failures(), b.criticalPath(f)),
+		h.El("section.views", h.Attr("aria-label", "Tasks of the run"), navigation("tabs inner", "Views of the run", views),
 			b.view(f)),
 	}
 }
@@ -38,23 +45,19 @@ func (b *runBody) view(f *frame) h.Node {
 
 // head is what every view of a run begins with.
 func (b *runBody) head(f *frame) h.Node {
-	counts := h.Map(b.Shares, func(c countOf) h.Node {
+	counts := h.Map(b.Shares, func(c report.Share) h.Node {
 		label := h.Group{sign(h.Class("sign"), c.State), h.El("b", h.Text(itoa(c.Count))), h.Text(" " + c.State)}
-		if c.URL != "" {
-			return h.El("li", h.Class("s-"+c.State),
-				h.El("a", h.Attr("href", c.URL), h.If(c.Current, h.Attr("aria-current", "true")), label))
+		if url := f.With("status", c.State, "view", "", "page", ""); url != "" && c.State != "waits" {
+			label = h.Group{h.El("a", h.Attr("href", url),
+				h.If(f.Place.get("status") == c.State, h.Attr("aria-current", "true")), label)}
 		}
 		return h.El("li", h.Class("s-"+c.State), label)
 	})
-	shares := make([]report.Share, len(b.Shares))
-	for i := range b.Shares {
-		shares[i] = b.Shares[i].Share
-	}
 	return h.Group{
-		h.El("h1", h.Line(f.Workspace), h.Text(" "), badge(b.Status)),
-		h.El("p.lead", h.Attr("aria-live", "polite"), h.Line(b.Lead),
+		h.El("h1", h.Line(f.Workspace), h.Text(" "), badge(b.Run.Status())),
+		h.El("p.lead", h.Attr("aria-live", "polite"), h.Line(report.Lead(b.Run)),
 			h.If(b.Left != "", h.Text(" "), h.El("span.left", h.Text(b.Left)))),
-		h.If(len(shares) > 0, shareBar(shares), h.El("ul.counts", h.Attr("aria-label", "Tasks by state"), counts)),
+		h.If(len(b.Shares) > 0, shareBar(b.Shares), h.El("ul.counts", h.Attr("aria-label", "Tasks by state"), counts)),
 		facts(b.Facts),
 	}
 }
@@ -78,29 +81,35 @@ func (b *runBody) failures() h.Node {
 		if r.Took() {
 			said += ", after " + human.Duration(r.Duration.Duration())
 		}
-		return h.El("li", state(r.State), h.Text(" "), link(r.URL, h.Line(r.Task)), h.Text(" "), dim(said))
+		return h.El("li", state(r.StateText()), h.Text(" "), link(r.URL, h.Line(r.Task)), h.Text(" "), dim(said))
 	})
 	return section("failed", "What failed", h.Class("failures"), h.El("ul.plain", list),
 		h.If(b.MoreBad > 0, note(fmt.Sprintf("and %d more", b.MoreBad))))
 }
 
-// criticalPath says where the time went.
-func (b *runBody) criticalPath() h.Node {
+// criticalPath says where the time went. Of a long path the longest tasks are shown.
+func (b *runBody) criticalPath(f *frame) h.Node {
 	if len(b.Path) == 0 {
 		return nil
 	}
-	said := fmt.Sprintf("The critical path: %s of %s", human.Duration(b.PathTime), human.Duration(b.Took))
-	if b.PathMore > 0 {
-		said += fmt.Sprintf("; its %d longest tasks of %d + %d", len(b.Path), len(b.Path), b.PathMore)
+	shown, whole, together := b.Path, b.Run.RanFor(b.Now), time.Duration(0)
+	for _, t := range b.Path {
+		together += t.took()
 	}
-	return section("path", "Where the time went", note(said+"."), h.El("ol.path", h.Map(b.Path, func(s step) h.Node {
-		about := fmt.Sprintf("%d %%", s.Share)
-		if s.Waited.Milliseconds() > 100 {
-			about += ", began " + human.Duration(s.Waited) + " later"
-		}
-		return h.El("li", h.Class("s-"+s.State),
-			link(s.URL, h.Line(s.Task)), h.Text(" "), h.El("b", h.Text(human.Duration(s.Took))), h.Text(" "), dim(about))
-	})))
+	said := fmt.Sprintf("The critical path: %s of %s", human.Duration(together), human.Duration(whole))
+	if len(b.Path) > maxPath {
+		shown = longest(b.Path, maxPath)
+		said += fmt.Sprintf("; its %d longest tasks of %d + %d", len(shown), len(shown), len(b.Path)-len(shown))
+	}
+	return section("path", "Where the time went", note(said+"."),
+		h.El("ol.path", h.Map(shown, func(t criticalTask) h.Node {
+			about := fmt.Sprintf("%d %%", 100*t.took()/max(whole, time.Millisecond))
+			if t.waited.Milliseconds() > 100 {
+				about += ", began " + human.Duration(t.waited) + " later"
+			}
+			return h.El("li", h.Class("s-"+string(t.state)), link(taskURL(f, t.task), h.Line(t.task)), h.Text(" "),
+				h.El("b", h.Text(human.Duration(t.took()))), h.Text(" "), dim(about))
+		})))
 }
 
 func (b *runBody) timelineView() h.Node {
@@ -120,73 +129,101 @@ func (b *runBody) graphView() h.Node {
 
 // view is the list with its filter.
 func (l *taskList) view(f *frame) h.Node {
-	return h.Group{h.If(!f.Static, l.filter(f)), l.lines()}
+	return h.Group{h.If(!f.Static, l.filter(f)), l.lines(f)}
 }
 
 func (l *taskList) filter(f *frame) h.Node {
+	p := f.Place
 	statuses := h.Map(l.Statuses, func(s string) h.Node {
-		return h.El("option", h.If(s == l.Status, h.Flag("selected")),
-			h.Text(s))
+		return h.El("option", h.If(s == p.get("status"), h.Flag("selected")), h.Text(s))
 	})
-	folding := link(l.Folded, h.Text("fold items of a matrix"))
-	if l.By != "" {
-		folding = link(l.Unfolded, h.Text("single tasks"))
+	folding := link(f.With("by", "family", "page", ""), h.Text("fold items of a matrix"))
+	if p.get("by") != "" {
+		folding = link(f.With("by", "", "page", ""), h.Text("single tasks"))
+	}
+	clear := h.Node(nil)
+	if p.get("q")+p.get("status")+p.get("reason")+p.get("over") != "" {
+		clear = link(f.With("q", "", "status", "", "reason", "", "over", "", "page", ""), h.Text("all tasks"))
 	}
 	return h.El("form.filter", h.Attr("method", "get"), h.Attr("action", "/run"), h.Attr("role", "search"),
 		h.Attr("aria-label", "Tasks of the run"),
-		hidden("w", f.Workspace), hidden("r", f.Place.get("r")), hidden("sort", l.Sort), hidden("by", l.By),
-		input("Name", "q", l.Q, 0, h.Attr("type", "search"), h.Attr("placeholder", "part of it")), h.Text(" "),
+		hidden("w", f.Workspace), hidden("r", p.get("r")), hidden("sort", p.get("sort")), hidden("by", p.get("by")),
+		input("Name", "q", p.get("q"), 0, h.Attr("type", "search"), h.Attr("placeholder", "part of it")), h.Text(" "),
 		h.El("label", h.Text("Status "),
 			h.El("select", h.Attr("name", "status"), h.El("option", h.Attr("value", ""), h.Text("all")), statuses)), h.Text(" "),
-		input("Longer than", "over", l.Over, 6, h.Attr("placeholder", "30s")), h.Text(" "),
-		input("Reason", "reason", l.Reason, 10, h.Attr("placeholder", "oom")), h.Text(" "),
+		input("Longer than", "over", p.get("over"), 6, h.Attr("placeholder", "30s")), h.Text(" "),
+		input("Reason", "reason", p.get("reason"), 10, h.Attr("placeholder", "oom")), h.Text(" "),
 		button("Show"), h.Text(" "),
 		h.El("span.found", h.Attr("aria-live", "polite"), h.Textf("%d of %d", l.Found, l.All)), h.Text(" "),
-		h.If(l.Q+l.Status+l.Over+l.Reason != "", link(l.Clear, h.Text("all tasks")), h.Text(" ")), folding)
+		clear, h.Text(" "), folding)
 }
 
 // lines are the tasks, or the families of tasks.
-func (l *taskList) lines() h.Node {
+func (l *taskList) lines(f *frame) h.Node {
 	switch {
-	case l.By != "":
+	case f.Place.get("by") != "":
 		return scroll("", table("tasks", "Tasks, with the items of a matrix as one line",
-			heads("Task", "Items.num.opt", "Status", "Together.num.opt", "Longest.num"), h.El("tbody",
-				h.Map(l.Families, family.line))))
+			heads("Task", "Items.num.opt", "Status", "Together.num.opt", "Longest.num"),
+			h.El("tbody", h.Map(l.Families, func(x family) h.Node { return x.line(f) }))))
 	case len(l.Rows) == 0 && l.All == 0:
 		return note("No task has begun yet.")
 	case len(l.Rows) == 0:
 		return note("No task fits.")
-	case l.Prev == "" && l.Next == "":
-		return l.table()
+	case l.pages() == 1:
+		return l.table(f)
 	}
-	return h.Group{l.table(), h.El("nav.pages", h.Attr("aria-label", "Pages of the list"),
-		h.If(l.Prev != "", h.El("a", h.Attr("href", l.Prev), h.Attr("rel", "prev"), h.Text("← before"))),
-		h.El("span", h.Textf("%d to %d of %d", l.First, l.Last, l.Found)),
-		h.If(l.Next != "", h.El("a", h.Attr("href", l.Next), h.Attr("rel", "next"), h.Text("after →"))))}
+	other := func(is bool, page int, rel, label string) h.Node {
+		return h.If(is, h.El("a", h.Attr("href", f.With("page", itoa(page))), h.Attr("rel", rel), h.Text(label)))
+	}
+	first := (l.Page-1)*maxRows + 1
+	return h.Group{l.table(f), h.El("nav.pages", h.Attr("aria-label", "Pages of the list"),
+		other(l.Page > 1, l.Page-1, "prev", "← before"),
+		h.El("span", h.Textf("%d to %d of %d", first, first+len(l.Rows)-1, l.Found)),
+		other(l.Page < l.pages(), l.Page+1, "next", "after →"))}
 }
 
-func (x family) line() h.Node {
+func (x family) line(f *frame) h.Node {
+	url := taskURL(f, x.Task)
+	if x.Name != x.Task {
+		url = f.With("by", "", "q", x.Name+"[", "page", "")
+	}
 	tallies := h.Map(x.Shares, func(s report.Share) h.Node {
 		return h.Group{h.El("span.tally", h.Text(itoa(s.Count)+" "), state(s.State)), h.Text(" ")}
 	})
-	return h.El("tr", h.ID("f-"+x.Name), rowHead(link(x.URL, h.Line(x.Name))), cell("td.num.opt", itoa(x.Count)),
+	return h.El("tr", h.ID("f-"+x.Name), rowHead(link(url, h.Line(x.Name))), cell("td.num.opt", itoa(x.Count)),
 		h.El("td", tallies), cell("td.num.opt", elapsed(x.Took)), number(elapsed(x.Worst)))
 }
 
 // table is the tasks of a run; in a file they have their executions and keys as well.
-func (l *taskList) table() h.Node {
+func (l *taskList) table(f *frame) h.Node {
+	columns := sortHeads(f, listColumns)
+	if l.Whole {
+		columns = h.Group{columns, heads("Execution", "Key")}
+	}
 	return scroll("", h.El("table.tasks.flow", h.If(l.Whole, h.ID("list")),
 		h.El("caption.away", h.Text("The tasks of the run")),
-		h.El("thead", h.El("tr", columnHeads(l.Columns))),
+		h.El("thead", h.El("tr", columns)),
 		h.El("tbody", h.Map(l.Rows, func(r row) h.Node { return r.line(l.Whole) }))))
 }
 
-// columnHeads are heads of columns by which a table is sorted.
-func columnHeads(list []column) h.Node {
+// sortHeads are heads of columns by which the address can sort a table.
+func sortHeads(f *frame, list []column) h.Node {
+	key, down := strings.CutPrefix(f.Place.get("sort"), "-")
 	return h.Map(list, func(c column) h.Node {
-		return h.El("th", h.Attr("scope", "col"), h.If(c.Class != "", h.Class(c.Class)),
-			h.If(c.Sorted != "", h.Attr("aria-sort", c.Sorted)),
-			link(c.URL, h.Line(c.Name)))
+		next, sorted := c.first+c.key, ""
+		switch {
+		case c.key == "":
+		case c.key == key && down:
+			next, sorted = key, "descending"
+		case c.key == key:
+			next, sorted = "-"+key, "ascending"
+		}
+		label := h.Line(c.name)
+		if c.key != "" {
+			label = link(f.With("sort", next, "page", ""), label)
+		}
+		return h.El("th", h.Attr("scope", "col"), h.If(c.class != "", h.Class(c.class)),
+			h.If(sorted != "", h.Attr("aria-sort", sorted)), label)
 	})
 }
 
@@ -195,7 +232,7 @@ func (r row) line(whole bool) h.Node {
 	if r.Took() {
 		took = human.Duration(r.Duration.Duration())
 	}
-	if r.State == string(runview.TaskCached) {
+	if r.State == runview.TaskCached {
 		class += " dim"
 	}
 	if r.Memory > 0 {
@@ -207,7 +244,7 @@ func (r row) line(whole bool) h.Node {
 	if r.Attempt > 0 {
 		attempt = fmt.Sprint(r.Attempt)
 	}
-	return h.El("tr", h.ID(r.Anchor), rowHead(link(r.URL, h.Line(r.Task))), h.El("td", state(r.State)),
+	return h.El("tr", h.ID(r.Anchor), rowHead(link(r.URL, h.Line(r.Task))), h.El("td", state(r.StateText())),
 		h.El("td", h.Class(class), h.Attr("data-ms", fmt.Sprint(r.Duration.Duration().Milliseconds())), h.Text(took)),
 		h.El("td.num.opt", h.Attr("data-l", "memory"), h.Attr("data-n", fmt.Sprint(r.Memory)), h.Text(memory)),
 		h.El("td.num.opt", h.Attr("data-l", "cores"), h.Attr("data-n", fmt.Sprintf("%.3f", r.Cores)), h.Text(cores)),

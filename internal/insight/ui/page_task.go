@@ -4,36 +4,44 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/explain"
+	"e3/internal/insight/history"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/runview"
 )
 
 func (b *taskBody) page(f *frame) h.Node {
-	return h.Group{b.head(f), navigation("tabs inner", "Views of the task", b.Tabs), note(b.Missing), b.view(f),
+	var views []tab
+	for _, v := range []struct{ name, view string }{
+		{"Log", taskLog}, {"Why", taskWhy}, {"Inputs and outputs", taskData}, {"History", taskHistory},
+	} {
+		url := f.With("view", strings.TrimPrefix(v.view, taskLog), "line", "", "find", "", "log", "", "io", "", "n", "",
+			"path", "")
+		views = append(views, tab{v.name, url, v.view == b.View})
+	}
+	return h.Group{b.head(f), navigation("tabs inner", "Views of the task", views), note(b.Missing), b.view(f),
 		b.command()}
 }
 
 func (b *taskBody) head(f *frame) h.Node {
 	pin := h.Node(nil)
 	if b.Execution != nil {
-		pin = f.action("pin", hidden("w", f.Workspace), hidden("x", b.Execution.ExecutionID), input("Note", "note", "", 20),
-			h.Text(" "),
-			button("Pin this execution"))
+		pin = f.action("pin", hidden("w", f.Workspace), hidden("x", b.Execution.ExecutionID),
+			input("Note", "note", "", 20), h.Text(" "), button("Pin this execution"))
 	}
 	return h.El("header.head",
 		h.El("h1", h.El("span.mono", h.Line(b.Task)), h.If(b.State != "", h.Text(" "), badge(b.State))),
-		h.If(b.Note != "", h.El("p.lead", h.Line(b.Note))), facts(b.Facts), b.Together.links(),
-		h.If(len(b.Attempts) > 1, h.El("p.links", dim("Attempts of this run:"), h.Text(" "),
-			h.Map(b.Attempts, attempt.choice))),
+		h.If(b.Note != "", h.El("p.lead", h.Line(b.Note))), facts(b.Facts), b.Together.links(f),
+		b.attemptsOfRun(f),
 		h.If(b.State == string(runview.TaskDeferred), f.decision(b.Task)), pin)
 }
 
 // links are the other items of the same command.
-func (t *together) links() h.Node {
+func (t *together) links(f *frame) h.Node {
 	if t == nil {
 		return nil
 	}
@@ -42,14 +50,33 @@ func (t *together) links() h.Node {
 		said += ", with"
 	}
 	return h.El("p.links", h.ID("together"), dim(said),
-		h.Map(t.Others, func(o named) h.Node { return h.Group{h.Text(" "), link(o.URL, h.Line(o.Name))} }),
+		h.Map(t.Others, func(task string) h.Node { return h.Group{h.Text(" "), f.taskLink(task, "r", t.Run)} }),
 		h.If(t.More > 0, h.Text(" "), dim(fmt.Sprintf("and %d more", t.More))))
 }
 
-// choice is a link to an attempt of the run.
-func (a attempt) choice() h.Node {
-	return h.Group{h.El("a", h.Attr("href", a.URL), h.If(a.Now, h.Attr("aria-current", "true")), h.Textf("%d ", a.Number),
-		state(string(a.Status))), h.Text(" ")}
+// attemptsOfRun is the choice of an attempt of the run, the first first; nothing if there is one.
+func (b *taskBody) attemptsOfRun(f *frame) h.Node {
+	var links h.Group
+	for i := range slices.Backward(b.History) {
+		if a := &b.History[i]; b.Run != nil && a.MadeBy == b.Run.RunID {
+			links = append(links, h.El("a", h.Attr("href", attemptURL(f, a)), h.If(b.isShown(a), h.Attr("aria-current", "true")),
+				h.Textf("%d ", a.Number), state(string(a.Status))), h.Text(" "))
+		}
+	}
+	return h.If(len(links) > 2, h.El("p.links", dim("Attempts of this run:"), h.Text(" "), links))
+}
+
+// isShown reports whether the page is about an attempt.
+func (b *taskBody) isShown(a *history.Attempt) bool {
+	return b.Execution != nil && a.ExecutionID == b.Execution.ExecutionID
+}
+
+// attemptURL is the page of an attempt, "" of one that was not started.
+func attemptURL(f *frame, a *history.Attempt) string {
+	if a.ExecutionID == "" {
+		return ""
+	}
+	return f.With("x", a.ExecutionID, "view", "", "line", "", "find", "", "io", "", "n", "", "path", "")
 }
 
 // view is what the address chooses of a task.
@@ -62,7 +89,7 @@ func (b *taskBody) view(f *frame) h.Node {
 	case b.View == taskData:
 		return b.dataView()
 	case b.View == taskHistory:
-		return b.attemptsView()
+		return b.attemptsView(f)
 	}
 	return nil
 }
@@ -83,38 +110,46 @@ func (b *taskBody) command() h.Node {
 }
 
 func (v *logView) section(f *frame) h.Node {
-	size := human.Bytes(v.Size)
+	size := human.Bytes(v.Sizes[v.Stream])
 	if v.Total > 0 {
 		size = human.Count(v.Total, "line") + ", " + size
 	}
-	lines := h.Node(nil)
+	var up, down, lines h.Node
+	last, tail := v.First+len(v.Lines)-1, "yes"
+	if v.First > 1 {
+		up = more(f.With("line", itoa(max(1, v.First-maxLogLines+lineMargin))), "earlier lines")
+	}
+	if len(v.Lines) > 0 && last < v.Total {
+		down, tail = more(f.With("line", itoa(last+1+lineMargin)), "later lines"), "no"
+	}
 	switch {
 	case len(v.Lines) > 0:
-		tail := "yes"
-		if v.Down != "" {
-			tail = "no"
-		}
 		lines = h.El("div.log", h.Attr("tabindex", "0"), h.Attr("role", "region"), h.Attr("aria-label", v.Stream),
 			h.Attr("data-tail", tail),
-			h.El("ol", h.Attr("start", itoa(v.First)), h.Map(v.Lines, logLine.item)))
+			h.El("ol", h.Attr("start", itoa(v.First)), h.Map(v.Lines, func(l logLine) h.Node { return l.item(f) })))
 	case v.Err == "":
 		lines = note("It printed nothing there.")
 	}
 	return h.El("section", h.Attr("aria-labelledby", "log-h"), h.El("h2.away", h.ID("log-h"), h.Text("Log")),
-		h.El("div.logbar", v.streams(), h.If(!f.Static, v.search(f)), h.Text(" "),
+		h.El("div.logbar", v.streams(f), h.If(!f.Static, v.search(f)), h.Text(" "),
 			h.El("span.dim", h.Text(size), h.If(v.Raw != "", h.Text(" · "), link(v.Raw, h.Text("all of it"))))),
-		v.hits(), more(v.Up, "earlier lines"), lines, more(v.Down, "later lines"),
-		h.If(v.Cut, note("Only the first 128 MiB were looked at.")), h.If(v.Err != "", warnings([]string{v.Err})))
+		v.hits(f), up, lines, down,
+		h.If(v.Sizes[v.Stream] > maxLogRead, note("Only the first 128 MiB were looked at.")),
+		h.If(v.Err != "", warnings([]string{v.Err})))
 }
 
 // streams are the links to the streams of the log; in a file, which has one of them, its name.
-func (v *logView) streams() h.Node {
-	return h.El("nav.streams", h.Attr("aria-label", "Streams"), h.Map(v.Tabs, func(t tab) h.Node {
+func (v *logView) streams(f *frame) h.Node {
+	return h.El("nav.streams", h.Attr("aria-label", "Streams"), h.Map(streamNames, func(name string) h.Node {
+		label, url := name, f.With("log", name, "line", "", "find", "")
+		if v.Sizes[name] == 0 {
+			label += " (empty)"
+		}
 		switch {
-		case t.URL != "":
-			return h.El("a", h.Attr("href", t.URL), h.If(t.Current, h.Attr("aria-current", "page")), h.Text(t.Name))
-		case t.Current:
-			return h.Text(t.Name)
+		case url != "":
+			return h.El("a", h.Attr("href", url), h.If(name == v.Stream, h.Attr("aria-current", "page")), h.Text(label))
+		case name == v.Stream:
+			return h.Text(label)
 		}
 		return nil
 	}))
@@ -133,7 +168,7 @@ func (v *logView) search(f *frame) h.Node {
 		input("Find", "find", v.Find, 0, h.Attr("type", "search")), h.Text(" "), button("Find"))
 }
 
-func (v *logView) hits() h.Node {
+func (v *logView) hits(f *frame) h.Node {
 	if v.Find == "" {
 		return nil
 	}
@@ -143,14 +178,20 @@ func (v *logView) hits() h.Node {
 	}
 	return h.El("div.hits", h.Attr("role", "status"), h.El("p", h.Line(said)),
 		h.El("ol", h.Map(v.Hits, func(x hit) h.Node {
-			return h.El("li", h.Attr("value", itoa(x.N)), link(x.URL, h.Text(x.Text)))
+			return h.El("li", h.Attr("value", itoa(x.N)), link(lineURL(f, x.N), h.Text(x.Text)))
 		})))
 }
 
-func (l logLine) item() h.Node {
+// lineURL is the address of a line.
+func lineURL(f *frame, n int, pairs ...string) string {
+	return f.With(append(pairs, "line", itoa(n))...) + "#L" + itoa(n)
+}
+
+func (l logLine) item(f *frame) h.Node {
 	n := itoa(l.N)
 	return h.El("li", h.ID("L"+n), h.If(l.Hit, h.Class("hit")),
-		h.El("a.n", h.Attr("href", l.URL), h.Attr("tabindex", "-1"), h.Attr("aria-label", "line "+n), h.Text(n)),
+		h.El("a.n", h.Attr("href", lineURL(f, l.N, "find", "")), h.Attr("tabindex", "-1"), h.Attr("aria-label", "line "+n),
+			h.Text(n)),
 		h.El("span.l", painted(l.Segments), h.If(l.Rest != "", h.Text(" "), dim(l.Rest))))
 }
 
@@ -262,7 +303,7 @@ func change(c *explain.Change) h.Node {
 func (b *taskBody) dataView() h.Node {
 	var parts h.Group
 	if b.Shown != nil {
-		parts = append(parts, section("shown", b.Shown.Name, h.Class("shown"), b.Shown.content()))
+		parts = append(parts, section("shown", b.Shown.Name, h.Class("shown"), b.Shown.draw()))
 	}
 	if len(b.Outputs) > 0 {
 		parts = append(parts, section("out", "Outputs", h.Map(b.Outputs, item.output)))
@@ -279,11 +320,11 @@ func (it item) output() h.Node {
 	if it.Role != "" {
 		said += " · " + it.Role
 	}
-	content := h.Node(nil)
+	shown := h.Node(nil)
 	if it.Preview != nil {
-		content = it.Preview.content()
+		shown = it.Preview.draw()
 	}
-	return h.El("article.item", h.El("h3", link(it.URL, h.Line(it.Name)), h.Text(" "), dim(said)), content)
+	return h.El("article.item", h.El("h3", link(it.URL, h.Line(it.Name)), h.Text(" "), dim(said)), shown)
 }
 
 func (it item) input() h.Node {
@@ -292,27 +333,15 @@ func (it item) input() h.Node {
 		cell("td.id", short(it.Hash)))
 }
 
-// content is what a preview shows.
-func (p *preview) content() h.Node {
-	var shown h.Node
+// draw draws what a preview shows.
+func (p *preview) draw() h.Node {
+	label := human.Line(p.Name)
+	shown := content(&p.Content, label)
 	switch {
-	case p.Text != "":
-		shown = block("text", h.Text(p.Text))
-	case p.Table != nil:
-		shown = h.Group{scroll(human.Line(p.Name), values(p.Table)), note(p.Table.Note)}
-	case p.Chart != nil:
-		shown = p.Chart
-	case p.Image != "":
-		shown = picture(p.Image, human.Line(p.Name))
 	case p.Frame != "":
-		shown = h.Group{
-			h.El("iframe", h.Attr("sandbox", ""), h.Attr("src", p.Frame), h.Attr("title", human.Line(p.Name)),
-				h.Attr("referrerpolicy", "no-referrer")),
-			note("Scripts in this document do not run here."),
-		}
+		shown = h.Group{frameOf(label, h.Attr("src", p.Frame)), note("Scripts in this document do not run here.")}
 	case len(p.Entries) > 0:
-		shown = scroll("", table("", "The directory "+p.Name, heads("Name", "Size.num"),
-			h.El("tbody", h.Map(p.Entries, entry.line))))
+		shown = scroll("", table("", "The directory "+p.Name, heads("Name", "Size.num"), h.El("tbody", h.Map(p.Entries, entry.line))))
 	}
 	raw := h.If(p.Raw != "", h.El("p.note", link(p.Raw, h.Text("the bytes")), h.Text(" · "),
 		h.El("a", h.Attr("href", p.Raw+"&save=1"), h.Flag("download"), h.Text("save"))))
@@ -328,37 +357,61 @@ func (e entry) line() h.Node {
 }
 
 // attemptsView is the history of the task.
-func (b *taskBody) attemptsView() h.Node {
-	var plots h.Group
-	if b.Plot != nil {
-		plots = append(plots, h.El("h3", h.Text("Durations")), scroll("", b.Plot))
-	}
-	if b.Memory != nil {
-		plots = append(plots, h.El("h3", h.Text("Memory")), scroll("", b.Memory))
-	}
+func (b *taskBody) attemptsView(f *frame) h.Node {
 	if len(b.History) == 0 {
-		return section("hist", "History", plots, note("None"))
+		return section("hist", "History", note("None"))
+	}
+	var took, memory []point
+	rows := make(h.Group, len(b.History))
+	for i := range slices.Backward(b.History) {
+		a := &b.History[i]
+		p := point{at: a.At(), state: string(a.Status), url: attemptURL(f, a)}
+		if a.Timed {
+			p.value, p.text = a.Duration.Seconds(), human.Duration(a.Duration)
+			took = append(took, p)
+		}
+		if n := memoryOf(a); n > 0 {
+			p.value, p.text = float64(n), human.Bytes(n)
+			memory = append(memory, p)
+		}
+		rows[i] = b.attemptLine(f, a)
+	}
+	plot := func(title string, list []point, text func(float64) string) h.Node {
+		drawn := plotOf(list, text)
+		return h.If(drawn != nil, h.El("h3", h.Text(title)), scroll("", drawn))
 	}
 	columns := heads("Execution", "Status", "Started.when", "Took.num", "Memory.num", "Run", "By.opt", "Note")
-	return section("hist", "History", plots,
-		scroll("", table("tasks flow", "Attempts, the latest first", columns, h.El("tbody", h.Map(b.History, attempt.line)))),
+	return section("hist", "History", plot("Durations", took, seconds),
+		plot("Memory", memory, func(v float64) string { return human.Bytes(int64(v)) }),
+		scroll("", table("tasks flow", "Attempts, the latest first", columns, h.El("tbody", rows))),
 		h.If(b.More, note("There are earlier ones.")))
 }
 
-func (a attempt) line() h.Node {
-	execution, took, memory := h.Text("not started"), "", ""
-	if a.URL != "" {
-		execution = link(a.URL, h.Text(short(a.ExecutionID)))
+// memoryOf is the memory of an attempt in bytes, 0 if it is not known.
+func memoryOf(a *history.Attempt) int64 {
+	if a.Execution == nil || a.Execution.Detail == nil {
+		return 0
+	}
+	return a.Execution.Detail.PeakRSS
+}
+
+func (b *taskBody) attemptLine(f *frame, a *history.Attempt) h.Node {
+	execution, run, took, memory := h.Text("not started"), "", "", ""
+	if a.ExecutionID != "" {
+		execution = link(attemptURL(f, a), h.Text(short(a.ExecutionID)))
+	}
+	if a.MadeBy != "" && slices.Contains(a.Runs, a.MadeBy) {
+		run = f.runURL(a.MadeBy)
 	}
 	if a.Timed {
 		took = human.Duration(a.Duration)
 	}
-	if a.Memory > 0 {
-		memory = human.Bytes(a.Memory)
+	if n := memoryOf(a); n > 0 {
+		memory = human.Bytes(n)
 	}
-	return h.El("tr", h.If(a.Now, h.Class("now")), h.ID("x-"+a.ExecutionID),
-		h.El("th.mono", h.Attr("scope", "row"), execution),
-		h.El("td", state(string(a.Status))), cell("td.when", stamp(a.At())), number(took), number(memory),
-		h.El("td.mono", h.Attr("data-l", "run"), link(a.RunURL, h.Text(short(a.MadeBy)))), cell("td.opt",
-			a.Worker), cell("td", a.Notes))
+	return h.El("tr", h.If(b.isShown(a), h.Class("now")), h.ID("x-"+a.ExecutionID),
+		h.El("th.mono", h.Attr("scope", "row"), execution), h.El("td", state(string(a.Status))),
+		cell("td.when", stamp(a.At())), number(took), number(memory),
+		h.El("td.mono", h.Attr("data-l", "run"), link(run, h.Text(short(a.MadeBy)))), cell("td.opt", a.Worker),
+		cell("td", attemptNote(a)))
 }

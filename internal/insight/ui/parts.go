@@ -165,6 +165,9 @@ func (f *frame) taskLink(task string, pairs ...string) h.Node {
 	return link(f.To(viewTask, append([]string{"w", f.Workspace, "t", task}, pairs...)...), h.Line(task))
 }
 
+// runURL is the page of a run of the workspace.
+func (f *frame) runURL(id string) string { return f.To(viewRun, "w", f.Workspace, "r", id) }
+
 // waitingItem is a task that waits for approval.
 func waitingItem(task h.Node, since time.Time, rest ...h.Node) h.Node {
 	return h.El("li", sign(h.Class("s-deferred ink-text"), "deferred"), h.Text(" "), task, h.Text(" "),
@@ -195,8 +198,8 @@ func values(t *report.Table) h.Node {
 }
 
 // painted is a line of a program's output with its colours.
-func painted(segments []segment) h.Node {
-	return h.Map(segments, func(s segment) h.Node {
+func painted(segments []report.Segment) h.Node {
+	return h.Map(segments, func(s report.Segment) h.Node {
 		if s.Class == "" {
 			return h.Text(s.Text)
 		}
@@ -213,6 +216,9 @@ func elapsed(d time.Duration) string {
 }
 
 func millis(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }
+
+// seconds is the text of a duration in seconds.
+func seconds(v float64) string { return human.Duration(time.Duration(v * float64(time.Second))) }
 
 // short is an id as people see it.
 func short(id string) string { return human.Line(human.Short(id)) }

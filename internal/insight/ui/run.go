@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"e3/internal/format/record"
@@ -18,50 +17,25 @@ import (
 // runBody is what the page of a run shows.
 type runBody struct {
 	Run       *runview.Report
-	Status    string
-	Lead      string
+	Now       time.Time
 	Facts     []report.Fact
-	Shares    []countOf
-	Left      string // how long it may take yet
-	Took      time.Duration
-	Path      []step // the critical path, in the order of time
-	PathTime  time.Duration
-	PathMore  int // further steps
+	Shares    []report.Share
+	Left      string         // how long it may take yet
+	Path      []criticalTask // in the order of time
 	Failed    []row
 	MoreBad   int
-	Tabs      []tab
 	View      string // tasks, timeline or graph
 	List      *taskList
 	Line      *timeline
 	Graph     h.Node
 	GraphNote string
 	Waiting   []runview.TaskReport // for approval
-	Earlier   string               // address of the comparison with the run before
-}
-
-// countOf is the number of tasks in a state, with the address of their list.
-type countOf struct {
-	report.Share
-	URL     string
-	Current bool
 }
 
 // row is a task in a list.
 type row struct {
-	*runview.TaskReport
-	State  string
-	Note   string
-	URL    string
-	Logs   string
-	Anchor string // id of its line
-}
-
-// step is a task of the critical path.
-type step struct {
-	Task, URL, State string
-	Took             time.Duration
-	Waited           time.Duration // since the one before
-	Share            int           // of the run, in percent
+	report.Row
+	URL string
 }
 
 // Bounds of the page of a run.
@@ -102,20 +76,15 @@ func (s *Server) runPage(ctx context.Context, f *frame) (body, error) {
 	if p.get("r") == "" || r.Live {
 		s.live(f)
 	}
-	path := m.critical(now)
-	b.steps(f, path, now)
+	b.Path = m.critical(now)
 	if err := s.failed(ctx, f, m, b); err != nil {
 		return nil, err
-	}
-	b.Earlier = f.To(viewCompare, "w", f.Workspace, "a", f.Workspace+"@"+r.RunID, "b", "@")
-	if p.get("r") == "" {
-		b.Earlier = f.To(viewCompare, "w", f.Workspace, "a", f.Workspace+"@-1", "b", "@")
 	}
 	switch b.View {
 	case runTasks:
 		b.List, err = s.taskList(ctx, f, m)
 	case runTimeline:
-		b.timeline(f, r, m.spans(now), path)
+		b.timeline(f, m.spans(now))
 		f.command("run", human.Quoted(f.Workspace), "--run", short(r.RunID), "--trace", "-")
 	case runGraph:
 		err = s.graph(ctx, f, m, b)
@@ -123,18 +92,15 @@ func (s *Server) runPage(ctx context.Context, f *frame) (body, error) {
 	default:
 		err = errAsked
 	}
-	for _, view := range []string{runTasks, runTimeline, runGraph} {
-		b.Tabs = append(b.Tabs, tab{strings.ToUpper(view[:1]) + view[1:], f.With("view", strings.TrimPrefix(view, runTasks), "page", ""), view == b.View})
-	}
 	return b, err
 }
 
 // headOf is what every view of a run begins with.
 func (s *Server) headOf(f *frame, m *model, now time.Time) *runBody {
 	r := m.report
-	b := &runBody{Run: r, Status: r.Status(), Lead: report.Lead(r), Took: r.RanFor(now), Facts: s.facts(f, r), Left: timeLeft(m, now)}
-	f.Title = fmt.Sprintf("%s: run %s, %s", human.Line(r.WorkspaceName), short(r.RunID), b.Status)
-	b.counts(f)
+	b := &runBody{Run: r, Now: now, Facts: s.facts(f, r), Left: timeLeft(m, now)}
+	f.Title = fmt.Sprintf("%s: run %s, %s", human.Line(r.WorkspaceName), short(r.RunID), r.Status())
+	b.counts()
 	if r.Damage != nil {
 		f.Notes = append(f.Notes, "Not all is known of this run: "+human.Line(r.Damage.Error()))
 	}
@@ -177,27 +143,20 @@ func (s *Server) facts(f *frame, r *runview.Report) []report.Fact {
 }
 
 // counts are the tasks by state; those without a state wait for their turn.
-func (b *runBody) counts(f *frame) {
+func (b *runBody) counts() {
 	counts := map[string]int{}
 	for i := range b.Run.Tasks {
-		counts[report.StateOf(&b.Run.Tasks[i])]++
+		t := &b.Run.Tasks[i]
+		counts[report.StateOf(t)]++
+		if t.State == runview.TaskDeferred {
+			b.Waiting = append(b.Waiting, *t)
+		}
 	}
 	if waiting := int(b.Run.Total) - len(b.Run.Tasks) - int(b.Run.Unnamed); waiting > 0 {
 		counts["waits"] += waiting
 	}
 	counts["cached"] += int(b.Run.Unnamed)
-	for _, sh := range report.Shares(counts) {
-		c := countOf{Share: sh, Current: f.Place.get("status") == sh.State}
-		if sh.State != "waits" {
-			c.URL = f.With("status", sh.State, "view", "", "page", "")
-		}
-		b.Shares = append(b.Shares, c)
-	}
-	for i := range b.Run.Tasks {
-		if t := &b.Run.Tasks[i]; t.State == runview.TaskDeferred {
-			b.Waiting = append(b.Waiting, *t)
-		}
-	}
+	b.Shares = report.Shares(counts)
 }
 
 // timeLeft is how long a live run takes yet if its tasks go on to end as fast as they have done so far.
@@ -215,25 +174,6 @@ func timeLeft(m *model, now time.Time) string {
 		return ""
 	}
 	return "about " + human.Seconds(max(left.Round(time.Second), time.Second)) + " left at this pace"
-}
-
-// steps are the critical path as the page shows it.
-func (b *runBody) steps(f *frame, path []criticalTask, now time.Time) {
-	whole := max(b.Run.RanFor(now), time.Millisecond)
-	for _, l := range path {
-		b.PathTime += l.end.Sub(l.start)
-	}
-	if len(path) > maxPath { // the long ones say where the time went
-		keep := longest(path, maxPath)
-		b.PathMore = len(path) - len(keep)
-		path = keep
-	}
-	for _, l := range path {
-		took := l.end.Sub(l.start)
-		b.Path = append(b.Path, step{
-			Task: l.task, URL: taskURL(f, l.task), State: string(l.state), Took: took, Waited: l.waited, Share: int(100 * took / whole),
-		})
-	}
 }
 
 // taskURL is the page of a task in the run that the page shows.
@@ -265,32 +205,26 @@ func rowsOf(f *frame, list []runview.TaskReport) []row {
 	rows := make([]row, len(list))
 	for i := range list {
 		t := &list[i]
-		rows[i] = row{TaskReport: t, State: report.StateOf(t), Note: report.Note(t), URL: taskURL(f, t.Task), Anchor: "t-" + t.Task}
-		if t.ExecutionID != "" {
-			rows[i].Logs = rows[i].URL
-		}
+		rows[i] = row{report.Row{TaskReport: t, Anchor: "t-" + t.Task, Note: report.Note(t)}, taskURL(f, t.Task)}
 	}
 	return rows
 }
 
 // timeline draws the attempts of the run.
-func (b *runBody) timeline(f *frame, r *runview.Report, spans []span, path []criticalTask) {
+func (b *runBody) timeline(f *frame, spans []span) {
 	critical := map[string]bool{}
-	for _, l := range path {
-		critical[l.task] = true
+	for _, t := range b.Path {
+		critical[t.task] = true
 	}
-	bars := make([]lineBar, 0, min(len(spans), maxBars))
-	for _, at := range spans {
-		if len(bars) == maxBars {
-			f.Notes = append(f.Notes, fmt.Sprintf("Only the first %d of %d attempts are drawn", maxBars, len(spans)))
-			break
-		}
-		bars = append(bars, lineBar{
-			Task: at.task, Worker: at.worker, Attempt: at.attempt, State: at.state, Start: at.start, End: at.end,
-			Href: taskURL(f, at.task), Critical: critical[at.task],
-		})
+	if len(spans) > maxBars {
+		f.Notes = append(f.Notes, fmt.Sprintf("Only the first %d of %d attempts are drawn", maxBars, len(spans)))
+		spans = spans[:maxBars]
 	}
-	b.Line = timelineOf(bars, r.StartedAt, r.CompletedAt)
+	bars := make([]lineBar, len(spans))
+	for i, at := range spans {
+		bars[i] = lineBar{span: at, Href: taskURL(f, at.task), Critical: critical[at.task]}
+	}
+	b.Line = timelineOf(bars, b.Run.StartedAt, b.Run.CompletedAt)
 }
 
 // graph draws the package, coloured by the states of the tasks.

@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/explain"
 	"e3/internal/insight/history"
-	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
@@ -25,14 +23,11 @@ type taskBody struct {
 	Task      string
 	Row       *row // in the run; nil: it is not part of it
 	Run       *runview.Report
-	RunURL    string
 	Execution *executions.Execution // that the page is about; nil: nothing was executed
 	State     string
 	Note      string
 	Facts     []report.Fact
 	View      string
-	Tabs      []tab
-	Attempts  []attempt // of the run, for the choice of a log
 	Shell     string
 	Words     []string // of a command that is no script
 	Env       []record.EnvVar
@@ -40,23 +35,11 @@ type taskBody struct {
 	Why       *explain.Explanation
 	Inputs    []item
 	Outputs   []item
-	Shown     *preview // that the address asks for
-	History   []attempt
-	More      bool // there are earlier ones
-	Plot      h.Node
-	Memory    h.Node
-	Together  *together // nil: its command served no other item
-	Missing   string    // why there is nothing to show
-}
-
-// attempt is a line of a task's history.
-type attempt struct {
-	*history.Attempt
-	URL    string
-	RunURL string
-	Notes  string
-	Memory int64
-	Now    bool // it is what the page is about
+	Shown     *preview          // that the address asks for
+	History   []history.Attempt // the latest first
+	More      bool              // there are earlier ones
+	Together  *together         // nil: its command served no other item
+	Missing   string            // why there is nothing to show
 }
 
 // Views of a task.
@@ -76,10 +59,10 @@ func (s *Server) taskPage(ctx context.Context, f *frame) (body, error) {
 		return nil, errAsked
 	}
 	f.ofWorkspace("")
-	b := &taskBody{Task: task, View: cmp.Or(p.get("view"), taskLog), RunURL: f.To(viewRun, "w", f.Workspace, "r", p.get("r"))}
+	b := &taskBody{Task: task, View: cmp.Or(p.get("view"), taskLog)}
 	f.Title = human.Line(f.Workspace + "." + task)
 	if p.get("r") != "" {
-		f.Crumbs = append(f.Crumbs, crumb{"run " + short(p.get("r")), b.RunURL})
+		f.Crumbs = append(f.Crumbs, crumb{"run " + short(p.get("r")), f.runURL(p.get("r"))})
 	}
 	f.Crumbs = append(f.Crumbs, crumb{human.Line(task), ""})
 	if err := s.inRun(ctx, f, b); err != nil {
@@ -87,9 +70,6 @@ func (s *Server) taskPage(ctx context.Context, f *frame) (body, error) {
 	}
 	if err := s.attempts(ctx, f, b); err != nil {
 		return nil, err
-	}
-	for _, t := range []struct{ name, view string }{{"Log", taskLog}, {"Why", taskWhy}, {"Inputs and outputs", taskData}, {"History", taskHistory}} {
-		b.Tabs = append(b.Tabs, tab{t.name, f.With("view", strings.TrimPrefix(t.view, taskLog), "line", "", "find", "", "log", "", "io", "", "n", "", "path", ""), t.view == b.View})
 	}
 	if b.Row == nil && b.Run != nil && b.Run.Live && b.Execution != nil && p.get("x") == "" {
 		b.Note = "It has not begun in the run that is at work. This is its latest execution of an earlier run."
@@ -199,15 +179,7 @@ func (s *Server) attempts(ctx context.Context, f *frame, b *taskBody) error {
 	if err := s.chosen(ctx, f, b, list, want); err != nil {
 		return err
 	}
-	for i := range list {
-		a := attemptOf(f, &list[i])
-		a.Now = b.Execution != nil && list[i].ExecutionID == b.Execution.ExecutionID
-		b.History = append(b.History, a)
-		if b.Run != nil && (list[i].MadeBy == b.Run.RunID) {
-			b.Attempts = append(b.Attempts, a)
-		}
-	}
-	slices.Reverse(b.Attempts) // the first attempt first
+	b.History = list
 	if b.Row == nil && len(list) == 0 && b.Execution == nil {
 		packaged, err := s.stores.Runs.AllTaskHashes(ctx, f.Workspace)
 		if err != nil {
@@ -218,14 +190,13 @@ func (s *Server) attempts(ctx context.Context, f *frame, b *taskBody) error {
 		}
 		b.Missing = "It has not run yet."
 	}
-	b.Plot, b.Memory = plots(b.History)
 	return nil
 }
 
 // chosen sets the execution that the page is about.
 func (s *Server) chosen(ctx context.Context, f *frame, b *taskBody, list []history.Attempt, want string) error {
 	if b.Row != nil {
-		b.State, b.Note = b.Row.State, b.Row.Note
+		b.State, b.Note = b.Row.StateText(), b.Row.Note
 	}
 	if want == "" && (b.Row != nil || len(list) == 0) {
 		if b.Row != nil {
@@ -269,20 +240,6 @@ func (s *Server) chosen(ctx context.Context, f *frame, b *taskBody, list []histo
 	}
 	b.Execution = e
 	return nil
-}
-
-func attemptOf(f *frame, x *history.Attempt) attempt {
-	a := attempt{Attempt: x, Notes: attemptNote(x)}
-	if x.ExecutionID != "" {
-		a.URL = f.With("x", x.ExecutionID, "view", "", "line", "", "find", "", "io", "", "n", "", "path", "")
-	}
-	if x.MadeBy != "" && slices.Contains(x.Runs, x.MadeBy) {
-		a.RunURL = f.To(viewRun, "w", f.Workspace, "r", x.MadeBy)
-	}
-	if x.Execution != nil && x.Execution.Detail != nil {
-		a.Memory = x.Execution.Detail.PeakRSS
-	}
-	return a
 }
 
 // attemptNote is what is to be said of an attempt beyond its status.
@@ -450,19 +407,4 @@ func fedBy(f *frame, it *item, w *record.Wire) {
 	case record.WireManifest:
 		it.From = "the manifest of these"
 	}
-}
-
-// plots are the durations and the memory of attempts.
-func plots(list []attempt) (took, memory h.Node) {
-	var t, m []point
-	for i := range slices.Backward(list) {
-		a := &list[i]
-		if a.Timed {
-			t = append(t, point{at: a.At(), value: a.Duration.Seconds(), state: string(a.Status), url: a.URL, text: human.Duration(a.Duration)})
-		}
-		if a.Memory > 0 {
-			m = append(m, point{at: a.At(), value: float64(a.Memory), state: string(a.Status), url: a.URL, text: human.Bytes(a.Memory)})
-		}
-	}
-	return plotOf(t, func(v float64) string { return human.Duration(time.Duration(v * float64(time.Second))) }), plotOf(m, func(v float64) string { return human.Bytes(int64(v)) })
 }

@@ -1,15 +1,16 @@
-package ui
+package report
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// segment is a text of one look. Class names the look: colours of terminals are classes of the style sheet, which fits them to a light
-// or a dark page.
-type segment struct{ Class, Text string }
+// Segment is a text of one look. Class names the look: colours of terminals are classes of the style sheet, which fits
+// them to a light or a dark page.
+type Segment struct{ Class, Text string }
 
 // look is the state of a terminal's colours.
 type look struct {
@@ -40,16 +41,18 @@ func (l look) class() string {
 	return strings.Join(words, " ")
 }
 
-// painter turns lines of a program's output into segments: colours are kept, other control sequences dropped, an overwritten line has
-// its last text, and any other invisible character is U+FFFD. Colours go on in the next line, as in a terminal.
-type painter struct{ now look }
+// Painter turns lines of a program's output into segments: colours are kept, other control sequences dropped, an
+// overwritten line has its last text, and any other invisible character is U+FFFD. Colours go on in the next line, as in
+// a terminal.
+type Painter struct{ now look }
 
-func (p *painter) line(data []byte) []segment {
-	var list []segment
+// Line returns the segments of the next line.
+func (p *Painter) Line(data []byte) []Segment {
+	var list []Segment
 	var text strings.Builder
 	flush := func() {
 		if text.Len() > 0 {
-			list = append(list, segment{p.now.class(), text.String()})
+			list = append(list, Segment{p.now.class(), text.String()})
 			text.Reset()
 		}
 	}
@@ -67,8 +70,8 @@ func (p *painter) line(data []byte) []segment {
 			continue
 		}
 		r, n := utf8.DecodeRune(data)
-		if !(r == '\t' || unicode.IsPrint(r) || unicode.In(r, unicode.Zs) || r == '\u200d' || r == '\u200c') || isBidi(r) {
-			r = unicode.ReplacementChar
+		if r != '\t' && !unicode.IsPrint(r) && !unicode.In(r, unicode.Zs) && r != '\u200d' && r != '\u200c' {
+			r = unicode.ReplacementChar // also one that turns the direction of text
 		}
 		text.WriteRune(r)
 		data = data[n:]
@@ -77,13 +80,8 @@ func (p *painter) line(data []byte) []segment {
 	return list
 }
 
-// isBidi reports whether a character turns the direction of the text around it, and so may make a log read otherwise than it is.
-func isBidi(r rune) bool {
-	return r >= '\u202a' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
-}
-
 // sequence handles the control sequence at the beginning of data, and returns its length.
-func (p *painter) sequence(data []byte) int {
+func (p *Painter) sequence(data []byte) int {
 	if len(data) < 2 {
 		return len(data)
 	}
@@ -112,11 +110,15 @@ func (p *painter) sequence(data []byte) int {
 		}
 		return len(data)
 	}
-	return 2
+	n := 1
+	for n < len(data) && data[n] >= ' ' && data[n] <= '/' { // as in the choice of a character set
+		n++
+	}
+	return min(n+1, len(data))
 }
 
 // colour applies the parameters of a sequence that ends with m.
-func (p *painter) colour(params string) {
+func (p *Painter) colour(params string) {
 	list := strings.FieldsFunc(params, func(r rune) bool { return r == ';' || r == ':' })
 	if len(list) == 0 {
 		list = []string{"0"}
@@ -164,4 +166,19 @@ func (p *painter) colour(params string) {
 			}
 		}
 	}
+}
+
+// Plain is a program's output as text without colours.
+func Plain(data []byte) string {
+	var p Painter
+	var b strings.Builder
+	for i, line := range bytes.Split(data, []byte("\n")) {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		for _, s := range p.Line(line) {
+			b.WriteString(s.Text)
+		}
+	}
+	return b.String()
 }
