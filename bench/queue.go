@@ -173,7 +173,7 @@ func (b *bench) queueLatency() error {
 			return fmt.Errorf("%d jobs have finished, want %d", len(jobs), n)
 		}
 		for _, j := range jobs {
-			waits = append(waits, j.Claimed.Sub(j.Created))
+			waits = append(waits, j.Claimed.Time().Sub(j.Created.Time()))
 		}
 	}
 	slices.Sort(waits)

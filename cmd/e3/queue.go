@@ -161,7 +161,7 @@ func writeQueue(w *render.Sheet, q *queue.State, now time.Time, at string) {
 	t := &render.Table{}
 	for i := range q.Running {
 		j := q.Running[i].Job
-		t.Row(shortJob(j.ID), jobName(j), "for "+human.Duration(max(now.Sub(cmp.Or(j.Started, j.Claimed)), 0)), cmp.Or(j.Worker, j.Maker), workerState(q.Running[i].Work, now))
+		t.Row(shortJob(j.ID), jobName(j), "for "+human.Duration(max(now.Sub(cmp.Or(j.Started, j.Claimed).Time()), 0)), cmp.Or(j.Worker, j.Maker), workerState(q.Running[i].Work, now))
 	}
 	w.Table(t, "  ")
 	if len(q.Failed) > 0 {
@@ -204,10 +204,10 @@ func queueList(ctx context.Context, a *app, r *repo.Repo, names []string) error 
 				state, since = "orphaned", j.Claimed
 			case j.Status == queue.Running:
 				state, since = "running", j.Claimed
-			case j.AvailableAt.After(now):
-				state = "again in " + human.Duration(j.AvailableAt.Sub(now))
+			case j.AvailableAt.Time().After(now):
+				state = "again in " + human.Duration(j.AvailableAt.Time().Sub(now))
 			}
-			t.Row(shortJob(j.ID), jobName(j), j.Queue, state, human.Duration(max(now.Sub(since), 0)), workerOf(j), priorityText(j.Priority), demandsText(j), declinedText(j))
+			t.Row(shortJob(j.ID), jobName(j), j.Queue, state, human.Duration(max(now.Sub(since.Time()), 0)), workerOf(j), priorityText(j.Priority), demandsText(j), declinedText(j))
 		}
 		w.Table(t, "")
 	})

@@ -100,7 +100,7 @@ func (f *uiFacts) Queues(ctx context.Context) ([]ui.Queue, error) {
 		for i := range s.Running {
 			w := s.Running[i].Work
 			j := f.job(&w.Job)
-			j.Since, j.Worker, j.Lease = cmp.Or(w.Job.Started, w.Job.Claimed), cmp.Or(w.Job.Worker, w.Job.Maker), workerState(w, f.a.Now())
+			j.Since, j.Worker, j.Lease = cmp.Or(w.Job.Started, w.Job.Claimed).Time(), cmp.Or(w.Job.Worker, w.Job.Maker), workerState(w, f.a.Now())
 			q.Running = append(q.Running, j)
 		}
 		for i := range s.Failed {
@@ -137,7 +137,7 @@ func (f *uiFacts) job(j *queue.Job) ui.Job {
 		state = "interrupted"
 	}
 	return ui.Job{
-		ID: j.ID, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, State: cmp.Or(state, "failed"), Since: j.Created,
+		ID: j.ID, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, State: cmp.Or(state, "failed"), Since: j.Created.Time(),
 		Asks: strings.Join([]string{priorityText(j.Priority), demandsText(j)}, " "),
 	}
 }

@@ -124,7 +124,7 @@ func (w *waitWatch) text(work *queue.Work) string {
 	worker := human.Line(workerName(cmp.Or(j.Worker, j.Maker)))
 	switch {
 	case !work.Over:
-		since := human.Stamp(cmp.Or(j.Started, j.Claimed))
+		since := human.Stamp(cmp.Or(j.Started, j.Claimed).Time())
 		return fmt.Sprintf("%s executes it, since %s; waiting for its result", worker, since)
 	case w.mayAdopt(j):
 		return "its worker " + worker + " has died; going on with its command"

@@ -12,7 +12,7 @@ import (
 // itself.
 func TestWaitText(t *testing.T) {
 	began := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
-	job := queue.Job{Status: queue.Running, Worker: "ann@lab (process 7)", MakerHost: "lab", Claimed: began.Add(time.Hour), Started: began}
+	job := queue.Job{Status: queue.Running, Worker: "ann@lab (process 7)", MakerHost: "lab", Claimed: queue.TimeOf(began.Add(time.Hour)), Started: queue.TimeOf(began)}
 	for _, test := range []struct {
 		name   string
 		host   string

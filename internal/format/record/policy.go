@@ -17,26 +17,31 @@ import (
 // fills it in, and a package object and a job hold it. The tag fact names a field that is not zero for people, and may
 // have a format for its value; without it that is its name with small letters and underscores.
 type Policy struct {
-	Description string
-	Timeout     time.Duration // 0: none
-	Retries     int64         // further attempts after the first
-	RetryOn     []string      `fact:"retries on"` // reasons and exit codes that are retried; none: all
-	Lost        LostRetries   `fact:"retries when lost"`
-	Backoff     time.Duration // before the first retry, doubled for each later one
-	CPU         float64       // 0: one
-	Memory      int64         `fact:"memory:%s bytes"` // 0: not declared
-	Resources   []Amount      `fact:"resource"`        // other declared resources
-	Priority    int64         // greater runs first among ready tasks
-	OOM         Escalation    // of the demand for memory, after memory ran out
-	Approve     bool          // a person must approve it before it runs
-	Suspend     int64         `fact:"suspend:exit code %s"` // by which the command asks to be resumed later; 0: none
-	OnLost      OnLost        // what happens to the command when the lease of its process is over
-	MayFail     bool          // its failure does not fail the run
-	Batch       int64         `fact:"batch:%s items"` // the most for one command; 0: the task does not run in batches
-	Limits      bool          // CPU and Memory are limits, where the machine can hold them
-	Queue       string        // for workers; "": the run's
-	Labels      []string      // a worker must have all of them
-	OutputKinds []EnvVar      `fact:"kind of"` // entry name → metrics, plot or report
+	Description string        `json:"description,omitempty"`
+	Timeout     time.Duration `json:"timeout,omitempty"` // 0: none
+	Retries     int64         `json:"retries,omitempty"` // further attempts after the first
+	// RetryOn are the reasons and exit codes that are retried; none: all.
+	RetryOn   []string      `json:"retryOn,omitempty" fact:"retries on"`
+	Lost      LostRetries   `json:"lost,omitempty" fact:"retries when lost"`
+	Backoff   time.Duration `json:"backoff,omitempty"`                       // before the first retry, doubled for each later one
+	CPU       float64       `json:"cpu,omitempty"`                           // 0: one
+	Memory    int64         `json:"memory,omitempty" fact:"memory:%s bytes"` // 0: not declared
+	Resources []Amount      `json:"resources,omitempty" fact:"resource"`     // other declared resources
+	Priority  int64         `json:"priority,omitempty"`                      // greater runs first among ready tasks
+	OOM       Escalation    `json:"oom,omitzero"`                            // of the demand for memory, after memory ran out
+	Approve   bool          `json:"approve,omitempty"`                       // a person must approve it before it runs
+	// Suspend is the exit code by which the command asks to be resumed later; 0: none.
+	Suspend int64 `json:"suspend,omitempty" fact:"suspend:exit code %s"`
+	// OnLost is what happens to the command when the lease of its process is over.
+	OnLost  OnLost `json:"onLost,omitempty"`
+	MayFail bool   `json:"mayFail,omitempty"` // its failure does not fail the run
+	// Batch is the greatest number of items for one command; 0: the task does not run in batches.
+	Batch  int64    `json:"batch,omitempty" fact:"batch:%s items"`
+	Limits bool     `json:"limits,omitempty"` // CPU and Memory are limits, where the machine can hold them
+	Queue  string   `json:"queue,omitempty"`  // for workers; "": the run's
+	Labels []string `json:"labels,omitempty"` // a worker must have all of them
+	// OutputKinds maps entries to metrics, plot or report.
+	OutputKinds []EnvVar `json:"outputKinds,omitempty" fact:"kind of"`
 }
 
 // MostPassed is the number of later tasks that may overtake a task that waits for cores or memory, in a local run and
@@ -45,14 +50,14 @@ const MostPassed = 32
 
 // Escalation describes the growth of a demand from one attempt to the next.
 type Escalation struct {
-	Factor float64 `fact:"on_oom:memory x%s"`   // of the previous demand; 0: it stays
-	Max    int64   `fact:"on_oom max:%s bytes"` // 0: no bound
+	Factor float64 `json:"factor,omitempty" fact:"on_oom:memory x%s"` // of the previous demand; 0: it stays
+	Max    int64   `json:"max,omitempty" fact:"on_oom max:%s bytes"`  // 0: no bound
 }
 
 // Amount is a named quantity of a resource.
 type Amount struct {
-	Name  string
-	Value float64
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
 }
 
 // OnLost is what happens to a command when the lease of its process is over, because the store does not answer or the

@@ -77,7 +77,10 @@ func Names(list []string) []string {
 }
 
 // EnvVar is one constant of a task's environment.
-type EnvVar struct{ Name, Value string }
+type EnvVar struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
 
 // Kind is the form in which a task reads or writes a dataset. The values are the case tags on disk.
 type Kind int

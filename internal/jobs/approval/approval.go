@@ -45,25 +45,25 @@ const (
 	Closed   Status = "closed" // no task waits for it any more
 )
 
-// Block is what stops a step of a task on one content.
+// Block is what stops a step of a task on one content, and its record: the tags name its fields there. Workspace and
+// Task are in the record's key.
 type Block struct {
-	ID        string // UUIDv7
-	Workspace string
-	Task      string
-	Key       string // of the content, <taskHash>/<inputsHash>
-	Run       string // the latest run that asked, or acted on the decision
-	Step      string // the stopped step: "" is the first
-	Type      Type
-	Execution string // the suspended execution; "" for a review
-	Latest    string // of a review: the latest execution of the key at the time of the question, "" if there was none
-	Status    Status
-	Created   time.Time
-	At        time.Time // when its status last changed; zero if never
-	By        string    // user@host of that change
-	Note      string
-	Acted     time.Time // when a run acted on the decision; zero: no run has
-
-	untold int64 // 0: the journal has the last change of the status; else it may have it from this number on
+	ID        string    `json:"id"` // UUIDv7
+	Workspace string    `json:"-"`
+	Task      string    `json:"-"`
+	Type      Type      `json:"type"`
+	Key       string    `json:"key"`                 // of the content, <taskHash>/<inputsHash>
+	Run       string    `json:"run"`                 // the latest run that asked, or acted on the decision
+	Step      string    `json:"step,omitempty"`      // the stopped step: "" is the first
+	Execution string    `json:"execution,omitempty"` // the suspended execution; "" for a review
+	Latest    string    `json:"latest,omitempty"`    // of a review: the latest execution of the key at the time of the question, "" if there was none
+	Status    Status    `json:"status"`
+	Created   time.Time `json:"created"`
+	At        time.Time `json:"at,omitzero"`  // when its status last changed; zero if never
+	By        string    `json:"by,omitempty"` // user@host of that change
+	Note      string    `json:"note,omitempty"`
+	Acted     time.Time `json:"acted,omitzero"`   // when a run acted on the decision; zero: no run has
+	Untold    int64     `json:"untold,omitempty"` // 0: the journal has the last change of the status; else it may have it from this number on
 }
 
 // Resume is the step that follows the approval of a block.

@@ -67,7 +67,7 @@ func (b *Blocks) ask(ctx context.Context, q *Question, id string) (Block, error)
 				return found, err
 			}
 			continue
-		case !none && (old.untold > 0 || old.Status != Closed && old.Acted.IsZero()): // the journal must have it before its record is replaced
+		case !none && (old.Untold > 0 || old.Status != Closed && old.Acted.IsZero()): // the journal must have it before its record is replaced
 			_, _, err := b.close(ctx, &old, version, becauseForced)
 			if err != nil {
 				return Block{}, err
@@ -109,7 +109,7 @@ func (q *Question) next(old *Block, none bool) (want *Block, same bool) {
 // take assigns an existing block to a run, which acts on a decision, or waits for a pending block. False if another
 // process changed it first.
 func (b *Blocks) take(ctx context.Context, block *Block, version refstore.Version, run string) (Block, bool, error) {
-	known := block.Run >= run && block.untold == 0 && block.decided() == !block.Acted.IsZero()
+	known := block.Run >= run && block.Untold == 0 && block.decided() == !block.Acted.IsZero()
 	block.Run = max(block.Run, run)
 	if known {
 		return *block, true, b.closeOthers(ctx, block)
@@ -131,11 +131,11 @@ func (b *Blocks) take(ctx context.Context, block *Block, version refstore.Versio
 
 // act marks a decision as acted on, once it is in the journal. False if another process changed the block first.
 func (b *Blocks) act(ctx context.Context, block *Block, version refstore.Version) (Block, bool, error) {
-	if block.untold > 0 {
-		if err := b.journal.Tell(ctx, block, block.untold); err != nil {
+	if block.Untold > 0 {
+		if err := b.journal.Tell(ctx, block, block.Untold); err != nil {
 			return Block{}, false, err
 		}
-		block.untold = 0
+		block.Untold = 0
 	}
 	if block.Acted.IsZero() {
 		block.Acted = b.clock()
@@ -146,17 +146,17 @@ func (b *Blocks) act(ctx context.Context, block *Block, version refstore.Version
 
 // tell records a change that may be missing in the journal. False if another process changed the block first.
 func (b *Blocks) tell(ctx context.Context, block *Block, version refstore.Version) (refstore.Version, bool, error) {
-	if err := b.journal.Tell(ctx, block, block.untold); err != nil {
+	if err := b.journal.Tell(ctx, block, block.Untold); err != nil {
 		return "", false, err
 	}
-	block.untold = 0
+	block.Untold = 0
 	return b.put(ctx, block, version)
 }
 
 // close closes a block that no run waits for any more, after recording an unrecorded change. False if another process
 // changed the block first.
 func (b *Blocks) close(ctx context.Context, block *Block, version refstore.Version, why string) (refstore.Version, bool, error) {
-	if block.untold > 0 {
+	if block.Untold > 0 {
 		var ok bool
 		var err error
 		if version, ok, err = b.tell(ctx, block, version); err != nil || !ok {
@@ -181,7 +181,7 @@ func (b *Blocks) change(ctx context.Context, block *Block, version refstore.Vers
 	if err != nil {
 		return "", false, err
 	}
-	block.At, block.untold = at, from
+	block.At, block.Untold = at, from
 	version, ok, err := b.put(ctx, block, version)
 	if err != nil || !ok {
 		return "", false, err
@@ -189,7 +189,7 @@ func (b *Blocks) change(ctx context.Context, block *Block, version refstore.Vers
 	if err := b.journal.Tell(ctx, block, from); err != nil {
 		return "", false, err
 	}
-	block.untold = 0
+	block.Untold = 0
 	next, ok, err := b.put(ctx, block, version)
 	if err == nil && ok {
 		version = next

@@ -66,7 +66,7 @@ func (b *Blocks) decide(ctx context.Context, block *Block, change func(*Block) (
 		case err != nil:
 			return fail(err)
 		}
-		if now.untold > 0 {
+		if now.Untold > 0 {
 			var ok bool
 			if version, ok, err = b.tell(ctx, &now, version); err != nil {
 				return fail(err)

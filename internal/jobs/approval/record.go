@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -56,24 +55,6 @@ func ownerOf(key refstore.Key) (ws, task string) {
 	return ws, key.Sort
 }
 
-// blockRecord is a block as it is stored; the record's key has workspace and task.
-type blockRecord struct {
-	ID        string     `json:"id"`
-	Type      Type       `json:"type"`
-	Key       string     `json:"key"`
-	Run       string     `json:"run"`
-	Step      string     `json:"step,omitempty"`
-	Execution string     `json:"execution,omitempty"`
-	Latest    string     `json:"latest,omitempty"`
-	Status    Status     `json:"status"`
-	Created   time.Time  `json:"created"`
-	At        *time.Time `json:"at,omitempty"`
-	By        string     `json:"by,omitempty"`
-	Note      string     `json:"note,omitempty"`
-	Acted     *time.Time `json:"acted,omitempty"`
-	Untold    int64      `json:"untold,omitempty"`
-}
-
 // Bounds of a record, in bytes.
 const (
 	maxRecord = 64 << 10
@@ -107,8 +88,8 @@ func (b *Block) validate() error {
 		return fmt.Errorf("status %.40q", b.Status)
 	case b.Status != Pending && b.At.IsZero():
 		return errors.New("the time of its decision is missing")
-	case b.untold < 0:
-		return fmt.Errorf("its journal number is %d", b.untold)
+	case b.Untold < 0:
+		return fmt.Errorf("its journal number is %d", b.Untold)
 	case !b.Acted.IsZero() && !b.decided():
 		return errors.New("a run has acted on a decision that does not exist")
 	}
@@ -130,22 +111,11 @@ func (b *Block) validate() error {
 
 // encode never fails: the record holds texts, and times that were made or decoded.
 func (b *Block) encode() []byte {
-	r := blockRecord{
-		ID: b.ID, Type: b.Type, Key: b.Key, Run: b.Run, Step: b.Step, Execution: b.Execution, Latest: b.Latest, Status: b.Status,
-		Created: b.Created, At: some(b.At), By: b.By, Note: b.Note, Acted: some(b.Acted), Untold: b.untold,
-	}
-	data, err := json.Marshal(r)
+	data, err := json.Marshal(b)
 	if err != nil {
 		panic("block: " + err.Error())
 	}
 	return data
-}
-
-func some(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }
 
 // Decode reads a record strictly: a process that does not understand all of it must not decide. ErrMalformed.
@@ -158,23 +128,12 @@ func Decode(rec refstore.Record) (Block, error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(rec.Value))
 	d.DisallowUnknownFields()
-	var r blockRecord
-	if err := d.Decode(&r); err != nil {
+	var b Block
+	if err := d.Decode(&b); err != nil {
 		return fail(err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return fail(errors.New("more follows"))
-	}
-	b := Block{
-		ID: r.ID, Key: r.Key, Run: r.Run, Step: r.Step, Type: r.Type, Execution: r.Execution, Latest: r.Latest, Status: r.Status, Created: r.Created,
-		By: r.By, Note: r.Note, untold: r.Untold,
-	}
-	for from, to := range map[*time.Time]*time.Time{r.At: &b.At, r.Acted: &b.Acted} {
-		if from != nil {
-			if *to = *from; from.IsZero() {
-				return fail(errors.New("it was decided at no time"))
-			}
-		}
 	}
 	b.Workspace, b.Task = ownerOf(rec.Key)
 	if b.Workspace == "" || b.key() != rec.Key {

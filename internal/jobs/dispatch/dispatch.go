@@ -235,7 +235,7 @@ func (d *Dispatcher) await(ctx context.Context, w *waiter, job queue.Job) (queue
 				cancelled = ctx.Done()
 			}
 		case <-unattended.C:
-			if job.LockedBy == "" && !job.AvailableAt.After(d.o.Now()) {
+			if job.LockedBy == "" && !job.AvailableAt.Time().After(d.o.Now()) {
 				w.run.unattended(job)
 			}
 			unattended.Reset(again)

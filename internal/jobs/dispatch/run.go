@@ -267,7 +267,7 @@ func (w *waiter) tell(j *queue.Job) {
 		w.run.declines(j)
 	}
 	if j.Status == queue.Queued {
-		w.left(j.Updated)
+		w.left(j.Updated.Time())
 	}
 }
 
@@ -310,7 +310,7 @@ func (w *waiter) lost(j *queue.Job, a *queue.Attempt) {
 	if end == nil {
 		end = &ending{reason: executions.ReasonLost, message: a.Message, at: a.At}
 	}
-	w.givenUp(a.Execution, end, j.AvailableAt)
+	w.givenUp(a.Execution, end, j.AvailableAt.Time())
 }
 
 // ending is how an execution has ended that another one follows.
@@ -348,7 +348,7 @@ func (w *waiter) attempt(j *queue.Job, a *queue.Attempt) {
 	if j.Orphaned() && w.orphaned != j.Token {
 		w.orphaned = j.Token
 		if w.req.Orphaned != nil {
-			w.req.Orphaned(a.Execution, j.Updated)
+			w.req.Orphaned(a.Execution, j.Updated.Time())
 		}
 	}
 }

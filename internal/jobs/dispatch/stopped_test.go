@@ -155,7 +155,7 @@ func TestAdoptionInOrder(t *testing.T) {
 			a.wait("claimed by first")
 		}
 		die()
-		as.Worker, as.Began = "second", began
+		as.Worker, as.Began = "second", began.Time()
 		for l = nil; l == nil; { // until the first one is known to be lost
 			l, err = r.q.Only(t.Context(), queue.DefaultQueue, id, as)
 			r.must(err)

@@ -148,12 +148,12 @@ func (q *Queue) take(ctx context.Context, s stored, want *Want) (*Lease, error) 
 // lock is take under a session. doubtful says that the job may be locked despite the error, now or later.
 func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) (l *Lease, doubtful bool, err error) {
 	now := q.now()
-	err = q.held.enter(ctx, holderKey(s.Queue, session), encode(holderRecord{Worker: Truncate(want.Worker), Since: nanos(now)}))
+	err = q.held.enter(ctx, holderKey(s.Queue, session), encode(holderRecord{Worker: Truncate(want.Worker), Since: TimeOf(now)}))
 	if err != nil {
 		return nil, false, err
 	}
 	j, adopted := s.Job, s.Orphaned()
-	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, Truncate(want.Worker), now, time.Time{}
+	j.Status, j.LockedBy, j.Worker, j.Claimed, j.AvailableAt = Running, session, Truncate(want.Worker), TimeOf(now), 0
 	j.Token++
 	j.Shard = 0 // it is put back alone, and orphans are looked for in the first shard
 	if !adopted {
@@ -165,10 +165,10 @@ func (q *Queue) lock(ctx context.Context, s stored, session string, want *Want) 
 			return nil, false, fmt.Errorf("draw an execution's id: %w", err)
 		}
 		j.Attempts++
-		j.Maker, j.MakerHost, j.Made, j.Started = j.Worker, Truncate(want.Host), now, time.Time{}
+		j.Maker, j.MakerHost, j.Made, j.Started = j.Worker, Truncate(want.Host), TimeOf(now), 0
 	}
 	if j.Started.IsZero() { // so no reader meets an adoption before the start of what is adopted
-		j.Started = want.Began
+		j.Started = TimeOf(want.Began)
 	}
 	next, gone, err := q.claimSwap(ctx, &s, &j)
 	if err != nil {

@@ -32,7 +32,7 @@ func (k *Keeper) clean(ctx context.Context, queue string, before time.Time) (n i
 			return n, err
 		}
 		var run turnRecord
-		if decode(r.Value, &run) != nil || validRun(r.Key.Sort) != nil || !fromNanos(run.At).Before(before) {
+		if decode(r.Value, &run) != nil || validRun(r.Key.Sort) != nil || !run.At.Time().Before(before) {
 			continue // a job that finished before a time was enqueued before it
 		}
 		remaining, gone, err := k.cleanRun(ctx, queue, r.Key.Sort, before)
@@ -68,7 +68,7 @@ func (k *Keeper) cleanRun(ctx context.Context, queue, run string, before time.Ti
 			remaining = true // a repair removes it
 		case err != nil:
 			return true, n, err
-		case !s.Finished.Before(before):
+		case !s.Finished.Time().Before(before):
 			remaining = true
 		default:
 			if err := k.forget(ctx, s); err != nil {

@@ -198,7 +198,7 @@ func jobsWay(t *testing.T, w *world, on func(string) *peer) {
 	got = front.job(t, j.ID)
 	want(t, "status", got.Status, queue.Succeeded)
 	outcome := success(l)
-	outcome.EndedAt = got.Finished
+	outcome.EndedAt = got.Finished.Time()
 	want(t, "outcome", *got.Outcome, outcome)
 	want(t, "locked by", got.LockedBy, "")
 	if working, err := front.Working(t.Context(), j.Ref(), "execution-1"); err != nil || working {
@@ -290,8 +290,8 @@ func inOrder(t *testing.T, w *world, on func(string) *peer) {
 
 func later(t *testing.T, w *world, on func(string) *peer) {
 	front, worker := on("front"), on("back")
-	front.enqueue(t, job(1, func(j *queue.Job) { j.AvailableAt = w.now().Add(10 * time.Second) }))
-	front.enqueue(t, job(2, func(j *queue.Job) { j.AvailableAt = w.now().Add(5 * time.Second) }))
+	front.enqueue(t, job(1, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(w.now().Add(10 * time.Second)) }))
+	front.enqueue(t, job(2, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(w.now().Add(5 * time.Second)) }))
 	worker.claimNone(t)
 	want(t, "delayed", len(w.sorts(t, "delayed")), 2)
 	w.pass(2 * time.Second) // a busy machine adds seconds of its own
@@ -302,7 +302,7 @@ func later(t *testing.T, w *world, on func(string) *peer) {
 	w.pass(5 * time.Second)
 	l := worker.claim(t)
 	want(t, "second", l.Job().Task, "task-1")
-	want(t, "available at", l.Job().AvailableAt, time.Time{})
+	want(t, "available at", l.Job().AvailableAt, queue.Time(0))
 	want(t, "delayed", len(w.sorts(t, "delayed")), 0)
 }
 
@@ -420,7 +420,7 @@ func lost(t *testing.T, w *world, on func(string) *peer) {
 			break
 		}
 		want(t, "status", got.Status, queue.Queued)
-		want(t, "backoff", got.AvailableAt.Sub(got.Lost[attempt-1].At), 2*time.Second<<(attempt-1))
+		want(t, "backoff", got.AvailableAt.Time().Sub(got.Lost[attempt-1].At.Time()), 2*time.Second<<(attempt-1))
 		worker.claimNone(t)
 		w.pass(2*time.Second<<(attempt-1) + time.Second)
 	}
@@ -802,7 +802,7 @@ func overview(t *testing.T, w *world, on func(string) *peer) {
 		front.enqueue(t, job(n))
 		w.pass(time.Second)
 	}
-	front.enqueue(t, job(5, func(j *queue.Job) { j.AvailableAt = w.now().Add(time.Hour) }))
+	front.enqueue(t, job(5, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(w.now().Add(time.Hour)) }))
 	if err := worker.claim(t).Finish(t.Context(), queue.Outcome{State: queue.TimedOut, Reason: "timeout"}); err != nil {
 		t.Fatal(err)
 	}
@@ -941,7 +941,7 @@ func watch(t *testing.T, w *world, on func(string) *peer) {
 		}()
 		worker.finish(t, claim())
 	}
-	front.enqueue(t, job(10, func(j *queue.Job) { j.AvailableAt = w.now().Add(300 * time.Millisecond) }))
+	front.enqueue(t, job(10, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(w.now().Add(300 * time.Millisecond)) }))
 	worker.finish(t, claim())
 	cancel()
 	for range wake {

@@ -44,7 +44,7 @@ var crashings = map[string]crashing{
 	},
 	"claim what was delayed": {
 		prepare: func(t *testing.T, c *crash) {
-			c.front.enqueue(t, job(1, func(j *queue.Job) { j.AvailableAt = c.w.now().Add(time.Second) }))
+			c.front.enqueue(t, job(1, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(c.w.now().Add(time.Second)) }))
 			c.w.pass(2 * time.Second)
 			c.dying = c.worker
 		}, before: "queued", after: "orphan",

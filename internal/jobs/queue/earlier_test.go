@@ -80,13 +80,13 @@ func TestAdoptedHistory(t *testing.T) {
 		return claimed
 	}
 	first := lost("ann@back", time.Time{})
-	began := first.Claimed.Add(time.Millisecond)
+	began := first.Claimed.Time().Add(time.Millisecond)
 	w.pass(time.Hour)
 	second := lost("bob@back", began)
 	expected := queue.Attempt{
-		Number: 1, Execution: first.Execution, Worker: "ann@back", Claimed: first.Claimed, Started: began, Adopter: "bob@back", Adopted: second.Claimed,
+		Number: 1, Execution: first.Execution, Worker: "ann@back", Claimed: first.Claimed.Time(), Started: began, Adopter: "bob@back", Adopted: second.Claimed.Time(),
 	}
-	if !second.Claimed.After(began) {
+	if !second.Claimed.Time().After(began) {
 		t.Fatalf("adopted %v, begun %v", second.Claimed, began)
 	}
 	orphan := p.job(t, id)
@@ -96,7 +96,7 @@ func TestAdoptedHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := p.job(t, id)
-	expected.Adopter, expected.Adopted, expected.Lost, expected.Message, expected.At = p.want().Worker, l.Job().Claimed, true, "it was unplugged", again.Lost[0].At
+	expected.Adopter, expected.Adopted, expected.Lost, expected.Message, expected.At = p.want().Worker, l.Job().Claimed.Time(), true, "it was unplugged", again.Lost[0].At.Time()
 	want(t, "one that was given up", again.History(), []queue.Attempt{expected})
 }
 

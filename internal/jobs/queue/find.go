@@ -110,7 +110,7 @@ func Choose(known []Job, names []string) ([]Job, error) {
 		jobs = append(jobs, *j)
 	}
 	slices.SortStableFunc(jobs, func(a, b Job) int {
-		return cmp.Or(cmp.Compare(a.FullTask(), b.FullTask()), a.Created.Compare(b.Created))
+		return cmp.Or(cmp.Compare(a.FullTask(), b.FullTask()), cmp.Compare(a.Created, b.Created))
 	})
 	return jobs, nil
 }

@@ -12,10 +12,10 @@ import (
 // The jobs that names mean.
 func TestChoose(t *testing.T) {
 	const run = "018f3b4c-9a2d-7def-8abc-123456789012"
-	at := time.Unix(0, 0)
+	at := time.Unix(1e9, 0)
 	job := func(id, task string) queue.Job {
 		at = at.Add(-time.Second) // later calls make earlier jobs
-		return queue.Job{ID: run + "." + id, Queue: "default", Workspace: "prod", Task: task, Run: run, Created: at, Status: queue.Queued}
+		return queue.Job{ID: run + "." + id, Queue: "default", Workspace: "prod", Task: task, Run: run, Created: queue.TimeOf(at), Status: queue.Queued}
 	}
 	known := []queue.Job{job("aaaa1111", "train[2]"), job("aaaa2222", "train[1]"), job("bbbb1111", "test"), job("cccc1111", "test")}
 	known = append(known, queue.Job{ID: "r.dddd1111", Queue: "gpu", Workspace: "dev", Task: "test", Run: "r", Status: queue.Queued})

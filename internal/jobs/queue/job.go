@@ -33,55 +33,56 @@ func (s Status) Terminal() bool {
 	return s == Succeeded || s == Failed || s == TimedOut || s == Cancelled
 }
 
-// Job is one execution that a run requests. Slices in it are shared between copies: they are replaced, never modified.
+// Job is one execution that a run requests, and its record: the tags name its fields there. Slices in it are shared between
+// copies: they are replaced, never modified.
 type Job struct {
 	// ID is [Identity] of the job. Enqueue sets it.
-	ID string
+	ID string `json:"id"`
 	// Queue is the name of the queue, "" for [DefaultQueue].
-	Queue string
+	Queue string `json:"queue"`
 
 	// The request. All fields but Host, After, Shard, Policy, Labels, Priority, Force and InputBytes are the
 	// job's identity.
-	Workspace  string
-	Run        string
-	Task       string
-	Step       string // "", or "resume:<block>"
-	Attempt    int64  // of the command in its run, from 1
-	TaskHash   string
-	Inputs     []string // hashes of the inputs, in declared order
-	InputBytes int64
-	Policy     record.Policy
-	Labels     []string // that its worker must have
-	Priority   int64    // greater runs first
-	Force      bool     // the run does not look up an answer for it
-	Host       string   // of the run's process
-	After      string   // lower bound of the execution's id; "": none
+	Workspace  string        `json:"workspace"`
+	Run        string        `json:"run"`
+	Task       string        `json:"task"`
+	Step       string        `json:"step,omitempty"` // "", or "resume:<block>"
+	Attempt    int64         `json:"attempt"`        // of the command in its run, from 1
+	TaskHash   string        `json:"taskHash"`
+	Inputs     []string      `json:"inputs,omitempty"` // hashes of the inputs, in declared order
+	InputBytes int64         `json:"inputBytes,omitempty"`
+	Policy     record.Policy `json:"policy,omitzero"`
+	Labels     []string      `json:"labels,omitempty"`   // that its worker must have
+	Priority   int64         `json:"priority,omitempty"` // greater runs first
+	Force      bool          `json:"force,omitempty"`    // the run does not look up an answer for it
+	Host       string        `json:"host,omitempty"`     // of the run's process
+	After      string        `json:"after,omitempty"`    // lower bound of the execution's id; "": none
 	// Shard has the entry of a job that was enqueued in quick succession with others, in a queue with shards. It is 0
 	// once the job was claimed. Enqueue sets it.
-	Shard int64
+	Shard int64 `json:"shard,omitempty"`
 
 	// The job's state, kept by the queue. Enqueue takes MaxAttempts, 1 if it is 0.
-	Status      Status
-	Attempts    int64     // executions that were begun for it
-	MaxAttempts int64     // a job whose execution was lost fails after this many
-	AvailableAt time.Time // earliest claim of a queued job; zero: now
-	LockedBy    string    // session of the worker that holds it; "" if none does
-	Worker      string    // its present or last worker, for display
-	Token       uint64    // raised by each claim
-	Execution   string    // of the present or last attempt
-	Maker       string    // the worker that began Execution, for display
-	MakerHost   string    // where its command can be taken over ([Want])
-	Lost        []LostAttempt
-	LastError   string
-	Outcome     *Outcome // nil until it is finished
-	Retried     int64    // number of retries by a person
+	Status      Status        `json:"status"`
+	Attempts    int64         `json:"attempts,omitempty"`    // executions that were begun for it
+	MaxAttempts int64         `json:"maxAttempts"`           // a job whose execution was lost fails after this many
+	AvailableAt Time          `json:"availableAt,omitempty"` // earliest claim of a queued job; zero: now
+	LockedBy    string        `json:"lockedBy,omitempty"`    // session of the worker that holds it; "" if none does
+	Worker      string        `json:"worker,omitempty"`      // its present or last worker, for display
+	Token       uint64        `json:"token,omitempty"`       // raised by each claim
+	Execution   string        `json:"execution,omitempty"`   // of the present or last attempt
+	Maker       string        `json:"maker,omitempty"`       // the worker that began Execution, for display
+	MakerHost   string        `json:"makerHost,omitempty"`   // where its command can be taken over ([Want])
+	Lost        []LostAttempt `json:"lost,omitempty"`
+	LastError   string        `json:"lastError,omitempty"`
+	Outcome     *Outcome      `json:"outcome,omitempty"` // nil until it is finished
+	Retried     int64         `json:"retried,omitempty"` // number of retries by a person
 
-	Created  time.Time
-	Updated  time.Time
-	Made     time.Time // the claim by which Maker began Execution
-	Claimed  time.Time // last claim: later than Made if Worker adopted it
-	Started  time.Time // when the run of its command was recorded; zero for a short one
-	Finished time.Time
+	Created  Time `json:"created"`
+	Updated  Time `json:"updated"`
+	Made     Time `json:"made,omitempty"`    // the claim by which Maker began Execution
+	Claimed  Time `json:"claimed,omitempty"` // last claim: later than Made if Worker adopted it
+	Started  Time `json:"started,omitempty"` // when the run of its command was recorded; zero for a short one
+	Finished Time `json:"finished,omitempty"`
 }
 
 // Orphaned tells whether the job's worker was lost. The next holder adopts its execution.
@@ -112,10 +113,7 @@ func (j *Job) WaitingSince() time.Time {
 	if !j.Claimed.IsZero() {
 		since = j.Updated
 	}
-	if j.AvailableAt.After(since) {
-		return j.AvailableAt
-	}
-	return since
+	return max(since, j.AvailableAt).Time()
 }
 
 // Ref names the job in its repository: "<queue>/<id>".
@@ -133,37 +131,38 @@ func ParseRef(ref string) (queue, id string, err error) {
 // LostAttempt is an execution of a job that another one follows, or would: its worker was lost or stopped, or it failed
 // and a person has queued the job again.
 type LostAttempt struct {
-	Execution string
-	Worker    string // that began it, for display
-	Adopter   string // that adopted it last, "" if none has
-	Message   string
-	Claimed   time.Time
-	Started   time.Time // zero if that is not known
-	Adopted   time.Time
-	At        time.Time // when it was given up
+	Execution string `json:"execution"`
+	Worker    string `json:"worker,omitempty"`  // that began it, for display
+	Adopter   string `json:"adopter,omitempty"` // that adopted it last, "" if none has
+	Message   string `json:"message,omitempty"`
+	Claimed   Time   `json:"claimed,omitempty"`
+	Started   Time   `json:"started,omitempty"` // zero if that is not known
+	Adopted   Time   `json:"adopted,omitempty"`
+	At        Time   `json:"at"` // when it was given up
 }
 
 // given is the job's present execution as one that another one follows.
-func (j *Job) given(message string, at time.Time) LostAttempt {
+func (j *Job) given(message string, at Time) LostAttempt {
 	a := j.present()
 	return LostAttempt{
-		Execution: a.Execution, Worker: a.Worker, Adopter: a.Adopter, Message: message, Claimed: a.Claimed, Started: a.Started, Adopted: a.Adopted, At: at,
+		Execution: a.Execution, Worker: a.Worker, Adopter: a.Adopter, Message: message,
+		Claimed: TimeOf(a.Claimed), Started: TimeOf(a.Started), Adopted: TimeOf(a.Adopted), At: at,
 	}
 }
 
 // Outcome is the result of a job.
 type Outcome struct {
-	State       Status // a terminal one
-	ExecutionID string // its execution; "" if there was none
-	Output      string // hash of a successful output
-	Size        int64  // of the output, in bytes
-	ExitCode    int64
-	Reason      string // unless it succeeded, as in the execution's record
-	Message     string
-	Duration    time.Duration
-	EndedAt     time.Time // of the execution: the job's Finished. Zero in Finish: now
+	State       Status        `json:"state"`               // a terminal one
+	ExecutionID string        `json:"execution,omitempty"` // its execution; "" if there was none
+	Output      string        `json:"output,omitempty"`    // hash of a successful output
+	Size        int64         `json:"size,omitempty"`      // of the output, in bytes
+	ExitCode    int64         `json:"exitCode,omitempty"`
+	Reason      string        `json:"reason,omitempty"` // unless it succeeded, as in the execution's record
+	Message     string        `json:"message,omitempty"`
+	Duration    time.Duration `json:"duration,omitempty"`
+	EndedAt     time.Time     `json:"-"` // of the execution: the job's Finished. Zero in Finish: now
 	// Left is the lost worker of a cancelled job whose command may run on: it could not be asked here.
-	Left string
+	Left string `json:"left,omitempty"`
 }
 
 // DefaultQueue is the queue of jobs that name none.
@@ -282,6 +281,8 @@ func (j *Job) validate() error {
 		return fmt.Errorf("%d of %d attempts", j.Attempts, j.MaxAttempts)
 	case len(j.Lost) > maxLost:
 		return fmt.Errorf("%d lost attempts", len(j.Lost))
+	case min(j.AvailableAt, j.Created, j.Updated, j.Made, j.Claimed, j.Started, j.Finished) < 0:
+		return errors.New("a time before 1970")
 	case j.ID != Identity(j):
 		return fmt.Errorf("its id is %.120q, want %q", j.ID, Identity(j))
 	}

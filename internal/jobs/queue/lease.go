@@ -123,7 +123,7 @@ func (l *Lease) note(s stored, ended bool) {
 // Started records that the job's command runs, and since when.
 func (l *Lease) Started(ctx context.Context, at time.Time) error {
 	_, err := l.change(ctx, "start", false,
-		func(j *Job) { j.Started = at },
+		func(j *Job) { j.Started = TimeOf(at) },
 		func(j *Job) bool { return j.LockedBy == l.session && !j.Started.IsZero() })
 	return err
 }
@@ -135,7 +135,7 @@ func (l *Lease) Finish(ctx context.Context, o Outcome) error {
 	if o.EndedAt.IsZero() {
 		o.EndedAt = l.q.now()
 	}
-	o.EndedAt = fromNanos(nanos(o.EndedAt)) // in the stored precision
+	o.EndedAt = TimeOf(o.EndedAt).Time() // in the stored precision
 	s, err := l.change(ctx, "finish", true,
 		func(j *Job) { j.end(o, o.EndedAt) },
 		func(j *Job) bool { return j.Outcome != nil && *j.Outcome == o })
@@ -158,7 +158,7 @@ func (l *Lease) clearCancel(ctx context.Context, s stored) {
 // end makes the job a finished one.
 func (j *Job) end(o Outcome, now time.Time) {
 	o.EndedAt = now // in the stored precision
-	j.Status, j.Outcome, j.LockedBy, j.Finished, j.AvailableAt = o.State, &o, "", now, time.Time{}
+	j.Status, j.Outcome, j.LockedBy, j.Finished, j.AvailableAt = o.State, &o, "", TimeOf(now), 0
 	if o.State != Succeeded {
 		j.LastError = o.Message
 	}
@@ -178,7 +178,7 @@ func (l *Lease) Again(ctx context.Context, message string, backoff time.Duration
 	message = Truncate(message)
 	now := l.q.now()
 	s, err := l.change(ctx, "requeue", true, func(j *Job) {
-		lost := j.given(message, now)
+		lost := j.given(message, TimeOf(now))
 		wait := backoff
 		for range len(j.Lost) {
 			wait = min(2*wait, maxBackoff)
@@ -191,7 +191,7 @@ func (l *Lease) Again(ctx context.Context, message string, backoff time.Duration
 		}
 		j.requeue()
 		if wait > 0 {
-			j.AvailableAt = now.Add(min(wait, maxBackoff))
+			j.AvailableAt = TimeOf(now.Add(min(wait, maxBackoff)))
 		}
 	}, func(j *Job) bool { return j.LockedBy == "" && len(j.Lost) == len(was.Lost)+1 })
 	if err != nil {
@@ -203,7 +203,7 @@ func (l *Lease) Again(ctx context.Context, message string, backoff time.Duration
 
 // requeue makes a running job a queued one.
 func (j *Job) requeue() {
-	j.Status, j.LockedBy, j.Execution, j.Made, j.Started, j.AvailableAt = Queued, "", "", time.Time{}, time.Time{}, time.Time{}
+	j.Status, j.LockedBy, j.Execution, j.Made, j.Started, j.AvailableAt = Queued, "", "", 0, 0, 0
 }
 
 // Release gives back a job that was not begun. An adopted one is an orphan again. refstore.ErrLost.
@@ -234,7 +234,7 @@ func (l *Lease) Revoke(ctx context.Context, message string) error {
 	message = Truncate(message)
 	now := l.q.now()
 	return l.giveBack(ctx, "revoke", func(j *Job) {
-		j.earlier(j.given(message, now))
+		j.earlier(j.given(message, TimeOf(now)))
 		j.LastError = message
 		j.requeue()
 		j.MaxAttempts++

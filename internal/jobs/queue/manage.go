@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"e3/refstore"
 )
@@ -19,7 +18,7 @@ const ReasonCancelled = "cancelled"
 // Outcome.Left says that it may run on. Cancelling a job again changes nothing. Errors are ErrNotFound, and
 // *TransitionError if it has ended otherwise.
 func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, error) {
-	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: nanos(q.now())}
+	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: TimeOf(q.now())}
 	fail := func(err error) (Job, error) {
 		return Job{}, fmt.Errorf("cancel job %.100s/%.200s: %w", queue, id, err)
 	}
@@ -70,7 +69,7 @@ func (q *Queue) Cancel(ctx context.Context, queue, id, by, why string) (Job, err
 // Withdraw ends a job that no worker has begun, like Cancel, and leaves any other unchanged. It returns the job's
 // state: cancelled, unless another process changed it first. The error is ErrNotFound.
 func (q *Queue) Withdraw(ctx context.Context, queue, id, by, why string) (Job, error) {
-	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: nanos(q.now())}
+	rec := cancelRecord{By: Truncate(by), Why: Truncate(why), At: TimeOf(q.now())}
 	for {
 		s, err := q.find(ctx, queue, id)
 		j := s.Job
@@ -162,7 +161,7 @@ func (q *Queue) Retry(ctx context.Context, queue, id string) (Job, error) {
 		j.earlier(j.given(j.LastError, j.Finished))
 	}
 	j.requeue()
-	j.Outcome, j.Attempts, j.Finished, j.Claimed, j.Created = nil, 0, time.Time{}, time.Time{}, q.now()
+	j.Outcome, j.Attempts, j.Finished, j.Claimed, j.Created = nil, 0, 0, 0, TimeOf(q.now())
 	j.Retried++
 	next, err := q.swap(ctx, refstore.Absent, &j)
 	if errors.Is(err, refstore.ErrConflict) {

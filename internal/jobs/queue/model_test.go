@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -170,7 +171,7 @@ func (m *model) Enqueue(t *rapid.T) {
 func (m *model) claimable() []*modelJob {
 	var jobs []*modelJob
 	for _, j := range m.jobs {
-		if j.Orphaned() || j.Status == queue.Queued && !j.AvailableAt.After(m.w.now()) {
+		if j.Orphaned() || j.Status == queue.Queued && !j.AvailableAt.Time().After(m.w.now()) {
 			jobs = append(jobs, j)
 		}
 	}
@@ -184,7 +185,7 @@ func (m *model) claimable() []*modelJob {
 		case a.Priority != b.Priority:
 			return int(b.Priority - a.Priority)
 		}
-		return a.Created.Compare(b.Created)
+		return cmp.Compare(a.Created, b.Created)
 	})
 	return jobs
 }

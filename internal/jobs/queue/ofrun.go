@@ -85,7 +85,7 @@ func (j *Job) History() []Attempt {
 	for i, l := range j.Lost {
 		list = append(list, Attempt{
 			Number: j.Attempt + int64(i), Execution: l.Execution, Worker: l.Worker, Adopter: l.Adopter,
-			Claimed: l.Claimed, Adopted: l.Adopted, Started: l.Started, Lost: true, Message: l.Message, At: l.At,
+			Claimed: l.Claimed.Time(), Adopted: l.Adopted.Time(), Started: l.Started.Time(), Lost: true, Message: l.Message, At: l.At.Time(),
 		})
 	}
 	a := j.present()
@@ -97,18 +97,19 @@ func (j *Job) History() []Attempt {
 
 // present is the job's present or last execution.
 func (j *Job) present() Attempt {
-	a := Attempt{Number: j.Attempt + int64(len(j.Lost)), Execution: j.Execution, Worker: j.Maker, Claimed: j.Made, Started: j.Started}
+	made, claimed := j.Made.Time(), j.Claimed.Time()
+	a := Attempt{Number: j.Attempt + int64(len(j.Lost)), Execution: j.Execution, Worker: j.Maker, Claimed: made, Started: j.Started.Time()}
 	if o := j.Outcome; o != nil {
 		if a.Execution, a.Left = o.ExecutionID, o.Left; a.Started.IsZero() && o.Duration > 0 {
 			a.Started = o.EndedAt.Add(-o.Duration)
 		}
 	}
-	resumed := !a.Started.IsZero() && j.Made.Sub(a.Started) > sameClaim // its command was begun under another execution
+	resumed := !a.Started.IsZero() && made.Sub(a.Started) > sameClaim // its command was begun under another execution
 	if resumed {
 		a.Claimed = a.Started
 	}
-	if resumed || !j.Claimed.Equal(j.Made) {
-		a.Adopter, a.Adopted = j.Worker, j.Claimed
+	if resumed || !claimed.Equal(made) {
+		a.Adopter, a.Adopted = j.Worker, claimed
 	}
 	return a
 }

@@ -225,7 +225,7 @@ func readySince(key refstore.Key) time.Time {
 		field = 0
 	}
 	n, _ := strconv.ParseInt(strings.Split(key.Sort, ".")[field], 16, 64)
-	return fromNanos(n)
+	return Time(n).Time()
 }
 
 // work lists the running jobs.
@@ -262,7 +262,7 @@ func (rd *Reader) work(ctx context.Context, o *Overview) error {
 	slices.SortFunc(o.Runs, func(a, b RunJobs) int {
 		return cmp.Or(cmp.Compare(a.Run, b.Run), cmp.Compare(a.Workspace, b.Workspace))
 	})
-	slices.SortStableFunc(o.Running, func(a, b Work) int { return a.Job.Claimed.Compare(b.Job.Claimed) })
+	slices.SortStableFunc(o.Running, func(a, b Work) int { return cmp.Compare(a.Job.Claimed, b.Job.Claimed) })
 	return nil
 }
 
@@ -297,7 +297,7 @@ func (rd *Reader) dead(ctx context.Context, o *Overview) error {
 	if err := rd.dropAttempts(ctx, o); err != nil {
 		return err
 	}
-	slices.SortStableFunc(o.Dead, func(a, b Job) int { return b.Finished.Compare(a.Finished) })
+	slices.SortStableFunc(o.Dead, func(a, b Job) int { return cmp.Compare(b.Finished, a.Finished) })
 	return nil
 }
 

@@ -79,7 +79,7 @@ func TestOverviewCounts(t *testing.T) {
 	want(t, "what a worker finds", depth, 1)
 
 	due := began.Add(time.Minute)
-	front.enqueue(t, job(1, func(j *queue.Job) { j.AvailableAt = due }))
+	front.enqueue(t, job(1, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(due) }))
 	o = front.overview(t)
 	want(t, "before its time: ready, delayed", []int{o.Ready, o.Delayed}, []int{0, 1})
 	w.pass(time.Hour)
@@ -156,31 +156,31 @@ func TestWaitingSince(t *testing.T) {
 	}
 	j := front.enqueue(t, job(1))
 	w.pass(time.Minute)
-	l := claim("enqueued", j.Created)
+	l := claim("enqueued", j.Created.Time())
 	w.pass(time.Hour) // it runs
 	again, err := l.Again(t.Context(), "lost", time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.pass(time.Minute)
-	l = claim("lost", again.AvailableAt)
+	l = claim("lost", again.AvailableAt.Time())
 	w.pass(time.Hour)
 	if err := l.Revoke(t.Context(), "its worker was stopped"); err != nil {
 		t.Fatal(err)
 	}
 	back := front.job(t, j.ID).Updated
 	w.pass(time.Minute)
-	claim("revoked", back)
+	claim("revoked", back.Time())
 	w.pass(time.Hour)
 	w.kill(worker)
 	front.reap(t)
 	back = front.job(t, j.ID).Updated
 	worker = w.on("back")
 	w.pass(time.Minute)
-	worker.finish(t, claim("an orphan", back))
+	worker.finish(t, claim("an orphan", back.Time()))
 
 	due := w.now().Add(time.Minute)
-	front.enqueue(t, job(2, func(j *queue.Job) { j.AvailableAt = due }))
+	front.enqueue(t, job(2, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(due) }))
 	w.pass(time.Hour)
 	claim("delayed", due)
 }

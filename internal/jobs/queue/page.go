@@ -100,7 +100,7 @@ func (x *index) offer(c *candidate) {
 	x.work.note(x.o.Now())
 	x.offers++
 	if strings.HasSuffix(c.key.Partition, "/delayed") {
-		if at := c.job.AvailableAt; p.due.IsZero() || at.Before(p.due) {
+		if at := c.job.AvailableAt.Time(); p.due.IsZero() || at.Before(p.due) {
 			p.due = at
 		}
 		return
@@ -521,7 +521,7 @@ func (x *index) readDelayed(
 		deep = ""
 	case err == nil && !some && !slices.ContainsFunc(found, fits):
 		var behind []*candidate
-		behind, deep, err = x.behind(ctx, p, []string{delayed}, max(deep, last), delayedOrder(now.Add(1)), suspects, func(c *candidate) bool { return due(c) && fits(c) })
+		behind, deep, err = x.behind(ctx, p, []string{delayed}, max(deep, last), delayedOrder(TimeOf(now.Add(1))), suspects, func(c *candidate) bool { return due(c) && fits(c) })
 		found = append(found, behind...)
 	}
 	return found, next, deep, err
@@ -550,17 +550,16 @@ func (x *index) orphanSince(name string, now time.Time) time.Time {
 // due is when a queued job may be claimed, by this process's clock. The writer's clock may be hours ahead, so the job
 // waits no longer than the writer's delay, counted from this process's first sight of it.
 func (x *index) due(j *Job, v refstore.Version) time.Time {
-	now := x.o.Now()
-	if !j.AvailableAt.After(now) {
-		return j.AvailableAt
+	now, at := x.o.Now(), j.AvailableAt.Time()
+	if !at.After(now) {
+		return at
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	at := x.firstSeen(fmt.Sprintf("%s@%s", j.Ref(), v), now).Add(max(j.AvailableAt.Sub(j.Updated), 0))
-	if at.Before(j.AvailableAt) {
-		return at
+	if waited := x.firstSeen(fmt.Sprintf("%s@%s", j.Ref(), v), now).Add(max(at.Sub(j.Updated.Time()), 0)); waited.Before(at) {
+		return waited
 	}
-	return j.AvailableAt
+	return at
 }
 
 // wakeWaiter is wake for a waiter that lists next. delayedChanged says that the delayed entries have changed.

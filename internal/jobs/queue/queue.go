@@ -197,7 +197,7 @@ func (q *Queue) enqueueOne(ctx context.Context, j *Job, first bool) (Job, error)
 	want := Job{
 		Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt, TaskHash: j.TaskHash, Inputs: j.Inputs,
 		InputBytes: j.InputBytes, Policy: j.Policy, Labels: j.Labels, Priority: j.Priority, Force: j.Force, Host: j.Host,
-		Status: Queued, MaxAttempts: max(j.MaxAttempts, 1), AvailableAt: fromNanos(nanos(j.AvailableAt)), Created: q.now(),
+		Status: Queued, MaxAttempts: max(j.MaxAttempts, 1), AvailableAt: j.AvailableAt, Created: TimeOf(q.now()),
 	}
 	if want.Queue == "" {
 		want.Queue = DefaultQueue
@@ -216,7 +216,7 @@ func (q *Queue) enqueue(ctx context.Context, want *Job, first bool) (Job, error)
 	}
 	err := q.held.enter(ctx, refstore.Key{Partition: Names, Sort: want.Queue}, []byte(NameRecord))
 	if err == nil {
-		err = q.held.enter(ctx, refstore.Key{Partition: partition(want.Queue, "finished"), Sort: want.Run}, encode(turnRecord{At: nanos(want.Created)}))
+		err = q.held.enter(ctx, refstore.Key{Partition: partition(want.Queue, "finished"), Sort: want.Run}, encode(turnRecord{At: want.Created}))
 	}
 	if err != nil {
 		return Job{}, err

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"e3/internal/format/record"
 	"e3/refstore"
 )
 
@@ -21,7 +20,7 @@ import (
 //	QUEUE/<queue>/ready · +<shard>        turnRecord: the shard may have entries
 //	QUEUE/<queue>/delayed · <at>.<order>  entry: may be claimed later
 //	QUEUE/<queue>/finished · <run>        turnRecord: a run that has, or had, jobs here
-//	QUEUE/<queue>/finished/<run> · <id>   jobRecord
+//	QUEUE/<queue>/finished/<run> · <id>   Job
 //	QUEUE/<queue>/dead · <id>             {}: a finished job that a person may want to look at
 //	QUEUE/<queue>/cancel · <id>           cancelRecord
 //	QUEUE/<queue>/holders · <session>     holderRecord: a session that has, or had, jobs here
@@ -79,7 +78,7 @@ func (j *Job) order() string {
 	if j.Orphaned() {
 		class = 0
 	}
-	return fmt.Sprintf("%d.%012x.%016x.%s", class, maxPriority-j.Priority, nanos(j.Created), j.ID)
+	return fmt.Sprintf("%d.%012x.%016x.%s", class, maxPriority-j.Priority, j.Created, j.ID)
 }
 
 // rank is the part of an order that precedes the age.
@@ -106,7 +105,7 @@ func readyPartition(queue string, shard int64) string {
 }
 
 // delayedOrder is the prefix of the order of a job that becomes claimable at a time.
-func delayedOrder(at time.Time) string { return fmt.Sprintf("%016x.", nanos(at)) }
+func delayedOrder(at Time) string { return fmt.Sprintf("%016x.", at) }
 
 // indexed returns the id of the job that an entry's sort key names.
 func indexed(key refstore.Key) (id string, ok bool) {
@@ -168,11 +167,13 @@ func decodeJob(r refstore.Record) (Job, error) {
 }
 
 func decodeValue(value []byte) (Job, error) {
-	var rec jobRecord
-	if err := decode(value, &rec); err != nil {
+	var j Job
+	if err := decode(value, &j); err != nil {
 		return Job{}, err
 	}
-	j := rec.job()
+	if j.Outcome != nil {
+		j.Outcome.EndedAt = j.Finished.Time()
+	}
 	return j, j.validate()
 }
 
@@ -208,202 +209,41 @@ func encode(r any) []byte {
 type cancelRecord struct {
 	By  string `json:"by,omitempty"`
 	Why string `json:"why,omitempty"`
-	At  int64  `json:"at"`
+	At  Time   `json:"at"`
 }
 
 // holderRecord exists from before a session claims its first job of a queue until it holds none.
 type holderRecord struct {
 	Worker string `json:"worker,omitempty"`
-	Since  int64  `json:"since"`
+	Since  Time   `json:"since"`
 	Reaper string `json:"reaper,omitempty"` // the session that makes its jobs orphans
 }
 
 // turnRecord says when periodic work was last done, by the writer's clock. Readers do not compare it with their own.
 type turnRecord struct {
-	At int64 `json:"at"`
+	At Time `json:"at"`
 }
 
-// jobRecord is a job as it is stored.
-type jobRecord struct {
-	ID         string       `json:"id"`
-	Queue      string       `json:"queue"`
-	Workspace  string       `json:"workspace"`
-	Run        string       `json:"run"`
-	Task       string       `json:"task"`
-	Step       string       `json:"step,omitempty"`
-	Attempt    int64        `json:"attempt"`
-	TaskHash   string       `json:"taskHash"`
-	Inputs     []string     `json:"inputs,omitempty"`
-	InputBytes int64        `json:"inputBytes,omitempty"`
-	Policy     policyRecord `json:"policy,omitzero"`
-	Labels     []string     `json:"labels,omitempty"`
-	Priority   int64        `json:"priority,omitempty"`
-	Force      bool         `json:"force,omitempty"`
-	Host       string       `json:"host,omitempty"`
-	After      string       `json:"after,omitempty"`
-	Shard      int64        `json:"shard,omitempty"`
+// A Time is a time in a record: nanoseconds since 1970 by the clock of its writer; 0 is none.
+type Time int64
 
-	Status      Status         `json:"status"`
-	Attempts    int64          `json:"attempts,omitempty"`
-	MaxAttempts int64          `json:"maxAttempts"`
-	AvailableAt int64          `json:"availableAt,omitempty"`
-	LockedBy    string         `json:"lockedBy,omitempty"`
-	Worker      string         `json:"worker,omitempty"`
-	Token       uint64         `json:"token,omitempty"`
-	Execution   string         `json:"execution,omitempty"`
-	Maker       string         `json:"maker,omitempty"`
-	MakerHost   string         `json:"makerHost,omitempty"`
-	Lost        []lostRecord   `json:"lost,omitempty"`
-	LastError   string         `json:"lastError,omitempty"`
-	Outcome     *outcomeRecord `json:"outcome,omitempty"`
-	Retried     int64          `json:"retried,omitempty"`
-
-	Created  int64 `json:"created"`
-	Updated  int64 `json:"updated"`
-	Made     int64 `json:"made,omitempty"`
-	Claimed  int64 `json:"claimed,omitempty"`
-	Started  int64 `json:"started,omitempty"`
-	Finished int64 `json:"finished,omitempty"`
-}
-
-type lostRecord struct {
-	Execution string `json:"execution"`
-	Worker    string `json:"worker,omitempty"`
-	Adopter   string `json:"adopter,omitempty"`
-	Message   string `json:"message,omitempty"`
-	Claimed   int64  `json:"claimed,omitempty"`
-	Started   int64  `json:"started,omitempty"`
-	Adopted   int64  `json:"adopted,omitempty"`
-	At        int64  `json:"at"`
-}
-
-type outcomeRecord struct {
-	State     Status `json:"state"`
-	Execution string `json:"execution,omitempty"`
-	Output    string `json:"output,omitempty"`
-	Size      int64  `json:"size,omitempty"`
-	ExitCode  int64  `json:"exitCode,omitempty"`
-	Reason    string `json:"reason,omitempty"`
-	Message   string `json:"message,omitempty"`
-	Duration  int64  `json:"duration,omitempty"` // ns
-	Left      string `json:"left,omitempty"`
-}
-
-// policyRecord is the policy of a job.
-type policyRecord struct {
-	Description string         `json:"description,omitempty"`
-	Timeout     int64          `json:"timeout,omitempty"` // ns
-	Retries     int64          `json:"retries,omitempty"`
-	RetryOn     []string       `json:"retryOn,omitempty"`
-	Lost        int64          `json:"lost,omitempty"`
-	Backoff     int64          `json:"backoff,omitempty"` // ns
-	CPU         float64        `json:"cpu,omitempty"`
-	Memory      int64          `json:"memory,omitempty"`
-	Resources   []amountRecord `json:"resources,omitempty"`
-	Priority    int64          `json:"priority,omitempty"`
-	OOMFactor   float64        `json:"oomFactor,omitempty"`
-	OOMMax      int64          `json:"oomMax,omitempty"`
-	Approve     bool           `json:"approve,omitempty"`
-	Suspend     int64          `json:"suspend,omitempty"`
-	OnLost      int64          `json:"onLost,omitempty"`
-	MayFail     bool           `json:"mayFail,omitempty"`
-	Batch       int64          `json:"batch,omitempty"`
-	Limits      bool           `json:"limits,omitempty"`
-	Queue       string         `json:"queue,omitempty"`
-	Labels      []string       `json:"labels,omitempty"`
-	OutputKinds []pairRecord   `json:"outputKinds,omitempty"`
-}
-
-type amountRecord struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-}
-
-type pairRecord struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-// nanos is a time as stored: 0 for none.
-func nanos(t time.Time) int64 {
+// TimeOf returns a time as a record has it.
+func TimeOf(t time.Time) Time {
 	if t.IsZero() {
 		return 0
 	}
-	return max(t.UnixNano(), 1)
+	return Time(max(t.UnixNano(), 1))
 }
 
-// fromNanos is the inverse of nanos. A time before 1970 is none.
-func fromNanos(n int64) time.Time {
-	if n <= 0 {
+// IsZero reports whether there is none. A time before 1970 is none.
+func (t Time) IsZero() bool { return t <= 0 }
+
+// Time returns t as others use it.
+func (t Time) Time() time.Time {
+	if t.IsZero() {
 		return time.Time{}
 	}
-	return time.Unix(0, n).UTC()
+	return time.Unix(0, int64(t)).UTC()
 }
 
-func (j *Job) encode() []byte {
-	r := jobRecord{
-		ID: j.ID, Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt,
-		TaskHash: j.TaskHash, Inputs: j.Inputs, InputBytes: j.InputBytes, Policy: policyOf(&j.Policy), Labels: j.Labels,
-		Priority: j.Priority, Force: j.Force, Host: j.Host, After: j.After, Shard: j.Shard,
-		Status: j.Status, Attempts: j.Attempts, MaxAttempts: j.MaxAttempts, AvailableAt: nanos(j.AvailableAt), LockedBy: j.LockedBy,
-		Worker: j.Worker, Token: j.Token, Execution: j.Execution, Maker: j.Maker, MakerHost: j.MakerHost, LastError: j.LastError,
-		Retried: j.Retried, Created: nanos(j.Created), Updated: nanos(j.Updated), Made: nanos(j.Made), Claimed: nanos(j.Claimed), Started: nanos(j.Started),
-		Finished: nanos(j.Finished),
-	}
-	for _, l := range j.Lost {
-		r.Lost = append(r.Lost, lostRecord{l.Execution, l.Worker, l.Adopter, l.Message, nanos(l.Claimed), nanos(l.Started), nanos(l.Adopted), nanos(l.At)})
-	}
-	if o := j.Outcome; o != nil {
-		r.Outcome = &outcomeRecord{o.State, o.ExecutionID, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, int64(o.Duration), o.Left}
-	}
-	return encode(&r)
-}
-
-func (r *jobRecord) job() Job {
-	j := Job{
-		ID: r.ID, Queue: r.Queue, Workspace: r.Workspace, Run: r.Run, Task: r.Task, Step: r.Step, Attempt: r.Attempt,
-		TaskHash: r.TaskHash, Inputs: r.Inputs, InputBytes: r.InputBytes, Policy: r.Policy.policy(), Labels: r.Labels,
-		Priority: r.Priority, Force: r.Force, Host: r.Host, After: r.After, Shard: r.Shard,
-		Status: r.Status, Attempts: r.Attempts, MaxAttempts: r.MaxAttempts, AvailableAt: fromNanos(r.AvailableAt), LockedBy: r.LockedBy,
-		Worker: r.Worker, Token: r.Token, Execution: r.Execution, Maker: r.Maker, MakerHost: r.MakerHost, LastError: r.LastError,
-		Retried: r.Retried, Created: fromNanos(r.Created), Updated: fromNanos(r.Updated), Made: fromNanos(r.Made), Claimed: fromNanos(r.Claimed),
-		Started: fromNanos(r.Started), Finished: fromNanos(r.Finished),
-	}
-	for _, l := range r.Lost {
-		j.Lost = append(j.Lost, LostAttempt{l.Execution, l.Worker, l.Adopter, l.Message, fromNanos(l.Claimed), fromNanos(l.Started), fromNanos(l.Adopted), fromNanos(l.At)})
-	}
-	if o := r.Outcome; o != nil {
-		j.Outcome = &Outcome{o.State, o.Execution, o.Output, o.Size, o.ExitCode, o.Reason, o.Message, time.Duration(o.Duration), j.Finished, o.Left}
-	}
-	return j
-}
-
-func policyOf(p *record.Policy) policyRecord {
-	r := policyRecord{
-		Description: p.Description, Timeout: int64(p.Timeout), Retries: p.Retries, RetryOn: p.RetryOn, Lost: int64(p.Lost), Backoff: int64(p.Backoff),
-		CPU: p.CPU, Memory: p.Memory, Priority: p.Priority, OOMFactor: p.OOM.Factor, OOMMax: p.OOM.Max, Approve: p.Approve, Suspend: p.Suspend,
-		OnLost: int64(p.OnLost), MayFail: p.MayFail, Batch: p.Batch, Limits: p.Limits, Queue: p.Queue, Labels: p.Labels,
-	}
-	for _, a := range p.Resources {
-		r.Resources = append(r.Resources, amountRecord{a.Name, a.Value})
-	}
-	for _, k := range p.OutputKinds {
-		r.OutputKinds = append(r.OutputKinds, pairRecord{k.Name, k.Value})
-	}
-	return r
-}
-
-func (r *policyRecord) policy() record.Policy {
-	p := record.Policy{
-		Description: r.Description, Timeout: time.Duration(r.Timeout), Retries: r.Retries, RetryOn: r.RetryOn, Lost: record.LostRetries(r.Lost), Backoff: time.Duration(r.Backoff),
-		CPU: r.CPU, Memory: r.Memory, Priority: r.Priority, OOM: record.Escalation{Factor: r.OOMFactor, Max: r.OOMMax}, Approve: r.Approve, Suspend: r.Suspend,
-		OnLost: record.OnLost(r.OnLost), MayFail: r.MayFail, Batch: r.Batch, Limits: r.Limits, Queue: r.Queue, Labels: r.Labels,
-	}
-	for _, a := range r.Resources {
-		p.Resources = append(p.Resources, record.Amount{Name: a.Name, Value: a.Value})
-	}
-	for _, k := range r.OutputKinds {
-		p.OutputKinds = append(p.OutputKinds, record.EnvVar{Name: k.Name, Value: k.Value})
-	}
-	return p
-}
+func (j *Job) encode() []byte { return encode(j) }

@@ -48,8 +48,8 @@ func RowOf(j *Job) Row {
 		Job: j, ID: j.ID, Queue: j.Queue, Workspace: j.Workspace, Run: j.Run, Task: j.Task, Step: j.Step, Attempt: j.Attempt, Status: j.Status,
 		Orphaned: j.Orphaned(), Priority: j.Priority, Labels: j.Labels, CPU: j.Policy.CPU, Memory: j.Policy.Memory,
 		Executions: j.Attempts, MaxExecs: j.MaxAttempts, Worker: j.Worker, Execution: j.Execution, Message: j.LastError,
-		CreatedAt: moment.At(j.Created), AvailableAt: moment.At(j.AvailableAt), ClaimedAt: moment.At(j.Claimed),
-		StartedAt: moment.At(j.Started), FinishedAt: moment.At(j.Finished),
+		CreatedAt: moment.At(j.Created.Time()), AvailableAt: moment.At(j.AvailableAt.Time()), ClaimedAt: moment.At(j.Claimed.Time()),
+		StartedAt: moment.At(j.Started.Time()), FinishedAt: moment.At(j.Finished.Time()),
 	}
 	if len(j.Policy.Resources) > 0 {
 		r.Resources = map[string]float64{}
@@ -113,7 +113,7 @@ func (rd *Reader) InTurn(ctx context.Context, queues ...string) (rows Rows, faul
 	}
 	slices.SortFunc(jobs, func(a, b Job) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(rank(&a), rank(&b)), cmp.Compare(b.Priority, a.Priority),
-			a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
+			cmp.Compare(a.Created, b.Created), cmp.Compare(a.ID, b.ID))
 	})
 	return RowsOf(jobs), faults, nil
 }

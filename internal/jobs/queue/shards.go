@@ -128,7 +128,7 @@ func (x *index) mark(ctx context.Context, queue string, shard int64) error {
 	return nil
 }
 
-func markValue(at time.Time) []byte { return encode(turnRecord{At: nanos(at)}) }
+func markValue(at time.Time) []byte { return encode(turnRecord{At: TimeOf(at)}) }
 
 // part is what a listing of entries has read.
 type part struct {

@@ -103,7 +103,7 @@ func (rs *records) names(ctx context.Context) ([]string, error) {
 }
 
 // now is the time in the records' precision.
-func (rs *records) now() time.Time { return fromNanos(nanos(rs.o.Now())) }
+func (rs *records) now() time.Time { return TimeOf(rs.o.Now()).Time() }
 
 // load reads a job that is unfinished, or was not moved yet. The error is ErrNotFound.
 func (rs *records) load(ctx context.Context, queue, id string) (stored, error) {
@@ -139,7 +139,7 @@ func (rs *records) swap(ctx context.Context, over refstore.Version, j *Job) (sto
 
 // swapBy is swap by a way of putting a record.
 func (rs *records) swapBy(ctx context.Context, over refstore.Version, j *Job, put func(context.Context, refstore.Record) (refstore.Version, error)) (stored, error) {
-	j.Updated = rs.now()
+	j.Updated = TimeOf(rs.o.Now())
 	s := stored{Job: *j, value: j.encode(), unmoved: true}
 	err := s.fits()
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *stored) fits() error {
 // finished one, which orphan removes.
 func (rs *records) conclude(ctx context.Context, over refstore.Version, j *Job) (stored, error) {
 	if rs.o.Mover != nil && !rs.at.sharded && j.Status.Terminal() && !j.isDead() {
-		j.Updated = rs.now()
+		j.Updated = TimeOf(rs.o.Now())
 		s := stored{Job: *j, value: j.encode()}
 		if err := s.fits(); err != nil {
 			return stored{}, err

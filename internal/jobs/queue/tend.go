@@ -162,7 +162,7 @@ func (k *Keeper) turn(ctx context.Context, queue, work string, every time.Durati
 	if r.Version != refstore.Absent && (!ok || seen.version != r.Version || now.Sub(seen.at) < every) {
 		return false, nil
 	}
-	v, err := k.store.Put(ctx, refstore.Record{Key: key, Value: encode(turnRecord{At: nanos(now)}), Version: r.Version})
+	v, err := k.store.Put(ctx, refstore.Record{Key: key, Value: encode(turnRecord{At: TimeOf(now)}), Version: r.Version})
 	if errors.Is(err, refstore.ErrConflict) || errors.Is(err, refstore.ErrInDoubt) {
 		return false, nil
 	}

@@ -226,7 +226,7 @@ func TestWokenInTime(t *testing.T) {
 				took("enqueued", time.Now())
 				time.Sleep(time.Minute)
 				at := time.Now().Add(10 * time.Second)
-				front.enqueue(t, job(2, func(j *queue.Job) { j.AvailableAt = at }))
+				front.enqueue(t, job(2, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(at) }))
 				took("delayed", at)
 				cancel()
 				for range wake {
@@ -265,7 +265,7 @@ func TestMalformedEntries(t *testing.T) {
 		"ready":  {func(*world) func(*queue.Job) { return priority(0) }, "ready", false},
 		"orphan": {func(*world) func(*queue.Job) { return priority(0) }, "ready", true},
 		"delayed": {func(w *world) func(*queue.Job) {
-			return func(j *queue.Job) { j.AvailableAt = w.now().Add(time.Second) }
+			return func(j *queue.Job) { j.AvailableAt = queue.TimeOf(w.now().Add(time.Second)) }
 		}, "delayed", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,7 @@ func wakes(wake <-chan struct{}, d time.Duration) (n int) {
 func TestWokenOnce(t *testing.T) {
 	for name, wait := range map[string]func(t *testing.T, front, worker *peer, wake <-chan struct{}){
 		"delayed": func(t *testing.T, front, worker *peer, wake <-chan struct{}) {
-			front.enqueue(t, job(1, func(j *queue.Job) { j.AvailableAt = time.Now().Add(5 * time.Second) }))
+			front.enqueue(t, job(1, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(time.Now().Add(5 * time.Second)) }))
 			if l, err := worker.Claim(t.Context(), worker.want()); err != nil || l != nil {
 				t.Fatalf("got %v, %v, want nothing yet", l, err)
 			}
@@ -76,7 +76,7 @@ func TestWokenOnce(t *testing.T) {
 					}
 					// The time of the next job is still known.
 					at := time.Now().Add(10 * time.Second)
-					front.enqueue(t, job(2, func(j *queue.Job) { j.AvailableAt = at }))
+					front.enqueue(t, job(2, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(at) }))
 					only := worker.want()
 					only.Fits = func(j *queue.Job) bool { return j.Task == "task-2" }
 					for {
@@ -109,10 +109,10 @@ func TestDelayedBehindWhatDoesNotFit(t *testing.T) {
 			front, worker := w.on("front"), w.on("back")
 			at := w.now().Add(-time.Minute)
 			for n := range before {
-				front.enqueue(t, job(n, func(j *queue.Job) { j.Labels, j.AvailableAt = []string{"gpu"}, at }))
+				front.enqueue(t, job(n, func(j *queue.Job) { j.Labels, j.AvailableAt = []string{"gpu"}, queue.TimeOf(at) }))
 			}
 			for n := range 2 {
-				front.enqueue(t, job(before+n, func(j *queue.Job) { j.AvailableAt = at.Add(time.Second) }))
+				front.enqueue(t, job(before+n, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(at.Add(time.Second)) }))
 			}
 			plain := worker.want()
 			plain.Fits = func(j *queue.Job) bool { return len(j.Labels) == 0 }

@@ -379,7 +379,7 @@ func TestLeftElsewhere(t *testing.T) {
 	if j.Lost[0].Execution != first {
 		t.Fatalf("the job is %s, %+v, lost %+v, want %s to be the first", j.Status, j.Outcome, j.Lost, first)
 	}
-	if after, want := j.Lost[0].At.Sub(seen), ttl/5*4+grace; after < want {
+	if after, want := j.Lost[0].At.Time().Sub(seen), ttl/5*4+grace; after < want {
 		t.Errorf("it was taken %v after it was orphaned, want at least %v: its command may have run", after, want)
 	}
 }

@@ -31,12 +31,12 @@ func before(a, b *queue.Job) bool {
 	case a.Priority != b.Priority:
 		return a.Priority > b.Priority
 	}
-	return a.Created.Before(b.Created)
+	return a.Created < b.Created
 }
 
 // state identifies a job in its present state: any change gives another text.
 func state(j *queue.Job) string {
-	return fmt.Sprintf("%s#%d@%d", j.Ref(), j.Token, j.Updated.UnixNano())
+	return fmt.Sprintf("%s#%d@%d", j.Ref(), j.Token, j.Updated)
 }
 
 func same(a, b *queue.Job) bool { return a.Queue == b.Queue && a.ID == b.ID }

@@ -57,7 +57,7 @@ func (w *Worker) work(l *loop, h *holding, o *runner.Orphan) {
 		w.report(Event{Type: JobAdopted, Job: h.job, Message: h.before()})
 	} else {
 		w.metrics.attempts.Inc()
-		w.metrics.wait.Update(max(h.job.Claimed.Sub(h.lease.WaitingSince()).Seconds(), 0))
+		w.metrics.wait.Update(max(h.job.Claimed.Time().Sub(h.lease.WaitingSince()).Seconds(), 0))
 		w.report(Event{Type: JobBegun, Job: h.job})
 	}
 	begun := w.noteStart(l.held, h)
@@ -302,7 +302,7 @@ func (w *Worker) again(ctx context.Context, h *holding, message string, backoff 
 			ExecutionID: h.job.Execution, State: record.Error, Reason: executions.ReasonLost, Message: message,
 		}})
 	default:
-		w.report(Event{Type: JobGiven, Job: job, Message: message, Again: job.AvailableAt})
+		w.report(Event{Type: JobGiven, Job: job, Message: message, Again: job.AvailableAt.Time()})
 	}
 }
 
