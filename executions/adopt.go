@@ -2,70 +2,52 @@ package executions
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"e3/internal/format/record"
 	"e3/internal/host/beneath"
 	"e3/internal/host/runner"
-	"e3/objectstore"
 	"e3/refstore"
 )
 
-// handover is what a supervisor keeps (runner.Spec.State) for the process that finishes an execution after the death of
-// the first one. It stays on its machine.
-type handover struct {
-	Execution string `json:"execution"`
-	Key       string `json:"key"`
-	Sandbox   string `json:"sandbox"` // in the scratch directory of the dead process
-	Work      string `json:"work"`    // which folder its working directory is (beneath.Dir.Identity)
-	Started   int64  `json:"started"` // Unix time in ms
-	Stdout    uint64 `json:"stdout"`  // inode numbers of the log files, by which they are recognized
-	Stderr    uint64 `json:"stderr"`
-}
-
-// handover returns what is needed to finish the attempt.
-func (a *attempt) handover() ([]byte, error) {
-	h := handover{
-		Execution: a.id, Key: a.key.String(), Sandbox: a.box.root.Name(), Work: a.box.work.Identity(), Started: a.startedAt.UnixMilli(),
-		Stdout: a.box.logs.numbers[0], Stderr: a.box.logs.numbers[1],
+// handover is the note for the process that finishes the execution after the death of this one. The supervisor keeps it
+// (runner.Spec.State), so it says no more than that process needs.
+func (b *box) handover() []byte {
+	n := note{
+		key: b.key, id: b.id, status: &record.Status{State: record.Running, ExecutionID: b.id, StartedAt: b.startedAt}, detail: &record.Detail{},
+		logs: b.logs.numbers, sandbox: b.root.Name(), work: b.work.Identity(),
 	}
-	return json.Marshal(h)
+	return n.encode(nil)
 }
 
 // HandedOver returns the key of the execution whose command a supervisor has kept with this state (runner.Orphan), and
 // when the command began; false if the state is not an execution's.
 func HandedOver(state []byte) (key Key, began time.Time, ok bool) {
-	var h handover
-	if err := json.Unmarshal(state, &h); err != nil {
+	n, _ := decodeNote(state)
+	if n == nil || n.status == nil {
 		return Key{}, time.Time{}, false
 	}
-	key, ok = ParseKey(h.Key)
-	return key, time.UnixMilli(h.Started), ok
+	return n.key, n.status.StartedAt, true
 }
 
 // readHandover decodes a supervisor's state. It must name this execution or, if resumes, another one of the key.
-func readHandover(state []byte, key Key, id string, resumes bool) (*handover, error) {
-	var h handover
-	if err := json.Unmarshal(state, &h); err != nil {
-		return nil, err
-	}
-	_, bad := ParseID(h.Execution)
+func readHandover(state []byte, key Key, id string, resumes bool) (*note, error) {
+	n, _ := decodeNote(state)
 	switch {
-	case resumes && (bad != nil || h.Execution == id), !resumes && h.Execution != id:
-		return nil, fmt.Errorf("it is execution %.40q", h.Execution)
-	case h.Key != key.String():
-		return nil, fmt.Errorf("it is of key %.140q", h.Key)
-	case !filepath.IsAbs(h.Sandbox) || filepath.Clean(h.Sandbox) != h.Sandbox:
-		return nil, fmt.Errorf("its sandbox is %q", h.Sandbox)
+	case n == nil || n.status == nil:
+		return nil, errors.New("it is no note of a command")
+	case resumes == (n.id == id):
+		return nil, fmt.Errorf("it is execution %s", n.id)
+	case n.key != key:
+		return nil, fmt.Errorf("it is of key %s", n.key)
+	case !filepath.IsAbs(n.sandbox) || filepath.Clean(n.sandbox) != n.sandbox:
+		return nil, fmt.Errorf("its sandbox is %q", n.sandbox)
 	}
-	return &h, nil
+	return n, nil
 }
 
 // Adopt finishes an execution that a dead process of this host began under this id (Make). Its command still runs, or
@@ -92,7 +74,7 @@ func (x *Executor) Adopt(ctx context.Context, req *Request, id string, o *runner
 
 // adopt waits under lasting, as attempt runs a command.
 func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id string, o *runner.Orphan) (_ Result, err error) {
-	a := &attempt{x: x, key: key, req: req, id: id, inherited: inherited{adopted: true}}
+	a := newAttempt(&assignment{x: x, key: key, id: id, req: req}, &sandbox{}, true)
 	defer func() { err = a.maskError(err) }()
 	stop := func() { // the command still writes, although its end does not count
 		stopped, cancel := context.WithCancel(context.Background())
@@ -105,15 +87,15 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 			o.Release()
 		}
 	}()
-	h, err := readHandover(o.State, key, id, req.Job.Resumes)
+	n, err := readHandover(o.State, key, id, req.Job.Resumes)
 	if err != nil {
 		return Result{}, fmt.Errorf("adopt execution %s: the state that its supervisor kept does not fit: %w", id, err)
 	}
-	a.startedAt = time.UnixMilli(h.Started)
+	a.startedAt = n.status.StartedAt
 	if req.Job.Resumes {
-		a.begun = h.Execution
+		a.begun = n.id
 	}
-	problem, err := a.reopen(h)
+	problem, err := a.reopen(n)
 	if err != nil {
 		return Result{}, err
 	}
@@ -132,7 +114,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 		problem = "the process that began it stands still while it stores what the command has made"
 	} else if err != nil {
 		return Result{}, fmt.Errorf("adopt execution %s: %w", id, err)
-	} else if err := a.putBack(ctx); errors.Is(err, errNotRestorable) {
+	} else if err := a.box.putBack(ctx); errors.Is(err, errNotRestorable) {
 		problem = err.Error()
 	} else if err != nil {
 		return Result{}, fmt.Errorf("adopt execution %s: put back moved outputs: %w", id, err)
@@ -141,7 +123,7 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 		stop()
 		bound, done := x.bound(context.WithoutCancel(ctx))
 		defer done()
-		return a.finish(bound, verdict{state: record.Error, reason: ReasonLost, message: problem}, runner.Result{})
+		return a.record(bound, verdict{state: record.Error, reason: ReasonLost, message: problem}, runner.Result{})
 	}
 	if req.Started != nil {
 		req.Started(id, a.startedAt)
@@ -150,10 +132,10 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 	end, runErr := a.await(lasting, o)
 	a.box.replaced = !a.box.work.InPlace()
 	if !end.Ended.IsZero() {
-		a.idle = max(adopted.Sub(end.Ended), 0)
+		a.end.idle = max(adopted.Sub(end.Ended), 0)
 	}
 	if a.begun != "" && !errors.Is(runErr, runner.ErrLeft) {
-		if err := a.takeBegunLogs(ctx); err != nil {
+		if err := a.logs.copyEarlier(ctx, a.box.root); err != nil {
 			return Result{}, fmt.Errorf("adopt execution %s: the logs of %s: %w", id, a.begun, err)
 		}
 	}
@@ -167,50 +149,24 @@ func (x *Executor) adopt(ctx, lasting context.Context, key Key, req *Request, id
 
 // reopen gives the attempt the sandbox in which the execution was begun, with the working directory that the command got. It
 // says why if that is not there.
-func (a *attempt) reopen(h *handover) (problem string, err error) {
-	gone := "the process that began it is gone, and so is its sandbox " + h.Sandbox
-	scratch, err := a.x.sandboxes.foreign(filepath.Base(filepath.Dir(h.Sandbox)))
+func (a *attempt) reopen(n *note) (problem string, err error) {
+	gone := "the process that began it is gone, and so is its sandbox " + n.sandbox
+	scratch, err := a.x.sandboxes.foreign(filepath.Base(filepath.Dir(n.sandbox)))
 	if err != nil {
 		return "", err
 	}
-	a.box = &sandbox{}
 	if scratch == nil {
 		return gone, nil
 	}
-	a.box.place, err = openPlace(scratch, filepath.Base(h.Sandbox))
+	a.box.place, err = openPlace(scratch, filepath.Base(n.sandbox))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return gone, nil
-	case err != nil || a.box.work.Identity() != h.Work:
-		return fmt.Sprintf("its command has put another folder in the place of its working directory in %s", h.Sandbox), nil
+	case err != nil || a.box.work.Identity() != n.work:
+		return fmt.Sprintf("its command has put another folder in the place of its working directory in %s", n.sandbox), nil
 	}
-	a.box.logs.stdout = openNumbered(a.box.root, "stdout", h.Stdout)
-	a.box.logs.stderr = openNumbered(a.box.root, "stderr", h.Stderr)
+	a.logs.reopen(a.box.root, "", n.logs)
 	return "", nil
-}
-
-// takeBegunLogs copies the logs that were moved to the record of the execution under which the command was begun.
-func (a *attempt) takeBegunLogs(ctx context.Context) error {
-	files := [2]**os.File{&a.box.logs.stdout, &a.box.logs.stderr}
-	for i, l := range a.logs() {
-		if l.file != nil {
-			continue
-		}
-		there, err := a.x.OpenLog(ctx, a.key, a.begun, l.stream, 0)
-		if err != nil {
-			return err
-		}
-		defer there.Close()
-		f, err := a.box.root.OpenFile(string(l.stream), os.O_CREATE|os.O_TRUNC|os.O_RDWR, a.x.opts.Modes.File())
-		if err != nil {
-			return err
-		}
-		*files[i] = f
-		if _, err := io.Copy(f, there); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // foreign opens the scratch folder of another process of this host, which lies beside this process's; nil if it is gone.
@@ -229,20 +185,6 @@ func (p *sandboxes) foreign(name string) (*beneath.Dir, error) {
 		return nil, nil
 	}
 	return scratch, nil
-}
-
-// openNumbered opens a log file by name if it has this inode number. It returns nil if the store has adopted the file,
-// or if the command has removed or replaced it.
-func openNumbered(in *beneath.Dir, name string, number uint64) *os.File {
-	f, _, err := objectstore.OpenFileIn(in, name)
-	if err != nil {
-		return nil
-	}
-	if info, err := f.Stat(); err != nil || fileNumber(info) != number {
-		f.Close()
-		return nil
-	}
-	return f
 }
 
 // resume reads the execution's record; done if it has ended. An announced execution stays announced.
@@ -266,11 +208,10 @@ func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error)
 		res, err := a.x.recorded(ctx, a.key, a.id)
 		return res, true, err
 	}
-	a.announced, a.version = true, rec.Version
-	if err := a.hold(ctx); err != nil {
+	if err := a.claim.resume(ctx, rec.Version); err != nil {
 		return Result{}, false, err
 	}
-	return Result{}, false, a.takeLogs(ctx)
+	return Result{}, false, a.logs.publish(ctx)
 }
 
 // await waits for the end of a command that another process has started. A command that takes long is announced,
@@ -278,16 +219,12 @@ func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error)
 func (a *attempt) await(ctx context.Context, o *runner.Orphan) (runner.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type outcome struct {
-		res runner.Result
-		err error
-	}
-	end := make(chan outcome, 1)
+	end := make(chan commandEnd, 1)
 	go func() {
 		res, err := o.Wait(ctx)
-		end <- outcome{res, err}
+		end <- commandEnd{res: res, err: err}
 	}()
-	if !a.announced {
+	if !a.claim.announced {
 		lives := time.NewTimer(a.x.opts.Announce)
 		defer lives.Stop()
 		select {

@@ -584,38 +584,27 @@ func TestAdoptHalfTaken(t *testing.T) {
 // The state that a supervisor kept is validated.
 func TestAdoptAnother(t *testing.T) {
 	for _, test := range []struct {
-		name  string
-		state func(t *testing.T, e *adoption, state string) string
-		want  string // in the message of an error, or of the execution's
+		name   string
+		change func(t *testing.T, e *adoption, k *executions.Key, id, sandbox *string) // nil: there is no state
+		want   string                                                                  // in the message of an error, or of the execution's
 	}{
-		{"no state", func(*testing.T, *adoption, string) string { return "" }, "its supervisor kept"},
-		{"of another execution", func(t *testing.T, e *adoption, s string) string { return strings.ReplaceAll(s, e.order.ID, newID(t)) }, "it is execution"},
-		{"of another key", func(_ *testing.T, e *adoption, s string) string {
-			return strings.ReplaceAll(s, keyOf(e.req).String(), "../..")
-		}, "it is of key"},
-		{"sandbox path with dots", func(_ *testing.T, e *adoption, s string) string {
-			return strings.ReplaceAll(s, e.lab.dir, e.lab.dir+"/tmp/..")
+		{"no state", nil, "its supervisor kept"},
+		{"of another execution", func(t *testing.T, _ *adoption, _ *executions.Key, id, _ *string) { *id = newID(t) }, "it is execution"},
+		{"of another key", func(_ *testing.T, _ *adoption, k *executions.Key, _, _ *string) { k.Inputs[0]++ }, "it is of key"},
+		{"sandbox path with dots", func(_ *testing.T, e *adoption, _ *executions.Key, _, sandbox *string) {
+			*sandbox = strings.ReplaceAll(*sandbox, e.lab.dir, e.lab.dir+"/tmp/..")
 		}, "its sandbox is"},
-		{"sandbox in a foreign folder", func(t *testing.T, e *adoption, s string) string {
+		{"sandbox in a foreign folder", func(t *testing.T, _ *adoption, _ *executions.Key, _, sandbox *string) {
 			dir := t.TempDir()
 			if err := os.MkdirAll(filepath.Join(dir, "tmp/session/w1/work"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			var h map[string]any
-			if err := json.Unmarshal([]byte(s), &h); err != nil {
-				t.Fatal(err)
-			}
-			h["sandbox"] = filepath.Join(dir, "tmp/session/w1")
-			text, err := json.Marshal(h)
-			if err != nil {
-				t.Fatal(err)
-			}
+			*sandbox = filepath.Join(dir, "tmp/session/w1")
 			t.Cleanup(func() {
 				if !exists(filepath.Join(dir, "tmp/session/w1/work")) {
 					t.Error("it was removed")
 				}
 			})
-			return string(text)
 		}, "so is its sandbox"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -623,7 +612,11 @@ func TestAdoptAnother(t *testing.T) {
 			e := beginWork(t, &order{Announce: time.Hour}, untilGo+"echo made > out")
 			e.kill(t)
 			orphan := e.orphan(t)
-			orphan.State = []byte(test.state(t, e, string(orphan.State)))
+			if test.change == nil {
+				orphan.State = nil
+			} else {
+				orphan.State = executions.ChangeHandover(orphan.State, func(k *executions.Key, id, sandbox *string) { test.change(t, e, k, id, sandbox) })
+			}
 			o := <-e.adopt(t.Context(), orphan)
 			if text := fmt.Sprint(o.err, o.res.Message); !strings.Contains(text, test.want) {
 				t.Errorf("got %+v, %v, want %q", o.res, o.err, test.want)

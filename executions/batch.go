@@ -1,22 +1,16 @@
 package executions
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"path"
-	"path/filepath"
+	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"e3/internal/format/record"
-	"e3/internal/host/beneath"
+	"e3/internal/host/process"
 	"e3/internal/host/runner"
 )
 
@@ -31,28 +25,20 @@ type Batch struct {
 	mu      sync.Mutex
 	missing int // requests that have neither joined nor left
 	joined  []*attempt
+	groups  map[*attempt]*group // once formed is closed
 	formed  chan struct{}
 }
 
 // NewBatch returns a batch of n requests, which name it as Request.Batch, each with a Place of its own.
-func NewBatch(n int) *Batch { return &Batch{missing: n, formed: make(chan struct{})} }
+func NewBatch(n int) *Batch {
+	return &Batch{missing: n, groups: map[*attempt]*group{}, formed: make(chan struct{})}
+}
 
 // A Place is the place of a request in its batch. Its methods do nothing if it is nil.
 type Place struct {
 	Batch *Batch
 	Index int // in the order of the items
 	away  bool
-}
-
-// A shared is the command of the attempts that have joined a batch and have everything in common that is not an item's
-// own.
-type shared struct {
-	members    []*attempt
-	began, end time.Time // of the command
-	res        runner.Result
-	err        error // of the command
-	fault      error // nothing ran
-	done       chan struct{}
 }
 
 // Leave says that the request does not join any more. It may be called several times, and after join.
@@ -64,18 +50,18 @@ func (p *Place) Leave() {
 	p.Batch.arrive(nil)
 }
 
-// join waits until the batch is complete. It returns nil if the request has left.
-func (p *Place) join(a *attempt) *shared {
+// join waits until the batch is complete, and returns the group of the attempt. One whose request has left is alone.
+func (p *Place) join(a *attempt) *group {
 	if p == nil || p.away {
-		return nil
+		return alone(a)
 	}
 	p.away = true
 	p.Batch.arrive(a)
 	<-p.Batch.formed
-	return a.shared
+	return p.Batch.groups[a]
 }
 
-// arrive counts a request; with the last one it divides those that have joined.
+// arrive counts a request; with the last one it divides those that have joined into groups.
 func (b *Batch) arrive(a *attempt) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,302 +72,163 @@ func (b *Batch) arrive(a *attempt) {
 		return
 	}
 	slices.SortFunc(b.joined, func(a, c *attempt) int { return cmp.Compare(a.req.Place.Index, c.req.Place.Index) })
-	groups := map[string]*shared{}
+	same := map[string]*group{}
 	for _, a := range b.joined {
-		same := a.common()
-		if groups[same] == nil {
-			groups[same] = &shared{done: make(chan struct{})}
+		common := a.common()
+		if same[common] == nil {
+			same[common] = &group{done: make(chan struct{})}
 		}
-		a.shared = groups[same]
-		a.shared.members = append(a.shared.members, a)
+		same[common].members = append(same[common].members, a)
+		b.groups[a] = same[common]
+	}
+	for _, g := range same {
+		g.number()
 	}
 	close(b.formed)
 }
 
-// common is equal for attempts that one command can serve: what the command gets beside the items.
-func (a *attempt) common() string {
-	t := *a.spec
-	t.Env, t.Inputs = nil, nil
-	var b strings.Builder
-	for _, e := range a.spec.Env {
-		if !a.spec.Batch.Owns(e.Name) {
-			t.Env = append(t.Env, e)
-		}
-	}
-	for i, in := range a.spec.Inputs {
-		if !a.ownsInput(in) {
-			t.Inputs = append(t.Inputs, in)
-			b.Write(a.req.Inputs[i][:])
-		}
-	}
-	b.Write(t.Encode())
-	b.WriteString(a.req.Step)
-	return b.String()
+// A group is the attempts that one command serves: mostly one, else those of a batch that have everything in common that
+// is not an item's own. The first of them runs the command.
+type group struct {
+	members []*attempt
+	end     commandEnd
+	done    chan struct{} // closed once end is known
 }
 
-// ownsInput tells whether an input belongs to the item that a batch serves.
-func (a *attempt) ownsInput(in record.Input) bool {
-	return a.spec.Batch != nil && !in.Kind.OfMachine() && a.spec.Batch.Owns(in.Name)
+// A commandEnd is how a command has ended.
+type commandEnd struct {
+	res   runner.Result // of a batch: with each member's part of the time
+	err   error         // of the command
+	fault error         // nothing ran
 }
 
-// Where the command of a batch finds its items, in its working directory. The folder of each is named by its number.
-const (
-	batchFolder = ".e3-batch"
-	batchFile   = batchFolder + "/items.json"
-	batchEnv    = "E3_BATCH"
-)
+// alone is the group of an attempt that shares its command with no other.
+func alone(a *attempt) *group { return &group{members: []*attempt{a}, done: make(chan struct{})} }
 
-func itemFolder(number int) string { return batchFolder + "/" + strconv.Itoa(number) }
-
-// inFolder returns a task with everything that belongs to the item in the item's folder. Each item is number 0 in its
-// own sandbox.
-func inFolder(t *record.Task) *record.Task {
-	if t.Batch == nil {
-		return t
+// number tells the members of a batch which items they are.
+func (g *group) number() {
+	if len(g.members) == 1 {
+		return
 	}
-	moved := *t
-	moved.Inputs = slices.Clone(t.Inputs)
-	for i := range moved.Inputs {
-		if in := &moved.Inputs[i]; in.Path != "" && t.Batch.Owns(in.Name) {
-			in.Path = path.Join(itemFolder(0), in.Path)
-		}
+	batch := record.Batched{ID: g.members[0].id, Items: len(g.members)}
+	for i, m := range g.members {
+		m.item = item{batch: batch, number: i}
 	}
-	moved.Output.Entries = slices.Clone(t.Output.Entries)
-	for i := range moved.Output.Entries {
-		moved.Output.Entries[i].Path = path.Join(itemFolder(0), moved.Output.Entries[i].Path)
-	}
-	return &moved
 }
 
-// numbered is a path of item 0 as one of another item.
-func numbered(p string, number int) string {
-	if rest, own := strings.CutPrefix(p, itemFolder(0)+"/"); own {
-		return itemFolder(number) + "/" + rest
-	}
-	return p
-}
-
-// itemsJSON is the file of a batch.
-type itemsJSON struct {
-	Items []itemJSON `json:"items"`
-}
-
-// write writes the file, in which each item has a line.
-func (l *itemsJSON) write(in *beneath.Dir, file string) error {
-	var b bytes.Buffer
-	b.WriteString("{\"items\": [")
-	for i := range l.Items {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteByte('\n')
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(&l.Items[i]); err != nil {
-			return err
-		}
-		b.Truncate(b.Len() - 1) // its newline
-	}
-	b.WriteString("\n]}\n")
-	return writeFile(in, file, b.Bytes())
-}
-
-// itemJSON is an item in the file of a batch.
-type itemJSON struct {
-	Matrix map[string]string `json:"matrix"`
-	In     map[string]string `json:"in"`
-	Out    map[string]string `json:"out"`
-}
-
-// item describes the attempt's item to its command.
-func (a *attempt) item(number int) itemJSON {
-	it := itemJSON{Matrix: map[string]string{}, In: map[string]string{}, Out: map[string]string{}}
-	for _, e := range a.spec.Env {
-		if a.spec.Batch.Owns(e.Name) {
-			it.Matrix[e.Name] = e.Value
-		}
-	}
-	for i, in := range a.spec.Inputs {
-		if a.ownsInput(in) {
-			it.In[in.Name] = numbered(a.texts[i], number)
-		}
-	}
-	for _, out := range a.spec.Output.Entries {
-		it.Out[out.Name] = numbered(out.Path, number)
-	}
-	return it
-}
-
-// perform runs the command of a task once its own inputs are staged: that of the attempt alone, or that of a batch, which
-// the first of its members runs. A fault means that nothing ran.
-func (a *attempt) perform(ctx, lasting context.Context, env []string) (res runner.Result, err, fault error) {
+// perform runs the command that serves an attempt, once the attempt's own inputs are staged: its own command, or that of
+// its batch, for which it may have to wait.
+func perform(ctx, lasting context.Context, a *attempt, env []string) commandEnd {
 	if a.spec.Batch == nil {
 		a.req.Place.Leave()
-		return a.admitted(ctx, lasting, env)
+		return alone(a).run(ctx, lasting, env)
 	}
 	g := a.req.Place.join(a)
-	switch {
-	case g == nil || len(g.members) == 1:
-		a.shared = nil
-	case g.members[0] != a:
+	if g.members[0] != a {
 		<-g.done
-		return g.res, g.err, g.fault
-	default:
-		defer close(g.done)
+		return g.end
 	}
+	defer close(g.done)
 	if p := a.req.Place; p != nil {
 		p.Batch.turn.Lock()
 		defer p.Batch.turn.Unlock()
 	}
-	members := a.served()
+	g.end = g.runItems(ctx, lasting)
+	return g.end
+}
+
+// runItems runs the command of a batch, with the folders of all items in the sandbox of the first.
+func (g *group) runItems(ctx, lasting context.Context) (end commandEnd) {
+	first, boxes := g.members[0], make([]*box, len(g.members))
+	for i, m := range g.members {
+		boxes[i] = m.box
+	}
 	defer func() {
-		if back := a.giveBack(members); back != nil && fault == nil && err == nil {
-			err = back
-		}
-		if g != nil {
-			g.res, g.err, g.fault = res, err, fault
+		if err := first.box.giveBack(boxes); err != nil && end.fault == nil && end.err == nil {
+			end.err = err
 		}
 	}()
-	if env, fault = a.takeItems(ctx, members); fault != nil {
-		return res, nil, fmt.Errorf("stage inputs: %w", fault)
-	}
-	res, err, fault = a.admitted(ctx, lasting, env)
-	if a.shared != nil && fault == nil {
-		a.shared.began, a.shared.end = a.startedAt, a.x.opts.Now().Truncate(time.Millisecond)
-		if err == nil {
-			err = a.copyLogs(members)
-		}
-	}
-	return res, err, fault
-}
-
-// served are the attempts whose items the attempt's command serves.
-func (a *attempt) served() []*attempt {
-	if a.shared == nil {
-		return []*attempt{a}
-	}
-	return a.shared.members
-}
-
-// takeItems makes the sandbox of the command ready: with what its items have in common, the folders of all items, and the
-// file that lists them. It returns the command's environment.
-func (a *attempt) takeItems(ctx context.Context, members []*attempt) ([]string, error) {
-	env, err := a.stageCommon(ctx)
+	env, err := first.box.stageBatch(ctx, boxes)
 	if err != nil {
-		return nil, err
+		return commandEnd{fault: fmt.Errorf("stage inputs: %w", err)}
 	}
-	var items itemsJSON
-	for number, m := range members {
-		items.Items = append(items.Items, m.item(number))
-		if m == a {
-			continue
+	end = g.run(ctx, lasting, env)
+	if n := len(g.members); n > 1 && end.fault == nil {
+		g.divideTime(first.x.opts.Now().Truncate(time.Millisecond))
+		end.res.UserCPU, end.res.SystemCPU = end.res.UserCPU/time.Duration(n), end.res.SystemCPU/time.Duration(n)
+		if end.err == nil {
+			end.err = g.copyLogs()
 		}
-		if err := m.box.work.Rename(filepath.FromSlash(itemFolder(0)), a.box.work, filepath.FromSlash(itemFolder(number))); err != nil {
-			return nil, err
-		}
-		m.moved = true
 	}
-	file := filepath.FromSlash(batchFile)
-	if err := a.box.file(file); err != nil {
-		return nil, err
-	}
-	if err := items.write(a.box.work, file); err != nil {
-		return nil, err
-	}
-	return env, a.box.fix(file, stagedFile)
+	return end
 }
 
-// giveBack moves the folders of items to where they came from. A folder that the command has removed or replaced stays
-// away: its item then lacks its output.
-func (a *attempt) giveBack(members []*attempt) error {
-	for number, m := range members {
-		if !m.moved {
-			continue
+// run runs the command once it may start.
+func (g *group) run(ctx, lasting context.Context, env []string) commandEnd {
+	first := g.members[0]
+	release := func(bool) {}
+	if first.req.Admit != nil {
+		var fault error
+		if release, fault = first.req.Admit(ctx); fault != nil {
+			return commandEnd{fault: fault}
 		}
-		m.moved = false
-		from := filepath.FromSlash(itemFolder(number))
-		if !a.box.work.IsDir(from) {
-			continue
+	}
+	now := first.x.opts.Now().Truncate(time.Millisecond) // in the record's precision, so that durations agree everywhere
+	c := command{assignment: first.assignment, box: first.box, begin: g.begin, announce: g.announce}
+	for _, m := range g.members {
+		m.startedAt = now
+		c.items = append(c.items, m.assignment)
+	}
+	res, err := c.run(lasting, env)
+	first.box.replaced = !first.box.work.InPlace()
+	for _, m := range g.members[1:] {
+		m.box.replaced, m.box.inhabited = first.box.replaced, first.box.inhabited
+	}
+	release(len(g.members) == 1 && (err != nil || !res.Success())) // a batch that fails is tried item by item
+	runtime.Gosched()                                              // the next command starts before this one's end is recorded
+	return commandEnd{res: res, err: err}
+}
+
+// begin notes that the executions begin, and then tells of it: from here on each gets a record, whichever process is
+// killed.
+func (g *group) begin() error {
+	for _, m := range g.members {
+		if err := m.noteBegin(); err != nil {
+			return err
 		}
-		if err := a.box.work.Rename(from, m.box.work, filepath.FromSlash(itemFolder(0))); err != nil {
-			return fmt.Errorf("take an item out of its batch: %w", err)
-		}
+	}
+	for _, m := range g.members {
+		m.tellStart()
 	}
 	return nil
 }
 
-// mostCopied bounds how much of each log of a batch is kept with the items after the first, which has all of it.
-const mostCopied = 16 << 10
+func (g *group) announce(ctx context.Context, p process.ID) error {
+	for _, m := range g.members {
+		if err := m.announce(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // copyLogs gives each item what the command of its batch has printed.
-func (a *attempt) copyLogs(members []*attempt) error {
-	for i, log := range a.logs() {
-		if log.file == nil {
-			continue
-		}
-		text := make([]byte, mostCopied+1)
-		n, err := log.file.ReadAt(text, 0)
-		if n == 0 {
-			continue
-		}
-		if text = text[:n]; n > mostCopied {
-			text = append(text[:mostCopied], fmt.Sprintf("\n[e3: the rest is in the log of execution %s, the first of this batch]\n", a.id)...)
-		} else if err != nil && err != io.EOF {
-			return fmt.Errorf("copy the log of a batch: %w", err)
-		}
-		for _, m := range members {
-			if m == a {
-				continue
-			}
-			if _, err := m.logs()[i].file.Write(text); err != nil {
-				return fmt.Errorf("copy the log of a batch: %w", err)
-			}
-		}
+func (g *group) copyLogs() error {
+	others := make([]*commandLogs, len(g.members)-1)
+	for i, m := range g.members[1:] {
+		others[i] = &m.logs
 	}
-	return nil
+	return g.members[0].logs.copyTo(others)
 }
 
-// batch is the batch in which the attempt's command served its item.
-func (a *attempt) batch() record.Batched {
-	if a.shared == nil {
-		return record.Batched{}
+// divideTime gives each member its part of the time of the command, which has ended now: equal parts, one after the
+// other in the order of the items. e3 does not see which item the command was at.
+func (g *group) divideTime(end time.Time) {
+	began, n := g.members[0].startedAt, time.Duration(len(g.members))
+	took := end.Sub(began)
+	for i, m := range g.members {
+		number := time.Duration(i)
+		m.startedAt = began.Add(took * number / n).Truncate(time.Millisecond)
+		m.end.part = began.Add(took * (number + 1) / n).Truncate(time.Millisecond)
 	}
-	return record.Batched{ID: a.shared.members[0].id, Items: len(a.shared.members)}
-}
-
-// divide gives the attempt its part of the time of its batch: equal parts, one after the other in the order of the items.
-// e3 does not see which item the command was at.
-func (a *attempt) divide(end time.Time, res *runner.Result) time.Time {
-	g := a.shared
-	if g == nil || g.end.IsZero() {
-		return end
-	}
-	n := time.Duration(len(g.members))
-	number := time.Duration(slices.Index(g.members, a))
-	took := g.end.Sub(g.began)
-	a.startedAt = g.began.Add(took * number / n).Truncate(time.Millisecond)
-	res.UserCPU, res.SystemCPU = res.UserCPU/n, res.SystemCPU/n
-	return g.began.Add(took * (number + 1) / n).Truncate(time.Millisecond)
-}
-
-// ofBatch turns the failure of a batch's command, or of an item in it, into one that says nothing about the item, which
-// is then tried alone.
-func (a *attempt) ofBatch(v verdict) verdict {
-	if a.shared == nil || v.err != nil {
-		return v
-	}
-	how := v.message
-	switch v.reason {
-	case ReasonNone, ReasonSuspended:
-		if v.state == record.Success {
-			return v
-		}
-		how = fmt.Sprintf("exit code %d", a.shared.res.ExitCode)
-	case ReasonTimeout, ReasonOOM, ReasonSignal, ReasonStart:
-	case ReasonOutput: // its folder is its own again
-		how = strings.ReplaceAll(how, itemFolder(0)+"/", itemFolder(slices.Index(a.shared.members, a))+"/")
-	default:
-		return v
-	}
-	return verdict{state: record.Error, reason: ReasonBatch, message: fmt.Sprintf("in a batch of %d: %s", len(a.shared.members), how)}
 }

@@ -400,31 +400,31 @@ func (x *Executor) Rest() error {
 
 // stageKept stages a large folder as a checkout of its own. It returns false if that must be an ordinary one: it is
 // small, or another input or an output lies in it, around it or at its path.
-func (a *attempt) stageKept(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (bool, error) {
-	if rel == "." || a.ownsInput(in) || !a.alone(in, rel) { // the folder of an item moves
+func (b *box) stageKept(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (bool, error) {
+	if rel == "." || b.ownsInput(in) || !b.alone(in, rel) { // the folder of an item moves
 		return false, nil
 	}
-	size, err := a.x.checkouts.size(ctx, h)
+	size, err := b.x.checkouts.size(ctx, h)
 	if err != nil || size.files < minKeptFiles {
 		return false, err
 	}
-	if err := a.box.mkdir(filepath.Dir(rel)); err != nil {
+	if err := b.mkdir(filepath.Dir(rel)); err != nil {
 		return false, err
 	}
-	if err := a.box.clear(rel); err != nil {
+	if err := b.clear(rel); err != nil {
 		return false, err
 	}
-	label := objectstore.Sum([]byte(a.req.Workspace + "\x00" + in.Path)).String()
-	c, err := a.x.checkouts.take(ctx, label, h, a.box.work, rel, a.box.strips)
+	label := objectstore.Sum([]byte(b.req.Workspace + "\x00" + in.Path)).String()
+	c, err := b.x.checkouts.take(ctx, label, h, b.work, rel, b.strips)
 	if err != nil {
 		return false, err
 	}
-	a.box.kept = append(a.box.kept, c)
+	b.kept = append(b.kept, c)
 	return true, nil
 }
 
 // alone tells whether no other declared path is rel, or below or above it.
-func (a *attempt) alone(in record.Input, rel string) bool {
+func (b *box) alone(in record.Input, rel string) bool {
 	within := func(inner, outer string) bool {
 		return outer == "." || inner == outer || strings.HasPrefix(inner, outer+string(filepath.Separator))
 	}
@@ -432,12 +432,12 @@ func (a *attempt) alone(in record.Input, rel string) bool {
 		other, err := local(path)
 		return err == nil && !within(other, rel) && !(isDir && within(rel, other))
 	}
-	for _, other := range a.spec.Inputs {
+	for _, other := range b.spec.Inputs {
 		if other.Name != in.Name && other.Path != "" && !apart(other.Path, other.Kind == record.KindDir) {
 			return false
 		}
 	}
-	for _, out := range a.spec.Output.Entries {
+	for _, out := range b.spec.Output.Entries {
 		if !apart(out.Path, out.Kind == record.KindDir) {
 			return false
 		}

@@ -29,21 +29,21 @@ func (e *OutputError) Error() string {
 
 // collect stores the declared outputs and returns the dataset that they form: the file or directory itself, or a
 // directory with an entry for each of several.
-func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
-	out := a.spec.Output
-	if a.req.Job.Identity != "" { // another process may have to finish the execution
+func (b *box) collect(ctx context.Context) (objectstore.Info, error) {
+	out := b.spec.Output
+	if b.req.Job.Identity != "" { // another process may have to finish the execution
 		var err error
-		if ctx, err = a.box.keepJournal(ctx); err != nil {
+		if ctx, err = b.keepJournal(ctx); err != nil {
 			return objectstore.Info{}, fmt.Errorf("store outputs: %w", err)
 		}
 	}
 	if !out.Multi {
-		e, err := a.collectEntry(ctx, out.Entries[0])
+		e, err := b.collectEntry(ctx, out.Entries[0])
 		return objectstore.Info{Hash: e.Hash, Size: e.Size}, err
 	}
 	entries := make(tree.Entries, 0, len(out.Entries))
 	for _, entry := range out.Entries {
-		e, err := a.collectEntry(ctx, entry)
+		e, err := b.collectEntry(ctx, entry)
 		if err != nil {
 			return objectstore.Info{}, err
 		}
@@ -54,56 +54,56 @@ func (a *attempt) collect(ctx context.Context) (objectstore.Info, error) {
 	if err != nil {
 		return objectstore.Info{}, fmt.Errorf("store outputs: %w", err)
 	}
-	h, err := objectstore.PutBytes(ctx, a.x.objects, data)
+	h, err := objectstore.PutBytes(ctx, b.x.objects, data)
 	return objectstore.Info{Hash: h, Size: int64(len(data))}, err
 }
 
-func (a *attempt) collectEntry(ctx context.Context, out record.OutputEntry) (tree.Entry, error) {
+func (b *box) collectEntry(ctx context.Context, out record.OutputEntry) (tree.Entry, error) {
 	entry := tree.Entry{Name: out.Name, Kind: tree.KindFile, Executable: out.Kind == record.KindExecutable}
 	rel := filepath.FromSlash(out.Path)
 	bad := &OutputError{Name: out.Name, Path: out.Path, Want: out.Kind.String()}
-	if a.box.replaced {
+	if b.replaced {
 		bad.Got = "another working directory: the command has moved its own away, or mounted something over it"
 		return entry, bad
 	}
-	info, err := a.box.work.Lstat(rel)
+	info, err := b.work.Lstat(rel)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		bad.Got = "nothing" + a.writtenInstead()
+		bad.Got = "nothing" + b.writtenInstead()
 		return entry, bad
 	case err != nil:
-		return entry, a.storeError(bad, err)
+		return entry, b.storeError(bad, err)
 	case out.Kind == record.KindDir && !info.IsDir(), out.Kind != record.KindDir && !info.Mode().IsRegular():
 		bad.Got = describe(info.Mode())
 		return entry, bad
 	}
 	if out.Kind == record.KindDir {
 		entry.Kind = tree.KindDir
-		dir, err := a.box.work.Sub(rel)
+		dir, err := b.work.Sub(rel)
 		if err != nil {
-			return entry, a.storeError(bad, err)
+			return entry, b.storeError(bad, err)
 		}
-		h, _, err := tree.PutDir(ctx, a.x.objects, dir, tree.PutOptions{Adopt: true})
+		h, _, err := tree.PutDir(ctx, b.x.objects, dir, tree.PutOptions{Adopt: true})
 		if err != nil {
-			return entry, a.storeError(bad, err)
+			return entry, b.storeError(bad, err)
 		}
 		entry.Hash = h
-		entry.Size, err = a.x.objects.Stat(ctx, h)
+		entry.Size, err = b.x.objects.Stat(ctx, h)
 		return entry, err
 	}
-	if out.Kind == record.KindFile && info.Mode()&0o111 != 0 && a.spec.Output.Multi {
+	if out.Kind == record.KindFile && info.Mode()&0o111 != 0 && b.spec.Output.Multi {
 		entry.Executable = true
 	}
-	stored, err := a.x.objects.Adopt(ctx, a.box.work, rel)
+	stored, err := b.x.objects.Adopt(ctx, b.work, rel)
 	if err != nil {
-		return entry, a.storeError(bad, err)
+		return entry, b.storeError(bad, err)
 	}
 	entry.Hash, entry.Size = stored.Hash, stored.Size
 	return entry, nil
 }
 
 // storeError completes bad if the command's files are to blame for err. Any other error is a fault of the store.
-func (a *attempt) storeError(bad *OutputError, err error) error {
+func (b *box) storeError(bad *OutputError, err error) error {
 	var malformed *tree.Error
 	var special *objectstore.SpecialFileError
 	var changed *objectstore.ChangedError
@@ -112,15 +112,15 @@ func (a *attempt) storeError(bad *OutputError, err error) error {
 	case errors.As(err, &malformed):
 		bad.Got = fmt.Sprintf("%q in it, which cannot be kept: %s", malformed.Path, malformed.Msg)
 	case errors.As(err, &special):
-		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), a.rel(special.Path))
+		bad.Got = fmt.Sprintf("%s at %q", describe(special.Mode), b.rel(special.Path))
 	case errors.As(err, &changed):
-		bad.Got = fmt.Sprintf("that %q is still being written", a.rel(changed.Path))
+		bad.Got = fmt.Sprintf("that %q is still being written", b.rel(changed.Path))
 	case errors.Is(err, beneath.ErrLink):
 		bad.Got = "a symbolic link on the way to it"
 	case errors.Is(err, beneath.ErrMount):
 		bad.Got = "something that is mounted there"
-	case errors.Is(err, fs.ErrPermission) && errors.As(err, &path) && a.owns(path.Path):
-		bad.Got = fmt.Sprintf("no permission to read %q", a.rel(path.Path))
+	case errors.Is(err, fs.ErrPermission) && errors.As(err, &path) && b.owns(path.Path):
+		bad.Got = fmt.Sprintf("no permission to read %q", b.rel(path.Path))
 	default:
 		return fmt.Errorf("store output %s: %w", bad.Name, err)
 	}
@@ -128,13 +128,13 @@ func (a *attempt) storeError(bad *OutputError, err error) error {
 }
 
 // owns tells whether a path in an error is the command's, not the store's. Paths below an open folder are relative.
-func (a *attempt) owns(path string) bool {
-	return !filepath.IsAbs(path) || strings.HasPrefix(path, a.box.work.Name())
+func (b *box) owns(path string) bool {
+	return !filepath.IsAbs(path) || strings.HasPrefix(path, b.work.Name())
 }
 
 // rel returns a path relative to the command's directory.
-func (a *attempt) rel(path string) string {
-	if rel, err := filepath.Rel(a.box.work.Name(), path); err == nil && filepath.IsLocal(rel) {
+func (b *box) rel(path string) string {
+	if rel, err := filepath.Rel(b.work.Name(), path); err == nil && filepath.IsLocal(rel) {
 		return filepath.ToSlash(rel)
 	}
 	return path

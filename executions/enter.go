@@ -16,26 +16,6 @@ import (
 	"e3/objectstore"
 )
 
-// keepFolder keeps the folder of a command that failed, so that a person can enter it. One that cannot be kept, or whose
-// command has put something in the place of its working directory, is reused or removed as usual: the folder is a
-// convenience.
-func (a *attempt) keepFolder(end *Result) {
-	folders := a.x.opts.Kept
-	if folders == nil {
-		return
-	}
-	if end.Success() && a.req.Attempt > 1 {
-		folders.Drop(a.req.Workspace, a.req.Name)
-	}
-	if !end.LeavesFolder() || a.req.against != nil || a.req.Workspace == "" || a.box.replaced {
-		return
-	}
-	_, err := folders.Keep(a.box.in, a.box.name, remains.Folder{
-		Execution: a.id, Workspace: a.req.Workspace, Task: a.req.Name, Run: a.req.RunID, At: a.x.opts.Now(),
-	})
-	a.box.moved = err == nil
-}
-
 // Success reports whether the execution has an output.
 func (r *Result) Success() bool { return r.State == record.Success }
 
@@ -72,13 +52,13 @@ type Visit struct {
 	// Env is that of the room then.
 	Closed *room.Room
 
-	attempt *attempt
-	leave   func() error
+	box   *box
+	leave func() error
 }
 
 // Open makes a visit of a closed task one in the open, where the visitor sees the whole machine.
 func (v *Visit) Open(ctx context.Context) error {
-	here := v.attempt.box.env()
+	here := v.box.env()
 	for i, e := range v.Env {
 		if n := slices.Index(roomEnv[:], e); n >= 0 {
 			v.Env[i] = here[n]
@@ -94,13 +74,13 @@ func (v *Visit) Copy(ctx context.Context) error {
 	if v.Closed != nil {
 		v.Closed.Lower, v.Closed.Scratch = nil, ""
 	}
-	return v.attempt.copyLayers(ctx)
+	return v.box.copyLayers(ctx)
 }
 
 // WriteScript makes ../command, a script that starts the command, in the place of what a command has left there.
 func (v *Visit) WriteScript(text string) error {
 	const name = "command"
-	in := v.attempt.box.room
+	in := v.box.room
 	if err := in.Discard(name); err != nil {
 		return err
 	}
@@ -114,7 +94,7 @@ func (v *Visit) WriteScript(text string) error {
 
 // Keep moves the folder of the visit beside those of failed commands.
 func (v *Visit) Keep(folders *remains.Folders, f remains.Folder) (*remains.Folder, error) {
-	return folders.Keep(v.attempt.box.in, v.attempt.box.name, f)
+	return folders.Keep(v.box.in, v.box.name, f)
 }
 
 // Leave ends the visit. A folder that was made for it is removed.
@@ -142,24 +122,25 @@ func (x *Executor) Visit(ctx context.Context, req *Request) (*Visit, error) {
 		return nil, err
 	}
 	x.sandboxes.mu.Lock()
-	a.box, err = x.sandboxes.make()
+	made, err := x.sandboxes.make()
 	x.sandboxes.mu.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
+	b := &box{assignment: a, sandbox: made}
 	// The folder is removed, and never serves a command. Its user may write into the logs, which nothing reads.
 	leave := func() error {
-		a.box.drop()
-		return a.box.remove()
+		b.drop()
+		return b.remove()
 	}
-	env, err := a.stage(ctx)
+	env, err := b.stage(ctx)
 	if err == nil && a.spec.Batch != nil {
-		env, err = a.takeItems(ctx, a.served())
+		env, err = b.stageBatch(ctx, []*box{b})
 	}
 	if err != nil {
 		return nil, errors.Join(a.goneInput(ctx, fmt.Errorf("stage inputs: %w", err)), leave())
 	}
-	v, err := newVisit(a, env)
+	v, err := newVisit(b, env)
 	if err != nil {
 		return nil, errors.Join(err, leave())
 	}
@@ -177,16 +158,16 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 	if err != nil {
 		return nil, err
 	}
-	a.box = &sandbox{}
+	b := &box{assignment: a, sandbox: &sandbox{}}
 	leave := func() error {
-		err := a.leaveLayers()
-		a.box.drop()
+		err := b.leaveLayers()
+		b.drop()
 		return errors.Join(err, kept.Close())
 	}
-	if a.box.place, err = openPlace(kept.Confine(), filepath.Base(f.Root)); err != nil {
+	if b.place, err = openPlace(kept.Confine(), filepath.Base(f.Root)); err != nil {
 		return nil, errors.Join(fmt.Errorf("the command has put something else in the place of its working directory, so nothing enters it: %w", err), kept.Close())
 	}
-	v, err := visitKept(ctx, a)
+	v, err := visitKept(ctx, b)
 	if err != nil {
 		return nil, errors.Join(err, leave())
 	}
@@ -194,29 +175,30 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 	return v, nil
 }
 
-func visitKept(ctx context.Context, a *attempt) (*Visit, error) {
-	env := a.baseEnv()
-	for i, in := range a.spec.Inputs {
-		text, set, err := a.inputText(ctx, in, a.req.Inputs[i])
+func visitKept(ctx context.Context, b *box) (*Visit, error) {
+	env := b.baseEnv()
+	for i, in := range b.spec.Inputs {
+		text, set, err := b.inputText(ctx, in, b.req.Inputs[i])
 		if err != nil {
-			return nil, a.goneInput(ctx, fmt.Errorf("input %s: %w", in.Name, err))
+			return nil, b.goneInput(ctx, fmt.Errorf("input %s: %w", in.Name, err))
 		}
-		a.texts = append(a.texts, text)
-		if set && !record.ToolFile(in.Name) && !a.ownsInput(in) {
+		b.texts = append(b.texts, text)
+		if set && !record.ToolFile(in.Name) && !b.ownsInput(in) {
 			env = append(env, in.Name+"="+text)
 		}
 	}
-	env = a.lastEnv(env)
-	if a.spec.Room.Closed {
-		if err := a.lendAgain(ctx); err != nil {
-			return nil, a.goneInput(ctx, err)
+	env = b.lastEnv(env)
+	if b.spec.Room.Closed {
+		if err := b.lendAgain(ctx); err != nil {
+			return nil, b.goneInput(ctx, err)
 		}
 	}
-	return newVisit(a, env)
+	return newVisit(b, env)
 }
 
-// visitor is an attempt that is never made. Its id marks no process of a command that e3 has started.
-func (x *Executor) visitor(ctx context.Context, req *Request) (*attempt, error) {
+// visitor is the assignment of an execution that is never made. Its id marks no process of a command that e3 has
+// started.
+func (x *Executor) visitor(ctx context.Context, req *Request) (*assignment, error) {
 	spec, err := req.Load(ctx)
 	if err != nil {
 		return nil, err
@@ -225,25 +207,25 @@ func (x *Executor) visitor(ctx context.Context, req *Request) (*attempt, error) 
 		return nil, fmt.Errorf("task declares %d inputs, %d are given", len(spec.Inputs), len(req.Inputs))
 	}
 	id, err := NewID()
-	a := &attempt{x: x, key: NewKey(req.Task, req.Inputs), req: req, spec: inFolder(spec), id: id}
+	a := &assignment{x: x, key: NewKey(req.Task, req.Inputs), req: req, spec: inFolder(spec), id: id}
 	return a, cmp.Or(err, a.openImage(ctx))
 }
 
-func newVisit(a *attempt, env []string) (*Visit, error) {
-	v := &Visit{Root: a.box.root.Name(), Dir: a.box.work.Name(), Env: env, Argv: a.argv(), attempt: a}
+func newVisit(b *box, env []string) (*Visit, error) {
+	v := &Visit{Root: b.root.Name(), Dir: b.work.Name(), Env: env, Argv: b.argv(), box: b}
 	var unset *unsetError
-	if errors.As(a.unset(), &unset) {
+	if errors.As(b.unset(), &unset) {
 		v.Unset = unset.names
 	}
-	if !a.spec.Room.Closed {
+	if !b.spec.Room.Closed {
 		return v, nil
 	}
 	var err error
-	if v.Closed, err = a.closedRoom(); err != nil {
+	if v.Closed, err = b.closedRoom(); err != nil {
 		return nil, err
 	}
 	// A kept folder lies beside the folder of this process, in which checkouts are.
-	for _, l := range a.box.lent {
+	for _, l := range b.lent {
 		for !strings.HasPrefix(l.tree(), v.Closed.Base+"/") {
 			v.Closed.Base = filepath.Dir(v.Closed.Base)
 		}
@@ -252,12 +234,12 @@ func newVisit(a *attempt, env []string) (*Visit, error) {
 }
 
 // inputText is the command's text for an input that is staged already.
-func (a *attempt) inputText(ctx context.Context, in record.Input, h objectstore.Hash) (text string, set bool, err error) {
+func (b *box) inputText(ctx context.Context, in record.Input, h objectstore.Hash) (text string, set bool, err error) {
 	switch in.Kind {
 	case record.KindVariable:
-		return a.variable(ctx, h)
+		return b.variable(ctx, h)
 	case record.KindValue:
-		v, err := a.readValue(ctx, h)
+		v, err := b.readValue(ctx, h)
 		if err != nil {
 			return "", false, err
 		}
@@ -270,7 +252,7 @@ func (a *attempt) inputText(ctx context.Context, in record.Input, h objectstore.
 }
 
 // goneInput names the input whose object is missing, if that is what err says.
-func (a *attempt) goneInput(ctx context.Context, err error) error {
+func (a *assignment) goneInput(ctx context.Context, err error) error {
 	if !errors.Is(err, objectstore.ErrNotFound) {
 		return err
 	}

@@ -27,3 +27,10 @@ func (x *Executor) LayerUsers() (n int) {
 
 // CheckBash makes the installed bash known, so that plain commands go without it.
 func (x *Executor) CheckBash(ctx context.Context) error { return x.bash.Check(ctx) }
+
+// ChangeHandover returns what a supervisor keeps of a command, with another key, id or sandbox.
+func ChangeHandover(state []byte, change func(k *Key, id, sandbox *string)) []byte {
+	n, _ := decodeNote(state)
+	change(&n.key, &n.id, &n.sandbox)
+	return n.encode(nil)
+}

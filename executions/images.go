@@ -211,7 +211,7 @@ type attemptImage struct {
 }
 
 // adviceInImage adds what to do about a command that an image does not have.
-func (a *attempt) adviceInImage(e *runner.StartError) string {
+func (a *assignment) adviceInImage(e *runner.StartError) string {
 	if a.image != nil && a.spec.Argv == nil && e.Path == "bash" && errors.Is(e, fs.ErrNotExist) {
 		return "; a script needs bash: without it, write the command as a list, such as [sh, -euc, ...]"
 	}
@@ -219,7 +219,7 @@ func (a *attempt) adviceInImage(e *runner.StartError) string {
 }
 
 // openImage makes the files of the task's image ready. A fault of the image is told when the command is to start.
-func (a *attempt) openImage(ctx context.Context) error {
+func (a *assignment) openImage(ctx context.Context) error {
 	if a.spec.Image == "" {
 		return nil
 	}

@@ -82,8 +82,8 @@ func (b *sandbox) closeJournal() {
 var errNotRestorable = errors.New("the process that began it has died while it stored what the command had made")
 
 // putBack restores the files that the journal names. The error wraps errNotRestorable if that is impossible.
-func (a *attempt) putBack(ctx context.Context) error {
-	f, err := a.box.root.OpenFile(journalFile, os.O_RDONLY, 0)
+func (b *box) putBack(ctx context.Context) error {
+	f, err := b.root.OpenFile(journalFile, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -104,24 +104,24 @@ func (a *attempt) putBack(ctx context.Context) error {
 		if err != nil || !filepath.IsLocal(t.Path) {
 			return fmt.Errorf("%w, and its journal names %q", errNotRestorable, t.Path)
 		}
-		if err := a.putBackOne(ctx, t.Path, hash, t.Mode.Perm()); err != nil {
+		if err := b.putBackOne(ctx, t.Path, hash, t.Mode.Perm()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (a *attempt) putBackOne(ctx context.Context, rel string, hash objectstore.Hash, mode fs.FileMode) error {
-	info, err := a.box.work.Lstat(rel)
+func (b *box) putBackOne(ctx context.Context, rel string, hash objectstore.Hash, mode fs.FileMode) error {
+	info, err := b.work.Lstat(rel)
 	switch {
 	case err == nil && info.Mode().IsRegular():
-		return a.box.work.Chmod(rel, mode)
+		return b.work.Chmod(rel, mode)
 	case err == nil:
 		return fmt.Errorf("%w, and %q is %s now", errNotRestorable, rel, describe(info.Mode()))
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	err = a.x.objects.Materialize(ctx, hash, a.box.work, rel, mode)
+	err = b.x.objects.Materialize(ctx, hash, b.work, rel, mode)
 	if lost, _ := objectstore.IsLost(err); lost {
 		return fmt.Errorf("%w, and object %s is gone: %w", errNotRestorable, hash, err)
 	}

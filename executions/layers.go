@@ -51,21 +51,21 @@ type layer struct {
 const scratchFolder = "scratch"
 
 // stageLayer has the room show an input at rel, below what the sandbox has there. It returns false if the input must be copied.
-func (a *attempt) stageLayer(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (bool, error) {
-	entry, ok, err := a.layered(ctx, in, h, rel)
+func (b *box) stageLayer(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (bool, error) {
+	entry, ok, err := b.layered(ctx, in, h, rel)
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := a.box.file(rel); err != nil { // what the command may leave there is removed afterwards
+	if err := b.file(rel); err != nil { // what the command may leave there is removed afterwards
 		return false, err
 	}
-	if len(a.box.lent) == 0 {
-		a.box.scratch = scratchFolder
-		if err := a.box.renewScratch(); err != nil {
+	if len(b.lent) == 0 {
+		b.scratch = scratchFolder
+		if err := b.renewScratch(); err != nil {
 			return false, err
 		}
 	}
-	return true, a.lendTo(ctx, in, rel, entry)
+	return true, b.lendTo(ctx, in, rel, entry)
 }
 
 // renewScratch empties the scratch folder: the kernel refuses that of an earlier room.
@@ -86,33 +86,33 @@ func (b *sandbox) anotherRoom() error {
 
 // layered tells whether an input is to be a layer, and returns its tree's entry: a folder of many files or a large file, at a path
 // that no other input or output has.
-func (a *attempt) layered(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (entry tree.Entry, ok bool, err error) {
+func (b *box) layered(ctx context.Context, in record.Input, h objectstore.Hash, rel string) (entry tree.Entry, ok bool, err error) {
 	entry = tree.Entry{Kind: tree.KindDir, Hash: h}
-	if !a.spec.Room.Closed || a.x.checkouts.layers.refused.Load() || len(a.box.lent) == room.MaxLower || rel == "." || a.ownsInput(in) {
+	if !b.spec.Room.Closed || b.x.checkouts.layers.refused.Load() || len(b.lent) == room.MaxLower || rel == "." || b.ownsInput(in) {
 		return entry, false, nil // the folder of an item moves
 	}
 	if in.Kind == record.KindDir {
 		var size treeSize
-		size, err = a.x.checkouts.size(ctx, h)
+		size, err = b.x.checkouts.size(ctx, h)
 		ok = size.files >= minKeptFiles || size.bytes >= minLayeredBytes
-	} else if all := a.req.InputBytes; all == 0 || all >= minLayeredBytes { // else none is large
+	} else if all := b.req.InputBytes; all == 0 || all >= minLayeredBytes { // else none is large
 		entry.Kind, entry.Executable = tree.KindFile, in.Kind == record.KindExecutable
-		entry.Size, err = a.x.objects.Stat(ctx, h)
+		entry.Size, err = b.x.objects.Stat(ctx, h)
 		ok = entry.Size >= minLayeredBytes
 	}
-	return entry, ok && err == nil && a.alone(in, rel), err
+	return entry, ok && err == nil && b.alone(in, rel), err
 }
 
 // lendTo lends the sandbox of an attempt a checkout with nothing but an input.
-func (a *attempt) lendTo(ctx context.Context, in record.Input, rel string, entry tree.Entry) error {
+func (b *box) lendTo(ctx context.Context, in record.Input, rel string, entry tree.Entry) error {
 	around, err := tree.At("work/"+filepath.ToSlash(rel), entry)
 	if err != nil {
 		return err
 	}
-	label := objectstore.Sum([]byte(a.req.Workspace + "\x00" + in.Path + "\x00room")).String()
-	l, err := a.x.checkouts.lend(ctx, label, tree.CheckoutOptions{Strips: a.box.strips, Around: around})
+	label := objectstore.Sum([]byte(b.req.Workspace + "\x00" + in.Path + "\x00room")).String()
+	l, err := b.x.checkouts.lend(ctx, label, tree.CheckoutOptions{Strips: b.strips, Around: around})
 	if err == nil {
-		a.box.lent = append(a.box.lent, &layer{l, rel, entry})
+		b.lent = append(b.lent, &layer{l, rel, entry})
 	}
 	return err
 }

@@ -21,17 +21,20 @@ func (x *Executor) limits() error {
 
 // setLimits gives a command the limits of its policy, as far as this machine can hold them. A limit that it cannot
 // hold is told once, and the command runs without it.
-func (a *attempt) setLimits(spec *runner.Spec) {
-	p := a.req.Policy
+func (c *command) setLimits(spec *runner.Spec) {
+	p := c.req.Policy
 	if p == nil || !p.Limits {
 		return
 	}
-	err := a.x.limits()
+	err := c.x.limits()
 	some := err == nil || cgroup.IsLack(err)
-	if err != nil && a.x.opts.Unlimited != nil {
-		a.x.unlimited.Do(func() {
-			what := map[bool]string{true: "some of their limits", false: "them"}[some]
-			a.x.opts.Unlimited(fmt.Errorf("tasks with limits run without %s: %w", what, err))
+	if err != nil && c.x.opts.Unlimited != nil {
+		c.x.unlimited.Do(func() {
+			what := "them"
+			if some {
+				what = "some of their limits"
+			}
+			c.x.opts.Unlimited(fmt.Errorf("tasks with limits run without %s: %w", what, err))
 		})
 	}
 	if some {
@@ -40,7 +43,7 @@ func (a *attempt) setLimits(spec *runner.Spec) {
 }
 
 // outOfMemory is the message about a command that ran out of memory.
-func (a *attempt) outOfMemory(res *runner.Result) string {
+func (a *assignment) outOfMemory(res *runner.Result) string {
 	p := a.req.Policy
 	if res.Limit && p != nil {
 		return fmt.Sprintf("out of memory: its limit is %s, set by resources.memory in the package file", human.Bytes(p.Memory))

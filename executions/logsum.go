@@ -19,39 +19,6 @@ var ErrLogDamaged = errors.New("the log is damaged: it is not what the command h
 // LogNotice is what a repair appends to a damaged log.
 const LogNotice = "\n[e3: this log was damaged: it is not what the command has printed]\n"
 
-// logSums returns the sums of an execution's complete logs, whether they are fields of its record or streams.
-func (a *attempt) logSums(ctx context.Context, fields []refstore.Field) record.Logs {
-	sums := record.Logs{Known: true}
-	for _, l := range []struct {
-		stream Stream
-		sum    *record.LogSum
-	}{{Stdout, &sums.Stdout}, {Stderr, &sums.Stderr}} {
-		var err error
-		if *l.sum, err = a.logSum(ctx, l.stream, fields); err != nil {
-			return record.Logs{} // the error shows when the log is read
-		}
-	}
-	return sums
-}
-
-func (a *attempt) logSum(ctx context.Context, stream Stream, fields []refstore.Field) (record.LogSum, error) {
-	switch {
-	case fields != nil || a.pump == nil && !a.announced:
-		text, _ := refstore.Record{Fields: fields}.Field(string(stream))
-		return record.LogSum{Size: int64(len(text)), Sum: crc32.Checksum(text, castagnoli)}, nil
-	case a.pump != nil:
-		return a.pump.sum(stream)
-	}
-	in, err := a.x.OpenLog(ctx, a.key, a.id, stream, 0)
-	if err != nil {
-		return record.LogSum{}, err
-	}
-	defer in.Close() // opened for reading
-	h := crc32.New(castagnoli)
-	n, err := io.Copy(h, in)
-	return record.LogSum{Size: n, Sum: h.Sum32()}, err
-}
-
 // CheckedLog reads a log from its beginning. If the bytes differ from what the command printed, the reader's end is
 // an error that wraps [ErrLogDamaged]. Bytes behind the end of the log are not checked.
 func (s *Store) CheckedLog(ctx context.Context, e *Execution, stream Stream) (io.ReadCloser, error) {

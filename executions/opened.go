@@ -27,35 +27,35 @@ const openedFile = "opened"
 const maxOpened = 128 << 10
 
 // traceOpens has the files that the command opens reported, if Options.Trace says so.
-func (a *attempt) traceOpens(ctx context.Context, spec *runner.Spec) error {
-	if a.x.opts.Trace == nil {
+func (c *command) traceOpens(ctx context.Context, spec *runner.Spec) error {
+	if c.x.opts.Trace == nil {
 		return nil
 	}
-	look, err := a.x.opts.Trace(ctx, a.req)
+	look, err := c.x.opts.Trace(ctx, c.req)
 	if err != nil || look == nil {
 		return err
 	}
-	look.Work, look.Report = a.box.real, filepath.Join(a.box.root.Name(), openedFile)
-	if a.spec.Room.Closed {
+	look.Work, look.Report = c.box.real, filepath.Join(c.box.root.Name(), openedFile)
+	if c.spec.Room.Closed {
 		look.Work = room.Work
 	}
-	if a.spec.Batch != nil {
+	if c.spec.Batch != nil {
 		look.Inputs = append(look.Inputs, batchFile)
 	}
-	for number, m := range a.served() {
-		for _, in := range m.spec.Inputs {
+	for number, item := range c.items {
+		for _, in := range item.spec.Inputs {
 			if rel := stagedAt(in); rel != "" {
 				look.Inputs = append(look.Inputs, numbered(rel, number))
 			}
 		}
-		for _, out := range m.spec.Output.Entries { // what it makes itself
+		for _, out := range item.spec.Output.Entries { // what it makes itself
 			look.Outputs = append(look.Outputs, numbered(out.Path, number))
 		}
 	}
-	if err := a.box.root.Remove(openedFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := c.box.root.Remove(openedFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	a.report, spec.Trace = look.Report, look
+	c.box.traced, spec.Trace = true, look
 	return nil
 }
 
@@ -68,11 +68,11 @@ func stagedAt(in record.Input) string {
 }
 
 // openedField is the report of a traced command as a field of its record, sorted and bounded.
-func (a *attempt) openedField() ([]refstore.Field, error) {
-	if a.report == "" {
+func (b *box) openedField() ([]refstore.Field, error) {
+	if !b.traced {
 		return nil, nil
 	}
-	f, err := a.box.root.OpenFile(openedFile, os.O_RDONLY, 0)
+	f, err := b.root.OpenFile(openedFile, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // it did not start
 	}

@@ -24,7 +24,7 @@ func TestProgramsOfTheKeyAreNotRemembered(t *testing.T) {
 	}
 	env := []string{"PATH=" + filepath.Join(dir, "early") + ":" + filepath.Join(dir, "late")}
 	late := program("late")
-	a := attempt{x: &Executor{}, spec: &record.Task{}}
+	a := command{assignment: &assignment{x: &Executor{}, spec: &record.Task{}}}
 	if got, err := a.search()("tool", dir, env); got != late {
 		t.Fatalf("found %q, %v", got, err)
 	}

@@ -45,27 +45,12 @@ type pumpedLog struct {
 // cutOff ends a log that has become too long for the store.
 const cutOff = "\n[e3: the log is cut off here: the repository cannot keep a longer one]\n"
 
-// startPump begins to copy the logs, each once per Options.LogEvery if it has grown. An adopted log continues where the
-// first process stopped.
-func (a *attempt) startPump(ctx context.Context) error {
-	p := &logPump{}
-	for i, log := range a.logs() {
-		p.logs[i] = pumpedLog{streams: a.x.records, key: logKey(a.key, a.id, log.stream), file: log.file, shared: a.adopted}
-		if !a.adopted {
-			continue
-		}
-		info, err := a.x.records.Size(ctx, p.logs[i].key)
-		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
-			return fmt.Errorf("%s of execution %s: %w", log.stream, a.id, err)
-		}
-		p.logs[i].sent, p.logs[i].unknown = info.Size, true
-	}
-	bound, stop := a.x.bound(context.Background())
+// start begins to copy, until stop, finish, or the loss of the lease.
+func (p *logPump) start(x *Executor) {
+	bound, stop := x.bound(context.Background())
 	bound, cancel := context.WithCancel(bound)
 	p.cancel = func() { cancel(); stop() }
-	p.done.Go(func() { p.run(bound, a.x.opts.LogEvery) })
-	a.pump = p
-	return nil
+	p.done.Go(func() { p.run(bound, x.opts.LogEvery) })
 }
 
 func (p *logPump) run(ctx context.Context, every time.Duration) {

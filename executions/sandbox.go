@@ -78,7 +78,7 @@ type sandboxLogs struct {
 	moved          bool      // the files were moved to the execution's record
 }
 
-// sandboxNote is the file that says which command has begun (begun.go).
+// sandboxNote is the file that says which command has begun (note.go).
 type sandboxNote struct {
 	file    *os.File
 	written bool

@@ -41,7 +41,7 @@ func (e *otherTool) Unwrap() error { return ErrOtherTool }
 
 // checkTools compares the programs of the task on this machine with those in the key, right before the command: a result
 // of other programs must not answer for them. Changes while the command runs are not seen.
-func (a *attempt) checkTools(ctx context.Context, closed *room.Room) error {
+func (a *assignment) checkTools(ctx context.Context, closed *room.Room) error {
 	for i, in := range a.spec.Inputs {
 		program, ok := record.ToolOf(in.Name)
 		if in.Kind != record.KindTool || !ok {
@@ -81,7 +81,7 @@ func (a *attempt) checkTools(ctx context.Context, closed *room.Room) error {
 }
 
 // toolParts reads a program of the PATH, or what this machine has for one of the project.
-func (a *attempt) toolParts(ctx context.Context, program string) ([]tools.Part, error) {
+func (a *assignment) toolParts(ctx context.Context, program string) ([]tools.Part, error) {
 	if !record.ToolFile(program) {
 		return a.x.opts.Tools.Find(program)
 	}

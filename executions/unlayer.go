@@ -16,10 +16,10 @@ import (
 
 // copyLayers makes copies in the working directory where layers cannot be mounted, for example on NFS. Later commands
 // get no layers.
-func (a *attempt) copyLayers(ctx context.Context) error {
-	a.x.checkouts.layers.refused.Store(true)
-	for _, l := range a.box.lent {
-		if err := a.copyLayer(ctx, l); err != nil {
+func (b *box) copyLayers(ctx context.Context) error {
+	b.x.checkouts.layers.refused.Store(true)
+	for _, l := range b.lent {
+		if err := b.copyLayer(ctx, l); err != nil {
 			return err
 		}
 	}
@@ -27,8 +27,8 @@ func (a *attempt) copyLayers(ctx context.Context) error {
 }
 
 // copyLayer makes one copy. Changes and removals that a command in the room has made there stay.
-func (a *attempt) copyLayer(ctx context.Context, l *layer) error {
-	work := a.box.work
+func (b *box) copyLayer(ctx context.Context, l *layer) error {
+	work := b.work
 	for parent := filepath.Dir(l.rel); parent != "."; parent = filepath.Dir(parent) {
 		if room.Gone(work, parent) {
 			return work.Remove(parent)
@@ -44,29 +44,29 @@ func (a *attempt) copyLayer(ctx context.Context, l *layer) error {
 		if l.entry.Executable {
 			perm = stagedExecutable
 		}
-		if err := a.x.objects.Materialize(ctx, l.entry.Hash, work, l.rel, perm); err != nil {
+		if err := b.x.objects.Materialize(ctx, l.entry.Hash, work, l.rel, perm); err != nil {
 			return err
 		}
-		return a.box.fix(l.rel, perm)
+		return b.fix(l.rel, perm)
 	case errors.Is(err, fs.ErrNotExist):
-		return a.checkOutLayer(ctx, l, work, l.rel)
+		return b.checkOutLayer(ctx, l, work, l.rel)
 	case err != nil:
 		return err
 	case l.entry.Kind == tree.KindDir && work.IsDir(l.rel) && !room.Hides(work, l.rel):
 		const whole = "whole"
-		err := a.checkOutLayer(ctx, l, a.box.root, whole)
+		err := b.checkOutLayer(ctx, l, b.root, whole)
 		if err == nil {
-			err = fillIn(a.box.root, whole, work, l.rel)
+			err = fillIn(b.root, whole, work, l.rel)
 		}
-		if err := errors.Join(err, a.box.root.Discard(whole)); err != nil {
+		if err := errors.Join(err, b.root.Discard(whole)); err != nil {
 			return err
 		}
 	}
 	return removeGone(work, l.rel)
 }
 
-func (a *attempt) checkOutLayer(ctx context.Context, l *layer, in *beneath.Dir, to string) error {
-	_, err := tree.CheckoutIn(ctx, a.x.objects, l.entry.Hash, in, to, tree.CheckoutOptions{Fixed: true, Strips: a.box.strips})
+func (b *box) checkOutLayer(ctx context.Context, l *layer, in *beneath.Dir, to string) error {
+	_, err := tree.CheckoutIn(ctx, b.x.objects, l.entry.Hash, in, to, tree.CheckoutOptions{Fixed: true, Strips: b.strips})
 	return err
 }
 
@@ -127,18 +127,18 @@ func removeGone(work *beneath.Dir, rel string) error {
 }
 
 // lendAgain gives a kept folder its layers again, below what its command has written.
-func (a *attempt) lendAgain(ctx context.Context) (err error) {
-	if !a.box.root.IsDir(scratchFolder) {
+func (b *box) lendAgain(ctx context.Context) (err error) {
+	if !b.root.IsDir(scratchFolder) {
 		return nil
 	}
-	for i, in := range a.spec.Inputs {
+	for i, in := range b.spec.Inputs {
 		rel, err := local(in.Path)
 		if err != nil || in.Path == "" || in.Kind == record.KindValue {
 			continue
 		}
-		entry, ok, err := a.layered(ctx, in, a.req.Inputs[i], rel)
+		entry, ok, err := b.layered(ctx, in, b.req.Inputs[i], rel)
 		if err == nil && ok {
-			err = a.lendTo(ctx, in, rel, entry)
+			err = b.lendTo(ctx, in, rel, entry)
 		}
 		if err != nil {
 			return fmt.Errorf("input %s: %w", in.Name, err)
@@ -146,18 +146,18 @@ func (a *attempt) lendAgain(ctx context.Context) (err error) {
 	}
 	// The kernel refuses the scratch folder of an earlier room, and several people may look at the folder.
 	for {
-		a.box.scratch = fmt.Sprintf("%s-%08x", scratchFolder, rand.Uint32())
-		if err := a.box.root.Mkdir(a.box.scratch, 0o700); !errors.Is(err, fs.ErrExist) {
+		b.scratch = fmt.Sprintf("%s-%08x", scratchFolder, rand.Uint32())
+		if err := b.root.Mkdir(b.scratch, 0o700); !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
 }
 
 // leaveLayers ends a visit of a kept folder.
-func (a *attempt) leaveLayers() error {
-	a.x.checkouts.leave(a.box.lent)
-	if a.box.lent = nil; a.box.scratch == "" {
+func (b *box) leaveLayers() error {
+	b.x.checkouts.leave(b.lent)
+	if b.lent = nil; b.scratch == "" {
 		return nil
 	}
-	return a.box.root.Discard(a.box.scratch)
+	return b.root.Discard(b.scratch)
 }

@@ -23,11 +23,15 @@ func TestUntold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	notes, err := os.ReadFile(filepath.Join(dir, "untold"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	cut, err := os.OpenFile(filepath.Join(dir, "untold"), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cut.WriteString(`{"id":"` + ids[0]); err != nil { // the process died as it wrote this
+	if _, err := cut.Write(notes[:100]); err != nil { // the process died as it wrote this
 		t.Fatal(err)
 	}
 	cut.Close()

@@ -1,0 +1,172 @@
+package executions
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"e3/internal/format/record"
+	"e3/internal/host/beneath"
+)
+
+// Where the command of a batch finds its items, in its working directory. The folder of each is named by its number.
+const (
+	batchFolder = ".e3-batch"
+	batchFile   = batchFolder + "/items.json"
+	batchEnv    = "E3_BATCH"
+)
+
+func itemFolder(number int) string { return batchFolder + "/" + strconv.Itoa(number) }
+
+// inFolder returns a task with everything that belongs to the item in the item's folder. Each item is number 0 in its
+// own sandbox.
+func inFolder(t *record.Task) *record.Task {
+	if t.Batch == nil {
+		return t
+	}
+	moved := *t
+	moved.Inputs = slices.Clone(t.Inputs)
+	for i := range moved.Inputs {
+		if in := &moved.Inputs[i]; in.Path != "" && t.Batch.Owns(in.Name) {
+			in.Path = path.Join(itemFolder(0), in.Path)
+		}
+	}
+	moved.Output.Entries = slices.Clone(t.Output.Entries)
+	for i := range moved.Output.Entries {
+		moved.Output.Entries[i].Path = path.Join(itemFolder(0), moved.Output.Entries[i].Path)
+	}
+	return &moved
+}
+
+// numbered is a path of item 0 as one of another item.
+func numbered(p string, number int) string {
+	if rest, own := strings.CutPrefix(p, itemFolder(0)+"/"); own {
+		return itemFolder(number) + "/" + rest
+	}
+	return p
+}
+
+// itemsJSON is the file of a batch.
+type itemsJSON struct {
+	Items []itemJSON `json:"items"`
+}
+
+// write writes the file, in which each item has a line.
+func (l *itemsJSON) write(in *beneath.Dir, file string) error {
+	var b bytes.Buffer
+	b.WriteString("{\"items\": [")
+	for i := range l.Items {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('\n')
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(&l.Items[i]); err != nil {
+			return err
+		}
+		b.Truncate(b.Len() - 1) // its newline
+	}
+	b.WriteString("\n]}\n")
+	return writeFile(in, file, b.Bytes())
+}
+
+// itemJSON is an item in the file of a batch.
+type itemJSON struct {
+	Matrix map[string]string `json:"matrix"`
+	In     map[string]string `json:"in"`
+	Out    map[string]string `json:"out"`
+}
+
+// describe describes the box's item to its command.
+func (b *box) describe(number int) itemJSON {
+	it := itemJSON{Matrix: map[string]string{}, In: map[string]string{}, Out: map[string]string{}}
+	for _, e := range b.spec.Env {
+		if b.spec.Batch.Owns(e.Name) {
+			it.Matrix[e.Name] = e.Value
+		}
+	}
+	for i, in := range b.spec.Inputs {
+		if b.ownsInput(in) {
+			it.In[in.Name] = numbered(b.texts[i], number)
+		}
+	}
+	for _, out := range b.spec.Output.Entries {
+		it.Out[out.Name] = numbered(out.Path, number)
+	}
+	return it
+}
+
+// common is equal for attempts that one command can serve: what the command gets beside the items.
+func (a *assignment) common() string {
+	t := *a.spec
+	t.Env, t.Inputs = nil, nil
+	var b strings.Builder
+	for _, e := range a.spec.Env {
+		if !a.spec.Batch.Owns(e.Name) {
+			t.Env = append(t.Env, e)
+		}
+	}
+	for i, in := range a.spec.Inputs {
+		if !a.ownsInput(in) {
+			t.Inputs = append(t.Inputs, in)
+			b.Write(a.req.Inputs[i][:])
+		}
+	}
+	b.Write(t.Encode())
+	b.WriteString(a.req.Step)
+	return b.String()
+}
+
+// stageBatch makes the sandbox of a batch's command ready: with what its items have in common, the folders of all items,
+// and the file that lists them. It returns the command's environment.
+func (b *box) stageBatch(ctx context.Context, members []*box) ([]string, error) {
+	env, err := b.stageCommon(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var items itemsJSON
+	for number, m := range members {
+		items.Items = append(items.Items, m.describe(number))
+		if m == b {
+			continue
+		}
+		if err := m.work.Rename(filepath.FromSlash(itemFolder(0)), b.work, filepath.FromSlash(itemFolder(number))); err != nil {
+			return nil, err
+		}
+		m.away = true
+	}
+	file := filepath.FromSlash(batchFile)
+	if err := b.file(file); err != nil {
+		return nil, err
+	}
+	if err := items.write(b.work, file); err != nil {
+		return nil, err
+	}
+	return env, b.fix(file, stagedFile)
+}
+
+// giveBack moves the folders of items to where they came from. A folder that the command has removed or replaced stays
+// away: its item then lacks its output.
+func (b *box) giveBack(members []*box) error {
+	for number, m := range members {
+		if !m.away {
+			continue
+		}
+		m.away = false
+		from := filepath.FromSlash(itemFolder(number))
+		if !b.work.IsDir(from) {
+			continue
+		}
+		if err := b.work.Rename(from, m.work, filepath.FromSlash(itemFolder(0))); err != nil {
+			return fmt.Errorf("take an item out of its batch: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package executions
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"e3/internal/format/record"
+	"e3/internal/host/bash"
+	"e3/internal/host/room"
+)
+
+// ceiling is the variable that keeps git from looking for a repository in a folder and above it. Without it a command
+// would work in the repository of a project around the sandbox, or of the user's home, which is no input of the task.
+const ceiling = "GIT_CEILING_DIRECTORIES"
+
+// roomEnv says where a command finds its own folders in a closed room.
+var roomEnv = [...]string{"HOME=" + room.Home, "TMPDIR=" + room.Temp, ceiling + "=" + room.Folder}
+
+// env is roomEnv in the open.
+func (b *sandbox) env() []string {
+	return []string{"HOME=" + b.home(), "TMPDIR=" + b.temp(), ceiling + "=" + b.room.Name()}
+}
+
+// baseEnv is the environment of every command before its own declarations. Later entries win.
+func (b *box) baseEnv() []string {
+	env := make([]string, 0, 16+len(b.spec.Env)+len(b.spec.Inputs))
+	env = append(env, "PATH="+b.x.opts.Path)
+	if b.spec.Room.Closed {
+		env = append(env, roomEnv[:]...)
+	} else {
+		env = append(env, b.env()...)
+	}
+	env = append(env, "LANG=C.UTF-8", "TZ=UTC")
+	if b.image != nil {
+		env = append(env, b.image.environment()...)
+	}
+	for _, names := range [][]string{b.spec.Passed.Env, b.spec.Passed.Secrets} {
+		for _, name := range names {
+			if v, ok := b.x.opts.Getenv(name); ok {
+				env = append(env, name+"="+v)
+			}
+		}
+	}
+	for _, e := range b.spec.Env {
+		if b.spec.Batch == nil || !b.spec.Batch.Owns(e.Name) {
+			env = append(env, e.Name+"="+e.Value)
+		}
+	}
+	return env
+}
+
+// lastEnv appends what follows the inputs in the environment of the command.
+func (b *box) lastEnv(env []string) []string {
+	if b.spec.Batch != nil {
+		env = append(env, batchEnv+"="+batchFile)
+	} else {
+		for _, out := range b.spec.Output.Entries {
+			env = append(env, out.Name+"="+out.Path)
+		}
+	}
+	if b.req.Step != "" {
+		env = append(env, "E3_STEP="+b.req.Step)
+	}
+	return lastOfEach(append(env, marker(b.id)))
+}
+
+// lastOfEach keeps the last entry of each name, because programs differ in which duplicate they believe.
+func lastOfEach(env []string) []string {
+	last := make(map[string]int, len(env))
+	for i, e := range env {
+		name, _, _ := strings.Cut(e, "=")
+		last[name] = i
+	}
+	if len(last) == len(env) {
+		return env
+	}
+	kept := env[:0]
+	for i, e := range env {
+		if name, _, _ := strings.Cut(e, "="); last[name] == i {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// argv is the command with its names filled in. bash finds the names of a script in its environment.
+func (b *box) argv() []string {
+	spec := b.spec
+	if spec.Argv == nil {
+		return []string{"bash", "-euo", "pipefail", "-c", b.script()}
+	}
+	if !slices.ContainsFunc(spec.Argv, func(s string) bool { return strings.Contains(s, "{") }) && len(b.programs()) == 0 {
+		return spec.Argv
+	}
+	var pairs []string
+	for _, e := range spec.Env {
+		if spec.Batch == nil || !spec.Batch.Owns(e.Name) {
+			pairs = append(pairs, "{"+e.Name+"}", e.Value)
+		}
+	}
+	for i, in := range spec.Inputs {
+		if in.Kind.OfMachine() || b.ownsInput(in) {
+			continue // as for pass_env: an unset variable has no text
+		}
+		pairs = append(pairs, "{"+in.Name+"}", b.texts[i])
+	}
+	for _, out := range spec.Output.Entries {
+		if spec.Batch == nil {
+			pairs = append(pairs, "{"+out.Name+"}", out.Path)
+		}
+	}
+	names := strings.NewReplacer(pairs...)
+	argv := make([]string, len(spec.Argv))
+	for i, s := range spec.Argv {
+		argv[i] = names.Replace(s)
+	}
+	if slices.Contains(slices.Collect(maps.Values(b.programs())), argv[0]) {
+		argv[0] = "./" + argv[0]
+	}
+	return argv
+}
+
+// programs are the executables among the inputs that lie in the working directory itself, by name. Where a command has such a
+// file in its first place, that file is meant, and not a program of its name in the PATH, which is in no key.
+func (a *assignment) programs() map[string]string {
+	var programs map[string]string
+	for _, in := range a.spec.Inputs {
+		if in.Kind == record.KindExecutable && !strings.Contains(in.Path, "/") && !a.ownsInput(in) {
+			if programs == nil {
+				programs = map[string]string{}
+			}
+			programs[in.Name] = in.Path
+		}
+	}
+	return programs
+}
+
+// script is the script of a task as bash gets it.
+func (a *assignment) script() string { return bash.Staged(a.spec.Shell, a.programs()) }

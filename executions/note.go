@@ -1,0 +1,171 @@
+package executions
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"os"
+
+	"e3/internal/format/record"
+	"e3/internal/host/runner"
+)
+
+// A note is what a process leaves about an execution for whichever finishes its work after its death. There are three:
+//
+//   - In a file of the sandbox, that the command begins. It is written before the command starts, and erased once the end
+//     is on record: one write each, no sync. The note of a dead process means an execution without a final record.
+//   - In the file of untold ends (untold.go), that the end is on record and no event tells of it.
+//   - With the supervisor, where the command of a job is (adopt.go).
+//
+// CloseBegun reads the first two, Adopt the last (doc/running.md, "Notes of begun commands").
+type note struct {
+	key    Key
+	id     string
+	status *record.Status // as the record of a running execution; nil: its end is on record
+	detail *record.Detail
+	job    string
+	logs   [2]uint64 // inode numbers of the log files, by which they are recognized
+
+	// For the supervisor.
+	sandbox string // in the scratch directory of the process that began the command
+	work    string // which folder its working directory is (beneath.Dir.Identity)
+}
+
+const (
+	noteFile  = "begun" // in a sandbox's root
+	noteMagic = "e3begun\x01"
+	maxNote   = 64 << 20 // more than a task object allows
+)
+
+// self is this process: each os.Getpid is a system call.
+var self = int64(os.Getpid())
+
+// noteHeader is the magic, the length of what follows the header, and its sum.
+const noteHeader = len(noteMagic) + 4 + 4
+
+// beginNote says that the command is about to start.
+func (a *assignment) beginNote(logs [2]uint64) *note {
+	status := a.status(record.Running)
+	status.PID = self
+	return &note{key: a.key, id: a.id, job: a.req.Job.Ref, status: status, detail: a.detail(runner.Result{}), logs: logs}
+}
+
+// endNote says that the end of the execution is on record.
+func (a *assignment) endNote() *note {
+	return &note{key: a.key, id: a.id, job: a.req.Job.Ref, detail: &record.Detail{
+		Attempt: a.req.Attempt, RunID: a.req.RunID, Workspace: a.req.Workspace, Task: a.req.Name,
+	}}
+}
+
+// encode appends the note to b.
+func (n *note) encode(b []byte) []byte {
+	start := len(b)
+	b = append(b, noteMagic...)
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+	b = append(b, n.key.Task[:]...)
+	b = append(b, n.key.Inputs[:]...)
+	b = binary.LittleEndian.AppendUint64(b, n.logs[0])
+	b = binary.LittleEndian.AppendUint64(b, n.logs[1])
+	var status []byte
+	if n.status != nil {
+		status = n.status.Encode()
+	}
+	for _, field := range [][]byte{[]byte(n.id), status, n.detail.Encode(), []byte(n.job), []byte(n.sandbox), []byte(n.work)} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(field)))
+		b = append(b, field...)
+	}
+	body := b[start+noteHeader:]
+	binary.LittleEndian.PutUint32(b[start+len(noteMagic):], uint32(len(body)))
+	binary.LittleEndian.PutUint32(b[start+len(noteMagic)+4:], crc32.Checksum(body, castagnoli))
+	return b
+}
+
+// decodeNote returns the note with which b begins, and what follows it; nil if b begins with no whole note. A note may be
+// erased, or its write cut off before the command could start. One with a right sum that cannot be decoded is of another
+// version, which must close it.
+func decodeNote(b []byte) (n *note, rest []byte) {
+	if len(b) < noteHeader || string(b[:len(noteMagic)]) != noteMagic {
+		return nil, nil
+	}
+	length, sum := binary.LittleEndian.Uint32(b[len(noteMagic):]), binary.LittleEndian.Uint32(b[len(noteMagic)+4:])
+	body := b[noteHeader:]
+	if uint64(length) > uint64(len(body)) || crc32.Checksum(body[:length], castagnoli) != sum {
+		return nil, nil
+	}
+	body, rest = body[:length], body[length:]
+	cut := func(size uint64) []byte {
+		head := body[:min(size, uint64(len(body)))]
+		body = body[len(head):]
+		return head
+	}
+	number := func(size uint64) uint64 {
+		var wide [8]byte
+		copy(wide[:], cut(size))
+		return binary.LittleEndian.Uint64(wide[:])
+	}
+	field := func() []byte { return cut(number(4)) }
+	n = &note{}
+	copy(n.key.Task[:], cut(32))
+	copy(n.key.Inputs[:], cut(32))
+	n.logs = [2]uint64{number(8), number(8)}
+	n.id = string(field())
+	_, err := ParseID(n.id)
+	if status := field(); err == nil && len(status) > 0 {
+		n.status, err = record.DecodeStatus(status)
+	}
+	if detail := field(); err == nil {
+		n.detail, err = record.DecodeDetail(detail)
+	}
+	n.job, n.sandbox, n.work = string(field()), string(field()), string(field())
+	if err != nil {
+		return nil, nil
+	}
+	return n, rest
+}
+
+// decodeNotes returns the whole notes in a text. What a fault has left between them is skipped.
+func decodeNotes(text []byte) (all []*note) {
+	for {
+		at := bytes.Index(text, []byte(noteMagic))
+		if at < 0 {
+			return all
+		}
+		n, rest := decodeNote(text[at:])
+		if n == nil {
+			text = text[at+len(noteMagic):]
+			continue
+		}
+		all, text = append(all, n), rest
+	}
+}
+
+// ofRun tells whether the events of a run are to tell of the execution. Those of a job tell it by the job.
+func (n *note) ofRun() bool {
+	return n.detail.RunID != "" && n.detail.Workspace != "" && n.job == ""
+}
+
+// writeNote replaces the note in the sandbox.
+func (b *sandbox) writeNote(n *note) error {
+	b.note.text = n.encode(b.note.text[:0])
+	if _, err := b.note.file.WriteAt(b.note.text, 0); err != nil {
+		return err
+	}
+	b.note.written = true
+	info, err := b.note.file.Stat()
+	if err != nil {
+		return err
+	}
+	b.note.time = info.ModTime().UnixNano()
+	return nil
+}
+
+// eraseNote erases the note once the end is on record, or if the command did not start. If that fails, the next start
+// reads the note and finds the record.
+func (b *sandbox) eraseNote() {
+	if !b.note.written {
+		return
+	}
+	if _, err := b.note.file.WriteAt([]byte{0}, 0); err == nil {
+		b.note.written = false
+	}
+}
