@@ -50,11 +50,11 @@ type Plan struct {
 	Elsewhere *Elsewhere `json:"elsewhere,omitempty"` // the origin of the deployment, if that is not this machine
 	Busy      *Busy      `json:"busy"`                // the holder that a start must wait for; null: none
 	*dataflow.Planned
-	Concurrency int        `json:"concurrency"`       // commands at a time
-	Expected    *Expected  `json:"expected"`          // null without any history
-	Steps       []Step     `json:"tasks"`             // set by Explain
-	Unmade      []Unmade   `json:"growing,omitempty"` // lists of items that are to be made
-	Rooms       []TaskRoom `json:"rooms,omitempty"`   // set by Explain; absent: all tasks run in the open, as nothing says otherwise
+	Concurrency int           `json:"concurrency"`       // commands at a time
+	Expected    *Expected     `json:"expected"`          // null without any history
+	Steps       []PlannedTask `json:"tasks"`             // set by Explain: all, or the first that are no hits
+	Unmade      []Unmade      `json:"growing,omitempty"` // lists of items that are to be made
+	Rooms       []TaskRoom    `json:"rooms,omitempty"`   // absent: all tasks run in the open, as nothing says otherwise
 
 	Warnings []manifest.Warning `json:"-"` // of the package file, if that was read
 	Holder   *BusyError         `json:"-"` // Busy

@@ -13,8 +13,8 @@ import (
 	"e3/objectstore"
 )
 
-// A Step is what a start would do with a task.
-type Step struct {
+// A PlannedTask is what a start would do with a task.
+type PlannedTask struct {
 	Task          string         `json:"task"`
 	Plan          dataflow.Step  `json:"plan"` // hit, run, waits or stuck
 	Execution     string         `json:"execution,omitempty"`
@@ -44,7 +44,7 @@ const mostSteps = 50
 
 // Explain lists the tasks of a plan with what a start would do with each, and why: all, or some that are not hits.
 func (w *Planner) Explain(ctx context.Context, p *Plan, all bool, misses Misses) error {
-	p.Steps = []Step{}
+	p.Steps = []PlannedTask{}
 	if p.File != "" && (p.Elsewhere == nil || p.Elsewhere.Here) {
 		def, err := manifest.ParseFile(p.File)
 		if err == nil {
@@ -83,9 +83,9 @@ func (w *Planner) Explain(ctx context.Context, p *Plan, all bool, misses Misses)
 }
 
 // step describes what a start would do with a task, without the reason.
-func (p *Plan) step(i int32) Step {
+func (p *Plan) step(i int32) PlannedTask {
 	t := &p.Tasks[i]
-	s := Step{Task: p.Graph.Name(i), Plan: t.Step, Execution: t.ExecutionID, Forced: t.Forced, For: p.names(t.Waits), index: i}
+	s := PlannedTask{Task: p.Graph.Name(i), Plan: t.Step, Execution: t.ExecutionID, Forced: t.Forced, For: p.names(t.Waits), index: i}
 	if t.Key != nil {
 		s.Key = t.Key.String()
 	}
@@ -100,7 +100,7 @@ func (p *Plan) step(i int32) Step {
 }
 
 // explain adds the reason of a step. The cause of a task that runs comes from records.
-func (p *Plan) explain(ctx context.Context, s *Step, misses Misses) (err error) {
+func (p *Plan) explain(ctx context.Context, s *PlannedTask, misses Misses) (err error) {
 	switch t := &p.Tasks[s.index]; {
 	case t.Step == dataflow.StepRun && t.Answer != nil:
 		gone := ""
@@ -130,7 +130,7 @@ func (p *Plan) explain(ctx context.Context, s *Step, misses Misses) (err error) 
 }
 
 // decided adds whether a task that must run waits for approval first, or that a person has decided.
-func (w *Planner) decided(ctx context.Context, p *Plan, s *Step) error {
+func (w *Planner) decided(ctx context.Context, p *Plan, s *PlannedTask) error {
 	if s.Plan != dataflow.StepRun && s.Plan != dataflow.StepWait || !p.Graph.Package.Tasks[s.index].Policy.Approve {
 		return nil
 	}

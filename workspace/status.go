@@ -24,13 +24,13 @@ import (
 // Status is the present state of a workspace. Finding it writes nothing and takes no lock.
 type Status struct {
 	Workspace  string              `json:"workspace"`
-	Package    *PackageRow         `json:"package"` // null: none is deployed
+	Package    *ListedPackage      `json:"package"` // null: none is deployed
 	DeployedAt moment.Time         `json:"deployedAt"`
 	File       string              `json:"file,omitempty"`      // the package file that the workspace follows
 	Edited     bool                `json:"edited,omitempty"`    // the file differs from the deployed package
 	Room       manifest.Room       `json:"room,omitempty"`      // closed: the setting, for tasks of the next start that name none
 	Elsewhere  *Elsewhere          `json:"elsewhere,omitempty"` // the origin of the deployment, if that is not this machine
-	LastRun    *runview.Answer     `json:"lastRun"`             // without its tasks; null before the first run
+	LastRun    *runview.Run        `json:"lastRun"`             // without its tasks; null before the first run
 	Deferred   []approval.Waiting  `json:"deferred,omitempty"`  // tasks that wait for approval, with or without a run at work
 	Decided    []approval.Standing `json:"decided,omitempty"`   // tasks that were approved or rejected, on which no run has acted yet
 	Busy       *Busy               `json:"busy"`                // the holder of the workspace; null: none
@@ -135,7 +135,7 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (*Status, e
 			current := func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current }
 			deferred, decided = slices.DeleteFunc(deferred, current), slices.DeleteFunc(decided, current)
 		}
-		row := packages.RowOf(s.Package(), st.East)
+		row := packages.ListedOf(s.Package(), st.East)
 		st.Package, st.DeployedAt = &row, moment.At(s.DeployedAt)
 	}
 	st.Busy, st.Deferred, st.Decided = st.Holder.Answer(), approval.WaitingOf(deferred), approval.StandingOf(decided)

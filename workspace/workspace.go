@@ -37,7 +37,7 @@ var (
 // Types of other packages that callers need.
 type (
 	PackageRef       = packages.Ref
-	PackageRow       = packages.Row
+	ListedPackage    = packages.Listed
 	PartError        = packages.PartError
 	NotRunnableError = packages.NotRunnableError
 	AmbiguousError   = packages.AmbiguousError

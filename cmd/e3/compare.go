@@ -64,7 +64,7 @@ The best value of a metric has an asterisk. Its name tells which value that is (
 	f.BoolVar(&o.asCSV, "csv", false, "print CSV")
 	f.StringVar(&o.plots, "plots", "", "write the plots as a page to this `file`")
 	f.BoolVar(&o.force, "force", false, "with --plots: replace the file if it exists")
-	return cmd
+	return a.answers(cmd, compare.Table{})
 }
 
 // compareArgs splits the arguments: the first may be the repository.

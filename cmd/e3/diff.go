@@ -65,7 +65,7 @@ differs or cannot be compared, as that of "git diff".`,
 	f := cmd.Flags()
 	f.BoolVar(&o.all, "all", false, "every change and every duration, not only the first and the notable ones")
 	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs")
-	return cmd
+	return a.answers(cmd, compare.Difference{})
 }
 
 // sides reads the arguments; the second may be missing.

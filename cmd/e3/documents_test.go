@@ -178,10 +178,10 @@ func TestDocuments(t *testing.T) {
 	refused := document[faultDocument](c, 12, "package", "import", "there", "out.zip")
 	check(refused.Type == "error" && refused.ExitCode == 12 && strings.Contains(refused.Message, "not trusted here"), refused)
 
-	r := document[runview.Answer](c, 0, "run", "there", "demo")
+	r := document[runview.Run](c, 0, "run", "there", "demo")
 	check(r.Run == e.Run && len(r.ImportedFrom) == 1 && !r.ImportedFrom[0].At.IsZero() && !r.ImportedFrom[0].ImportedAt.IsZero() &&
 		r.ImportedFrom[0].Signer.Key == key.Key && len(r.Tasks) == 2 && !r.Tasks[0].StartedAt.IsZero(), r)
-	r = document[runview.Answer](c, 0, "run", "demo")
+	r = document[runview.Run](c, 0, "run", "demo")
 	check(r.Run == e.Run && r.ImportedFrom == nil, r)
 
 	greet := r.Tasks[0].ExecutionID

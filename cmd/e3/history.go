@@ -97,7 +97,7 @@ reads every execution of the repository: it finds older ones, and those that wer
 	f.BoolVar(&o.plot, "plot", false, "draw how long they took")
 	completeRuns(a, cmd, "run")
 	fixedValues(cmd, "status", allStatuses()...)
-	return cmd
+	return a.answers(cmd, history.RunList{}, history.TaskLists{})
 }
 
 // parseHistory reads the flags.

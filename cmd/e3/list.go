@@ -12,12 +12,11 @@ import (
 	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/objectstore"
-	"e3/objectstore/tree"
 	"e3/workspace"
 )
 
 func newList(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "list [repo] [workspace[.dataset]]",
 		Short: "List workspaces, datasets, or what is in one",
 		Long: `List the workspaces of a repository, the datasets of a workspace, or the entries of a dataset that is a directory.
@@ -49,7 +48,7 @@ on disk. Where a task makes a list of items and that is to be made anew, the out
 				return listDatasets(cmd.Context(), a, r, name)
 			})
 		},
-	}
+	}, workspaceList{}, datasetList{}, workspace.Listing{})
 }
 
 // datasetList is the datasets of a workspace.
@@ -134,20 +133,6 @@ func shortValue(ctx context.Context, r *repo.Repo, l record.Leaf) string {
 	return "= " + text
 }
 
-// eastEntries lists a tree of datasets of the TypeScript e3.
-func eastEntries(ctx context.Context, r *repo.Repo, d *workspace.Dataset, t *render.Table) ([]entryJSON, error) {
-	tree, err := r.Workspaces.Datasets.EastEntries(ctx, d)
-	if err != nil {
-		return nil, err
-	}
-	entries := make([]entryJSON, len(tree))
-	for i, e := range tree {
-		entries[i] = entryJSON{Name: e.Name, Kind: e.Kind.String(), Hash: e.Hash}
-		t.Row(e.Name, leafKind(e.Leaf), "", prefix(e.Hash, 12))
-	}
-	return entries, nil
-}
-
 func leafKind(l record.Leaf) string {
 	if l.Executable {
 		return "executable"
@@ -160,16 +145,6 @@ func leafSize(l record.Leaf) string {
 		return ""
 	}
 	return human.Bytes(l.Size)
-}
-
-// entryJSON is an entry of a directory for programs.
-type entryJSON struct {
-	Name       string `json:"name"`
-	Kind       string `json:"kind"`
-	Hash       string `json:"hash,omitempty"`
-	Size       *int64 `json:"size,omitempty"`
-	Executable bool   `json:"executable,omitempty"`
-	Target     string `json:"target,omitempty"`
 }
 
 func listEntries(ctx context.Context, a *app, r *repo.Repo, name string) error {
@@ -186,59 +161,31 @@ func listEntries(ctx context.Context, a *app, r *repo.Repo, name string) error {
 
 // describe prints a dataset: its entries if it is a directory.
 func describe(ctx context.Context, a *app, r *repo.Repo, name string, d *workspace.Dataset) error {
-	doc := struct {
-		Dataset    string      `json:"dataset"`
-		Kind       string      `json:"kind"`
-		Hash       string      `json:"hash"`
-		Size       *int64      `json:"size,omitempty"`
-		Executable bool        `json:"executable,omitempty"`
-		Entries    []entryJSON `json:"entries,omitzero"`
-	}{Dataset: name, Kind: d.Kind.String(), Hash: d.Hash, Executable: d.Executable}
-	t := &render.Table{Right: map[int]bool{2: true}}
-	if d.Kind == record.LeafFile {
-		doc.Size = &d.Size
-	}
-	if d.East && d.Kind == record.LeafNode {
-		var err error
-		if doc.Entries, err = eastEntries(ctx, r, d, t); err != nil {
-			return fmt.Errorf("dataset %s: %w", name, err)
-		}
-		return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
-	}
-	if d.Kind != record.LeafDir {
-		t.Row(name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12))
-		return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
-	}
-	h, err := objectstore.ParseHash(d.Hash)
+	l, err := r.Workspaces.Datasets.Listing(ctx, name, d)
 	if err != nil {
 		return err
 	}
-	entries, err := tree.Read(ctx, r.Objects, h)
-	if err != nil {
-		return fmt.Errorf("dataset %s: %w", name, err)
-	}
-	doc.Entries = make([]entryJSON, len(entries))
-	for i := range entries {
-		e := &entries[i]
-		item := entryJSON{Name: e.Name, Target: e.Target, Executable: e.Executable}
-		switch e.Kind {
-		case tree.KindDir:
-			item.Kind, item.Hash = "directory", e.Hash.String()
-			t.Row(e.Name+"/", item.Kind, "", prefix(item.Hash, 12))
-		case tree.KindFile:
-			item.Kind, item.Hash, item.Size = "file", e.Hash.String(), &e.Size
-			kind := item.Kind
-			if e.Executable {
-				kind = "executable"
-			}
-			t.Row(e.Name, kind, human.Bytes(e.Size), prefix(item.Hash, 12))
-		default:
-			item.Kind = "link"
-			t.Row(e.Name, item.Kind, "", "→ "+e.Target)
+	return a.Reply(l, func(w *render.Sheet) {
+		t := &render.Table{Right: map[int]bool{2: true}}
+		if l.Entries == nil {
+			t.Row(name, leafKind(d.Leaf), leafSize(d.Leaf), prefix(d.Hash, 12))
 		}
-		doc.Entries[i] = item
-	}
-	return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
+		for i := range l.Entries {
+			switch e := &l.Entries[i]; {
+			case e.Target != "":
+				t.Row(e.Name, e.Kind, "", "→ "+e.Target)
+			case e.Size != nil && e.Executable:
+				t.Row(e.Name, "executable", human.Bytes(*e.Size), prefix(e.Hash, 12))
+			case e.Size != nil:
+				t.Row(e.Name, e.Kind, human.Bytes(*e.Size), prefix(e.Hash, 12))
+			case e.Kind == record.LeafDir.String():
+				t.Row(e.Name+"/", e.Kind, "", prefix(e.Hash, 12))
+			default:
+				t.Row(e.Name, e.Kind, "", prefix(e.Hash, 12))
+			}
+		}
+		w.Table(t, "")
+	})
 }
 
 // prefix is the beginning of a hash.

@@ -76,7 +76,7 @@ For an imported execution, the first lines on standard error tell its origin; fo
 	f.StringVar(&o.execution, "execution", "", "any execution of the task, by the beginning of its id")
 	completeRuns(a, cmd, "run")
 	f.BoolVar(&o.list, "list", false, "list the executions instead")
-	return cmd
+	return a.answers(cmd, lines{history.Entry{}}, lines{logLine{}}, executionList{})
 }
 
 // streams are the requested logs, in order.

@@ -110,12 +110,12 @@ func newPackageList(a *app) *cobra.Command {
 		Use:   "list [repo]",
 		Short: "List the registered packages",
 		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
-			all, err := r.Workspaces.Packages.Rows(ctx)
+			all, err := r.Workspaces.Packages.ListAll(ctx)
 			if err != nil {
 				return err
 			}
 			doc := struct {
-				Packages []workspace.PackageRow `json:"packages"`
+				Packages []workspace.ListedPackage `json:"packages"`
 			}{all}
 			t := &render.Table{}
 			for _, p := range all {

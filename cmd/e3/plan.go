@@ -67,7 +67,7 @@ file that is not deployed.`,
 	f.StringVar(&o.filter, "filter", "", "only tasks that match, with everything upstream of them (* and ?)")
 	f.BoolVar(&o.all, "all", false, "list every task, hits as well")
 	f.BoolVar(&o.exitCode, "exit-code", false, "end with exit code 1 if anything is to run, 0 if all are hits")
-	return cmd
+	return a.answers(cmd, workspace.Plan{})
 }
 
 func runPlan(ctx context.Context, a *app, location, ws string, o *planOptions) error {
@@ -215,7 +215,7 @@ func writePlan(w *render.Sheet, p *workspace.Plan, all bool, now time.Time) {
 }
 
 // writeSteps prints a line for each task.
-func writeSteps(w *render.Sheet, steps []workspace.Step) {
+func writeSteps(w *render.Sheet, steps []workspace.PlannedTask) {
 	st := w.Style
 	colors := map[dataflow.Step]string{dataflow.StepHit: st.Dim, dataflow.StepRun: st.Green, dataflow.StepWait: st.Yellow, dataflow.StepStuck: st.Red}
 	names, times := 0, 0
@@ -234,7 +234,7 @@ func writeSteps(w *render.Sheet, steps []workspace.Step) {
 }
 
 // planTime is the duration of a task's latest execution; "?" if unknown.
-func planTime(s *workspace.Step) string {
+func planTime(s *workspace.PlannedTask) string {
 	if s.Last == nil {
 		return "?"
 	}

@@ -42,7 +42,7 @@ func TestPlanDocument(t *testing.T) {
 type planDocument struct {
 	workspace.Plan
 	Tasks []struct {
-		workspace.Step
+		workspace.PlannedTask
 		Plan string `json:"plan"`
 	} `json:"tasks"`
 }
@@ -69,7 +69,7 @@ func TestWritePlan(t *testing.T) {
 		Expected: &workspace.Expected{
 			Least: millis(90), Most: millis(100), WithoutHistory: 1, CriticalPath: []string{"a\x1b[31m", "b"}, CriticalTime: millis(100),
 		},
-		Steps: []workspace.Step{
+		Steps: []workspace.PlannedTask{
 			{Task: "a\x1b[31m", Plan: dataflow.StepRun, Reason: "forced", Last: last(90)}, {Task: "b", Plan: dataflow.StepWait, Reason: "for a\x1b[31m", Last: last(10)},
 			{Task: "c", Plan: dataflow.StepStuck},
 		},

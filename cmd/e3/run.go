@@ -71,7 +71,7 @@ waiting time, and tasks that took no time.`,
 	f.StringVar(&o.report, "report", "", "write the run as a page of HTML to this file as well")
 	f.StringVar(&o.trace, "trace", "", "write the run's timeline to this file as well; - writes nothing else to standard output")
 	f.BoolVar(&o.force, "force", false, "replace the file if it exists")
-	return cmd
+	return a.answers(cmd, runview.Run{})
 }
 
 func showRun(ctx context.Context, a *app, r *repo.Repo, ws string, o *runOptions) error {

@@ -22,7 +22,7 @@ import (
 )
 
 func newStatus(a *app, name string) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   name + " [repo] [workspace]",
 		Short: "Show the state of a workspace",
 		Long: `Show the state of a workspace, or of all: the deployed package, the latest run, the process that holds the workspace, which
@@ -36,7 +36,7 @@ locks.`,
 			}
 			return runStatus(cmd.Context(), a, location, rest[0])
 		},
-	}
+	}, statuses{})
 }
 
 // statuses are the states of workspaces.

@@ -172,7 +172,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 	s := newUIStage(t, items)
 
 	t.Run("run", func(t *testing.T) {
-		var doc runview.Answer
+		var doc runview.Run
 		s.json(&doc, "run", ".", "prod")
 		var want, got []string
 		for _, task := range doc.Tasks {
@@ -212,7 +212,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		s.json(&doc, "history", ".", "prod")
 		var want []string
 		for _, run := range doc.Runs {
-			want = append(want, fmt.Sprintf("%s | %s | %s", human.Short(run.Run), run.Status, run.By))
+			want = append(want, fmt.Sprintf("%s | %s | %s", human.Short(run.Run.Run), run.Status, run.By))
 		}
 		got := shownIn(s.page("/history?w=prod"), `<tr id="r-[^"]*"><th scope="row" class="mono">(.*?)</th><td><span class="badge s-([a-z]+)">(?s:.*?)<td class="opt">[^<]*</td><td class="opt">(.*?)</td>`)
 		same(t, "runs", got, want)
@@ -269,8 +269,8 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		var doc struct {
 			Workspaces []struct {
 				Workspace string
-				Package   *workspace.PackageRow
-				LastRun   runview.Answer
+				Package   *workspace.ListedPackage
+				LastRun   runview.Run
 				Deferred  []approval.Waiting
 			}
 		}

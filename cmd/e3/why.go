@@ -50,7 +50,7 @@ tasks upstream the ends are named; --all names every task.`,
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "name every task of the chain upstream")
-	return cmd
+	return a.answers(cmd, explain.Explanation{})
 }
 
 func runWhy(ctx context.Context, a *app, location string, arg executionArg, all bool) error {
@@ -195,7 +195,7 @@ func whyColor(st term.Style, s explain.State) string {
 	return ""
 }
 
-func (p *whyPrinter) ref(label string, r *explain.Ref) {
+func (p *whyPrinter) ref(label string, r *explain.ExecutionRef) {
 	text := r.Execution
 	if !r.At.IsZero() {
 		text += "  " + human.Stamp(r.At)
@@ -334,7 +334,7 @@ func orNothing(s string) string {
 	return s
 }
 
-func sizesText(f *explain.FileChange) string {
+func sizesText(f *explain.FileEdit) string {
 	switch {
 	case f.IsDir:
 		return " (a directory)"

@@ -19,7 +19,6 @@ import (
 	"e3/internal/human"
 	"e3/internal/pkgref"
 	"e3/internal/repo"
-	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -128,63 +127,40 @@ func runDeploy(ctx context.Context, a *app, r *repo.Repo, ws, what string) error
 	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "Deployed %s in workspace %s\n", ref, ws) })
 }
 
-// workspaceJSON is a workspace in a list for programs.
-type workspaceJSON struct {
-	Workspace  string                `json:"workspace"`
-	Package    *workspace.PackageRef `json:"package"`
-	DeployedAt *string               `json:"deployedAt"`
-	File       string                `json:"file,omitempty"`
+// workspaceList is the workspaces of a repository.
+type workspaceList struct {
+	Workspaces []workspace.Deployed `json:"workspaces"`
 }
 
 func newWorkspaceList(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "list [repo]",
 		Short: "List the workspaces",
 		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
 			return listWorkspaces(ctx, a, r)
 		}),
-	}
+	}, workspaceList{})
 }
 
 func listWorkspaces(ctx context.Context, a *app, r *repo.Repo) error {
-	names, err := r.Workspaces.List(ctx)
+	list, damaged, err := r.Workspaces.Deployer.List(ctx)
 	if err != nil {
 		return err
 	}
-	doc := struct {
-		Workspaces []workspaceJSON `json:"workspaces"`
-	}{[]workspaceJSON{}}
-	t := &render.Table{}
-	var bad error
-	for _, name := range names {
-		s, err := r.Workspaces.State(ctx, name)
-		if errors.Is(err, workspace.ErrNotFound) {
-			continue // removed since
-		}
-		if errors.Is(err, refstore.ErrDamaged) { // list the rest
-			bad = errors.Join(bad, err)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		item := workspaceJSON{Workspace: name}
-		if !s.Deployed {
-			t.Row(name, "nothing deployed")
-		} else {
-			if item.File, err = r.Workspaces.Deployer.LinkedTo(ctx, name); err != nil {
-				return err
+	if damaged != nil && a.JSON {
+		return damaged
+	}
+	return errors.Join(damaged, a.Reply(workspaceList{list}, func(w *render.Sheet) {
+		t := &render.Table{}
+		for _, ws := range list {
+			if ws.Package == nil {
+				t.Row(ws.Workspace, "nothing deployed")
+			} else {
+				t.Row(ws.Workspace, ws.Package.String(), human.Stamp(ws.DeployedAt.Time), ws.File)
 			}
-			ref := s.Package()
-			item.Package, item.DeployedAt = &ref, render.JSONTime(s.DeployedAt)
-			t.Row(name, ref.String(), human.Stamp(s.DeployedAt), item.File)
 		}
-		doc.Workspaces = append(doc.Workspaces, item)
-	}
-	if bad != nil && a.JSON {
-		return bad
-	}
-	return errors.Join(bad, a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") }))
+		w.Table(t, "")
+	}))
 }
 
 func newWorkspaceRemove(a *app) *cobra.Command {

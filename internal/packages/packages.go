@@ -46,8 +46,8 @@ type Ref struct {
 
 func (p Ref) String() string { return pkgref.Join(p.Name, p.Version) }
 
-// A Row is a package in a list.
-type Row struct {
+// Listed is a package in a list.
+type Listed struct {
 	Ref
 	NotRunnable string `json:"notRunnable,omitempty"` // why it cannot be run here
 }
@@ -55,12 +55,12 @@ type Row struct {
 // eastCode is why a package of the TypeScript e3 cannot be run here.
 const eastCode = "East code"
 
-// RowOf is the row of a package; east says that the TypeScript e3 made it.
-func RowOf(p Ref, east bool) Row {
+// ListedOf is the row of a package; east says that the TypeScript e3 made it.
+func ListedOf(p Ref, east bool) Listed {
 	if east {
-		return Row{p, eastCode}
+		return Listed{p, eastCode}
 	}
-	return Row{Ref: p}
+	return Listed{Ref: p}
 }
 
 // Key is the key of a package's record in the register.
@@ -106,16 +106,16 @@ func (r *Registry) List(ctx context.Context) ([]Ref, error) {
 	return all, nil
 }
 
-// Rows is List with whether each package can be run here.
-func (r *Registry) Rows(ctx context.Context) ([]Row, error) {
+// ListAll is List with whether each package can be run here.
+func (r *Registry) ListAll(ctx context.Context) ([]Listed, error) {
 	all, err := r.List(ctx)
-	rows := make([]Row, len(all))
+	rows := make([]Listed, len(all))
 	for i, p := range all {
 		east, bad := r.IsEast(ctx, p.Hash)
 		if bad != nil {
 			return nil, fmt.Errorf("package %s: %w", p, bad)
 		}
-		rows[i] = RowOf(p, east)
+		rows[i] = ListedOf(p, east)
 	}
 	return rows, err
 }

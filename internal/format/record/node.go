@@ -44,7 +44,7 @@ type Leaf struct {
 	Kind       LeafKind `json:"kind"`
 	Hash       string   `json:"hash,omitempty"`       // absent when unassigned
 	Size       int64    `json:"-"`                    // LeafFile
-	Executable bool     `json:"executable,omitempty"` // LeafFile
+	Executable bool     `json:"executable,omitempty"` // of a file
 }
 
 // NodeEntry is a named Leaf.

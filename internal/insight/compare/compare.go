@@ -81,8 +81,8 @@ func (d *Datasets) empty() bool { return len(d.Changes) == 0 && d.Unknown == "" 
 type DatasetChange struct {
 	Name   string   `json:"name"`
 	Change Change   `json:"change"`
-	Was    *Dataset `json:"was,omitempty"` // nil where the first side has none
-	Is     *Dataset `json:"is,omitempty"`  // nil where the second side has none
+	Was    *Dataset `json:"was,omitempty"` // absent where the first side has none
+	Is     *Dataset `json:"is,omitempty"`  // absent where the second side has none
 	Files  *Files   `json:"files,omitempty"`
 }
 
@@ -94,7 +94,7 @@ type Dataset struct {
 	Files      *int64          `json:"files,omitempty"`
 	Executable bool            `json:"executable,omitempty"`
 	Value      json.RawMessage `json:"value,omitempty"` // of a short value
-	// Open means that its content is not known before its task has run.
+	// its content is not known before its task has run.
 	Open bool `json:"open,omitempty"`
 }
 
@@ -139,7 +139,7 @@ type TaskChange struct {
 	Name   string `json:"name"`
 	Change Change `json:"change"`
 	Parts  []Part `json:"parts,omitempty"` // of the declaration
-	// Was and Is are the states in the runs, "" where they do not differ.
+	// the states in the runs, absent where they do not differ
 	Was string `json:"was,omitempty"`
 	Is  string `json:"is,omitempty"`
 }
@@ -178,11 +178,11 @@ type Metric struct {
 // Durations compares the durations of executions, and of the runs.
 type Durations struct {
 	Tasks []Duration `json:"tasks"` // whose executions differ between the sides, by name
-	// WasMs and IsMs add up the executions of all tasks, 0 where none is known. The execution of a cached task counts,
+	// the executions of all tasks together, 0 where none is known. The execution of a cached task counts,
 	// even if an earlier run made it.
 	WasMs int64 `json:"wasMs"`
 	IsMs  int64 `json:"isMs"`
-	// RunWasMs and RunIsMs are the durations of the runs, 0 where a side is no run or has not ended.
+	// the durations of the runs, absent where a side is no run or has not ended.
 	RunWasMs int64 `json:"runWasMs,omitempty"`
 	RunIsMs  int64 `json:"runIsMs,omitempty"`
 }
@@ -192,9 +192,9 @@ type Duration struct {
 	Task  string `json:"task"`
 	WasMs int64  `json:"wasMs"`
 	IsMs  int64  `json:"isMs"`
-	// Ratio is the second duration divided by the first, 0 where the first is 0.
+	// the second duration divided by the first, absent where the first is 0.
 	Ratio float64 `json:"ratio,omitempty"`
-	// Notable means that the durations differ by at least half a second and at least a fifth.
+	// the durations differ by at least half a second and at least a fifth.
 	Notable bool `json:"notable"`
 }
 

@@ -51,7 +51,7 @@ func Sides(texts []string, names func() ([]string, error)) ([]Side, error) {
 
 // HasItems reports whether rows need a column for their items. Labels that name their dimensions need none: the dimensions have theirs.
 func (t *Table) HasItems() bool {
-	return slices.ContainsFunc(t.Rows, func(r *Row) bool { return r.Item != "" && !strings.Contains(r.Item, "=") })
+	return slices.ContainsFunc(t.Rows, func(r *TableRow) bool { return r.Item != "" && !strings.Contains(r.Item, "=") })
 }
 
 // Plain is a value of a table as people write it: a string without quotes.

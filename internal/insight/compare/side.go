@@ -86,7 +86,7 @@ func (s Side) String() string {
 
 // Seen describes a side that was read.
 type Seen struct {
-	Name string `json:"side"` // as ParseSide reads it
+	Name string `json:"side"` // as a command line names it
 	Side
 	Package     string      `json:"package,omitempty"`     // name@version; absent where it is not known
 	PackageHash string      `json:"packageHash,omitempty"` // absent where it is not known

@@ -21,9 +21,9 @@ import (
 // A Table compares many sides: a row for each, or for each item of a matrix that makes metrics, with the parameters and
 // metrics of that row and how long its tasks took.
 type Table struct {
-	Params  []string  `json:"params"`  // columns, in the order of their names
-	Metrics []*Column `json:"metrics"` // columns, in the order of tasks, outputs and keys
-	Rows    []*Row    `json:"rows"`
+	Params  []string    `json:"params"`  // columns, in the order of their names
+	Metrics []*Column   `json:"metrics"` // columns, in the order of tasks, outputs and keys
+	Rows    []*TableRow `json:"rows"`
 }
 
 // A Column is a metric.
@@ -47,8 +47,8 @@ const (
 	Higher Better = "higher"
 )
 
-// A Row is a side, or an item of a matrix in one. Values are JSON.
-type Row struct {
+// A TableRow is a side, or an item of a matrix in one. Values are JSON.
+type TableRow struct {
 	Side    string                     `json:"side"`
 	Item    string                     `json:"item,omitempty"`
 	Run     string                     `json:"run,omitempty"`
@@ -108,17 +108,17 @@ func (s Stores) Table(ctx context.Context, sides []Side, o TableOptions) (*Table
 }
 
 // rows are the rows of a side: one, and one for each label of tasks with metrics.
-func (s Stores) rows(ctx context.Context, d *side) ([]*Row, error) {
+func (s Stores) rows(ctx context.Context, d *side) ([]*TableRow, error) {
 	params, err := s.params(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	byItem := map[string]*Row{}
-	var list []*Row
-	row := func(item string) *Row {
+	byItem := map[string]*TableRow{}
+	var list []*TableRow
+	row := func(item string) *TableRow {
 		r := byItem[item]
 		if r == nil {
-			r = &Row{Side: d.String(), Item: item, Run: d.RunID, Params: maps.Clone(params), found: map[metric]json.RawMessage{}}
+			r = &TableRow{Side: d.String(), Item: item, Run: d.RunID, Params: maps.Clone(params), found: map[metric]json.RawMessage{}}
 			itemParams(r.Params, item)
 			byItem[item] = r
 			list = append(list, r)
@@ -183,7 +183,7 @@ func (s Stores) rows(ctx context.Context, d *side) ([]*Row, error) {
 }
 
 // times adds up what tasks took: of an item for its row, of all other tasks for the row of the side, or else the first.
-func (d *side) times(byItem map[string]*Row, list []*Row) {
+func (d *side) times(byItem map[string]*TableRow, list []*TableRow) {
 	for task, o := range d.tasks {
 		if !o.ended {
 			continue
@@ -387,7 +387,7 @@ func (t *Table) nameParams(all bool) {
 	}
 	t.Params = []string{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		same := !slices.ContainsFunc(t.Rows, func(r *Row) bool { return !bytes.Equal(r.Params[name], t.Rows[0].Params[name]) })
+		same := !slices.ContainsFunc(t.Rows, func(r *TableRow) bool { return !bytes.Equal(r.Params[name], t.Rows[0].Params[name]) })
 		if all || !same {
 			t.Params = append(t.Params, name)
 			continue
@@ -444,22 +444,22 @@ func (t *Table) sort(column string) error {
 		return nil
 	}
 	name, down := strings.CutPrefix(column, "-")
-	var at func(*Row) json.RawMessage
+	var at func(*TableRow) json.RawMessage
 	switch {
 	case name == "side":
-		at = func(r *Row) json.RawMessage { return scalarJSON(r.Side) }
+		at = func(r *TableRow) json.RawMessage { return scalarJSON(r.Side) }
 	case name == "item":
-		at = func(r *Row) json.RawMessage { return scalarJSON(r.Item) }
+		at = func(r *TableRow) json.RawMessage { return scalarJSON(r.Item) }
 	case name == "time":
-		at = func(r *Row) json.RawMessage { return json.RawMessage(fmt.Sprint(r.Ms)) }
+		at = func(r *TableRow) json.RawMessage { return json.RawMessage(fmt.Sprint(r.Ms)) }
 	case slices.ContainsFunc(t.Metrics, func(c *Column) bool { return c.Name == name }):
-		at = func(r *Row) json.RawMessage { return r.Metrics[name] }
+		at = func(r *TableRow) json.RawMessage { return r.Metrics[name] }
 	case slices.Contains(t.Params, name):
-		at = func(r *Row) json.RawMessage { return r.Params[name] }
+		at = func(r *TableRow) json.RawMessage { return r.Params[name] }
 	default:
 		return fmt.Errorf("column %q: %w; there are %s", name, ErrNoColumn, strings.Join(slices.Concat([]string{"side", "item", "time"}, t.Params, t.names()), ", "))
 	}
-	slices.SortStableFunc(t.Rows, func(a, b *Row) int {
+	slices.SortStableFunc(t.Rows, func(a, b *TableRow) int {
 		x, y := at(a), at(b)
 		if len(x) == 0 || len(y) == 0 {
 			return cmp.Compare(len(y), len(x))
@@ -519,4 +519,4 @@ var directions = func() map[string]Better {
 }()
 
 // Time is how long the tasks of a row took.
-func (r *Row) Time() time.Duration { return time.Duration(r.Ms) * time.Millisecond }
+func (r *TableRow) Time() time.Duration { return time.Duration(r.Ms) * time.Millisecond }

@@ -21,7 +21,7 @@ func TestDirectionOf(t *testing.T) {
 func tableOf(values ...string) *Table {
 	t := &Table{}
 	for i, v := range values {
-		r := &Row{Side: string(rune('a' + i)), found: map[metric]json.RawMessage{}, Params: map[string]json.RawMessage{"same": []byte("1")}}
+		r := &TableRow{Side: string(rune('a' + i)), found: map[metric]json.RawMessage{}, Params: map[string]json.RawMessage{"same": []byte("1")}}
 		if v != "" {
 			r.found[metric{"fit", "", "loss"}] = json.RawMessage(v)
 			r.Params["p"] = json.RawMessage(v)
@@ -76,7 +76,7 @@ func TestColumns(t *testing.T) {
 	if !slices.Equal(table.Params, []string{"p"}) {
 		t.Errorf("parameters %v, want p alone", table.Params)
 	}
-	two := &Table{Rows: []*Row{{found: map[metric]json.RawMessage{
+	two := &Table{Rows: []*TableRow{{found: map[metric]json.RawMessage{
 		{"fit", "", "loss"}: nil, {"eval", "a", "loss"}: nil, {"eval", "b", "loss"}: nil, {"eval", "b", ""}: nil,
 	}}}}
 	two.nameMetrics()

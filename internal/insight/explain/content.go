@@ -25,14 +25,14 @@ const (
 
 // change finds out how the content of an input differs. Content that cannot be read is stated in the change and is not
 // an error.
-func (x *evidence) change(kind record.Kind, was, is objectstore.Hash) (*Change, error) {
+func (x *evidence) change(kind record.Kind, was, is objectstore.Hash) (*ContentChange, error) {
 	switch kind {
 	case record.KindDir:
 		return x.dirChange(was, is)
 	case record.KindValue:
 		return x.valueChange(was, is)
 	}
-	c := &Change{}
+	c := &ContentChange{}
 	var err error
 	if c.WasSize, err = x.size(was); err != nil {
 		return nil, err
@@ -69,8 +69,8 @@ func (x *evidence) objects() Objects {
 	return x.Stores.Objects
 }
 
-func (x *evidence) dirChange(was, is objectstore.Hash) (*Change, error) {
-	c := &Change{}
+func (x *evidence) dirChange(was, is objectstore.Hash) (*ContentChange, error) {
+	c := &ContentChange{}
 	for d, err := range tree.Diff(x.ctx, x.objects(), was, is) {
 		if err != nil {
 			if x.ctx.Err() != nil {
@@ -92,8 +92,8 @@ func (x *evidence) dirChange(was, is objectstore.Hash) (*Change, error) {
 	return c, nil
 }
 
-func fileChange(d *tree.Change) FileChange {
-	f := FileChange{Path: d.Path}
+func fileChange(d *tree.Change) FileEdit {
+	f := FileEdit{Path: d.Path}
 	switch {
 	case d.Was == nil:
 		f.How, f.IsSize, f.IsDir = "added", d.Is.Size, d.Is.Kind == tree.KindDir
@@ -114,13 +114,13 @@ func fileChange(d *tree.Change) FileChange {
 }
 
 // valueChange compares two values part by part.
-func (x *evidence) valueChange(was, is objectstore.Hash) (*Change, error) {
+func (x *evidence) valueChange(was, is objectstore.Hash) (*ContentChange, error) {
 	a, errA := x.value(was)
 	b, errB := x.value(is)
 	if x.ctx.Err() != nil {
 		return nil, context.Cause(x.ctx)
 	}
-	c := &Change{}
+	c := &ContentChange{}
 	switch {
 	case errA != nil:
 		c.Gone = "the old value cannot be shown: " + errA.Error()
@@ -162,7 +162,7 @@ func (x *evidence) value(h objectstore.Hash) (any, error) {
 }
 
 // diffValues walks two values together down to maxDepth levels; deeper levels are compared as text.
-func diffValues(path string, a, b any, c *Change, depth int) {
+func diffValues(path string, a, b any, c *ContentChange, depth int) {
 	if depth < maxDepth {
 		switch a := a.(type) {
 		case []any:
@@ -183,7 +183,7 @@ func diffValues(path string, a, b any, c *Change, depth int) {
 	}
 }
 
-func diffLists(path string, a, b []any, c *Change, depth int) {
+func diffLists(path string, a, b []any, c *ContentChange, depth int) {
 	for i := range max(len(a), len(b)) {
 		at := path + "[" + strconv.Itoa(i) + "]"
 		switch {
@@ -197,7 +197,7 @@ func diffLists(path string, a, b []any, c *Change, depth int) {
 	}
 }
 
-func diffObjects(path string, a, b map[string]any, c *Change, depth int) {
+func diffObjects(path string, a, b map[string]any, c *ContentChange, depth int) {
 	names := slices.Collect(maps.Keys(a))
 	for name := range b {
 		if _, ok := a[name]; !ok {
@@ -223,7 +223,7 @@ func diffObjects(path string, a, b map[string]any, c *Change, depth int) {
 	}
 }
 
-func (c *Change) addValue(path, was, is string) {
+func (c *ContentChange) addValue(path, was, is string) {
 	if c.Count++; len(c.Values) < maxValueChanges {
 		c.Values = append(c.Values, ValueChange{Path: path, Was: was, Is: is})
 	}

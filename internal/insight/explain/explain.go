@@ -117,7 +117,7 @@ type Explanation struct {
 	State     State  `json:"state"`
 	Sentence  string `json:"sentence"`
 	// Execution is the explained execution; nil where nothing was executed.
-	Execution *Ref `json:"execution,omitempty"`
+	Execution *ExecutionRef `json:"execution,omitempty"`
 	// Root is the first change or incident in the chain of causes. Roots lists all of these, Root first. A current task
 	// has the root of its execution.
 	Root  Cause   `json:"root"`
@@ -158,8 +158,8 @@ const (
 	forTurn     = "turn"
 )
 
-// A Ref names an execution, with its main properties.
-type Ref struct {
+// An ExecutionRef names an execution, with its main properties.
+type ExecutionRef struct {
 	Workspace    string            `json:"workspace,omitempty"`
 	Task         string            `json:"task,omitempty"`
 	Execution    string            `json:"execution,omitempty"`
@@ -175,13 +175,13 @@ type Ref struct {
 // A Reason says why one task ran, or would run. Differences are relative to Compared. Upstream holds the reasons of
 // those that a task upstream has caused.
 type Reason struct {
-	Workspace   string       `json:"workspace"`
-	Task        string       `json:"task"`
-	Execution   *Ref         `json:"execution,omitempty"`
-	Cause       Cause        `json:"cause"`
-	Compared    *Ref         `json:"compared,omitempty"`
-	Differences []Difference `json:"differences,omitempty"`
-	Upstream    []*Reason    `json:"upstream,omitempty"`
+	Workspace   string        `json:"workspace"`
+	Task        string        `json:"task"`
+	Execution   *ExecutionRef `json:"execution,omitempty"`
+	Cause       Cause         `json:"cause"`
+	Compared    *ExecutionRef `json:"compared,omitempty"`
+	Differences []Difference  `json:"differences,omitempty"`
+	Upstream    []*Reason     `json:"upstream,omitempty"`
 	// More counts the differences that are not listed, Omitted those that were made upstream and not followed.
 	More    int `json:"more,omitempty"`
 	Omitted int `json:"omitted,omitempty"`
@@ -208,7 +208,7 @@ type Failure struct {
 	Log      string   `json:"log,omitempty"`     // whose tail it is: stderr or stdout
 	Tail     []string `json:"tail,omitempty"`
 	// Succeeded is the latest success under the same key.
-	Succeeded *Ref `json:"succeeded,omitempty"`
+	Succeeded *ExecutionRef `json:"succeeded,omitempty"`
 }
 
 // Downstream are the tasks that read, directly or indirectly, the input or output that the root names.
@@ -288,8 +288,8 @@ func (x *explaining) foresee(ws, task string, g *graph.Graph) error {
 }
 
 // ref describes an attempt.
-func ref(a *history.Attempt) *Ref {
-	r := &Ref{Workspace: a.Workspace, Task: a.Task, Execution: a.ExecutionID, Run: a.MadeBy, Status: a.Status, At: a.At(), Attempt: a.Number, Worker: a.Worker}
+func ref(a *history.Attempt) *ExecutionRef {
+	r := &ExecutionRef{Workspace: a.Workspace, Task: a.Task, Execution: a.ExecutionID, Run: a.MadeBy, Status: a.Status, At: a.At(), Attempt: a.Number, Worker: a.Worker}
 	if a.Key != (executions.Key{}) {
 		r.Key = a.Key.String()
 	}

@@ -22,9 +22,9 @@ type Difference struct {
 	// Lines are the changed lines of a command, or words of one that is a list.
 	Lines []Line `json:"lines,omitempty"`
 	// More counts lines, files or items that are not listed.
-	More   int     `json:"more,omitempty"`
-	Change *Change `json:"change,omitempty"`
-	Items  []Item  `json:"items,omitempty"` // of a fan-in
+	More   int            `json:"more,omitempty"`
+	Change *ContentChange `json:"change,omitempty"`
+	Items  []Item         `json:"items,omitempty"` // of a fan-in
 
 	was, is objectstore.Hash
 	kind    record.Kind
@@ -38,20 +38,20 @@ type Line struct {
 	Text string `json:"text"`
 }
 
-// A Change is how the content of an input differs.
-type Change struct {
+// A ContentChange is how the content of an input differs.
+type ContentChange struct {
 	WasSize *int64 `json:"wasSize,omitempty"` // of a file; nil where it is not known
 	IsSize  *int64 `json:"isSize,omitempty"`
 	// Files are changes in a directory, Values in a value, the first ones each.
-	Files  []FileChange  `json:"files,omitempty"`
+	Files  []FileEdit    `json:"files,omitempty"`
 	Values []ValueChange `json:"values,omitempty"`
 	Count  int           `json:"count,omitempty"` // of all
 	// Gone says which details are missing, and why.
 	Gone string `json:"gone,omitempty"`
 }
 
-// A FileChange is a changed file within a directory.
-type FileChange struct {
+// A FileEdit is a changed file within a directory.
+type FileEdit struct {
 	Path string `json:"path"`
 	// How is "added", "removed" or "changed", or says what else changed: "executable now".
 	How     string `json:"how"`

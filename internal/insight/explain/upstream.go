@@ -202,7 +202,7 @@ func (x *evidence) items(d *Difference) ([]Item, error) {
 		return nil, err
 	}
 	if was == nil || is == nil {
-		d.Change = &Change{Gone: "the directory that gathers its items is no longer here: which of them changed is not known"}
+		d.Change = &ContentChange{Gone: "the directory that gathers its items is no longer here: which of them changed is not known"}
 		return nil, nil
 	}
 	byLabel := make(map[string]*record.FanItem, len(d.wire.Items))

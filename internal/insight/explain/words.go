@@ -206,7 +206,7 @@ func (d *Difference) itemsText() string {
 }
 
 // text describes the change, to follow the name of the input.
-func (c *Change) text() string {
+func (c *ContentChange) text() string {
 	switch {
 	case c == nil:
 		return " changed"

@@ -9,8 +9,8 @@ import (
 	"e3/internal/format/record"
 )
 
-// An Answer is a run as commands show it to programs.
-type Answer struct {
+// A Run is a run as commands show it to programs.
+type Run struct {
 	Run            string          `json:"run"`
 	Workspace      string          `json:"workspace"`
 	Package        string          `json:"package"` // name@version
@@ -40,8 +40,8 @@ type Answer struct {
 const TaskQueued TaskState = "queued"
 
 // Answer is the report with its tasks as programs see it. Tasks that wait for a worker are among its tasks.
-func (r *Report) Answer() Answer {
-	a := Answer{
+func (r *Report) Answer() Run {
+	a := Run{
 		Run: r.RunID, Workspace: r.WorkspaceName, Package: r.PackageRef, Status: r.Status(), Heard: moment.At(r.Heard.At),
 		StartedAt: moment.At(r.StartedAt), CompletedAt: moment.At(r.CompletedAt), FailedTask: r.FailedTask, Error: r.Error,
 		InputSnapshot: r.InputSnapshot, OutputSnapshot: r.OutputSnapshot, Summary: events.Summary(r.Summary), Queued: len(r.Queued),
@@ -76,14 +76,14 @@ func (r *Report) Answer() Answer {
 
 // A Past is a run in a list.
 type Past struct {
-	Answer
+	Run
 	Duration *moment.Millis `json:"ms,omitempty"` // up to now if it is running; unknown if it was interrupted
 	By       string         `json:"by,omitempty"` // user@host that ran it
 }
 
 // Past is the report as a run in a list, without its tasks.
 func (r *Report) Past(now time.Time) Past {
-	p := Past{Answer: r.Answer(), By: r.Process.Who()}
+	p := Past{Run: r.Answer(), By: r.Process.Who()}
 	p.Tasks = nil
 	if r.State != record.RunRunning || r.Live {
 		ms := moment.Millis(r.RanFor(now))

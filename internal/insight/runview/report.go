@@ -72,7 +72,7 @@ func (r *Report) Status() string {
 // sign of life.
 func (r *Report) Crashed() bool { return r.State == record.RunFailed && r.Error == CrashedError }
 
-// TaskReport is a task in a run. In an Answer, Cached is set, and Since belongs to a task that waits.
+// TaskReport is a task in a run. In the answer of a run, Cached is set, and Since belongs to a task that waits.
 type TaskReport struct {
 	Task        string        `json:"task"`
 	State       TaskState     `json:"state"`

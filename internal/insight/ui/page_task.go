@@ -285,7 +285,7 @@ func difference(f *frame, d *explain.Difference, task string) h.Node {
 }
 
 // change is how the content of an input differs.
-func change(c *explain.Change) h.Node {
+func change(c *explain.ContentChange) h.Node {
 	if c == nil {
 		return nil
 	}
