@@ -59,7 +59,6 @@ var unregistered = []string{
 	"e3 ui",
 	"e3 unset",
 	"e3 why",
-	"e3 worker",
 	"e3 workspace create",
 	"e3 workspace deploy",
 	"e3 workspace export",
