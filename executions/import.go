@@ -57,6 +57,19 @@ func (o Outcome) Word() string {
 	return [...]string{"added", "overwritten", "skippedSuccess", "skippedFailure", "skippedRunning", "skippedUnfinished"}[o]
 }
 
+// MarshalText writes the word.
+func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.Word()), nil }
+
+// UnmarshalText reads a word.
+func (o *Outcome) UnmarshalText(text []byte) error {
+	for *o = Added; *o < numberOfOutcomes; *o++ {
+		if o.Word() == string(text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("no outcome of an import is %q", text)
+}
+
 // Skipped tells whether nothing was imported.
 func (o Outcome) Skipped() bool { return o > Overwritten }
 

@@ -12,6 +12,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/format/zipfile"
@@ -274,7 +275,7 @@ func (m *importer) single(n *entryName, e zipfile.Entry) error {
 			}
 			return refused(e.Name, "%w", err)
 		}
-		m.res.From, m.res.Source, m.res.Exported = m.origin.step.By, m.origin.step.Source(), m.origin.step.At
+		m.res.From, m.res.Source, m.res.Exported = m.origin.step.By, m.origin.step.Source(), moment.At(m.origin.step.At)
 	}
 	return nil // the signature is read last
 }
@@ -407,6 +408,10 @@ func (m *importer) vouch(ctx context.Context) error {
 	m.res.Verdict, err = have.Decide(sig, digest.Sum(), m.opts.RequireSigned)
 	if err != nil {
 		return err
+	}
+	v := &m.res.Verdict
+	if m.res.Trust, m.res.TrustedAs = v.Trust.String(), v.TrustedAs; v.Trust != settings.Unsigned {
+		m.res.Signer = &runview.Signer{Key: v.Key.String(), Name: v.Name, Verified: true}
 	}
 	if listed != nil {
 		if err := m.compareSums(ctx, listed, lines); err != nil {

@@ -13,6 +13,7 @@ import (
 	"e3/internal/format/signature"
 	"e3/internal/format/zipfile"
 	"e3/internal/host/atomicfile"
+	"e3/internal/insight/runview"
 	"e3/internal/reach"
 	"e3/objectstore"
 	"e3/workspace"
@@ -32,15 +33,16 @@ type ExportOptions struct {
 
 // Exported is what was exported.
 type Exported struct {
-	Workspace  string // "" for a package
-	Package    workspace.PackageRef
-	RunID      string // "" if there is none
-	Executions int
-	Objects    int
-	Content    int64    // bytes of all entries
-	Size       int64    // bytes of the zip
-	Signer     string   // the public key; "" if it is not signed
-	Notes      []string // omissions, and other things worth knowing
+	File       string               `json:"file"`
+	Workspace  string               `json:"workspace,omitempty"` // absent for a package
+	Package    workspace.PackageRef `json:"package"`
+	RunID      string               `json:"run,omitempty"` // absent if there is none
+	Executions int                  `json:"executions"`
+	Objects    int                  `json:"objects"`
+	Content    int64                `json:"contentBytes"` // bytes of all entries
+	Size       int64                `json:"size"`         // bytes of the zip
+	Signer     *runview.Signer      `json:"signer"`       // null: it is not signed
+	Notes      []string             `json:"notes"`        // omissions, and other things worth knowing
 }
 
 // exporter is one export.

@@ -10,6 +10,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/format/zipfile"
 	"e3/internal/insight/runview"
@@ -36,24 +37,29 @@ type ImportOptions struct {
 
 // Imported is what was imported, or would be.
 type Imported struct {
-	Package      workspace.PackageRef // as it is registered here
-	PackageAdded bool                 // newly registered; false also if a note says why it is not registered
-	Workspace    string               // the new workspace; "" if none was requested
-	RunID        string               // "" if there is none
-	RunWorkspace string               // the workspace whose run it is
-	RunAdded     bool
-	Executions   int                        // in the zip
-	Outcomes     map[executions.Outcome]int // of all executions
-	Objects      int                        // in the zip
-	ObjectsAdded int                        // new here
-	ObjectsLeft  int                        // left out, as nothing in the zip refers to them
-	Content      int64                      // bytes of all entries
-	From         string                     // user@host that exported; "" if the zip does not say
-	Source       string                     // From with the repository, or a substitute
-	Exported     time.Time                  // the time of the exported state; zero if the zip does not say
-	Verdict      settings.Verdict
-	Notes        []string
-	DryRun       bool
+	File         string                     `json:"file"`
+	DryRun       bool                       `json:"dryRun,omitempty"`
+	Package      workspace.PackageRef       `json:"package"`                // as it is registered here
+	PackageAdded bool                       `json:"packageAdded"`           // newly registered; false also if a note says why it is not registered
+	Workspace    string                     `json:"workspace,omitempty"`    // the new one, if one was requested
+	RunID        string                     `json:"run,omitempty"`          // absent if there is none
+	RunWorkspace string                     `json:"runWorkspace,omitempty"` // the workspace whose run it is
+	RunAdded     bool                       `json:"runAdded"`
+	Executions   int                        `json:"executions"`          // in the zip
+	Outcomes     map[executions.Outcome]int `json:"outcomes"`            // of the executions, by added, overwritten, skippedSuccess, skippedFailure, skippedRunning and skippedUnfinished
+	Objects      int                        `json:"objects"`             // in the zip
+	ObjectsAdded int                        `json:"objectsAdded"`        // new here
+	ObjectsLeft  int                        `json:"objectsLeftOut"`      // as nothing in the zip refers to them
+	Content      int64                      `json:"contentBytes"`        // bytes of all entries
+	Source       string                     `json:"source"`              // From with the repository, or a substitute
+	Exported     moment.Time                `json:"exportedAt"`          // the time of the exported state; null if the zip does not say
+	Trust        string                     `json:"trust"`               // unsigned, unknown or trusted
+	TrustedAs    string                     `json:"trustedAs,omitempty"` // the name of the signer's key here
+	Signer       *runview.Signer            `json:"signer"`              // null: it is not signed
+	Notes        []string                   `json:"notes"`
+
+	From    string           `json:"-"` // user@host that exported; "" if the zip does not say
+	Verdict settings.Verdict `json:"-"`
 }
 
 // Taken is the number of executions that were added or overwritten.
@@ -79,7 +85,10 @@ func (e *ConflictError) Unwrap() error { return workspace.ErrExists }
 // changed during the import, complete executions. An interrupted import is repeated as a whole.
 func (r *Repository) Import(ctx context.Context, zip io.ReaderAt, size int64, o ImportOptions) (*Imported, error) {
 	m := &importer{repo: r, opts: o, now: r.Now().UTC().Truncate(time.Millisecond), sums: newSums(),
-		res: &Imported{Outcomes: map[executions.Outcome]int{}, DryRun: o.DryRun}}
+		res: &Imported{Outcomes: map[executions.Outcome]int{}, DryRun: o.DryRun, Notes: []string{}}}
+	for out := executions.Added; out <= executions.SkippedUnfinished; out++ {
+		m.res.Outcomes[out] = 0 // programs see each
+	}
 	var err error
 	m.zip, err = zipfile.Open(ctx, zip, size, zipfile.Limits{Entries: maxEntries, MayRepeat: mayRepeat})
 	if err != nil {

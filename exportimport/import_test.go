@@ -453,7 +453,7 @@ func TestSigned(t *testing.T) {
 	})
 	s.must(err)
 	res := s.importZip(signed, require)
-	if res.Verdict.Trust != settings.Trusted || exported.Signer != key.Public().String() {
+	if res.Verdict.Trust != settings.Trusted || exported.Signer.Key != key.Public().String() {
 		t.Errorf("imported %+v", res.Verdict)
 	}
 	for _, e := range s.all() {

@@ -181,6 +181,9 @@ func TestModel(t *testing.T) {
 		}
 		here := map[string]local{}
 		want := map[executions.Outcome]int{}
+		for out := executions.Added; out <= executions.SkippedUnfinished; out++ {
+			want[out] = 0
+		}
 		collisions := rapid.Bool().Draw(t, "collisions")
 		for _, id := range slices.Sorted(maps.Keys(sent)) {
 			if collisions {

@@ -15,6 +15,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/format/signature"
 	"e3/internal/format/zipfile"
+	"e3/internal/insight/runview"
 	"e3/internal/reach"
 	"e3/objectstore"
 	"e3/refstore"
@@ -61,13 +62,13 @@ func (w *zipWriter) write(ctx context.Context, c *closure, list []*taken) (*Expo
 	st := &w.s.state
 	res := &Exported{
 		Workspace: w.s.workspace, Package: workspace.PackageRef{Name: st.PackageName, Version: st.PackageVersion, Hash: st.PackageHash},
-		Executions: len(list), Objects: w.objects, Content: w.done.Load(), Size: w.zip.Size(), Notes: w.s.notes,
+		Executions: len(list), Objects: w.objects, Content: w.done.Load(), Size: w.zip.Size(), Notes: append([]string{}, w.s.notes...),
 	}
 	if w.s.run != nil {
 		res.RunID = w.s.run.RunID
 	}
-	if w.x.opts.Key != nil {
-		res.Signer = w.x.opts.Key.Public().String()
+	if key := w.x.opts.Key; key != nil {
+		res.Signer = &runview.Signer{Key: key.Public().String(), Name: key.Name, Verified: true}
 	}
 	return res, nil
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"e3/cmd/e3/internal/render"
+	"e3/executions"
+	"e3/exportimport"
 	"e3/gc"
 	"e3/internal/insight/runview"
 	"e3/internal/verify"
@@ -141,23 +143,26 @@ func TestDocuments(t *testing.T) {
 	check(key.Name == "Ann" && strings.HasPrefix(key.Key, "e3pub1") && len(key.Fingerprint) == 39, key)
 	check(document[keyJSON](c, 0, "key", "show") == key, key)
 
-	e := document[exportedJSON](c, 0, "workspace", "export", "demo", "out.zip")
-	check(e.File == "out.zip" && e.Workspace == "demo" && e.Package.Version == "1.0.0" && len(e.Run) == 36 && e.Executions == 2 &&
+	e := document[exportimport.Exported](c, 0, "workspace", "export", "demo", "out.zip")
+	check(e.File == "out.zip" && e.Workspace == "demo" && e.Package.Version == "1.0.0" && len(e.RunID) == 36 && e.Executions == 2 &&
 		e.Objects > 5 && e.Size > 1000 && e.Content > 0 && *e.Signer == runview.Signer{Key: key.Key, Name: "Ann", Verified: true} && e.Notes != nil, e)
 
 	c.must("init", "there")
-	outcomes := func(added, skipped int) map[string]int {
-		return map[string]int{"added": added, "overwritten": 0, "skippedSuccess": skipped, "skippedFailure": 0, "skippedRunning": 0, "skippedUnfinished": 0}
+	outcomes := func(added, skipped int) map[executions.Outcome]int {
+		return map[executions.Outcome]int{
+			executions.Added: added, executions.Overwritten: 0, executions.SkippedSuccess: skipped, executions.SkippedFailure: 0,
+			executions.SkippedRunning: 0, executions.SkippedUnfinished: 0,
+		}
 	}
-	i := document[importedJSON](c, 0, "package", "import", "there", "out.zip", "--dry-run")
+	i := document[exportimport.Imported](c, 0, "package", "import", "there", "out.zip", "--dry-run")
 	check(i.DryRun && i.PackageAdded && maps.Equal(i.Outcomes, outcomes(2, 0)), i)
-	i = document[importedJSON](c, 0, "package", "import", "there", "out.zip")
-	check(!i.DryRun && i.Package == e.Package && i.PackageAdded && i.Run == e.Run && i.RunWorkspace == "demo" && i.RunAdded && i.Executions == 2 &&
+	i = document[exportimport.Imported](c, 0, "package", "import", "there", "out.zip")
+	check(!i.DryRun && i.Package == e.Package && i.PackageAdded && i.RunID == e.RunID && i.RunWorkspace == "demo" && i.RunAdded && i.Executions == 2 &&
 		maps.Equal(i.Outcomes, outcomes(2, 0)) && i.Objects == e.Objects && i.ObjectsAdded == e.Objects && i.Content == e.Content &&
-		i.ExportedAt != nil && i.Trust == "unknown" && i.TrustedAs == "" && *i.Signer == runview.Signer{Key: key.Key, Name: "Ann", Verified: true}, i)
+		!i.Exported.IsZero() && i.Trust == "unknown" && i.TrustedAs == "" && *i.Signer == runview.Signer{Key: key.Key, Name: "Ann", Verified: true}, i)
 	trusted := document[trustedJSON](c, 0, "key", "trust", "there", key.Key)
 	check(strings.HasPrefix(trusted.Name, "key-") && trusted.Key == key.Key && trusted.Fingerprint == key.Fingerprint && trusted.AddedAt != nil, trusted)
-	i = document[importedJSON](c, 0, "workspace", "import", "there", "out.zip", "again")
+	i = document[exportimport.Imported](c, 0, "workspace", "import", "there", "out.zip", "again")
 	check(i.Workspace == "again" && i.RunWorkspace == "again" && !i.PackageAdded && i.ObjectsAdded == 0 &&
 		maps.Equal(i.Outcomes, outcomes(0, 2)) && i.Trust == "trusted" && i.TrustedAs == trusted.Name, i)
 	list := document[struct {
@@ -175,14 +180,14 @@ func TestDocuments(t *testing.T) {
 	check(len(all.Settings) == 6 && all.Settings[0] == one && all.Settings[1] == settingJSON{"require-signed-executions", false} &&
 		all.Settings[2] == settingJSON{"events-retention", "90d"} && all.Settings[3] == settingJSON{"room", "open"} &&
 		all.Settings[4] == settingJSON{"executor", "local"} && all.Settings[5] == settingJSON{"queue", "default"}, all)
-	refused := document[faultDocument](c, 12, "package", "import", "there", "out.zip")
+	refused := document[errorLine](c, 12, "package", "import", "there", "out.zip")
 	check(refused.Type == "error" && refused.ExitCode == 12 && strings.Contains(refused.Message, "not trusted here"), refused)
 
 	r := document[runview.Run](c, 0, "run", "there", "demo")
-	check(r.Run == e.Run && len(r.ImportedFrom) == 1 && !r.ImportedFrom[0].At.IsZero() && !r.ImportedFrom[0].ImportedAt.IsZero() &&
+	check(r.Run == e.RunID && len(r.ImportedFrom) == 1 && !r.ImportedFrom[0].At.IsZero() && !r.ImportedFrom[0].ImportedAt.IsZero() &&
 		r.ImportedFrom[0].Signer.Key == key.Key && len(r.Tasks) == 2 && !r.Tasks[0].StartedAt.IsZero(), r)
 	r = document[runview.Run](c, 0, "run", "demo")
-	check(r.Run == e.Run && r.ImportedFrom == nil, r)
+	check(r.Run == e.RunID && r.ImportedFrom == nil, r)
 
 	greet := r.Tasks[0].ExecutionID
 	pin := document[pinnedJSON](c, 0, "pin", "add", ".", "demo.greet", "--note", "why")
@@ -226,11 +231,4 @@ func TestDocuments(t *testing.T) {
 	check(len(v.Faults) == 1 && v.Remaining == 1 && v.Faults[0].Kind == verify.MissingObject && !v.Faults[0].Repaired && len(v.Faults[0].For) > 0, v)
 	v = document[verify.Report](c, 0, "verify", "--repair")
 	check(v.Remaining == 0 && len(v.Faults) == 1 && v.Faults[0].Repaired && v.Faults[0].Remedy != "" && len(v.Rerun) > 0, v)
-}
-
-// faultDocument is the last document of a failed command.
-type faultDocument struct {
-	Type     string `json:"type"`
-	Message  string `json:"message"`
-	ExitCode int    `json:"exitCode"`
 }

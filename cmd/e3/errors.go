@@ -52,6 +52,13 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
 
+// errorLine is the last line of a command that has failed.
+type errorLine struct {
+	Type     string `json:"type"` // error
+	Message  string `json:"message"`
+	ExitCode int    `json:"exitCode"`
+}
+
 // exitError ends the process with an exit code; the command has printed its messages already.
 type exitError struct{ code int }
 
@@ -135,12 +142,7 @@ func (a *app) report(err error) int {
 		return code
 	}
 	if a.JSON {
-		line := struct {
-			Type     string `json:"type"`
-			Message  string `json:"message"`
-			ExitCode int    `json:"exitCode"`
-		}{"error", a.addressed(err.Error()), code}
-		if fault := a.Document(line, false); fault != nil {
+		if fault := a.Document(errorLine{"error", a.addressed(err.Error()), code}, false); fault != nil {
 			fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(fault.Error()))
 		}
 	}

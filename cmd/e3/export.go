@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"sync/atomic"
@@ -14,13 +13,10 @@ import (
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
 	"e3/exportimport"
-	"e3/internal/format/signature"
 	"e3/internal/human"
-	"e3/internal/insight/runview"
 	"e3/internal/pkgref"
 	"e3/internal/repo"
 	"e3/internal/settings"
-	"e3/workspace"
 )
 
 // results returns the repository as exports and imports use it.
@@ -58,7 +54,7 @@ have a key (e3 key), the zip is signed.`,
 	}
 	cmd.Flags().BoolVar(&o.AllHistory, "all-history", false, "every execution of the package's tasks, not only those of the latest run")
 	exportFlags(cmd, &o)
-	return cmd
+	return a.answers(cmd, exportimport.Exported{})
 }
 
 func newPackageExport(a *app) *cobra.Command {
@@ -85,7 +81,7 @@ Results are exported with their workspace: e3 workspace export.`,
 		},
 	}
 	exportFlags(cmd, &o)
-	return cmd
+	return a.answers(cmd, exportimport.Exported{})
 }
 
 func exportFlags(cmd *cobra.Command, o *exportimport.ExportOptions) {
@@ -126,10 +122,11 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 	if err != nil {
 		return err
 	}
+	res.File = file
 	for _, n := range res.Notes {
 		a.Notef("note: %s", human.Line(n))
 	}
-	return a.Reply(exportedDocument(file, res, o.Key), func(w *render.Sheet) { exportedText(w, res) })
+	return a.Reply(res, func(w *render.Sheet) { writeExported(w, res) })
 }
 
 // refuseSpecial refuses a destination that is neither a file nor a link: to rename a file onto a device, as /dev/null,
@@ -170,45 +167,20 @@ func bytesShown(a *app, doing string) (progress func(done, total int64), done fu
 	}, live.Close
 }
 
-// exportedJSON is an export for programs.
-type exportedJSON struct {
-	File       string               `json:"file"`
-	Workspace  string               `json:"workspace,omitempty"`
-	Package    workspace.PackageRef `json:"package"`
-	Run        string               `json:"run,omitempty"`
-	Executions int                  `json:"executions"`
-	Objects    int                  `json:"objects"`
-	Content    int64                `json:"contentBytes"`
-	Size       int64                `json:"size"`
-	Signer     *runview.Signer      `json:"signer"`
-	Notes      []string             `json:"notes"`
-}
-
-func exportedDocument(file string, e *exportimport.Exported, key *signature.Key) exportedJSON {
-	doc := exportedJSON{
-		File: file, Workspace: e.Workspace, Package: e.Package, Run: e.RunID, Executions: e.Executions, Objects: e.Objects,
-		Content: e.Content, Size: e.Size, Notes: append([]string{}, e.Notes...),
-	}
-	if e.Signer != "" {
-		doc.Signer = &runview.Signer{Key: e.Signer, Name: key.Name, Verified: true}
-	}
-	return doc
-}
-
-// exportedText prints an export in the form of seed 003.
-func exportedText(w io.Writer, e *exportimport.Exported) {
+// writeExported prints an export in the form of seed 003.
+func writeExported(w *render.Sheet, e *exportimport.Exported) {
 	if e.Workspace == "" {
-		fmt.Fprintf(w, "Exported package %s\n", human.Line(e.Package.String()))
+		w.Line("Exported package %s", e.Package)
 	} else {
-		fmt.Fprintf(w, "Exported workspace %s\n", human.Line(e.Workspace))
-		fmt.Fprintf(w, "  Package: %s\n", human.Line(e.Package.String()))
+		w.Line("Exported workspace %s", e.Workspace)
+		w.Line("  Package: %s", e.Package)
 		if e.RunID != "" {
-			fmt.Fprintf(w, "  Run: %s\n", human.Short(e.RunID))
+			w.Line("  Run: %s", human.Short(e.RunID))
 		}
-		fmt.Fprintf(w, "  Executions: %d\n", e.Executions)
+		w.Line("  Executions: %d", e.Executions)
 	}
-	fmt.Fprintf(w, "  Total size: %s\n", human.Bytes(e.Size))
-	if e.Signer != "" {
-		fmt.Fprintf(w, "  Signed by: %s\n", e.Signer)
+	w.Line("  Total size: %s", human.Bytes(e.Size))
+	if e.Signer != nil {
+		w.Line("  Signed by: %s", e.Signer.Key)
 	}
 }

@@ -50,7 +50,7 @@ is another one run at the next start.`,
 }
 
 // imageCommand completes a command that brings images of a package file into the repository.
-func imageCommand(a *app, cmd *cobra.Command, do func(*images.Resolver, context.Context, string, []string) ([]images.Listed, error)) *cobra.Command {
+func imageCommand(a *app, cmd *cobra.Command, do func(*images.Resolver, context.Context, string, []string) ([]images.Image, error)) *cobra.Command {
 	var file string
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		location, rest, err := a.positional(cmd, args, 1, "<image>")
@@ -80,7 +80,7 @@ func imageCommand(a *app, cmd *cobra.Command, do func(*images.Resolver, context.
 		})
 	}
 	imageFile(cmd, &file)
-	return a.answers(cmd, []images.Listed{})
+	return a.answers(cmd, []images.Image{})
 }
 
 func imageFile(cmd *cobra.Command, file *string) {
@@ -122,7 +122,7 @@ func (a *app) fetching(reference string, remote bool) (progress func(images.Prog
 	}, live.Close
 }
 
-func writeListed(w *render.Sheet, l *images.Listed) {
+func writeListed(w *render.Sheet, l *images.Image) {
 	w.Line("%s", l.Reference)
 	if l.Fault != "" {
 		w.Line("  not here: %s", l.Fault)

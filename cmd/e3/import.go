@@ -1,13 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +14,6 @@ import (
 	"e3/executions"
 	"e3/exportimport"
 	"e3/internal/human"
-	"e3/internal/insight/runview"
 	"e3/internal/settings"
 	"e3/workspace"
 )
@@ -49,7 +47,7 @@ A faulty zip changes nothing, and an import that was interrupted can be repeated
 		},
 	}
 	importFlags(cmd, &o)
-	return cmd
+	return a.answers(cmd, exportimport.Imported{})
 }
 
 func newPackageImport(a *app) *cobra.Command {
@@ -80,7 +78,7 @@ A faulty zip changes nothing, and an import that was interrupted can be repeated
 	}
 	cmd.Flags().StringVar(&as, "as", "", "another name and version for the package, as name@version")
 	importFlags(cmd, &o)
-	return cmd
+	return a.answers(cmd, exportimport.Imported{})
 }
 
 func importFlags(cmd *cobra.Command, o *exportimport.ImportOptions) {
@@ -127,10 +125,11 @@ func importZip(ctx context.Context, a *app, location, file string, o exportimpor
 	if err != nil {
 		return importAdvice(fmt.Errorf("import %s: %w", file, err), shown(location, r), file)
 	}
+	res.File = file
 	for _, n := range res.Notes {
 		a.Notef("note: %s", human.Line(n))
 	}
-	return a.Reply(importedDocument(file, res), func(w *render.Sheet) { importedText(w, res) })
+	return a.Reply(res, func(w *render.Sheet) { writeImported(w, res) })
 }
 
 // importAdvice adds a command to the error of a name that is taken.
@@ -158,82 +157,31 @@ func otherVersion(p workspace.PackageRef) string {
 	return p.Name + "@" + version + "-" + prefix(p.Hash, 8)
 }
 
-// importedJSON is an import for programs.
-type importedJSON struct {
-	File         string               `json:"file"`
-	DryRun       bool                 `json:"dryRun,omitempty"`
-	Package      workspace.PackageRef `json:"package"`
-	PackageAdded bool                 `json:"packageAdded"`
-	Workspace    string               `json:"workspace,omitempty"`
-	Run          string               `json:"run,omitempty"`
-	RunWorkspace string               `json:"runWorkspace,omitempty"`
-	RunAdded     bool                 `json:"runAdded"`
-	Executions   int                  `json:"executions"`
-	Outcomes     map[string]int       `json:"outcomes"` // of the executions, by executions.Outcome.Word; all are there
-	Objects      int                  `json:"objects"`
-	ObjectsAdded int                  `json:"objectsAdded"`
-	ObjectsLeft  int                  `json:"objectsLeftOut"` // as nothing in the zip refers to them
-	Content      int64                `json:"contentBytes"`
-	Source       string               `json:"source"`
-	ExportedAt   *string              `json:"exportedAt"`
-	Trust        string               `json:"trust"`
-	TrustedAs    string               `json:"trustedAs,omitempty"` // the name of the signer's key here
-	Signer       *runview.Signer      `json:"signer"`
-	Notes        []string             `json:"notes"`
-}
-
-func importedDocument(file string, i *exportimport.Imported) importedJSON {
-	doc := importedJSON{
-		File: file, DryRun: i.DryRun, Package: i.Package, PackageAdded: i.PackageAdded, Workspace: i.Workspace,
-		Run: i.RunID, RunWorkspace: i.RunWorkspace, RunAdded: i.RunAdded, Executions: i.Executions, Outcomes: map[string]int{},
-		Objects: i.Objects, ObjectsAdded: i.ObjectsAdded, ObjectsLeft: i.ObjectsLeft, Content: i.Content, Source: i.Source, ExportedAt: render.JSONTime(i.Exported),
-		Trust: trustWords[i.Verdict.Trust], TrustedAs: i.Verdict.TrustedAs, Notes: append([]string{}, i.Notes...),
-	}
-	for out := executions.Added; out <= executions.SkippedUnfinished; out++ {
-		doc.Outcomes[out.Word()] = i.Outcomes[out]
-	}
-	if i.Verdict.Trust != settings.Unsigned {
-		doc.Signer = &runview.Signer{Key: i.Verdict.Key.String(), Name: i.Verdict.Name, Verified: true}
-	}
-	return doc
-}
-
-var trustWords = map[settings.Trust]string{settings.Unsigned: "unsigned", settings.Unknown: "unknown", settings.Trusted: "trusted"}
-
-// importedText prints an import in the form of seed 003, with more lines if not everything was imported.
-func importedText(w io.Writer, i *exportimport.Imported) {
+// writeImported prints an import in the form of seed 003, with more lines if not everything was imported.
+func writeImported(w *render.Sheet, i *exportimport.Imported) {
 	done := "Imported"
 	if i.DryRun {
 		done = "Would import"
 	}
-	fmt.Fprintf(w, "%s %s\n", done, human.Line(i.Package.String()))
+	w.Line("%s %s", done, i.Package)
 	if i.Executions > 0 {
-		from := i.From
-		if from == "" {
-			from = i.Source
-		}
 		how := "marked as imported from"
 		if i.Taken() == 0 {
 			how = "exported by"
 		}
-		fmt.Fprintf(w, "  Executions: %d (%s %s)\n", i.Executions, how, human.Line(from))
+		w.Line("  Executions: %d (%s %s)", i.Executions, how, cmp.Or(i.From, i.Source))
 	}
 	if i.Outcomes[executions.Added] < i.Executions {
 		for out := executions.Added; out <= executions.SkippedUnfinished; out++ {
 			if n := i.Outcomes[out]; n > 0 {
-				what, why, _ := strings.Cut(out.String(), ": ")
-				line := fmt.Sprintf("    %d %s", n, what)
-				if why != "" {
-					line += ": " + why
-				}
-				fmt.Fprintln(w, line)
+				w.Line("    %d %s", n, out)
 			}
 		}
 	}
 	if i.Workspace != "" {
-		fmt.Fprintf(w, "  Workspace: %s\n", human.Line(i.Workspace))
+		w.Line("  Workspace: %s", i.Workspace)
 	}
 	if i.Verdict.Trust != settings.Unsigned {
-		fmt.Fprintf(w, "  Signature: %s\n", human.Line(i.Verdict.String()))
+		w.Line("  Signature: %s", i.Verdict)
 	}
 }

@@ -1,19 +1,16 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"runtime"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"e3/cmd/e3/internal/render"
+	"e3/internal/format/moment"
 	"e3/internal/format/notation"
 	"e3/internal/host/runner"
 	"e3/internal/human"
@@ -77,7 +74,7 @@ that this worker lacks are left to other workers.`,
 	_ = f.MarkHidden("job") // it exists
 	fromEnvironment(f, "queue", "labels", "grace", "lease", "metrics-addr")
 	completeQueues(a, cmd, "queue")
-	return cmd
+	return a.answers(cmd, lines{worker.Line{}})
 }
 
 // parse turns the flags into what they mean.
@@ -126,22 +123,16 @@ func (o *workerOptions) parse() (repo.WorkerOptions, error) {
 
 // runWorker works until it is told to stop.
 func runWorker(ctx context.Context, a *app, location string, o repo.WorkerOptions, flags *workerOptions) error {
-	drain, ctx, end := watchSignals(ctx, o.Job != "")
-	defer end()
-	told := drain
-	if o.Job != "" {
-		drain = nil // the first signal stops it, and that is how it is to end
-	}
 	o.Metrics = worker.NewMetrics()
 	if flags.metrics != "" {
-		s, err := worker.ServeMetrics(ctx, o.Metrics, flags.metrics)
+		s, err := worker.ServeMetrics(context.WithoutCancel(ctx), o.Metrics, flags.metrics)
 		if err != nil {
 			return usagef("--metrics-addr: %w", err)
 		}
 		defer s.Close()
-		workerSays(a, workerJSON{Type: "worker.metrics", Address: s.Addr}, "Metrics at http://"+s.Addr+"/metrics")
+		workerSays(a, worker.Line{Type: worker.Serving, Address: s.Addr}, "Metrics at http://"+s.Addr+"/metrics")
 	}
-	o.Report = func(e worker.Event) { workerEvent(a, e) }
+	o.Report = func(e worker.Event) { workerSays(a, worker.LineOf(&e), workerText(&e)) }
 	o.Renew, o.Now = renewSession, a.Now
 	server := &worker.Server{
 		Once: func(ctx context.Context, drain <-chan struct{}, w worker.Options, begun func()) error {
@@ -151,40 +142,19 @@ func runWorker(ctx context.Context, a *app, location string, o repo.WorkerOption
 		},
 		Ready: func() { workerReady(a, &o) },
 		Lost: func(err error) {
-			workerSays(a, workerJSON{Type: "worker.lost", Message: err.Error()}, human.Line(err.Error())+"; trying again")
+			workerSays(a, worker.Line{Type: worker.Lost, Message: err.Error()}, human.Line(err.Error())+"; trying again")
 		},
+		Signals: ending(), OneSignal: oneSignal,
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Run(ctx, drain, o.Options) }()
-	select {
-	case err := <-ended:
-		if errors.Is(err, worker.ErrStopped) {
-			return errInterrupted
-		}
-		return err
-	case <-idleSince(told, o.Metrics.Running):
-		a.Warnf("ending without an answer from the repository")
+	err := server.Serve(ctx, o.Options)
+	switch {
+	case errors.Is(err, worker.ErrStopped):
+		return errInterrupted
+	case errors.Is(err, worker.ErrUnanswered):
+		a.Warnf("%v", err)
 		return nil
 	}
-}
-
-// idleEnd is how long a worker has to end once it was told to and has no job. Then it ends as if it were killed, whatever it
-// waits for: a store that does not answer, or a file system.
-const idleEnd = 5 * time.Second
-
-// idleSince is closed when, after told, nothing has run for idleEnd.
-func idleSince(told <-chan struct{}, running func() int64) <-chan struct{} {
-	over := make(chan struct{})
-	go func() {
-		<-told
-		for last := time.Now(); time.Since(last) < idleEnd; time.Sleep(idleEnd / 50) {
-			if running() > 0 {
-				last = time.Now()
-			}
-		}
-		close(over)
-	}()
-	return over
+	return err
 }
 
 // workOnce opens the repository and works for as long as the lease is held.
@@ -195,13 +165,13 @@ func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location strin
 	}
 	defer r.Close()
 	defer r.OnSuspension(func(s refstore.Suspension) {
-		doc := workerJSON{Type: "worker.stalled", Duration: s.For.Milliseconds()}
+		l := worker.Line{Type: worker.Stalled, Took: moment.Millis(s.For)}
 		if s.Over {
-			doc.Type = "worker.resumed"
+			l.Type = worker.Resumed
 		} else if s.Err != nil {
-			doc.Message = s.Err.Error()
+			l.Message = s.Err.Error()
 		}
-		workerSays(a, doc, suspensionText(s))
+		workerSays(a, l, suspensionText(s))
 	})()
 	if err := r.BeginSession(ctx); err != nil {
 		return fmt.Errorf("work here: %w", err)
@@ -220,90 +190,16 @@ func workOnce(ctx context.Context, a *app, drain <-chan struct{}, location strin
 	return w.Run(ctx, drain)
 }
 
-// watchSignals tells of the first signal by closing drain, and of the second by ending the context; with atOnce of the
-// first, too. A third kills this process. Signals right after the first count as that one.
-func watchSignals(ctx context.Context, atOnce bool) (drain <-chan struct{}, stop context.Context, end func()) {
-	ended := make(chan struct{})
-	drained := make(chan struct{})
-	stop, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, ending()...)
-	go func() {
-		defer signal.Stop(signals)
-		n, done := 0, ctx.Done()
-		var first time.Time
-		if ctx.Err() != nil {
-			n, first = 1, time.Now()
-		}
-		for told := false; ; {
-			if n > 0 && !told {
-				told = true
-				close(drained)
-			}
-			if n > 1 || n > 0 && atOnce {
-				cancel(errInterrupted)
-				return
-			}
-			select {
-			case <-signals:
-				if n == 0 {
-					first = time.Now()
-				} else if time.Since(first) < oneSignal {
-					continue
-				}
-				n++
-			case <-done:
-				done = nil
-				if !errors.Is(context.Cause(ctx), errInterrupted) { // else it was the same signal
-					n++
-				}
-			case <-ended:
-				return
-			}
-		}
-	}()
-	return drained, stop, func() {
-		close(ended)
-		cancel(nil)
-	}
-}
-
-// workerJSON is what a worker tells programs, a line each.
-type workerJSON struct {
-	Type    string   `json:"type"`
-	Time    *string  `json:"time"`
-	Queues  []string `json:"queues,omitempty"`
-	Labels  []string `json:"labels,omitempty"`
-	Cores   int      `json:"cores,omitempty"`
-	Address string   `json:"address,omitempty"`
-	Running int      `json:"running,omitempty"`
-	Message string   `json:"message,omitempty"`
-
-	Job       string  `json:"job,omitempty"`
-	Run       string  `json:"run,omitempty"`
-	Workspace string  `json:"workspace,omitempty"`
-	Task      string  `json:"task,omitempty"`
-	Step      string  `json:"step,omitempty"`
-	Attempt   int64   `json:"attempt,omitempty"` // of the command in its run
-	Claim     int64   `json:"claim,omitempty"`   // of the job: greater than 1 where workers were lost
-	Execution string  `json:"execution,omitempty"`
-	State     string  `json:"state,omitempty"`
-	Reason    string  `json:"reason,omitempty"`
-	ExitCode  int64   `json:"exitCode,omitempty"`
-	Duration  int64   `json:"ms,omitempty"`
-	Again     *string `json:"again,omitempty"`
-}
-
 // workerSays says something to a program, or to the person.
-func workerSays(a *app, doc workerJSON, text string) {
+func workerSays(a *app, l worker.Line, text string) {
 	if !a.JSON {
 		a.Notef("%s", text)
 		return
 	}
-	if doc.Time == nil {
-		doc.Time = render.JSONTime(a.Now())
+	if l.Time.IsZero() {
+		l.Time = moment.At(a.Now())
 	}
-	if err := a.Document(doc, false); err != nil {
+	if err := a.Document(l, false); err != nil {
 		a.Notef("e3: %s", human.Line(err.Error()))
 	}
 }
@@ -313,30 +209,15 @@ const renewSession = time.Hour
 
 // workerReady says that a worker waits for tasks.
 func workerReady(a *app, o *repo.WorkerOptions) {
-	text := fmt.Sprintf("Waiting for tasks of %s %s, %s", map[bool]string{true: "queue", false: "queues"}[len(o.Queues) == 1], strings.Join(o.Queues, ", "), human.Count(o.Concurrency, "core"))
+	queues := "queue"
+	if len(o.Queues) != 1 {
+		queues = "queues"
+	}
+	text := fmt.Sprintf("Waiting for tasks of %s %s, %s", queues, strings.Join(o.Queues, ", "), human.Count(o.Concurrency, "core"))
 	if len(o.Labels) > 0 {
 		text += ", " + human.Line(strings.Join(o.Labels, ", "))
 	}
-	workerSays(a, workerJSON{Type: "worker.ready", Queues: o.Queues, Labels: o.Labels, Cores: o.Concurrency}, text)
-}
-
-func workerEvent(a *app, e worker.Event) {
-	doc := workerJSON{Type: string(e.Type), Time: render.JSONTime(e.Time), Message: e.Message, Running: e.Running, Again: render.JSONTime(e.Again)}
-	switch e.Type {
-	case worker.Draining:
-		doc.Type = "worker.draining"
-	case worker.Fault:
-		doc.Type = "worker.fault"
-	}
-	if j := &e.Job; j.ID != "" {
-		doc.Job, doc.Run, doc.Workspace, doc.Task, doc.Step = j.Ref(), j.Run, j.Workspace, j.Task, j.Step
-		doc.Attempt, doc.Claim, doc.Execution = j.Attempt, j.Attempts, j.Execution
-	}
-	if e.Type == worker.JobEnded {
-		doc.State, doc.Reason, doc.ExitCode, doc.Duration = e.Result.State.String(), string(e.Result.Reason), e.Result.ExitCode, e.Result.Duration.Milliseconds()
-		doc.Message = cmp.Or(doc.Message, e.Result.Message)
-	}
-	workerSays(a, doc, workerText(&e))
+	workerSays(a, worker.Line{Type: worker.Ready, Queues: o.Queues, Labels: o.Labels, Cores: o.Concurrency}, text)
 }
 
 // workerText is the line for a person.

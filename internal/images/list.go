@@ -9,8 +9,8 @@ import (
 	"e3/objectstore"
 )
 
-// Listed is an image to which a reference leads.
-type Listed struct {
+// Image is an image to which a reference leads.
+type Image struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest,omitempty"` // of the manifest for this platform; absent if it is not known without fetching it
 	Was       string `json:"was,omitempty"`    // the digest that was pinned before an update
@@ -24,10 +24,10 @@ type Listed struct {
 func Digest(hash string) string { return "sha256:" + hash }
 
 // List tells what the repository has of images, without fetching any.
-func (r *Resolver) List(ctx context.Context, base string, refs []string) ([]Listed, error) {
-	list := make([]Listed, 0, len(refs))
+func (r *Resolver) List(ctx context.Context, base string, refs []string) ([]Image, error) {
+	list := make([]Image, 0, len(refs))
 	for _, text := range refs {
-		l := Listed{Reference: text}
+		l := Image{Reference: text}
 		h, err := r.resolve(ctx, base, text, true)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -44,7 +44,7 @@ func (r *Resolver) List(ctx context.Context, base string, refs []string) ([]List
 }
 
 // describe fills in what a manifest says.
-func (r *Resolver) describe(ctx context.Context, h objectstore.Hash, l *Listed) error {
+func (r *Resolver) describe(ctx context.Context, h objectstore.Hash, l *Image) error {
 	l.Digest = Digest(h.String())
 	whole, err := r.whole(ctx, h)
 	if err != nil || !whole {
@@ -66,20 +66,20 @@ func (r *Resolver) describe(ctx context.Context, h objectstore.Hash, l *Listed) 
 }
 
 // Fetch makes images whole in the repository, and pins names that are new. The list has all that were fetched before an error.
-func (r *Resolver) Fetch(ctx context.Context, base string, refs []string) ([]Listed, error) {
-	return r.each(ctx, refs, func(text string, l *Listed) (objectstore.Hash, error) { return r.resolve(ctx, base, text, false) })
+func (r *Resolver) Fetch(ctx context.Context, base string, refs []string) ([]Image, error) {
+	return r.each(ctx, refs, func(text string, l *Image) (objectstore.Hash, error) { return r.resolve(ctx, base, text, false) })
 }
 
 // Update finds out what the names of images mean now, fetches these images, and pins them. References that are no names
 // with a tag always mean the same, or follow their file: they are left out.
-func (r *Resolver) Update(ctx context.Context, base string, refs []string) ([]Listed, error) {
+func (r *Resolver) Update(ctx context.Context, base string, refs []string) ([]Image, error) {
 	var tagged []string
 	for _, text := range refs {
 		if ref, err := image.ParseReference(text); err == nil && ref.Source == image.Registry && ref.Digest == "" {
 			tagged = append(tagged, text)
 		}
 	}
-	return r.each(ctx, tagged, func(text string, l *Listed) (objectstore.Hash, error) {
+	return r.each(ctx, tagged, func(text string, l *Image) (objectstore.Hash, error) {
 		ref, err := image.ParseReference(text)
 		if err != nil {
 			return objectstore.Hash{}, err
@@ -104,10 +104,10 @@ func (r *Resolver) Update(ctx context.Context, base string, refs []string) ([]Li
 	})
 }
 
-func (r *Resolver) each(ctx context.Context, refs []string, do func(string, *Listed) (objectstore.Hash, error)) ([]Listed, error) {
-	list := []Listed{}
+func (r *Resolver) each(ctx context.Context, refs []string, do func(string, *Image) (objectstore.Hash, error)) ([]Image, error) {
+	list := []Image{}
 	for _, text := range refs {
-		l := Listed{Reference: text}
+		l := Image{Reference: text}
 		h, err := do(text, &l)
 		if err == nil {
 			err = r.describe(ctx, h, &l)

@@ -20,7 +20,7 @@ func ImagesOf(r *Repo) *images.Resolver { return resolver(r) }
 
 // A UsedImage is an image with what uses it.
 type UsedImage struct {
-	images.Listed
+	images.Image
 	UsedBy []workspace.ImageUser `json:"usedBy,omitempty"` // workspaces, then registered packages
 }
 
@@ -39,7 +39,7 @@ func ListImages(ctx context.Context, r *Repo, base string, refs []string, others
 		var more []string
 		for _, u := range users {
 			digest := images.Digest(u.Image)
-			if !slices.Contains(more, digest) && !slices.ContainsFunc(list, func(l images.Listed) bool { return l.Digest == digest }) {
+			if !slices.Contains(more, digest) && !slices.ContainsFunc(list, func(l images.Image) bool { return l.Digest == digest }) {
 				more = append(more, digest)
 			}
 		}
@@ -52,7 +52,7 @@ func ListImages(ctx context.Context, r *Repo, base string, refs []string, others
 	}
 	used = make([]UsedImage, len(list))
 	for i, l := range list {
-		used[i].Listed = l
+		used[i].Image = l
 		for _, u := range users {
 			if digest := images.Digest(u.Image); digest == l.Digest || digest == l.Reference {
 				used[i].UsedBy = append(used[i].UsedBy, u)

@@ -23,6 +23,9 @@ const (
 	Trusted        // the signature is valid, and its key is trusted here
 )
 
+// String is the word for programs.
+func (t Trust) String() string { return [...]string{"unsigned", "unknown", "trusted"}[t] }
+
 // Verdict holds the facts about an export's signer. All of it is safe to show.
 type Verdict struct {
 	Trust     Trust

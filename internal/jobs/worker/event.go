@@ -16,10 +16,19 @@ const (
 	JobBegun   EventType = "job.begun"
 	JobAdopted EventType = "job.adopted" // an execution that another worker began continues here
 	JobEnded   EventType = "job.ended"
-	JobGiven   EventType = "job.given_back" // it waits for another attempt
-	JobLost    EventType = "job.lost"       // another process holds it now; work done here does not count
-	Fault      EventType = "fault"          // of this machine or the stores
-	Draining   EventType = "draining"       // no more jobs are claimed
+	JobGiven   EventType = "job.given_back"  // it waits for another attempt
+	JobLost    EventType = "job.lost"        // another process holds it now; work done here does not count
+	Fault      EventType = "worker.fault"    // of this machine or the stores
+	Draining   EventType = "worker.draining" // no more jobs are claimed
+)
+
+// The events of the process around workers.
+const (
+	Ready   EventType = "worker.ready"   // it waits for tasks
+	Serving EventType = "worker.metrics" // it serves metrics
+	Lost    EventType = "worker.lost"    // its lease is lost, and it tries again
+	Stalled EventType = "worker.stalled" // the store does not answer
+	Resumed EventType = "worker.resumed" // it answers again
 )
 
 // Event is something that happened to a job, or to the worker.

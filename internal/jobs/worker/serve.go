@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"e3/internal/jobs/queue"
@@ -23,6 +24,9 @@ type Server struct {
 	Once  func(ctx context.Context, drain <-chan struct{}, o Options, begun func()) error
 	Ready func()      // a worker waits for jobs: the first one, or the first after Lost
 	Lost  func(error) // there is no worker for now; a retry follows
+
+	Signals   []os.Signal   // of Serve: those that end the worker
+	OneSignal time.Duration // of Serve: signals within this time of the first count as one
 }
 
 // Run runs workers until one ends by itself or drain is closed, as in [Worker.Run]. It fails if no worker could begin,
