@@ -110,5 +110,5 @@ func valueCell(text, class string, more ...h.Node) h.Node {
 	if len(text) > most {
 		whole = h.Attr("title", human.Line(human.Truncate(text, 2_000)))
 	}
-	return h.El("td", h.If(class != "", h.Class(class)), whole, h.Line(human.Truncate(text, most)), h.Group(more))
+	return h.El("td", h.Class(class), whole, h.Line(human.Truncate(text, most)), h.Group(more))
 }

@@ -222,7 +222,7 @@ func sortHeads(f *frame, list []column) h.Node {
 		if c.key != "" {
 			label = link(f.With("sort", next, "page", ""), label)
 		}
-		return h.El("th", h.Attr("scope", "col"), h.If(c.class != "", h.Class(c.class)),
+		return h.El("th", h.Attr("scope", "col"), h.Class(c.class),
 			h.If(sorted != "", h.Attr("aria-sort", sorted)), label)
 	})
 }

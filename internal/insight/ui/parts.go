@@ -43,7 +43,7 @@ func scroll(label string, children ...h.Node) h.Node {
 
 // table is a table: its caption, which may be "", its heads and its body.
 func table(class, caption string, heads h.Node, body ...h.Node) h.Node {
-	return h.El("table", h.If(class != "", h.Class(class)),
+	return h.El("table", h.Class(class),
 		h.If(caption != "", h.El("caption.away", h.Line(caption))),
 		h.El("thead", h.El("tr", heads)), h.Group(body))
 }
@@ -52,7 +52,7 @@ func table(class, caption string, heads h.Node, body ...h.Node) h.Node {
 func heads(names ...string) h.Node {
 	return h.Map(names, func(name string) h.Node {
 		name, class, _ := strings.Cut(name, ".")
-		return h.El("th", h.Attr("scope", "col"), h.If(class != "", h.Class(strings.ReplaceAll(class, ".", " "))),
+		return h.El("th", h.Attr("scope", "col"), h.Class(strings.ReplaceAll(class, ".", " ")),
 			h.Text(name))
 	})
 }
