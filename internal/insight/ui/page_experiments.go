@@ -70,8 +70,8 @@ func (b *tableBody) table(f *frame) h.Node {
 		rows[i] = trial(f, t, i)
 	}
 	return section("table", human.Count(len(t.Rows), "row"),
-		scroll("Parameters and metrics", table("trials", "Parameters that differ, metrics, and the time of the tasks",
-			sortHeads(f, columns), h.El("tbody", rows))),
+		table("Parameters and metrics", "trials", "Parameters that differ, metrics, and the time of the tasks",
+			sortHeads(f, columns), rows),
 		h.If(marked, note("* the best value of its column.")))
 }
 
