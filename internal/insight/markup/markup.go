@@ -70,8 +70,8 @@ func Decimal(v float64) string {
 // Flag is an attribute without a value.
 func Flag(name string) Node { return flag(name) }
 
-// Class is the attribute of that name.
-func Class(names string) Node { return attribute{"class", names} }
+// Class is the attribute of that name; nothing if it is empty.
+func Class(names string) Node { return If(names != "", attribute{"class", names}) }
 
 // ID is the attribute of that name.
 func ID(id string) Node { return attribute{"id", id} }

@@ -36,7 +36,7 @@ var hostile = []string{
 func TestWordsStayWords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := strings.Join(rapid.SliceOfN(rapid.OneOf(rapid.SampledFrom(hostile), rapid.String()), 1, 4).Draw(t, "words"), "")
-		page := h.String(h.El("p", h.Attr("title", s), h.Attr("href", s), h.Class(s), h.Text(s), h.El("b", h.Line(s))))
+		page := h.String(h.El("p", h.Attr("title", s), h.Attr("href", s), h.Class("c "+s), h.Text(s), h.El("b", h.Line(s))))
 		var names []string
 		d := xml.NewDecoder(strings.NewReader(page))
 		for {

@@ -64,8 +64,10 @@ func summaryText(r *runview.Report) string {
 	for _, c := range []struct {
 		n    int64
 		word string
-	}{{s.Cached, "cached"}, {s.Completed - s.Cached, "executed"}, {s.Failed, "failed"}, {s.Skipped - r.Waits,
-		"skipped"}, {r.Waits, "waiting"}} {
+	}{
+		{s.Cached, "cached"}, {s.Completed - s.Cached, "executed"}, {s.Failed, "failed"}, {s.Skipped - r.Waits, "skipped"},
+		{r.Waits, "waiting"},
+	} {
 		if c.n > 0 {
 			parts = append(parts, human.Count(c.n, "task")+" "+c.word)
 		}
@@ -174,7 +176,8 @@ func (b *historyBody) durations(f *frame) h.Node {
 		if r.State != record.RunRunning {
 			took := r.RanFor(b.Now)
 			points = append(points, point{
-				at: r.StartedAt, value: took.Seconds(), state: report.RunClass(r), url: f.runURL(r.RunID), text: human.Duration(took),
+				at: r.StartedAt, value: took.Seconds(), state: report.RunClass(r),
+				url: f.runURL(r.RunID), text: human.Duration(took),
 			})
 		}
 	}

@@ -49,10 +49,10 @@ func (b *compareBody) sides(f *frame) h.Node {
 		return h.El("tr", rowHead(h.Text(name)), h.El("td", of(b.D.A)), h.El("td", of(b.D.B)))
 	}
 	took := map[*compare.Seen]int64{b.D.A: b.D.Durations.RunWasMs, b.D.B: b.D.Durations.RunIsMs}
-	return h.El("section", h.Attr("aria-label", "The two sides"), scroll("The two sides", table("sides", "The two sides",
+	return h.El("section", h.Attr("aria-label", "The two sides"), table("The two sides", "sides", "The two sides",
 		h.Group{h.El("td"), h.El("th", h.Attr("scope", "col"), h.Text("A: "), h.Line(b.A)),
 			h.El("th", h.Attr("scope", "col"), h.Text("B: "), h.Line(b.B))},
-		h.El("tbody",
+		h.Group{
 			line("Run", func(s *compare.Seen) h.Node {
 				return h.Group{h.Class("mono"), h.If(s.RunID != "",
 					link(f.To(viewRun, "w", s.Workspace, "r", s.RunID), h.Text(short(s.RunID))))}
@@ -60,7 +60,8 @@ func (b *compareBody) sides(f *frame) h.Node {
 			line("Status", func(s *compare.Seen) h.Node { return h.If(s.Status != "", state(s.Status)) }),
 			line("Package", func(s *compare.Seen) h.Node { return h.Line(s.Package) }),
 			line("Started", func(s *compare.Seen) h.Node { return h.Text(stamp(s.StartedAt.Time)) }),
-			line("Duration", func(s *compare.Seen) h.Node { return h.If(took[s] > 0, h.Text(millis(took[s]))) })))))
+			line("Duration", func(s *compare.Seen) h.Node { return h.If(took[s] > 0, h.Text(millis(took[s]))) }),
+		}))
 }
 
 // datasets are the inputs or the outputs that differ.
@@ -77,8 +78,7 @@ func datasets(d *compare.Datasets) h.Node {
 		}
 	}
 	return h.Group{
-		h.If(len(rows) > 0, scroll("Values that differ",
-			table("flow", "", heads("Name", "Change", "A", "B"), h.El("tbody", rows)))),
+		h.If(len(rows) > 0, table("Values that differ", "flow", "", heads("Name", "Change", "A", "B"), rows)),
 		sameNote(len(d.Changes), d.Same, d.Unknown),
 	}
 }
@@ -113,8 +113,7 @@ func (b *compareBody) metrics() h.Node {
 				number(c.DeltaText()))
 		})
 		return h.El("article.figure", h.El("h3", h.Line(title)),
-			scroll("Metrics that differ", table("", "", heads("Key", "A.num", "B.num", "Change.num"),
-				h.El("tbody", rows))), note(said))
+			table("Metrics that differ", "", "", heads("Key", "A.num", "B.num", "Change.num"), rows), note(said))
 	})))
 }
 
@@ -135,24 +134,20 @@ func (b *compareBody) tasks(f *frame) h.Node {
 			outcome("B", c.Is))
 	})
 	return section("tasks", "Tasks",
-		h.If(len(t.Changes) > 0, scroll("Tasks that differ",
-			table("flow", "", heads("Task", "Change", "A", "B"), h.El("tbody", rows)))),
+		h.If(len(t.Changes) > 0, table("Tasks that differ", "flow", "", heads("Task", "Change", "A", "B"), rows)),
 		sameNote(len(t.Changes), t.Same, t.Unknown))
 }
 
 func (b *compareBody) durations(f *frame) h.Node {
 	d := &b.D.Durations
 	rows := h.Map(d.Tasks, func(t compare.Duration) h.Node {
-		ratio := ""
-		if t.Ratio != 0 {
-			ratio = fmt.Sprintf("%.2f", t.Ratio)
-		}
+		ratio := textIf(t.Ratio != 0, fmt.Sprintf("%.2f", t.Ratio))
 		return h.El("tr", h.If(t.Notable, h.Class("now")), rowHead(f.taskLink(t.Task, "view", taskHistory)),
 			number(millis(t.WasMs)), number(millis(t.IsMs)),
 			h.El("td.num", h.Text(ratio), h.If(t.Notable, h.Text(" "), h.El("b", h.Text("!")), away(" notable"))))
 	})
 	return section("dur", "Durations",
-		h.If(len(d.Tasks) > 0, scroll("Durations that differ",
-			table("", "", heads("Task", "A.num", "B.num", "Ratio.num"), h.El("tbody", rows)))),
+		h.If(len(d.Tasks) > 0,
+			table("Durations that differ", "", "", heads("Task", "A.num", "B.num", "Ratio.num"), rows)),
 		note(fmt.Sprintf("All tasks together: %s and %s", millis(d.WasMs), millis(d.IsMs))))
 }

@@ -70,8 +70,8 @@ func (b *tableBody) table(f *frame) h.Node {
 		rows[i] = trial(f, t, i)
 	}
 	return section("table", human.Count(len(t.Rows), "row"),
-		scroll("Parameters and metrics", table("trials", "Parameters that differ, metrics, and the time of the tasks",
-			sortHeads(f, columns), h.El("tbody", rows))),
+		table("Parameters and metrics", "trials", "Parameters that differ, metrics, and the time of the tasks",
+			sortHeads(f, columns), rows),
 		h.If(marked, note("* the best value of its column.")))
 }
 
@@ -110,5 +110,5 @@ func valueCell(text, class string, more ...h.Node) h.Node {
 	if len(text) > most {
 		whole = h.Attr("title", human.Line(human.Truncate(text, 2_000)))
 	}
-	return h.El("td", h.If(class != "", h.Class(class)), whole, h.Line(human.Truncate(text, most)), h.Group(more))
+	return h.El("td", h.Class(class), whole, h.Line(human.Truncate(text, most)), h.Group(more))
 }

@@ -2,19 +2,17 @@ package ui
 
 import (
 	"fmt"
-	"slices"
 
 	"e3/internal/human"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
-	"e3/internal/insight/runview"
 )
 
 func (b *fileBody) page(f *frame) h.Node {
 	c := b.Contents
 	return h.Group{
 		h.El("header.head", b.head(f)), navigation("tabs inner", "Parts of the report", b.Parts),
-		b.failures(), b.waiting(), b.criticalPath(f),
+		b.failures(), b.waiting(f), b.criticalPath(f),
 		part("graph", "Graph", b.graphView()),
 		part("timeline", "Timeline", b.timelineView()),
 		b.tasks(f),
@@ -56,16 +54,6 @@ func failedTask(t report.TaskLog) h.Node {
 		h.El("h3", state(status), h.Text(" "), link("#"+t.Anchor, h.Line(t.Task)), h.Text(" "), dim(said)), streams(t))
 }
 
-// waiting lists what waits for approval.
-func (b *fileBody) waiting() h.Node {
-	if len(b.Waiting) == 0 {
-		return nil
-	}
-	return section("waiting", "Waits for approval", h.El("ul.plain", h.Map(b.Waiting, func(t runview.TaskReport) h.Node {
-		return waitingItem(h.Line(t.Task), t.Since.Time)
-	})))
-}
-
 // tasks is the list of all tasks; the script of the file shows its filter.
 func (b *fileBody) tasks(f *frame) h.Node {
 	statuses := h.Map(b.List.Statuses, func(s string) h.Node { return h.El("option", h.Text(s)) })
@@ -98,7 +86,7 @@ func command(c report.Command) h.Node {
 }
 
 func metrics(t report.Table) h.Node {
-	return h.El("figure.figure", h.El("figcaption", h.Line(t.Title)), h.If(len(t.Rows) > 0, scroll(t.Title, values(&t))),
+	return h.El("figure.figure", h.El("figcaption", h.Line(t.Title)), h.If(len(t.Rows) > 0, values(t.Title, &t)),
 		note(t.Note))
 }
 
@@ -169,7 +157,7 @@ func content(c *report.Content, label string) h.Node {
 	case c.Chart != nil:
 		return c.Chart
 	case c.Table != nil:
-		return h.Group{scroll(label, values(c.Table)), note(c.Table.Note)}
+		return h.Group{values(label, c.Table), note(c.Table.Note)}
 	case c.Image != "":
 		return h.El("div.paper", h.El("img", h.Attr("src", c.Image), h.Attr("alt", label)))
 	case c.Text != "":
@@ -187,5 +175,5 @@ func frameOf(label string, document h.Node) h.Node {
 type chartsBody []report.Figure
 
 func (b chartsBody) page(f *frame) h.Node {
-	return h.Group{h.El("h1", h.Text(f.Title)), h.El("section", h.Attr("aria-label", "Plots"), figures(slices.Clone(b)))}
+	return h.Group{h.El("h1", h.Text(f.Title)), h.El("section", h.Attr("aria-label", "Plots"), figures(b))}
 }

@@ -23,12 +23,9 @@ func (b *workspacesBody) page(f *frame) h.Node {
 }
 
 func (w Workspace) card(f *frame, now time.Time) h.Node {
-	url, status, deployed := f.To(viewHistory, "w", w.Name), "", "nothing is deployed"
+	url, status, deployed := f.To(viewHistory, "w", w.Name), "", cmp.Or(w.Package, "nothing is deployed")
 	if w.Run != nil {
 		url, status = f.To(viewRun, "w", w.Name), w.Run.Status()
-	}
-	if w.Package != "" {
-		deployed = w.Package
 	}
 	if w.File != "" {
 		deployed += " · " + w.File
@@ -91,10 +88,7 @@ func (b *historyBody) table(f *frame) h.Node {
 		if i+1 < len(b.Runs) && f.Place.get("status") == "" {
 			compared = f.To(viewCompare, "w", f.Workspace, "a", f.Workspace+"@"+b.Runs[i+1].RunID, "b", "@"+r.RunID)
 		}
-		took := ""
-		if r.State != record.RunRunning || r.Live {
-			took = human.Duration(r.RanFor(b.Now))
-		}
+		took := textIf(r.State != record.RunRunning || r.Live, human.Duration(r.RanFor(b.Now)))
 		rows[i] = h.El("tr", h.ID("r-"+r.RunID),
 			h.El("th.mono", h.Attr("scope", "row"), link(f.runURL(r.RunID), h.Text(short(r.RunID)))),
 			h.El("td", badge(r.Status())), cell("td.when", stamp(r.StartedAt)), number(took), cell("td", summaryText(r)),
@@ -102,7 +96,7 @@ func (b *historyBody) table(f *frame) h.Node {
 			h.El("td.about", h.Line(noteOf(r)), h.If(compared != "", h.Text(" "), link(compared, h.Text("compare")))))
 	}
 	columns := heads("Run", "Status", "Started.when", "Took.num", "Tasks", "Package.opt", "By.opt", "Note")
-	return section("runs", "Runs", scroll("", table("tasks flow", "Runs, the latest first", columns, h.El("tbody", rows))),
+	return section("runs", "Runs", table("", "tasks flow", "Runs, the latest first", columns, rows),
 		h.If(b.More, more(f.With("all", "1"), "earlier runs")))
 }
 
@@ -141,16 +135,12 @@ func (q Queue) section(f *frame) h.Node {
 		h.El("h2", h.ID("qh-"+q.Name), h.Line(q.Name)),
 		h.El("p.lead", h.Text(lead)), warnings(q.Over), warnings(q.Faults),
 		jobs("At work", q.Running, heads("Task", "Status", "Since.when", "Worker", "Lease"), func(j Job) h.Node {
-			lease := "alive"
-			if j.Lease != "" {
-				lease = j.Lease
-			}
 			return j.line(f, h.El("td", state(j.State)), cell("td.when", stamp(j.Since)), tagged("td", "by", j.Worker),
-				tagged("td", "lease", lease))
+				tagged("td", "lease", cmp.Or(j.Lease, "alive")))
 		}),
 		h.If(len(q.Waiting) > 0 && len(q.Running) == 0, h.El("p.note",
-			h.Text("No worker is at work here. A worker that has what a task asks for takes it: "), h.El("code",
-				h.Text(command)))),
+			h.Text("No worker is at work here. A worker that has what a task asks for takes it: "),
+			h.El("code", h.Text(command)))),
 		jobs("Waiting, in the order in which workers take them", q.Waiting,
 			heads("Task", "Status", "Since.when", "Asks for"), func(j Job) h.Node {
 				return j.line(f, h.El("td", state(j.State)), cell("td.when", stamp(j.Since)), tagged("td", "asks for", j.Asks))
@@ -173,8 +163,7 @@ func jobs(title string, list []Job, columns h.Node, line func(Job) h.Node) h.Nod
 	if len(list) == 0 {
 		return nil
 	}
-	return h.Group{h.El("h3", h.Text(title)),
-		scroll("", table("tasks flow", "", columns, h.El("tbody", h.Map(list, line))))}
+	return h.Group{h.El("h3", h.Text(title)), table("", "tasks flow", "", columns, h.Map(list, line))}
 }
 
 func (j Job) line(f *frame, cells ...h.Node) h.Node {
@@ -218,8 +207,8 @@ func (s *Store) use(f *frame) h.Node {
 	})
 	columns := heads("Workspace or user", "Runs.num", "Hits.num", "Hit rate.num", "Time saved.num", "Executed.num",
 		"Took.num", "Failed.num", "Stored.num")
-	return section("use", "Hits and time saved", scroll("", table("tasks", "Sums of all runs", columns,
-		h.El("tbody", workspaces), h.El("tbody", users), h.El("tfoot", line(h.Text("all"), s.Stats.Total)))))
+	return section("use", "Hits and time saved", table("", "tasks", "Sums of all runs", columns, workspaces,
+		h.El("tbody", users), h.El("tfoot", line(h.Text("all"), s.Stats.Total))))
 }
 
 // largest are the tasks with the largest outputs.
@@ -233,7 +222,6 @@ func (s *Store) largest(f *frame) h.Node {
 			number(human.Bytes(t.Bytes)))
 	})
 	return section("size", "The largest outputs, by task",
-		scroll("", table("tasks", "Outputs of all executions on record", heads("Task", "Executions.num", "Bytes.num"),
-			h.El("tbody", rows))),
+		table("", "tasks", "Outputs of all executions on record", heads("Task", "Executions.num", "Bytes.num"), rows),
 		note("Content that two executions share counts twice."))
 }

@@ -162,9 +162,9 @@ func (l *taskList) filter(f *frame) h.Node {
 func (l *taskList) lines(f *frame) h.Node {
 	switch {
 	case f.Place.get("by") != "":
-		return scroll("", table("tasks", "Tasks, with the items of a matrix as one line",
+		return table("", "tasks", "Tasks, with the items of a matrix as one line",
 			heads("Task", "Items.num.opt", "Status", "Together.num.opt", "Longest.num"),
-			h.El("tbody", h.Map(l.Families, func(x family) h.Node { return x.line(f) }))))
+			h.Map(l.Families, func(x family) h.Node { return x.line(f) }))
 	case len(l.Rows) == 0 && l.All == 0:
 		return note("No task has begun yet.")
 	case len(l.Rows) == 0:
@@ -191,7 +191,8 @@ func (x family) line(f *frame) h.Node {
 		return h.Group{h.El("span.tally", h.Text(itoa(s.Count)+" "), state(s.State)), h.Text(" ")}
 	})
 	return h.El("tr", h.ID("f-"+x.Name), rowHead(link(url, h.Line(x.Name))), cell("td.num.opt", itoa(x.Count)),
-		h.El("td", tallies), cell("td.num.opt", elapsed(x.Took)), number(elapsed(x.Worst)))
+		h.El("td", tallies), cell("td.num.opt", textIf(x.Took > 0, human.Duration(x.Took))),
+		number(textIf(x.Worst > 0, human.Duration(x.Worst))))
 }
 
 // table is the tasks of a run; in a file they have their executions and keys as well.
@@ -222,30 +223,18 @@ func sortHeads(f *frame, list []column) h.Node {
 		if c.key != "" {
 			label = link(f.With("sort", next, "page", ""), label)
 		}
-		return h.El("th", h.Attr("scope", "col"), h.If(c.class != "", h.Class(c.class)),
+		return h.El("th", h.Attr("scope", "col"), h.Class(c.class),
 			h.If(sorted != "", h.Attr("aria-sort", sorted)), label)
 	})
 }
 
 func (r row) line(whole bool) h.Node {
-	took, memory, cores, attempt, class := "", "", "", "", "num"
-	if r.Took() {
-		took = human.Duration(r.Duration.Duration())
-	}
-	if r.State == runview.TaskCached {
-		class += " dim"
-	}
-	if r.Memory > 0 {
-		memory = human.Bytes(r.Memory)
-	}
-	if r.Cores > 0 {
-		cores = fmt.Sprintf("%.1f", r.Cores)
-	}
-	if r.Attempt > 0 {
-		attempt = fmt.Sprint(r.Attempt)
-	}
+	took := textIf(r.Took(), human.Duration(r.Duration.Duration()))
+	memory, cores := textIf(r.Memory > 0, human.Bytes(r.Memory)), textIf(r.Cores > 0, fmt.Sprintf("%.1f", r.Cores))
+	attempt := textIf(r.Attempt > 0, fmt.Sprint(r.Attempt))
 	return h.El("tr", h.ID(r.Anchor), rowHead(link(r.URL, h.Line(r.Task))), h.El("td", state(r.StateText())),
-		h.El("td", h.Class(class), h.Attr("data-ms", fmt.Sprint(r.Duration.Duration().Milliseconds())), h.Text(took)),
+		h.El("td", h.Class("num"+textIf(r.State == runview.TaskCached, " dim")),
+			h.Attr("data-ms", fmt.Sprint(r.Duration.Duration().Milliseconds())), h.Text(took)),
 		h.El("td.num.opt", h.Attr("data-l", "memory"), h.Attr("data-n", fmt.Sprint(r.Memory)), h.Text(memory)),
 		h.El("td.num.opt", h.Attr("data-l", "cores"), h.Attr("data-n", fmt.Sprintf("%.3f", r.Cores)), h.Text(cores)),
 		h.El("td.when.later", h.Attr("data-l", "began"), h.Text(stamp(r.StartedAt.Time))),

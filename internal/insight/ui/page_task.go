@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -244,10 +245,7 @@ func reason(f *frame, r *explain.Reason) h.Node {
 	if r == nil {
 		return nil
 	}
-	text := r.Cause.Text
-	if r.AsAbove {
-		text = "as above"
-	}
+	text := cmp.Or(textIf(r.AsAbove, "as above"), r.Cause.Text)
 	compared := h.Node(nil)
 	if c := r.Compared; c != nil && c.Execution != "" {
 		compared = h.Group{h.Text(" "), dim("compared with execution " + short(c.Execution))}
@@ -258,8 +256,8 @@ func reason(f *frame, r *explain.Reason) h.Node {
 	}
 	return h.El("div.reason",
 		h.El("p", f.taskLink(r.Task, "view", taskWhy), h.Text(": "), h.Line(text), compared),
-		differences, notes(r.Notes), reason(f, r.Before), h.Map(r.Upstream,
-			func(up *explain.Reason) h.Node { return reason(f, up) }),
+		differences, notes(r.Notes), reason(f, r.Before),
+		h.Map(r.Upstream, func(up *explain.Reason) h.Node { return reason(f, up) }),
 		h.If(r.Omitted > 0, note(fmt.Sprintf("and %d more upstream that were not looked at", r.Omitted))))
 }
 
@@ -310,7 +308,7 @@ func (b *taskBody) dataView() h.Node {
 	}
 	if len(b.Inputs) > 0 {
 		parts = append(parts, section("in", "Inputs",
-			scroll("", table("", "Inputs", heads("Input", "Kind", "From", "Hash"), h.El("tbody", h.Map(b.Inputs, item.input))))))
+			table("", "", "Inputs", heads("Input", "Kind", "From", "Hash"), h.Map(b.Inputs, item.input))))
 	}
 	return parts
 }
@@ -341,7 +339,7 @@ func (p *preview) draw() h.Node {
 	case p.Frame != "":
 		shown = h.Group{frameOf(label, h.Attr("src", p.Frame)), note("Scripts in this document do not run here.")}
 	case len(p.Entries) > 0:
-		shown = scroll("", table("", "The directory "+p.Name, heads("Name", "Size.num"), h.El("tbody", h.Map(p.Entries, entry.line))))
+		shown = table("", "", "The directory "+p.Name, heads("Name", "Size.num"), h.Map(p.Entries, entry.line))
 	}
 	raw := h.If(p.Raw != "", h.El("p.note", link(p.Raw, h.Text("the bytes")), h.Text(" · "),
 		h.El("a", h.Attr("href", p.Raw+"&save=1"), h.Flag("download"), h.Text("save"))))
@@ -349,11 +347,7 @@ func (p *preview) draw() h.Node {
 }
 
 func (e entry) line() h.Node {
-	size := e.Kind
-	if size == "" {
-		size = human.Bytes(e.Size)
-	}
-	return h.El("tr", rowHead(link(e.URL, h.Line(e.Name))), number(size))
+	return h.El("tr", rowHead(link(e.URL, h.Line(e.Name))), number(cmp.Or(e.Kind, human.Bytes(e.Size))))
 }
 
 // attemptsView is the history of the task.
@@ -383,7 +377,7 @@ func (b *taskBody) attemptsView(f *frame) h.Node {
 	columns := heads("Execution", "Status", "Started.when", "Took.num", "Memory.num", "Run", "By.opt", "Note")
 	return section("hist", "History", plot("Durations", took, seconds),
 		plot("Memory", memory, func(v float64) string { return human.Bytes(int64(v)) }),
-		scroll("", table("tasks flow", "Attempts, the latest first", columns, h.El("tbody", rows))),
+		table("", "tasks flow", "Attempts, the latest first", columns, rows),
 		h.If(b.More, note("There are earlier ones.")))
 }
 
@@ -396,22 +390,17 @@ func memoryOf(a *history.Attempt) int64 {
 }
 
 func (b *taskBody) attemptLine(f *frame, a *history.Attempt) h.Node {
-	execution, run, took, memory := h.Text("not started"), "", "", ""
+	execution, run, memory := h.Text("not started"), "", memoryOf(a)
 	if a.ExecutionID != "" {
 		execution = link(attemptURL(f, a), h.Text(short(a.ExecutionID)))
 	}
 	if a.MadeBy != "" && slices.Contains(a.Runs, a.MadeBy) {
 		run = f.runURL(a.MadeBy)
 	}
-	if a.Timed {
-		took = human.Duration(a.Duration)
-	}
-	if n := memoryOf(a); n > 0 {
-		memory = human.Bytes(n)
-	}
 	return h.El("tr", h.If(b.isShown(a), h.Class("now")), h.ID("x-"+a.ExecutionID),
 		h.El("th.mono", h.Attr("scope", "row"), execution), h.El("td", state(string(a.Status))),
-		cell("td.when", stamp(a.At())), number(took), number(memory),
+		cell("td.when", stamp(a.At())), number(textIf(a.Timed, human.Duration(a.Duration))),
+		number(textIf(memory > 0, human.Bytes(memory))),
 		h.El("td.mono", h.Attr("data-l", "run"), link(run, h.Text(short(a.MadeBy)))), cell("td.opt", a.Worker),
 		cell("td", attemptNote(a)))
 }

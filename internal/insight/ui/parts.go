@@ -41,18 +41,18 @@ func scroll(label string, children ...h.Node) h.Node {
 		h.If(label != "", h.Attr("tabindex", "0"), h.Attr("role", "group"), h.Attr("aria-label", label)), h.Group(children))
 }
 
-// table is a table: its caption, which may be "", its heads and its body.
-func table(class, caption string, heads h.Node, body ...h.Node) h.Node {
-	return h.El("table", h.If(class != "", h.Class(class)),
-		h.If(caption != "", h.El("caption.away", h.Line(caption))),
-		h.El("thead", h.El("tr", heads)), h.Group(body))
+// table is a table that may be wider than the page. Its label and its caption may be "". What is given behind its rows
+// follows them.
+func table(label, class, caption string, heads, rows h.Node, more ...h.Node) h.Node {
+	return scroll(label, h.El("table", h.Class(class), h.If(caption != "", h.El("caption.away", h.Line(caption))),
+		h.El("thead", h.El("tr", heads)), h.El("tbody", rows), h.Group(more)))
 }
 
 // heads are the heads of columns; a class follows a name behind a dot.
 func heads(names ...string) h.Node {
 	return h.Map(names, func(name string) h.Node {
 		name, class, _ := strings.Cut(name, ".")
-		return h.El("th", h.Attr("scope", "col"), h.If(class != "", h.Class(strings.ReplaceAll(class, ".", " "))),
+		return h.El("th", h.Attr("scope", "col"), h.Class(strings.ReplaceAll(class, ".", " ")),
 			h.Text(name))
 	})
 }
@@ -185,16 +185,16 @@ func shareBar(list []report.Share) h.Node {
 }
 
 // values is a table of numbers and words.
-func values(t *report.Table) h.Node {
+func values(label string, t *report.Table) h.Node {
 	columns := make(h.Group, len(t.Head))
 	for i, name := range t.Head {
 		columns[i] = h.El("th", h.Attr("scope", "col"), h.If(t.Number[i], h.Class("num")), h.Line(name))
 	}
-	return table("", "", columns, h.El("tbody", h.Map(t.Rows, func(row []report.Cell) h.Node {
+	return table(label, "", "", columns, h.Map(t.Rows, func(row []report.Cell) h.Node {
 		return h.El("tr", h.Map(row, func(c report.Cell) h.Node {
 			return h.El("td", h.If(c.Number, h.Class("num")), h.If(c.Whole != "", h.Attr("title", c.Whole)), h.Line(c.Text))
 		}))
-	})))
+	}))
 }
 
 // painted is a line of a program's output with its colours.
@@ -207,12 +207,12 @@ func painted(segments []report.Segment) h.Node {
 	})
 }
 
-// elapsed is a duration, "" if it is none.
-func elapsed(d time.Duration) string {
-	if d == 0 {
+// textIf is a text if a condition holds, else "".
+func textIf(is bool, text string) string {
+	if !is {
 		return ""
 	}
-	return human.Duration(d)
+	return text
 }
 
 func millis(n int64) string { return human.Duration(time.Duration(n) * time.Millisecond) }
@@ -224,12 +224,7 @@ func seconds(v float64) string { return human.Duration(time.Duration(v * float64
 func short(id string) string { return human.Line(human.Short(id)) }
 
 // stamp is a time for people, "" if it is unknown.
-func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return human.Stamp(t)
-}
+func stamp(t time.Time) string { return textIf(!t.IsZero(), human.Stamp(t)) }
 
 // mark is the sign of a status, which differs by shape from those of others: a colour alone says nothing.
 func mark(status string) string {
