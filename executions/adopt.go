@@ -200,7 +200,7 @@ func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return Result{}, false, nil
 	}
-	e, err := opened(a.key, rec, err)
+	e, err := decodeFound(a.key, rec, err)
 	if bad := (*RecordError)(nil); err != nil && !errors.As(err, &bad) {
 		return Result{}, false, fmt.Errorf("execution %s: %w", a.id, err)
 	}

@@ -136,7 +136,7 @@ func (x *Executor) closeNote(ctx context.Context, n leftNote) error {
 	case err != nil:
 		return err
 	}
-	if e, err := opened(n.key, rec, nil); err == nil && lacksLogs(e) {
+	if e, err := decodeFound(n.key, rec, nil); err == nil && lacksLogs(e) {
 		if err := x.saveLogs(ctx, n); err != nil {
 			return err
 		}

@@ -162,7 +162,7 @@ func (c *Curator) closeStale(ctx context.Context, key Key, id string) (bool, err
 	if errors.Is(err, refstore.ErrNotFound) {
 		return false, nil
 	}
-	e, err := opened(key, rec, err)
+	e, err := decodeFound(key, rec, err)
 	if err != nil {
 		return false, err
 	}
@@ -199,4 +199,35 @@ func (c *Curator) stale(s record.Status) *record.Status {
 	s.Message = fmt.Sprintf("Process %d %s", s.PID, staleText)
 	s.CompletedAt = c.now()
 	return &s
+}
+
+// waitingTold is how long something waits for another process before that is told.
+const waitingTold = time.Second
+
+// A Wait is what a request waits for: an execution of its key that another process makes.
+type Wait struct {
+	Key Key
+	Job string // that the execution is made for (Request.Job); "" if a process executes it without a job
+}
+
+// waits has Options.Waiting called if the wait lasts. The caller ends it with stop, which returns after Waiting has.
+func (x *Executor) waits(ctx context.Context, req *Request, w Wait) (stop func()) {
+	if req != nil {
+		req.Place.Leave()
+	}
+	if x.opts.Waiting == nil || req == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		if backoff.Wait(ctx, waitingTold) == nil {
+			x.opts.Waiting(ctx, req, w)
+		}
+	}()
+	return func() {
+		cancel()
+		<-told
+	}
 }
