@@ -28,15 +28,18 @@ func (s *Store) All(ctx context.Context) iter.Seq2[*Execution, error] {
 
 // Keys yields every key that has had an execution, task by task. An error ends it.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[Key, error] {
-	return inOrder(ctx, s.parallel, s.Tasks(ctx), func(ctx context.Context, task objectstore.Hash) iter.Seq2[Key, error] {
-		return func(yield func(Key, error) bool) {
-			for inputs, err := range s.Inputs(ctx, task) {
-				if !yield(Key{Task: task, Inputs: inputs}, err) || err != nil {
-					return
-				}
+	return inOrder(ctx, s.parallel, s.Tasks(ctx), s.keysOf)
+}
+
+// keysOf yields every key that a task has had an execution of.
+func (s *Store) keysOf(ctx context.Context, task objectstore.Hash) iter.Seq2[Key, error] {
+	return func(yield func(Key, error) bool) {
+		for inputs, err := range s.Inputs(ctx, task) {
+			if !yield(Key{Task: task, Inputs: inputs}, err) || err != nil {
+				return
 			}
 		}
-	})
+	}
 }
 
 // ahead is the size of the buffer of each list that is read ahead of the caller.

@@ -42,23 +42,21 @@ func (c *Curator) giveUp(ctx context.Context, key Key, inputs []objectstore.Hash
 	if how != nil {
 		ask = []string{fieldDetail}
 	}
+	ended := func(message string) *record.Status { // of which no status is known
+		now := c.now()
+		return &record.Status{
+			State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now, Message: message,
+		}
+	}
 	for {
 		put := refstore.Record{Key: recordKey(key, id)}
 		rec, err := c.records.Get(ctx, put.Key, ask...)
 		switch {
 		case errors.Is(err, refstore.ErrNotFound):
-			now := c.now()
-			put = how.end(put, &record.Status{
-				State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now,
-				Message: "Process lost its lease and is taken for " + staleText,
-			}, nil)
+			put = how.end(put, ended("Process lost its lease and is taken for "+staleText), nil)
 		case errors.Is(err, refstore.ErrDamaged): // the new record keeps nothing of it
-			now := c.now()
 			put.Version, put.Fields = rec.Version, []refstore.Field{{Name: fieldDetail, Value: (&record.Detail{}).Encode()}}
-			put.Value = (&record.Status{
-				State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now,
-				Message: "its record was damaged while it ran, and is written anew",
-			}).Encode()
+			put.Value = ended("its record was damaged while it ran, and is written anew").Encode()
 		case err != nil:
 			return err
 		default:

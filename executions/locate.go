@@ -23,11 +23,11 @@ type finder interface {
 // ambiguous like a prefix.
 func (s *Store) Locate(ctx context.Context, prefix string) (*Execution, error) {
 	prefix = strings.ToLower(prefix)
-	locate := s.locateAnywhere
+	named := s.findIn(ctx, s.Keys(ctx), prefix)
 	if f, ok := s.records.(finder); ok {
-		locate = func(ctx context.Context, prefix string) (*Execution, error) { return s.locate(ctx, f, prefix) }
+		named = s.named(ctx, f, prefix)
 	}
-	found, err := locate(ctx, prefix)
+	found, err := onlyOne(prefix, named)
 	if found != nil || err != nil {
 		return found, err
 	}
@@ -39,10 +39,9 @@ func (s *Store) Locate(ctx context.Context, prefix string) (*Execution, error) {
 	return nil, fmt.Errorf("execution %s: %w", prefix, ErrNotFound)
 }
 
-// locate asks the finder; nil if there is no such execution.
-func (s *Store) locate(ctx context.Context, f finder, prefix string) (*Execution, error) {
-	var found *Execution
-	for e, err := range s.named(ctx, f, prefix) {
+// onlyOne returns the only execution that is yielded; nil if there is none.
+func onlyOne(prefix string, named iter.Seq2[*Execution, error]) (found *Execution, err error) {
+	for e, err := range named {
 		if err != nil {
 			return nil, err
 		}
@@ -52,6 +51,23 @@ func (s *Store) locate(ctx context.Context, f finder, prefix string) (*Execution
 		found = e
 	}
 	return found, nil
+}
+
+// findIn yields the executions of some keys whose ids begin with prefix, without a finder.
+func (s *Store) findIn(ctx context.Context, keys iter.Seq2[Key, error], prefix string) iter.Seq2[*Execution, error] {
+	return func(yield func(*Execution, error) bool) {
+		for k, err := range keys {
+			var e *Execution
+			if err == nil {
+				if e, err = s.Find(ctx, k, prefix); errors.Is(err, ErrNotFound) {
+					continue
+				}
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // named yields the executions whose ids begin with prefix.
@@ -75,27 +91,6 @@ func (s *Store) named(ctx context.Context, f finder, prefix string) iter.Seq2[*E
 			}
 		}
 	}
-}
-
-// locateAnywhere is locate without a finder.
-func (s *Store) locateAnywhere(ctx context.Context, prefix string) (*Execution, error) {
-	var found *Execution
-	for k, err := range s.Keys(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		e, err := s.Find(ctx, k, prefix)
-		switch {
-		case errors.Is(err, ErrNotFound):
-			continue
-		case err != nil:
-			return nil, err
-		case found != nil:
-			return nil, fmt.Errorf("execution %s: %w", prefix, ErrAmbiguous)
-		}
-		found = e
-	}
-	return found, nil
 }
 
 // LocateAll yields the executions with these ids that exist, in no order. Without a finder it reads all executions. An
@@ -169,36 +164,18 @@ func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, err
 // FindTask finds an execution by its id or a prefix of it, among all executions of a task, on any inputs. A pruned
 // one yields a PrunedError.
 func (s *Store) FindTask(ctx context.Context, task objectstore.Hash, prefix string) (*Execution, error) {
-	found, err := s.findTask(ctx, task, prefix)
-	if errors.Is(err, ErrNotFound) {
-		if pruned := s.prunedTask(ctx, task, prefix); pruned != nil {
-			err = pruned
+	found, err := onlyOne(prefix, func(yield func(*Execution, error) bool) {
+		for e, err := range s.findIn(ctx, s.keysOf(ctx, task), prefix) {
+			if !yield(e, err) || err == nil && e.ExecutionID == prefix {
+				return
+			}
 		}
+	})
+	if found != nil || err != nil {
+		return found, err
 	}
-	return found, err
-}
-
-func (s *Store) findTask(ctx context.Context, task objectstore.Hash, prefix string) (*Execution, error) {
-	var found *Execution
-	for inputs, err := range s.Inputs(ctx, task) {
-		if err != nil {
-			return nil, err
-		}
-		e, err := s.Find(ctx, Key{Task: task, Inputs: inputs}, prefix)
-		switch {
-		case errors.Is(err, ErrNotFound):
-		case err != nil:
-			return nil, err
-		case e.ExecutionID == prefix:
-			return e, nil
-		case found != nil:
-			return nil, fmt.Errorf("execution %s: %w", prefix, ErrAmbiguous)
-		default:
-			found = e
-		}
+	if pruned := s.prunedTask(ctx, task, prefix); pruned != nil {
+		return nil, pruned
 	}
-	if found == nil {
-		return nil, fmt.Errorf("execution %s: %w", prefix, ErrNotFound)
-	}
-	return found, nil
+	return nil, fmt.Errorf("execution %s: %w", prefix, ErrNotFound)
 }

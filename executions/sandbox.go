@@ -35,38 +35,27 @@ type sandbox struct {
 	modes             modes.Modes
 	logs              sandboxLogs
 	note              sandboxNote
-	sandboxFate
 
-	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs, files and
-	// inputs are the present one's.
-	spare map[string]bool
-	dirs  []string // parents before children
-	files []string // removed afterwards
-	sandboxInputs
-	kept []*checkout // in work
-	sandboxRoom
-}
-
-// sandboxFate says why a sandbox is not reused.
-type sandboxFate struct {
+	// Why it is not reused.
 	inhabited bool // a descendant of the command may be alive
 	moved     bool // its folders are elsewhere now
 	replaced  bool // another folder than the command's working directory lies in its place
-}
 
-// sandboxRoom is for a command in a closed room, which sees of the sandbox the folder around work, home and tmp.
-type sandboxRoom struct {
+	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs, files and
+	// inputs are the present one's. Inputs that are small files give their inodes to the next content.
+	spare  map[string]bool
+	dirs   []string // parents before children
+	files  []string // removed afterwards
+	inputs []string
+	old    []string    // inputs of the latest command, still there
+	stash  int         // number of further such files, in root
+	mixed  bool        // a tree is among the inputs: a file must not replace one of its files
+	kept   []*checkout // in work
+
+	// For a command in a closed room, which sees of the sandbox the folder around work, home and tmp.
 	closed  bool
 	lent    []*layer // mounted below work
 	scratch string   // a folder for the kernel; "": there is no layer
-}
-
-// sandboxInputs are small files whose inodes take the next content.
-type sandboxInputs struct {
-	inputs []string
-	old    []string // inputs of the latest command, still there
-	stash  int      // number of further such files, in root
-	mixed  bool     // a tree is among the inputs: a file must not replace one of its files
 }
 
 // sandboxLogs are the two files that take what the command prints.
