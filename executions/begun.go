@@ -80,7 +80,9 @@ func readNotes(scratch *beneath.Dir) (left []leftNote, err error) {
 		var text []byte
 		text, err = readAll(f)
 		for _, n := range decodeNotes(text) {
-			left = append(left, leftNote{note: n})
+			if n.status == nil {
+				left = append(left, leftNote{note: n})
+			}
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -20,33 +20,21 @@ type keyClaim struct {
 // claim does not name an execution that is made elsewhere, because this process only waits for its job. When claimKey
 // returns, no execution that a dead holder began can become a success.
 func (x *Executor) claimKey(ctx context.Context, key Key, req *Request, after string) (f *keyClaim, waited bool, err error) {
-	var stop func()
 	claim := key.claim()
-	_, waited, err = x.await(ctx, "", func() (refstore.Lock, error) {
-		if x.leased != nil {
-			if kept, ok := x.unfenced.LoadAndDelete(claim); ok {
-				f = kept.(*keyClaim)
-				return f.lock, nil
-			}
+	stop := func() {}
+	for pause := x.polling(""); ; waited = true {
+		if f, err = x.tryKey(ctx, claim, after); !errors.Is(err, refstore.ErrClaimed) {
+			break
 		}
-		id, err := NewIDAfter(after) // anew for each try, so that the latest is the greatest
-		if err != nil {
-			return nil, err
-		}
-		var text []byte
-		if x.opts.Remote == nil {
-			text = []byte(id)
-		}
-		lock, err := x.claims.TryClaim(ctx, claim, text)
-		f = &keyClaim{lock: lock, id: id}
-		if stop == nil && errors.Is(err, refstore.ErrClaimed) {
+		if !waited {
 			stop = x.waits(ctx, req, Wait{Key: key})
 		}
-		return lock, err
-	})
-	if stop != nil {
-		stop()
+		if err = pause.wait(ctx); err != nil {
+			waited = true
+			break
+		}
 	}
+	stop()
 	if err != nil {
 		return nil, waited, err
 	}
@@ -61,6 +49,25 @@ func (x *Executor) claimKey(ctx context.Context, key Key, req *Request, after st
 		return nil, waited, fmt.Errorf("take over from a process that lost its lease: %w", err)
 	}
 	return f, waited, nil
+}
+
+// tryKey is one try of claimKey.
+func (x *Executor) tryKey(ctx context.Context, claim [32]byte, after string) (*keyClaim, error) {
+	if x.leased != nil {
+		if kept, ok := x.unfenced.LoadAndDelete(claim); ok {
+			return kept.(*keyClaim), nil
+		}
+	}
+	id, err := NewIDAfter(after) // anew for each try, so that the latest is the greatest
+	if err != nil {
+		return nil, err
+	}
+	var text []byte
+	if x.opts.Remote == nil {
+		text = []byte(id)
+	}
+	lock, err := x.claims.TryClaim(ctx, claim, text)
+	return &keyClaim{lock: lock, id: id}, err
 }
 
 // mostReleasing bounds the claims that are released after their requests have returned.

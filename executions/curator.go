@@ -68,19 +68,6 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 	}
 }
 
-// await retries a claim until its holder has released it. which is for polling.
-func (c *Curator) await(ctx context.Context, which string, try func() (refstore.Lock, error)) (lock refstore.Lock, waited bool, err error) {
-	for pause := c.polling(which); ; waited = true {
-		lock, err := try()
-		if err == nil || !errors.Is(err, refstore.ErrClaimed) {
-			return lock, waited, err
-		}
-		if err := pause.wait(ctx); err != nil {
-			return nil, true, err
-		}
-	}
-}
-
 // polling is the pace of retries for a lock or claim, since neither a kernel lock nor a lease notifies its waiters. The
 // pause doubles each time, up to a bound. Where each poll is a request the pause is random, so that waiters for the
 // same claim do not collide.
