@@ -200,7 +200,7 @@ func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error)
 	if errors.Is(err, refstore.ErrNotFound) {
 		return Result{}, false, nil
 	}
-	e, err := opened(a.key, rec, err)
+	e, err := decodeFound(a.key, rec, err)
 	if bad := (*RecordError)(nil); err != nil && !errors.As(err, &bad) {
 		return Result{}, false, fmt.Errorf("execution %s: %w", a.id, err)
 	}
@@ -219,31 +219,25 @@ func (a *attempt) resume(ctx context.Context) (res Result, done bool, err error)
 func (a *attempt) await(ctx context.Context, o *runner.Orphan) (runner.Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	end := make(chan commandEnd, 1)
-	go func() {
-		res, err := o.Wait(ctx)
-		end <- commandEnd{res: res, err: err}
-	}()
-	if !a.claim.announced {
-		lives := time.NewTimer(a.x.opts.Announce)
-		defer lives.Stop()
-		select {
-		case e := <-end:
-			return e.res, e.err
-		case <-lives.C:
-		}
+	if a.claim.announced {
+		return o.Wait(ctx)
+	}
+	announced := make(chan error, 1)
+	lives := time.AfterFunc(a.x.opts.Announce, func() {
 		bound, stop := a.x.bound(context.WithoutCancel(ctx))
 		defer stop()
-		if err := a.announce(bound, o.Process); err != nil {
-			if !a.isLeft(bound, err) {
-				cancel() // an execution that cannot be recorded must not go on
-			}
-			if e := <-end; errors.Is(e.err, runner.ErrLeft) {
-				return e.res, e.err
-			}
-			return runner.Result{}, err
+		err := a.announce(bound, o.Process)
+		if err != nil && !a.isLeft(bound, err) {
+			cancel() // an execution that cannot be recorded must not go on
 		}
+		announced <- err
+	})
+	res, err := o.Wait(ctx)
+	if lives.Stop() {
+		return res, err
 	}
-	e := <-end
-	return e.res, e.err
+	if fault := <-announced; fault != nil && !errors.Is(err, runner.ErrLeft) {
+		return runner.Result{}, fault
+	}
+	return res, err
 }

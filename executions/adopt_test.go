@@ -681,11 +681,12 @@ func TestWaitsThroughAnAdoption(t *testing.T) {
 	e.running(t, "begun\n")
 	var q jobs
 	q.set(aJob, e.order.ID)
-	asks, err := openLab(e.lab.dir, q.wired)
+	asks, err := openLab(e.lab.dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer asks.records.Close()
+	q.wire(asks.Executor)
 	done := make(chan outcome, 1)
 	go func() {
 		res, err := asks.Do(t.Context(), asks.request(e.task))

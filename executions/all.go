@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"e3/objectstore"
@@ -27,15 +28,18 @@ func (s *Store) All(ctx context.Context) iter.Seq2[*Execution, error] {
 
 // Keys yields every key that has had an execution, task by task. An error ends it.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[Key, error] {
-	return inOrder(ctx, s.parallel, s.Tasks(ctx), func(ctx context.Context, task objectstore.Hash) iter.Seq2[Key, error] {
-		return func(yield func(Key, error) bool) {
-			for inputs, err := range s.Inputs(ctx, task) {
-				if !yield(Key{Task: task, Inputs: inputs}, err) || err != nil {
-					return
-				}
+	return inOrder(ctx, s.parallel, s.Tasks(ctx), s.keysOf)
+}
+
+// keysOf yields every key that a task has had an execution of.
+func (s *Store) keysOf(ctx context.Context, task objectstore.Hash) iter.Seq2[Key, error] {
+	return func(yield func(Key, error) bool) {
+		for inputs, err := range s.Inputs(ctx, task) {
+			if !yield(Key{Task: task, Inputs: inputs}, err) || err != nil {
+				return
 			}
 		}
-	})
+	}
 }
 
 // ahead is the size of the buffer of each list that is read ahead of the caller.
@@ -135,4 +139,34 @@ func (s *Store) Missing(ctx context.Context, task objectstore.Hash, ids []string
 		}
 	}
 	return slices.Sorted(maps.Keys(missing)), nil
+}
+
+// later is a store of records that finds the later executions of a task without a look at each of its keys.
+type later interface {
+	// ExecutionsAfter yields the keys of a task's executions with greater ids, in no order. Some of the records may be
+	// gone or not there yet.
+	ExecutionsAfter(ctx context.Context, task, id string) iter.Seq2[refstore.Key, error]
+}
+
+// After yields the executions of a task with ids greater than id, in no order. An execution that cannot be read comes
+// with its RecordError and does not end the list. Unless the records are a later, it lists each key of the task.
+func (s *Store) After(ctx context.Context, task objectstore.Hash, id string) iter.Seq2[*Execution, error] {
+	l, ok := s.records.(later)
+	if !ok {
+		return inOrder(ctx, s.parallel, s.Inputs(ctx, task), func(ctx context.Context, inputs objectstore.Hash) iter.Seq2[*Execution, error] {
+			k := Key{Task: task, Inputs: inputs}
+			return s.list(ctx, refstore.Query{Partition: partition(k), After: id, Fields: sideFields}, k)
+		})
+	}
+	return inOrder(ctx, s.parallel, l.ExecutionsAfter(ctx, task.String(), id), func(ctx context.Context, key refstore.Key) iter.Seq2[*Execution, error] {
+		return func(yield func(*Execution, error) bool) {
+			k, ok := ParseKey(strings.TrimPrefix(key.Partition, "EXECUTION/"))
+			if !ok {
+				return
+			}
+			if e, err := s.Get(ctx, k, key.Sort); !errors.Is(err, ErrNotFound) {
+				yield(e, err)
+			}
+		}
+	})
 }

@@ -23,9 +23,10 @@ type assignment struct {
 	spec      *record.Task // with what belongs to the item of a batch in the item's folder
 	startedAt time.Time    // of the execution; zero until its command is about to start
 	item
-	begun string         // the earlier execution under which its command was begun, since given up; else ""
-	left  *record.Detail // of a dead process, for which the execution is closed; else nil
-	attemptImage
+	begun   string         // the earlier execution under which its command was begun, since given up; else ""
+	left    *record.Detail // of a dead process, for which the execution is closed; else nil
+	image   *unpacked      // in whose files its command runs; nil: none
+	noImage *roomError     // why its command cannot start
 }
 
 // item is the place of an execution in a batch. It is zero if its command serves no other execution.

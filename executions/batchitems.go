@@ -127,7 +127,7 @@ func (a *assignment) common() string {
 // stageBatch makes the sandbox of a batch's command ready: with what its items have in common, the folders of all items,
 // and the file that lists them. It returns the command's environment.
 func (b *box) stageBatch(ctx context.Context, members []*box) ([]string, error) {
-	env, err := b.stageCommon(ctx)
+	env, err := b.eachInput(ctx, b.baseEnv(), false, b.stageInput)
 	if err != nil {
 		return nil, err
 	}
@@ -143,13 +143,13 @@ func (b *box) stageBatch(ctx context.Context, members []*box) ([]string, error) 
 		m.away = true
 	}
 	file := filepath.FromSlash(batchFile)
-	if err := b.file(file); err != nil {
+	if err := b.placeFile(file); err != nil {
 		return nil, err
 	}
 	if err := items.write(b.work, file); err != nil {
 		return nil, err
 	}
-	return env, b.fix(file, stagedFile)
+	return b.lastEnv(env), b.fixMode(file, stagedFile)
 }
 
 // giveBack moves the folders of items to where they came from. A folder that the command has removed or replaced stays

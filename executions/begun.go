@@ -80,7 +80,9 @@ func readNotes(scratch *beneath.Dir) (left []leftNote, err error) {
 		var text []byte
 		text, err = readAll(f)
 		for _, n := range decodeNotes(text) {
-			left = append(left, leftNote{note: n})
+			if n.status == nil {
+				left = append(left, leftNote{note: n})
+			}
 		}
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +138,7 @@ func (x *Executor) closeNote(ctx context.Context, n leftNote) error {
 	case err != nil:
 		return err
 	}
-	if e, err := opened(n.key, rec, nil); err == nil && lacksLogs(e) {
+	if e, err := decodeFound(n.key, rec, nil); err == nil && lacksLogs(e) {
 		if err := x.saveLogs(ctx, n); err != nil {
 			return err
 		}

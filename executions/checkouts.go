@@ -103,21 +103,13 @@ func (p *checkouts) size(ctx context.Context, h objectstore.Hash) (treeSize, err
 	return size, err
 }
 
-// take makes dst, which does not exist in a working directory, a checkout of the tree h.
-func (p *checkouts) take(ctx context.Context, label string, h objectstore.Hash, work *beneath.Dir, dst string, strips bool) (*checkout, error) {
-	c, err := p.choose(short(label), short(h.String()))
-	for err == nil {
-		used := c.kept != nil
-		c.kept, err = tree.Renew(ctx, p.objects, c.dir, treeFolder, h, c.kept, tree.CheckoutOptions{Strips: strips})
-		if err == nil || !used || ctx.Err() != nil {
-			break
-		}
-		c, err = p.make(short(label)) // it may be damaged
-	}
+// moveTo makes dst, which does not exist in a working directory, a checkout of the tree h.
+func (p *checkouts) moveTo(ctx context.Context, label string, h objectstore.Hash, work *beneath.Dir, dst string, strips bool) (*checkout, error) {
+	c, err := p.checkOut(ctx, short(label), h, tree.CheckoutOptions{Strips: strips})
 	if err != nil {
 		return nil, err
 	}
-	c.label, c.hash, c.at = short(label), short(h.String()), dst
+	c.at = dst
 	if c.info, err = c.dir.Lstat(treeFolder); err != nil {
 		return nil, err
 	}
@@ -125,6 +117,24 @@ func (p *checkouts) take(ctx context.Context, label string, h objectstore.Hash, 
 		return nil, err
 	}
 	return c, nil
+}
+
+// checkOut makes the most similar checkout that no process uses one of the tree h.
+func (p *checkouts) checkOut(ctx context.Context, label string, h objectstore.Hash, o tree.CheckoutOptions) (*checkout, error) {
+	c, err := p.pickUnused(label, short(h.String()))
+	for err == nil {
+		used := c.kept != nil
+		c.kept, err = tree.Renew(ctx, p.objects, c.dir, treeFolder, h, c.kept, o)
+		if err == nil {
+			c.label, c.hash = label, short(h.String())
+			return c, nil
+		}
+		if !used || ctx.Err() != nil {
+			return nil, errors.Join(err, c.remove())
+		}
+		c, err = p.makeCheckout(label) // it may be damaged
+	}
+	return nil, err
 }
 
 // giveBack takes back what a command has used. No process may have anything in it open as far as the supervisor knows.
@@ -140,13 +150,13 @@ func (p *checkouts) giveBack(c *checkout, work *beneath.Dir) {
 	p.idle = append(p.idle, c)
 }
 
-// choose returns the most similar checkout in which no process has anything open, else a new one.
-func (p *checkouts) choose(label, hash string) (*checkout, error) {
+// pickUnused returns the most similar checkout in which no process has anything open, else a new one.
+func (p *checkouts) pickUnused(label, hash string) (*checkout, error) {
 	p.mu.Lock()
-	c := p.pick(label, hash)
+	c := p.pickIdle(label, hash)
 	p.mu.Unlock()
 	if c == nil {
-		c = p.claim(label, hash)
+		c = p.takeStored(label, hash)
 	}
 	if c != nil {
 		dir := c.dir.Name()
@@ -156,7 +166,7 @@ func (p *checkouts) choose(label, hash string) (*checkout, error) {
 		}
 		c.dir.Close()
 	}
-	return p.make(label)
+	return p.makeCheckout(label)
 }
 
 // likeness orders checkouts by what the next Renew has to write.
@@ -170,8 +180,8 @@ func likeness(c *checkout, label, hash string) int {
 	return 0
 }
 
-// pick takes an idle checkout out of the list; nil if a new one would be no worse.
-func (p *checkouts) pick(label, hash string) *checkout {
+// pickIdle takes an idle checkout out of the list; nil if a new one would be no worse.
+func (p *checkouts) pickIdle(label, hash string) *checkout {
 	best, found := -1, 0
 	for i, c := range p.idle {
 		if n := likeness(c, label, hash); n > found {
@@ -201,7 +211,7 @@ func (p *checkouts) path() (string, error) {
 	return filepath.Join(dir, "k"+strconv.Itoa(p.count)), nil
 }
 
-func (p *checkouts) make(label string) (*checkout, error) {
+func (p *checkouts) makeCheckout(label string) (*checkout, error) {
 	dir, err := p.path()
 	if err == nil {
 		err = os.Mkdir(dir, 0o700)
@@ -228,8 +238,8 @@ func openCheckout(path string) (*beneath.Dir, error) {
 	return d.Confine(), nil
 }
 
-// claim takes the most similar checkout of an earlier process; nil if there is none. Anything unexpected is left alone.
-func (p *checkouts) claim(label, hash string) *checkout {
+// takeStored takes the most similar checkout of an earlier process; nil if there is none. Anything unexpected is left alone.
+func (p *checkouts) takeStored(label, hash string) *checkout {
 	folder, err := p.kept()
 	if err != nil {
 		return nil
@@ -333,8 +343,8 @@ func storedIn(folder string) []storedCheckout {
 	return list
 }
 
-// rest leaves the idle checkouts to the next process. Those for which there is no room go with this process's folder.
-func (p *checkouts) rest(now time.Time) error {
+// leaveIdle leaves the idle checkouts to the next process. Those for which there is no room go with this process's folder.
+func (p *checkouts) leaveIdle(now time.Time) error {
 	errs := []error{p.takeBackAll()}
 	p.mu.Lock()
 	idle := p.idle
@@ -363,12 +373,12 @@ func (p *checkouts) rest(now time.Time) error {
 		}
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, p.trim(folder, now))...)
+	return errors.Join(append(errs, p.trimStored(folder, now))...)
 }
 
-// trim removes checkouts that are too many, too large together or unused for too long. Each is removed from this
+// trimStored removes checkouts that are too many, too large together or unused for too long. Each is removed from this
 // process's own folder, so that no other process takes half of it.
-func (p *checkouts) trim(folder string, now time.Time) error {
+func (p *checkouts) trimStored(folder string, now time.Time) error {
 	var errs []error
 	total := int64(0)
 	for i, s := range storedIn(folder) {
@@ -388,11 +398,11 @@ func (p *checkouts) trim(folder string, now time.Time) error {
 
 // Rest leaves what the next process can use, after the last request.
 func (x *Executor) Rest() error {
-	err := x.checkouts.rest(x.opts.Now())
+	err := x.checkouts.leaveIdle(x.opts.Now())
 	if err != nil {
 		err = fmt.Errorf("keep checkouts of folders: %w", err)
 	}
-	if e := x.images.rest(x.opts.Now()); e != nil {
+	if e := x.images.closeAll(x.opts.Now()); e != nil {
 		err = errors.Join(err, fmt.Errorf("keep unpacked images: %w", e))
 	}
 	return err
@@ -411,11 +421,11 @@ func (b *box) stageKept(ctx context.Context, in record.Input, h objectstore.Hash
 	if err := b.mkdir(filepath.Dir(rel)); err != nil {
 		return false, err
 	}
-	if err := b.clear(rel); err != nil {
+	if err := b.clearFolder(rel); err != nil {
 		return false, err
 	}
 	label := objectstore.Sum([]byte(b.req.Workspace + "\x00" + in.Path)).String()
-	c, err := b.x.checkouts.take(ctx, label, h, b.work, rel, b.strips)
+	c, err := b.x.checkouts.moveTo(ctx, label, h, b.work, rel, b.strips)
 	if err != nil {
 		return false, err
 	}

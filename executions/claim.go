@@ -10,6 +10,89 @@ import (
 	"e3/refstore"
 )
 
+// keyClaim is the claim on a key, with the id of the execution that is made under it.
+type keyClaim struct {
+	lock refstore.Lock
+	id   string
+}
+
+// claimKey takes the claim on a key for a new execution, waiting for the holder. The new id is greater than after. The
+// claim does not name an execution that is made elsewhere, because this process only waits for its job. When claimKey
+// returns, no execution that a dead holder began can become a success.
+func (x *Executor) claimKey(ctx context.Context, key Key, req *Request, after string) (f *keyClaim, waited bool, err error) {
+	claim := key.claim()
+	stop := func() {}
+	for pause := x.polling(""); ; waited = true {
+		if f, err = x.tryKey(ctx, claim, after); !errors.Is(err, refstore.ErrClaimed) {
+			break
+		}
+		if !waited {
+			stop = x.waits(ctx, req, Wait{Key: key})
+		}
+		if err = pause.wait(ctx); err != nil {
+			waited = true
+			break
+		}
+	}
+	stop()
+	if err != nil {
+		return nil, waited, err
+	}
+	previous := f.lock.Previous()
+	if previous == nil {
+		return f, waited, nil
+	}
+	if err := x.fence(ctx, key, req.Inputs, previous); err != nil {
+		// Releasing the claim would lose the ids in it. So it is kept for the next request in this process; when the
+		// process ends, other processes find it unchanged.
+		x.unfenced.Store(claim, f)
+		return nil, waited, fmt.Errorf("take over from a process that lost its lease: %w", err)
+	}
+	return f, waited, nil
+}
+
+// tryKey is one try of claimKey.
+func (x *Executor) tryKey(ctx context.Context, claim [32]byte, after string) (*keyClaim, error) {
+	if x.leased != nil {
+		if kept, ok := x.unfenced.LoadAndDelete(claim); ok {
+			return kept.(*keyClaim), nil
+		}
+	}
+	id, err := NewIDAfter(after) // anew for each try, so that the latest is the greatest
+	if err != nil {
+		return nil, err
+	}
+	var text []byte
+	if x.opts.Remote == nil {
+		text = []byte(id)
+	}
+	lock, err := x.claims.TryClaim(ctx, claim, text)
+	return &keyClaim{lock: lock, id: id}, err
+}
+
+// mostReleasing bounds the claims that are released after their requests have returned.
+const mostReleasing = 64
+
+// release releases the claim on a key. After a success no process needs the claim any more, so where its release is a
+// request, what follows does not wait for it. The end of the session does.
+func (x *Executor) release(claim *keyClaim, succeeded bool) {
+	if claim == nil { // it was not taken again
+		return
+	}
+	if succeeded && x.leased != nil {
+		select {
+		case x.releasing <- struct{}{}:
+			go func() {
+				claim.lock.Unlock()
+				<-x.releasing
+			}()
+			return
+		default:
+		}
+	}
+	claim.lock.Unlock()
+}
+
 // A claim is what an attempt has of its execution in the stores: the lock that shows that it is alive, and the version
 // of its record. A process that gives the execution up changes that version, so that a late record conflicts.
 type claim struct {
@@ -61,12 +144,6 @@ func (c *claim) hold(ctx context.Context) error {
 func (c *claim) resume(ctx context.Context, version refstore.Version) error {
 	c.announced, c.version = true, version
 	return c.hold(ctx)
-}
-
-// replaces makes a record the next version of the execution's.
-func (c *claim) replaces(rec refstore.Record) refstore.Record {
-	rec.Key, rec.Version = recordKey(c.key, c.id), c.version
-	return rec
 }
 
 // recordError explains why the record could not be written. Where claims are leases, or another worker can take the

@@ -5,10 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"e3/internal/format/record"
+	"e3/internal/host/bash"
+	"e3/internal/host/cgroup"
 	"e3/internal/host/process"
+	"e3/internal/host/room"
 	"e3/internal/host/runner"
+	"e3/internal/human"
 	"e3/refstore"
 )
 
@@ -121,4 +127,139 @@ func (a *assignment) releaseCommand() {
 	if k, ok := a.x.runner.(keeper); ok && a.req.Job.Identity != "" {
 		k.Release(a.req.Job.Identity)
 	}
+}
+
+// launch runs the attempt's command. A script that is one plain command goes without bash, unless that might show.
+// A command that cannot be started so has done nothing that bash would not do again: bash then reports the fault.
+func (c *command) launch(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+	if len(c.box.lent) > 0 {
+		if err := c.box.unmark(); err != nil {
+			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+		}
+	}
+	res, err := c.launchOnce(ctx, spec)
+	if len(c.box.lent) > 0 && runner.CannotMount(err) {
+		if err := c.box.copyLayers(ctx); err != nil {
+			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+		}
+		unlayered := *spec.Closed
+		unlayered.Lower, unlayered.Scratch = nil, ""
+		spec.Closed = &unlayered
+		return c.launchOnce(ctx, spec)
+	}
+	return res, err
+}
+
+// launchOnce is launch without copies instead of layers.
+func (c *command) launchOnce(ctx context.Context, spec runner.Spec) (runner.Result, error) {
+	p, ok := c.plain(spec.Env)
+	if !ok {
+		if spec.Closed == nil && len(c.spec.Argv) > 0 {
+			spec.Path, _ = c.search()(spec.Argv[0], spec.Dir, spec.Env) // Run says what is wrong
+		}
+		return c.x.runner.Run(ctx, spec)
+	}
+	direct := spec
+	direct.Path, direct.Argv, direct.Env, direct.Redirects = p.Path, p.Argv, p.Env, p.Redirects
+	res, err := c.x.runner.Run(ctx, direct)
+	var start *runner.StartError
+	switch {
+	case errors.As(err, &start):
+		if err := c.box.anotherRoom(); err != nil {
+			return runner.Result{}, fmt.Errorf("%w: %w", errNotRun, err)
+		}
+		return c.x.runner.Run(ctx, spec)
+	case err != nil || res.Signal == 0 || res.TimedOut || res.Cancelled:
+		return res, err
+	}
+	code, line, ok := p.Died(res.PID, res.Signal, res.Core)
+	if !ok {
+		return res, nil
+	}
+	res.ExitCode, res.Signal = code, 0
+	if _, err := spec.Stderr.WriteString(c.mask(line)); err != nil {
+		return res, fmt.Errorf("log the end of execution %s: %w", c.id, err)
+	}
+	return res, nil
+}
+
+// plain returns what bash would execute for the attempt's script, if that is one plain command. A command that may
+// outlive this process keeps its bash, because only this process can say what bash would have said of its end.
+func (c *command) plain(env []string) (*bash.Process, bool) {
+	if c.box.traced {
+		return nil, false // redirections of the supervisor are not traced
+	}
+	if c.spec.Argv != nil || c.x.bash == nil || c.image != nil || c.req.Job.Identity != "" {
+		return nil, false
+	}
+	command := bash.Parse(c.script())
+	if command == nil || !c.x.bash.Known() {
+		return nil, false
+	}
+	if !c.spec.Room.Closed {
+		return command.Bind(env, c.box.real, c.search())
+	}
+	// With redirections bash would name a process of the room.
+	p, ok := command.Bind(env, room.Work, runner.LookPath)
+	return p, ok && len(p.Redirects) == 0
+}
+
+// search is runner.LookPath, or the executor's memory of it. Programs in the key were looked for just now (checkTools), and the
+// command must not get another one.
+func (c *command) search() func(command, dir string, env []string) (path string, err error) {
+	if slices.ContainsFunc(c.spec.Inputs, func(in record.Input) bool { return in.Kind == record.KindTool }) {
+		return runner.LookPath
+	}
+	return c.x.programs.Look
+}
+
+// A limiter is a runner that holds limits. Limits is cgroup.Check for its commands.
+type limiter interface{ Limits() error }
+
+// limits tells whether commands can have limits here.
+func (x *Executor) limits() error {
+	if l, ok := x.runner.(limiter); ok {
+		return l.Limits()
+	}
+	return fmt.Errorf("%w: the runner cannot", cgroup.ErrUnavailable)
+}
+
+// setLimits gives a command the limits of its policy, as far as this machine can hold them. A limit that it cannot
+// hold is told once, and the command runs without it.
+func (c *command) setLimits(spec *runner.Spec) {
+	p := c.req.Policy
+	if p == nil || !p.Limits {
+		return
+	}
+	err := c.x.limits()
+	some := err == nil || cgroup.IsLack(err)
+	if err != nil && c.x.opts.Unlimited != nil {
+		c.x.unlimited.Do(func() {
+			what := "them"
+			if some {
+				what = "some of their limits"
+			}
+			c.x.opts.Unlimited(fmt.Errorf("tasks with limits run without %s: %w", what, err))
+		})
+	}
+	if some {
+		spec.Limits = &cgroup.Limits{Memory: p.Memory, CPU: p.CPU}
+	}
+}
+
+// outOfMemory is the message about a command that ran out of memory.
+func (a *assignment) outOfMemory(res *runner.Result) string {
+	p := a.req.Policy
+	if res.Limit && p != nil {
+		return fmt.Sprintf("out of memory: its limit is %s, set by resources.memory in the package file", human.Bytes(p.Memory))
+	}
+	text := "killed by the system because memory was used up"
+	switch {
+	case res.PeakRSS <= 0:
+	case p != nil && p.Limits && a.x.limits() == nil:
+		text += fmt.Sprintf(" (the command had %s)", human.Bytes(res.PeakRSS))
+	default:
+		text += fmt.Sprintf(" (the largest process had %s)", human.Bytes(res.PeakRSS))
+	}
+	return text
 }

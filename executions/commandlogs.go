@@ -136,17 +136,12 @@ func (l *commandLogs) short() ([]refstore.Field, error) {
 
 // sums returns the sums of the complete logs, whether they are fields of the record or streams.
 func (l *commandLogs) sums(ctx context.Context, fields []refstore.Field) record.Logs {
-	sums := record.Logs{Known: true}
-	for _, of := range []struct {
-		stream Stream
-		sum    *record.LogSum
-	}{{Stdout, &sums.Stdout}, {Stderr, &sums.Stderr}} {
-		var err error
-		if *of.sum, err = l.sum(ctx, of.stream, fields); err != nil {
-			return record.Logs{} // the error shows when the log is read
-		}
+	stdout, err := l.sum(ctx, Stdout, fields)
+	stderr, fault := l.sum(ctx, Stderr, fields)
+	if err != nil || fault != nil {
+		return record.Logs{} // the error shows when the log is read
 	}
-	return sums
+	return record.Logs{Known: true, Stdout: stdout, Stderr: stderr}
 }
 
 func (l *commandLogs) sum(ctx context.Context, stream Stream, fields []refstore.Field) (record.LogSum, error) {

@@ -68,19 +68,6 @@ func (c *Curator) hold(ctx context.Context, k Key, id string) (refstore.Lock, er
 	}
 }
 
-// await retries a claim until its holder has released it. which is for polling.
-func (c *Curator) await(ctx context.Context, which string, try func() (refstore.Lock, error)) (lock refstore.Lock, waited bool, err error) {
-	for pause := c.polling(which); ; waited = true {
-		lock, err := try()
-		if err == nil || !errors.Is(err, refstore.ErrClaimed) {
-			return lock, waited, err
-		}
-		if err := pause.wait(ctx); err != nil {
-			return nil, true, err
-		}
-	}
-}
-
 // polling is the pace of retries for a lock or claim, since neither a kernel lock nor a lease notifies its waiters. The
 // pause doubles each time, up to a bound. Where each poll is a request the pause is random, so that waiters for the
 // same claim do not collide.
@@ -162,7 +149,7 @@ func (c *Curator) closeStale(ctx context.Context, key Key, id string) (bool, err
 	if errors.Is(err, refstore.ErrNotFound) {
 		return false, nil
 	}
-	e, err := opened(key, rec, err)
+	e, err := decodeFound(key, rec, err)
 	if err != nil {
 		return false, err
 	}
@@ -199,4 +186,35 @@ func (c *Curator) stale(s record.Status) *record.Status {
 	s.Message = fmt.Sprintf("Process %d %s", s.PID, staleText)
 	s.CompletedAt = c.now()
 	return &s
+}
+
+// waitingTold is how long something waits for another process before that is told.
+const waitingTold = time.Second
+
+// A Wait is what a request waits for: an execution of its key that another process makes.
+type Wait struct {
+	Key Key
+	Job string // that the execution is made for (Request.Job); "" if a process executes it without a job
+}
+
+// waits has Options.Waiting called if the wait lasts. The caller ends it with stop, which returns after Waiting has.
+func (x *Executor) waits(ctx context.Context, req *Request, w Wait) (stop func()) {
+	if req != nil {
+		req.Place.Leave()
+	}
+	if x.opts.Waiting == nil || req == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		if backoff.Wait(ctx, waitingTold) == nil {
+			x.opts.Waiting(ctx, req, w)
+		}
+	}()
+	return func() {
+		cancel()
+		<-told
+	}
 }

@@ -122,7 +122,7 @@ func (x *Executor) Visit(ctx context.Context, req *Request) (*Visit, error) {
 		return nil, err
 	}
 	x.sandboxes.mu.Lock()
-	made, err := x.sandboxes.make()
+	made, err := x.sandboxes.makeSandbox()
 	x.sandboxes.mu.Unlock()
 	if err != nil {
 		return nil, fmt.Errorf("make a folder: %w", err)
@@ -176,16 +176,11 @@ func (x *Executor) VisitKept(ctx context.Context, req *Request, f *remains.Folde
 }
 
 func visitKept(ctx context.Context, b *box) (*Visit, error) {
-	env := b.baseEnv()
-	for i, in := range b.spec.Inputs {
-		text, set, err := b.inputText(ctx, in, b.req.Inputs[i])
-		if err != nil {
-			return nil, b.goneInput(ctx, fmt.Errorf("input %s: %w", in.Name, err))
-		}
-		b.texts = append(b.texts, text)
-		if set && !record.ToolFile(in.Name) && !b.ownsInput(in) {
-			env = append(env, in.Name+"="+text)
-		}
+	b.texts = make([]string, len(b.spec.Inputs))
+	_, fault := b.eachInput(ctx, nil, true, b.inputText)
+	env, err := b.eachInput(ctx, b.baseEnv(), false, b.inputText)
+	if err := cmp.Or(fault, err); err != nil {
+		return nil, b.goneInput(ctx, err)
 	}
 	env = b.lastEnv(env)
 	if b.spec.Room.Closed {

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"e3/internal/format/record"
@@ -67,8 +69,6 @@ type Options struct {
 	Storable func(context.Context) error
 	// Remote makes executions elsewhere. nil: commands run here.
 	Remote Remote
-	// Working, if set, replaces the store's (Store.WithJobs).
-	Working Working
 	// Trace returns what to look for among the files that a command opens; Work, Inputs, Outputs and Report are filled in. A
 	// nil Look: the command is not traced. nil: none is.
 	Trace func(context.Context, *Request) (*trace.Look, error)
@@ -101,9 +101,6 @@ type Executor struct {
 func NewExecutor(store *Store, objects LocalObjects, claims refstore.Locker, run Runner, opts Options) *Executor {
 	opts.Announce = cmp.Or(opts.Announce, 200*time.Millisecond)
 	opts.LogEvery = cmp.Or(opts.LogEvery, time.Second)
-	if opts.Working != nil {
-		store = store.WithJobs(opts.Working)
-	}
 	x := &Executor{
 		Curator: NewCurator(store, claims, opts.Now), objects: objects, runner: run, opts: opts,
 		sandboxes: sandboxes{scratch: opts.Scratch, modes: opts.Modes},
@@ -247,7 +244,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (res Result, err error)
 		if err != nil {
 			return Result{}, err
 		}
-		return x.begin(ctx, key, req, id, greatest)
+		return x.makeNew(ctx, key, req, id, greatest)
 	}
 
 	before := req.Looked
@@ -266,7 +263,7 @@ func (x *Executor) Do(ctx context.Context, req *Request) (res Result, err error)
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { x.release(claim.lock, err == nil && res.State == record.Success) }()
+	defer func() { x.release(claim, err == nil && res.State == record.Success) }()
 	for {
 		// Another process may have answered between the lookup and the claim.
 		now, err := x.Lookup(ctx, key)
@@ -297,36 +294,15 @@ func (x *Executor) Do(ctx context.Context, req *Request) (res Result, err error)
 		}
 		if now.greatest >= claim.id { // a newer execution, by a clock that is ahead: claim a greater id
 			claim.lock.Unlock()
-			next, again, err := x.claimKey(ctx, key, req, now.greatest)
-			if err != nil {
-				claim.lock = released{}
+			var again bool
+			if claim, again, err = x.claimKey(ctx, key, req, now.greatest); err != nil {
 				return Result{}, err
 			}
-			claim, waited = next, waited || again
+			waited = waited || again
 			continue
 		}
-		return x.begin(ctx, key, req, claim.id, now.greatest)
+		return x.makeNew(ctx, key, req, claim.id, now.greatest)
 	}
-}
-
-// mostReleasing bounds the claims that are released after their requests have returned.
-const mostReleasing = 64
-
-// release releases the claim on a key. After a success no process needs the claim any more, so where its release is a
-// request, what follows does not wait for it. The end of the session does.
-func (x *Executor) release(claim refstore.Lock, succeeded bool) {
-	if succeeded && x.leased != nil {
-		select {
-		case x.releasing <- struct{}{}:
-			go func() {
-				claim.Unlock()
-				<-x.releasing
-			}()
-			return
-		default:
-		}
-	}
-	claim.Unlock()
 }
 
 // failedElsewhere is a failure of another process that counts as an attempt of the request.
@@ -403,4 +379,38 @@ func (c *Curator) noteSecondSuccess(ctx context.Context, key Key, id string) err
 		return nil
 	}
 	return nil
+}
+
+// Prepare begins what the first command would otherwise wait for, if commands run here, and returns at once.
+func (x *Executor) Prepare() {
+	if x == nil {
+		return
+	}
+	if r, ok := x.runner.(interface{ Prepare() }); ok && x.opts.Remote == nil {
+		r.Prepare()
+	}
+}
+
+// Clear begins to remove the sandboxes that wait for a command: when a run starts no more commands, they are removed beside
+// the writing of its results. wait returns when it is done. A sandbox that cannot be removed goes with this process's folder.
+func (x *Executor) Clear() (wait func()) {
+	if x == nil {
+		return func() {}
+	}
+	p := &x.sandboxes
+	p.mu.Lock()
+	boxes := append(p.free, p.used...)
+	p.free, p.used = nil, nil
+	p.mu.Unlock()
+	var all sync.WaitGroup
+	var next atomic.Int64
+	for range min(runtime.NumCPU(), len(boxes), 4) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(boxes); i = next.Add(1) - 1 {
+				boxes[i].drop()
+				_ = boxes[i].remove()
+			}
+		})
+	}
+	return all.Wait
 }

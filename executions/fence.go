@@ -16,64 +16,6 @@ import (
 // execution as an error, and the late record conflicts. This process may die first. So a claim that was never released
 // names the executions of all its holders, one per line, and each new holder fences all of them.
 
-// keyClaim is the claim on a key, with the id of the execution that is made under it.
-type keyClaim struct {
-	lock refstore.Lock
-	id   string
-}
-
-// released is a lock that was already released.
-type released struct{ refstore.Lock }
-
-func (released) Unlock() error { return nil }
-
-// claimKey takes the claim on a key for a new execution, waiting for the holder. The new id is greater than after. The
-// claim does not name an execution that is made elsewhere, because this process only waits for its job. When claimKey
-// returns, no execution that a dead holder began can become a success.
-func (x *Executor) claimKey(ctx context.Context, key Key, req *Request, after string) (f *keyClaim, waited bool, err error) {
-	var stop func()
-	claim := key.claim()
-	_, waited, err = x.await(ctx, "", func() (refstore.Lock, error) {
-		if x.leased != nil {
-			if kept, ok := x.unfenced.LoadAndDelete(claim); ok {
-				f = kept.(*keyClaim)
-				return f.lock, nil
-			}
-		}
-		id, err := NewIDAfter(after) // anew for each try, so that the latest is the greatest
-		if err != nil {
-			return nil, err
-		}
-		var text []byte
-		if x.opts.Remote == nil {
-			text = []byte(id)
-		}
-		lock, err := x.claims.TryClaim(ctx, claim, text)
-		f = &keyClaim{lock: lock, id: id}
-		if stop == nil && errors.Is(err, refstore.ErrClaimed) {
-			stop = x.waits(ctx, req, Wait{Key: key})
-		}
-		return lock, err
-	})
-	if stop != nil {
-		stop()
-	}
-	if err != nil {
-		return nil, waited, err
-	}
-	previous := f.lock.Previous()
-	if previous == nil {
-		return f, waited, nil
-	}
-	if err := x.fence(ctx, key, req.Inputs, previous); err != nil {
-		// Releasing the claim would lose the ids in it. So it is kept for the next request in this process; when the
-		// process ends, other processes find it unchanged.
-		x.unfenced.Store(claim, f)
-		return nil, waited, fmt.Errorf("take over from a process that lost its lease: %w", err)
-	}
-	return f, waited, nil
-}
-
 // fence makes sure that no execution named in previous, one to a line, can become a success. Lines that are no ids
 // are skipped.
 func (c *Curator) fence(ctx context.Context, key Key, inputs []objectstore.Hash, previous []byte) error {
@@ -100,23 +42,21 @@ func (c *Curator) giveUp(ctx context.Context, key Key, inputs []objectstore.Hash
 	if how != nil {
 		ask = []string{fieldDetail}
 	}
+	ended := func(message string) *record.Status { // of which no status is known
+		now := c.now()
+		return &record.Status{
+			State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now, Message: message,
+		}
+	}
 	for {
 		put := refstore.Record{Key: recordKey(key, id)}
 		rec, err := c.records.Get(ctx, put.Key, ask...)
 		switch {
 		case errors.Is(err, refstore.ErrNotFound):
-			now := c.now()
-			put = how.end(put, &record.Status{
-				State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now,
-				Message: "Process lost its lease and is taken for " + staleText,
-			}, nil)
+			put = how.end(put, ended("Process lost its lease and is taken for "+staleText), nil)
 		case errors.Is(err, refstore.ErrDamaged): // the new record keeps nothing of it
-			now := c.now()
 			put.Version, put.Fields = rec.Version, []refstore.Field{{Name: fieldDetail, Value: (&record.Detail{}).Encode()}}
-			put.Value = (&record.Status{
-				State: record.Error, ExecutionID: id, InputHashes: hexes(inputs), StartedAt: now, CompletedAt: now,
-				Message: "its record was damaged while it ran, and is written anew",
-			}).Encode()
+			put.Value = ended("its record was damaged while it ran, and is written anew").Encode()
 		case err != nil:
 			return err
 		default:

@@ -53,7 +53,7 @@ func (g *Generation) Begin(ctx context.Context) (end func(), err error) {
 		return nil, err
 	}
 	return sync.OnceFunc(func() {
-		g.settle(ctx, lock)
+		g.changeIfLapsed(ctx, lock)
 		lock.Unlock()
 	}), nil
 }
@@ -61,7 +61,7 @@ func (g *Generation) Begin(ctx context.Context) (end func(), err error) {
 // settleTime bounds the wait for a store that does not answer at the end of a batch.
 const settleTime = 30 * time.Second
 
-func (g *Generation) settle(ctx context.Context, lock refstore.Lock) {
+func (g *Generation) changeIfLapsed(ctx context.Context, lock refstore.Lock) {
 	leased, ok := g.locks.(refstore.Leased)
 	if !ok {
 		return

@@ -37,14 +37,14 @@ type unpacked struct {
 	env  []string // what the image sets for its programs
 }
 
-// get returns the files of an image. An error of the image, or of this machine, is a *roomError.
-func (p *images) get(ctx context.Context, hash string) (*unpacked, error) {
+// lend returns the files of an image. An error of the image, or of this machine, is a *roomError.
+func (p *images) lend(ctx context.Context, hash string) (*unpacked, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if u := p.open[hash]; u != nil {
 		return u, nil
 	}
-	u, err := p.find(ctx, hash)
+	u, err := p.openOrUnpack(ctx, hash)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
@@ -62,8 +62,8 @@ func (p *images) get(ctx context.Context, hash string) (*unpacked, error) {
 	return u, nil
 }
 
-// find opens an image that is unpacked, or unpacks it.
-func (p *images) find(ctx context.Context, hash string) (*unpacked, error) {
+// openOrUnpack opens an image that is unpacked, or unpacks it.
+func (p *images) openOrUnpack(ctx context.Context, hash string) (*unpacked, error) {
 	if p.folder == nil || !room.Possible() {
 		return nil, &roomError{errors.New("no image can be unpacked here")}
 	}
@@ -169,8 +169,8 @@ func (c cancellable) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// rest ends the use of all images, and removes old ones.
-func (p *images) rest(now time.Time) error {
+// closeAll ends the use of all images, and removes old ones.
+func (p *images) closeAll(now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error
@@ -204,12 +204,6 @@ func (u *unpacked) environment() []string {
 	return env
 }
 
-// attemptImage is the image in whose files the command of an attempt runs.
-type attemptImage struct {
-	image   *unpacked  // nil: none
-	noImage *roomError // why the command cannot start
-}
-
 // adviceInImage adds what to do about a command that an image does not have.
 func (a *assignment) adviceInImage(e *runner.StartError) string {
 	if a.image != nil && a.spec.Argv == nil && e.Path == "bash" && errors.Is(e, fs.ErrNotExist) {
@@ -223,7 +217,7 @@ func (a *assignment) openImage(ctx context.Context) error {
 	if a.spec.Image == "" {
 		return nil
 	}
-	u, err := a.x.images.get(ctx, a.spec.Image)
+	u, err := a.x.images.lend(ctx, a.spec.Image)
 	var lacking *roomError
 	if errors.As(err, &lacking) {
 		a.image, a.noImage = &unpacked{}, lacking

@@ -98,9 +98,9 @@ func (x *Executor) unfinished(ctx context.Context, key Key, req *Request, runnin
 	return ended, nil
 }
 
-// begin makes a new execution of a key, here or elsewhere. Elsewhere its id is greater than greatest. A rerun for
+// makeNew makes a new execution of a key, here or elsewhere. Elsewhere its id is greater than greatest. A rerun for
 // comparison is made here.
-func (x *Executor) begin(ctx context.Context, key Key, req *Request, id, greatest string) (Result, error) {
+func (x *Executor) makeNew(ctx context.Context, key Key, req *Request, id, greatest string) (Result, error) {
 	if x.opts.Remote == nil || req.against != nil {
 		return x.execute(ctx, key, req, id)
 	}

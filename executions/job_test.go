@@ -72,7 +72,8 @@ func (j *jobs) wait(t *testing.T) {
 	})
 }
 
-func (j *jobs) wired(o *executions.Options) { o.Working = j.working }
+// wire has the executor of a machine ask for the jobs.
+func (j *jobs) wire(x *executions.Executor) { x.Store = x.WithJobs(j.working) }
 
 const aJob = "default/0123"
 
@@ -227,12 +228,13 @@ func TestWaitsForAnothersJob(t *testing.T) {
 				var q jobs
 				q.set(aJob, id)
 				fresh := executions.Result{ExecutionID: "new", State: record.Success}
-				m := s.machine(t, "one", writes("x"), q.wired)
+				m := s.machine(t, "one", writes("x"))
 				if where == "elsewhere" {
-					m = s.machine(t, "one", runsNothing(t), q.wired, by(func(context.Context, executions.Key, *executions.Request) (executions.Result, error) {
+					m = s.machine(t, "one", runsNothing(t), by(func(context.Context, executions.Key, *executions.Request) (executions.Result, error) {
 						return fresh, nil
 					}))
 				}
+				q.wire(m.Executor)
 				done := m.begin(t.Context(), req)
 				q.wait(t)
 				if got := s.all(t, req); len(got) != 1 || got[0].State != record.Running {
@@ -265,7 +267,8 @@ func TestJobThatEndedLeavesItsExecution(t *testing.T) {
 	s.running(t, req, id, aJob)
 	var q jobs
 	q.set(aJob, id)
-	m := s.machine(t, "one", writes("x"), q.wired)
+	m := s.machine(t, "one", writes("x"))
+	q.wire(m.Executor)
 	enough := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := m.begin(ctx, req)
@@ -293,7 +296,8 @@ func TestJobThatCannotBeAskedFor(t *testing.T) {
 	id := newID(t)
 	s.running(t, req, id, aJob)
 	q := jobs{fault: errors.New("throttled")}
-	m := s.machine(t, "one", runsNothing(t), q.wired)
+	m := s.machine(t, "one", runsNothing(t))
+	q.wire(m.Executor)
 	if res, err := m.Do(t.Context(), req); !errors.Is(err, q.fault) {
 		t.Errorf("got %+v, %v", res, err)
 	}

@@ -56,7 +56,7 @@ func (b *box) stageLayer(ctx context.Context, in record.Input, h objectstore.Has
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := b.file(rel); err != nil { // what the command may leave there is removed afterwards
+	if err := b.placeFile(rel); err != nil { // what the command may leave there is removed afterwards
 		return false, err
 	}
 	if len(b.lent) == 0 {
@@ -132,14 +132,14 @@ func (b *sandbox) unmark() error {
 // made.
 func (p *checkouts) lend(ctx context.Context, label string, o tree.CheckoutOptions) (*lending, error) {
 	for {
-		l, mine := p.layers.join(o.Around.Root)
+		l, mine := p.layers.addUser(o.Around.Root)
 		if mine {
-			return l, p.fill(ctx, l, label, o)
+			return l, p.fillLending(ctx, l, label, o)
 		}
 		select {
 		case <-l.ready:
 		case <-ctx.Done():
-			p.leave([]*layer{{lending: l}})
+			p.returnLayers([]*layer{{lending: l}})
 			return nil, context.Cause(ctx)
 		}
 		if l.err == nil {
@@ -148,8 +148,8 @@ func (p *checkouts) lend(ctx context.Context, label string, o tree.CheckoutOptio
 	}
 }
 
-// join adds a user to the checkout of a tree. mine: there was none, and the caller fills it.
-func (s *layers) join(h objectstore.Hash) (l *lending, mine bool) {
+// addUser adds a user to the checkout of a tree. mine: there was none, and the caller fills it.
+func (s *layers) addUser(h objectstore.Hash) (l *lending, mine bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, l := range slices.Backward(s.lent) {
@@ -174,9 +174,9 @@ func (l *lending) touched() bool {
 	}
 }
 
-// fill makes the checkout of a lending.
-func (p *checkouts) fill(ctx context.Context, l *lending, label string, o tree.CheckoutOptions) error {
-	err := p.checkOut(ctx, l, short(label), o)
+// fillLending makes the checkout of a lending, or says to those that wait why not.
+func (p *checkouts) fillLending(ctx context.Context, l *lending, label string, o tree.CheckoutOptions) error {
+	err := p.watched(ctx, l, short(label), o)
 	p.layers.mu.Lock()
 	if err != nil {
 		l.err = err
@@ -190,27 +190,13 @@ func (p *checkouts) fill(ctx context.Context, l *lending, label string, o tree.C
 	return err
 }
 
-func (p *checkouts) checkOut(ctx context.Context, l *lending, label string, o tree.CheckoutOptions) error {
+// watched makes the checkout of a lending, and watches it.
+func (p *checkouts) watched(ctx context.Context, l *lending, label string, o tree.CheckoutOptions) error {
 	h := o.Around.Root
-	c, err := p.choose(label, short(h.String()))
+	c, err := p.checkOut(ctx, label, h, o)
 	if err != nil {
 		return err
 	}
-	renew := func() (err error) {
-		c.kept, err = tree.Renew(ctx, p.objects, c.dir, treeFolder, h, c.kept, o)
-		return err
-	}
-	used := c.kept != nil
-	if err = renew(); err != nil && used && ctx.Err() == nil { // it may be damaged
-		if c, err = p.make(label); err != nil {
-			return err
-		}
-		err = renew()
-	}
-	if err != nil {
-		return errors.Join(err, c.remove())
-	}
-	c.label, c.hash = label, short(h.String())
 	l.checkout = c
 	// A change between the renewal and the start of the watch shows in another renewal.
 	var paths []string
@@ -222,7 +208,8 @@ func (p *checkouts) checkOut(ctx context.Context, l *lending, label string, o tr
 		return nil // it is renewed for each command
 	}
 	c.kept.Trust() // so that a large file is not read again
-	return renew()
+	c.kept, err = tree.Renew(ctx, p.objects, c.dir, treeFolder, h, c.kept, o)
+	return err
 }
 
 // keepFew hands what is not in use to the checkouts: stale ones, and all but the latest. Under layers.mu.
@@ -279,13 +266,13 @@ func (p *checkouts) takeBack(box *sandbox) error {
 	if len(box.lent) == 0 {
 		return nil
 	}
-	p.leave(box.lent)
+	p.returnLayers(box.lent)
 	box.lent = nil
 	return errors.Join(box.unmark(), box.root.Discard(box.scratch), p.removeLarge())
 }
 
-// leave ends the use of layers.
-func (p *checkouts) leave(list []*layer) {
+// returnLayers ends the use of layers.
+func (p *checkouts) returnLayers(list []*layer) {
 	p.layers.mu.Lock()
 	defer p.layers.mu.Unlock()
 	for _, l := range list {

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"strings"
 
+	"e3/objectstore"
 	"e3/refstore"
 )
 
@@ -22,11 +23,11 @@ type finder interface {
 // ambiguous like a prefix.
 func (s *Store) Locate(ctx context.Context, prefix string) (*Execution, error) {
 	prefix = strings.ToLower(prefix)
-	locate := s.locateAnywhere
+	named := s.findIn(ctx, s.Keys(ctx), prefix)
 	if f, ok := s.records.(finder); ok {
-		locate = func(ctx context.Context, prefix string) (*Execution, error) { return s.locate(ctx, f, prefix) }
+		named = s.named(ctx, f, prefix)
 	}
-	found, err := locate(ctx, prefix)
+	found, err := onlyOne(prefix, named)
 	if found != nil || err != nil {
 		return found, err
 	}
@@ -38,10 +39,9 @@ func (s *Store) Locate(ctx context.Context, prefix string) (*Execution, error) {
 	return nil, fmt.Errorf("execution %s: %w", prefix, ErrNotFound)
 }
 
-// locate asks the finder; nil if there is no such execution.
-func (s *Store) locate(ctx context.Context, f finder, prefix string) (*Execution, error) {
-	var found *Execution
-	for e, err := range s.named(ctx, f, prefix) {
+// onlyOne returns the only execution that is yielded; nil if there is none.
+func onlyOne(prefix string, named iter.Seq2[*Execution, error]) (found *Execution, err error) {
+	for e, err := range named {
 		if err != nil {
 			return nil, err
 		}
@@ -51,6 +51,23 @@ func (s *Store) locate(ctx context.Context, f finder, prefix string) (*Execution
 		found = e
 	}
 	return found, nil
+}
+
+// findIn yields the executions of some keys whose ids begin with prefix, without a finder.
+func (s *Store) findIn(ctx context.Context, keys iter.Seq2[Key, error], prefix string) iter.Seq2[*Execution, error] {
+	return func(yield func(*Execution, error) bool) {
+		for k, err := range keys {
+			var e *Execution
+			if err == nil {
+				if e, err = s.Find(ctx, k, prefix); errors.Is(err, ErrNotFound) {
+					continue
+				}
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // named yields the executions whose ids begin with prefix.
@@ -74,27 +91,6 @@ func (s *Store) named(ctx context.Context, f finder, prefix string) iter.Seq2[*E
 			}
 		}
 	}
-}
-
-// locateAnywhere is locate without a finder.
-func (s *Store) locateAnywhere(ctx context.Context, prefix string) (*Execution, error) {
-	var found *Execution
-	for k, err := range s.Keys(ctx) {
-		if err != nil {
-			return nil, err
-		}
-		e, err := s.Find(ctx, k, prefix)
-		switch {
-		case errors.Is(err, ErrNotFound):
-			continue
-		case err != nil:
-			return nil, err
-		case found != nil:
-			return nil, fmt.Errorf("execution %s: %w", prefix, ErrAmbiguous)
-		}
-		found = e
-	}
-	return found, nil
 }
 
 // LocateAll yields the executions with these ids that exist, in no order. Without a finder it reads all executions. An
@@ -137,4 +133,49 @@ func (s *Store) LocateAll(ctx context.Context, ids []string) iter.Seq2[*Executio
 			}
 		}
 	}
+}
+
+// ErrAmbiguous is wrapped if a prefix matches several executions, or runs.
+var ErrAmbiguous = errors.New("more than one has this prefix")
+
+// Find finds an execution by its id or a prefix of it, among those of a key.
+func (s *Store) Find(ctx context.Context, k Key, prefix string) (*Execution, error) {
+	prefix = strings.ToLower(prefix)
+	if _, err := ParseID(prefix); err == nil { // a whole id
+		return s.Get(ctx, k, prefix)
+	}
+	var found []string
+	q := refstore.Query{Partition: partition(k), Prefix: prefix, KeysOnly: true, Limit: 2}
+	for rec, err := range s.records.List(ctx, q) {
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, rec.Key.Sort)
+	}
+	switch {
+	case len(found) == 0:
+		return nil, fmt.Errorf("execution %s: %w", prefix, ErrNotFound)
+	case len(found) > 1:
+		return nil, fmt.Errorf("execution %s: %w", prefix, ErrAmbiguous)
+	}
+	return s.Get(ctx, k, found[0])
+}
+
+// FindTask finds an execution by its id or a prefix of it, among all executions of a task, on any inputs. A pruned
+// one yields a PrunedError.
+func (s *Store) FindTask(ctx context.Context, task objectstore.Hash, prefix string) (*Execution, error) {
+	found, err := onlyOne(prefix, func(yield func(*Execution, error) bool) {
+		for e, err := range s.findIn(ctx, s.keysOf(ctx, task), prefix) {
+			if !yield(e, err) || err == nil && e.ExecutionID == prefix {
+				return
+			}
+		}
+	})
+	if found != nil || err != nil {
+		return found, err
+	}
+	if pruned := s.prunedTask(ctx, task, prefix); pruned != nil {
+		return nil, pruned
+	}
+	return nil, fmt.Errorf("execution %s: %w", prefix, ErrNotFound)
 }

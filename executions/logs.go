@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 
+	"e3/internal/format/record"
 	"e3/refstore"
 )
 
@@ -69,4 +71,130 @@ func (s *Store) logField(ctx context.Context, k Key, id string, stream Stream) (
 	}
 	text, _ := rec.Field(string(stream))
 	return text, err
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrLogDamaged reports a log that differs from what the command printed.
+var ErrLogDamaged = errors.New("the log is damaged: it is not what the command has printed")
+
+// LogNotice is what a repair appends to a damaged log.
+const LogNotice = "\n[e3: this log was damaged: it is not what the command has printed]\n"
+
+// CheckedLog reads a log from its beginning. If the bytes differ from what the command printed, the reader's end is
+// an error that wraps [ErrLogDamaged]. Bytes behind the end of the log are not checked.
+func (s *Store) CheckedLog(ctx context.Context, e *Execution, stream Stream) (io.ReadCloser, error) {
+	in, err := s.OpenLog(ctx, e.Key, e.ExecutionID, stream, 0)
+	if err != nil || e.Detail == nil || e.State == record.Running {
+		return in, err
+	}
+	return CheckLog(in, e.Detail, e.ExecutionID, stream), nil
+}
+
+// CheckLog is CheckedLog for a log that was opened at its beginning.
+func CheckLog(in io.ReadCloser, detail *record.Detail, id string, stream Stream) io.ReadCloser {
+	if !detail.Logs.Known {
+		return in
+	}
+	want := detail.Logs.Stdout
+	if stream == Stderr {
+		want = detail.Logs.Stderr
+	}
+	return &checkedLog{ReadCloser: in, want: want, stream: stream, id: id}
+}
+
+// checkedLog sums what is read, up to the recorded length. Later bytes, such as those of a surviving child process,
+// are passed on.
+type checkedLog struct {
+	io.ReadCloser
+	want   record.LogSum
+	got    record.LogSum
+	stream Stream
+	id     string
+}
+
+// Read implements [io.Reader].
+func (l *checkedLog) Read(p []byte) (int, error) {
+	n, err := l.ReadCloser.Read(p)
+	part := p[:min(int64(n), l.want.Size-l.got.Size)]
+	l.got.Size += int64(len(part))
+	l.got.Sum = crc32.Update(l.got.Sum, castagnoli, part)
+	if err == io.EOF && l.got != l.want {
+		return n, fmt.Errorf("%s of execution %s: %w (%d bytes, it had %d)", l.stream, l.id, ErrLogDamaged, l.got.Size, l.want.Size)
+	}
+	return n, err
+}
+
+// MendLogs rewrites the damaged logs of an execution that has ended: their readable part, then [LogNotice].
+func (c *Curator) MendLogs(ctx context.Context, e *Execution) error {
+	rec, err := c.records.Get(ctx, recordKey(e.Key, e.ExecutionID), fieldDetail)
+	if err != nil {
+		return fmt.Errorf("mend logs of execution %s: %w", e.ExecutionID, err)
+	}
+	detail := record.Detail{}
+	if e.Detail != nil {
+		detail = *e.Detail
+	}
+	rec.Fields = nil
+	for _, l := range []struct {
+		stream Stream
+		sum    *record.LogSum
+	}{{Stdout, &detail.Logs.Stdout}, {Stderr, &detail.Logs.Stderr}} {
+		text, bad := c.readable(ctx, e, l.stream)
+		if bad == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		text = append(text, LogNotice...)
+		*l.sum = record.LogSum{Size: int64(len(text)), Sum: crc32.Checksum(text, castagnoli)}
+		if err := c.replaceLog(ctx, e, l.stream, text); err != nil {
+			return fmt.Errorf("mend %s of execution %s: %w", l.stream, e.ExecutionID, err)
+		}
+	}
+	if e.Detail != nil {
+		rec.Fields = append(rec.Fields, refstore.Field{Name: fieldDetail, Value: detail.Encode()})
+	}
+	if _, err := c.records.Put(ctx, rec); err != nil {
+		return fmt.Errorf("mend logs of execution %s: %w", e.ExecutionID, err)
+	}
+	return nil
+}
+
+// maxMendedLog bounds the part of a damaged log that is kept.
+const maxMendedLog = 64 << 20
+
+// readable returns the readable part of a log, and the error that it ends with.
+func (c *Curator) readable(ctx context.Context, e *Execution, stream Stream) ([]byte, error) {
+	in, err := c.CheckedLog(ctx, e, stream)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close() // opened for reading
+	text, err := io.ReadAll(io.LimitReader(in, maxMendedLog))
+	if err == nil && len(text) == maxMendedLog {
+		_, err = io.Copy(io.Discard, in)
+	}
+	return text, err
+}
+
+// replaceLog replaces a log by a text. A stream takes precedence over a log in the record.
+func (c *Curator) replaceLog(ctx context.Context, e *Execution, stream Stream, text []byte) error {
+	key := logKey(e.Key, e.ExecutionID, stream)
+	_, err := c.records.Size(ctx, key) // remove only a log
+	if err == nil {
+		err = c.records.Remove(ctx, key)
+	}
+	if err != nil && !errors.Is(err, refstore.ErrNotFound) {
+		return err
+	}
+	for at := 0; at < len(text); {
+		n := min(len(text)-at, maxAppend)
+		if err := c.records.Append(ctx, key, int64(at), text[at:at+n]); err != nil {
+			return err
+		}
+		at += n
+	}
+	return c.records.Seal(ctx, key)
 }

@@ -75,7 +75,7 @@ func (s *Store) Lookup(ctx context.Context, k Key) (a Answer, err error) {
 		pass := func(format string, args ...any) {
 			a.Passed = append(a.Passed, Passed{ExecutionID: id, Reason: fmt.Sprintf(format, args...)})
 		}
-		e, err := opened(k, rec, bad)
+		e, err := decodeFound(k, rec, bad)
 		if err != nil {
 			pass("%v", err)
 			a.passedSuccess = true

@@ -105,7 +105,7 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 		if err != nil {
 			continue
 		}
-		e, err := opened(k, rec, bad)
+		e, err := decodeFound(k, rec, bad)
 		torn := err != nil
 		if madeAt.Before(since) && (torn || e.Metadata == nil || e.Metadata.ImportedAt.Before(since)) {
 			continue // it was synced; a torn record of an import is a miss until it is imported again

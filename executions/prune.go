@@ -54,9 +54,13 @@ func (c *Curator) pruneTask(ctx context.Context, task objectstore.Hash, victims 
 	if len(victims) == 0 {
 		return 0, nil
 	}
-	claim, _, err := c.await(ctx, "which removes executions of task "+task.String(), func() (refstore.Lock, error) {
-		return c.claims.TryClaim(ctx, pruneClaim(task), nil)
-	})
+	claim, err := c.claims.TryClaim(ctx, pruneClaim(task), nil)
+	for pause := c.polling("which removes executions of task " + task.String()); errors.Is(err, refstore.ErrClaimed); {
+		if err := pause.wait(ctx); err != nil {
+			return 0, err
+		}
+		claim, err = c.claims.TryClaim(ctx, pruneClaim(task), nil)
+	}
 	if err != nil {
 		return 0, err
 	}

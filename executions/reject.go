@@ -73,7 +73,7 @@ func (c *Curator) Discard(ctx context.Context, k Key, id, by string) (bool, erro
 	if errors.Is(err, refstore.ErrNotFound) {
 		return false, nil
 	}
-	_, bad := opened(k, rec, err)
+	_, bad := decodeFound(k, rec, err)
 	if unreadable := (*RecordError)(nil); bad == nil || !errors.As(bad, &unreadable) {
 		return false, bad
 	}
@@ -82,4 +82,18 @@ func (c *Curator) Discard(ctx context.Context, k Key, id, by string) (bool, erro
 		v.OutputHash = status.OutputHash
 	}
 	return c.Remove(ctx, k.Task, v, by, "its record could not be read")
+}
+
+// SuspendedFor tells whether an execution was suspended by its command in a run of workspace ws here. It is false for
+// imported and for unreadable executions.
+func (s *Store) SuspendedFor(ctx context.Context, k Key, id, ws string) (bool, error) {
+	e, err := s.Get(ctx, k, id)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrMalformed) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	imported := e.Metadata != nil || e.Provenance != nil
+	return !imported && e.State == record.Failed && e.Detail != nil && Reason(e.Detail.Reason) == ReasonSuspended && e.Detail.Workspace == ws, nil
 }

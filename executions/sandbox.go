@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,38 +35,27 @@ type sandbox struct {
 	modes             modes.Modes
 	logs              sandboxLogs
 	note              sandboxNote
-	sandboxFate
 
-	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs, files and
-	// inputs are the present one's.
-	spare map[string]bool
-	dirs  []string // parents before children
-	files []string // removed afterwards
-	sandboxInputs
-	kept []*checkout // in work
-	sandboxRoom
-}
-
-// sandboxFate says why a sandbox is not reused.
-type sandboxFate struct {
+	// Why it is not reused.
 	inhabited bool // a descendant of the command may be alive
 	moved     bool // its folders are elsewhere now
 	replaced  bool // another folder than the command's working directory lies in its place
-}
 
-// sandboxRoom is for a command in a closed room, which sees of the sandbox the folder around work, home and tmp.
-type sandboxRoom struct {
+	// Paths below work, as declared. spare holds folders of earlier commands, which are empty but for old; dirs, files and
+	// inputs are the present one's. Inputs that are small files give their inodes to the next content.
+	spare  map[string]bool
+	dirs   []string // parents before children
+	files  []string // removed afterwards
+	inputs []string
+	old    []string    // inputs of the latest command, still there
+	stash  int         // number of further such files, in root
+	mixed  bool        // a tree is among the inputs: a file must not replace one of its files
+	kept   []*checkout // in work
+
+	// For a command in a closed room, which sees of the sandbox the folder around work, home and tmp.
 	closed  bool
 	lent    []*layer // mounted below work
 	scratch string   // a folder for the kernel; "": there is no layer
-}
-
-// sandboxInputs are small files whose inodes take the next content.
-type sandboxInputs struct {
-	inputs []string
-	old    []string // inputs of the latest command, still there
-	stash  int      // number of further such files, in root
-	mixed  bool     // a tree is among the inputs: a file must not replace one of its files
 }
 
 // sandboxLogs are the two files that take what the command prints.
@@ -92,31 +80,26 @@ const (
 	maxStash  = 16
 )
 
-// Bounds of the sandboxes that wait for a check of the processes in them. Each has three files open.
-const (
-	minUsed = 16
-	maxUsed = 64
-)
+// maxUsed is how many sandboxes wait for a check of the processes in them. A check costs as much as ten to fifty
+// sandboxes, whatever their number. Each has six files open.
+const maxUsed = 64
 
 // sandboxes is a pool. All of them lie in a directory that belongs to this process and is swept after its death.
 //
 // A sandbox in which a process works, or has a folder open, is never reused: the process could write into another
 // command's folder or outputs. The runner says whether a command's descendants are gone. Other processes, such as a
-// person's shell, are found by scanning all processes of the machine for many sandboxes at once. A scan costs as much as
-// ten to fifty sandboxes (enough).
+// person's shell, are found by scanning all processes of the machine for many sandboxes at once (maxUsed).
 type sandboxes struct {
-	scratch          func() (string, error)
-	checkouts        *checkouts
-	modes            modes.Modes
-	mu               sync.Mutex
-	free             []*sandbox    // clean, and known to be empty of processes
-	used             []*sandbox    // clean, not yet scanned for processes
-	acquired         int           // how often a sandbox was taken
-	count, scans     int           // sandboxes and scans made
-	making, scanning time.Duration // time spent on them so far
-	ground           *ground       // where sandboxes are made; nil: none was
-	searching        bool          // a scan goes on
-	occupants        runner.Occupants
+	scratch   func() (string, error)
+	checkouts *checkouts
+	modes     modes.Modes
+	mu        sync.Mutex
+	free      []*sandbox // clean, and known to be empty of processes
+	used      []*sandbox // clean, not yet scanned for processes
+	count     int        // sandboxes made
+	ground    *ground    // where sandboxes are made; nil: none was
+	searching bool       // a scan goes on
+	occupants runner.Occupants
 
 	unfinished atomic.Bool // a sandbox was dropped with its note
 }
@@ -124,8 +107,7 @@ type sandboxes struct {
 func (p *sandboxes) acquire() (*sandbox, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.acquired++
-	if len(p.free) == 0 && len(p.used) >= p.enough() && !p.searching {
+	if len(p.free) == 0 && len(p.used) >= maxUsed && !p.searching {
 		p.scan()
 	}
 	if n := len(p.free); n > 0 {
@@ -133,29 +115,16 @@ func (p *sandboxes) acquire() (*sandbox, error) {
 		p.free = p.free[:n-1]
 		return box, nil
 	}
-	began := time.Now()
-	box, err := p.make()
-	p.making += time.Since(began)
+	box, err := p.makeSandbox()
 	if err != nil {
 		return nil, fmt.Errorf("make sandbox: %w", err)
 	}
 	return box, nil
 }
 
-// enough is how many used sandboxes make a scan worthwhile. With M of them, n commands need M sandboxes and n/M scans, so a
-// scan that costs as much as k sandboxes is due at the square root of k·n.
-func (p *sandboxes) enough() int {
-	if p.scans == 0 || p.making <= 0 {
-		return minUsed
-	}
-	k := float64(p.scanning) / float64(p.scans) / (float64(p.making) / float64(p.count))
-	return int(min(max(math.Sqrt(k*float64(p.acquired)), minUsed), maxUsed))
-}
-
 // scan frees the used sandboxes without processes, and drops the others. Other commands get new sandboxes meanwhile: it
 // holds the lock only before and after the search.
 func (p *sandboxes) scan() {
-	began := time.Now()
 	boxes := p.used
 	p.used, p.searching = nil, true
 	p.mu.Unlock()
@@ -169,11 +138,9 @@ func (p *sandboxes) scan() {
 			box.drop()
 		}
 	}
-	p.scanning += time.Since(began)
-	p.scans++
 }
 
-func (p *sandboxes) make() (*sandbox, error) {
+func (p *sandboxes) makeSandbox() (*sandbox, error) {
 	dir, err := p.scratch()
 	if err != nil {
 		return nil, err
@@ -189,7 +156,7 @@ func (p *sandboxes) make() (*sandbox, error) {
 		place: place{in: p.ground.Dir, name: name},
 		real:  filepath.Join(p.ground.real, name, roomFolder, workFolder), strips: p.ground.strips, modes: p.modes,
 	}
-	err = box.make()
+	err = box.makeRoot()
 	if err == nil {
 		err = box.renew(true)
 	}
@@ -207,7 +174,7 @@ func (p *sandboxes) release(box *sandbox) {
 		p.unfinished.Store(true)
 	}
 	if box.moved && !box.note.written && !box.inhabited { // its folder is kept, with what the command wrote into layers
-		p.checkouts.leave(box.lent)
+		p.checkouts.returnLayers(box.lent)
 		box.lent = nil
 	}
 	if box.note.written || box.inhabited || box.moved || box.replaced || p.checkouts.takeBack(box) != nil {
@@ -237,8 +204,8 @@ const (
 	stagedExecutable FileMode = 0o755
 )
 
-// make makes the sandbox's own folder. Only this user may enter, because files are moved from here into the repository.
-func (b *sandbox) make() error {
+// makeRoot makes the sandbox's own folder. Only this user may enter, because files are moved from here into the repository.
+func (b *sandbox) makeRoot() error {
 	err := b.in.Mkdir(b.name, 0o700)
 	if err == nil && b.strips {
 		err = b.in.Chmod(b.name, 0o700)
@@ -275,8 +242,8 @@ func (b *sandbox) folder(in *beneath.Dir, name string) (*beneath.Dir, error) {
 	return in.Sub(name)
 }
 
-// fix restores the mode of what was staged at rel if the umask has taken bits of it.
-func (b *sandbox) fix(rel string, mode FileMode) error {
+// fixMode restores the mode of what was staged at rel if the umask has taken bits of it.
+func (b *sandbox) fixMode(rel string, mode FileMode) error {
 	if !b.strips {
 		return nil
 	}
@@ -373,7 +340,7 @@ func (b *sandbox) mkdir(rel string) error {
 		return err
 	}
 	b.dirs = append(b.dirs, rel)
-	if err := b.forget(rel); err != nil {
+	if err := b.forgetInput(rel); err != nil {
 		return err
 	}
 	if b.spare[rel] {
@@ -387,32 +354,32 @@ func (b *sandbox) mkdir(rel string) error {
 	if err != nil {
 		return err
 	}
-	return b.fix(rel, stagedDir)
+	return b.fixMode(rel, stagedDir)
 }
 
-// file prepares the place of a file that is removed afterwards: it makes the parent folder and removes what an earlier
+// placeFile prepares the place of a file that is removed afterwards: it makes the parent folder and removes what an earlier
 // command had there.
-func (b *sandbox) file(rel string) error {
+func (b *sandbox) placeFile(rel string) error {
 	if err := b.mkdir(filepath.Dir(rel)); err != nil {
 		return err
 	}
 	b.files = append(b.files, rel)
-	if err := b.forget(rel); err != nil {
+	if err := b.forgetInput(rel); err != nil {
 		return err
 	}
-	return b.clear(rel)
+	return b.clearFolder(rel)
 }
 
-// input prepares the place of an input, as file does. It returns true if there is a file whose inode may take the new
+// placeInput prepares the place of an input, as placeFile does. It returns true if there is a file whose inode may take the new
 // content (objectstore.Rewrite).
-func (b *sandbox) input(rel string) (reused bool, err error) {
+func (b *sandbox) placeInput(rel string) (reused bool, err error) {
 	if slices.Contains(b.inputs, rel) {
 		return false, nil // a glob has staged it
 	}
 	if err := b.mkdir(filepath.Dir(rel)); err != nil {
 		return false, err
 	}
-	if err := b.clear(rel); err != nil {
+	if err := b.clearFolder(rel); err != nil {
 		return false, err
 	}
 	b.inputs = append(b.inputs, rel)
@@ -441,8 +408,8 @@ func (b *sandbox) input(rel string) (reused bool, err error) {
 
 func stashed(i int) string { return "s" + strconv.Itoa(i) }
 
-// forget removes an input of the latest command, unless the present one has it too.
-func (b *sandbox) forget(rel string) error {
+// forgetInput removes an input of the latest command, unless the present one has it too.
+func (b *sandbox) forgetInput(rel string) error {
 	i := slices.Index(b.old, rel)
 	if i < 0 {
 		return nil
@@ -464,8 +431,8 @@ func (b *sandbox) putAside() error {
 	return nil
 }
 
-// clear removes a folder of earlier commands.
-func (b *sandbox) clear(rel string) error {
+// clearFolder removes a folder of earlier commands.
+func (b *sandbox) clearFolder(rel string) error {
 	if !b.spare[rel] {
 		return nil
 	}
@@ -478,8 +445,8 @@ func (b *sandbox) clear(rel string) error {
 	return b.work.Discard(rel)
 }
 
-// ready removes the folders and files of earlier commands that this one does not use.
-func (b *sandbox) ready() error {
+// clearSpare removes the folders and files of earlier commands that this one does not use.
+func (b *sandbox) clearSpare() error {
 	if err := b.putAside(); err != nil {
 		return err
 	}

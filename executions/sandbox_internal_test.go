@@ -65,13 +65,13 @@ func TestSandboxFileInPlaceOfFolder(t *testing.T) {
 	if len(pool.used) != 1 {
 		t.Fatal("the sandbox is not kept")
 	}
-	if err := box.file("in"); err != nil {
+	if err := box.placeFile("in"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(box.work.Name(), "in"), nil, 0o644); err != nil {
 		t.Error(err)
 	}
-	if err := box.ready(); err != nil || len(box.spare) != 0 {
+	if err := box.clearSpare(); err != nil || len(box.spare) != 0 {
 		t.Errorf("left are %v, %v", box.spare, err)
 	}
 }

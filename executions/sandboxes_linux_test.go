@@ -10,7 +10,7 @@ import (
 func TestSandboxesSideBySide(t *testing.T) {
 	dir := t.TempDir()
 	pool := sandboxes{scratch: func() (string, error) { return dir, nil }, checkouts: &checkouts{}}
-	const each = 3 * minUsed
+	const each = maxUsed
 	var taken sync.Map
 	var drawn atomic.Int32
 	var all sync.WaitGroup
@@ -32,8 +32,8 @@ func TestSandboxesSideBySide(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if pool.scans == 0 || pool.count >= int(drawn.Load()) {
-		t.Errorf("%d sandboxes and %d searches for %d commands", pool.count, pool.scans, drawn.Load())
+	if pool.count >= int(drawn.Load()) { // only a search makes one fit for another command
+		t.Errorf("%d sandboxes for %d commands", pool.count, drawn.Load())
 	}
 	for _, box := range append(pool.free, pool.used...) {
 		box.drop()

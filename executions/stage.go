@@ -18,7 +18,7 @@ import (
 
 // stage puts the declared inputs, and nothing else, into the sandbox, and returns the environment of the command.
 // Declared paths are relative to the sandbox, so that they are the same wherever it lies. Of a task that runs in batches
-// it stages what belongs to the item; takeItems does the rest.
+// it stages what belongs to the item; stageBatch does the rest.
 func (b *box) stage(ctx context.Context) ([]string, error) {
 	spec := b.spec
 	if len(spec.Inputs) != len(b.req.Inputs) {
@@ -31,7 +31,7 @@ func (b *box) stage(ctx context.Context) ([]string, error) {
 		}
 	}
 	b.texts = make([]string, len(spec.Inputs))
-	env, err := b.stageInputs(ctx, b.baseEnv(), spec.Batch != nil)
+	env, err := b.eachInput(ctx, b.baseEnv(), spec.Batch != nil, b.stageInput)
 	if err != nil {
 		return nil, err
 	}
@@ -53,24 +53,17 @@ func (b *box) stage(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("output %s: %w", out.Name, err)
 		}
 	}
-	return b.lastEnv(env), b.ready()
+	return b.lastEnv(env), b.clearSpare()
 }
 
-// stageCommon puts what all items of a batch have in common into the sandbox, and returns the environment of the
-// command.
-func (b *box) stageCommon(ctx context.Context) ([]string, error) {
-	env, err := b.stageInputs(ctx, b.baseEnv(), false)
-	return b.lastEnv(env), err
-}
-
-// stageInputs puts inputs into the sandbox and appends what the command's environment says of them: those that belong to
-// the item of a batch, or all others.
-func (b *box) stageInputs(ctx context.Context, env []string, own bool) ([]string, error) {
+// eachInput has a function stage or look up inputs, those that belong to the item of a batch or all others, and appends
+// what the command's environment says of them.
+func (b *box) eachInput(ctx context.Context, env []string, own bool, do func(context.Context, record.Input, objectstore.Hash) (string, bool, error)) ([]string, error) {
 	for i, in := range b.spec.Inputs {
 		if b.ownsInput(in) != own {
 			continue
 		}
-		text, set, err := b.stageInput(ctx, in, b.req.Inputs[i])
+		text, set, err := do(ctx, in, b.req.Inputs[i])
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", in.Name, err)
 		}
@@ -134,7 +127,7 @@ func (b *box) stagePath(ctx context.Context, in record.Input, h objectstore.Hash
 	if in.Kind == record.KindExecutable {
 		perm = stagedExecutable
 	}
-	reused, err := b.input(rel)
+	reused, err := b.placeInput(rel)
 	if err == nil && reused {
 		if _, err = objectstore.Rewrite(ctx, b.x.objects, h, b.work, rel, perm); err == nil {
 			return in.Path, nil
@@ -148,7 +141,7 @@ func (b *box) stagePath(ctx context.Context, in record.Input, h objectstore.Hash
 	}
 	err = b.x.objects.Materialize(ctx, h, b.work, rel, perm)
 	if err == nil {
-		return in.Path, b.fix(rel, perm)
+		return in.Path, b.fixMode(rel, perm)
 	}
 	if errors.Is(err, fs.ErrExist) && objectstore.Holds(ctx, b.work, rel, h) {
 		// A glob has staged the same file; it is executable if any input says so.
@@ -180,13 +173,13 @@ func (b *box) stageValue(ctx context.Context, in record.Input, h objectstore.Has
 	if err != nil {
 		return "", err
 	}
-	if err := b.file(path); err != nil {
+	if err := b.placeFile(path); err != nil {
 		return "", err
 	}
 	if err := writeJSON(b.work, path, v); err != nil {
 		return "", err
 	}
-	return rel, b.fix(path, stagedFile)
+	return rel, b.fixMode(path, stagedFile)
 }
 
 // valuePath is where the JSON file of a value is staged.

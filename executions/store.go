@@ -149,15 +149,15 @@ func (s *Store) Get(ctx context.Context, k Key, id string) (*Execution, error) {
 		return nil, fmt.Errorf("execution %.40q: %w", id, ErrNotFound)
 	}
 	rec, err := s.records.Get(ctx, recordKey(k, id), sideFields...)
-	e, err := opened(k, rec, err)
+	e, err := decodeFound(k, rec, err)
 	if bad := (*RecordError)(nil); err != nil && !errors.As(err, &bad) {
 		return nil, fmt.Errorf("execution %s: %w", id, err)
 	}
 	return e, err
 }
 
-// opened decodes a record, or returns the error of reading it. A damaged record yields a RecordError.
-func opened(k Key, rec refstore.Record, err error) (*Execution, error) {
+// decodeFound decodes a record, or returns the error of reading it. A damaged record yields a RecordError.
+func decodeFound(k Key, rec refstore.Record, err error) (*Execution, error) {
 	switch {
 	case errors.Is(err, refstore.ErrDamaged):
 		return nil, &RecordError{Key: k, ExecutionID: rec.Key.Sort, Err: err}
@@ -219,7 +219,7 @@ func (s *Store) list(ctx context.Context, q refstore.Query, k Key) iter.Seq2[*Ex
 					continue // a stray file in the folder
 				}
 			}
-			if !yield(opened(k, rec, err)) {
+			if !yield(decodeFound(k, rec, err)) {
 				return
 			}
 		}

@@ -47,7 +47,7 @@ func (b *box) copyLayer(ctx context.Context, l *layer) error {
 		if err := b.x.objects.Materialize(ctx, l.entry.Hash, work, l.rel, perm); err != nil {
 			return err
 		}
-		return b.fix(l.rel, perm)
+		return b.fixMode(l.rel, perm)
 	case errors.Is(err, fs.ErrNotExist):
 		return b.checkOutLayer(ctx, l, work, l.rel)
 	case err != nil:
@@ -155,7 +155,7 @@ func (b *box) lendAgain(ctx context.Context) (err error) {
 
 // leaveLayers ends a visit of a kept folder.
 func (b *box) leaveLayers() error {
-	b.x.checkouts.leave(b.lent)
+	b.x.checkouts.returnLayers(b.lent)
 	if b.lent = nil; b.scratch == "" {
 		return nil
 	}
