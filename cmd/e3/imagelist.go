@@ -57,7 +57,7 @@ func writeUsedImages(w *render.Sheet, list []repo.UsedImage) {
 		w.Line("no images")
 	}
 	for i := range list {
-		writeListed(w, &list[i].Listed)
+		writeListed(w, &list[i].Image)
 		for _, u := range list[i].UsedBy {
 			user := "workspace " + u.Workspace
 			if u.Workspace == "" {
