@@ -322,7 +322,7 @@ func (c *Curator) put(ctx context.Context, in *Incoming, here onRecord) error {
 	add(fieldRejected, in.Rejection)
 	add(fieldSignature, in.Signature)
 	last := &in.Provenance.Steps[len(in.Provenance.Steps)-1]
-	add(fieldMetadata, (&record.Metadata{ExecutionID: in.Status.ExecutionID, SourceRepo: last.Source(), ImportedAt: last.ImportedAt}).Encode())
+	add(fieldMetadata, (&record.Metadata{ExecutionID: in.Status.ExecutionID, Origin: record.Origin{SourceRepo: last.Source(), ImportedAt: last.ImportedAt}}).Encode())
 	add(fieldProvenance, in.Provenance.Encode())
 	if in.Status.State == record.Success {
 		rec.Fields = append(rec.Fields, outputField(in.Status))

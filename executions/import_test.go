@@ -157,7 +157,7 @@ func imported(in *executions.Incoming, stdout, stderr string) *entry {
 	last := chain.Steps[len(chain.Steps)-1]
 	e := &entry{
 		Status: string(in.Status.Encode()), Detail: string(in.Detail), Rejected: string(in.Rejection), Provenance: string(chain.Encode()), Stdout: stdout, Stderr: stderr,
-		Metadata: string((&record.Metadata{ExecutionID: in.Status.ExecutionID, SourceRepo: "bob@two:/b/.e3", ImportedAt: last.ImportedAt}).Encode()),
+		Metadata: string((&record.Metadata{ExecutionID: in.Status.ExecutionID, Origin: record.Origin{SourceRepo: "bob@two:/b/.e3", ImportedAt: last.ImportedAt}}).Encode()),
 	}
 	if in.Status.State == record.Success {
 		e.Output = in.Status.OutputHash + "\n"
@@ -305,7 +305,7 @@ func TestImportCollisions(t *testing.T) {
 							t.Errorf("imported (-want +got):\n%s", diff)
 						}
 						e, err := l.Get(t.Context(), importKey, id)
-						if err != nil || e.Provenance == nil || len(e.Provenance.Steps) != 2 || e.Metadata == nil || e.Metadata.SourceRepo != "bob@two:/b/.e3" {
+						if err != nil || e.Provenance == nil || len(e.Provenance.Steps) != 2 || e.Metadata == nil || e.Metadata.Origin.SourceRepo != "bob@two:/b/.e3" {
 							t.Errorf("on record: %+v, %v", e, err)
 						}
 						if again, err := l.Import(t.Context(), in); err != nil || !again.Skipped() {

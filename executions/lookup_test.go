@@ -59,7 +59,7 @@ type item struct {
 var items = []item{
 	{"success", func(s *shelf) (string, error) { return s.add(record.Success, "made") }, true, ""},
 	{"imported success", func(s *shelf) (string, error) {
-		return s.add(record.Success, "made", (&record.Metadata{SourceRepo: "other", ImportedAt: time.UnixMilli(1)}).Encode())
+		return s.add(record.Success, "made", (&record.Metadata{Origin: record.Origin{SourceRepo: "other", ImportedAt: time.UnixMilli(1)}}).Encode())
 	}, true, ""},
 	{"rejected success", func(s *shelf) (string, error) {
 		return s.rejected(&record.Rejection{Rejected: true, By: "ann@lab", At: time.UnixMilli(86400000), Reason: "wrong units"})
@@ -73,7 +73,7 @@ var items = []item{
 	{"success whose output is gone", func(s *shelf) (string, error) { return s.add(record.Success, "") }, false, "is gone"},
 	{"failed", func(s *shelf) (string, error) { return s.add(record.Failed, "") }, false, "exit code 3"},
 	{"imported failure", func(s *shelf) (string, error) {
-		return s.add(record.Failed, "", (&record.Metadata{SourceRepo: "other", ImportedAt: time.UnixMilli(1)}).Encode())
+		return s.add(record.Failed, "", (&record.Metadata{Origin: record.Origin{SourceRepo: "other", ImportedAt: time.UnixMilli(1)}}).Encode())
 	}, false, "exit code 3"},
 	{"error", func(s *shelf) (string, error) { return s.add(record.Error, "") }, false, "timed out"},
 	{"running", func(s *shelf) (string, error) { return s.add(record.Running, "") }, false, "not ended"},

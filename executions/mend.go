@@ -107,7 +107,7 @@ func (s *Store) mendKey(ctx context.Context, objects StoredObjects, k Key, since
 		}
 		e, err := decodeFound(k, rec, bad)
 		torn := err != nil
-		if madeAt.Before(since) && (torn || e.Metadata == nil || e.Metadata.ImportedAt.Before(since)) {
+		if madeAt.Before(since) && (torn || e.Metadata == nil || e.Metadata.Origin.ImportedAt.Before(since)) {
 			continue // it was synced; a torn record of an import is a miss until it is imported again
 		}
 		if !torn && e.State == record.Success {

@@ -41,7 +41,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("the output is %q", got)
 	}
 	for _, e := range b.all() {
-		if e.Metadata == nil || e.Metadata.SourceRepo != "ann@alpha:"+a.results.Location || len(e.Provenance.Steps) != 1 || e.Provenance.Steps[0].ImportedBy != "bob@beta" {
+		if e.Metadata == nil || e.Metadata.Origin.SourceRepo != "ann@alpha:"+a.results.Location || len(e.Provenance.Steps) != 1 || e.Provenance.Steps[0].ImportedBy != "bob@beta" {
 			t.Errorf("execution %s comes from %+v", e.ExecutionID, e.Provenance)
 		}
 	}

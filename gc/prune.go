@@ -303,8 +303,8 @@ func facts(e *executions.Execution) (at int64, good bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	if e.Metadata != nil && e.Metadata.ImportedAt.After(made) {
-		made = e.Metadata.ImportedAt
+	if e.Metadata != nil && e.Metadata.Origin.ImportedAt.After(made) {
+		made = e.Metadata.Origin.ImportedAt
 	}
 	return made.UnixMilli(), e.State == record.Success && !e.Rejected(), nil
 }

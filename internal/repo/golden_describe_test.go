@@ -310,7 +310,7 @@ func describeExecution(t *testing.T, r *repo.Repo, e *executions.Execution) exec
 		d.Rejection = fmt.Sprintf("%v by %s at %s: %s", m.Rejected, m.By, m.At.Format(stamp), m.Reason)
 	}
 	if m := e.Metadata; m != nil {
-		d.ImportedFrom = fmt.Sprintf("%s at %s", m.SourceRepo, m.ImportedAt.Format(stamp))
+		d.ImportedFrom = fmt.Sprintf("%s at %s", m.Origin.SourceRepo, m.Origin.ImportedAt.Format(stamp))
 	}
 	d.Steps = describeSteps(e.Provenance)
 	for stream, text := range map[executions.Stream]*string{executions.Stdout: &d.Stdout, executions.Stderr: &d.Stderr} {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"e3/internal/format/beast2"
+	"e3/internal/format/codec"
 )
 
 // Batch belongs to a task whose command serves several items of a matrix at a time. How many is policy.
@@ -20,7 +21,7 @@ func (b *Batch) Owns(name string) bool {
 }
 
 // readBatch reads the field of a batch, whose names must be those of constants and inputs.
-func readBatch(r *beast2.Reader, t *Task) {
+func readBatch(r *codec.Reader, t *Task) {
 	at := r.Offset()
 	t.Batch = &Batch{Own: readNames(r)}
 	known := map[string]bool{}
@@ -28,7 +29,9 @@ func readBatch(r *beast2.Reader, t *Task) {
 		known[t.Env[i].Name] = true
 	}
 	for i := range t.Inputs {
-		known[t.Inputs[i].Name] = !t.Inputs[i].Kind.OfMachine()
+		if in := &t.Inputs[i]; !in.Kind.OfMachine() {
+			known[in.Name] = true
+		}
 	}
 	for _, name := range t.Batch.Own {
 		if !known[name] {

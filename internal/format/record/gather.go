@@ -1,10 +1,12 @@
 package record
 
 import (
+	"errors"
+	"fmt"
 	"math"
-	"unsafe"
 
 	"e3/internal/format/beast2"
+	"e3/internal/format/codec"
 	"e3/internal/format/notation"
 )
 
@@ -26,53 +28,53 @@ func (g *Gather) ValuesOf(item int) []string {
 // Tolerates reports whether members may be left out of a fan-in.
 func (w *Wire) Tolerates() bool { return w.Gather != nil && w.Gather.Need.Kind != notation.NeedAll }
 
-func gatherType() beast2.Type {
+// BeastType, AppendBeast and ReadBeast make a Gather part of a record.
+func (g *Gather) BeastType() beast2.Type {
 	need := beast2.Variant(beast2.F("all", beast2.Null), beast2.F("count", beast2.Integer), beast2.F("share", beast2.Integer))
-	strs := beast2.Array(beast2.String)
-	return beast2.Struct(beast2.F("need", need), beast2.F("names", strs), beast2.F("values", strs))
+	return beast2.Struct(beast2.F("need", need), beast2.F("names", texts.Type()), beast2.F("values", texts.Type()))
 }
 
-func appendGather(b []byte, g *Gather) []byte {
-	if g == nil {
-		return append(b, 0)
-	}
-	b = beast2.AppendVarint(append(b, 1), uint64(g.Need.Kind))
+func (g *Gather) AppendBeast(b []byte) []byte {
+	b = beast2.AppendVarint(b, uint64(g.Need.Kind))
 	if g.Need.Kind != notation.NeedAll {
 		b = beast2.AppendInteger(b, g.Need.N)
 	}
-	return appendStrings(appendStrings(b, g.Names), g.Values)
+	return texts.Append(texts.Append(b, &g.Names), &g.Values)
 }
 
-func readGather(r *beast2.Reader, a *allowance, items int) *Gather {
-	if r.Tag(2) == 0 {
-		return nil
-	}
-	at := r.Offset()
-	a.spend(r, unsafe.Sizeof(Gather{}))
-	g := &Gather{Need: notation.Need{Kind: notation.NeedKind(r.Tag(3))}}
+func (g *Gather) ReadBeast(r *codec.Reader) {
+	g.Need.Kind = notation.NeedKind(r.Tag(3))
 	switch g.Need.Kind {
 	case notation.NeedCount:
 		g.Need.N = readBetween(r, "need", 0, math.MaxInt32)
 	case notation.NeedShare:
 		g.Need.N = readBetween(r, "need", 1, notation.WholeShare)
 	}
-	g.Names, g.Values = a.strings(r), a.strings(r)
-	if r.Err() == nil && len(g.Values) != items*len(g.Names) {
-		r.Failf(at, "manifest of %d items has %d values of %d names", items, len(g.Values), len(g.Names))
-	}
-	return g
+	texts.Read(r, &g.Names)
+	texts.Read(r, &g.Values)
 }
 
-// checkManifests checks that each manifest follows its fan-in, and that each fan-in with a manifest is followed by it.
-func checkManifests(r *beast2.Reader, at int, wires []Wire) {
-	for j := range wires {
-		follows := j > 0 && wires[j-1].Gather != nil
-		if (wires[j].Kind == WireManifest) != follows {
-			r.Failf(at, "wire %d: a manifest follows its fan-in, and nothing else does", j)
-			return
+// readBetween reads a number, and refuses one outside of the range.
+func readBetween(r *codec.Reader, what string, low, high int64) int64 {
+	at := r.Offset()
+	n := r.Integer()
+	if n < low || n > high {
+		r.Failf(at, "%s: %d is out of range", what, n)
+		return 0
+	}
+	return n
+}
+
+// Check refuses wires in which a fan-in with a manifest and the manifest do not follow each other.
+func (t *PackageTask) Check() error {
+	for j := range t.Wiring {
+		follows := j > 0 && t.Wiring[j-1].Gather != nil
+		if (t.Wiring[j].Kind == WireManifest) != follows {
+			return fmt.Errorf("wire %d: a manifest follows its fan-in, and nothing else does", j)
 		}
 	}
-	if n := len(wires); n > 0 && wires[n-1].Gather != nil {
-		r.Failf(at, "the manifest of the last fan-in is missing")
+	if n := len(t.Wiring); n > 0 && t.Wiring[n-1].Gather != nil {
+		return errors.New("the manifest of the last fan-in is missing")
 	}
+	return nil
 }

@@ -62,9 +62,9 @@ var statuses = rapid.Custom(func(t *rapid.T) *record.Status {
 })
 
 var metadata = rapid.Custom(func(t *rapid.T) *record.Metadata {
-	m := &record.Metadata{ExecutionID: texts.Draw(t, "id"), SourceRepo: texts.Draw(t, "source")}
-	if m.SourceRepo != "" {
-		m.ImportedAt = times.Draw(t, "at")
+	m := &record.Metadata{ExecutionID: texts.Draw(t, "id"), Origin: record.Origin{SourceRepo: texts.Draw(t, "source")}}
+	if m.Origin.SourceRepo != "" {
+		m.Origin.ImportedAt = times.Draw(t, "at")
 	}
 	return m
 })

@@ -1,9 +1,8 @@
 package record
 
 import (
-	"unsafe"
-
-	"e3/internal/format/beast2"
+	"errors"
+	"fmt"
 )
 
 // The tasks of a package whose matrices are all written out are in its file. Otherwise the package also names its
@@ -61,67 +60,23 @@ func (w *Wire) ReadsInput(any func(name string) bool) bool {
 	return false
 }
 
-func (p *Package) appendItems(b []byte) []byte {
-	b = beast2.AppendString(b, p.Definition)
-	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Lists)))
-	for i := range p.Lists {
-		l := &p.Lists[i]
-		for _, s := range []string{l.Input, l.Task, l.Entry, l.From, l.List} {
-			b = beast2.AppendString(b, s)
-		}
+// Check refuses a list that is not of one source, or half known.
+func (l *PackageList) Check() error {
+	if (l.Input == "") == (l.Task == "") || l.Input != "" && l.Entry != "" || (l.From == "") != (l.List == "") {
+		return errors.New("a list of items is neither of an input nor of a task, or is half known")
 	}
-	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(p.Families)))
-	for i := range p.Families {
-		f := &p.Families[i]
-		b = beast2.AppendVarint(beast2.AppendInline(beast2.AppendString(b, f.Name)), uint64(len(f.Lists)))
-		for _, k := range f.Lists {
-			b = beast2.AppendInteger(b, k)
-		}
-		b = appendStrings(b, f.ReadBy)
-		b = appendStrings(b, f.Reads)
-		b = beast2.AppendInteger(beast2.AppendBoolean(b, f.Pending), f.Count)
-	}
-	return b
+	return nil
 }
 
-func readItems(r *beast2.Reader, a *allowance, p *Package) {
-	at := r.Offset()
-	p.Definition = r.String()
-	r.Inline()
-	if n := a.count(r, 5, unsafe.Sizeof(PackageList{})); n > 0 {
-		p.Lists = make([]PackageList, n)
-	}
-	for i := range p.Lists {
-		l := PackageList{Input: r.String(), Task: r.String(), Entry: r.String(), From: r.String(), List: r.String()}
-		if (l.Input == "") == (l.Task == "") || l.Input != "" && l.Entry != "" || (l.From == "") != (l.List == "") {
-			r.Failf(at, "list %d of items is neither one of an input nor one of a task, or is half known", i)
-		}
-		if p.Lists[i] = l; r.Err() != nil {
-			return
-		}
-	}
-	r.Inline()
-	if n := a.count(r, 5, unsafe.Sizeof(PackageFamily{})); n > 0 {
-		p.Families = make([]PackageFamily, n)
-	}
+// Check refuses a family whose lists are not in the package.
+func (p *Package) Check() error {
 	for i := range p.Families {
 		f := &p.Families[i]
-		f.Name = r.String()
-		r.Inline()
-		if n := a.count(r, 1, unsafe.Sizeof(int64(0))); n > 0 {
-			f.Lists = make([]int64, n)
-		}
-		for k := range f.Lists {
-			if f.Lists[k] = r.Integer(); f.Lists[k] < 0 || f.Lists[k] >= int64(len(p.Lists)) {
-				r.Failf(at, "family %q names list %d, and there are %d", f.Name, f.Lists[k], len(p.Lists))
+		for _, k := range f.Lists {
+			if k < 0 || k >= int64(len(p.Lists)) {
+				return fmt.Errorf("family %q names list %d, and there are %d", f.Name, k, len(p.Lists))
 			}
-			if r.Err() != nil {
-				return
-			}
-		}
-		f.ReadBy, f.Reads = a.strings(r), a.strings(r)
-		if f.Pending, f.Count = r.Boolean(), r.Integer(); r.Err() != nil {
-			return
 		}
 	}
+	return nil
 }

@@ -92,8 +92,8 @@ func TestPackageGrownRefuses(t *testing.T) {
 		pkg  record.Package
 		want string
 	}{
-		{record.Package{Definition: h, Lists: []record.PackageList{{}}}, "neither one of an input"},
-		{record.Package{Definition: h, Lists: []record.PackageList{{Input: "a", Task: "b"}}}, "neither one of an input"},
+		{record.Package{Definition: h, Lists: []record.PackageList{{}}}, "neither of an input"},
+		{record.Package{Definition: h, Lists: []record.PackageList{{Input: "a", Task: "b"}}}, "neither of an input"},
 		{record.Package{Definition: h, Lists: []record.PackageList{{Input: "a", From: h}}}, "half known"},
 		{record.Package{Definition: h, Families: []record.PackageFamily{{Name: "f", Lists: []int64{0}}}}, "names list 0, and there are 0"},
 		{record.Package{Definition: h, Tasks: []record.PackageTask{{Wiring: []record.Wire{{Kind: record.WireFanIn, Items: []record.FanItem{{Task: "t", Input: "i"}}}}}}}, "not both"},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"e3/internal/format/beast2"
+	"e3/internal/format/codec"
 )
 
 // LeafKind is the kind of an entry in a workspace's tree. The values are the case tags on disk.
@@ -85,7 +86,8 @@ func (n Node) Sort() {
 	slices.SortFunc(n, func(a, b NodeEntry) int { return beast2.CompareStrings(a.Name, b.Name) })
 }
 
-func leafType() beast2.Type {
+// BeastType, AppendBeast and ReadBeast make a Leaf part of a record.
+func (l *Leaf) BeastType() beast2.Type {
 	return beast2.Variant(
 		beast2.F("dir", beast2.String),
 		beast2.F("file", beast2.Struct(
@@ -95,9 +97,7 @@ func leafType() beast2.Type {
 		beast2.F("value", beast2.String))
 }
 
-var nodeSchema = newSchema("workspace node", func() beast2.Type { return beast2.Dict(beast2.String, leafType()) })
-
-func appendLeaf(b []byte, l Leaf) []byte {
+func (l *Leaf) AppendBeast(b []byte) []byte {
 	b = beast2.AppendVarint(b, uint64(l.Kind))
 	switch l.Kind {
 	case LeafUnassigned:
@@ -109,10 +109,10 @@ func appendLeaf(b []byte, l Leaf) []byte {
 	return beast2.AppendString(b, l.Hash)
 }
 
-func readLeaf(r *beast2.Reader) Leaf {
-	l := Leaf{Kind: LeafKind(r.Tag(5))}
+func (l *Leaf) ReadBeast(r *codec.Reader) {
+	l.Kind = LeafKind(r.Tag(5))
 	if l.Kind == LeafUnassigned {
-		return l
+		return
 	}
 	at := r.Offset()
 	l.Hash = r.String()
@@ -122,57 +122,70 @@ func readLeaf(r *beast2.Reader) Leaf {
 	if l.Kind == LeafFile {
 		l.Size, l.Executable = r.Integer(), r.Boolean()
 	}
-	return l
 }
 
 func isHash(s string) bool {
 	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// Encode returns the bytes of the node object.
-func (n Node) Encode() []byte {
-	b := nodeSchema.begin(16 + 96*len(n))
-	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(n)))
-	for i := range n {
-		b = appendLeaf(beast2.AppendString(b, n[i].Name), n[i].Leaf)
+var nodes = codec.New[Node]("workspace node")
+
+// BeastType, AppendBeast and ReadBeast make a Node a record. Names out of key order are refused.
+func (n *Node) BeastType() beast2.Type { return beast2.Dict(beast2.String, new(Leaf).BeastType()) }
+
+func (n *Node) AppendBeast(b []byte) []byte {
+	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(*n)))
+	for i := range *n {
+		e := &(*n)[i]
+		b = e.AppendBeast(beast2.AppendString(b, e.Name))
 	}
 	return b
 }
 
-// DecodeNode reads a node object; names out of key order are refused.
+func (n *Node) ReadBeast(r *codec.Reader) {
+	r.Inline()
+	count := r.Count(2)
+	*n = make(Node, 0, count)
+	eachEntry(r, count, func(e *NodeEntry) { *n = append(*n, *e) })
+}
+
+// Encode returns the bytes of the node object.
+func (n Node) Encode() []byte { return nodes.Encode(&n, 16+96*len(n)) }
+
+// DecodeNode reads a node object.
 func DecodeNode(data []byte) (Node, error) {
-	var n Node
-	err := decodeNode(data, func(count int) { n = make(Node, 0, count) }, func(e *NodeEntry) { n = append(n, *e) })
-	return n, err
+	n, err := nodes.Decode(data)
+	if n == nil {
+		return nil, err
+	}
+	return *n, err
 }
 
 // EachEntry is DecodeNode for callers that need no Node, which can take fifteen times its bytes in memory. On an error
 // it has called visit for the entries before the fault.
 func EachEntry(data []byte, visit func(*NodeEntry)) error {
-	return decodeNode(data, func(int) {}, visit)
-}
-
-// decodeNode calls begin with the number of entries and then visit for each one.
-func decodeNode(data []byte, begin func(count int), visit func(*NodeEntry)) error {
-	r, err := nodeSchema.open(data)
+	r, err := nodes.Open(data)
 	if err != nil {
 		return err
 	}
 	r.Inline()
-	count := r.Count(2)
-	begin(count)
+	eachEntry(r, r.Count(2), visit)
+	return nodes.Done(r)
+}
+
+func eachEntry(r *codec.Reader, count int, visit func(*NodeEntry)) {
 	last := ""
 	for i := range count {
 		at := r.Offset()
-		e := NodeEntry{Name: r.String(), Leaf: readLeaf(r)}
+		e := NodeEntry{Name: r.String()}
+		e.ReadBeast(r)
 		if i > 0 && beast2.CompareStrings(last, e.Name) >= 0 {
 			r.Failf(at, "name %q is out of order", e.Name)
 		}
 		if r.Err() != nil {
-			break
+			return
 		}
 		visit(&e)
 		last = e.Name
 	}
-	return nodeSchema.done(r)
 }

@@ -208,7 +208,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"policy that says nothing", decodePackage, replace(withPolicy(record.Policy{Description: "x9"}), "\x01\x02x9", "\x01\x00")},
 		{"growth that says nothing", decodePackage, replace(withPolicy(record.Policy{OOM: record.Escalation{Max: 9}}), most+nine, most+"\x00")},
 		{"negative timeout", decodePackage, withPolicy(record.Policy{Timeout: -time.Second})},
-		{"import without a source", decodeMetadata, replace((&record.Metadata{SourceRepo: "src", ImportedAt: at}).Encode(), "\x01\x03src", "\x01\x00")},
+		{"import without a source", decodeMetadata, replace((&record.Metadata{Origin: record.Origin{SourceRepo: "src", ImportedAt: at}}).Encode(), "\x01\x03src", "\x01\x00")},
 		{"signer without a key", errOnly(record.DecodeProvenance), replace(
 			(&record.Provenance{Steps: []record.Step{{Signer: record.Signer{Key: "k7"}}}}).Encode(), "\x01\x02k7", "\x01\x00")},
 		{"tombstone with an empty output", errOnly(record.DecodeTombstones), replace(

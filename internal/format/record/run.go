@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"e3/internal/format/beast2"
+	"e3/internal/format/codec"
 )
 
 // RunState is the state of a run. The values are the case tags on disk.
@@ -37,6 +38,8 @@ func (s RunState) String() string {
 type Summary struct {
 	Total, Completed, Cached, Failed, Skipped int64
 }
+
+var summaries = codec.New[Summary]("summary")
 
 // Run is the DataflowRun record: one pass of the dataflow in a workspace.
 type Run struct {
@@ -131,7 +134,16 @@ func uvarint(s string) (v, width int) {
 	}
 }
 
-var runSchema = newSchema("dataflow run", func() beast2.Type {
+var runCodec = codec.New[Run]("dataflow run")
+
+// Encode returns the bytes of dataflows/<ws>/<runId>.beast2.
+func (run *Run) Encode() []byte { return runCodec.Encode(run, 512+len(run.Tasks.entries)) }
+
+// DecodeRun reads a DataflowRun.
+func DecodeRun(data []byte) (*Run, error) { return runCodec.Decode(data) }
+
+// BeastType, AppendBeast and ReadBeast make a Run a record.
+func (run *Run) BeastType() beast2.Type {
 	empty := beast2.Struct()
 	return beast2.Struct(
 		beast2.F("runId", beast2.String),
@@ -149,61 +161,43 @@ var runSchema = newSchema("dataflow run", func() beast2.Type {
 		beast2.F("outputSnapshot", beast2.Option(beast2.String)),
 		beast2.F("taskExecutions", beast2.Dict(beast2.String, beast2.Struct(
 			beast2.F("executionId", beast2.String), beast2.F("cached", beast2.Boolean)))),
-		beast2.F("summary", beast2.Struct(
-			beast2.F("total", beast2.Integer), beast2.F("completed", beast2.Integer), beast2.F("cached", beast2.Integer),
-			beast2.F("failed", beast2.Integer), beast2.F("skipped", beast2.Integer))),
+		beast2.F("summary", summaries.Type()),
 	)
-})
+}
 
-// Encode returns the bytes of dataflows/<ws>/<runId>.beast2.
-func (run *Run) Encode() []byte {
-	b := runSchema.begin(512 + len(run.Tasks.entries))
+func (run *Run) AppendBeast(b []byte) []byte {
 	b = beast2.AppendString(b, run.RunID)
 	b = beast2.AppendString(b, run.WorkspaceName)
 	b = beast2.AppendString(b, run.PackageRef)
-	b = appendTime(b, run.StartedAt)
-	b = appendOptTime(b, run.CompletedAt)
+	b = codec.AppendTime(b, run.StartedAt)
+	b = optionalTime.Append(b, &run.CompletedAt)
 	b = beast2.AppendVarint(b, uint64(run.State))
 	if run.State == RunFailed {
 		b = beast2.AppendString(b, run.FailedTask)
 		b = beast2.AppendString(b, run.Error)
 	}
 	b = beast2.AppendString(b, run.InputSnapshot)
-	b = appendOptString(b, run.OutputSnapshot)
+	b = optionalText.Append(b, &run.OutputSnapshot)
 	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(run.Tasks.n))
 	b = append(b, run.Tasks.entries...)
-	for _, n := range []int64{run.Summary.Total, run.Summary.Completed, run.Summary.Cached, run.Summary.Failed, run.Summary.Skipped} {
-		b = beast2.AppendInteger(b, n)
-	}
-	return b
+	return summaries.Append(b, &run.Summary)
 }
 
-// DecodeRun reads a DataflowRun.
-func DecodeRun(data []byte) (*Run, error) {
-	r, err := runSchema.open(data)
-	if err != nil {
-		return nil, err
-	}
-	run := &Run{
-		RunID:         r.String(),
-		WorkspaceName: r.String(),
-		PackageRef:    r.String(),
-		StartedAt:     readTime(r),
-		CompletedAt:   readOptTime(r),
-		State:         RunState(r.Tag(4)),
-	}
-	if run.State == RunFailed {
+func (run *Run) ReadBeast(r *codec.Reader) {
+	run.RunID, run.WorkspaceName, run.PackageRef, run.StartedAt = r.String(), r.String(), r.String(), r.Time()
+	optionalTime.Read(r, &run.CompletedAt)
+	if run.State = RunState(r.Tag(4)); run.State == RunFailed {
 		run.FailedTask, run.Error = r.String(), r.String()
 	}
-	run.InputSnapshot, run.OutputSnapshot = r.String(), readOptString(r)
-	run.Tasks = readRunTasks(r, data)
-	run.Summary = Summary{Total: r.Integer(), Completed: r.Integer(), Cached: r.Integer(), Failed: r.Integer(), Skipped: r.Integer()}
-	return run, runSchema.done(r)
+	run.InputSnapshot = r.String()
+	optionalText.Read(r, &run.OutputSnapshot)
+	run.Tasks = readRunTasks(r)
+	summaries.Read(r, &run.Summary)
 }
 
 // readRunTasks checks the map and keeps its bytes. It does not check that names are distinct: a set of 100,000 names
 // would cost more than the rest of the read, and a repeated name would only be shown twice.
-func readRunTasks(r *beast2.Reader, data []byte) RunTasks {
+func readRunTasks(r *codec.Reader) RunTasks {
 	r.Inline()
 	n := r.Count(3)
 	start := r.Offset()
@@ -215,5 +209,5 @@ func readRunTasks(r *beast2.Reader, data []byte) RunTasks {
 	if r.Err() != nil {
 		return RunTasks{}
 	}
-	return RunTasks{n: n, entries: string(data[start:r.Offset()])}
+	return RunTasks{n: n, entries: string(r.Data[start:r.Offset()])}
 }

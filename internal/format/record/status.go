@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"e3/internal/format/beast2"
+	"e3/internal/format/codec"
 )
 
 // State is the state of an execution. The values are the case tags on disk.
@@ -50,7 +51,18 @@ type Status struct {
 	BootID       string // running
 }
 
-var statusSchema = newSchema("execution status", func() beast2.Type {
+var statusCodec = codec.New[Status]("execution status")
+
+// Encode returns the bytes of status.beast2.
+func (s *Status) Encode() []byte {
+	return statusCodec.Encode(s, 128+66*len(s.InputHashes)+len(s.Message))
+}
+
+// DecodeStatus reads status.beast2.
+func DecodeStatus(data []byte) (*Status, error) { return statusCodec.Decode(data) }
+
+// BeastType, AppendBeast and ReadBeast make a Status a record: a case with its fields for each state.
+func (s *Status) BeastType() beast2.Type {
 	id, inputs := beast2.F("executionId", beast2.String), beast2.F("inputHashes", beast2.Array(beast2.String))
 	started, completed := beast2.F("startedAt", beast2.DateTime), beast2.F("completedAt", beast2.DateTime)
 	return beast2.Variant(
@@ -60,24 +72,21 @@ var statusSchema = newSchema("execution status", func() beast2.Type {
 			beast2.F("pid", beast2.Integer), beast2.F("pidStartTime", beast2.Integer), beast2.F("bootId", beast2.String))),
 		beast2.F("success", beast2.Struct(id, inputs, beast2.F("outputHash", beast2.String), started, completed)),
 	)
-})
+}
 
-// Encode returns the bytes of status.beast2.
-func (s *Status) Encode() []byte {
-	b := statusSchema.begin(128 + 66*len(s.InputHashes) + len(s.Message))
+func (s *Status) AppendBeast(b []byte) []byte {
 	b = beast2.AppendVarint(b, uint64(s.State))
-	b = beast2.AppendString(b, s.ExecutionID)
-	b = appendStrings(b, s.InputHashes)
+	b = texts.Append(beast2.AppendString(b, s.ExecutionID), &s.InputHashes)
 	if s.State == Success {
 		b = beast2.AppendString(b, s.OutputHash)
 	}
-	b = appendTime(b, s.StartedAt)
+	b = codec.AppendTime(b, s.StartedAt)
 	if s.State == Running {
 		b = beast2.AppendInteger(b, s.PID)
 		b = beast2.AppendInteger(b, s.PIDStartTime)
 		return beast2.AppendString(b, s.BootID)
 	}
-	b = appendTime(b, s.CompletedAt)
+	b = codec.AppendTime(b, s.CompletedAt)
 	switch s.State {
 	case Error:
 		b = beast2.AppendString(b, s.Message)
@@ -87,27 +96,21 @@ func (s *Status) Encode() []byte {
 	return b
 }
 
-// DecodeStatus reads status.beast2.
-func DecodeStatus(data []byte) (*Status, error) {
-	r, err := statusSchema.open(data)
-	if err != nil {
-		return nil, err
-	}
-	s := &Status{State: State(r.Tag(4)), ExecutionID: r.String(), InputHashes: readStrings(r)}
-	if s.State == Success {
+func (s *Status) ReadBeast(r *codec.Reader) {
+	s.State, s.ExecutionID = State(r.Tag(4)), r.String()
+	if texts.Read(r, &s.InputHashes); s.State == Success {
 		s.OutputHash = r.String()
 	}
-	s.StartedAt = readTime(r)
+	s.StartedAt = r.Time()
 	if s.State == Running {
 		s.PID, s.PIDStartTime, s.BootID = r.Integer(), r.Integer(), r.String()
-		return s, statusSchema.done(r)
+		return
 	}
-	s.CompletedAt = readTime(r)
+	s.CompletedAt = r.Time()
 	switch s.State {
 	case Error:
 		s.Message = r.String()
 	case Failed:
 		s.ExitCode = r.Integer()
 	}
-	return s, statusSchema.done(r)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"e3/internal/format/beast2"
+	"e3/internal/format/codec"
 )
 
 // Task is the task object: all facts that decide what a task computes, and no others. Its hash is the task hash. Names
@@ -171,17 +172,31 @@ type OutputEntry struct {
 	Kind Kind
 }
 
+// Cases are the kinds' names.
+func (k Kind) Cases() []string {
+	return []string{"dir", "executable", "file", "tool", "value", "variable"}
+}
+
 // kindType is the type of the first n kinds.
 func kindType(n int) beast2.Type {
-	names := [inputKinds]string{"dir", "executable", "file", "tool", "value", "variable"}
 	var cases []beast2.Field
-	for _, name := range names[:n] {
+	for _, name := range Kind(0).Cases()[:n] {
 		cases = append(cases, beast2.F(name, beast2.Null))
 	}
 	return beast2.Variant(cases...)
 }
 
-var taskSchema = newSchema("task", func() beast2.Type {
+var taskCodec = codec.New[Task]("task")
+
+// Encode returns the bytes of the task object.
+func (t *Task) Encode() []byte { return taskCodec.Encode(t, 256+len(t.Shell)) }
+
+// DecodeTask reads a task object. Task objects of the reference give ErrType: they hold
+// East IR, which cannot be run here.
+func DecodeTask(data []byte) (*Task, error) { return taskCodec.Decode(data) }
+
+// BeastType, AppendBeast and ReadBeast make a Task a record.
+func (t *Task) BeastType() beast2.Type {
 	str, strs := beast2.String, beast2.Array(beast2.String)
 	members := func(kinds int) beast2.Type {
 		return beast2.Array(beast2.Struct(beast2.F("name", str), beast2.F("path", str), beast2.F("kind", kindType(kinds))))
@@ -196,13 +211,11 @@ var taskSchema = newSchema("task", func() beast2.Type {
 		beast2.F("room", beast2.Option(beast2.Struct(beast2.F("network", beast2.Boolean), beast2.F("devices", strs)))),
 		beast2.F("image", beast2.Option(str)),
 		beast2.F("batch", beast2.Option(strs)))
-})
+}
 
-// Encode returns the bytes of the task object.
-func (t *Task) Encode() []byte {
-	b := taskSchema.begin(256 + len(t.Shell))
+func (t *Task) AppendBeast(b []byte) []byte {
 	if t.Argv != nil {
-		b = appendStrings(append(b, 0), t.Argv)
+		b = texts.Append(append(b, 0), &t.Argv)
 	} else {
 		b = beast2.AppendString(append(b, 1), t.Shell)
 	}
@@ -219,14 +232,15 @@ func (t *Task) Encode() []byte {
 	for _, e := range t.Output.Entries {
 		b = appendMember(b, e.Name, e.Path, e.Kind)
 	}
-	b = appendOptString(b, t.Version)
-	b = appendStrings(appendStrings(b, t.Passed.Env), t.Passed.Secrets)
+	b = optionalText.Append(b, &t.Version)
+	b = texts.Append(texts.Append(b, &t.Passed.Env), &t.Passed.Secrets)
 	if b = beast2.AppendBoolean(b, t.Room.Closed); t.Room.Closed {
-		b = appendStrings(beast2.AppendBoolean(b, t.Room.Network), t.Room.DeviceNames())
+		devices := t.Room.DeviceNames()
+		b = texts.Append(beast2.AppendBoolean(b, t.Room.Network), &devices)
 	}
-	b = appendOptString(b, t.Image)
+	b = optionalText.Append(b, &t.Image)
 	if b = beast2.AppendBoolean(b, t.Batch != nil); t.Batch != nil {
-		b = appendStrings(b, t.Batch.Own)
+		b = texts.Append(b, &t.Batch.Own)
 	}
 	return b
 }
@@ -241,7 +255,7 @@ func appendMember(b []byte, name, path string, k Kind) []byte {
 const maxTaskParts = 1 << 17
 
 // readParts reads the number of a task's parts of one kind, each of which takes at least width bytes.
-func readParts(r *beast2.Reader, width int) int {
+func readParts(r *codec.Reader, width int) int {
 	at := r.Offset()
 	n := r.Count(width)
 	if n > maxTaskParts {
@@ -251,14 +265,7 @@ func readParts(r *beast2.Reader, width int) int {
 	return n
 }
 
-// DecodeTask reads a task object. Task objects of the reference give ErrType: they hold
-// East IR, which cannot be run here.
-func DecodeTask(data []byte) (*Task, error) {
-	r, err := taskSchema.open(data)
-	if err != nil {
-		return nil, err
-	}
-	t := &Task{}
+func (t *Task) ReadBeast(r *codec.Reader) {
 	at := r.Offset()
 	if r.Tag(2) == 0 {
 		r.Inline()
@@ -285,24 +292,23 @@ func DecodeTask(data []byte) (*Task, error) {
 	if n := len(t.Output.Entries); n == 0 || n > 1 && !t.Output.Multi {
 		r.Failf(at, "output with %d entries", n)
 	}
-	t.Version = readOptString(r)
+	optionalText.Read(r, &t.Version)
 	t.Passed = Passed{Env: readNames(r), Secrets: readNames(r)}
 	if r.Tag(2) == 1 {
 		t.Room = readRoom(r)
 	}
 	at = r.Offset()
-	t.Image = readOptString(r)
+	optionalText.Read(r, &t.Image)
 	if r.Err() == nil && t.Image != "" && (!t.Room.Closed || !isHash(t.Image)) {
 		r.Failf(at, "image %.80q is not the hash of one, or its room is not closed", t.Image)
 	}
 	if r.Tag(2) == 1 {
 		readBatch(r, t)
 	}
-	return t, taskSchema.done(r)
 }
 
 // readRoom reads a closed room. A device that this e3 does not know may open it: it is refused.
-func readRoom(r *beast2.Reader) Room {
+func readRoom(r *codec.Reader) Room {
 	room := Room{Closed: true, Network: r.Boolean()}
 	at := r.Offset()
 	for _, name := range readNames(r) {
@@ -315,7 +321,7 @@ func readRoom(r *beast2.Reader) Room {
 }
 
 // readInputs reads the inputs.
-func readInputs(r *beast2.Reader, t *Task) {
+func readInputs(r *codec.Reader, t *Task) {
 	r.Inline()
 	for range readParts(r, 3) {
 		at := r.Offset()
@@ -328,15 +334,12 @@ func readInputs(r *beast2.Reader, t *Task) {
 }
 
 // readNames reads names in key order, each once.
-func readNames(r *beast2.Reader) []string {
+func readNames(r *codec.Reader) []string {
 	at := r.Offset()
-	before := *r
-	r.Inline()
-	if readParts(r, 1); r.Err() != nil {
-		return nil
+	var names []string
+	if texts.Read(r, &names); len(names) > maxTaskParts {
+		r.Failf(at, "%d parts of a task are more than %d", len(names), maxTaskParts)
 	}
-	*r = before
-	names := readStrings(r)
 	for i := 1; i < len(names); i++ {
 		if beast2.CompareStrings(names[i-1], names[i]) >= 0 {
 			r.Failf(at, "name %q is out of order", names[i])

@@ -1,9 +1,10 @@
 package record
 
 import (
-	"unsafe"
+	"errors"
 
 	"e3/internal/format/beast2"
+	"e3/internal/format/codec"
 )
 
 // WireKind is the kind of source that feeds an input. The values are the case tags on disk.
@@ -35,17 +36,33 @@ type FanItem struct {
 	Input string // in place of Task
 }
 
-func wireType() beast2.Type {
+// Check refuses an entry with two sources.
+func (it *FanItem) Check() error {
+	if it.Input != "" && it.Task != "" {
+		return errors.New("an entry of a fan-in is a task's or an input's, not both")
+	}
+	return nil
+}
+
+// A fanIn is what a wire of that kind has.
+type fanIn struct {
+	Items  []FanItem
+	Gather *Gather
+}
+
+var fanIns = codec.New[fanIn]("fan-in")
+
+// BeastType, AppendBeast and ReadBeast make a Wire part of a record.
+func (w *Wire) BeastType() beast2.Type {
 	str := beast2.String
-	item := beast2.Struct(beast2.F("label", str), beast2.F("task", str), beast2.F("entry", str), beast2.F("input", str))
 	return beast2.Variant(
-		beast2.F("fanIn", beast2.Struct(beast2.F("items", beast2.Array(item)), beast2.F("gather", beast2.Option(gatherType())))),
+		beast2.F("fanIn", fanIns.Type()),
 		beast2.F("input", beast2.Struct(beast2.F("input", str), beast2.F("entry", str))),
 		beast2.F("manifest", beast2.Null),
 		beast2.F("output", beast2.Struct(beast2.F("task", str), beast2.F("entry", str))))
 }
 
-func appendWire(b []byte, w *Wire) []byte {
+func (w *Wire) AppendBeast(b []byte) []byte {
 	b = beast2.AppendVarint(b, uint64(w.Kind))
 	switch w.Kind {
 	case WireInput, WireOutput:
@@ -53,52 +70,21 @@ func appendWire(b []byte, w *Wire) []byte {
 	case WireManifest:
 		return b
 	}
-	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(w.Items)))
-	for _, it := range w.Items {
-		b = beast2.AppendString(beast2.AppendString(b, it.Label), it.Task)
-		b = beast2.AppendString(beast2.AppendString(b, it.Entry), it.Input)
-	}
-	return appendGather(b, w.Gather)
+	return fanIns.Append(b, &fanIn{w.Items, w.Gather})
 }
 
-// readWiring reads the wires of a task.
-func readWiring(r *beast2.Reader, a *allowance, t *PackageTask) {
-	at := r.Offset()
-	r.Inline()
-	if n := a.count(r, 1, unsafe.Sizeof(Wire{})); n > 0 {
-		t.Wiring = make([]Wire, n)
-	}
-	for j := range t.Wiring {
-		if t.Wiring[j] = readWire(r, a); r.Err() != nil {
-			return
-		}
-	}
-	checkManifests(r, at, t.Wiring)
-}
-
-func readWire(r *beast2.Reader, a *allowance) Wire {
-	w := Wire{Kind: WireKind(r.Tag(int(WireOutput) + 1))}
+func (w *Wire) ReadBeast(r *codec.Reader) {
+	w.Kind = WireKind(r.Tag(int(WireOutput) + 1))
 	switch w.Kind {
 	case WireInput, WireOutput:
 		w.Name, w.Entry = r.String(), r.String()
-		return w
-	case WireManifest:
-		return w
-	}
-	r.Inline()
-	if n := a.count(r, 4, unsafe.Sizeof(FanItem{})); n > 0 {
-		w.Items = make([]FanItem, n)
-	}
-	for i := range w.Items {
+	case WireFanIn:
 		at := r.Offset()
-		it := FanItem{Label: r.String(), Task: r.String(), Entry: r.String(), Input: r.String()}
-		if it.Input != "" && it.Task != "" {
-			r.Failf(at, "an entry of a fan-in is a task's or an input's, not both")
-		}
-		if w.Items[i] = it; r.Err() != nil {
-			return w
+		var f fanIn
+		fanIns.Read(r, &f)
+		w.Items, w.Gather = f.Items, f.Gather
+		if g := w.Gather; g != nil && r.Err() == nil && len(g.Values) != len(w.Items)*len(g.Names) {
+			r.Failf(at, "manifest of %d items has %d values of %d names", len(w.Items), len(g.Values), len(g.Names))
 		}
 	}
-	w.Gather = readGather(r, a, len(w.Items))
-	return w
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"e3/internal/format/beast2"
+	"e3/internal/format/codec"
 )
 
 // WorkspaceState is workspaces/<ws>.beast2: the deployed package and the root of the tree. A workspace without a
@@ -16,34 +16,17 @@ type WorkspaceState struct {
 	DeployedAt     time.Time
 	RootHash       string
 	RootUpdatedAt  time.Time
-	CurrentRunID   string // latest finished run, "" before the first
+	CurrentRunID   string `beast2:",option"` // latest finished run, "" before the first
 }
 
-var workspaceSchema = newSchema("workspace state", func() beast2.Type {
-	return beast2.Struct(
-		beast2.F("packageName", beast2.String),
-		beast2.F("packageVersion", beast2.String),
-		beast2.F("packageHash", beast2.String),
-		beast2.F("deployedAt", beast2.DateTime),
-		beast2.F("rootHash", beast2.String),
-		beast2.F("rootUpdatedAt", beast2.DateTime),
-		beast2.F("currentRunId", beast2.Option(beast2.String)),
-	)
-})
+var workspaceCodec = codec.New[WorkspaceState]("workspace state")
 
 // Encode returns the bytes of the state; a nil state, created but not deployed, is empty.
 func (w *WorkspaceState) Encode() []byte {
 	if w == nil {
 		return nil
 	}
-	b := workspaceSchema.begin(320)
-	b = beast2.AppendString(b, w.PackageName)
-	b = beast2.AppendString(b, w.PackageVersion)
-	b = beast2.AppendString(b, w.PackageHash)
-	b = appendTime(b, w.DeployedAt)
-	b = beast2.AppendString(b, w.RootHash)
-	b = appendTime(b, w.RootUpdatedAt)
-	return appendOptString(b, w.CurrentRunID)
+	return workspaceCodec.Encode(w, 320)
 }
 
 // DecodeWorkspaceState reads a state. An empty input, a workspace with no deployment, gives nil.
@@ -51,20 +34,7 @@ func DecodeWorkspaceState(data []byte) (*WorkspaceState, error) {
 	if len(data) == 0 {
 		return nil, nil
 	}
-	r, err := workspaceSchema.open(data)
-	if err != nil {
-		return nil, err
-	}
-	w := &WorkspaceState{
-		PackageName:    r.String(),
-		PackageVersion: r.String(),
-		PackageHash:    r.String(),
-		DeployedAt:     readTime(r),
-		RootHash:       r.String(),
-		RootUpdatedAt:  readTime(r),
-		CurrentRunID:   readOptString(r),
-	}
-	return w, workspaceSchema.done(r)
+	return workspaceCodec.Decode(data)
 }
 
 // Operation is the reason for a workspace's lock. The values are the case tags on disk.
@@ -77,6 +47,11 @@ const (
 	Deployment
 	Removal
 )
+
+// Cases are the operations' names.
+func (o Operation) Cases() []string {
+	return []string{"dataflow", "dataset_write", "deployment", "removal"}
+}
 
 func (o Operation) String() string {
 	switch o {
@@ -98,35 +73,13 @@ type LockState struct {
 	Operation  Operation
 	Holder     string // East text: .process (pid=1, bootId="…", startTime=2, command="…")
 	AcquiredAt time.Time
-	ExpiresAt  time.Time // zero: held until released
+	ExpiresAt  time.Time `beast2:",option"` // zero: held until released
 }
 
-var lockSchema = newSchema("lock state", func() beast2.Type {
-	return beast2.Struct(
-		beast2.F("operation", beast2.Variant(
-			beast2.F("dataflow", beast2.Null), beast2.F("dataset_write", beast2.Null),
-			beast2.F("deployment", beast2.Null), beast2.F("removal", beast2.Null))),
-		beast2.F("holder", beast2.String),
-		beast2.F("acquiredAt", beast2.DateTime),
-		beast2.F("expiresAt", beast2.Option(beast2.DateTime)),
-	)
-})
+var lockCodec = codec.New[LockState]("lock state")
 
 // Encode returns the bytes that a lock file holds while it is locked.
-func (l *LockState) Encode() []byte {
-	b := lockSchema.begin(160 + len(l.Holder))
-	b = beast2.AppendVarint(b, uint64(l.Operation))
-	b = beast2.AppendString(b, l.Holder)
-	b = appendTime(b, l.AcquiredAt)
-	return appendOptTime(b, l.ExpiresAt)
-}
+func (l *LockState) Encode() []byte { return lockCodec.Encode(l, 160+len(l.Holder)) }
 
 // DecodeLockState reads a LockState.
-func DecodeLockState(data []byte) (*LockState, error) {
-	r, err := lockSchema.open(data)
-	if err != nil {
-		return nil, err
-	}
-	l := &LockState{Operation: Operation(r.Tag(4)), Holder: r.String(), AcquiredAt: readTime(r), ExpiresAt: readOptTime(r)}
-	return l, lockSchema.done(r)
-}
+func DecodeLockState(data []byte) (*LockState, error) { return lockCodec.Decode(data) }

@@ -582,7 +582,7 @@ func (c *checker) marks(where, rel, id string, state record.State, has map[strin
 		return
 	}
 	m, err := record.DecodeMetadata(c.readFile("executions", rel+"/metadata.beast2"))
-	if err != nil || m.ExecutionID != id || m.SourceRepo != p.Steps[len(p.Steps)-1].Source() {
+	if err != nil || m.ExecutionID != id || m.Origin.SourceRepo != p.Steps[len(p.Steps)-1].Source() {
 		c.fault("%s: its metadata: %+v, %v", where, m, err)
 	}
 }

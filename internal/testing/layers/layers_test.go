@@ -99,7 +99,8 @@ internal/host/remains:         internal/host/runner internal/host/modes internal
 internal/host/runner: internal/host/headroom internal/host/room internal/host/trace internal/host/cgroup internal/host/process
 internal/host/cgroup:          internal/host/process
 internal/format/eastref:       internal/format/record internal/format/beast2 internal/format/digest
-internal/format/record:        internal/format/beast2 internal/format/notation
+internal/format/record:        internal/format/codec internal/format/beast2 internal/format/notation
+internal/format/codec:         internal/format/beast2
 
 objectstore/cached:            objectstore internal/backoff
 objectstore/s3:                objectstore internal/backoff

@@ -1,0 +1,144 @@
+// Package codec encodes, decodes and describes records. A record is a Go struct whose fields, in their order, are those
+// of a beast2 Struct; a field's tag says what its Go type does not:
+//
+//	Timeout time.Duration `beast2:"timeoutMs"`          // its name there; else that of Go: retryOn, runId
+//	Suspend int64         `beast2:",min=0,max=255"`     // the range of a number
+//	File    string        `beast2:",option"`            // none if it is zero; so is each pointer that is nil
+//	Inputs  []Input       `beast2:",dict"`              // a Dict: the first field of an element is its key
+//	Steps   []Step        `beast2:",most=1024"`         // the greatest length
+//	CPU     time.Duration `beast2:"userCpuUs,us"`       // in microseconds; else in milliseconds
+//	Output  Kind          `beast2:",cases=3"`           // the first cases of an enumeration
+//	Known   bool          `beast2:",present"`           // decides whether an option of this struct is there
+//	Passed  []string      `beast2:"-"`                  // no field of the record
+//
+// A type that such tags cannot say implements Custom, an enumeration Cases. A struct with a method Check is checked by it
+// after it was read.
+//
+// Decoding is strict: a header that differs in one byte, a value that would not encode to the same bytes, and bytes after
+// the value are errors.
+package codec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"unsafe"
+
+	"e3/internal/format/beast2"
+)
+
+// ErrType is in the error of Decode if the bytes are beast2 of another type.
+var ErrType = errors.New("record has another type")
+
+// A Codec encodes and decodes one type of records. Its plan is made on first use, so that a command pays only for the
+// records that it uses.
+type Codec[T any] struct {
+	name string // for messages
+	plan func() *plan
+}
+
+type plan struct {
+	coder
+	header []byte
+}
+
+// New returns the codec of T, which is called name in messages.
+func New[T any](name string) Codec[T] {
+	return Codec[T]{name, sync.OnceValue(func() *plan {
+		c := coderOf(reflect.TypeFor[T](), options{})
+		return &plan{c, beast2.Header(c.typ)}
+	})}
+}
+
+// Optional returns the codec of an Option: none stands for the zero value.
+func Optional[T any](name string) Codec[T] {
+	return Codec[T]{name, sync.OnceValue(func() *plan {
+		t := reflect.TypeFor[T]()
+		c := coderOf(t, options{}).optional(t, name)
+		return &plan{c, beast2.Header(c.typ)}
+	})}
+}
+
+// Type returns the type of the records.
+func (c *Codec[T]) Type() beast2.Type { return c.plan().typ }
+
+// Encode returns the bytes of a record. room is about the length of its value.
+func (c *Codec[T]) Encode(v *T, room int) []byte {
+	h := c.plan().header
+	return c.Append(append(make([]byte, 0, len(h)+room), h...), v)
+}
+
+// Append appends the value alone, as another record has it.
+func (c *Codec[T]) Append(b []byte, v *T) []byte { return c.plan().append(b, unsafe.Pointer(v)) }
+
+// Decode reads a record.
+func (c *Codec[T]) Decode(data []byte) (*T, error) { return c.DecodeWithin(data, nil) }
+
+// DecodeWithin reads an untrusted record, whose lists may take so much memory.
+func (c *Codec[T]) DecodeWithin(data []byte, m *Memory) (*T, error) {
+	r, err := c.Open(data)
+	if err != nil {
+		return nil, err
+	}
+	r.Memory = m
+	v := new(T)
+	c.Read(r, v)
+	return v, c.Done(r)
+}
+
+// Open checks the header and returns a reader at the value.
+func (c *Codec[T]) Open(data []byte) (*Reader, error) {
+	p := c.plan()
+	if !bytes.HasPrefix(data, p.header) {
+		if len(data) < len(p.header) && bytes.HasPrefix(p.header, data) {
+			return nil, fmt.Errorf("%s: %w", c.name, &beast2.SyntaxError{Offset: len(data), Msg: "input ends inside the header"})
+		}
+		return nil, fmt.Errorf("%s: %w", c.name, ErrType)
+	}
+	return &Reader{Reader: *beast2.NewReader(data, len(p.header)), Data: data}, nil
+}
+
+// Done ends the reading of a record. It fails if bytes are left.
+func (c *Codec[T]) Done(r *Reader) error {
+	if err := r.Done(); err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Read reads the value alone.
+func (c *Codec[T]) Read(r *Reader, v *T) { c.plan().read(r, unsafe.Pointer(v)) }
+
+// A Reader reads the value of a record. It keeps the first fault.
+type Reader struct {
+	beast2.Reader
+	Data   []byte  // all that it reads
+	Memory *Memory // for lists; nil: no bound
+}
+
+// Memory bounds the memory of the lists of an untrusted record, which can take forty times its bytes.
+type Memory struct{ all, left int64 }
+
+// NewMemory returns a bound of so many bytes.
+func NewMemory(bytes int64) *Memory { return &Memory{bytes, bytes} }
+
+// Length reads the number of elements of a list. Each takes at least width bytes of the input, and size bytes of memory.
+func (r *Reader) Length(width int, size uintptr) int {
+	at := r.Offset()
+	n := r.Count(width)
+	r.spend(at, int64(n)*int64(size))
+	if r.Err() != nil {
+		return 0
+	}
+	return n
+}
+
+func (r *Reader) spend(at int, size int64) {
+	if m := r.Memory; m != nil {
+		if m.left -= size; m.left < 0 {
+			r.Failf(at, "its lists take more than %d bytes of memory", m.all)
+		}
+	}
+}

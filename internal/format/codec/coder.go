@@ -1,0 +1,365 @@
+package codec
+
+import (
+	"bytes"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unsafe"
+
+	"e3/internal/format/beast2"
+)
+
+// A Custom is a type that encodes, decodes and describes itself. A pointer to it has these methods.
+type Custom interface {
+	BeastType() beast2.Type
+	AppendBeast(b []byte) []byte
+	ReadBeast(r *Reader)
+}
+
+// Cases is implemented by an enumeration: the names of its values, which are 0 and those that follow.
+type Cases interface{ Cases() []string }
+
+// A coder encodes, decodes and describes one Go type. Pointers lead to a value of it.
+type coder struct {
+	typ     beast2.Type
+	width   int // of its bytes, at least
+	append  func(b []byte, p unsafe.Pointer) []byte
+	read    func(r *Reader, p unsafe.Pointer)
+	present func(p unsafe.Pointer) *bool // of a struct with such a field
+}
+
+// options are what the tag of a field says.
+type options struct {
+	name                          string
+	option, dict, present, micros bool
+	least, most                   int64
+	bounded                       bool
+	first                         int // cases; 0: all
+}
+
+func (o *options) cases(all int) int {
+	if o.first > 0 {
+		return o.first
+	}
+	return all
+}
+
+func optionsOf(f reflect.StructField) options {
+	o := options{least: math.MinInt64, most: math.MaxInt64}
+	name, rest, _ := strings.Cut(f.Tag.Get("beast2"), ",")
+	if o.name = name; name == "" {
+		o.name = nameOf(f.Name)
+	}
+	for word := range strings.SplitSeq(rest, ",") {
+		key, value, _ := strings.Cut(word, "=")
+		n, _ := strconv.ParseInt(value, 10, 64)
+		switch key {
+		case "option":
+			o.option = true
+		case "dict":
+			o.dict = true
+		case "present":
+			o.present = true
+		case "us":
+			o.micros = true
+		case "min":
+			o.least, o.bounded = n, true
+		case "cases":
+			o.first = int(n)
+		case "max", "most":
+			o.most, o.bounded = n, true
+		}
+	}
+	return o
+}
+
+// nameOf is the name in a record of a field of Go: retryOn of RetryOn, runId of RunID, cpu of CPU.
+func nameOf(field string) string {
+	name := []byte(field)
+	for i := range name {
+		upper := func(k int) bool { return k >= len(field) || unicode.IsUpper(rune(field[k])) }
+		if i == 0 || upper(i) && upper(i-1) && upper(i+1) {
+			name[i] = byte(unicode.ToLower(rune(field[i])))
+		}
+	}
+	return string(name)
+}
+
+// coderOf makes the coder of a type. It panics on one that no record has, which a test of the record finds.
+func coderOf(t reflect.Type, o options) coder {
+	switch v := reflect.New(t).Interface().(type) {
+	case Custom:
+		return customCoder(v)
+	case *time.Time:
+		return scalar(beast2.DateTime, 1, AppendTime, (*Reader).Time)
+	case *time.Duration:
+		return durationCoder(o)
+	case Cases:
+		return caseCoder(v.Cases()[:o.cases(len(v.Cases()))])
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return scalar(beast2.String, 1, beast2.AppendString, func(r *Reader) string { return r.String() })
+	case reflect.Bool:
+		return scalar(beast2.Boolean, 1, beast2.AppendBoolean, func(r *Reader) bool { return r.Boolean() })
+	case reflect.Float64:
+		return scalar(beast2.Float, 8, beast2.AppendFloat, func(r *Reader) float64 { return r.float(o) })
+	case reflect.Int64:
+		return scalar(beast2.Integer, 1, beast2.AppendInteger, func(r *Reader) int64 { return r.integer(o) })
+	case reflect.Int:
+		return scalar(beast2.Integer, 1, func(b []byte, n int) []byte { return beast2.AppendInteger(b, int64(n)) },
+			func(r *Reader) int { return int(r.integer(o)) })
+	case reflect.Uint32:
+		o.least, o.most, o.bounded = 0, math.MaxUint32, true
+		return scalar(beast2.Integer, 1, func(b []byte, n uint32) []byte { return beast2.AppendInteger(b, int64(n)) },
+			func(r *Reader) uint32 { return uint32(r.integer(o)) })
+	case reflect.Array:
+		return arrayCoder(t)
+	case reflect.Slice:
+		return listCoder(t, o)
+	case reflect.Pointer:
+		return pointerCoder(t)
+	case reflect.Struct:
+		return structCoder(t)
+	}
+	panic("codec: a record cannot hold a " + t.String())
+}
+
+func scalar[T any](typ beast2.Type, width int, add func([]byte, T) []byte, read func(*Reader) T) coder {
+	return coder{typ: typ, width: width,
+		append: func(b []byte, p unsafe.Pointer) []byte { return add(b, *(*T)(p)) },
+		read:   func(r *Reader, p unsafe.Pointer) { *(*T)(p) = read(r) },
+	}
+}
+
+// AppendTime appends a DateTime, which has milliseconds.
+func AppendTime(b []byte, t time.Time) []byte { return beast2.AppendInteger(b, t.UnixMilli()) }
+
+// Time reads a DateTime, in UTC.
+func (r *Reader) Time() time.Time { return time.UnixMilli(r.Integer()).UTC() }
+
+// integer reads a number, and refuses one outside of the range.
+func (r *Reader) integer(o options) int64 {
+	at := r.Offset()
+	n := r.Integer()
+	if o.bounded && (n < o.least || n > o.most) {
+		r.Failf(at, "%s: %d is out of range", o.name, n)
+		return 0
+	}
+	return n
+}
+
+// float reads a number. With a least one, it refuses those that would spoil a sum.
+func (r *Reader) float(o options) float64 {
+	at := r.Offset()
+	v := r.Float()
+	if o.bounded && !(v >= float64(o.least) && v <= math.MaxFloat64) {
+		r.Failf(at, "%s: %v is out of range", o.name, v)
+		return 0
+	}
+	return v
+}
+
+// durationCoder refuses a duration that is negative or that a time.Duration cannot hold.
+func durationCoder(o options) coder {
+	unit := time.Millisecond
+	if o.micros {
+		unit = time.Microsecond
+	}
+	o.least, o.most, o.bounded = 0, math.MaxInt64/int64(unit), true
+	return scalar(beast2.Integer, 1, func(b []byte, d time.Duration) []byte { return beast2.AppendInteger(b, int64(d/unit)) },
+		func(r *Reader) time.Duration { return time.Duration(r.integer(o)) * unit })
+}
+
+func caseCoder(names []string) coder {
+	cases := make([]beast2.Field, len(names))
+	for i, name := range names {
+		cases[i] = beast2.F(name, beast2.Null)
+	}
+	return scalar(beast2.Variant(cases...), 1, func(b []byte, n int) []byte { return beast2.AppendVarint(b, uint64(n)) },
+		func(r *Reader) int { return r.Tag(len(names)) })
+}
+
+func customCoder(v Custom) coder {
+	return coder{typ: v.BeastType(), width: 1,
+		append: func(b []byte, p unsafe.Pointer) []byte { return at(v, p).AppendBeast(b) },
+		read:   func(r *Reader, p unsafe.Pointer) { at(v, p).ReadBeast(r) },
+	}
+}
+
+// at returns the interface of the value at p, which has the type of like. reflect.NewAt would do the same, and take most of
+// the time of a record with many of them.
+func at[I any](like I, p unsafe.Pointer) I {
+	(*struct{ table, value unsafe.Pointer })(unsafe.Pointer(&like)).value = p
+	return like
+}
+
+type checker interface{ Check() error }
+
+// arrayCoder is of an array of bytes, which is a Blob of that length.
+func arrayCoder(t reflect.Type) coder {
+	n := t.Len()
+	return coder{typ: beast2.Blob, width: 1 + n,
+		append: func(b []byte, p unsafe.Pointer) []byte { return beast2.AppendBlob(b, unsafe.Slice((*byte)(p), n)) },
+		read: func(r *Reader, p unsafe.Pointer) {
+			at := r.Offset()
+			blob := r.Blob()
+			if r.Err() == nil && len(blob) != n {
+				r.Failf(at, "it has %d bytes, want %d", len(blob), n)
+			}
+			copy(unsafe.Slice((*byte)(p), n), blob)
+		},
+	}
+}
+
+// A list is a slice as the runtime has it.
+type list struct {
+	first    unsafe.Pointer
+	len, cap int
+}
+
+func listCoder(t reflect.Type, o options) coder {
+	if t.Elem().Kind() == reflect.Uint8 {
+		return scalar(beast2.Blob, 1, beast2.AppendBlob, func(r *Reader) []byte { return append([]byte(nil), r.Blob()...) })
+	}
+	elem, size := coderOf(t.Elem(), options{name: o.name, least: math.MinInt64, most: math.MaxInt64}), t.Elem().Size()
+	c := coder{typ: beast2.Array(elem.typ), width: 2}
+	if o.dict {
+		fields := elem.typ.Fields()
+		value := fields[1].Type
+		if len(fields) > 2 {
+			value = beast2.Struct(fields[1:]...)
+		}
+		c.typ = beast2.Dict(fields[0].Type, value)
+	}
+	c.append = func(b []byte, p unsafe.Pointer) []byte {
+		l := (*list)(p)
+		b = beast2.AppendVarint(beast2.AppendInline(b), uint64(l.len))
+		for i := range l.len {
+			b = elem.append(b, unsafe.Add(l.first, uintptr(i)*size))
+		}
+		return b
+	}
+	c.read = func(r *Reader, p unsafe.Pointer) {
+		r.Inline()
+		at := r.Offset()
+		n := r.Length(elem.width, size)
+		if o.bounded && int64(n) > o.most {
+			r.Failf(at, "%s: %d are more than %d", o.name, n, o.most)
+		}
+		if n == 0 || r.Err() != nil {
+			return
+		}
+		if t.Elem().Kind() == reflect.String {
+			*(*[]string)(p) = make([]string, n)
+		} else {
+			s := reflect.NewAt(t, p).Elem()
+			s.Grow(n)
+			s.SetLen(n)
+		}
+		first := (*list)(p).first
+		for i := 0; i < n && r.Err() == nil; i++ {
+			elem.read(r, unsafe.Add(first, uintptr(i)*size))
+		}
+	}
+	return c
+}
+
+// pointerCoder is of an Option: nil is none.
+func pointerCoder(t reflect.Type) coder {
+	elem := coderOf(t.Elem(), options{})
+	return coder{typ: beast2.Option(elem.typ), width: 1,
+		append: func(b []byte, p unsafe.Pointer) []byte {
+			if to := *(*unsafe.Pointer)(p); to != nil {
+				return elem.append(append(b, 1), to)
+			}
+			return append(b, 0)
+		},
+		read: func(r *Reader, p unsafe.Pointer) {
+			if r.Tag(2) == 1 {
+				r.spend(r.Offset(), int64(t.Elem().Size()))
+				v := reflect.New(t.Elem())
+				elem.read(r, v.UnsafePointer())
+				reflect.NewAt(t, p).Elem().Set(v)
+			}
+		},
+	}
+}
+
+// optional is an Option: none for a value with the bytes of the zero value, so that some of it is refused; or as a
+// present field says.
+func (c coder) optional(t reflect.Type, name string) coder {
+	none := c.append(nil, reflect.New(t).UnsafePointer())
+	return coder{typ: beast2.Option(c.typ), width: 1,
+		append: func(b []byte, p unsafe.Pointer) []byte {
+			at := len(b)
+			if c.present != nil && !*c.present(p) {
+				return append(b, 0)
+			}
+			if b = c.append(append(b, 1), p); c.present == nil && bytes.Equal(b[at+1:], none) {
+				return append(b[:at], 0)
+			}
+			return b
+		},
+		read: func(r *Reader, p unsafe.Pointer) {
+			if r.Tag(2) == 0 {
+				return
+			}
+			at := r.Offset()
+			if c.read(r, p); c.present != nil {
+				*c.present(p) = true
+			} else if r.Err() == nil && bytes.Equal(r.Data[at:r.Offset()], none) {
+				r.Failf(at, "%s is present but says nothing", name)
+			}
+		},
+	}
+}
+
+// structCoder codes the fields in their order.
+func structCoder(t reflect.Type) coder {
+	var c coder
+	var fields []beast2.Field
+	var coders []coder
+	var offsets []uintptr
+	for i := range t.NumField() {
+		f := t.Field(i)
+		o := optionsOf(f)
+		switch {
+		case o.name == "-":
+			continue
+		case o.present:
+			c.present = func(p unsafe.Pointer) *bool { return (*bool)(unsafe.Add(p, f.Offset)) }
+			continue
+		}
+		field := coderOf(f.Type, o)
+		if o.option {
+			field = field.optional(f.Type, o.name)
+		}
+		c.width += field.width
+		fields, coders, offsets = append(fields, beast2.F(o.name, field.typ)), append(coders, field), append(offsets, f.Offset)
+	}
+	c.typ = beast2.Struct(fields...)
+	c.append = func(b []byte, p unsafe.Pointer) []byte {
+		for i := range coders {
+			b = coders[i].append(b, unsafe.Add(p, offsets[i]))
+		}
+		return b
+	}
+	check, checks := reflect.New(t).Interface().(checker)
+	c.read = func(r *Reader, p unsafe.Pointer) {
+		start := r.Offset()
+		for i := range coders {
+			coders[i].read(r, unsafe.Add(p, offsets[i]))
+		}
+		if checks && r.Err() == nil {
+			if err := at(check, p).Check(); err != nil {
+				r.Failf(start, "%v", err)
+			}
+		}
+	}
+	return c
+}
