@@ -275,15 +275,11 @@ func (w *follower) take(ctx context.Context, t *tail) {
 	}
 	var damage *DamagedError
 	if errors.As(err, &damage) {
-		// A part of the line may have come from a dead writer and been cut since: read it again from its start.
-		if err = w.read(ctx, t); errors.As(err, &damage) {
-			if t.damaged {
-				return
-			}
+		if !t.damaged {
 			t.damaged = true
 			w.done = !w.yield(Event{}, err) || w.one()
-			return
 		}
+		return
 	}
 	if errors.Is(err, refstore.ErrForeign) && !w.one() { // other runs can be read
 		err = &DamagedError{Workspace: t.Workspace, Run: t.Run, Err: err}
