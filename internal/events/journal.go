@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"e3/internal/backoff"
-	"e3/internal/human"
 	"e3/refstore"
 )
 
@@ -96,14 +95,6 @@ func appendJournal(
 	}
 }
 
-// timed is the time of an event as it is written.
-func timed(at time.Time, now func() time.Time) time.Time {
-	if at.IsZero() {
-		at = now()
-	}
-	return at.UTC().Truncate(time.Millisecond)
-}
-
 // append appends events at this end of a journal, and returns the number of the stream that has them. It fails with
 // ErrConflict if the end has moved.
 func (end end) append(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list []Event) (first int64, err error) {
@@ -112,15 +103,10 @@ func (end end) append(ctx context.Context, streams refstore.Streams, workspace s
 		lines = append(lines, tornMark...)
 	}
 	for i := range list {
-		e := &list[i]
+		e := stamped(list[i], now)
 		e.Seq, e.Run, e.Workspace = end.seq+int64(i)+1, "", workspace
-		e.Time = timed(e.Time, now)
-		if e.Data != nil && len(e.Data.Message) > maxMessage {
-			d := *e.Data
-			d.Message = human.Truncate(d.Message, maxMessage)
-			e.Data = &d
-		}
-		if lines, err = AppendLine(lines, e); err != nil {
+		list[i] = e
+		if lines, err = AppendLine(lines, &e); err != nil {
 			return 0, err
 		}
 	}

@@ -18,10 +18,10 @@ func TestHead(t *testing.T) {
 	}{
 		{"whole", "", 3},
 		{"torn", `{"seq":4,"ty`, 3},
-		{"damaged", "oops\n" + `{"seq":5,"run":"`+runID+`","type":"t"}` + "\n", 3},
-		{"a gap", `{"seq":5,"run":"`+runID+`","type":"t"}` + "\n", 3},
-		{"long", `{"seq":4,"run":"`+runID+`","type":"t","worker":"` + strings.Repeat("x", 5000) + `"}` + "\n", 4},
-		{"too long", `{"seq":4,"run":"`+runID+`","type":"t","worker":"` + strings.Repeat("x", 2<<20) + `"}` + "\n", 3},
+		{"damaged", "oops\n" + `{"seq":5,"run":"` + runID + `","type":"t"}` + "\n", 3},
+		{"a gap", `{"seq":5,"run":"` + runID + `","type":"t"}` + "\n", 3},
+		{"long", `{"seq":4,"run":"` + runID + `","type":"t","worker":"` + strings.Repeat("x", 5000) + `"}` + "\n", 4},
+		{"too long", `{"seq":4,"run":"` + runID + `","type":"t","worker":"` + strings.Repeat("x", 2<<20) + `"}` + "\n", 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := finished(t, events.RunStarted, events.TaskCreated, events.TaskStarted)
