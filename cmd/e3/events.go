@@ -334,10 +334,7 @@ func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o 
 	}
 	latest := f.Run == "" && f.Since.IsZero()
 	list := events.WithCursors(ctx, r.Records, events.FollowAll(ctx, r.Records, f, events.FollowOptions{Latest: latest, Until: gone}))
-	switch inOrder := f.Run == "" && f.FromSeq == 0 && f.Last == 0; {
-	case inOrder && f.Workspace == "":
-		list = events.FollowRecorded(ctx, r.Records, f, latest)
-	case inOrder:
+	if f.Run == "" && f.FromSeq == 0 && f.Last == 0 {
 		list = events.ReadRecorded(ctx, r.Records, f, events.RecordedOptions{After: o.cursor, Latest: latest && o.after == "", Follow: true})
 	}
 	var fault error

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"time"
 
 	"e3/internal/human"
 	"e3/refstore"
@@ -134,7 +135,15 @@ func (l *Log) completed(e Event, seq int64) Event {
 		return e // the clock may have been set back since
 	}
 	e.Seq = seq
-	e.Time = timed(e.Time, l.now)
+	return stamped(e, l.now)
+}
+
+// stamped returns an event as it is written: with a time, in whole milliseconds, and a message of bounded length.
+func stamped(e Event, now func() time.Time) Event {
+	if e.Time.IsZero() {
+		e.Time = now()
+	}
+	e.Time = e.Time.UTC().Truncate(time.Millisecond)
 	if e.Data != nil && len(e.Data.Message) > maxMessage {
 		d := *e.Data
 		d.Message = human.Truncate(d.Message, maxMessage)

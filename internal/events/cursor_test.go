@@ -216,7 +216,7 @@ func TestFollowRecorded(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for e, err := range events.FollowRecorded(ctx, s, events.Filter{Since: fixed()}, false) {
+			for e, err := range events.ReadRecorded(ctx, s, events.Filter{Since: fixed()}, events.RecordedOptions{Follow: true}) {
 				if err != nil {
 					t.Error(err)
 					continue

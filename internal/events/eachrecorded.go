@@ -9,32 +9,27 @@ import (
 	"e3/refstore"
 )
 
-// FollowRecorded is [ReadRecorded] of every workspace that has events, and goes on as events are recorded and workspaces
-// begin, until the context ends. Existing events of several workspaces are merged by their times; later ones come as
-// they are recorded. Each event carries the cursor of its own workspace. With latest, each workspace begins with its
-// latest run.
-func FollowRecorded(ctx context.Context, streams refstore.Streams, f Filter, latest bool) iter.Seq2[Event, error] {
+// readEach is [ReadRecorded] of every workspace that has events.
+func readEach(ctx context.Context, streams refstore.Streams, f Filter, o RecordedOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
-		e := &eachRecorded{streams: streams, f: f, latest: latest, found: make(chan recordedEvent), told: map[string]bool{}, recheck: recheck}
-		if p, ok := streams.(Paced); ok {
-			e.recheck = max(recheck, p.StreamPace())
-		}
+		e := &eachRecorded{streams: streams, f: f, o: o, found: make(chan recordedEvent), told: map[string]bool{}}
 		defer e.readers.Wait()
 		defer cancel()
-		e.follow(ctx, yield)
+		if err := e.read(ctx, yield); err != nil && ctx.Err() == nil {
+			yield(Event{}, err)
+		}
 	}
 }
 
-// eachRecorded follows all workspaces, each by a reader of its own.
+// eachRecorded reads all workspaces, each by a reader of its own.
 type eachRecorded struct {
 	streams refstore.Streams
 	f       Filter
-	latest  bool
+	o       RecordedOptions
 	found   chan recordedEvent
 	readers sync.WaitGroup
 	told    map[string]bool // damage of existing events
-	recheck time.Duration
 }
 
 type recordedEvent struct {
@@ -42,35 +37,33 @@ type recordedEvent struct {
 	err error
 }
 
-func (e *eachRecorded) follow(ctx context.Context, yield func(Event, error) bool) {
+func (e *eachRecorded) read(ctx context.Context, yield func(Event, error) bool) error {
 	names, err := Workspaces(ctx, e.streams)
 	if err != nil {
-		if ctx.Err() == nil {
-			yield(Event{}, err)
-		}
-		return
+		return err
 	}
 	known := map[string]bool{}
 	at, more := e.existing(ctx, names, yield)
-	if !more {
-		return
+	if !more || !e.o.Follow {
+		return nil
 	}
 	for _, name := range names {
 		known[name] = true
 		e.begin(ctx, name, at[name])
 	}
-	again := time.NewTimer(e.recheck)
+	pause := looks(e.streams)
+	again := time.NewTimer(pause)
 	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case next := <-e.found:
 			if next.err != nil && e.told[next.err.Error()] { // of what exists
 				continue
 			}
 			if !yield(next.Event, next.err) {
-				return
+				return nil
 			}
 			continue
 		case <-again.C:
@@ -78,10 +71,7 @@ func (e *eachRecorded) follow(ctx context.Context, yield func(Event, error) bool
 		began := time.Now()
 		names, err := Workspaces(ctx, e.streams)
 		if err != nil {
-			if ctx.Err() == nil {
-				yield(Event{}, err)
-			}
-			return
+			return err
 		}
 		for _, name := range names {
 			if !known[name] {
@@ -89,7 +79,7 @@ func (e *eachRecorded) follow(ctx context.Context, yield func(Event, error) bool
 				e.begin(ctx, name, RecordedOptions{})
 			}
 		}
-		again.Reset(max(e.recheck, 20*time.Since(began))) // a twentieth of the time
+		again.Reset(max(pause, 20*time.Since(began))) // a twentieth of the time
 	}
 }
 
@@ -105,8 +95,8 @@ func (e *eachRecorded) existing(ctx context.Context, names []string, yield func(
 	for _, name := range names {
 		f := e.f
 		f.Workspace = name
-		next, stop := iter.Pull2(readRecorded(ctx, e.streams, f, RecordedOptions{Latest: e.latest}, func(c Cursor) {
-			at[name] = RecordedOptions{After: c, Latest: e.latest && c == Cursor{}}
+		next, stop := iter.Pull2(readRecorded(ctx, e.streams, f, RecordedOptions{Latest: e.o.Latest}, func(c Cursor) {
+			at[name] = RecordedOptions{After: c, Latest: e.o.Latest && c == Cursor{}}
 		}))
 		defer stop()
 		h := &head{next: next}

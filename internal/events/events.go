@@ -135,6 +135,12 @@ func Milliseconds(n int64) time.Duration {
 	return time.Duration(min(max(n, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
+// maxTasks bounds the number of tasks in an event.
+const maxTasks = 1 << 40
+
+// TaskCount is the number of tasks of a bulk event, clamped so that sums do not overflow.
+func (d *Data) TaskCount() int64 { return min(max(int64(d.Tasks), 0), maxTasks) }
+
 // Process is the process of a run.
 type Process struct {
 	PID       int    `json:"pid"`

@@ -155,6 +155,16 @@ func (f *Filter) plan(worker string) plan {
 	return plan{scan: list[0], check: list[1:]}
 }
 
+// keeps reports whether a line that has passed the first sieve passes the others.
+func (p *plan) keeps(line []byte) bool {
+	for _, s := range p.check {
+		if !s.keeps(line) {
+			return false
+		}
+	}
+	return true
+}
+
 func quotedTypes(types ...Type) []string {
 	texts := make([]string, len(types))
 	for i, t := range types {

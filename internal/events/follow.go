@@ -12,9 +12,6 @@ import (
 	"e3/refstore"
 )
 
-// recheck is how often a follower looks for new workspaces and runs, if looking is cheap; appends wake it.
-const recheck = 250 * time.Millisecond
-
 // Follow yields the events of a run as they are appended, until the run or the context ends. It also waits for a run
 // that has not begun.
 func Follow(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Event, error] {
@@ -42,35 +39,35 @@ func FollowAll(ctx context.Context, streams refstore.Streams, f Filter, o Follow
 		f := f // each run handles numbers by itself
 		from := f.FromSeq
 		f.FromSeq = 0
-		w := &follower{
-			streams: streams, f: &f, o: o, from: from, names: naming{streams: streams, f: &f}, buf: make([]byte, chunk),
-			known: map[RunRef]bool{}, watched: map[string]bool{}, wake: make(chan struct{}, 1), yield: yield, recheck: recheck,
-		}
-		if p, ok := streams.(Paced); ok {
-			w.recheck = max(recheck, p.StreamPace())
-		}
+		w := newFollower(streams, &f, yield)
+		w.o, w.from = o, from
 		w.follow(ctx)
 	}
 }
 
+// A follower reads runs again and again: each time, the events that were appended.
 type follower struct {
-	streams refstore.Streams
-	f       *Filter
-	o       FollowOptions
-	from    int64 // Filter.FromSeq
-	names   naming
-	buf     []byte
-	yield   func(Event, error) bool
+	*waker
+	f     *Filter
+	o     FollowOptions
+	from  int64 // Filter.FromSeq
+	names naming
+	buf   []byte
+	yield func(Event, error) bool
 
-	known   map[RunRef]bool // all runs seen
-	watched map[string]bool // the workspaces that are watched
-	wake    chan struct{}
-	tails   []*tail // runs that have not ended, in the order of their ids
-	recheck time.Duration
-	looked  time.Time
-	pause   time.Duration // between two scans for runs
-	first   *recent       // the existing events, until all were read; then nil
-	done    bool          // the caller has stopped, or no event can follow
+	known  map[RunRef]bool // all runs seen
+	tails  []*tail         // runs that have not ended, in the order of their ids
+	looked time.Time
+	pause  time.Duration // between two scans for runs
+	first  *recent       // the existing events, until all were read; then nil
+	done   bool          // the caller has stopped, or no event can follow
+}
+
+func newFollower(streams refstore.Streams, f *Filter, yield func(Event, error) bool) *follower {
+	return &follower{
+		waker: newWaker(streams), f: f, names: naming{streams: streams, f: f}, buf: make([]byte, chunk), yield: yield,
+		known: map[RunRef]bool{},
+	}
 }
 
 // A tail is a run that is followed.
@@ -120,14 +117,7 @@ func (w *follower) follow(ctx context.Context) {
 		if w.done || ending || w.one() && len(w.tails) == 0 {
 			return
 		}
-		again := time.NewTimer(w.pause)
-		select {
-		case <-ctx.Done():
-		case <-w.wake:
-		case <-again.C:
-		case <-w.o.Until:
-		}
-		again.Stop()
+		w.wait(ctx, w.pause, w.o.Until)
 	}
 }
 
@@ -161,7 +151,7 @@ func (w *follower) look(ctx context.Context) error {
 			return nil
 		}
 		w.add(RunRef{w.f.Workspace, w.f.Run})
-		return w.watch(ctx, w.f.Workspace)
+		return w.watchRuns(ctx, w.f.Workspace)
 	}
 	began := time.Now()
 	if began.Sub(w.looked) < w.pause {
@@ -175,7 +165,7 @@ func (w *follower) look(ctx context.Context) error {
 		}
 	}
 	for _, name := range names {
-		if err := w.watch(ctx, name); err != nil {
+		if err := w.watchRuns(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -203,7 +193,7 @@ func (w *follower) begin(ctx context.Context, runs []RunRef) {
 		latest[run.Workspace] = run.Run // runs are in order
 	}
 	for _, run := range runs {
-		if w.o.Latest && latest[run.Workspace] != run.Run || w.ended(ctx, run) {
+		if w.o.Latest && latest[run.Workspace] != run.Run || w.early(ctx, run) != nil {
 			w.known[run] = true
 		} else if w.add(run) && w.o.Latest {
 			w.tails[len(w.tails)-1].fromSeq = w.from
@@ -211,13 +201,16 @@ func (w *follower) begin(ctx context.Context, runs []RunRef) {
 	}
 }
 
-// ended reports whether a run ended before the filter's time.
-func (w *follower) ended(ctx context.Context, run RunRef) bool {
+// early returns the last event of a run if it ended before the filter's time, nil otherwise.
+func (w *follower) early(ctx context.Context, run RunRef) *Event {
 	if !w.f.mayBeTooEarly(run.Run) {
-		return false
+		return nil
 	}
-	last, torn, err := source{w.streams, run}.last(ctx)
-	return err == nil && last != nil && !torn && last.Type.Ends() && w.f.tooEarly(last)
+	end, err := End(ctx, w.streams, run.Workspace, run.Run)
+	if err != nil || end == nil || !w.f.tooEarly(end) {
+		return nil
+	}
+	return end
 }
 
 // add follows a run, if the filter selects it.
@@ -232,27 +225,6 @@ func (w *follower) add(run RunRef) bool {
 	}
 	w.tails = append(w.tails, t)
 	return true
-}
-
-// watch wakes the follower when a workspace's logs change.
-func (w *follower) watch(ctx context.Context, workspace string) error {
-	if w.watched[workspace] {
-		return nil
-	}
-	c, err := w.streams.WatchStreams(ctx, streamKey(workspace, "").Partition)
-	if err != nil {
-		return fmt.Errorf("follow events of workspace %s: %w", workspace, err)
-	}
-	w.watched[workspace] = true
-	go func() {
-		for range c { // closed when ctx ends
-			select {
-			case w.wake <- struct{}{}:
-			default: // a wake-up is already pending
-			}
-		}
-	}()
-	return nil
 }
 
 // take yields the events appended to a run. A tail without streams has ended.
@@ -275,15 +247,11 @@ func (w *follower) take(ctx context.Context, t *tail) {
 	}
 	var damage *DamagedError
 	if errors.As(err, &damage) {
-		// A part of the line may have come from a dead writer and been cut since: read it again from its start.
-		if err = w.read(ctx, t); errors.As(err, &damage) {
-			if t.damaged {
-				return
-			}
+		if !t.damaged {
 			t.damaged = true
 			w.done = !w.yield(Event{}, err) || w.one()
-			return
 		}
+		return
 	}
 	if errors.Is(err, refstore.ErrForeign) && !w.one() { // other runs can be read
 		err = &DamagedError{Workspace: t.Workspace, Run: t.Run, Err: err}

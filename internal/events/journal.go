@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"e3/internal/backoff"
-	"e3/internal/human"
 	"e3/refstore"
 )
 
@@ -96,14 +95,6 @@ func appendJournal(
 	}
 }
 
-// timed is the time of an event as it is written.
-func timed(at time.Time, now func() time.Time) time.Time {
-	if at.IsZero() {
-		at = now()
-	}
-	return at.UTC().Truncate(time.Millisecond)
-}
-
 // append appends events at this end of a journal, and returns the number of the stream that has them. It fails with
 // ErrConflict if the end has moved.
 func (end end) append(ctx context.Context, streams refstore.Streams, workspace string, now func() time.Time, list []Event) (first int64, err error) {
@@ -112,15 +103,10 @@ func (end end) append(ctx context.Context, streams refstore.Streams, workspace s
 		lines = append(lines, tornMark...)
 	}
 	for i := range list {
-		e := &list[i]
+		e := stamped(list[i], now)
 		e.Seq, e.Run, e.Workspace = end.seq+int64(i)+1, "", workspace
-		e.Time = timed(e.Time, now)
-		if e.Data != nil && len(e.Data.Message) > maxMessage {
-			d := *e.Data
-			d.Message = human.Truncate(d.Message, maxMessage)
-			e.Data = &d
-		}
-		if lines, err = AppendLine(lines, e); err != nil {
+		list[i] = e
+		if lines, err = AppendLine(lines, &e); err != nil {
 			return 0, err
 		}
 	}
@@ -321,44 +307,34 @@ func (r *journalReader) stream(ctx context.Context, first int64, yield func(Even
 	if r.off == 0 {
 		seq = first - 1
 	}
-	l, err := openLines(ctx, r.streams, journalKey(r.workspace, first), r.off, nil)
+	c, err := openLines(ctx, r.streams, journalKey(r.workspace, first), r.off, nil, parseJournal)
 	if errors.Is(err, refstore.ErrNotFound) { // removed by retention
 		return true, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	defer l.Close()
-	l.mayBeCut = true
+	defer c.Close()
 	for {
-		line, end, err := l.next(nil)
+		e, line, err := c.next(ctx, &plan{})
+		var bad *lineError
 		switch {
 		case err == io.EOF:
 			return true, nil
-		case errors.Is(err, refstore.ErrDamaged):
-			return r.damage(first, err, yield), nil // the stream ends here
-		case err != nil && !errors.Is(err, errLongLine):
-			return false, err
-		}
-		var e *Event
-		if err == nil {
-			if e, err = parseJournal(line); err != nil && isTorn(line) {
-				continue
-			}
-		}
-		if err == nil && e.Seq != seq+1 {
-			err = fmt.Errorf("event %d follows event %d", e.Seq, seq)
-		}
-		if err != nil {
-			if !r.damage(first, err, yield) {
+		case errors.As(err, &bad):
+			if !isTorn(line) && !r.damage(first, bad.err, yield) {
 				return false, nil
 			}
-			if e == nil || e.Seq <= seq {
-				continue
-			}
+			continue
+		case err != nil:
+			return false, err
+		case e.Seq != seq+1 && !r.damage(first, fmt.Errorf("event %d follows event %d", e.Seq, seq), yield):
+			return false, nil
+		case e.Seq <= seq:
+			continue
 		}
-		seq = e.Seq
-		if r.off = end; e.Seq <= r.seq {
+		seq, r.off = e.Seq, c.off
+		if e.Seq <= r.seq {
 			continue
 		}
 		r.seq = e.Seq
@@ -375,27 +351,6 @@ func (r *journalReader) damage(first int64, err error, yield func(Event, error) 
 	}
 	r.reported = first
 	return yield(Event{}, &JournalError{Workspace: r.workspace, First: first, Err: err})
-}
-
-// FollowJournal is ReadJournal, and continues as events are appended, until the context ends.
-func FollowJournal(ctx context.Context, streams refstore.Streams, workspace string, after int64) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		woken, err := streams.WatchStreams(ctx, JournalPartition(workspace))
-		if err != nil {
-			yield(Event{}, fmt.Errorf("follow the journal of workspace %s: %w", workspace, err))
-			return
-		}
-		r := &journalReader{streams: streams, workspace: workspace, seq: after}
-		for r.read(ctx, yield) {
-			select {
-			case <-ctx.Done():
-				return
-			case <-woken:
-			}
-		}
-	}
 }
 
 // Journals returns the names of the workspaces that have a journal, in order, including removed ones.

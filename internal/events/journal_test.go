@@ -283,6 +283,7 @@ func TestJournalRetention(t *testing.T) {
 	}
 }
 
+// A follower of a workspace reads each further part of its journal.
 func TestFollowJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
@@ -291,7 +292,7 @@ func TestFollowJournal(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			for e, err := range events.FollowJournal(ctx, s, ws, 1) {
+			for e, err := range events.ReadRecorded(ctx, s, events.Filter{Workspace: ws}, events.RecordedOptions{After: events.Cursor{Journal: 1}, Follow: true}) {
 				if err != nil {
 					t.Error(err)
 				}

@@ -243,93 +243,52 @@ func (q *query) run(ctx context.Context, run RunRef, from int64, buf []byte, yie
 	}
 }
 
+// scan yields the selected events of a run, from the first line that begins at an offset or after it.
 func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yield func(fd found, size int) bool) error {
 	m := &matcher{f: q.f}
-	in, err := src.lines(ctx, 0, buf)
+	c, err := src.open(ctx, 0, buf)
 	if err != nil {
 		return err
 	}
-	defer func() { in.Close() }()
+	defer func() { c.Close() }()
+	var p, sieves plan
 	damaged := false
-	var p plan
-	// take handles a line. If first, it only provides facts about the run.
-	take := func(line []byte, end int64, err error, first bool) (bool, error) {
-		var e *Event
-		if err == nil {
-			e, err = Parse(line)
-		} else if errors.Is(err, refstore.ErrDamaged) { // of the stream, so nothing follows
-			if damaged {
-				return false, nil
-			}
-			return false, src.damage(end, err)
-		} else if !errors.Is(err, errLongLine) {
-			return false, err
-		}
-		if err != nil {
-			again := damaged
-			damaged = true
-			return again || yield(found{err: src.damage(end, err)}, 0), nil
-		}
-		if first {
-			m.begin(e)
-			if from > 0 {
-				return true, nil
-			}
-		}
-		hit, ok := m.add(e, line)
-		return !ok || yield(found{match: hit}, len(line)), nil
-	}
-	line, end, err := in.next(nil)
-	if err == io.EOF {
-		return nil
-	}
-	more, err := take(line, end, err, true)
-	if from > 0 && more && err == nil {
-		in.Close()
-		if in, err = src.lines(ctx, from-1, buf); err != nil {
+	e, line, err := c.next(ctx, &p)
+	for first := true; err != io.EOF; first = false {
+		if err = src.named(c.off, err); err != nil && !errors.As(err, new(*DamagedError)) {
 			return err
 		}
-		if _, _, err = in.next(nil); errors.Is(err, errLongLine) { // the rest of the previous line
-			err = nil
-		}
-	}
-	p = q.f.plan(m.worker)
-	for n := 0; more && err == nil; n++ {
-		if line, end, err = in.next(p.scan); err == io.EOF {
-			if hit, ok := m.end(); ok {
-				yield(found{match: hit}, 0)
-			}
+		if err != nil && !damaged && !yield(found{err: err}, 0) {
 			return nil
 		}
-		if n%1024 == 0 && ctx.Err() != nil {
-			return context.Cause(ctx)
+		damaged = damaged || err != nil
+		if first {
+			if err == nil {
+				m.begin(e)
+			}
+			sieves = q.f.plan(m.worker)
 		}
-		if err == nil && !p.keeps(line) && (!q.f.inBulk() || m.named) {
-			continue
+		if err == nil && (!first || from == 0) {
+			if hit, ok := m.add(e, line); ok && !yield(found{match: hit}, len(line)) {
+				return nil
+			}
 		}
-		more, err = take(line, end, err, false)
-	}
-	if err == io.EOF {
-		return nil
-	}
-	return err
-}
-
-func (p *plan) keeps(line []byte) bool {
-	for _, s := range p.check {
-		if !s.keeps(line) {
-			return false
+		if first && from > 0 { // the first event is read only for its facts
+			c.Close()
+			if c, err = src.openWithin(ctx, from, buf); err != nil {
+				return err
+			}
 		}
+		p = sieves
+		if q.f.inBulk() && !m.named { // any event may name the task
+			p.check = nil
+		}
+		e, line, err = c.next(ctx, &p)
 	}
-	return true
-}
-
-func (src source) lines(ctx context.Context, offset int64, buf []byte) (*lines, error) {
-	in, err := openLines(ctx, src.streams, src.key(), offset, buf)
-	if err != nil {
-		return nil, src.fault(err)
+	if hit, ok := m.end(); ok {
+		yield(found{match: hit}, 0)
 	}
-	return in, nil
+	return nil
 }
 
 // last yields the last selected events. It reads the logs backwards, from the last run on, until it has enough.

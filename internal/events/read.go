@@ -2,6 +2,7 @@ package events
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +48,7 @@ func Read(ctx context.Context, streams refstore.Streams, workspace, run string) 
 func ReadAfter(ctx context.Context, streams refstore.Streams, workspace, run string, last Positioned) iter.Seq2[Positioned, error] {
 	return func(yield func(Positioned, error) bool) {
 		p := position{off: last.end, seq: last.Seq}
-		src := source{streams, RunRef{workspace, run}}
-		err := src.read(ctx, &p, nil, func(e *Event, _ []byte) bool {
+		err := source{streams, RunRef{workspace, run}}.read(ctx, &p, nil, func(e *Event, _ []byte) bool {
 			return yield(Positioned{Event: *e, end: p.off}, nil)
 		})
 		if err != nil && !errors.Is(err, refstore.ErrNotFound) {
@@ -64,10 +64,9 @@ var runEvent = []byte(`"type":"run.`)
 // lines of other tasks are not parsed, so damage in them is not noticed; a damaged line among the rest is a [*DamagedError], the last
 // that is yielded.
 func ReadTask(ctx context.Context, streams refstore.Streams, workspace, run, task string) iter.Seq2[*Event, error] {
-	src := source{streams, RunRef{workspace, run}}
-	s := &sieve{tasks: map[string]bool{task: true}}
 	return func(yield func(*Event, error) bool) {
-		in, err := src.lines(ctx, 0, nil)
+		src := source{streams, RunRef{workspace, run}}
+		c, err := src.open(ctx, 0, nil)
 		if errors.Is(err, refstore.ErrNotFound) {
 			return
 		}
@@ -75,32 +74,57 @@ func ReadTask(ctx context.Context, streams refstore.Streams, workspace, run, tas
 			yield(nil, err)
 			return
 		}
-		defer in.Close()
-		in.mayBeCut = true
+		defer c.Close()
+		p := plan{scan: &sieve{any: [][]byte{runEvent}, tasks: map[string]bool{task: true}}}
 		for {
-			line, end, err := in.next(nil)
-			var e *Event
-			switch {
-			case err == io.EOF:
-				return
-			case errors.Is(err, errLongLine), errors.Is(err, refstore.ErrDamaged):
-				err = src.damage(end, err)
-			case err != nil:
-				err = src.fault(err)
-			case ctx.Err() != nil:
-				err = src.fault(context.Cause(ctx))
-			case !s.keepsTask(line) && !bytes.Contains(line, runEvent):
-				continue
-			default:
-				if e, err = Parse(line); err != nil {
-					err = src.damage(end, err)
-				}
-			}
-			if !yield(e, err) || err != nil {
+			e, _, err := c.next(ctx, &p)
+			if err == io.EOF || !yield(e, src.named(c.off, err)) || err != nil {
 				return
 			}
 		}
 	}
+}
+
+// First returns the first event of a run; nil if there is none or it is unreadable. It reads only the head.
+func First(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
+	for e, err := range Read(ctx, streams, workspace, run) {
+		if errors.As(err, new(*DamagedError)) {
+			return nil, nil
+		}
+		return &e.Event, err
+	}
+	return nil, nil
+}
+
+// PackageOf returns the hash of the package of a run, given its first event: the last one, if the graph has grown. It is ""
+// if no event names it. The log is read only as far as the first event requires.
+func PackageOf(ctx context.Context, streams refstore.Streams, workspace, run string, first *Event) (string, error) {
+	if first == nil || first.Type != RunStarted {
+		return "", nil
+	}
+	hash := first.Facts().PackageHash
+	if !first.Facts().Grows {
+		return hash, nil
+	}
+	end, err := End(ctx, streams, workspace, run)
+	if err != nil {
+		return "", err
+	}
+	if end != nil {
+		return cmp.Or(end.Facts().PackageHash, hash), nil
+	}
+	for e, err := range Read(ctx, streams, workspace, run) {
+		if errors.As(err, new(*DamagedError)) {
+			break
+		}
+		if err != nil {
+			return "", err
+		}
+		if e.Type == GraphGrown {
+			hash = cmp.Or(e.Facts().PackageHash, hash)
+		}
+	}
+	return hash, nil
 }
 
 // A source is the stream of a run.
@@ -117,44 +141,94 @@ func (src source) damage(end int64, err error) *DamagedError {
 	return &DamagedError{Workspace: src.Workspace, Run: src.Run, End: end, Err: err}
 }
 
+// named names the run in the error of a cursor at this offset: a *DamagedError for a damaged line.
+func (src source) named(off int64, err error) error {
+	var bad *lineError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &bad):
+		return src.damage(off, bad.err)
+	}
+	return src.fault(err)
+}
+
+// open returns a cursor at the end of a line; buf may be nil.
+func (src source) open(ctx context.Context, off int64, buf []byte) (*lineCursor, error) {
+	c, err := openLines(ctx, src.streams, src.key(), off, buf, Parse)
+	return c, src.named(off, err)
+}
+
+// openWithin returns a cursor at the first line that begins at an offset or after it.
+func (src source) openWithin(ctx context.Context, off int64, buf []byte) (*lineCursor, error) {
+	c, err := src.open(ctx, off-1, buf)
+	if err == nil {
+		if err = c.dropLine(); err != nil && err != io.EOF {
+			c.Close()
+			err = src.named(off, err)
+		}
+	}
+	return c, err
+}
+
 // read yields the events after p, with their lines, and advances p. It returns nil at the end of the stream or of the
 // iteration, a *DamagedError, or another error, which wraps refstore.ErrNotFound if there is no stream. buf may be nil.
-// A torn line may be cut and replaced at any time.
 func (src source) read(ctx context.Context, p *position, buf []byte, yield func(e *Event, line []byte) bool) error {
-	in, err := src.lines(ctx, p.off, buf)
+	c, err := src.open(ctx, p.off, buf)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	in.mayBeCut = true
+	defer c.Close()
 	for {
-		line, end, err := in.next(nil)
+		e, line, err := c.next(ctx, &plan{})
 		switch {
 		case err == io.EOF:
 			return nil
-		case errors.Is(err, errLongLine), errors.Is(err, refstore.ErrDamaged):
-			return src.damage(end, err)
 		case err != nil:
-			return src.fault(err)
+			return src.named(c.off, err)
+		case e.Run != src.Run:
+			return src.damage(c.off, fmt.Errorf("it is an event of run %s", e.Run))
+		case e.Seq != p.seq+1:
+			return src.damage(c.off, fmt.Errorf("event %d follows event %d", e.Seq, p.seq))
 		}
-		e, err := Parse(line)
-		switch {
-		case err == nil && e.Run != src.Run:
-			err = fmt.Errorf("it is an event of run %s", e.Run)
-		case err == nil && e.Seq != p.seq+1:
-			err = fmt.Errorf("event %d follows event %d", e.Seq, p.seq)
-		}
-		if err != nil {
-			return src.damage(end, err)
-		}
-		*p = position{off: end, seq: e.Seq}
+		*p = position{off: c.off, seq: e.Seq}
 		if !yield(e, line) {
 			return nil
 		}
-		if err := ctx.Err(); err != nil {
-			return src.fault(context.Cause(ctx))
+	}
+}
+
+// seekStep is how close to a number seek gets: reading less is not slower.
+const seekStep = 64 << 10
+
+// seek returns the end of a line shortly before the event with a number, so that later events of a large log can be
+// read without its start. It returns the start of the log if its numbers do not grow, or a line on the way is damaged.
+func (src source) seek(ctx context.Context, size, seq int64) position {
+	var before position
+	for end := size; seq > 1 && end-before.off > seekStep; {
+		mid := before.off + (end-before.off)/2
+		e, off, err := src.within(ctx, mid)
+		switch {
+		case err != nil || e.Seq <= before.seq:
+			return position{}
+		case e.Seq < seq && off <= end:
+			before = position{off: off, seq: e.Seq}
+		default:
+			end = mid
 		}
 	}
+	return before
+}
+
+// within returns the event of the first line that begins at an offset or after it, and where that line ends.
+func (src source) within(ctx context.Context, off int64) (*Event, int64, error) {
+	c, err := src.openWithin(ctx, off, nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer c.Close()
+	e, _, err := c.next(ctx, &plan{})
+	return e, c.off, err
 }
 
 // readable reads the events up to a torn last line or a damaged one, returned as damage: a power failure may keep later

@@ -79,7 +79,10 @@ func (f *finder) filters() []events.Filter {
 func (f *finder) begin(run string) error {
 	r := &runFacts{id: run}
 	f.runs[run] = r
-	for e, err := range events.Head(f.ctx, f.s.Records, f.q.Workspace, run) {
+	for e, err := range events.Read(f.ctx, f.s.Records, f.q.Workspace, run) {
+		if errors.As(err, new(*events.DamagedError)) {
+			break
+		}
 		if err != nil {
 			return err
 		}
@@ -90,7 +93,7 @@ func (f *finder) begin(run string) error {
 		switch e.Type {
 		case events.RunStarted:
 			r.filter, r.by = d.Filter, d.Process.Who()
-			if r.pkg, err = events.PackageOf(f.ctx, f.s.Records, f.q.Workspace, run, &e); err != nil {
+			if r.pkg, err = events.PackageOf(f.ctx, f.s.Records, f.q.Workspace, run, &e.Event); err != nil {
 				return err
 			}
 			continue

@@ -17,7 +17,7 @@ import (
 )
 
 // A Fold computes the state of a run from its events, added one after the other. It is the only code that does, whether
-// the run is live, ended or dead. A log may come from anywhere: whatever it says, memory is bounded by the names in it,
+// the run is live, ended or dead; its attempts come from [AttemptFold]. A log may come from anywhere: whatever it says, memory is bounded by the names in it,
 // and later events win.
 type Fold struct {
 	started *events.Event // nil before run.started
@@ -96,9 +96,6 @@ const (
 	maxWorkers = 4096
 )
 
-// maxTasks bounds a number of tasks in an event, so that sums do not overflow.
-const maxTasks = 1 << 40
-
 // NewFold returns a Fold without events.
 func NewFold() *Fold { return &Fold{index: map[string]int{}} }
 
@@ -111,7 +108,7 @@ func (f *Fold) Add(e *events.Event) {
 	if (ofRun || ended(e, d)) && e.Time.After(f.alive) {
 		f.alive = e.Time
 	}
-	tasks := min(max(int64(d.Tasks), 0), maxTasks)
+	tasks := d.TaskCount()
 	switch e.Type {
 	case events.EventLost:
 		f.lost++

@@ -11,6 +11,8 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/moment"
+	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 	"e3/refstore"
 )
 
@@ -179,22 +181,25 @@ func (f *folder) take(e *events.Event) {
 		if p := d.Process; p != nil {
 			f.user = cmp.Or(p.User, p.Host)
 		}
-	case events.RunCompleted, events.RunFailed, events.RunCancelled:
-		if e.Type == events.RunCompleted {
+	case events.TaskCached:
+		f.cached(e, d, ms)
+	}
+	if e.Type.Ends() {
+		if runview.StateAfter(e) == record.RunCompleted {
 			f.sums.Completed++
 		}
 		if d.Requests != nil {
 			f.sums.Requests.Add(d.Requests)
 		}
-	case events.TaskCached:
-		f.cached(e, d, ms)
-	case events.TaskCompleted:
+	}
+	switch runview.Outcome(e) {
+	case runview.TaskSuccess:
 		f.sums.Executed++
 		f.sums.ExecutedMs += ms
 		f.sums.Bytes += max(d.Bytes, 0)
 		f.remember(e.Task, answer{e.Execution, ms})
-	case events.TaskFailed:
-		if e.Execution == "" || d.Block != "" || d.Shared || f.failed[e.Execution] { // nothing ran here, or it was counted before
+	case runview.TaskFailed, runview.TaskError:
+		if e.Execution == "" || d.Shared || f.failed[e.Execution] { // nothing ran here, or it was counted before
 			return
 		}
 		f.failed[e.Execution] = true
@@ -222,7 +227,7 @@ func (f *folder) selected(e *events.Event) bool {
 // from the run that proved it.
 func (f *folder) cached(e *events.Event, d *events.Data, ms int64) {
 	if e.Task == "" {
-		f.bulk = append(f.bulk, provenTasks{min(max(int64(d.Tasks), 0), maxTasks), d.As})
+		f.bulk = append(f.bulk, provenTasks{d.TaskCount(), d.As})
 		return
 	}
 	f.sums.Hits++
@@ -238,9 +243,6 @@ func (f *folder) cached(e *events.Event, d *events.Data, ms int64) {
 	f.sums.SavedMs += ms
 	f.remember(e.Task, answer{e.Execution, ms})
 }
-
-// maxTasks bounds the number of tasks in an event, so that sums do not overflow.
-const maxTasks = 1 << 40
 
 // known returns the duration of the execution that answers a proven task: from this workspace, or from that of the run
 // that proved it.

@@ -26,6 +26,7 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/human"
+	"e3/internal/insight/runview"
 	"e3/internal/pkgref"
 )
 
@@ -50,12 +51,13 @@ type Spans struct {
 	tracer   trace.Tracer
 	otlp     *exporter // nil without one
 
-	mu     sync.Mutex
-	ctx    context.Context // of the run's span
-	run    trace.Span      // nil before it begins and after it has ended
-	open   map[string]trace.Span
-	cached int // spans of cached tasks
-	ended  int // spans that are to be sent
+	mu       sync.Mutex
+	ctx      context.Context // of the run's span
+	run      trace.Span      // nil before it begins and after it has ended
+	attempts runview.AttemptFold
+	open     map[*runview.Attempt]trace.Span
+	cached   int // spans of cached tasks
+	ended    int // spans that are to be sent
 }
 
 // New returns nil if the environment does not ask for spans. It warns about invalid settings and returns nil too, since
@@ -69,7 +71,7 @@ func New(o Options) *Spans {
 	if !set.otlp && !set.console {
 		return nil
 	}
-	s := &Spans{opts: o, open: map[string]trace.Span{}}
+	s := &Spans{opts: o, open: map[*runview.Attempt]trace.Span{}}
 	var opts []sdk.TracerProviderOption
 	if set.console {
 		console, err := stdouttrace.New(stdouttrace.WithWriter(o.Console))
@@ -111,23 +113,24 @@ func (s *Spans) Event(e events.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := e.Facts()
+	a, first := s.attempts.Add(&e)
+	if first {
+		s.open[a] = s.begin(&e, d, a.Start)
+	}
+	if a != nil && a.State != "" {
+		s.endAttempt(a, &e, d)
+	}
+	if e.Type.Ends() {
+		s.endRun(&e, d)
+	}
 	switch e.Type {
 	case events.RunStarted:
 		s.beginRun(&e, d)
-	case events.RunCompleted, events.RunFailed, events.RunCancelled:
-		s.endRun(&e, d)
-	case events.TaskStarted:
-		s.open[e.Execution] = s.begin(&e, d, e.Time)
-	case events.TaskCompleted, events.TaskFailed:
+	case events.TaskFailed:
 		if d.Block != "" { // if it had an attempt, that ended when it was deferred
 			s.note("task.rejected", &e, attribute.String("e3.task", text(e.Task)), attribute.String("e3.block", d.Block), attribute.String("e3.rejected_by", text(d.By)))
-			return
 		}
-		s.endAttempt(&e, d)
 	case events.TaskDeferred:
-		if e.Execution != "" {
-			s.endAttempt(&e, d)
-		}
 		s.note("task.deferred", &e, attribute.String("e3.task", text(e.Task)), attribute.String("e3.block", d.Block), attribute.String("e3.block_type", d.BlockType))
 	case events.TaskResumed:
 		s.note("task.resumed", &e, attribute.String("e3.task", text(e.Task)), attribute.String("e3.block", d.Block), attribute.String("e3.approved_by", text(d.By)))
@@ -225,24 +228,23 @@ func (s *Spans) begin(e *events.Event, d *events.Data, at time.Time) trace.Span 
 	return span
 }
 
-// endAttempt ends the span of an attempt. An attempt without a begin could not start, or belongs to another run whose
-// result was awaited.
-func (s *Spans) endAttempt(e *events.Event, d *events.Data) {
-	span, ok := s.open[e.Execution]
-	if delete(s.open, e.Execution); !ok || e.Execution == "" {
-		span = s.begin(e, d, e.Time.Add(-time.Duration(d.Duration)*time.Millisecond))
-	}
-	if d.Shared {
-		span.SetAttributes(attribute.Bool("e3.shared", true))
-	}
-	if e.Type == events.TaskCompleted {
-		span.SetAttributes(attribute.String("cicd.pipeline.task.run.result", "success"), attribute.Int("process.exit.code", 0), attribute.String("e3.output", d.Output))
-		s.finish(span, e.Time)
+// endAttempt ends the span of an attempt.
+func (s *Spans) endAttempt(a *runview.Attempt, e *events.Event, d *events.Data) {
+	span := s.open[a]
+	if span == nil { // it was abandoned
 		return
 	}
-	if e.Type == events.TaskDeferred {
+	delete(s.open, a)
+	if a.Shared {
+		span.SetAttributes(attribute.Bool("e3.shared", true))
+	}
+	defer s.finish(span, e.Time)
+	switch a.State {
+	case runview.TaskSuccess:
+		span.SetAttributes(attribute.String("cicd.pipeline.task.run.result", "success"), attribute.Int("process.exit.code", 0), attribute.String("e3.output", d.Output))
+		return
+	case runview.TaskDeferred:
 		span.SetAttributes(attribute.Bool("e3.suspended", true), attribute.Int64("process.exit.code", d.ExitCode))
-		s.finish(span, e.Time)
 		return
 	}
 	result, kind, message := "failure", d.Reason, d.Message
@@ -262,7 +264,6 @@ func (s *Spans) endAttempt(e *events.Event, d *events.Data) {
 	}
 	span.SetAttributes(attribute.String("cicd.pipeline.task.run.result", result), attribute.String("error.type", text(kind)))
 	span.SetStatus(codes.Error, text(message))
-	s.finish(span, e.Time)
 }
 
 // cachedTask makes a span of no duration for each of the first cached tasks. The summary counts the rest. Many tasks
@@ -292,10 +293,10 @@ func (s *Spans) finish(span trace.Span, at time.Time) {
 
 // abandon ends the spans of attempts without an end event.
 func (s *Spans) abandon(at time.Time) {
-	for id, span := range s.open {
+	for a, span := range s.open {
 		span.SetStatus(codes.Error, "the run ended first")
 		s.finish(span, at)
-		delete(s.open, id)
+		delete(s.open, a)
 	}
 }
 

@@ -52,19 +52,19 @@ const (
 func (t *timeline) detail(ctx context.Context, x *executions.Store) error {
 	return parallel.Each(ctx, len(t.attempts), func(ctx context.Context, i int) error {
 		a := &t.attempts[i]
-		key, ok := executions.ParseKey(a.key)
-		if !ok || a.execution == "" {
+		key, ok := executions.ParseKey(a.Key)
+		if !ok || a.Execution == "" {
 			return nil
 		}
-		e, err := x.Get(ctx, key, a.execution)
+		e, err := x.Get(ctx, key, a.Execution)
 		if err != nil && !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed) {
 			return err
 		}
 		if e == nil || e.Detail == nil {
 			return nil
 		}
-		if a.detail = e.Detail; a.worker == "" {
-			a.worker = e.Detail.Worker
+		if a.detail = e.Detail; a.Worker == "" {
+			a.Worker = e.Detail.Worker
 		}
 		return nil
 	})
@@ -87,11 +87,11 @@ func (t *timeline) dependencies(ctx context.Context, known *packages.Registry) e
 	first, made := map[string]int{}, map[string]int{}
 	for i := range t.attempts {
 		a := &t.attempts[i]
-		if _, ok := first[a.task]; !ok {
-			first[a.task] = i
+		if _, ok := first[a.Task]; !ok {
+			first[a.Task] = i
 		}
-		if a.state == runview.TaskSuccess {
-			made[a.task] = i
+		if a.State == runview.TaskSuccess {
+			made[a.Task] = i
 		}
 	}
 	for i := range int32(g.Len()) {
@@ -101,7 +101,7 @@ func (t *timeline) dependencies(ctx context.Context, known *packages.Registry) e
 		}
 		for _, d := range g.Dependencies(i) {
 			from, ok := made[g.Name(d)]
-			if _, end := t.attempts[from].span(); !ok || micros(t.attempts[to].start) < end-1 {
+			if _, end := t.attempts[from].span(); !ok || micros(t.attempts[to].Start) < end-1 {
 				continue // no arrow leads back in time
 			}
 			if t.uncut++; len(t.flows) < maxFlows {
@@ -116,8 +116,8 @@ func micros(at time.Time) int64 { return at.UnixMicro() }
 
 // span returns the start and end of an attempt, which are at least one microsecond apart.
 func (a *attempt) span() (from, to int64) {
-	from = micros(a.start)
-	return from, max(micros(a.end), from+1)
+	from = micros(a.Start)
+	return from, max(micros(a.End), from+1)
 }
 
 // workers gives each worker a process, and each attempt the first free lane of its worker.
@@ -126,12 +126,12 @@ func (t *timeline) workers() (names []string, lanes []int) {
 	for i := range t.order {
 		t.order[i] = i
 	}
-	slices.SortStableFunc(t.order, func(i, j int) int { return t.attempts[i].start.Compare(t.attempts[j].start) })
+	slices.SortStableFunc(t.order, func(i, j int) int { return t.attempts[i].Start.Compare(t.attempts[j].Start) })
 	pids := map[string]int{}
 	var free []*laneSet
 	for _, i := range t.order {
 		a := &t.attempts[i]
-		worker := cmp.Or(a.worker, t.self())
+		worker := cmp.Or(a.Worker, t.self())
 		pid, ok := pids[worker]
 		if !ok {
 			pid = len(names)
@@ -234,14 +234,14 @@ func (t *timeline) attempt(i int) event {
 	a := &t.attempts[i]
 	from, to := a.span()
 	dur := to - from
-	args := about("task", a.task, "execution", a.execution, "key", a.key, "attempt", a.number, "state", string(a.state), "reason", a.reason, "message", a.message)
+	args := about("task", a.Task, "execution", a.Execution, "key", a.Key, "attempt", a.Number, "state", string(a.State), "reason", a.Reason, "message", a.Message)
 	args["cached"] = false
-	if a.shared {
+	if a.Shared {
 		args["shared"] = true
 	}
-	if a.exitCode != nil {
-		args["exitCode"] = *a.exitCode
-	} else if a.state == runview.TaskSuccess {
+	if a.ExitCode != nil {
+		args["exitCode"] = *a.ExitCode
+	} else if a.State == runview.TaskSuccess {
 		args["exitCode"] = 0
 	}
 	if a.waited >= 0 {
@@ -250,7 +250,7 @@ func (t *timeline) attempt(i int) event {
 	if a.detail != nil {
 		addResources(args, a.detail)
 	}
-	return event{Name: a.task, Cat: "attempt," + string(a.state), Phase: complete, Dur: &dur, PID: a.pid, TID: a.lane, Args: args}
+	return event{Name: a.Task, Cat: "attempt," + string(a.State), Phase: complete, Dur: &dur, PID: a.pid, TID: a.lane, Args: args}
 }
 
 // addResources adds the resources that a command used.
@@ -287,7 +287,7 @@ func (t *timeline) flowTo(i int) event {
 func (t *timeline) running() []step {
 	steps := make([]step, 0, 2*len(t.attempts))
 	for i := range t.attempts {
-		steps = append(steps, step{t.attempts[i].start, 1}, step{t.attempts[i].end, -1})
+		steps = append(steps, step{t.attempts[i].Start, 1}, step{t.attempts[i].End, -1})
 	}
 	return steps
 }

@@ -39,7 +39,7 @@ const maxFlows = 50_000
 // Write writes the timeline of a run of a workspace, and returns the number of attempts in it. A run without events is
 // taken from its record and those of its executions that have times.
 func Write(ctx context.Context, w io.Writer, s Stores, ws string, run *runview.Report) (attempts int, err error) {
-	t := &timeline{report: run, open: map[string]int{}, ready: map[string]time.Time{}}
+	t := &timeline{report: run, ready: map[string]time.Time{}}
 	for e, err := range events.Read(ctx, s.Records, ws, run.RunID) {
 		var damaged *events.DamagedError
 		if errors.As(err, &damaged) {
@@ -72,7 +72,7 @@ type timeline struct {
 	pkg      string    // hash of the package object
 	process  *events.Process
 	attempts []attempt
-	open     map[string]int       // execution → attempt that has not ended
+	fold     runview.AttemptFold
 	ready    map[string]time.Time // task → when its inputs were known, or its next attempt was due
 	instants []instant
 	waits    []step // counter of tasks that are ready
@@ -81,19 +81,12 @@ type timeline struct {
 	order    []int
 }
 
-// attempt is an execution of a task.
+// attempt is an attempt with its place in the picture.
 type attempt struct {
-	task, execution, key string
-	state                runview.TaskState
-	number               int64
-	start, end           time.Time
-	waited               time.Duration // since it was ready; negative if unknown
-	shared               bool
-	exitCode             *int64
-	reason, message      string
-	worker               string         // "" if unknown
-	detail               *record.Detail // nil if unknown
-	lane, pid            int
+	*runview.Attempt
+	waited    time.Duration  // since it was ready; negative if unknown
+	detail    *record.Detail // nil if unknown
+	lane, pid int
 }
 
 // instant is an event without duration.
@@ -124,6 +117,7 @@ func (t *timeline) add(e *events.Event) {
 	if e.Time.After(t.last) {
 		t.last = e.Time
 	}
+	t.attempted(e)
 	mark := func(name string, args map[string]any) { t.instants = append(t.instants, instant{e.Time, name, args}) }
 	switch e.Type {
 	case events.RunStarted:
@@ -137,21 +131,14 @@ func (t *timeline) add(e *events.Event) {
 		mark("failed", about("task", e.Task, "message", d.Message))
 	case events.TaskMarkedReady:
 		t.readied(e.Task, e.Time)
-	case events.TaskStarted:
-		t.begin(e, d)
-	case events.TaskCompleted, events.TaskFailed:
+	case events.TaskFailed:
 		if d.Block != "" {
 			mark("rejected: "+e.Task, about("task", e.Task, "block", d.Block, "by", d.By, "message", d.Message))
-			return
 		}
-		t.ended(e, d)
 	case events.TaskClaimed:
 		mark("claimed: "+e.Task, about("task", e.Task, "worker", e.Worker, "execution", e.Execution, "attempt", d.Attempt))
 	case events.TaskDeferred:
 		t.waitsNoMore(e.Task, e.Time) // for approval, not for its turn
-		if e.Execution != "" {
-			t.ended(e, d)
-		}
 		mark("deferred: "+e.Task, about("task", e.Task, "block", d.Block, "type", d.BlockType))
 	case events.TaskResumed:
 		t.readied(e.Task, e.Time)
@@ -216,45 +203,20 @@ func (t *timeline) waitsNoMore(task string, at time.Time) (since time.Time, wait
 	return since, waited
 }
 
-func (t *timeline) begin(e *events.Event, d *events.Data) {
-	a := attempt{task: e.Task, execution: e.Execution, key: d.Key, number: d.Attempt, start: e.Time, waited: -1, worker: e.Worker}
-	if since, ok := t.waitsNoMore(e.Task, e.Time); ok {
-		a.waited = max(0, e.Time.Sub(since))
+// attempted adds the attempt that an event begins or ends, if it does.
+func (t *timeline) attempted(e *events.Event) {
+	a, first := t.fold.Add(e)
+	if !first {
+		return
 	}
-	t.open[e.Execution] = len(t.attempts)
-	t.attempts = append(t.attempts, a)
-}
-
-// ended adds the end of an attempt. An attempt without a begin could not start, or belongs to another run whose result
-// was awaited.
-func (t *timeline) ended(e *events.Event, d *events.Data) {
-	took := time.Duration(min(max(0, d.Duration), int64(maxDelay))) * time.Millisecond
-	i, ok := t.open[e.Execution]
-	if !ok || e.Execution == "" {
-		start := e.Time.Add(-took)
-		if start.Before(t.start) {
-			start = t.start
-		}
-		i = len(t.attempts)
-		a := attempt{task: e.Task, execution: e.Execution, key: d.Key, number: d.Attempt, start: start, waited: -1, worker: e.Worker}
-		t.waitsNoMore(e.Task, e.Time)
-		t.attempts = append(t.attempts, a)
+	if a.Start.Before(t.start) {
+		a.Start = t.start
 	}
-	delete(t.open, e.Execution)
-	a := &t.attempts[i]
-	a.shared = d.Shared
-	// The event of an end is a little later than the end.
-	if a.end = e.Time; took > 0 && a.start.Add(took).Before(a.end) {
-		a.end = a.start.Add(took)
+	waited := time.Duration(-1)
+	if since, ok := t.waitsNoMore(e.Task, e.Time); ok && a.State == "" {
+		waited = max(0, e.Time.Sub(since))
 	}
-	switch a.state = runview.Outcome(e); a.state {
-	case runview.TaskDeferred:
-		a.exitCode = &d.ExitCode
-	case runview.TaskFailed:
-		a.reason, a.exitCode = d.Reason, &d.ExitCode
-	case runview.TaskError:
-		a.reason, a.message = d.Reason, d.Message
-	}
+	t.attempts = append(t.attempts, attempt{Attempt: a, waited: waited})
 }
 
 // fromReport makes the attempts of a run without events from its record and its executions. Cached executions of an
@@ -274,14 +236,14 @@ func (t *timeline) fromReport() {
 		case x.State == runview.TaskCached, x.StartedAt.IsZero(), x.StartedAt.Before(t.start):
 			t.instants = append(t.instants, instant{t.start, "cached: " + x.Task, about("task", x.Task, "execution", x.ExecutionID, "key", x.Key)})
 		default:
-			a := attempt{
-				task: x.Task, execution: x.ExecutionID, key: x.Key, state: x.State, number: x.Attempt, start: x.StartedAt.Time, end: end,
-				waited: -1, reason: x.Reason, message: x.Message,
+			a := &runview.Attempt{
+				Task: x.Task, Execution: x.ExecutionID, Key: x.Key, State: x.State, Number: x.Attempt, Start: x.StartedAt.Time, End: end,
+				Reason: x.Reason, Message: x.Message,
 			}
 			if x.State == runview.TaskFailed {
-				a.exitCode = &x.ExitCode
+				a.ExitCode = &x.ExitCode
 			}
-			t.attempts = append(t.attempts, a)
+			t.attempts = append(t.attempts, attempt{Attempt: a, waited: -1})
 			if end.After(t.last) {
 				t.last = end
 			}
@@ -296,8 +258,8 @@ func (t *timeline) end() {
 		state = runview.TaskRunning
 	}
 	for i := range t.attempts {
-		if a := &t.attempts[i]; a.state == "" {
-			a.end, a.state = t.last, state
+		if a := &t.attempts[i]; a.State == "" {
+			a.End, a.State = t.last, state
 		}
 	}
 	for task := range t.ready {
@@ -307,8 +269,8 @@ func (t *timeline) end() {
 		t.cut(r.CompletedAt) // the run may have been closed much later
 	}
 	for i := range t.attempts {
-		if a := &t.attempts[i]; a.end.Before(a.start) {
-			a.end = a.start
+		if a := &t.attempts[i]; a.End.Before(a.Start) {
+			a.End = a.Start
 		}
 	}
 }
@@ -322,8 +284,8 @@ func (t *timeline) cut(at time.Time) {
 	}
 	early(&t.last)
 	for i := range t.attempts {
-		early(&t.attempts[i].start)
-		early(&t.attempts[i].end)
+		early(&t.attempts[i].Start)
+		early(&t.attempts[i].End)
 	}
 	for i := range t.instants {
 		early(&t.instants[i].at)

@@ -64,6 +64,8 @@ internal/insight/compare:      internal/format/moment internal/insight/runview d
 workspace:                     internal/format/moment internal/insight/runview dataflow/plan dataflow/graph dataflow internal/jobs/approval executions objectstore objectstore/tree refstore internal/events internal/projectfiles internal/format/manifest internal/format/notation internal/format/eastref internal/format/items internal/format/record internal/format/signature internal/format/value internal/host/stamp internal/host/tools internal/human internal/packages internal/parallel internal/backoff
 internal/insight/report:       internal/parallel internal/insight/markup internal/insight/runview internal/insight/diagram internal/insight/plot executions objectstore objectstore/tree internal/format/record internal/format/value internal/human
 internal/insight/trace:        internal/insight/runview dataflow/graph executions internal/events internal/format/record internal/parallel internal/packages
+internal/insight/stats:        internal/format/moment internal/insight/runview internal/events internal/format/record refstore
+internal/insight/telemetry:    internal/insight/runview internal/events internal/human internal/pkgref internal/backoff
 internal/insight/history:      internal/format/moment internal/insight/runview dataflow/graph executions objectstore internal/events internal/format/record internal/human
 internal/insight/remaining:    dataflow/graph internal/format/record
 internal/insight/diagram:      internal/insight/markup internal/insight/runview internal/human
@@ -82,8 +84,6 @@ executions:                    objectstore objectstore/tree refstore internal/fo
 refstore/lease:                refstore internal/host/process internal/human
 internal/jobs/queue:           internal/format/moment refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
 internal/jobs/approval:        internal/format/moment refstore internal/format/record
-internal/insight/stats:        internal/format/moment internal/events refstore
-internal/insight/telemetry:    internal/events internal/human internal/pkgref internal/backoff
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
 internal/events:               refstore internal/human internal/backoff
