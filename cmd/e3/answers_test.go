@@ -60,6 +60,9 @@ var unregistered = []string{
 
 // checkAnswer refuses a reply of a type that the running command has not registered.
 func (a *app) checkAnswer(document any) error {
+	if _, failed := document.(errorLine); failed {
+		return nil
+	}
 	command := a.running.CommandPath()
 	var types []reflect.Type
 	for _, of := range a.shown[a.running] {

@@ -119,6 +119,13 @@ func denied(err error) bool {
 	return yes
 }
 
+// errorLine is the last line of any command that has failed.
+type errorLine struct {
+	Type     string `json:"type"`
+	Message  string `json:"message"`
+	ExitCode int    `json:"exitCode"`
+}
+
 // report prints the error and returns the exit code.
 func (a *app) report(err error) int {
 	code := exitCode(err)
@@ -135,11 +142,7 @@ func (a *app) report(err error) int {
 		return code
 	}
 	if a.JSON {
-		line := struct {
-			Type     string `json:"type"`
-			Message  string `json:"message"`
-			ExitCode int    `json:"exitCode"`
-		}{"error", a.addressed(err.Error()), code}
+		line := errorLine{"error", a.addressed(err.Error()), code}
 		if fault := a.Document(line, false); fault != nil {
 			fmt.Fprintf(a.Stderr, "e3: %s\n", human.Text(fault.Error()))
 		}
