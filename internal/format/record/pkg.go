@@ -83,7 +83,10 @@ func (s InputSource) Cases() []string {
 
 // String is the word for a source in answers.
 func (s InputSource) String() string {
-	return [sources]string{"dir", "file", "glob", "params", "program", "value", "variable"}[s]
+	if s == FromTool {
+		return "program"
+	}
+	return s.Cases()[s]
 }
 
 // OfMachine reports whether each start reads the input anew from its machine: a variable or a program.
