@@ -190,12 +190,10 @@ func TestDocuments(t *testing.T) {
 	check(r.Run == e.RunID && r.ImportedFrom == nil, r)
 
 	greet := r.Tasks[0].ExecutionID
-	pin := document[pinnedJSON](c, 0, "pin", "add", ".", "demo.greet", "--note", "why")
-	check(pin == pinnedJSON{greet, true, true}, pin)
-	pins := document[struct {
-		Pins []pinJSON `json:"pins"`
-	}](c, 0, "pin", "list")
-	check(len(pins.Pins) == 1 && pins.Pins[0].Execution == greet && pins.Pins[0].State == "success" && pins.Pins[0].At != nil && pins.Pins[0].Note == "why", pins)
+	pin := document[pinChange](c, 0, "pin", "add", ".", "demo.greet", "--note", "why")
+	check(pin == pinChange{greet, true, true}, pin)
+	pins := document[pinList](c, 0, "pin", "list")
+	check(len(pins.Pins) == 1 && pins.Pins[0].Execution == greet && pins.Pins[0].State == "success" && !pins.Pins[0].At.IsZero() && pins.Pins[0].Note == "why", pins)
 
 	rej := document[rejection](c, 0, "reject", ".", greet, "--reason", "no")
 	check(rej.Execution == greet && rej.Rejected && rej.Changed && rej.Answer == "" && rej.Task == "demo.greet", rej)
@@ -205,8 +203,8 @@ func TestDocuments(t *testing.T) {
 	check(rej.Rejected, rej)
 
 	c.must("start", ".", "demo")
-	unpin := document[pinnedJSON](c, 0, "pin", "remove", ".", greet)
-	check(unpin == pinnedJSON{greet, false, true}, unpin)
+	unpin := document[pinChange](c, 0, "pin", "remove", ".", greet)
+	check(unpin == pinChange{greet, false, true}, unpin)
 	p := document[gc.Pruned](c, 0, "prune", "--keep-last", "1", "--dry-run")
 	check(p.DryRun && p.Total == 4 && p.Executions == 2 && p.Protected.Run == 2 && p.Freed == nil && p.Unreadable != nil, p)
 	p = document[gc.Pruned](c, 0, "prune", "--keep-last", "1", "--no-gc")

@@ -86,7 +86,7 @@ internal/insight/stats:        internal/format/moment internal/events refstore
 internal/insight/telemetry:    internal/events internal/human internal/pkgref internal/backoff
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
-internal/events:               refstore internal/human internal/backoff
+internal/events:               internal/format/moment refstore internal/human internal/backoff
 internal/settings:             refstore internal/format/notation internal/format/signature internal/host/atomicfile
 internal/projectfiles:         internal/format/manifest
 internal/format/items:         internal/format/value internal/format/manifest
