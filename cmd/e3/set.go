@@ -54,7 +54,7 @@ takes any kind.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; a value that begins with - goes after --: e3 set <repo> <workspace>.<input> -- -3", err)
 	})
-	return cmd
+	return a.answers(cmd, setInput{})
 }
 
 // openInput opens a repository to set the input that an argument names; it is an error if the workspace cannot be changed.
@@ -106,8 +106,23 @@ func runSet(ctx context.Context, a *app, location, name, text string, o setOptio
 	if err := r.Workspaces.Datasets.Set(ctx, ws, input, leaf); err != nil {
 		return err
 	}
-	doc := map[string]any{"workspace": ws, "input": input, "kind": leaf.Kind.String(), "hash": leaf.Hash}
+	doc := setInput{leaf.Hash, input, leaf.Kind.String(), ws}
 	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "Set %s.%s\n", ws, input) })
+}
+
+// setInput is an input that was set.
+type setInput struct {
+	Hash      string `json:"hash"` // of the value
+	Input     string `json:"input"`
+	Kind      string `json:"kind"`
+	Workspace string `json:"workspace"`
+}
+
+// unsetInput is an input that has its default again.
+type unsetInput struct {
+	Changed   bool   `json:"changed"` // it was set
+	Input     string `json:"input"`
+	Workspace string `json:"workspace"`
 }
 
 // takeIn stores the value of an argument according to the kind of the input.
@@ -182,7 +197,7 @@ func parseValue(a *app, path string, isPath bool, text string, asJSON bool) (any
 }
 
 func newUnset(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:               "unset [repo] <workspace>.<input>",
 		Short:             "Give an input back to its file or default",
 		Long:              `Undo "e3 set": the input follows its file again, or has the package's default.`,
@@ -196,7 +211,7 @@ func newUnset(a *app) *cobra.Command {
 				return runUnset(cmd.Context(), a, location, name)
 			})
 		},
-	}
+	}, unsetInput{})
 }
 
 func runUnset(ctx context.Context, a *app, location, name string) error {
@@ -209,7 +224,7 @@ func runUnset(ctx context.Context, a *app, location, name string) error {
 	if err != nil {
 		return err
 	}
-	return a.Reply(map[string]any{"workspace": ws, "input": input, "changed": changed}, func(w *render.Sheet) {
+	return a.Reply(unsetInput{changed, input, ws}, func(w *render.Sheet) {
 		if changed {
 			fmt.Fprintf(w, "Unset %s.%s\n", ws, input)
 		} else {

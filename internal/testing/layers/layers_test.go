@@ -87,7 +87,7 @@ internal/insight/telemetry:    internal/events internal/human internal/pkgref in
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
 internal/events:               internal/format/moment refstore internal/human internal/backoff
-internal/settings:             refstore internal/format/notation internal/format/signature internal/host/atomicfile
+internal/settings:             internal/format/moment refstore internal/format/notation internal/format/signature internal/host/atomicfile
 internal/projectfiles:         internal/format/manifest
 internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
