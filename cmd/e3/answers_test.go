@@ -17,17 +17,12 @@ var updateAnswers = flag.Bool("update", false, "write doc/json.md anew")
 
 // silent are the commands that have no answer: what they write is text or a file, with --json too.
 var silent = []string{
-	"e3 completion bash", "e3 completion fish", "e3 completion powershell", "e3 completion zsh", "e3 shell",
+	"e3 completion bash", "e3 completion fish", "e3 completion powershell", "e3 completion zsh", "e3 convert", "e3 shell",
 }
 
 // unregistered are the commands whose answers have no types yet.
 var unregistered = []string{
-	"e3 convert",
 	"e3 events",
-	"e3 get",
-	"e3 package build",
-	"e3 package list",
-	"e3 package remove",
 	"e3 start",
 	"e3 workspace create",
 	"e3 workspace deploy",

@@ -186,21 +186,16 @@ func (f *resultFolder) refuse(p string) string {
 	return ""
 }
 
-// resultsJSON is what was left in a folder, for programs.
-type resultsJSON struct {
-	Type    string     `json:"type"`
-	Folder  string     `json:"folder"`
-	Written []string   `json:"written"`
-	Removed []string   `json:"removed"`
-	Same    int        `json:"same"`
-	Kept    []keptJSON `json:"kept"`
-	Missing []string   `json:"missing"`           // outputs that no task has made yet
-	Earlier []string   `json:"earlier,omitempty"` // outputs of an earlier run, since the latest could not make them
-}
-
-type keptJSON struct {
-	Path string `json:"path"`
-	Why  string `json:"why"`
+// leftResults is what was left in a folder.
+type leftResults struct {
+	Type    string           `json:"type"` // results
+	Folder  string           `json:"folder"`
+	Written []string         `json:"written"`
+	Removed []string         `json:"removed"`
+	Same    int              `json:"same"`              // files that were there already
+	Kept    []resultdir.Kept `json:"kept"`              // files that are left as they are
+	Missing []string         `json:"missing"`           // outputs that no task has made yet
+	Earlier []string         `json:"earlier,omitempty"` // outputs of an earlier run, since the latest could not make them
 }
 
 // leave writes results into the folder and says what it did. It returns the number of files that it kept. run is a run whose
@@ -271,9 +266,9 @@ func taskOfResult(p string) string {
 
 // say reports what was done with the results.
 func (f *resultFolder) say(a *app, rep *resultdir.Report, missing, earlier []string) error {
-	doc := resultsJSON{Type: "results", Folder: f.shown, Written: listOf(rep.Written), Removed: listOf(rep.Removed), Same: rep.Same, Kept: []keptJSON{}, Missing: listOf(missing), Earlier: earlier}
-	for _, k := range rep.Kept {
-		doc.Kept = append(doc.Kept, keptJSON{k.Path, k.Why})
+	doc := leftResults{
+		Type: "results", Folder: f.shown, Written: listOf(rep.Written), Removed: listOf(rep.Removed), Same: rep.Same,
+		Kept: listOf(rep.Kept), Missing: listOf(missing), Earlier: earlier,
 	}
 	if a.JSON {
 		if err := a.Document(doc, false); err != nil {
@@ -327,7 +322,7 @@ func (f *resultFolder) summary(rep *resultdir.Report) string {
 }
 
 // listOf is a list that is never null in JSON.
-func listOf(l []string) []string { return append([]string{}, l...) }
+func listOf[T any](l []T) []T { return append([]T{}, l...) }
 
 // leaveResults leaves the results of a start. A run that failed leaves what the workspace has. The folder that the package file names
 // holds those of the workspace, so a run with --set leaves its own only where -o says so.

@@ -68,8 +68,9 @@ type Report struct {
 
 // Kept is a file that was not written or removed, and why. Yields says that Overwrite replaces it.
 type Kept struct {
-	Path, Why string
-	Yields    bool
+	Path   string `json:"path"`
+	Why    string `json:"why"`
+	Yields bool   `json:"-"`
 }
 
 // tempPrefix begins the name of the folder in which files are prepared.
