@@ -17,33 +17,11 @@ var updateAnswers = flag.Bool("update", false, "write doc/json.md anew")
 
 // silent are the commands that have no answer: what they write is text or a file, with --json too.
 var silent = []string{
-	"e3 completion bash", "e3 completion fish", "e3 completion powershell", "e3 completion zsh", "e3 shell",
+	"e3 completion bash", "e3 completion fish", "e3 completion powershell", "e3 completion zsh", "e3 convert", "e3 shell",
 }
 
 // unregistered are the commands whose answers have no types yet.
 var unregistered = []string{
-	"e3 approve",
-	"e3 convert",
-	"e3 events clean",
-	"e3 get",
-	"e3 graph",
-	"e3 init",
-	"e3 key distrust",
-	"e3 key generate",
-	"e3 key list",
-	"e3 key show",
-	"e3 key trust",
-	"e3 lint",
-	"e3 man",
-	"e3 new",
-	"e3 package build",
-	"e3 package list",
-	"e3 package remove",
-	"e3 pin add",
-	"e3 pin list",
-	"e3 pin remove",
-	"e3 settings",
-	"e3 ui",
 }
 
 // checkAnswer refuses a reply of a type that the running command has not registered.

@@ -65,7 +65,7 @@ Exit code 2: it does not wait; 1: it was rejected, or a run has gone on already.
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take the approval back")
 	whyFlags(cmd.Flags(), &note, "note", "reason", "the run")
-	return cmd
+	return a.answers(cmd, []waitingTask{}, workspace.Decision{}, decisions{})
 }
 
 // decisions are about the tasks that the name of a matrix, or a pattern, stands for.
@@ -179,8 +179,8 @@ func writeDecision(w *render.Sheet, d *workspace.Decision, undo, approve bool) {
 	}
 }
 
-// waitingJSON is a task of any workspace that waits for approval.
-type waitingJSON struct {
+// waitingTask is a task of any workspace that waits for approval.
+type waitingTask struct {
 	Workspace string `json:"workspace"`
 	approval.Waiting
 }
@@ -196,7 +196,7 @@ func listDeferred(ctx context.Context, a *app, location string) error {
 	if err != nil {
 		return err
 	}
-	docs := []waitingJSON{}
+	docs := []waitingTask{}
 	table := &render.Table{}
 	for _, ws := range names {
 		waiting, err := r.Workspaces.Approvals.Deferred(ctx, ws)
@@ -207,7 +207,7 @@ func listDeferred(ctx context.Context, a *app, location string) error {
 			return err
 		}
 		for _, one := range approval.WaitingOf(waiting) {
-			docs = append(docs, waitingJSON{ws, one})
+			docs = append(docs, waitingTask{ws, one})
 			table.Row(ws+"."+one.Task, string(one.Type), "since "+human.Stamp(one.Since.Time))
 		}
 	}

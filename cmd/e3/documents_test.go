@@ -17,6 +17,7 @@ import (
 	"e3/exportimport"
 	"e3/gc"
 	"e3/internal/insight/runview"
+	"e3/internal/settings"
 	"e3/internal/verify"
 )
 
@@ -139,9 +140,9 @@ func TestDocuments(t *testing.T) {
 		}
 	}
 
-	key := document[keyJSON](c, 0, "key", "generate", "--name", "Ann")
+	key := document[ownKey](c, 0, "key", "generate", "--name", "Ann")
 	check(key.Name == "Ann" && strings.HasPrefix(key.Key, "e3pub1") && len(key.Fingerprint) == 39, key)
-	check(document[keyJSON](c, 0, "key", "show") == key, key)
+	check(document[ownKey](c, 0, "key", "show") == key, key)
 
 	e := document[exportimport.Exported](c, 0, "workspace", "export", "demo", "out.zip")
 	check(e.File == "out.zip" && e.Workspace == "demo" && e.Package.Version == "1.0.0" && len(e.RunID) == 36 && e.Executions == 2 &&
@@ -160,26 +161,22 @@ func TestDocuments(t *testing.T) {
 	check(!i.DryRun && i.Package == e.Package && i.PackageAdded && i.RunID == e.RunID && i.RunWorkspace == "demo" && i.RunAdded && i.Executions == 2 &&
 		maps.Equal(i.Outcomes, outcomes(2, 0)) && i.Objects == e.Objects && i.ObjectsAdded == e.Objects && i.Content == e.Content &&
 		!i.Exported.IsZero() && i.Trust == "unknown" && i.TrustedAs == "" && *i.Signer == runview.Signer{Key: key.Key, Name: "Ann", Verified: true}, i)
-	trusted := document[trustedJSON](c, 0, "key", "trust", "there", key.Key)
-	check(strings.HasPrefix(trusted.Name, "key-") && trusted.Key == key.Key && trusted.Fingerprint == key.Fingerprint && trusted.AddedAt != nil, trusted)
+	trusted := document[settings.KeyRow](c, 0, "key", "trust", "there", key.Key)
+	check(strings.HasPrefix(trusted.Name, "key-") && trusted.Key == key.Key && trusted.Fingerprint == key.Fingerprint && !trusted.AddedAt.IsZero(), trusted)
 	i = document[exportimport.Imported](c, 0, "workspace", "import", "there", "out.zip", "again")
 	check(i.Workspace == "again" && i.RunWorkspace == "again" && !i.PackageAdded && i.ObjectsAdded == 0 &&
 		maps.Equal(i.Outcomes, outcomes(0, 2)) && i.Trust == "trusted" && i.TrustedAs == trusted.Name, i)
-	list := document[struct {
-		TrustedKeys []trustedJSON `json:"trustedKeys"`
-	}](c, 0, "key", "list", "there")
-	check(len(list.TrustedKeys) == 1 && *list.TrustedKeys[0].AddedAt == *trusted.AddedAt, list)
-	gone := document[trustedJSON](c, 0, "key", "distrust", "there", trusted.Name)
+	list := document[settings.KeyRows](c, 0, "key", "list", "there")
+	check(len(list.TrustedKeys) == 1 && list.TrustedKeys[0].AddedAt == trusted.AddedAt, list)
+	gone := document[settings.KeyRow](c, 0, "key", "distrust", "there", trusted.Name)
 	check(gone.Key == key.Key, gone)
 
-	one := document[settingJSON](c, 0, "settings", "there", "require-signed", "true")
-	check(one == settingJSON{"require-signed", true}, one)
-	all := document[struct {
-		Settings []settingJSON `json:"settings"`
-	}](c, 0, "settings", "there")
-	check(len(all.Settings) == 6 && all.Settings[0] == one && all.Settings[1] == settingJSON{"require-signed-executions", false} &&
-		all.Settings[2] == settingJSON{"events-retention", "90d"} && all.Settings[3] == settingJSON{"room", "open"} &&
-		all.Settings[4] == settingJSON{"executor", "local"} && all.Settings[5] == settingJSON{"queue", "default"}, all)
+	one := document[settingRow](c, 0, "settings", "there", "require-signed", "true")
+	check(one == settingRow{"require-signed", true}, one)
+	all := document[settingList](c, 0, "settings", "there")
+	check(len(all.Settings) == 6 && all.Settings[0] == one && all.Settings[1] == settingRow{"require-signed-executions", false} &&
+		all.Settings[2] == settingRow{"events-retention", "90d"} && all.Settings[3] == settingRow{"room", "open"} &&
+		all.Settings[4] == settingRow{"executor", "local"} && all.Settings[5] == settingRow{"queue", "default"}, all)
 	refused := document[errorLine](c, 12, "package", "import", "there", "out.zip")
 	check(refused.Type == "error" && refused.ExitCode == 12 && strings.Contains(refused.Message, "not trusted here"), refused)
 
@@ -190,12 +187,10 @@ func TestDocuments(t *testing.T) {
 	check(r.Run == e.RunID && r.ImportedFrom == nil, r)
 
 	greet := r.Tasks[0].ExecutionID
-	pin := document[pinnedJSON](c, 0, "pin", "add", ".", "demo.greet", "--note", "why")
-	check(pin == pinnedJSON{greet, true, true}, pin)
-	pins := document[struct {
-		Pins []pinJSON `json:"pins"`
-	}](c, 0, "pin", "list")
-	check(len(pins.Pins) == 1 && pins.Pins[0].Execution == greet && pins.Pins[0].State == "success" && pins.Pins[0].At != nil && pins.Pins[0].Note == "why", pins)
+	pin := document[pinChange](c, 0, "pin", "add", ".", "demo.greet", "--note", "why")
+	check(pin == pinChange{greet, true, true}, pin)
+	pins := document[pinList](c, 0, "pin", "list")
+	check(len(pins.Pins) == 1 && pins.Pins[0].Execution == greet && pins.Pins[0].State == "success" && !pins.Pins[0].At.IsZero() && pins.Pins[0].Note == "why", pins)
 
 	rej := document[rejection](c, 0, "reject", ".", greet, "--reason", "no")
 	check(rej.Execution == greet && rej.Rejected && rej.Changed && rej.Answer == "" && rej.Task == "demo.greet", rej)
@@ -205,8 +200,8 @@ func TestDocuments(t *testing.T) {
 	check(rej.Rejected, rej)
 
 	c.must("start", ".", "demo")
-	unpin := document[pinnedJSON](c, 0, "pin", "remove", ".", greet)
-	check(unpin == pinnedJSON{greet, false, true}, unpin)
+	unpin := document[pinChange](c, 0, "pin", "remove", ".", greet)
+	check(unpin == pinChange{greet, false, true}, unpin)
 	p := document[gc.Pruned](c, 0, "prune", "--keep-last", "1", "--dry-run")
 	check(p.DryRun && p.Total == 4 && p.Executions == 2 && p.Protected.Run == 2 && p.Freed == nil && p.Unreadable != nil, p)
 	p = document[gc.Pruned](c, 0, "prune", "--keep-last", "1", "--no-gc")

@@ -126,13 +126,6 @@ func denied(err error) bool {
 	return yes
 }
 
-// errorLine is the last line of any command that has failed.
-type errorLine struct {
-	Type     string `json:"type"`
-	Message  string `json:"message"`
-	ExitCode int    `json:"exitCode"`
-}
-
 // report prints the error and returns the exit code.
 func (a *app) report(err error) int {
 	code := exitCode(err)

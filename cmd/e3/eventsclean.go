@@ -2,16 +2,15 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/format/notation"
 	"e3/internal/human"
 	"e3/internal/repo"
@@ -63,24 +62,7 @@ The events of a workspace's current run, and of runs that have not ended, are ne
 	completeFlag(cmd, "workspace", completion(a, func(ctx context.Context, r *repo.Repo, _ []string, _ string) ([]cobra.Completion, error) {
 		return eventWorkspaces(ctx, r)
 	}))
-	return cmd
-}
-
-// cleanedJSON reports removed events, for programs.
-type cleanedJSON struct {
-	DryRun bool             `json:"dryRun"`
-	Before *string          `json:"before"` // null: all are kept
-	Runs   []cleanedRunJSON `json:"runs"`
-	Events int64            `json:"events"`
-	Bytes  int64            `json:"bytes"`
-}
-
-type cleanedRunJSON struct {
-	Workspace string  `json:"workspace"`
-	Run       string  `json:"run"`
-	EndedAt   *string `json:"endedAt"`
-	Events    int64   `json:"events"`
-	Bytes     int64   `json:"bytes"`
+	return a.answers(cmd, events.Cleaned{})
 }
 
 // runEventsClean removes events older than keep; 0 means the setting.
@@ -98,10 +80,10 @@ func runEventsClean(ctx context.Context, a *app, location string, keep time.Dura
 			return err
 		}
 	}
-	doc := cleanedJSON{DryRun: o.dryRun, Runs: []cleanedRunJSON{}}
+	doc := events.Cleaned{DryRun: o.dryRun, Runs: []events.CleanedRun{}}
 	if keep == 0 {
 		return a.Reply(doc, func(w *render.Sheet) {
-			fmt.Fprintf(w, "Events are kept for ever: the setting events-retention is %q; see --older-than\n", settings.Never)
+			w.Line("Events are kept for ever: the setting events-retention is %q; see --older-than", settings.Never)
 		})
 	}
 	now, err := r.Workspaces.AgeNow(ctx)
@@ -109,45 +91,37 @@ func runEventsClean(ctx context.Context, a *app, location string, keep time.Dura
 		return err
 	}
 	before := now.Add(-keep)
-	doc.Before = render.JSONTime(before)
+	doc.Before = moment.At(before)
 	cleaned, err := r.Workspaces.Cleaner.CleanEvents(ctx, o.workspace, before, o.dryRun)
-	for _, c := range cleaned {
-		doc.Runs = append(doc.Runs, cleanedRunJSON{c.Workspace, c.Run, render.JSONTime(c.EndedAt), c.Events, c.Bytes})
-		doc.Events += c.Events
-		doc.Bytes += c.Bytes
-	}
+	doc.Add(cleaned)
 	if err != nil && len(cleaned) > 0 && !o.dryRun {
 		a.Notef("e3: the events of %s were removed before this:", human.Count(len(cleaned), "run"))
 	}
 	if err != nil {
 		return err
 	}
-	return a.Reply(doc, func(w *render.Sheet) { writeCleaned(w, cleaned, &doc) })
+	return a.Reply(doc, func(w *render.Sheet) { writeCleaned(w, &doc) })
 }
 
-func writeCleaned(w io.Writer, cleaned []events.CleanedRun, doc *cleanedJSON) {
-	if len(cleaned) == 0 {
-		fmt.Fprintln(w, "Nothing to remove: no removable run ended before that")
+func writeCleaned(w *render.Sheet, c *events.Cleaned) {
+	if len(c.Runs) == 0 {
+		w.Line("Nothing to remove: no removable run ended before that")
 		return
 	}
 	verb := "Removed"
-	if doc.DryRun {
+	if c.DryRun {
 		verb = "Would remove"
 	}
-	fmt.Fprintf(w, "%s %s of %s (%s)\n", verb, human.Count(doc.Events, "event"), human.Count(len(cleaned), "run"), human.Bytes(doc.Bytes))
+	w.Line("%s %s of %s (%s)", verb, human.Count(c.Events, "event"), human.Count(len(c.Runs), "run"), human.Bytes(c.Bytes))
 	runs := map[string]int64{}
-	var names []string
-	for _, c := range cleaned {
-		if runs[c.Workspace]++; runs[c.Workspace] == 1 {
-			names = append(names, c.Workspace)
-		}
+	for i := range c.Runs {
+		runs[c.Runs[i].Workspace]++
 	}
-	slices.SortFunc(names, strings.Compare)
 	t := &render.Table{Right: map[int]bool{1: true}}
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(runs)) {
 		t.Row(name, human.Count(runs[name], "run"))
 	}
-	t.Write(w, "  ")
+	w.Table(t, "  ")
 }
 
 // retention returns a function that reads how long the repository keeps events; 0 means for ever.

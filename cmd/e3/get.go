@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -65,7 +66,32 @@ are not plain data, such as functions, are printed in the notation of "e3 conver
 	f := cmd.Flags()
 	f.StringVarP(&o.out, "output", "o", "", "file or folder to write")
 	f.BoolVar(&o.force, "force", false, "replace what is there")
-	return cmd
+	return a.answers(cmd, workspace.Listing{}, shownValue{}, shownEast{}, savedDataset{}, resultsLine{})
+}
+
+// savedDataset is a dataset that was written to a path.
+type savedDataset struct {
+	Dataset string `json:"dataset"` // <workspace>.<name>
+	Hash    string `json:"hash"`
+	Kind    string `json:"kind"`
+	Path    string `json:"path"`
+}
+
+// shownValue is a dataset that is a value.
+type shownValue struct {
+	Dataset string          `json:"dataset"` // <workspace>.<name>
+	Kind    string          `json:"kind"`
+	Hash    string          `json:"hash"`
+	Type    string          `json:"type"`
+	Value   json.RawMessage `json:"value"`
+}
+
+// shownEast is a dataset of the TypeScript e3 that is no plain value.
+type shownEast struct {
+	Dataset string          `json:"dataset"` // <workspace>.<name>
+	Kind    string          `json:"kind"`
+	Hash    string          `json:"hash"`
+	Beast2  json.RawMessage `json:"beast2"` // in the notation of "e3 convert"
 }
 
 func runGet(ctx context.Context, a *app, location, name string, o *getOptions) error {
@@ -97,8 +123,7 @@ func runGet(ctx context.Context, a *app, location, name string, o *getOptions) e
 		if err := writeWhole(a, r, d.Kind == record.LeafDir, o, func(aside string) error { return checkout(ctx, r, d, h, aside) }); err != nil {
 			return ofDataset(name, err)
 		}
-		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
-		return a.Reply(doc, func(*render.Sheet) {})
+		return a.Reply(savedDataset{name, d.Hash, d.Kind.String(), o.out}, func(*render.Sheet) {})
 	}
 	switch {
 	case d.Kind == record.LeafValue:
@@ -151,14 +176,7 @@ func writeValue(a *app, name, hash string, v *value.Value) error {
 		if err != nil {
 			return err
 		}
-		doc := struct {
-			Dataset string  `json:"dataset"`
-			Kind    string  `json:"kind"`
-			Hash    string  `json:"hash"`
-			Type    string  `json:"type"`
-			Value   rawJSON `json:"value"`
-		}{name, record.LeafValue.String(), hash, v.Type().String(), data}
-		return a.Document(doc, false)
+		return a.Document(shownValue{name, record.LeafValue.String(), hash, v.Type().String(), data}, false)
 	}
 	data, err := valueText(v)
 	if err != nil {
@@ -169,12 +187,6 @@ func writeValue(a *app, name, hash string, v *value.Value) error {
 		return err
 	})
 }
-
-// rawJSON is text that is JSON already.
-type rawJSON []byte
-
-// MarshalJSON implements json.Marshaler.
-func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
 // writeWhole lets write put a dataset beside its destination, and moves it there when it is complete.
 func writeWhole(a *app, r *repo.Repo, folder bool, o *getOptions, write func(aside string) error) error {

@@ -32,8 +32,7 @@ func getEast(ctx context.Context, a *app, r *repo.Repo, name string, d *workspac
 		if err := writeWhole(a, r, false, o, func(aside string) error { return writeAside(aside, false, v.write) }); err != nil {
 			return err
 		}
-		doc := map[string]any{"dataset": name, "kind": d.Kind.String(), "hash": d.Hash, "path": o.out}
-		return a.Reply(doc, func(*render.Sheet) {})
+		return a.Reply(savedDataset{name, d.Hash, d.Kind.String(), o.out}, func(*render.Sheet) {})
 	}
 	switch {
 	case v.fault != nil:
@@ -50,12 +49,7 @@ func getEast(ctx context.Context, a *app, r *repo.Repo, name string, d *workspac
 		return fmt.Errorf("dataset %s: %w", name, err)
 	}
 	if a.JSON {
-		return a.Document(struct {
-			Dataset string  `json:"dataset"`
-			Kind    string  `json:"kind"`
-			Hash    string  `json:"hash"`
-			Beast2  rawJSON `json:"beast2"` // in the notation of "e3 convert"
-		}{name, d.Kind.String(), d.Hash, notation}, false)
+		return a.Document(shownEast{name, d.Kind.String(), d.Hash, notation}, false)
 	}
 	return a.Raw(func(w io.Writer) error {
 		_, err := w.Write(append(notation, '\n'))

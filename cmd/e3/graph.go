@@ -71,7 +71,7 @@ enough, tasks of the same depth are folded too.`,
 	completeRuns(a, cmd, "run")
 	fixedValues(cmd, "format", "dot", "mermaid", "svg")
 	fixedValues(cmd, "fold", "auto", "always", "never")
-	return cmd
+	return a.answers(cmd, drawing{})
 }
 
 // endings maps file extensions to formats.
@@ -95,22 +95,22 @@ func (o *graphOptions) check() error {
 	return nil
 }
 
-// graphJSON is a graph for programs, not folded.
-type graphJSON struct {
-	Workspace string          `json:"workspace"`
-	Package   string          `json:"package"`
-	Run       string          `json:"run,omitempty"`
-	Nodes     []graphNodeJSON `json:"nodes"`
-	Edges     []graphEdgeJSON `json:"edges"`
+// drawing is a graph, not folded.
+type drawing struct {
+	Workspace string      `json:"workspace"`
+	Package   string      `json:"package"` // <name>@<version>
+	Run       string      `json:"run,omitempty"`
+	Nodes     []drawnNode `json:"nodes"`
+	Edges     []drawnEdge `json:"edges"`
 }
 
-type graphNodeJSON struct {
+type drawnNode struct {
 	Name   string `json:"name"`
-	Kind   string `json:"kind"`
-	Status string `json:"status,omitempty"`
+	Kind   string `json:"kind"`             // task or input
+	Status string `json:"status,omitempty"` // of the output, or of the task in the run
 }
 
-type graphEdgeJSON struct {
+type drawnEdge struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 }
@@ -125,13 +125,13 @@ func runGraph(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOpti
 		return err
 	}
 	g := report.Graph(pkg, report.GraphOptions{Inputs: o.inputs, Keep: keep, Look: look})
-	doc := graphJSON{Workspace: ws, Package: pkg.Name + "@" + pkg.Version, Run: run, Nodes: []graphNodeJSON{}, Edges: []graphEdgeJSON{}}
+	doc := drawing{Workspace: ws, Package: pkg.Name + "@" + pkg.Version, Run: run, Nodes: []drawnNode{}, Edges: []drawnEdge{}}
 	for i := range g.Nodes {
 		kind := map[diagram.Kind]string{diagram.Task: "task", diagram.Input: "input"}[g.Nodes[i].Kind]
-		doc.Nodes = append(doc.Nodes, graphNodeJSON{g.Nodes[i].Label, kind, string(g.Nodes[i].Status)})
+		doc.Nodes = append(doc.Nodes, drawnNode{g.Nodes[i].Label, kind, string(g.Nodes[i].Status)})
 	}
 	for _, e := range g.Edges {
-		doc.Edges = append(doc.Edges, graphEdgeJSON{g.Nodes[e.From].Label, g.Nodes[e.To].Label})
+		doc.Edges = append(doc.Edges, drawnEdge{g.Nodes[e.From].Label, g.Nodes[e.To].Label})
 	}
 	drawn := g
 	switch {

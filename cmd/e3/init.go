@@ -85,7 +85,7 @@ whose inode changes with each mount.`,
 	f.Lookup("shared").NoOptDefVal = string(modes.Group)
 	f.BoolVar(&o.takeOver, "take-over", false, "make the objects in S3 those of this repository, a copy of their present one")
 	f.BoolVar(&o.anyName, "any-name", false, "with --take-over: do not distinguish the repository from copies of it")
-	return cmd
+	return a.answers(cmd, created{}, takenOver{})
 }
 
 // exclude refuses flags that contradict each other.
@@ -142,15 +142,7 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 	if err != nil {
 		return err
 	}
-	document := struct {
-		Repository string   `json:"repository"`
-		At         string   `json:"at,omitempty"`
-		Objects    string   `json:"objects,omitempty"`
-		Access     string   `json:"access,omitempty"`
-		Table      string   `json:"createdTable,omitempty"`
-		Bucket     string   `json:"createdBucket,omitempty"`
-		Advice     []string `json:"advice,omitempty"`
-	}{made.Repository, o.at, made.Objects, string(made.Access), made.Table, made.Bucket, made.Advice}
+	document := created{made.Repository, o.at, made.Objects, string(made.Access), made.Table, made.Bucket, made.Advice}
 	return a.Reply(document, func(w *render.Sheet) {
 		switch {
 		case o.at != "":
@@ -178,6 +170,24 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 	})
 }
 
+// created is a repository that was made, or a folder that refers to one.
+type created struct {
+	Repository string   `json:"repository"`
+	At         string   `json:"at,omitempty"`           // the repository that a folder refers to
+	Objects    string   `json:"objects,omitempty"`      // where its objects are, if elsewhere
+	Access     string   `json:"access,omitempty"`       // who may read and write it
+	Table      string   `json:"createdTable,omitempty"` // of DynamoDB
+	Bucket     string   `json:"createdBucket,omitempty"`
+	Advice     []string `json:"advice,omitempty"`
+}
+
+// takenOver is a repository that owns its objects from now on.
+type takenOver struct {
+	Repository string `json:"repository"`
+	Objects    string `json:"objects"`
+	From       string `json:"from,omitempty"` // the owner before
+}
+
 // takeOver makes the repository at a location the owner of its objects in S3.
 func takeOver(ctx context.Context, a *app, location string, anyName bool) error {
 	r, err := a.open(ctx, location)
@@ -189,11 +199,7 @@ func takeOver(ctx context.Context, a *app, location string, anyName bool) error 
 	if err != nil {
 		return fmt.Errorf("take over the objects of %s: %w", r.Root, err)
 	}
-	document := struct {
-		Repository string `json:"repository"`
-		Objects    string `json:"objects"`
-		From       string `json:"from,omitempty"`
-	}{r.Root, objects, from}
+	document := takenOver{r.Root, objects, from}
 	return a.Reply(document, func(w *render.Sheet) {
 		fmt.Fprintf(w, "The objects at %s now belong to %s", human.Line(objects), human.Line(r.Root))
 		if from != "" {

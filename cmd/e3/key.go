@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"time"
 
@@ -32,16 +30,16 @@ The private key is in the file key in the folder e3 of the user's configuration,
 	return cmd
 }
 
-// keyJSON is the user's key in answers for programs.
-type keyJSON struct {
+// ownKey is the user's public key.
+type ownKey struct {
 	Key         string `json:"key"`
 	Name        string `json:"name"`
-	Fingerprint string `json:"fingerprint"`
-	File        string `json:"file"`
+	Fingerprint string `json:"fingerprint"` // for comparing keys by voice
+	File        string `json:"file"`        // that holds the private key
 }
 
-func describeKey(k *signature.Key, path string) keyJSON {
-	return keyJSON{Key: k.Public().String(), Name: k.Name, Fingerprint: k.Public().Fingerprint(), File: path}
+func describeKey(k *signature.Key, path string) ownKey {
+	return ownKey{Key: k.Public().String(), Name: k.Name, Fingerprint: k.Public().Fingerprint(), File: path}
 }
 
 func newKeyGenerate(a *app) *cobra.Command {
@@ -64,7 +62,7 @@ you to users who do not know the key yet.`,
 	}
 	cmd.Flags().StringVar(&name, "name", "", "who you are (default user@host)")
 	cmd.Flags().BoolVar(&force, "force", false, "replace the existing key, which is then lost")
-	return cmd
+	return a.answers(cmd, ownKey{})
 }
 
 func keyGenerate(a *app, name string, force bool) error {
@@ -86,23 +84,19 @@ func keyGenerate(a *app, name string, force bool) error {
 	}
 	doc := describeKey(k, path)
 	return a.Reply(doc, func(w *render.Sheet) {
-		fmt.Fprintf(w, "Made a key for %s; exports are signed with it from now on\n", k.Name)
-		writeKey(a, w, doc)
-		fmt.Fprintf(w, "To trust it in a repository: e3 key trust <repo> %s\n", doc.Key)
+		w.Line("Made a key for %s; exports are signed with it from now on", k.Name)
+		t := &render.Table{}
+		t.Row("key", doc.Key)
+		t.Row("name", doc.Name)
+		t.Row("fingerprint", doc.Fingerprint)
+		t.Row("file", doc.File)
+		w.Table(t, "  ")
+		w.Line("To trust it in a repository: e3 key trust <repo> %s", doc.Key)
 	})
 }
 
-func writeKey(a *app, w io.Writer, doc keyJSON) {
-	t := &render.Table{}
-	t.Row("key", doc.Key)
-	t.Row("name", doc.Name)
-	t.Row("fingerprint", doc.Fingerprint)
-	t.Row("file", doc.File)
-	t.Write(w, "  ")
-}
-
 func newKeyShow(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "show",
 		Short: "Show your public key",
 		Long: `Show your public key, for other users to trust. Without --json standard output has only the key; its name, its fingerprint
@@ -125,22 +119,9 @@ and its file go to standard error.`,
 				a.Notef("fingerprint  %s", doc.Fingerprint)
 				a.Notef("file         %s", human.Line(doc.File))
 			}
-			return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintln(w, doc.Key) })
+			return a.Reply(doc, func(w *render.Sheet) { w.Line("%s", doc.Key) })
 		},
-	}
-}
-
-// trustedJSON is a trusted key in answers for programs.
-type trustedJSON struct {
-	Name        string  `json:"name"`
-	Key         string  `json:"key"`
-	Fingerprint string  `json:"fingerprint"`
-	AddedBy     string  `json:"addedBy"`
-	AddedAt     *string `json:"addedAt"`
-}
-
-func describeTrusted(k settings.TrustedKey) trustedJSON {
-	return trustedJSON{Name: k.Name, Key: k.Key.String(), Fingerprint: k.Key.Fingerprint(), AddedBy: k.AddedBy, AddedAt: render.JSONTime(k.AddedAt)}
+	}, ownKey{})
 }
 
 func newKeyTrust(a *app) *cobra.Command {
@@ -160,7 +141,7 @@ key's name in this repository, by default "key-" and the beginning of its finger
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "what the key is called in this repository")
-	return cmd
+	return a.answers(cmd, settings.KeyRow{})
 }
 
 func keyTrust(ctx context.Context, a *app, location, text, name string) error {
@@ -197,16 +178,16 @@ func keyTrust(ctx context.Context, a *app, location, text, name string) error {
 	case err != nil:
 		return err
 	}
-	return a.Reply(describeTrusted(k), func(w *render.Sheet) {
-		fmt.Fprintf(w, "Trusted: %s  %s  (%s)\n", human.Line(k.Name), k.Key, k.Key.Fingerprint())
+	return a.Reply(k.Row(), func(w *render.Sheet) {
+		w.Line("Trusted: %s  %s  (%s)", k.Name, k.Key, k.Key.Fingerprint())
 		if !s.RequireSigned {
-			fmt.Fprintf(w, "Exports without a trusted signature may still come in; refuse them with: e3 settings %s require-signed true\n", human.Quoted(shown(location, r)))
+			w.Line("Exports without a trusted signature may still come in; refuse them with: e3 settings %s require-signed true", human.Quoted(shown(location, r)))
 		}
 	})
 }
 
 func newKeyDistrust(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "distrust [repo] <name or public key>",
 		Short: "Stop trusting a key's signatures in a repository",
 		Long:  `Take a key off the list of those that a repository trusts. What was imported with its signature stays and keeps it.`,
@@ -214,7 +195,7 @@ func newKeyDistrust(a *app) *cobra.Command {
 			return keyDistrust(ctx, a, r, args[0])
 		}, "<name or public key>"),
 		ValidArgsFunction: completeTrusted(a),
-	}
+	}, settings.KeyRow{})
 }
 
 func keyDistrust(ctx context.Context, a *app, r *repo.Repo, nameOrKey string) error {
@@ -231,8 +212,8 @@ func keyDistrust(ctx context.Context, a *app, r *repo.Repo, nameOrKey string) er
 	}
 	warnUnimportable(a, s)
 	warnUnanswered(a, r, s)
-	return a.Reply(describeTrusted(k), func(w *render.Sheet) {
-		fmt.Fprintf(w, "No longer trusted: %s  %s\n", human.Line(k.Name), k.Key)
+	return a.Reply(k.Row(), func(w *render.Sheet) {
+		w.Line("No longer trusted: %s  %s", k.Name, k.Key)
 	})
 }
 
@@ -276,7 +257,7 @@ func trustedNames(s *settings.Settings) []string {
 }
 
 func newKeyList(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "list [repo]",
 		Short: "List the keys that a repository trusts",
 		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
@@ -284,17 +265,16 @@ func newKeyList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			doc := struct {
-				TrustedKeys []trustedJSON `json:"trustedKeys"`
-			}{make([]trustedJSON, len(s.TrustedKeys))}
-			t := &render.Table{}
-			for i, k := range s.TrustedKeys {
-				doc.TrustedKeys[i] = describeTrusted(k)
-				t.Row(k.Name, k.Key.String(), "by "+k.AddedBy, human.Stamp(k.AddedAt))
-			}
-			return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
+			rows := s.KeyRows()
+			return a.Reply(rows, func(w *render.Sheet) {
+				t := &render.Table{}
+				for _, k := range rows.TrustedKeys {
+					t.Row(k.Name, k.Key, "by "+k.AddedBy, human.Stamp(k.AddedAt.Time))
+				}
+				w.Table(t, "")
+			})
 		}),
-	}
+	}, settings.KeyRows{})
 }
 
 func completeTrusted(a *app) cobra.CompletionFunc {

@@ -5,18 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
 	"e3/internal/format/manifest"
 	"e3/internal/human"
+	"e3/internal/propose"
 	"e3/internal/repo"
 	"e3/workspace"
 )
 
 func newLint(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "lint [repo] <workspace>",
 		Short: "Tell what is probably wrong in a package file, and which tasks read what they do not declare",
 		Long: `Tell the mistakes of the package file that a workspace follows, what in it is probably a mistake, and, from the latest
@@ -31,34 +33,15 @@ lint is read-only and takes no locks. Exit code 1: the file has a mistake, or a 
 		RunE: onWorkspaceToRead(a, func(ctx context.Context, r *repo.Repo, ws string) error {
 			return runLint(ctx, a, r, ws)
 		}),
-	}
+	}, lint{})
 }
 
-// lintJSON is what lint has found, for programs.
-type lintJSON struct {
+// lint is what was found.
+type lint struct {
 	File     string               `json:"file"`
 	Warnings []string             `json:"warnings"`
-	Tasks    []lintTaskJSON       `json:"tasks"` // with something to tell
+	Tasks    []propose.Task       `json:"tasks"` // with something to tell
 	Rooms    []workspace.TaskRoom `json:"rooms,omitempty"`
-}
-
-type lintTaskJSON struct {
-	Task     string         `json:"task"`
-	Reads    []lintReadJSON `json:"reads"`
-	Sought   []string       `json:"sought"` // looked for in vain, and not opened
-	Unread   []string       `json:"unread"`
-	Traced   int            `json:"traced"` // commands
-	Untraced int            `json:"untraced"`
-}
-
-type lintReadJSON struct {
-	Path   string `json:"path"`
-	Source string `json:"source"` // under in
-	Input  *struct {
-		Key  string `json:"key"`
-		Path string `json:"path"`
-	} `json:"input"` // to declare; null if the source exists
-	Note string `json:"note,omitempty"`
 }
 
 func runLint(ctx context.Context, a *app, r *repo.Repo, ws string) error {
@@ -73,7 +56,7 @@ func runLint(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	if err != nil {
 		return err
 	}
-	out := lintJSON{File: p.File, Warnings: []string{}, Tasks: []lintTaskJSON{}}
+	out := lint{File: p.File, Warnings: []string{}, Tasks: []propose.Task{}}
 	var text bytes.Buffer
 	for _, w := range manifest.Lint(def) {
 		out.Warnings = append(out.Warnings, w.String())
@@ -90,7 +73,7 @@ func runLint(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	undeclared := false
 	if err == nil {
 		found.print(&text, fmt.Sprintf("e3 start %s %s --trace-files --force", human.Quoted(shown("", r)), human.Quoted(ws)))
-		undeclared = found.addTo(&out)
+		out.Tasks, undeclared = found.tasks()
 	}
 	if err := a.Reply(out, func(w *render.Sheet) { _, _ = w.Write(text.Bytes()) }); err != nil {
 		return err
@@ -101,25 +84,21 @@ func runLint(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	return nil
 }
 
-// addTo adds what was found, and reports whether a task reads what it does not declare.
-func (o *opened) addTo(out *lintJSON) (undeclared bool) {
-	for i := range o.proposal.Tasks {
-		t := &o.proposal.Tasks[i]
-		row := lintTaskJSON{Task: t.Name, Reads: []lintReadJSON{}, Sought: append([]string{}, t.Sought...), Unread: append([]string{}, t.Unread...), Traced: t.Traced, Untraced: t.Untraced}
-		for _, read := range t.Reads {
-			undeclared = true
-			one := lintReadJSON{Path: read.Path, Source: read.Source, Note: read.Note}
-			for _, in := range o.proposal.New {
-				if in.Name == read.Source {
-					one.Input = &struct {
-						Key  string `json:"key"`
-						Path string `json:"path"`
-					}{in.Key, in.Path}
+// tasks are the tasks of the proposal with the inputs that it would declare. undeclared reports whether one reads what it
+// does not declare.
+func (o *opened) tasks() (list []propose.Task, undeclared bool) {
+	list = slices.Clone(o.proposal.Tasks)
+	for i := range list {
+		t := &list[i]
+		t.Reads, t.Sought, t.Unread = append([]propose.Read{}, t.Reads...), append([]string{}, t.Sought...), append([]string{}, t.Unread...)
+		undeclared = undeclared || len(t.Reads) > 0
+		for j := range t.Reads {
+			for k := range o.proposal.New {
+				if o.proposal.New[k].Name == t.Reads[j].Source {
+					t.Reads[j].Input = &o.proposal.New[k]
 				}
 			}
-			row.Reads = append(row.Reads, one)
 		}
-		out.Tasks = append(out.Tasks, row)
 	}
-	return undeclared
+	return append([]propose.Task{}, list...), undeclared
 }

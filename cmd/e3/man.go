@@ -43,13 +43,18 @@ created if it does not exist.`,
 			if err != nil {
 				return err
 			}
-			return a.Reply(map[string]any{"files": files}, func(w *render.Sheet) {
+			return a.Reply(manual{files}, func(w *render.Sheet) {
 				fmt.Fprintf(w, "Wrote %s to %s\n", human.Count(len(files), "page"), human.Line(dir))
 			})
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", "", "folder for the pages of all commands")
-	return cmd
+	return a.answers(cmd, manual{})
+}
+
+// manual is what was written with --dir.
+type manual struct {
+	Files []string `json:"files"`
 }
 
 // everyCommand visits a command and all available commands below it.

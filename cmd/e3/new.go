@@ -52,15 +52,15 @@ An existing file is never overwritten.`,
 	f := cmd.Flags()
 	f.StringVar(&from, "from", "", "a pipeline of DVC, `dvc.yaml`")
 	f.StringVarP(&out, "output", "o", "", "the `file` to write, which must not exist (default e3.yaml in the folder)")
-	return cmd
+	return a.answers(cmd, drafted{})
 }
 
-// newJSON is a package file that was written, for programs.
-type newJSON struct {
+// drafted is a package file that was written.
+type drafted struct {
 	File   string   `json:"file"`
 	Inputs int      `json:"inputs"`
 	Tasks  int      `json:"tasks"`
-	Notes  []string `json:"notes"`
+	Notes  []string `json:"notes"` // what could not be converted, or is to be looked over
 }
 
 func runNew(_ context.Context, a *app, folder, from, out string) error {
@@ -97,7 +97,7 @@ func runNew(_ context.Context, a *app, folder, from, out string) error {
 	if err := writeNew(out, text); err != nil {
 		return err
 	}
-	doc := newJSON{File: out, Inputs: len(draft.Inputs), Tasks: len(draft.Tasks), Notes: []string{}}
+	doc := drafted{File: out, Inputs: len(draft.Inputs), Tasks: len(draft.Tasks), Notes: []string{}}
 	lost := faults != nil
 	for _, n := range notes {
 		lost = lost || n.Lost
@@ -112,9 +112,9 @@ func runNew(_ context.Context, a *app, folder, from, out string) error {
 		a.warn(manifest.Lint(def))
 	}
 	err = a.Reply(doc, func(w *render.Sheet) {
-		fmt.Fprintf(w, "Wrote %s: %s, %s\n", human.Line(out), human.Count(len(draft.Inputs), "input"), human.Count(len(draft.Tasks), "task"))
+		w.Line("Wrote %s: %s, %s", out, human.Count(len(draft.Inputs), "input"), human.Count(len(draft.Tasks), "task"))
 		if !lost {
-			fmt.Fprintf(w, "Look it over, then: e3 start -f %s\n", human.Quoted(out))
+			w.Line("Look it over, then: e3 start -f %s", human.Quoted(out))
 		}
 	})
 	switch {

@@ -53,7 +53,7 @@ A registered package never changes: other content under an existing name and ver
 		},
 	}
 	cmd.Flags().StringVar(&as, "as", "", "another name and version than the file gives, as name@version")
-	return cmd
+	return a.answers(cmd, builtPackage{})
 }
 
 func packageBuild(ctx context.Context, a *app, location, file, as string) error {
@@ -89,7 +89,7 @@ func packageBuild(ctx context.Context, a *app, location, file, as string) error 
 	}
 	doc := builtPackage{ref, len(built.Package.Tasks), len(built.Package.Inputs)}
 	return a.Reply(doc, func(w *render.Sheet) {
-		fmt.Fprintf(w, "Built %s (%s, %s)\n", ref, human.Count(doc.Tasks, "task"), human.Count(doc.Inputs, "input"))
+		w.Line("Built %s (%s, %s)", ref, human.Count(doc.Tasks, "task"), human.Count(doc.Inputs, "input"))
 	})
 }
 
@@ -106,7 +106,7 @@ func splitAs(as string) (name, version string, err error) {
 }
 
 func newPackageList(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "list [repo]",
 		Short: "List the registered packages",
 		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
@@ -114,24 +114,28 @@ func newPackageList(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			doc := struct {
-				Packages []workspace.ListedPackage `json:"packages"`
-			}{all}
-			t := &render.Table{}
-			for _, p := range all {
-				note := ""
-				if p.NotRunnable != "" {
-					note = "not runnable here: " + p.NotRunnable
+			return a.Reply(packageList{all}, func(w *render.Sheet) {
+				t := &render.Table{}
+				for _, p := range all {
+					note := ""
+					if p.NotRunnable != "" {
+						note = "not runnable here: " + p.NotRunnable
+					}
+					t.Row(p.String(), prefix(p.Hash, 12), note)
 				}
-				t.Row(p.String(), prefix(p.Hash, 12), note)
-			}
-			return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
+				w.Table(t, "")
+			})
 		}),
-	}
+	}, packageList{})
+}
+
+// packageList are the registered packages.
+type packageList struct {
+	Packages []workspace.ListedPackage `json:"packages"`
 }
 
 func newPackageRemove(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "remove [repo] <name[@version]>",
 		Short: "Remove a package from the register",
 		Long: `Remove a package from the register. Workspaces that have it deployed keep it. The version may be left out if only one
@@ -142,9 +146,7 @@ is registered.`,
 			if err != nil {
 				return err
 			}
-			return a.Reply(p, func(w *render.Sheet) {
-				fmt.Fprintf(w, "Removed %s\n", p)
-			})
+			return a.Reply(p, func(w *render.Sheet) { w.Line("Removed %s", p) })
 		}, "<name[@version]>"),
-	}
+	}, workspace.PackageRef{})
 }

@@ -10,6 +10,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
+	"e3/internal/format/moment"
 	"e3/internal/human"
 	"e3/internal/repo"
 )
@@ -51,11 +52,11 @@ func newPinAdd(a *app) *cobra.Command {
 		}),
 	}
 	whyFlags(cmd.Flags(), &note, "note", "reason", "it later")
-	return cmd
+	return a.answers(cmd, pinChange{})
 }
 
 func newPinRemove(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:               "remove [repo] <execution>",
 		Short:             "Remove a pin",
 		Long:              "Let an execution be pruned again.\n\n" + pinArgument,
@@ -71,7 +72,7 @@ func newPinRemove(a *app) *cobra.Command {
 			}
 			return replyPin(a, id, of, false, changed)
 		}),
-	}
+	}, pinChange{})
 }
 
 // onExecution makes a command whose only argument is an execution.
@@ -119,56 +120,64 @@ func (arg executionArg) pinned(ctx context.Context, a *app, r *repo.Repo) (id, o
 	return e.ExecutionID, " of " + taskOf(e), nil
 }
 
-// pinnedJSON is a pin that was added or removed, for programs.
-type pinnedJSON struct {
+// pinChange is a pin that was added or removed.
+type pinChange struct {
 	Execution string `json:"execution"`
 	Pinned    bool   `json:"pinned"`
-	Changed   bool   `json:"changed"`
+	Changed   bool   `json:"changed"` // it was not so before
 }
 
 func replyPin(a *app, id, of string, pinned, changed bool) error {
-	doc := pinnedJSON{id, pinned, changed}
-	did := map[bool]map[bool]string{
-		true:  {true: "Pinned", false: "Was pinned already:"},
-		false: {true: "Removed the pin of", false: "Is not pinned:"},
-	}[pinned][changed]
-	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "%s execution %s%s\n", did, id, human.Line(of)) })
+	doc := pinChange{id, pinned, changed}
+	did := "Pinned"
+	switch {
+	case pinned && !changed:
+		did = "Was pinned already:"
+	case changed && !pinned:
+		did = "Removed the pin of"
+	case !changed:
+		did = "Is not pinned:"
+	}
+	return a.Reply(doc, func(w *render.Sheet) { w.Line("%s execution %s%s", did, id, of) })
 }
 
 func newPinList(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:               "list [repo]",
 		Short:             "List what is pinned",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
 			return listPins(ctx, a, r)
 		}),
-	}
+	}, pinList{})
 }
 
-// pinJSON is a pin for programs.
-type pinJSON struct {
-	Execution string  `json:"execution"`
-	Key       string  `json:"key,omitempty"`
-	Task      string  `json:"task,omitempty"`
-	State     string  `json:"state"` // of the execution; "gone", "unreadable"
-	By        string  `json:"by"`
-	At        *string `json:"at"`
-	Note      string  `json:"note,omitempty"`
+// A pinRow is a pin in a list.
+type pinRow struct {
+	Execution string      `json:"execution"`
+	Key       string      `json:"key,omitempty"`
+	Task      string      `json:"task,omitempty"` // <workspace>.<task>
+	State     string      `json:"state"`          // of the execution; "gone", "unreadable"
+	By        string      `json:"by"`             // user@host
+	At        moment.Time `json:"at"`
+	Note      string      `json:"note,omitempty"`
+}
+
+// pinList are the pins of a repository.
+type pinList struct {
+	Pins []pinRow `json:"pins"`
 }
 
 func listPins(ctx context.Context, a *app, r *repo.Repo) error {
-	doc := struct {
-		Pins []pinJSON `json:"pins"`
-	}{[]pinJSON{}}
+	doc := pinList{[]pinRow{}}
 	t := &render.Table{}
 	for p, err := range r.Executions.Pins(ctx) {
 		if err != nil && !errors.Is(err, executions.ErrMalformed) {
 			return err
 		}
-		item := pinJSON{Execution: p.ExecutionID, State: "unreadable"}
+		item := pinRow{Execution: p.ExecutionID, State: "unreadable"}
 		if err == nil {
-			item.Key, item.By, item.At, item.Note = p.Key.String(), p.By, render.JSONTime(p.At), p.Note
+			item.Key, item.By, item.At, item.Note = p.Key.String(), p.By, moment.At(p.At), p.Note
 			e, err := r.Executions.Get(ctx, p.Key, p.ExecutionID)
 			switch {
 			case err == nil:
@@ -181,7 +190,7 @@ func listPins(ctx context.Context, a *app, r *repo.Repo) error {
 		}
 		doc.Pins = append(doc.Pins, item)
 		when := ""
-		if item.At != nil {
+		if !item.At.IsZero() {
 			when = human.Stamp(p.At)
 		}
 		t.Row(p.ExecutionID, item.State, item.Task, when, item.By, item.Note)

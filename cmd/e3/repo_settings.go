@@ -161,7 +161,7 @@ other users that are used where they are found in a folder above, without being 
 	}
 	cmd.Flags().BoolVar(&user, "user", false, "your own settings instead of the repository's")
 	cmd.Flags().BoolVar(&unset, "unset", false, "with --user: remove the value")
-	return cmd
+	return a.answers(cmd, settingRow{}, settingList{}, trustedRepository{}, trustedRepositories{})
 }
 
 func settingNames(all []repoSetting) []string {
@@ -172,10 +172,15 @@ func settingNames(all []repoSetting) []string {
 	return names
 }
 
-// settingJSON is a setting, for programs.
-type settingJSON struct {
+// A settingRow is a setting with its value.
+type settingRow struct {
 	Name  string `json:"name"`
-	Value any    `json:"value"`
+	Value any    `json:"value"` // a truth value or a text
+}
+
+// settingList are the settings of a repository.
+type settingList struct {
+	Settings []settingRow `json:"settings"`
 }
 
 func runSettings(ctx context.Context, a *app, location, name, value string, all []repoSetting) error {
@@ -205,7 +210,7 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 			return err
 		}
 		warnUnanswered(a, r, s)
-		return a.Reply(settingJSON{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
+		return a.Reply(settingRow{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
 	}
 	if value != "" {
 		s, err := settings.Update(ctx, r.Records, func(s *settings.Settings) error {
@@ -220,22 +225,20 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 		if name == "require-signed" {
 			warnUnimportable(a, s)
 		}
-		return a.Reply(settingJSON{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
+		return a.Reply(settingRow{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
 	}
 	s, err := settings.Get(ctx, r.Records)
 	if err != nil {
 		return err
 	}
 	if one != nil {
-		return a.Reply(settingJSON{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintln(w, one.get(r, s)) })
+		return a.Reply(settingRow{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintln(w, one.get(r, s)) })
 	}
 	all = append(all, ofWorkspaces(s)...)
-	doc := struct {
-		Settings []settingJSON `json:"settings"`
-	}{}
+	doc := settingList{}
 	t := &render.Table{}
 	for _, one := range all {
-		doc.Settings = append(doc.Settings, settingJSON{one.name, one.get(r, s)})
+		doc.Settings = append(doc.Settings, settingRow{one.name, one.get(r, s)})
 		t.Row(one.name, fmt.Sprint(one.get(r, s)), one.about)
 	}
 	return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })

@@ -73,7 +73,7 @@ open. Nothing is written, unless --actions lets the pages start, cancel, retry, 
 	f.IntVar(&o.port, "port", 0, "serve on this port of this machine; 0: the last one, or any")
 	f.StringVar(&o.export, "export", "", "write the pages of a workspace's latest run to this folder instead")
 	f.BoolVar(&o.actions, "actions", false, "let the pages start, cancel, retry, approve, reject and pin")
-	return cmd
+	return a.answers(cmd, uiAddress{}, exportedPages{})
 }
 
 func runUI(ctx context.Context, a *app, location, ws string, o *uiOptions) error {
@@ -106,10 +106,18 @@ func uiStores(a *app, r *repo.Repo) ui.Stores {
 	}
 }
 
-// uiAddressJSON is the address of a server, for programs.
-type uiAddressJSON struct {
+// uiAddress is the address of a server.
+type uiAddress struct {
 	URL     string `json:"url"`
-	Actions bool   `json:"actions"`
+	Actions bool   `json:"actions"` // pages can change the repository
+}
+
+// exportedPages are pages in a folder.
+type exportedPages struct {
+	Folder string `json:"folder"`
+	Run    string `json:"run"`
+	Pages  int    `json:"pages"`
+	Left   int    `json:"left,omitempty"` // tasks without pages
 }
 
 func serveUI(ctx context.Context, a *app, location string, r *repo.Repo, ws string, o *uiOptions) error {
@@ -131,7 +139,7 @@ func serveUI(ctx context.Context, a *app, location string, r *repo.Repo, ws stri
 	options := ui.Options{Secret: kept.Secret, Repository: shown(location, r), Version: a.version(), Now: a.Now, Here: hereOf(r.Root)}
 	var s *ui.Server
 	announce := func() error {
-		doc := uiAddressJSON{origin + s.Login(to), o.actions}
+		doc := uiAddress{origin + s.Login(to), o.actions}
 		return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "Open %s\n", doc.URL) })
 	}
 	handed := make(chan struct{}, 1)
@@ -282,12 +290,7 @@ func exportUI(ctx context.Context, a *app, location string, r *repo.Repo, ws str
 	if err != nil {
 		return err
 	}
-	doc := struct {
-		Folder string `json:"folder"`
-		Run    string `json:"run"`
-		Pages  int    `json:"pages"`
-		Left   int    `json:"left,omitempty"` // tasks without pages
-	}{o.export, run.RunID, out.Pages, out.Left}
+	doc := exportedPages{o.export, run.RunID, out.Pages, out.Left}
 	return a.Reply(doc, func(w *render.Sheet) {
 		fmt.Fprintf(w, "Wrote %s of run %s: open %s\n", human.Count(out.Pages, "page"), human.Short(run.RunID), human.Line(filepath.Join(o.export, "index.html")))
 		if out.Left > 0 {

@@ -399,7 +399,7 @@ func TestUIServesAndGoesOn(t *testing.T) {
 			ended <- run(ctx, []string{"ui", ".", "prod", "--no-open", "--json"}, a)
 			out.Close()
 		}()
-		var doc uiAddressJSON
+		var doc uiAddress
 		if err := json.NewDecoder(in).Decode(&doc); err != nil {
 			t.Fatal(err)
 		}

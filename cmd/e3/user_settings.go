@@ -11,6 +11,17 @@ import (
 // safeRepository is the one setting of a user.
 const safeRepository = "safe-repository"
 
+// trustedRepository is a repository of another user, and whether it is used without being named.
+type trustedRepository struct {
+	Repository string `json:"repository"`
+	Trusted    bool   `json:"trusted"`
+}
+
+// trustedRepositories are those that are used without being named.
+type trustedRepositories struct {
+	Safe []string `json:"safe-repository"`
+}
+
 // userSettings shows or changes the settings of this user, which apply to all repositories.
 func userSettings(a *app, args []string, unset bool) error {
 	if len(args) > 0 && args[0] != safeRepository {
@@ -28,7 +39,7 @@ func userSettings(a *app, args []string, unset bool) error {
 		if unset {
 			text = "You do not trust %s any more\n"
 		}
-		return a.Reply(map[string]any{"repository": root, "trusted": !unset}, func(w *render.Sheet) { fmt.Fprintf(w, text, human.Line(root)) })
+		return a.Reply(trustedRepository{root, !unset}, func(w *render.Sheet) { fmt.Fprintf(w, text, human.Line(root)) })
 	case unset:
 		return usagef("--unset needs the repository: e3 settings --user --unset %s <folder>", safeRepository)
 	}
@@ -36,7 +47,7 @@ func userSettings(a *app, args []string, unset bool) error {
 	if err != nil {
 		return err
 	}
-	return a.Reply(map[string]any{safeRepository: append([]string{}, list...)}, func(w *render.Sheet) {
+	return a.Reply(trustedRepositories{append([]string{}, list...)}, func(w *render.Sheet) {
 		for _, root := range list {
 			fmt.Fprintf(w, "%s  %s\n", safeRepository, human.Line(root))
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"e3/internal/format/moment"
 	"e3/refstore"
 )
 
@@ -21,9 +22,27 @@ type CleanOptions struct {
 // CleanedRun is a run whose events were, or would be, removed.
 type CleanedRun struct {
 	RunRef
-	EndedAt time.Time
-	Events  int64
-	Bytes   int64
+	EndedAt moment.Time `json:"endedAt"`
+	Events  int64       `json:"events"`
+	Bytes   int64       `json:"bytes"`
+}
+
+// Cleaned is a removal of events, or what it would remove.
+type Cleaned struct {
+	DryRun bool         `json:"dryRun"`
+	Before moment.Time  `json:"before"` // the runs ended before then; null: all are kept
+	Runs   []CleanedRun `json:"runs"`
+	Events int64        `json:"events"`
+	Bytes  int64        `json:"bytes"`
+}
+
+// Add adds removed runs.
+func (c *Cleaned) Add(runs []CleanedRun) {
+	c.Runs = append(c.Runs, runs...)
+	for i := range runs {
+		c.Events += runs[i].Events
+		c.Bytes += runs[i].Bytes
+	}
 }
 
 // Clean removes the logs of runs that ended long ago, each as a whole, and returns the runs, also with an error. An
@@ -79,5 +98,5 @@ func clean(ctx context.Context, streams refstore.Streams, run RunRef, o *CleanOp
 			return nil, err
 		}
 	}
-	return &CleanedRun{RunRef: run, EndedAt: end.Time, Events: end.Seq, Bytes: info.Size}, nil
+	return &CleanedRun{RunRef: run, EndedAt: moment.At(end.Time), Events: end.Seq, Bytes: info.Size}, nil
 }

@@ -19,7 +19,8 @@ const partition = "EVENTS"
 
 // RunRef names a run with events.
 type RunRef struct {
-	Workspace, Run string
+	Workspace string `json:"workspace"`
+	Run       string `json:"run"`
 }
 
 // Workspaces returns the names of the workspaces that have events, in order, including removed ones.

@@ -67,26 +67,27 @@ type Proposal struct {
 
 // A NewInput is an input of the package that is to be declared.
 type NewInput struct {
-	Name string
-	Key  string // file, dir or glob
-	Path string
+	Name string `json:"-"`
+	Key  string `json:"key"` // file, dir or glob
+	Path string `json:"path"`
 }
 
 // A Task is a proposal for one task of the package file.
 type Task struct {
-	Name     string
-	Reads    []Read
-	Sought   []string // paths of the project that a command looked for in vain and did not open; folders end in a slash
-	Unread   []string // inputs that no command of it has opened; nil unless all commands are traced and have succeeded
-	Untraced int      // commands of which nothing is known
-	Traced   int
+	Name     string   `json:"task"`
+	Reads    []Read   `json:"reads"`
+	Sought   []string `json:"sought"`   // paths of the project that a command looked for in vain and did not open; folders end in a slash
+	Unread   []string `json:"unread"`   // inputs that no command of it has opened; none unless all commands are traced and have succeeded
+	Traced   int      `json:"traced"`   // commands
+	Untraced int      `json:"untraced"` // commands of which nothing is known
 }
 
 // A Read is a path that the task reads.
 type Read struct {
-	Path   string // a folder ends in a slash
-	Source string // what names it under in; of a new input its name
-	Note   string // why the file cannot be edited accordingly: what to do; "": it can
+	Path   string    `json:"path"`           // a folder ends in a slash
+	Source string    `json:"source"`         // what names it under in; of a new input its name
+	Input  *NewInput `json:"input"`          // of an answer: to declare; null if the source exists
+	Note   string    `json:"note,omitempty"` // why the file cannot be edited accordingly: what to do
 }
 
 // Others lists the paths at which commands find outputs of other tasks, for trace.Look.
@@ -245,7 +246,7 @@ func (f *finder) read(rel, source, note string) {
 			return
 		}
 	}
-	f.out.Reads = append(f.out.Reads, Read{rel, source, note})
+	f.out.Reads = append(f.out.Reads, Read{rel, source, nil, note})
 }
 
 // known proposes what the package has already: an input, or the output of a task.

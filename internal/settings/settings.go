@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"e3/internal/format/moment"
 	"e3/internal/format/notation"
 	"e3/internal/format/signature"
 	"e3/refstore"
@@ -156,6 +157,34 @@ type TrustedKey struct {
 	AddedAt time.Time
 
 	others []member
+}
+
+// A KeyRow is a trusted key as answers show it.
+type KeyRow struct {
+	Name        string      `json:"name"` // in this repository
+	Key         string      `json:"key"`
+	Fingerprint string      `json:"fingerprint"` // for comparing keys by voice
+	AddedBy     string      `json:"addedBy"`     // user@host
+	AddedAt     moment.Time `json:"addedAt"`
+}
+
+// Row is the row of a key.
+func (k *TrustedKey) Row() KeyRow {
+	return KeyRow{k.Name, k.Key.String(), k.Key.Fingerprint(), k.AddedBy, moment.At(k.AddedAt)}
+}
+
+// KeyRows are the trusted keys of a repository in an answer.
+type KeyRows struct {
+	TrustedKeys []KeyRow `json:"trustedKeys"`
+}
+
+// KeyRows are the trusted keys.
+func (s *Settings) KeyRows() KeyRows {
+	rows := KeyRows{make([]KeyRow, len(s.TrustedKeys))}
+	for i := range s.TrustedKeys {
+		rows.TrustedKeys[i] = s.TrustedKeys[i].Row()
+	}
+	return rows
 }
 
 // Get reads the settings of a repository.

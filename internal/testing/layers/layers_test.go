@@ -86,8 +86,8 @@ internal/jobs/queue:           internal/format/moment refstore internal/events i
 internal/jobs/approval:        internal/format/moment refstore internal/format/record
 dataflow/graph:                internal/events internal/format/record internal/format/digest
 dataflow/graph/graphtest:      internal/format/record internal/format/digest (test)
-internal/events:               refstore internal/human internal/backoff
-internal/settings:             refstore internal/format/notation internal/format/signature internal/host/atomicfile
+internal/events:               internal/format/moment refstore internal/human internal/backoff
+internal/settings:             internal/format/moment refstore internal/format/notation internal/format/signature internal/host/atomicfile
 internal/projectfiles:         internal/format/manifest
 internal/format/items:         internal/format/value internal/format/manifest
 internal/format/value:         internal/format/manifest internal/format/beast2
