@@ -47,8 +47,10 @@ const (
 	TaskAbandoned      Type = "task.abandoned"       // the run ended before it was started; bulk
 	TaskCached         Type = "task.cached"          // answered by an earlier execution; bulk: as in run Data.As
 
-	RunRecorded   Type = "run.recorded"   // in the journal, before a run, made here or imported, has events: Data.Run. So the journal has the order of runs
-	JournalMended Type = "journal.mended" // in the journal, while damaged parts of it are repaired
+	// In the journal. Before a run, made here or imported, has events, run.recorded names it in Data.Run: so the journal has
+	// the order in which runs were recorded.
+	RunRecorded   Type = "run.recorded"
+	JournalMended Type = "journal.mended" // damaged parts of it are repaired
 
 	// In the journal: decisions about a task that waits for approval, with or without a run at work. Data has the block, its
 	// type, its step, the key of the task, and the run that asked last.
