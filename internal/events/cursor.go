@@ -11,10 +11,6 @@ import (
 	"e3/refstore"
 )
 
-// RunRecorded is appended to the journal before a run, made here or imported, has events: Data.Run. So the journal has
-// the order in which runs were recorded.
-const RunRecorded Type = "run.recorded"
-
 // A Place is where an event of a journal is.
 type Place struct {
 	Seq    int64 // its number

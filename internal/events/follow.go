@@ -70,12 +70,18 @@ func newFollower(streams refstore.Streams, f *Filter, yield func(Event, error) b
 	}
 }
 
+// tail returns a tail of a run from an event on.
+func (w *follower) tail(run RunRef, from int64) *tail {
+	return &tail{source: source{w.streams, run}, matcher: matcher{f: w.f}, fromSeq: from}
+}
+
 // A tail is a run that is followed.
 type tail struct {
 	source
 	matcher
 	p       position
 	damaged bool // the next line is damaged, and was reported
+	over    bool // the run has ended, or cannot be read
 	fromSeq int64
 }
 
@@ -113,7 +119,7 @@ func (w *follower) follow(ctx context.Context) {
 			}
 		}
 		w.flush()
-		w.tails = slices.DeleteFunc(w.tails, func(t *tail) bool { return t.streams == nil })
+		w.tails = slices.DeleteFunc(w.tails, func(t *tail) bool { return t.over })
 		if w.done || ending || w.one() && len(w.tails) == 0 {
 			return
 		}
@@ -219,21 +225,21 @@ func (w *follower) add(run RunRef) bool {
 	if !strings.HasPrefix(run.Run, w.f.Run) {
 		return false
 	}
-	t := &tail{source: source{w.streams, run}, matcher: matcher{f: w.f}}
-	if !w.o.Latest {
-		t.fromSeq = w.from
+	from := w.from
+	if w.o.Latest {
+		from = 0
 	}
-	w.tails = append(w.tails, t)
+	w.tails = append(w.tails, w.tail(run, from))
 	return true
 }
 
-// take yields the events appended to a run. A tail without streams has ended.
+// take yields the events appended to a run. A tail that is over gets no more.
 func (w *follower) take(ctx context.Context, t *tail) {
 	info, err := t.streams.Size(ctx, t.key())
 	switch {
 	case errors.Is(err, refstore.ErrNotFound):
 		if t.begun {
-			t.streams = nil // it was removed
+			t.over = true // it was removed
 		}
 		return
 	case err == nil && info.Size < t.p.off:
@@ -255,12 +261,12 @@ func (w *follower) take(ctx context.Context, t *tail) {
 	}
 	if errors.Is(err, refstore.ErrForeign) && !w.one() { // other runs can be read
 		err = &DamagedError{Workspace: t.Workspace, Run: t.Run, Err: err}
-		t.streams = nil
+		t.over = true
 		w.done = !w.yield(Event{}, err)
 		return
 	}
 	if err != nil && ctx.Err() == nil {
-		t.streams = nil
+		t.over = true
 		w.done = !w.yield(Event{}, fmt.Errorf("follow: %w", err))
 	}
 }
@@ -272,7 +278,7 @@ func (w *follower) skip(ctx context.Context, t *tail, size int64) {
 	}
 	from := t.fromSeq
 	if w.first != nil && w.f.allOfRun() {
-		if last, _, err := t.last(ctx); err == nil && last != nil {
+		if last, err := Last(ctx, t.streams, t.Workspace, t.Run); err == nil && last != nil {
 			from = max(from, last.Seq-int64(w.f.Last)+1)
 		}
 	}
@@ -300,7 +306,7 @@ func (w *follower) read(ctx context.Context, t *tail) error {
 			return false
 		}
 		if e.Type.Ends() { // the last event
-			t.streams = nil
+			t.over = true
 			return false
 		}
 		return ctx.Err() == nil

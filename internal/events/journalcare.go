@@ -11,9 +11,6 @@ import (
 	"e3/refstore"
 )
 
-// JournalMended is appended to a journal while damaged parts of it are repaired.
-const JournalMended Type = "journal.mended"
-
 // CleanJournal removes the streams of a workspace's journal whose last event is earlier than before. It keeps the
 // latest stream, so that numbers continue.
 func CleanJournal(ctx context.Context, streams refstore.Streams, workspace string, before time.Time) error {

@@ -226,7 +226,7 @@ func (q *query) run(ctx context.Context, run RunRef, from int64, buf []byte, yie
 	src := source{q.streams, run}
 	err := func() error {
 		if q.f.mayBeTooEarly(run.Run) {
-			if last, _, err := src.last(ctx); err != nil || last != nil && q.f.tooEarly(last) {
+			if last, err := Last(ctx, src.streams, src.Workspace, src.Run); err != nil || last != nil && q.f.tooEarly(last) {
 				return err
 			}
 		}

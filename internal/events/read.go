@@ -272,7 +272,7 @@ func Ended(ctx context.Context, streams refstore.Streams, workspace, run string)
 // Last returns the event of the last complete line of a run's log; nil if there is none or it is damaged. It reads only
 // the tail.
 func Last(ctx context.Context, streams refstore.Streams, workspace, run string) (*Event, error) {
-	e, _, err := source{streams, RunRef{workspace, run}}.last(ctx)
+	e, _, _, err := source{streams, RunRef{workspace, run}}.tail(ctx)
 	return e, err
 }
 
@@ -295,14 +295,8 @@ func endLine(ctx context.Context, streams refstore.Streams, workspace, run strin
 	return e, line, nil
 }
 
-// last returns the event of the last complete line, nil if there is none or it is damaged, and whether a torn line
-// follows. It reads only the tail.
-func (src source) last(ctx context.Context) (e *Event, torn bool, err error) {
-	e, _, torn, err = src.tail(ctx)
-	return e, torn, err
-}
-
-// tail is last, with the line.
+// tail returns the event of the last complete line and the line, nil if there is none or it is damaged, and whether a torn
+// line follows. It reads only the tail.
 func (src source) tail(ctx context.Context) (e *Event, line []byte, torn bool, err error) {
 	for tail := int64(4 << 10); ; tail *= 8 {
 		data, info, err := refstore.Tail(ctx, src.streams, src.key(), tail)

@@ -81,7 +81,6 @@ type recordedReader struct {
 	at      Cursor
 	latest  bool
 	open    *tail           // the run at.Run; nil: none yet
-	ended   bool            // its end was read
 	earlier map[string]bool // runs that ended before Filter.Since
 }
 
@@ -186,22 +185,18 @@ func (r *recordedReader) begin(ctx context.Context) error {
 // enter opens a run after its first seq events.
 func (r *recordedReader) enter(run string, seq int64) {
 	r.at.Run, r.at.Seq = run, seq
-	r.open = &tail{source: source{r.streams, RunRef{r.f.Workspace, run}}, matcher: matcher{f: r.f}, fromSeq: seq + 1}
-	r.ended = false
+	r.open = r.tail(RunRef{r.f.Workspace, run}, seq+1)
 }
 
 // drain yields the present events of the open run.
 func (r *recordedReader) drain(ctx context.Context) {
-	if r.open == nil || r.ended {
-		return
-	}
-	streams := r.open.streams
-	r.take(ctx, r.open)
-	if r.open.streams == nil { // it has ended, or was removed
-		r.ended = true
-		r.open.streams = streams
+	if r.going() {
+		r.take(ctx, r.open)
 	}
 }
+
+// going reports whether a run is open that may have more events.
+func (r *recordedReader) going() bool { return r.open != nil && !r.open.over }
 
 // journaled handles the next event of the journal.
 func (r *recordedReader) journaled(ctx context.Context, e *Event) {
@@ -210,17 +205,16 @@ func (r *recordedReader) journaled(ctx context.Context, e *Event) {
 			defer r.hand(*e)
 		}
 		if seq, skip := r.skips(ctx, e.Data.Run); skip && (r.open == nil || r.open.Run != e.Data.Run) {
-			if e.Data.Reason != ReasonImported || r.open == nil || r.ended {
+			if e.Data.Reason != ReasonImported || !r.going() {
 				r.open, r.at.Run, r.at.Seq = nil, e.Data.Run, seq
 			}
 			r.at.Journal = e.Seq
 			return
 		}
-		if e.Data.Reason == ReasonImported && r.open != nil && !r.ended {
+		if e.Data.Reason == ReasonImported && r.going() {
 			// The run was imported while another run is at work. The cursor stays before the import until all of it is
 			// read.
-			t := &tail{source: source{r.streams, RunRef{r.f.Workspace, e.Data.Run}}, matcher: matcher{f: r.f}}
-			if r.take(ctx, t); !r.done {
+			if r.take(ctx, r.tail(RunRef{r.f.Workspace, e.Data.Run}, 0)); !r.done {
 				r.at.Journal = e.Seq
 			}
 			return
