@@ -7,7 +7,6 @@
 //	Inputs  []Input       `beast2:",dict"`              // a Dict: the first field of an element is its key
 //	Steps   []Step        `beast2:",most=1024"`         // the greatest length
 //	CPU     time.Duration `beast2:"userCpuUs,us"`       // in microseconds; else in milliseconds
-//	Output  Kind          `beast2:",cases=3"`           // the first cases of an enumeration
 //	Known   bool          `beast2:",present"`           // decides whether an option of this struct is there
 //	Passed  []string      `beast2:"-"`                  // no field of the record
 //

@@ -38,14 +38,6 @@ type options struct {
 	option, dict, present, micros bool
 	least, most                   int64
 	bounded                       bool
-	first                         int // cases; 0: all
-}
-
-func (o *options) cases(all int) int {
-	if o.first > 0 {
-		return o.first
-	}
-	return all
 }
 
 func optionsOf(f reflect.StructField) options {
@@ -68,8 +60,6 @@ func optionsOf(f reflect.StructField) options {
 			o.micros = true
 		case "min":
 			o.least, o.bounded = n, true
-		case "cases":
-			o.first = int(n)
 		case "max", "most":
 			o.most, o.bounded = n, true
 		}
@@ -99,7 +89,7 @@ func coderOf(t reflect.Type, o options) coder {
 	case *time.Duration:
 		return durationCoder(o)
 	case Cases:
-		return caseCoder(v.Cases()[:o.cases(len(v.Cases()))])
+		return caseCoder(v.Cases())
 	}
 	switch t.Kind() {
 	case reflect.String:
@@ -185,10 +175,23 @@ func caseCoder(names []string) coder {
 }
 
 func customCoder(v Custom) coder {
-	return coder{typ: v.BeastType(), width: 1,
+	typ := v.BeastType()
+	return coder{typ: typ, width: widthOf(typ),
 		append: func(b []byte, p unsafe.Pointer) []byte { return at(v, p).AppendBeast(b) },
 		read:   func(r *Reader, p unsafe.Pointer) { at(v, p).ReadBeast(r) },
 	}
+}
+
+// widthOf is the least number of bytes of a Struct's fields, or 1, which any other type of a record's part has.
+func widthOf(t beast2.Type) int {
+	if t.Kind() != beast2.KindStruct {
+		return 1
+	}
+	width := 0
+	for _, f := range t.Fields() {
+		width += widthOf(f.Type)
+	}
+	return width
 }
 
 // at returns the interface of the value at p, which has the type of like. reflect.NewAt would do the same, and take most of
@@ -319,12 +322,46 @@ func (c coder) optional(t reflect.Type, name string) coder {
 	}
 }
 
+// A fieldCoder is the coder of a field at its offset. Texts, numbers and booleans without options are most fields: their
+// kind saves the calls.
+type fieldCoder struct {
+	coder
+	offset uintptr
+	kind   reflect.Kind
+}
+
+func (f *fieldCoder) appendField(b []byte, p unsafe.Pointer) []byte {
+	p = unsafe.Add(p, f.offset)
+	switch f.kind {
+	case reflect.String:
+		return beast2.AppendString(b, *(*string)(p))
+	case reflect.Int64:
+		return beast2.AppendInteger(b, *(*int64)(p))
+	case reflect.Bool:
+		return beast2.AppendBoolean(b, *(*bool)(p))
+	}
+	return f.append(b, p)
+}
+
+func (f *fieldCoder) readField(r *Reader, p unsafe.Pointer) {
+	p = unsafe.Add(p, f.offset)
+	switch f.kind {
+	case reflect.String:
+		*(*string)(p) = r.String()
+	case reflect.Int64:
+		*(*int64)(p) = r.Integer()
+	case reflect.Bool:
+		*(*bool)(p) = r.Boolean()
+	default:
+		f.read(r, p)
+	}
+}
+
 // structCoder codes the fields in their order.
 func structCoder(t reflect.Type) coder {
 	var c coder
 	var fields []beast2.Field
-	var coders []coder
-	var offsets []uintptr
+	var coders []fieldCoder
 	for i := range t.NumField() {
 		f := t.Field(i)
 		o := optionsOf(f)
@@ -340,12 +377,16 @@ func structCoder(t reflect.Type) coder {
 			field = field.optional(f.Type, o.name)
 		}
 		c.width += field.width
-		fields, coders, offsets = append(fields, beast2.F(o.name, field.typ)), append(coders, field), append(offsets, f.Offset)
+		kind := f.Type.Kind()
+		if o.option || o.bounded || field.typ.Kind() == beast2.KindVariant || f.Type == reflect.TypeFor[time.Duration]() {
+			kind = reflect.Invalid
+		}
+		fields, coders = append(fields, beast2.F(o.name, field.typ)), append(coders, fieldCoder{field, f.Offset, kind})
 	}
 	c.typ = beast2.Struct(fields...)
 	c.append = func(b []byte, p unsafe.Pointer) []byte {
 		for i := range coders {
-			b = coders[i].append(b, unsafe.Add(p, offsets[i]))
+			b = coders[i].appendField(b, p)
 		}
 		return b
 	}
@@ -353,7 +394,7 @@ func structCoder(t reflect.Type) coder {
 	c.read = func(r *Reader, p unsafe.Pointer) {
 		start := r.Offset()
 		for i := range coders {
-			coders[i].read(r, unsafe.Add(p, offsets[i]))
+			coders[i].readField(r, p)
 		}
 		if checks && r.Err() == nil {
 			if err := at(check, p).Check(); err != nil {

@@ -65,8 +65,8 @@ func readBetween(r *codec.Reader, what string, low, high int64) int64 {
 	return n
 }
 
-// Check refuses wires in which a fan-in with a manifest and the manifest do not follow each other.
-func (t *PackageTask) Check() error {
+// checkManifests refuses wires in which a fan-in with a manifest and the manifest do not follow each other.
+func (t *PackageTask) checkManifests() error {
 	for j := range t.Wiring {
 		follows := j > 0 && t.Wiring[j-1].Gather != nil
 		if (t.Wiring[j].Kind == WireManifest) != follows {

@@ -106,7 +106,10 @@ func (p *Policy) LostAttempts() int64 {
 	return int64(p.Lost)
 }
 
-var policies = codec.New[Policy]("policy")
+var (
+	policies       = codec.New[Policy]("policy")
+	optionalPolicy = codec.Optional[Policy]("policy")
+)
 
 // Encode returns the bytes of the policy, as a package object has them. Equal policies have equal bytes.
 func (p *Policy) Encode() []byte { return policies.Append(nil, p) }
