@@ -135,7 +135,7 @@ func (w *Planner) statusOf(ctx context.Context, ws string, s *State) (*Status, e
 			current := func(b approval.Block) bool { return freshness[b.Task] == dataflow.Current }
 			deferred, decided = slices.DeleteFunc(deferred, current), slices.DeleteFunc(decided, current)
 		}
-		row := packages.ListedOf(s.Package(), st.East)
+		row := packages.RegisteredOf(s.Package(), st.East)
 		st.Package, st.DeployedAt = &row, moment.At(s.DeployedAt)
 	}
 	st.Busy, st.Deferred, st.Decided = st.Holder.Answer(), approval.WaitingOf(deferred), approval.StandingOf(decided)

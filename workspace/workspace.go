@@ -37,7 +37,7 @@ var (
 // Types of other packages that callers need.
 type (
 	PackageRef       = packages.Ref
-	ListedPackage    = packages.Listed
+	ListedPackage    = packages.Registered
 	PartError        = packages.PartError
 	NotRunnableError = packages.NotRunnableError
 	AmbiguousError   = packages.AmbiguousError

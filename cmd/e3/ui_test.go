@@ -214,7 +214,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		for _, run := range doc.Runs {
 			want = append(want, fmt.Sprintf("%s | %s | %s", human.Short(run.Run.Run), run.Status, run.By))
 		}
-		got := shownIn(s.page("/history?w=prod"), `<tr id="r-[^"]*"><th scope="row" class="mono">(.*?)</th><td><span class="badge s-([a-z]+)">(?s:.*?)<td class="opt">[^<]*</td><td class="opt">(.*?)</td>`)
+		got := shownIn(s.page("/history?w=prod"), `<tr id="r-[^"]*"><th class="mono" scope="row">(.*?)</th><td><span class="badge s-([a-z]+)">(?s:.*?)<td class="opt">[^<]*</td><td class="opt">(.*?)</td>`)
 		same(t, "runs", got, want)
 	})
 	t.Run("attempts", func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestPagesSayWhatCommandsSay(t *testing.T) {
 		for _, x := range doc.Tasks[0].Attempts {
 			want = append(want, fmt.Sprintf("%s | %s | %s", human.Short(x.Execution), x.State, x.Worker))
 		}
-		got := shownIn(s.page("/task?w=prod&t=train%5B3%5D&view=history"), `<tr[^>]* id="x-[^"]*"><th scope="row" class="mono">(.*?)</th><td><span class="state s-([a-z]+)">(?s:.*?)<td class="opt">(.*?)</td>`)
+		got := shownIn(s.page("/task?w=prod&t=train%5B3%5D&view=history"), `<tr[^>]* id="x-[^"]*"><th class="mono" scope="row">(.*?)</th><td><span class="state s-([a-z]+)">(?s:.*?)<td class="opt">(.*?)</td>`)
 		same(t, "attempts", got, want)
 	})
 	t.Run("why", func(t *testing.T) {

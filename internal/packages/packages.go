@@ -46,8 +46,8 @@ type Ref struct {
 
 func (p Ref) String() string { return pkgref.Join(p.Name, p.Version) }
 
-// Listed is a package in a list.
-type Listed struct {
+// Registered is a package in a list.
+type Registered struct {
 	Ref
 	NotRunnable string `json:"notRunnable,omitempty"` // why it cannot be run here
 }
@@ -55,12 +55,12 @@ type Listed struct {
 // eastCode is why a package of the TypeScript e3 cannot be run here.
 const eastCode = "East code"
 
-// ListedOf is the row of a package; east says that the TypeScript e3 made it.
-func ListedOf(p Ref, east bool) Listed {
+// RegisteredOf is the row of a package; east says that the TypeScript e3 made it.
+func RegisteredOf(p Ref, east bool) Registered {
 	if east {
-		return Listed{p, eastCode}
+		return Registered{p, eastCode}
 	}
-	return Listed{Ref: p}
+	return Registered{Ref: p}
 }
 
 // Key is the key of a package's record in the register.
@@ -107,15 +107,15 @@ func (r *Registry) List(ctx context.Context) ([]Ref, error) {
 }
 
 // ListAll is List with whether each package can be run here.
-func (r *Registry) ListAll(ctx context.Context) ([]Listed, error) {
+func (r *Registry) ListAll(ctx context.Context) ([]Registered, error) {
 	all, err := r.List(ctx)
-	rows := make([]Listed, len(all))
+	rows := make([]Registered, len(all))
 	for i, p := range all {
 		east, bad := r.IsEast(ctx, p.Hash)
 		if bad != nil {
 			return nil, fmt.Errorf("package %s: %w", p, bad)
 		}
-		rows[i] = ListedOf(p, east)
+		rows[i] = RegisteredOf(p, east)
 	}
 	return rows, err
 }
