@@ -24,7 +24,6 @@ var silent = []string{
 var unregistered = []string{
 	"e3 approve",
 	"e3 convert",
-	"e3 events",
 	"e3 events clean",
 	"e3 get",
 	"e3 graph",
@@ -43,14 +42,8 @@ var unregistered = []string{
 	"e3 pin add",
 	"e3 pin list",
 	"e3 pin remove",
-	"e3 set",
 	"e3 settings",
-	"e3 start",
 	"e3 ui",
-	"e3 unset",
-	"e3 workspace create",
-	"e3 workspace deploy",
-	"e3 workspace remove",
 }
 
 // checkAnswer refuses a reply of a type that the running command has not registered.

@@ -88,7 +88,7 @@ Events are kept for as long as the setting events-retention says; "e3 events cle
 	completeRuns(a, cmd, "run")
 	fixedValues(cmd, "type", types...)
 	cmd.AddCommand(newEventsClean(a))
-	return cmd
+	return a.answers(cmd, eventList{}, lines{eventLine{}})
 }
 
 // completeEvents completes a workspace, or a task in one.
@@ -376,6 +376,18 @@ func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o 
 		a.Notef("e3: the run was interrupted: its process is gone")
 	}
 	return err
+}
+
+// eventList is the events of a query.
+type eventList struct {
+	Events  []eventLine `json:"events"`
+	Damaged []string    `json:"damaged,omitempty"` // lines of logs, which are missing here
+}
+
+// eventLine is an event as events.Append prints it.
+type eventLine struct {
+	events.Event
+	Cursor string `json:"cursor,omitempty"` // the place after it, for --after
 }
 
 // eventOutput writes events in the form that is asked for.

@@ -186,21 +186,13 @@ func (f *resultFolder) refuse(p string) string {
 	return ""
 }
 
-// resultsJSON is what was left in a folder, for programs.
-type resultsJSON struct {
-	Type    string     `json:"type"`
-	Folder  string     `json:"folder"`
-	Written []string   `json:"written"`
-	Removed []string   `json:"removed"`
-	Same    int        `json:"same"`
-	Kept    []keptJSON `json:"kept"`
-	Missing []string   `json:"missing"`           // outputs that no task has made yet
-	Earlier []string   `json:"earlier,omitempty"` // outputs of an earlier run, since the latest could not make them
-}
-
-type keptJSON struct {
-	Path string `json:"path"`
-	Why  string `json:"why"`
+// resultsLine tells what was left in a folder.
+type resultsLine struct {
+	Type   string `json:"type"` // results
+	Folder string `json:"folder"`
+	*resultdir.Report
+	Missing []string `json:"missing"`           // outputs that no task has made yet
+	Earlier []string `json:"earlier,omitempty"` // outputs of an earlier run, since the latest could not make them
 }
 
 // leave writes results into the folder and says what it did. It returns the number of files that it kept. run is a run whose
@@ -229,7 +221,7 @@ func (f *resultFolder) leave(ctx context.Context, a *app, r *repo.Repo, ws strin
 			return 0, err
 		}
 		if n, same := into.Unchanged(ctx, set, source); same {
-			return 0, f.say(a, &resultdir.Report{Same: n}, nil, nil)
+			return 0, f.say(a, &resultdir.Report{Written: []string{}, Removed: []string{}, Same: n, Kept: []resultdir.Kept{}}, nil, nil)
 		}
 	}
 	found, release, err := results()
@@ -271,12 +263,9 @@ func taskOfResult(p string) string {
 
 // say reports what was done with the results.
 func (f *resultFolder) say(a *app, rep *resultdir.Report, missing, earlier []string) error {
-	doc := resultsJSON{Type: "results", Folder: f.shown, Written: listOf(rep.Written), Removed: listOf(rep.Removed), Same: rep.Same, Kept: []keptJSON{}, Missing: listOf(missing), Earlier: earlier}
-	for _, k := range rep.Kept {
-		doc.Kept = append(doc.Kept, keptJSON{k.Path, k.Why})
-	}
 	if a.JSON {
-		if err := a.Document(doc, false); err != nil {
+		line := resultsLine{"results", f.shown, rep, append([]string{}, missing...), earlier}
+		if err := a.Document(line, false); err != nil {
 			return err
 		}
 	} else if _, err := io.WriteString(a.Stdout, f.summary(rep)); err != nil {
@@ -325,9 +314,6 @@ func (f *resultFolder) summary(rep *resultdir.Report) string {
 	}
 	return text
 }
-
-// listOf is a list that is never null in JSON.
-func listOf(l []string) []string { return append([]string{}, l...) }
 
 // leaveResults leaves the results of a start. A run that failed leaves what the workspace has. The folder that the package file names
 // holds those of the workspace, so a run with --set leaves its own only where -o says so.

@@ -54,7 +54,7 @@ takes any kind.`,
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%v; a value that begins with - goes after --: e3 set <repo> <workspace>.<input> -- -3", err)
 	})
-	return cmd
+	return a.answers(cmd, setInput{})
 }
 
 // openInput opens a repository to set the input that an argument names; it is an error if the workspace cannot be changed.
@@ -82,6 +82,21 @@ func openInput(ctx context.Context, a *app, location, arg string) (r *repo.Repo,
 	return r, ws, input, nil
 }
 
+// setInput is an input that was given a value.
+type setInput struct {
+	Workspace string          `json:"workspace"`
+	Input     string          `json:"input"`
+	Kind      record.LeafKind `json:"kind"` // value, file or directory
+	Hash      string          `json:"hash"`
+}
+
+// unsetInput is an input that has its default again.
+type unsetInput struct {
+	Workspace string `json:"workspace"`
+	Input     string `json:"input"`
+	Changed   bool   `json:"changed"` // it had been set
+}
+
 // setOptions are the flags of set.
 type setOptions struct{ asJSON, changeKind bool }
 
@@ -106,8 +121,7 @@ func runSet(ctx context.Context, a *app, location, name, text string, o setOptio
 	if err := r.Workspaces.Datasets.Set(ctx, ws, input, leaf); err != nil {
 		return err
 	}
-	doc := map[string]any{"workspace": ws, "input": input, "kind": leaf.Kind.String(), "hash": leaf.Hash}
-	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "Set %s.%s\n", ws, input) })
+	return a.Reply(setInput{ws, input, leaf.Kind, leaf.Hash}, func(w *render.Sheet) { fmt.Fprintf(w, "Set %s.%s\n", ws, input) })
 }
 
 // takeIn stores the value of an argument according to the kind of the input.
@@ -126,10 +140,13 @@ func takeIn(ctx context.Context, a *app, r *repo.Repo, ws string, decl *record.P
 		}
 		return r.Workspaces.Datasets.PutValue(ctx, v)
 	}
-	what := map[bool]string{true: "file", false: "directory"}[decl.Source == record.FromFile]
+	what := "directory"
+	if decl.Source == record.FromFile {
+		what = "file"
+	}
 	switch {
 	case o.changeKind:
-		return record.Leaf{}, usagef("it is a %s, which has no other kind: leave --change-kind out", what)
+		return record.Leaf{}, usagef("it is a %s; only values can change kind: leave --change-kind out", what)
 	case !isPath || o.asJSON:
 		return record.Leaf{}, usagef("it is a %s: give it as @path", what)
 	case path == "-" && decl.Source == record.FromFile:
@@ -182,7 +199,7 @@ func parseValue(a *app, path string, isPath bool, text string, asJSON bool) (any
 }
 
 func newUnset(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:               "unset [repo] <workspace>.<input>",
 		Short:             "Give an input back to its file or default",
 		Long:              `Undo "e3 set": the input follows its file again, or has the package's default.`,
@@ -196,7 +213,7 @@ func newUnset(a *app) *cobra.Command {
 				return runUnset(cmd.Context(), a, location, name)
 			})
 		},
-	}
+	}, unsetInput{})
 }
 
 func runUnset(ctx context.Context, a *app, location, name string) error {
@@ -209,7 +226,7 @@ func runUnset(ctx context.Context, a *app, location, name string) error {
 	if err != nil {
 		return err
 	}
-	return a.Reply(map[string]any{"workspace": ws, "input": input, "changed": changed}, func(w *render.Sheet) {
+	return a.Reply(unsetInput{ws, input, changed}, func(w *render.Sheet) {
 		if changed {
 			fmt.Fprintf(w, "Unset %s.%s\n", ws, input)
 		} else {

@@ -154,7 +154,7 @@ next start online sends the new results, as an import. Commands that read are of
 	fixedValues(cmd, "durability", "batch", "full", "none")
 	fixedValues(cmd, "watch", watchFinish, watchStop)
 	fixedValues(cmd, "progress", "auto", "tty", "plain", "json", "none")
-	return cmd
+	return a.answers(cmd, lines{eventLine{}}, lines{resultsLine{}})
 }
 
 // startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is

@@ -33,8 +33,16 @@ file and its inputs; deployed from a registered package it stays as it is.`,
 	return cmd
 }
 
+// workspaceAnswer is a workspace that a command has made, changed or removed.
+type workspaceAnswer struct {
+	Workspace    string                `json:"workspace"`
+	Package      *workspace.PackageRef `json:"package,omitempty"`      // that was deployed
+	File         string                `json:"file,omitempty"`         // the package file from which it was
+	ImportedRuns *int                  `json:"importedRuns,omitempty"` // removed, where there is no workspace of that name
+}
+
 func newWorkspaceCreate(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "create [repo] <workspace>",
 		Short: "Make an empty workspace",
 		RunE: onWorkspace(a, func(ctx context.Context, r *repo.Repo, ws string) error {
@@ -44,9 +52,9 @@ func newWorkspaceCreate(a *app) *cobra.Command {
 			if err := r.Workspaces.Create(ctx, ws); err != nil {
 				return err
 			}
-			return a.Reply(map[string]any{"workspace": ws}, func(w *render.Sheet) { fmt.Fprintf(w, "Created workspace %s\n", ws) })
+			return a.Reply(workspaceAnswer{Workspace: ws}, func(w *render.Sheet) { fmt.Fprintf(w, "Created workspace %s\n", ws) })
 		}),
-	}
+	}, workspaceAnswer{})
 }
 
 // onWorkspace makes a command whose only argument is a workspace.
@@ -73,7 +81,7 @@ func onWorkspaceToRead(a *app, do func(context.Context, *repo.Repo, string) erro
 }
 
 func newWorkspaceDeploy(a *app) *cobra.Command {
-	return &cobra.Command{
+	return a.answers(&cobra.Command{
 		Use:   "deploy [repo] <workspace> <package|file>",
 		Short: "Put a package into a workspace",
 		Long: `Put a package into a workspace: a registered one by name[@version], or a package file by its path. Without a version
@@ -85,7 +93,7 @@ Values that were set stay if the input keeps its name and kind.`,
 		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, args []string) error {
 			return runDeploy(ctx, a, r, args[0], args[1])
 		}, "<workspace>", "<package or file>"),
-	}
+	}, workspaceAnswer{})
 }
 
 // isFile reports whether the argument of deploy is a path rather than the name of a package.
@@ -98,7 +106,7 @@ func isFile(s string) bool {
 
 func runDeploy(ctx context.Context, a *app, r *repo.Repo, ws, what string) error {
 	var ref workspace.PackageRef
-	doc := map[string]any{"workspace": ws}
+	doc := workspaceAnswer{Workspace: ws, Package: &ref}
 	if isFile(what) {
 		collectOften()
 		built, err := r.Workspaces.Deployer.DeployFile(ctx, ws, what)
@@ -108,7 +116,7 @@ func runDeploy(ctx context.Context, a *app, r *repo.Repo, ws, what string) error
 		a.warn(built.Warnings)
 		sayDeployed(a, shown(r.Location, r), ws, built)
 		ref = workspace.PackageRef{Name: built.Package.Name, Version: built.Package.Version, Hash: built.Hash}
-		doc["file"] = built.Link.File
+		doc.File = built.Link.File
 	} else {
 		name, version := pkgref.Split(what)
 		var err error
@@ -123,7 +131,6 @@ func runDeploy(ctx context.Context, a *app, r *repo.Repo, ws, what string) error
 			return err
 		}
 	}
-	doc["package"] = ref
 	return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "Deployed %s in workspace %s\n", ref, ws) })
 }
 
@@ -196,12 +203,12 @@ If there is no workspace of that name, the runs that were imported under the nam
 			case err != nil:
 				return err
 			}
-			return a.Reply(map[string]any{"workspace": ws}, func(w *render.Sheet) { fmt.Fprintf(w, "Removed workspace %s\n", human.Line(ws)) })
+			return a.Reply(workspaceAnswer{Workspace: ws}, func(w *render.Sheet) { fmt.Fprintf(w, "Removed workspace %s\n", human.Line(ws)) })
 		}),
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "cancel the run of the workspace first, if there is one, and wait until it has ended")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", time.Minute, "with --force: how long to wait for the end of the run; 0: for ever")
-	return cmd
+	return a.answers(cmd, workspaceAnswer{})
 }
 
 // removeRuns removes the imported runs under a name that no workspace has.
@@ -210,7 +217,7 @@ func removeRuns(ctx context.Context, a *app, r *repo.Repo, ws string) error {
 	if err != nil {
 		return err
 	}
-	return a.Reply(map[string]any{"workspace": ws, "importedRuns": n}, func(w *render.Sheet) {
+	return a.Reply(workspaceAnswer{Workspace: ws, ImportedRuns: &n}, func(w *render.Sheet) {
 		fmt.Fprintf(w, "Removed %s of %s; there is no workspace of that name\n", human.Count(n, "imported run"), human.Line(ws))
 	})
 }

@@ -60,16 +60,18 @@ type Options struct {
 
 // A Report says what Write did. Paths are in the folder, with slashes.
 type Report struct {
-	Written, Removed []string
-	Same             int // files that were as they should be
-	Held             []string
-	Kept             []Kept
+	Written []string `json:"written"`
+	Removed []string `json:"removed"`
+	Same    int      `json:"same"` // files that were as they should be
+	Held    []string `json:"-"`
+	Kept    []Kept   `json:"kept"`
 }
 
 // Kept is a file that was not written or removed, and why. Yields says that Overwrite replaces it.
 type Kept struct {
-	Path, Why string
-	Yields    bool
+	Path   string `json:"path"`
+	Why    string `json:"why"`
+	Yields bool   `json:"-"`
 }
 
 // tempPrefix begins the name of the folder in which files are prepared.
@@ -109,7 +111,7 @@ func (f *Folder) Write(ctx context.Context, items []Item, o Options) (*Report, e
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{Folder: f, o: o, report: &Report{}, version: version, files: map[string]*record.ResultFile{}, sets: known.Sets}
+	w := &writer{Folder: f, o: o, report: &Report{Written: []string{}, Removed: []string{}, Kept: []Kept{}}, version: version, files: map[string]*record.ResultFile{}, sets: known.Sets}
 	for i := range known.Files {
 		w.files[known.Files[i].Path] = &known.Files[i]
 	}
