@@ -32,11 +32,11 @@ const ReasonItems = "items"
 // growth is the state of a graph that grows. The scheduler's goroutine owns it.
 type growth struct {
 	Growth
-	s     *scheduler
-	ready []int32 // gates of which the list can be read
-	busy  bool    // lists are being read
-	done  chan grownGraph
-	again map[int32]bool // gates that have opened, of which a task was made again with another output
+	s      *scheduler
+	ready  []int32 // gates of which the list can be read
+	busy   bool    // lists are being read
+	done   chan grownGraph
+	again  map[int32]bool   // gates that have opened, of which a task was made again with another output
 	failed map[string]error // what Grow has said so far
 }
 

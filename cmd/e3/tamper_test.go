@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -22,6 +23,7 @@ import (
 //	tamper <repo> record get|rm <partition> <sort>          a record's value on stdout; remove it
 //	tamper <repo> record put <partition> <sort> <file>      write the value of a record
 //	tamper <repo> stream put <partition> <sort> <file>      make a stream anew
+//	tamper <repo> stream get <partition> <sort>             print a stream
 //	tamper <repo> stream rm <partition> [<sort>]            remove one stream of a partition, or all
 //	tamper <repo> object put <hash> <file>                  spoil an object
 //	tamper <repo> object rm <hash>                          lose an object
@@ -92,6 +94,13 @@ func tamperRecord(ctx context.Context, records refstore.Store, do string, key re
 
 func tamperStream(ctx context.Context, streams refstore.Streams, do string, key refstore.Key, data []byte) error {
 	switch do {
+	case "get":
+		r, err := streams.Open(ctx, key, 0)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(os.Stdout, r)
+		return errors.Join(err, r.Close())
 	case "put":
 		if err := streams.Remove(ctx, key); err != nil && !errors.Is(err, refstore.ErrNotFound) {
 			return err
