@@ -47,20 +47,20 @@ const (
 	TaskAbandoned      Type = "task.abandoned"       // the run ended before it was started; bulk
 	TaskCached         Type = "task.cached"          // answered by an earlier execution; bulk: as in run Data.As
 
-	// In the journal. Before a run, made here or imported, has events, run.recorded names it in Data.Run: so the journal has
-	// the order in which runs were recorded.
+	// In the journal. Before a run, made here or imported, has events, run.recorded names it in Data.Run: so the
+	// journal has the order in which runs were recorded.
 	RunRecorded   Type = "run.recorded"
 	JournalMended Type = "journal.mended" // damaged parts of it are repaired
 
-	// In the journal: decisions about a task that waits for approval, with or without a run at work. Data has the block, its
-	// type, its step, the key of the task, and the run that asked last.
+	// In the journal: decisions about a task that waits for approval, with or without a run at work. Data has the block,
+	// its type, its step, the key of the task, and the run that asked last.
 	BlockApproved  Type = "block.approved"  // Data.By, Data.At, Data.Message: the note
 	BlockRejected  Type = "block.rejected"  // like block.approved
 	BlockWithdrawn Type = "block.withdrawn" // the decision was taken back: the task waits again
 	BlockClosed    Type = "block.closed"    // no run waits for a decision any more; Data.Message says why
 
-	// In the journal: what a person does to a task in a queue, with or without a run at work. Data has who, the run that has
-	// queued the task, its key, and the attempt.
+	// In the journal: what a person does to a task in a queue, with or without a run at work. Data has who, the run that
+	// has queued the task, its key, and the attempt.
 	JobRetried       Type = "job.retried"       // a failed task was queued again; Data.At: when
 	JobCancelled     Type = "job.cancelled"     // a queued task was cancelled, or a running one is to end; Data.Message: why
 	JobReprioritised Type = "job.reprioritised" // Data.Priority

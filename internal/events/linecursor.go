@@ -12,7 +12,8 @@ import (
 // maxLine bounds a line, as imports do. A longer line is damage, so no log can make a reader hold more.
 const maxLine = 1 << 20
 
-// chunk is how much of a stream is read at a time, and firstChunk how much at first: a caller may stop after a few lines.
+// chunk is how much of a stream is read at a time, and firstChunk how much at first: a caller may stop after a few
+// lines.
 const (
 	firstChunk = 4 << 10
 	chunk      = 256 << 10
@@ -41,7 +42,8 @@ func (e *lineError) Error() string { return e.err.Error() }
 // openLines returns a cursor at an offset of a stream. It reads with buf, which the caller may use again afterwards; it
 // may be nil.
 func openLines(
-	ctx context.Context, streams refstore.Streams, key refstore.Key, off int64, buf []byte, parse func([]byte) (*Event, error),
+	ctx context.Context, streams refstore.Streams, key refstore.Key, off int64, buf []byte,
+	parse func([]byte) (*Event, error),
 ) (*lineCursor, error) {
 	c := &lineCursor{off: off, buf: buf[:cap(buf)], parse: parse, open: func(off int64) (io.ReadCloser, error) {
 		return streams.Open(ctx, key, off)
@@ -103,7 +105,8 @@ func (c *lineCursor) reopen(off int64) error {
 	return nil
 }
 
-// line returns the next line that the sieve keeps. io.EOF after the last one; errLongLine behind a line that is too long.
+// line returns the next line that the sieve keeps. io.EOF after the last one; errLongLine behind a line that is too
+// long.
 func (c *lineCursor) line(s *sieve) ([]byte, error) {
 	for {
 		whole := bytes.LastIndexByte(c.part, '\n') + 1

@@ -96,8 +96,8 @@ func First(ctx context.Context, streams refstore.Streams, workspace, run string)
 	return nil, nil
 }
 
-// PackageOf returns the hash of the package of a run, given its first event: the last one, if the graph has grown. It is ""
-// if no event names it. The log is read only as far as the first event requires.
+// PackageOf returns the hash of the package of a run, given its first event: the last one, if the graph has grown. It
+// is "" if no event names it. The log is read only as far as the first event requires.
 func PackageOf(ctx context.Context, streams refstore.Streams, workspace, run string, first *Event) (string, error) {
 	if first == nil || first.Type != RunStarted {
 		return "", nil
@@ -295,8 +295,8 @@ func endLine(ctx context.Context, streams refstore.Streams, workspace, run strin
 	return e, line, nil
 }
 
-// tail returns the event of the last complete line and the line, nil if there is none or it is damaged, and whether a torn
-// line follows. It reads only the tail.
+// tail returns the event of the last complete line and the line, nil if there is none or it is damaged, and whether a
+// torn line follows. It reads only the tail.
 func (src source) tail(ctx context.Context) (e *Event, line []byte, torn bool, err error) {
 	for tail := int64(4 << 10); ; tail *= 8 {
 		data, info, err := refstore.Tail(ctx, src.streams, src.key(), tail)

@@ -23,9 +23,9 @@ type AttemptFold struct {
 	open map[string]*Attempt // by execution
 }
 
-// Add adds the next event. It returns the attempt that the event begins or ends, nil if it does neither, and whether this
-// is the first event of the attempt: an end without a begin is that of an attempt that could not start, or of another
-// run's whose result was awaited.
+// Add adds the next event. It returns the attempt that the event begins or ends, nil if it does neither, and whether
+// this is the first event of the attempt. An end without a begin means that the attempt could not start, or belongs to
+// another run whose result was awaited.
 func (f *AttemptFold) Add(e *events.Event) (a *Attempt, first bool) {
 	state := Outcome(e)
 	if e.Type != events.TaskStarted && state == "" {

@@ -17,8 +17,8 @@ import (
 )
 
 // A Fold computes the state of a run from its events, added one after the other. It is the only code that does, whether
-// the run is live, ended or dead; its attempts come from [AttemptFold]. A log may come from anywhere: whatever it says, memory is bounded by the names in it,
-// and later events win.
+// the run is live, ended or dead; attempts are folded by [AttemptFold]. A log may come from anywhere: whatever it says,
+// memory is bounded by the names in it, and later events win.
 type Fold struct {
 	started *events.Event // nil before run.started
 	end     *events.Event // nil before the end

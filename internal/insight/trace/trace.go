@@ -237,8 +237,8 @@ func (t *timeline) fromReport() {
 			t.instants = append(t.instants, instant{t.start, "cached: " + x.Task, about("task", x.Task, "execution", x.ExecutionID, "key", x.Key)})
 		default:
 			a := &runview.Attempt{
-				Task: x.Task, Execution: x.ExecutionID, Key: x.Key, State: x.State, Number: x.Attempt, Start: x.StartedAt.Time, End: end,
-				Reason: x.Reason, Message: x.Message,
+				Task: x.Task, Execution: x.ExecutionID, Key: x.Key, State: x.State, Number: x.Attempt,
+				Start: x.StartedAt.Time, End: end, Reason: x.Reason, Message: x.Message,
 			}
 			if x.State == runview.TaskFailed {
 				a.ExitCode = &x.ExitCode
