@@ -71,7 +71,7 @@ func (p *project) followThrough(through []string, name string, args ...string) *
 			line = eventCursor.ReplaceAllString(line, "}")
 			f.mu.Lock()
 			f.lines = append(f.lines, line)
-			if e, err := events.Parse([]byte(line)); err == nil {
+			if e, err := printedEvent(line); err == nil {
 				f.late = max(f.late, min(time.Since(e.Time), time.Since(f.began)))
 			}
 			f.mu.Unlock()
@@ -337,7 +337,7 @@ func TestFollowers(t *testing.T) {
 	}
 	for _, run := range runs {
 		for _, line := range lines[run] {
-			if e, err := events.Parse([]byte(line)); err != nil || e.Seq >= 4 {
+			if e, err := printedEvent(line); err != nil || e.Seq >= 4 {
 				seen[numbered] = append(seen[numbered], line)
 			}
 		}

@@ -25,7 +25,7 @@ func (m *machine) crashed() {
 	r := m.expect(0, "events", "team", "--ndjson")
 	run, last := "", events.Event{}
 	for line := range strings.Lines(r.stdout) {
-		e, err := events.Parse([]byte(line))
+		e, err := printedEvent(line)
 		if err != nil {
 			m.t.Fatal(err)
 		}

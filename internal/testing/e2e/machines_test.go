@@ -294,7 +294,7 @@ func machinesWatch(t *testing.T) {
 	}
 	a.let()
 	late = delays(t, follow, 1, func(line string) (time.Time, bool) {
-		e, err := events.Parse([]byte(line))
+		e, err := printedEvent(line)
 		return e.Time, err == nil && e.Type == events.RunCompleted
 	})
 	t.Logf("the last event is read on the other machine after %v", late)

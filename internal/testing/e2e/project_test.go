@@ -361,6 +361,18 @@ func tail(text string) string {
 	return b.String()
 }
 
+// printedEvent reads an event as commands print it: without the sum that it has in its log.
+func printedEvent(line string) (*events.Event, error) {
+	e := &events.Event{}
+	if err := json.Unmarshal([]byte(line), e); err != nil {
+		return e, err
+	}
+	if e.Seq < 1 || e.Type == "" {
+		return e, errors.New("it is no event")
+	}
+	return e, nil
+}
+
 // events are those of a start with --json.
 func (r result) events(t testing.TB) []events.Event {
 	t.Helper()
@@ -369,7 +381,7 @@ func (r result) events(t testing.TB) []events.Event {
 		if strings.HasPrefix(line, `{"exitCode"`) || strings.Contains(line, `"type":"error"`) {
 			continue
 		}
-		e, err := events.Parse([]byte(line))
+		e, err := printedEvent(line)
 		if err != nil {
 			t.Fatalf("event %q: %v", line, err)
 		}

@@ -326,7 +326,7 @@ func (w *witness) complete(m *machine, ws string) {
 	for _, line := range w.followed[ws] {
 		line = eventCursor.ReplaceAllString(line, "}")
 		seen[line]++
-		if e, err := events.Parse([]byte(line)); err == nil {
+		if e, err := printedEvent(line); err == nil {
 			if e.Seq <= last[e.Run] {
 				w.t.Errorf("a client of %s was shown event %d of run %q after event %d: %s", ws, e.Seq, e.Run, last[e.Run], line)
 			}
