@@ -61,15 +61,9 @@ func (c *lineCursor) Close() { c.r.Close() }
 // tail, not a line.
 func (c *lineCursor) next(ctx context.Context, p *plan) (*Event, []byte, error) {
 	for {
-		if ctx.Err() != nil {
-			return nil, nil, context.Cause(ctx)
-		}
-		line, err := c.line(p.scan)
-		if errors.Is(err, refstore.ErrDamaged) { // of the stream, so nothing follows
-			c.part, c.eof = nil, true
-			return nil, nil, &lineError{err}
-		}
-		if err == nil {
+		line, err := c.line(ctx, p.scan)
+		switch {
+		case err == nil:
 			if !p.keeps(line) {
 				continue
 			}
@@ -77,7 +71,10 @@ func (c *lineCursor) next(ctx context.Context, p *plan) (*Event, []byte, error) 
 			if e, err = c.parse(line); err == nil {
 				return e, line, nil
 			}
-		} else if !errors.Is(err, errLongLine) {
+		case errors.Is(err, refstore.ErrDamaged): // of the stream, so nothing follows
+			c.part, c.eof = nil, true
+			return nil, nil, &lineError{err}
+		case !errors.Is(err, errLongLine):
 			return nil, nil, err
 		}
 		if c.again {
@@ -107,7 +104,7 @@ func (c *lineCursor) reopen(off int64) error {
 
 // line returns the next line that the sieve keeps. io.EOF after the last one; errLongLine behind a line that is too
 // long.
-func (c *lineCursor) line(s *sieve) ([]byte, error) {
+func (c *lineCursor) line(ctx context.Context, s *sieve) ([]byte, error) {
 	for {
 		whole := bytes.LastIndexByte(c.part, '\n') + 1
 		if whole > 0 {
@@ -125,12 +122,12 @@ func (c *lineCursor) line(s *sieve) ([]byte, error) {
 		}
 		if len(c.part) >= maxLine {
 			c.start = c.off
-			if err := c.dropLine(); err != nil { // without a newline it is a torn tail
+			if err := c.dropLine(ctx); err != nil { // without a newline it is a torn tail
 				return nil, err
 			}
 			return nil, errLongLine
 		}
-		if err := c.fill(); err != nil {
+		if err := c.fill(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -142,7 +139,7 @@ func (c *lineCursor) take(n int) {
 }
 
 // dropLine moves behind the next newline. io.EOF if there is none.
-func (c *lineCursor) dropLine() error {
+func (c *lineCursor) dropLine(ctx context.Context) error {
 	for {
 		if i := bytes.IndexByte(c.part, '\n'); i >= 0 {
 			c.take(i + 1)
@@ -152,14 +149,17 @@ func (c *lineCursor) dropLine() error {
 		if c.eof {
 			return io.EOF
 		}
-		if err := c.fill(); err != nil {
+		if err := c.fill(ctx); err != nil {
 			return err
 		}
 	}
 }
 
 // fill reads more after the unconsumed bytes.
-func (c *lineCursor) fill() error {
+func (c *lineCursor) fill(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	n := len(c.part)
 	if n == len(c.buf) || len(c.buf) < chunk {
 		larger := make([]byte, min(max(2*len(c.buf), firstChunk), maxLine))

@@ -252,9 +252,9 @@ func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yi
 		return err
 	}
 	defer func() { c.Close() }()
-	var p, sieves plan
+	var sieves, open plan // open lets each event pass that may name the task
 	damaged := false
-	e, line, err := c.next(ctx, &p)
+	e, line, err := c.next(ctx, &plan{})
 	for first := true; err != io.EOF; first = false {
 		if err = src.named(c.off, err); err != nil && !errors.As(err, new(*DamagedError)) {
 			return err
@@ -268,6 +268,7 @@ func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yi
 				m.begin(e)
 			}
 			sieves = q.f.plan(m.worker)
+			open.scan = sieves.scan
 		}
 		if err == nil && (!first || from == 0) {
 			if hit, ok := m.add(e, line); ok && !yield(found{match: hit}, len(line)) {
@@ -280,11 +281,11 @@ func (q *query) scan(ctx context.Context, src source, from int64, buf []byte, yi
 				return err
 			}
 		}
-		p = sieves
-		if q.f.inBulk() && !m.named { // any event may name the task
-			p.check = nil
+		p := &sieves
+		if q.f.inBulk() && !m.named {
+			p = &open
 		}
-		e, line, err = c.next(ctx, &p)
+		e, line, err = c.next(ctx, p)
 	}
 	if hit, ok := m.end(); ok {
 		yield(found{match: hit}, 0)

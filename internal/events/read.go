@@ -163,7 +163,7 @@ func (src source) open(ctx context.Context, off int64, buf []byte) (*lineCursor,
 func (src source) openWithin(ctx context.Context, off int64, buf []byte) (*lineCursor, error) {
 	c, err := src.open(ctx, off-1, buf)
 	if err == nil {
-		if err = c.dropLine(); err != nil && err != io.EOF {
+		if err = c.dropLine(ctx); err != nil && err != io.EOF {
 			c.Close()
 			err = src.named(off, err)
 		}
