@@ -248,7 +248,7 @@ func (w *witness) logs(ctx context.Context, r *repo.Repo) (lines map[string]bool
 	lines, by, users = map[string]bool{}, map[string]*told{}, map[string]string{}
 	take := func(where string, e events.Event) {
 		e.Cursor = ""
-		line, err := events.AppendLine(nil, &e)
+		line, err := events.Append(nil, &e)
 		if err != nil {
 			w.t.Error(err)
 		}
