@@ -1,7 +1,7 @@
 // Package exportimport takes results from one repository to another in a zip. The zip holds the package, the datasets
 // and the latest run of a workspace, with the executions of its results. So a start on the other side has only hits.
 //
-// A zip is a function of what it exports: two exports of one state differ at most in their last two entries, which
+// A zip is a function of what it exports: two exports of one state differ at most in their last three entries, which
 // name the exporter. An import checks everything that it can before it writes anything, stores objects before records
 // that refer to them, and can be interrupted and repeated at any point (doc/design.md, "Taking results elsewhere";
 // doc/format.md, "The zip").
