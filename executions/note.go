@@ -126,7 +126,7 @@ func decodeNote(b []byte) (n *note, rest []byte) {
 	return n, rest
 }
 
-// decodeNotes returns the whole notes in a text. What a fault has left between them is skipped.
+// decodeNotes returns the whole notes in a text. Bytes between them are skipped.
 func decodeNotes(text []byte) (all []*note) {
 	for {
 		at := bytes.Index(text, []byte(noteMagic))

@@ -169,7 +169,7 @@ type Process struct {
 	User      string `json:"user,omitempty"`
 }
 
-// Who is the user and the machine of a process in the form of records, or "" if they are unknown.
+// Who names the user and the machine of a process in the form of records; "" if they are unknown.
 func (p *Process) Who() string {
 	if p == nil {
 		return ""

@@ -6,8 +6,8 @@ import (
 	"e3/internal/insight/runview"
 )
 
-// An Entry is an execution as commands show it to programs. What history alone knows is absent from the execution that the first
-// line of its logs describes.
+// An Entry is an execution as commands show it to programs. The first line of an execution's logs lacks the fields that
+// history alone knows.
 type Entry struct {
 	Type         string             `json:"type,omitempty"` // of a line before logs: execution
 	Execution    string             `json:"execution"`      // "" where it could not start

@@ -1,6 +1,6 @@
 // Package markup writes HTML and SVG: pages, reports, charts and graphs are trees of its nodes.
 //
-// What it writes is safe by construction. Texts and values of attributes are escaped where they are written, characters
+// Its documents are safe by construction. Texts and values of attributes are escaped where they are written, characters
 // that hide or turn text become U+FFFD, and no address runs anything. Names of elements and attributes are literals of
 // this program. [Raw] alone writes what it is given.
 //

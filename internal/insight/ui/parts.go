@@ -41,8 +41,8 @@ func scroll(label string, children ...h.Node) h.Node {
 		h.If(label != "", h.Attr("tabindex", "0"), h.Attr("role", "group"), h.Attr("aria-label", label)), h.Group(children))
 }
 
-// table is a table that may be wider than the page. Its label and its caption may be "". What is given behind its rows
-// follows them.
+// table is a table that may be wider than the page. Its label and its caption may be "". Further nodes follow its
+// rows.
 func table(label, class, caption string, heads, rows h.Node, more ...h.Node) h.Node {
 	return scroll(label, h.El("table", h.Class(class), h.If(caption != "", h.El("caption.away", h.Line(caption))),
 		h.El("thead", h.El("tr", heads)), h.El("tbody", rows), h.Group(more)))

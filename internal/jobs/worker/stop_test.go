@@ -42,7 +42,6 @@ func TestSecondSignal(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-drain
-			time.Sleep(10 * time.Millisecond)
 		}
 		<-work.Done()
 		if cause := context.Cause(work); cause != ErrStopped {

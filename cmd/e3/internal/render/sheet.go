@@ -8,8 +8,8 @@ import (
 	"e3/internal/human"
 )
 
-// A Sheet is an answer as text, written from top to bottom: lines, labelled fields, tables. What it quotes is made
-// printable, a line of Fprint excepted.
+// A Sheet is an answer as text, written from top to bottom: lines, labelled fields, tables. Quoted text is made printable;
+// Fprint to a sheet writes its text as it is.
 type Sheet struct {
 	io.Writer
 	Style term.Style
