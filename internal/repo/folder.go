@@ -207,7 +207,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	sendsDeletions = sessions.Sending()
 	r.onClose(sessions.Close)
 	s.leases = sessions
-	both := &folderRecords{records, sessions, sessions.Sending(), r.opts.Now, bucket, r.warn}
+	both := &folderRecords{folderBelow{records}, sessions, sessions.Sending(), r.opts.Now, bucket, r.warn}
 	s.records = &summedBeside{checked.New(both, false), besideBelow{both}}
 	s.objects, err = r.cached(objects, bucket, guard{sessions, r.place}, 0)
 	return s, err
@@ -216,36 +216,26 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 // folderRecords are records in a folder beside objects in S3. The kernel knows the holders of locks, but a collection
 // needs the sessions' answers (doc/design.md, "A repository that a team shares").
 type folderRecords struct {
-	*reffs.Store
-	sessions *lease.Leases
-	sending  sending
-	now      func() time.Time
-	bucket   *s3.Bucket
-	warn     func(error)
+	folderBelow // its own sessions are hidden by those that all machines know
+	sessions
+	sending sending
+	now     func() time.Time
+	bucket  *s3.Bucket
+	warn    func(error)
 }
 
-var _ interface {
+// sessions are those that collections of the objects in S3 ask. Without its session, this process's objects may be
+// collected, even while it holds the locks.
+type sessions interface {
+	refstore.Sessions
+	refstore.SessionClock
 	refstore.Outlasting
 	refstore.Barrier
-	refstore.SessionClock
-} = (*folderRecords)(nil)
-
-// Lost implements [refstore.Lessee]: without its session, this process's objects may be collected, even while it
-// holds the locks.
-func (f *folderRecords) Lost() <-chan struct{} { return f.sessions.Lost() }
-
-// Held implements [refstore.Lessee].
-func (f *folderRecords) Held() error { return f.sessions.Held() }
-
-// Outlast implements [refstore.Outlasting], as does OnSuspension.
-func (f *folderRecords) Outlast(most time.Duration) { f.sessions.Outlast(most) }
-
-func (f *folderRecords) OnSuspension(tell func(refstore.Suspension)) (stop func()) {
-	return f.sessions.OnSuspension(tell)
+	// Suspended is the time without a lease that stood ([lease.Leases]).
+	Suspended() time.Duration
+	// Sweep removes the sessions of dead processes.
+	Sweep(ctx context.Context) (int, error)
 }
-
-// Suspended is the time without a lease that stood ([lease.Leases]).
-func (f *folderRecords) Suspended() time.Duration { return f.sessions.Suspended() }
 
 // Put implements [refstore.Store]. A session that was lost names nothing: what it has stored may have been collected.
 func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Version, error) {
@@ -343,7 +333,7 @@ func (f *folderRecords) RemoveLeftovers(ctx context.Context, before time.Time) (
 	if err != nil {
 		return 0, err
 	}
-	there, err := f.sessions.SessionNow(ctx)
+	there, err := f.SessionNow(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -351,31 +341,6 @@ func (f *folderRecords) RemoveLeftovers(ctx context.Context, before time.Time) (
 		func() (int, error) { return f.Store.RemoveLeftovers(ctx, here.Add(before.Sub(there))) },
 		func() (int, error) { return removeUploads(ctx, f.bucket, before, f.warn) },
 	)
-}
-
-// SessionNow implements [refstore.SessionClock].
-func (f *folderRecords) SessionNow(ctx context.Context) (time.Time, error) {
-	return f.sessions.SessionNow(ctx)
-}
-
-// SessionBegan implements [refstore.Sessions].
-func (f *folderRecords) SessionBegan(ctx context.Context) (time.Time, error) {
-	return f.sessions.SessionBegan(ctx)
-}
-
-// Protect implements [refstore.Sessions].
-func (f *folderRecords) Protect(ctx context.Context, names []string) (release func(), err error) {
-	return f.sessions.Protect(ctx, names)
-}
-
-// LiveSessions implements [refstore.Sessions].
-func (f *folderRecords) LiveSessions(ctx context.Context) ([]refstore.SessionInfo, error) {
-	return f.sessions.LiveSessions(ctx)
-}
-
-// Quiesce implements [refstore.Barrier].
-func (f *folderRecords) Quiesce(ctx context.Context) (end func(), err error) {
-	return f.sessions.Quiesce(ctx)
 }
 
 // Sweep removes the sessions of dead processes, of both kinds.

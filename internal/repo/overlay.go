@@ -136,7 +136,7 @@ func (r *Repo) openOverlay(s *stores) (*stores, error) {
 	if r.offline != nil {
 		base, objects = r.offline.records, r.offline.objects
 	}
-	records := &overlaidRecords{overlay.New(base, local), local}
+	records := &overlaidRecords{overlay.New(base, local), local, local}
 	over := &stores{
 		records: records, objects: objoverlay.New(objects, dir), local: s.local, here: files, files: files, folder: s.folder,
 		modes: m, lookups: s.lookups, far: s.far, overlaid: true,
@@ -161,28 +161,25 @@ func (r *Repo) openOverlay(s *stores) (*stores, error) {
 // overlaidRecords are records that are read from a repository and written to this machine.
 type overlaidRecords struct {
 	*overlay.Store
+	machine
 	local *summedFolder
+}
+
+// machine is the store of what was written here, whose files and processes are all of this machine.
+type machine interface {
+	// Sync makes what was written here durable.
+	Sync(ctx context.Context) error
+	// Sweep removes the remains of dead processes of this machine.
+	Sweep(ctx context.Context) (int, error)
+	// RemoveLeftovers removes data of this machine that no record names.
+	RemoveLeftovers(ctx context.Context, before time.Time) (int, error)
+	// AdoptStream makes a file a stream here.
+	AdoptStream(ctx context.Context, key refstore.Key, path string) error
 }
 
 var _ Records = (*overlaidRecords)(nil)
 
-// Sync makes what was written here durable.
-func (o *overlaidRecords) Sync(ctx context.Context) error { return o.local.Sync(ctx) }
-
-// Sweep removes the remains of dead processes of this machine.
-func (o *overlaidRecords) Sweep(ctx context.Context) (int, error) { return o.local.Sweep(ctx) }
-
-// RemoveLeftovers removes data of this machine that no record names.
-func (o *overlaidRecords) RemoveLeftovers(ctx context.Context, before time.Time) (int, error) {
-	return o.local.RemoveLeftovers(ctx, before)
-}
-
 func (o *overlaidRecords) own() *summedFolder { return o.local }
-
-// AdoptStream makes a file a stream here.
-func (o *overlaidRecords) AdoptStream(ctx context.Context, key refstore.Key, path string) error {
-	return o.local.AdoptStream(ctx, key, path)
-}
 
 // finder finds executions by their ids.
 type finder interface {

@@ -29,7 +29,7 @@ type (
 )
 
 // OnlyExecution reports whether an execution's record is certainly the only one of its key.
-func (f folderBelow) OnlyExecution(key refstore.Key) bool { return reffs.OnlyExecution(f.Store, key) }
+func (f *summedFolder) OnlyExecution(key refstore.Key) bool { return reffs.OnlyExecution(f.Store, key) }
 
 var (
 	_ Records = (*summedFolder)(nil)
