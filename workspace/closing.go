@@ -12,8 +12,8 @@ import (
 	"e3/refstore"
 )
 
-// A closing is the closing of a dead run: first the account of what the run has left (its record, its log, its jobs, the
-// executions that its process had begun), then what its log is to say of each task, then its record and its end.
+// A closing is the closing of a dead run: first the account of what the run has left (its record, its log, its jobs,
+// the executions that its process had begun), then what its log is to say of each task, then its record and its end.
 type closing struct {
 	w       *Runner
 	x       reaper
@@ -45,9 +45,9 @@ func newClosing(w *Runner, ws, run string) *closing {
 	}
 }
 
-// readRecord reads the run's record. found is false if there is none, or if the run was imported: such a run is not closed.
-// A record may be unreadable: it was lost in a power failure, since it was never synced, so the run had not finished; or
-// it is damaged, and the events say how the run ended.
+// readRecord reads the run's record. found is false if there is none, or if the run was imported: such a run is not
+// closed. A record may be unreadable: it was lost in a power failure, since it was never synced, so the run had not
+// finished; or it is damaged, and the events say how the run ended.
 func (c *closing) readRecord(ctx context.Context) (found bool, err error) {
 	c.rec, err = c.w.states.Records.Get(ctx, runview.Key(c.ws, c.run), runview.FieldProvenance, FieldEvents)
 	if errors.Is(err, refstore.ErrNotFound) {
@@ -68,8 +68,8 @@ func (c *closing) readRecord(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// readJobs drops what an earlier attempt at closing has noted, withdraws the jobs that no worker has begun, and reads the
-// others.
+// readJobs drops what an earlier attempt at closing has noted, withdraws the jobs that no worker has begun, and reads
+// the others.
 func (c *closing) readJobs(ctx context.Context) (err error) {
 	if c.others, err = c.w.states.dropLate(ctx, c.ws, c.run); err != nil {
 		return err

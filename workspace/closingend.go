@@ -59,8 +59,8 @@ func (c *closing) abandon() {
 // maxFilled bounds the events that are marked as lost one by one. More are so many that the numbers begin anew.
 const maxFilled = 10_000
 
-// fill marks the events between the last one that is told and the end of the run as lost, so that the end keeps its number.
-// It returns the number of executions that go on, of which the end must tell.
+// fill marks the events between the last one that is told and the end of the run as lost, so that the end keeps its
+// number. It returns the number of executions that go on, of which the end must tell.
 func (c *closing) fill(end *events.Event) int {
 	for n := end.Seq - 1 - c.log.Seq(); n > 0 && n <= maxFilled; n-- {
 		c.emit(events.Event{Type: events.EventLost, Time: end.Time})

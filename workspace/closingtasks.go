@@ -77,8 +77,8 @@ func started(run *record.Run) *events.Data {
 	return d
 }
 
-// tellResumed tells that a task goes on that had waited for approval: it has run since, so it was approved. The journal says
-// by whom.
+// tellResumed tells that a task goes on that had waited for approval: it has run since, so it was approved. The journal
+// says by whom.
 func (c *closing) tellResumed(task string) {
 	d := crashed("", 0)
 	d.Block = c.blocks[task]
@@ -204,7 +204,8 @@ func (c *closing) endTasks(ctx context.Context) error {
 	return nil
 }
 
-// tellExecution reports how a task's execution has ended. If it goes on, tellExecution notes that its end is to be reported later.
+// tellExecution reports how a task's execution has ended. If it goes on, tellExecution notes that its end is to be
+// reported later.
 func (c *closing) tellExecution(ctx context.Context, t *runview.FoldedTask) error {
 	e, timed, err := c.endOf(ctx, &t.TaskReport)
 	if err != nil {
@@ -214,7 +215,8 @@ func (c *closing) tellExecution(ctx context.Context, t *runview.FoldedTask) erro
 	if begunSince || e.Data.NoRecord {
 		e.Time = t.StartedAt.Time
 	}
-	if e.Data.NoRecord && t.State == runview.TaskClaimed && isGivenBack(c.attempts, &lateExecution{Task: t.Task, Execution: t.ExecutionID, Attempt: t.Attempt}) {
+	of := &lateExecution{Task: t.Task, Execution: t.ExecutionID, Attempt: t.Attempt}
+	if e.Data.NoRecord && t.State == runview.TaskClaimed && isGivenBack(c.attempts, of) {
 		c.ran(events.TaskReleased, time.Time{}, t.Task, t.ExecutionID, t.Worker, crashed(t.Key, t.Attempt))
 		return nil
 	}
@@ -275,8 +277,8 @@ func (c *closing) endOf(ctx context.Context, t *runview.TaskReport) (end events.
 	return end, timed, nil
 }
 
-// tellRecorded tells of the tasks of an ended run of which its log does not: those of a run that found all of them proven, since
-// such a run is recorded before its events, and those whose events are lost.
+// tellRecorded tells of the tasks of an ended run of which its log does not: those of a run that found all of them
+// proven, since such a run is recorded before its events, and those whose events are lost.
 func (c *closing) tellRecorded(ctx context.Context, run *record.Run) error {
 	tasks, err := c.w.states.Runs.TasksOf(ctx, c.f)
 	if err != nil {
@@ -312,8 +314,8 @@ func (c *closing) tellRecorded(ctx context.Context, run *record.Run) error {
 	return nil
 }
 
-// tellRecordedTask tells of a task whose execution the record of an ended run names, at the times of the execution's record. Of
-// an execution that is gone, nothing is known.
+// tellRecordedTask tells of a task whose execution the record of an ended run names, at the times of the execution's
+// record. Of an execution that is gone, nothing is known.
 func (c *closing) tellRecordedTask(ctx context.Context, t record.TaskExecution, task *record.PackageTask) error {
 	key := executions.Key{}
 	if f := c.f.Find(t.Task); f != nil && f.ExecutionID == t.ExecutionID {

@@ -145,9 +145,9 @@ func isGivenBack(attempts []JobAttempt, l *lateExecution) bool {
 		!slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution })
 }
 
-// noteLeft withdraws and notes the jobs of a run that ends before all of its requests have had their results: the journal tells
-// of what its log does not. The jobs say which these are, as those of a dead run do. The requests do not know: one whose
-// answer was lost may have made a job, and a worker may have begun that since.
+// noteLeft withdraws and notes the jobs of a run that ends before all of its requests have had their results: the
+// journal tells of what its log does not. The jobs say which these are, as those of a dead run do. The requests do not
+// know: one whose answer was lost may have made a job, and a worker may have begun that since.
 func (r *run) noteLeft(ctx context.Context) error {
 	c := newClosing(r.w, r.ws, r.rec.RunID)
 	var err error

@@ -461,15 +461,15 @@ func executables(link *record.Link) string {
 	return string(b)
 }
 
-// Replaced is a value of a workspace that a package file replaces when the workspace begins to follow it. Where the workspace
-// was imported, the value may have been set before the export: its package has set values as defaults.
+// Replaced is a value of a workspace that a package file replaces when the workspace begins to follow it. Where the
+// workspace was imported, the value may have been set before the export: its package has set values as defaults.
 type Replaced struct {
 	Name        string
 	Before, Now string // in the notation of e3 set; "" for a long one
 }
 
-// replaced finds the values that a package file is about to replace in a workspace that follows another file, or none. It is for
-// a message, so what cannot be read is left out.
+// replaced finds the values that a package file is about to replace in a workspace that follows another file, or none.
+// It is for a message, so what cannot be read is left out.
 func (w *Deployer) replaced(ctx context.Context, ws string, s *State, pkg *record.Package) []Replaced {
 	old, err := w.states.holdings(ctx, ws, s, pkg)
 	if err != nil {

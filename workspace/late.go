@@ -237,8 +237,9 @@ func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err 
 	}
 }
 
-// following returns the attempt that follows an execution of a task, which is its attempt of that number, or precedes it
-// (lateExecution.Awaited); nil if there is none. The attempts are in order. One that a worker gave back is not among them.
+// following returns the attempt that follows an execution of a task, which is its attempt of that number, or precedes
+// it (lateExecution.Awaited); nil if there is none. The attempts are in order. One that a worker gave back is not among
+// them.
 func following(attempts []JobAttempt, task, execution string, number int64) *JobAttempt {
 	at := slices.IndexFunc(attempts, func(a JobAttempt) bool { return a.Task == task && a.Execution == execution })
 	for i := range attempts {
@@ -302,8 +303,8 @@ func tellOnce(ctx context.Context, w *States, ws string, after int64, list []eve
 	return nil
 }
 
-// readJournal finds the executions whose start or end is already in the journal, after the place at which the first of them was
-// noted: a process may have died before it removed their notes.
+// readJournal finds the executions whose start or end is already in the journal, after the place at which the first of
+// them was noted: a process may have died before it removed their notes.
 func (t *lateTeller) readJournal(ctx context.Context) error {
 	t.said = said{}
 	for e, err := range events.ReadJournal(ctx, t.w.Records, t.ws, t.after) {

@@ -63,9 +63,9 @@ func (w *Deployer) LinkedInputs(ctx context.Context, ws string) (map[string]stri
 	return linked, nil
 }
 
-// MendEvents repairs the log of a run: damaged lines, and all that follows the end, go (events.Mend). The run's record tells again
-// as much as it knows. The rest, up to the event of number last with which the run after this one says that it ended, is marked as
-// lost. It returns how many are. The workspace must be idle.
+// MendEvents repairs the log of a run: damaged lines, and all that follows the end, go (events.Mend). The run's record
+// tells again as much as it knows. The rest, up to the event of number last with which the run after this one says that
+// it ended, is marked as lost. It returns how many are. The workspace must be idle.
 func (w *Runner) MendEvents(ctx context.Context, ws, run string, last int64, x *executions.Curator) (lost int, err error) {
 	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
 	if err != nil {

@@ -106,8 +106,8 @@ func (w *Cleaner) forgetRuns(ctx context.Context, ws string) (n int, err error) 
 	return n, nil
 }
 
-// FieldEvents is the field of a run's record with the bounds of its events (events.Bounds), of runs that were made here and of
-// imported ones. It lies beside the sum, so it costs no file.
+// FieldEvents is the field of a run's record with the bounds of its events (events.Bounds), of runs that were made here
+// and of imported ones. It lies beside the sum, so it costs no file.
 const FieldEvents = runview.FieldEvents
 
 // watchInterval is how often WatchRun checks whether a process is alive, since its death sends no notice.

@@ -299,8 +299,8 @@ func (r *run) describe(ctx context.Context, link *record.Link, built *Built) (in
 	return info, nil
 }
 
-// prove reads the tree and the latest proof of it, which is nil if there is none. Where the proof is of other inputs, the
-// package gets the tasks of the present lists of items. It returns the hash of the tasks node.
+// prove reads the tree and the latest proof of it, which is nil if there is none. Where the proof is of other inputs,
+// the package gets the tasks of the present lists of items. It returns the hash of the tasks node.
 func (r *run) prove(ctx context.Context, link *record.Link, info *RunInfo) (proof *provenRun, tasks string, err error) {
 	inputs, tasks, err := r.w.states.readRoot(ctx, r.state.RootHash)
 	if err != nil {
