@@ -1,15 +1,59 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"slices"
+	"strings"
+	"time"
 )
 
 // A dead run's job that waits for a worker may still be begun after the run was closed: a worker held it when the other
 // ones were withdrawn, and gave it back; or a person has queued it again, which withdraws none. Such a job is noted, as
 // an execution that goes on is.
+
+// A JobAttempt is an execution that a worker has begun for a run, or the next one of a job that waits for a worker.
+// Unknown times are zero.
+type JobAttempt struct {
+	Task, Key string
+	Number    int64  // of the attempt in its run
+	Execution string // its id; "": the job waits
+	Worker    string // that began it
+	Adopter   string // the worker that has adopted it, "" if none has
+	Claimed   time.Time
+	Adopted   time.Time
+	Started   time.Time
+	Lost      bool   // its worker was lost, and it was given up
+	Left      string // the lost worker under whose supervisor its command may run on, after it was cancelled
+	Open      bool   // the job has not ended; if this attempt is lost, another may follow
+	Retried   int64  // how often a person has queued the job again
+}
+
+// queued tells whether no worker has begun the attempt.
+func (a *JobAttempt) queued() bool { return a.Execution == "" }
+
+// attempts is Stores.Attempts, ordered by task and attempt.
+func (w *States) attempts(ctx context.Context, ws, run string) ([]JobAttempt, error) {
+	if w.Attempts == nil {
+		return nil, nil
+	}
+	list, err := w.Attempts(ctx, ws, run)
+	slices.SortFunc(list, func(a, b JobAttempt) int {
+		return cmp.Or(strings.Compare(a.Task, b.Task), cmp.Compare(a.Number, b.Number), strings.Compare(a.Execution, b.Execution))
+	})
+	return list, err
+}
+
+// withdrawLeft is Stores.Withdraw.
+func (w *States) withdrawLeft(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
+	if w.Withdraw == nil {
+		return 0, nil
+	}
+	return w.Withdraw(ctx, ws, run, dead)
+}
 
 // mostWithdrawals bounds how often the jobs of a dead run are withdrawn: what workers have given back meanwhile is
 // withdrawn too.
@@ -28,10 +72,15 @@ func withdrawn(ctx context.Context, w *States, ws, run string) ([]JobAttempt, er
 	}
 }
 
-// followed notes the jobs that have not ended, although their latest execution is told of: its worker may record that
+// noteJobs notes the jobs of the run of which its log cannot tell the end.
+func (c *closing) noteJobs(ctx context.Context) error {
+	return errors.Join(c.noteOpen(ctx), c.noteWaiting(ctx))
+}
+
+// noteOpen notes the jobs that have not ended, although their latest execution is told of: its worker may record that
 // the job has ended too, or may be about to give it up, and then another execution follows. An execution of which the
 // log cannot tell, since its task has its answer, is noted as well.
-func (c *closing) followed(ctx context.Context) error {
+func (c *closing) noteOpen(ctx context.Context) error {
 	for i := range c.attempts {
 		a := &c.attempts[i]
 		told := c.said.end(a.Execution)
@@ -39,9 +88,8 @@ func (c *closing) followed(ctx context.Context) error {
 		if a.queued() || c.late[a.Execution] || told && !last {
 			continue
 		}
-		c.late[a.Execution] = true
-		err := c.w.states.noteLate(ctx, c.ws, &lateExecution{
-			Run: c.run, Task: a.Task, Key: a.Key, Execution: a.Execution, Attempt: a.Number, Worker: a.Worker,
+		err := c.note(ctx, &lateExecution{
+			Task: a.Task, Key: a.Key, Execution: a.Execution, Attempt: a.Number, Worker: a.Worker,
 			Started: told || c.said.start(a.Execution), Told: told,
 		})
 		if err != nil {
@@ -51,8 +99,8 @@ func (c *closing) followed(ctx context.Context) error {
 	return nil
 }
 
-// awaited notes the jobs that wait: an execution that a worker begins for one is told of later.
-func (c *closing) awaited(ctx context.Context) error {
+// noteWaiting notes the jobs that wait: an execution that a worker begins for one is told of later.
+func (c *closing) noteWaiting(ctx context.Context) error {
 	for i := range c.attempts {
 		a := &c.attempts[i]
 		if !a.queued() {
@@ -72,9 +120,8 @@ func (c *closing) awaited(ctx context.Context) error {
 		}
 		sum := sha256.Sum256([]byte(c.run + "\x00" + a.Task))
 		id := after + "." + hex.EncodeToString(sum[:8])
-		c.late[id] = true
-		err := c.w.states.noteLate(ctx, c.ws, &lateExecution{
-			Run: c.run, Task: a.Task, Key: a.Key, Execution: id, Attempt: a.Number, Started: true, Told: true, Awaited: true,
+		err := c.note(ctx, &lateExecution{
+			Task: a.Task, Key: a.Key, Execution: id, Attempt: a.Number, Started: true, Told: true, Awaited: true,
 		})
 		if err != nil {
 			return err
@@ -96,4 +143,23 @@ func isDue(attempts []JobAttempt, task string) bool {
 func isGivenBack(attempts []JobAttempt, l *lateExecution) bool {
 	return !l.Started && (isDue(attempts, l.Task) || following(attempts, l.Task, l.Execution, l.Attempt) != nil) &&
 		!slices.ContainsFunc(attempts, func(a JobAttempt) bool { return a.Execution == l.Execution })
+}
+
+// noteLeft withdraws and notes the jobs of a run that ends before all of its requests have had their results: the
+// journal tells of what its log does not. The jobs say which these are, as those of a dead run do. The requests do not
+// know: one whose answer was lost may have made a job, and a worker may have begun that since.
+func (r *run) noteLeft(ctx context.Context) error {
+	c := newClosing(r.w, r.ws, r.rec.RunID)
+	var err error
+	if c.attempts, err = withdrawn(ctx, r.w.states, r.ws, c.run); err != nil || len(c.attempts) == 0 {
+		return err
+	}
+	if err := readEvents(ctx, r.w.states, r.ws, c.run, c.readEvent); err != nil {
+		return err
+	}
+	if err := c.noteJobs(ctx); err != nil {
+		return err
+	}
+	r.late += len(c.late)
+	return nil
 }

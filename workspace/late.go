@@ -199,8 +199,7 @@ type lateTeller struct {
 	w     *States
 	ws    string
 	x     reaper
-	told  map[string]bool         // executions whose end is in the journal after that place; nil: not read yet
-	begun map[string]bool         // executions whose start is there
+	said  said                    // of executions, in the journal after that place; nil: not read yet
 	after int64                   // how far the journal was read; before that, where its reading begins
 	jobs  map[string][]JobAttempt // by run
 }
@@ -238,8 +237,9 @@ func (t *lateTeller) tell(ctx context.Context, l *lateExecution) (left int, err 
 	}
 }
 
-// following returns the attempt that follows an execution of a task, which is its attempt of that number, or precedes it
-// (lateExecution.Awaited); nil if there is none. The attempts are in order. One that a worker gave back is not among them.
+// following returns the attempt that follows an execution of a task, which is its attempt of that number, or precedes
+// it (lateExecution.Awaited); nil if there is none. The attempts are in order. One that a worker gave back is not among
+// them.
 func following(attempts []JobAttempt, task, execution string, number int64) *JobAttempt {
 	at := slices.IndexFunc(attempts, func(a JobAttempt) bool { return a.Task == task && a.Execution == execution })
 	for i := range attempts {
@@ -272,20 +272,22 @@ func (t *lateTeller) attempts(ctx context.Context, l *lateExecution) ([]JobAttem
 
 // end tells how an execution has ended. over is false while it goes on.
 func (t *lateTeller) end(ctx context.Context, l *lateExecution) (over bool, err error) {
-	if t.told == nil {
+	if t.said == nil {
 		if err := t.readJournal(ctx); err != nil {
 			return false, err
 		}
 	}
-	if l.Told || t.told[l.Execution] {
+	if l.Told || t.said.end(l.Execution) {
 		return true, nil
 	}
-	l.Started = l.Started || t.begun[l.Execution]
+	l.Started = l.Started || t.said.start(l.Execution)
 	list, over, err := t.w.lateEvents(ctx, t.ws, l, t.x)
 	if err != nil || !over {
 		return false, err
 	}
-	t.told[l.Execution] = true
+	for i := range list {
+		t.said.add(&list[i])
+	}
 	return true, tellOnce(ctx, t.w, t.ws, t.after, list)
 }
 
@@ -301,23 +303,18 @@ func tellOnce(ctx context.Context, w *States, ws string, after int64, list []eve
 	return nil
 }
 
-// readJournal finds the executions whose end is already in the journal, after the place at which the first of them was
-// noted: a process may have died before it removed their notes.
+// readJournal finds the executions whose start or end is already in the journal, after the place at which the first of
+// them was noted: a process may have died before it removed their notes.
 func (t *lateTeller) readJournal(ctx context.Context) error {
-	t.told, t.begun = map[string]bool{}, map[string]bool{}
+	t.said = said{}
 	for e, err := range events.ReadJournal(ctx, t.w.Records, t.ws, t.after) {
 		if err != nil && !errors.As(err, new(*events.JournalError)) {
-			t.told = nil
+			t.said = nil
 			return err
 		}
 		if err == nil {
 			t.after = e.Seq
-			switch e.Type {
-			case events.TaskStarted: // another process is about to tell of the end
-				t.begun[e.Execution] = true
-			case events.TaskCompleted, events.TaskFailed:
-				t.told[e.Execution] = true
-			}
+			t.said.add(&e)
 		}
 	}
 	return nil
@@ -352,7 +349,7 @@ func (w *States) lateEvents(
 		}
 	}
 	switch {
-	case errors.Is(err, executions.ErrNotFound), errors.Is(err, executions.ErrMalformed):
+	case isNoAnswer(err):
 		end := at(events.TaskFailed, time.Time{})
 		end.Data.NoRecord, end.Data.Message = true, "the record of the execution is gone"
 		return []events.Event{end}, true, nil
@@ -410,22 +407,13 @@ func (w *States) TellLeft(ctx context.Context, ws, run string, x reaper) error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	told := map[string]events.Type{}
-	for e, err := range events.Read(ctx, w.Records, ws, run) {
-		if errors.As(err, new(*events.DamagedError)) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		switch e.Type {
-		case events.TaskStarted, events.TaskCompleted, events.TaskFailed, events.TaskDeferred:
-			told[e.Execution] = e.Type
-		}
+	told := said{}
+	if err := readEvents(ctx, w, ws, run, told.add); err != nil {
+		return err
 	}
 	for i := range left {
-		if last, ok := told[left[i].ExecutionID]; !ok || last == events.TaskStarted {
-			if err := tellBegun(ctx, w, ws, run, &left[i], ok, x); err != nil {
+		if id := left[i].ExecutionID; !told.end(id) {
+			if err := tellInJournal(ctx, w, ws, run, &left[i], told.start(id), x); err != nil {
 				return fmt.Errorf("tell of execution %s of run %s: %w", left[i].ExecutionID, run, err)
 			}
 		}
@@ -433,8 +421,8 @@ func (w *States) TellLeft(ctx context.Context, ws, run string, x reaper) error {
 	return x.DropBegun(ctx, ws, run)
 }
 
-// tellBegun appends the events of an execution to the journal, each once, whatever number of processes do so.
-func tellBegun(ctx context.Context, w *States, ws, run string, l *executions.Begun, started bool, x reaper) error {
+// tellInJournal appends the events of an execution to the journal, each once, whatever number of processes do so.
+func tellInJournal(ctx context.Context, w *States, ws, run string, l *executions.Begun, started bool, x reaper) error {
 	list, _, err := w.lateEvents(ctx, ws, &lateExecution{
 		Execution: l.ExecutionID, Run: run, Task: l.Task, Key: l.Key, Attempt: l.Attempt, Started: started,
 	}, x)

@@ -2,10 +2,13 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"slices"
 
+	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/insight/runview"
 )
 
 // Unassign removes outputs whose content is lost from a workspace; tasks maps names to the lost hashes. Outputs that
@@ -58,4 +61,40 @@ func (w *Deployer) LinkedInputs(ctx context.Context, ws string) (map[string]stri
 		}
 	}
 	return linked, nil
+}
+
+// MendEvents repairs the log of a run: damaged lines, and all that follows the end, go (events.Mend). The run's record
+// tells again as much as it knows. The rest, up to the event of number last with which the run after this one says that
+// it ended, is marked as lost. It returns how many are. The workspace must be idle.
+func (w *Runner) MendEvents(ctx context.Context, ws, run string, last int64, x *executions.Curator) (lost int, err error) {
+	ctx, lock, err := w.states.lock(ctx, ws, record.Dataflow, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer lock.Unlock()
+	var bounds events.Bounds
+	rec, unread := w.states.Records.Get(ctx, runview.Key(ws, run), FieldEvents)
+	if unread == nil {
+		bounds = runview.BoundsOf(rec)
+	}
+	if lost, err = events.Mend(ctx, w.states.Records, ws, run, bounds.First); err != nil {
+		return 0, lock.explain(ctx, err)
+	}
+	if unread == nil {
+		if errors.As(bounds.Check(ctx, w.states.Records, ws, run), new(*events.BoundsError)) { // an end that is not this run's goes
+			if err := events.DropEnd(ctx, w.states.Records, ws, run); err != nil {
+				return 0, lock.explain(ctx, err)
+			}
+		}
+	}
+	s, err := lock.read(ctx)
+	if err == nil {
+		_, err = w.closeRun(ctx, lock, run, s.CurrentRunID, x)
+	}
+	if err == nil && last > 0 {
+		var more int
+		more, err = events.Fill(ctx, w.states.Records, ws, run, last)
+		lost += more
+	}
+	return lost, lock.explain(ctx, err)
 }

@@ -86,12 +86,12 @@ func (w *States) holdings(ctx context.Context, ws string, s *State, pkg *record.
 	}
 	switch {
 	case marked && h.inputsLost != nil:
-		err = w.lostValues(ws, pkg, h.inputsLost, func(name string) bool { return slices.Contains(marks, name) })
+		err = lostValues(ws, pkg, h.inputsLost, func(in *record.PackageInput) bool { return slices.Contains(marks, in.Name) })
 	case marked:
 		for _, name := range marks {
 			h.set[name] = true
 		}
-		err = w.unreadable(ws, pkg, h)
+		err = unreadable(ws, pkg, h)
 	default:
 		err = w.unmarked(ctx, ws, s, pkg, h, badLink)
 	}
@@ -178,7 +178,7 @@ func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record
 		if err := w.stale(ctx, ws, s, err); err != nil {
 			return err
 		}
-		return w.unpackaged(ws, s, next, h, err)
+		return unpackaged(ws, s, next, h, err)
 	case err != nil:
 		return err
 	}
@@ -187,7 +187,7 @@ func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record
 			h.inputs, h.inputsLost = defaults(pkg), nil // nothing was set
 			return nil
 		}
-		return w.lostValues(ws, next, h.inputsLost, func(string) bool { return true })
+		return lostValues(ws, next, h.inputsLost, func(*record.PackageInput) bool { return true })
 	}
 	followed := badLink != nil
 	if !followed {
@@ -211,17 +211,17 @@ func (w *States) unmarked(ctx context.Context, ws string, s *State, next *record
 			doubtful = append(doubtful, in.Name)
 		}
 	}
-	if err := w.unreadable(ws, next, h); err != nil || len(doubtful) == 0 {
+	if err := unreadable(ws, next, h); err != nil || len(doubtful) == 0 {
 		return err
 	}
 	return &LostValuesError{Workspace: ws, Inputs: doubtful, Err: badLink, Linked: true}
 }
 
 // unpackaged reports the inputs that may have been set if the deployed package, and so its defaults, are lost.
-func (w *States) unpackaged(ws string, s *State, next *record.Package, h *holdings, cause error) error {
-	err := w.lostValues(ws, next, cause, func(name string) bool {
-		have, ok := h.inputs.Get(name)
-		return h.inputsLost != nil || ok && have != defaultOf(next, name)
+func unpackaged(ws string, s *State, next *record.Package, h *holdings, cause error) error {
+	err := lostValues(ws, next, cause, func(in *record.PackageInput) bool {
+		have, ok := h.inputs.Get(in.Name)
+		return h.inputsLost != nil || ok && have != in.Default
 	})
 	var values *LostValuesError
 	if errors.As(err, &values) {
@@ -232,33 +232,28 @@ func (w *States) unpackaged(ws string, s *State, next *record.Package, h *holdin
 
 // unreadable reports the set inputs whose values the tree itself marks as lost: another "e3 set" or "e3 unset" has
 // written it since.
-func (w *States) unreadable(ws string, pkg *record.Package, h *holdings) error {
-	return w.lostValues(ws, pkg, nil, func(name string) bool {
-		have, ok := h.inputs.Get(name)
-		return h.set[name] && ok && have.Kind == record.LeafUnassigned && defaultOf(pkg, name).Kind != record.LeafUnassigned
+func unreadable(ws string, pkg *record.Package, h *holdings) error {
+	return lostValues(ws, pkg, nil, func(in *record.PackageInput) bool {
+		return h.set[in.Name] && holdsNothing(h.inputs, in)
 	})
-}
-
-// lostValues returns a *LostValuesError of the inputs that meant selects; nil if there are none.
-func (w *States) lostValues(ws string, pkg *record.Package, cause error, meant func(name string) bool) error {
-	e := &LostValuesError{Workspace: ws, Err: cause}
-	for i := range pkg.Inputs {
-		if name := pkg.Inputs[i].Name; !pkg.Inputs[i].Source.OfMachine() && meant(name) {
-			e.Inputs = append(e.Inputs, name)
-		}
-	}
-	if len(e.Inputs) == 0 {
-		return nil
-	}
-	return e
 }
 
 // missingValues reports inputs that hold nothing although the package has a default: their set values are lost.
 func missingValues(ws string, pkg *record.Package, inputs record.Node) error {
-	e := &LostValuesError{Workspace: ws}
+	return lostValues(ws, pkg, nil, func(in *record.PackageInput) bool { return holdsNothing(inputs, in) })
+}
+
+// holdsNothing tells whether an input holds nothing although the package has a default for it.
+func holdsNothing(inputs record.Node, in *record.PackageInput) bool {
+	have, ok := inputs.Get(in.Name)
+	return ok && have.Kind == record.LeafUnassigned && in.Default.Kind != record.LeafUnassigned
+}
+
+// lostValues returns a *LostValuesError of the inputs that meant selects; nil if there are none.
+func lostValues(ws string, pkg *record.Package, cause error, meant func(*record.PackageInput) bool) error {
+	e := &LostValuesError{Workspace: ws, Err: cause}
 	for i := range pkg.Inputs {
-		in := &pkg.Inputs[i]
-		if have, ok := inputs.Get(in.Name); ok && have.Kind == record.LeafUnassigned && in.Default.Kind != record.LeafUnassigned && !in.Source.OfMachine() {
+		if in := &pkg.Inputs[i]; !in.Source.OfMachine() && meant(in) {
 			e.Inputs = append(e.Inputs, in.Name)
 		}
 	}

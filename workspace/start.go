@@ -196,35 +196,79 @@ type run struct {
 	stored storedProof
 }
 
+// start is the list of a start's stages. The caller holds the lock.
 func (r *run) start(ctx context.Context) (*RunResult, error) {
-	if err := r.hold(ctx); err != nil {
-		return nil, err
-	}
-	if !r.state.Deployed {
-		return nil, fmt.Errorf("workspace %s: %w", r.ws, ErrNotDeployed)
-	}
-	link, err := r.w.states.links.link(ctx, r.ws, r.state)
+	link, built, err := r.follow(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if err := r.lookBack(ctx); err != nil {
+		return nil, err
+	}
+	info, err := r.describe(ctx, link, built)
+	if err != nil {
+		return nil, err
+	}
+	proof, tasks, err := r.prove(ctx, link, info)
+	if err != nil {
+		return nil, err
+	}
+	unchanged := r.shown && !r.o.Force && r.o.Filter == "" && proof.Package == r.state.PackageHash && proof.Inputs == r.inputs
+	if unchanged {
+		for _, node := range []string{r.inputs, tasks} {
+			if err := r.w.checkNode(ctx, node); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := r.begin(ctx, r.inputs, proof); err != nil {
+		return nil, err
+	}
+	info.RunID = r.rec.RunID
+	r.o.Executor.ForgetFolders(r.ws)
+	if unchanged {
+		if r.o.OnStart != nil {
+			r.o.OnStart(info)
+		}
+		return r.finishUnchanged(ctx, proof)
+	}
+	return r.flow(ctx, info, proof, r.inputs)
+}
+
+// follow brings the workspace up to date with its package file and with variables. It returns the link, and what was
+// built anew; either may be nil.
+func (r *run) follow(ctx context.Context) (*record.Link, *Built, error) {
+	if err := r.hold(ctx); err != nil {
+		return nil, nil, err
+	}
+	if !r.state.Deployed {
+		return nil, nil, fmt.Errorf("workspace %s: %w", r.ws, ErrNotDeployed)
+	}
+	link, err := r.w.states.links.link(ctx, r.ws, r.state)
+	if err != nil {
+		return nil, nil, err
+	}
 	if !r.o.FileNamed {
 		if other, err := r.w.states.links.unfollowed(ctx, r.ws, r.state, link); err != nil || other != nil {
-			return nil, either(other, err)
+			return nil, nil, either(other, err)
 		}
 	}
 	built, taken, err := r.w.deployer.follow(ctx, r.lock, r.state, link, r.durable, r.work)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := r.hold(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if !taken {
-		if err := r.takeVariables(ctx); err != nil {
-			return nil, err
-		}
+		err = r.takeVariables(ctx)
 	}
-	err = atOnce(
+	return link, built, err
+}
+
+// lookBack closes the runs of dead processes, and reads what earlier runs have left for this one.
+func (r *run) lookBack(ctx context.Context) error {
+	err := atOnce(
 		r.w.states,
 		func() (err error) {
 			if r.closed, err = r.w.closeDead(ctx, r.lock, r.state.CurrentRunID, r.o.Executor); err != nil {
@@ -236,11 +280,15 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 		func() (err error) { r.generation, r.quiet, err = r.w.states.generation.Read(ctx); return err },
 		func() (err error) { r.stored, err = r.w.proofs.stored(ctx, r.ws); return err },
 	)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		r.state.CurrentRunID = r.current
 	}
-	r.state.CurrentRunID = r.current
-	info := &RunInfo{}
+	return err
+}
+
+// describe begins what is known of the run: what was built, or where the package comes from.
+func (r *run) describe(ctx context.Context, link *record.Link, built *Built) (info *RunInfo, err error) {
+	info = &RunInfo{}
 	if built != nil {
 		info.Package, info.Warnings, info.Renamed, info.File = built.Package, built.Warnings, built.Renamed, built.Link.File
 	} else if info.Elsewhere, err = r.w.states.links.deployedElsewhere(ctx, r.ws, r.state, link); err != nil {
@@ -248,53 +296,37 @@ func (r *run) start(ctx context.Context) (*RunResult, error) {
 	} else if info.Elsewhere == nil {
 		info.Warnings = leftOutOf(link)
 	}
+	return info, nil
+}
+
+// prove reads the tree and the latest proof of it, which is nil if there is none. Where the proof is of other inputs,
+// the package gets the tasks of the present lists of items. It returns the hash of the tasks node.
+func (r *run) prove(ctx context.Context, link *record.Link, info *RunInfo) (proof *provenRun, tasks string, err error) {
 	inputs, tasks, err := r.w.states.readRoot(ctx, r.state.RootHash)
 	if err != nil {
-		return nil, fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
+		return nil, "", fmt.Errorf("workspace %s: %w", r.ws, r.w.states.notRunnable(ctx, r.state, err))
 	}
 	r.inputs, r.tasks = inputs, tasks
 	if r.folders, err = r.w.proofs.lookAtFolders(); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	proof, err := r.w.proofs.proof(ctx, r.ws, r.stored, r.outset)
-	if err != nil {
-		return nil, err
+	if proof, err = r.w.proofs.proof(ctx, r.ws, r.stored, r.outset); err != nil {
+		return nil, "", err
 	}
 	if proof == nil || proof.Package != r.state.PackageHash || proof.Inputs != inputs {
 		if inputs, tasks, err = r.regrow(ctx, link, info); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	if inputs, err = r.override(ctx, info, inputs); err != nil {
-		return nil, err
+	if r.inputs, err = r.override(ctx, info, inputs); err != nil {
+		return nil, "", err
 	}
-	r.inputs = inputs
 	if proof != nil {
 		r.remember(proof)
 	}
 	r.keeps(proof)
 	r.shown = proof != nil && proof.Tasks == tasks
-	unchanged := proof != nil && !r.o.Force && r.o.Filter == "" &&
-		proof.Package == r.state.PackageHash && proof.Inputs == inputs && proof.Tasks == tasks
-	if unchanged {
-		for _, node := range []string{inputs, tasks} {
-			if err := r.w.checkNode(ctx, node); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if err := r.begin(ctx, inputs, proof); err != nil {
-		return nil, err
-	}
-	info.RunID = r.rec.RunID
-	r.o.Executor.ForgetFolders(r.ws)
-	if unchanged {
-		if r.o.OnStart != nil {
-			r.o.OnStart(info)
-		}
-		return r.finishUnchanged(ctx, proof)
-	}
-	return r.flow(ctx, info, proof, inputs)
+	return proof, tasks, nil
 }
 
 // begin prepares the run's record and log; nothing is written yet.
