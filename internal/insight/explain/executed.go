@@ -26,15 +26,8 @@ func sortByID(list []history.Attempt) {
 
 // attemptOf converts an execution that was found by its key to an attempt.
 func attemptOf(ws, task string, e *executions.Execution) *history.Attempt {
-	a := &history.Attempt{
-		Workspace: ws, Task: task, Key: e.Key, ExecutionID: e.ExecutionID, Execution: e,
-		StartedAt: e.StartedAt, ExitCode: e.ExitCode, Message: e.Message, Output: e.OutputHash,
-	}
-	a.Status = runview.StateOf(e.State)
-	if d := e.Detail; d != nil {
-		a.Number, a.MadeBy, a.Worker, a.Reason = d.Attempt, d.RunID, d.Worker, d.Reason
-	}
-	return a
+	a := history.Of(ws, task, e)
+	return &a
 }
 
 // passing returns nil for errors of missing or unreadable evidence, since the explanation can do without it.

@@ -21,20 +21,20 @@ func (v *Runs) Expand(ctx context.Context, ws, run string, f *Fold) (unnamed int
 		return 0, err
 	}
 	for _, b := range f.bulk {
-		from, err := v.answers(ctx, ws, run, b.as)
+		from, err := v.answers(ctx, ws, run, b.As)
 		if err != nil {
 			return 0, err
 		}
 		names := f.provenBy(g)
-		if int64(len(names)) != b.n { // its package is gone, or an event
+		if int64(len(names)) != b.Tasks { // its package is gone, or an event
 			names = f.unmentioned(from)
 		}
-		if int64(len(names)) != b.n {
-			unnamed += b.n
+		if int64(len(names)) != b.Tasks {
+			unnamed += b.Tasks
 			continue
 		}
-		f.proven -= b.n
-		f.named += b.n
+		f.proven -= b.Tasks
+		f.named += b.Tasks
 		for _, name := range names {
 			t := f.task(name)
 			t.State, t.Ended = TaskCached, from.ids[name]
@@ -144,7 +144,7 @@ func (v *Runs) answers(ctx context.Context, ws, self, run string) (*answered, er
 		if len(f.bulk) == 0 {
 			break
 		}
-		run = f.bulk[0].as // e3 writes at most one such event
+		run = f.bulk[0].As // e3 writes at most one such event
 	}
 	return a, nil
 }
