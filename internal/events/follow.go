@@ -17,9 +17,9 @@ func Follow(ctx context.Context, streams refstore.Streams, workspace, run string
 }
 
 // FollowRun yields the events of the filter's run, by its whole id, that Query would, and continues as events are
-// appended, until the run or the context ends. Once until is closed, which may be nil, it yields the existing events and
-// ends. Filter.Last applies to the existing events. Each event is yielded once. A line that stays damaged is yielded as a
-// [*DamagedError], and ends it.
+// appended, until the run or the context ends. Once until is closed, it yields the existing events and ends; until may be
+// nil. Filter.Last applies to the existing events. Each event is yielded once. A line that stays damaged is yielded as
+// a [*DamagedError], and ends it.
 func FollowRun(ctx context.Context, streams refstore.Streams, f Filter, until <-chan struct{}) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -51,7 +51,6 @@ func FollowRun(ctx context.Context, streams refstore.Streams, f Filter, until <-
 type follower struct {
 	*waker
 	f      *Filter
-	names  naming
 	buf    []byte
 	yield  func(Event, error) bool
 	cursor func() Cursor // after the next event to be handed over; nil: events get none
@@ -60,7 +59,7 @@ type follower struct {
 }
 
 func newFollower(streams refstore.Streams, f *Filter, yield func(Event, error) bool) *follower {
-	w := &follower{waker: newWaker(streams), f: f, names: naming{streams: streams, f: f}, buf: make([]byte, chunk), yield: yield}
+	w := &follower{waker: newWaker(streams), f: f, buf: make([]byte, chunk), yield: yield}
 	if f.Last > 0 {
 		w.first = &recent{most: f.Last}
 	}
@@ -207,7 +206,7 @@ func (w *follower) read(ctx context.Context, t *tail) error {
 
 // bulk yields a bulk event if it stands for the selected task.
 func (w *follower) bulk(ctx context.Context, m match) bool {
-	has, err := w.names.standsFor(ctx, m)
+	has, err := w.f.standsFor(ctx, m)
 	if err != nil {
 		w.done = !w.yield(Event{}, err)
 		return !w.done

@@ -344,8 +344,9 @@ func TestFollowBulk(t *testing.T) {
 		s := mem.New()
 		put(t, s, "w", "r1", lines(t, "w", "r1", events.Event{Type: events.TaskCompleted, Task: "a"}, events.Event{Type: events.TaskCompleted, Task: "b"}, events.Event{Type: events.RunCompleted}))
 		ctx, cancel := context.WithCancel(t.Context())
-		a, aDone := collect(ctx, t, s, events.Filter{Task: "a"}, true)
-		b, bDone := collect(ctx, t, s, events.Filter{Task: "b"}, true)
+		has := func(context.Context, string, events.RunRef) (bool, error) { return true, nil }
+		a, aDone := collect(ctx, t, s, events.Filter{Task: "a", HasTask: has}, true)
+		b, bDone := collect(ctx, t, s, events.Filter{Task: "b", HasTask: has}, true)
 		synctest.Wait()
 		log := begin(t, s, "w", "r2")
 		log.Emit(events.Event{Type: events.RunStarted})

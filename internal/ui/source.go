@@ -38,7 +38,8 @@ func (s *Stores) history() history.Stores {
 
 // Answers are those of the packages that run and write, as commands print them. A page asks, and changes nothing.
 type Answers interface {
-	// Names returns the names of the workspaces, in order. It is asked again and again while a page of all of them is open.
+	// Names returns the names of the workspaces, in order. It is asked again and again while a page of all of them is
+	// open.
 	Names(ctx context.Context) ([]string, error)
 	// Status returns the state of a workspace, or workspace.ErrNotFound.
 	Status(ctx context.Context, ws string) (*workspace.Status, error)

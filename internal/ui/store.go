@@ -24,7 +24,8 @@ type storeBody struct {
 	Executions, Pinned int
 }
 
-// taskSize is the outputs of all executions of a task that are on record; content that two executions share counts twice.
+// taskSize is the outputs of all executions of a task that are on record; content that two executions share counts
+// twice.
 type taskSize struct {
 	Workspace, Task string
 	Executions      int

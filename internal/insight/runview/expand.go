@@ -5,6 +5,7 @@ import (
 
 	"e3/dataflow/graph"
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/format/record"
 )
 
@@ -84,6 +85,36 @@ func (f *Fold) unmentioned(from *answered) []string {
 		}
 	}
 	return names
+}
+
+// HasTask returns a function that tells for which bulk events a task is among the proven ones, as [events.Filter] asks
+// it: by their packages, or, where these are gone, by the executions that Expand would find. It remembers its answers.
+func (v *Runs) HasTask(task string) func(ctx context.Context, pkg string, as events.RunRef) (bool, error) {
+	packages, runs := map[string]*graph.Graph{}, map[events.RunRef]bool{}
+	return func(ctx context.Context, pkg string, as events.RunRef) (bool, error) {
+		g, known := packages[pkg]
+		if !known {
+			var err error
+			if g, err = v.graphOf(ctx, pkg); err != nil {
+				return false, err
+			}
+			packages[pkg] = g
+		}
+		if g != nil {
+			_, has := g.Find(task)
+			return has, nil
+		}
+		has, known := runs[as]
+		if !known {
+			from, err := v.answers(ctx, as.Workspace, "", as.Run)
+			if err != nil {
+				return false, err
+			}
+			has = from.ids[task] != ""
+			runs[as] = has
+		}
+		return has, nil
+	}
 }
 
 // graphOf returns the graph of a package, nil where it is gone or cannot be read.
