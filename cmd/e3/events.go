@@ -313,7 +313,7 @@ func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o 
 		go r.Workspaces.WatchRun(ctx, f.Workspace, f.Run, func() { close(gone) })
 	}
 	latest := f.Run == "" && f.Since.IsZero()
-	list := events.WithCursors(ctx, r.Records, events.FollowRun(ctx, r.Records, f, gone))
+	list := events.FollowRun(ctx, r.Records, f, gone)
 	if f.Run == "" {
 		list = events.ReadRecorded(ctx, r.Records, f, events.RecordedOptions{After: o.cursor, Latest: latest && o.after == "", Follow: true})
 	}

@@ -29,7 +29,7 @@ type Filter struct {
 	FromSeq      int64 // no events with lower numbers
 	Last         int   // only that many, the last ones; 0: all
 
-	Cursors bool // events get their cursors; of [Query] only
+	Cursors bool // events get their cursors; those of [ReadRecorded] always do
 
 	// HasTask reports whether a bulk event stands for the task: whether the package of its run has the task, or, if
 	// that package ("": none is named) cannot be read, the run whose results the event names. It may be nil.

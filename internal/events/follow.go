@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 
 	"e3/refstore"
 )
@@ -28,6 +29,9 @@ func FollowRun(ctx context.Context, streams refstore.Streams, f Filter, until <-
 		w := newFollower(streams, &f, yield)
 		t := w.tail(RunRef{f.Workspace, f.Run}, f.FromSeq)
 		f.FromSeq = 0
+		if f.Cursors {
+			w.cursor = w.cursors(ctx)
+		}
 		if err := w.watchRuns(ctx, f.Workspace); err != nil {
 			yield(Event{}, err)
 			return
@@ -53,9 +57,9 @@ type follower struct {
 	f      *Filter
 	buf    []byte
 	yield  func(Event, error) bool
-	cursor func() Cursor // after the next event to be handed over; nil: events get none
-	first  *recent       // the last of the existing events, until all were read; then nil
-	done   bool          // the caller has stopped, or no event can follow
+	cursor func(*Event) Cursor // after an event; nil: events get none
+	first  *recent             // the last of the existing events, until all were read; then nil
+	done   bool                // the caller has stopped, or no event can follow
 }
 
 func newFollower(streams refstore.Streams, f *Filter, yield func(Event, error) bool) *follower {
@@ -99,6 +103,19 @@ func (r *recent) last() []Event { return r.list[max(0, len(r.list)-r.most):] }
 
 // one reports whether the follower follows one run, by its id.
 func (w *follower) one() bool { return w.f.Run != "" }
+
+// cursors returns the cursors of the followed run's events. The journal is read when the first one is asked for.
+func (w *follower) cursors(ctx context.Context) func(*Event) Cursor {
+	recorded := sync.OnceValue(func() int64 {
+		at, err := Recorded(ctx, w.streams, w.f.Workspace)
+		if err != nil {
+			w.done = true
+			w.yield(Event{}, err)
+		}
+		return at[w.f.Run]
+	})
+	return func(e *Event) Cursor { return Cursor{Journal: recorded(), Run: e.Run, Seq: e.Seq} }
+}
 
 // flush yields the kept existing events.
 func (w *follower) flush() {
@@ -217,7 +234,7 @@ func (w *follower) bulk(ctx context.Context, m match) bool {
 // hand yields an event, with its cursor; while existing events are read of which the last are wanted, it keeps it.
 func (w *follower) hand(e Event) bool {
 	if w.cursor != nil {
-		e.Cursor = w.cursor().String()
+		e.Cursor = w.cursor(&e).String()
 	}
 	if w.first != nil {
 		w.first.add(e)

@@ -67,7 +67,7 @@ func readRecorded(ctx context.Context, streams refstore.Streams, f Filter, o Rec
 		f := f
 		f.Run, f.FromSeq = "", 0
 		r.follower = newFollower(streams, &f, yield)
-		r.follower.cursor = r.cursor
+		r.follower.cursor = func(*Event) Cursor { return r.cursor() }
 		if err := r.read(ctx, o.Follow); err != nil && ctx.Err() == nil {
 			yield(Event{}, err)
 		}

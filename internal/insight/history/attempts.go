@@ -78,15 +78,15 @@ func Attempts(ctx context.Context, s Stores, ws, task string) ([]Attempt, error)
 }
 
 // Of converts an execution to an attempt of a task by its record alone: one that has not ended counts as running.
-func Of(ws, task string, e *executions.Execution) Attempt {
+func Of(ws, task string, e *executions.Execution) *Attempt {
 	at := attemptOf(ws, task, e.ExecutionID)
 	at.Key, at.Execution = e.Key, e
 	at.recorded(e)
 	return at
 }
 
-func attemptOf(ws, task, id string) Attempt {
-	return Attempt{Attempt: runview.Attempt{Task: task, ExecutionID: id}, Workspace: ws}
+func attemptOf(ws, task, id string) *Attempt {
+	return &Attempt{Attempt: runview.Attempt{Task: task, ExecutionID: id}, Workspace: ws}
 }
 
 // A Query selects the tasks whose history is wanted.

@@ -72,8 +72,7 @@ func (f *finder) task(name string) *taskFinder {
 func (f *finder) attempt(t *taskFinder, id string) *Attempt {
 	at, ok := t.byID[id]
 	if !ok {
-		made := attemptOf(f.q.Workspace, t.name, id)
-		at = &made
+		at = attemptOf(f.q.Workspace, t.name, id)
 		t.byID[id] = at
 	}
 	return at

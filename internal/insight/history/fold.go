@@ -142,7 +142,7 @@ func (f *finder) notStarted(t *taskFinder, e *events.Event, d *events.Data) *Att
 	if r := f.runs[e.Run]; r != nil {
 		at.Worker = r.by
 	}
-	return &at
+	return at
 }
 
 // sortTime is the time by which attempts are ordered; ids hold the time of their creation.
