@@ -76,7 +76,7 @@ func cancelling(a *app, o cancelOptions) (workspace.CancelOptions, error) {
 	return workspace.CancelOptions{
 		By: repo.UserAtHost(), Reason: o.reason, NoWait: o.noWait, Timeout: o.timeout, Patience: cancelPatience,
 		OnWait: func(e *workspace.BusyError) {
-			a.Notef("%s%s; still waiting for it to stop", human.Line(e.Error()), also(unheard(e.Heard, a.Now())))
+			a.Notef("%s%s; still waiting for it to stop", human.Line(e.Error()), also(human.Unheard(e.Heard.At, e.Heard.Lease, a.Now())))
 		},
 		OnLeft: func(task, worker string) { a.Warnf("%s", mayRunOn(task, worker)) },
 	}, nil

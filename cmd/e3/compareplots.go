@@ -10,8 +10,8 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/compare"
 	"e3/internal/insight/report"
-	"e3/internal/insight/ui"
 	"e3/internal/repo"
+	"e3/internal/ui"
 )
 
 // writePlots writes the plots of all sides as a page: one chart for each output, with a line for each side and item.

@@ -216,7 +216,7 @@ func runEvents(ctx context.Context, a *app, location string, f events.Filter, o 
 		}
 		f.Workspace, f.Run = run.Workspace, run.Run
 	}
-	f.HasTask = hasTask(r, f.Task)
+	f.HasTask = r.Workspaces.Runs.HasTask(f.Task)
 	if o.follow {
 		return followEvents(ctx, a, r, f, o, out)
 	}
@@ -281,26 +281,6 @@ func findRun(ctx context.Context, r *repo.Repo, ws, prefix string) (events.RunRe
 	return events.RunRef{}, fmt.Errorf("run %s: %w", prefix, executions.ErrAmbiguous)
 }
 
-// hasTask tells of packages whether they have a task.
-func hasTask(r *repo.Repo, task string) func(ctx context.Context, pkg string) (has, known bool) {
-	type answer struct{ has, known bool }
-	told := map[string]answer{}
-	return func(ctx context.Context, hash string) (bool, bool) {
-		if t, ok := told[hash]; ok {
-			return t.has, t.known
-		}
-		var t answer
-		if pkg, err := r.Workspaces.Packages.Load(ctx, hash); err == nil {
-			t.known = true
-			for i := range pkg.Tasks {
-				t.has = t.has || pkg.Tasks[i].Name == task
-			}
-		}
-		told[hash] = t
-		return t.has, t.known
-	}
-}
-
 // missingTask says so if a workspace has no task of that name, as far as is known.
 func missingTask(ctx context.Context, r *repo.Repo, f *events.Filter) string {
 	if f.Workspace == "" || f.Task == "" || events.IsPattern(f.Task) {
@@ -333,8 +313,8 @@ func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o 
 		go r.Workspaces.WatchRun(ctx, f.Workspace, f.Run, func() { close(gone) })
 	}
 	latest := f.Run == "" && f.Since.IsZero()
-	list := events.WithCursors(ctx, r.Records, events.FollowAll(ctx, r.Records, f, events.FollowOptions{Latest: latest, Until: gone}))
-	if f.Run == "" && f.FromSeq == 0 && f.Last == 0 {
+	list := events.FollowRun(ctx, r.Records, f, gone)
+	if f.Run == "" {
 		list = events.ReadRecorded(ctx, r.Records, f, events.RecordedOptions{After: o.cursor, Latest: latest && o.after == "", Follow: true})
 	}
 	var fault error

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -159,25 +158,13 @@ func sayUnattended(a *app, location string, j *queue.Job) {
 		words = append(words, "--labels", human.Quoted(strings.Join(j.Labels, ",")))
 	}
 	of, beside := "the tasks of queue "+j.Queue, ""
-	if asks := demandsText(j); asks != "" {
+	if asks := j.Demands(); asks != "" {
 		of = fmt.Sprintf("tasks of queue %s that ask for %s, as %s does", j.Queue, human.Line(asks), human.Line(jobName(j)))
 	}
 	if j.Policy.Memory > 0 || len(j.Policy.Resources) > 0 {
 		beside = " (if you give it --memory or --resource, give at least as much)"
 	}
 	a.Notef("No worker takes %s; start one with: %s%s", of, strings.Join(words, " "), beside)
-}
-
-// demandsText lists a job's demands on its worker other than cores.
-func demandsText(j *queue.Job) string {
-	words := slices.Clone(j.Labels)
-	if j.Policy.Memory > 0 {
-		words = append(words, "memory="+human.Bytes(j.Policy.Memory))
-	}
-	for _, a := range j.Policy.Resources {
-		words = append(words, a.Name+"="+strconv.FormatFloat(a.Value, 'g', -1, 64))
-	}
-	return strings.Join(words, ", ")
 }
 
 // workerEnv is the environment of a worker that a start begins for one job: the job names its queue, and several workers on a

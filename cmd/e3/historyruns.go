@@ -41,7 +41,7 @@ func runRow(a *app, t *render.Table, r *runview.Report) {
 		long = human.Seconds(r.RanFor(a.Now())) + "…"
 	}
 	var notes []string
-	if text := unheard(r.Heard, a.Now()); text != "" {
+	if text := human.Unheard(r.Heard.At, r.Heard.Lease, a.Now()); text != "" {
 		notes = append(notes, text)
 	}
 	if text := cancelledBy(r); text != "" && r.By != "" {

@@ -189,7 +189,8 @@ func writePlan(w *render.Sheet, p *workspace.Plan, all bool, now time.Time) {
 	}
 	fmt.Fprintln(w)
 	if b := p.Holder; b != nil {
-		w.Line("It is %s by %s%s: what is finished meanwhile turns into hits", b.Doing(), cmp.Or(b.Holder, "another process"), also(unheard(b.Heard, now)))
+		w.Line("It is %s by %s%s: what is finished meanwhile turns into hits", b.Doing(), cmp.Or(b.Holder, "another process"),
+			also(human.Unheard(b.Heard.At, b.Heard.Lease, now)))
 	}
 	writeSteps(w, p.Steps)
 	if n := p.Runs + p.Waits + p.Stuck - len(p.Steps); n > 0 && !all {

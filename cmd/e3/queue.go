@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -161,7 +160,7 @@ func writeQueue(w *render.Sheet, q *queue.State, now time.Time, at string) {
 	t := &render.Table{}
 	for i := range q.Running {
 		j := q.Running[i].Job
-		t.Row(shortJob(j.ID), jobName(j), "for "+human.Duration(max(now.Sub(cmp.Or(j.Started, j.Claimed).Time()), 0)), cmp.Or(j.Worker, j.Maker), workerState(q.Running[i].Work, now))
+		t.Row(shortJob(j.ID), jobName(j), "for "+human.Duration(max(now.Sub(cmp.Or(j.Started, j.Claimed).Time()), 0)), cmp.Or(j.Worker, j.Maker), q.Running[i].Work.Doubt(now))
 	}
 	w.Table(t, "  ")
 	if len(q.Failed) > 0 {
@@ -176,14 +175,6 @@ func writeQueue(w *render.Sheet, q *queue.State, now time.Time, at string) {
 	if n := len(q.Failed) - mostFailed; n > 0 {
 		w.Line("    … and %d more", n)
 	}
-}
-
-// workerState says whether the worker of a job is alive, if that is in doubt.
-func workerState(w *queue.Work, now time.Time) string {
-	if w.Over || w.Job.Orphaned() {
-		return "orphaned; the next worker takes over"
-	}
-	return heardOf(w.Heard, now)
 }
 
 func queueList(ctx context.Context, a *app, r *repo.Repo, names []string) error {
@@ -207,7 +198,7 @@ func queueList(ctx context.Context, a *app, r *repo.Repo, names []string) error 
 			case j.AvailableAt.Time().After(now):
 				state = "again in " + human.Duration(j.AvailableAt.Time().Sub(now))
 			}
-			t.Row(shortJob(j.ID), jobName(j), j.Queue, state, human.Duration(max(now.Sub(since.Time()), 0)), workerOf(j), priorityText(j.Priority), demandsText(j), declinedText(j))
+			t.Row(shortJob(j.ID), jobName(j), j.Queue, state, human.Duration(max(now.Sub(since.Time()), 0)), workerOf(j), j.Rank(), j.Demands(), declinedText(j))
 		}
 		w.Table(t, "")
 	})
@@ -232,11 +223,4 @@ func workerOf(j *queue.Job) string {
 // sayMalformed reports a record that is skipped, so that it does not hide readable ones.
 func (a *app) sayMalformed(fault string) {
 	a.Warnf("%s; to see what can be done: e3 verify", fault)
-}
-
-func priorityText(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return "priority " + strconv.FormatInt(n, 10)
 }

@@ -122,7 +122,7 @@ func queuedText(list []runview.Queued, now time.Time) string {
 // writeRun prints a run as seed 003 shows it.
 func writeRun(w *render.Sheet, r *runview.Report, now time.Time) {
 	w.Line("Run %s", r.RunID)
-	w.Field("Status", "%s%s", r.Status(), also(unheard(r.Heard, now)))
+	w.Field("Status", "%s%s", r.Status(), also(human.Unheard(r.Heard.At, r.Heard.Lease, now)))
 	w.Field("Started", "%s", human.Stamp(r.StartedAt))
 	switch {
 	case r.Crashed():

@@ -9,8 +9,8 @@ import (
 
 	"e3/internal/human"
 	"e3/internal/insight/runview"
-	"e3/internal/insight/ui"
 	"e3/internal/repo"
+	"e3/internal/ui"
 )
 
 // writeReport writes a run as a page of HTML.

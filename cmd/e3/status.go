@@ -17,7 +17,6 @@ import (
 	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
-	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -44,29 +43,6 @@ type statuses struct {
 	Repository string              `json:"repository"`
 	Overlay    *repo.Own           `json:"overlay,omitempty"` // what this machine keeps of its own
 	Workspaces []*workspace.Status `json:"workspaces"`
-}
-
-// heardOf says when a process on another host last renewed its session, by that host's clock, which may differ. It is
-// "" for a process that is known to live.
-func heardOf(h refstore.Heard, now time.Time) string {
-	if h.At.IsZero() {
-		return ""
-	}
-	ago := max(now.Sub(h.At), 0)
-	text := fmt.Sprintf("heard of %s ago", human.Seconds(ago))
-	if ago > h.Lease {
-		return fmt.Sprintf("last %s, longer than its lease of %s", text, human.Seconds(h.Lease))
-	}
-	return text
-}
-
-// unheard is heardOf for a process that has missed a heartbeat; there are three in the duration of a lease. It is ""
-// for any other.
-func unheard(h refstore.Heard, now time.Time) string {
-	if now.Sub(h.At) <= h.Lease*2/3 {
-		return ""
-	}
-	return heardOf(h, now)
 }
 
 // also separates an addition from a text; "" stays "".
@@ -152,7 +128,7 @@ func writeStatus(w *render.Sheet, st *workspace.Status, now time.Time) {
 	}
 	writeApprovals(w, st)
 	if b := st.Holder; b != nil {
-		w.Field("Busy", "%s by %s since %s%s", b.Doing(), cmp.Or(b.Holder, "another process"), human.Stamp(b.Since), also(unheard(b.Heard, now)))
+		w.Field("Busy", "%s by %s since %s%s", b.Doing(), cmp.Or(b.Holder, "another process"), human.Stamp(b.Since), also(human.Unheard(b.Heard.At, b.Heard.Lease, now)))
 	}
 	for _, f := range st.Faults {
 		for text := range strings.Lines(f.Error()) {

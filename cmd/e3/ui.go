@@ -21,8 +21,8 @@ import (
 	"e3/cmd/e3/internal/render"
 	"e3/internal/format/notation"
 	"e3/internal/human"
-	"e3/internal/insight/ui"
 	"e3/internal/repo"
+	"e3/internal/ui"
 )
 
 type uiOptions struct {
@@ -102,7 +102,7 @@ func runUI(ctx context.Context, a *app, location, ws string, o *uiOptions) error
 func uiStores(a *app, r *repo.Repo) ui.Stores {
 	return ui.Stores{
 		Records: r.Records, Objects: r.Objects, Executions: r.Executions, Runs: r.Workspaces.Runs, Compare: comparedFrom(r),
-		Explain: explainerOf(r), Facts: &uiFacts{a, r},
+		Explain: explainerOf(r), Answers: &uiAnswers{a, r},
 	}
 }
 

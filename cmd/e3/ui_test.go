@@ -23,9 +23,9 @@ import (
 	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
 	"e3/internal/insight/stats"
-	"e3/internal/insight/ui"
 	"e3/internal/jobs/approval"
 	"e3/internal/testing/browser"
+	"e3/internal/ui"
 	"e3/workspace"
 )
 

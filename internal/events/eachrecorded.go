@@ -43,9 +43,26 @@ func (e *eachRecorded) read(ctx context.Context, yield func(Event, error) bool) 
 		return err
 	}
 	known := map[string]bool{}
-	at, more := e.existing(ctx, names, yield)
+	kept, hand := &recent{most: e.f.Last}, yield
+	if e.f.Last > 0 {
+		hand = func(ev Event, err error) bool {
+			if err != nil {
+				return yield(Event{}, err)
+			}
+			kept.add(ev)
+			return true
+		}
+	}
+	e.f.Last = 0
+	at, more := e.existing(ctx, names, hand)
+	for _, ev := range kept.last() {
+		more = more && yield(ev, nil)
+	}
 	if !more || !e.o.Follow {
 		return nil
+	}
+	if e.o.Latest { // later runs begin anew
+		e.f.FromSeq = 0
 	}
 	for _, name := range names {
 		known[name] = true

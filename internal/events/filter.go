@@ -14,10 +14,9 @@ type Filter struct {
 	Workspace string // "": of all, including removed ones
 	Run       string // its id or a prefix of it
 	From      string // only this run and those with greater ids; "" is all. Events of the journal are not limited by it
-	// Task is a name, or a pattern as for [Match]. A task's exact name is also found in bulk: by a task.cached event
-	// for many tasks, if the run has no event of its own for the task. Its package must have the task (HasTask) or,
-	// if the package is not known, the run named by Data.As must have it, by an event of its own or in bulk. A bulk
-	// event is recognized by the form in which e3 writes it.
+	// Task is a name, or a pattern as for [Match]. A task's exact name is also found in bulk, if HasTask is set: by a
+	// task.cached event for many tasks, if the run has no event of its own for the task. A bulk event is recognized by
+	// the form in which e3 writes it.
 	Task      string
 	Tasks     map[string]bool // besides Task: the selected names; nil: all. Bulk events are not expanded for it
 	Types     []Type
@@ -30,10 +29,11 @@ type Filter struct {
 	FromSeq      int64 // no events with lower numbers
 	Last         int   // only that many, the last ones; 0: all
 
-	Cursors bool // events get their cursors; of [Query] only
+	Cursors bool // events get their cursors; those of [ReadRecorded] always do
 
-	// HasTask reports whether the package with this hash has the task, if that is known. It may be nil.
-	HasTask func(ctx context.Context, packageHash string) (has, known bool)
+	// HasTask reports whether a bulk event stands for the task: whether the package of its run has the task, or, if
+	// that package ("": none is named) cannot be read, the run whose results the event names. It may be nil.
+	HasTask func(ctx context.Context, packageHash string, as RunRef) (bool, error)
 }
 
 // Types returns all types that this program writes, in the order in which they may occur.
@@ -84,7 +84,12 @@ func MatchWorker(want, worker string) bool {
 func IsPattern(task string) bool { return strings.ContainsAny(task, "*?") }
 
 // inBulk reports whether bulk events may stand for the selected task.
-func (f *Filter) inBulk() bool { return f.Task != "" && !IsPattern(f.Task) }
+func (f *Filter) inBulk() bool { return f.HasTask != nil && f.Task != "" && !IsPattern(f.Task) }
+
+// standsFor reports whether a bulk event stands for the task.
+func (f *Filter) standsFor(ctx context.Context, m match) (bool, error) {
+	return f.HasTask(ctx, m.pkg, RunRef{m.Workspace, m.Data.As})
+}
 
 // bulkForm is written by [Append] for bulk events of proven tasks only; bulkMark is the part of it that few lines
 // have.

@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
-	"time"
+	"sync"
 
 	"e3/refstore"
 )
@@ -15,59 +14,60 @@ import (
 // Follow yields the events of a run as they are appended, until the run or the context ends. It also waits for a run
 // that has not begun.
 func Follow(ctx context.Context, streams refstore.Streams, workspace, run string) iter.Seq2[Event, error] {
-	return FollowAll(ctx, streams, Filter{Workspace: workspace, Run: run}, FollowOptions{})
+	return FollowRun(ctx, streams, Filter{Workspace: workspace, Run: run}, nil)
 }
 
-// FollowOptions say where a follower of many runs begins.
-type FollowOptions struct {
-	// Latest: of the existing runs, follow only the latest of each workspace. Filter.FromSeq then applies only to it,
-	// not to later runs.
-	Latest bool
-	// Until, once it is closed, makes the follower yield the existing events and end. It may be nil.
-	Until <-chan struct{}
-}
-
-// FollowAll yields the events that Query would, and continues as events are appended and runs begin, until the context
-// ends. With a workspace and a whole run id in the filter, it ends with that run. Filter.Last applies to the existing
-// events. Each event is yielded once, in the order of its run. Events of concurrent runs are in the order of their
-// appends. A line that stays damaged is yielded as a [*DamagedError]. Later events of its run wait until the line has
-// been cut.
-func FollowAll(ctx context.Context, streams refstore.Streams, f Filter, o FollowOptions) iter.Seq2[Event, error] {
+// FollowRun yields the events of the filter's run, by its whole id, that Query would, and continues as events are
+// appended, until the run or the context ends. Once until is closed, it yields the existing events and ends; until may be
+// nil. Filter.Last applies to the existing events. Each event is yielded once. A line that stays damaged is yielded as
+// a [*DamagedError], and ends it.
+func FollowRun(ctx context.Context, streams refstore.Streams, f Filter, until <-chan struct{}) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		f := f // each run handles numbers by itself
-		from := f.FromSeq
-		f.FromSeq = 0
+		f := f
 		w := newFollower(streams, &f, yield)
-		w.o, w.from = o, from
-		w.follow(ctx)
+		t := w.tail(RunRef{f.Workspace, f.Run}, f.FromSeq)
+		f.FromSeq = 0
+		if f.Cursors {
+			w.cursor = w.cursors(ctx)
+		}
+		if err := w.watchRuns(ctx, f.Workspace); err != nil {
+			yield(Event{}, err)
+			return
+		}
+		for ending := false; ctx.Err() == nil; w.wait(ctx, w.recheck, until) {
+			select {
+			case <-until:
+				ending = true
+			default:
+			}
+			w.take(ctx, t)
+			w.flush()
+			if w.done || t.over || ending {
+				return
+			}
+		}
 	}
 }
 
 // A follower reads runs again and again: each time, the events that were appended.
 type follower struct {
 	*waker
-	f     *Filter
-	o     FollowOptions
-	from  int64 // Filter.FromSeq
-	names naming
-	buf   []byte
-	yield func(Event, error) bool
-
-	known  map[RunRef]bool // all runs seen
-	tails  []*tail         // runs that have not ended, in the order of their ids
-	looked time.Time
-	pause  time.Duration // between two scans for runs
-	first  *recent       // the existing events, until all were read; then nil
-	done   bool          // the caller has stopped, or no event can follow
+	f      *Filter
+	buf    []byte
+	yield  func(Event, error) bool
+	cursor func(*Event) Cursor // after an event; nil: events get none
+	first  *recent             // the last of the existing events, until all were read; then nil
+	done   bool                // the caller has stopped, or no event can follow
 }
 
 func newFollower(streams refstore.Streams, f *Filter, yield func(Event, error) bool) *follower {
-	return &follower{
-		waker: newWaker(streams), f: f, names: naming{streams: streams, f: f}, buf: make([]byte, chunk), yield: yield,
-		known: map[RunRef]bool{},
+	w := &follower{waker: newWaker(streams), f: f, buf: make([]byte, chunk), yield: yield}
+	if f.Last > 0 {
+		w.first = &recent{most: f.Last}
 	}
+	return w
 }
 
 // tail returns a tail of a run from an event on.
@@ -98,42 +98,23 @@ func (r *recent) add(e Event) {
 	r.list = append(r.list, e)
 }
 
+// last returns the last events.
+func (r *recent) last() []Event { return r.list[max(0, len(r.list)-r.most):] }
+
 // one reports whether the follower follows one run, by its id.
-func (w *follower) one() bool { return w.f.Workspace != "" && w.f.Run != "" }
+func (w *follower) one() bool { return w.f.Run != "" }
 
-func (w *follower) follow(ctx context.Context) {
-	if w.f.Last > 0 {
-		w.first = &recent{most: w.f.Last}
-	}
-	for ctx.Err() == nil && !w.done {
-		ending := w.ending()
-		if err := w.look(ctx); err != nil {
-			if ctx.Err() == nil {
-				w.yield(Event{}, err)
-			}
-			return
+// cursors returns the cursors of the followed run's events. The journal is read when the first one is asked for.
+func (w *follower) cursors(ctx context.Context) func(*Event) Cursor {
+	recorded := sync.OnceValue(func() int64 {
+		at, err := Recorded(ctx, w.streams, w.f.Workspace)
+		if err != nil {
+			w.done = true
+			w.yield(Event{}, err)
 		}
-		for _, t := range w.tails {
-			if w.take(ctx, t); w.done || ctx.Err() != nil {
-				break
-			}
-		}
-		w.flush()
-		w.tails = slices.DeleteFunc(w.tails, func(t *tail) bool { return t.over })
-		if w.done || ending || w.one() && len(w.tails) == 0 {
-			return
-		}
-		w.wait(ctx, w.pause, w.o.Until)
-	}
-}
-
-func (w *follower) ending() bool {
-	select {
-	case <-w.o.Until:
-		return true
-	default:
-		return false
-	}
+		return at[w.f.Run]
+	})
+	return func(e *Event) Cursor { return Cursor{Journal: recorded(), Run: e.Run, Seq: e.Seq} }
 }
 
 // flush yields the kept existing events.
@@ -141,69 +122,10 @@ func (w *follower) flush() {
 	if w.first == nil {
 		return
 	}
-	list := w.first.list[max(0, len(w.first.list)-w.first.most):]
+	list := w.first.last()
 	w.first = nil
 	for _, e := range list {
-		w.hand(e)
-	}
-}
-
-// look finds new runs. It watches a workspace before it lists its runs, so that it misses none. It uses at most a
-// twentieth of the time.
-func (w *follower) look(ctx context.Context) error {
-	if w.one() {
-		w.pause = w.recheck
-		if len(w.known) > 0 {
-			return nil
-		}
-		w.add(RunRef{w.f.Workspace, w.f.Run})
-		return w.watchRuns(ctx, w.f.Workspace)
-	}
-	began := time.Now()
-	if began.Sub(w.looked) < w.pause {
-		return nil
-	}
-	names := []string{w.f.Workspace}
-	if w.f.Workspace == "" {
-		var err error
-		if names, err = Workspaces(ctx, w.streams); err != nil {
-			return err
-		}
-	}
-	for _, name := range names {
-		if err := w.watchRuns(ctx, name); err != nil {
-			return err
-		}
-	}
-	runs, err := Runs(ctx, w.streams, w.f.Workspace)
-	if err != nil {
-		return err
-	}
-	if w.looked.IsZero() {
-		w.begin(ctx, runs)
-	}
-	for _, run := range runs {
-		if !w.known[run] {
-			w.add(run)
-		}
-	}
-	w.looked = time.Now()
-	w.pause = max(w.recheck, 20*w.looked.Sub(began))
-	return ctx.Err()
-}
-
-// begin adds the existing runs.
-func (w *follower) begin(ctx context.Context, runs []RunRef) {
-	latest := map[string]string{}
-	for _, run := range runs {
-		latest[run.Workspace] = run.Run // runs are in order
-	}
-	for _, run := range runs {
-		if w.o.Latest && latest[run.Workspace] != run.Run || w.early(ctx, run) != nil {
-			w.known[run] = true
-		} else if w.add(run) && w.o.Latest {
-			w.tails[len(w.tails)-1].fromSeq = w.from
-		}
+		w.give(e)
 	}
 }
 
@@ -217,20 +139,6 @@ func (w *follower) early(ctx context.Context, run RunRef) *Event {
 		return nil
 	}
 	return end
-}
-
-// add follows a run, if the filter selects it.
-func (w *follower) add(run RunRef) bool {
-	w.known[run] = true
-	if !strings.HasPrefix(run.Run, w.f.Run) {
-		return false
-	}
-	from := w.from
-	if w.o.Latest {
-		from = 0
-	}
-	w.tails = append(w.tails, w.tail(run, from))
-	return true
 }
 
 // take yields the events appended to a run. A tail that is over gets no more.
@@ -315,7 +223,7 @@ func (w *follower) read(ctx context.Context, t *tail) error {
 
 // bulk yields a bulk event if it stands for the selected task.
 func (w *follower) bulk(ctx context.Context, m match) bool {
-	has, err := w.names.standsFor(ctx, m)
+	has, err := w.f.standsFor(ctx, m)
 	if err != nil {
 		w.done = !w.yield(Event{}, err)
 		return !w.done
@@ -323,11 +231,19 @@ func (w *follower) bulk(ctx context.Context, m match) bool {
 	return !has || w.hand(m.Event)
 }
 
+// hand yields an event, with its cursor; while existing events are read of which the last are wanted, it keeps it.
 func (w *follower) hand(e Event) bool {
+	if w.cursor != nil {
+		e.Cursor = w.cursor(&e).String()
+	}
 	if w.first != nil {
 		w.first.add(e)
 		return true
 	}
+	return w.give(e)
+}
+
+func (w *follower) give(e Event) bool {
 	if !w.done {
 		w.done = !w.yield(e, nil)
 	}

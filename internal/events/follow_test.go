@@ -241,14 +241,14 @@ func TestFollowDamaged(t *testing.T) {
 	})
 }
 
-// collect follows in the background and returns the events so far.
-func collect(ctx context.Context, t *testing.T, s refstore.Streams, f events.Filter, o events.FollowOptions) (got func() []string, done chan struct{}) {
+// collect reads what is recorded in the background, and returns the events so far.
+func collect(ctx context.Context, t *testing.T, s refstore.Streams, f events.Filter, latest bool) (got func() []string, done chan struct{}) {
 	var mu sync.Mutex
 	var list []string
 	done = make(chan struct{})
 	go func() {
 		defer close(done)
-		for e, err := range events.FollowAll(ctx, s, f, o) {
+		for e, err := range events.ReadRecorded(ctx, s, f, events.RecordedOptions{Latest: latest, Follow: true}) {
 			mu.Lock()
 			if err != nil {
 				list = append(list, "error "+err.Error())
@@ -265,34 +265,45 @@ func collect(ctx context.Context, t *testing.T, s refstore.Streams, f events.Fil
 	}, done
 }
 
+// begin records a run in the journal of its workspace, and begins its log.
+func begin(t *testing.T, s refstore.Streams, ws, run string) *events.Log {
+	t.Helper()
+	if _, err := events.RecordRun(t.Context(), s, ws, run, time.Now, 0); err != nil {
+		t.Fatal(err)
+	}
+	return events.Create(s, ws, run, time.Now)
+}
+
 // A follower of a workspace continues with each run that begins, even if the one before never ended; a follower of all
 // workspaces also with new workspaces.
 func TestFollowAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mem.New()
 		ctx, cancel := context.WithCancel(t.Context())
-		old := events.Create(s, "w", "r0", time.Now)
+		old := begin(t, s, "w", "r0")
 		old.Emit(events.Event{Type: events.RunStarted})
 		old.Close()
-		one := events.Create(s, "w", "r1", time.Now)
+		one := begin(t, s, "w", "r1")
 		one.Emit(events.Event{Type: events.RunStarted})
 		one.Emit(events.Event{Type: events.TaskStarted, Task: "a"})
 		one.Flush()
 
-		w, wDone := collect(ctx, t, s, events.Filter{Workspace: "w"}, events.FollowOptions{Latest: true})
-		from, fromDone := collect(ctx, t, s, events.Filter{Workspace: "w", FromSeq: 2}, events.FollowOptions{Latest: true})
-		all, allDone := collect(ctx, t, s, events.Filter{}, events.FollowOptions{})
-		last, lastDone := collect(ctx, t, s, events.Filter{Last: 2}, events.FollowOptions{})
-		task, taskDone := collect(ctx, t, s, events.Filter{Task: "a"}, events.FollowOptions{})
+		w, wDone := collect(ctx, t, s, events.Filter{Workspace: "w"}, true)
+		from, fromDone := collect(ctx, t, s, events.Filter{Workspace: "w", FromSeq: 2}, true)
+		newest, newestDone := collect(ctx, t, s, events.Filter{Workspace: "w", Last: 1}, true)
+		all, allDone := collect(ctx, t, s, events.Filter{}, false)
+		last, lastDone := collect(ctx, t, s, events.Filter{Last: 2}, false)
+		task, taskDone := collect(ctx, t, s, events.Filter{Task: "a"}, false)
 		synctest.Wait()
 		one.Emit(events.Event{Type: events.TaskCompleted, Task: "a"})
+		one.Flush()
 		time.Sleep(time.Second)
-		two := events.Create(s, "w", "r2", time.Now) // the first run has died
+		two := begin(t, s, "w", "r2") // the first run has died
 		two.Emit(events.Event{Type: events.RunStarted})
 		two.Flush()
 		synctest.Wait()
 		time.Sleep(time.Second)
-		other := events.Create(s, "x", "r0", time.Now) // its clock is late
+		other := begin(t, s, "x", "r0") // its clock is late
 		other.Emit(events.Event{Type: events.RunStarted})
 		other.Emit(events.Event{Type: events.RunCompleted})
 		other.Close()
@@ -300,19 +311,12 @@ func TestFollowAll(t *testing.T) {
 		two.Emit(events.Event{Type: events.RunCompleted})
 		two.Close()
 		time.Sleep(time.Second)
-		// Another process closes the dead run.
-		end := events.Create(s, "w", "r3", time.Now)
-		closed, err := events.Resume(t.Context(), s, "w", "r1", time.Now, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		closed.Emit(events.Event{Type: events.RunFailed})
-		closed.Close()
-		end.Emit(events.Event{Type: events.RunStarted})
-		end.Close()
+		three := begin(t, s, "w", "r3")
+		three.Emit(events.Event{Type: events.RunStarted})
+		three.Close()
 		time.Sleep(time.Second)
 		cancel()
-		for _, done := range []chan struct{}{wDone, fromDone, allDone, lastDone, taskDone} {
+		for _, done := range []chan struct{}{wDone, fromDone, newestDone, allDone, lastDone, taskDone} {
 			<-done
 		}
 		for _, test := range []struct {
@@ -320,10 +324,11 @@ func TestFollowAll(t *testing.T) {
 			got  func() []string
 			want string
 		}{
-			{"workspace", w, "w/r1/1 w/r1/2 w/r1/3 w/r2/1 w/r2/2 w/r1/4 w/r3/1"},
-			{"from", from, "w/r1/2 w/r1/3 w/r2/1 w/r2/2 w/r1/4 w/r3/1"},
-			{"all", all, "w/r0/1 w/r1/1 w/r1/2 w/r1/3 w/r2/1 x/r0/1 x/r0/2 w/r2/2 w/r1/4 w/r3/1"},
-			{"last", last, "w/r1/1 w/r1/2 w/r1/3 w/r2/1 x/r0/1 x/r0/2 w/r2/2 w/r1/4 w/r3/1"},
+			{"workspace", w, "w/r1/1 w/r1/2 w/r1/3 w/r2/1 w/r2/2 w/r3/1"},
+			{"from", from, "w/r1/2 w/r1/3 w/r2/1 w/r2/2 w/r3/1"},
+			{"newest", newest, "w/r1/2 w/r1/3 w/r2/1 w/r2/2 w/r3/1"},
+			{"all", all, "w/r0/1 w/r1/1 w/r1/2 w/r1/3 w/r2/1 x/r0/1 x/r0/2 w/r2/2 w/r3/1"},
+			{"last", last, "w/r1/1 w/r1/2 w/r1/3 w/r2/1 x/r0/1 x/r0/2 w/r2/2 w/r3/1"},
 			{"task", task, "w/r1/2 w/r1/3"},
 		} {
 			if got := strings.Join(test.got(), " "); got != test.want {
@@ -339,10 +344,11 @@ func TestFollowBulk(t *testing.T) {
 		s := mem.New()
 		put(t, s, "w", "r1", lines(t, "w", "r1", events.Event{Type: events.TaskCompleted, Task: "a"}, events.Event{Type: events.TaskCompleted, Task: "b"}, events.Event{Type: events.RunCompleted}))
 		ctx, cancel := context.WithCancel(t.Context())
-		a, aDone := collect(ctx, t, s, events.Filter{Task: "a"}, events.FollowOptions{Latest: true})
-		b, bDone := collect(ctx, t, s, events.Filter{Task: "b"}, events.FollowOptions{Latest: true})
+		has := func(context.Context, string, events.RunRef) (bool, error) { return true, nil }
+		a, aDone := collect(ctx, t, s, events.Filter{Task: "a", HasTask: has}, true)
+		b, bDone := collect(ctx, t, s, events.Filter{Task: "b", HasTask: has}, true)
 		synctest.Wait()
-		log := events.Create(s, "w", "r2", time.Now)
+		log := begin(t, s, "w", "r2")
 		log.Emit(events.Event{Type: events.RunStarted})
 		log.Emit(events.Event{Type: events.TaskCached, Data: &events.Data{Tasks: 200, As: "r1"}})
 		log.Emit(events.Event{Type: events.TaskCompleted, Task: "b"})
@@ -367,7 +373,7 @@ func TestFollowAllDamaged(t *testing.T) {
 		s := finished(t, events.RunStarted)
 		write(t, s, "oops\n")
 		ctx, cancel := context.WithCancel(t.Context())
-		got, done := collect(ctx, t, s, events.Filter{}, events.FollowOptions{})
+		got, done := collect(ctx, t, s, events.Filter{}, false)
 		time.Sleep(time.Second)
 		write(t, s, "and again\n")
 		time.Sleep(time.Second)
@@ -402,7 +408,7 @@ func TestFollowManyOverCrashes(t *testing.T) {
 		follow := func(from int64) {
 			wg.Go(func() {
 				next := from
-				for e, err := range events.FollowAll(t.Context(), s, events.Filter{Workspace: ws, Run: runID, FromSeq: from}, events.FollowOptions{}) {
+				for e, err := range events.FollowRun(t.Context(), s, events.Filter{Workspace: ws, Run: runID, FromSeq: from}, nil) {
 					if err != nil || e.Seq != next {
 						t.Errorf("follower from %d: got event %d, %v when %d was due", from, e.Seq, err, next)
 						return
@@ -464,7 +470,7 @@ func TestFollowFiles(t *testing.T) {
 					defer cancel()
 					var got []string
 					ready.Done()
-					for e, err := range events.FollowAll(ctx, s, events.Filter{}, events.FollowOptions{}) {
+					for e, err := range events.ReadRecorded(ctx, s, events.Filter{}, events.RecordedOptions{Follow: true}) {
 						if err != nil {
 							t.Error(err)
 							return
@@ -488,7 +494,7 @@ func TestFollowFiles(t *testing.T) {
 			ready.Wait()
 			s := open()
 			for r := range runs {
-				log := events.Create(s, ws, fmt.Sprintf("r%d", r), time.Now)
+				log := begin(t, s, ws, fmt.Sprintf("r%d", r))
 				log.Emit(events.Event{Type: events.RunStarted})
 				for range each {
 					log.Emit(events.Event{Type: events.TaskStarted})

@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"errors"
-	"iter"
 
 	"e3/refstore"
 )
@@ -130,32 +129,5 @@ func (j *journals) withCursors(ctx context.Context, streams refstore.Streams, yi
 			e.Cursor = c.String()
 		}
 		return yield(e, err)
-	}
-}
-
-// WithCursors adds cursors to the events of runs. It reads the journal of a workspace when it meets a run that it does
-// not know.
-func WithCursors(ctx context.Context, streams refstore.Streams, list iter.Seq2[Event, error]) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		at := map[RunRef]int64{} // 0: not recorded in the journal
-		for e, err := range list {
-			if run := (RunRef{e.Workspace, e.Run}); err == nil && e.Run != "" {
-				if _, met := at[run]; !met {
-					recorded, fault := Recorded(ctx, streams, e.Workspace)
-					if fault != nil {
-						yield(Event{}, fault)
-						return
-					}
-					for id, n := range recorded {
-						at[RunRef{e.Workspace, id}] = n
-					}
-					at[run] = recorded[e.Run]
-				}
-				e.Cursor = Cursor{Journal: at[run], Run: e.Run, Seq: e.Seq}.String()
-			}
-			if !yield(e, err) {
-				return
-			}
-		}
 	}
 }

@@ -137,11 +137,12 @@ func BenchmarkQuery(b *testing.B) {
 	defer s.Close()
 	const n = 100_000
 	size := large(b, s, ws, runID, n)
+	none := func(context.Context, string, events.RunRef) (bool, error) { return false, nil }
 	for _, bench := range []struct {
 		name string
 		f    events.Filter
 	}{
-		{"task", events.Filter{Task: "train[12345]"}}, {"pattern", events.Filter{Task: "*[123?]"}},
+		{"task", events.Filter{Task: "train[12345]", HasTask: none}}, {"named", events.Filter{Task: "train[12345]"}}, {"pattern", events.Filter{Task: "*[123?]"}},
 		{"failed", events.Filter{Failed: true}}, {"all", events.Filter{}},
 	} {
 		b.Run(bench.name, func(b *testing.B) {

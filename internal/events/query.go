@@ -77,7 +77,7 @@ func Query(ctx context.Context, streams refstore.Streams, f Filter) iter.Seq2[Ev
 		if f.Workspace != "" { // several workspaces have no common order
 			slices.SortStableFunc(runs, func(a, b RunRef) int { return cmp.Compare(j.at[a], j.at[b]) })
 		}
-		q := &query{streams: streams, f: &f, names: naming{streams: streams, f: &f}}
+		q := &query{streams: streams, f: &f}
 		runs = slices.DeleteFunc(runs, func(r RunRef) bool {
 			return !strings.HasPrefix(r.Run, f.Run) || r.Run < f.From || f.beganTooLate(r.Run)
 		})
@@ -101,15 +101,12 @@ func Query(ctx context.Context, streams refstore.Streams, f Filter) iter.Seq2[Ev
 		}
 		for fd := range q.all(ctx, runs, j.of) {
 			if fd.bulk {
-				if has, err := q.names.standsFor(ctx, fd.match); err != nil || !has {
+				if has, err := q.f.standsFor(ctx, fd.match); err != nil || !has {
 					if err != nil && !yield(Event{}, err) {
 						return
 					}
 					continue
 				}
-			}
-			if fd.err == nil {
-				q.names.learn(fd.match)
 			}
 			if !yield(fd.Event, fd.err) {
 				return
@@ -124,7 +121,6 @@ func Query(ctx context.Context, streams refstore.Streams, f Filter) iter.Seq2[Ev
 type query struct {
 	streams refstore.Streams
 	f       *Filter
-	names   naming
 }
 
 // found is a result of a scan: a match, or an error of a run.
@@ -337,7 +333,7 @@ func (q *query) tail(ctx context.Context, run RunRef, most int, buf []byte) []fo
 		var fault error
 		q.run(ctx, run, from, buf, func(fd found, _ int) bool {
 			if fd.err == nil && fd.bulk {
-				has, err := q.names.standsFor(ctx, fd.match)
+				has, err := q.f.standsFor(ctx, fd.match)
 				if fd.err = err; err == nil && !has {
 					return true
 				}

@@ -105,7 +105,7 @@ func plainRun(logs map[string][]byte, run string, f events.Filter) []events.Even
 		rest1 := (len(f.Types) == 0 || slices.Contains(f.Types, e.Type)) && (f.Worker == "" || events.MatchWorker(f.Worker, by)) &&
 			strings.HasPrefix(e.Execution, f.Execution) && (!f.Failed || e.Type == events.TaskFailed || e.Type == events.RunFailed) &&
 			(f.Tasks == nil || f.Tasks[e.Task]) && e.Seq >= f.FromSeq && (f.Since.IsZero() || !e.Time.Before(f.Since)) && (f.Until.IsZero() || e.Time.Before(f.Until))
-		exact := f.Task != "" && !events.IsPattern(f.Task)
+		exact := f.HasTask != nil && f.Task != "" && !events.IsPattern(f.Task)
 		switch {
 		case exact && e.Task == f.Task:
 			named = true
@@ -122,13 +122,22 @@ func plainRun(logs map[string][]byte, run string, f events.Filter) []events.Even
 			list = append(list, *e)
 		}
 	}
-	if !named && bulk != nil && plainHas(logs, bulk.Data.As, f.Task, map[string]bool{run: true}) {
-		list = append(list, *bulk)
+	if !named && bulk != nil {
+		if has, _ := f.HasTask(context.Background(), "", events.RunRef{Run: bulk.Data.As}); has {
+			list = append(list, *bulk)
+		}
 	}
 	return list
 }
 
-// plainHas is naming.has without shortcuts.
+// hasIn answers as HasTask from logs, without shortcuts.
+func hasIn(logs map[string][]byte, task string) func(context.Context, string, events.RunRef) (bool, error) {
+	return func(_ context.Context, _ string, as events.RunRef) (bool, error) {
+		return plainHas(logs, as.Run, task, map[string]bool{}), nil
+	}
+}
+
+// plainHas reports whether a run has a task: by an event of its own, or because its bulk event stands for the task.
 func plainHas(logs map[string][]byte, run, task string, seen map[string]bool) bool {
 	if seen[run] {
 		return false
@@ -224,6 +233,9 @@ func TestQueryAgreesWithPlainReader(t *testing.T) {
 			put(t, s, "w", run, logs[run])
 		}
 		f := anyFilter.Draw(t, "filter")
+		if rapid.Bool().Draw(t, "in bulk") {
+			f.HasTask = hasIn(logs, f.Task)
+		}
 		got, errs := ask(&crumbs{s}, f)
 		for _, err := range errs {
 			var damaged *events.DamagedError
@@ -260,8 +272,10 @@ func FuzzQuery(f *testing.F) {
 		if how&8 != 0 {
 			filter.Types = []events.Type{events.TaskCached, events.Type(task)}
 		}
+		logs := map[string][]byte{"r1": data}
+		filter.HasTask = hasIn(logs, task)
 		got, _ := ask(s, filter)
-		want := plain(map[string][]byte{"r1": data}, filter)
+		want := plain(logs, filter)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("filter %+v (-plain +query):\n%s", filter, diff)
 		}
@@ -356,6 +370,7 @@ func TestQueryBulk(t *testing.T) {
 		return events.Event{Type: events.RunStarted, Data: &events.Data{PackageHash: pkg}}
 	}
 	done := func(task string) events.Event { return events.Event{Type: events.TaskCompleted, Task: task} }
+	logs := map[string][]byte{}
 	for run, list := range map[string][]events.Event{
 		"r1": {started("p"), done("a"), done("b")},
 		"r2": {started("p"), bulk("r1")},
@@ -366,7 +381,8 @@ func TestQueryBulk(t *testing.T) {
 		"r7": {started("p"), bulk("r0")}, // a removed run
 		"r8": {started("q"), bulk("r4")},
 	} {
-		put(t, s, "w", run, lines(t, "w", run, list...))
+		logs[run] = lines(t, "w", run, list...)
+		put(t, s, "w", run, logs[run])
 	}
 	runs := func(f events.Filter) string {
 		list, errs := ask(s, f)
@@ -379,22 +395,26 @@ func TestQueryBulk(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	has := func(_ context.Context, pkg string) (bool, bool) { return pkg == "p", pkg != "?" }
+	byEvents := func(f events.Filter) events.Filter {
+		f.HasTask = hasIn(logs, f.Task)
+		return f
+	}
+	byPackage := func(_ context.Context, pkg string, _ events.RunRef) (bool, error) { return pkg == "p", nil }
 	for _, test := range []struct {
 		name string
 		f    events.Filter
 		want string
 	}{
-		{"by events", events.Filter{Task: "a"}, "r1 r2 r3 r4 r8"},
-		{"an event of its own", events.Filter{Task: "b"}, "r1 r2 r3 r4 r8"},
-		{"no run has it", events.Filter{Task: "c"}, ""},
-		{"by package", events.Filter{Task: "a", HasTask: has}, "r1 r2 r3 r4 r5 r6 r7"},
-		{"the package is not known", events.Filter{Task: "a", HasTask: func(context.Context, string) (bool, bool) { return true, false }}, "r1 r2 r3 r4 r8"},
-		{"a pattern", events.Filter{Task: "a*"}, "r1"},
-		{"a type", events.Filter{Task: "b", Types: []events.Type{events.TaskCached}}, "r2 r4 r8"},
-		{"another type", events.Filter{Task: "a", Types: []events.Type{events.TaskCompleted}}, "r1"},
-		{"one run", events.Filter{Task: "a", Run: "r4"}, "r4"},
-		{"the last", events.Filter{Task: "a", Last: 2}, "r4 r8"},
+		{"by events", byEvents(events.Filter{Task: "a"}), "r1 r2 r3 r4 r8"},
+		{"an event of its own", byEvents(events.Filter{Task: "b"}), "r1 r2 r3 r4 r8"},
+		{"no run has it", byEvents(events.Filter{Task: "c"}), ""},
+		{"by package", events.Filter{Task: "a", HasTask: byPackage}, "r1 r2 r3 r4 r5 r6 r7"},
+		{"not in bulk", events.Filter{Task: "b"}, "r1 r3"},
+		{"a pattern", byEvents(events.Filter{Task: "a*"}), "r1"},
+		{"a type", byEvents(events.Filter{Task: "b", Types: []events.Type{events.TaskCached}}), "r2 r4 r8"},
+		{"another type", byEvents(events.Filter{Task: "a", Types: []events.Type{events.TaskCompleted}}), "r1"},
+		{"one run", byEvents(events.Filter{Task: "a", Run: "r4"}), "r4"},
+		{"the last", byEvents(events.Filter{Task: "a", Last: 2}), "r4 r8"},
 	} {
 		if got := runs(test.f); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.name, got, test.want)

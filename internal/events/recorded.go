@@ -44,7 +44,8 @@ type RecordedOptions struct {
 }
 
 // ReadRecorded yields the selected events of the filter's workspace, from all its runs and its journal, in the order of
-// recording, each with its cursor. It ignores Filter.Run, FromSeq and Last. Damage is yielded as a [*DamagedError] or
+// recording, each with its cursor. It ignores Filter.Run. Filter.Last applies to the existing events; Filter.FromSeq to
+// the numbers of each run, with Latest of the existing one alone. Damage is yielded as a [*DamagedError] or
 // [*JournalError], and reading continues; other errors end it.
 //
 // Without a workspace in the filter these are the events of all, and After does not count. Existing events of several
@@ -62,12 +63,11 @@ func readRecorded(ctx context.Context, streams refstore.Streams, f Filter, o Rec
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		f.Run, f.FromSeq, f.Last = "", 0, 0
-		r := &recordedReader{at: o.After, latest: o.Latest}
-		r.follower = newFollower(streams, &f, func(e Event, err error) bool {
-			e.Cursor = r.cursor().String()
-			return yield(e, err)
-		})
+		r := &recordedReader{at: o.After, latest: o.Latest, from: f.FromSeq}
+		f := f
+		f.Run, f.FromSeq = "", 0
+		r.follower = newFollower(streams, &f, yield)
+		r.follower.cursor = func(*Event) Cursor { return r.cursor() }
 		if err := r.read(ctx, o.Follow); err != nil && ctx.Err() == nil {
 			yield(Event{}, err)
 		}
@@ -80,6 +80,7 @@ type recordedReader struct {
 	*follower
 	at      Cursor
 	latest  bool
+	from    int64           // Filter.FromSeq
 	open    *tail           // the run at.Run; nil: none yet
 	earlier map[string]bool // runs that ended before Filter.Since
 }
@@ -101,6 +102,9 @@ func (r *recordedReader) read(ctx context.Context, follow bool) error {
 	if err := r.begin(ctx); err != nil {
 		return err
 	}
+	if r.latest { // later runs begin anew
+		r.from = 0
+	}
 	journal := &journalReader{streams: r.streams, workspace: r.f.Workspace, seq: r.at.Journal}
 	for !r.done {
 		var fault error
@@ -119,6 +123,7 @@ func (r *recordedReader) read(ctx context.Context, follow bool) error {
 			return fault
 		}
 		r.drain(ctx)
+		r.flush()
 		if !follow || r.done || ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -185,7 +190,7 @@ func (r *recordedReader) begin(ctx context.Context) error {
 // enter opens a run after its first seq events.
 func (r *recordedReader) enter(run string, seq int64) {
 	r.at.Run, r.at.Seq = run, seq
-	r.open = r.tail(RunRef{r.f.Workspace, run}, seq+1)
+	r.open = r.tail(RunRef{r.f.Workspace, run}, max(seq+1, r.from))
 }
 
 // drain yields the present events of the open run.
@@ -214,7 +219,7 @@ func (r *recordedReader) journaled(ctx context.Context, e *Event) {
 		if e.Data.Reason == ReasonImported && r.going() {
 			// The run was imported while another run is at work. The cursor stays before the import until all of it is
 			// read.
-			if r.take(ctx, r.tail(RunRef{r.f.Workspace, e.Data.Run}, 0)); !r.done {
+			if r.take(ctx, r.tail(RunRef{r.f.Workspace, e.Data.Run}, r.from)); !r.done {
 				r.at.Journal = e.Seq
 			}
 			return

@@ -36,7 +36,7 @@ func TestFromNumber(t *testing.T) {
 			t.Errorf("from %d: the question ended before event %d", from, next)
 		}
 		next = from
-		for e, err := range events.FollowAll(t.Context(), s, f, events.FollowOptions{}) {
+		for e, err := range events.FollowRun(t.Context(), s, f, nil) {
 			if err != nil || e.Seq != next {
 				t.Fatalf("from %d: the follower got event %d, %v when %d was due", from, e.Seq, err, next)
 			}
@@ -47,7 +47,7 @@ func TestFromNumber(t *testing.T) {
 		}
 		last := events.Filter{Workspace: ws, Run: runID, Last: int(n + 2 - min(from, n+1))}
 		next = min(from, n+1)
-		for e, err := range events.FollowAll(t.Context(), s, last, events.FollowOptions{}) {
+		for e, err := range events.FollowRun(t.Context(), s, last, nil) {
 			if err != nil || e.Seq != next {
 				t.Fatalf("the last %d: the follower got event %d, %v when %d was due", last.Last, e.Seq, err, next)
 			}

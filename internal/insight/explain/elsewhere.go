@@ -82,7 +82,7 @@ func (x *evidence) sameObject(s *side) ([]history.Attempt, error) {
 			if err != nil || e.State != record.Success || e.Detail == nil || e.ExecutionID == s.id {
 				continue
 			}
-			list = append(list, *attemptOf(e.Detail.Workspace, e.Detail.Task, e))
+			list = append(list, *history.Of(e.Detail.Workspace, e.Detail.Task, e))
 		}
 	}
 	return list, nil

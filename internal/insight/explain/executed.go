@@ -24,19 +24,6 @@ func sortByID(list []history.Attempt) {
 	slices.SortStableFunc(list, func(a, b history.Attempt) int { return strings.Compare(b.ExecutionID, a.ExecutionID) })
 }
 
-// attemptOf converts an execution that was found by its key to an attempt.
-func attemptOf(ws, task string, e *executions.Execution) *history.Attempt {
-	a := &history.Attempt{
-		Workspace: ws, Task: task, Key: e.Key, ExecutionID: e.ExecutionID, Execution: e,
-		StartedAt: e.StartedAt, ExitCode: e.ExitCode, Message: e.Message, Output: e.OutputHash,
-	}
-	a.Status = runview.StateOf(e.State)
-	if d := e.Detail; d != nil {
-		a.Number, a.MadeBy, a.Worker, a.Reason = d.Attempt, d.RunID, d.Worker, d.Reason
-	}
-	return a
-}
-
 // passing returns nil for errors of missing or unreadable evidence, since the explanation can do without it.
 func (x *evidence) passing(err error) error {
 	if x.ctx.Err() != nil {
@@ -345,7 +332,7 @@ func (x *explaining) failedBefore(e *executions.Execution) (*Cause, error) {
 			return &Cause{Kind: RunsNow, Execution: e.ExecutionID, At: e.StartedAt, Text: "execution " + e.ExecutionID + " of it is running now"}, nil
 		}
 	}
-	a := attemptOf("", "", e)
+	a := history.Of("", "", e)
 	if a.Status == runview.TaskRunning {
 		a.Status = runview.TaskInterrupted
 	}

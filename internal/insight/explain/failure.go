@@ -35,7 +35,7 @@ func (x *evidence) failure(a *history.Attempt) (*Failure, error) {
 			return nil, context.Cause(x.ctx)
 		}
 		if err == nil && e.State == record.Success && e.ExecutionID < a.ExecutionID {
-			f.Succeeded = ref(attemptOf(a.Workspace, a.Task, e))
+			f.Succeeded = ref(history.Of(a.Workspace, a.Task, e))
 			break
 		}
 	}

@@ -388,7 +388,7 @@ func (x *evidence) attempt(ws, task, id string) (*history.Attempt, error) {
 	if err != nil {
 		return nil, x.passing(err)
 	}
-	return attemptOf(ws, task, e), nil
+	return history.Of(ws, task, e), nil
 }
 
 // pair explains why two executions of a task made different outputs.

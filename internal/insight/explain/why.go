@@ -72,7 +72,7 @@ func (x *explaining) one(w *Explanation, prefix string) error {
 			w.Workspace, w.Task = d.Workspace, d.Task
 		}
 		w.Notes = append(w.Notes, fmt.Sprintf("the execution is not one of %s: %s ran it", asked, name))
-		found = attemptOf(w.Workspace, w.Task, e)
+		found = history.Of(w.Workspace, w.Task, e)
 	}
 	return x.explain(w, found)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"e3/executions"
@@ -28,55 +27,20 @@ func Statuses() []runview.TaskState {
 	}
 }
 
-// An Attempt is an execution of a task, as far as it is still known.
+// An Attempt is an execution of a task, as far as it is still known: by its record, and by events for what the record
+// lacks.
 type Attempt struct {
-	Workspace, Task string
-	Key             executions.Key // zero if unknown
-	ExecutionID     string         // "" where it could not start (Query.NotStarted)
+	runview.Attempt
+	Workspace string
 	// Execution is its record, or nil where the record is gone or cannot be read. Err then says why: it is an
 	// *executions.PrunedError, another error that wraps executions.ErrNotFound, or an *executions.RecordError.
 	Execution *executions.Execution
 	Err       error
 	// Runs are the runs of the workspace that it was part of, earliest first: the one that made it, and those that used
-	// its result.
+	// its result. MadeBy may be a run of another workspace.
 	Runs []string
-	// MadeBy is the run that made it, possibly of another workspace; "" if unknown.
-	MadeBy string
-	Ended  Ending // as reported by an event
-	// Refused is the rejection of an attempt that waited for approval; nil: it was not rejected.
-	Refused *Refusal
-
-	Status    runview.TaskState
-	Number    int64 // of the attempts of its run, from 1; 0 if unknown
-	StartedAt time.Time
-	// Duration is the time that it took, up to now if it is running. It is unknown, and 0, if Status is neither
-	// TaskSuccess, TaskFailed nor Error, or if Timed is false.
-	Duration time.Duration
-	Timed    bool
-	ExitCode int64
-	Reason   string
-	Message  string
-	Output   string // hash of the output of a success
-	Worker   string // user@host
-}
-
-// An Ending is the end of an attempt as an event reports it. The zero value means that no event does.
-type Ending struct {
-	As runview.TaskState
-	At time.Time
-}
-
-// A Refusal is the rejection of a task that waited for approval.
-type Refusal struct {
-	By   string
-	At   time.Time
-	Text string // with the user, and the reason if one was given
-}
-
-// Reason is the reason that was given, or "".
-func (r *Refusal) Reason() string {
-	_, why, _ := strings.Cut(r.Text, r.By+": ")
-	return why
+	// Status is its state now; State is the one that an event has told. Duration goes up to now if it is running.
+	Status runview.TaskState
 }
 
 // Answered returns the runs of the workspace that used its result and did not make it, earliest first.
@@ -114,10 +78,15 @@ func Attempts(ctx context.Context, s Stores, ws, task string) ([]Attempt, error)
 }
 
 // Of converts an execution to an attempt of a task by its record alone: one that has not ended counts as running.
-func Of(ws, task string, e *executions.Execution) Attempt {
-	at := Attempt{Workspace: ws, Task: task, Key: e.Key, ExecutionID: e.ExecutionID, Execution: e}
+func Of(ws, task string, e *executions.Execution) *Attempt {
+	at := attemptOf(ws, task, e.ExecutionID)
+	at.Key, at.Execution = e.Key, e
 	at.recorded(e)
 	return at
+}
+
+func attemptOf(ws, task, id string) *Attempt {
+	return &Attempt{Attempt: runview.Attempt{Task: task, ExecutionID: id}, Workspace: ws}
 }
 
 // A Query selects the tasks whose history is wanted.

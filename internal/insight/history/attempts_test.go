@@ -29,7 +29,7 @@ func TestEveryCommandAndInput(t *testing.T) {
 		a.want(a.find("train"),
 			"29 success by 30 in 30", "49 success by 50 in 50", "69 success by 70 in 70", "89 success by 90 in 90,20,10")
 		got := a.find("train")[3]
-		if got.Key != keys[0] || got.Duration != 1500*time.Millisecond || !got.Timed || got.Worker != "ann@lab" || got.Execution == nil || got.Ended.As != runview.TaskSuccess {
+		if got.Key != keys[0] || got.Duration != 1500*time.Millisecond || !got.Timed || got.Worker != "ann@lab" || got.Execution == nil || got.State != runview.TaskSuccess {
 			t.Errorf("the first attempt is %+v", got)
 		}
 		if runs := got.Answered(); len(runs) != 2 || runs[0] != id(20) || runs[1] != id(10) {

@@ -257,7 +257,7 @@ func (c *Chooser) All(ctx context.Context, te *runview.TaskExecutions) ([]Attemp
 	}
 	for _, e := range te.Known {
 		if !slices.ContainsFunc(list, func(x Attempt) bool { return x.ExecutionID == e.ExecutionID }) {
-			list = append(list, Of(c.Workspace, c.Task, e))
+			list = append(list, *Of(c.Workspace, c.Task, e))
 		}
 	}
 	slices.SortStableFunc(list, func(x, y Attempt) int { return strings.Compare(y.ExecutionID, x.ExecutionID) })

@@ -51,8 +51,8 @@ type runFacts struct {
 	pkg     string // hash of the package object
 	filter  string // of the run
 	as      string // the run whose executions are the results of the proven tasks, if one event stands for them all
-	proven  int    // tasks that this event stands for
-	created int    // tasks that were announced without their names
+	proven  int64  // tasks that this event stands for
+	created int64  // tasks that were announced without their names
 }
 
 func newTask(name string) *taskFinder {
@@ -72,7 +72,7 @@ func (f *finder) task(name string) *taskFinder {
 func (f *finder) attempt(t *taskFinder, id string) *Attempt {
 	at, ok := t.byID[id]
 	if !ok {
-		at = &Attempt{Workspace: f.q.Workspace, Task: t.name, ExecutionID: id}
+		at = attemptOf(f.q.Workspace, t.name, id)
 		t.byID[id] = at
 	}
 	return at
@@ -343,10 +343,10 @@ func (at *Attempt) recorded(e *executions.Execution) {
 // told fills in the outcome of an attempt from events, where its record is gone.
 func (at *Attempt) told() {
 	switch {
-	case at.Ended.As == runview.TaskDeferred: // its exit code defers it
+	case at.State == runview.TaskDeferred: // its exit code defers it
 		at.Status = runview.TaskFailed
-	case at.Ended.As != "":
-		at.Status = at.Ended.As
+	case at.State != "":
+		at.Status = at.State
 	case !at.StartedAt.IsZero():
 		at.Status = runview.TaskRunning // if its run is
 	case len(at.Runs) > 0:

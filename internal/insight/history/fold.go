@@ -1,7 +1,6 @@
 package history
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -52,8 +51,7 @@ func (f *finder) filters() []events.Filter {
 	filter := events.Filter{Workspace: f.q.Workspace, From: f.q.From, Run: f.q.Only, Task: f.q.Pattern, Types: []events.Type{
 		events.TaskStarted, events.TaskCached, events.TaskCompleted, events.TaskFailed, events.TaskDeferred, events.TaskSkipped,
 	}}
-	// proven finds out which tasks the bulk events stand for, for all events at once.
-	filter.HasTask = func(context.Context, string) (has, known bool) { return false, true }
+	// Without HasTask: proven finds out which tasks the bulk events stand for, for all events at once.
 	names := f.q.Tasks
 	switch {
 	case filter.Task != "" && len(names) > 0:
@@ -77,35 +75,29 @@ func (f *finder) filters() []events.Filter {
 // begin reads a run's first events: about the run itself and about many tasks at a time, before the first about one
 // task.
 func (f *finder) begin(run string) error {
-	r := &runFacts{id: run}
+	r, head := &runFacts{id: run}, runview.NewFold()
 	f.runs[run] = r
 	for e, err := range events.Read(f.ctx, f.s.Records, f.q.Workspace, run) {
-		if errors.As(err, new(*events.DamagedError)) {
+		if e.Task != "" || errors.As(err, new(*events.DamagedError)) {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		d := e.Data
-		if e.Task != "" || d == nil {
-			break
-		}
-		switch e.Type {
-		case events.RunStarted:
-			r.filter, r.by = d.Filter, d.Process.Who()
-			if r.pkg, err = events.PackageOf(f.ctx, f.s.Records, f.q.Workspace, run, &e.Event); err != nil {
-				return err
-			}
-			continue
-		case events.TaskCached:
-			r.as, r.proven = d.As, d.Tasks
-			continue
-		case events.TaskCreated:
-			r.created = max(d.Tasks, 1)
-		}
-		break
+		head.Add(&e.Event)
 	}
-	return nil
+	first := head.Started()
+	if first == nil {
+		return nil
+	}
+	r.filter, r.by = first.Facts().Filter, first.Facts().Process.Who()
+	r.created = head.Announced()
+	if bulk := head.Proven(); len(bulk) > 0 {
+		r.as, r.proven = bulk[0].As, bulk[0].Tasks
+	}
+	var err error
+	r.pkg, err = events.PackageOf(f.ctx, f.s.Records, f.q.Workspace, run, first)
+	return err
 }
 
 // add adds the next event of a task.
@@ -133,48 +125,19 @@ func (f *finder) add(e *events.Event) {
 	t.answers[e.Run] = e.Execution
 	at := f.attempt(t, e.Execution)
 	at.partOf(e.Run)
-	if k, ok := executions.ParseKey(d.Key); ok {
-		t.key(at, k)
+	if at.Tell(e); at.Key != (executions.Key{}) {
+		t.hashes[at.Key.Task] = true
 	}
-	switch e.Type {
-	case events.TaskStarted:
-		at.StartedAt = e.Time
-		if !d.Shared {
-			at.MadeBy, at.Number = e.Run, d.Attempt
-		}
-	case events.TaskCached:
-		if at.Output == "" {
-			at.Output = d.Output
-		}
-		if !at.Timed && d.Key != "" { // a proven task's event has no duration
-			at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
-		}
-	case events.TaskDeferred:
-		at.Ended = Ending{runview.Outcome(e), e.Time}
-		at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
-		at.ExitCode, at.Reason = d.ExitCode, string(executions.ReasonSuspended)
-	case events.TaskCompleted, events.TaskFailed:
-		if d.Block != "" { // rejected after it had ended
-			if d.Reason == events.ReasonRejected {
-				at.Refused = &Refusal{By: d.By, At: e.Time, Text: d.Message}
-			}
-			return
-		}
-		at.Ended = Ending{runview.Outcome(e), e.Time}
-		at.Timed, at.Duration = true, events.Milliseconds(d.Duration)
-		at.ExitCode, at.Reason, at.Message, at.Output = d.ExitCode, d.Reason, d.Message, d.Output
-		if !d.Shared && at.MadeBy == "" {
-			at.MadeBy, at.Number = e.Run, d.Attempt
-		}
+	if at.State == runview.TaskDeferred {
+		at.Reason = string(executions.ReasonSuspended)
 	}
 }
 
 // notStarted makes an attempt of a failure that left no execution.
 func (f *finder) notStarted(t *taskFinder, e *events.Event, d *events.Data) *Attempt {
-	at := &Attempt{
-		Workspace: f.q.Workspace, Task: t.name, Runs: []string{e.Run}, MadeBy: e.Run, Ended: Ending{runview.Outcome(e), e.Time},
-		Status: runview.TaskError, Number: d.Attempt, Reason: d.Reason, Message: d.Message,
-	}
+	at := attemptOf(f.q.Workspace, t.name, "")
+	at.MadeBy, at.Runs, at.Number = e.Run, []string{e.Run}, d.Attempt
+	at.Status, at.EndedAt, at.Reason, at.Message = runview.TaskError, e.Time, d.Reason, d.Message
 	at.Key, _ = executions.ParseKey(d.Key)
 	if r := f.runs[e.Run]; r != nil {
 		at.Worker = r.by
@@ -185,7 +148,7 @@ func (f *finder) notStarted(t *taskFinder, e *events.Event, d *events.Data) *Att
 // sortTime is the time by which attempts are ordered; ids hold the time of their creation.
 func (at *Attempt) sortTime() time.Time {
 	if at.ExecutionID == "" {
-		return at.Ended.At
+		return at.EndedAt
 	}
 	t, _ := executions.ParseID(at.ExecutionID)
 	return t

@@ -92,7 +92,7 @@ func (f *finder) covered(r *runFacts) ([]*taskFinder, error) {
 		return nil, err
 	}
 	selected, n := pkg.selects(r.filter)
-	if r.proven != n-r.created {
+	if r.proven != int64(n)-r.created {
 		return nil, nil // an event is missing, or does not belong to this package
 	}
 	var covered []*taskFinder

@@ -5,6 +5,7 @@ import (
 
 	"e3/dataflow/graph"
 	"e3/executions"
+	"e3/internal/events"
 	"e3/internal/format/record"
 )
 
@@ -21,20 +22,20 @@ func (v *Runs) Expand(ctx context.Context, ws, run string, f *Fold) (unnamed int
 		return 0, err
 	}
 	for _, b := range f.bulk {
-		from, err := v.answers(ctx, ws, run, b.as)
+		from, err := v.answers(ctx, ws, run, b.As)
 		if err != nil {
 			return 0, err
 		}
 		names := f.provenBy(g)
-		if int64(len(names)) != b.n { // its package is gone, or an event
+		if int64(len(names)) != b.Tasks { // its package is gone, or an event
 			names = f.unmentioned(from)
 		}
-		if int64(len(names)) != b.n {
-			unnamed += b.n
+		if int64(len(names)) != b.Tasks {
+			unnamed += b.Tasks
 			continue
 		}
-		f.proven -= b.n
-		f.named += b.n
+		f.proven -= b.Tasks
+		f.named += b.Tasks
 		for _, name := range names {
 			t := f.task(name)
 			t.State, t.Ended = TaskCached, from.ids[name]
@@ -84,6 +85,36 @@ func (f *Fold) unmentioned(from *answered) []string {
 		}
 	}
 	return names
+}
+
+// HasTask returns a function that tells for which bulk events a task is among the proven ones, as [events.Filter] asks
+// it: by their packages, or, where these are gone, by the executions that Expand would find. It remembers its answers.
+func (v *Runs) HasTask(task string) func(ctx context.Context, pkg string, as events.RunRef) (bool, error) {
+	packages, runs := map[string]*graph.Graph{}, map[events.RunRef]bool{}
+	return func(ctx context.Context, pkg string, as events.RunRef) (bool, error) {
+		g, known := packages[pkg]
+		if !known {
+			var err error
+			if g, err = v.graphOf(ctx, pkg); err != nil {
+				return false, err
+			}
+			packages[pkg] = g
+		}
+		if g != nil {
+			_, has := g.Find(task)
+			return has, nil
+		}
+		has, known := runs[as]
+		if !known {
+			from, err := v.answers(ctx, as.Workspace, "", as.Run)
+			if err != nil {
+				return false, err
+			}
+			has = from.ids[task] != ""
+			runs[as] = has
+		}
+		return has, nil
+	}
 }
 
 // graphOf returns the graph of a package, nil where it is gone or cannot be read.
@@ -144,7 +175,7 @@ func (v *Runs) answers(ctx context.Context, ws, self, run string) (*answered, er
 		if len(f.bulk) == 0 {
 			break
 		}
-		run = f.bulk[0].as // e3 writes at most one such event
+		run = f.bulk[0].As // e3 writes at most one such event
 	}
 	return a, nil
 }

@@ -17,8 +17,9 @@ import (
 )
 
 // A Fold computes the state of a run from its events, added one after the other. It is the only code that does, whether
-// the run is live, ended or dead; attempts are folded by [AttemptFold]. A log may come from anywhere: whatever it says,
-// memory is bounded by the names in it, and later events win.
+// the run is live, ended or dead; what became of an attempt is folded by [Attempt.Tell] alone. Other code that names many
+// types of events emits them, or puts each into words, marks or counts without a state. A log may come from anywhere:
+// whatever it says, memory is bounded by the names in it, and later events win.
 type Fold struct {
 	started *events.Event // nil before run.started
 	end     *events.Event // nil before the end
@@ -28,7 +29,7 @@ type Fold struct {
 	slab    []FoldedTask  // of which the next tasks are made: no growth of the list copies them
 	index   map[string]int
 	workers map[string]string // names that many tasks share
-	bulk    []provenTasks
+	bulk    []Proven
 	created int64 // announced by task.created
 	named   int64 // proven tasks with their own event
 	proven  int64 // proven tasks without one
@@ -71,8 +72,14 @@ func (f *Fold) All() iter.Seq[*FoldedTask] {
 // Counted reports whether an event has counted tasks that it does not name.
 func (f *Fold) Counted() bool { return f.created > 0 || f.proven > 0 }
 
+// Announced is the number of tasks that were announced.
+func (f *Fold) Announced() int64 { return f.created }
+
 // Bulk reports whether an event stands for many cached tasks without naming them: see Runs.Expand.
 func (f *Fold) Bulk() bool { return len(f.bulk) > 0 }
+
+// Proven returns the tasks for which such events stand. e3 writes at most one of these in a run.
+func (f *Fold) Proven() []Proven { return f.bulk }
 
 // FoldedTask is a task that an event names.
 type FoldedTask struct {
@@ -84,10 +91,18 @@ type FoldedTask struct {
 	failedBy int64  // the number of the event by which it failed last
 }
 
-// provenTasks are n tasks that share an event: their executions are those of the run as.
-type provenTasks struct {
-	n  int64
-	as string
+// Proven are tasks that share an event: their executions are those of the run As.
+type Proven struct {
+	Tasks int64
+	As    string
+}
+
+// ProvenBy returns the tasks that an event proves without naming them.
+func ProvenBy(e *events.Event) (p Proven, ok bool) {
+	if e.Type != events.TaskCached || e.Task != "" {
+		return Proven{}, false
+	}
+	return Proven{e.Facts().TaskCount(), e.Facts().As}, true
 }
 
 // Bounds of what a fold makes at a time, and of the names that it remembers.
@@ -129,9 +144,9 @@ func (f *Fold) Add(e *events.Event) {
 			f.endRetries()
 		}
 	case events.TaskCached:
-		if e.Task == "" {
-			f.proven += tasks
-			f.bulk = append(f.bulk, provenTasks{tasks, d.As})
+		if p, ok := ProvenBy(e); ok {
+			f.proven += p.Tasks
+			f.bulk = append(f.bulk, p)
 			return
 		}
 		fallthrough
@@ -139,10 +154,10 @@ func (f *Fold) Add(e *events.Event) {
 		if e.Task == "" {
 			return
 		}
-		if _, known := f.index[e.Task]; e.Type == events.TaskReopened && !known && len(f.bulk) > 0 && f.bulk[len(f.bulk)-1].n > 0 {
+		if _, known := f.index[e.Task]; e.Type == events.TaskReopened && !known && len(f.bulk) > 0 && f.bulk[len(f.bulk)-1].Tasks > 0 {
 			f.task(e.Task).shared = true
 			f.proven, f.created = f.proven-1, f.created+1
-			f.bulk[len(f.bulk)-1].n--
+			f.bulk[len(f.bulk)-1].Tasks--
 		}
 		f.transition(f.task(e.Task), e, d)
 	}

@@ -139,16 +139,10 @@ type folder struct {
 	user   string
 	counts bool // the run is selected
 	sums   Sums
-	bulk   []provenTasks
+	bulk   []runview.Proven
 	here   *memory
 	named  map[string]bool // tasks with an event in this run
 	failed map[string]bool // executions whose failure was reported
-}
-
-// provenTasks are tasks that share a bulk event.
-type provenTasks struct {
-	tasks int64
-	as    string // the run that answered them
 }
 
 // memory holds the latest answers of a workspace.
@@ -226,8 +220,8 @@ func (f *folder) selected(e *events.Event) bool {
 // cached counts a hit. Only the event of a lookup has the duration of its execution; that of a proven task is known
 // from the run that proved it.
 func (f *folder) cached(e *events.Event, d *events.Data, ms int64) {
-	if e.Task == "" {
-		f.bulk = append(f.bulk, provenTasks{d.TaskCount(), d.As})
+	if p, ok := runview.ProvenBy(e); ok {
+		f.bulk = append(f.bulk, p)
 		return
 	}
 	f.sums.Hits++
@@ -287,11 +281,11 @@ func (f *folder) close() {
 }
 
 // proven counts the tasks of a bulk event: those that the other run answered and that no event of this run names.
-func (f *folder) proven(b provenTasks) {
-	f.sums.Hits += b.tasks
-	m := f.runs[b.as]
+func (f *folder) proven(b runview.Proven) {
+	f.sums.Hits += b.Tasks
+	m := f.runs[b.As]
 	if m == nil {
-		f.sums.Untimed += b.tasks
+		f.sums.Untimed += b.Tasks
 		return
 	}
 	n, ms := int64(len(m.answers)), m.ms
@@ -303,9 +297,9 @@ func (f *folder) proven(b provenTasks) {
 			}
 		}
 	}
-	if n > b.tasks && n > 0 { // some of them were removed since, or the run did not have them
-		ms = ms / n * b.tasks
+	if n > b.Tasks && n > 0 { // some of them were removed since, or the run did not have them
+		ms = ms / n * b.Tasks
 	}
 	f.sums.SavedMs += ms
-	f.sums.Untimed += max(b.tasks-n, 0)
+	f.sums.Untimed += max(b.Tasks-n, 0)
 }

@@ -115,7 +115,7 @@ func (s *Spans) Event(e events.Event) {
 	d := e.Facts()
 	a, first := s.attempts.Add(&e)
 	if first {
-		s.open[a] = s.begin(&e, d, a.Start)
+		s.open[a] = s.begin(&e, d, a.StartedAt)
 	}
 	if a != nil && a.State != "" {
 		s.endAttempt(a, &e, d)

@@ -52,11 +52,10 @@ const (
 func (t *timeline) detail(ctx context.Context, x *executions.Store) error {
 	return parallel.Each(ctx, len(t.attempts), func(ctx context.Context, i int) error {
 		a := &t.attempts[i]
-		key, ok := executions.ParseKey(a.Key)
-		if !ok || a.Execution == "" {
+		if a.Key == (executions.Key{}) || a.ExecutionID == "" {
 			return nil
 		}
-		e, err := x.Get(ctx, key, a.Execution)
+		e, err := x.Get(ctx, a.Key, a.ExecutionID)
 		if err != nil && !errors.Is(err, executions.ErrNotFound) && !errors.Is(err, executions.ErrMalformed) {
 			return err
 		}
@@ -101,7 +100,7 @@ func (t *timeline) dependencies(ctx context.Context, known *packages.Registry) e
 		}
 		for _, d := range g.Dependencies(i) {
 			from, ok := made[g.Name(d)]
-			if _, end := t.attempts[from].span(); !ok || micros(t.attempts[to].Start) < end-1 {
+			if _, end := t.attempts[from].span(); !ok || micros(t.attempts[to].StartedAt) < end-1 {
 				continue // no arrow leads back in time
 			}
 			if t.uncut++; len(t.flows) < maxFlows {
@@ -116,8 +115,8 @@ func micros(at time.Time) int64 { return at.UnixMicro() }
 
 // span returns the start and end of an attempt, which are at least one microsecond apart.
 func (a *attempt) span() (from, to int64) {
-	from = micros(a.Start)
-	return from, max(micros(a.End), from+1)
+	from = micros(a.StartedAt)
+	return from, max(micros(a.EndedAt), from+1)
 }
 
 // workers gives each worker a process, and each attempt the first free lane of its worker.
@@ -126,7 +125,7 @@ func (t *timeline) workers() (names []string, lanes []int) {
 	for i := range t.order {
 		t.order[i] = i
 	}
-	slices.SortStableFunc(t.order, func(i, j int) int { return t.attempts[i].Start.Compare(t.attempts[j].Start) })
+	slices.SortStableFunc(t.order, func(i, j int) int { return t.attempts[i].StartedAt.Compare(t.attempts[j].StartedAt) })
 	pids := map[string]int{}
 	var free []*laneSet
 	for _, i := range t.order {
@@ -234,13 +233,17 @@ func (t *timeline) attempt(i int) event {
 	a := &t.attempts[i]
 	from, to := a.span()
 	dur := to - from
-	args := about("task", a.Task, "execution", a.Execution, "key", a.Key, "attempt", a.Number, "state", string(a.State), "reason", a.Reason, "message", a.Message)
+	args := about("task", a.Task, "execution", a.ExecutionID, "attempt", a.Number, "state", string(a.State),
+		"reason", a.Reason, "message", a.Message)
+	if a.Key != (executions.Key{}) {
+		args["key"] = a.Key.String()
+	}
 	args["cached"] = false
 	if a.Shared {
 		args["shared"] = true
 	}
-	if a.ExitCode != nil {
-		args["exitCode"] = *a.ExitCode
+	if a.Exited() {
+		args["exitCode"] = a.ExitCode
 	} else if a.State == runview.TaskSuccess {
 		args["exitCode"] = 0
 	}
@@ -287,7 +290,7 @@ func (t *timeline) flowTo(i int) event {
 func (t *timeline) running() []step {
 	steps := make([]step, 0, 2*len(t.attempts))
 	for i := range t.attempts {
-		steps = append(steps, step{t.attempts[i].Start, 1}, step{t.attempts[i].End, -1})
+		steps = append(steps, step{t.attempts[i].StartedAt, 1}, step{t.attempts[i].EndedAt, -1})
 	}
 	return steps
 }

@@ -209,8 +209,8 @@ func (t *timeline) attempted(e *events.Event) {
 	if !first {
 		return
 	}
-	if a.Start.Before(t.start) {
-		a.Start = t.start
+	if a.StartedAt.Before(t.start) {
+		a.StartedAt = t.start
 	}
 	waited := time.Duration(-1)
 	if since, ok := t.waitsNoMore(e.Task, e.Time); ok && a.State == "" {
@@ -237,12 +237,10 @@ func (t *timeline) fromReport() {
 			t.instants = append(t.instants, instant{t.start, "cached: " + x.Task, about("task", x.Task, "execution", x.ExecutionID, "key", x.Key)})
 		default:
 			a := &runview.Attempt{
-				Task: x.Task, Execution: x.ExecutionID, Key: x.Key, State: x.State, Number: x.Attempt,
-				Start: x.StartedAt.Time, End: end, Reason: x.Reason, Message: x.Message,
+				Task: x.Task, ExecutionID: x.ExecutionID, State: x.State, Number: x.Attempt, ExitCode: x.ExitCode,
+				StartedAt: x.StartedAt.Time, EndedAt: end, Reason: x.Reason, Message: x.Message,
 			}
-			if x.State == runview.TaskFailed {
-				a.ExitCode = &x.ExitCode
-			}
+			a.Key, _ = executions.ParseKey(x.Key)
 			t.attempts = append(t.attempts, attempt{Attempt: a, waited: -1})
 			if end.After(t.last) {
 				t.last = end
@@ -259,7 +257,7 @@ func (t *timeline) end() {
 	}
 	for i := range t.attempts {
 		if a := &t.attempts[i]; a.State == "" {
-			a.End, a.State = t.last, state
+			a.EndedAt, a.State = t.last, state
 		}
 	}
 	for task := range t.ready {
@@ -269,8 +267,8 @@ func (t *timeline) end() {
 		t.cut(r.CompletedAt) // the run may have been closed much later
 	}
 	for i := range t.attempts {
-		if a := &t.attempts[i]; a.End.Before(a.Start) {
-			a.End = a.Start
+		if a := &t.attempts[i]; a.EndedAt.Before(a.StartedAt) {
+			a.EndedAt = a.StartedAt
 		}
 	}
 }
@@ -284,8 +282,8 @@ func (t *timeline) cut(at time.Time) {
 	}
 	early(&t.last)
 	for i := range t.attempts {
-		early(&t.attempts[i].Start)
-		early(&t.attempts[i].End)
+		early(&t.attempts[i].StartedAt)
+		early(&t.attempts[i].EndedAt)
 	}
 	for i := range t.instants {
 		early(&t.instants[i].at)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"e3/internal/events"
-	"e3/internal/insight/ui"
+	"e3/internal/ui"
 )
 
 // message is what a page hears.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/insight/ui"
 	"e3/internal/testing/browser"
+	"e3/internal/ui"
 )
 
 // violation is a rule of axe-core that a page breaks.

@@ -13,7 +13,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
-	"e3/internal/insight/ui"
+	"e3/internal/ui"
 )
 
 // allocated is how many bytes a function makes.

@@ -79,9 +79,9 @@ func note(text string) h.Node {
 }
 
 // warnings are remarks that matter.
-func warnings(texts []string) h.Node {
-	return h.Map(texts, func(s string) h.Node { return h.El("p.warn", h.Line(s)) })
-}
+func warnings(texts []string) h.Node { return h.Map(texts, warning) }
+
+func warning(text string) h.Node { return h.El("p.warn", h.Line(text)) }
 
 // dim is text that matters less.
 func dim(text string) h.Node { return h.El("span.dim", h.Line(text)) }

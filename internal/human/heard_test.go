@@ -1,16 +1,14 @@
-package main
+package human
 
 import (
 	"math"
 	"testing"
 	"time"
-
-	"e3/refstore"
 )
 
-// TestHeardOf: whatever the clocks show, the status of a process on another host is well-formed and never has a time in
+// TestHeard: whatever the clocks show, the status of a process on another host is well-formed and never has a time in
 // the future.
-func TestHeardOf(t *testing.T) {
+func TestHeard(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
 		ago            time.Duration
@@ -24,12 +22,12 @@ func TestHeardOf(t *testing.T) {
 		{61 * time.Second, "last heard of 1m01s ago, longer than its lease of 15s", "last heard of 1m01s ago, longer than its lease of 15s"},
 		{math.MaxInt64, "last heard of 2562047h47m ago, longer than its lease of 15s", "last heard of 2562047h47m ago, longer than its lease of 15s"},
 	} {
-		h := refstore.Heard{At: now.Add(-tt.ago), Lease: 15 * time.Second}
-		if heard, late := heardOf(h, now), unheard(h, now); heard != tt.heard || late != tt.unheard {
+		at, lease := now.Add(-tt.ago), 15*time.Second
+		if heard, late := Heard(at, lease, now), Unheard(at, lease, now); heard != tt.heard || late != tt.unheard {
 			t.Errorf("%v ago: got %q and %q, want %q and %q", tt.ago, heard, late, tt.heard, tt.unheard)
 		}
 	}
-	if heard, late := heardOf(refstore.Heard{}, now), unheard(refstore.Heard{}, now); heard != "" || late != "" {
+	if heard, late := Heard(time.Time{}, 0, now), Unheard(time.Time{}, 0, now); heard != "" || late != "" {
 		t.Errorf("nothing is known: got %q and %q, want nothing", heard, late)
 	}
 }

@@ -31,7 +31,7 @@ func (s *Server) tablePage(ctx context.Context, f *frame) (body, error) {
 	f.Title = "Experiments"
 	f.Crumbs = []crumb{{"Workspaces", f.To(viewWorkspaces)}, {"Experiments", ""}}
 	s.live(f)
-	names, err := s.stores.Facts.Names(ctx)
+	names, err := s.stores.Answers.Names(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +108,14 @@ func (s *Server) outdated(ctx context.Context, b *tableBody, sides []compare.Sid
 		if asked++; asked > maxOutdate {
 			break
 		}
-		w, err := s.stores.Facts.Workspace(ctx, side.Workspace)
+		st, err := s.stores.Answers.Status(ctx, side.Workspace)
 		if errors.Is(err, human.ErrNotFound) {
 			continue // removed since
 		}
 		if err != nil {
 			return err
 		}
-		if len(w.Stale)+len(w.Missing) > 0 {
+		if standing := st.Standing(); len(standing.Stale)+len(standing.Missing) > 0 {
 			b.Notes = append(b.Notes, side.Workspace+": not all outputs are of its present inputs")
 		}
 	}

@@ -3,7 +3,7 @@ package ui_test
 import (
 	"testing"
 
-	"e3/internal/insight/ui"
+	"e3/internal/ui"
 )
 
 func BenchmarkRunPage(b *testing.B) {

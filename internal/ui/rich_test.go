@@ -2,61 +2,80 @@ package ui_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
+	"e3/dataflow"
+	"e3/gc"
 	"e3/internal/events"
+	"e3/internal/format/moment"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/insight/runview"
-	"e3/internal/insight/stats"
-	"e3/internal/insight/ui"
+	"e3/internal/jobs/approval"
+	"e3/internal/jobs/queue"
+	"e3/refstore"
+	"e3/workspace"
 )
 
-// richFacts are answers of which every part of a page has something to show.
-type richFacts struct{}
+// richAnswers are answers of which every part of a page has something to show.
+type richAnswers struct{}
 
-func (richFacts) Names(context.Context) ([]string, error) {
+func (richAnswers) Names(context.Context) ([]string, error) {
 	return []string{"exp-deep", "exp-wide", "prod"}, nil
 }
 
-func (richFacts) Workspaces(context.Context) ([]ui.Workspace, error) {
-	return []ui.Workspace{
-		{Name: "exp-deep", Package: "demo@1.0.0", DeployedAt: now.Add(-time.Hour), File: "e3.yaml", Edited: true, Current: 12},
-		{Name: "exp-wide"},
-		{Name: "prod", Package: "demo@1.0.0", File: "pipelines/prod/e3.yaml", Current: 1, Stale: []string{"broken"}, Missing: []string{"after"},
-			Run:  &runview.Report{Run: &record.Run{RunID: runID, WorkspaceName: "prod", StartedAt: now.Add(-time.Hour), State: record.RunRunning}, Live: true},
-			Busy: "ann@mill: start", BusySince: now.Add(-time.Hour), Deferred: []ui.Deferred{{Workspace: "prod", Task: "sign", Since: now.Add(-5 * time.Minute)}},
-			Faults: []string{"the journal has a damaged line"}},
-	}, nil
-}
-
-func (f richFacts) Workspace(ctx context.Context, name string) (*ui.Workspace, error) {
-	list, err := f.Workspaces(ctx)
-	return &list[2], err
-}
-
-func (richFacts) Queues(context.Context) ([]ui.Queue, error) {
-	job := func(id, task, state string) ui.Job {
-		return ui.Job{ID: id, Workspace: "prod", Run: runID, Task: task, State: state, Since: now.Add(-3 * time.Minute)}
+func (richAnswers) Status(_ context.Context, ws string) (*workspace.Status, error) {
+	switch ws {
+	case "exp-deep":
+		st := status(ws, slices.Repeat([]dataflow.Freshness{dataflow.Current}, 12)...)
+		st.File, st.Edited = "e3.yaml", true
+		return st, nil
+	case "exp-wide":
+		return &workspace.Status{Workspace: ws}, nil
 	}
-	waits, runs, failed := job("0195-a", "train[7]", "ready"), job("0195-b", "train[8]", "running"), job("0195-c", "broken", "failed")
-	waits.Asks = "gpu, 8 GiB"
-	runs.Worker, runs.Lease = "bob@cluster-node-17.example", "heard of 4 s ago"
-	failed.Message = "exit code 3: ValueError: no <data> in the file that it was given"
-	return []ui.Queue{
-		{Name: "default", Ready: 2, Delayed: 1, Since: now.Add(-3 * time.Minute), Waiting: []ui.Job{waits, job("0195-d", "train[9]", "delayed")}, Running: []ui.Job{runs}, Failed: []ui.Job{failed}, Over: []string{"run 0194fdc1 of prod has ended, and 2 of its jobs wait"}},
-		{Name: "gpu", Faults: []string{"its index is damaged; e3 verify mends it"}},
-	}, nil
+	st := status(ws, dataflow.Current, dataflow.Stale, dataflow.Absent)
+	st.File = "pipelines/prod/e3.yaml"
+	st.Run = &runview.Report{Run: &record.Run{RunID: runID, WorkspaceName: ws, StartedAt: now.Add(-time.Hour), State: record.RunRunning}, Live: true}
+	st.Holder = &workspace.BusyError{Workspace: ws, Operation: record.Dataflow, Holder: "ann@mill", Since: now.Add(-time.Hour)}
+	st.Deferred = []approval.Waiting{{Task: "sign", Since: moment.At(now.Add(-5 * time.Minute))}}
+	st.Faults = human.Faults([]error{errors.New("the journal has a damaged line")})
+	return st, nil
 }
 
-func (richFacts) Store(context.Context) (*ui.Store, error) {
-	sums := stats.Sums{Runs: 14, Completed: 11, Hits: 220, Executed: 61, Failures: 4, SavedMs: 8_400_000, ExecutedMs: 1_300_000, Bytes: 7 << 30}
-	return &ui.Store{
-		At: now, Kept: ui.Amount{Objects: 4_211, Bytes: 7 << 30}, Free: ui.Amount{Objects: 310, Bytes: 90 << 20}, Young: ui.Amount{Objects: 4, Bytes: 1 << 20}, Missing: 1,
-		Warnings: []string{"1 object is missing; e3 verify says which"}, Executions: 281, Pinned: 3,
-		Stats: &stats.Stats{Total: stats.Group{Sums: sums}, Workspaces: []stats.Group{{Name: "prod", Sums: sums}}, Users: []stats.Group{{Name: "ann", Sums: sums}, {Sums: stats.Sums{Runs: 1}}}},
-		Tasks: []ui.TaskSize{{Workspace: "prod", Task: "train[2]", Executions: 9, Bytes: 6 << 30}, {Workspace: "prod", Task: "clean", Executions: 2, Bytes: 3 << 20}},
+// job is a job of a rich queue, created three minutes ago.
+func job(id, task string, status queue.Status) queue.Job {
+	return queue.Job{ID: id, Workspace: "prod", Run: runID, Task: task, Status: status, LockedBy: "a session", Created: queue.TimeOf(now.Add(-3 * time.Minute))}
+}
+
+func (richAnswers) Queues(context.Context) (queue.States, error) {
+	runs, failed := job("0195-b", "train[8]", queue.Running), job("0195-c", "broken", queue.Failed)
+	runs.Worker, runs.Started = "bob@cluster-node-17.example", runs.Created
+	failed.Outcome = &queue.Outcome{Message: "exit code 3: ValueError: no <data> in the file that it was given"}
+	row := running(runs)
+	row[0].Work.Heard = refstore.Heard{At: now.Add(-4 * time.Second), Lease: 15 * time.Second}
+	return queue.States{Queues: []queue.State{
+		{Queue: "default", Ready: 2, Delayed: 1, Since: moment.At(now.Add(-3 * time.Minute)), Running: row, Failed: queue.RowsOf([]queue.Job{failed}).Jobs, Over: []queue.RunJobs{{Workspace: "prod", Run: "0194fdc1", Jobs: 2}}},
+		{Queue: "gpu", Faults: []string{"its index is damaged; e3 verify mends it"}},
+	}}, nil
+}
+
+func (richAnswers) InTurn(_ context.Context, queues ...string) (queue.Rows, []error, error) {
+	if queues[0] != "default" {
+		return queue.Rows{}, nil, nil
+	}
+	waits := job("0195-a", "train[7]", queue.Queued)
+	waits.Labels, waits.Policy.Memory = []string{"gpu"}, 8<<30
+	return queue.RowsOf([]queue.Job{waits, job("0195-d", "train[9]", queue.Queued)}), nil, nil
+}
+
+func (richAnswers) Garbage(context.Context) (*gc.Report, error) {
+	return &gc.Report{
+		Live: gc.Amount{Objects: 4_211, Bytes: 7 << 30}, Collected: gc.Amount{Objects: 310, Bytes: 90 << 20}, Young: gc.Amount{Objects: 4, Bytes: 1 << 20}, Missing: 1,
+		Warnings: []string{"1 object is missing; e3 verify says which"},
 	}, nil
 }
 
@@ -72,7 +91,7 @@ func curve(phase float64) string {
 // rich writes two runs of which every part of a page has something to show; the second is at work if it is live.
 func (b *bench) rich(live bool) {
 	b.t.Helper()
-	b.stores.Facts = richFacts{}
+	b.stores.Answers = richAnswers{}
 	tasks := func(loss float64) []made {
 		list := []made{{name: "clean", state: runview.TaskCached, took: 2 * time.Second, file: "clean.csv", output: "day,rain,wind\nmon,1.5,3\ntue,0.25,7\n", stdout: "cleaned 2 rows\n"}}
 		for i := range 4 {

@@ -50,7 +50,7 @@ func joinAll(ctx context.Context, f *feeds, tell func()) error {
 	news := make(chan struct{}, 1)
 	known := ""
 	for first := true; ; first = false {
-		names, err := f.s.Facts.Names(ctx)
+		names, err := f.s.Answers.Names(ctx)
 		if err != nil {
 			return err
 		}
@@ -145,7 +145,7 @@ func pollAll(ctx context.Context, f *feeds, tell func()) error {
 
 // lookAll describes the workspaces with their latest runs, and counts the requests for that.
 func lookAll(ctx context.Context, f *feeds) (text string, asked int, err error) {
-	names, err := f.s.Facts.Names(ctx)
+	names, err := f.s.Answers.Names(ctx)
 	if err != nil {
 		return "", 0, err
 	}

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"e3/dataflow"
 	"e3/executions"
+	"e3/gc"
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
@@ -20,8 +22,10 @@ import (
 	"e3/internal/insight/explain"
 	"e3/internal/insight/history"
 	"e3/internal/insight/runview"
-	"e3/internal/insight/ui"
+	"e3/internal/jobs/queue"
+	"e3/internal/packages"
 	"e3/internal/repo"
+	"e3/internal/ui"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/refstore/mem"
@@ -60,19 +64,40 @@ func (d *desk) AtWork(context.Context, string, *record.Run) (bool, refstore.Hear
 
 func (d *desk) Queued(context.Context, string, string) ([]runview.Queued, error) { return nil, nil }
 
-// facts are a test's answers to what other packages know.
-type facts struct{ queues []ui.Queue }
+// answers are a test's answers of other packages: a workspace, and queues with their unfinished jobs.
+type answers struct {
+	queues []queue.State
+	jobs   map[string][]queue.Job // by queue
+}
 
-func (facts) Names(context.Context) ([]string, error) { return []string{"prod"}, nil }
-func (facts) Workspaces(context.Context) ([]ui.Workspace, error) {
-	return []ui.Workspace{{Name: "prod", Package: "demo@1.0.0", Current: 1, Stale: []string{"b"}}}, nil
+func (answers) Names(context.Context) ([]string, error) { return []string{"prod"}, nil }
+func (answers) Status(context.Context, string) (*workspace.Status, error) {
+	return status("prod", dataflow.Current, dataflow.Stale), nil
 }
-func (f facts) Workspace(ctx context.Context, _ string) (*ui.Workspace, error) {
-	list, err := f.Workspaces(ctx)
-	return &list[0], err
+func (a answers) Queues(context.Context) (queue.States, error) {
+	return queue.States{Queues: a.queues}, nil
 }
-func (f facts) Queues(context.Context) ([]ui.Queue, error) { return f.queues, nil }
-func (facts) Store(context.Context) (*ui.Store, error)     { return &ui.Store{At: now}, nil }
+func (a answers) InTurn(_ context.Context, queues ...string) (queue.Rows, []error, error) {
+	return queue.RowsOf(a.jobs[queues[0]]), nil, nil
+}
+func (answers) Garbage(context.Context) (*gc.Report, error) { return &gc.Report{}, nil }
+
+// status is that of a workspace with a package, whose outputs have these states.
+func status(ws string, outputs ...dataflow.Freshness) *workspace.Status {
+	st := &workspace.Status{Workspace: ws, Package: &workspace.ListedPackage{Ref: packages.Ref{Name: "demo", Version: "1.0.0"}}}
+	for i, is := range outputs {
+		st.Datasets = append(st.Datasets, workspace.DatasetRow{Name: string(rune('a' + i)), Output: true, Freshness: is})
+	}
+	return st
+}
+
+// running is the rows of jobs that a worker has.
+func running(jobs ...queue.Job) (list []queue.WorkRow) {
+	for i := range jobs {
+		list = append(list, queue.WorkRow{Row: queue.RowOf(&jobs[i]), Work: &queue.Work{Job: jobs[i]}})
+	}
+	return list
+}
 
 // A bench is a repository in memory with one workspace, whose runs tests write by hand: no package file could name its tasks so.
 type bench struct {
@@ -118,7 +143,7 @@ func newBench(t testing.TB) *bench {
 	w.Runs.Workspaces = b.desk
 	x := executions.NewStore(b.records, b.objects)
 	b.stores = ui.Stores{
-		Records: b.records, Objects: b.objects, Executions: x, Runs: w.Runs, Facts: facts{},
+		Records: b.records, Objects: b.objects, Executions: x, Runs: w.Runs, Answers: answers{},
 		Compare: compare.Stores{Records: b.records, Objects: b.objects, Executions: x, Workspaces: w.View(), Runs: w.Runs, Packages: w.Packages},
 		Explain: func() *explain.Explainer {
 			return explain.New(explain.Stores{Stores: history.Stores{Records: b.records, Executions: x, Runs: w.Runs}, Workspaces: w.View(), Objects: b.objects})

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"e3/internal/insight/ui"
+	"e3/internal/ui"
 )
 
 // request sends a request as a test writes it, without the client's habits.

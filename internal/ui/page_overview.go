@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"time"
 
+	"e3/gc"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/runview"
 	"e3/internal/insight/stats"
+	"e3/internal/jobs/approval"
+	"e3/internal/jobs/queue"
+	"e3/workspace"
 )
 
 func (b *workspacesBody) page(f *frame) h.Node {
@@ -18,35 +22,47 @@ func (b *workspacesBody) page(f *frame) h.Node {
 		return h.Group{title, h.El("p.lead", h.Text("There are no workspaces yet; make one with: "),
 			h.El("code", h.Text("e3 start -f e3.yaml")))}
 	}
-	cards := h.Map(b.List, func(w Workspace) h.Node { return w.card(f, b.Now) })
+	cards := h.Map(b.List, func(st *workspace.Status) h.Node { return card(f, st, b.Now) })
 	return h.Group{title, h.El("div.grid", cards)}
 }
 
-func (w Workspace) card(f *frame, now time.Time) h.Node {
-	url, status, deployed := f.To(viewHistory, "w", w.Name), "", cmp.Or(w.Package, "nothing is deployed")
-	if w.Run != nil {
-		url, status = f.To(viewRun, "w", w.Name), w.Run.Status()
+func card(f *frame, st *workspace.Status, now time.Time) h.Node {
+	name := st.Workspace
+	url, status, deployed := f.To(viewHistory, "w", name), "", "nothing is deployed"
+	if st.Run != nil {
+		url, status = f.To(viewRun, "w", name), st.Run.Status()
 	}
-	if w.File != "" {
-		deployed += " · " + w.File
-		if w.Edited {
+	if st.Package != nil {
+		deployed = st.Package.String()
+	}
+	if st.File != "" {
+		deployed += " · " + st.File
+		if st.Edited {
 			deployed += " (edited since)"
 		}
 	}
 	said := func(name string, rest ...h.Node) h.Node { return h.El("p", dim(name), h.Text(" "), h.Group(rest)) }
-	outputs := outputsText(&w)
-	return h.El("article.card", h.ID("w-"+w.Name),
-		h.El("header", h.El("h2", link(url, h.Line(w.Name))), h.If(status != "", badge(status))),
-		h.El("p.dim", h.Line(deployed)), latest(w.Run, now),
+	outputs := outputsText(st)
+	var busy h.Node
+	if b := st.Holder; b != nil {
+		by := b.Doing() + " by " + cmp.Or(b.Holder, "another process")
+		if late := human.Unheard(b.Heard.At, b.Heard.Lease, now); late != "" {
+			by += ", " + late
+		}
+		busy = said("Busy:", h.Line(by), h.Text(" since "+stamp(b.Since)))
+	}
+	return h.El("article.card", h.ID("w-"+name),
+		h.El("header", h.El("h2", link(url, h.Line(name))), h.If(status != "", badge(status))),
+		h.El("p.dim", h.Line(deployed)), latest(st.Run, now),
 		h.If(outputs != "", said("Outputs:", h.Line(outputs))),
-		h.If(w.Busy != "", said("Busy:", h.Line(w.Busy), h.Text(" since "+stamp(w.BusySince)))),
-		h.Map(w.Deferred, func(d Deferred) h.Node {
+		busy,
+		h.Map(st.Deferred, func(d approval.Waiting) h.Node {
 			return h.El("p.warn", sign(nil, "deferred"), h.Text(" "),
-				link(f.To(viewTask, "w", w.Name, "t", d.Task), h.Line(d.Task)),
-				h.Text(" waits for approval since "+stamp(d.Since)))
+				link(f.To(viewTask, "w", name, "t", d.Task), h.Line(d.Task)),
+				h.Text(" waits for approval since "+stamp(d.Since.Time)))
 		}),
-		warnings(w.Faults),
-		h.If(w.Package != "", f.action("start", hidden("w", w.Name),
+		h.Map(st.Faults, func(fault human.Fault) h.Node { return warning(fault.Error()) }),
+		h.If(st.Package != nil, f.action("start", hidden("w", name),
 			input("Only", "filter", "", 12, h.Attr("placeholder", "all tasks")), h.Text(" "),
 			checkbox("force", "run what is cached too", false), h.Text(" "), button("Start"))))
 }
@@ -109,85 +125,102 @@ func (d day) line() h.Node {
 		h.El("span.num", h.Text(human.Count(d.Count, "run"))), away(words))
 }
 
-func (b queueBody) page(f *frame) h.Node {
+func (b *queueBody) page(f *frame) h.Node {
 	title := h.El("h1", h.Text("Queue"))
-	if len(b) == 0 {
+	if len(b.List) == 0 {
 		return h.Group{title, h.El("p.lead", h.Text("Nothing was ever queued here; have tasks executed by workers with: "),
 			h.El("code", h.Text("e3 start <repo> <workspace> --workers")))}
 	}
-	return h.Group{title, h.Map(b, func(q Queue) h.Node { return q.section(f) })}
+	return h.Group{title, h.Map(b.List, func(q queueState) h.Node { return q.section(f, b.Now) })}
 }
 
-func (q Queue) section(f *frame) h.Node {
+func (q queueState) section(f *frame, now time.Time) h.Node {
 	lead := fmt.Sprintf("%d waiting", q.Ready)
 	if q.Ready > 0 && !q.Since.IsZero() {
-		lead += " since " + stamp(q.Since)
+		lead += " since " + stamp(q.Since.Time)
 	}
 	if q.Delayed > 0 {
 		lead += fmt.Sprintf(", %d later", q.Delayed)
 	}
 	lead += fmt.Sprintf(", %d running, %d failed", len(q.Running), len(q.Failed))
 	command := "e3 worker " + f.Repo()
-	if q.Name != "default" {
-		command += " --queue " + human.Line(q.Name)
+	if q.Queue != queue.DefaultQueue {
+		command += " --queue " + human.Line(q.Queue)
 	}
-	return h.El("section", h.ID("q-"+q.Name), h.Attr("aria-labelledby", "qh-"+q.Name),
-		h.El("h2", h.ID("qh-"+q.Name), h.Line(q.Name)),
-		h.El("p.lead", h.Text(lead)), warnings(q.Over), warnings(q.Faults),
-		jobs("At work", q.Running, heads("Task", "Status", "Since.when", "Worker", "Lease"), func(j Job) h.Node {
-			return j.line(f, h.El("td", state(j.State)), cell("td.when", stamp(j.Since)), tagged("td", "by", j.Worker),
-				tagged("td", "lease", cmp.Or(j.Lease, "alive")))
+	return h.El("section", h.ID("q-"+q.Queue), h.Attr("aria-labelledby", "qh-"+q.Queue),
+		h.El("h2", h.ID("qh-"+q.Queue), h.Line(q.Queue)), h.El("p.lead", h.Text(lead)),
+		h.Map(q.Over, func(run queue.RunJobs) h.Node {
+			return warning(fmt.Sprintf("%d of run %s of %s, which has ended", run.Jobs, human.Short(run.Run), run.Workspace))
+		}),
+		warnings(q.Faults),
+		jobs("At work", q.Running, heads("Task", "Status", "Since.when", "Worker", "Lease"), func(r queue.WorkRow) h.Node {
+			j := r.Job
+			return jobLine(f, j, h.El("td", state(jobState(j))), cell("td.when", stamp(cmp.Or(j.Started, j.Claimed).Time())),
+				tagged("td", "by", cmp.Or(j.Worker, j.Maker)), tagged("td", "lease", cmp.Or(r.Work.Doubt(now), "alive")))
 		}),
 		h.If(len(q.Waiting) > 0 && len(q.Running) == 0, h.El("p.note",
 			h.Text("No worker is at work here. A worker that has what a task asks for takes it: "),
 			h.El("code", h.Text(command)))),
 		jobs("Waiting, in the order in which workers take them", q.Waiting,
-			heads("Task", "Status", "Since.when", "Asks for"), func(j Job) h.Node {
-				return j.line(f, h.El("td", state(j.State)), cell("td.when", stamp(j.Since)), tagged("td", "asks for", j.Asks))
+			heads("Task", "Status", "Since.when", "Asks for"), func(r queue.Row) h.Node {
+				return jobLine(f, r.Job, h.El("td", state(jobState(r.Job))), cell("td.when", stamp(r.CreatedAt.Time)),
+					tagged("td", "asks for", r.Job.Rank()+" "+r.Job.Demands()))
 			}),
 		q.failed(f))
 }
 
-func (q Queue) failed(f *frame) h.Node {
+func (q queueState) failed(f *frame) h.Node {
 	acts := f.Token != ""
 	columns := h.Group{heads("Task", "Ended.when", "Reason"),
 		h.If(acts, h.El("th", h.Attr("scope", "col"), away("Action")))}
-	return jobs("Failed in the last week", q.Failed, columns, func(j Job) h.Node {
-		return j.line(f, cell("td.when", stamp(j.Since)), cell("td", j.Message),
-			h.If(acts, h.El("td", f.action("retry", hidden("job", j.ID), button("Retry")))))
+	return jobs("Failed in the last week", q.Failed, columns, func(r queue.Row) h.Node {
+		return jobLine(f, r.Job, cell("td.when", stamp(r.FinishedAt.Time)), cell("td", r.Failure()),
+			h.If(acts, h.El("td", f.action("retry", hidden("job", r.ID), button("Retry")))))
 	})
 }
 
 // jobs is a table of jobs; nothing if there are none.
-func jobs(title string, list []Job, columns h.Node, line func(Job) h.Node) h.Node {
+func jobs[T any](title string, list []T, columns h.Node, line func(T) h.Node) h.Node {
 	if len(list) == 0 {
 		return nil
 	}
 	return h.Group{h.El("h3", h.Text(title)), table("", "tasks flow", "", columns, h.Map(list, line))}
 }
 
-func (j Job) line(f *frame, cells ...h.Node) h.Node {
+func jobLine(f *frame, j *queue.Job, cells ...h.Node) h.Node {
 	return h.El("tr", h.ID("j-"+j.ID),
 		rowHead(link(f.To(viewTask, "w", j.Workspace, "t", j.Task), h.Line(j.Workspace+"."+j.Task))), h.Group(cells))
 }
 
-func (s *Store) page(f *frame) h.Node {
-	amount := func(a Amount) string { return human.Count(a.Objects, "object") + ", " + human.Bytes(a.Bytes) }
+// jobState is the state of a job that has not ended, as pages name it.
+func jobState(j *queue.Job) string {
+	switch {
+	case j.Orphaned():
+		return "interrupted"
+	case j.Status == queue.Running:
+		return "running"
+	}
+	return "waits"
+}
+
+func (b *storeBody) page(f *frame) h.Node {
+	amount := func(a gc.Amount) string { return human.Count(a.Objects, "object") + ", " + human.Bytes(a.Bytes) }
+	g := &b.Garbage
 	return h.Group{
 		h.El("h1", h.Text("Store")),
-		h.El("p.lead", h.Text(human.Bytes(s.Kept.Bytes)+" are in use; "), h.El("code", h.Text("e3 gc")),
-			h.Text(" would free "+human.Bytes(s.Free.Bytes)+".")),
-		h.El("dl.facts", fact("In use", amount(s.Kept)), fact("gc would remove", amount(s.Free)),
-			fact("Too young to remove", amount(s.Young)),
-			fact("Executions", fmt.Sprintf("%d, %d pinned", s.Executions, s.Pinned)),
-			h.If(s.Missing > 0, fact("Missing objects", itoa(s.Missing))), fact("Measured", stamp(s.At))),
-		warnings(s.Warnings), s.use(f), s.largest(f), h.If(!f.Static, more(f.To(viewStore, "again", "1"), "measure again")),
+		h.El("p.lead", h.Text(human.Bytes(g.Live.Bytes)+" are in use; "), h.El("code", h.Text("e3 gc")),
+			h.Text(" would free "+human.Bytes(g.Collected.Bytes)+".")),
+		h.El("dl.facts", fact("In use", amount(g.Live)), fact("gc would remove", amount(g.Collected)),
+			fact("Too young to remove", amount(g.Young)),
+			fact("Executions", fmt.Sprintf("%d, %d pinned", b.Executions, b.Pinned)),
+			h.If(g.Missing > 0, fact("Missing objects", itoa(g.Missing))), fact("Measured", stamp(b.At))),
+		warnings(b.Warnings), b.use(f), b.largest(f), h.If(!f.Static, more(f.To(viewStore, "again", "1"), "measure again")),
 	}
 }
 
 // use is what cached results have saved.
-func (s *Store) use(f *frame) h.Node {
-	if s.Stats == nil {
+func (b *storeBody) use(f *frame) h.Node {
+	if b.Stats == nil {
 		return nil
 	}
 	line := func(name h.Node, x stats.Group) h.Node {
@@ -196,10 +229,10 @@ func (s *Store) use(f *frame) h.Node {
 			number(millis(x.SavedMs)), number(fmt.Sprint(x.Executed)), number(millis(x.ExecutedMs)),
 			number(fmt.Sprint(x.Failures)), number(human.Bytes(x.Bytes)))
 	}
-	workspaces := h.Map(s.Stats.Workspaces, func(g stats.Group) h.Node {
+	workspaces := h.Map(b.Stats.Workspaces, func(g stats.Group) h.Node {
 		return line(link(f.To(viewHistory, "w", g.Name), h.Line(g.Name)), g)
 	})
-	users := h.Map(s.Stats.Users, func(g stats.Group) h.Node {
+	users := h.Map(b.Stats.Users, func(g stats.Group) h.Node {
 		if g.Name == "" {
 			return line(h.Text("unknown"), g)
 		}
@@ -208,15 +241,15 @@ func (s *Store) use(f *frame) h.Node {
 	columns := heads("Workspace or user", "Runs.num", "Hits.num", "Hit rate.num", "Time saved.num", "Executed.num",
 		"Took.num", "Failed.num", "Stored.num")
 	return section("use", "Hits and time saved", table("", "tasks", "Sums of all runs", columns, workspaces,
-		h.El("tbody", users), h.El("tfoot", line(h.Text("all"), s.Stats.Total))))
+		h.El("tbody", users), h.El("tfoot", line(h.Text("all"), b.Stats.Total))))
 }
 
 // largest are the tasks with the largest outputs.
-func (s *Store) largest(f *frame) h.Node {
-	if len(s.Tasks) == 0 {
+func (b *storeBody) largest(f *frame) h.Node {
+	if len(b.Tasks) == 0 {
 		return nil
 	}
-	rows := h.Map(s.Tasks, func(t TaskSize) h.Node {
+	rows := h.Map(b.Tasks, func(t taskSize) h.Node {
 		url := f.To(viewTask, "w", t.Workspace, "t", t.Task, "view", taskHistory)
 		return h.El("tr", rowHead(link(url, h.Line(t.Workspace+"."+t.Task))), number(itoa(t.Executions)),
 			number(human.Bytes(t.Bytes)))

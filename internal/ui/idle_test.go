@@ -14,7 +14,7 @@ import (
 
 	"e3/internal/events"
 	"e3/internal/format/record"
-	"e3/internal/insight/ui"
+	"e3/internal/ui"
 	"e3/refstore"
 )
 

@@ -2,23 +2,24 @@ package ui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	h "e3/internal/insight/markup"
 	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
+	"e3/internal/jobs/queue"
+	"e3/workspace"
 )
 
 // workspacesBody is all workspaces.
 type workspacesBody struct {
-	List []Workspace
+	List []*workspace.Status
 	Now  time.Time
 }
 
@@ -27,29 +28,39 @@ func (s *Server) workspacesPage(ctx context.Context, f *frame) (body, error) {
 	f.Crumbs = []crumb{{"Workspaces", ""}}
 	f.command("status")
 	s.live(f)
-	list, err := s.stores.Facts.Workspaces(ctx)
-	return &workspacesBody{list, s.o.Now()}, err
+	names, err := s.stores.Answers.Names(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &workspacesBody{Now: s.o.Now()}
+	for _, name := range names {
+		st, err := s.stores.Answers.Status(ctx, name)
+		if errors.Is(err, workspace.ErrNotFound) {
+			continue // removed since
+		}
+		if err != nil {
+			return nil, err
+		}
+		b.List = append(b.List, st)
+	}
+	return b, nil
 }
 
 // outputsText says which outputs the next start would make.
-func outputsText(w *Workspace) string {
-	if w.Package == "" {
-		return ""
-	}
-	var parts []string
-	all := w.Current + len(w.Stale) + len(w.Missing)
+func outputsText(st *workspace.Status) string {
+	standing := st.Standing()
 	switch {
-	case all == 0:
+	case st.Package == nil || standing.Outputs == 0:
 		return ""
-	case w.Current == all:
+	case standing.Current == standing.Outputs:
 		return "all current"
 	}
-	parts = append(parts, fmt.Sprintf("%d current", w.Current))
-	if n := len(w.Stale); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d stale: ", n)+human.Few(w.Stale))
+	parts := []string{fmt.Sprintf("%d current", standing.Current)}
+	if n := len(standing.Stale); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d stale: ", n)+human.Few(standing.Stale))
 	}
-	if n := len(w.Missing); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d missing: ", n)+human.Few(w.Missing))
+	if n := len(standing.Missing); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d missing: ", n)+human.Few(standing.Missing))
 	}
 	return human.Line(strings.Join(parts, "; "))
 }
@@ -185,50 +196,37 @@ func (b *historyBody) durations(f *frame) h.Node {
 }
 
 // queueBody is all queues.
-type queueBody []Queue
+type queueBody struct {
+	List []queueState
+	Now  time.Time
+}
+
+// queueState is a queue with the jobs that no worker has, in their turn.
+type queueState struct {
+	queue.State
+	Waiting []queue.Row
+}
+
+// mostWaiting is the number of waiting jobs of a queue that a page shows.
+const mostWaiting = 500
 
 func (s *Server) queuePage(ctx context.Context, f *frame) (body, error) {
 	f.Title = "Queue"
 	f.Crumbs = []crumb{{"Workspaces", f.To(viewWorkspaces)}, {"Queue", ""}}
 	f.command("queue")
 	s.live(f)
-	list, err := s.stores.Facts.Queues(ctx)
-	return queueBody(list), err
-}
-
-// measured keeps what measuring the repository has found, since that reads all of it.
-type measured struct {
-	mu   sync.Mutex
-	at   *Store
-	took time.Duration
-}
-
-// A measure is shown for so long, unless a person asks for another one; for longer where reading is paid for.
-const (
-	measureAgain     = 5 * time.Minute
-	measureAgainPaid = time.Hour
-)
-
-func (s *Server) storePage(ctx context.Context, f *frame) (body, error) {
-	f.Title = "Store"
-	f.Crumbs = []crumb{{"Workspaces", f.To(viewWorkspaces)}, {"Store", ""}}
-	f.Command = "e3 stats " + f.Repo() + "; e3 gc " + f.Repo() + " --dry-run"
-	if f.Place.get("again") == "" { // each look would measure
-		s.live(f)
+	states, err := s.stores.Answers.Queues(ctx)
+	if err != nil {
+		return nil, err
 	}
-	s.sizes.mu.Lock()
-	defer s.sizes.mu.Unlock()
-	again := max(measureAgain, 60*s.sizes.took)
-	if _, paced := s.stores.Records.(events.Paced); paced {
-		again = measureAgainPaid
-	}
-	if s.sizes.at == nil || s.o.Now().Sub(s.sizes.at.At) > again || f.Place.get("again") != "" {
-		began := s.o.Now()
-		st, err := s.stores.Facts.Store(ctx)
+	b := &queueBody{Now: s.o.Now()}
+	for _, state := range states.Queues {
+		rows, _, err := s.stores.Answers.InTurn(ctx, state.Queue) // the state names what cannot be read
 		if err != nil {
 			return nil, err
 		}
-		s.sizes.at, s.sizes.took = st, s.o.Now().Sub(began)
+		waiting := slices.DeleteFunc(rows.Jobs, func(j queue.Row) bool { return j.Status != queue.Queued })
+		b.List = append(b.List, queueState{state, waiting[:min(len(waiting), mostWaiting)]})
 	}
-	return s.sizes.at, nil
+	return b, nil
 }

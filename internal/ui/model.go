@@ -17,16 +17,17 @@ import (
 // A model is a run as it was last read. It goes on from there, so that a page of a run of 10,000 tasks that is shown each second reads
 // its new events only.
 type model struct {
-	mu     sync.Mutex
-	ws, id string
-	report *runview.Report // with its tasks
-	fold   *runview.Fold
-	at     events.Positioned // the last event in the fold
-	damage error
-	last   time.Time // of the events
-	bars   []span    // that have ended
-	open   map[string]span
-	index  map[string]int // task → its place in the report; nil: not asked for yet
+	mu       sync.Mutex
+	ws, id   string
+	report   *runview.Report // with its tasks
+	fold     *runview.Fold
+	at       events.Positioned // the last event in the fold
+	damage   error
+	last     time.Time // of the events
+	bars     []span    // that have ended
+	attempts runview.AttemptFold
+	open     map[*runview.Attempt]span
+	index    map[string]int // task → its place in the report; nil: not asked for yet
 
 	graph  *graph.Graph   // of the package, while the run is at work; nil: none
 	path   []criticalTask // the critical path after the event pathAt
@@ -145,8 +146,8 @@ func (r *model) refresh(ctx context.Context, s *Stores, head *runview.Report) er
 
 // begin makes a model that has read no event yet.
 func (r *model) begin() {
-	r.fold, r.open, r.whole = runview.NewFold(), map[string]span{}, map[string]runview.TaskReport{}
-	r.at, r.damage, r.bars, r.pathAt = events.Positioned{}, nil, nil, -1
+	r.fold, r.open, r.whole = runview.NewFold(), map[*runview.Attempt]span{}, map[string]runview.TaskReport{}
+	r.at, r.damage, r.bars, r.attempts, r.pathAt = events.Positioned{}, nil, nil, runview.AttemptFold{}, -1
 }
 
 // wire reads what the tasks read from each other; nothing if the package is gone.
@@ -205,18 +206,17 @@ func (r *model) read(ctx context.Context, s *Stores) error {
 
 // draw notes when attempts begin and end.
 func (r *model) draw(e *events.Event) {
-	d := e.Facts()
 	if e.Time.After(r.last) {
 		r.last = e.Time
 	}
-	if e.Type == events.TaskStarted {
+	a, first := r.attempts.Add(e)
+	if first && a.State == "" {
 		t := r.fold.Find(e.Task) // its names are those of all attempts
-		r.open[t.Task] = span{task: t.Task, worker: t.Worker, attempt: d.Attempt, start: e.Time}
+		r.open[a] = span{task: t.Task, worker: t.Worker, attempt: a.Number, start: a.StartedAt}
 	}
-	state := runview.Outcome(e)
-	if at, ok := r.open[e.Task]; ok && state != "" {
-		delete(r.open, e.Task)
-		at.state, at.end = state, e.Time
+	if at, ok := r.open[a]; ok && a.State != "" {
+		delete(r.open, a)
+		at.state, at.end = a.State, a.EndedAt
 		if at.end.Before(at.start) { // a clock went back
 			at.end = at.start
 		}

@@ -13,8 +13,8 @@ import (
 	"e3/executions"
 	"e3/internal/events"
 	"e3/internal/format/record"
-	"e3/internal/insight/ui"
 	"e3/internal/testing/browser"
+	"e3/internal/ui"
 	"e3/objectstore"
 )
 

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"e3/internal/insight/runview"
-	"e3/internal/insight/ui"
+	"e3/internal/jobs/queue"
+	"e3/internal/ui"
 )
 
 // Long lines are searched whole, and say how much of them is not shown. Of a line that was written over, the last text is shown, as on a
@@ -86,8 +87,11 @@ func TestTaskThatHasNotBegun(t *testing.T) {
 // A queue in which tasks wait and no worker is at work says which command starts one.
 func TestQueueWithoutWorkers(t *testing.T) {
 	b := newBench(t)
-	waits := []ui.Job{{ID: "j", Workspace: "prod", Task: "clean", State: "ready", Since: now}}
-	b.stores.Facts = facts{queues: []ui.Queue{{Name: "gpu", Ready: 1, Waiting: waits}, {Name: "default", Ready: 1, Waiting: waits, Running: waits}}}
+	waits := []queue.Job{{ID: "j", Workspace: "prod", Task: "clean", Status: queue.Queued, Created: queue.TimeOf(now)}}
+	b.stores.Answers = answers{
+		queues: []queue.State{{Queue: "gpu", Ready: 1}, {Queue: "default", Ready: 1, Running: running(waits...)}},
+		jobs:   map[string][]queue.Job{"gpu": waits, "default": waits},
+	}
 	b.serve(ui.Options{})
 	page := b.page("/queue")
 	if n := strings.Count(page, "No worker is at work here"); n != 1 || !strings.Contains(page, "e3 worker /srv/e3 --queue gpu</code>") {

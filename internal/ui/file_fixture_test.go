@@ -12,7 +12,7 @@ import (
 	"e3/internal/format/moment"
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
-	"e3/internal/insight/ui"
+	"e3/internal/ui"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 	"e3/refstore"

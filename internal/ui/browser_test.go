@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"e3/internal/insight/runview"
-	"e3/internal/insight/ui"
 	"e3/internal/testing/browser"
+	"e3/internal/ui"
 )
 
 // tab opens a browser that the bench's server lets in.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"e3/internal/insight/runview"
-	"e3/internal/insight/ui"
+	"e3/internal/ui"
 )
 
 // deeds notes what pages ask for.

@@ -8,7 +8,7 @@ import (
 
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
-	"e3/internal/insight/ui"
+	"e3/internal/ui"
 )
 
 // The page of a task says with which others one command served it.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"e3/internal/insight/runview"
-	"e3/internal/insight/ui"
+	"e3/internal/ui"
 )
 
 // TestPlotsAreCharts: a table that a task marks as a plot is drawn, and texts of its file are texts.
