@@ -7,11 +7,24 @@
 //	Inputs  []Input       `beast2:",dict"`              // a Dict: the first field of an element is its key
 //	Steps   []Step        `beast2:",most=1024"`         // the greatest length
 //	CPU     time.Duration `beast2:"userCpuUs,us"`       // in microseconds; else in milliseconds
+//	Env     []string      `beast2:",sorted"`            // texts in key order, each once
 //	Known   bool          `beast2:",present"`           // decides whether an option of this struct is there
 //	Passed  []string      `beast2:"-"`                  // no field of the record
+//	Own     []string      `beast2:"*"`                  // the struct is this field alone, and no Struct
 //
-// A type that such tags cannot say implements Custom, an enumeration Cases. A struct with a method Check is checked by it
-// after it was read.
+// An enumeration implements Cases; max is its last case in a field. Fields can be a Variant together, in two ways. One of
+// them names the case, and those that follow it say in which cases they are:
+//
+//	State RunState `beast2:"status,case"`               // "*,case": the struct is the Variant, with all fields after it
+//	Task  string   `beast2:",in=failed"`                // of several cases: in=error|failed
+//
+// A case is a Struct of its fields; with bare, one without fields is Null, and one with one field is that field. Or each
+// field is a case, and the one that is not zero is the value, else the last:
+//
+//	Argv  []string `beast2:",of=command"`
+//	Shell string   `beast2:",of=command"`
+//
+// A type that such tags cannot say implements Custom. A struct with a method Check is checked by it after it was read.
 //
 // Decoding is strict: a header that differs in one byte, a value that would not encode to the same bytes, and bytes after
 // the value are errors.

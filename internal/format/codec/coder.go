@@ -34,16 +34,18 @@ type coder struct {
 
 // options are what the tag of a field says.
 type options struct {
-	name                          string
-	option, dict, present, micros bool
-	least, most                   int64
-	bounded                       bool
+	name                                                 string
+	whole                                                bool // the field is the struct
+	option, dict, present, micros, sorted, variant, bare bool
+	in, of                                               string
+	least, most                                          int64
+	bounded                                              bool
 }
 
 func optionsOf(f reflect.StructField) options {
 	o := options{least: math.MinInt64, most: math.MaxInt64}
 	name, rest, _ := strings.Cut(f.Tag.Get("beast2"), ",")
-	if o.name = name; name == "" {
+	if o.name, o.whole = name, name == "*"; name == "" || o.whole {
 		o.name = nameOf(f.Name)
 	}
 	for word := range strings.SplitSeq(rest, ",") {
@@ -58,6 +60,16 @@ func optionsOf(f reflect.StructField) options {
 			o.present = true
 		case "us":
 			o.micros = true
+		case "sorted":
+			o.sorted = true
+		case "case":
+			o.variant = true
+		case "bare":
+			o.bare = true
+		case "in":
+			o.in = value
+		case "of":
+			o.of = value
 		case "min":
 			o.least, o.bounded = n, true
 		case "max", "most":
@@ -89,7 +101,7 @@ func coderOf(t reflect.Type, o options) coder {
 	case *time.Duration:
 		return durationCoder(o)
 	case Cases:
-		return caseCoder(v.Cases())
+		return caseCoder(v.Cases()[:min(o.most, int64(len(v.Cases()))-1)+1])
 	}
 	switch t.Kind() {
 	case reflect.String:
@@ -253,6 +265,8 @@ func listCoder(t reflect.Type, o options) coder {
 		n := r.Length(elem.width, size)
 		if o.bounded && int64(n) > o.most {
 			r.Failf(at, "%s: %d are more than %d", o.name, n, o.most)
+		} else if o.bounded && int64(n) < o.least {
+			r.Failf(at, "%s is empty", o.name)
 		}
 		if n == 0 || r.Err() != nil {
 			return
@@ -268,8 +282,20 @@ func listCoder(t reflect.Type, o options) coder {
 		for i := 0; i < n && r.Err() == nil; i++ {
 			elem.read(r, unsafe.Add(first, uintptr(i)*size))
 		}
+		if o.sorted && r.Err() == nil {
+			checkSorted(r, at, *(*[]string)(p))
+		}
 	}
 	return c
+}
+
+func checkSorted(r *Reader, at int, names []string) {
+	for i := 1; i < len(names); i++ {
+		if beast2.CompareStrings(names[i-1], names[i]) >= 0 {
+			r.Failf(at, "name %q is out of order", names[i])
+			return
+		}
+	}
 }
 
 // pointerCoder is of an Option: nil is none.
@@ -320,87 +346,4 @@ func (c coder) optional(t reflect.Type, name string) coder {
 			}
 		},
 	}
-}
-
-// A fieldCoder is the coder of a field at its offset. Texts, numbers and booleans without options are most fields: their
-// kind saves the calls.
-type fieldCoder struct {
-	coder
-	offset uintptr
-	kind   reflect.Kind
-}
-
-func (f *fieldCoder) appendField(b []byte, p unsafe.Pointer) []byte {
-	p = unsafe.Add(p, f.offset)
-	switch f.kind {
-	case reflect.String:
-		return beast2.AppendString(b, *(*string)(p))
-	case reflect.Int64:
-		return beast2.AppendInteger(b, *(*int64)(p))
-	case reflect.Bool:
-		return beast2.AppendBoolean(b, *(*bool)(p))
-	}
-	return f.append(b, p)
-}
-
-func (f *fieldCoder) readField(r *Reader, p unsafe.Pointer) {
-	p = unsafe.Add(p, f.offset)
-	switch f.kind {
-	case reflect.String:
-		*(*string)(p) = r.String()
-	case reflect.Int64:
-		*(*int64)(p) = r.Integer()
-	case reflect.Bool:
-		*(*bool)(p) = r.Boolean()
-	default:
-		f.read(r, p)
-	}
-}
-
-// structCoder codes the fields in their order.
-func structCoder(t reflect.Type) coder {
-	var c coder
-	var fields []beast2.Field
-	var coders []fieldCoder
-	for i := range t.NumField() {
-		f := t.Field(i)
-		o := optionsOf(f)
-		switch {
-		case o.name == "-":
-			continue
-		case o.present:
-			c.present = func(p unsafe.Pointer) *bool { return (*bool)(unsafe.Add(p, f.Offset)) }
-			continue
-		}
-		field := coderOf(f.Type, o)
-		if o.option {
-			field = field.optional(f.Type, o.name)
-		}
-		c.width += field.width
-		kind := f.Type.Kind()
-		if o.option || o.bounded || field.typ.Kind() == beast2.KindVariant || f.Type == reflect.TypeFor[time.Duration]() {
-			kind = reflect.Invalid
-		}
-		fields, coders = append(fields, beast2.F(o.name, field.typ)), append(coders, fieldCoder{field, f.Offset, kind})
-	}
-	c.typ = beast2.Struct(fields...)
-	c.append = func(b []byte, p unsafe.Pointer) []byte {
-		for i := range coders {
-			b = coders[i].appendField(b, p)
-		}
-		return b
-	}
-	check, checks := reflect.New(t).Interface().(checker)
-	c.read = func(r *Reader, p unsafe.Pointer) {
-		start := r.Offset()
-		for i := range coders {
-			coders[i].readField(r, p)
-		}
-		if checks && r.Err() == nil {
-			if err := at(check, p).Check(); err != nil {
-				r.Failf(start, "%v", err)
-			}
-		}
-	}
-	return c
 }

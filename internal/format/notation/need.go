@@ -2,6 +2,7 @@ package notation
 
 import (
 	"fmt"
+	"math"
 	"math/bits"
 	"strconv"
 	"strings"
@@ -9,8 +10,16 @@ import (
 
 // Need is how many members of a fan-in must have succeeded. The zero value asks for all of them.
 type Need struct {
-	Kind NeedKind
-	N    int64 // NeedCount: members. NeedShare: millionths of all members
+	Kind NeedKind `beast2:"*,case,bare"`
+	N    int64    `beast2:",in=count|share"` // NeedCount: members. NeedShare: millionths of all members
+}
+
+// Check refuses a need out of its range.
+func (n *Need) Check() error {
+	if n.Kind == NeedCount && (n.N < 0 || n.N > math.MaxInt32) || n.Kind == NeedShare && (n.N < 1 || n.N > WholeShare) {
+		return fmt.Errorf("need: %d is out of range", n.N)
+	}
+	return nil
 }
 
 // NeedKind is how a need is stated. The values are the case tags of records.
@@ -22,6 +31,9 @@ const (
 	NeedCount
 	NeedShare
 )
+
+// Cases are the kinds' names in records.
+func (k NeedKind) Cases() []string { return []string{"all", "count", "share"} }
 
 // WholeShare is the greatest N of a share: all members.
 const WholeShare = 1_000_000

@@ -1,17 +1,17 @@
 package record
 
 import (
+	"fmt"
 	"slices"
 
 	"e3/internal/format/beast2"
-	"e3/internal/format/codec"
 )
 
 // Batch belongs to a task whose command serves several items of a matrix at a time. How many is policy.
 type Batch struct {
 	// Own are the names, in key order, of the constants and inputs that belong to the item. All others are the same for
 	// every item of the task.
-	Own []string
+	Own []string `beast2:"*,sorted,max=131072"`
 }
 
 // Owns reports whether a constant or an input of this name belongs to the item.
@@ -20,10 +20,11 @@ func (b *Batch) Owns(name string) bool {
 	return own
 }
 
-// readBatch reads the field of a batch, whose names must be those of constants and inputs.
-func readBatch(r *codec.Reader, t *Task) {
-	at := r.Offset()
-	t.Batch = &Batch{Own: readNames(r)}
+// checkBatch refuses names of an item that are neither those of constants nor of inputs.
+func (t *Task) checkBatch() error {
+	if t.Batch == nil {
+		return nil
+	}
 	known := map[string]bool{}
 	for i := range t.Env {
 		known[t.Env[i].Name] = true
@@ -35,8 +36,8 @@ func readBatch(r *codec.Reader, t *Task) {
 	}
 	for _, name := range t.Batch.Own {
 		if !known[name] {
-			r.Failf(at, "an item owns %q, which is neither a constant nor an input", name)
-			return
+			return fmt.Errorf("an item owns %q, which is neither a constant nor an input", name)
 		}
 	}
+	return nil
 }

@@ -60,7 +60,7 @@ func TestTaskParts(t *testing.T) {
 	if err != nil || len(got.Argv) != most {
 		t.Errorf("%d arguments: %v", most, err)
 	}
-	if _, err := record.DecodeTask(grown(t, task.Encode(), "\x04abcd", most+1)); err == nil || !strings.Contains(err.Error(), "parts of a task") {
+	if _, err := record.DecodeTask(grown(t, task.Encode(), "\x04abcd", most+1)); err == nil || !strings.Contains(err.Error(), "argv: 131073 are more than 131072") {
 		t.Errorf("one more: %v", err)
 	}
 }

@@ -3,9 +3,7 @@ package record
 import (
 	"errors"
 	"fmt"
-	"math"
 
-	"e3/internal/format/beast2"
 	"e3/internal/format/codec"
 	"e3/internal/format/notation"
 )
@@ -27,32 +25,6 @@ func (g *Gather) ValuesOf(item int) []string {
 
 // Tolerates reports whether members may be left out of a fan-in.
 func (w *Wire) Tolerates() bool { return w.Gather != nil && w.Gather.Need.Kind != notation.NeedAll }
-
-// BeastType, AppendBeast and ReadBeast make a Gather part of a record.
-func (g *Gather) BeastType() beast2.Type {
-	need := beast2.Variant(beast2.F("all", beast2.Null), beast2.F("count", beast2.Integer), beast2.F("share", beast2.Integer))
-	return beast2.Struct(beast2.F("need", need), beast2.F("names", texts.Type()), beast2.F("values", texts.Type()))
-}
-
-func (g *Gather) AppendBeast(b []byte) []byte {
-	b = beast2.AppendVarint(b, uint64(g.Need.Kind))
-	if g.Need.Kind != notation.NeedAll {
-		b = beast2.AppendInteger(b, g.Need.N)
-	}
-	return texts.Append(texts.Append(b, &g.Names), &g.Values)
-}
-
-func (g *Gather) ReadBeast(r *codec.Reader) {
-	g.Need.Kind = notation.NeedKind(r.Tag(3))
-	switch g.Need.Kind {
-	case notation.NeedCount:
-		g.Need.N = readBetween(r, "need", 0, math.MaxInt32)
-	case notation.NeedShare:
-		g.Need.N = readBetween(r, "need", 1, notation.WholeShare)
-	}
-	texts.Read(r, &g.Names)
-	texts.Read(r, &g.Values)
-}
 
 // readBetween reads a number, and refuses one outside of the range.
 func readBetween(r *codec.Reader, what string, low, high int64) int64 {

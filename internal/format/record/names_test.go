@@ -13,9 +13,9 @@ func TestNames(t *testing.T) {
 		want  string
 	}{
 		{record.Error, "error"}, {record.Failed, "failed"}, {record.Running, "running"}, {record.Success, "success"},
-		{record.State(9), "state(9)"},
+		{record.State(9), "record.State(9)"},
 		{record.RunCancelled, "cancelled"}, {record.RunCompleted, "completed"}, {record.RunFailed, "failed"},
-		{record.RunRunning, "running"}, {record.RunState(9), "run state(9)"},
+		{record.RunRunning, "running"}, {record.RunState(9), "record.RunState(9)"},
 		{record.KindDir, "directory"}, {record.KindExecutable, "executable file"}, {record.KindFile, "file"}, {record.KindValue, "value"},
 		{record.Dataflow, "running"}, {record.DatasetWrite, "writing a dataset"}, {record.Deployment, "deploying"},
 		{record.Removal, "being removed"}, {record.Operation(9), "operation(9)"},

@@ -4,12 +4,13 @@
 // ExecutionStatus, DataflowRun, WorkspaceState, LockState and ExecutionMetadata have the bytes of the TypeScript
 // reference, so that each program reads the other's records. The remaining types are e3's own.
 //
-// Package codec encodes and decodes them, by the tags of their fields. Decoding is strict. A header that differs in one byte, a value that would not encode to the same bytes, and bytes
-// after the value are errors. The caller decides whether such an error means a miss or a fault.
+// Package codec encodes and decodes them, by the tags of their fields. Decoding is strict. A header that differs in one
+// byte, a value that would not encode to the same bytes, and bytes after the value are errors. The caller decides whether
+// such an error means a miss or a fault.
 package record
 
 import (
-	"time"
+	"fmt"
 
 	"e3/internal/format/codec"
 )
@@ -24,9 +25,16 @@ const (
 // ErrType is in the error of every Decode function if the bytes are beast2 of another type.
 var ErrType = codec.ErrType
 
-// The codecs of parts that several records have.
-var (
-	texts        = codec.New[[]string]("texts")
-	optionalText = codec.Optional[string]("optional text")
-	optionalTime = codec.Optional[time.Time]("optional time")
-)
+// texts is the codec of a list of texts.
+var texts = codec.New[[]string]("texts")
+
+// caseName is the name of a value of an enumeration, for people.
+func caseName[E interface {
+	~int
+	codec.Cases
+}](e E) string {
+	if names := e.Cases(); e >= 0 && int(e) < len(names) {
+		return names[e]
+	}
+	return fmt.Sprintf("%T(%d)", e, int(e))
+}

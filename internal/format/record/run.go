@@ -1,7 +1,6 @@
 package record
 
 import (
-	"fmt"
 	"iter"
 	"time"
 
@@ -20,26 +19,15 @@ const (
 	RunRunning
 )
 
-func (s RunState) String() string {
-	switch s {
-	case RunCancelled:
-		return "cancelled"
-	case RunCompleted:
-		return "completed"
-	case RunFailed:
-		return "failed"
-	case RunRunning:
-		return "running"
-	}
-	return fmt.Sprintf("run state(%d)", int(s))
-}
+// Cases are the states' names.
+func (s RunState) Cases() []string { return []string{"cancelled", "completed", "failed", "running"} }
+
+func (s RunState) String() string { return caseName(s) }
 
 // Summary counts the tasks of a run. Completed includes the cached ones.
 type Summary struct {
 	Total, Completed, Cached, Failed, Skipped int64
 }
-
-var summaries = codec.New[Summary]("summary")
 
 // Run is the DataflowRun record: one pass of the dataflow in a workspace.
 type Run struct {
@@ -47,13 +35,13 @@ type Run struct {
 	WorkspaceName  string
 	PackageRef     string // name@version
 	StartedAt      time.Time
-	CompletedAt    time.Time // zero while running
-	State          RunState
-	FailedTask     string // RunFailed: the first task that failed
-	Error          string // RunFailed: its error text, or its exit code as text
-	InputSnapshot  string // root hash at the start, inputs only
-	OutputSnapshot string // root hash at the end, "" before
-	Tasks          RunTasks
+	CompletedAt    time.Time `beast2:",option"` // zero while running
+	State          RunState  `beast2:"status,case"`
+	FailedTask     string    `beast2:",in=failed"` // the first task that failed
+	Error          string    `beast2:",in=failed"` // its error text, or its exit code as text
+	InputSnapshot  string    // root hash at the start, inputs only
+	OutputSnapshot string    `beast2:",option"` // root hash at the end, "" before
+	Tasks          RunTasks  `beast2:"taskExecutions"`
 	Summary        Summary
 }
 
@@ -122,7 +110,7 @@ func cutString(s string) (head, rest string) {
 	return s[w : w+n], s[w+n:]
 }
 
-// uvarint reads a length that decodeRunTasks has checked before.
+// uvarint reads a length that ReadBeast has checked before.
 func uvarint(s string) (v, width int) {
 	for shift := 0; ; shift += 7 {
 		c := s[width]
@@ -142,62 +130,18 @@ func (run *Run) Encode() []byte { return runCodec.Encode(run, 512+len(run.Tasks.
 // DecodeRun reads a DataflowRun.
 func DecodeRun(data []byte) (*Run, error) { return runCodec.Decode(data) }
 
-// BeastType, AppendBeast and ReadBeast make a Run a record.
-func (run *Run) BeastType() beast2.Type {
-	empty := beast2.Struct()
-	return beast2.Struct(
-		beast2.F("runId", beast2.String),
-		beast2.F("workspaceName", beast2.String),
-		beast2.F("packageRef", beast2.String),
-		beast2.F("startedAt", beast2.DateTime),
-		beast2.F("completedAt", beast2.Option(beast2.DateTime)),
-		beast2.F("status", beast2.Variant(
-			beast2.F("cancelled", empty),
-			beast2.F("completed", empty),
-			beast2.F("failed", beast2.Struct(beast2.F("failedTask", beast2.String), beast2.F("error", beast2.String))),
-			beast2.F("running", empty),
-		)),
-		beast2.F("inputSnapshot", beast2.String),
-		beast2.F("outputSnapshot", beast2.Option(beast2.String)),
-		beast2.F("taskExecutions", beast2.Dict(beast2.String, beast2.Struct(
-			beast2.F("executionId", beast2.String), beast2.F("cached", beast2.Boolean)))),
-		beast2.F("summary", summaries.Type()),
-	)
+// BeastType, AppendBeast and ReadBeast make RunTasks a part of a run.
+func (t *RunTasks) BeastType() beast2.Type {
+	return beast2.Dict(beast2.String, beast2.Struct(beast2.F("executionId", beast2.String), beast2.F("cached", beast2.Boolean)))
 }
 
-func (run *Run) AppendBeast(b []byte) []byte {
-	b = beast2.AppendString(b, run.RunID)
-	b = beast2.AppendString(b, run.WorkspaceName)
-	b = beast2.AppendString(b, run.PackageRef)
-	b = codec.AppendTime(b, run.StartedAt)
-	b = optionalTime.Append(b, &run.CompletedAt)
-	b = beast2.AppendVarint(b, uint64(run.State))
-	if run.State == RunFailed {
-		b = beast2.AppendString(b, run.FailedTask)
-		b = beast2.AppendString(b, run.Error)
-	}
-	b = beast2.AppendString(b, run.InputSnapshot)
-	b = optionalText.Append(b, &run.OutputSnapshot)
-	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(run.Tasks.n))
-	b = append(b, run.Tasks.entries...)
-	return summaries.Append(b, &run.Summary)
+func (t *RunTasks) AppendBeast(b []byte) []byte {
+	return append(beast2.AppendVarint(beast2.AppendInline(b), uint64(t.n)), t.entries...)
 }
 
-func (run *Run) ReadBeast(r *codec.Reader) {
-	run.RunID, run.WorkspaceName, run.PackageRef, run.StartedAt = r.String(), r.String(), r.String(), r.Time()
-	optionalTime.Read(r, &run.CompletedAt)
-	if run.State = RunState(r.Tag(4)); run.State == RunFailed {
-		run.FailedTask, run.Error = r.String(), r.String()
-	}
-	run.InputSnapshot = r.String()
-	optionalText.Read(r, &run.OutputSnapshot)
-	run.Tasks = readRunTasks(r)
-	summaries.Read(r, &run.Summary)
-}
-
-// readRunTasks checks the map and keeps its bytes. It does not check that names are distinct: a set of 100,000 names
+// ReadBeast checks the map and keeps its bytes. It does not check that names are distinct: a set of 100,000 names
 // would cost more than the rest of the read, and a repeated name would only be shown twice.
-func readRunTasks(r *codec.Reader) RunTasks {
+func (t *RunTasks) ReadBeast(r *codec.Reader) {
 	r.Inline()
 	n := r.Count(3)
 	start := r.Offset()
@@ -206,8 +150,7 @@ func readRunTasks(r *codec.Reader) RunTasks {
 		r.SkipString()
 		r.Boolean()
 	}
-	if r.Err() != nil {
-		return RunTasks{}
+	if r.Err() == nil {
+		*t = RunTasks{n: n, entries: string(r.Data[start:r.Offset()])}
 	}
-	return RunTasks{n: n, entries: string(r.Data[start:r.Offset()])}
 }

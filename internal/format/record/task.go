@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -11,47 +12,48 @@ import (
 // Task is the task object: all facts that decide what a task computes, and no others. Its hash is the task hash. Names
 // belong to the package; timeouts, retries and the like to Policy.
 type Task struct {
-	Argv    []string // the command as a list: no shell
-	Shell   string   // or as a script for bash -euo pipefail -c; Argv is nil then
-	Env     []EnvVar // declared environment and matrix constants, in declared order
-	Inputs  []Input
+	Argv    []string `beast2:",of=command,min=1,max=131072"` // the command as a list: no shell
+	Shell   string   `beast2:",of=command"`                  // or as a script for bash -euo pipefail -c; Argv is nil then
+	Env     []EnvVar `beast2:",dict,max=131072"`             // declared environment and matrix constants, in declared order
+	Inputs  []Input  `beast2:",max=131072"`
 	Output  Output
-	Version string // explicit "version:", "" without one
+	Version string `beast2:",option"` // explicit "version:", "" without one
 	Passed  Passed // variables of e3's own environment
-	Room    Room   // where the command runs
+	Room    Room   `beast2:",option"` // where the command runs
+	Image   string `beast2:",option"` // hash of the manifest of the image whose files a closed room shows; "": those of the machine
 	Batch   *Batch // the command reads its items from a file; nil: it serves one task, in its environment
-	Image   string // hash of the manifest of the image whose files a closed room shows; "": those of the machine
 }
 
 // Passed are the names, in key order, of variables that a command gets from e3's own environment. Their values enter no
 // key.
 type Passed struct {
-	Env     []string // passed if they are set
-	Secrets []string // must be set; masked in logs
+	Env     []string `beast2:",sorted,max=131072"` // passed if they are set
+	Secrets []string `beast2:",sorted,max=131072"` // must be set; masked in logs
 }
 
 // Room is what a command can see and reach beside its inputs. The zero value is the open room: everything that its user
 // can.
 type Room struct {
-	Closed  bool // the system's programs only
-	Network bool // with Closed: this machine's network
-
-	// Devices are, with Closed, the names of devices in key order, each followed by a space; see WithDevices. As text, so
-	// that rooms can be compared.
-	Devices string
+	Closed  bool    `beast2:",present"` // the system's programs only
+	Network bool    // with Closed: this machine's network
+	Devices Devices // with Closed
 }
+
+// Devices are the names of devices in key order, each followed by a space; see WithDevices. As text, so that rooms can be
+// compared.
+type Devices string
 
 // WithDevices returns a closed room that has the devices with these names too.
 func (r Room) WithDevices(names []string) Room {
 	r.Devices = ""
 	for _, name := range Names(names) {
-		r.Devices += name + " "
+		r.Devices += Devices(name + " ")
 	}
 	return r
 }
 
 // DeviceNames are the names of the room's devices, in key order.
-func (r Room) DeviceNames() []string { return strings.Fields(r.Devices) }
+func (r Room) DeviceNames() []string { return strings.Fields(string(r.Devices)) }
 
 func (r Room) String() string {
 	if !r.Closed {
@@ -96,11 +98,8 @@ const (
 	KindVariable               // an environment variable: its text, or null where it is unset; inputs only
 )
 
-// The first kinds are those of outputs.
-const (
-	outputKinds = int(KindFile) + 1
-	inputKinds  = int(KindVariable) + 1
-)
+// outputKinds is the number of the kinds of outputs, which are the first.
+const outputKinds = int(KindFile) + 1
 
 func (k Kind) String() string {
 	switch k {
@@ -159,7 +158,7 @@ func (in *Input) Made() bool {
 // dataset is that file or directory. With Multi the dataset is a directory whose entries have the declared names.
 type Output struct {
 	Multi   bool
-	Entries []OutputEntry
+	Entries []OutputEntry `beast2:",min=1,max=131072"`
 }
 
 // IsDir reports whether the dataset is a directory.
@@ -169,7 +168,7 @@ func (o *Output) IsDir() bool { return o.Multi || o.Entries[0].Kind == KindDir }
 type OutputEntry struct {
 	Name string
 	Path string
-	Kind Kind
+	Kind Kind `beast2:",max=2"` // KindFile
 }
 
 // Cases are the kinds' names.
@@ -195,156 +194,52 @@ func (t *Task) Encode() []byte { return taskCodec.Encode(t, 256+len(t.Shell)) }
 // East IR, which cannot be run here.
 func DecodeTask(data []byte) (*Task, error) { return taskCodec.Decode(data) }
 
-// BeastType, AppendBeast and ReadBeast make a Task a record.
-func (t *Task) BeastType() beast2.Type {
-	str, strs := beast2.String, beast2.Array(beast2.String)
-	members := func(kinds int) beast2.Type {
-		return beast2.Array(beast2.Struct(beast2.F("name", str), beast2.F("path", str), beast2.F("kind", kindType(kinds))))
+// Check refuses a task that no package file declares.
+func (t *Task) Check() error {
+	if t.Image != "" && (!t.Room.Closed || !isHash(t.Image)) {
+		return fmt.Errorf("image %.80q is not the hash of one, or its room is not closed", t.Image)
 	}
-	return beast2.Struct(
-		beast2.F("command", beast2.Variant(beast2.F("argv", strs), beast2.F("shell", str))),
-		beast2.F("env", beast2.Dict(str, str)),
-		beast2.F("inputs", members(inputKinds)),
-		beast2.F("output", beast2.Struct(beast2.F("multi", beast2.Boolean), beast2.F("entries", members(outputKinds)))),
-		beast2.F("version", beast2.Option(str)),
-		beast2.F("passed", beast2.Struct(beast2.F("env", strs), beast2.F("secrets", strs))),
-		beast2.F("room", beast2.Option(beast2.Struct(beast2.F("network", beast2.Boolean), beast2.F("devices", strs)))),
-		beast2.F("image", beast2.Option(str)),
-		beast2.F("batch", beast2.Option(strs)))
+	return t.checkBatch()
 }
 
-func (t *Task) AppendBeast(b []byte) []byte {
-	if t.Argv != nil {
-		b = texts.Append(append(b, 0), &t.Argv)
-	} else {
-		b = beast2.AppendString(append(b, 1), t.Shell)
+// Check refuses an output of several entries that is one dataset.
+func (o *Output) Check() error {
+	if n := len(o.Entries); n > 1 && !o.Multi {
+		return fmt.Errorf("output with %d entries", n)
 	}
-	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Env)))
-	for _, e := range t.Env {
-		b = beast2.AppendString(beast2.AppendString(b, e.Name), e.Value)
-	}
-	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Inputs)))
-	for _, in := range t.Inputs {
-		b = appendMember(b, in.Name, in.Path, in.Kind)
-	}
-	b = beast2.AppendBoolean(b, t.Output.Multi)
-	b = beast2.AppendVarint(beast2.AppendInline(b), uint64(len(t.Output.Entries)))
-	for _, e := range t.Output.Entries {
-		b = appendMember(b, e.Name, e.Path, e.Kind)
-	}
-	b = optionalText.Append(b, &t.Version)
-	b = texts.Append(texts.Append(b, &t.Passed.Env), &t.Passed.Secrets)
-	if b = beast2.AppendBoolean(b, t.Room.Closed); t.Room.Closed {
-		devices := t.Room.DeviceNames()
-		b = texts.Append(beast2.AppendBoolean(b, t.Room.Network), &devices)
-	}
-	b = optionalText.Append(b, &t.Image)
-	if b = beast2.AppendBoolean(b, t.Batch != nil); t.Batch != nil {
-		b = texts.Append(b, &t.Batch.Own)
-	}
-	return b
+	return nil
 }
 
-func appendMember(b []byte, name, path string, k Kind) []byte {
-	b = beast2.AppendString(beast2.AppendString(b, name), path)
-	return beast2.AppendVarint(b, uint64(k))
+// Check refuses a path where a task reads none.
+func (in *Input) Check() error {
+	if in.Kind.OfMachine() && in.Path != "" {
+		return fmt.Errorf("%s %q has a path", in.Kind, in.Name)
+	}
+	return nil
 }
 
-// maxTaskParts is the greatest number of arguments, constants, inputs or outputs of a task. No command line holds
-// more, and the record of an execution has no room for more inputs. In memory they can take twenty times their bytes.
-const maxTaskParts = 1 << 17
+type deviceList struct {
+	Names []string `beast2:"*,sorted,max=131072"`
+}
 
-// readParts reads the number of a task's parts of one kind, each of which takes at least width bytes.
-func readParts(r *codec.Reader, width int) int {
+var deviceLists = codec.New[deviceList]("devices")
+
+// BeastType, AppendBeast and ReadBeast make devices a list of names. A device that this e3 does not know may open the room:
+// it is refused.
+func (d *Devices) BeastType() beast2.Type { return deviceLists.Type() }
+
+func (d *Devices) AppendBeast(b []byte) []byte {
+	return deviceLists.Append(b, &deviceList{strings.Fields(string(*d))})
+}
+
+func (d *Devices) ReadBeast(r *codec.Reader) {
 	at := r.Offset()
-	n := r.Count(width)
-	if n > maxTaskParts {
-		r.Failf(at, "%d parts of a task are more than %d", n, maxTaskParts)
-		return 0
-	}
-	return n
-}
-
-func (t *Task) ReadBeast(r *codec.Reader) {
-	at := r.Offset()
-	if r.Tag(2) == 0 {
-		r.Inline()
-		for range readParts(r, 1) {
-			t.Argv = append(t.Argv, r.String())
-		}
-		if len(t.Argv) == 0 {
-			r.Failf(at, "command is empty")
-		}
-	} else {
-		t.Shell = r.String()
-	}
-	r.Inline()
-	for range readParts(r, 2) {
-		t.Env = append(t.Env, EnvVar{Name: r.String(), Value: r.String()})
-	}
-	readInputs(r, t)
-	at = r.Offset()
-	t.Output.Multi = r.Boolean()
-	r.Inline()
-	for range readParts(r, 3) {
-		t.Output.Entries = append(t.Output.Entries, OutputEntry{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(outputKinds))})
-	}
-	if n := len(t.Output.Entries); n == 0 || n > 1 && !t.Output.Multi {
-		r.Failf(at, "output with %d entries", n)
-	}
-	optionalText.Read(r, &t.Version)
-	t.Passed = Passed{Env: readNames(r), Secrets: readNames(r)}
-	if r.Tag(2) == 1 {
-		t.Room = readRoom(r)
-	}
-	at = r.Offset()
-	optionalText.Read(r, &t.Image)
-	if r.Err() == nil && t.Image != "" && (!t.Room.Closed || !isHash(t.Image)) {
-		r.Failf(at, "image %.80q is not the hash of one, or its room is not closed", t.Image)
-	}
-	if r.Tag(2) == 1 {
-		readBatch(r, t)
-	}
-}
-
-// readRoom reads a closed room. A device that this e3 does not know may open it: it is refused.
-func readRoom(r *codec.Reader) Room {
-	room := Room{Closed: true, Network: r.Boolean()}
-	at := r.Offset()
-	for _, name := range readNames(r) {
+	var list deviceList
+	deviceLists.Read(r, &list)
+	for _, name := range list.Names {
 		if !ValidDevice(name) {
 			r.Failf(at, "a closed room with the device %q is not supported", name)
 		}
-		room.Devices += name + " "
+		*d += Devices(name + " ")
 	}
-	return room
-}
-
-// readInputs reads the inputs.
-func readInputs(r *codec.Reader, t *Task) {
-	r.Inline()
-	for range readParts(r, 3) {
-		at := r.Offset()
-		in := Input{Name: r.String(), Path: r.String(), Kind: Kind(r.Tag(inputKinds))}
-		if in.Kind.OfMachine() && in.Path != "" {
-			r.Failf(at, "%s %q has a path", in.Kind, in.Name)
-		}
-		t.Inputs = append(t.Inputs, in)
-	}
-}
-
-// readNames reads names in key order, each once.
-func readNames(r *codec.Reader) []string {
-	at := r.Offset()
-	var names []string
-	if texts.Read(r, &names); len(names) > maxTaskParts {
-		r.Failf(at, "%d parts of a task are more than %d", len(names), maxTaskParts)
-	}
-	for i := 1; i < len(names); i++ {
-		if beast2.CompareStrings(names[i-1], names[i]) >= 0 {
-			r.Failf(at, "name %q is out of order", names[i])
-			return nil
-		}
-	}
-	return names
 }
