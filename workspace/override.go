@@ -156,7 +156,10 @@ func (w *Datasets) override(ctx context.Context, inputs record.Node, in *record.
 
 // overridePath stores the content for an input that is a file or a directory.
 func (w *Datasets) overridePath(ctx context.Context, in *record.PackageInput, path string) (record.Leaf, error) {
-	what := map[bool]string{true: "file", false: "directory"}[in.Source == record.FromFile]
+	what := "directory"
+	if in.Source == record.FromFile {
+		what = "file"
+	}
 	if path == "" {
 		return record.Leaf{}, fmt.Errorf("it is a %s, so give it as @path", what)
 	}

@@ -99,10 +99,15 @@ func runReject(ctx context.Context, a *app, location string, arg executionArg, u
 		doc.Answer = now.Hit.ExecutionID
 	}
 	return a.Reply(doc, func(w *render.Sheet) {
-		did := map[bool]map[bool]string{
-			false: {true: "Rejected", false: "Was rejected already:"},
-			true:  {true: "Withdrew the rejection of", false: "Is not rejected:"},
-		}[undo][changed]
+		did := "Rejected"
+		switch {
+		case undo && changed:
+			did = "Withdrew the rejection of"
+		case undo:
+			did = "Is not rejected:"
+		case !changed:
+			did = "Was rejected already:"
+		}
 		w.Line("%s execution %s of %s", did, doc.Execution, doc.Task)
 		switch doc.Answer {
 		case "":

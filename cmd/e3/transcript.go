@@ -107,7 +107,11 @@ func (t *transcript) event(e events.Event) {
 			t.live.Wait(1)
 		}
 		t.waits[e.Task] = true
-		t.task("wait", t.style.Yellow, e.Task, map[bool]string{true: " (it suspended itself; waits for approval)", false: " (waits for approval)"}[d.BlockType == string(approval.Suspend)])
+		note := " (waits for approval)"
+		if d.BlockType == string(approval.Suspend) {
+			note = " (it suspended itself; waits for approval)"
+		}
+		t.task("wait", t.style.Yellow, e.Task, note)
 		t.say(e.Task)
 	case events.TaskResumed:
 		t.waitsNoMore(e.Task)

@@ -236,7 +236,11 @@ func (v *eventLogs) log(ctx context.Context, ws, run string, next follower, olde
 		if at, err := v.changing(ctx, ws, run, next.run); at || err != nil {
 			return nil, false, err
 		}
-		v.note("the events of run %s of workspace %s %s%s", run, ws, lack, madeAgain[own != nil])
+		remedy := ""
+		if own != nil {
+			remedy = ": the next start makes it from the run's record"
+		}
+		v.note("the events of run %s of workspace %s %s%s", run, ws, lack, remedy)
 	}
 	first, err = events.First(ctx, v.Records, ws, run)
 	if err != nil || first == nil || first.Data == nil {
@@ -260,9 +264,6 @@ func (v *eventLogs) lacks(ctx context.Context, ws, run string, own *record.Run, 
 	}
 	return "have no end", nil
 }
-
-// madeAgain is the remedy for a missing log of a run with a record.
-var madeAgain = map[bool]string{true: ": the next start makes it from the run's record"}
 
 // changing tells whether a run is at work, which may be about to end, or has just replaced this one.
 func (v *eventLogs) changing(ctx context.Context, ws, run, next string) (bool, error) {

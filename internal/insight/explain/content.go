@@ -108,7 +108,9 @@ func fileChange(d *tree.Change) FileEdit {
 	case a.Kind != b.Kind:
 		f.How = [...]string{tree.KindDir: "a directory", tree.KindFile: "a file", tree.KindLink: "a link"}[b.Kind] + " now"
 	case a.Kind == tree.KindFile && a.Hash == b.Hash && a.Executable != b.Executable:
-		f.How = map[bool]string{true: "executable now", false: "not executable any more"}[b.Executable]
+		if f.How = "not executable any more"; b.Executable {
+			f.How = "executable now"
+		}
 	}
 	return f
 }
