@@ -11,7 +11,6 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/objectstore"
-	"e3/refstore"
 )
 
 // An ImageUser is a workspace, or a registered package, whose tasks run in an image.
@@ -44,27 +43,16 @@ func (w *Planner) ImageUsers(ctx context.Context) (list []ImageUser, faults, err
 		}
 		return nil
 	}
-	names, err := w.states.List(ctx)
+	damaged, err := w.states.each(ctx, func(name string, s *State) error {
+		if !s.Deployed {
+			return nil
+		}
+		return add(name, s.Package())
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, name := range names {
-		s, err := w.states.State(ctx, name)
-		switch {
-		case errors.Is(err, ErrNotFound): // removed since
-			continue
-		case errors.Is(err, refstore.ErrDamaged):
-			faults = errors.Join(faults, err)
-			continue
-		case err != nil:
-			return nil, nil, err
-		case !s.Deployed:
-			continue
-		}
-		if err := add(name, s.Package()); err != nil {
-			return nil, nil, err
-		}
-	}
+	faults = errors.Join(faults, damaged)
 	registered, err := w.states.Packages.List(ctx)
 	if err != nil {
 		return nil, nil, err

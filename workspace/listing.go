@@ -22,30 +22,45 @@ type Deployed struct {
 
 // List lists the workspaces. damaged joins the errors of those whose state is damaged, which are left out.
 func (w *Deployer) List(ctx context.Context) (list []Deployed, damaged, err error) {
-	names, err := w.states.List(ctx)
-	list = make([]Deployed, 0, len(names))
+	list = []Deployed{}
+	damaged, err = w.states.each(ctx, func(name string, s *State) (err error) {
+		ws := Deployed{Workspace: name}
+		if s.Deployed {
+			if ws.File, err = w.LinkedTo(ctx, name); err != nil {
+				return err
+			}
+			ref := s.Package()
+			ws.Package, ws.DeployedAt = &ref, moment.At(s.DeployedAt)
+		}
+		list = append(list, ws)
+		return nil
+	})
+	return list, damaged, err
+}
+
+// each calls do with the state of each workspace. damaged joins the errors of those whose state is damaged, which are left
+// out. The first error of do ends it.
+func (w *States) each(ctx context.Context, do func(name string, s *State) error) (damaged, err error) {
+	names, err := w.List(ctx)
+	if err != nil {
+		return nil, err
+	}
 	for _, name := range names {
-		s, err := w.states.State(ctx, name)
+		s, err := w.State(ctx, name)
 		switch {
 		case errors.Is(err, ErrNotFound): // removed since
 			continue
 		case errors.Is(err, refstore.ErrDamaged):
 			damaged = errors.Join(damaged, err)
 			continue
-		case err != nil:
-			return nil, nil, err
+		case err == nil:
+			err = do(name, s)
 		}
-		ws := Deployed{Workspace: name}
-		if s.Deployed {
-			if ws.File, err = w.LinkedTo(ctx, name); err != nil {
-				return nil, nil, err
-			}
-			ref := s.Package()
-			ws.Package, ws.DeployedAt = &ref, moment.At(s.DeployedAt)
+		if err != nil {
+			return damaged, err
 		}
-		list = append(list, ws)
 	}
-	return list, damaged, err
+	return damaged, nil
 }
 
 // A Listing is a dataset with the entries of a directory.

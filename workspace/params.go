@@ -119,38 +119,37 @@ func paramsIn(name string, data []byte) (any, error) {
 
 // define gives the definition the values of its files of parameters, as the link has them.
 func (p params) define(ctx context.Context, def *manifest.Definition, link *record.Link) error {
-	content := map[string]any{}
+	files := map[string]record.Leaf{}
 	for i := range link.Inputs {
-		in := &link.Inputs[i]
-		if in.Source != record.FromParams {
-			continue
+		if in := &link.Inputs[i]; in.Source == record.FromParams {
+			files[in.Name] = in.Leaf
 		}
-		v, err := p.read(ctx, in.Leaf)
-		if err != nil {
-			return &InputError{Input: in.Name, Err: err}
-		}
-		content[in.Name] = v
 	}
-	if len(content) == 0 {
-		return nil
-	}
-	return def.SetParams(func(input string) any { return content[input] })
+	return p.give(ctx, def, files)
 }
 
 // redefine is define for a definition that was expanded, by the values of the package: they have the same forms as those of
 // the workspace.
 func (p params) redefine(ctx context.Context, def *manifest.Definition, pkg *record.Package) error {
-	content := map[string]any{}
+	files := map[string]record.Leaf{}
 	for i := range pkg.Inputs {
 		in := &pkg.Inputs[i]
-		if _, _, part := record.ParamOf(in.Name); part || in.Source != record.FromParams {
-			continue
+		if _, _, part := record.ParamOf(in.Name); !part && in.Source == record.FromParams {
+			files[in.Name] = in.Default
 		}
-		v, err := p.read(ctx, in.Default)
+	}
+	return p.give(ctx, def, files)
+}
+
+// give sets the parameters of a definition by the files of these inputs.
+func (p params) give(ctx context.Context, def *manifest.Definition, files map[string]record.Leaf) error {
+	content := make(map[string]any, len(files))
+	for name, leaf := range files {
+		v, err := p.read(ctx, leaf)
 		if err != nil {
-			return &InputError{Input: in.Name, Err: err}
+			return &InputError{Input: name, Err: err}
 		}
-		content[in.Name] = v
+		content[name] = v
 	}
 	if len(content) == 0 {
 		return nil

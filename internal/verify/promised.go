@@ -17,7 +17,6 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 	"e3/objectstore"
-	"e3/refstore"
 )
 
 // Pruning leaves a tombstone of each execution that it removes. So an execution that is neither on record nor has one was
@@ -47,18 +46,11 @@ func newPromises(v *verifier) *promises {
 // expect collects the executions that the latest runs name. It runs before the executions are read, so that new
 // executions cannot count as missing.
 func (p *promises) expect(ctx context.Context) error {
-	for rec, err := range p.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
-		if errors.Is(err, refstore.ErrDamaged) {
-			continue // a fault of its own
-		}
+	for last, err := range p.latestRuns(ctx) {
 		if err != nil {
 			return err
 		}
-		s, err := record.DecodeWorkspaceState(rec.Value)
-		if err != nil || s == nil || s.CurrentRunID == "" {
-			continue // a fault of its own, or no executions
-		}
-		was, run, err := p.ownRun(ctx, rec.Key.Sort, s.CurrentRunID)
+		was, run, err := p.ownRun(ctx, last.workspace, last.run)
 		if err != nil {
 			return err
 		}
@@ -71,19 +63,19 @@ func (p *promises) expect(ctx context.Context) error {
 		if run == nil {
 			continue
 		}
-		first, err := events.First(ctx, p.Records, rec.Key.Sort, run.RunID)
+		first, err := events.First(ctx, p.Records, last.workspace, run.RunID)
 		if err != nil {
 			return err
 		}
-		pkg, err := events.PackageOf(ctx, p.Records, rec.Key.Sort, run.RunID, first)
+		pkg, err := events.PackageOf(ctx, p.Records, last.workspace, run.RunID, first)
 		if err != nil {
 			return err
 		}
 		if pkg == "" {
-			pkg = s.PackageHash
+			pkg = last.deployed
 		}
 		for t := range run.Tasks.All() {
-			p.absent[t.ExecutionID] = &promise{workspace: rec.Key.Sort, run: run.RunID, task: t.Task, latest: own, pkg: pkg}
+			p.absent[t.ExecutionID] = &promise{workspace: last.workspace, run: run.RunID, task: t.Task, latest: own, pkg: pkg}
 		}
 	}
 	return nil

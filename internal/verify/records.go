@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"e3/executions"
@@ -423,28 +424,51 @@ func (v *verifier) runs(ctx context.Context, ws string) error {
 	return v.lists.entered(ctx, one)
 }
 
+// latestRun is the run that the state of a workspace names as its latest.
+type latestRun struct {
+	workspace, run string
+	key            refstore.Key    // of the run's record
+	state          refstore.Record // of the workspace
+	deployed       string          // the hash of the workspace's package
+}
+
+// latestRuns yields the latest run of each workspace. A damaged state is a fault of its own.
+func (v *verifier) latestRuns(ctx context.Context) iter.Seq2[latestRun, error] {
+	return func(yield func(latestRun, error) bool) {
+		for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
+			if errors.Is(err, refstore.ErrDamaged) {
+				continue
+			}
+			if err != nil {
+				yield(latestRun{}, err)
+				return
+			}
+			s, err := record.DecodeWorkspaceState(rec.Value)
+			if err != nil || s == nil || s.CurrentRunID == "" {
+				continue
+			}
+			if ws, run := rec.Key.Sort, s.CurrentRunID; !yield(latestRun{ws, run, runview.Key(ws, run), rec, s.PackageHash}, nil) {
+				return
+			}
+		}
+	}
+}
+
 // state notes workspaces whose latest run has lost its record, which a start repairs.
 func (v *verifier) state(ctx context.Context) error {
-	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
-		if errors.Is(err, refstore.ErrDamaged) {
-			continue
-		}
+	for last, err := range v.latestRuns(ctx) {
 		if err != nil {
 			return err
 		}
-		s, err := record.DecodeWorkspaceState(rec.Value)
-		if err != nil || s == nil || s.CurrentRunID == "" {
-			continue
-		}
-		if _, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + rec.Key.Sort, Sort: s.CurrentRunID}); !errors.Is(err, refstore.ErrNotFound) {
+		if _, err := v.Records.Get(ctx, last.key); !errors.Is(err, refstore.ErrNotFound) {
 			if err != nil && !errors.Is(err, refstore.ErrDamaged) {
 				return err
 			}
 			continue
 		}
-		now, err := v.Records.Get(ctx, rec.Key)
-		if err == nil && now.Version == rec.Version { // or else a run has just replaced it
-			v.note("workspace %s names run %s as its latest, whose record is gone; the next start makes another", rec.Key.Sort, s.CurrentRunID)
+		now, err := v.Records.Get(ctx, last.state.Key)
+		if err == nil && now.Version == last.state.Version { // or else a run has just replaced it
+			v.note("workspace %s names run %s as its latest, whose record is gone; the next start makes another", last.workspace, last.run)
 		}
 	}
 	for pin, err := range v.Curator.Pins(ctx) {

@@ -10,7 +10,6 @@ import (
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/objectstore"
-	"e3/refstore"
 	"e3/workspace"
 )
 
@@ -212,18 +211,11 @@ func (v *verifier) retiredInRuns(ctx context.Context) error {
 	if len(v.retired) == 0 {
 		return nil
 	}
-	for rec, err := range v.Records.List(ctx, refstore.Query{Partition: "WORKSPACE"}) {
-		if errors.Is(err, refstore.ErrDamaged) {
-			continue
-		}
+	for last, err := range v.latestRuns(ctx) {
 		if err != nil {
 			return err
 		}
-		s, err := record.DecodeWorkspaceState(rec.Value)
-		if err != nil || s == nil || s.CurrentRunID == "" {
-			continue
-		}
-		data, err := v.Records.Get(ctx, refstore.Key{Partition: "DATAFLOW/" + rec.Key.Sort, Sort: s.CurrentRunID})
+		data, err := v.Records.Get(ctx, last.key)
 		if err != nil {
 			continue
 		}
@@ -233,7 +225,7 @@ func (v *verifier) retiredInRuns(ctx context.Context) error {
 		}
 		for t := range run.Tasks.All() {
 			if v.retired[t.ExecutionID] {
-				v.lostOutput(rec.Key.Sort, t.Task)
+				v.lostOutput(last.workspace, t.Task)
 			}
 		}
 	}
