@@ -176,7 +176,7 @@ type Metric struct {
 // Durations compares the durations of executions, and of the runs.
 type Durations struct {
 	Tasks    []Duration `json:"tasks"` // with other executions, by name
-	WasMs    int64      `json:"wasMs"` // of all executions, those of earlier runs included
+	WasMs    int64      `json:"wasMs"` // of all executions, also by earlier runs
 	IsMs     int64      `json:"isMs"`
 	RunWasMs int64      `json:"runWasMs,omitempty"` // of a run that has ended
 	RunIsMs  int64      `json:"runIsMs,omitempty"`

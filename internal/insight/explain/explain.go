@@ -117,7 +117,7 @@ type Explanation struct {
 	State      State         `json:"state"`
 	Sentence   string        `json:"sentence"`
 	Execution  *ExecutionRef `json:"execution,omitempty"`  // the explained one
-	Root       Cause         `json:"root"`                 // the first cause; of a current task, that of its execution
+	Root       Cause         `json:"root"`                 // the first cause; of a current task, the cause of its execution
 	Roots      []Cause       `json:"roots,omitempty"`      // all of these, root first
 	Chain      []string      `json:"chain,omitempty"`      // the tasks from the root's down to this one
 	Reason     *Reason       `json:"reason,omitempty"`     // leads from the task to the roots
