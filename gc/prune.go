@@ -47,7 +47,7 @@ type Pruned struct {
 	Objects    int64                  `json:"objects"`             // reachable only from what was removed
 	Bytes      int64                  `json:"bytes"`               // of these objects
 	Held       *int64                 `json:"held,omitempty"`      // bytes that only the cache holds
-	Protected  Protected              `json:"protected"`           // executions, by the reason
+	Protected  Protected              `json:"protected"`           // kept executions, by reason
 	Unreadable []string               `json:"unreadable"`          // executions with unreadable records
 	Snapshots  []workspace.PackageRef `json:"snapshots,omitempty"` // removed from the register
 	Freed      *Freed                 `json:"freed,omitempty"`     // by the collection, if there was one

@@ -38,7 +38,7 @@ type workspaceAnswer struct {
 	Workspace    string                `json:"workspace"`
 	Package      *workspace.PackageRef `json:"package,omitempty"`      // the deployed one
 	File         string                `json:"file,omitempty"`         // the package file
-	ImportedRuns *int                  `json:"importedRuns,omitempty"` // removed, without such a workspace
+	ImportedRuns *int                  `json:"importedRuns,omitempty"` // removed imported runs of a workspace that is gone
 }
 
 func newWorkspaceCreate(a *app) *cobra.Command {

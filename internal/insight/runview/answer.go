@@ -27,7 +27,7 @@ type Run struct {
 	User           string          `json:"user,omitempty"`
 	Host           string          `json:"host,omitempty"`
 	Filter         string          `json:"filter,omitempty"` // the selected tasks
-	Set            events.Settings `json:"set,omitempty"`    // for this run alone
+	Set            events.Settings `json:"set,omitempty"`    // inputs for this run alone
 	CancelledBy    string          `json:"cancelledBy,omitempty"`
 	CancelReason   string          `json:"cancelReason,omitempty"`
 	ImportedFrom   []Step          `json:"importedFrom,omitempty"`
