@@ -61,8 +61,8 @@ func samples(t *testing.T) map[string][]byte {
 	}
 }
 
-// block is a schema in format.md: a marker with the name, then the fenced type.
-var block = regexp.MustCompile("(?s)<!-- schema: ([A-Za-z]+) -->\n```json\n(.*?)```\n")
+// block is a schema in format.md: a fenced type, with its name behind the fence.
+var block = regexp.MustCompile("(?s)```json ([A-Za-z]+)\n(.*?)```\n")
 
 func TestSchemas(t *testing.T) {
 	doc := read(t, "format.md")
@@ -81,7 +81,7 @@ func TestSchemas(t *testing.T) {
 		if text != schema && !*update {
 			t.Errorf("the schema of %s in format.md is not that of the code; rewrite it with: go test ./doc -update\ngot:\n%swant:\n%s", name, text, schema)
 		}
-		return fmt.Sprintf("<!-- schema: %s -->\n```json\n%s```\n", name, schema)
+		return fmt.Sprintf("```json %s\n%s```\n", name, schema)
 	})
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if !seen[name] {

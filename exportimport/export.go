@@ -36,13 +36,13 @@ type Exported struct {
 	File       string               `json:"file"`
 	Workspace  string               `json:"workspace,omitempty"` // absent for a package
 	Package    workspace.PackageRef `json:"package"`
-	RunID      string               `json:"run,omitempty"` // absent if there is none
+	RunID      string               `json:"run,omitempty"`
 	Executions int                  `json:"executions"`
 	Objects    int                  `json:"objects"`
-	Content    int64                `json:"contentBytes"` // bytes of all entries
-	Size       int64                `json:"size"`         // bytes of the zip
-	Signer     *runview.Signer      `json:"signer"`       // null: it is not signed
-	Notes      []string             `json:"notes"`        // omissions, and other things worth knowing
+	Content    int64                `json:"contentBytes"` // of all entries
+	Size       int64                `json:"size"`         // of the zip
+	Signer     *runview.Signer      `json:"signer"`       // null: unsigned
+	Notes      []string             `json:"notes"`
 }
 
 // exporter is one export.

@@ -37,25 +37,27 @@ type ImportOptions struct {
 
 // Imported is what was imported, or would be.
 type Imported struct {
-	File         string                     `json:"file"`
-	DryRun       bool                       `json:"dryRun,omitempty"`
-	Package      workspace.PackageRef       `json:"package"`                // as it is registered here
-	PackageAdded bool                       `json:"packageAdded"`           // newly registered; false also if a note says why it is not registered
-	Workspace    string                     `json:"workspace,omitempty"`    // the new one, if one was requested
-	RunID        string                     `json:"run,omitempty"`          // absent if there is none
-	RunWorkspace string                     `json:"runWorkspace,omitempty"` // the workspace whose run it is
-	RunAdded     bool                       `json:"runAdded"`
-	Executions   int                        `json:"executions"`          // in the zip
-	Outcomes     map[executions.Outcome]int `json:"outcomes"`            // of the executions, by added, overwritten, skippedSuccess, skippedFailure, skippedRunning and skippedUnfinished
+	File         string               `json:"file"`
+	DryRun       bool                 `json:"dryRun,omitempty"`
+	Package      workspace.PackageRef `json:"package"`             // as registered here
+	PackageAdded bool                 `json:"packageAdded"`        // a note says why not
+	Workspace    string               `json:"workspace,omitempty"` // the new one
+	RunID        string               `json:"run,omitempty"`
+	RunWorkspace string               `json:"runWorkspace,omitempty"` // the workspace of the run
+	RunAdded     bool                 `json:"runAdded"`
+	Executions   int                  `json:"executions"` // in the zip
+	// by added, overwritten, skippedSuccess, skippedFailure, skippedRunning or
+	// skippedUnfinished
+	Outcomes     map[executions.Outcome]int `json:"outcomes"`
 	Objects      int                        `json:"objects"`             // in the zip
 	ObjectsAdded int                        `json:"objectsAdded"`        // new here
-	ObjectsLeft  int                        `json:"objectsLeftOut"`      // as nothing in the zip refers to them
-	Content      int64                      `json:"contentBytes"`        // bytes of all entries
-	Source       string                     `json:"source"`              // From with the repository, or a substitute
-	Exported     moment.Time                `json:"exportedAt"`          // the time of the exported state; null if the zip does not say
+	ObjectsLeft  int                        `json:"objectsLeftOut"`      // nothing in the zip refers to them
+	Content      int64                      `json:"contentBytes"`        // of all entries
+	Source       string                     `json:"source"`              // user@host and repository
+	Exported     moment.Time                `json:"exportedAt"`          // time of the exported state
 	Trust        string                     `json:"trust"`               // unsigned, unknown or trusted
-	TrustedAs    string                     `json:"trustedAs,omitempty"` // the name of the signer's key here
-	Signer       *runview.Signer            `json:"signer"`              // null: it is not signed
+	TrustedAs    string                     `json:"trustedAs,omitempty"` // the key's name here
+	Signer       *runview.Signer            `json:"signer"`              // null: unsigned
 	Notes        []string                   `json:"notes"`
 
 	From    string           `json:"-"` // user@host that exported; "" if the zip does not say

@@ -40,29 +40,29 @@ type PruneOptions struct {
 // Pruned is what a prune removed, or would remove.
 type Pruned struct {
 	DryRun     bool                   `json:"dryRun"`
-	Total      int64                  `json:"total"`               // executions before the prune
+	Total      int64                  `json:"total"`               // before
 	Executions int64                  `json:"executions"`          // removed
-	Spared     int64                  `json:"spared"`              // chosen, but changed, pinned or pruned by another process meanwhile
-	Tasks      []PrunedTask           `json:"tasks"`               // tasks with removed executions, by name, including spared ones
-	Objects    int64                  `json:"objects"`             // that were reachable only from the removed executions
+	Spared     int64                  `json:"spared"`              // chosen, but changed, pinned or pruned meanwhile
+	Tasks      []PrunedTask           `json:"tasks"`               // by name, spared ones included
+	Objects    int64                  `json:"objects"`             // reachable only from what was removed
 	Bytes      int64                  `json:"bytes"`               // of these objects
-	Held       *int64                 `json:"held,omitempty"`      // with a rule of a size: bytes that only the cache holds now
-	Protected  Protected              `json:"protected"`           // executions by what protects them
-	Unreadable []string               `json:"unreadable"`          // executions whose records cannot be read, so that no rule applies
+	Held       *int64                 `json:"held,omitempty"`      // bytes that only the cache holds
+	Protected  Protected              `json:"protected"`           // kept executions, by reason
+	Unreadable []string               `json:"unreadable"`          // executions with unreadable records
 	Snapshots  []workspace.PackageRef `json:"snapshots,omitempty"` // removed from the register
-	Freed      *Freed                 `json:"freed,omitempty"`     // by the collection afterwards, if there was one
+	Freed      *Freed                 `json:"freed,omitempty"`     // by the collection, if there was one
 }
 
 // PrunedTask is the number of removed executions of a task.
 type PrunedTask struct {
-	Task string `json:"task"` // <workspace>.<task>, or a task hash if nothing else is known
+	Task string `json:"task"` // <workspace>.<task>, or a task hash
 	N    int64  `json:"executions"`
 }
 
 // Freed is what the collection after a prune removed.
 type Freed struct {
 	Amount
-	Gone  Gone   `json:"gone,omitzero"` // what commands of this user had left for repositories that are gone
+	Gone  Gone   `json:"gone,omitzero"` // remains of repositories that are gone
 	Young Amount `json:"-"`             // spared
 }
 

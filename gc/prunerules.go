@@ -58,9 +58,9 @@ const (
 // Protected counts protected executions by the strongest of their shields.
 type Protected struct {
 	Pinned  int64 `json:"pinned"`
-	Run     int64 `json:"run"`     // the run of a workspace names them
-	Running int64 `json:"running"` // they have not ended
-	Start   int64 `json:"start"`   // they would be hits for a start of a workspace, or of a registered package
+	Run     int64 `json:"run"` // in the run of a workspace
+	Running int64 `json:"running"`
+	Start   int64 `json:"start"` // hits of a start
 }
 
 func (p *Protected) add(s Shield) {

@@ -32,20 +32,17 @@ type Gone struct {
 
 // Report is the outcome of a collection, or of a dry run.
 type Report struct {
-	DryRun    bool   `json:"dryRun"`
-	Collected Amount `json:"removed"`
-	Live      Amount `json:"kept"`     // reached
-	Young     Amount `json:"young"`    // not reached, but spared: a session may be about to name them, or they are too new
-	Sessions  int    `json:"sessions"` // live ones of other processes
-	// begin of the oldest session of another process; objects put since then are young
-	OldestSession moment.Time `json:"oldestSession"`
-	Leftovers     int         `json:"leftovers"`              // removed folders without a record, and other remains of crashes
-	ImportedRuns  int         `json:"importedRuns,omitempty"` // old imported runs, removed by the caller of the collection
-	// what commands of this user had left for repositories that are gone, removed by the caller of the collection
-	Gone    Gone `json:"gone,omitzero"`
-	Missing int  `json:"missing"` // missing objects that something refers to
-	// references that could not be followed but do not prevent a collection, at most 20
-	Warnings []string `json:"warnings"`
+	DryRun        bool        `json:"dryRun"`
+	Collected     Amount      `json:"removed"`
+	Live          Amount      `json:"kept"`
+	Young         Amount      `json:"young"`                  // unreached, but new or perhaps in use
+	Sessions      int         `json:"sessions"`               // of other processes
+	OldestSession moment.Time `json:"oldestSession"`          // its begin; objects put since then are young
+	Leftovers     int         `json:"leftovers"`              // remains of crashes
+	ImportedRuns  int         `json:"importedRuns,omitempty"` // old imported runs
+	Gone          Gone        `json:"gone,omitzero"`          // remains of repositories that are gone
+	Missing       int         `json:"missing"`                // that something refers to
+	Warnings      []string    `json:"warnings"`               // references that could not be followed, at most 20
 
 	MoreWarnings int `json:"-"` // beyond Warnings
 	DeadSessions int `json:"-"` // removed, with their remains

@@ -165,7 +165,7 @@ func (e *NotWaitingError) Unwrap() error { return approval.ErrNotFound }
 type Decision struct {
 	Workspace string          `json:"workspace"`
 	Task      string          `json:"task"`
-	Run       string          `json:"run"` // that asked last
+	Run       string          `json:"run"` // the latest that asked
 	Block     string          `json:"block"`
 	Type      approval.Type   `json:"type"`
 	Status    approval.Status `json:"status"`

@@ -192,12 +192,12 @@ const (
 type Cancelled struct {
 	Workspace string       `json:"workspace"`
 	Status    CancelStatus `json:"status"`
-	RunID     string       `json:"run,omitempty"` // absent if the run had no id yet, or there is no run
-	By        string       `json:"by,omitempty"`  // the user that cancelled it; an earlier request, or a signal (absent), may have come first
+	RunID     string       `json:"run,omitempty"`
+	By        string       `json:"by,omitempty"` // who cancelled; absent for a signal
 	Reason    string       `json:"reason,omitempty"`
-	Closed    bool         `json:"closed,omitempty"`    // the run had been interrupted, and is closed now
-	Withdrawn int          `json:"withdrawn,omitempty"` // queued tasks of dead runs that no worker had begun
-	MayRunOn  []string     `json:"mayRunOn,omitempty"`  // tasks whose commands could not be stopped from here
+	Closed    bool         `json:"closed,omitempty"`    // it had been interrupted
+	Withdrawn int          `json:"withdrawn,omitempty"` // queued tasks that no worker had begun
+	MayRunOn  []string     `json:"mayRunOn,omitempty"`  // tasks whose commands could not be stopped
 }
 
 // UnresponsiveError says that a run was asked to stop and has not stopped.

@@ -251,14 +251,14 @@ func (w *links) forgetNotes(ctx context.Context, ws, except string) error {
 
 // Elsewhere says which other clone or machine decides what is deployed in a workspace.
 type Elsewhere struct {
-	By      string      `json:"by,omitempty"`   // user@host; absent if that is not known
-	File    string      `json:"file,omitempty"` // name of the package file there, or its path on this machine; absent for a registered package
+	By      string      `json:"by,omitempty"`   // user@host
+	File    string      `json:"file,omitempty"` // the package file, by name, or by path if it is of this machine
 	Here    bool        `json:"-"`              // another clone of this machine
 	Gone    bool        `json:"-"`              // that clone was removed
 	Unknown bool        `json:"-"`              // a clone whose place is not recorded any more
 	Package string      `json:"-"`              // name@version
 	Since   moment.Time `json:"since"`
-	Mine    string      `json:"mine,omitempty"` // the package file that this machine had deployed before, if it is still there
+	Mine    string      `json:"mine,omitempty"` // the package file that this machine deployed before
 }
 
 // String is a phrase to put after the workspace's name: "follows ann@lab's e3.yaml since 2026-11-21 06:43:00".

@@ -16,9 +16,9 @@ import (
 // An ImageUser is a workspace, or a registered package, whose tasks run in an image.
 type ImageUser struct {
 	Image     string   `json:"-"`                   // the hash of its manifest
-	Workspace string   `json:"workspace,omitempty"` // absent if the package is registered
-	Package   string   `json:"package"`             // <name>@<version>
-	Tasks     []string `json:"tasks"`               // in the order of the package; the items of a matrix are one
+	Workspace string   `json:"workspace,omitempty"` // absent: the package is registered
+	Package   string   `json:"package"`             // name@version
+	Tasks     []string `json:"tasks"`               // a matrix is one
 }
 
 // ImageUsers lists what uses images: workspaces in the order of their names, then registered packages. A record that cannot be read is left

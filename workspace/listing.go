@@ -15,9 +15,9 @@ import (
 // Deployed is a workspace in a list.
 type Deployed struct {
 	Workspace  string      `json:"workspace"`
-	Package    *PackageRef `json:"package"` // null: none is deployed
+	Package    *PackageRef `json:"package"`
 	DeployedAt moment.Time `json:"deployedAt"`
-	File       string      `json:"file,omitempty"` // the package file that the workspace follows
+	File       string      `json:"file,omitempty"` // that the workspace follows
 }
 
 // List lists the workspaces. damaged joins the errors of those whose state is damaged, which are left out.
@@ -69,13 +69,13 @@ type Listing struct {
 	record.Leaf
 	Hash    string     `json:"hash"`
 	Size    *int64     `json:"size,omitempty"`   // of a file
-	Entries []DirEntry `json:"entries,omitzero"` // absent unless it is a directory, or a tree of the TypeScript e3
+	Entries []DirEntry `json:"entries,omitzero"` // of a directory, or a tree of the TypeScript e3
 }
 
 // A DirEntry is one entry of a directory.
 type DirEntry struct {
 	Name       string `json:"name"`
-	Kind       string `json:"kind"` // directory, file or link; in a tree of the TypeScript e3 as that of a dataset
+	Kind       string `json:"kind"` // directory, file, link; of a tree of the TypeScript e3 as of a dataset
 	Hash       string `json:"hash,omitempty"`
 	Size       *int64 `json:"size,omitempty"` // of a file
 	Executable bool   `json:"executable,omitempty"`

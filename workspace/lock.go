@@ -28,9 +28,9 @@ type BusyError struct {
 // Busy is a process that holds a workspace.
 type Busy struct {
 	Operation string      `json:"operation"` // being run, being deployed, being removed or held
-	Holder    string      `json:"holder"`    // the process, in words
+	Holder    string      `json:"holder"`    // the process
 	Since     moment.Time `json:"since"`
-	Heard     moment.Time `json:"heard,omitzero"` // last sign of life of a holder on another host, by its own clock
+	Heard     moment.Time `json:"heard,omitzero"` // last sign of life on another host, by its clock
 }
 
 // Answer is the holder; nil for no error.

@@ -43,18 +43,18 @@ type PlanOptions struct {
 // Plan is what a start would do now. Planning writes nothing and takes no lock.
 type Plan struct {
 	Workspace string     `json:"workspace"`
-	New       bool       `json:"new,omitempty"` // nothing is deployed yet: the start would deploy
+	New       bool       `json:"new,omitempty"` // the start would deploy first
 	Package   PackageRef `json:"package"`
-	File      string     `json:"file,omitempty"`      // the package file that the workspace follows
-	Edited    bool       `json:"edited,omitempty"`    // the file differs from the deployed package
-	Elsewhere *Elsewhere `json:"elsewhere,omitempty"` // the origin of the deployment, if that is not this machine
-	Busy      *Busy      `json:"busy"`                // the holder that a start must wait for; null: none
+	File      string     `json:"file,omitempty"`      // that the workspace follows
+	Edited    bool       `json:"edited,omitempty"`    // differs from the deployed package
+	Elsewhere *Elsewhere `json:"elsewhere,omitempty"` // the deployment is of another machine
+	Busy      *Busy      `json:"busy"`                // the holder that a start must wait for
 	*dataflow.Planned
-	Concurrency int           `json:"concurrency"`       // commands at a time
-	Expected    *Expected     `json:"expected"`          // null without any history
-	Steps       []PlannedTask `json:"tasks"`             // set by Explain: all, or the first that are no hits
-	Unmade      []Unmade      `json:"growing,omitempty"` // lists of items that are to be made
-	Rooms       []TaskRoom    `json:"rooms,omitempty"`   // absent: all tasks run in the open, as nothing says otherwise
+	Concurrency int           `json:"concurrency"` // commands at a time
+	Expected    *Expected     `json:"expected"`    // null without history
+	Steps       []PlannedTask `json:"tasks"`
+	Unmade      []Unmade      `json:"growing,omitempty"` // lists of items to make
+	Rooms       []TaskRoom    `json:"rooms,omitempty"`   // absent: all run in the open, by default
 
 	Warnings []manifest.Warning `json:"-"` // of the package file, if that was read
 	Holder   *BusyError         `json:"-"` // Busy
@@ -65,10 +65,10 @@ type Plan struct {
 
 // Expected is the expected duration of a run.
 type Expected struct {
-	Least          moment.Millis `json:"leastMs"`        // if every waiting task turns out to be a hit
-	Most           moment.Millis `json:"mostMs"`         // if all of them run
-	WithoutHistory int           `json:"withoutHistory"` // tasks that count as the average of the others
-	CriticalPath   []string      `json:"criticalPath"`   // the longest path through the tasks that run or wait
+	Least          moment.Millis `json:"leastMs"`        // if all that waits is a hit
+	Most           moment.Millis `json:"mostMs"`         // if all runs
+	WithoutHistory int           `json:"withoutHistory"` // tasks that count as an average one
+	CriticalPath   []string      `json:"criticalPath"`   // tasks
 	CriticalTime   moment.Millis `json:"criticalMs"`
 }
 

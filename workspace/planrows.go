@@ -21,11 +21,11 @@ type PlannedTask struct {
 	Key           string         `json:"key,omitempty"`
 	Forced        bool           `json:"forced,omitempty"`
 	NeedsApproval bool           `json:"needsApproval,omitempty"` // a person must approve the task before it runs
-	Cause         string         `json:"cause,omitempty"`         // a stable word, as in e3 why
+	Cause         string         `json:"cause,omitempty"`         // as in e3 why
 	Reason        string         `json:"reason,omitempty"`
-	For           []string       `json:"for,omitempty"`        // the tasks that it waits for, or that make it stuck
-	Expected      *moment.Millis `json:"expectedMs,omitempty"` // of a task that runs, if any task has a history
-	Last          *moment.Millis `json:"lastMs,omitempty"`     // duration of its latest execution here
+	For           []string       `json:"for,omitempty"`        // that it waits for, or is stuck on
+	Expected      *moment.Millis `json:"expectedMs,omitempty"` // if any task has a history
+	Last          *moment.Millis `json:"lastMs,omitempty"`     // its latest execution here
 
 	index int32
 }

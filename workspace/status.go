@@ -24,20 +24,20 @@ import (
 // Status is the present state of a workspace. Finding it writes nothing and takes no lock.
 type Status struct {
 	Workspace  string              `json:"workspace"`
-	Package    *ListedPackage      `json:"package"` // null: none is deployed
+	Package    *ListedPackage      `json:"package"`
 	DeployedAt moment.Time         `json:"deployedAt"`
-	File       string              `json:"file,omitempty"`      // the package file that the workspace follows
-	Edited     bool                `json:"edited,omitempty"`    // the file differs from the deployed package
-	Room       manifest.Room       `json:"room,omitempty"`      // closed: the setting, for tasks of the next start that name none
-	Elsewhere  *Elsewhere          `json:"elsewhere,omitempty"` // the origin of the deployment, if that is not this machine
-	LastRun    *runview.Run        `json:"lastRun"`             // without its tasks; null before the first run
-	Deferred   []approval.Waiting  `json:"deferred,omitempty"`  // tasks that wait for approval, with or without a run at work
-	Decided    []approval.Standing `json:"decided,omitempty"`   // tasks that were approved or rejected, on which no run has acted yet
-	Busy       *Busy               `json:"busy"`                // the holder of the workspace; null: none
+	File       string              `json:"file,omitempty"`      // that the workspace follows
+	Edited     bool                `json:"edited,omitempty"`    // differs from the deployed package
+	Room       manifest.Room       `json:"room,omitempty"`      // closed: the setting room
+	Elsewhere  *Elsewhere          `json:"elsewhere,omitempty"` // the deployment is of another machine
+	LastRun    *runview.Run        `json:"lastRun"`             // without its tasks
+	Deferred   []approval.Waiting  `json:"deferred,omitempty"`  // tasks that wait for approval
+	Decided    []approval.Standing `json:"decided,omitempty"`   // tasks on whose decision no run has acted
+	Busy       *Busy               `json:"busy"`                // who holds the workspace
 	Folders    []Folder            `json:"folders,omitempty"`   // of failed commands, on this machine
-	Faults     []human.Fault       `json:"faults,omitempty"`    // why the package file or its inputs cannot be read
-	Datasets   []DatasetRow        `json:"datasets"`            // inputs in the package's order, then outputs
-	Unmade     []Unmade            `json:"growing,omitempty"`   // what is not known of the outputs before a task has made a list of items
+	Faults     []human.Fault       `json:"faults,omitempty"`    // of the package file or its inputs
+	Datasets   []DatasetRow        `json:"datasets"`            // inputs as declared, then outputs
+	Unmade     []Unmade            `json:"growing,omitempty"`   // unknown until a task has made a list of items
 
 	State  *State          `json:"-"`
 	Run    *runview.Report `json:"-"` // LastRun
@@ -54,18 +54,16 @@ type DatasetRow struct {
 	FileSize  *int64             `json:"size,omitempty"` // of a file
 	Task      string             `json:"-"`              // the task that makes an output, as command lines name it
 	Freshness dataflow.Freshness `json:"state"`
-	Set       bool               `json:"set,omitempty"`      // an input with a value from "e3 set"
-	Source    string             `json:"source,omitempty"`   // of an input: how the package file declares it
-	Location  string             `json:"location,omitempty"` // of an input: path or pattern relative to the package file
-	// LastTime says that the output is of an item of the last list, and that the list is to be made anew: the next start may
-	// find that the item is gone.
-	LastTime bool `json:"lastTime,omitempty"`
+	Set       bool               `json:"set,omitempty"`      // by e3 set
+	Source    string             `json:"source,omitempty"`   // as the package file declares an input
+	Location  string             `json:"location,omitempty"` // path or pattern
+	LastTime  bool               `json:"lastTime,omitempty"` // of an item of the last list, of which a new one is due
 }
 
 // A Folder is the working folder of a failed command, which this machine keeps.
 type Folder struct {
 	Task      string `json:"task"`
-	Execution string `json:"execution,omitempty"` // whose command has left it; absent: a person's visit
+	Execution string `json:"execution,omitempty"` // absent: of a person
 	Host      string `json:"host"`
 	Path      string `json:"path"`
 	Bytes     int64  `json:"bytes"`

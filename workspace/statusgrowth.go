@@ -13,10 +13,10 @@ import (
 
 // Unmade is what a package cannot know of its tasks, since a list of items is still to be made.
 type Unmade struct {
-	Name    string       `json:"name"`            // of the family that the list decides, or of a task that reads such a family
-	Pending bool         `json:"pending"`         // the package has no task of it yet; otherwise it has those of the last list
-	Tasks   int          `json:"last,omitempty"`  // how many tasks the last list decides
-	For     []string     `json:"for,omitempty"`   // the tasks that make the list; without the label if they have items of their own that are not known
+	Name    string       `json:"name"`            // of a family of items, or a task that reads one
+	Pending bool         `json:"pending"`         // no list was made yet
+	Tasks   int          `json:"last,omitempty"`  // tasks by the last list
+	For     []string     `json:"for,omitempty"`   // that make the list
 	Err     *human.Fault `json:"error,omitempty"` // why the list cannot be used
 }
 

@@ -10,10 +10,10 @@ import (
 
 // A TaskRoom is the room that tasks of a package file have in common, and what has decided it.
 type TaskRoom struct {
-	Tasks []string      `json:"tasks"`           // of the file, in its order; the items of a matrix are one
+	Tasks []string      `json:"tasks"`           // in the order of the file; a matrix is one
 	Room  manifest.Room `json:"room"`            // open or closed
-	Image string        `json:"image,omitempty"` // whose files the room shows: a reference; absent: those of the machine
-	By    RoomSource    `json:"by"`              // what has decided it
+	Image string        `json:"image,omitempty"` // a reference; absent: the machine's files
+	By    RoomSource    `json:"by"`              // what decided it
 }
 
 // A RoomSource is what has decided the room of a task: words for people, and for programs that compare.

@@ -56,16 +56,21 @@ const answersHead = `# What --json writes
 
 <!-- Generated from the types of the answers: go test ./cmd/e3 -run TestAnswers -update -->
 
-Scripts may rely on what stands here. Later versions only add fields, so a program ignores fields that it does not know.
+Scripts may rely on what stands here. Later versions only add fields, so a program passes over fields that it does not know.
 
-An answer is one document, indented on a terminal and on one line elsewhere. Lines are documents too, one a line. The shapes are
-written as types of TypeScript:
+An answer is one document, indented on a terminal and on one line elsewhere. Lines are documents too, one a line. If a command has
+several answers, its arguments choose. The shapes are types of TypeScript:
 
-- a field with ` + "`?`" + ` may be absent
+- a field with ` + "`?`" + ` may be absent: it is empty, false, zero, unknown, or does not apply; ` + "`null`" + ` says that there is none
 - a ` + "`Time`" + ` is a text in UTC, as "2026-01-02T15:04:05.000Z"
-- ` + "`Milliseconds`" + ` are a whole number, ` + "`Integer`" + ` is one of at most 64 bits
-- ` + "`Base64`" + ` is a text that stands for bytes
+- ` + "`Milliseconds`" + ` are a whole number, ` + "`Integer`" + ` is one of at most 64 bits; sizes and memory are in bytes
+- a ` + "`package`" + ` is written ` + "`name@version`" + `, a ` + "`key`" + ` ` + "`taskHash/inputsHash`" + `; people, and workers, are ` + "`user@host`" + `
+- ` + "`Data`" + ` has members by the type of the event: [format.md](format.md#events) says what they mean
+- ` + "`was`" + ` and ` + "`is`" + ` are of the first side and the second, or before and now; ` + "`more`" + ` counts what is not listed
 `
+
+// saidOnce are comments that the head of the page says for all fields.
+var saidOnce = []string{"user@host", "name@version", "taskHash/inputsHash", "bytes", "in bytes"}
 
 // TestAnswers compares doc/json.md with the types of the answers.
 func TestAnswers(t *testing.T) {
@@ -100,44 +105,42 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// describeAnswers writes the shapes of the answers of commands. A shape of several commands comes last.
+// describeAnswers writes the shapes of the answers of commands. Commands with the same answers share a section, and a shape of
+// several sections comes last.
 func describeAnswers(t *testing.T, a *app, commands []*cobra.Command) string {
 	s := &shapes{t: t, sources: map[string]*source{}}
-	users := map[reflect.Type]int{} // commands
+	slices.SortFunc(commands, func(a, b *cobra.Command) int { return strings.Compare(a.CommandPath(), b.CommandPath()) })
+	var sections []*section
 	for _, cmd := range commands {
-		var used []reflect.Type
-		for _, answer := range a.shown[cmd] {
-			used = s.structs(reflect.TypeOf(oneOfMany(answer)), used)
+		answers := a.shown[cmd]
+		same := func(of *section) bool { return reflect.DeepEqual(types(of.answers), types(answers)) }
+		if i := slices.IndexFunc(sections, same); i >= 0 {
+			sections[i].title += ", " + cmd.CommandPath()
+		} else {
+			sections = append(sections, &section{cmd.CommandPath(), answers})
 		}
-		for _, t := range used {
+	}
+	for range 2 { // the second time, fields of bases are not counted again
+		s.references = map[reflect.Type]int{}
+		var all []reflect.Type
+		for _, of := range sections {
+			for _, answer := range of.answers {
+				all = s.structs(reflect.TypeOf(oneOfMany(answer)), all)
+			}
+		}
+		s.alone = s.references
+	}
+	s.references = map[reflect.Type]int{}
+	users := map[reflect.Type]int{} // sections
+	for _, of := range sections {
+		for _, t := range s.parts(of) {
 			users[t]++
 		}
 	}
-	slices.SortFunc(commands, func(a, b *cobra.Command) int { return strings.Compare(a.CommandPath(), b.CommandPath()) })
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n## Errors\n\nThe last line of a command that has failed.\n\n```ts\n%s```\n", answersHead, s.declare("Line", reflect.TypeFor[errorLine]()))
-	for _, cmd := range commands {
-		var parts []string
-		var own []reflect.Type
-		for _, answer := range a.shown[cmd] {
-			what, t := "Answer", reflect.TypeOf(oneOfMany(answer))
-			if _, many := answer.(lines); many {
-				what = "Line"
-			}
-			if t.Kind() == reflect.Struct && users[t] == 1 {
-				parts = append(parts, s.declare(what, t))
-			} else {
-				parts = append(parts, fmt.Sprintf("type %s = %s\n", what, s.name(t)))
-			}
-			own = s.structs(t, own)
-		}
-		for _, t := range own {
-			answers := func(answer any) bool { return reflect.TypeOf(oneOfMany(answer)) == t }
-			if users[t] == 1 && !slices.ContainsFunc(a.shown[cmd], answers) {
-				parts = append(parts, s.declare(s.name(t), t))
-			}
-		}
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n```ts\n%s```\n", cmd.CommandPath(), cmd.Short, strings.Join(parts, "\n"))
+	for _, of := range sections {
+		fmt.Fprintf(&b, "\n## %s\n\n```ts\n%s```\n", of.title, strings.Join(s.section(of, users), "\n"))
 	}
 	var shared []string
 	for t, n := range users {
@@ -145,14 +148,58 @@ func describeAnswers(t *testing.T, a *app, commands []*cobra.Command) string {
 			shared = append(shared, s.declare(s.name(t), t))
 		}
 	}
-	if len(shared) > 0 {
-		slices.Sort(shared)
-		fmt.Fprintf(&b, "\n## Shapes of several commands\n\n```ts\n%s```\n", strings.Join(shared, "\n"))
-	}
+	slices.Sort(shared)
+	fmt.Fprintf(&b, "\n## Shapes of several commands\n\n```ts\n%s```\n", strings.Join(shared, "\n"))
 	for name, types := range s.named {
 		if len(types) > 1 {
 			t.Errorf("the shapes of %v have the same name %s", slices.Collect(maps.Keys(types)), name)
 		}
 	}
 	return b.String()
+}
+
+// A section of the page is of the commands that have the same answers.
+type section struct {
+	title   string
+	answers []any
+}
+
+// types are those of registered answers; a line has one of its own.
+func types(answers []any) (list []any) {
+	for _, answer := range answers {
+		_, many := answer.(lines)
+		list = append(list, many, reflect.TypeOf(oneOfMany(answer)))
+	}
+	return list
+}
+
+// parts are the named types of which the answers of a section consist.
+func (s *shapes) parts(of *section) (list []reflect.Type) {
+	for _, answer := range of.answers {
+		list = s.structs(reflect.TypeOf(oneOfMany(answer)), list)
+	}
+	return list
+}
+
+// section declares the answers of a section, and the types that are of no other one.
+func (s *shapes) section(of *section, users map[reflect.Type]int) (parts []string) {
+	var answers []reflect.Type
+	for _, answer := range of.answers {
+		what, t := "Answer", reflect.TypeOf(oneOfMany(answer))
+		if _, many := answer.(lines); many {
+			what = "Line"
+		}
+		if t.Kind() == reflect.Struct && users[t] == 1 {
+			parts = append(parts, s.declare(what, t))
+		} else {
+			parts = append(parts, fmt.Sprintf("type %s = %s\n", what, s.name(t)))
+		}
+		answers = append(answers, t)
+	}
+	for _, t := range s.parts(of) {
+		if users[t] == 1 && !slices.Contains(answers, t) {
+			parts = append(parts, s.declare(s.name(t), t))
+		}
+	}
+	return parts
 }

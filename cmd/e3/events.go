@@ -358,13 +358,13 @@ func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o 
 // eventList is the events of a query.
 type eventList struct {
 	Events  []eventLine `json:"events"`
-	Damaged []string    `json:"damaged,omitempty"` // lines of logs, which are missing here
+	Damaged []string    `json:"damaged,omitempty"` // damaged lines of logs
 }
 
 // eventLine is an event as events.Append prints it.
 type eventLine struct {
 	events.Event
-	Cursor string `json:"cursor,omitempty"` // the place after it, for --after
+	Cursor string `json:"cursor,omitempty"` // for --after
 }
 
 // eventOutput writes events in the form that is asked for.

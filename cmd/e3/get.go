@@ -91,7 +91,7 @@ type shownEast struct {
 	Dataset string          `json:"dataset"` // <workspace>.<name>
 	Kind    string          `json:"kind"`
 	Hash    string          `json:"hash"`
-	Beast2  json.RawMessage `json:"beast2"` // in the notation of "e3 convert"
+	Beast2  json.RawMessage `json:"beast2"` // as "e3 convert" writes it
 }
 
 func runGet(ctx context.Context, a *app, location, name string, o *getOptions) error {

@@ -98,7 +98,7 @@ func (o *graphOptions) check() error {
 // drawing is a graph, not folded.
 type drawing struct {
 	Workspace string      `json:"workspace"`
-	Package   string      `json:"package"` // <name>@<version>
+	Package   string      `json:"package"` // name@version
 	Run       string      `json:"run,omitempty"`
 	Nodes     []drawnNode `json:"nodes"`
 	Edges     []drawnEdge `json:"edges"`

@@ -173,9 +173,9 @@ func runInit(ctx context.Context, a *app, location string, o *initOptions, share
 // created is a repository that was made, or a folder that refers to one.
 type created struct {
 	Repository string   `json:"repository"`
-	At         string   `json:"at,omitempty"`           // the repository that a folder refers to
-	Objects    string   `json:"objects,omitempty"`      // where its objects are, if elsewhere
-	Access     string   `json:"access,omitempty"`       // who may read and write it
+	At         string   `json:"at,omitempty"`           // that the folder refers to
+	Objects    string   `json:"objects,omitempty"`      // location of the objects, if elsewhere
+	Access     string   `json:"access,omitempty"`       // who can use it
 	Table      string   `json:"createdTable,omitempty"` // of DynamoDB
 	Bucket     string   `json:"createdBucket,omitempty"`
 	Advice     []string `json:"advice,omitempty"`

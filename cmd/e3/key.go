@@ -34,8 +34,8 @@ The private key is in the file key in the folder e3 of the user's configuration,
 type ownKey struct {
 	Key         string `json:"key"`
 	Name        string `json:"name"`
-	Fingerprint string `json:"fingerprint"` // for comparing keys by voice
-	File        string `json:"file"`        // that holds the private key
+	Fingerprint string `json:"fingerprint"`
+	File        string `json:"file"` // the private key
 }
 
 func describeKey(k *signature.Key, path string) ownKey {

@@ -55,7 +55,7 @@ on disk. Where a task makes a list of items and that is to be made anew, the out
 type datasetList struct {
 	Workspace string                 `json:"workspace"`
 	Datasets  []workspace.DatasetRow `json:"datasets"`
-	Growing   []workspace.Unmade     `json:"growing,omitempty"` // what is not known before a task has made a list of items
+	Growing   []workspace.Unmade     `json:"growing,omitempty"` // unknown until a task has made a list of items
 }
 
 func listDatasets(ctx context.Context, a *app, r *repo.Repo, ws string) error {

@@ -110,8 +110,8 @@ type logLine struct {
 	Type    string  `json:"type"`   // log
 	Stream  string  `json:"stream"` // stdout or stderr
 	Text    *string `json:"text,omitempty"`
-	Base64  string  `json:"base64,omitempty"`  // of a line that is not UTF-8, instead of text
-	Partial bool    `json:"partial,omitempty"` // a piece without a newline at its end
+	Base64  string  `json:"base64,omitempty"`  // instead of text that is not UTF-8
+	Partial bool    `json:"partial,omitempty"` // no newline follows
 }
 
 // lineWriter turns lines into objects.

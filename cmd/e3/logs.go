@@ -225,7 +225,7 @@ func (l *logs) none(te *runview.TaskExecutions) error {
 
 // executionList is the executions of a task to choose from.
 type executionList struct {
-	Executions []history.Entry `json:"executions"` // the latest first, in the state that is on record
+	Executions []history.Entry `json:"executions"` // latest first
 }
 
 // list lists the executions to choose from, the latest first.

@@ -60,7 +60,7 @@ type drafted struct {
 	File   string   `json:"file"`
 	Inputs int      `json:"inputs"`
 	Tasks  int      `json:"tasks"`
-	Notes  []string `json:"notes"` // what could not be converted, or is to be looked over
+	Notes  []string `json:"notes"` // what to look over
 }
 
 func runNew(_ context.Context, a *app, folder, from, out string) error {

@@ -124,7 +124,7 @@ func (arg executionArg) pinned(ctx context.Context, a *app, r *repo.Repo) (id, o
 type pinChange struct {
 	Execution string `json:"execution"`
 	Pinned    bool   `json:"pinned"`
-	Changed   bool   `json:"changed"` // it was not so before
+	Changed   bool   `json:"changed"`
 }
 
 func replyPin(a *app, id, of string, pinned, changed bool) error {
@@ -157,7 +157,7 @@ type pinRow struct {
 	Execution string      `json:"execution"`
 	Key       string      `json:"key,omitempty"`
 	Task      string      `json:"task,omitempty"` // <workspace>.<task>
-	State     string      `json:"state"`          // of the execution; "gone", "unreadable"
+	State     string      `json:"state"`          // of the execution, gone, or unreadable
 	By        string      `json:"by"`             // user@host
 	At        moment.Time `json:"at"`
 	Note      string      `json:"note,omitempty"`

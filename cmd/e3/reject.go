@@ -67,8 +67,8 @@ type rejection struct {
 	Key       string `json:"key"`
 	Task      string `json:"task"` // <workspace>.<task>
 	Rejected  bool   `json:"rejected"`
-	Changed   bool   `json:"changed"`          // it was not so before
-	Answer    string `json:"answer,omitempty"` // the execution whose result counts now
+	Changed   bool   `json:"changed"`
+	Answer    string `json:"answer,omitempty"` // the execution that counts now
 }
 
 func runReject(ctx context.Context, a *app, location string, arg executionArg, undo bool, reason string) error {

@@ -175,7 +175,7 @@ func settingNames(all []repoSetting) []string {
 // A settingRow is a setting with its value.
 type settingRow struct {
 	Name  string `json:"name"`
-	Value any    `json:"value"` // a truth value or a text
+	Value any    `json:"value"` // boolean or string
 }
 
 // settingList are the settings of a repository.

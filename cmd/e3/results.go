@@ -191,8 +191,8 @@ type resultsLine struct {
 	Type   string `json:"type"` // results
 	Folder string `json:"folder"`
 	*resultdir.Report
-	Missing []string `json:"missing"`           // outputs that no task has made yet
-	Earlier []string `json:"earlier,omitempty"` // outputs of an earlier run, since the latest could not make them
+	Missing []string `json:"missing"`           // outputs not made yet
+	Earlier []string `json:"earlier,omitempty"` // outputs that only an earlier run made
 }
 
 // leave writes results into the folder and says what it did. It returns the number of files that it kept. run is a run whose

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/events"
 	"e3/internal/format/moment"
 )
 
@@ -24,6 +25,9 @@ type shapes struct {
 	t       *testing.T
 	sources map[string]*source // by package
 	named   map[string]map[reflect.Type]bool
+
+	references map[reflect.Type]int // from fields and answers, embedded ones excluded
+	alone      map[reflect.Type]int // the references when all answers had been seen; nil before
 }
 
 // A field of a JSON object.
@@ -34,14 +38,24 @@ type field struct {
 	optional bool
 }
 
-// fields are those of a struct as encoding/json writes them, fields of embedded structs included.
+// bases are the embedded structs of which a struct is shown as an extension, since they are shown alone too.
+func (s *shapes) bases(t reflect.Type) (list []reflect.Type) {
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Anonymous && f.Tag.Get("json") == "" && s.alone[indirect(f.Type)] > 0 {
+			list = append(list, indirect(f.Type))
+		}
+	}
+	return list
+}
+
+// fields are those of a struct as encoding/json writes them, fields of embedded structs included that are no bases.
 func (s *shapes) fields(t reflect.Type) (list []field) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		embedded := indirect(f.Type)
 		switch {
-		case tag == "-" && options == "":
+		case tag == "-" && options == "", f.Anonymous && tag == "" && s.alone[embedded] > 0:
 		case f.Anonymous && tag == "" && embedded.Kind() == reflect.Struct:
 			for _, inner := range s.fields(embedded) {
 				if !slices.ContainsFunc(list, func(g field) bool { return g.name == inner.name }) {
@@ -59,9 +73,14 @@ func (s *shapes) fields(t reflect.Type) (list []field) {
 	return list
 }
 
-// structs appends the named structs of which a type consists to list, from the top.
+// structs appends the named types of which a type consists to list, from the top.
 func (s *shapes) structs(t reflect.Type, list []reflect.Type) []reflect.Type {
+	s.references[t]++
 	switch {
+	case s.isUnion(t):
+		if !slices.Contains(list, t) {
+			list = append(list, t)
+		}
 	case basic(t) != "":
 	case t.Kind() == reflect.Pointer, t.Kind() == reflect.Slice, t.Kind() == reflect.Array, t.Kind() == reflect.Map:
 		return s.structs(t.Elem(), list)
@@ -72,11 +91,27 @@ func (s *shapes) structs(t reflect.Type, list []reflect.Type) []reflect.Type {
 			}
 			list = append(list, t)
 		}
+		for _, base := range s.bases(t) {
+			list = s.structs(base, list)
+		}
 		for _, f := range s.fields(t) {
 			list = s.structs(f.Type, list)
 		}
 	}
 	return list
+}
+
+// union is the text of a type of which there are only the values of its constants; "" for others.
+func (s *shapes) union(t reflect.Type) string {
+	if t.Kind() != reflect.String || t.PkgPath() == "" {
+		return ""
+	}
+	return strings.Join(s.source(t).values[t.Name()], " | ")
+}
+
+// isUnion says whether a union has a name on the page: it is long, and stands in several places.
+func (s *shapes) isUnion(t reflect.Type) bool {
+	return len(s.union(t)) > 60 && s.alone[t] > 1
 }
 
 // basic names a type that is no object and no list; "" for others.
@@ -115,12 +150,12 @@ func basic(t reflect.Type) string {
 
 // name is how a shape refers to a type.
 func (s *shapes) name(t reflect.Type) string {
-	if t.Kind() == reflect.String && t.PkgPath() != "" {
-		if values := s.source(t).values[t.Name()]; len(values) > 0 {
-			return strings.Join(values, " | ")
-		}
-	}
-	if b := basic(t); b != "" {
+	switch u, b := s.union(t), basic(t); {
+	case s.isUnion(t):
+		return s.nameOf(t)
+	case u != "":
+		return u
+	case b != "":
 		return b
 	}
 	switch t.Kind() {
@@ -138,23 +173,35 @@ func (s *shapes) name(t reflect.Type) string {
 		if t.Name() == "" {
 			return s.body(t, "  ")
 		}
-		name := strings.TrimSuffix(strings.ToUpper(t.Name()[:1])+t.Name()[1:], "JSON")
-		if s.named == nil {
-			s.named = map[string]map[reflect.Type]bool{}
-		}
-		if s.named[name] == nil {
-			s.named[name] = map[reflect.Type]bool{}
-		}
-		s.named[name][t] = true
-		return name
+		return s.nameOf(t)
 	}
 	s.t.Errorf("%v cannot be shown as JSON", t)
 	return ""
 }
 
-// declare writes a struct as the type of a name, below its comment.
+// nameOf is the name of a type on the page.
+func (s *shapes) nameOf(t reflect.Type) string {
+	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+	if s.named == nil {
+		s.named = map[string]map[reflect.Type]bool{}
+	}
+	if s.named[name] == nil {
+		s.named[name] = map[reflect.Type]bool{}
+	}
+	s.named[name][t] = true
+	return name
+}
+
+// declare writes a type with its name.
 func (s *shapes) declare(name string, t reflect.Type) string {
-	return fmt.Sprintf("type %s = %s\n", name, s.body(t, ""))
+	if u := s.union(t); u != "" {
+		return fmt.Sprintf("type %s = %s\n", name, u)
+	}
+	var bases string
+	for _, base := range s.bases(t) {
+		bases += s.name(base) + " & "
+	}
+	return fmt.Sprintf("type %s = %s%s\n", name, bases, s.body(t, ""))
 }
 
 // body writes the fields of a struct, with their comments lined up.
@@ -178,13 +225,22 @@ func (s *shapes) body(t reflect.Type, indent string) string {
 	b.WriteString("{\n")
 	for i, f := range fields {
 		line := indent + "  " + code[i]
-		if comment := s.source(f.in).fields[f.in.Name()+"."+f.Name]; comment != "" {
+		if comment := s.comment(f); comment != "" {
 			last := code[i][strings.LastIndex(code[i], "\n")+1:]
 			line += strings.Repeat(" ", max(0, width-len(last))) + "  // " + comment
 		}
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	return b.String() + indent + "}"
+}
+
+// comment is the comment of a field, "" where the page says it elsewhere.
+func (s *shapes) comment(f field) string {
+	comment := s.source(f.in).fields[f.in.Name()+"."+f.Name]
+	if slices.Contains(saidOnce, comment) || f.in == reflect.TypeFor[events.Data]() {
+		return ""
+	}
+	return comment
 }
 
 // A source is what a package's files say about its types.

@@ -41,7 +41,7 @@ locks.`,
 // statuses are the states of workspaces.
 type statuses struct {
 	Repository string              `json:"repository"`
-	Overlay    *repo.Own           `json:"overlay,omitempty"` // what this machine keeps of its own
+	Overlay    *repo.Own           `json:"overlay,omitempty"` // what only this machine has
 	Workspaces []*workspace.Status `json:"workspaces"`
 }
 

@@ -12,10 +12,10 @@ import (
 // A program is what is known of this e3.
 type program struct {
 	Arch    string `json:"arch"`
-	Format  int    `json:"format"` // the version of repositories that it makes
-	Go      string `json:"go"`     // the version of Go that built it
+	Format  int    `json:"format"` // of repositories that it makes
+	Go      string `json:"go"`     // that built it
 	OS      string `json:"os"`
-	Version string `json:"version"` // a release, or dev- and the revision of the source
+	Version string `json:"version"` // a release, or dev- and a revision
 }
 
 func newVersion(a *app) *cobra.Command {

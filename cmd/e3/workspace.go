@@ -36,9 +36,9 @@ file and its inputs; deployed from a registered package it stays as it is.`,
 // workspaceAnswer is a workspace that a command has made, changed or removed.
 type workspaceAnswer struct {
 	Workspace    string                `json:"workspace"`
-	Package      *workspace.PackageRef `json:"package,omitempty"`      // that was deployed
-	File         string                `json:"file,omitempty"`         // the package file from which it was
-	ImportedRuns *int                  `json:"importedRuns,omitempty"` // removed, where there is no workspace of that name
+	Package      *workspace.PackageRef `json:"package,omitempty"`      // the deployed one
+	File         string                `json:"file,omitempty"`         // the package file
+	ImportedRuns *int                  `json:"importedRuns,omitempty"` // removed imported runs of a workspace that is gone
 }
 
 func newWorkspaceCreate(a *app) *cobra.Command {

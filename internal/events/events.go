@@ -185,8 +185,8 @@ func (p *Process) Who() string {
 type Traffic struct {
 	Reads  int64 `json:"reads"`  // of DynamoDB
 	Writes int64 `json:"writes"` // of DynamoDB
-	Gets   int64 `json:"gets"`   // GET and HEAD of S3
-	Puts   int64 `json:"puts"`   // PUT, POST and LIST of S3, which cost the same
+	Gets   int64 `json:"gets"`   // GET, HEAD of S3
+	Puts   int64 `json:"puts"`   // PUT, POST, LIST of S3
 }
 
 // Add adds the counts of another process.

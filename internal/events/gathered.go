@@ -7,10 +7,10 @@ import (
 
 // Gathered is what fan-ins with need lack of their members.
 type Gathered struct {
-	Members int      `json:"members"` // of all fan-ins of the task that lack any
+	Members int      `json:"members"` // of fan-ins that lack any
 	Missing int      `json:"missing"`
 	Needed  int      `json:"needed"`
-	Names   []string `json:"names"` // the first of the missing tasks
+	Names   []string `json:"names"` // the first missing tasks
 }
 
 // LeftOut says what a task does without: "2 of 200 left out: fit[a], fit[b]".

@@ -12,11 +12,11 @@ import (
 // Image is an image to which a reference leads.
 type Image struct {
 	Reference string `json:"reference"`
-	Digest    string `json:"digest,omitempty"` // of the manifest for this platform; absent if it is not known without fetching it
-	Was       string `json:"was,omitempty"`    // the digest that was pinned before an update
+	Digest    string `json:"digest,omitempty"` // of the manifest for this platform
+	Was       string `json:"was,omitempty"`    // pinned before an update
 	Whole     bool   `json:"here"`             // the repository has all of it
 	Layers    int    `json:"layers,omitempty"`
-	Size      int64  `json:"size,omitempty"`  // in bytes, compressed as it is; of a whole image
+	Size      int64  `json:"size,omitempty"`  // compressed
 	Fault     string `json:"fault,omitempty"` // why it is not known
 }
 

@@ -49,7 +49,7 @@ func (p Ref) String() string { return pkgref.Join(p.Name, p.Version) }
 // Registered is a package in a list.
 type Registered struct {
 	Ref
-	NotRunnable string `json:"notRunnable,omitempty"` // why it cannot be run here
+	NotRunnable string `json:"notRunnable,omitempty"` // why it cannot run here
 }
 
 // eastCode is why a package of the TypeScript e3 cannot be run here.

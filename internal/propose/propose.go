@@ -76,18 +76,18 @@ type NewInput struct {
 type Task struct {
 	Name     string   `json:"task"`
 	Reads    []Read   `json:"reads"`
-	Sought   []string `json:"sought"`   // paths of the project that a command looked for in vain and did not open; folders end in a slash
-	Unread   []string `json:"unread"`   // inputs that no command of it has opened; none unless all commands are traced and have succeeded
+	Sought   []string `json:"sought"`   // paths that a command looked for in vain; folders end in /
+	Unread   []string `json:"unread"`   // inputs that no command opened, if all were traced and succeeded
 	Traced   int      `json:"traced"`   // commands
-	Untraced int      `json:"untraced"` // commands of which nothing is known
+	Untraced int      `json:"untraced"` // commands
 }
 
 // A Read is a path that the task reads.
 type Read struct {
-	Path   string    `json:"path"`           // a folder ends in a slash
-	Source string    `json:"source"`         // what names it under in; of a new input its name
-	Input  *NewInput `json:"input"`          // of an answer: to declare; null if the source exists
-	Note   string    `json:"note,omitempty"` // why the file cannot be edited accordingly: what to do
+	Path   string    `json:"path"`           // a folder ends in /
+	Source string    `json:"source"`         // its name under in
+	Input  *NewInput `json:"input"`          // to declare; null if the source exists
+	Note   string    `json:"note,omitempty"` // why the file cannot be edited, and what to do
 }
 
 // Others lists the paths at which commands find outputs of other tasks, for trace.Look.

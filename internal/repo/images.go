@@ -21,7 +21,7 @@ func ImagesOf(r *Repo) *images.Resolver { return resolver(r) }
 // A UsedImage is an image with what uses it.
 type UsedImage struct {
 	images.Image
-	UsedBy []workspace.ImageUser `json:"usedBy,omitempty"` // workspaces, then registered packages
+	UsedBy []workspace.ImageUser `json:"usedBy,omitempty"` // workspaces first
 }
 
 // ListImages lists the images of references and, with others, those that the repository's workspaces and packages use beside them.

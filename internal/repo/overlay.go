@@ -245,9 +245,9 @@ func (r *Repo) OverlayExecutions(ctx context.Context) iter.Seq2[refstore.Key, er
 // Own is what this machine keeps of its own over a repository to which it may not write.
 type Own struct {
 	Folder     string      `json:"folder"`
-	Executions int         `json:"executions"`       // that are on this machine alone
-	Unsent     bool        `json:"unsent,omitempty"` // they were made offline, and are sent by the next start online
-	Offline    moment.Time `json:"offline,omitzero"` // when this machine last saw the repository, if that was not asked
+	Executions int         `json:"executions"`
+	Unsent     bool        `json:"unsent,omitempty"` // made offline; the next start sends them
+	Offline    moment.Time `json:"offline,omitzero"` // when the repository was last seen
 }
 
 // Own describes the overlay; nil without one.

@@ -62,7 +62,7 @@ type Options struct {
 type Report struct {
 	Written []string `json:"written"`
 	Removed []string `json:"removed"`
-	Same    int      `json:"same"` // files that were as they should be
+	Same    int      `json:"same"` // files
 	Held    []string `json:"-"`
 	Kept    []Kept   `json:"kept"`
 }

@@ -163,8 +163,8 @@ type TrustedKey struct {
 type KeyRow struct {
 	Name        string      `json:"name"` // in this repository
 	Key         string      `json:"key"`
-	Fingerprint string      `json:"fingerprint"` // for comparing keys by voice
-	AddedBy     string      `json:"addedBy"`     // user@host
+	Fingerprint string      `json:"fingerprint"`
+	AddedBy     string      `json:"addedBy"` // user@host
 	AddedAt     moment.Time `json:"addedAt"`
 }
 

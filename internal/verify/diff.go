@@ -24,9 +24,9 @@ const (
 // A Change is an entry of an output that differs between the two executions.
 type Change struct {
 	Kind ChangeKind `json:"kind"`
-	Path string     `json:"path,omitempty"` // in the directory; none for an output that is a file
-	Was  string     `json:"was,omitempty"`  // the entry: "12 bytes", "executable, 12 bytes", "directory", "link to x"
-	Is   string     `json:"is,omitempty"`   // the entry now
+	Path string     `json:"path,omitempty"` // absent for a file
+	Was  string     `json:"was,omitempty"`  // such as "executable, 12 bytes" or "link to x"
+	Is   string     `json:"is,omitempty"`
 }
 
 // differ compares outputs.

@@ -25,7 +25,7 @@ import (
 type Again struct {
 	Task      string        `json:"task"` // <workspace>.<task>
 	Result    Result        `json:"result"`
-	Before    string        `json:"was,omitempty"`       // the execution that made the workspace's dataset
+	Before    string        `json:"was,omitempty"`       // of the workspace's dataset
 	Execution string        `json:"execution,omitempty"` // the new one
 	WasOutput string        `json:"wasOutput,omitempty"`
 	Output    string        `json:"output,omitempty"`
@@ -33,8 +33,8 @@ type Again struct {
 	Took      moment.Millis `json:"ms,omitempty"`
 	ExitCode  int64         `json:"exitCode,omitempty"`
 	Message   string        `json:"message,omitempty"`
-	Changes   []Change      `json:"changes,omitempty"`     // differences of the outputs, at most 1000
-	More      int           `json:"moreChanges,omitempty"` // further differences
+	Changes   []Change      `json:"changes,omitempty"` // of the output, at most 1000
+	More      int           `json:"moreChanges,omitempty"`
 
 	Was *executions.Execution `json:"-"` // nil if nothing has made the dataset
 	Is  executions.Result     `json:"-"` // zero if nothing could be executed

@@ -147,18 +147,18 @@ type Progress struct {
 
 // Report is the result of a check.
 type Report struct {
-	Sample     Sample   `json:"sample,omitzero"` // k/n: the part of the objects that was hashed
+	Sample     Sample   `json:"sample,omitzero"` // k/n: only this share was hashed
 	Objects    int64    `json:"objects"`         // hashed
-	Bytes      int64    `json:"bytes"`           // of them
+	Bytes      int64    `json:"bytes"`           // hashed
 	Executions int64    `json:"executions"`
 	Workspaces int64    `json:"workspaces"`
 	Packages   int64    `json:"packages"`
 	Runs       int64    `json:"runs"`
 	Faults     []Fault  `json:"faults"`
 	Remaining  int      `json:"remaining"` // faults that were not repaired
-	Notes      []string `json:"notes"`     // oddities that are no faults
-	Rerun      []string `json:"rerun"`     // after a repair: tasks that run again at the next start, as <workspace>.<task>
-	Inputs     []string `json:"inputs"`    // after a repair: those that must be set or deployed again, as <workspace>.<input>
+	Notes      []string `json:"notes"`     // oddities
+	Rerun      []string `json:"rerun"`     // <workspace>.<task>, to run again after a repair
+	Inputs     []string `json:"inputs"`    // <workspace>.<input>, to set or deploy again after a repair
 }
 
 // FaultKind is a kind of fault, for programs; String is for display.
@@ -193,13 +193,13 @@ func (k FaultKind) String() string {
 // A Fault is a defect of the repository.
 type Fault struct {
 	Kind     FaultKind `json:"kind"`
-	Where    string    `json:"where"`            // in the repository: objects/4f/…, executions/…
-	Problem  string    `json:"problem"`          // in words
-	For      []string  `json:"for,omitempty"`    // what needs it, in words: "output of prod.train", "package forecast@1.0.0"
-	More     int       `json:"more,omitempty"`   // number of further things that need it
+	Where    string    `json:"where"`         // such as objects/4f/…
+	Problem  string    `json:"problem"`       // in words
+	For      []string  `json:"for,omitempty"` // what needs it: "output of prod.train"
+	More     int       `json:"more,omitempty"`
 	Advice   string    `json:"advice,omitempty"` // what to do
 	Repaired bool      `json:"repaired"`         // the fault is gone
-	Remedy   string    `json:"remedy,omitempty"` // the repair, if one was needed
+	Remedy   string    `json:"remedy,omitempty"` // the repair
 
 	object objectstore.Hash
 	mend   func(context.Context) (remedy string, whole bool, err error) // nil: it cannot be repaired

@@ -43,7 +43,7 @@ func (k LeafKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil
 // Leaf is one entry of a workspace node: a dataset, an inner node or nothing yet.
 type Leaf struct {
 	Kind       LeafKind `json:"kind"`
-	Hash       string   `json:"hash,omitempty"`       // absent when unassigned
+	Hash       string   `json:"hash,omitempty"`       // absent: unassigned
 	Size       int64    `json:"-"`                    // LeafFile
 	Executable bool     `json:"executable,omitempty"` // of a file
 }

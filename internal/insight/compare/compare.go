@@ -59,20 +59,20 @@ const (
 type Difference struct {
 	A       *Seen `json:"a"`
 	B       *Seen `json:"b"`
-	Differs bool  `json:"differs"` // also if something can no longer be compared; times do not count
+	Differs bool  `json:"differs"` // also if something cannot be compared; times do not count
 
 	Inputs    Datasets  `json:"inputs"`
 	Tasks     Tasks     `json:"tasks"`
-	Outputs   Datasets  `json:"outputs"` // by the task that makes them
-	Metrics   []Metrics `json:"metrics"` // of outputs that both sides have and that differ
+	Outputs   Datasets  `json:"outputs"`
+	Metrics   []Metrics `json:"metrics"` // that differ, of outputs on both sides
 	Durations Durations `json:"durations"`
 }
 
 // Datasets are the inputs or the outputs of both sides.
 type Datasets struct {
-	Changes []DatasetChange `json:"changes"` // in the order of the names
+	Changes []DatasetChange `json:"changes"` // by name
 	Same    int             `json:"same"`
-	Unknown string          `json:"unknown,omitempty"` // why they cannot be compared, or not all of them
+	Unknown string          `json:"unknown,omitempty"` // why some cannot be compared
 }
 
 func (d *Datasets) empty() bool { return len(d.Changes) == 0 && d.Unknown == "" }
@@ -81,8 +81,8 @@ func (d *Datasets) empty() bool { return len(d.Changes) == 0 && d.Unknown == "" 
 type DatasetChange struct {
 	Name   string   `json:"name"`
 	Change Change   `json:"change"`
-	Was    *Dataset `json:"was,omitempty"` // absent where the first side has none
-	Is     *Dataset `json:"is,omitempty"`  // absent where the second side has none
+	Was    *Dataset `json:"was,omitempty"`
+	Is     *Dataset `json:"is,omitempty"`
 	Files  *Files   `json:"files,omitempty"`
 }
 
@@ -90,12 +90,11 @@ type DatasetChange struct {
 type Dataset struct {
 	Kind       string          `json:"kind"` // directory, file or value
 	Hash       string          `json:"hash,omitempty"`
-	Size       *int64          `json:"size,omitempty"` // of the content in bytes
+	Size       *int64          `json:"size,omitempty"` // of the content
 	Files      *int64          `json:"files,omitempty"`
 	Executable bool            `json:"executable,omitempty"`
-	Value      json.RawMessage `json:"value,omitempty"` // of a short value
-	// its content is not known before its task has run.
-	Open bool `json:"open,omitempty"`
+	Value      json.RawMessage `json:"value,omitempty"` // if it is short
+	Open       bool            `json:"open,omitempty"`  // unknown until its task has run
 }
 
 // Files are the changes within a directory.
@@ -103,15 +102,15 @@ type Files struct {
 	Added   int          `json:"added"`
 	Removed int          `json:"removed"`
 	Changed int          `json:"changed"`
-	Bytes   int64        `json:"bytes"` // growth of the content, as far as it could be read
+	Bytes   int64        `json:"bytes"` // growth of the content
 	Changes []FileChange `json:"changes"`
-	More    int          `json:"more,omitempty"`    // changes that are only counted
-	Unknown string       `json:"unknown,omitempty"` // why there may be further changes
+	More    int          `json:"more,omitempty"`
+	Unknown string       `json:"unknown,omitempty"` // why more may have changed
 }
 
 // A FileChange is a file or a link that differs between two directories.
 type FileChange struct {
-	Path   string `json:"path"` // slash-separated, relative to the compared directories
+	Path   string `json:"path"` // relative, with slashes
 	Change Change `json:"change"`
 	Was    *File  `json:"was,omitempty"`
 	Is     *File  `json:"is,omitempty"`
@@ -119,7 +118,7 @@ type FileChange struct {
 
 // A File is an entry of a directory.
 type File struct {
-	Kind       string `json:"kind"` // file, link, or a directory that is empty or unreadable
+	Kind       string `json:"kind"` // file, link, or an empty or unreadable directory
 	Size       int64  `json:"size,omitempty"`
 	Executable bool   `json:"executable,omitempty"`
 	Target     string `json:"target,omitempty"`
@@ -127,9 +126,9 @@ type File struct {
 
 // Tasks are the tasks of both sides.
 type Tasks struct {
-	Changes []TaskChange `json:"changes"` // in the order of the names
+	Changes []TaskChange `json:"changes"` // by name
 	Same    int          `json:"same"`
-	Unknown string       `json:"unknown,omitempty"` // why their declarations cannot be compared, or not all of them
+	Unknown string       `json:"unknown,omitempty"` // why some cannot be compared
 }
 
 func (t *Tasks) empty() bool { return len(t.Changes) == 0 && t.Unknown == "" }
@@ -139,9 +138,8 @@ type TaskChange struct {
 	Name   string `json:"name"`
 	Change Change `json:"change"`
 	Parts  []Part `json:"parts,omitempty"` // of the declaration
-	// the states in the runs, absent where they do not differ
-	Was string `json:"was,omitempty"`
-	Is  string `json:"is,omitempty"`
+	Was    string `json:"was,omitempty"`   // state in the run, if it differs
+	Is     string `json:"is,omitempty"`
 }
 
 // A Part is a differing part of a task's declaration: command, env, inputs, wiring, output or version, which decide
@@ -157,10 +155,10 @@ type Part struct {
 // Metrics are the values of one metrics file that differ.
 type Metrics struct {
 	Task    string   `json:"task"`
-	Entry   string   `json:"entry,omitempty"` // of the task's output, "" where it has one
-	Changes []Metric `json:"changes"`         // in the order of the keys
+	Entry   string   `json:"entry,omitempty"` // of several outputs
+	Changes []Metric `json:"changes"`         // by key
 	Same    int      `json:"same"`
-	More    int      `json:"more,omitempty"` // changes that are only counted
+	More    int      `json:"more,omitempty"`
 	Unknown string   `json:"unknown,omitempty"`
 }
 
@@ -172,30 +170,25 @@ type Metric struct {
 	Was     json.RawMessage `json:"was,omitempty"`
 	Is      json.RawMessage `json:"is,omitempty"`
 	Delta   *float64        `json:"delta,omitempty"`   // of two numbers
-	Percent *float64        `json:"percent,omitempty"` // relative to the first value, where that is not 0
+	Percent *float64        `json:"percent,omitempty"` // of the first value, if not 0
 }
 
 // Durations compares the durations of executions, and of the runs.
 type Durations struct {
-	Tasks []Duration `json:"tasks"` // whose executions differ between the sides, by name
-	// the executions of all tasks together, 0 where none is known. The execution of a cached task counts,
-	// even if an earlier run made it.
-	WasMs int64 `json:"wasMs"`
-	IsMs  int64 `json:"isMs"`
-	// the durations of the runs, absent where a side is no run or has not ended.
-	RunWasMs int64 `json:"runWasMs,omitempty"`
-	RunIsMs  int64 `json:"runIsMs,omitempty"`
+	Tasks    []Duration `json:"tasks"` // with other executions, by name
+	WasMs    int64      `json:"wasMs"` // of all executions, also by earlier runs
+	IsMs     int64      `json:"isMs"`
+	RunWasMs int64      `json:"runWasMs,omitempty"` // of a run that has ended
+	RunIsMs  int64      `json:"runIsMs,omitempty"`
 }
 
 // A Duration compares the durations of a task's executions.
 type Duration struct {
-	Task  string `json:"task"`
-	WasMs int64  `json:"wasMs"`
-	IsMs  int64  `json:"isMs"`
-	// the second duration divided by the first, absent where the first is 0.
-	Ratio float64 `json:"ratio,omitempty"`
-	// the durations differ by at least half a second and at least a fifth.
-	Notable bool `json:"notable"`
+	Task    string  `json:"task"`
+	WasMs   int64   `json:"wasMs"`
+	IsMs    int64   `json:"isMs"`
+	Ratio   float64 `json:"ratio,omitempty"` // isMs / wasMs
+	Notable bool    `json:"notable"`         // they differ by at least 500 ms and a fifth
 }
 
 // Compare returns the differences of b relative to a.

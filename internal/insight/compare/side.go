@@ -86,16 +86,16 @@ func (s Side) String() string {
 
 // Seen describes a side that was read.
 type Seen struct {
-	Name string `json:"side"` // as a command line names it
+	Name string `json:"side"` // as on a command line
 	Side
-	Package     string      `json:"package,omitempty"`     // name@version; absent where it is not known
-	PackageHash string      `json:"packageHash,omitempty"` // absent where it is not known
+	Package     string      `json:"package,omitempty"` // name@version
+	PackageHash string      `json:"packageHash,omitempty"`
 	RunID       string      `json:"run,omitempty"`
 	Status      string      `json:"status,omitempty"` // of a run
 	StartedAt   moment.Time `json:"startedAt,omitzero"`
 	CompletedAt moment.Time `json:"completedAt,omitzero"`
 	Imported    bool        `json:"imported,omitempty"`
-	Notes       []string    `json:"notes,omitempty"` // remarks, such as parts that are not here any more
+	Notes       []string    `json:"notes,omitempty"` // remarks
 }
 
 func (s *Seen) notef(format string, args ...any) {

@@ -21,8 +21,8 @@ import (
 // A Table compares many sides: a row for each, or for each item of a matrix that makes metrics, with the parameters and
 // metrics of that row and how long its tasks took.
 type Table struct {
-	Params  []string    `json:"params"`  // columns, in the order of their names
-	Metrics []*Column   `json:"metrics"` // columns, in the order of tasks, outputs and keys
+	Params  []string    `json:"params"`  // columns, by name
+	Metrics []*Column   `json:"metrics"` // columns, by task, output and key
 	Rows    []*TableRow `json:"rows"`
 }
 
@@ -30,7 +30,7 @@ type Table struct {
 type Column struct {
 	Name   string `json:"name"`
 	Better Better `json:"better,omitempty"`
-	Best   []int  `json:"best,omitempty"` // rows with the best value, where there is something to choose from
+	Best   []int  `json:"best,omitempty"` // rows with the best value
 
 	of metric
 }
@@ -54,7 +54,7 @@ type TableRow struct {
 	Run     string                     `json:"run,omitempty"`
 	Params  map[string]json.RawMessage `json:"params"`
 	Metrics map[string]json.RawMessage `json:"metrics"`
-	Ms      int64                      `json:"ms"` // of the executions of its tasks, even if earlier runs made them
+	Ms      int64                      `json:"ms"` // of its tasks' executions, earlier ones included
 	Notes   []string                   `json:"notes,omitempty"`
 
 	found map[metric]json.RawMessage

@@ -75,17 +75,16 @@ const (
 
 // A Cause is one thing that changed or happened.
 type Cause struct {
-	Kind      Kind   `json:"kind"`
-	Workspace string `json:"workspace,omitempty"`
-	Task      string `json:"task,omitempty"`    // the task in question, or one upstream
-	Subject   string `json:"subject,omitempty"` // the variable, input, item, output
-	Path      string `json:"path,omitempty"`    // the first file in it
-	Execution string `json:"execution,omitempty"`
-	// Text describes the cause in one line, without the name of the task.
-	Text   string    `json:"text"`
-	At     time.Time `json:"at,omitzero"`
-	By     string    `json:"by,omitempty"`
-	Reason string    `json:"why,omitempty"`
+	Kind      Kind      `json:"kind"`
+	Workspace string    `json:"workspace,omitempty"`
+	Task      string    `json:"task,omitempty"`    // this task, or one upstream
+	Subject   string    `json:"subject,omitempty"` // the variable, input, item, output
+	Path      string    `json:"path,omitempty"`    // the first file in it
+	Execution string    `json:"execution,omitempty"`
+	Text      string    `json:"text"` // one line, without the name of the task
+	At        time.Time `json:"at,omitzero"`
+	By        string    `json:"by,omitempty"`
+	Reason    string    `json:"why,omitempty"`
 }
 
 // String describes the cause in one line. A caller that prints it on a terminal makes the names in it safe.

@@ -112,29 +112,20 @@ const (
 
 // An Explanation says why a task has its state, or why an execution was made.
 type Explanation struct {
-	Workspace string `json:"workspace"`
-	Task      string `json:"task"`
-	State     State  `json:"state"`
-	Sentence  string `json:"sentence"`
-	// Execution is the explained execution; nil where nothing was executed.
-	Execution *ExecutionRef `json:"execution,omitempty"`
-	// Root is the first change or incident in the chain of causes. Roots lists all of these, Root first. A current task
-	// has the root of its execution.
-	Root  Cause   `json:"root"`
-	Roots []Cause `json:"roots,omitempty"`
-	// Chain names the tasks from the root's down to this one; it is empty where the root is the task's own.
-	Chain []string `json:"chain,omitempty"`
-	// Reason leads from the task to the roots.
-	Reason *Reason `json:"reason,omitempty"`
-	// Failure is the failure of this task, or of the upstream task that caused it to be skipped. Changed lists the
-	// causes since its last success.
-	Failure *Failure `json:"failure,omitempty"`
-	Changed []Cause  `json:"changed,omitempty"`
-	// Waiting is what the active run still needs before it can run the task; nil where it does not wait.
-	Waiting *Wait `json:"waiting,omitempty"`
-	// Downstream are the other tasks that the root affects.
-	Downstream *Downstream `json:"downstream,omitempty"`
-	Notes      []string    `json:"notes,omitempty"`
+	Workspace  string        `json:"workspace"`
+	Task       string        `json:"task"`
+	State      State         `json:"state"`
+	Sentence   string        `json:"sentence"`
+	Execution  *ExecutionRef `json:"execution,omitempty"`  // the explained one
+	Root       Cause         `json:"root"`                 // the first cause; of a current task, the cause of its execution
+	Roots      []Cause       `json:"roots,omitempty"`      // all of these, root first
+	Chain      []string      `json:"chain,omitempty"`      // the tasks from the root's down to this one
+	Reason     *Reason       `json:"reason,omitempty"`     // leads from the task to the roots
+	Failure    *Failure      `json:"failure,omitempty"`    // of this task, or of the task for which it was skipped
+	Changed    []Cause       `json:"changed,omitempty"`    // since the last success
+	Waiting    *Wait         `json:"waiting,omitempty"`    // for this the active run waits
+	Downstream *Downstream   `json:"downstream,omitempty"` // other tasks that the root affects
+	Notes      []string      `json:"notes,omitempty"`
 
 	blockers int    // tasks that it waits for
 	refused  string // the end that the latest run gave the task without running it
@@ -145,9 +136,9 @@ type Wait struct {
 	For    string    `json:"for"` // approval, worker, or turn: the run has as many tasks at work as it may
 	Run    string    `json:"run"`
 	Queue  string    `json:"queue,omitempty"`
-	Labels []string  `json:"labels,omitempty"` // that a worker must have
-	Memory int64     `json:"memory,omitempty"` // bytes, likewise
-	Worker string    `json:"worker,omitempty"` // that has claimed it, if the run has not yet seen it begin
+	Labels []string  `json:"labels,omitempty"` // of the worker
+	Memory int64     `json:"memory,omitempty"` // of the worker
+	Worker string    `json:"worker,omitempty"` // claimed, but not begun
 	Since  time.Time `json:"since"`
 }
 
@@ -182,15 +173,12 @@ type Reason struct {
 	Compared    *ExecutionRef `json:"compared,omitempty"`
 	Differences []Difference  `json:"differences,omitempty"`
 	Upstream    []*Reason     `json:"upstream,omitempty"`
-	// More counts the differences that are not listed, Omitted those that were made upstream and not followed.
-	More    int `json:"more,omitempty"`
-	Omitted int `json:"omitted,omitempty"`
-	// AsAbove means that this execution is explained earlier in the same explanation; only its cause is repeated.
-	AsAbove bool `json:"asAbove,omitempty"`
-	// Before is the reason of the run's first attempt, if this is a later attempt.
-	Before *Reason  `json:"before,omitempty"`
-	Failed *Failure `json:"failed,omitempty"`
-	Notes  []string `json:"notes,omitempty"`
+	More        int           `json:"more,omitempty"`
+	Omitted     int           `json:"omitted,omitempty"` // differences whose causes upstream are not followed
+	AsAbove     bool          `json:"asAbove,omitempty"` // explained earlier in this answer
+	Before      *Reason       `json:"before,omitempty"`  // of the run's first attempt
+	Failed      *Failure      `json:"failed,omitempty"`
+	Notes       []string      `json:"notes,omitempty"`
 
 	final bool    // Cause is the root, whatever differs
 	see   *Reason // the earlier reason that AsAbove refers to
@@ -198,23 +186,22 @@ type Reason struct {
 
 // A Failure describes the end of an execution that did not succeed.
 type Failure struct {
-	Task     string   `json:"task"`
-	Kind     Kind     `json:"kind"`
-	ExitCode int64    `json:"exitCode,omitempty"`
-	Reason   string   `json:"reason,omitempty"`
-	Message  string   `json:"message,omitempty"`
-	Text     string   `json:"text"`
-	Meaning  string   `json:"meaning,omitempty"` // of an exit code that stands for a signal: see ExitNote
-	Log      string   `json:"log,omitempty"`     // whose tail it is: stderr or stdout
-	Tail     []string `json:"tail,omitempty"`
-	// Succeeded is the latest success under the same key.
-	Succeeded *ExecutionRef `json:"succeeded,omitempty"`
+	Task      string        `json:"task"`
+	Kind      Kind          `json:"kind"`
+	ExitCode  int64         `json:"exitCode,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
+	Message   string        `json:"message,omitempty"`
+	Text      string        `json:"text"`
+	Meaning   string        `json:"meaning,omitempty"` // of an exit code that stands for a signal
+	Log       string        `json:"log,omitempty"`     // of the tail: stderr or stdout
+	Tail      []string      `json:"tail,omitempty"`
+	Succeeded *ExecutionRef `json:"succeeded,omitempty"` // the latest success under the same key
 }
 
 // Downstream are the tasks that read, directly or indirectly, the input or output that the root names.
 type Downstream struct {
 	Of       string           `json:"of"`
-	Run      string           `json:"run,omitempty"` // in which they did what they did; "" where it is to come
+	Run      string           `json:"run,omitempty"` // that it has affected; "": the next one
 	Total    int              `json:"total"`
 	Ran      int              `json:"ran,omitempty"`
 	Answered int              `json:"answered,omitempty"` // cached: they read the same as before

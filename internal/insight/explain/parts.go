@@ -12,19 +12,16 @@ import (
 
 // A Difference is one part of a key that has changed. Was is "" if the part is new, Is if it was removed.
 type Difference struct {
-	Part Kind   `json:"part"`
-	Name string `json:"name,omitempty"` // the variable, input or output
-	Was  string `json:"was,omitempty"`
-	Is   string `json:"is,omitempty"`
-	// Input is the package input that feeds this input, Producer the task that makes it.
-	Input    string `json:"input,omitempty"`
-	Producer string `json:"producer,omitempty"`
-	// Lines are the changed lines of a command, or words of one that is a list.
-	Lines []Line `json:"lines,omitempty"`
-	// More counts lines, files or items that are not listed.
-	More   int            `json:"more,omitempty"`
-	Change *ContentChange `json:"change,omitempty"`
-	Items  []Item         `json:"items,omitempty"` // of a fan-in
+	Part     Kind           `json:"part"`
+	Name     string         `json:"name,omitempty"` // the variable, input or output
+	Was      string         `json:"was,omitempty"`
+	Is       string         `json:"is,omitempty"`
+	Input    string         `json:"input,omitempty"`    // of the package
+	Producer string         `json:"producer,omitempty"` // the task that makes the input
+	Lines    []Line         `json:"lines,omitempty"`    // of a command; of a list, its words
+	More     int            `json:"more,omitempty"`     // lines, files or items
+	Change   *ContentChange `json:"change,omitempty"`
+	Items    []Item         `json:"items,omitempty"` // of a fan-in
 
 	was, is objectstore.Hash
 	kind    record.Kind
@@ -40,21 +37,18 @@ type Line struct {
 
 // A ContentChange is how the content of an input differs.
 type ContentChange struct {
-	WasSize *int64 `json:"wasSize,omitempty"` // of a file; nil where it is not known
-	IsSize  *int64 `json:"isSize,omitempty"`
-	// Files are changes in a directory, Values in a value, the first ones each.
-	Files  []FileEdit    `json:"files,omitempty"`
-	Values []ValueChange `json:"values,omitempty"`
-	Count  int           `json:"count,omitempty"` // of all
-	// Gone says which details are missing, and why.
-	Gone string `json:"gone,omitempty"`
+	WasSize *int64        `json:"wasSize,omitempty"` // of a file
+	IsSize  *int64        `json:"isSize,omitempty"`
+	Files   []FileEdit    `json:"files,omitempty"`  // the first ones
+	Values  []ValueChange `json:"values,omitempty"` // the first ones
+	Count   int           `json:"count,omitempty"`  // of all
+	Gone    string        `json:"gone,omitempty"`   // missing details, and why
 }
 
 // A FileEdit is a changed file within a directory.
 type FileEdit struct {
-	Path string `json:"path"`
-	// How is "added", "removed" or "changed", or says what else changed: "executable now".
-	How     string `json:"how"`
+	Path    string `json:"path"`
+	How     string `json:"how"` // "added", "removed", "changed", or in words: "executable now"
 	WasSize int64  `json:"wasSize,omitempty"`
 	IsSize  int64  `json:"isSize,omitempty"`
 	IsDir   bool   `json:"dir,omitempty"`

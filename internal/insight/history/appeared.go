@@ -12,8 +12,8 @@ import (
 // tell.
 type Appearance struct {
 	Run      string      `json:"run"`
-	At       moment.Time `json:"at"`                 // when that run began; null if its id holds no time
-	Earliest bool        `json:"earliest,omitempty"` // no earlier run is on record: the task may be older
+	At       moment.Time `json:"at"`                 // begin of that run
+	Earliest bool        `json:"earliest,omitempty"` // the task may be older
 }
 
 // appeared finds where the selected tasks appeared. It reads the packages of the runs in their order until all have.

@@ -10,29 +10,29 @@ import (
 // history alone knows.
 type Entry struct {
 	Type         string             `json:"type,omitempty"` // of a line before logs: execution
-	Execution    string             `json:"execution"`      // "" where it could not start
+	Execution    string             `json:"execution"`      // "" if it could not start
 	Key          string             `json:"key"`            // "" if unknown
 	State        string             `json:"state"`
 	StartedAt    moment.Time        `json:"startedAt"`
 	CompletedAt  moment.Time        `json:"completedAt"`
 	ExitCode     int64              `json:"exitCode,omitempty"`
 	Message      string             `json:"message,omitempty"`
-	Output       string             `json:"output,omitempty"`  // hash of the output of a success
-	Attempt      int64              `json:"attempt,omitempty"` // of its run, from 1
+	Output       string             `json:"output,omitempty"`  // hash, of a success
+	Attempt      int64              `json:"attempt,omitempty"` // from 1
 	Run          string             `json:"run,omitempty"`     // that made it
 	Worker       string             `json:"worker,omitempty"`  // user@host
-	Current      bool               `json:"current,omitempty"` // it counts for the task now
+	Current      bool               `json:"current,omitempty"` // it counts now
 	Batch        runview.Batch      `json:"batch,omitzero"`
-	Duration     *moment.Millis     `json:"ms,omitempty"` // up to now if it is running
+	Duration     *moment.Millis     `json:"ms,omitempty"` // until now while it runs
 	Reason       string             `json:"reason,omitempty"`
 	PeakRSS      int64              `json:"peakRss,omitempty"`  // bytes
-	Runs         []string           `json:"runs,omitempty"`     // of the workspace's runs that used it, the earliest first
-	Answered     int                `json:"answered,omitempty"` // number of these that found it in the cache
-	Pruned       *runview.Rejection `json:"pruned,omitempty"`   // the removal of its record
+	Runs         []string           `json:"runs,omitempty"`     // that used it, earliest first
+	Answered     int                `json:"answered,omitempty"` // how many of them found it in the cache
+	Pruned       *runview.Rejection `json:"pruned,omitempty"`   // removal of its record
 	Fault        string             `json:"fault,omitempty"`    // why its record is missing
 	Rejected     *runview.Rejection `json:"rejected,omitempty"`
 	ImportedFrom []runview.Step     `json:"importedFrom,omitempty"`
-	SignedBy     string             `json:"signedBy,omitempty"` // the public key whose signature the execution has
+	SignedBy     string             `json:"signedBy,omitempty"` // public key
 }
 
 // EntryOf describes an execution by its record alone.

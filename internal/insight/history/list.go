@@ -97,10 +97,10 @@ type Point struct {
 // RunList is the history of a workspace.
 type RunList struct {
 	Workspace string         `json:"workspace"`
-	Total     *int           `json:"total,omitempty"` // that match; absent if earlier ones were not read
-	More      bool           `json:"more,omitempty"`  // there are earlier ones that are not shown
+	Total     *int           `json:"total,omitempty"` // that match; absent if not all were read
+	More      bool           `json:"more,omitempty"`  // earlier ones are not shown
 	Runs      []runview.Past `json:"runs"`
-	Durations []Point        `json:"durations"` // of all that were read and match, the oldest first
+	Durations []Point        `json:"durations"` // of all that match, oldest first
 
 	Shown   []*runview.Report `json:"-"` // Runs
 	Left    int               `json:"-"` // number of those that are not shown; unknown if Partial
@@ -146,17 +146,17 @@ func Runs(ctx context.Context, runs *runview.Runs, ws string, f *Filter) (*RunLi
 type TaskLists struct {
 	Workspace string        `json:"workspace"`
 	Tasks     []TaskList    `json:"tasks"`
-	Damaged   []human.Fault `json:"damaged,omitempty"` // logs with damaged lines, which are missing here
+	Damaged   []human.Fault `json:"damaged,omitempty"` // logs with damaged lines
 }
 
 // TaskList is the history of a task.
 type TaskList struct {
 	Task      string      `json:"task"`
-	Total     *int        `json:"total,omitempty"` // that match; absent if earlier ones were not read
-	More      bool        `json:"more,omitempty"`  // there are earlier ones that are not shown
+	Total     *int        `json:"total,omitempty"` // that match; absent if not all were read
+	More      bool        `json:"more,omitempty"`  // earlier ones are not shown
 	Attempts  []Entry     `json:"attempts"`
-	Created   *Appearance `json:"created,omitempty"` // absent if unknown, or if earlier runs were not read
-	Durations []Point     `json:"durations"`         // of all that were read and match, the oldest first
+	Created   *Appearance `json:"created,omitempty"` // absent if not all runs were read
+	Durations []Point     `json:"durations"`         // of all that match, oldest first
 
 	Shown   []Attempt `json:"-"` // Attempts
 	Left    int       `json:"-"` // number of those that are not shown

@@ -15,10 +15,10 @@ type Run struct {
 	Workspace      string          `json:"workspace"`
 	Package        string          `json:"package"` // name@version
 	Status         string          `json:"status"`
-	Heard          moment.Time     `json:"heard,omitzero"` // last sign of life from another host, by its clock
+	Heard          moment.Time     `json:"heard,omitzero"` // last sign of life of another host, by its clock
 	StartedAt      moment.Time     `json:"startedAt"`
 	CompletedAt    moment.Time     `json:"completedAt"`
-	FailedTask     string          `json:"failedTask,omitempty"` // the first that failed
+	FailedTask     string          `json:"failedTask,omitempty"` // the first
 	Error          string          `json:"error,omitempty"`
 	InputSnapshot  string          `json:"inputSnapshot"`
 	OutputSnapshot string          `json:"outputSnapshot,omitempty"`
@@ -27,12 +27,12 @@ type Run struct {
 	User           string          `json:"user,omitempty"`
 	Host           string          `json:"host,omitempty"`
 	Filter         string          `json:"filter,omitempty"` // the selected tasks
-	Set            events.Settings `json:"set,omitempty"`    // inputs with values for this run alone
+	Set            events.Settings `json:"set,omitempty"`    // inputs for this run alone
 	CancelledBy    string          `json:"cancelledBy,omitempty"`
 	CancelReason   string          `json:"cancelReason,omitempty"`
 	ImportedFrom   []Step          `json:"importedFrom,omitempty"`
-	Unnamed        int64           `json:"unnamed,omitempty"` // cached tasks whose names are no longer known
-	Damaged        string          `json:"damaged,omitempty"` // what is wrong with the events
+	Unnamed        int64           `json:"unnamed,omitempty"` // cached tasks of unknown names
+	Damaged        string          `json:"damaged,omitempty"` // in the events
 	Tasks          []TaskReport    `json:"tasks,omitempty"`
 }
 
@@ -77,8 +77,8 @@ func (r *Report) Answer() Run {
 // A Past is a run in a list.
 type Past struct {
 	Run
-	Duration *moment.Millis `json:"ms,omitempty"` // up to now if it is running; unknown if it was interrupted
-	By       string         `json:"by,omitempty"` // user@host that ran it
+	Duration *moment.Millis `json:"ms,omitempty"` // until now while it runs; absent if it was interrupted
+	By       string         `json:"by,omitempty"` // user@host
 }
 
 // Past is the report as a run in a list, without its tasks.

@@ -11,11 +11,11 @@ import (
 
 // A Step is one export and import in the history of a run or an execution.
 type Step struct {
-	By         string      `json:"by"`         // user@host that exported
-	Repository string      `json:"repository"` // from which it was exported
+	By         string      `json:"by"` // user@host
+	Repository string      `json:"repository"`
 	At         moment.Time `json:"at"`         // of the exported state
-	Version    string      `json:"e3Version"`  // of the e3 that exported
-	Signer     *Signer     `json:"signer"`     // null: the export was not signed
+	Version    string      `json:"e3Version"`  // of the exporter
+	Signer     *Signer     `json:"signer"`     // null: unsigned
 	ImportedBy string      `json:"importedBy"` // user@host
 	ImportedAt moment.Time `json:"importedAt"`
 }
@@ -23,8 +23,8 @@ type Step struct {
 // A Signer is the key that signed an export.
 type Signer struct {
 	Key      string `json:"key"`
-	Name     string `json:"name"`     // the exporter's name for the key
-	Verified bool   `json:"verified"` // verified here; otherwise a later exporter vouches for it
+	Name     string `json:"name"`     // as the exporter calls it
+	Verified bool   `json:"verified"` // here; false: a later exporter vouches
 }
 
 // Steps returns the way of a result from its origin, the earliest step first; nil for a result that was made here.

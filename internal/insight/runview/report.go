@@ -77,26 +77,26 @@ type TaskReport struct {
 	Task        string        `json:"task"`
 	State       TaskState     `json:"state"`
 	Cached      bool          `json:"cached"`
-	ExecutionID string        `json:"execution,omitempty"` // absent where nothing was executed
-	Key         string        `json:"key,omitempty"`       // of the execution; absent if only the executions have it
+	ExecutionID string        `json:"execution,omitempty"` // absent: none
+	Key         string        `json:"key,omitempty"`
 	StartedAt   moment.Time   `json:"startedAt,omitzero"`
-	Duration    moment.Millis `json:"ms"`                  // of the execution, even of an earlier run; of a running one, until now
-	Attempt     int64         `json:"attempt,omitempty"`   // absent where nothing was executed in this run
-	Worker      string        `json:"worker,omitempty"`    // user@host that has taken it last; absent: the run's own process
-	Since       moment.Time   `json:"waitsSince,omitzero"` // time of its latest deferral, or of a queued task
+	Duration    moment.Millis `json:"ms"`                  // of the execution; until now while it runs
+	Attempt     int64         `json:"attempt,omitempty"`   // absent: none in this run
+	Worker      string        `json:"worker,omitempty"`    // user@host; absent: the run's process
+	Since       moment.Time   `json:"waitsSince,omitzero"` // deferred, or queued, then
 	ExitCode    int64         `json:"exitCode,omitempty"`
 	Reason      string        `json:"reason,omitempty"`
 	Message     string        `json:"message,omitempty"`
-	Because     string        `json:"because,omitempty"` // the failed task because of which it was skipped
+	Because     string        `json:"because,omitempty"` // the failed task for which it was skipped
 	MayFail     bool          `json:"mayFail,omitempty"` // its failure does not fail the run
-	LeftOut     string        `json:"leftOut,omitempty"` // its failure does not fail the run, since this task does without it
+	LeftOut     string        `json:"leftOut,omitempty"` // this task does without it
 
 	Gathered *events.Gathered `json:"gathered,omitempty"` // what its fan-ins lack
-	Batch    Batch            `json:"batch,omitzero"`     // of its last attempt in this run, or of the execution that answers it
+	Batch    Batch            `json:"batch,omitzero"`
 
 	// ImportedFrom is the last step by which the execution came here; nil where it was made here, or is gone. Report
 	// sets it and the fields below, all of which only the execution has.
-	ImportedFrom *Step      `json:"importedFrom,omitempty"` // the last step by which the execution came here
+	ImportedFrom *Step      `json:"importedFrom,omitempty"` // the last one
 	Rejected     *Rejection `json:"rejected,omitempty"`
 	Memory       int64      `json:"-"` // bytes of its largest process; 0: unknown
 	Cores        float64    `json:"-"` // that it kept busy on average; 0: unknown, or too short to say

@@ -25,8 +25,8 @@ type Options struct {
 
 // Stats are the sums of some runs.
 type Stats struct {
-	Since      moment.Time `json:"since"` // the runs began then or later
-	Until      moment.Time `json:"until"` // they began before then
+	Since      moment.Time `json:"since"` // begin of the runs
+	Until      moment.Time `json:"until"`
 	Total      Group       `json:"total"`
 	Workspaces []Group     `json:"workspaces"` // by name
 	Users      []Group     `json:"users"`      // by name
@@ -36,10 +36,10 @@ type Stats struct {
 
 // A Group is the sums of the runs of one workspace or user, or of all.
 type Group struct {
-	Name string `json:"name,omitempty"` // absent for all, and for runs without a recorded user
+	Name string `json:"name,omitempty"` // absent: all, or unknown
 	Sums
-	HitRate float64 `json:"hitRate"` // the share of hits among hits and executions: 0 to 1
-	Price   float64 `json:"price"`   // of the requests, in dollars
+	HitRate float64 `json:"hitRate"` // of hits and executions: 0 to 1
+	Price   float64 `json:"price"`   // dollars
 }
 
 func groupOf(name string, s *Sums) Group {
@@ -65,17 +65,16 @@ func price(t *events.Traffic) float64 {
 
 // Sums of runs. Durations are those of commands, in milliseconds; concurrent commands count in full.
 type Sums struct {
-	Runs       int64 `json:"runs"`
-	Completed  int64 `json:"completed"`  // completed runs
-	Hits       int64 `json:"hits"`       // tasks that an earlier execution answered
-	Executed   int64 `json:"executed"`   // attempts at tasks that ran
-	Failures   int64 `json:"failures"`   // failed ones among these
-	SavedMs    int64 `json:"savedMs"`    // durations of the executions behind the hits
-	Untimed    int64 `json:"untimed"`    // hits of unknown duration, which savedMs does not include
-	ExecutedMs int64 `json:"executedMs"` // durations of the executions
-	Bytes      int64 `json:"bytes"`      // stored by successes as their outputs; of a directory, only its listing
-	// of the runs' processes, as far as they were recorded
-	Requests events.Traffic `json:"requests"`
+	Runs       int64          `json:"runs"`
+	Completed  int64          `json:"completed"` // runs
+	Hits       int64          `json:"hits"`      // tasks answered by earlier executions
+	Executed   int64          `json:"executed"`  // attempts
+	Failures   int64          `json:"failures"`  // attempts
+	SavedMs    int64          `json:"savedMs"`   // by the hits
+	Untimed    int64          `json:"untimed"`   // hits of unknown duration
+	ExecutedMs int64          `json:"executedMs"`
+	Bytes      int64          `json:"bytes"`    // of outputs; of a directory, its listing
+	Requests   events.Traffic `json:"requests"` // as far as they were recorded
 }
 
 func (s *Sums) add(o *Sums) {

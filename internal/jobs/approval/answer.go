@@ -5,11 +5,11 @@ import "e3/internal/format/moment"
 // Waiting is a task that waits for approval.
 type Waiting struct {
 	Task      string      `json:"task"`
-	Type      Type        `json:"type"` // review or suspend
+	Type      Type        `json:"type"`
 	Block     string      `json:"block"`
-	Run       string      `json:"run"`                 // that asked last
+	Run       string      `json:"run"`                 // the latest that asked
 	Step      string      `json:"step,omitempty"`      // the stopped step
-	Execution string      `json:"execution,omitempty"` // the one that suspended itself
+	Execution string      `json:"execution,omitempty"` // that suspended itself
 	Since     moment.Time `json:"since"`
 }
 

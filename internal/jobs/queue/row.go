@@ -20,23 +20,23 @@ type Row struct {
 	Run         string             `json:"run"` // that waits for it
 	Task        string             `json:"task"`
 	Step        string             `json:"step,omitempty"`
-	Attempt     int64              `json:"attempt"` // of the task in its run
+	Attempt     int64              `json:"attempt"` // from 1
 	Status      Status             `json:"status"`
-	Orphaned    bool               `json:"orphaned,omitempty"` // it was running, and its worker was lost
+	Orphaned    bool               `json:"orphaned,omitempty"` // its worker was lost
 	Priority    int64              `json:"priority"`           // greater goes first
-	Labels      []string           `json:"labels,omitempty"`   // that its worker needs
+	Labels      []string           `json:"labels,omitempty"`   // of its worker
 	CPU         float64            `json:"cpu,omitempty"`
 	Memory      int64              `json:"memory,omitempty"` // bytes
 	Resources   map[string]float64 `json:"resources,omitempty"`
-	Executions  int64              `json:"executions"` // begun for it: more than 1 if workers were lost
+	Executions  int64              `json:"executions"` // more than 1: workers were lost
 	MaxExecs    int64              `json:"maxExecutions"`
 	Worker      string             `json:"worker,omitempty"`
 	Execution   string             `json:"execution,omitempty"`
 	Reason      string             `json:"reason,omitempty"`  // of its end
-	Message     string             `json:"message,omitempty"` // why it failed, or why the last worker gave it back
+	Message     string             `json:"message,omitempty"` // from the command or the last worker
 	ExitCode    int64              `json:"exitCode,omitempty"`
 	CreatedAt   moment.Time        `json:"createdAt"`
-	AvailableAt moment.Time        `json:"availableAt,omitzero"` // no worker takes it before
+	AvailableAt moment.Time        `json:"availableAt,omitzero"` // not claimed before
 	ClaimedAt   moment.Time        `json:"claimedAt,omitzero"`
 	StartedAt   moment.Time        `json:"startedAt,omitzero"`
 	FinishedAt  moment.Time        `json:"finishedAt,omitzero"`
@@ -126,13 +126,13 @@ type States struct {
 // A State is a queue as answers show it.
 type State struct {
 	Queue   string      `json:"queue"`
-	Ready   int         `json:"ready"`            // jobs that wait for a worker
-	Delayed int         `json:"delayed"`          // jobs that may be claimed later
-	Since   moment.Time `json:"since"`            // begin of the longest wait of a ready job
-	Over    []RunJobs   `json:"over,omitempty"`   // ended runs with jobs that still wait
-	Running []WorkRow   `json:"running"`          // longest running first
+	Ready   int         `json:"ready"`            // that wait for a worker
+	Delayed int         `json:"delayed"`          // that can be claimed later
+	Since   moment.Time `json:"since"`            // begin of the longest wait
+	Over    []RunJobs   `json:"over,omitempty"`   // ended runs with jobs that wait
+	Running []WorkRow   `json:"running"`          // longest first
 	Failed  []Row       `json:"failed"`           // in the last week, without a later attempt; latest first
-	Faults  []string    `json:"faults,omitempty"` // records that cannot be read
+	Faults  []string    `json:"faults,omitempty"` // unreadable records
 }
 
 // A WorkRow is a running job with the state of its worker.
@@ -140,9 +140,9 @@ type WorkRow struct {
 	Row
 	Work *Work `json:"-"`
 
-	Lost    bool        `json:"lost"`              // the worker was lost
-	Unheard float64     `json:"unheard,omitempty"` // seconds until a silent worker counts as lost
-	Heard   moment.Time `json:"heard,omitzero"`    // last sign of life of a worker on another host, by its own clock
+	Lost    bool        `json:"lost"`              // its worker was lost
+	Unheard float64     `json:"unheard,omitempty"` // seconds until a silent worker is lost
+	Heard   moment.Time `json:"heard,omitzero"`    // last sign of life of another host's worker, by its clock
 }
 
 // State describes a queue. The function tells which runs have ended.

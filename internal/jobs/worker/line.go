@@ -14,7 +14,7 @@ type Line struct {
 	Labels  []string    `json:"labels,omitempty"`
 	Cores   int         `json:"cores,omitempty"`
 	Address string      `json:"address,omitempty"` // of the metrics, host:port
-	Running int         `json:"running,omitempty"` // tasks that are waited for
+	Running int         `json:"running,omitempty"` // tasks
 	Message string      `json:"message,omitempty"`
 
 	Job       string        `json:"job,omitempty"` // <queue>/<id>
@@ -23,13 +23,13 @@ type Line struct {
 	Task      string        `json:"task,omitempty"`
 	Step      string        `json:"step,omitempty"`
 	Attempt   int64         `json:"attempt,omitempty"` // of the command in its run
-	Claim     int64         `json:"claim,omitempty"`   // of the job: greater than 1 where workers were lost
+	Claim     int64         `json:"claim,omitempty"`   // more than 1: workers were lost
 	Execution string        `json:"execution,omitempty"`
-	State     string        `json:"state,omitempty"` // of the ended execution
+	State     string        `json:"state,omitempty"` // of the execution
 	Reason    string        `json:"reason,omitempty"`
 	ExitCode  int64         `json:"exitCode,omitempty"`
 	Took      moment.Millis `json:"ms,omitempty"`
-	Again     moment.Time   `json:"again,omitzero"` // the earliest time of another attempt
+	Again     moment.Time   `json:"again,omitzero"` // of the next attempt, at the earliest
 }
 
 // LineOf is the line of an event.
