@@ -27,6 +27,7 @@ type Cases interface{ Cases() []string }
 type coder struct {
 	typ     beast2.Type
 	width   int // of its bytes, at least
+	custom  bool
 	append  func(b []byte, p unsafe.Pointer) []byte
 	read    func(r *Reader, p unsafe.Pointer)
 	present func(p unsafe.Pointer) *bool // of a struct with such a field
@@ -93,15 +94,16 @@ func nameOf(field string) string {
 
 // coderOf makes the coder of a type. It panics on one that no record has, which a test of the record finds.
 func coderOf(t reflect.Type, o options) coder {
-	switch v := reflect.New(t).Interface().(type) {
-	case Custom:
-		return customCoder(v)
-	case *time.Time:
+	switch {
+	case t == reflect.TypeFor[time.Time]():
 		return scalar(beast2.DateTime, 1, AppendTime, (*Reader).Time)
-	case *time.Duration:
+	case t == reflect.TypeFor[time.Duration]():
 		return durationCoder(o)
-	case Cases:
-		return caseCoder(v.Cases()[:min(o.most, int64(len(v.Cases()))-1)+1])
+	case has[Custom](t):
+		return customCoder(zero[Custom](t))
+	case has[Cases](t):
+		names := zero[Cases](t).Cases()
+		return caseCoder(names[:min(o.most, int64(len(names))-1)+1])
 	}
 	switch t.Kind() {
 	case reflect.String:
@@ -130,6 +132,15 @@ func coderOf(t reflect.Type, o options) coder {
 	}
 	panic("codec: a record cannot hold a " + t.String())
 }
+
+// has tells whether a pointer to the type has the methods of I. It asks only what can have methods, and makes no value: each
+// process makes its plans anew, and a failed assertion costs more than all else.
+func has[I any](t reflect.Type) bool {
+	return t.PkgPath() != "" && reflect.PointerTo(t).Implements(reflect.TypeFor[I]())
+}
+
+// zero is the I of a new value.
+func zero[I any](t reflect.Type) I { return reflect.New(t).Interface().(I) }
 
 func scalar[T any](typ beast2.Type, width int, add func([]byte, T) []byte, read func(*Reader) T) coder {
 	return coder{typ: typ, width: width,
@@ -188,7 +199,7 @@ func caseCoder(names []string) coder {
 
 func customCoder(v Custom) coder {
 	typ := v.BeastType()
-	return coder{typ: typ, width: widthOf(typ),
+	return coder{typ: typ, width: widthOf(typ), custom: true,
 		append: func(b []byte, p unsafe.Pointer) []byte { return at(v, p).AppendBeast(b) },
 		read:   func(r *Reader, p unsafe.Pointer) { at(v, p).ReadBeast(r) },
 	}

@@ -11,14 +11,17 @@ import (
 
 // A field is one of a struct that its record has.
 type field struct {
-	reflect.StructField
+	goType reflect.Type
+	offset uintptr
 	options
 }
 
-func fieldsOf(t reflect.Type) (fields []field) {
+func fieldsOf(t reflect.Type) []field {
+	fields := make([]field, 0, t.NumField())
 	for i := range t.NumField() {
-		if f := (field{t.Field(i), optionsOf(t.Field(i))}); f.name != "-" {
-			fields = append(fields, f)
+		f := t.Field(i)
+		if o := optionsOf(f); o.name != "-" {
+			fields = append(fields, field{f.Type, f.Offset, o})
 		}
 	}
 	return fields
@@ -33,15 +36,15 @@ type fieldCoder struct {
 }
 
 func (f *field) coder() fieldCoder {
-	c := coderOf(f.Type, f.options)
+	c := coderOf(f.goType, f.options)
 	if f.option {
-		c = c.optional(f.Type, f.name)
+		c = c.optional(f.goType, f.name)
 	}
-	kind := f.Type.Kind()
-	if _, custom := reflect.New(f.Type).Interface().(Custom); custom || f.option || f.bounded || c.typ.Kind() == beast2.KindVariant || f.Type == reflect.TypeFor[time.Duration]() {
+	kind := f.goType.Kind()
+	if c.custom || f.option || f.bounded || c.typ.Kind() == beast2.KindVariant || f.goType == reflect.TypeFor[time.Duration]() {
 		kind = reflect.Invalid
 	}
-	return fieldCoder{c, f.Offset, kind}
+	return fieldCoder{c, f.offset, kind}
 }
 
 func (f *fieldCoder) appendField(b []byte, p unsafe.Pointer) []byte {
@@ -74,22 +77,22 @@ func (f *fieldCoder) readField(r *Reader, p unsafe.Pointer) {
 // structCoder codes the fields in their order.
 func structCoder(t reflect.Type) coder {
 	var c coder
-	var types []beast2.Field
-	var coders []fieldCoder
+	rest := fieldsOf(t)
+	types, coders := make([]beast2.Field, 0, len(rest)), make([]fieldCoder, 0, len(rest))
 	add := func(name string, f fieldCoder) {
 		c.width += f.width
 		types, coders = append(types, beast2.F(name, f.typ)), append(coders, f)
 	}
 	whole := false
-	for rest := fieldsOf(t); len(rest) > 0; {
-		f, n := rest[0], 1
+	for len(rest) > 0 {
+		f, n := &rest[0], 1
 		whole = whole || f.whole
 		for f.variant && n < len(rest) && (f.whole || rest[n].in != "") || f.of != "" && n < len(rest) && rest[n].of == f.of {
 			n++
 		}
 		switch {
 		case f.present:
-			c.present = func(p unsafe.Pointer) *bool { return (*bool)(unsafe.Add(p, f.Offset)) }
+			c.present = func(p unsafe.Pointer) *bool { return (*bool)(unsafe.Add(p, f.offset)) }
 		case f.variant:
 			add(f.name, fieldCoder{coder: f.variantOf(rest[1:n])})
 		case f.of != "":
@@ -108,24 +111,33 @@ func structCoder(t reflect.Type) coder {
 		}
 		return b
 	}
-	check, checks := reflect.New(t).Interface().(checker)
 	c.read = func(r *Reader, p unsafe.Pointer) {
-		start := r.Offset()
 		for i := range coders {
 			coders[i].readField(r, p)
 		}
-		if checks && r.Err() == nil {
-			if err := at(check, p).Check(); err != nil {
-				r.Failf(start, "%v", err)
-			}
-		}
+	}
+	if has[checker](t) {
+		c.read = checked(c.read, zero[checker](t))
 	}
 	return c
 }
 
+// checked refuses what check refuses, which has the type of what read reads.
+func checked(read func(*Reader, unsafe.Pointer), check checker) func(*Reader, unsafe.Pointer) {
+	return func(r *Reader, p unsafe.Pointer) {
+		start := r.Offset()
+		if read(r, p); r.Err() != nil {
+			return
+		}
+		if err := at(check, p).Check(); err != nil {
+			r.Failf(start, "%v", err)
+		}
+	}
+}
+
 // variantOf is the coder of a Variant: f names the case, and fields say in which they are. Pointers lead to their struct.
 func (f *field) variantOf(fields []field) coder {
-	names := reflect.New(f.Type).Interface().(Cases).Cases()
+	names := zero[Cases](f.goType).Cases()
 	cases, coders := make([]beast2.Field, len(names)), make([][]fieldCoder, len(names))
 	for k, name := range names {
 		var types []beast2.Field
@@ -144,7 +156,7 @@ func (f *field) variantOf(fields []field) coder {
 			cases[k] = beast2.F(name, beast2.Struct(types...))
 		}
 	}
-	state := func(p unsafe.Pointer) *int { return (*int)(unsafe.Add(p, f.Offset)) }
+	state := func(p unsafe.Pointer) *int { return (*int)(unsafe.Add(p, f.offset)) }
 	return coder{typ: beast2.Variant(cases...), width: 1,
 		append: func(b []byte, p unsafe.Pointer) []byte {
 			k := *state(p)
@@ -175,7 +187,7 @@ func eitherCoder(fields []field) coder {
 	return coder{typ: beast2.Variant(types...), width: 1,
 		append: func(b []byte, p unsafe.Pointer) []byte {
 			k := 0
-			for k < len(fields)-1 && reflect.NewAt(fields[k].Type, unsafe.Add(p, fields[k].Offset)).Elem().IsZero() {
+			for k < len(fields)-1 && reflect.NewAt(fields[k].goType, unsafe.Add(p, fields[k].offset)).Elem().IsZero() {
 				k++
 			}
 			return coders[k].appendField(beast2.AppendVarint(b, uint64(k)), p)
