@@ -17,7 +17,7 @@ import (
 //
 //   - In a file of the sandbox, that the command begins. It is written before the command starts, and erased once the end
 //     is on record: one write each, no sync. The note of a dead process means an execution without a final record.
-//   - In the file of untold ends (outcome.go), that the end is on record and no event tells of it.
+//   - In the file of untold ends (note.go), that the end is on record and no event tells of it.
 //   - With the supervisor, where the command of a job is (adopt.go).
 //
 // CloseBegun reads the first two, Adopt the last (doc/running.md, "Notes of begun commands").
