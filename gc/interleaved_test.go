@@ -344,7 +344,7 @@ func interleave(h *house, collector, others *side, script []int, together bool) 
 	_, collectErr := gc.Collect(h.Context(), gc.Stores{
 		Records:    records,
 		Objects:    &sweptObjects{Objects: keeper.Objects, side: collector},
-		Executions: keeper.Executions, Jobs: queue.New(records, nil, queue.Options{Now: time.Now}), Now: time.Now, Holder: keeper.Workspaces.Holder, By: "me@here",
+		Executions: keeper.Executions, Jobs: queue.New(queue.Store{Store: records}, nil, queue.Options{Now: time.Now}), Now: time.Now, Holder: keeper.Workspaces.Holder, By: "me@here",
 	}, gc.Options{})
 	t.end(0)
 	<-done

@@ -137,6 +137,7 @@ type Repo struct {
 // stores are the stores of a repository of some kind.
 type stores struct {
 	records Records
+	queue   queue.Store // the records, as queues use them
 	objects Objects
 	local   workspace.Local // data that never leaves this machine
 	derived workspace.Local // derived data, for all users of the repository
@@ -180,15 +181,6 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		at = s.plain
 	}
 	q := queue.Options{Now: opts.Now, Polled: s.far}
-	if b, ok := s.records.(refstore.Batcher); ok && s.far {
-		q.Batch = b
-	}
-	if m, ok := s.records.(refstore.Mover); ok && !s.far {
-		q.Mover = m
-	}
-	if a, ok := s.records.(refstore.Aliaser); ok && !s.far {
-		q.Aliaser = a
-	}
 	q.Answered = func(ctx context.Context, j *queue.Job) (bool, error) { return answered(ctx, r, j) }
 	if opts.TakeOver != nil {
 		q.TakeOver = func(ctx context.Context, j *queue.Job) {
@@ -197,7 +189,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 			}
 		}
 	}
-	r.queue = queue.New(s.records, at, q)
+	r.queue = queue.New(s.queue, at, q)
 	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand).Telling(r.warn)
 	withdraw := func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
 		return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)

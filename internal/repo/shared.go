@@ -24,6 +24,7 @@ import (
 	"e3/internal/format/notation"
 	"e3/internal/host/modes"
 	"e3/internal/host/runner"
+	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 	"e3/objectstore/s3"
@@ -121,6 +122,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	s := &stores{
 		records: summed, derived: summed, local: checked.New(links, false), here: copies,
 		modes: modes.Of(modes.Private, copies.path), leases: leases, lookups: 64, far: true,
+		queue: queue.Store{Store: summed, Batch: checked.NewBatch(shared), Spread: f.Partitions},
 	}
 	r.formats = append(r.formats, sharedFormat(records, l.String()))
 	if s.objects, err = r.cached(dir, bucket, guard{leases, r.place}, l.settle); err != nil || !r.opts.Remember {
@@ -128,7 +130,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	}
 	remembered, err := r.remember(summed, l, here, copies)
 	if remembered != nil {
-		s.records, s.derived = remembered, remembered
+		s.records, s.derived, s.queue.Store = remembered, remembered, remembered
 	}
 	return s, err
 }

@@ -147,21 +147,6 @@ func (r *Records) Delete(ctx context.Context, key refstore.Key, v refstore.Versi
 	return r.store.Delete(ctx, key, v)
 }
 
-// Move implements [refstore.Mover] over a backend that does, for records whose sum is in their value.
-func (r *Records) Move(ctx context.Context, from refstore.Key, v refstore.Version, rec refstore.Record) (refstore.Version, error) {
-	m, ok := r.store.(refstore.Mover)
-	for _, key := range []refstore.Key{from, rec.Key} {
-		ok = ok && !kindOf(key.Partition).sealed() && !witnessed(key.Partition)
-	}
-	if !ok {
-		return refstore.Absent, fmt.Errorf("move %q: %w", from, errors.ErrUnsupported)
-	}
-	if rec.Validate() == nil {
-		rec = kindOf(rec.Key.Partition).close(rec, nil)
-	}
-	return m.Move(ctx, from, v, rec)
-}
-
 // List implements [refstore.Store].
 func (r *Records) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
 	if r.apart(q.Partition) {
@@ -194,31 +179,4 @@ func (r *Records) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore
 			}
 		}
 	}
-}
-
-// WriteBatch implements [refstore.Batcher] over a backend that does, for records whose sum is in their value.
-func (r *Records) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
-	b, ok := r.store.(refstore.Batcher)
-	if !ok {
-		return fmt.Errorf("write several records at once: %w", errors.ErrUnsupported)
-	}
-	alone := func(key refstore.Key) error {
-		if k := kindOf(key.Partition); k.sealed() || r.apart(key.Partition) {
-			return fmt.Errorf("write %q among others: %w", key, errors.ErrUnsupported)
-		}
-		return nil
-	}
-	sealed := make([]refstore.Record, len(puts))
-	for i, rec := range puts {
-		if err := alone(rec.Key); err != nil {
-			return err
-		}
-		sealed[i] = kindOf(rec.Key.Partition).close(rec, nil)
-	}
-	for _, key := range gone {
-		if err := alone(key); err != nil {
-			return err
-		}
-	}
-	return b.WriteBatch(ctx, sealed, gone)
 }

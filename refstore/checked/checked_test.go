@@ -8,6 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/queue/queuetest"
 	"e3/refstore"
 	"e3/refstore/checked"
 	"e3/refstore/fs"
@@ -80,6 +82,21 @@ func conforms(t *testing.T, name string, open func(testing.TB) refstore.Store) {
 			}
 		})
 	}
+}
+
+func TestQueues(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		queuetest.Run(t, func(*testing.T) queue.Store {
+			s := openMem().(inMemory)
+			return queue.Store{Store: s, Files: checked.NewFiles(s.rest), Batch: checked.NewBatch(s.rest)}
+		})
+	})
+	t.Run("folder", func(t *testing.T) {
+		queuetest.Run(t, func(t *testing.T) queue.Store {
+			s := openFolder(t)
+			return queue.Store{Store: s, Files: checked.NewFiles(s.Store)}
+		})
+	})
 }
 
 func TestModelInMemory(t *testing.T) {

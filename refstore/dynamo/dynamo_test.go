@@ -20,6 +20,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"pgregory.net/rapid"
 
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/queue/queuetest"
 	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/checked"
@@ -176,6 +178,15 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestQueues(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		queuetest.Run(t, func(t *testing.T) queue.Store {
+			s := open(t, srv.options(t))
+			return queue.Store{Store: s, Batch: s}
+		})
+	})
+}
+
 // TestSpreadTasks: tasks are listed in order from 16 partition keys, and each is found in its own.
 func TestSpreadTasks(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
@@ -260,6 +271,14 @@ func TestConformanceWithSums(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestQueuesWithSums(t *testing.T) {
+	srv := minidyn()
+	queuetest.Run(t, func(t *testing.T) queue.Store {
+		b := beneath{open(t, srv.options(t))}
+		return queue.Store{Store: withSums{checked.New(b, true), b}, Batch: checked.NewBatch(b)}
+	})
 }
 
 func TestModel(t *testing.T) {

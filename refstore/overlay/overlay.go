@@ -58,17 +58,10 @@ var (
 	_ refstore.Hearing  = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)
 	_ refstore.Sessions = (*Store)(nil)
-	_ refstore.Spreader = (*Store)(nil)
 )
 
 // New returns an overlay of local over base.
 func New(base Base, local Local) *Store { return &Store{Sessions: local, base: base, local: local} }
-
-// Spreads implements [refstore.Spreader]: records are under the keys that they have in the base.
-func (s *Store) Spreads() bool {
-	b, ok := s.base.(refstore.Spreader)
-	return ok && b.Spreads()
-}
 
 // markField is the side field of a local record that says what it stands for: a letter, and the version of the base's
 // record when it was written.
