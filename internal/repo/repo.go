@@ -201,7 +201,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Folders: r.folders, Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
+		Sweep: r.Sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Folders: r.folders, Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts, Queued: func(ctx context.Context, ws, run string) ([]workspace.Queued, error) { return queued(ctx, r, ws, run) },
 	})
@@ -299,8 +299,8 @@ func Host() string { return self().Host }
 // Modes are those of this process's files on this machine.
 func (r *Repo) Modes() modes.Modes { return r.stores.modes }
 
-// sweep removes the remains of dead processes.
-func (r *Repo) sweep(ctx context.Context) error {
+// Sweep removes the remains of dead processes.
+func (r *Repo) Sweep(ctx context.Context) error {
 	_, err := r.stores.records.Sweep(ctx)
 	if err == nil && r.stores.plain != nil {
 		_, err = r.stores.plain.leases().Sweep(ctx)

@@ -364,18 +364,16 @@ func (s *sharedRecords) Sweep(ctx context.Context) (int, error) {
 // guard lets writers and collectors of a bucket agree by leases. It first checks that the place is this repository's,
 // as another's sessions are not seen here.
 type guard struct {
-	leases *lease.Leases
-	place  *place
+	*lease.Leases
+	place *place
 }
 
 func (g guard) Rely(ctx context.Context, h objectstore.Hash) error {
 	if err := g.place.writes(ctx); err != nil {
 		return err
 	}
-	return g.leases.Rely(ctx, h)
+	return g.Leases.Rely(ctx, h)
 }
-
-func (g guard) Held() error { return g.leases.Held() }
 
 func (g guard) Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) ([]objectstore.Hash, func(context.Context) error, error) {
 	if err := g.place.removes(ctx); err != nil {
@@ -385,7 +383,7 @@ func (g guard) Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) (
 	for i, h := range hs {
 		names[i] = h
 	}
-	free, done, err := g.leases.Condemn(ctx, shard, names)
+	free, done, err := g.Leases.Condemn(ctx, shard, names)
 	out := make([]objectstore.Hash, len(free))
 	for i, name := range free {
 		out[i] = name

@@ -23,6 +23,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
 	"e3/internal/reach"
 	"e3/objectstore"
 	"e3/refstore"
@@ -44,19 +45,12 @@ type Objects interface {
 	DeleteBefore(ctx context.Context, h objectstore.Hash, cutoff time.Time) (bool, error)
 }
 
-// Jobs are the queues of a repository.
-type Jobs interface {
-	reach.Jobs
-	// Partitions are those of all records of queues.
-	Partitions(ctx context.Context) ([]string, error)
-}
-
 // Stores are the stores to check.
 type Stores struct {
 	Records    Records
 	Objects    Objects
 	Curator    *executions.Curator
-	Jobs       Jobs
+	Jobs       *queue.Queue
 	Workspaces *workspace.Workspaces
 	Now        func() time.Time
 	// Place is for objects outside the repository's folder: it returns an error if their place does not belong to this

@@ -180,10 +180,16 @@ func TestConformance(t *testing.T) {
 
 func TestQueues(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
-		queuetest.Run(t, func(t *testing.T) queue.Store {
-			s := open(t, srv.options(t))
-			return queue.Store{Store: s, Batch: s}
-		})
+		for name, spread := range map[string]bool{"one": false, "spread": true} {
+			t.Run(name, func(t *testing.T) {
+				queuetest.Run(t, func(t *testing.T) queue.Store {
+					o := srv.options(t)
+					o.Spread = spread
+					s := open(t, o)
+					return queue.Store{Store: s, Batch: s}
+				})
+			})
+		}
 	})
 }
 

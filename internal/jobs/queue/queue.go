@@ -131,10 +131,9 @@ func New(store Store, members Members, o Options) *Queue {
 	if o.Patience <= 0 {
 		o.Patience = time.Minute
 	}
-	at := newSpread(store)
-	r := &records{store: at, at: at, files: store.Files, o: o, batch: &followUps{}}
+	r := &records{store: newSpread(store), files: store.Files, o: o, batch: &followUps{}}
 	if store.Batch != nil {
-		r.batch.store = at
+		r.batch.store = r.store
 	}
 	if w, ok := store.Store.(refstore.Watcher); ok && !o.Polled {
 		r.watcher = w

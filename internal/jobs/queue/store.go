@@ -56,8 +56,7 @@ type Batcher interface {
 
 // records reads and writes the records of jobs. Cached state is kept by the types above it.
 type records struct {
-	store   refstore.Store
-	at      *spread          // below store
+	store   *spread
 	files   Files            // nil: there are none
 	watcher refstore.Watcher // nil if there is none, or it must not be used
 	batch   *followUps
@@ -110,7 +109,7 @@ func (rs *records) jobs(ctx context.Context, queue, prefix string) iter.Seq2[sto
 // jobsIn is jobs in some shards, if the queue has shards.
 func (rs *records) jobsIn(ctx context.Context, queue, prefix, of string) iter.Seq2[stored, error] {
 	q := refstore.Query{Partition: partition(queue, "jobs"), Prefix: prefix}
-	return rs.listed(rs.at.listShards(ctx, q, of), true)
+	return rs.listed(rs.store.listShards(ctx, q, of), true)
 }
 
 // finished yields the finished jobs of a run.
