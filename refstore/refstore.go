@@ -183,6 +183,13 @@ type Store interface {
 	List(ctx context.Context, q Query) iter.Seq2[Record, error]
 }
 
+// Durable is a store that can make a record durable.
+type Durable interface {
+	Store
+	// PutSync is Put, durable when it returns.
+	PutSync(ctx context.Context, r Record) (Version, error)
+}
+
 // Query selects records, or streams, of one partition.
 type Query struct {
 	Partition  string

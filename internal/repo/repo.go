@@ -81,12 +81,10 @@ type Options struct {
 
 // Records is the record store of a repository, whatever the backend.
 type Records interface {
-	refstore.Store
+	refstore.Durable
 	refstore.Streams
 	refstore.Locker
 	refstore.Sessions
-	// PutSync is Put, durable when it returns.
-	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
 	// Sync makes everything written before durable.
 	Sync(ctx context.Context) error
 	// Sweep removes the remains of dead processes and returns how many there were.

@@ -130,7 +130,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	}
 	remembered, err := r.remember(summed, l, here, copies)
 	if remembered != nil {
-		s.records, s.derived, s.queue.Store = remembered, remembered, remembered
+		s.records, s.derived = remembered, remembered // nothing of queues is remembered
 	}
 	return s, err
 }

@@ -12,24 +12,17 @@ import (
 	"e3/refstore"
 )
 
-// Backend keeps the records.
-type Backend interface {
-	refstore.Store
-	// PutSync is Put, durable when it returns.
-	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
-}
-
 // Records are records with sums. Every writer to the backend must go through this package.
 type Records struct {
-	store Backend
+	store refstore.Durable
 	// atomic means that value and fields are written together: no reader sees only some of them, even after a crash.
 	atomic bool
 }
 
-var _ Backend = (*Records)(nil)
+var _ refstore.Durable = (*Records)(nil)
 
 // New returns the records of a backend, which writes value and fields of a record together if atomic is set.
-func New(store Backend, atomic bool) *Records { return &Records{store, atomic} }
+func New(store refstore.Durable, atomic bool) *Records { return &Records{store, atomic} }
 
 // Get implements [refstore.Store].
 func (r *Records) Get(ctx context.Context, key refstore.Key, fields ...string) (refstore.Record, error) {

@@ -39,7 +39,7 @@ type record struct {
 }
 
 var (
-	_ refstore.Store    = (*Store)(nil)
+	_ refstore.Durable  = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)
@@ -79,6 +79,11 @@ func (r *record) read(key refstore.Key, fields []string) refstore.Record {
 		}
 	}
 	return out
+}
+
+// PutSync is Put: there is no disk.
+func (s *Store) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	return s.Put(ctx, r)
 }
 
 // Put implements [refstore.Store].

@@ -40,6 +40,7 @@ type Base interface {
 // Local is the store that keeps what is written.
 type Local interface {
 	Base
+	refstore.Durable
 	refstore.Sessions
 	refstore.Watcher
 }
@@ -52,7 +53,7 @@ type Store struct {
 }
 
 var (
-	_ refstore.Store    = (*Store)(nil)
+	_ refstore.Durable  = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Hearing  = (*Store)(nil)
@@ -193,14 +194,9 @@ func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, e
 	return s.put(ctx, r, s.local.Put)
 }
 
-// PutSync is Put, durable when it returns if the local store can do that.
+// PutSync implements [refstore.Durable].
 func (s *Store) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	if d, ok := s.local.(interface {
-		PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
-	}); ok {
-		return s.put(ctx, r, d.PutSync)
-	}
-	return s.Put(ctx, r)
+	return s.put(ctx, r, s.local.PutSync)
 }
 
 func (s *Store) put(ctx context.Context, r refstore.Record, put func(context.Context, refstore.Record) (refstore.Version, error)) (refstore.Version, error) {
