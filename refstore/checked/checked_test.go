@@ -19,18 +19,12 @@ import (
 )
 
 // In memory, as in DynamoDB, value and fields are written together, and writes are durable.
-type durable struct{ *mem.Store }
-
-func (d durable) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	return d.Put(ctx, r)
-}
-
 type inMemory struct {
 	*checked.Records
 	rest
 }
 
-type rest struct{ durable }
+type rest struct{ *mem.Store }
 
 type inFolder struct {
 	*checked.Records
@@ -40,7 +34,7 @@ type inFolder struct {
 type restOfFolder struct{ *fs.Store }
 
 func openMem() refstore.Store {
-	s := durable{mem.New()}
+	s := mem.New()
 	return inMemory{checked.New(s, true), rest{s}}
 }
 
