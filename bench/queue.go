@@ -190,7 +190,7 @@ func finishedJobs(dir string) (jobs []queue.Job, err error) {
 		return nil, err
 	}
 	defer store.Close()
-	q := queue.New(store, nil, queue.Options{Now: time.Now}) // Finished asks for no session
+	q := queue.New(queue.Store{Store: store}, nil, queue.Options{Now: time.Now}) // Finished asks for no session
 	runs := queue.Kind + "/" + queue.DefaultQueue + "/finished"
 	for r, err := range store.List(ctx, refstore.Query{Partition: runs}) {
 		if err != nil {

@@ -173,7 +173,7 @@ func (g *target) read(zip io.ReaderAt, size int64, o exportimport.ImportOptions)
 func (g *target) whole() {
 	g.t.Helper()
 	r := g.s.repo
-	report, err := verify.Verify(g.s.ctx, verify.Stores{Records: r.Records, Objects: r.Objects, Curator: g.s.results.Curator, Workspaces: r.Workspaces, Now: g.s.results.Now}, verify.Options{})
+	report, err := verify.Verify(g.s.ctx, verify.Stores{Records: r.Records, Objects: r.Objects, Curator: g.s.results.Curator, Jobs: r.Queue(), Workspaces: r.Workspaces, Now: g.s.results.Now}, verify.Options{})
 	if err != nil {
 		g.t.Errorf("verify: %v", err)
 		return

@@ -53,6 +53,7 @@ type Stores struct {
 	Records    Records
 	Objects    Objects
 	Executions reach.Executions
+	Jobs       reach.Jobs
 	Now        func() time.Time
 	Holder     func() string // describes this process, as LockState.Holder
 	By         string        // user@host, as in the tombstones that this process would write; "" if unknown
@@ -210,7 +211,7 @@ func (c *collection) mark(ctx context.Context) error {
 	if err := c.began(ctx); err != nil {
 		return err
 	}
-	stores := reach.Stores{Records: c.Records, Objects: c.Objects, Executions: c.Executions}
+	stores := reach.Stores{Records: c.Records, Objects: c.Objects, Executions: c.Executions, Jobs: c.Jobs}
 	w := reach.NewWalker(ctx, c.Objects, reach.Options{Fault: c.fault})
 	c.marked = w.Met()
 	// Each phase ends before the next begins: a later phase must see the changes made during an earlier one.

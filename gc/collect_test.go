@@ -90,7 +90,7 @@ func (h *house) must(err error) {
 }
 
 func (h *house) stores() gc.Stores {
-	return gc.Stores{Records: h.Records, Objects: h.Objects, Executions: h.Executions, Now: time.Now, Holder: h.Workspaces.Holder, By: "me@here"}
+	return gc.Stores{Records: h.Records, Objects: h.Objects, Executions: h.Executions, Jobs: h.Queue(), Now: time.Now, Holder: h.Workspaces.Holder, By: "me@here"}
 }
 
 // collect makes a visit that collects.

@@ -16,6 +16,7 @@ import (
 	"e3/gc"
 	"e3/internal/events"
 	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/refstore"
 	"e3/workspace"
@@ -339,10 +340,11 @@ func interleave(h *house, collector, others *side, script []int, together bool) 
 		}
 		leave()
 	}()
+	records := &stepped{Records: keeper.Records, Local: keeper.Records, side: collector}
 	_, collectErr := gc.Collect(h.Context(), gc.Stores{
-		Records:    &stepped{Records: keeper.Records, Local: keeper.Records, side: collector},
+		Records:    records,
 		Objects:    &sweptObjects{Objects: keeper.Objects, side: collector},
-		Executions: keeper.Executions, Now: time.Now, Holder: keeper.Workspaces.Holder, By: "me@here",
+		Executions: keeper.Executions, Jobs: queue.New(queue.Store{Store: records}, nil, queue.Options{Now: time.Now}), Now: time.Now, Holder: keeper.Workspaces.Holder, By: "me@here",
 	}, gc.Options{})
 	t.end(0)
 	<-done

@@ -27,6 +27,7 @@ type PruneStores struct {
 	Objects    reach.SizedStore
 	Workspaces *workspace.Workspaces
 	Curator    *executions.Curator
+	Jobs       reach.Jobs
 }
 
 // PruneOptions say what to prune.

@@ -366,7 +366,7 @@ func (r *relisted) List(ctx context.Context, q refstore.Query) iter.Seq2[refstor
 }
 
 func (h *house) pruneStores() gc.PruneStores {
-	return gc.PruneStores{Records: h.Records, Objects: h.Objects, Workspaces: h.Workspaces, Curator: h.curator()}
+	return gc.PruneStores{Records: h.Records, Objects: h.Objects, Workspaces: h.Workspaces, Curator: h.curator(), Jobs: h.Queue()}
 }
 
 // A start that had found an execution before it was pruned can still publish its output.

@@ -41,7 +41,7 @@ func (p *pruner) measure(ctx context.Context) error {
 			return nil
 		},
 	})
-	stores := &reach.Stores{Records: p.Records, Objects: p.Objects, Executions: p.Curator}
+	stores := &reach.Stores{Records: p.Records, Objects: p.Objects, Executions: p.Curator, Jobs: p.Jobs}
 	if err := stores.References(ctx, s); err != nil {
 		return err
 	}

@@ -110,6 +110,7 @@ func (m *team) sound() {
 		h.check()
 		report, err := verify.Verify(m.Context(), verify.Stores{
 			Records: h.Records, Objects: h.Objects, Curator: executions.NewCurator(h.Executions, h.Records, time.Now), Workspaces: h.Workspaces, Now: time.Now,
+			Jobs: h.Queue(),
 		}, verify.Options{})
 		h.must(err)
 		for i := range report.Faults {
@@ -220,7 +221,7 @@ func (b *member) act(ctx context.Context) error {
 		if b.random.IntN(3) == 0 {
 			return b.Workspaces.Cleaner.Remove(ctx, ws)
 		}
-		_, err := gc.Prune(ctx, gc.PruneStores{Records: b.Records, Objects: b.Objects, Workspaces: b.Workspaces, Curator: curator},
+		_, err := gc.Prune(ctx, gc.PruneStores{Records: b.Records, Objects: b.Objects, Workspaces: b.Workspaces, Curator: curator, Jobs: b.Queue()},
 			gc.PruneOptions{Rules: gc.Rules{KeepLast: 1}, By: "me@here", Now: time.Now()})
 		return err
 	default:

@@ -183,6 +183,13 @@ type Store interface {
 	List(ctx context.Context, q Query) iter.Seq2[Record, error]
 }
 
+// Durable is a store that can make a record durable.
+type Durable interface {
+	Store
+	// PutSync is Put, durable when it returns.
+	PutSync(ctx context.Context, r Record) (Version, error)
+}
+
 // Query selects records, or streams, of one partition.
 type Query struct {
 	Partition  string
@@ -227,45 +234,5 @@ type Watcher interface {
 	Watch(ctx context.Context, partition string) (<-chan struct{}, error)
 }
 
-// NameWatcher is an optional capability of a [Watcher]: it says which records were created.
-type NameWatcher interface {
-	// WatchNames is Watch. made returns the sort keys of records that were created since its last call, and of some that
-	// were replaced; all says that others may have been created too, as at its first call.
-	WatchNames(ctx context.Context, partition string) (c <-chan struct{}, made func() (sorts []string, all bool), err error)
-}
-
-// Spreader is an optional capability of a store: it says that a partition takes a bounded number of writes a second, so
-// what many processes write at a time belongs into several partitions.
-type Spreader interface{ Spreads() bool }
-
-// MaxBatch is the most records that [Batcher.WriteBatch] takes.
+// MaxBatch is the most records that a store writes in one request.
 const MaxBatch = 25
-
-// Batcher is an optional capability of a store: it writes many records in one request.
-type Batcher interface {
-	// WriteBatch puts records, whatever was there, and deletes others, whether or not they exist: at most [MaxBatch]
-	// in all, no key twice. It is neither atomic nor ordered, and a write may take effect once more a while later. So
-	// it is for records that are derived from others, and that readers compare with those. Values that are large are
-	// refused, as are records of kinds that are more than one item: errors.ErrUnsupported.
-	WriteBatch(ctx context.Context, puts []Record, gone []Key) error
-}
-
-// Mover is an optional capability of a store: it moves a record that changes for the last time.
-type Mover interface {
-	// Move creates r, and then deletes the record at from. If that has not the version v, or r exists, nothing happens:
-	// ErrConflict, ErrNotFound. After a crash, or another error, r may exist beside the record at from, or that record
-	// may have the value of r.
-	Move(ctx context.Context, from Key, v Version, r Record) (Version, error)
-}
-
-// Aliaser is an optional capability of a store: a record is read at a second key, the alias, which holds no value of its
-// own. Errors are errors.ErrUnsupported where the record cannot have one.
-type Aliaser interface {
-	// Alias makes the record at key appear at alias too, with value and version. After a change of the record the alias
-	// may show it as it was. If there is a record at alias, the error is ErrConflict; if there is none at key,
-	// ErrNotFound.
-	Alias(ctx context.Context, key, alias Key) error
-	// PutUnaliased replaces a version of a record, and then deletes its alias. gone tells that nothing is at alias any
-	// more; a record of its own stays there. After a crash the alias may be left.
-	PutUnaliased(ctx context.Context, r Record, alias Key) (v Version, gone bool, err error)
-}

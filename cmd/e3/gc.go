@@ -135,7 +135,10 @@ func collect(ctx context.Context, a *app, r *repo.Repo, o gc.Options) (*gc.Repor
 
 // gcStores are the stores that gc collects in.
 func gcStores(a *app, r *repo.Repo) gc.Stores {
-	return gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: a.Now, Holder: r.Workspaces.Holder, By: repo.UserAtHost()}
+	return gc.Stores{
+		Records: r.Records, Objects: r.Objects, Executions: r.Executions, Jobs: r.Queue(),
+		Now: a.Now, Holder: r.Workspaces.Holder, By: repo.UserAtHost(),
+	}
 }
 
 // retireImported removes imported runs as old as expired events; objects that only they hold become garbage. It

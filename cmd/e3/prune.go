@@ -125,6 +125,7 @@ func pruneCache(ctx context.Context, a *app, location string, rules gc.Rules, dr
 	return freeing(r, dryRun, func() (*gc.Pruned, error) {
 		return gc.Prune(ctx, gc.PruneStores{
 			Records: r.Records, Objects: r.Objects, Workspaces: r.Workspaces, Curator: executions.NewCurator(r.Executions, r.Records, a.Now),
+			Jobs: r.Queue(),
 		}, gc.PruneOptions{Rules: rules, DryRun: dryRun, By: repo.UserAtHost(), Now: now})
 	})
 }

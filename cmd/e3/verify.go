@@ -106,7 +106,8 @@ func checkRepository(ctx context.Context, a *app, r *repo.Repo, o verify.Options
 	}
 	return verify.Verify(ctx, verify.Stores{
 		Records: r.Records, Objects: r.Objects, Curator: executions.NewCurator(r.Executions, r.Records, a.Now),
-		Workspaces: r.Workspaces, Now: a.Now, Place: r.OwnsObjects, Format: func(ctx context.Context) (faults []verify.FormatFault, err error) {
+		Jobs: r.Queue(), Workspaces: r.Workspaces, Now: a.Now, Place: r.OwnsObjects,
+		Format: func(ctx context.Context) (faults []verify.FormatFault, err error) {
 			found, err := r.FormatFaults(ctx)
 			for _, f := range found {
 				faults = append(faults, verify.FormatFault(f))

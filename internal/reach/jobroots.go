@@ -3,18 +3,23 @@ package reach
 import (
 	"context"
 	"errors"
-	"time"
+	"iter"
 
 	"e3/internal/jobs/queue"
 	"e3/objectstore"
 )
 
+// Jobs are the queues of a repository.
+type Jobs interface {
+	// Unfinished yields all unfinished jobs. An unreadable one is a queue.ErrMalformed, which does not end the iteration.
+	Unfinished(ctx context.Context) iter.Seq2[queue.Job, error]
+}
+
 // JobRoots enumerates the objects that unfinished jobs need: the task object, and the inputs with their content. Any
 // of them may be missing: then the job fails. The job's run may be gone.
 func (s *Stores) JobRoots(ctx context.Context, sink Sink) error {
 	shapes := map[objectstore.Hash]TaskShape{} // so that many jobs of one task read its object once
-	q := queue.New(s.Records, nil, queue.Options{Now: time.Now})
-	for j, err := range q.Unfinished(ctx) {
+	for j, err := range s.Jobs.Unfinished(ctx) {
 		if errors.Is(err, queue.ErrMalformed) {
 			err = sink.RecordFault(&Fault{Owner: Owner{Kind: AJob}, Err: &RecordError{Record: "of a job", Err: err}})
 			if err == nil {

@@ -39,7 +39,7 @@ func (r *rig) job(task objectstore.Hash, name string, inputs ...objectstore.Hash
 }
 
 func (r *rig) queues() *queue.Queue {
-	return queue.New(r.records, members{}, queue.Options{Now: time.Now})
+	return queue.New(queue.Store{Store: r.records}, members{}, queue.Options{Now: time.Now})
 }
 
 func TestReferencesOfJobs(t *testing.T) {

@@ -26,6 +26,7 @@ type Stores struct {
 	Records    executions.Records
 	Objects    objectstore.Store
 	Executions Executions
+	Jobs       Jobs
 	Workers    int // tasks, and keys of tasks, that are read at a time; 0: a number that suits the store
 }
 

@@ -44,7 +44,7 @@ func newRig(t *testing.T) *rig {
 }
 
 func (r *rig) stores() *reach.Stores {
-	return &reach.Stores{Records: r.records, Objects: r.objects, Executions: executions.NewStore(r.records, r.objects)}
+	return &reach.Stores{Records: r.records, Objects: r.objects, Executions: executions.NewStore(r.records, r.objects), Jobs: r.queues()}
 }
 
 func (r *rig) write(partition, sort string, value []byte) {

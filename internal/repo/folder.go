@@ -16,6 +16,7 @@ import (
 	"e3/internal/host/beneath"
 	"e3/internal/host/modes"
 	"e3/internal/human"
+	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/objectstore/s3"
 	"e3/refstore"
@@ -192,6 +193,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 		folder: realPath(root), modes: m,
 	}
 	if f.Objects == nil {
+		s.queue = queue.Store{Store: s.records, Files: checked.NewFiles(records)}
 		s.plain = newMembers(func() *lease.Leases { return r.leases(stillThere(root, records), nil, 0, 0) })
 		s.leases = s.plain.leases()
 		r.onClose(s.plain.Close)
@@ -209,6 +211,7 @@ func (r *Repo) openFolder(ctx context.Context, root string, f *format) (*stores,
 	s.leases = sessions
 	both := &folderRecords{folderBelow{records}, sessions, sessions.Sending(), r.opts.Now, bucket, r.warn}
 	s.records = &summedBeside{checked.New(both, false), besideBelow{both}}
+	s.queue = queue.Store{Store: s.records, Files: checked.NewFiles(both)}
 	s.objects, err = r.cached(objects, bucket, guard{sessions, r.place}, 0)
 	return s, err
 }
@@ -245,7 +248,7 @@ func (f *folderRecords) Put(ctx context.Context, r refstore.Record) (refstore.Ve
 	return f.Store.Put(ctx, r)
 }
 
-// Move implements [refstore.Mover].
+// Move implements [queue.Files].
 func (f *folderRecords) Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error) {
 	if err := errors.Join(f.mayWrite(ctx, from.Partition), f.mayWrite(ctx, r.Key.Partition)); err != nil {
 		return refstore.Absent, err
@@ -253,7 +256,7 @@ func (f *folderRecords) Move(ctx context.Context, from refstore.Key, v refstore.
 	return f.Store.Move(ctx, from, v, r)
 }
 
-// Alias implements [refstore.Aliaser].
+// Alias implements [queue.Files].
 func (f *folderRecords) Alias(ctx context.Context, key, alias refstore.Key) error {
 	if err := f.mayWrite(ctx, alias.Partition); err != nil {
 		return err
@@ -261,7 +264,7 @@ func (f *folderRecords) Alias(ctx context.Context, key, alias refstore.Key) erro
 	return f.Store.Alias(ctx, key, alias)
 }
 
-// PutUnaliased implements [refstore.Aliaser].
+// PutUnaliased implements [queue.Files].
 func (f *folderRecords) PutUnaliased(ctx context.Context, r refstore.Record, alias refstore.Key) (refstore.Version, bool, error) {
 	if err := errors.Join(f.mayWrite(ctx, r.Key.Partition), f.mayWrite(ctx, alias.Partition)); err != nil {
 		return refstore.Absent, false, err

@@ -235,7 +235,7 @@ func makeKept(t *testing.T) string {
 	cid.must(err)
 	cid.must(cid.Close())
 	_, err = gc.Collect(ctx, gc.Stores{
-		Records: h.Records, Objects: h.Objects, Executions: h.Executions, Now: time.Now, Holder: h.Workspaces.Holder,
+		Records: h.Records, Objects: h.Objects, Executions: h.Executions, Jobs: h.Queue(), Now: time.Now, Holder: h.Workspaces.Holder,
 	}, gc.Options{})
 	cid.must(errors.Join(err, h.Close()))
 
@@ -259,7 +259,7 @@ func makeKept(t *testing.T) string {
 }
 
 func (h *house) prune() gc.PruneStores {
-	return gc.PruneStores{Records: h.Records, Objects: h.Objects, Workspaces: h.Workspaces, Curator: h.results.Curator}
+	return gc.PruneStores{Records: h.Records, Objects: h.Objects, Workspaces: h.Workspaces, Curator: h.results.Curator, Jobs: h.Queue()}
 }
 
 // TestKept asks what the records of the golden repository mean, beside what they say.

@@ -236,7 +236,7 @@ func sound(t *testing.T, r *repo.Repo, workspaces []workspaceDescription) {
 	t.Helper()
 	report, err := verify.Verify(t.Context(), verify.Stores{
 		Records: r.Records, Objects: r.Objects, Curator: executions.NewCurator(r.Executions, r.Records, time.Now),
-		Workspaces: r.Workspaces, Now: time.Now,
+		Jobs: r.Queue(), Workspaces: r.Workspaces, Now: time.Now,
 	}, verify.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"e3/internal/format/moment"
 	"e3/internal/host/modes"
+	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	objoverlay "e3/objectstore/overlay"
 	"e3/refstore"
@@ -147,6 +148,8 @@ func (r *Repo) openOverlay(s *stores) (*stores, error) {
 	if f, ok := base.(finder); ok {
 		over.records = &overlaidShared{records, f}
 	}
+	// Records are under the keys that they have in the base.
+	over.queue = queue.Store{Store: over.records, Spread: s.queue.Spread}
 	if s.derived == nil { // the links are in the repository too
 		over.local = over.records
 	} else {

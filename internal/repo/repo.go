@@ -81,12 +81,10 @@ type Options struct {
 
 // Records is the record store of a repository, whatever the backend.
 type Records interface {
-	refstore.Store
+	refstore.Durable
 	refstore.Streams
 	refstore.Locker
 	refstore.Sessions
-	// PutSync is Put, durable when it returns.
-	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
 	// Sync makes everything written before durable.
 	Sync(ctx context.Context) error
 	// Sweep removes the remains of dead processes and returns how many there were.
@@ -137,6 +135,7 @@ type Repo struct {
 // stores are the stores of a repository of some kind.
 type stores struct {
 	records Records
+	queue   queue.Store // the records, as queues use them
 	objects Objects
 	local   workspace.Local // data that never leaves this machine
 	derived workspace.Local // derived data, for all users of the repository
@@ -180,15 +179,6 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 		at = s.plain
 	}
 	q := queue.Options{Now: opts.Now, Polled: s.far}
-	if b, ok := s.records.(refstore.Batcher); ok && s.far {
-		q.Batch = b
-	}
-	if m, ok := s.records.(refstore.Mover); ok && !s.far {
-		q.Mover = m
-	}
-	if a, ok := s.records.(refstore.Aliaser); ok && !s.far {
-		q.Aliaser = a
-	}
 	q.Answered = func(ctx context.Context, j *queue.Job) (bool, error) { return answered(ctx, r, j) }
 	if opts.TakeOver != nil {
 		q.TakeOver = func(ctx context.Context, j *queue.Job) {
@@ -197,7 +187,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 			}
 		}
 	}
-	r.queue = queue.New(s.records, at, q)
+	r.queue = queue.New(s.queue, at, q)
 	r.Executions = executions.NewStore(s.records, s.objects).WithJobs(r.queue.Working).Requiring(r.Demand).Telling(r.warn)
 	withdraw := func(ctx context.Context, ws, run string, dead func(context.Context) error) (int, error) {
 		return r.queue.WithdrawLeft(ctx, ws, run, r.user(), dead)
@@ -209,7 +199,7 @@ func Open(ctx context.Context, location string, opts Options) (*Repo, error) {
 	r.Workspaces = workspace.New(workspace.Stores{
 		Records: s.records, Locks: s.records, Objects: gathered(s.objects), Local: s.local, Derived: s.derived, Lookups: s.lookups,
 		Sessions: s.records, Now: opts.Now, Holder: func() string { return holder(s.far) }, User: r.user, Waiting: opts.Waiting,
-		Sweep: r.sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Folders: r.folders, Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
+		Sweep: r.Sweep, Warn: opts.Warn, Folder: s.folder, From: opts.From, Tools: s.programs, Rooms: rooms(r), Folders: r.folders, Images: resolver(r), Demands: r.Demand, Signer: r.Signer,
 		Withdraw: withdraw,
 		Attempts: r.attempts, Queued: func(ctx context.Context, ws, run string) ([]workspace.Queued, error) { return queued(ctx, r, ws, run) },
 	})
@@ -307,8 +297,8 @@ func Host() string { return self().Host }
 // Modes are those of this process's files on this machine.
 func (r *Repo) Modes() modes.Modes { return r.stores.modes }
 
-// sweep removes the remains of dead processes.
-func (r *Repo) sweep(ctx context.Context) error {
+// Sweep removes the remains of dead processes.
+func (r *Repo) Sweep(ctx context.Context) error {
 	_, err := r.stores.records.Sweep(ctx)
 	if err == nil && r.stores.plain != nil {
 		_, err = r.stores.plain.leases().Sweep(ctx)

@@ -24,6 +24,7 @@ import (
 	"e3/internal/format/notation"
 	"e3/internal/host/modes"
 	"e3/internal/host/runner"
+	"e3/internal/jobs/queue"
 	"e3/objectstore"
 	"e3/objectstore/cached"
 	"e3/objectstore/s3"
@@ -121,6 +122,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	s := &stores{
 		records: summed, derived: summed, local: checked.New(links, false), here: copies,
 		modes: modes.Of(modes.Private, copies.path), leases: leases, lookups: 64, far: true,
+		queue: queue.Store{Store: summed, Batch: checked.NewBatch(shared), Spread: f.Partitions},
 	}
 	r.formats = append(r.formats, sharedFormat(records, l.String()))
 	if s.objects, err = r.cached(dir, bucket, guard{leases, r.place}, l.settle); err != nil || !r.opts.Remember {
@@ -128,7 +130,7 @@ func (r *Repo) openShared(ctx context.Context, l *sharedLocation) (*stores, erro
 	}
 	remembered, err := r.remember(summed, l, here, copies)
 	if remembered != nil {
-		s.records, s.derived = remembered, remembered
+		s.records, s.derived = remembered, remembered // nothing of queues is remembered
 	}
 	return s, err
 }
@@ -362,18 +364,16 @@ func (s *sharedRecords) Sweep(ctx context.Context) (int, error) {
 // guard lets writers and collectors of a bucket agree by leases. It first checks that the place is this repository's,
 // as another's sessions are not seen here.
 type guard struct {
-	leases *lease.Leases
-	place  *place
+	*lease.Leases
+	place *place
 }
 
 func (g guard) Rely(ctx context.Context, h objectstore.Hash) error {
 	if err := g.place.writes(ctx); err != nil {
 		return err
 	}
-	return g.leases.Rely(ctx, h)
+	return g.Leases.Rely(ctx, h)
 }
-
-func (g guard) Held() error { return g.leases.Held() }
 
 func (g guard) Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) ([]objectstore.Hash, func(context.Context) error, error) {
 	if err := g.place.removes(ctx); err != nil {
@@ -383,7 +383,7 @@ func (g guard) Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) (
 	for i, h := range hs {
 		names[i] = h
 	}
-	free, done, err := g.leases.Condemn(ctx, shard, names)
+	free, done, err := g.Leases.Condemn(ctx, shard, names)
 	out := make([]objectstore.Hash, len(free))
 	for i, name := range free {
 		out[i] = name

@@ -42,10 +42,6 @@ var (
 	_ refstore.Barrier = (*summedBeside)(nil)
 	_ refstore.Leased  = (*summedShared)(nil)
 
-	_ refstore.Spreader = (*summedShared)(nil) // which queues ask for
-	_ refstore.Spreader = (*rememberedShared)(nil)
-	_ refstore.Spreader = (*overlaidRecords)(nil)
-
 	_ refstore.Outlasting = (*summedShared)(nil)
 	_ refstore.Outlasting = (*summedBeside)(nil)
 )

@@ -92,7 +92,7 @@ func (r *Repo) Worker(o WorkerOptions) (*worker.Worker, error) {
 	return worker.New(worker.Stores{
 		Queue: r.queue, Supervisor: leaver{sup, r}, Session: leases, Objects: r.Objects, Executor: x,
 		Sweep: func(ctx context.Context) error {
-			return errors.Join(r.sweep(ctx), workspace.TellAllLate(ctx, r.Workspaces.States, curator))
+			return errors.Join(r.Sweep(ctx), workspace.TellAllLate(ctx, r.Workspaces.States, curator))
 		},
 		Told: func(ctx context.Context, j *queue.Job) error {
 			if j.Retried > 0 {
@@ -161,9 +161,6 @@ func (r *Repo) BeginSession(ctx context.Context) error {
 	}
 	return nil // any other failure is that of the first claim
 }
-
-// Sweep removes the remains of dead processes.
-func (r *Repo) Sweep(ctx context.Context) error { return r.sweep(ctx) }
 
 // attempts is workspace.Stores.Attempts.
 func (r *Repo) attempts(ctx context.Context, ws, run string) ([]workspace.JobAttempt, error) {

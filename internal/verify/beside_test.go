@@ -240,7 +240,7 @@ func TestBesideEverything(t *testing.T) {
 	}
 	loop(func(r *repo.Repo) error {
 		curator := executions.NewCurator(r.Executions, r.Records, time.Now)
-		_, err := gc.Prune(t.Context(), gc.PruneStores{Records: r.Records, Objects: r.Objects, Workspaces: r.Workspaces, Curator: curator},
+		_, err := gc.Prune(t.Context(), gc.PruneStores{Records: r.Records, Objects: r.Objects, Workspaces: r.Workspaces, Curator: curator, Jobs: r.Queue()},
 			gc.PruneOptions{Rules: gc.Rules{KeepLast: 1}, By: "me", Now: time.Now()})
 		if err != nil {
 			err = fmt.Errorf("prune: %w", err)
@@ -248,7 +248,7 @@ func TestBesideEverything(t *testing.T) {
 		return err
 	})
 	loop(func(r *repo.Repo) error {
-		_, err := gc.Collect(t.Context(), gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Now: time.Now, Holder: r.Workspaces.Holder}, gc.Options{})
+		_, err := gc.Collect(t.Context(), gc.Stores{Records: r.Records, Objects: r.Objects, Executions: r.Executions, Jobs: r.Queue(), Now: time.Now, Holder: r.Workspaces.Holder}, gc.Options{})
 		if err = busy(err); err != nil {
 			err = fmt.Errorf("collect: %w", err)
 		}
@@ -259,6 +259,7 @@ func TestBesideEverything(t *testing.T) {
 		checks++
 		report, err := verify.Verify(t.Context(), verify.Stores{
 			Records: r.Records, Objects: r.Objects, Curator: executions.NewCurator(r.Executions, r.Records, time.Now), Workspaces: r.Workspaces, Now: time.Now,
+			Jobs: r.Queue(),
 		}, verify.Options{})
 		if err == nil && len(report.Faults) > 0 {
 			err = fmt.Errorf("false alarm:\n%s", list(report))

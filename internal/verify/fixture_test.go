@@ -92,7 +92,7 @@ func (s *site) curator() *executions.Curator {
 }
 
 func (s *site) stores() verify.Stores {
-	return verify.Stores{Records: s.Records, Objects: s.Objects, Curator: s.curator(), Workspaces: s.Workspaces, Now: time.Now}
+	return verify.Stores{Records: s.Records, Objects: s.Objects, Curator: s.curator(), Jobs: s.Queue(), Workspaces: s.Workspaces, Now: time.Now}
 }
 
 func (s *site) verify(o verify.Options) *verify.Report {

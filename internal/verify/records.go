@@ -364,7 +364,7 @@ func (v *verifier) blocks(ws string) table {
 
 // queues checks the queued jobs.
 func (v *verifier) queues(ctx context.Context) error {
-	partitions, err := queue.New(v.Records, nil, queue.Options{Now: v.Now}).Partitions(ctx)
+	partitions, err := v.Jobs.Partitions(ctx)
 	if err != nil {
 		return err
 	}

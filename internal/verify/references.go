@@ -48,7 +48,7 @@ func (v *verifier) references(ctx context.Context) error {
 }
 
 func (v *verifier) stores() *reach.Stores {
-	return &reach.Stores{Records: v.Records, Objects: v.Objects, Executions: v.Curator}
+	return &reach.Stores{Records: v.Records, Objects: v.Objects, Executions: v.Curator, Jobs: v.Jobs}
 }
 
 // broken has the references that a walk could not follow. A missing or damaged object is broken for all; one of the

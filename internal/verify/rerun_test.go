@@ -138,7 +138,7 @@ func TestRerunBesideACollection(t *testing.T) {
 		defer close(swept)
 		_, err := gc.Collect(context.WithoutCancel(t.Context()), gc.Stores{
 			Records: collector.Records, Objects: pausedSweep{collector.Objects.(*objectstore.Dir), begin}, Executions: collector.Executions,
-			Now: time.Now, Holder: collector.Workspaces.Holder,
+			Jobs: collector.Queue(), Now: time.Now, Holder: collector.Workspaces.Holder,
 		}, gc.Options{})
 		if err != nil {
 			t.Error(err)

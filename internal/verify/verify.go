@@ -23,6 +23,7 @@ import (
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/jobs/queue"
 	"e3/internal/reach"
 	"e3/objectstore"
 	"e3/refstore"
@@ -49,6 +50,7 @@ type Stores struct {
 	Records    Records
 	Objects    Objects
 	Curator    *executions.Curator
+	Jobs       *queue.Queue
 	Workspaces *workspace.Workspaces
 	Now        func() time.Time
 	// Place is for objects outside the repository's folder: it returns an error if their place does not belong to this

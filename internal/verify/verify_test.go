@@ -247,18 +247,18 @@ func damages() []damage {
 		{name: "torn link", do: tornFile("index/links/w.rec"), kind: verify.BadRecord, concerns: []string{"workspace w"}},
 		{name: "torn job", do: func(s *site) string {
 			task := s.execution("one").Key.Task.String()
-			j, err := queue.New(s.Records, nil, queue.Options{Now: time.Now}).Enqueue(s.Context(), &queue.Job{Workspace: "w", Run: "run", Task: "one", Attempt: 1, TaskHash: task})
+			j, err := queue.New(queue.Store{Store: s.Records}, nil, queue.Options{Now: time.Now}).Enqueue(s.Context(), &queue.Job{Workspace: "w", Run: "run", Task: "one", Attempt: 1, TaskHash: task})
 			s.must(err)
 			return tornFile("queue/default/jobs/" + j.ID + ".rec")(s)
 		}, kind: verify.BadRecord, concerns: []string{"queue default"}},
 		{name: "torn run of a queue", do: func(s *site) string {
-			q := queue.New(s.Records, nil, queue.Options{Now: time.Now})
+			q := queue.New(queue.Store{Store: s.Records}, nil, queue.Options{Now: time.Now})
 			_, err := q.Enqueue(s.Context(), &queue.Job{Workspace: "w", Run: "run", Task: "one", Attempt: 1, TaskHash: s.execution("one").Key.Task.String()})
 			s.must(err)
 			return tornFile("queue/default/finished/run.rec")(s)
 		}, kind: verify.BadRecord, concerns: []string{"queue default"}},
 		{name: "torn name of a queue", do: func(s *site) string {
-			q := queue.New(s.Records, nil, queue.Options{Now: time.Now})
+			q := queue.New(queue.Store{Store: s.Records}, nil, queue.Options{Now: time.Now})
 			_, err := q.Enqueue(s.Context(), &queue.Job{Workspace: "w", Run: "run", Task: "one", Attempt: 1, TaskHash: s.execution("one").Key.Task.String()})
 			s.must(err)
 			return tornFile("queue/names/default.rec")(s)

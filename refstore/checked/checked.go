@@ -12,24 +12,17 @@ import (
 	"e3/refstore"
 )
 
-// Backend keeps the records.
-type Backend interface {
-	refstore.Store
-	// PutSync is Put, durable when it returns.
-	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
-}
-
 // Records are records with sums. Every writer to the backend must go through this package.
 type Records struct {
-	store Backend
+	store refstore.Durable
 	// atomic means that value and fields are written together: no reader sees only some of them, even after a crash.
 	atomic bool
 }
 
-var _ Backend = (*Records)(nil)
+var _ refstore.Durable = (*Records)(nil)
 
 // New returns the records of a backend, which writes value and fields of a record together if atomic is set.
-func New(store Backend, atomic bool) *Records { return &Records{store, atomic} }
+func New(store refstore.Durable, atomic bool) *Records { return &Records{store, atomic} }
 
 // Get implements [refstore.Store].
 func (r *Records) Get(ctx context.Context, key refstore.Key, fields ...string) (refstore.Record, error) {
@@ -147,21 +140,6 @@ func (r *Records) Delete(ctx context.Context, key refstore.Key, v refstore.Versi
 	return r.store.Delete(ctx, key, v)
 }
 
-// Move implements [refstore.Mover] over a backend that does, for records whose sum is in their value.
-func (r *Records) Move(ctx context.Context, from refstore.Key, v refstore.Version, rec refstore.Record) (refstore.Version, error) {
-	m, ok := r.store.(refstore.Mover)
-	for _, key := range []refstore.Key{from, rec.Key} {
-		ok = ok && !kindOf(key.Partition).sealed() && !witnessed(key.Partition)
-	}
-	if !ok {
-		return refstore.Absent, fmt.Errorf("move %q: %w", from, errors.ErrUnsupported)
-	}
-	if rec.Validate() == nil {
-		rec = kindOf(rec.Key.Partition).close(rec, nil)
-	}
-	return m.Move(ctx, from, v, rec)
-}
-
 // List implements [refstore.Store].
 func (r *Records) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Record, error] {
 	if r.apart(q.Partition) {
@@ -194,31 +172,4 @@ func (r *Records) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore
 			}
 		}
 	}
-}
-
-// WriteBatch implements [refstore.Batcher] over a backend that does, for records whose sum is in their value.
-func (r *Records) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
-	b, ok := r.store.(refstore.Batcher)
-	if !ok {
-		return fmt.Errorf("write several records at once: %w", errors.ErrUnsupported)
-	}
-	alone := func(key refstore.Key) error {
-		if k := kindOf(key.Partition); k.sealed() || r.apart(key.Partition) {
-			return fmt.Errorf("write %q among others: %w", key, errors.ErrUnsupported)
-		}
-		return nil
-	}
-	sealed := make([]refstore.Record, len(puts))
-	for i, rec := range puts {
-		if err := alone(rec.Key); err != nil {
-			return err
-		}
-		sealed[i] = kindOf(rec.Key.Partition).close(rec, nil)
-	}
-	for _, key := range gone {
-		if err := alone(key); err != nil {
-			return err
-		}
-	}
-	return b.WriteBatch(ctx, sealed, gone)
 }

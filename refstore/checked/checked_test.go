@@ -8,6 +8,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/queue/queuetest"
 	"e3/refstore"
 	"e3/refstore/checked"
 	"e3/refstore/fs"
@@ -17,18 +19,12 @@ import (
 )
 
 // In memory, as in DynamoDB, value and fields are written together, and writes are durable.
-type durable struct{ *mem.Store }
-
-func (d durable) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	return d.Put(ctx, r)
-}
-
 type inMemory struct {
 	*checked.Records
 	rest
 }
 
-type rest struct{ durable }
+type rest struct{ *mem.Store }
 
 type inFolder struct {
 	*checked.Records
@@ -38,7 +34,7 @@ type inFolder struct {
 type restOfFolder struct{ *fs.Store }
 
 func openMem() refstore.Store {
-	s := durable{mem.New()}
+	s := mem.New()
 	return inMemory{checked.New(s, true), rest{s}}
 }
 
@@ -80,6 +76,21 @@ func conforms(t *testing.T, name string, open func(testing.TB) refstore.Store) {
 			}
 		})
 	}
+}
+
+func TestQueues(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		queuetest.Run(t, func(*testing.T) queue.Store {
+			s := openMem().(inMemory)
+			return queue.Store{Store: s, Files: checked.NewFiles(s.rest), Batch: checked.NewBatch(s.rest)}
+		})
+	})
+	t.Run("folder", func(t *testing.T) {
+		queuetest.Run(t, func(t *testing.T) queue.Store {
+			s := openFolder(t)
+			return queue.Store{Store: s, Files: checked.NewFiles(s.Store)}
+		})
+	})
 }
 
 func TestModelInMemory(t *testing.T) {

@@ -239,7 +239,7 @@ func filesOf(t *testing.T, dir string) []string {
 // TestDamagedAttributes changes a value or a field of a record below the sums, as in a table.
 func TestDamagedAttributes(t *testing.T) {
 	n, rng := damages(t)
-	below := durable{mem.New()}
+	below := mem.New()
 	s := checked.New(below, true)
 	whole := fill(t, s)
 	all := append([]string{refstore.SumField}, allFields...)
@@ -278,7 +278,7 @@ func TestDamagedAttributes(t *testing.T) {
 // TestRemovedItems removes a record below the sums, as an item is removed from a table. Concurrent changes by other
 // processes are not reported as damage.
 func TestRemovedItems(t *testing.T) {
-	below := durable{mem.New()}
+	below := mem.New()
 	s := checked.New(below, true)
 	whole := fill(t, s)
 	for _, r := range samples() {

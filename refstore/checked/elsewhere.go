@@ -1,17 +1,14 @@
 package checked
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"strings"
 
 	"e3/refstore"
 )
 
-// elsewhere returns the key whose sum a record of a queue may have instead of its own. The entry of a job may be an alias of
-// the job ([refstore.Aliaser]). A job may have the value with which it was to be moved to the finished ones, if its
-// writer died in between ([refstore.Mover]).
+// elsewhere returns the key whose sum a record of a queue may have instead of its own. The entry of a job may be an
+// alias of the job ([Files.Alias]). A job may have the value with which it was to be moved to the finished ones, if its
+// writer died in between ([Files.Move]).
 func elsewhere(key refstore.Key) (other refstore.Key, settled, ok bool) {
 	parts := strings.Split(key.Partition, "/")
 	if len(parts) != 3 || parts[0] != "QUEUE" {
@@ -36,34 +33,4 @@ func openElsewhere(rec refstore.Record, settled bool) (refstore.Record, bool) {
 	}
 	value, _, err := disclose(other, "", rec.Value)
 	return refstore.Record{Key: rec.Key, Value: value, Version: rec.Version}, err == nil
-}
-
-// Alias implements [refstore.Aliaser] over a backend that does, for records whose sum is in their value.
-func (r *Records) Alias(ctx context.Context, key, alias refstore.Key) error {
-	a, err := r.aliaser(key, alias)
-	if err != nil {
-		return fmt.Errorf("alias of %q: %w", key, err)
-	}
-	return a.Alias(ctx, key, alias)
-}
-
-// PutUnaliased implements [refstore.Aliaser].
-func (r *Records) PutUnaliased(ctx context.Context, rec refstore.Record, alias refstore.Key) (v refstore.Version, gone bool, err error) {
-	a, err := r.aliaser(rec.Key, alias)
-	if err != nil {
-		return refstore.Absent, false, fmt.Errorf("put %q: %w", rec.Key, err)
-	}
-	if rec.Validate() == nil {
-		rec = kindOf(rec.Key.Partition).close(rec, nil)
-	}
-	return a.PutUnaliased(ctx, rec, alias)
-}
-
-// aliaser is the backend, if it has aliases, and if a reader of the alias knows where the sum is from.
-func (r *Records) aliaser(key, alias refstore.Key) (refstore.Aliaser, error) {
-	a, ok := r.store.(refstore.Aliaser)
-	if other, _, known := elsewhere(alias); !ok || !known || other != key {
-		return nil, errors.ErrUnsupported
-	}
-	return a, nil
 }

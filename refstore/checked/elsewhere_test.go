@@ -34,7 +34,7 @@ func TestJobThatWasToBeMoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Move(t.Context(), job, v, refstore.Record{Key: finished, Value: []byte("succeeded")}); err != nil {
+	if _, err := checked.NewFiles(store).Move(t.Context(), job, v, refstore.Record{Key: finished, Value: []byte("succeeded")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Rename(file(finished), file(job)); err != nil {

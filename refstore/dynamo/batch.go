@@ -10,10 +10,8 @@ import (
 	"e3/refstore"
 )
 
-var _ refstore.Batcher = (*Store)(nil)
-
-// WriteBatch implements [refstore.Batcher]. It is one request, unless the server leaves items unwritten. Deleting a
-// record that has blobs would leave them behind, so only records that were small all their life may be given.
+// WriteBatch puts and deletes records for a queue. It is one request, unless the server leaves items unwritten.
+// Deleting a record that has blobs would leave them behind, so only records that were small all their life may be given.
 func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
 	if n := len(puts) + len(gone); n == 0 || n > refstore.MaxBatch {
 		if n == 0 {

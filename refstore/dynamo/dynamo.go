@@ -106,12 +106,7 @@ var (
 	_ refstore.Store   = (*Store)(nil)
 	_ refstore.Streams = (*Store)(nil)
 	_ refstore.Watcher = (*Store)(nil)
-
-	_ refstore.Spreader = (*Store)(nil)
 )
-
-// Spreads implements [refstore.Spreader].
-func (s *Store) Spreads() bool { return s.table.o.Spread }
 
 // ValidRepository reports whether a repository can have a name.
 func ValidRepository(name string) bool {

@@ -20,6 +20,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"pgregory.net/rapid"
 
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/queue/queuetest"
 	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/checked"
@@ -176,6 +178,21 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+func TestQueues(t *testing.T) {
+	onServers(t, func(t *testing.T, srv server) {
+		for name, spread := range map[string]bool{"one": false, "spread": true} {
+			t.Run(name, func(t *testing.T) {
+				queuetest.Run(t, func(t *testing.T) queue.Store {
+					o := srv.options(t)
+					o.Spread = spread
+					s := open(t, o)
+					return queue.Store{Store: s, Batch: s}
+				})
+			})
+		}
+	})
+}
+
 // TestSpreadTasks: tasks are listed in order from 16 partition keys, and each is found in its own.
 func TestSpreadTasks(t *testing.T) {
 	onServers(t, func(t *testing.T, srv server) {
@@ -260,6 +277,14 @@ func TestConformanceWithSums(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestQueuesWithSums(t *testing.T) {
+	srv := minidyn()
+	queuetest.Run(t, func(t *testing.T) queue.Store {
+		b := beneath{open(t, srv.options(t))}
+		return queue.Store{Store: withSums{checked.New(b, true), b}, Batch: checked.NewBatch(b)}
+	})
 }
 
 func TestModel(t *testing.T) {

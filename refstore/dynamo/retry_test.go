@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/queue/queuetest"
 	"e3/internal/testing/testserver"
 	"e3/refstore"
 	"e3/refstore/dynamo"
@@ -321,13 +323,7 @@ func TestDoubledConformance(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			err := c.Run(t.Context(), func(context.Context) (refstore.Store, error) {
-				s, p := behind(t, minidyn().options(t))
-				var rules []testserver.Rule
-				for _, op := range []string{"PutItem", "UpdateItem", "BatchWriteItem", "GetItem", "Query"} {
-					rules = append(rules, testserver.Rule{Op: op, Fault: testserver.Double, Probability: 0.1})
-				}
-				p.Faults(seed+uint64(i), rules...)
-				return s, nil
+				return doubled(t, seed+uint64(i)), nil
 			})
 			if errors.Is(err, errors.ErrUnsupported) {
 				t.Skip(err)
@@ -337,4 +333,24 @@ func TestDoubledConformance(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestDoubledQueues(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	queuetest.Run(t, func(t *testing.T) queue.Store {
+		s := doubled(t, seed)
+		return queue.Store{Store: s, Batch: s}
+	})
+}
+
+// doubled is a store of whose requests one in ten is delivered twice.
+func doubled(t *testing.T, seed uint64) *dynamo.Store {
+	s, p := behind(t, minidyn().options(t))
+	var rules []testserver.Rule
+	for _, op := range []string{"PutItem", "UpdateItem", "BatchWriteItem", "GetItem", "Query"} {
+		rules = append(rules, testserver.Rule{Op: op, Fault: testserver.Double, Probability: 0.1})
+	}
+	p.Faults(seed, rules...)
+	return s
 }

@@ -129,8 +129,6 @@ type files struct {
 
 var (
 	_ refstore.Store    = (*Store)(nil)
-	_ refstore.Mover    = (*Store)(nil)
-	_ refstore.Aliaser  = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)

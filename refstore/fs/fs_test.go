@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/queue/queuetest"
 	"e3/refstore"
 	"e3/refstore/fs"
 	"e3/refstore/refstoretest"
@@ -27,6 +29,19 @@ func conformance(t *testing.T, o fs.Options) {
 			if err != nil {
 				t.Error(err)
 			}
+		})
+	}
+}
+
+func TestQueues(t *testing.T) {
+	for name, o := range map[string]fs.Options{
+		"notify": {}, "poll": {NoNotify: true, Poll: 5 * time.Millisecond}, "bare jobs": {BareJobs: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			queuetest.Run(t, func(t *testing.T) queue.Store {
+				s := open(t, t.TempDir(), o)
+				return queue.Store{Store: s, Files: s}
+			})
 		})
 	}
 }

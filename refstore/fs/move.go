@@ -51,7 +51,7 @@ func (s *Store) Settle(ctx context.Context, key refstore.Key) error {
 	return sh.Close()
 }
 
-// Move implements [refstore.Mover] for records that are files without fields.
+// Move moves a job that has ended, for records that are files without fields.
 func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error) {
 	sl, err := s.files.slot(from)
 	w := writer{store: s, record: r}
@@ -125,7 +125,7 @@ func (w *writer) renameOver(from slot, sh shard, old stamp) (stamp, error) {
 	return st, exists(err)
 }
 
-// Alias implements [refstore.Aliaser] for jobs: the alias is another name of the job's file.
+// Alias gives a job a second key: the alias is another name of the job's file.
 func (s *Store) Alias(ctx context.Context, key, alias refstore.Key) error {
 	of, as, err := s.files.aliased(key, alias)
 	if err = errors.Join(err, ctx.Err()); err == nil {
@@ -145,7 +145,7 @@ func (s *Store) Alias(ctx context.Context, key, alias refstore.Key) error {
 	return fmt.Errorf("alias of %q: %w", key, err)
 }
 
-// PutUnaliased implements [refstore.Aliaser].
+// PutUnaliased replaces a job and drops its alias.
 func (s *Store) PutUnaliased(ctx context.Context, r refstore.Record, alias refstore.Key) (v refstore.Version, gone bool, err error) {
 	of, as, err := s.files.aliased(r.Key, alias)
 	if err = errors.Join(err, r.Validate(), ctx.Err()); err == nil {

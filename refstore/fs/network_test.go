@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/queue/queuetest"
 	"e3/refstore"
 	"e3/refstore/fs"
 	"e3/refstore/refstoretest"
@@ -35,6 +37,15 @@ func TestConformanceOnNetwork(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestQueuesOnNetwork(t *testing.T) {
+	queuetest.Run(t, func(t *testing.T) queue.Store {
+		s := open(t, t.TempDir(), fs.Options{})
+		s.OnNetwork(true)
+		s.Remember()
+		return queue.Store{Store: s, Files: s}
+	})
 }
 
 // TestSwapOfWhatIsRemembered: a swap or deletion with cached attributes succeeds only if another machine has not

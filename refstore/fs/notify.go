@@ -184,9 +184,11 @@ func (s *Store) Watch(ctx context.Context, partition string) (<-chan struct{}, e
 	return watchFolder(ctx, &folderWatch{store: s, dir: p.dir}), nil
 }
 
-// WatchNames implements [refstore.NameWatcher]. Where file notification works, polls wake each two seconds only: they are for
-// what a notification may have missed.
-func (s *Store) WatchNames(ctx context.Context, partition string) (c <-chan struct{}, made func() (sorts []string, all bool), err error) {
+// WatchNames is Watch, and tells a queue which records were created. Where file notification works, polls wake each two
+// seconds only: they are for what a notification may have missed.
+func (s *Store) WatchNames(ctx context.Context, partition string) (
+	c <-chan struct{}, made func() (sorts []string, all bool), err error,
+) {
 	err = refstore.Query{Partition: partition}.Validate()
 	var p place
 	if err == nil {

@@ -139,20 +139,14 @@ func seen(r refstore.Record) (version refstore.Version, names []string) {
 	return refstore.Version(first), names
 }
 
-// Synced is a store that can make a record durable.
-type Synced interface {
-	refstore.Store
-	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
-}
-
 // Records are a store whose reads and writes are remembered.
 type Records struct {
-	store  Synced
+	store  refstore.Durable
 	memory *Memory
 }
 
 // Remember returns a store that remembers what it reads and writes.
-func Remember(s Synced, m *Memory) *Records { return &Records{s, m} }
+func Remember(s refstore.Durable, m *Memory) *Records { return &Records{s, m} }
 
 // Put implements [refstore.Store].
 func (r *Records) Put(ctx context.Context, rec refstore.Record) (refstore.Version, error) {

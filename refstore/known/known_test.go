@@ -32,13 +32,7 @@ type remembering struct {
 	rest
 }
 
-type rest struct{ synced }
-
-type synced struct{ *mem.Store }
-
-func (s synced) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	return s.Put(ctx, r)
-}
+type rest struct{ *mem.Store }
 
 func TestConformance(t *testing.T) {
 	for _, c := range refstoretest.Cases() {
@@ -47,7 +41,7 @@ func TestConformance(t *testing.T) {
 			err := c.Run(t.Context(), func(context.Context) (refstore.Store, error) {
 				s, m := mem.New(), known.NewMemory(open(t))
 				t.Cleanup(func() { m.Close() })
-				return remembering{known.Remember(synced{s}, m), rest{synced{s}}}, nil
+				return remembering{known.Remember(s, m), rest{s}}, nil
 			})
 			if errors.Is(err, errors.ErrUnsupported) {
 				t.Skip(err)
@@ -77,7 +71,7 @@ func TestOffline(t *testing.T) {
 
 	put("d", "old", refstore.Absent, refstore.Field{Name: "kept", Value: []byte("k")})
 	m := known.NewMemory(local)
-	s := known.Remember(synced{base}, m)
+	s := known.Remember(base, m)
 	for _, sort := range []string{"a", "b", "none"} {
 		if _, err := s.Get(ctx, key(sort), "output"); err != nil && sort != "none" {
 			t.Fatal(err)

@@ -50,10 +50,6 @@ type idleEpochs struct {
 	dead   uint64  // a settled collection of a dead collector; used by followLoop and begin alone
 }
 
-func (s *session) name() string { return s.ids.name() }
-
-func (s *session) is(id string) bool { return s.ids.is(id) }
-
 // is reports whether an id is, or was, this session's.
 func (n *identity) is(id string) bool {
 	n.mu.Lock()
@@ -111,7 +107,7 @@ func (s *session) beginAnew(ctx context.Context) error {
 		openSessions.Delete(id.String())
 		return err
 	}
-	s.ids.rename(id.String())
+	s.rename(id.String())
 	openSessions.Delete(old) // other sessions of this process close its record
 	s.beat, s.version = rec.Beat, v
 	s.retaking = true

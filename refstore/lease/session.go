@@ -20,8 +20,8 @@ import (
 // session is this process's session. One goroutine writes its record, one checks the epoch and loose ends, one
 // watches the clock.
 type session struct {
+	identity
 	l     *Leases
-	ids   identity
 	began time.Time
 	ahead time.Duration // of the wall clock over the lease's clock at the beginning, see Sending
 	sent  atomic.Int64  // when the last successful renewal was sent, by Options.Elapsed
@@ -81,7 +81,7 @@ func (l *Leases) begin(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	s := &session{
-		l: l, ids: identity{id: id.String()}, began: began, ahead: l.ahead(time.Now()),
+		l: l, identity: identity{id: id.String()}, began: began, ahead: l.ahead(time.Now()),
 		wake: make(chan struct{}, 1), look: make(chan struct{}, 1), progress: make(chan struct{}),
 		roots: roots{protects: make(map[*protection]struct{}), relied: make(map[[32]byte]reliance)},
 	}

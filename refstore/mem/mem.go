@@ -39,10 +39,7 @@ type record struct {
 }
 
 var (
-	_ refstore.Store    = (*Store)(nil)
-	_ refstore.Batcher  = (*Store)(nil)
-	_ refstore.Mover    = (*Store)(nil)
-	_ refstore.Aliaser  = (*Store)(nil)
+	_ refstore.Durable  = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)
@@ -82,6 +79,11 @@ func (r *record) read(key refstore.Key, fields []string) refstore.Record {
 		}
 	}
 	return out
+}
+
+// PutSync is Put: there is no disk.
+func (s *Store) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
+	return s.Put(ctx, r)
 }
 
 // Put implements [refstore.Store].
@@ -150,7 +152,7 @@ func (s *Store) delete(key refstore.Key, v refstore.Version) error {
 	return nil
 }
 
-// Move implements [refstore.Mover].
+// Move moves a record, as a folder moves the jobs of a queue.
 func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error) {
 	if err := check(ctx, errors.Join(from.Validate(), r.Validate())); err != nil {
 		return refstore.Absent, err
@@ -171,7 +173,7 @@ func (s *Store) Move(ctx context.Context, from refstore.Key, v refstore.Version,
 	return to, err
 }
 
-// Alias implements [refstore.Aliaser]. The alias shows the record as it is.
+// Alias has a record appear at a second key. The alias shows the record as it is.
 func (s *Store) Alias(ctx context.Context, key, alias refstore.Key) error {
 	if err := check(ctx, errors.Join(key.Validate(), alias.Validate())); err != nil {
 		return err
@@ -193,7 +195,7 @@ func (s *Store) Alias(ctx context.Context, key, alias refstore.Key) error {
 	return nil
 }
 
-// PutUnaliased implements [refstore.Aliaser].
+// PutUnaliased puts a record and drops its alias.
 func (s *Store) PutUnaliased(ctx context.Context, r refstore.Record, alias refstore.Key) (v refstore.Version, gone bool, err error) {
 	if err := check(ctx, errors.Join(r.Validate(), alias.Validate())); err != nil {
 		return refstore.Absent, false, err
@@ -210,7 +212,15 @@ func (s *Store) PutUnaliased(ctx context.Context, r refstore.Record, alias refst
 	return v, as == nil, nil
 }
 
-// WriteBatch implements [refstore.Batcher].
+// WatchNames is Watch, and tells that any record may have been created.
+func (s *Store) WatchNames(ctx context.Context, partition string) (
+	c <-chan struct{}, made func() (sorts []string, all bool), err error,
+) {
+	c, err = s.Watch(ctx, partition)
+	return c, func() ([]string, bool) { return nil, true }, err
+}
+
+// WriteBatch puts and deletes records, whatever was there.
 func (s *Store) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
 	if err := check(ctx, nil); err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"e3/internal/jobs/queue"
+	"e3/internal/jobs/queue/queuetest"
 	"e3/refstore"
 	"e3/refstore/internal/modeltest"
 	"e3/refstore/mem"
@@ -29,6 +31,13 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestQueues(t *testing.T) {
+	queuetest.Run(t, func(*testing.T) queue.Store {
+		s := mem.New()
+		return queue.Store{Store: s, Files: s, Batch: s}
+	})
 }
 
 func TestModel(t *testing.T) {

@@ -40,6 +40,7 @@ type Base interface {
 // Local is the store that keeps what is written.
 type Local interface {
 	Base
+	refstore.Durable
 	refstore.Sessions
 	refstore.Watcher
 }
@@ -52,23 +53,16 @@ type Store struct {
 }
 
 var (
-	_ refstore.Store    = (*Store)(nil)
+	_ refstore.Durable  = (*Store)(nil)
 	_ refstore.Streams  = (*Store)(nil)
 	_ refstore.Locker   = (*Store)(nil)
 	_ refstore.Hearing  = (*Store)(nil)
 	_ refstore.Watcher  = (*Store)(nil)
 	_ refstore.Sessions = (*Store)(nil)
-	_ refstore.Spreader = (*Store)(nil)
 )
 
 // New returns an overlay of local over base.
 func New(base Base, local Local) *Store { return &Store{Sessions: local, base: base, local: local} }
-
-// Spreads implements [refstore.Spreader]: records are under the keys that they have in the base.
-func (s *Store) Spreads() bool {
-	b, ok := s.base.(refstore.Spreader)
-	return ok && b.Spreads()
-}
 
 // markField is the side field of a local record that says what it stands for: a letter, and the version of the base's
 // record when it was written.
@@ -200,14 +194,9 @@ func (s *Store) Put(ctx context.Context, r refstore.Record) (refstore.Version, e
 	return s.put(ctx, r, s.local.Put)
 }
 
-// PutSync is Put, durable when it returns if the local store can do that.
+// PutSync implements [refstore.Durable].
 func (s *Store) PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error) {
-	if d, ok := s.local.(interface {
-		PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
-	}); ok {
-		return s.put(ctx, r, d.PutSync)
-	}
-	return s.Put(ctx, r)
+	return s.put(ctx, r, s.local.PutSync)
 }
 
 func (s *Store) put(ctx context.Context, r refstore.Record, put func(context.Context, refstore.Record) (refstore.Version, error)) (refstore.Version, error) {

@@ -2,7 +2,6 @@ package refstoretest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,11 +25,7 @@ func listCases() []Case {
 
 func watchCases() []Case {
 	return []Case{
-		onStore("a batch puts and deletes, whatever was there", writeBatch),
-		onStore("a move takes a record to another key, in one state only", move),
-		onStore("an alias shows a record, until it is dropped", alias),
 		onStore("watch wakes after a write", watchWakes),
-		onStore("a watch tells which records were created", watchTellsNames),
 		onStore("watch ends with its context", watchEnds),
 	}
 }
@@ -352,110 +347,4 @@ func watchEnds(ctx context.Context, s refstore.Store) error {
 			return fmt.Errorf("watch: the channel is open %v after its context ended", patience)
 		}
 	}
-}
-
-// move moves a record once, and only in the state that the caller knows.
-func move(ctx context.Context, s refstore.Store) error {
-	m, err := capability[refstore.Mover](s)
-	if err != nil {
-		return err
-	}
-	key := func(what, sort string) refstore.Key {
-		return refstore.Key{Partition: "QUEUE/default/" + what, Sort: sort}
-	}
-	from, to := key("jobs", "a"), key("finished/run", "a")
-	old, err := s.Put(ctx, refstore.Record{Key: from, Value: []byte("queued")})
-	if err != nil {
-		return err
-	}
-	v, err := s.Put(ctx, refstore.Record{Key: from, Value: []byte("running now"), Version: old})
-	if err != nil {
-		return err
-	}
-	ended := refstore.Record{Key: to, Value: []byte("ended")}
-	_, err = m.Move(ctx, from, old, ended)
-	if errors.Is(err, errors.ErrUnsupported) { // a decorator over a store that cannot
-		return err
-	}
-	if !errors.Is(err, refstore.ErrConflict) {
-		return fmt.Errorf("move an earlier version: got %v, want a conflict", err)
-	}
-	if _, err := m.Move(ctx, key("jobs", "b"), v, ended); !errors.Is(err, refstore.ErrNotFound) {
-		return fmt.Errorf("move what is not there: got %v, want %v", err, refstore.ErrNotFound)
-	}
-	if err := wantSorts(ctx, s, refstore.Query{Partition: to.Partition}, nil); err != nil {
-		return fmt.Errorf("after moves that failed: %w", err)
-	}
-	moved, err := m.Move(ctx, from, v, ended)
-	if err != nil {
-		return fmt.Errorf("move: %w", err)
-	}
-	r, err := s.Get(ctx, to)
-	if err != nil || string(r.Value) != "ended" || r.Version != moved {
-		return fmt.Errorf("moved: got %q, version %q, %v, want %q", r.Value, r.Version, err, moved)
-	}
-	if _, err := s.Get(ctx, from); !errors.Is(err, refstore.ErrNotFound) {
-		return fmt.Errorf("where it was moved from: got %v, want %v", err, refstore.ErrNotFound)
-	}
-	again, err := s.Put(ctx, refstore.Record{Key: from, Value: []byte("queued again")})
-	if err != nil {
-		return err
-	}
-	if again == old || again == v {
-		return fmt.Errorf("version %q recurs", again)
-	}
-	if _, err := m.Move(ctx, from, again, ended); !errors.Is(err, refstore.ErrConflict) {
-		return fmt.Errorf("move over another record: got %v, want a conflict", err)
-	}
-	if r, err = s.Get(ctx, from); err != nil || r.Version != again {
-		return fmt.Errorf("after it: got version %q, %v, want %q", r.Version, err, again)
-	}
-	return nil
-}
-
-// writeBatch puts over a record and beside it, and deletes one that exists and one that does not.
-func writeBatch(ctx context.Context, s refstore.Store) error {
-	b, err := capability[refstore.Batcher](s)
-	if err != nil {
-		return err
-	}
-	key := func(sort string) refstore.Key {
-		return refstore.Key{Partition: "QUEUE/default/jobs", Sort: sort}
-	}
-	for _, sort := range []string{"a", "b"} {
-		if _, err := s.Put(ctx, refstore.Record{Key: key(sort), Value: []byte("before")}); err != nil {
-			return err
-		}
-	}
-	before, err := s.Get(ctx, key("a"))
-	if err != nil {
-		return err
-	}
-	puts := []refstore.Record{{Key: key("a"), Value: []byte("after")}, {Key: key("c"), Value: []byte("new")}, {Key: key("e")}}
-	if err := b.WriteBatch(ctx, puts, []refstore.Key{key("b"), key("d")}); err != nil {
-		return fmt.Errorf("write a batch: %w", err)
-	}
-	if err := wantSorts(ctx, s, refstore.Query{Partition: "QUEUE/default/jobs"}, []string{"a", "c", "e"}); err != nil {
-		return err
-	}
-	for sort, want := range map[string]string{"a": "after", "c": "new", "e": ""} {
-		r, err := s.Get(ctx, key(sort))
-		if err != nil || string(r.Value) != want {
-			return fmt.Errorf("record %q: got %q, %v, want %q", sort, r.Value, err, want)
-		}
-	}
-	if _, err := s.Put(ctx, refstore.Record{Key: key("a"), Value: []byte("late"), Version: before.Version}); !errors.Is(err, refstore.ErrConflict) {
-		return fmt.Errorf("put over the version before the batch: got %v, want a conflict", err)
-	}
-	many := make([]refstore.Record, refstore.MaxBatch+1)
-	for i := range many {
-		many[i] = refstore.Record{Key: key(fmt.Sprint("many", i))}
-	}
-	if err := b.WriteBatch(ctx, many, nil); !errors.Is(err, refstore.ErrInvalid) {
-		return fmt.Errorf("write %d records at once: got %v, want %v", len(many), err, refstore.ErrInvalid)
-	}
-	if err := b.WriteBatch(ctx, nil, nil); err != nil {
-		return fmt.Errorf("write nothing: %w", err)
-	}
-	return nil
 }

@@ -225,6 +225,7 @@ func TestAgainstModel(t *testing.T) {
 			"prune": func(*rapid.T) {
 				_, err := gc.Prune(w.Context(), gc.PruneStores{
 					Records: w.Records, Objects: w.Objects, Workspaces: w.Workspaces, Curator: executions.NewCurator(w.Executions, w.Records, time.Now),
+					Jobs: w.Queue(),
 				}, gc.PruneOptions{Rules: gc.Rules{KeepLast: 1}, By: "me@here", Now: time.Now()})
 				w.must(err)
 				left := map[string]bool{}

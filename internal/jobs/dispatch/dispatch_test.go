@@ -89,7 +89,7 @@ func (r *rig) open(words string) (q *queue.Queue, die func()) {
 	leases := lease.New(r.store, lease.Options{Owner: lease.Owner{Words: words}, Elapsed: func() time.Duration { return time.Since(began) }})
 	die = func() { leases.Close() }
 	r.Cleanup(die)
-	return queue.New(r.store, leases, queue.Options{Now: time.Now, Pace: 5 * time.Millisecond, MostPace: 20 * time.Millisecond}), die
+	return queue.New(queue.Store{Store: r.store}, leases, queue.Options{Now: time.Now, Pace: 5 * time.Millisecond, MostPace: 20 * time.Millisecond}), die
 }
 
 func (r *rig) must(err error) {

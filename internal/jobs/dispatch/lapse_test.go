@@ -93,7 +93,7 @@ func newSleepingRig(t *testing.T, store refstore.Store, settles dispatch.Settler
 	if o.Fault == nil {
 		o.Fault = func(err error) { t.Errorf("fault: %v", err) }
 	}
-	r.d = dispatch.New(queue.New(store, s, queue.Options{Now: time.Now, Pace: 5 * time.Millisecond, MostPace: 20 * time.Millisecond}), settles, o)
+	r.d = dispatch.New(queue.New(queue.Store{Store: store}, s, queue.Options{Now: time.Now, Pace: 5 * time.Millisecond, MostPace: 20 * time.Millisecond}), settles, o)
 	t.Cleanup(func() {
 		r.d.Close()
 		s.leases().Close()

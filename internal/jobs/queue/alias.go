@@ -8,16 +8,8 @@ import (
 	"e3/refstore"
 )
 
-// On a store that can, the entry of a job is an alias of the job ([refstore.Aliaser]): it takes no record of its own, and
+// On a store that can, the entry of a job is an alias of the job ([Files]): it takes no record of its own, and
 // shows the job with its version. Once the job was claimed, the entry shows a job that cannot be claimed, or is gone.
-
-// aliases returns the store's aliases if entries are aliases; else nil.
-func (rs *records) aliases() refstore.Aliaser {
-	if rs.at.sharded {
-		return nil
-	}
-	return rs.o.Aliaser
-}
 
 // isAlias tells whether an entry is an alias.
 func isAlias(r refstore.Record) bool { return bytes.HasPrefix(r.Value, []byte("{")) }
@@ -33,8 +25,8 @@ func checkAlias(r refstore.Record) error {
 
 // putEntry puts the entry of a job over a version of the entry, and returns the version of the entry.
 func (rs *records) putEntry(ctx context.Context, key refstore.Key, s *stored, over refstore.Version) (refstore.Version, error) {
-	if a := rs.aliases(); a != nil && over == refstore.Absent {
-		err := a.Alias(ctx, jobKey(s.Queue, s.ID), key)
+	if rs.files != nil && over == refstore.Absent {
+		err := rs.files.Alias(ctx, jobKey(s.Queue, s.ID), key)
 		if err == nil {
 			return s.version, nil // unless the job has changed since, which a claim notices
 		}
@@ -51,14 +43,13 @@ func (rs *records) putEntry(ctx context.Context, key refstore.Key, s *stored, ov
 
 // claimSwap is swap for a claim of a job in a state that had an entry. gone tells that the entry is gone too.
 func (rs *records) claimSwap(ctx context.Context, was *stored, j *Job) (s stored, gone bool, err error) {
-	a := rs.aliases()
 	key, ok := was.indexKey()
-	if a == nil || !ok {
+	if rs.files == nil || !ok {
 		s, err = rs.swap(ctx, was.version, j)
 		return s, false, err
 	}
 	s, err = rs.swapBy(ctx, was.version, j, func(ctx context.Context, r refstore.Record) (v refstore.Version, err error) {
-		v, gone, err = a.PutUnaliased(ctx, r, key)
+		v, gone, err = rs.files.PutUnaliased(ctx, r, key)
 		if errors.Is(err, errors.ErrUnsupported) {
 			v, err = rs.store.Put(ctx, r)
 		}

@@ -21,7 +21,7 @@ func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 			partitions = append(partitions, partition(queue, what))
 		}
 		partitions = append(partitions, rd.readyPartitions(queue)...)
-		if rd.at.sharded {
+		if rd.store.sharded {
 			partitions = append(partitions, shardsOf(partition(queue, "jobs"))...)
 		}
 		for r, err := range rd.store.List(ctx, refstore.Query{Partition: partition(queue, "finished"), KeysOnly: true}) {
@@ -32,7 +32,7 @@ func (rd *Reader) Partitions(ctx context.Context) ([]string, error) {
 				continue
 			}
 			partitions = append(partitions, finishedPartition(queue, r.Key.Sort))
-			if rd.at.sharded {
+			if rd.store.sharded {
 				partitions = append(partitions, shardsOf(finishedPartition(queue, r.Key.Sort))...)
 			}
 		}

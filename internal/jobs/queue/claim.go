@@ -101,7 +101,7 @@ func (q *Queue) tryClaim(ctx context.Context, c *candidate, want *Want) (*Lease,
 		if err != nil {
 			return nil, err
 		}
-	} else if q.o.Aliaser == nil && q.index.raced(c.job.Queue) {
+	} else if q.files == nil && q.index.raced(c.job.Queue) {
 		r, err := q.store.Get(ctx, c.key)
 		if errors.Is(err, refstore.ErrNotFound) {
 			return nil, refstore.ErrConflict

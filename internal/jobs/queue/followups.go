@@ -17,7 +17,7 @@ import (
 // A job that has ended is added to the finished ones in one request, and removed from the others in a later one: in
 // between a reader may find it twice, but never misses it.
 type followUps struct {
-	store refstore.Batcher // nil: writes are made one by one
+	store Batcher // nil: writes are made one by one
 
 	mu      sync.Mutex
 	waiting []*followUp                // in the order of their due times, almost

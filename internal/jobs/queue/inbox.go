@@ -285,7 +285,7 @@ func (b *Inbox) expects(ids []string) []string {
 // some, a few at a time in turn; all, where the queue has no shards.
 func (b *Inbox) nextLook() (of string, ids []string) {
 	ids = b.ids()
-	if !b.q.at.sharded {
+	if !b.q.store.sharded {
 		return shards, ids
 	}
 	some := make(map[string]bool)

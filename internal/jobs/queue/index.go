@@ -166,7 +166,7 @@ func (x *index) claimed(ctx context.Context, c *candidate, l *Lease) {
 		x.batch.later(&followUp{rec: refstore.Record{Key: c.key}, gone: true}, entryWait)
 		return
 	}
-	if x.o.Aliaser == nil {
+	if x.files == nil {
 		_ = x.drop(ctx, c.key, c.version) // a reader of the outdated entry compares it with the job
 		return
 	}
@@ -232,7 +232,7 @@ func (x *index) mend(ctx context.Context, s stored) (claimable bool, err error) 
 
 // orphan clears the lock of a job whose worker was lost.
 func (x *index) orphan(ctx context.Context, s stored) (stored, error) {
-	if x.o.Mover != nil { // its worker may have died while it moved the job
+	if x.files != nil { // its worker may have died while it moved the job
 		before, err := x.loadFinished(ctx, s.Queue, s.ID)
 		if err == nil && before.Retried >= s.Retried {
 			return before, x.drop(ctx, jobKey(s.Queue, s.ID), s.version)

@@ -9,9 +9,9 @@ import (
 	"e3/refstore"
 )
 
-// In a repository whose description says that what all tasks write is in several partitions ([refstore.Spreader]),
-// the jobs and the finished jobs of a queue are in as many as there are shards, by the first digit of the hash in their
-// ids; entries of jobs that were enqueued in quick succession are spread too ([index.shardFor]).
+// In a repository whose description says that what all tasks write is in several partitions ([Store.Spread]), the jobs
+// and the finished jobs of a queue are in as many as there are shards, by the first digit of the hash in their ids;
+// entries of jobs that were enqueued in quick succession are spread too ([index.shardFor]).
 
 // shards are the names of the shards of a partition. The first one of the entries is the partition itself.
 const shards = "0123456789abcdef"
@@ -20,13 +20,12 @@ const shards = "0123456789abcdef"
 // one in shards is ordered within each shard only. It is safe for concurrent use.
 type spread struct {
 	refstore.Store
-	batch   refstore.Batcher // nil: there is none
+	batch   Batcher // nil: there is none
 	sharded bool
 }
 
-func newSpread(store refstore.Store, batch refstore.Batcher) *spread {
-	s, ok := store.(refstore.Spreader)
-	return &spread{Store: refstore.Unreadable{Store: store}, batch: batch, sharded: ok && s.Spreads()}
+func newSpread(store Store) *spread {
+	return &spread{Store: refstore.Unreadable{Store: store.Store}, batch: store.Batch, sharded: store.Spread}
 }
 
 // inShards tells whether a partition is kept in shards by the ids of its jobs.
@@ -111,7 +110,7 @@ func (s *spread) listShards(ctx context.Context, q refstore.Query, of string) it
 	}
 }
 
-// WriteBatch implements [refstore.Batcher] if the store can.
+// WriteBatch implements [Batcher] if the store can.
 func (s *spread) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
 	records, keys := make([]refstore.Record, len(puts)), make([]refstore.Key, len(gone))
 	for i, r := range puts {

@@ -75,7 +75,7 @@ func (x *index) hear(queue string) {
 
 // readsNames tells whether a listing of a partition reads only the names of the entries.
 func (x *index) readsNames(partition string) bool {
-	return strings.HasSuffix(partition, "/ready") && x.aliases() != nil
+	return strings.HasSuffix(partition, "/ready") && x.files != nil
 }
 
 // fetch reads a candidate of which only the name is known. It tells whether the candidate may be claimed.

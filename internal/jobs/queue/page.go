@@ -320,7 +320,7 @@ func (x *index) list(ctx context.Context, queue string, p *page, want *Want) err
 	x.mu.Lock()
 	untried := len(p.candidates)
 	switch {
-	case x.o.Aliaser != nil: // names cost little, and all of them are read in any case
+	case x.files != nil: // names cost little, and all of them are read in any case
 		p.size = maxPage
 	case untried == 0 && p.more:
 		p.size = min(2*p.size, maxPage)

@@ -27,7 +27,7 @@
 // # Calls
 //
 // To enqueue a job costs two writes, and two reads if it may have been enqueued before. To claim it costs a write and
-// a deletion, and a listing for many claims. To finish it costs two writes and a deletion. With [Options.Batch] the
+// a deletion, and a listing for many claims. To finish it costs two writes and a deletion. With [Store.Batch] the
 // writes of entries and of finished jobs, and all deletions, share requests.
 package queue
 
@@ -95,12 +95,6 @@ type Options struct {
 	Polled bool
 	// Pace and MostPace are the shortest and the longest polling interval without notifications. 0 is 5 ms and 2 s.
 	Pace, MostPace time.Duration
-	// Batch, if set, writes the records that follow from transitions, many in one request. It writes to the same store.
-	Batch refstore.Batcher
-	// Mover, if set, ends a job in one call: it writes to the same store.
-	Mover refstore.Mover
-	// Aliaser, if set, has the entry of a job as an alias of the job: it writes to the same store.
-	Aliaser refstore.Aliaser
 	// Keep is how long Tend keeps finished jobs. 0 is [Keep].
 	Keep time.Duration
 	// Answered, if set, tells whether a failed job needs no other attempt: its key has an answer, or its workspace is gone.
@@ -124,7 +118,7 @@ type Queue struct {
 }
 
 // New returns the queues of a repository.
-func New(store refstore.Store, members Members, o Options) *Queue {
+func New(store Store, members Members, o Options) *Queue {
 	if o.Pace <= 0 {
 		o.Pace = 5 * time.Millisecond
 	}
@@ -137,12 +131,11 @@ func New(store refstore.Store, members Members, o Options) *Queue {
 	if o.Patience <= 0 {
 		o.Patience = time.Minute
 	}
-	at := newSpread(store, o.Batch)
-	r := &records{store: at, at: at, o: o, batch: &followUps{}}
-	if o.Batch != nil {
-		r.batch.store = at
+	r := &records{store: newSpread(store), files: store.Files, o: o, batch: &followUps{}}
+	if store.Batch != nil {
+		r.batch.store = r.store
 	}
-	if w, ok := store.(refstore.Watcher); ok && !o.Polled {
+	if w, ok := store.Store.(refstore.Watcher); ok && !o.Polled {
 		r.watcher = w
 	}
 	h := &held{

@@ -320,7 +320,7 @@ func TestWritersClocks(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := worldOn(t, mem.New())
 					front, worker := w.on("front"), w.on("back")
-					writer := queue.New(w.store, front.leases, queue.Options{Now: func() time.Time { return time.Now().Add(tt.ahead) }})
+					writer := queue.New(inStore(w.store), front.leases, queue.Options{Now: func() time.Time { return time.Now().Add(tt.ahead) }})
 					j, err := writer.Enqueue(t.Context(), job(1, func(j *queue.Job) { j.AvailableAt = queue.TimeOf(time.Now().Add(tt.ahead + wait)) }))
 					if err != nil {
 						t.Fatal(err)

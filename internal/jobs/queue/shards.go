@@ -56,7 +56,7 @@ type flow struct {
 
 // shardFor chooses the shard of the entry of a job that is about to be enqueued.
 func (x *index) shardFor(j *Job) int64 {
-	if !x.at.sharded || !j.AvailableAt.IsZero() {
+	if !x.store.sharded || !j.AvailableAt.IsZero() {
 		return 0
 	}
 	x.mu.Lock()
@@ -236,7 +236,7 @@ func (x *index) unmark(ctx context.Context, p *page, queue string, shard int64) 
 // readyPartitions are those that may have entries of a queue's claimable jobs.
 func (rs *records) readyPartitions(queue string) []string {
 	partitions := []string{partition(queue, "ready")}
-	for shard := int64(1); rs.at.sharded && shard < int64(len(shards)); shard++ {
+	for shard := int64(1); rs.store.sharded && shard < int64(len(shards)); shard++ {
 		partitions = append(partitions, readyPartition(queue, shard))
 	}
 	return partitions

@@ -22,7 +22,7 @@ func (w *world) soundly(t testing.TB, strict bool) {
 	t.Helper()
 	w.flush()
 	ctx := context.Background()
-	q := queue.New(w.store, nil, queue.Options{Now: w.now})
+	q := queue.New(inStore(w.store), nil, queue.Options{Now: w.now})
 	claimable := make(map[string]refstore.Version) // by id
 	there := make(map[string]queue.Job)
 	for j, err := range q.Jobs(ctx, queue.DefaultQueue) {
@@ -91,7 +91,7 @@ func (w *world) soundly(t testing.TB, strict bool) {
 func (w *world) all(t testing.TB) map[string]queue.Job {
 	t.Helper()
 	w.flush()
-	q := queue.New(w.store, nil, queue.Options{Now: w.now})
+	q := queue.New(inStore(w.store), nil, queue.Options{Now: w.now})
 	jobs := make(map[string]queue.Job)
 	add := func(j queue.Job, err error) {
 		if err != nil {

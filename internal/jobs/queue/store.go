@@ -11,10 +11,53 @@ import (
 	"e3/refstore"
 )
 
+// Store is where queues are: a store of records, and what it does for queues beyond that.
+type Store struct {
+	refstore.Store
+	// Files, if set, ends a job in one call, has the entry of a job as an alias of the job, and tells which entries were
+	// made. It is the same store, without Spread.
+	Files Files
+	// Batch, if set, writes the records that follow from transitions, many in one request. It is the same store.
+	Batch Batcher
+	// Spread says that a partition takes a bounded number of writes a second, so what many processes write at a time
+	// belongs into several partitions.
+	Spread bool
+}
+
+// Files is what a store in files does for queues. A method returns errors.ErrUnsupported where the store, or the
+// record, does not allow it.
+type Files interface {
+	// Move creates r, and then deletes the record at from. If that has not the version v, or r exists, nothing happens:
+	// ErrConflict, ErrNotFound. After a crash, or another error, r may exist beside the record at from, or that record
+	// may have the value of r.
+	Move(ctx context.Context, from refstore.Key, v refstore.Version, r refstore.Record) (refstore.Version, error)
+	// Alias makes the record at key appear at alias too, with value and version; the alias holds no value of its own.
+	// After a change of the record the alias may show it as it was. If there is a record at alias, the error is
+	// ErrConflict; if there is none at key, ErrNotFound.
+	Alias(ctx context.Context, key, alias refstore.Key) error
+	// PutUnaliased replaces a version of a record, and then deletes its alias. gone tells that nothing is at alias any
+	// more; a record of its own stays there. After a crash the alias may be left.
+	PutUnaliased(ctx context.Context, r refstore.Record, alias refstore.Key) (v refstore.Version, gone bool, err error)
+	// WatchNames is [refstore.Watcher.Watch]. made returns the sort keys of records that were created since its last
+	// call, and of some that were replaced; all says that others may have been created too, as at its first call.
+	WatchNames(ctx context.Context, partition string) (
+		c <-chan struct{}, made func() (sorts []string, all bool), err error,
+	)
+}
+
+// A Batcher writes many records in one request.
+type Batcher interface {
+	// WriteBatch puts records, whatever was there, and deletes others, whether or not they exist: at most
+	// [refstore.MaxBatch] in all, no key twice. It is neither atomic nor ordered, and a write may take effect once more a
+	// while later. So it is for records that are derived from others, and that readers compare with those. Values that
+	// are large are refused, as are records of kinds that are more than one item: errors.ErrUnsupported.
+	WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error
+}
+
 // records reads and writes the records of jobs. Cached state is kept by the types above it.
 type records struct {
-	store   refstore.Store
-	at      *spread          // below store
+	store   *spread
+	files   Files            // nil: there are none
 	watcher refstore.Watcher // nil if there is none, or it must not be used
 	batch   *followUps
 	o       Options
@@ -66,7 +109,7 @@ func (rs *records) jobs(ctx context.Context, queue, prefix string) iter.Seq2[sto
 // jobsIn is jobs in some shards, if the queue has shards.
 func (rs *records) jobsIn(ctx context.Context, queue, prefix, of string) iter.Seq2[stored, error] {
 	q := refstore.Query{Partition: partition(queue, "jobs"), Prefix: prefix}
-	return rs.listed(rs.at.listShards(ctx, q, of), true)
+	return rs.listed(rs.store.listShards(ctx, q, of), true)
 }
 
 // finished yields the finished jobs of a run.
@@ -172,14 +215,15 @@ func (s *stored) fits() error {
 // same call, unless a person may want to retry it. A process that dies in between leaves a running job beside the
 // finished one, which orphan removes.
 func (rs *records) conclude(ctx context.Context, over refstore.Version, j *Job) (stored, error) {
-	if rs.o.Mover != nil && !rs.at.sharded && j.Status.Terminal() && !j.isDead() {
+	if rs.files != nil && j.Status.Terminal() && !j.isDead() {
 		j.Updated = TimeOf(rs.o.Now())
 		s := stored{Job: *j, value: j.encode()}
 		if err := s.fits(); err != nil {
 			return stored{}, err
 		}
 		var err error
-		s.version, err = rs.o.Mover.Move(ctx, jobKey(j.Queue, j.ID), over, refstore.Record{Key: finishedKey(j.Queue, j.ID), Value: s.value})
+		ended := refstore.Record{Key: finishedKey(j.Queue, j.ID), Value: s.value}
+		s.version, err = rs.files.Move(ctx, jobKey(j.Queue, j.ID), over, ended)
 		if err == nil {
 			return s, nil
 		}
@@ -252,8 +296,8 @@ func (rs *records) find(ctx context.Context, queue, id string) (stored, error) {
 
 // notifiedOf is notified, and returns a function that tells which records were created since its last call: these, or perhaps any.
 func (rs *records) notifiedOf(ctx context.Context, partition string) (<-chan struct{}, func() (sorts []string, all bool), error) {
-	if w, ok := rs.watcher.(refstore.NameWatcher); ok {
-		return w.WatchNames(ctx, partition)
+	if rs.watcher != nil && rs.files != nil {
+		return rs.files.WatchNames(ctx, partition)
 	}
 	c, err := rs.notified(ctx, partition)
 	return c, func() ([]string, bool) { return nil, true }, err

@@ -40,7 +40,7 @@ func (q *Queue) Watch(ctx context.Context, queues ...string) (<-chan struct{}, e
 			return nil, fmt.Errorf("watch queue %.100s: %w", queue, err)
 		}
 		ignore := func() {}
-		if q.o.Aliaser != nil {
+		if q.files != nil {
 			ignore = q.index.listen(queue, made)
 		}
 		waits.Go(func() {

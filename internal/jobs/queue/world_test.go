@@ -32,6 +32,7 @@ type wire struct {
 	// listed is the last query of each partition.
 	listed     map[string]refstore.Query
 	n          int
+	aliases    bool // records have aliases
 	overwrites bool // a move that is cut off leaves the new value at the old key, not beside it
 	// at, if set, is called at each call, with its number from 1, before and after it takes effect.
 	at func(n int, after bool, op string) error
@@ -145,16 +146,14 @@ func (w *wire) List(ctx context.Context, q refstore.Query) iter.Seq2[refstore.Re
 	}
 }
 
-// Spreads tells what the store says.
-func (w *wire) Spreads() bool {
-	s, ok := w.Store.(refstore.Spreader)
-	return ok && s.Spreads()
-}
-
 // spreading is a store whose queues are in shards.
 type spreading struct{ *mem.Store }
 
-func (spreading) Spreads() bool { return true }
+// inStore is the store of queues that a store of records is.
+func inStore(s refstore.Store) queue.Store {
+	_, spread := s.(spreading)
+	return queue.Store{Store: s, Spread: spread}
+}
 
 // WriteBatch is one call.
 func (w *wire) WriteBatch(ctx context.Context, puts []refstore.Record, gone []refstore.Key) error {
@@ -162,7 +161,7 @@ func (w *wire) WriteBatch(ctx context.Context, puts []refstore.Record, gone []re
 	if err != nil {
 		return err
 	}
-	if err := w.Store.(refstore.Batcher).WriteBatch(ctx, puts, gone); err != nil {
+	if err := w.Store.(queue.Batcher).WriteBatch(ctx, puts, gone); err != nil {
 		return err
 	}
 	return after()
@@ -195,7 +194,7 @@ func (w *wire) Move(ctx context.Context, from refstore.Key, v refstore.Version, 
 		}
 		return "", err
 	}
-	to, err := w.Store.(refstore.Mover).Move(ctx, from, v, r)
+	to, err := w.Store.(queue.Files).Move(ctx, from, v, r)
 	if fault := errors.Join(half(true), after()); fault != nil {
 		return "", fault
 	}
@@ -204,11 +203,14 @@ func (w *wire) Move(ctx context.Context, from refstore.Key, v refstore.Version, 
 
 // Alias is one call.
 func (w *wire) Alias(ctx context.Context, key, alias refstore.Key) error {
+	if !w.aliases {
+		return errors.ErrUnsupported
+	}
 	after, err := w.enter("alias", alias.Partition)
 	if err != nil {
 		return err
 	}
-	if err := w.Store.(refstore.Aliaser).Alias(ctx, key, alias); err != nil {
+	if err := w.Store.(queue.Files).Alias(ctx, key, alias); err != nil {
 		return errors.Join(err, after())
 	}
 	return after()
@@ -216,6 +218,9 @@ func (w *wire) Alias(ctx context.Context, key, alias refstore.Key) error {
 
 // PutUnaliased is one call, in the middle of which a process may die.
 func (w *wire) PutUnaliased(ctx context.Context, r refstore.Record, alias refstore.Key) (refstore.Version, bool, error) {
+	if !w.aliases {
+		return "", false, errors.ErrUnsupported
+	}
 	after, err := w.enter("put unaliased", r.Key.Partition)
 	if err != nil {
 		return "", false, err
@@ -234,7 +239,7 @@ func (w *wire) PutUnaliased(ctx context.Context, r refstore.Record, alias refsto
 		_, putErr := w.Store.Put(ctx, r)
 		return "", false, errors.Join(err, putErr)
 	}
-	v, gone, err := w.Store.(refstore.Aliaser).PutUnaliased(ctx, r, alias)
+	v, gone, err := w.Store.(queue.Files).PutUnaliased(ctx, r, alias)
 	if fault := errors.Join(half(true), after()); fault != nil {
 		return "", false, fault
 	}
@@ -246,13 +251,9 @@ func (w *wire) Watch(ctx context.Context, partition string) (<-chan struct{}, er
 	return w.Store.(refstore.Watcher).Watch(ctx, partition)
 }
 
-// WatchNames passes on what the store tells; of a store that tells no names, that all may have changed.
+// WatchNames passes on what the store tells.
 func (w *wire) WatchNames(ctx context.Context, partition string) (<-chan struct{}, func() ([]string, bool), error) {
-	if n, ok := w.Store.(refstore.NameWatcher); ok {
-		return n.WatchNames(ctx, partition)
-	}
-	c, err := w.Watch(ctx, partition)
-	return c, func() ([]string, bool) { return nil, true }, err
+	return w.Store.(queue.Files).WatchNames(ctx, partition)
 }
 
 const ttl = 6 * time.Second
@@ -275,7 +276,7 @@ type world struct {
 	batches bool
 	// moves makes every process end jobs in one call, on a store that can.
 	moves bool
-	// aliases makes every process keep entries as aliases, on a store that can.
+	// aliases makes every process that ends jobs in one call keep entries as aliases, on a store that can.
 	aliases bool
 	// hurried makes every process spread the entries of all jobs that it enqueues, in queues with shards.
 	hurried bool
@@ -326,16 +327,15 @@ func (w *world) onStore(host string, store refstore.Store, o queue.Options) *pee
 			p.takeOver(j)
 		}
 	}
+	at := inStore(store)
+	at.Store = p.wire
 	if w.batches {
-		o.Batch = p.wire
+		at.Batch = p.wire
 	}
 	if w.moves {
-		o.Mover = p.wire
+		at.Files, p.wire.aliases, p.wire.overwrites = p.wire, w.aliases, w.aliases
 	}
-	if w.aliases {
-		o.Aliaser, p.wire.overwrites = p.wire, true
-	}
-	p.Queue = queue.New(p.wire, p.leases, o)
+	p.Queue = queue.New(at, p.leases, o)
 	if w.hurried {
 		p.Hurry(queue.DefaultQueue)
 	}

@@ -28,7 +28,7 @@ func (h *hall) far(store refstore.Store, host string) (*queue.Queue, *lease.Leas
 		Alive:   func(process.ID) (alive, known bool) { return false, false },
 	})
 	h.stops = append(h.stops, func() { l.Close() })
-	return queue.New(store, l, queue.Options{Now: time.Now}), l
+	return queue.New(queue.Store{Store: store}, l, queue.Options{Now: time.Now}), l
 }
 
 // busy makes a machine claim a job that it does not finish.

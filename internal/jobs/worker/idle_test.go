@@ -51,7 +51,7 @@ func TestIdleIsNotBeforeTheLostAreReplaced(t *testing.T) {
 				})
 				defer session.Close() // without effect, if it was lost
 				h.enqueue("task", row.policy)
-				theirs := queue.New(far, session, queue.Options{Now: time.Now})
+				theirs := queue.New(queue.Store{Store: far}, session, queue.Options{Now: time.Now})
 				l, err := theirs.Claim(context.Background(), queue.Want{
 					Queues: []string{queue.DefaultQueue}, Worker: "far", Host: "far", Fits: func(*queue.Job) bool { return true },
 					NewExecution: func(string) (string, error) { return "01890000-0000-7000-8000-000000000001", nil },

@@ -75,7 +75,7 @@ func (h *hall) queue(host string) (*queue.Queue, *lease.Leases) {
 			h.Error(err)
 		}
 	})
-	return queue.New(h.store, l, queue.Options{Now: time.Now}), l
+	return queue.New(queue.Store{Store: h.store}, l, queue.Options{Now: time.Now}), l
 }
 
 // end ends everything in reverse order.

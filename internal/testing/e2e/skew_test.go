@@ -197,7 +197,7 @@ func (m *skewed) collects(writer *skewed) {
 		m.t.Fatal(err)
 	}
 	if _, err := gc.Collect(ctx, gc.Stores{
-		Records: m.Records, Objects: m.Objects, Executions: m.Executions, Now: m.now, Holder: m.Workspaces.Holder, By: "me@" + m.name,
+		Records: m.Records, Objects: m.Objects, Executions: m.Executions, Jobs: m.Queue(), Now: m.now, Holder: m.Workspaces.Holder, By: "me@" + m.name,
 	}, gc.Options{}); err != nil {
 		m.t.Errorf("%s collects: %v", m.name, err)
 	}

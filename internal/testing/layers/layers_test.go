@@ -82,6 +82,7 @@ internal/packages:             internal/format/moment objectstore refstore inter
 executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/tools internal/host/trace internal/host/remains internal/host/runner internal/host/cgroup internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff internal/host/beneath
 
 refstore/lease:                refstore internal/host/process internal/human
+internal/jobs/queue/queuetest: internal/jobs/queue refstore (test)
 internal/jobs/queue:           internal/format/moment refstore internal/events internal/format/record internal/human internal/parallel internal/backoff
 internal/jobs/approval:        internal/format/moment refstore internal/format/record
 dataflow/graph:                internal/events internal/format/record internal/format/digest
