@@ -23,11 +23,9 @@ import (
 
 // Records are the stores of a repository's records and streams.
 type Records interface {
-	refstore.Store
+	refstore.Durable
 	refstore.Streams
 	refstore.Sessions
-	// PutSync is Put, durable when it returns.
-	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
 	// Sync makes everything written before durable.
 	Sync(ctx context.Context) error
 }

@@ -46,20 +46,14 @@ type (
 
 // Records are the stores of a repository's records and streams.
 type Records interface {
-	refstore.Store
+	refstore.Durable
 	refstore.Streams
-	// PutSync is Put, but durable when it returns.
-	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
 	// Sync makes everything written before durable.
 	Sync(ctx context.Context) error
 }
 
 // Local is a store of records on this machine.
-type Local interface {
-	refstore.Store
-	// PutSync is Put, but durable when it returns.
-	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
-}
+type Local = refstore.Durable
 
 // Objects is an object store that has folders on this machine.
 type Objects interface {

@@ -20,9 +20,7 @@ var (
 
 // Records is the store of the register.
 type Records interface {
-	refstore.Store
-	// PutSync is Put, durable when it returns.
-	PutSync(ctx context.Context, r refstore.Record) (refstore.Version, error)
+	refstore.Durable
 	// Sync makes everything written before durable.
 	Sync(ctx context.Context) error
 }
