@@ -121,7 +121,7 @@ func (w *waitWatch) maker(ctx context.Context, key executions.Key) string {
 // text says who executes a job.
 func (w *waitWatch) text(work *queue.Work) string {
 	j := &work.Job
-	worker := human.Line(workerName(cmp.Or(j.Worker, j.Maker)))
+	worker := human.Line(human.Worker(cmp.Or(j.Worker, j.Maker)))
 	switch {
 	case !work.Over:
 		since := human.Stamp(cmp.Or(j.Started, j.Claimed).Time())
