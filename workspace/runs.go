@@ -135,6 +135,36 @@ func (w *States) WatchRun(ctx context.Context, ws, run string, gone func()) {
 	}
 }
 
+// Unmade are the tasks that the latest run of a workspace could not make, by name: they failed, or were skipped because
+// another had. Their outputs in the workspace are of an earlier run. There are none if the run had values of its own, as it sets no
+// outputs, or if the workspace has changed since it ended, as by a run that is at work. Where every task succeeded, that costs the
+// workspace's state and the last of the run's events.
+func (w *States) Unmade(ctx context.Context, ws string) (map[string]*runview.TaskReport, error) {
+	s, err := w.State(ctx, ws)
+	if err != nil || s.CurrentRunID == "" {
+		return nil, err
+	}
+	end, err := events.End(ctx, w.Records, ws, s.CurrentRunID)
+	if err != nil || end == nil || end.Data == nil || end.Data.Summary == nil || s.RootUpdatedAt.After(end.Time) {
+		return nil, ctx.Err() // what cannot be read says nothing
+	}
+	if sum := end.Data.Summary; sum.Failed+sum.Skipped == 0 {
+		return nil, nil
+	}
+	rep, err := w.Runs.Report(ctx, ws, s.CurrentRunID)
+	if err != nil || len(rep.Set) > 0 {
+		return nil, ctx.Err()
+	}
+	found := make(map[string]*runview.TaskReport)
+	for i := range rep.Tasks {
+		switch t := &rep.Tasks[i]; t.State {
+		case runview.TaskFailed, runview.TaskError, runview.TaskSkipped:
+			found[t.Task] = t
+		}
+	}
+	return found, nil
+}
+
 // mayWrite tells whether a run's process may still write. A run recorded as ended may still have its last steps to do.
 func (w *States) mayWrite(ctx context.Context, ws, run string) bool {
 	r, err := w.Runs.Summary(ctx, ws)

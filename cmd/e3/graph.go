@@ -142,7 +142,7 @@ func runGraph(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOpti
 	}
 	write := map[string]func(io.Writer) error{"dot": drawn.DOT, "mermaid": drawn.Mermaid, "svg": drawn.SVG}[o.format]
 	if o.out != "" {
-		if err := writeDrawing(a, r, &o.getOptions, write); err != nil {
+		if err := writeDrawing(a, o.target(), write); err != nil {
 			return err
 		}
 	}
