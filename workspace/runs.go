@@ -114,9 +114,13 @@ const FieldEvents = runview.FieldEvents
 const watchInterval = 500 * time.Millisecond
 
 // WatchRun calls gone once the run's process is gone and its events have no end. A follower of the run's events passes
-// gone; events with an end stop the follower by themselves. WatchRun returns after it has called gone, when the run has
-// ended, or with the context.
+// gone; events with an end stop the follower by themselves. WatchRun returns at once, and watches until it has called gone,
+// the run has ended, or ctx is done.
 func (w *States) WatchRun(ctx context.Context, ws, run string, gone func()) {
+	go w.watchRun(ctx, ws, run, gone)
+}
+
+func (w *States) watchRun(ctx context.Context, ws, run string, gone func()) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/cmd/e3/internal/term"
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/host/remains"
@@ -222,36 +219,20 @@ func (a *app) foreground(argv []string, dir string, env []string) (int, error) {
 	if err != nil {
 		return 0, usagef("%v", err)
 	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	cmd := &exec.Cmd{Path: path, Args: argv, Dir: dir, Env: append(slices.Clip(env), "PWD="+dir), Stdin: a.stdin, Stdout: a.Stdout, Stderr: a.Stderr}
-	if err := cmd.Start(); err != nil {
-		return 0, err
+	signals, stop := a.passedOn()
+	defer stop()
+	status, err := runner.Foreground(&exec.Cmd{
+		Path: path, Args: argv, Dir: dir, Env: append(slices.Clip(env), "PWD="+dir), Stdin: a.stdin, Stdout: a.Stdout, Stderr: a.Stderr,
+	}, signals)
+	return exitStatus(status), err
+}
+
+// exitStatus is the exit code of a program as shells tell it.
+func exitStatus(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
 	}
-	ended := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				if s != os.Interrupt || term.Of(a.Stdout) == nil { // a terminal sends Ctrl-C to both
-					_ = cmd.Process.Signal(s)
-				}
-			case <-ended:
-				return
-			}
-		}
-	}()
-	err = cmd.Wait()
-	close(ended)
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		return 0, err
-	}
-	if s, ok := exit.Sys().(syscall.WaitStatus); ok && s.Signaled() {
-		return 128 + int(s.Signal()), nil
-	}
-	return exit.ExitCode(), nil
+	return status.ExitStatus()
 }
 
 // leave removes the folder, or says where it is.
