@@ -163,7 +163,7 @@ func (a *app) visit(ctx context.Context, v *executions.Visit, e *executions.Exec
 	if v.Kept {
 		left = "as the command left it"
 	}
-	a.Notef("%s, execution %s: %s", human.Line(taskOf(e)), human.Short(e.ExecutionID), human.Line(endOf(e)))
+	a.Notef("%s, execution %s: %s", human.Line(e.TaskName()), human.Short(e.ExecutionID), human.Line(endOf(e)))
 	a.Notef("Folder:  %s (%s)", human.Line(v.Dir), left)
 	a.Notef("Command: %s", human.Text(commandLine(v.Argv)))
 	if v.Closed != nil {
