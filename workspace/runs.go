@@ -113,9 +113,9 @@ const FieldEvents = runview.FieldEvents
 // watchInterval is how often WatchRun checks whether a process is alive, since its death sends no notice.
 const watchInterval = 500 * time.Millisecond
 
-// WatchRun calls gone once the run's process is gone and its events have no end. A follower of the run's events passes
-// gone; events with an end stop the follower by themselves. WatchRun returns at once, and watches until it has called gone,
-// the run has ended, or ctx is done.
+// WatchRun calls gone once the run's process is gone and its events have no end. A follower of the run's events
+// passes gone; events with an end stop the follower by themselves. WatchRun returns at once, and watches until it has
+// called gone, the run has ended, or ctx is done.
 func (w *States) WatchRun(ctx context.Context, ws, run string, gone func()) {
 	go w.watchRun(ctx, ws, run, gone)
 }
@@ -139,10 +139,10 @@ func (w *States) watchRun(ctx context.Context, ws, run string, gone func()) {
 	}
 }
 
-// Unmade are the tasks that the latest run of a workspace could not make, by name: they failed, or were skipped because
-// another had. Their outputs in the workspace are of an earlier run. There are none if the run had values of its own, as it sets no
-// outputs, or if the workspace has changed since it ended, as by a run that is at work. Where every task succeeded, that costs the
-// workspace's state and the last of the run's events.
+// Unmade are the tasks that the latest run of a workspace could not make, by name: they failed, or were skipped
+// because another had. Their outputs in the workspace are of an earlier run. There are none if the run had values of
+// its own, as it sets no outputs, or if the workspace has changed since it ended, as by a run that is at work. Where
+// every task succeeded, that costs the workspace's state and the last of the run's events.
 func (w *States) Unmade(ctx context.Context, ws string) (map[string]*runview.TaskReport, error) {
 	s, err := w.State(ctx, ws)
 	if err != nil || s.CurrentRunID == "" {

@@ -110,7 +110,8 @@ func leaveResults(ctx context.Context, a *app, r *repo.Repo, ws string, o *start
 	}
 	if err == nil && place != nil {
 		var left *resultdir.Left
-		if left, err = place.Leave(ctx, resultdir.LeaveOptions{Run: run, Overwrite: o.results.overwrite, Now: a.Now}); err == nil {
+		how := resultdir.LeaveOptions{Run: run, Overwrite: o.results.overwrite, Now: a.Now}
+		if left, err = place.Leave(ctx, how); err == nil {
 			err = sayLeft(a, left, "--overwrite")
 		}
 	}

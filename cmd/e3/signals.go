@@ -18,12 +18,12 @@ import (
 // errInterrupted is the cause of a context that a signal has cancelled.
 var errInterrupted = errors.New("interrupted")
 
-// oneSignal is for how long more signals count as the first one. "timeout" and other programs that start e3 signal it and its
-// process group; so a terminal's Ctrl-C may come twice, too.
+// oneSignal is for how long more signals count as the first one. "timeout" and other programs that start e3 signal it
+// and its process group; so a terminal's Ctrl-C may come twice, too.
 const oneSignal = 200 * time.Millisecond
 
-// ending returns the signals that end a command. SIGHUP is none of them if the parent has it ignored, as nohup does: Go would
-// catch it all the same.
+// ending returns the signals that end a command. SIGHUP is none of them if the parent has it ignored, as nohup does:
+// Go would catch it all the same.
 var ending = sync.OnceValue(func() []os.Signal {
 	if signal.Ignored(syscall.SIGHUP) {
 		return []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -63,8 +63,8 @@ func cancelOnSignal(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// passedOn are the signals that this process passes on to a program that has its terminal, until stop is called. An interrupt
-// is one of them only where there is no terminal: that sends Ctrl-C to both.
+// passedOn are the signals that this process passes on to a program that has its terminal, until stop is called. An
+// interrupt is one of them only where there is no terminal: that sends Ctrl-C to both.
 func (a *app) passedOn() (signals <-chan os.Signal, stop func()) {
 	passed := make(chan os.Signal, 1)
 	signal.Notify(passed, syscall.SIGTERM, syscall.SIGHUP)
@@ -82,10 +82,10 @@ func (a *app) passedOn() (signals <-chan os.Signal, stop func()) {
 // errReaderGone is the cause of a context that ended because standard output is a pipe without a reader.
 var errReaderGone = fmt.Errorf("%w: the reader of standard output is gone", errInterrupted)
 
-// whileRead calls do with a context that is cancelled when a write to standard output finds that its pipe has no reader any
-// more, as in "e3 start | head". So a run ends as at a signal: its commands are stopped and recorded, and its locks are free.
-// SIGPIPE, which would kill this process, is caught from then on, also while the error is printed. It is not ignored, since
-// commands would inherit that.
+// whileRead calls do with a context that is cancelled when a write to standard output finds that its pipe has no
+// reader any more, as in "e3 start | head". So a run ends as at a signal: its commands are stopped and recorded, and
+// its locks are free. SIGPIPE, which would kill this process, is caught from then on, also while the error is
+// printed. It is not ignored, since commands would inherit that.
 func (a *app) whileRead(ctx context.Context, do func(context.Context) error) error {
 	out, ok := a.Stdout.(*os.File)
 	if !ok {

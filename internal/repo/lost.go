@@ -6,8 +6,8 @@ import (
 	"e3/refstore"
 )
 
-// OnLost calls lost with the reason once this process has lost its lease on the repository, until ctx is done. It returns the
-// lease; nil where the repository needs none.
+// OnLost calls lost with the reason once this process has lost its lease on the repository, until ctx is done. It
+// returns the lease; nil where the repository needs none.
 func (r *Repo) OnLost(ctx context.Context, lost func(error)) refstore.Lessee {
 	lessee, ok := r.Records.(refstore.Lessee)
 	if !ok {

@@ -41,7 +41,9 @@ func (p *Place) Leave(ctx context.Context, o LeaveOptions) (*Left, error) {
 		return nil, err
 	}
 	data := p.repo.Workspaces.Datasets
-	folder := &Folder{Root: root, Objects: p.repo.Objects, Records: repo.LocalOf(p.repo), Key: data.ResultsKey(p.ws, real), Now: o.Now}
+	folder := &Folder{
+		Root: root, Objects: p.repo.Objects, Records: repo.LocalOf(p.repo), Key: data.ResultsKey(p.ws, real), Now: o.Now,
+	}
 	left := &Left{Type: "results", Folder: p.Shown, Missing: []string{}}
 	set := strings.Join(p.Of, " ")
 	var unmade map[string]*runview.TaskReport
@@ -102,7 +104,8 @@ func (p *Place) results(ctx context.Context, run *workspace.RunResult) (*workspa
 	return p.repo.Workspaces.Datasets.Results(ctx, p.ws, p.Of)
 }
 
-// taskOfResult is the task, without its item, whose output lies at a path in a folder of results; see workspace.ResultPath.
+// taskOfResult is the task, without its item, whose output lies at a path in a folder of results; see
+// workspace.ResultPath.
 func taskOfResult(p string) string {
 	if i := strings.IndexAny(p, "/."); i >= 0 {
 		return p[:i]

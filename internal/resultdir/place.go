@@ -35,7 +35,8 @@ type Place struct {
 	rel     string // of a folder in the project: relative to the package file, with slashes; else ""
 }
 
-// PlaceOf finds the folder for the results of a workspace: dir, or else the one that the package file names; nil if there is none.
+// PlaceOf finds the folder for the results of a workspace: dir, or else the one that the package file names; nil if
+// there is none.
 func PlaceOf(ctx context.Context, r *repo.Repo, ws, dir string, of []string) (*Place, error) {
 	project, err := r.Workspaces.Datasets.Project(ctx, ws)
 	if err != nil {

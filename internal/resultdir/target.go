@@ -51,7 +51,8 @@ func (t *Target) WriteFolder(r *repo.Repo, write func(aside string) error) error
 	})
 }
 
-// beside calls write with a path beside the destination, where it may leave remains of a failure, and with the destination.
+// beside calls write with a path beside the destination, where it may leave remains of a failure, and with the
+// destination.
 func (t *Target) beside(write func(aside, dst string) error) error {
 	dst, err := filepath.Abs(t.Path)
 	if err != nil {
@@ -122,8 +123,8 @@ func (t *Target) refuseFile(dst string) error {
 	return CheckFile(dst)
 }
 
-// refuseFolder allows a directory to replace nothing, or an empty folder. With Force it may replace any folder that is not
-// a working folder.
+// refuseFolder allows a directory to replace nothing, or an empty folder. With Force it may replace any folder that
+// is not a working folder.
 func (t *Target) refuseFolder(r *repo.Repo, dst string) error {
 	info, err := os.Lstat(dst)
 	switch {

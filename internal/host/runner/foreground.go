@@ -31,8 +31,8 @@ func Foreground(cmd *exec.Cmd, signals <-chan os.Signal) (syscall.WaitStatus, er
 	}
 }
 
-// FilesOf are the standard files of a program that Visit runs: in, out and errs themselves where they are files, else pipes from
-// and to them. end must be called when the program has ended; it returns when all is copied.
+// FilesOf are the standard files of a program that Visit runs: in, out and errs themselves where they are files, else
+// pipes from and to them. end must be called when the program has ended; it returns when all is copied.
 func FilesOf(in io.Reader, out, errs io.Writer) (files [3]*os.File, end func() error, err error) {
 	var copies sync.WaitGroup
 	stdin, endIn, err := inFile(in)
@@ -77,8 +77,8 @@ func inFile(r io.Reader) (f *os.File, end func(), err error) {
 	return f, func() { f.Close() }, nil
 }
 
-// outFile is a file to which a program can write what w gets. end must be called when the program has ended; then copies
-// ends too.
+// outFile is a file to which a program can write what w gets. end must be called when the program has ended; then
+// copies ends too.
 func outFile(w io.Writer, copies *sync.WaitGroup) (f *os.File, end func() error, err error) {
 	if f, ok := w.(*os.File); ok {
 		return f, func() error { return nil }, nil

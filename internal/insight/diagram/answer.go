@@ -27,7 +27,8 @@ func (g *Graph) Answer() Drawing {
 	d := Drawing{Nodes: []DrawnNode{}, Edges: []DrawnEdge{}}
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
-		d.Nodes = append(d.Nodes, DrawnNode{n.Label, [...]string{Task: "task", Input: "input"}[n.Kind], string(n.Status)})
+		kind := [...]string{Task: "task", Input: "input"}[n.Kind]
+		d.Nodes = append(d.Nodes, DrawnNode{n.Label, kind, string(n.Status)})
 	}
 	for _, e := range g.Edges {
 		d.Edges = append(d.Edges, DrawnEdge{g.Nodes[e.From].Label, g.Nodes[e.To].Label})

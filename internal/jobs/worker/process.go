@@ -11,8 +11,8 @@ const (
 	endAlone = time.Second
 )
 
-// RunWhile runs a worker's process while it is needed. The process may end by itself, with an error that is returned; a moment after
-// it is not needed any more it is killed.
+// RunWhile runs a worker's process while it is needed. The process may end by itself, with an error that is returned;
+// a moment after it is not needed any more it is killed.
 func RunWhile(cmd *exec.Cmd, needed func() bool) error {
 	if err := cmd.Start(); err != nil {
 		return err
