@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -231,9 +232,12 @@ func (a *app) foreground(argv []string, dir string, env []string) (int, error) {
 func (a *app) inRoom(ctx context.Context, v *executions.Visit, argv, env []string) (int, error) {
 	signals, stop := a.passedOn()
 	defer stop()
-	files, end, err := runner.FilesOf(a.stdin, a.Stdout, a.Stderr)
-	if err != nil {
-		return 0, err
+	var files [3]*os.File
+	for i, stream := range []any{a.stdin, a.Stdout, a.Stderr} {
+		var ok bool
+		if files[i], ok = stream.(*os.File); !ok {
+			return 0, errors.New("a program in a closed room needs files for its input and output")
+		}
 	}
 	env = append(slices.Clip(env), "PWD=/e3/work")
 	status, err := runner.Visit(v.Closed, argv, env, files, signals)
@@ -242,7 +246,6 @@ func (a *app) inRoom(ctx context.Context, v *executions.Visit, argv, env []strin
 			status, err = runner.Visit(v.Closed, argv, env, files, signals)
 		}
 	}
-	err = errors.Join(err, end())
 	var start *runner.StartError
 	switch {
 	case errors.As(err, &start) && !runner.NoRoom(err):
