@@ -108,7 +108,7 @@ type GoneInputError struct {
 }
 
 func (e *GoneInputError) Error() string {
-	return fmt.Sprintf("the content of input %s (%s) is not in the repository any more: a collection or a prune has removed it", e.Input, e.Hash.String()[:12])
+	return fmt.Sprintf("the content of input %s (%s) is not in the repository any more: a collection or a prune has removed it", e.Input, e.Hash.Short())
 }
 
 // Unwrap makes errors.Is(err, objectstore.ErrNotFound) true.

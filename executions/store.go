@@ -112,6 +112,18 @@ type Execution struct {
 // Rejected tells whether the execution is rejected, and the rejection has not been taken back.
 func (e *Execution) Rejected() bool { return e.Rejection != nil && e.Rejection.Rejected }
 
+// TaskName names the task of an execution, with its workspace, as far as it is recorded.
+func (e *Execution) TaskName() string {
+	switch d := e.Detail; {
+	case d == nil || d.Task == "":
+		return "task " + e.Key.Task.Short()
+	case d.Workspace == "":
+		return d.Task
+	default:
+		return d.Workspace + "." + d.Task
+	}
+}
+
 // A RecordError says which execution cannot be read. It wraps ErrMalformed.
 type RecordError struct {
 	Key         Key

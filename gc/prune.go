@@ -280,12 +280,8 @@ func (p *pool) add(e *executions.Execution, shields map[uuid.UUID]Shield) error 
 	if n := len(p.keys); n == 0 || p.keys[n-1] != e.Key {
 		p.keys = append(p.keys, e.Key)
 	}
-	name := "task " + e.Key.Task.String()[:12]
-	if e.Detail != nil && e.Detail.Task != "" {
-		name = e.Detail.Workspace + "." + e.Detail.Task
-	}
 	c := candidate{
-		id: id, key: int32(len(p.keys) - 1), group: p.group(name), roots: -1, shield: shields[id],
+		id: id, key: int32(len(p.keys) - 1), group: p.group(e.TaskName()), roots: -1, shield: shields[id],
 	}
 	if c.at, c.good, err = facts(e); err != nil {
 		return err

@@ -345,6 +345,17 @@ type Project struct {
 	Inputs []record.LinkInput  // files, directories and patterns; values are not among them
 }
 
+// TakesIn reports whether an input takes in a path in the folder of the package file, with slashes.
+func TakesIn(in *record.LinkInput, file string) bool {
+	switch in.Source {
+	case record.FromGlob:
+		return manifest.MatchGlob(in.Location, file)
+	case record.FromDir:
+		return file == in.Location || in.Location == "." || strings.HasPrefix(file, in.Location+"/")
+	}
+	return file == in.Location
+}
+
 // Project returns what is known of the package file of a workspace.
 func (w *Datasets) Project(ctx context.Context, ws string) (*Project, error) {
 	s, err := w.deployed(ctx, ws)

@@ -113,10 +113,14 @@ const FieldEvents = runview.FieldEvents
 // watchInterval is how often WatchRun checks whether a process is alive, since its death sends no notice.
 const watchInterval = 500 * time.Millisecond
 
-// WatchRun calls gone once the run's process is gone and its events have no end. A follower of the run's events passes
-// gone; events with an end stop the follower by themselves. WatchRun returns after it has called gone, when the run has
-// ended, or with the context.
+// WatchRun calls gone once the run's process is gone and its events have no end. A follower of the run's events
+// passes gone; events with an end stop the follower by themselves. WatchRun returns at once, and watches until it has
+// called gone, the run has ended, or ctx is done.
 func (w *States) WatchRun(ctx context.Context, ws, run string, gone func()) {
+	go w.watchRun(ctx, ws, run, gone)
+}
+
+func (w *States) watchRun(ctx context.Context, ws, run string, gone func()) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
@@ -133,6 +137,36 @@ func (w *States) WatchRun(ctx context.Context, ws, run string, gone func()) {
 		}
 		return
 	}
+}
+
+// Unmade are the tasks that the latest run of a workspace could not make, by name: they failed, or were skipped
+// because another had. Their outputs in the workspace are of an earlier run. There are none if the run had values of
+// its own, as it sets no outputs, or if the workspace has changed since it ended, as by a run that is at work. Where
+// every task succeeded, that costs the workspace's state and the last of the run's events.
+func (w *States) Unmade(ctx context.Context, ws string) (map[string]*runview.TaskReport, error) {
+	s, err := w.State(ctx, ws)
+	if err != nil || s.CurrentRunID == "" {
+		return nil, err
+	}
+	end, err := events.End(ctx, w.Records, ws, s.CurrentRunID)
+	if err != nil || end == nil || end.Data == nil || end.Data.Summary == nil || s.RootUpdatedAt.After(end.Time) {
+		return nil, ctx.Err() // what cannot be read says nothing
+	}
+	if sum := end.Data.Summary; sum.Failed+sum.Skipped == 0 {
+		return nil, nil
+	}
+	rep, err := w.Runs.Report(ctx, ws, s.CurrentRunID)
+	if err != nil || len(rep.Set) > 0 {
+		return nil, ctx.Err()
+	}
+	found := make(map[string]*runview.TaskReport)
+	for i := range rep.Tasks {
+		switch t := &rep.Tasks[i]; t.State {
+		case runview.TaskFailed, runview.TaskError, runview.TaskSkipped:
+			found[t.Task] = t
+		}
+	}
+	return found, nil
 }
 
 // mayWrite tells whether a run's process may still write. A run recorded as ended may still have its last steps to do.

@@ -227,18 +227,12 @@ func (a *app) openFor(ctx context.Context, location string, o repo.Options) (*re
 // watchLease ends the command when its lease is lost. Its later writes would fail or disturb other processes, and
 // requests to an unreachable store are repeated for minutes.
 func (a *app) watchLease(ctx context.Context, r *repo.Repo) {
-	lessee, ok := r.Records.(refstore.Lessee)
-	if !ok || a.lose == nil {
+	if a.lose == nil {
 		return
 	}
-	a.lessee = lessee
-	go func() {
-		select {
-		case <-lessee.Lost():
-			a.lose(lessee.Held())
-		case <-ctx.Done():
-		}
-	}()
+	if lessee := r.OnLost(ctx, a.lose); lessee != nil {
+		a.lessee = lessee
+	}
 }
 
 // version is the release, or the revision of the source in a development build.

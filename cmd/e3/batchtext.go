@@ -83,11 +83,11 @@ func (b *batchFailures) startNote(e *events.Event, d *events.Data) string {
 	case alone:
 		return " (alone)"
 	case d.Attempt > 1 && e.Worker != "":
-		return fmt.Sprintf(" (attempt %d, by %s)", d.Attempt, human.Line(workerName(e.Worker)))
+		return fmt.Sprintf(" (attempt %d, by %s)", d.Attempt, human.Line(human.Worker(e.Worker)))
 	case d.Attempt > 1:
 		return fmt.Sprintf(" (attempt %d)", d.Attempt)
 	case e.Worker != "":
-		return fmt.Sprintf(" (by %s)", human.Line(workerName(e.Worker)))
+		return fmt.Sprintf(" (by %s)", human.Line(human.Worker(e.Worker)))
 	}
 	return ""
 }

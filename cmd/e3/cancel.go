@@ -85,7 +85,7 @@ func cancelling(a *app, o cancelOptions) (workspace.CancelOptions, error) {
 // mayRunOn says that the command of a cancelled task was not stopped.
 func mayRunOn(task, worker string) string {
 	return fmt.Sprintf("the command of %s may run on: its worker %s was lost, and only that user can stop it, by a new worker on that machine",
-		human.Line(task), human.Line(workerName(worker)))
+		human.Line(task), human.Line(human.Worker(worker)))
 }
 
 func runCancel(ctx context.Context, a *app, r *repo.Repo, ws string, o workspace.CancelOptions) error {

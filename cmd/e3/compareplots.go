@@ -11,6 +11,7 @@ import (
 	"e3/internal/insight/compare"
 	"e3/internal/insight/report"
 	"e3/internal/repo"
+	"e3/internal/resultdir"
 	"e3/internal/ui"
 )
 
@@ -41,7 +42,7 @@ func writePlots(ctx context.Context, a *app, r *repo.Repo, sides []compare.Side,
 		}
 	}
 	title := "Plots of " + human.Few(names(sides))
-	return writeDrawing(a, r, &getOptions{out: o.plots, force: o.force}, func(w io.Writer) error {
+	return writeDrawing(a, &resultdir.Target{Path: o.plots, Force: o.force}, func(w io.Writer) error {
 		return ui.WriteCharts(w, title, charts.Draw(), notes, ui.Options{Now: a.Now, Version: a.version(), Repository: r.Root})
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"e3/internal/format/beast2"
 	"e3/internal/host/atomicfile"
 	"e3/internal/human"
+	"e3/internal/resultdir"
 )
 
 type convertOptions struct{ from, to, out string }
@@ -89,7 +90,7 @@ func runConvert(a *app, path string, o *convertOptions) error {
 	}
 	switch {
 	case o.out != "":
-		if err := checkFolder(o.out); err != nil {
+		if err := resultdir.CheckParent(o.out); err != nil {
 			return err
 		}
 		return atomicfile.WriteFile(filepath.Clean(o.out), out, atomicfile.Options{})

@@ -189,7 +189,7 @@ func TestDocuments(t *testing.T) {
 	greet := r.Tasks[0].ExecutionID
 	pin := document[pinChange](c, 0, "pin", "add", ".", "demo.greet", "--note", "why")
 	check(pin == pinChange{greet, true, true}, pin)
-	pins := document[pinList](c, 0, "pin", "list")
+	pins := document[gc.Pins](c, 0, "pin", "list")
 	check(len(pins.Pins) == 1 && pins.Pins[0].Execution == greet && pins.Pins[0].State == "success" && !pins.Pins[0].At.IsZero() && pins.Pins[0].Note == "why", pins)
 
 	rej := document[rejection](c, 0, "reject", ".", greet, "--reason", "no")

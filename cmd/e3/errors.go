@@ -22,6 +22,7 @@ import (
 	"e3/internal/insight/runview"
 	"e3/internal/jobs/approval"
 	"e3/internal/repo"
+	"e3/internal/resultdir"
 	"e3/internal/settings"
 	"e3/objectstore"
 	"e3/objectstore/tree"
@@ -69,6 +70,7 @@ func exitCode(err error) int {
 	var (
 		exit     *exitError
 		usage    *usageError
+		refused  *resultdir.RefusedError
 		busy     *workspace.BusyError
 		corrupt  *objectstore.CorruptError
 		cycle    *graph.CycleError
@@ -111,7 +113,7 @@ func exitCode(err error) int {
 	case errors.As(err, &unsafe), errors.Is(err, refstore.ErrDamaged), errors.Is(err, refstore.ErrForeign), errors.Is(err, objectstore.ErrForeign), errors.Is(err, exportimport.ErrIntegrity), errors.As(err, &export), errors.As(err, &corrupt), errors.Is(err, objectstore.ErrNotFound), errors.Is(err, record.ErrType),
 		errors.Is(err, signature.ErrBadSignature), errors.Is(err, settings.ErrUnsigned), errors.Is(err, settings.ErrUntrusted):
 		return exitIntegrity
-	case errors.As(err, &usage), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &items), errors.As(err, &unknown), errors.As(err, &params), errors.As(err, &override), errors.As(err, &taken),
+	case errors.As(err, &usage), errors.As(err, &refused), errors.As(err, &defs), errors.As(err, &syntax), errors.As(err, &cycle), errors.As(err, &items), errors.As(err, &unknown), errors.As(err, &params), errors.As(err, &override), errors.As(err, &taken),
 		errors.As(err, &foreign), errors.As(err, &pruned), errors.As(err, &unclear), errors.Is(err, executions.ErrAmbiguous), errors.Is(err, workspace.ErrVariable), errors.Is(err, workspace.ErrTool), errors.Is(err, workspace.ErrPath), errors.Is(err, workspace.ErrRoomOfFile), errors.Is(err, workspace.ErrExists), errors.Is(err, exportimport.ErrFileExists), errors.Is(err, workspace.ErrNotDeployed), errors.Is(err, repo.ErrExists), errors.Is(err, repo.ErrLocation):
 		return exitUsage
 	case errors.Is(err, approval.ErrNotFound), errors.Is(err, runview.ErrNoRun), (errors.As(err, &badInput) || errors.As(err, &unopened)) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) || errors.Is(err, syscall.ELOOP) || errors.As(err, &special) || errors.As(err, &entry)):

@@ -310,7 +310,7 @@ func followEvents(ctx context.Context, a *app, r *repo.Repo, f events.Filter, o 
 	defer cancel()
 	gone := make(chan struct{})
 	if f.Run != "" {
-		go r.Workspaces.WatchRun(ctx, f.Workspace, f.Run, func() { close(gone) })
+		r.Workspaces.WatchRun(ctx, f.Workspace, f.Run, func() { close(gone) })
 	}
 	latest := f.Run == "" && f.Since.IsZero()
 	list := events.FollowRun(ctx, r.Records, f, gone)

@@ -176,7 +176,7 @@ func eventWords(e *events.Event) string {
 	case events.TaskReopened:
 		return "decided again for " + d.Because + ": " + d.Message
 	case events.TaskSkipped:
-		return "skipped: " + whySkipped(d.Because, d.Gathered)
+		return "skipped: " + events.WhySkipped(d.Because, d.Gathered)
 	case events.TaskLeftOut:
 		return "left out of " + d.Because + ", so its failure does not fail the run"
 	case events.TaskCached:
@@ -197,15 +197,7 @@ func byWorker(e *events.Event) string {
 	if e.Worker == "" {
 		return ""
 	}
-	return " by " + workerName(e.Worker)
-}
-
-// workerName is a worker's name where it is part of a sentence or in parentheses: "me@host, process 12".
-func workerName(name string) string {
-	if at, process, ok := strings.Cut(name, " (process "); ok {
-		return at + ", process " + strings.TrimSuffix(process, ")")
-	}
-	return name
+	return " by " + human.Worker(e.Worker)
 }
 
 func startWords(d *events.Data) string {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"e3/executions"
@@ -119,15 +118,4 @@ func (arg executionArg) find(ctx context.Context, a *app, r *repo.Repo) (*execut
 	}
 	l := &logs{a: a, r: r, ws: arg.ws, task: arg.task}
 	return nil, l.none(te)
-}
-
-// taskOf names the task of an execution, as far as it is recorded.
-func taskOf(e *executions.Execution) string {
-	if e.Detail == nil || e.Detail.Task == "" {
-		return "task " + prefix(e.Key.Task.String(), 12)
-	}
-	if e.Detail.Workspace == "" {
-		return e.Detail.Task
-	}
-	return fmt.Sprintf("%s.%s", e.Detail.Workspace, e.Detail.Task)
 }

@@ -121,7 +121,7 @@ func chooseExecutor(ctx context.Context, a *app, r *repo.Repo, location, ws stri
 		Fault:      func(err error) { a.Warnf("%v", err) },
 		Unattended: func(j *queue.Job) { sayUnattended(a, location, j) },
 		Declined: func(j *queue.Job) {
-			a.Notef("%s waits for another worker, as %s gave it back: %s", human.Line(jobName(j)), human.Line(workerName(j.Worker)), human.Line(j.LastError))
+			a.Notef("%s waits for another worker, as %s gave it back: %s", human.Line(jobName(j)), human.Line(human.Worker(j.Worker)), human.Line(j.LastError))
 		},
 	}
 	switch runs.Executor {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"sync/atomic"
 
 	"github.com/spf13/cobra"
@@ -16,6 +14,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/pkgref"
 	"e3/internal/repo"
+	"e3/internal/resultdir"
 	"e3/internal/settings"
 )
 
@@ -97,10 +96,10 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 	if file == "" {
 		return usagef("the name of the zip is empty")
 	}
-	if err := refuseSpecial(file); err != nil {
+	if err := resultdir.CheckFile(file); err != nil {
 		return err
 	}
-	if err := checkFolder(file); err != nil {
+	if err := resultdir.CheckParent(file); err != nil {
 		return err
 	}
 	r, err := a.openToRead(ctx, location)
@@ -127,21 +126,6 @@ func exportZip(ctx context.Context, a *app, location, file string, o *exportimpo
 		a.Notef("note: %s", human.Line(n))
 	}
 	return a.Reply(res, func(w *render.Sheet) { writeExported(w, res) })
-}
-
-// refuseSpecial refuses a destination that is neither a file nor a link: to rename a file onto a device, as /dev/null,
-// would remove the device for every process.
-func refuseSpecial(dst string) error {
-	info, err := os.Lstat(dst)
-	switch {
-	case err != nil: // nothing is there, or the write will fail with the reason
-		return nil
-	case info.IsDir():
-		return usagef("%s is a folder: name the file", dst)
-	case !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
-		return usagef("%s is not a file, so it is not replaced", dst)
-	}
-	return nil
 }
 
 // bytesShown shows the progress in bytes on a terminal. done removes the line.

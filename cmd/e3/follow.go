@@ -6,16 +6,11 @@ import (
 	"io"
 	"io/fs"
 	"sync"
-	"time"
 
 	"e3/executions"
 	"e3/internal/events"
-	"e3/internal/format/record"
 	"e3/internal/insight/runview"
 )
-
-// lookAgain is the interval of reading a record if the store cannot watch it.
-const lookAgain = 100 * time.Millisecond
 
 // errRunGone is the cause of a context whose run has no process any more.
 var errRunGone = errors.New("the run has no process any more")
@@ -24,7 +19,7 @@ var errRunGone = errors.New("the run has no process any more")
 func (l *logs) follow(ctx context.Context, te *runview.TaskExecutions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go l.r.Workspaces.WatchRun(ctx, l.ws, te.Run.RunID, func() { cancel(errRunGone) })
+	l.r.Workspaces.WatchRun(ctx, l.ws, te.Run.RunID, func() { cancel(errRunGone) })
 
 	attempts := &runview.Attempts{From: 1, Retries: te.Retries}
 	if te.Task != nil {
@@ -93,8 +88,8 @@ func (l *logs) ended(ctx context.Context, err error) error {
 
 // followExecution prints the logs of an execution until it has ended.
 func (l *logs) followExecution(ctx context.Context, key executions.Key, id string) error {
-	changed := l.r.Workspaces.Runs.Changed(ctx, key)
-	e, err := l.await(ctx, changed, key, id, func(e *executions.Execution) bool { return true })
+	record := l.r.Workspaces.Runs.Watch(ctx, key, id)
+	e, err := record.Begun(ctx)
 	if err != nil {
 		return err
 	}
@@ -109,7 +104,7 @@ func (l *logs) followExecution(ctx context.Context, key executions.Key, id strin
 		c.done.Go(func() { c.n, c.err = io.Copy(out.stream(s), c.in) })
 	}
 	if err == nil {
-		_, err = l.await(ctx, changed, key, id, func(e *executions.Execution) bool { return e.State != record.Running })
+		_, err = record.Ended(ctx)
 	}
 	for _, c := range copies {
 		c.in.Close() // was only read
@@ -131,25 +126,4 @@ type logCopy struct {
 	done   sync.WaitGroup
 	n      int64
 	err    error
-}
-
-// await reads an execution until wanted accepts it. It also waits for an execution that is not on record yet.
-func (l *logs) await(ctx context.Context, changed <-chan struct{}, key executions.Key, id string, wanted func(*executions.Execution) bool) (*executions.Execution, error) {
-	tick := time.NewTicker(lookAgain)
-	defer tick.Stop()
-	for {
-		e, err := l.r.Executions.Get(ctx, key, id)
-		if err == nil && wanted(e) {
-			return e, nil
-		}
-		if err != nil && !errors.Is(err, executions.ErrNotFound) {
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-changed:
-		case <-tick.C:
-		}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -210,23 +209,11 @@ func writeGone(w *render.Sheet, removed string, g gc.Gone) {
 
 // amount is "1,234 objects (2.3 GiB)".
 func amount(n gc.Amount, what string) string {
-	text := thousands(n.Objects)
+	text := human.Thousands(n.Objects)
 	if what != "" {
-		text += " " + what
-		if n.Objects != 1 {
-			text += "s"
-		}
+		text = human.Count(n.Objects, what)
 	}
 	return text + " (" + human.Bytes(n.Bytes) + ")"
-}
-
-// thousands writes a count with separators between groups of three digits.
-func thousands(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
 }
 
 // clock prints a time of the last twelve hours by its hour and minute, and any other in full.

@@ -10,14 +10,6 @@ import (
 	"e3/internal/format/moment"
 )
 
-func TestThousands(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 123456: "123,456", 1234567: "1,234,567", -1000: "-1,000", -100: "-100"} {
-		if got := thousands(n); got != want {
-			t.Errorf("thousands(%d) = %q, want %q", n, got, want)
-		}
-	}
-}
-
 func TestGCText(t *testing.T) {
 	noon := time.Date(2024, 5, 1, 12, 0, 0, 0, time.Local)
 	report := gc.Report{

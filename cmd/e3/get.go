@@ -3,23 +3,16 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"e3/cmd/e3/internal/render"
 	"e3/internal/format/record"
 	"e3/internal/format/value"
-	"e3/internal/host/atomicfile"
-	"e3/internal/human"
 	"e3/internal/repo"
+	"e3/internal/resultdir"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 	"e3/workspace"
@@ -28,6 +21,10 @@ import (
 type getOptions struct {
 	out   string
 	force bool // also of resultOptions.overwrite
+}
+
+func (o *getOptions) target() *resultdir.Target {
+	return &resultdir.Target{Path: o.out, Force: o.force}
 }
 
 func newGet(a *app) *cobra.Command {
@@ -66,7 +63,7 @@ are not plain data, such as functions, are printed in the notation of "e3 conver
 	f := cmd.Flags()
 	f.StringVarP(&o.out, "output", "o", "", "file or folder to write")
 	f.BoolVar(&o.force, "force", false, "replace what is there")
-	return a.answers(cmd, workspace.Listing{}, shownValue{}, shownEast{}, savedDataset{}, resultsLine{})
+	return a.answers(cmd, workspace.Listing{}, shownValue{}, shownEast{}, savedDataset{}, resultdir.Left{})
 }
 
 // savedDataset is a dataset that was written to a path.
@@ -120,7 +117,7 @@ func runGet(ctx context.Context, a *app, location, name string, o *getOptions) e
 		return err
 	}
 	if o.out != "" {
-		if err := writeWhole(a, r, d.Kind == record.LeafDir, o, func(aside string) error { return checkout(ctx, r, d, h, aside) }); err != nil {
+		if err := save(ctx, r, d, h, o.target()); err != nil {
 			return ofDataset(name, err)
 		}
 		return a.Reply(savedDataset{name, d.Hash, d.Kind.String(), o.out}, func(*render.Sheet) {})
@@ -188,54 +185,15 @@ func writeValue(a *app, name, hash string, v *value.Value) error {
 	})
 }
 
-// writeWhole lets write put a dataset beside its destination, and moves it there when it is complete.
-func writeWhole(a *app, r *repo.Repo, folder bool, o *getOptions, write func(aside string) error) error {
-	dst, err := filepath.Abs(o.out)
-	if err != nil {
-		return err
-	}
-	if err := checkFolder(o.out); err != nil {
-		return err
-	}
-	aside := filepath.Join(filepath.Dir(dst), "."+filepath.Base(dst)+"."+uuid.NewString()[:8]+".e3")
-	defer os.RemoveAll(aside) // remains of a failure
-	if folder {
-		if err := refuseDir(r, dst, o.force); err != nil {
-			return err
-		}
-		if err := write(aside); err != nil {
-			return err
-		}
-		return moveDir(aside, dst, o.force)
-	}
-	if err := refuseFile(dst, strings.HasSuffix(o.out, "/"), o.force); err != nil {
-		return err
-	}
-	if err := write(aside); err != nil {
-		return fmt.Errorf("write %s: %w", o.out, err)
-	}
-	if o.force {
-		return os.Rename(aside, dst)
-	}
-	return existsAlready(atomicfile.RenameExclusive(aside, dst), dst)
-}
-
-// checkFolder refuses a file or folder to write whose own folder does not exist.
-func checkFolder(path string) error {
-	dir := filepath.Dir(filepath.Clean(path))
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
-		return usagef("cannot write %s: there is no folder %s; make it with: mkdir -p %s", path, dir, human.Quoted(dir))
-	}
-	return nil
-}
-
-// checkout writes a dataset of e3's own format, and checks the bytes meanwhile.
-func checkout(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objectstore.Hash, path string) error {
+// save writes a dataset of e3's own format to a file or folder, and checks the bytes meanwhile.
+func save(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objectstore.Hash, to *resultdir.Target) error {
 	if d.Kind == record.LeafDir {
-		_, err := tree.Checkout(ctx, r.Objects, h, path, tree.CheckoutOptions{})
-		return err
+		return to.WriteFolder(r, func(aside string) error {
+			_, err := tree.Checkout(ctx, r.Objects, h, aside, tree.CheckoutOptions{})
+			return err
+		})
 	}
-	return writeAside(path, d.Executable, func(f io.Writer) error {
+	return to.WriteFile(d.Executable, func(f io.Writer) error {
 		if d.Kind != record.LeafValue {
 			_, err := objectstore.Copy(ctx, f, r.Objects, h)
 			return err
@@ -250,115 +208,4 @@ func checkout(ctx context.Context, r *repo.Repo, d *workspace.Dataset, h objects
 		}
 		return err
 	})
-}
-
-func writeAside(path string, executable bool, write func(io.Writer) error) error {
-	perm := fs.FileMode(0o666)
-	if executable {
-		perm = 0o777
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
-}
-
-// existsAlready adds advice to the error of a destination that exists.
-func existsAlready(err error, dst string) error {
-	if errors.Is(err, fs.ErrExist) {
-		return usagef("%s exists already; --force replaces it", dst)
-	}
-	return err
-}
-
-func refuseFile(dst string, folder, force bool) error {
-	info, err := os.Lstat(dst)
-	switch {
-	case folder, err == nil && info.IsDir():
-		return usagef("%s is a folder, and the dataset is a single file: name the file", dst)
-	case err == nil && !force:
-		return existsAlready(fs.ErrExist, dst)
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return err
-	}
-	return refuseSpecial(dst)
-}
-
-// refuseDir allows a directory to replace nothing, or an empty folder. With force it may replace any folder that is not
-// a working folder.
-func refuseDir(r *repo.Repo, dst string, force bool) error {
-	info, err := os.Lstat(dst)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil
-	case err != nil:
-		return err
-	case !info.IsDir():
-		return usagef("%s is not a folder, and the dataset is a directory", dst)
-	}
-	names, err := os.ReadDir(dst)
-	if err != nil || len(names) == 0 {
-		return err
-	}
-	if !force {
-		return existsAlready(fs.ErrExist, dst)
-	}
-	here, err := os.Getwd()
-	if err != nil {
-		return err
-	}
-	places := []string{here}
-	if !repo.IsURL(r.Root) {
-		places = append(places, r.Root)
-	}
-	for _, inside := range places {
-		if holds, err := holdsFolder(dst, inside); err != nil {
-			return err
-		} else if holds {
-			return usagef("%s holds %s and is not replaced", dst, inside)
-		}
-	}
-	if _, err := repo.Find(dst); err == nil {
-		return usagef("%s holds a repository and is not replaced", dst)
-	}
-	return nil
-}
-
-// holdsFolder reports whether inside is dir or lies below it, after resolving links.
-func holdsFolder(dir, inside string) (bool, error) {
-	want, err := os.Stat(dir)
-	if err != nil {
-		return false, err
-	}
-	if inside, err = filepath.EvalSymlinks(inside); err != nil {
-		return false, err
-	}
-	for {
-		if have, err := os.Stat(inside); err == nil && os.SameFile(want, have) {
-			return true, nil
-		}
-		up := filepath.Dir(inside)
-		if up == inside {
-			return false, nil
-		}
-		inside = up
-	}
-}
-
-// moveDir moves a directory to its destination. It removes a previous one only once the new one is there.
-func moveDir(aside, dst string, force bool) error {
-	if err := os.Remove(dst); err == nil || errors.Is(err, fs.ErrNotExist) { // it was empty, or did not exist
-		return existsAlready(atomicfile.RenameExclusive(aside, dst), dst)
-	} else if !force {
-		return existsAlready(fs.ErrExist, dst)
-	}
-	old := aside + "-old"
-	if err := os.Rename(dst, old); err != nil {
-		return err
-	}
-	if err := atomicfile.RenameExclusive(aside, dst); err != nil {
-		return errors.Join(err, atomicfile.RenameExclusive(old, dst))
-	}
-	return os.RemoveAll(old)
 }

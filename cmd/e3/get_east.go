@@ -29,7 +29,7 @@ func getEast(ctx context.Context, a *app, r *repo.Repo, name string, d *workspac
 		return fmt.Errorf("dataset %s: %w", name, err)
 	}
 	if o.out != "" {
-		if err := writeWhole(a, r, false, o, func(aside string) error { return writeAside(aside, false, v.write) }); err != nil {
+		if err := o.target().WriteFile(false, v.write); err != nil {
 			return err
 		}
 		return a.Reply(savedDataset{name, d.Hash, d.Kind.String(), o.out}, func(*render.Sheet) {})

@@ -71,7 +71,7 @@ enough, tasks of the same depth are folded too.`,
 	completeRuns(a, cmd, "run")
 	fixedValues(cmd, "format", "dot", "mermaid", "svg")
 	fixedValues(cmd, "fold", "auto", "always", "never")
-	return a.answers(cmd, drawing{})
+	return a.answers(cmd, diagram.Drawing{})
 }
 
 // endings maps file extensions to formats.
@@ -95,26 +95,6 @@ func (o *graphOptions) check() error {
 	return nil
 }
 
-// drawing is a graph, not folded.
-type drawing struct {
-	Workspace string      `json:"workspace"`
-	Package   string      `json:"package"` // name@version
-	Run       string      `json:"run,omitempty"`
-	Nodes     []drawnNode `json:"nodes"`
-	Edges     []drawnEdge `json:"edges"`
-}
-
-type drawnNode struct {
-	Name   string `json:"name"`
-	Kind   string `json:"kind"`             // task or input
-	Status string `json:"status,omitempty"` // of the output, or of the task in the run
-}
-
-type drawnEdge struct {
-	From string `json:"from"`
-	To   string `json:"to"`
-}
-
 func runGraph(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOptions) error {
 	pkg, run, look, err := graphOf(ctx, a, r, ws, o)
 	if err != nil {
@@ -125,14 +105,8 @@ func runGraph(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOpti
 		return err
 	}
 	g := report.Graph(pkg, report.GraphOptions{Inputs: o.inputs, Keep: keep, Look: look})
-	doc := drawing{Workspace: ws, Package: pkg.Name + "@" + pkg.Version, Run: run, Nodes: []drawnNode{}, Edges: []drawnEdge{}}
-	for i := range g.Nodes {
-		kind := map[diagram.Kind]string{diagram.Task: "task", diagram.Input: "input"}[g.Nodes[i].Kind]
-		doc.Nodes = append(doc.Nodes, drawnNode{g.Nodes[i].Label, kind, string(g.Nodes[i].Status)})
-	}
-	for _, e := range g.Edges {
-		doc.Edges = append(doc.Edges, drawnEdge{g.Nodes[e.From].Label, g.Nodes[e.To].Label})
-	}
+	doc := g.Answer()
+	doc.Workspace, doc.Package, doc.Run = ws, pkg.Name+"@"+pkg.Version, run
 	drawn := g
 	switch {
 	case o.fold == "always":
@@ -142,7 +116,7 @@ func runGraph(ctx context.Context, a *app, r *repo.Repo, ws string, o *graphOpti
 	}
 	write := map[string]func(io.Writer) error{"dot": drawn.DOT, "mermaid": drawn.Mermaid, "svg": drawn.SVG}[o.format]
 	if o.out != "" {
-		if err := writeDrawing(a, r, &o.getOptions, write); err != nil {
+		if err := writeDrawing(a, o.target(), write); err != nil {
 			return err
 		}
 	}

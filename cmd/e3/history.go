@@ -272,33 +272,17 @@ func attemptMemory(x *history.Attempt) string {
 
 // attemptNotes are details of an attempt beyond its status.
 func attemptNotes(a *app, x *history.Attempt) []string {
-	var notes []string
-	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	if x.Number > 1 {
-		add("attempt %d", x.Number)
-	}
-	switch x.Status {
-	case runview.TaskFailed:
-		add("exit code %d", x.ExitCode)
-	case runview.TaskError:
-		add("%s", cmp.Or(x.Message, x.Reason, "it ended without an exit code"))
-	}
-	if e := x.Execution; e != nil && e.Detail != nil && e.Detail.Batch.Items > 0 && x.Reason != string(executions.ReasonBatch) {
-		add("in a batch of %d", e.Detail.Batch.Items)
-	}
-	if n := len(x.Answered()); n > 0 && x.Status != runview.TaskError { // a run that waits for an error has no answer of it
-		add("cached in %s", human.Count(n, "run"))
-	}
+	notes := x.Notes()
 	if e := x.Execution; e != nil {
 		if e.Rejected() {
-			add("%s", runview.RejectionOf(e.Rejection).Text(a.Now()))
+			notes = append(notes, runview.RejectionOf(e.Rejection).Text(a.Now()))
 		}
 		if e.Provenance != nil {
-			add("imported %s", runview.Whence(runview.Steps(e.Provenance), a.Now())[0])
+			notes = append(notes, "imported "+runview.Whence(runview.Steps(e.Provenance), a.Now())[0])
 		}
 	}
 	if fault := attemptFault(a, x); fault != "" {
-		add("%s", fault)
+		notes = append(notes, fault)
 	}
 	return notes
 }

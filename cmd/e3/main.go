@@ -9,16 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"sync"
-	"syscall"
-	"time"
 
-	"e3/cmd/e3/internal/term"
 	_ "e3/internal/host/headroom" // looks at the limits before other packages begin
 	"e3/internal/host/runner"
-	"e3/internal/human"
 	"e3/internal/repo"
 	"e3/refstore"
 )
@@ -59,52 +53,4 @@ func run(ctx context.Context, args []string, a *app) int {
 		err = &usageError{err}
 	}
 	return a.report(err)
-}
-
-// errInterrupted is the cause of a context that a signal has cancelled.
-var errInterrupted = errors.New("interrupted")
-
-// oneSignal is for how long more signals count as the first one. "timeout" and other programs that start e3 signal it and its
-// process group; so a terminal's Ctrl-C may come twice, too.
-const oneSignal = 200 * time.Millisecond
-
-// ending returns the signals that end a command. SIGHUP is none of them if the parent has it ignored, as nohup does: Go would
-// catch it all the same.
-var ending = sync.OnceValue(func() []os.Signal {
-	if signal.Ignored(syscall.SIGHUP) {
-		return []os.Signal{os.Interrupt, syscall.SIGTERM}
-	}
-	return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
-})
-
-// sayStopping says on a terminal, once a signal has come, what e3 waits for, until the returned function is called.
-func sayStopping(ctx context.Context, a *app, grace time.Duration) (end func() bool) {
-	if term.Of(a.Stderr) == nil {
-		return func() bool { return true }
-	}
-	return context.AfterFunc(ctx, func() {
-		if errors.Is(context.Cause(ctx), errInterrupted) {
-			a.Notef("Stopping: commands have %s to end; Ctrl-C again kills them", human.Duration(grace))
-		}
-	})
-}
-
-// cancelOnSignal cancels on the first signal, so that commands are stopped and recorded.
-// A later one kills this process: its tasks are killed with it.
-func cancelOnSignal(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, ending()...)
-	go func() {
-		select {
-		case <-signals:
-			time.AfterFunc(oneSignal, func() { signal.Stop(signals) })
-			cancel(errInterrupted)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(signals)
-		cancel(nil)
-	}
 }

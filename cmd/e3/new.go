@@ -14,6 +14,7 @@ import (
 	"e3/internal/format/manifest"
 	"e3/internal/human"
 	"e3/internal/newfile"
+	"e3/internal/resultdir"
 )
 
 func newNew(a *app) *cobra.Command {
@@ -67,7 +68,7 @@ func runNew(_ context.Context, a *app, folder, from, out string) error {
 	if _, err := os.Lstat(out); err == nil {
 		return existing(out)
 	}
-	if err := checkFolder(out); err != nil {
+	if err := resultdir.CheckParent(out); err != nil {
 		return err
 	}
 	here, err := filepath.Abs(folder)

@@ -11,6 +11,7 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/notation"
 	"e3/internal/human"
+	"e3/internal/resultdir"
 	"e3/workspace"
 )
 
@@ -97,7 +98,8 @@ func (a *app) inOnly(ctx context.Context, location, arg string, run func(arg str
 		if errors.As(again, new(*pendingError)) {
 			return again
 		}
-		if errors.As(again, new(*workspace.UnknownError)) || errors.As(again, new(*usageError)) {
+		if errors.As(again, new(*workspace.UnknownError)) || errors.As(again, new(*usageError)) ||
+			errors.As(again, new(*resultdir.RefusedError)) {
 			return err // the name means nothing there either: what was asked for is missing
 		}
 		return again

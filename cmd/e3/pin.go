@@ -10,7 +10,7 @@ import (
 
 	"e3/cmd/e3/internal/render"
 	"e3/executions"
-	"e3/internal/format/moment"
+	"e3/gc"
 	"e3/internal/human"
 	"e3/internal/repo"
 )
@@ -48,7 +48,7 @@ func newPinAdd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return replyPin(a, e.ExecutionID, " of "+taskOf(e), true, changed)
+			return replyPin(a, e.ExecutionID, " of "+e.TaskName(), true, changed)
 		}),
 	}
 	whyFlags(cmd.Flags(), &note, "note", "reason", "it later")
@@ -117,7 +117,7 @@ func (arg executionArg) pinned(ctx context.Context, a *app, r *repo.Repo) (id, o
 	if err != nil {
 		return "", "", err
 	}
-	return e.ExecutionID, " of " + taskOf(e), nil
+	return e.ExecutionID, " of " + e.TaskName(), nil
 }
 
 // pinChange is a pin that was added or removed.
@@ -149,51 +149,23 @@ func newPinList(a *app) *cobra.Command {
 		RunE: onRepository(a, func(ctx context.Context, r *repo.Repo, _ []string) error {
 			return listPins(ctx, a, r)
 		}),
-	}, pinList{})
-}
-
-// A pinRow is a pin in a list.
-type pinRow struct {
-	Execution string      `json:"execution"`
-	Key       string      `json:"key,omitempty"`
-	Task      string      `json:"task,omitempty"` // <workspace>.<task>
-	State     string      `json:"state"`          // of the execution, gone, or unreadable
-	By        string      `json:"by"`             // user@host
-	At        moment.Time `json:"at"`
-	Note      string      `json:"note,omitempty"`
-}
-
-// pinList are the pins of a repository.
-type pinList struct {
-	Pins []pinRow `json:"pins"`
+	}, gc.Pins{})
 }
 
 func listPins(ctx context.Context, a *app, r *repo.Repo) error {
-	doc := pinList{[]pinRow{}}
-	t := &render.Table{}
-	for p, err := range r.Executions.Pins(ctx) {
-		if err != nil && !errors.Is(err, executions.ErrMalformed) {
-			return err
-		}
-		item := pinRow{Execution: p.ExecutionID, State: "unreadable"}
-		if err == nil {
-			item.Key, item.By, item.At, item.Note = p.Key.String(), p.By, moment.At(p.At), p.Note
-			e, err := r.Executions.Get(ctx, p.Key, p.ExecutionID)
-			switch {
-			case err == nil:
-				item.State, item.Task = e.State.String(), taskOf(e)
-			case errors.Is(err, executions.ErrNotFound):
-				item.State = "gone"
-			case !errors.Is(err, executions.ErrMalformed):
-				return err
-			}
-		}
-		doc.Pins = append(doc.Pins, item)
-		when := ""
-		if !item.At.IsZero() {
-			when = human.Stamp(p.At)
-		}
-		t.Row(p.ExecutionID, item.State, item.Task, when, item.By, item.Note)
+	list, err := gc.ListPins(ctx, r.Executions)
+	if err != nil {
+		return err
 	}
-	return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
+	return a.Reply(list, func(w *render.Sheet) {
+		t := &render.Table{}
+		for _, p := range list.Pins {
+			when := ""
+			if !p.At.IsZero() {
+				when = human.Stamp(p.At.Time)
+			}
+			t.Row(p.Execution, p.State, p.Task, when, p.By, p.Note)
+		}
+		t.Write(w, "")
+	})
 }

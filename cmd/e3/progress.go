@@ -2,9 +2,9 @@ package main
 
 import (
 	"fmt"
-	"sync"
 	"time"
 
+	"e3/cmd/e3/internal/term"
 	"e3/internal/events"
 	"e3/internal/human"
 	"e3/internal/insight/remaining"
@@ -213,22 +213,5 @@ func (t *transcript) beats(now func() time.Time) (end func()) {
 	if t.live != nil {
 		return func() {}
 	}
-	done := make(chan struct{})
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		tick := time.NewTicker(firstBeat / 12)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				t.beat(now())
-			case <-done:
-				return
-			}
-		}
-	})
-	return func() {
-		close(done)
-		ended.Wait()
-	}
+	return term.Every(firstBeat/12, func() { t.beat(now()) })
 }

@@ -82,7 +82,7 @@ func runReject(ctx context.Context, a *app, location string, arg executionArg, u
 		return err
 	}
 	if e.State != record.Success {
-		return usagef("execution %s of %s is not a success (%s), so no start uses it and there is nothing to reject", e.ExecutionID, taskOf(e), e.State)
+		return usagef("execution %s of %s is not a success (%s), so no start uses it and there is nothing to reject", e.ExecutionID, e.TaskName(), e.State)
 	}
 	curator := executions.NewCurator(r.Executions, r.Records, a.Now)
 	mark := &record.Rejection{Rejected: !undo, By: repo.UserAtHost(), At: a.Now(), Reason: reason}
@@ -94,7 +94,7 @@ func runReject(ctx context.Context, a *app, location string, arg executionArg, u
 	if err != nil {
 		return err
 	}
-	doc := rejection{Execution: e.ExecutionID, Key: e.Key.String(), Task: taskOf(e), Rejected: !undo, Changed: changed}
+	doc := rejection{Execution: e.ExecutionID, Key: e.Key.String(), Task: e.TaskName(), Rejected: !undo, Changed: changed}
 	if now.Hit != nil {
 		doc.Answer = now.Hit.ExecutionID
 	}

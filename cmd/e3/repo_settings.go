@@ -201,38 +201,24 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 			return err
 		}
 	}
-	if value != "" && one.demand != nil {
-		if err := one.demand(ctx, r, value); err != nil {
-			return err
-		}
-		s, err := settings.Get(ctx, r.Records)
-		if err != nil {
-			return err
-		}
-		warnUnanswered(a, r, s)
-		return a.Reply(settingRow{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
-	}
-	if value != "" {
-		s, err := settings.Update(ctx, r.Records, func(s *settings.Settings) error {
-			if err := one.set(s, value); err != nil {
-				return usagef("%s: %w", name, err)
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		if name == "require-signed" {
-			warnUnimportable(a, s)
-		}
-		return a.Reply(settingRow{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintf(w, "%s is %v\n", name, one.get(r, s)) })
-	}
-	s, err := settings.Get(ctx, r.Records)
+	s, err := one.changed(ctx, r, value)
 	if err != nil {
 		return err
 	}
+	if value != "" && name == "require-signed" {
+		warnUnimportable(a, s)
+	} else if value != "" && one.demand != nil {
+		warnUnanswered(a, r, s)
+	}
 	if one != nil {
-		return a.Reply(settingRow{name, one.get(r, s)}, func(w *render.Sheet) { fmt.Fprintln(w, one.get(r, s)) })
+		row := settingRow{name, one.get(r, s)}
+		return a.Reply(row, func(w *render.Sheet) {
+			if value == "" {
+				fmt.Fprintln(w, row.Value)
+			} else {
+				fmt.Fprintf(w, "%s is %v\n", name, row.Value)
+			}
+		})
 	}
 	all = append(all, ofWorkspaces(s)...)
 	doc := settingList{}
@@ -242,6 +228,24 @@ func runSettings(ctx context.Context, a *app, location, name, value string, all 
 		t.Row(one.name, fmt.Sprint(one.get(r, s)), one.about)
 	}
 	return a.Reply(doc, func(w *render.Sheet) { t.Write(w, "") })
+}
+
+// changed gives the setting a value, unless that is "", and returns all settings.
+func (one *repoSetting) changed(ctx context.Context, r *repo.Repo, value string) (*settings.Settings, error) {
+	if value != "" && one.demand == nil {
+		return settings.Update(ctx, r.Records, func(s *settings.Settings) error {
+			if err := one.set(s, value); err != nil {
+				return usagef("%s: %w", one.name, err)
+			}
+			return nil
+		})
+	}
+	if value != "" {
+		if err := one.demand(ctx, r, value); err != nil {
+			return nil, err
+		}
+	}
+	return settings.Get(ctx, r.Records)
 }
 
 // checkSettable refuses a setting of a workspace that is not here: it would apply to a later one of that name. Settings

@@ -13,7 +13,6 @@ import (
 	"e3/internal/events"
 	"e3/internal/format/record"
 	"e3/internal/human"
-	"e3/internal/insight/report"
 	"e3/internal/insight/runview"
 	"e3/internal/repo"
 )
@@ -174,7 +173,7 @@ func writeTasks(w *render.Sheet, r *runview.Report) {
 		color := stateColor(st, t.State)
 		line := fmt.Sprintf("    %s%s  %s%s%s%s  %s", name, strings.Repeat(" ", names-term.Columns(name)),
 			color, t.State, st.EndOf(color), strings.Repeat(" ", states-len(t.State)), executionTime(t))
-		if note := taskNote(t); note != "" {
+		if note := strings.Join(t.Notes(), ", "); note != "" {
 			line += "  " + human.Line(note)
 		}
 		if origin := taskOrigin(r, t); origin != "" {
@@ -258,17 +257,6 @@ func cameWith(r *runview.Report, s *runview.Step) bool {
 	return r.Provenance.Steps[len(r.Provenance.Steps)-1].By == s.By
 }
 
-// allowed is added to the failure of a task that does not fail the run.
-func allowed(t *runview.TaskReport) string {
-	switch {
-	case t.MayFail:
-		return ", allowed to fail"
-	case t.LeftOut != "":
-		return ", left out of " + t.LeftOut
-	}
-	return ""
-}
-
 // mayFail is added to the failure of a task that may not fail the run.
 func mayFail(d *events.Data) string {
 	switch {
@@ -286,43 +274,4 @@ func lacking(g *events.Gathered) string {
 		return ""
 	}
 	return ", " + g.LeftOut()
-}
-
-// whySkipped says why a task was skipped.
-func whySkipped(because string, g *events.Gathered) string {
-	if g != nil {
-		return because + " failed; " + g.TooFew()
-	}
-	return because + " failed"
-}
-
-// taskNote adds details to the state of a task.
-func taskNote(t *runview.TaskReport) string {
-	switch t.State {
-	case runview.TaskFailed:
-		return fmt.Sprintf("exit code %d", t.ExitCode) + allowed(t)
-	case runview.TaskError:
-		return t.Message + allowed(t)
-	case runview.TaskSkipped:
-		return whySkipped(t.Because, t.Gathered)
-	case runview.TaskRetrying:
-		return fmt.Sprintf("attempt %d follows", t.Attempt)
-	case runview.TaskDeferred:
-		return "waits for approval since " + human.Stamp(t.Since.Time)
-	case runview.TaskAbandoned:
-		return report.WhyAbandoned(t)
-	case runview.TaskClaimed, runview.TaskRunning, runview.TaskSuccess, runview.TaskCached:
-		var parts []string
-		if t.Attempt > 1 {
-			parts = append(parts, fmt.Sprintf("attempt %d", t.Attempt))
-		}
-		if t.Worker != "" && t.State != runview.TaskSuccess {
-			parts = append(parts, "by "+workerName(t.Worker))
-		}
-		if t.Gathered != nil {
-			parts = append(parts, t.Gathered.LeftOut())
-		}
-		return strings.Join(parts, ", ")
-	}
-	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"e3/internal/insight/runview"
 	"e3/internal/insight/trace"
 	"e3/internal/repo"
+	"e3/internal/resultdir"
 )
 
 // writeTrace writes the timeline of a run to a file, or to standard output.
@@ -18,5 +19,5 @@ func writeTrace(ctx context.Context, a *app, r *repo.Repo, ws string, run *runvi
 	if o.trace == "-" {
 		return a.Raw(write)
 	}
-	return writeDrawing(a, r, &getOptions{out: o.trace, force: o.force}, write)
+	return writeDrawing(a, &resultdir.Target{Path: o.trace, Force: o.force}, write)
 }

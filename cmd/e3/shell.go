@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"e3/cmd/e3/internal/term"
 	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/host/remains"
@@ -166,7 +164,7 @@ func (a *app) visit(ctx context.Context, v *executions.Visit, e *executions.Exec
 	if v.Kept {
 		left = "as the command left it"
 	}
-	a.Notef("%s, execution %s: %s", human.Line(taskOf(e)), human.Short(e.ExecutionID), human.Line(endOf(e)))
+	a.Notef("%s, execution %s: %s", human.Line(e.TaskName()), human.Short(e.ExecutionID), human.Line(endOf(e)))
 	a.Notef("Folder:  %s (%s)", human.Line(v.Dir), left)
 	a.Notef("Command: %s", human.Text(commandLine(v.Argv)))
 	if v.Closed != nil {
@@ -222,36 +220,48 @@ func (a *app) foreground(argv []string, dir string, env []string) (int, error) {
 	if err != nil {
 		return 0, usagef("%v", err)
 	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	cmd := &exec.Cmd{Path: path, Args: argv, Dir: dir, Env: append(slices.Clip(env), "PWD="+dir), Stdin: a.stdin, Stdout: a.Stdout, Stderr: a.Stderr}
-	if err := cmd.Start(); err != nil {
-		return 0, err
-	}
-	ended := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				if s != os.Interrupt || term.Of(a.Stdout) == nil { // a terminal sends Ctrl-C to both
-					_ = cmd.Process.Signal(s)
-				}
-			case <-ended:
-				return
-			}
+	signals, stop := a.passedOn()
+	defer stop()
+	status, err := runner.Foreground(&exec.Cmd{
+		Path: path, Args: argv, Dir: dir, Env: append(slices.Clip(env), "PWD="+dir), Stdin: a.stdin, Stdout: a.Stdout, Stderr: a.Stderr,
+	}, signals)
+	return exitStatus(status), err
+}
+
+// inRoom runs a program in the closed room of a visit, with the terminal of this process.
+func (a *app) inRoom(ctx context.Context, v *executions.Visit, argv, env []string) (int, error) {
+	signals, stop := a.passedOn()
+	defer stop()
+	var files [3]*os.File
+	for i, stream := range []any{a.stdin, a.Stdout, a.Stderr} {
+		var ok bool
+		if files[i], ok = stream.(*os.File); !ok {
+			return 0, errors.New("a program in a closed room needs files for its input and output")
 		}
-	}()
-	err = cmd.Wait()
-	close(ended)
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	}
+	env = append(slices.Clip(env), "PWD=/e3/work")
+	status, err := runner.Visit(v.Closed, argv, env, files, signals)
+	if runner.CannotMount(err) && len(v.Closed.Lower) > 0 {
+		if err = v.Copy(ctx); err == nil {
+			status, err = runner.Visit(v.Closed, argv, env, files, signals)
+		}
+	}
+	var start *runner.StartError
+	switch {
+	case errors.As(err, &start) && !runner.NoRoom(err):
+		return 0, usagef("%v", err)
+	case err != nil:
 		return 0, err
 	}
-	if s, ok := exit.Sys().(syscall.WaitStatus); ok && s.Signaled() {
-		return 128 + int(s.Signal()), nil
+	return exitStatus(status), nil
+}
+
+// exitStatus is the exit code of a program as shells tell it.
+func exitStatus(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
 	}
-	return exit.ExitCode(), nil
+	return status.ExitStatus()
 }
 
 // leave removes the folder, or says where it is.

@@ -30,6 +30,7 @@ import (
 	"e3/internal/human"
 	"e3/internal/insight/explain"
 	"e3/internal/repo"
+	"e3/internal/resultdir"
 	"e3/objectstore"
 	"e3/workspace"
 )
@@ -154,7 +155,7 @@ next start online sends the new results, as an import. Commands that read are of
 	fixedValues(cmd, "durability", "batch", "full", "none")
 	fixedValues(cmd, "watch", watchFinish, watchStop)
 	fixedValues(cmd, "progress", "auto", "tty", "plain", "json", "none")
-	return a.answers(cmd, lines{eventLine{}}, lines{resultsLine{}})
+	return a.answers(cmd, lines{eventLine{}}, lines{resultdir.Left{}})
 }
 
 // startArgs are the arguments of a command that takes a package file or a workspace. The repository is "" where it is

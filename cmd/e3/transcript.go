@@ -121,9 +121,9 @@ func (t *transcript) event(e events.Event) {
 		}
 		t.task("resume", "", e.Task, note)
 	case events.TaskOrphaned:
-		t.task("lost", t.style.Yellow, e.Task, fmt.Sprintf(" (its worker %s has died; the next one takes over)", human.Line(workerName(e.Worker))))
+		t.task("lost", t.style.Yellow, e.Task, fmt.Sprintf(" (its worker %s has died; the next one takes over)", human.Line(human.Worker(e.Worker))))
 	case events.TaskAdopted:
-		t.task("adopt", "", e.Task, fmt.Sprintf(" (goes on with %s)", human.Line(workerName(e.Worker))))
+		t.task("adopt", "", e.Task, fmt.Sprintf(" (goes on with %s)", human.Line(human.Worker(e.Worker))))
 	case events.TaskStarted:
 		if t.live != nil {
 			t.live.End(e.Task)
@@ -154,7 +154,7 @@ func (t *transcript) event(e events.Event) {
 		t.forget(e.Task)
 	case events.TaskSkipped:
 		t.ended(e.Task)
-		t.task("skip", t.style.Dim, e.Task, fmt.Sprintf(" (%s)", human.Line(whySkipped(d.Because, d.Gathered))))
+		t.task("skip", t.style.Dim, e.Task, fmt.Sprintf(" (%s)", human.Line(events.WhySkipped(d.Because, d.Gathered))))
 	}
 }
 

@@ -142,27 +142,11 @@ func serveUI(ctx context.Context, a *app, location string, r *repo.Repo, ws stri
 		doc := uiAddress{origin + s.Login(to), o.actions}
 		return a.Reply(doc, func(w *render.Sheet) { fmt.Fprintf(w, "Open %s\n", doc.URL) })
 	}
-	handed := make(chan struct{}, 1)
-	options.Used = func() {
-		select {
-		case handed <- struct{}{}:
-		default: // an address is about to be printed
-		}
-	}
+	options.Used = func() { a.Notef("For another browser: %s", origin+s.Login(to)) }
 	if o.actions {
 		options.Actions = &uiActions{a, r, location}
 	}
 	s = ui.New(ctx, uiStores(a, r), options)
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-handed:
-				a.Notef("For another browser: %s", origin+s.Login(to))
-			}
-		}
-	}()
 	if !o.noOpen {
 		remove, err := openBrowser(dir, origin+s.Login(to))
 		defer remove()

@@ -12,8 +12,6 @@ import (
 	"strings"
 
 	"e3/executions"
-	"e3/internal/format/manifest"
-	"e3/internal/format/record"
 	"e3/internal/host/trace"
 	"e3/internal/human"
 	"e3/internal/propose"
@@ -124,7 +122,7 @@ func undeclared(p *workspace.Project, task, file string) string {
 	base, _, _ := strings.Cut(task, "[")
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
-		if in.Location == file || in.Source == record.FromDir && inside(file, in.Location) || in.Source == record.FromGlob && manifest.MatchGlob(in.Location, file) {
+		if workspace.TakesIn(in, file) {
 			return fmt.Sprintf("%s is in the project, by the input %s, but not among the inputs of %s: add %s to its in", file, in.Name, base, in.Name)
 		}
 	}

@@ -130,26 +130,26 @@ func writeVerified(w *render.Sheet, r *verify.Report, repair bool, location stri
 		writeFault(w, &r.Faults[i])
 	}
 	if n := len(r.Faults) - most; n > 0 {
-		w.Line("and %s more, which --json lists", counted(int64(n), "fault"))
+		w.Line("and %s more, which --json lists", human.Count(n, "fault"))
 	}
 	for _, n := range r.Notes {
 		w.Line("note: %s", n)
 	}
-	objects := counted(r.Objects, "object")
+	objects := human.Count(r.Objects, "object")
 	if !r.Sample.IsZero() {
-		objects = fmt.Sprintf("part %d/%d of the objects, %s", r.Sample.Part, r.Sample.Of, thousands(r.Objects))
+		objects = fmt.Sprintf("part %d/%d of the objects, %s", r.Sample.Part, r.Sample.Of, human.Thousands(r.Objects))
 	}
 	total := int64(len(r.Faults))
-	faults := counted(total, "fault")
+	faults := human.Count(total, "fault")
 	switch {
 	case total == 0:
 		faults = "no faults"
 	case r.Remaining == 0:
 		faults += ", repaired"
 	case repair:
-		faults += ", " + thousands(total-int64(r.Remaining)) + " of them repaired"
+		faults += ", " + human.Thousands(total-int64(r.Remaining)) + " of them repaired"
 	}
-	w.Line("Checked %s (%s), %s, %s: %s", objects, human.Bytes(r.Bytes), counted(r.Executions, "execution"), counted(r.Workspaces, "workspace"), faults)
+	w.Line("Checked %s (%s), %s, %s: %s", objects, human.Bytes(r.Bytes), human.Count(r.Executions, "execution"), human.Count(r.Workspaces, "workspace"), faults)
 	if len(r.Rerun) > 0 {
 		w.Line("Will run again at the next start: %s", human.Few(r.Rerun))
 	}
@@ -176,14 +176,6 @@ func writeFault(w *render.Sheet, f *verify.Fault) {
 	if !f.Repaired {
 		w.Field("advice", "%s", f.Advice)
 	}
-}
-
-// counted is "1,234 objects".
-func counted(n int64, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return thousands(n) + " " + what
 }
 
 // rerun executes tasks again. Each is reported when it ends: with --json, as a line.

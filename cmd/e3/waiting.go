@@ -16,6 +16,7 @@ import (
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/jobs/queue"
+	"e3/internal/jobs/worker"
 	"e3/internal/repo"
 )
 
@@ -121,7 +122,7 @@ func (w *waitWatch) maker(ctx context.Context, key executions.Key) string {
 // text says who executes a job.
 func (w *waitWatch) text(work *queue.Work) string {
 	j := &work.Job
-	worker := human.Line(workerName(cmp.Or(j.Worker, j.Maker)))
+	worker := human.Line(human.Worker(cmp.Or(j.Worker, j.Maker)))
 	switch {
 	case !work.Over:
 		since := human.Stamp(cmp.Or(j.Started, j.Claimed).Time())
@@ -168,12 +169,6 @@ func jobWorker(ctx context.Context, r *repo.Repo, ref string, args ...string) (*
 	return cmd, &said, nil
 }
 
-const (
-	takeOverLook = 20 * time.Millisecond
-	// takeOverEnd is how long a worker has to end by itself once its job has ended.
-	takeOverEnd = time.Second
-)
-
 // takeOver is repo.Options.TakeOver. The worker may have taken other commands over as well. It is killed at last, which
 // leaves these to the next worker, as the death of their own one has.
 func (a *app) takeOver(ctx context.Context, r *repo.Repo, j *queue.Job) {
@@ -186,32 +181,11 @@ func (a *app) takeOver(ctx context.Context, r *repo.Repo, j *queue.Job) {
 	if !lost() {
 		return
 	}
-	ctx, kill := context.WithCancel(ctx)
-	defer kill()
 	cmd, said, err := jobWorker(ctx, r, j.Ref())
 	if err == nil {
-		err = cmd.Start()
+		err = worker.RunWhile(cmd, func() bool { return ctx.Err() == nil && lost() })
 	}
 	if err != nil {
-		a.Warnf("end the command of job %s, whose worker was lost: %v", j.Ref(), err)
-		return
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	for lost() && ctx.Err() == nil {
-		select {
-		case err := <-ended:
-			if err != nil {
-				a.Warnf("the worker that was to end the command of job %s: %v: %s", j.Ref(), err, human.Line(said.String()))
-			}
-			return
-		case <-time.After(takeOverLook):
-		}
-	}
-	select {
-	case <-ended:
-	case <-time.After(takeOverEnd):
-		kill()
-		<-ended
+		a.Warnf("the worker that was to end the command of job %s: %v: %s", j.Ref(), err, human.Line(said.String()))
 	}
 }

@@ -22,9 +22,6 @@ const (
 // watchPollVariable has --watch look at files instead of asking the system to notify.
 const watchPollVariable = "E3_WATCH_POLL"
 
-// errChanged is the cause of a run that is cancelled because a file has changed.
-var errChanged = errors.New("a file has changed")
-
 // round is the result of one run of a watch, for its line.
 type round struct {
 	res *workspace.RunResult
@@ -63,7 +60,7 @@ func runWatch(ctx context.Context, a *app, location, ws string, o *startOptions)
 		if ctx.Err() != nil {
 			return err
 		}
-		if code = exitCode(err); o.round.res == nil && !errors.Is(err, errChanged) {
+		if code = exitCode(err); o.round.res == nil && !errors.Is(err, watch.ErrChanged) {
 			a.report(err)
 		}
 		a.roundLine(o, because, code, began)
@@ -99,25 +96,12 @@ func followedFile(ctx context.Context, a *app, location, ws string) (string, err
 // playRound runs the workspace once. With --watch=stop it watches meanwhile, and returns the files whose change has ended
 // the run.
 func playRound(ctx context.Context, a *app, location, ws string, o *startOptions, w *watch.Watcher) ([]string, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	if o.watch != watchStop {
 		return nil, startOnce(ctx, a, location, ws, o)
 	}
-	watching, stop := context.WithCancel(ctx)
-	told := make(chan []string, 1)
-	go func() {
-		changed, err := w.Next(watching)
-		if err == nil {
-			cancel(errChanged)
-		}
-		told <- changed
-	}()
-	err := startOnce(ctx, a, location, ws, o)
-	stop()
-	changed := <-told
+	changed, err := w.During(ctx, func(ctx context.Context) error { return startOnce(ctx, a, location, ws, o) })
 	if changed != nil && exitCode(err) == exitCancelled {
-		err = fmt.Errorf("%w: %w", errChanged, err)
+		err = fmt.Errorf("%w: %w", watch.ErrChanged, err)
 	}
 	return changed, err
 }

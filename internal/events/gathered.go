@@ -24,6 +24,14 @@ func (g *Gathered) LeftOut() string {
 	return text
 }
 
+// WhySkipped says why a task was skipped: another has failed, and too few are left where g is not nil.
+func WhySkipped(because string, g *Gathered) string {
+	if g != nil {
+		return because + " failed; " + g.TooFew()
+	}
+	return because + " failed"
+}
+
 // TooFew says why a task could not run: "188 of 200 succeeded, 190 are needed".
 func (g *Gathered) TooFew() string {
 	return fmt.Sprintf("%d of %d succeeded, %d needed", g.Members-g.Missing, g.Members, g.Needed)

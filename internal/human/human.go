@@ -4,6 +4,7 @@ package human
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -50,12 +51,29 @@ func Ago(now, t time.Time) string {
 	return "just now"
 }
 
-// Count is "1 task", "2 tasks".
+// Count is "1 task", "1,234 tasks".
 func Count[N ~int | ~int64](n N, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return Thousands(n) + " " + what + "s"
+}
+
+// Thousands writes a count with separators between groups of three digits.
+func Thousands[N ~int | ~int64](n N) string {
+	digits := strconv.FormatInt(int64(n), 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// Worker is a worker's name where it is part of a sentence or in parentheses: "me@host, process 12".
+func Worker(name string) string {
+	if at, process, ok := strings.Cut(name, " (process "); ok {
+		return at + ", process " + strings.TrimSuffix(process, ")")
+	}
+	return name
 }
 
 // Seconds is Duration for what moves on while it is looked at: in whole seconds.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"e3/internal/human"
 	"e3/objectstore"
 	"e3/objectstore/tree"
 )
@@ -84,22 +85,16 @@ func (c *DirChecker) Check(ctx context.Context, h objectstore.Hash) error {
 		return err
 	}
 	for _, out := range c.climbs[h] {
-		return treeFault(out.from, "the link points to %q, outside the directory", short(out.to))
+		return treeFault(out.from, "the link points to %q, outside the directory", human.Truncate(out.to, maxShown))
 	}
 	return nil
 }
 
-func treeFault(at, format string, args ...any) error {
-	return &tree.Error{Path: short(at), Msg: fmt.Sprintf(format, args...)}
-}
+// maxShown bounds a path in a message: a hostile one may be very long.
+const maxShown = 200
 
-// short cuts a path for a message: a hostile one may be very long.
-func short(p string) string {
-	const most = 200
-	if len(p) <= most {
-		return p
-	}
-	return strings.ToValidUTF8(p[:most/2], "") + "…" + strings.ToValidUTF8(p[len(p)-most/2:], "")
+func treeFault(at, format string, args ...any) error {
+	return &tree.Error{Path: human.Truncate(at, maxShown), Msg: fmt.Sprintf(format, args...)}
 }
 
 // named is a directory in another.
@@ -215,7 +210,7 @@ func (c *DirChecker) links(ctx context.Context, h objectstore.Hash, rel string) 
 		case err != nil:
 			return err
 		case fault != "":
-			return treeFault(path.Join(rel, l.from), "the link points to %q, which %s", short(l.to), fault)
+			return treeFault(path.Join(rel, l.from), "the link points to %q, which %s", human.Truncate(l.to, maxShown), fault)
 		case climbs:
 			if c.climbN++; c.climbN > maxClimbs {
 				return treeFault(orTop(rel), "more than %d links lead out of directories that are in others", maxClimbs)

@@ -45,7 +45,7 @@ func (o Owner) String() string {
 	case AnExecution:
 		return "execution " + o.ID
 	case ATask:
-		return "the executions of task " + o.Key.Task.String()[:12]
+		return "the executions of task " + o.Key.Task.Short()
 	case ARun:
 		return "run " + o.ID + " of workspace " + o.Name
 	case APin:

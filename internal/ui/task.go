@@ -244,30 +244,14 @@ func (s *Server) chosen(ctx context.Context, f *frame, b *taskBody, list []histo
 
 // attemptNote is what is to be said of an attempt beyond its status.
 func attemptNote(x *history.Attempt) string {
-	var notes []string
-	add := func(format string, args ...any) { notes = append(notes, human.Line(fmt.Sprintf(format, args...))) }
-	if x.Number > 1 {
-		add("attempt %d", x.Number)
-	}
-	switch x.Status {
-	case runview.TaskFailed:
-		add("exit code %d", x.ExitCode)
-	case runview.TaskError:
-		add("%s", cmp.Or(x.Message, x.Reason, "it ended without an exit code"))
-	}
-	if e := x.Execution; e != nil && e.Detail != nil && e.Detail.Batch.Items > 0 && x.Status != runview.TaskError {
-		add("in a batch of %d", e.Detail.Batch.Items)
-	}
-	if n := len(x.Answered()); n > 0 && x.Status != runview.TaskError {
-		add("cached in %s", human.Count(n, "run"))
-	}
+	notes := x.Notes()
 	if e := x.Execution; e != nil && e.Rejected() {
-		add("rejected by %s", e.Rejection.By)
+		notes = append(notes, "rejected by "+e.Rejection.By)
 	}
 	if gone := x.Pruned(); gone != nil {
-		add("pruned by %s", gone.By)
+		notes = append(notes, "pruned by "+gone.By)
 	}
-	return strings.Join(notes, ", ")
+	return human.Line(strings.Join(notes, ", "))
 }
 
 // described adds the command and the facts of the execution.

@@ -106,6 +106,29 @@ func (w *Watcher) Next(ctx context.Context) ([]string, error) {
 	}
 }
 
+// ErrChanged is the cause of a context that has ended because a file has changed.
+var ErrChanged = errors.New("a file has changed")
+
+// During calls do with a context that ends once files have changed, with the cause ErrChanged, and returns these; nil
+// if none have changed meanwhile. The error is that of do.
+func (w *Watcher) During(ctx context.Context, do func(context.Context) error) ([]string, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	next := make(chan []string, 1)
+	go func() {
+		changed, err := w.Next(watching)
+		if err == nil {
+			cancel(ErrChanged)
+		}
+		next <- changed
+	}()
+	err := do(ctx)
+	stop()
+	return <-next, err
+}
+
 // settle waits until nothing changes any more.
 func (w *Watcher) settle(ctx context.Context, changed []string) ([]string, error) {
 	until := time.Now().Add(w.opts.Most)
@@ -207,8 +230,8 @@ func (w *Watcher) look() map[string]stamp {
 	}
 }
 
-// follow asks for notifications from exactly these folders, and reports whether any is new. It asks again for the others:
-// a folder may have been removed and made anew.
+// follow asks for notifications from exactly these folders, and reports whether any is new. It asks again for the
+// others: a folder may have been removed and made anew.
 func (w *Watcher) follow(folders map[string]bool) (more bool) {
 	for _, path := range slices.Sorted(maps.Keys(folders)) {
 		if w.notify == nil {

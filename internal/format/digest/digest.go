@@ -54,6 +54,9 @@ func (h Hash) String() string {
 	return string(text[:])
 }
 
+// Short is the beginning of the hash, by which people tell hashes apart.
+func (h Hash) Short() string { return h.String()[:12] }
+
 // IsZero reports whether h is the zero value, which stands for "no object".
 func (h Hash) IsZero() bool { return h == Hash{} }
 

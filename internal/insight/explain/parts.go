@@ -101,7 +101,7 @@ func parts(was, is *definition) []Difference {
 		}
 		b = a
 	case a == nil || b == nil:
-		list = append(list, Difference{Part: Definition, Name: "task", Was: short(was.task), Is: short(is.task)})
+		list = append(list, Difference{Part: Definition, Name: "task", Was: was.task.Short(), Is: is.task.Short()})
 	default:
 		list = taskParts(a, b)
 		if len(list) == 0 {
@@ -119,8 +119,6 @@ func parts(was, is *definition) []Difference {
 	}
 	return append(list, contentParts(was, is, a, b)...)
 }
-
-func short(h objectstore.Hash) string { return h.String()[:12] }
 
 // taskParts compares two task objects except for the content of their inputs.
 func taskParts(a, b *record.Task) []Difference {

@@ -3,13 +3,16 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"e3/executions"
 	"e3/internal/format/record"
+	"e3/internal/human"
 	"e3/internal/insight/runview"
 )
 
@@ -75,6 +78,27 @@ func Attempts(ctx context.Context, s Stores, ws, task string) ([]Attempt, error)
 		return nil, err
 	}
 	return found.Tasks[0].Attempts, nil
+}
+
+// Notes are details of an attempt beyond its status. They are untrusted text.
+func (a *Attempt) Notes() (notes []string) {
+	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	if a.Number > 1 {
+		add("attempt %d", a.Number)
+	}
+	switch a.Status {
+	case runview.TaskFailed:
+		add("exit code %d", a.ExitCode)
+	case runview.TaskError:
+		add("%s", cmp.Or(a.Message, a.Reason, "it ended without an exit code"))
+	}
+	if e := a.Execution; e != nil && e.Detail != nil && e.Detail.Batch.Items > 0 && a.Reason != string(executions.ReasonBatch) {
+		add("in a batch of %d", e.Detail.Batch.Items)
+	}
+	if n := len(a.Answered()); n > 0 && a.Status != runview.TaskError { // a run that waits for an error has no answer of it
+		add("cached in %s", human.Count(n, "run"))
+	}
+	return notes
 }
 
 // Of converts an execution to an attempt of a task by its record alone: one that has not ended counts as running.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"e3/executions"
 	"e3/internal/format/record"
 	"e3/internal/human"
 	"e3/internal/insight/runview"
@@ -58,56 +57,20 @@ func RunClass(r *runview.Report) string {
 
 // Note adds details to the state of a task.
 func Note(t *runview.TaskReport) string {
-	var parts []string
-	add := func(format string, args ...any) { parts = append(parts, visible(fmt.Sprintf(format, args...))) }
-	switch t.State {
-	case runview.TaskFailed:
-		add("exit code %d", t.ExitCode)
-	case runview.TaskError:
-		add("%s", human.Truncate(t.Message, 400))
-	case runview.TaskSkipped:
-		add("%s failed", t.Because)
-		if t.Gathered != nil {
-			add("%s", t.Gathered.TooFew())
-		}
-	case runview.TaskRetrying:
-		add("attempt %d follows", t.Attempt)
-	case runview.TaskDeferred:
-		add("waits for approval")
-	case runview.TaskAbandoned:
-		add("%s", WhyAbandoned(t))
-	case runview.TaskClaimed, runview.TaskRunning:
-		if t.Worker != "" {
-			add("by %s", human.Truncate(t.Worker, 400))
-		}
-	}
-	if t.MayFail {
-		add("allowed to fail")
-	}
-	if t.LeftOut != "" {
-		add("left out of %s", t.LeftOut)
-	}
-	if t.Gathered != nil && t.State != runview.TaskSkipped {
-		add("%s", t.Gathered.LeftOut())
-	}
+	notes := t.Notes()
 	if t.Reason != "" && !strings.Contains(t.Message, t.Reason) {
-		add("%s", t.Reason)
+		notes = append(notes, t.Reason)
 	}
 	if s := t.ImportedFrom; s != nil {
-		add("imported from %s", s.By)
+		notes = append(notes, "imported from "+s.By)
 	}
 	if m := t.Rejected; m != nil {
-		add("rejected by %s", m.By)
+		notes = append(notes, "rejected by "+m.By)
 	}
-	return strings.Join(parts, ", ")
-}
-
-// WhyAbandoned says what an abandoned task waited for when its run ended.
-func WhyAbandoned(t *runview.TaskReport) string {
-	if t.Batch.Items > 0 && t.Reason == string(executions.ReasonBatch) {
-		return "its batch failed, and the run ended before the item was tried alone"
+	for i, text := range notes {
+		notes[i] = visible(human.Truncate(text, 400))
 	}
-	return "waited for approval when the run ended"
+	return strings.Join(notes, ", ")
 }
 
 // Lead describes the outcome of a run in a sentence.

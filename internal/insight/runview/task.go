@@ -167,19 +167,6 @@ func (v *Runs) FindExecution(ctx context.Context, te *TaskExecutions, prefix str
 	return nil, unknown
 }
 
-// Changed returns a channel that receives after executions of a key were recorded, nil where the store cannot notify.
-func (v *Runs) Changed(ctx context.Context, key executions.Key) <-chan struct{} {
-	watcher, ok := v.Records.(refstore.Watcher)
-	if !ok {
-		return nil
-	}
-	c, err := watcher.Watch(ctx, "EXECUTION/"+key.String())
-	if err != nil {
-		return nil
-	}
-	return c
-}
-
 // TaskHashes returns the hashes of some tasks of a workspace, as AllTaskHashes does; none of those that no package has.
 func (v *Runs) TaskHashes(ctx context.Context, ws string, tasks iter.Seq[string]) (map[string][]objectstore.Hash, error) {
 	packages, err := v.packagesIn(ctx, ws)

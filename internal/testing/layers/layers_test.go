@@ -44,6 +44,8 @@ cmd/e3:                        internal/format/moment internal/images internal/p
 cmd/e3/internal/render:        cmd/e3/internal/term internal/human
 cmd/e3/internal/term:          internal/human
 
+internal/resultdir:            internal/repo internal/insight/runview workspace objectstore objectstore/tree refstore internal/format/record internal/host/atomicfile internal/human internal/backoff
+
 # The composition root: it alone knows the backends.
 internal/repo:                 internal/format/moment internal/jobs/worker internal/jobs/dispatch internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/cached objectstore/s3 refstore refstore/checked refstore/fs refstore/dynamo refstore/lease refstore/overlay refstore/known objectstore/overlay
                                internal/events internal/format/notation internal/format/signature internal/host/remains internal/host/beneath internal/host/filelock internal/host/modes internal/host/runner internal/host/room internal/host/trace internal/host/tools internal/host/process internal/format/record internal/host/atomicfile internal/settings internal/images internal/images/registry internal/human
@@ -52,7 +54,6 @@ internal/images/registry:      internal/images internal/format/image
 internal/images:               internal/format/moment objectstore internal/format/image internal/format/digest internal/host/atomicfile
 internal/newfile:              internal/format/manifest internal/format/notation
 internal/propose:              internal/format/manifest internal/host/trace
-internal/resultdir:              workspace objectstore objectstore/tree refstore internal/format/record internal/backoff
 internal/verify:               internal/format/moment internal/insight/runview internal/jobs/queue internal/jobs/approval workspace executions objectstore objectstore/tree refstore internal/reach internal/events internal/settings internal/format/record internal/format/beast2 internal/pkgref
 internal/ui:                   gc workspace internal/jobs/queue internal/jobs/approval internal/insight/markup internal/insight/report internal/insight/explain internal/insight/compare internal/insight/history internal/insight/stats internal/insight/diagram internal/insight/runview dataflow/graph executions objectstore objectstore/tree refstore internal/events internal/format/record internal/format/value internal/format/notation internal/human
 gc:                            internal/format/moment workspace executions objectstore refstore internal/reach internal/format/record
@@ -77,7 +78,7 @@ dataflow/plan:                 dataflow/graph executions objectstore internal/fo
 internal/jobs/worker:          internal/format/moment internal/jobs/dispatch internal/jobs/queue executions objectstore refstore internal/events internal/host/runner internal/format/record internal/backoff
 internal/jobs/slurm:           internal/jobs/dispatch executions internal/jobs/queue internal/format/record internal/host/modes internal/backoff internal/host/beneath
 internal/jobs/dispatch:        internal/jobs/queue executions objectstore refstore internal/format/record internal/backoff
-internal/reach:                executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
+internal/reach:                internal/human executions objectstore objectstore/tree refstore internal/jobs/queue internal/events internal/format/image internal/format/eastref internal/format/record internal/pkgref
 internal/packages:             internal/format/moment objectstore refstore internal/format/eastref internal/format/record internal/human internal/pkgref
 executions:                    objectstore objectstore/tree refstore internal/format/record internal/format/image internal/format/signature internal/host/bash internal/host/room internal/host/rootfs internal/host/tools internal/host/trace internal/host/remains internal/host/runner internal/host/cgroup internal/host/process internal/host/watch internal/format/value internal/host/stamp internal/host/modes internal/host/atomicfile internal/human internal/backoff internal/host/beneath
 

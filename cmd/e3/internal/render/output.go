@@ -121,12 +121,3 @@ func (o *Output) Headed(right map[int]bool, cells ...string) *Table {
 func (o *Output) Plot(what string, points []Point) *Plot {
 	return &Plot{what: what, points: points, width: term.Width(o.Stdout), ascii: term.ASCII(o.Getenv), style: o.Style()}
 }
-
-// JSONTime is a time in JSON, in the form that events use; null for the zero time.
-func JSONTime(t time.Time) *string {
-	if t.IsZero() {
-		return nil
-	}
-	text := t.UTC().Format("2006-01-02T15:04:05.000Z")
-	return &text
-}
