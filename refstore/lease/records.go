@@ -66,7 +66,7 @@ func condemnedKey(shard byte) refstore.Key {
 // The states of a session.
 const (
 	alive = "alive" // by its record; it may have died since
-	dead  = "dead"  // another process, or it itself, found that its lease had run out
+	dead  = "dead"  // its lease had run out, as another process or the session itself found
 	ended = "ended" // it ended during a collection, which still needs the names that it relied on
 )
 
@@ -83,15 +83,15 @@ type sessionRecord struct {
 	Protected []byte       `json:"protected,omitempty"` // small sets, one name a line
 	Large     []uint64     `json:"large,omitempty"`     // numbers of its records of large protected sets
 	Parts     uint64       `json:"parts,omitempty"`     // how many parts of relied names there are
-	Relied    []byte       `json:"relied,omitempty"`    // relied names that are in no part yet, 32 bytes each
+	Relied    []byte       `json:"relied,omitempty"`    // relied names that are not in a part yet, 32 bytes each
 }
 
-// deathRecord says how a session was found dead.
+// deathRecord says when and how a session was found dead.
 type deathRecord struct {
 	By   string `json:"by"`
 	At   int64  `json:"at,omitempty"`   // by the objects' clock, nanoseconds since 1970; 0 if unknown
 	Gone bool   `json:"gone,omitempty"` // its process was seen to be gone: its requests arrive soon, or never
-	// Closed: the session has stopped itself, though its process may continue.
+	// Closed says that the session has stopped itself; its process may continue.
 	Closed bool `json:"closed,omitempty"`
 }
 
@@ -119,7 +119,7 @@ func (o ownerRecord) words() string {
 	return "a process"
 }
 
-// shorten cuts a text of another process.
+// shorten cuts a text that another process wrote.
 func shorten(s string) string { return human.Truncate(s, 300) }
 
 // maxTTL bounds the TTL that a session may ask of its observers.
@@ -162,9 +162,9 @@ type lockRecord struct {
 	Holders []hold `json:"holders"`
 }
 
-// hold is one hold of a lock or claim. Nonces distinguish the holds of a session. Before has the texts of dead holders
-// since the last release, latest first, joined by line feeds. A new holder may die before it has handled them, so each
-// successor gets all of them.
+// hold is one hold of a lock or claim. Nonces distinguish the holds of a session. Before joins the texts of the
+// holders that have died since the last release, latest first, by line feeds. Each successor gets all of them, since a
+// new holder may die before it has handled them.
 type hold struct {
 	Session string `json:"session"`
 	Nonce   uint64 `json:"nonce"`
@@ -204,7 +204,8 @@ func validSession(id string) error {
 
 const maxSessionID = 64
 
-// noSession replaces a session id, which are UUIDs. Its hold is free, and the next holder gets its text.
+// noSession stands in place of a session id; no UUID is equal to it. A hold of noSession is free, and the next holder
+// gets its text.
 const noSession = "nobody"
 
 func (r *lockRecord) validate() error {

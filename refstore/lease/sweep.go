@@ -78,7 +78,7 @@ func (t *table) removeSession(ctx context.Context, id string, v refstore.Version
 	return t.removeParts(ctx, id+"/", func(context.Context, string) (bool, error) { return true, nil })
 }
 
-// removeParts removes the additional records of sessions that goes selects, if their sort keys begin with prefix.
+// removeParts removes the additional records whose sort keys begin with prefix, of the sessions that goes selects.
 func (t *table) removeParts(ctx context.Context, prefix string, goes func(ctx context.Context, session string) (bool, error)) error {
 	for _, partition := range []string{protectedPartition, reliedPartition} {
 		for r, err := range t.store.List(ctx, refstore.Query{Partition: partition, Prefix: prefix, KeysOnly: true}) {
