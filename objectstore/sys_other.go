@@ -67,7 +67,7 @@ func (d *Dir) readWhole(name string, room func(stat) ([]byte, error)) ([]byte, e
 	return b[:n], err
 }
 
-// tryLock takes no lock: lock does.
+// tryLock fails, so that lock is called.
 func (d *Dir) tryLock(string, bool) (unlock func(), err error) { return nil, errors.ErrUnsupported }
 
 // look describes the file of a name in root, by its path.

@@ -23,7 +23,7 @@ type Damage struct {
 	Set func(h objectstore.Hash, b []byte) error
 	// Heals means that the store can restore damaged objects, so every reader must return the right bytes.
 	Heals bool
-	// Get returns the bytes stored under a name, right or wrong; nil if the result of readers is sufficient.
+	// Get returns the bytes stored under a name, right or wrong. With a nil Get, only the readers' results are checked.
 	Get func(h objectstore.Hash) ([]byte, error)
 	// Scratch is an empty folder for files that readers write.
 	Scratch string

@@ -37,7 +37,7 @@ const (
 // unsynced holds what a store has written since its last sync. It is safe for concurrent use.
 type unsynced struct {
 	off bool // every sync is one of the whole file system
-	in  tree // of the store
+	in  tree // the root of the store
 
 	syncing sync.Mutex // held during a sync: a second sync returns after the first, and relies on it
 	rooted  bool       // the root is durable; guarded by syncing
