@@ -49,8 +49,8 @@ func (k Kind) primitive() bool { return primitives[k].n != nil }
 
 // A Type describes East values. It is immutable; compare with Equal. The zero Type is Null.
 //
-// A type that was decoded remembers which of its field lists were backreferences, so that it
-// encodes to the bytes it came from. Types made in Go have none.
+// A type that was decoded remembers which of its field lists were backreferences, so that it encodes to its original
+// bytes. Types made in Go have no backreferences.
 type Type struct{ n *node }
 
 type node struct {
@@ -63,7 +63,7 @@ type node struct {
 	measure
 }
 
-// A list is the part of a schema that has identity, as Arrays do.
+// A list is the part of a schema that has identity, as an Array in a value has.
 type list struct {
 	fields []Field
 	kind   listKind
@@ -308,7 +308,7 @@ func (t Type) Index(name string) int {
 	return -1
 }
 
-// caseIndex searches sorted cases; it returns -1 if there is none of that name.
+// caseIndex searches sorted cases; it returns -1 if no case has the name.
 func caseIndex(cases []Field, name string) int {
 	i, ok := sort.Find(len(cases), func(i int) int { return CompareStrings(name, cases[i].Name) })
 	if !ok {

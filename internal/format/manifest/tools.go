@@ -27,7 +27,7 @@ func toolFiles(d *decoder, names []string, pos Pos, refs []wire) (programs []str
 	return programs, refs
 }
 
-// tools reads the names of programs, which are looked up on the PATH, and the paths of those of the project.
+// tools reads the names of programs, which are looked up on the PATH, and the paths of programs of the project.
 func (d *decoder) tools(where string, n *node) []string {
 	files := map[string]bool{}
 	return distinct(d, where, n, "program", func(item *node) bool {

@@ -24,7 +24,7 @@ func (s RunState) Cases() []string { return []string{"cancelled", "completed", "
 
 func (s RunState) String() string { return caseName(s) }
 
-// Summary counts the tasks of a run. Completed includes the cached ones.
+// Summary counts the tasks of a run. Completed includes cached tasks.
 type Summary struct {
 	Total, Completed, Cached, Failed, Skipped int64
 }
@@ -52,9 +52,9 @@ type TaskExecution struct {
 	Cached      bool
 }
 
-// RunTasks is the run's map from task to execution, in the order of the graph. It stays encoded, so that a run that
-// changes little copies most of its predecessor's map, and a map of 100,000 tasks takes no more memory than its bytes.
-// The zero value is empty.
+// RunTasks is the run's map from task to execution, in the order of the graph. It stays encoded: so a run that changes
+// little copies most of its predecessor's map, and a map of 100,000 tasks takes no more memory than its bytes. The
+// zero value is empty.
 type RunTasks struct {
 	n       int
 	entries string
@@ -104,7 +104,7 @@ func (t RunTasks) AllCached() RunTasks {
 	return RunTasks{n: t.n, entries: string(b)}
 }
 
-// cutString splits one String off the front of checked bytes.
+// cutString splits a String off the front of checked bytes.
 func cutString(s string) (head, rest string) {
 	n, w := uvarint(s)
 	return s[w : w+n], s[w+n:]
