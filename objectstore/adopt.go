@@ -94,8 +94,8 @@ func take(ctx context.Context, f *os.File, info Info) error {
 	return taking(f.Name(), info, fi.Mode())
 }
 
-// adoptLeased makes the leased file f an object. It returns false if that is unsafe or impossible; the caller then
-// copies.
+// adoptLeased makes the leased file f an object. It returns false if this is unsafe or impossible; the caller then
+// copies the file.
 func (w *writer) adoptLeased(ctx context.Context, f *os.File, st stat, remove func() error) (Kept, bool, error) {
 	info, err := hashFile(ctx, f, st.size)
 	if err != nil {
@@ -165,7 +165,7 @@ func hashFile(ctx context.Context, f *os.File, size int64) (Info, error) {
 }
 
 // copyOver replaces the object info by a copy of f that no other process can reach. If it cannot, it removes the
-// object, since no object is better than one that may change.
+// object: a missing object is better than a changing one.
 func (w *writer) copyOver(ctx context.Context, f *os.File, info Info) (err error) {
 	path := w.file(info.Hash)
 	defer func() {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// presence is what a put finds under the name of its object.
+// presence tells what a put finds under the name of its object.
 type presence int
 
 const (
@@ -46,7 +46,7 @@ func (w *writer) find(ctx context.Context, path string, size int64) (presence, e
 	case errors.Is(err, fs.ErrNotExist):
 		return absent, nil
 	case errors.Is(err, fs.ErrPermission):
-		return unfit, nil // another user's: replace it by a copy of this user
+		return unfit, nil // another user's file: replace it by a copy of this user
 	default:
 		return absent, err
 	}

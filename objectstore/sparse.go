@@ -73,8 +73,8 @@ func (s *span) look() {
 // write.
 type sparseWriter struct {
 	f    *os.File
-	size int64 // of the content, with the zeros
-	end  int64 // of the file
+	size int64 // size of the content, with the zeros
+	end  int64 // end of the file so far
 	kept *writeBack
 }
 

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The functions below, but for look and readWhole, have no counterpart on this system. Files are written aside under a name, outputs of
-// tasks are copied, and clones are copies.
+// The functions below, except look and readWhole, have no counterpart on this system. Files are written aside under a
+// name, outputs of tasks are copied, and clones are copies.
 
 func touchOpen(*os.File, time.Time) error { return errors.ErrUnsupported }
 

@@ -13,7 +13,7 @@ import (
 	"e3/internal/host/trace"
 )
 
-// A Package holds what a package offers to its tasks.
+// A Package holds the sources that a package offers to its tasks.
 type Package struct {
 	Inputs []manifest.Input
 	Tasks  []Producer

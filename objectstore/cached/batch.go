@@ -160,7 +160,7 @@ func (b *Batch) Send(ctx context.Context, held func(objectstore.Hash) bool) erro
 	return nil
 }
 
-// unknown relies on the objects of list, and returns those that the remote store may lack.
+// unknown relies on the objects of list, and returns the objects that the remote store may lack.
 func (b *Batch) unknown(ctx context.Context, list []queued) ([]queued, error) {
 	err := b.inParallel(ctx, len(list), func(ctx context.Context, i int) error { return b.rely(ctx, list[i].Hash) })
 	if err != nil {

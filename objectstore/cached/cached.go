@@ -64,9 +64,9 @@ type Guard interface {
 	// until the session ends. It is cheap for a name that the session already relies on.
 	Rely(ctx context.Context, h objectstore.Hash) error
 
-	// Condemn announces the removal of the objects hs of a shard, and returns those that no session relies on. No
-	// session begins to rely on the returned objects before done is called. Without a call of done, none does as
-	// long as a request of this process can still arrive. A shard has one such list at a time.
+	// Condemn announces the removal of the objects hs of a shard, and returns the objects on which no session
+	// relies. No session begins to rely on the returned objects before done is called. Without a call of done,
+	// none does as long as a request of this process can still arrive. A shard has one such list at a time.
 	Condemn(ctx context.Context, shard byte, hs []objectstore.Hash) (free []objectstore.Hash, done func(context.Context) error, err error)
 
 	// Held returns an error once other processes may ignore the condemned lists of this process, because this process
@@ -167,7 +167,7 @@ func (s *Store) Close() error {
 // and never objects that a record names.
 func (s *Store) Presumes() bool { return true }
 
-// Parallel returns how many concurrent calls are useful.
+// Parallel returns the useful number of concurrent calls.
 func (s *Store) Parallel() int { return s.o.Parallel }
 
 // Grace is the time by which an object must be older than the cut-off of a sweep.

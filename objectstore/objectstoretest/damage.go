@@ -43,7 +43,7 @@ func (d Damage) Run(ctx context.Context, s objectstore.Store) error {
 	return nil
 }
 
-// one damages one object, a file or a directory.
+// one damages a single object, a file or a directory.
 func (d Damage) one(ctx context.Context, s objectstore.Store, r *rand.Rand) error {
 	b := random(r.Uint64(), sizes[r.IntN(len(sizes))])
 	file, err := objectstore.PutBytes(ctx, s, b)

@@ -176,7 +176,7 @@ func (o Options) Check() error {
 	if err := checkPath(prefix); err != nil {
 		return fmt.Errorf("prefix %.200q: %w", prefix, err)
 	}
-	// The longest keys are those of blobs.
+	// Blobs have the longest keys.
 	if len(prefix)+1+maxBlobName > maxKey {
 		return fmt.Errorf("prefix %.80q… has %d bytes; at most %d are possible", prefix, len(prefix), maxKey-1-maxBlobName)
 	}

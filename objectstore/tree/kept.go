@@ -175,7 +175,7 @@ type renewer struct {
 	o       CheckoutOptions
 	group   *errgroup.Group
 	mu      sync.Mutex // guards the files of all folders
-	links   links      // of the whole tree
+	links   links      // links of the whole tree
 	missing []string   // links that are still to be made
 	entries int64
 }
@@ -377,7 +377,7 @@ func (r *renewer) made(d *beneath.Dir, e Entry) (keptFile, error) {
 	return keptFile{hash: e.Hash, size: e.Size, executable: e.Executable, stamp: stampOf(info)}, nil
 }
 
-// link checks all links of the tree and makes those that are missing.
+// link checks all links of the tree and makes the missing ones.
 func (r *renewer) link(root *beneath.Dir) error {
 	if err := r.o.checkLinks(r.links); err != nil {
 		return err

@@ -35,7 +35,7 @@ type Entry struct {
 	Hash       objectstore.Hash // hash of a file's bytes or of a directory object
 	Size       int64            // of a file
 	Executable bool             // of a file
-	Target     string           // of a link: relative, with slashes
+	Target     string           // target of a link: relative, with slashes
 }
 
 // header opens every directory object: the magic and the schema of

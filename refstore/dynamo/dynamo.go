@@ -10,7 +10,7 @@
 // shows the success: the written version is the item's version, or the version that it replaced. After two more writes,
 // the outcome cannot be determined: the error says so, and is not ErrConflict. An attempt without an answer may also
 // arrive late, after the next attempt has taken effect. Then its condition fails, with one exception: a creation
-// recreates a record that has been deleted. [Store.Create] reports if that can happen.
+// recreates a record that has been deleted. [Store.Create] reports whether this can happen.
 //
 // Large data is kept in a [Blobs], under names that are never reused. It is put before an item names it, and deleted
 // once no item does. [Store.RemoveLeftovers] removes blobs that crashes leave.
@@ -171,7 +171,7 @@ func newClient(config aws.Config, endpoint string, more ...func(*dynamodb.Option
 		if endpoint != "" {
 			o.BaseEndpoint = aws.String(endpoint)
 		}
-		// Keep as many connections open as callers make concurrent lookups.
+		// Keep a connection open for each of the concurrent lookups of callers.
 		switch c := config.HTTPClient.(type) {
 		case nil:
 			o.HTTPClient = manyConnections(awshttp.NewBuildableClient())

@@ -124,8 +124,8 @@ func executionOf(s *Store, log refstore.Key) (sl slot, ok bool, err error) {
 	return sl, err == nil, err
 }
 
-// makeLog has fill make the file of a log at a path, which lies in the execution's folder or, if there is none, in one that
-// makeLog then puts there.
+// makeLog has fill make the file of a log at a path in the execution's folder. If this folder is missing, fill makes
+// the file in a new folder, which makeLog then puts there.
 func makeLog(ctx context.Context, s *Store, sl slot, path string, fill func(path string) error) error {
 	sh, err := s.lockShard(ctx, sl.key)
 	if err != nil {

@@ -43,7 +43,8 @@
 // # Durability
 //
 // [Store.Put] syncs nothing: what it wrote survives the death of the process, not of the machine. [Store.PutSync] and
-// [Store.Sync] make it survive that. With Options.Narrow, Sync spares what other programs have written (narrow.go).
+// [Store.Sync] make it survive the death of the machine, too. With Options.Narrow, Sync spares what other programs have
+// written (narrow.go).
 package fs
 
 import (

@@ -62,7 +62,7 @@ const (
 type place struct {
 	shape   shape
 	dir     string // relative to the root, as all names
-	suffix  string // of the files
+	suffix  string // suffix of the files
 	paired  bool   // the sort key is "<folder>/<file>", cut at the last "/"
 	grows   bool   // a longer value overwrites the old one in its file; readers check the sum, and read again
 	aliases bool   // records may be other names of such files

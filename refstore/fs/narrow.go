@@ -22,7 +22,7 @@ import (
 // session, or after another session was swept, the file system is synced.
 
 const (
-	// maxNarrow is the number of files and folders up to which each is synced by itself.
+	// maxNarrow is the greatest number of files and folders that are synced one by one.
 	maxNarrow = 4096
 	// narrowAtOnce is the number of files that are synced at a time: a file system writes its journal once for all that
 	// wait.
@@ -48,7 +48,7 @@ type unsynced struct {
 	always bool                // everything must be synced, each time
 	relied bool                // others may rely on what this store has not synced
 	wrote  bool                // relied has been set at least once
-	swept  bool                // a dead process may not have synced what it has written
+	swept  bool                // a dead process may have left unsynced writes
 	named  map[string]bool     // folders whose names are durable in the folders above them
 	made   uint64              // the number of folders that this store has made
 }
@@ -98,8 +98,8 @@ func (u *unsynced) folder(path string) {
 	u.file(false, path)
 }
 
-// unsure takes a folder and the folders above it. It returns the ones, without the first, that must be synced to make
-// the names of all durable. made is an argument of sure.
+// unsure takes a folder and the folders above it. It returns the folders above that must be synced, so that the names
+// of all these folders are durable. made is an argument of sure.
 func (u *unsynced) unsure(dirs []string) (above []string, made uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -197,7 +197,7 @@ func (u *unsynced) sync(alone func() (bool, error), wide func() error) error {
 // errUnopened says that a path could not be opened for a sync, for example another user's file.
 var errUnopened = errors.New("not opened")
 
-// syncFolders syncs folders, of which all must be there.
+// syncFolders syncs folders; all of them must exist.
 func syncFolders(t tree, dirs []string) error {
 	if len(dirs) == 1 {
 		return syncOne(t, dirs[0])

@@ -137,7 +137,7 @@ func (s *Store) removeGone(ctx context.Context, sl slot) error {
 	return nil
 }
 
-// withSums adds to sorts, from index from on, the sort keys of records of which only the sum exists.
+// withSums adds to sorts, from index from on, the sort keys for which only a sum exists.
 func withSums(sorts []string, from int, sums []string) []string {
 	if len(sums) == 0 {
 		return sorts

@@ -91,7 +91,7 @@ type collection struct {
 
 	reading chan struct{}         // holds a token while parts are read, or their names are used
 	relied  map[[32]byte]struct{} // names that any session relies on, as read from parts
-	parts   map[string]uint64     // how many parts of each session were read
+	parts   map[string]uint64     // number of parts read of each session
 }
 
 // collecting returns the epoch of this process's collection, 0 if there is none.

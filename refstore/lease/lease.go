@@ -181,7 +181,7 @@ func New(store refstore.Store, o Options) *Leases {
 	}
 }
 
-// Limit is how long after sending a renewal this process may rely on it.
+// Limit is the time for which this process may rely on a renewal after sending it.
 func (l *Leases) Limit() time.Duration { return l.o.limit() }
 
 func (o *Options) limit() time.Duration { return o.TTL / 5 * 4 }

@@ -137,7 +137,7 @@ func (l *Leases) giveUp(s *session, h *held) {
 	s.addLooseEnd(looseEnd{key: h.key, nonce: h.nonce, owed: h.previous != nil, late: true})
 }
 
-// maxRefused bounds how many refused locks and claims are remembered.
+// maxRefused bounds the number of refused locks and claims that are remembered.
 const maxRefused = 1 << 14
 
 // wasRefused reports whether the last try found a holder. If so, a read comes first, since it is cheaper than a write

@@ -11,7 +11,7 @@ import (
 // have, or a record beside the session's that is no longer needed.
 type looseEnd struct {
 	key   refstore.Key
-	nonce uint64 // of the hold
+	nonce uint64 // nonce of the hold
 	whole bool   // delete the record itself
 	owed  bool   // the hold was taken over from a dead holder; see release
 	late  bool   // it may recur after its removal

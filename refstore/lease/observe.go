@@ -34,12 +34,12 @@ type sighting struct {
 	last    view
 }
 
-// maxSeen bounds how many sessions are watched at a time.
+// maxSeen bounds the number of sessions that are watched at a time.
 const maxSeen = 1 << 14
 
 // view is the known state of a session.
 type view struct {
-	rec     sessionRecord    // without a state if there is no record
+	rec     sessionRecord    // has no state if there is no record
 	version refstore.Version // refstore.Absent if there is no record
 	free    bool             // its holds are free: it is marked, has ended, or is absent
 	expired bool             // it may be marked dead: its process is gone, or it was not renewed for a lease

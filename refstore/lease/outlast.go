@@ -18,14 +18,14 @@ import (
 // over its holds has marked that record before. So if the renewal succeeds, nothing was taken over, and the session
 // continues as if renewed in time. If the record is marked, the session is lost.
 type suspension struct {
-	failure atomic.Pointer[error] // of the last renewal; nil if it succeeded
+	failure atomic.Pointer[error] // error of the last renewal; nil if it succeeded
 	elapsed func() time.Duration  // Options.Elapsed
 
 	mu      sync.Mutex
-	outlast time.Duration // how long a session may be suspended; 0: not at all
+	outlast time.Duration // longest suspension of a session; 0: none
 	on      bool
 	dead    bool          // the session's record is marked dead, or gone, and no other was begun
-	since   time.Duration // when the last renewal before it was sent, by Options.Elapsed
+	since   time.Duration // time at which the last renewal before the suspension was sent, by Options.Elapsed
 	total   time.Duration // total time of the past suspensions
 	done    chan struct{} // closed at the end of the suspension; nil without one
 	next    int

@@ -82,7 +82,7 @@ type sessionRecord struct {
 	Epoch     uint64       `json:"epoch,omitempty"`     // the last collection that it answered
 	Protected []byte       `json:"protected,omitempty"` // small sets, one name a line
 	Large     []uint64     `json:"large,omitempty"`     // numbers of its records of large protected sets
-	Parts     uint64       `json:"parts,omitempty"`     // how many parts of relied names there are
+	Parts     uint64       `json:"parts,omitempty"`     // number of parts of relied names
 	Relied    []byte       `json:"relied,omitempty"`    // relied names that are not in a part yet, 32 bytes each
 }
 
@@ -145,7 +145,7 @@ func (r *sessionRecord) validate() error {
 	return validLines(r.Protected)
 }
 
-// maxParts bounds how much a hostile session makes others read: 8 billion names.
+// maxParts bounds the number of names that a hostile session makes others read: 8 billion.
 const maxParts = 1 << 20
 
 // validLines checks a set of names, each of which ends with a line feed.

@@ -14,12 +14,12 @@ import (
 	"e3/refstore"
 )
 
-// A session that was found dead can go on under another id, if it may ([Options.Retake]) and no process has relied on
-// its death in a way that matters. Until that is certain, the session is suspended.
+// A session that was found dead can go on under another id, if [Options.Retake] is set, no other process has taken its
+// locks, and no collection has passed it over. Until that is certain, the session is suspended.
 //
 //  1. It begins a new record, which dates from the beginning of the old one. So it protects the same objects.
-//  2. No collection may have passed the dead record over: either its requests have not settled, as of a time after the
-//     new record is there, or no collection has begun since the session last looked.
+//  2. No collection may have passed the dead record over: either its requests have still not settled once the new
+//     record exists, or no collection has begun since the session last looked.
 //  3. It writes down every name that it relies on, and takes each hold again by compare-and-swap of the record that
 //     still names it. Observers change that record before they rely on a hold being free, so an unchanged one was never
 //     another's.

@@ -59,7 +59,7 @@ type node struct {
 	elem Type  // Array, Set, Ref: the element; Dict: the value; functions: the output
 	list *list // Struct: fields; Variant: cases; functions: inputs, without names
 	use  bool  // the list is a backreference to an earlier occurrence
-	up   int   // Recursive: how many composites outwards
+	up   int   // Recursive: the number of composites outwards
 	measure
 }
 
@@ -317,7 +317,7 @@ func caseIndex(cases []Field, name string) int {
 	return i
 }
 
-// Up returns how far a Recursive points outwards, and 0 for other kinds.
+// Up returns the number of composites by which a Recursive points outwards, and 0 for other kinds.
 func (t Type) Up() int {
 	if t.n == nil {
 		return 0
@@ -325,8 +325,8 @@ func (t Type) Up() int {
 	return t.n.up
 }
 
-// Equal reports whether t and u have the same constructors, names, order and recursion
-// numbers, which is what readers of the format compare. Backreferences make no difference.
+// Equal reports whether t and u have the same constructors, names, order and recursion numbers, as readers of the
+// format compare them. Backreferences make no difference.
 func (t Type) Equal(u Type) bool {
 	if t.n == u.n {
 		return true

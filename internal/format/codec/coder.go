@@ -30,7 +30,7 @@ type coder struct {
 	custom  bool
 	append  func(b []byte, p unsafe.Pointer) []byte
 	read    func(r *Reader, p unsafe.Pointer)
-	present func(p unsafe.Pointer) *bool // of a struct with such a field
+	present func(p unsafe.Pointer) *bool // the field with the option present of a struct that has one
 }
 
 // options holds the content of a field's tag.

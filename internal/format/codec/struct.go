@@ -177,8 +177,8 @@ func (f *field) variantOf(fields []field) coder {
 	}
 }
 
-// eitherCoder is the coder of a Variant each of whose cases is a field: the first that is not zero, or the last. Pointers
-// lead to their struct.
+// eitherCoder is the coder of a Variant with a field for each case. The case is the first field that is not zero, or
+// the last. Pointers lead to their struct.
 func eitherCoder(fields []field) coder {
 	types, coders := make([]beast2.Field, len(fields)), make([]fieldCoder, len(fields))
 	for k := range fields {

@@ -29,7 +29,7 @@ type Package struct {
 // PackageTask is a task by its name.
 type PackageTask struct {
 	Name string
-	Task digest.Hash // of the task object
+	Task digest.Hash // hash of the task object
 }
 
 // Task is a TaskObject.

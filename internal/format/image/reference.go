@@ -85,7 +85,7 @@ func ParseReference(s string) (Reference, error) {
 // validName reports whether s is [host[:port]/]path[:tag].
 func validName(s string) bool {
 	for i, part := range strings.Split(s, "/") {
-		part = strings.TrimPrefix(part, ":") // reported as empty below if nothing is left
+		part = strings.TrimPrefix(part, ":") // if nothing is left, the error below says that it is empty
 		if part == "" || strings.Contains(part, "..") {
 			return false
 		}

@@ -352,7 +352,8 @@ func (l *List) place(i int) string {
 	return fmt.Sprintf("item %d", i+1)
 }
 
-// distinctRows makes a row for each value of a column, in the order of their first appearance. Empty values make none.
+// distinctRows makes a row for each value of a column, in the order of their first appearance. Empty values make no
+// row.
 func (d expander) distinctRows(f *itemsOf, name string, l *List, column int) []row {
 	var rows []row
 	var without []string

@@ -49,7 +49,7 @@ func (d *Definition) Grows() bool { return len(d.Families) > 0 }
 
 // Expand returns the definition with the tasks that follow from lists of items. A family has tasks if all its lists are
 // known and it reads no pending family. The result depends on the file and the lists alone. Lists that nothing needs
-// are ignored. The error, if any, is Errors, as of Parse: a reference to an item that does not exist.
+// are ignored. A reference to an item that does not exist is an error, of type Errors as in Parse.
 func (d *Definition) Expand(lists Lists) (*Definition, error) {
 	if !d.Grows() {
 		return d, nil
@@ -304,7 +304,7 @@ func (d expander) spread() {
 	}
 }
 
-// compact puts the tasks in the order of the file and leaves out those of pending families.
+// compact puts the tasks in the order of the file and leaves out tasks of pending families.
 func (d expander) compact() {
 	def := d.def
 	place := make([]int32, len(def.Tasks))

@@ -123,9 +123,9 @@ type joiner struct {
 	d     expander
 	b     *base
 	p     *plan
-	picks picks               // of the target's rows
-	rows  map[string][]int32  // of the target
-	files map[string]*fileSet // of each source
+	picks picks               // picks among the target's rows
+	rows  map[string][]int32  // rows of the target by their key
+	files map[string]*fileSet // the files of each source
 	fans  map[string]int32    // index in Definition.FanIns, by the row's selection
 }
 

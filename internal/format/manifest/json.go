@@ -56,8 +56,8 @@ type jsonReader struct {
 	decoder *decoder
 	dec     *json.Decoder
 	window  window
-	pos     Pos    // of the latest token
-	raw     []byte // of the latest token, until the next
+	pos     Pos    // place of the latest token
+	raw     []byte // text of the latest token, until the next token
 	line    int    // up to the beginning of the window
 	column  int    // characters of that line up to the beginning of the window
 }

@@ -172,8 +172,8 @@ func WithValue(whole any, path string, v any) (any, bool) {
 	return o, true
 }
 
-// ParseValue reads a file that holds one value, in YAML or JSON, as Input.Value has it. name is that of the file, for
-// Errors.
+// ParseValue reads a file that holds one value, in YAML or JSON, as Input.Value has it. name is the name of the file,
+// for Errors.
 func ParseValue(name string, data []byte) (any, error) {
 	return parseValue(newDecoder(name), name, data)
 }

@@ -361,7 +361,7 @@ func (d *decoder) env(where string, n *node) []record.EnvVar {
 	return env
 }
 
-// envNames reads names of variables; those that e3 sets itself are refused.
+// envNames reads names of variables. It refuses variables that e3 itself sets.
 func (d *decoder) envNames(where string, n *node, own ...string) []string {
 	return distinct(d, where, n, "variable", func(item *node) bool {
 		switch {

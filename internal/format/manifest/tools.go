@@ -8,7 +8,7 @@ import "strings"
 // ToolFile reports whether an input of this name is a program of the project.
 func ToolFile(input string) bool { return strings.HasPrefix(input, "./") }
 
-// toolFiles takes the files of the project out of the names of tools, and adds their inputs to those of the task.
+// toolFiles takes the files of the project out of the names of tools, and adds inputs for them to the task.
 func toolFiles(d *decoder, names []string, pos Pos, refs []wire) (programs []string, all []wire) {
 	for _, name := range names {
 		if !strings.Contains(name, "/") {

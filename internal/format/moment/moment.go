@@ -1,5 +1,5 @@
-// Package moment has the times and durations of answers as JSON shows them (doc/json.md): what a command returns is one
-// struct with tags, for programs and for people.
+// Package moment has the types for times and durations in answers, with their form in JSON (doc/json.md). A command's
+// answer is one struct with tags, for programs and for people.
 package moment
 
 import (

@@ -9,8 +9,8 @@ import (
 	"e3/internal/format/codec"
 )
 
-// Task is the task object: all facts that decide what a task computes, and no others. Its hash is the task hash. Names
-// belong to the package; timeouts, retries and similar settings belong to Policy.
+// Task is the task object: exactly the facts that decide what a task computes. Its hash is the task hash. Names belong
+// to the package; timeouts, retries and similar settings belong to Policy.
 type Task struct {
 	Argv []string `beast2:",of=command,min=1,max=131072"` // the command as a list: no shell
 	// the command as a script for bash -euo pipefail -c; then Argv is nil

@@ -47,7 +47,7 @@ var ErrSize = errors.New("the content has not the announced size")
 
 // A FormatError reports why an archive, or one entry of it, is refused.
 type FormatError struct {
-	Name   string // of the entry; "" if it is the archive
+	Name   string // name of the entry; "" for the archive itself
 	Reason string
 }
 
@@ -60,7 +60,7 @@ func (e *FormatError) Error() string {
 
 // A LimitError names the one of a Reader's Limits that an archive exceeds.
 type LimitError struct {
-	Name string // of the entry; "" if it is the archive
+	Name string // name of the entry; "" for the archive itself
 	What string // "entries", or "bytes"
 	Got  int64  // the archive has at least this many
 	Max  int64

@@ -65,7 +65,7 @@ func newHiddenNamed(dir, name string, perm fs.FileMode) (*File, error) {
 
 // eachHidden calls do with hidden names derived from name, until one of them is free.
 func eachHidden(dir, name string, do func(path string) error) error {
-	name = strings.ToValidUTF8(name[:min(len(name), 100)], "") // of 255 bytes
+	name = strings.ToValidUTF8(name[:min(len(name), 100)], "") // a file name has at most 255 bytes
 	for {
 		err := do(filepath.Join(dir, fmt.Sprintf(".%s.%08x.e3", name, rand.Uint32())))
 		if !errors.Is(err, fs.ErrExist) {

@@ -9,7 +9,7 @@ import (
 	"e3/internal/host/runner"
 )
 
-// A Process is what bash would execute for a command.
+// A Process describes the process that bash would start for a command.
 type Process struct {
 	Path      string // path of the file
 	Argv, Env []string

@@ -35,8 +35,8 @@ type Runner interface {
 	Redirects() bool
 }
 
-// A Checker says whether the bash of this machine is one that this package knows. Until it has checked bash, the answer
-// is no. It is safe for concurrent use.
+// A Checker says whether this package knows the bash of this machine. Until it has checked bash, the answer is no. It
+// is safe for concurrent use.
 type Checker struct {
 	run     Runner
 	path    string

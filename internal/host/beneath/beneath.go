@@ -25,7 +25,7 @@ var (
 // spares package os four system calls for each.
 const Nonblock = unix.O_NONBLOCK
 
-// Folder is a flag of OpenFile with which it opens folders alone, and nothing keeps it waiting.
+// Folder is a flag of OpenFile: it opens only folders, and never waits.
 const Folder = unix.O_DIRECTORY
 
 // Name is the path under which the folder was opened. It is for messages, and for programs that must be given a path:
@@ -35,8 +35,8 @@ func (d *Dir) Name() string { return d.name }
 // path is the name of an entry in messages.
 func (d *Dir) path(rel string) string { return filepath.Join(d.name, rel) }
 
-// Confine makes d, and each folder that is opened through it from now on, refuse what is mounted below it: ErrMount.
-// Other systems than Linux do not tell mounts from folders.
+// Confine makes d, and each folder that is opened through it from now on, refuse mounts below it with ErrMount. Other
+// systems than Linux do not tell mounts from folders.
 func (d *Dir) Confine() *Dir {
 	d.confined = true
 	return d
@@ -60,7 +60,7 @@ func RemoveAll(path string) error { return at(path, (*Dir).RemoveAll) }
 // Discard removes what lies at a path, as Dir.Discard. The caller trusts the folders on the path.
 func Discard(path string) error { return at(path, (*Dir).Discard) }
 
-// at opens the folder of a path. Where there is none, nothing is to be removed.
+// at opens the folder of a path. If the folder does not exist, there is nothing to remove.
 func at(path string, do func(d *Dir, rel string) error) error {
 	d, err := Open(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -284,7 +284,7 @@ func (d *Dir) Lstat(rel string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// look is fstatat, but for a mount.
+// look is fstatat, but fails with ErrMount on a mount.
 func (f *fileInfo) look(fd int, base string) error {
 	var x unix.Statx_t
 	err := unix.Statx(fd, base, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &x)
@@ -365,7 +365,7 @@ func chmodat(dir int, name string, mode uint32) error {
 		return err
 	}
 	defer unix.Close(fd)
-	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode) // of a link: EOPNOTSUPP
+	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), mode) // fails with EOPNOTSUPP for a link
 }
 
 func bits(mode fs.FileMode) uint32 {
@@ -475,7 +475,7 @@ func (d *Dir) HasEntries(n int) bool {
 	return err == nil && n == 0
 }
 
-// list calls found with each entry, until that returns false.
+// list calls found with each entry, until found returns false.
 func (d *Dir) list(found func(name string, kind byte) bool) error {
 	at, err := d.hold()
 	if err != nil {

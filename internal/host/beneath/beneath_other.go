@@ -192,7 +192,7 @@ func (d *Dir) RemoveAll(rel string) error {
 	return d.root.Remove(rel)
 }
 
-// Empty removes what is in the folder, as RemoveAll.
+// Empty removes the entries of the folder, as RemoveAll.
 func (d *Dir) Empty() error {
 	list, err := d.ReadDir()
 	for _, e := range list {

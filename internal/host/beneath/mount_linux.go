@@ -19,7 +19,7 @@ func (d *Dir) Discard(rel string) error {
 	return d.RemoveAll(rel)
 }
 
-// detachIn detaches what is mounted at rel or below, and tells whether anything was.
+// detachIn detaches all mounts at rel or below, and tells whether there was one.
 func (d *Dir) detachIn(rel string) (some bool) {
 	dir, err := d.hold()
 	if err != nil {

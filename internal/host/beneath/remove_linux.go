@@ -43,7 +43,7 @@ func (d *Dir) RemoveAll(rel string) error {
 	return nil
 }
 
-// Empty removes what is in the folder, as RemoveAll.
+// Empty removes the entries of the folder, as RemoveAll.
 func (d *Dir) Empty() error {
 	at, err := d.hold()
 	if err != nil {

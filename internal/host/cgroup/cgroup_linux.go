@@ -175,8 +175,8 @@ func vacate(dir string, own bool) error {
 // aside is the group into which e3 moves its own processes.
 const aside = "e3-host"
 
-// stepAside moves this process and its descendants into a group below the one in which they are alone, as in a service
-// to which control groups are delegated. Otherwise it fails.
+// stepAside moves this process and its descendants into a group below their present group. It fails unless they are
+// alone in that group, as in a service with delegated control groups.
 func stepAside(dir string) error {
 	if filepath.Base(dir) == aside { // another process of e3 has made it
 		return unix.EBUSY
@@ -311,7 +311,7 @@ func folders(dir string) ([]string, error) {
 // removeLimit bounds the time for which the removal of a group waits for killed processes.
 const removeLimit = 2 * time.Second
 
-// removeGroup kills what is in a group and removes it.
+// removeGroup kills the processes of a group and removes the group.
 func removeGroup(dir string) {
 	names, _ := folders(dir)
 	for _, name := range names {

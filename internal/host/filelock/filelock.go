@@ -50,7 +50,7 @@ func Until(ctx context.Context, tell func(path, holder string)) Waiter {
 // Try locks a file, exclusively or shared, or returns ErrLocked.
 func Try(f *os.File, alone bool) error { return lock(f, alone, false) }
 
-// Wait locks a file, and waits until that is possible or ctx ends. If it fails, it closes the file: at once, or when a
+// Wait locks a file. It waits until the lock is free or ctx ends. If it fails, it closes the file: at once, or when a
 // lock that comes late has been released.
 func (w Waiter) Wait(ctx context.Context, f *os.File, alone bool) error {
 	err := Try(f, alone)

@@ -13,7 +13,7 @@ import (
 // forMemory names the limit that leaves too little memory, and how to raise it.
 func forMemory() error {
 	for _, l := range []struct {
-		resource, field int // of statm
+		resource, field int // index of the field of statm
 		perThread       uint64
 		letter, what    string
 	}{

@@ -24,7 +24,7 @@ import (
 	"e3/internal/host/runner"
 )
 
-// Bounds of what is kept.
+// Bounds of the kept folders.
 const (
 	MaxFolders = 8              // number of kept folders of one workspace
 	MaxBytes   = int64(1) << 30 // bytes of one folder
@@ -179,7 +179,7 @@ func (k *Folders) Find(execution string) *Folder {
 	return read(filepath.Join(k.root, execution))
 }
 
-// Clear removes the folders of a workspace, except those in which a process works.
+// Clear removes the folders of a workspace, except folders in which a process works.
 func (k *Folders) Clear(ws string) { k.forget(func(f *Folder) bool { return f.Workspace == ws }) }
 
 // Drop removes the folder of a task of a workspace, which has succeeded since.
@@ -208,7 +208,7 @@ func (k *Folders) list() []Folder {
 	return list
 }
 
-// read returns what is kept at a path; nil if it is the rest of a removal.
+// read returns the kept folder at a path; nil if the folder is the rest of a removal.
 func read(root string) *Folder {
 	file, err := os.Open(filepath.Join(root, aboutFile))
 	if err != nil {

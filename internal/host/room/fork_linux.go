@@ -47,7 +47,7 @@ type board struct {
 	}
 	request struct {
 		flags             uintptr
-		first, second     span      // of calls
+		first, second     span      // lists of calls
 		sent              uintptr   // number of descriptors in the request
 		group             cloneArgs // how process 2 begins in a control group; zero: in the group of process 1
 		paths             span      // list of addresses of C strings
@@ -63,13 +63,13 @@ type board struct {
 
 // Descriptors of a keeper and of process 1.
 const (
-	mailFD = 3 // of the keeper: its socket
-	endFD  = 3 // of process 1: closed when the command has ended
+	mailFD = 3 // in the keeper: its socket
+	endFD  = 3 // in process 1: closed when the command has ended
 	sent   = 4 // number of descriptors in each request: 0 to 2 of the command, then the descriptor that becomes endFD
 	most   = 6 // with the descriptors of a tracer and of a control group, which take the next numbers
 
-	traceFD  = 4 // of process 1 and 2, in a request with one more descriptor: the socket for the listener
-	listener = 9 // of process 2, until it is sent
+	traceFD  = 4 // in process 1 and 2, in a request with one more descriptor: the socket for the listener
+	listener = 9 // in process 2, until it is sent
 )
 
 // blocked are all signals: keepers and processes 1 only end by KILL from outside of the room.

@@ -35,7 +35,7 @@ func newMemory() (*memory, error) {
 
 func (m *memory) free() { _ = unix.Munmap(m.all) }
 
-// reset forgets what was allocated after an offset.
+// reset frees all memory after an offset.
 func (m *memory) reset(to uintptr) {
 	m.most = max(m.most, m.used)
 	m.used, m.full = to, false

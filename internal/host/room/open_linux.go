@@ -19,9 +19,9 @@ const (
 	heldEnd    = hold + 4
 )
 
-// StartOpen starts a traced command that sees the whole machine, as a child of this thread. Its first file is executed. The
-// command dies with the thread. It returns once the command is executed, which waits for the tracer; the error is an
-// *Error if that fails. Unless this process is privileged, the command cannot gain rights by executing a file.
+// StartOpen starts a traced command that sees the whole machine, as a child of this thread. Its first file is executed.
+// The command dies with the thread. It returns once the command is executed; the execution waits for the tracer. If it
+// fails, the error is an *Error. Unless this process is privileged, the command cannot gain rights by executing a file.
 //
 // The child has a copy of this process's memory. If the child shared this memory, as with syscall.ForkExec, this thread
 // would wait for the tracer, another thread of this process, while it holds resources of the scheduler.

@@ -37,8 +37,9 @@ type Room struct {
 	// Folder is the only folder in which the command may write: shown as /e3. It holds the folders work, home and tmp.
 	Folder string
 
-	// Root is the absolute path of a folder with a root file system, of which the command sees a read-only view. It
-	// must have the folders in RootFolders and the files of RootFiles. Empty: /usr, /bin, /lib and parts of /etc of this system.
+	// Root is the absolute path of a folder with a root file system. The command sees a read-only view of it. It must
+	// have the folders in RootFolders and the files of RootFiles. Empty: /usr, /bin, /lib and parts of /etc of this
+	// system.
 	Root string
 
 	// Lower are folders, at most MaxLower, whose content the command sees in Folder, below Folder's own content

@@ -38,9 +38,9 @@ type Outlive struct {
 	// user and one repository, and is made with mode 0700.
 	Dir string
 
-	// For is how long commands may run after New or the last Extend or ExtendFrom, by a clock that runs while the
-	// machine sleeps. Then they are killed without a grace, even if this process is only stopped or has lost its lease.
-	// Lasting commands (Spec.Lasting) continue.
+	// For is the time for which commands may run after New or the last Extend or ExtendFrom, by a clock that runs while
+	// the machine sleeps. Then they are killed without a grace, even if this process is only stopped or has lost its
+	// lease. Lasting commands (Spec.Lasting) continue.
 	For time.Duration
 
 	// Retain is the further time for which lasting commands may run. Once this process is gone, all results are
@@ -87,8 +87,8 @@ type demand struct {
 // does nothing.
 func (s *Supervisor) Extend() error { return s.ExtendFrom(Elapsed()) }
 
-// ExtendFrom is Extend as of an earlier reading of Elapsed: after the renewal of a lease, the time counts from before
-// its request. It never shortens the time.
+// ExtendFrom is Extend with a time that counts from an earlier reading of Elapsed. After the renewal of a lease, this
+// is a reading before the request. It never shortens the time.
 func (s *Supervisor) ExtendFrom(at time.Duration) error {
 	if s.options.Outlive == nil {
 		return nil

@@ -15,8 +15,8 @@
 //
 // When a command ends, its remaining processes are killed, even those that left its group: the supervisor has adopted
 // all of them. While other commands run, an orphan is matched by its process group, the marker in its environment, or
-// its open files in [Spec.Room]. An orphan without any of these lives until no command runs that began before it; until
-// then the commands to which it may belong end with [Result.Straggler].
+// its open files in [Spec.Room]. An orphan without any of these lives until all commands that began before it have
+// ended. Until then the commands to which it may belong end with [Result.Straggler].
 //
 // Out of reach are a command that kills every process of its user (kill -9 -1), processes that run as another user
 // (sudo), processes that a daemon starts for a command (at, containers), and a process that left its group and
@@ -145,8 +145,8 @@ type Spec struct {
 	// time.
 	Lasting bool
 
-	// State is for an adopter of a command with an Identity: what it needs to know about the command. The supervisor
-	// keeps it in memory and does not interpret it. Up to MaxState bytes.
+	// State tells an adopter what it needs to know about a command with an Identity. The supervisor keeps it in memory
+	// and does not interpret it. Up to MaxState bytes.
 	State []byte
 }
 

@@ -21,7 +21,7 @@ import (
 type facts struct {
 	Hash        string   `json:"hash"`
 	Interpreter []string `json:"interpreter,omitempty"` // the words after #!
-	Loader      string   `json:"loader,omitempty"`      // of an ELF program
+	Loader      string   `json:"loader,omitempty"`      // loader of an ELF program
 	Machine     string   `json:"-"`
 	Kind        []byte   `json:"machine,omitempty"` // Machine, as bytes
 	Needed      []string `json:"needed,omitempty"`

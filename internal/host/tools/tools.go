@@ -43,7 +43,7 @@ type Finder struct {
 
 	mu     sync.Mutex
 	memory *memory  // nil: it was not read
-	dirs   []string // of libraries, once read
+	dirs   []string // folders of libraries, once read
 }
 
 // New returns a Finder that searches the absolute folders of a PATH. Hashes of files are remembered in a file of folder cache;

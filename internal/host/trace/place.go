@@ -8,9 +8,9 @@ import (
 // places sorts the paths that commands open.
 type places struct {
 	look   *Look
-	inputs map[string]bool // of Look.Inputs
-	others map[string]bool // of Look.Others
-	own    map[string]bool // of Look.Outputs
+	inputs map[string]bool // paths of Look.Inputs
+	others map[string]bool // paths of Look.Others
+	own    map[string]bool // paths of Look.Outputs
 	seen   map[string]bool // the opened paths; "r " and an input that was read; "s " and a path that was looked for
 }
 
