@@ -42,7 +42,7 @@ var ErrNotFound = errors.New("object not found")
 
 // ErrUnanswered says that objects were removed, but that an earlier attempt got no answer. That attempt may still take
 // effect, and remove an object that was put again since.
-var ErrUnanswered = errors.New("removed, but a try before was not answered and may still arrive")
+var ErrUnanswered = errors.New("removed, but an earlier request got no answer and may still arrive")
 
 // ErrRefused says that some objects were not removed, and that no attempt can still take effect, since each was
 // answered.

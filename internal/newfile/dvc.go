@@ -625,7 +625,7 @@ func (c *converter) source(s *stage, p string, n *yaml.Node) {
 	if kind == "dir" {
 		for q, m := range c.made {
 			if strings.HasPrefix(q, p+"/") {
-				c.note(n, true, "stage %s: %s is a folder of the project in which stage %s writes %s: a task reads either; name the files that it needs under inputs", s.name, p, m.stage.name, q)
+				c.note(n, true, "stage %s: %s is a folder of the project in which stage %s writes %s: a task can read only one of them; name the files that it needs under inputs", s.name, p, m.stage.name, q)
 				return
 			}
 		}

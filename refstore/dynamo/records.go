@@ -318,7 +318,7 @@ func (s *Store) Delete(ctx context.Context, key refstore.Key, v refstore.Version
 		err = s.dyingInputs(ctx, key.Partition)
 	}
 	if err != nil {
-		return fmt.Errorf("delete %q: it is gone, but not all that lay beside it: %w", key, err)
+		return fmt.Errorf("delete %q: the record is gone, but not everything beside it: %w", key, err)
 	}
 	if deleted != nil {
 		return fmt.Errorf("delete %q: %w", key, deleted)

@@ -149,7 +149,7 @@ func checkSchema(table string, d *types.TableDescription) error {
 	}
 	slices.Sort(have)
 	if want := []string{"HASH PK S", "RANGE SK S"}; !slices.Equal(have, want) {
-		return fmt.Errorf("table %s is for something else: its keys are %q, those of a repository are %q; choose another name", table, have, want)
+		return fmt.Errorf("table %s is for something else: its keys are %q, and a repository needs %q; choose another name", table, have, want)
 	}
 	return nil
 }

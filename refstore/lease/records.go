@@ -134,7 +134,7 @@ func (r *sessionRecord) validate() error {
 	case r.State != alive && r.State != dead && r.State != ended:
 		return fmt.Errorf("state %.40q", r.State)
 	case (r.State == dead) != (r.Death != nil):
-		return errors.New("a session is dead when it is said how")
+		return errors.New("a session is dead if and only if its death is recorded")
 	case r.TTL <= 0:
 		return fmt.Errorf("a lease of %d ms", r.TTL)
 	case len(r.Relied)%32 != 0:

@@ -33,7 +33,7 @@ type identity struct {
 }
 
 // errBuried is the reason of a suspension after which the session begins anew.
-var errBuried = errors.New("another process has found this one dead")
+var errBuried = errors.New("another process has declared this session dead")
 
 // name is the id of the session's record.
 func (n *identity) name() string {

@@ -166,7 +166,7 @@ func (d expander) itemSource(b *base, f *itemsOf, before row) (s ItemSource, ok 
 		b.pending = true
 		return s, false
 	case !found.task && f.ref.selected:
-		d.report.add(f.pos, "write "+f.ref.name, "%s: %q: the items of an input are all that it has", where, truncate(f.text))
+		d.report.add(f.pos, "write "+f.ref.name, "%s: %q: an input gives all of its items", where, truncate(f.text))
 		return s, false
 	case f.param != 0:
 		return d.inputSource(b, f.pos, &d.def.Inputs[f.param])
@@ -434,7 +434,7 @@ func (d expander) included(b *base, rows []row) []row {
 			for i, v := range e.values {
 				what[i] = v.Name + "=" + v.Value
 			}
-			d.doubt(e.pos, "task %s: matrix: no item has %s, so that this leaves out none", b.spec.Base, strings.Join(what, ", "))
+			d.doubt(e.pos, "task %s: matrix: no item has %s, so this excludes nothing", b.spec.Base, strings.Join(what, ", "))
 		}
 	}
 	rows = slices.DeleteFunc(rows, func(r row) bool {

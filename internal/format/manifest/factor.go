@@ -276,7 +276,7 @@ func (d matrixReader) sourceItems(where string, f *itemsOf, n *node) *itemsOf {
 	var fault string
 	f.text = n.text
 	if f.ref, fault = parseReference(n.text); fault == "" && f.ref.items != nil {
-		fault = "selects files; the items of a source are all that it has"
+		fault = "selects files; a source of items gives all of them"
 	}
 	if fault != "" {
 		d.report.add(n.pos, "a source of items is like samples, samples.name, split, split.parts or split[sample]", "%s: %q %s", where, truncate(n.text), fault)

@@ -48,7 +48,7 @@ func (d *decoder) tools(where string, n *node) []string {
 		}
 		switch {
 		case !ValidTool(item.text):
-			d.report.add(item.pos, "a name is that of a file on the PATH, without spaces and control characters",
+			d.report.add(item.pos, "write the name of a file on the PATH, without spaces and control characters",
 				"%s: %q is not the name of a program", where, truncate(item.text))
 		default:
 			return true

@@ -198,7 +198,7 @@ func DecodeTask(data []byte) (*Task, error) { return taskCodec.Decode(data) }
 // Check refuses a task that no package file can declare.
 func (t *Task) Check() error {
 	if t.Image != "" && (!t.Room.Closed || !isHash(t.Image)) {
-		return fmt.Errorf("image %.80q is not the hash of one, or its room is not closed", t.Image)
+		return fmt.Errorf("image %.80q is no hash, or the task's room is not closed", t.Image)
 	}
 	return t.checkBatch()
 }

@@ -159,7 +159,7 @@ func Decode(data []byte) (*Signature, error) {
 	}
 	switch {
 	case w.E3 != kind:
-		return nil, fmt.Errorf("%w: it does not say that it is one", ErrBadSignature)
+		return nil, fmt.Errorf("%w: it does not say that it is a signature", ErrBadSignature)
 	case w.Version > version:
 		return nil, fmt.Errorf("%w: it has form %d, this e3 knows up to %d; use a newer e3", ErrBadSignature, w.Version, version)
 	}

@@ -157,7 +157,7 @@ func findDirectory(r io.ReaderAt, size int64) (directory, error) {
 		whole := i+endLen+int(le.Uint16(tail[i+20:])) == len(tail)
 		switch {
 		case !whole && at < 0:
-			return refuse("what follows its directory is not as long as it says; it may be cut off")
+			return refuse("its end behind the directory has not the declared length; it may be cut off")
 		case whole && at >= 0:
 			return refuse("it has two ends, so that it could be read in two ways")
 		case whole:

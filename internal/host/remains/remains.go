@@ -36,7 +36,7 @@ const (
 // Errors of Keep: the folder stays where it is.
 var (
 	ErrTooLarge = errors.New("the folder of the command is too large to be kept")
-	ErrFull     = errors.New("as many folders of failed commands are kept as there may be")
+	ErrFull     = errors.New("the limit of kept folders of failed commands is reached")
 )
 
 // A Folder is a kept folder.

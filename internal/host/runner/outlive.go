@@ -29,7 +29,7 @@ var ErrExpired = errors.New("runner: the time for which commands may run without
 var ErrLeft = errors.New("runner: the command was left to its supervisor")
 
 // ErrAdopted is returned by Adopt when another process has adopted the commands of a dead one.
-var ErrAdopted = errors.New("runner: another process has adopted commands that a dead one has left")
+var ErrAdopted = errors.New("runner: another process has adopted commands of a dead process")
 
 // Outlive makes the supervisor process outlive this process, so that another one can adopt its commands. It concerns
 // only commands with an Identity. On systems other than Linux nothing outlives this process.
