@@ -50,8 +50,8 @@ type Options struct {
 // Dir syncs nothing: whoever writes a reference first syncs what Dir has written. Without this, an object may lose its
 // end when the power fails; a put of the same bytes detects and replaces it.
 //
-// All files are reached below the folder above the store's, which is opened once. A symbolic link in the place of a folder or an
-// object is [ErrForeign], and nothing behind it is opened, written or removed.
+// All files are reached through the folder above the store's folder. It is opened once. A symbolic link in the place of
+// a folder or an object is [ErrForeign], and nothing behind it is opened, written or removed.
 type Dir struct {
 	root    *beneath.Dir
 	base    string // the store's folder in root

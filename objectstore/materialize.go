@@ -32,7 +32,7 @@ func newFile(in Folder, name string) *target {
 	}
 }
 
-// fill creates the target and calls write for it; if that fails, the target is removed.
+// fill creates the target and calls write for it. If write fails, fill removes the target.
 func (t *target) fill(perm fs.FileMode, write func(*os.File) (int64, error)) (int64, error) {
 	f, err := t.create(perm)
 	if err != nil {

@@ -128,8 +128,8 @@ func (d *Dir) ages(ctx context.Context) (map[int64]int64, int64, error) {
 
 func minute(t time.Time) int64 { return t.Unix() / 60 }
 
-// removeOldest removes objects that occupy at least need bytes, the oldest minutes first. Of the objects of the last
-// minute it removes whole shards, and only as many shards as needed.
+// removeOldest removes objects that occupy at least need bytes, the oldest minutes first. From the last minute it
+// removes the objects of whole shards, of as few shards as possible.
 func (d *Dir) removeOldest(ctx context.Context, ages map[int64]int64, need int64) (removed int64, err error) {
 	var last, before int64
 	for _, last = range slices.Sorted(maps.Keys(ages)) {

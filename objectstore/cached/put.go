@@ -67,7 +67,7 @@ func (s *Store) AdoptFile(ctx context.Context, f *os.File, remove func() error) 
 	return k.Info, s.send(ctx, k, f)
 }
 
-// send uploads an object that was put into the cache, from f if that is not nil.
+// send uploads an object that was put into the cache. If f is not nil, it reads from f.
 func (s *Store) send(ctx context.Context, k objectstore.Kept, f *os.File) error {
 	return s.upload(ctx, k.Info, false, func() (io.ReaderAt, func(), error) {
 		if body := k.ReaderAt(); body != nil {

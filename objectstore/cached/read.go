@@ -23,8 +23,8 @@ const (
 // errNoCopy says that the cache cannot hold a copy, so that reads continue without it.
 var errNoCopy = errors.New("the cache cannot be written")
 
-// Open returns the bytes of h from the cache's copy, which is fetched if there is none. The copy is checked before its
-// first byte is returned: until then a damaged copy can be fetched again. If no copy can be made, the remote bytes are
+// Open returns the bytes of h from the cache's copy. It fetches a missing copy. The copy is checked before its first
+// byte is returned: until then a damaged copy can be fetched again. If no copy can be made, the remote bytes are
 // streamed.
 func (s *Store) Open(ctx context.Context, h objectstore.Hash) (io.ReadCloser, error) {
 	var r io.ReadCloser
@@ -66,7 +66,7 @@ func (s *Store) read(ctx context.Context, h objectstore.Hash, limit int64, use f
 	}
 }
 
-// Cached opens the copy of h, which is fetched if there is none, and returns its Dir. The file is nil if no copy can be
+// Cached opens the copy of h, and returns the copy's Dir. It fetches a missing copy. The file is nil if no copy can be
 // made.
 func (s *Store) Cached(ctx context.Context, h objectstore.Hash) (*objectstore.Dir, *os.File, error) {
 	f, err := s.file(ctx, h, noLimit)

@@ -281,7 +281,7 @@ func (p *putter) look(d *putDir, e *Entry) (fi fs.FileInfo, known bool, err erro
 	return fi, known, nil
 }
 
-// file stores one file and completes its entry. fi is what look has returned.
+// file stores one file and completes its entry. fi is the result of look.
 func (p *putter) file(d *putDir, e *Entry, fi fs.FileInfo) error {
 	f, perm, err := objectstore.OpenFileIn(d.root, e.Name)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"e3/refstore"
 )
 
-// The parts of a stream are merged, so that its head, which each append rewrites, stays small. It names at most
-// maxParts parts, or one for each partShare bytes of the stream, if that is more.
+// The parts of a stream are merged, so that its head, which each append rewrites, stays small. The head names at most
+// maxParts parts, or, in a long stream, one part for each partShare bytes.
 const (
 	maxParts  = 64
 	partShare = 16 << 20
-	// maxMerged bounds a merged part. It is three times partShare, so that among too many parts there are always two
-	// adjacent ones that are small enough.
+	// maxMerged bounds a merged part. It is three times partShare: so if there are too many parts, two adjacent parts
+	// are always small enough.
 	maxMerged = 48 << 20
 	// mergeMemory bounds the memory of all merges at a time.
 	mergeMemory = 64 << 20

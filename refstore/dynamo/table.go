@@ -29,8 +29,8 @@ func identity(d *types.TableDescription) Identity {
 type Table struct {
 	Created bool // by this call
 	Identity
-	// Recoverable reports whether the table can be restored to a point in time; nil if that is unknown. Otherwise an
-	// accidental deletion is final.
+	// Recoverable reports whether the table can be restored to a point in time; nil if it is unknown. If it is false,
+	// an accidental deletion is final.
 	Recoverable *bool
 }
 

@@ -266,9 +266,9 @@ func above(name string) (dirs []string) {
 	}
 }
 
-// syncDirs makes the names of a record durable: its folder, and those above it up to the root. Of a record that is a
-// file, no other process makes the folders above anew. So their names are made durable once, until this store makes one
-// anew.
+// syncDirs makes the names of a record durable: its folder, and those above it up to the root. If the record is a file,
+// no other process removes and remakes the folders above. So their names are made durable once, and again after this
+// store has made one of them.
 func (s *files) syncDirs(sl slot) error {
 	dirs := above(sl.value())
 	if sl.shape != fileShape {

@@ -137,7 +137,7 @@ func (s *Store) lives(name string) (bool, error) {
 	return false, err
 }
 
-// protected reads what a session protects.
+// protected reads the names that a session protects.
 func (s *Store) protected(name string) ([]string, error) {
 	dir := join(temp, name)
 	entries, err := s.files.readDir(dir)

@@ -66,7 +66,7 @@ func (w *writer) sumBefore(old stamp) error {
 	return w.putSum(old)
 }
 
-// sumAfter writes the sum after an empty value was replaced, and a witness that is missing.
+// sumAfter writes the sum after the replacement of an empty value. It also writes a missing witness.
 func (w *writer) sumAfter(old stamp) error {
 	if w.witness {
 		if err := w.store.files.exists(w.slot.path + sumSuffix); !errors.Is(err, iofs.ErrNotExist) {

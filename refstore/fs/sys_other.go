@@ -89,7 +89,8 @@ func (t tree) statOpen(name string) (stamp, error) {
 	return t.stampOf(info, name)
 }
 
-// stampOf leaves the inode out: the time alone distinguishes versions, since each is later than the one that it replaces.
+// stampOf leaves the inode out: the time alone distinguishes versions, since each version is later than the replaced
+// one.
 func (t tree) stampOf(info iofs.FileInfo, name string) (stamp, error) {
 	if !info.Mode().IsRegular() {
 		return stamp{}, &iofs.PathError{Op: "open", Path: t.Path(name), Err: notRegular(info)}

@@ -149,8 +149,8 @@ func (c *collection) free(ctx context.Context, names [][32]byte) (free [][32]byt
 	return free, c.l.Held()
 }
 
-// write writes a list if there is none, or replaces a list of this process whose removal failed. late says that an
-// earlier try of the write may still arrive.
+// write creates a list, or replaces an old list of this process whose removal failed. late says that an earlier try of
+// the write may still arrive.
 func (c *collection) write(ctx context.Context, key refstore.Key, value []byte) (v refstore.Version, late bool, err error) {
 	there := refstore.Record{Key: key}
 	for {

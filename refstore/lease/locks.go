@@ -251,7 +251,7 @@ func backoff(ttl time.Duration, try int) time.Duration {
 	return most/2 + rand.N(most/2+1)
 }
 
-// latest cuts the texts of dead holders to what a record can hold, so that a lock survives any number of deaths. A
+// latest cuts the texts of dead holders to the size of a record, so that a lock survives any number of deaths. A
 // claim's record has room for more than a thousand holders. Each holder has handled the texts before it, or died in
 // less time than a command takes.
 func latest(previous []byte) []byte {

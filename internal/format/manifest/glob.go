@@ -30,7 +30,7 @@ func CheckGlob(pattern string) error {
 	return nil
 }
 
-// GlobPrefix is the longest leading path of a pattern that holds no wildcard, "." if there is none.
+// GlobPrefix returns the longest leading path of a pattern without a wildcard; "." if the first part has one.
 func GlobPrefix(pattern string) string {
 	wild := strings.IndexAny(pattern, "*?")
 	if wild < 0 {

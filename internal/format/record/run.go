@@ -95,7 +95,7 @@ func (t RunTasks) All() iter.Seq[TaskExecution] {
 func (t RunTasks) AllCached() RunTasks {
 	b := []byte(t.entries)
 	for off := 0; off < len(b); off++ {
-		for range 2 { // task, execution id
+		for range 2 { // texts of an entry: task, execution id
 			n, w := uvarint(t.entries[off:])
 			off += w + n
 		}

@@ -205,7 +205,7 @@ func (m *Manifest) Add(name string, content [32]byte) {
 	m.hash.Write(m.line) // never fails
 }
 
-// Sum returns the digest of what was added.
+// Sum returns the digest of the added entries.
 func (m *Manifest) Sum() [32]byte { return [32]byte(m.hash.Sum(nil)) }
 
 // AppendLine appends the line of an entry, in the form of sha256sum, so that other tools can make the list too. If a

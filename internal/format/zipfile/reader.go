@@ -17,7 +17,7 @@ import (
 // for each entry while it opens.
 const DefaultEntries = 4_000_000
 
-// Limits bound the sizes and counts that an archive may declare. The declared sizes bound what is read from it.
+// Limits bound the sizes and counts that an archive may declare. No more is read from it than the declared sizes.
 type Limits struct {
 	// Entries is the largest number of entries; 0 means DefaultEntries.
 	Entries int64

@@ -136,7 +136,7 @@ func (m Modes) Mkdir(root *beneath.Dir, name string) error {
 		return m.mkdirInPlace(root, name) // no other process looks there
 	}
 	for try := 1; ; try++ {
-		// The name has the form of a dead session's, so that a sweep removes the folder after a crash.
+		// The name has the form of a dead session's name, so that a sweep removes the folder after a crash.
 		aside := filepath.Join("tmp", fmt.Sprintf("session-folder-%d-%08x", os.Getpid(), rand.Uint32()))
 		err := root.Mkdir(aside, 0o700)
 		if errors.Is(err, fs.ErrNotExist) {

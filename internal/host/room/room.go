@@ -137,8 +137,8 @@ func (s Step) String() string {
 	return fmt.Sprintf("step %d", uint32(s))
 }
 
-// Candidates lists the paths at which a command of this name is looked for, in the order of the PATH of env. A name with
-// a slash is its own path.
+// Candidates lists the possible paths of a command of this name, in the order of the PATH of env. A name with a slash
+// is its own path.
 func Candidates(name string, env []string) []string {
 	if strings.Contains(name, "/") {
 		return []string{name}

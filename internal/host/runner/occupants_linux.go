@@ -76,7 +76,7 @@ func (o *Occupants) In(folder string) (entries map[string]bool, known bool) {
 	}
 }
 
-// firstProcess cuts the first entry off what the kernel has listed of /proc. pid is 0 if it is no process.
+// firstProcess cuts the first entry off the kernel's list of /proc. pid is 0 if it is no process.
 func firstProcess(list []byte) (pid int, number uint64, rest []byte) {
 	const inode, length, text = unsafe.Offsetof(unix.Dirent{}.Ino), unsafe.Offsetof(unix.Dirent{}.Reclen), unsafe.Offsetof(unix.Dirent{}.Name)
 	end := int(binary.NativeEndian.Uint16(list[length:]))

@@ -34,7 +34,7 @@ func Elapsed() time.Duration {
 
 // keeping is what the supervisor process needs to outlive its client.
 type keeping struct {
-	until  time.Duration // end, by Elapsed, of the first time of commands
+	until  time.Duration // first deadline of commands, by Elapsed
 	retain time.Duration // Outlive.Retain
 	name   string        // name of the socket in its folder
 	keeps  int           // number of files to keep open

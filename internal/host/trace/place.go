@@ -31,7 +31,7 @@ func newPlaces(look *Look) *places {
 	return p
 }
 
-// within returns the path of an absolute, clean name relative to a folder; false if it is not below.
+// within returns the path of an absolute, clean name relative to a folder; false if the name is not below the folder.
 func within(name, folder string) (string, bool) {
 	rel, ok := strings.CutPrefix(name, folder)
 	if !ok || len(rel) < 2 || rel[0] != '/' {
