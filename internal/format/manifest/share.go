@@ -95,7 +95,7 @@ func (s *sharer) environment(e Environment) *Environment {
 	return &e
 }
 
-// policy shares by bytes: no field can be forgotten.
+// policy compares policies by their bytes, so that no field can be forgotten.
 func (s *sharer) policy(p record.Policy) *record.Policy {
 	key := p.Encode()
 	if known, ok := s.policies[string(key)]; ok {
