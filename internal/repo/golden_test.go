@@ -175,6 +175,11 @@ func start(t *testing.T, r *repo.Repo, ws string, want record.RunState, o worksp
 // TestGolden opens a copy of every golden repository, compares what is in it with what it
 // held when it was made, and starts its workspaces: nothing may run.
 func TestGolden(t *testing.T) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("if the format was changed, remove basic* and kept* in v1, and " + hint)
+		}
+	})
 	dirs, err := filepath.Glob(filepath.Join(golden, "v*", "*.json"))
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ type policyReader struct {
 	suspend, onOOM, batch Pos   // places of keys that consistent compares
 }
 
-// policyKeys are the keys of a policy with their readers. The schema and taskKeys list each of these keys, too.
+// policyKeys are the keys of a policy with their readers. The schema has each too.
 var policyKeys = map[string]func(p *policyReader, where string, n *node){
 	"description": func(p *policyReader, where string, n *node) { p.Description = p.text(where, n) },
 	"timeout": func(p *policyReader, where string, n *node) {

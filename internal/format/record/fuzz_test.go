@@ -100,7 +100,7 @@ func TestFuzzCorpusIsThere(t *testing.T) {
 			}
 		}
 		if whole == 0 {
-			t.Errorf("%s: none of %d seeds decodes", target.fuzz, len(seeds))
+			t.Errorf("%s: none of %d seeds decodes: write one of the present form below testdata/fuzz/%s", target.fuzz, len(seeds), target.fuzz)
 		}
 	}
 }

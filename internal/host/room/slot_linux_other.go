@@ -4,31 +4,15 @@ package room
 
 import (
 	"errors"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-// Spec is a command to start in a room.
-type Spec struct {
-	Paths, Argv, Env []string
-	Dir              string
-	Files            [3]int
-	Trace, Group     int
-	Foreground       bool
-}
 
 // Slots makes no rooms here.
 type Slots struct{}
 
 // Process stands for a process of a room: there are none.
 type Process struct{ PID, End int }
-
-// Result is how a command in a room ended.
-type Result struct {
-	Status syscall.WaitStatus
-	Usage  unix.Rusage
-}
 
 // Start fails.
 func (s *Slots) Start(*Room, *Spec) (*Process, error) {

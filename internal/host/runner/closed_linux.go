@@ -21,11 +21,7 @@ func (l *laneServer) startClosed(t *task, r *spawnRequest, files *descriptors) e
 	if r.path == "" {
 		paths = room.Candidates(r.argv[0], r.env)
 	}
-	spec := &room.Spec{Paths: paths, Argv: r.argv, Env: r.env, Dir: room.Work}
-	for i, fd := range files.standard {
-		spec.Files[i] = int(fd)
-	}
-	spec.Group = t.group()
+	spec := t.command(r, paths, room.Work, files)
 	end, err := withTracer(r, spec)
 	if err != nil {
 		return err

@@ -2,10 +2,8 @@ package runner
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"sync"
-	"syscall"
 
 	"e3/internal/host/room"
 	"e3/internal/host/trace"
@@ -13,33 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startOpen starts a command in the open room, as a child of this thread.
-func (l *laneServer) startOpen(t *task, r *spawnRequest, files *descriptors) (pid int, err error) {
-	if r.traced != "" {
-		return startTraced(t, r, files)
-	}
-	spec := &room.Spec{Paths: []string{r.path}, Argv: r.argv, Env: r.env, Dir: r.dir}
-	for i, fd := range files.standard {
-		spec.Files[i] = int(fd)
-	}
-	spec.Group = t.group()
-	if pid, t.pidfd, err = room.StartDirect(spec); !errors.Is(err, errors.ErrUnsupported) {
-		return pid, err
-	}
-	return syscall.ForkExec(r.path, r.argv, &syscall.ProcAttr{
-		Dir:   r.dir,
-		Env:   r.env,
-		Files: files.standard[:],
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, PidFD: &t.pidfd, UseCgroupFD: t.leaf != nil, CgroupFD: t.group()},
-	})
-}
-
-func startTraced(t *task, r *spawnRequest, files *descriptors) (pid int, err error) {
-	spec := &room.Spec{Paths: []string{r.path}, Argv: r.argv, Env: r.env, Dir: r.dir}
-	for i, fd := range files.standard {
-		spec.Files[i] = int(fd)
-	}
-	spec.Group = t.group()
+// startTraced starts a command in the open room whose opens of files are traced.
+func startTraced(t *task, r *spawnRequest, spec *room.Spec) (pid int, err error) {
 	end, err := withTracer(r, spec)
 	if err != nil {
 		return 0, err
