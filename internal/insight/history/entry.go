@@ -19,14 +19,14 @@ type Entry struct {
 	Message      string             `json:"message,omitempty"`
 	Output       string             `json:"output,omitempty"`  // hash, of a success
 	Attempt      int64              `json:"attempt,omitempty"` // from 1
-	Run          string             `json:"run,omitempty"`     // that made it
+	Run          string             `json:"run,omitempty"`     // the run that made it
 	Worker       string             `json:"worker,omitempty"`  // user@host
-	Current      bool               `json:"current,omitempty"` // it counts now
+	Current      bool               `json:"current,omitempty"` // the execution that counts now
 	Batch        runview.Batch      `json:"batch,omitzero"`
 	Duration     *moment.Millis     `json:"ms,omitempty"` // until now while it runs
 	Reason       string             `json:"reason,omitempty"`
 	PeakRSS      int64              `json:"peakRss,omitempty"`  // bytes
-	Runs         []string           `json:"runs,omitempty"`     // that used it, earliest first
+	Runs         []string           `json:"runs,omitempty"`     // runs that used it, earliest first
 	Answered     int                `json:"answered,omitempty"` // how many of them found it in the cache
 	Pruned       *runview.Rejection `json:"pruned,omitempty"`   // removal of its record
 	Fault        string             `json:"fault,omitempty"`    // why its record is missing
